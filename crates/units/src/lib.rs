@@ -1,0 +1,21 @@
+//! Newtypes for the quantities that every Headgate crate speaks of.
+//!
+//! | type | unit | range |
+//! |---|---|---|
+//! | [`Nanos`] | nanoseconds: an instant on one monotonic clock, or the distance of two | 0 to 584 years |
+//! | [`Bytes`] | bytes | 0 to 16 EiB |
+//! | [`Iops`] | normalised IOs per second | 1 to 10⁹ |
+//! | [`BytesPerSec`] | bytes per second | 1 to 2⁶³ |
+//! | [`Shares`] | relative weight, no unit | 1 to 1,000,000 |
+//!
+//! All are integers: a scheduler that adds rounded fractions for a year drifts.
+
+mod parse;
+mod rate;
+mod size;
+mod time;
+
+pub use parse::ParseUnitError;
+pub use rate::{BytesPerSec, Iops, OutOfRange, Shares};
+pub use size::Bytes;
+pub use time::Nanos;
