@@ -1,0 +1,121 @@
+//! How a frontend hangs in a shard: one [`Port`] is one client's way into one disk.
+//!
+//! A port lives on its shard's thread and never blocks. It hears of its file descriptors through the shard's ring
+//! ([`PortIo::poll`], [`PortIo::recv`], [`PortIo::send`]), hands checked requests down ([`PortIo::submit`]) and gets
+//! every one of them back exactly once ([`Port::on_complete`]). Whatever may block (accepting, negotiating, answering a
+//! slow peer's control messages) belongs to the frontend's own control thread, which talks to its port by messages
+//! ([`Port::on_command`]).
+//!
+//! # Backpressure
+//! A disk's queue is bounded. [`PortIo::room`] says how many requests the port may submit now; past that it leaves
+//! them where they are (ring or socket) and waits for [`Port::on_room`]. That is how a limit reaches the guest.
+//!
+//! # The life of a port
+//! The shard builds the port with the closure given to `attach`, calls [`Port::on_start`], then events in any order. [`PortIo::close`]
+//! (by the port) or detaching the disk (by the daemon, announced by [`Port::on_detach`]) ends it: the shard cancels the
+//! port's ring operations, waits for those and for the port's requests in flight, and drops it. Buffers that the kernel
+//! or a backend still writes into therefore stay valid until the drop.
+
+use crate::request::{Completion, DiskInfo, Request};
+use headgate_units::Nanos;
+use std::any::Any;
+use std::os::fd::RawFd;
+
+/// A message from a frontend's control thread to its port.
+pub type PortCommand = Box<dyn Any + Send>;
+
+/// The end, or one more result, of an operation that the port started in the shard's ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortEvent {
+    /// The key that the port gave to the operation.
+    pub key: u32,
+    /// The kernel's result: for [`PortIo::recv`] and [`PortIo::send`] a byte count, for [`PortIo::poll`] the ready
+    /// events; a negated `errno` on failure (`-ECANCELED` after [`PortIo::cancel`]).
+    pub result: i32,
+    /// More results of the same operation will follow (multishot poll).
+    pub more: bool,
+}
+
+/// Why the daemon ends a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detach {
+    /// Finish what was taken, take nothing new, then [`PortIo::close`]. The shard closes the port itself when the
+    /// daemon's patience ends.
+    Drain,
+    /// The port ends now; requests in flight at the backend are waited for, queued ones are dropped without completion.
+    Now,
+}
+
+/// One client's way into one disk. All calls come from the shard's thread.
+pub trait Port {
+    /// First call.
+    fn on_start(&mut self, io: &mut dyn PortIo);
+
+    /// A ring operation of this port has a result.
+    fn on_event(&mut self, io: &mut dyn PortIo, event: PortEvent);
+
+    /// A message from the frontend's control thread.
+    fn on_command(&mut self, io: &mut dyn PortIo, command: PortCommand);
+
+    /// The disk's queue has room again after [`PortIo::room`] had answered less than the port could use.
+    fn on_room(&mut self, io: &mut dyn PortIo);
+
+    /// A request ended; its buffers are the port's again. Not called for requests dropped at the port's end.
+    fn on_complete(&mut self, io: &mut dyn PortIo, completion: Completion);
+
+    /// The loop has handed out all events and completions of this turn: publish, notify, send. Called once per turn in
+    /// which any other method was called.
+    fn on_turn_end(&mut self, io: &mut dyn PortIo);
+
+    /// The disk changed its size; `info` is its new description.
+    fn on_resize(&mut self, io: &mut dyn PortIo, info: &DiskInfo);
+
+    /// The daemon ends the port.
+    fn on_detach(&mut self, io: &mut dyn PortIo, how: Detach);
+}
+
+/// What a shard does for a port. Implemented by the shard, and by fakes in frontends' tests.
+pub trait PortIo {
+    /// The time of this turn on `CLOCK_MONOTONIC`.
+    fn now(&self) -> Nanos;
+
+    /// The disk behind the port.
+    fn disk(&self) -> &DiskInfo;
+
+    /// How many requests the port may submit now. When the answer is less than the port could use, the shard
+    /// calls [`Port::on_room`] once there is room.
+    fn room(&mut self) -> usize;
+
+    /// Queues a request, after [`room`](PortIo::room) answered at least one. `buffers` is copied; it is empty unless the operation moves data.
+    ///
+    /// # Safety
+    /// Every buffer is valid for reads and writes (guest memory may change at any time; nothing here relies on its content)
+    /// until [`Port::on_complete`] returns the request's cookie or the port is dropped.
+    unsafe fn submit(&mut self, request: Request, buffers: &[libc::iovec]);
+
+    /// Reports every readiness of `fd` for reading, until cancelled (multishot). An eventfd needs no `read` in between.
+    fn poll(&mut self, fd: RawFd, key: u32);
+
+    /// Reads from a socket, up to `len` bytes. One operation at a time per key.
+    ///
+    /// # Safety
+    /// `buf` is valid for writes of `len` bytes until the event comes or the port is dropped.
+    unsafe fn recv(&mut self, fd: RawFd, buf: *mut u8, len: usize, key: u32);
+
+    /// Writes to a socket all that `msg` names (waits for the whole, as `MSG_WAITALL`), never raising `SIGPIPE`. A short result means that the
+    /// peer is gone.
+    ///
+    /// # Safety
+    /// `msg` and all it points to are valid until the event comes or the port is dropped.
+    unsafe fn send(&mut self, fd: RawFd, msg: *const libc::msghdr, key: u32);
+
+    /// Cancels the operation with this key, if it is under way; its last event tells that it ended.
+    fn cancel(&mut self, key: u32);
+
+    /// Ends this port: see the module documentation. Requests still in the disk's queue are dropped without completion.
+    fn close(&mut self);
+
+    /// Takes this port's queued requests out of the scheduler and sends them to the backend at once, beyond the
+    /// window if need be: for a device that must stop now (a virtqueue being reset). Bounded by what the port had queued.
+    fn expedite(&mut self);
+}

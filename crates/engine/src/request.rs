@@ -1,0 +1,161 @@
+//! What a frontend asks of a disk, and what it gets back.
+
+use std::fmt;
+use thiserror::Error;
+
+/// When a write counts as done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// In the device's volatile cache; a later [`Op::Flush`] makes it durable.
+    Cached,
+    /// On stable storage before completion (force unit access).
+    Fua,
+}
+
+/// Whether [`Op::WriteZeroes`] may deallocate the range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmap {
+    /// The range may become a hole that reads as zeroes.
+    May,
+    /// The range must stay allocated.
+    MustNot,
+}
+
+/// What [`Op::WriteZeroes`] does where the backend has no quick way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroSpeed {
+    /// Writes zeroes, however long that takes.
+    Any,
+    /// Fails with [`IoError::Unsupported`] at once.
+    FastOnly,
+}
+
+/// An operation on a range of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Fill the buffers from the disk.
+    Read,
+    /// Write the buffers to the disk.
+    Write(Durability),
+    /// Make every write that completed before this request durable. No range.
+    Flush,
+    /// The range's content is no longer needed; it may read as anything the backend chooses (here: zeroes).
+    Discard,
+    /// The range reads as zeroes afterwards.
+    WriteZeroes {
+        /// May the range become a hole.
+        unmap: Unmap,
+        /// May the request take as long as a write.
+        speed: ZeroSpeed,
+        /// When it counts as done.
+        durability: Durability,
+    },
+    /// Report which parts of the range are data and which are holes ([`Completion::extents`]).
+    BlockStatus,
+    /// The client will soon read the range. Advice: a backend that bypasses the page cache ignores it.
+    Cache,
+}
+
+impl Op {
+    /// Does the request carry data to or from the client.
+    pub fn moves_data(self) -> bool {
+        matches!(self, Op::Read | Op::Write(_))
+    }
+}
+
+/// A request past the border: the frontend has checked it against [`DiskInfo`].
+///
+/// For [`Op::Read`] and [`Op::Write`], `len` is the sum of the buffers' lengths. `offset` and `len` are multiples of
+/// [`DiskInfo::block_size`] and the range lies inside the disk; the shard checks this again and fails the request with
+/// [`IoError::Invalid`] when it does not hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// What to do.
+    pub op: Op,
+    /// First byte of the range.
+    pub offset: u64,
+    /// Length of the range in bytes.
+    pub len: u64,
+    /// The port's name for the request; comes back in [`Completion::cookie`].
+    pub cookie: u64,
+    /// The guest's IO priority as it came (Linux `ioprio` encoding); 0 when none was given.
+    pub ioprio: u16,
+}
+
+/// Why a request failed. The failure is this request's alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum IoError {
+    /// The range or the alignment is not the disk's.
+    #[error("the request is outside the disk or not aligned to its block size")]
+    Invalid,
+    /// The storage under the disk is full, or the disk's quota is.
+    #[error("no space left on the storage under the disk")]
+    NoSpace,
+    /// The backend cannot do this operation (or not fast).
+    #[error("the storage under the disk does not support this operation")]
+    Unsupported,
+    /// The backend failed with this `errno`.
+    #[error("the storage under the disk failed: {}", std::io::Error::from_raw_os_error(*.0))]
+    Backend(i32),
+}
+
+impl IoError {
+    /// Reads a kernel result: the positive `errno`.
+    pub fn from_errno(errno: i32) -> IoError {
+        match errno {
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => IoError::NoSpace,
+            libc::EOPNOTSUPP | libc::ENOTTY | libc::ENOSYS => IoError::Unsupported,
+            other => IoError::Backend(other),
+        }
+    }
+}
+
+/// What a part of a disk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// Allocated; may hold anything.
+    Data,
+    /// Not allocated; reads as zeroes.
+    Hole,
+}
+
+/// A run of bytes of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Length in bytes, never zero.
+    pub len: u64,
+    /// What it holds.
+    pub kind: ExtentKind,
+}
+
+/// The end of a request.
+#[derive(Debug)]
+pub struct Completion {
+    /// The request's [`Request::cookie`].
+    pub cookie: u64,
+    /// Success, or this request's own failure.
+    pub result: Result<(), IoError>,
+    /// The answer to [`Op::BlockStatus`]: consecutive extents from the request's offset, covering its length or (when
+    /// there are very many) a prefix of it; empty for every other operation.
+    pub extents: Vec<Extent>,
+}
+
+/// What a frontend needs to know of a disk to check requests and to describe it to its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskInfo {
+    /// The disk's name, unique in the daemon.
+    pub name: String,
+    /// Size in bytes, a multiple of `block_size`.
+    pub size: u64,
+    /// Smallest unit of a request: 512 to 4096, a power of two.
+    pub block_size: u32,
+}
+
+impl fmt::Display for DiskInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} bytes, blocks of {})", self.name, self.size, self.block_size)
+    }
+}
+
+/// The longest request that a frontend may pass down, in bytes: what QEMU and the NBD protocol's customary limit agree on.
+pub const MAX_REQUEST: u64 = 32 << 20;
