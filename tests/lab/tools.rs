@@ -1,0 +1,67 @@
+//! Where programs are, and real NBD clients driven by the lab.
+
+use crate::process::run;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// How long a client may take that moves a whole test disk.
+const LONG: Duration = Duration::from_secs(120);
+
+/// The path of a program, looking where administrators' programs are too.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|dir| dir.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+/// `nbdinfo --json`: what the server says of an export.
+pub fn nbdinfo(uri: &str) -> anyhow::Result<serde_json::Value> {
+    let mut command = Command::new("nbdinfo");
+    command.args(["--json", uri]);
+    Ok(serde_json::from_str(&run(command, LONG)?)?)
+}
+
+/// `nbdcopy`: copies a whole disk between URIs or files.
+pub fn nbdcopy(from: &str, to: &str) -> anyhow::Result<()> {
+    let mut command = Command::new("nbdcopy");
+    command.args(["--", from, to]);
+    run(command, LONG).map(drop)
+}
+
+/// `qemu-img compare`: succeeds when a URI or raw file has the very bytes of another.
+pub fn qemu_img_compare(one: &str, other: &str) -> anyhow::Result<()> {
+    let mut command = Command::new("qemu-img");
+    // The server may still have the image open for writing: share it, the caller knows that nobody writes.
+    command.args(["compare", "--force-share", "-f", "raw", "-F", "raw", one, other]);
+    run(command, LONG).map(drop)
+}
+
+/// `qemu-io`: runs commands (`write -P 7 0 64k`) on an export; a failed command or pattern check is an error.
+pub fn qemu_io(uri: &str, commands: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new("qemu-io");
+    command.args(["-f", "raw"]);
+    for c in commands {
+        command.args(["-c", c]);
+    }
+    command.arg(uri);
+    let said = run(command, LONG)?;
+    anyhow::ensure!(!said.contains("failed"), "qemu-io: {said}");
+    Ok(said)
+}
+
+/// `fio` over its NBD engine with further options; returns its JSON report.
+pub fn fio_nbd(uri: &str, options: &[&str], within: Duration) -> anyhow::Result<serde_json::Value> {
+    let mut command = Command::new("fio");
+    command.args(["--name=nbd", "--ioengine=nbd", "--output-format=json"]).arg(format!("--uri={uri}"));
+    command.args(options);
+    Ok(serde_json::from_str(&run(command, within)?)?)
+}
+
+/// Creates a sparse file.
+pub fn sparse_file(path: &Path, size: u64) -> anyhow::Result<()> {
+    Ok(std::fs::File::create(path)?.set_len(size)?)
+}
