@@ -1,0 +1,103 @@
+//! Device models: storage of a known speed, for the simulator and for emulated datastores.
+//!
+//! | model | what it is | text form |
+//! |---|---|---|
+//! | [`FixedRate`] | so many requests per second, whatever they are, with a least service time | `rate=1600,latency=5ms,depth=32` |
+//! | [`Null`] | completes at once | `null` |
+//!
+//! A model is a state machine without a clock. Its caller, the *driver*, tells it the time with every call and asks
+//! it when to come back. The same model runs in simulated time, where the driver leaps from event to event, and in
+//! real time, where it sleeps until [`DeviceModel::next_event`] and is always a little late.
+//!
+//! All times are integer nanoseconds on the driver's clock. A clock that steps back is taken to stand still.
+
+mod fixed_rate;
+mod null;
+mod spec;
+
+pub use fixed_rate::FixedRate;
+pub use null::Null;
+pub use spec::{ModelSpec, ModelSpecError};
+
+use headgate_units::{Bytes, Nanos};
+
+/// What a request does to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IoKind {
+    /// Moves data from the device.
+    Read,
+    /// Moves data to the device.
+    Write,
+    /// Makes completed writes durable. Offset and size mean nothing.
+    Flush,
+    /// Tells the device that a range is not needed. Moves no data.
+    Discard,
+}
+
+/// One request to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceIo {
+    /// What to do.
+    pub kind: IoKind,
+    /// First byte on the device. An offset past the capacity wraps around.
+    pub offset: u64,
+    /// Length of the range.
+    pub bytes: Bytes,
+}
+
+/// A device in virtual or real time.
+///
+/// The driver's loop:
+///
+/// ```
+/// # use headgate_devices::{DeviceIo, DeviceModel, IoKind, ModelSpec};
+/// # use headgate_units::{Bytes, Nanos};
+/// # let mut device = "rate=1000".parse::<ModelSpec>().unwrap().build(Bytes::from_gib(1));
+/// # let mut now = Nanos::ZERO;
+/// device.submit(now, 7, DeviceIo { kind: IoKind::Read, offset: 0, bytes: Bytes::from_kib(4) });
+/// while device.in_flight() > 0 {
+///     while let Some(id) = device.poll(now) {
+///         println!("request {id} is done");
+///     }
+///     if let Some(next) = device.next_event() {
+///         now = next; // in real time: sleep until then, and take what the clock says
+///     }
+/// }
+/// ```
+///
+/// What happens inside a device depends on the instants of the submissions only, never on when or how often it is
+/// polled (but see [`FixedRate`] for what a late driver is given back).
+pub trait DeviceModel {
+    /// Hands the device a request. `id` is the caller's name for it and comes back from [`DeviceModel::poll`];
+    /// the model does not look at it. There is no bound on the number of requests inside: that is the caller's.
+    fn submit(&mut self, now: Nanos, id: u64, io: DeviceIo);
+
+    /// When to call [`DeviceModel::poll`] next: not later than the next completion. It may be an event inside the
+    /// device, then `poll` returns `None`. After `poll(now)` returned `None` the answer is later than `now`, and it
+    /// changes only with `submit` and `poll`.
+    ///
+    /// `None`: nothing will ever happen without another request. A driver may also stop waking up while
+    /// [`DeviceModel::in_flight`] is zero: the device makes up for what happened meanwhile at the next call.
+    fn next_event(&self) -> Option<Nanos>;
+
+    /// One request that completed by `now`, in the order of completion; `None` when there is none (left).
+    fn poll(&mut self, now: Nanos) -> Option<u64>;
+
+    /// Requests submitted and not yet returned by [`DeviceModel::poll`].
+    fn in_flight(&self) -> usize;
+}
+
+impl<D: DeviceModel + ?Sized> DeviceModel for Box<D> {
+    fn submit(&mut self, now: Nanos, id: u64, io: DeviceIo) {
+        (**self).submit(now, id, io);
+    }
+    fn next_event(&self) -> Option<Nanos> {
+        (**self).next_event()
+    }
+    fn poll(&mut self, now: Nanos) -> Option<u64> {
+        (**self).poll(now)
+    }
+    fn in_flight(&self) -> usize {
+        (**self).in_flight()
+    }
+}

@@ -1,0 +1,257 @@
+use crate::{DeviceModel, FixedRate, Null};
+use headgate_units::{Bytes, Iops, Nanos};
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use thiserror::Error;
+
+const FORMS: &str = "rate=IOPS[,latency=TIME][,depth=N] or null";
+const DEFAULT_LATENCY: Nanos = Nanos::from_micros(100);
+const DEFAULT_DEPTH: NonZeroU32 = NonZeroU32::new(1024).unwrap();
+const MAX_DEPTH: u32 = 65_536;
+
+/// A device model as the command line and the catalogue write it.
+///
+/// - `rate=1600[,latency=5ms][,depth=32]`: a [`FixedRate`]. Latency is 0 to 100 s with a unit (`ns`, `us`, `ms`, `s`),
+///   100 us unless given; depth is 1 to 65,536, 1,024 unless given.
+/// - `null`: a [`Null`].
+///
+/// `Display` writes every option and parses back to the same value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelSpec {
+    /// A [`FixedRate`].
+    Rate {
+        /// Requests per second.
+        rate: Iops,
+        /// Least service time of one request.
+        latency: Nanos,
+        /// Requests in service at once.
+        depth: NonZeroU32,
+    },
+    /// A [`Null`].
+    Null,
+}
+
+impl ModelSpec {
+    /// A device with nothing in it, of `capacity` bytes (a capacity of zero counts as one byte).
+    pub fn build(&self, _capacity: Bytes) -> Box<dyn DeviceModel + Send> {
+        match *self {
+            ModelSpec::Rate { rate, latency, depth } => Box::new(FixedRate::new(rate, latency, depth)),
+            ModelSpec::Null => Box::new(Null::new()),
+        }
+    }
+}
+
+/// A text that is not a device model.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ModelSpecError {
+    /// The first word names no model.
+    #[error("'{given}' is not a device model; write {FORMS}")]
+    UnknownModel {
+        /// The text as given.
+        given: String,
+    },
+    /// An option that the model does not have.
+    #[error("a device model '{model}' has no option '{given}'; it takes {expected}")]
+    UnknownOption {
+        /// The model.
+        model: &'static str,
+        /// What was given.
+        given: String,
+        /// The model's options.
+        expected: &'static str,
+    },
+    /// The same option twice.
+    #[error("option '{option}' of the device model is given twice; give it once")]
+    Repeated {
+        /// The option.
+        option: String,
+    },
+    /// A value that does not fit its option.
+    #[error("{option}='{given}' does not fit the device model; {option} is {expected}")]
+    BadValue {
+        /// The option.
+        option: &'static str,
+        /// Its value as given.
+        given: String,
+        /// What would fit.
+        expected: String,
+    },
+}
+
+impl FromStr for ModelSpec {
+    type Err = ModelSpecError;
+
+    fn from_str(text: &str) -> Result<ModelSpec, ModelSpecError> {
+        let unknown = || ModelSpecError::UnknownModel { given: text.to_owned() };
+        let (head, rest) = text.split_once(',').map_or((text, None), |(head, rest)| (head, Some(rest)));
+        match head.split_once('=') {
+            Some(("rate", rate)) => parse_rate(rate, Options::split("rate", "latency and depth", rest)?),
+            None if head == "null" => {
+                Options::split("null", "no options", rest)?.finish()?;
+                Ok(ModelSpec::Null)
+            }
+            _ => Err(unknown()),
+        }
+    }
+}
+
+fn parse_rate(rate: &str, mut options: Options) -> Result<ModelSpec, ModelSpecError> {
+    let spec = ModelSpec::Rate {
+        rate: rate.parse::<Iops>().map_err(|_| ModelSpecError::BadValue {
+            option: "rate",
+            given: rate.to_owned(),
+            expected: "a whole number of requests per second from 1 to 1000000000".to_owned(),
+        })?,
+        latency: options
+            .take("latency", parse_latency, "a time from 0s to 100s with a unit, such as 5ms or 250us")?
+            .unwrap_or(DEFAULT_LATENCY),
+        depth: options.take("depth", parse_depth, "a whole number from 1 to 65536")?.unwrap_or(DEFAULT_DEPTH),
+    };
+    options.finish()?;
+    Ok(spec)
+}
+
+fn parse_depth(text: &str) -> Option<NonZeroU32> {
+    text.parse().ok().filter(|depth: &NonZeroU32| depth.get() <= MAX_DEPTH)
+}
+
+const TIME_UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+
+fn parse_latency(text: &str) -> Option<Nanos> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let &(_, nanos) = TIME_UNITS.iter().find(|(name, _)| *name == unit)?;
+    let time = number.parse::<u64>().ok()?.checked_mul(nanos).map(Nanos)?;
+    (time <= Nanos::from_secs(100)).then_some(time)
+}
+
+/// Prints with the largest unit that divides the time.
+fn write_latency(f: &mut fmt::Formatter<'_>, time: Nanos) -> fmt::Result {
+    let exact = TIME_UNITS.iter().rev().find(|(_, nanos)| time.0.is_multiple_of(*nanos));
+    let &(name, nanos) = exact.unwrap_or(&TIME_UNITS[0]);
+    write!(f, "{}{name}", time.0 / nanos)
+}
+
+/// The options behind a model's name, until each is taken.
+struct Options<'a> {
+    model: &'static str,
+    known: &'static str,
+    given: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Options<'a> {
+    fn split(
+        model: &'static str,
+        known: &'static str,
+        text: Option<&'a str>,
+    ) -> Result<Options<'a>, ModelSpecError> {
+        let mut options = Options { model, known, given: Vec::new() };
+        for part in text.into_iter().flat_map(|text| text.split(',')) {
+            let Some((name, value)) = part.split_once('=') else { return Err(options.unknown(part)) };
+            if options.given.iter().any(|&(other, _)| other == name) {
+                return Err(ModelSpecError::Repeated { option: name.to_owned() });
+            }
+            options.given.push((name, value));
+        }
+        Ok(options)
+    }
+
+    fn unknown(&self, given: &str) -> ModelSpecError {
+        ModelSpecError::UnknownOption { model: self.model, given: given.to_owned(), expected: self.known }
+    }
+
+    fn take<T>(
+        &mut self,
+        option: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+        expected: &str,
+    ) -> Result<Option<T>, ModelSpecError> {
+        let Some(at) = self.given.iter().position(|&(name, _)| name == option) else { return Ok(None) };
+        let (_, given) = self.given.swap_remove(at);
+        match parse(given) {
+            Some(value) => Ok(Some(value)),
+            None => {
+                let (given, expected) = (given.to_owned(), expected.to_owned());
+                Err(ModelSpecError::BadValue { option, given, expected })
+            }
+        }
+    }
+
+    fn finish(self) -> Result<(), ModelSpecError> {
+        self.given.first().map_or(Ok(()), |&(name, _)| Err(self.unknown(name)))
+    }
+}
+
+impl fmt::Display for ModelSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ModelSpec::Rate { rate, latency, depth } => {
+                write!(f, "rate={rate},latency=")?;
+                write_latency(f, *latency)?;
+                write!(f, ",depth={depth}")
+            }
+            ModelSpec::Null => f.write_str("null"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(text: &str) -> String {
+        text.parse::<ModelSpec>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn options_may_be_left_out_and_come_in_any_order() {
+        let full = ModelSpec::Rate {
+            rate: Iops::new(1600).unwrap(),
+            latency: Nanos::from_millis(5),
+            depth: NonZeroU32::new(32).unwrap(),
+        };
+        assert_eq!("rate=1600,latency=5ms,depth=32".parse(), Ok(full.clone()));
+        assert_eq!("rate=1600,depth=32,latency=5000us".parse(), Ok(full));
+        assert_eq!("rate=7".parse::<ModelSpec>().unwrap().to_string(), "rate=7,latency=100us,depth=1024");
+        assert_eq!("null".parse(), Ok(ModelSpec::Null));
+    }
+
+    #[test]
+    fn what_is_printed_parses_to_the_same() {
+        for text in ["rate=1", "rate=1000000000,latency=0s", "rate=5,latency=1234567ns,depth=65536", "null"] {
+            let spec: ModelSpec = text.parse().unwrap();
+            assert_eq!(spec.to_string().parse(), Ok(spec), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_was_wrong_and_what_would_fit() {
+        assert_eq!(
+            error_of("ratte=5"),
+            "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N] or null"
+        );
+        assert_eq!(
+            error_of("rate=0"),
+            "rate='0' does not fit the device model; rate is a whole number of requests per second from 1 to 1000000000"
+        );
+        assert_eq!(
+            error_of("rate=5,speed=3"),
+            "a device model 'rate' has no option 'speed'; it takes latency and depth"
+        );
+        assert_eq!(
+            error_of("rate=5,depth=3,depth=4"),
+            "option 'depth' of the device model is given twice; give it once"
+        );
+        for text in
+            ["", "null=3", "null,depth=3", "rate", "rate=", "rate=5,", "rate=5,latency", "rate=5,latency=5"]
+        {
+            assert!(text.parse::<ModelSpec>().is_err(), "{text}");
+        }
+        for text in ["rate=5,latency=-5ms", "rate=5,latency=101s", "rate=5,depth=0", "rate=5,depth=65537"] {
+            assert!(matches!(text.parse::<ModelSpec>(), Err(ModelSpecError::BadValue { .. })), "{text}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What a device of a fixed rate promises.
+
+mod common;
+
+use common::{ClosedLoop, READ_4K, completion_times};
+use headgate_devices::{DeviceModel, FixedRate, Null};
+use headgate_units::{Iops, Nanos};
+use proptest::prelude::*;
+use std::num::NonZeroU32;
+
+fn device(rate: u64, latency: Nanos, depth: u32) -> FixedRate {
+    FixedRate::new(Iops::new(rate).unwrap(), latency, NonZeroU32::new(depth).unwrap())
+}
+
+const START: Nanos = Nanos::from_secs(1_000);
+
+#[test]
+fn a_busy_device_serves_exactly_its_rate_in_every_second() {
+    for rate in [1, 7, 1_600, 99_991] {
+        let mut loaded = ClosedLoop::new(device(rate, Nanos::ZERO, 64), START, 32);
+        loaded.run_until(START + Nanos::from_millis(500));
+        for second in 1..4 {
+            let before = loaded.completed;
+            loaded.run_until(START + Nanos::from_millis(500) + Nanos::from_secs(second));
+            assert_eq!(loaded.completed - before, rate, "second {second}");
+        }
+    }
+}
+
+#[test]
+fn a_day_at_seven_iops_loses_nothing() {
+    let mut loaded = ClosedLoop::new(device(7, Nanos::ZERO, 4), START, 2);
+    loaded.run_until(START + Nanos::from_secs(86_400));
+    assert_eq!(loaded.completed, 7 * 86_400 + 1, "one at once, then seven in every second");
+}
+
+#[test]
+fn an_idle_device_answers_after_its_latency() {
+    let mut idle = device(1_000, Nanos::from_millis(3), 32);
+    for at in [START, START + Nanos::from_secs(1)] {
+        idle.submit(at, 1, READ_4K);
+        assert_eq!(idle.next_event(), Some(at + Nanos::from_millis(3)));
+        assert_eq!(idle.poll(at + Nanos(2_999_999)), None);
+        assert_eq!(idle.poll(at + Nanos::from_millis(3)), Some(1));
+        assert_eq!(idle.next_event(), None);
+    }
+}
+
+#[test]
+fn littles_law_holds_below_and_above_saturation() {
+    // (rate, latency ms, depth, outstanding) -> IOPS
+    for (rate, latency, depth, outstanding, expected) in [
+        (1_600, 5, 32, 32, 1_600),
+        (1_600, 5, 32, 4, 800),
+        (1_000_000, 2, 8, 64, 4_000),
+        (1_600, 0, 1, 1, 1_600),
+    ] {
+        let mut loaded =
+            ClosedLoop::new(device(rate, Nanos::from_millis(latency), depth), START, outstanding);
+        loaded.run_until(START + Nanos::from_secs(10));
+        let iops = loaded.completed / 10;
+        assert!(iops.abs_diff(expected) <= expected / 200, "{iops} instead of {expected}");
+        let waited = loaded.mean_latency();
+        let by_little = Nanos(outstanding as u64 * 1_000_000_000 / expected);
+        assert!(waited.0.abs_diff(by_little.0) <= by_little.0 / 100, "{waited} instead of {by_little}");
+    }
+}
+
+#[test]
+fn a_late_driver_still_gets_the_rate() {
+    // Late by 20 to 84 us each time; every 100 ms somebody else has the processor for a while.
+    const STOLEN_8_MS: fn(Nanos, u64) -> Nanos = |now, random| late(now, random, 8_000_000);
+    const STOLEN_2_MS: fn(Nanos, u64) -> Nanos = |now, random| late(now, random, 2_000_000);
+    fn late(now: Nanos, random: u64, stolen: u64) -> Nanos {
+        let stolen = if now.0 % 100_000_000 < 200_000 { stolen } else { 0 };
+        Nanos(20_000 + random % 64_000 + stolen)
+    }
+    for (rate, late) in
+        [(500, STOLEN_8_MS), (1_600, STOLEN_8_MS), (20_000, STOLEN_8_MS), (100_000, STOLEN_2_MS)]
+    {
+        for latency in [Nanos::ZERO, Nanos::from_micros(100)] {
+            let mut loaded = ClosedLoop::new(device(rate, latency, 64), START, 32);
+            loaded.late = late;
+            loaded.think = Nanos::from_micros(10);
+            loaded.run_until(START + Nanos::from_secs(5));
+            let expected = rate * 5;
+            let error = loaded.completed.abs_diff(expected) * 10_000 / expected;
+            assert!(
+                error <= 50,
+                "rate {rate}, latency {latency}: {} instead of {expected}",
+                loaded.completed
+            );
+        }
+    }
+}
+
+#[test]
+fn lateness_is_not_saved_up_by_an_idle_device() {
+    let mut device = device(1_000, Nanos::ZERO, 32);
+    for i in 0..1_000 {
+        let at = START + Nanos::from_millis(20 * i);
+        device.submit(at, i, READ_4K);
+        assert_eq!(device.poll(at + Nanos::from_millis(10)), Some(i));
+    }
+    let now = START + Nanos::from_secs(100);
+    (0..100).for_each(|id| device.submit(now, id, READ_4K));
+    let times = completion_times(&mut device, now);
+    // The last lateness, 10 ms, is forgiven once; the other 90 requests are 1 ms apart.
+    assert!(times.last().unwrap().1 >= now + Nanos::from_millis(89), "{:?}", times.last());
+}
+
+#[test]
+fn a_new_rate_holds_from_the_next_completion_on() {
+    let mut loaded = ClosedLoop::new(device(1, Nanos::ZERO, 32), START, 32);
+    let mut now = START + Nanos::from_millis(100);
+    loaded.run_until(now);
+    for rate in [1_000, 10, 250_000, 1_600] {
+        loaded.device.set_rate(now, Iops::new(rate).unwrap());
+        assert!(loaded.device.next_event().unwrap() >= now, "nothing completes in the past");
+        let before = loaded.completed;
+        now += Nanos::from_secs(1);
+        loaded.run_until(now);
+        assert!((loaded.completed - before).abs_diff(rate) <= 1, "{} at {rate}", loaded.completed - before);
+    }
+}
+
+#[test]
+fn null_completes_at_once_in_order() {
+    let mut null = Null::new();
+    (0..5).for_each(|id| null.submit(START, id, READ_4K));
+    assert_eq!((null.in_flight(), null.next_event()), (5, Some(START)));
+    assert_eq!(std::iter::from_fn(|| null.poll(START)).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert_eq!((null.in_flight(), null.next_event()), (0, None));
+}
+
+proptest! {
+    /// The definition of the type's documentation, computed over the whole history.
+    #[test]
+    fn completions_are_those_of_the_definition(
+        gaps in prop::collection::vec(prop_oneof![Just(0u64), 0..3_000_000u64, 0..50_000_000u64], 1..200),
+        rate in 1..5_000u64,
+        latency in 0..20_000_000u64,
+        depth in 1..10u32,
+    ) {
+        let mut device = device(rate, Nanos(latency), depth);
+        let (mut now, mut arrivals, mut times) = (START, Vec::new(), Vec::new());
+        for (id, gap) in gaps.into_iter().enumerate() {
+            let target = now + Nanos(gap);
+            while let Some(next) = device.next_event().filter(|&next| next <= target) {
+                now = next;
+                while let Some(id) = device.poll(now) {
+                    times.push((id, now));
+                }
+            }
+            now = target;
+            device.submit(now, id as u64, READ_4K);
+            arrivals.push(now);
+        }
+        times.extend(completion_times(&mut device, now));
+
+        let mut expected: Vec<u64> = Vec::new();
+        for (i, arrival) in arrivals.iter().enumerate() {
+            let freed = i.checked_sub(depth as usize).map_or(0, |j| expected[j]);
+            let paced = expected.last().map_or(0, |last| last + 1_000_000_000 / rate);
+            let at = (arrival.0.max(freed) + latency).max(paced);
+            // Remainders are carried: each step may be one nanosecond longer than the rounded one.
+            let (id, got) = times[i];
+            prop_assert_eq!(id, i as u64);
+            prop_assert!(got.0 == at || got.0 == at + 1, "{} instead of {}", got.0, at);
+            expected.push(got.0);
+        }
+    }
+}
