@@ -10,9 +10,12 @@
 //! - `HEADGATE_LAB_ACCEL`: QEMU's accelerator (default: `tcg`, which every machine has).
 
 pub mod guest;
+pub mod ledger;
+pub mod nbd;
 pub mod peer;
 pub mod process;
 pub mod tools;
+pub mod writer;
 
 use anyhow::Context;
 use std::env;
@@ -51,6 +54,12 @@ pub trait Server {
 
     /// Ends the server in good order.
     fn stop(&mut self) -> anyhow::Result<()>;
+
+    /// Ends the server at once (SIGKILL).
+    fn kill(&mut self) -> anyhow::Result<()>;
+
+    /// Starts the server again on the same disks and waits until it serves them.
+    fn start_again(&mut self) -> anyhow::Result<()>;
 
     /// The NBD URI of a disk.
     fn nbd_uri(&self, disk: &str) -> String {

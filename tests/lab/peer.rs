@@ -1,9 +1,8 @@
 //! qemu-storage-daemon as a server: what a test of ours must also pass on.
 
+use crate::nbd::Handshake;
 use crate::process::Process;
 use crate::{DiskSpec, Lab, Server, tools, wait_for};
-use std::io::Read;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -15,6 +14,7 @@ pub const QEMU_STORAGE_DAEMON: &str = "qemu-storage-daemon";
 pub struct StorageDaemon {
     dir: PathBuf,
     nbd: PathBuf,
+    disks: Vec<String>,
     process: Process,
 }
 
@@ -22,41 +22,40 @@ impl StorageDaemon {
     /// Starts it with empty disks and waits until it serves them.
     pub fn start(lab: &Lab, disks: &[DiskSpec]) -> anyhow::Result<StorageDaemon> {
         let dir = lab.subdir("qsd")?;
-        let nbd = dir.join("nbd.sock");
-        let mut command = Command::new(QEMU_STORAGE_DAEMON);
-        command.arg("--nbd-server").arg(format!("addr.type=unix,addr.path={}", nbd.display()));
-        for DiskSpec { name, size } in disks {
-            let image = image(&dir, name);
-            tools::sparse_file(&image, *size)?;
-            let (image, socket) = (image.display(), vhost_socket(&dir, name));
-            command.arg("--blockdev").arg(format!(
-                "driver=file,node-name={name},filename={image},cache.direct=on,aio=io_uring,discard=unmap"
-            ));
-            command
-                .arg("--export")
-                .arg(format!("type=nbd,id=nbd-{name},node-name={name},name={name},writable=on"));
-            command.arg("--export").arg(format!(
-                "type=vhost-user-blk,id=vhost-{name},node-name={name},writable=on,num-queues=4,\
-                 addr.type=unix,addr.path={}",
-                socket.display()
-            ));
+        for disk in disks {
+            tools::sparse_file(&image(&dir, &disk.name), disk.size)?;
         }
-        let mut process = Process::spawn(QEMU_STORAGE_DAEMON, command, &dir.join("log"))?;
-        wait_for("qemu-storage-daemon should greet NBD clients", Duration::from_secs(20), || {
-            process.ensure_running()?;
-            Ok(greeting(&nbd))
-        })?;
-        Ok(StorageDaemon { dir, nbd, process })
+        let disks = disks.iter().map(|d| d.name.clone()).collect::<Vec<_>>();
+        let nbd = dir.join("nbd.sock");
+        let process = launch(&dir, &nbd, &disks)?;
+        Ok(StorageDaemon { dir, nbd, disks, process })
     }
 }
 
-/// Reads the greeting of an NBD server, if there is one yet.
-pub fn greeting(socket: &Path) -> Option<[u8; 8]> {
-    let mut magic = [0; 8];
-    let mut stream = UnixStream::connect(socket).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
-    stream.read_exact(&mut magic).ok()?;
-    (&magic == b"NBDMAGIC").then_some(magic)
+fn launch(dir: &Path, nbd: &Path, disks: &[String]) -> anyhow::Result<Process> {
+    let mut command = Command::new(QEMU_STORAGE_DAEMON);
+    command.arg("--nbd-server").arg(format!("addr.type=unix,addr.path={}", nbd.display()));
+    for name in disks {
+        let (image, socket) = (image(dir, name), vhost_socket(dir, name));
+        command.arg("--blockdev").arg(format!(
+            "driver=file,node-name={name},filename={},cache.direct=on,aio=io_uring,discard=unmap",
+            image.display()
+        ));
+        command
+            .arg("--export")
+            .arg(format!("type=nbd,id=nbd-{name},node-name={name},name={name},writable=on"));
+        command.arg("--export").arg(format!(
+            "type=vhost-user-blk,id=vhost-{name},node-name={name},writable=on,num-queues=4,\
+             addr.type=unix,addr.path={}",
+            socket.display()
+        ));
+    }
+    let mut process = Process::spawn(QEMU_STORAGE_DAEMON, command, &dir.join("log"))?;
+    wait_for("qemu-storage-daemon should greet NBD clients", Duration::from_secs(20), || {
+        process.ensure_running()?;
+        Ok(Handshake::connect(nbd).ok())
+    })?;
+    Ok(process)
 }
 
 fn image(dir: &Path, disk: &str) -> PathBuf {
@@ -86,5 +85,14 @@ impl Server for StorageDaemon {
 
     fn stop(&mut self) -> anyhow::Result<()> {
         self.process.terminate(Duration::from_secs(20))
+    }
+
+    fn kill(&mut self) -> anyhow::Result<()> {
+        self.process.kill()
+    }
+
+    fn start_again(&mut self) -> anyhow::Result<()> {
+        self.process = launch(&self.dir, &self.nbd, &self.disks)?;
+        Ok(())
     }
 }
