@@ -1,0 +1,3 @@
+//! How machines attach to disks: one module per protocol.
+
+pub mod nbd;
