@@ -1,0 +1,47 @@
+//! Memory of this process in the role of guest memory.
+
+use super::HostMapping;
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+/// Page-aligned, zeroed memory of this process: guest memory of tests and of anything else that plays both sides.
+pub struct HeapMapping {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: owns its allocation; access is atomic, through this module.
+unsafe impl Send for HeapMapping {}
+// SAFETY: as above.
+unsafe impl Sync for HeapMapping {}
+
+impl HeapMapping {
+    /// `len` zero bytes, rounded up to whole pages of 4,096.
+    pub fn new(len: usize) -> HeapMapping {
+        let len = len.max(1).next_multiple_of(4096);
+        let Ok(layout) = Layout::from_size_align(len, 4096) else {
+            std::alloc::handle_alloc_error(Layout::new::<[u8; 4096]>())
+        };
+        // SAFETY: the size is not zero.
+        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { std::alloc::handle_alloc_error(layout) };
+        HeapMapping { base, layout }
+    }
+}
+
+impl Drop for HeapMapping {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout in `new`.
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+// SAFETY: the allocation is fixed until the drop, and only this module touches it, atomically.
+unsafe impl HostMapping for HeapMapping {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+    fn len(&self) -> usize {
+        self.layout.size()
+    }
+}
