@@ -1,0 +1,147 @@
+use crate::config::{Config, ConfigError};
+use crate::cost::Io;
+use crate::fifo::Fifo;
+use crate::mclock::MClock;
+use crate::policy::Policy;
+use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk};
+use crate::sfq::Sfq;
+use headgate_units::Nanos;
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// Which scheduler a datastore uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SchedulerKind {
+    /// [`MClock`].
+    #[default]
+    MClock,
+    /// [`Sfq`].
+    Sfq,
+    /// [`Fifo`].
+    Fifo,
+}
+
+/// No scheduler of that name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{0}' is not a scheduler: expected mclock, sfq or fifo")]
+pub struct UnknownScheduler(String);
+
+impl FromStr for SchedulerKind {
+    type Err = UnknownScheduler;
+    fn from_str(name: &str) -> Result<SchedulerKind, UnknownScheduler> {
+        match name {
+            "mclock" => Ok(SchedulerKind::MClock),
+            "sfq" => Ok(SchedulerKind::Sfq),
+            "fifo" => Ok(SchedulerKind::Fifo),
+            _ => Err(UnknownScheduler(name.to_owned())),
+        }
+    }
+}
+
+/// Prints the name that parses.
+impl fmt::Display for SchedulerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SchedulerKind::MClock => "mclock",
+            SchedulerKind::Sfq => "sfq",
+            SchedulerKind::Fifo => "fifo",
+        })
+    }
+}
+
+/// A scheduler chosen at run time.
+// Sizes differ by a few hundred bytes and there is one per datastore: a box would cost an indirection per call.
+#[allow(clippy::large_enum_variant)]
+pub enum AnyScheduler<R> {
+    /// Reservations, limits, shares.
+    MClock(MClock<R>),
+    /// Shares.
+    Sfq(Sfq<R>),
+    /// Arrival order.
+    Fifo(Fifo<R>),
+}
+
+impl<R> AnyScheduler<R> {
+    /// An empty scheduler of the kind.
+    ///
+    /// # Errors
+    /// The configuration is out of range.
+    pub fn new(kind: SchedulerKind, config: Config) -> Result<AnyScheduler<R>, ConfigError> {
+        Ok(match kind {
+            SchedulerKind::MClock => AnyScheduler::MClock(MClock::new(config)?),
+            SchedulerKind::Sfq => AnyScheduler::Sfq(Sfq::new(config)?),
+            SchedulerKind::Fifo => AnyScheduler::Fifo(Fifo::new(config)?),
+        })
+    }
+
+    /// Which it is.
+    pub fn kind(&self) -> SchedulerKind {
+        match self {
+            AnyScheduler::MClock(_) => SchedulerKind::MClock,
+            AnyScheduler::Sfq(_) => SchedulerKind::Sfq,
+            AnyScheduler::Fifo(_) => SchedulerKind::Fifo,
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $scheduler:ident => $call:expr) => {
+        match $self {
+            AnyScheduler::MClock($scheduler) => $call,
+            AnyScheduler::Sfq($scheduler) => $call,
+            AnyScheduler::Fifo($scheduler) => $call,
+        }
+    };
+}
+
+impl<R> Scheduler<R> for AnyScheduler<R> {
+    fn register(&mut self, now: Nanos, policy: Policy) -> DiskId {
+        each!(self, s => s.register(now, policy))
+    }
+
+    fn set_policy(&mut self, now: Nanos, disk: DiskId, policy: Policy) -> Result<(), UnknownDisk> {
+        each!(self, s => s.set_policy(now, disk, policy))
+    }
+
+    fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk> {
+        each!(self, s => s.policy(disk))
+    }
+
+    fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {
+        each!(self, s => s.unregister(now, disk))
+    }
+
+    fn withdraw(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        wanted: &mut dyn FnMut(&R) -> bool,
+    ) -> Result<Vec<R>, UnknownDisk> {
+        each!(self, s => s.withdraw(now, disk, wanted))
+    }
+
+    fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>> {
+        each!(self, s => s.enqueue(now, disk, io, request))
+    }
+
+    fn dispatch(&mut self, now: Nanos) -> Decision<R> {
+        each!(self, s => s.dispatch(now))
+    }
+
+    fn complete(&mut self, now: Nanos, disk: DiskId) {
+        each!(self, s => s.complete(now, disk))
+    }
+
+    fn queued(&self) -> usize {
+        each!(self, s => s.queued())
+    }
+
+    fn counters(&self, disk: DiskId) -> Result<DiskCounters, UnknownDisk> {
+        each!(self, s => s.counters(disk))
+    }
+
+    fn reservation_debt(&self) -> ReservationDebt {
+        each!(self, s => s.reservation_debt())
+    }
+}

@@ -1,0 +1,151 @@
+use crate::cost::{CostMeter, CostModel};
+use headgate_units::{Bytes, Nanos};
+use thiserror::Error;
+
+/// How a scheduler of one datastore behaves; disks have a [`Policy`](crate::Policy) each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How the size of a request becomes IOs. Default: `1 + size / 300 KiB`.
+    pub cost_model: CostModel,
+    /// Send near requests of one disk back to back. Default: off. Helps storage that seeks; delays the reservations of
+    /// others by up to [`Batch::requests`] IOs each.
+    pub batch: Option<Batch>,
+    /// What is kept for disks without a reservation while reservations take all. Default: one IO in 100.
+    pub floor: Floor,
+    /// How much service late reservations may claim back, as time, 1 ms to 1 h. Storage that stood still for less is
+    /// made good for; what goes beyond is forgiven, to all in proportion. Default: 250 ms.
+    pub debt_bound: Nanos,
+    /// How many IOs of service beyond its share, given by its reservation, a disk is remembered for, 2 to 1,024. Below 4
+    /// shares lose accuracy beside reservations; more makes the memory longer. Default: 16.
+    pub lead: u16,
+    /// How late a disk may ask again after its queue was empty without losing its place in the order of reservations,
+    /// up to 1 s. Evens out clients with few requests outstanding. Default: 2 ms.
+    pub anticipation: Nanos,
+    /// How much lateness of dispatch a limit may make good for, up to 100 ms; one IO, or 100 ms if that is shorter, always may. Covers
+    /// the caller's timer. A second then holds at most `limit · (1 s + slack)` plus one IO. Default: 1 ms.
+    pub limit_slack: Nanos,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            cost_model: CostModel::default(),
+            batch: None,
+            floor: Floor::default(),
+            debt_bound: Nanos::from_millis(250),
+            lead: 16,
+            anticipation: Nanos::from_millis(2),
+            limit_slack: Nanos::from_millis(1),
+        }
+    }
+}
+
+/// Locality batching (paper section 3.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// At most so many requests back to back, 2 to 8.
+    pub requests: u8,
+    /// All of them start within so many bytes of the first.
+    pub span: Bytes,
+}
+
+impl Default for Batch {
+    /// 8 requests within 4 MiB, the paper's values.
+    fn default() -> Batch {
+        Batch { requests: 8, span: Bytes::from_mib(4) }
+    }
+}
+
+/// What disks without a reservation keep in shortage, that is while the storage delivers less than all reservations ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Floor {
+    /// Nothing, as published.
+    Nothing,
+    /// For so many reference IOs served by reservation in a row, one goes by shares, 1 to 10,000. Reservations are then met
+    /// in full as long as the storage delivers their sum times `1 + 1/n`.
+    OneIn(u16),
+}
+
+impl Default for Floor {
+    /// One IO in 100.
+    fn default() -> Floor {
+        Floor::OneIn(100)
+    }
+}
+
+/// A configuration out of range.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// The reference size of the cost model is too small.
+    #[error("the reference size of a cost model must be 512 bytes or more, not {0}")]
+    CostReference(Bytes),
+    /// The batch is too long or no batch.
+    #[error("a batch must be 2 to 8 requests, not {0}")]
+    Batch(u8),
+    /// The floor is no part.
+    #[error("the floor must be one in 1 to 10000 IOs, not one in {0}")]
+    Floor(u16),
+    /// The bound on debt.
+    #[error("the bound on reservation debt must be 1 ms to 1 h, not {0}")]
+    DebtBound(Nanos),
+    /// The lead.
+    #[error("the lead must be 2 to 1024 IOs, not {0}")]
+    Lead(u16),
+    /// The anticipation.
+    #[error("the anticipation must be 0 to 1 s, not {0}")]
+    Anticipation(Nanos),
+    /// The limit's slack.
+    #[error("the slack of limits must be 0 to 100 ms, not {0}")]
+    LimitSlack(Nanos),
+}
+
+impl Config {
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// The first value out of range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        CostMeter::new(self.cost_model)?;
+        if let Some(batch) = self.batch
+            && !(2..=8).contains(&batch.requests)
+        {
+            return Err(ConfigError::Batch(batch.requests));
+        }
+        if let Floor::OneIn(n) = self.floor
+            && !(1..=10_000).contains(&n)
+        {
+            return Err(ConfigError::Floor(n));
+        }
+        if self.debt_bound < Nanos::from_millis(1) || self.debt_bound > Nanos::from_secs(3_600) {
+            return Err(ConfigError::DebtBound(self.debt_bound));
+        }
+        if !(2..=1_024).contains(&self.lead) {
+            return Err(ConfigError::Lead(self.lead));
+        }
+        if self.anticipation > Nanos::from_secs(1) {
+            return Err(ConfigError::Anticipation(self.anticipation));
+        }
+        if self.limit_slack > Nanos::from_millis(100) {
+            return Err(ConfigError::LimitSlack(self.limit_slack));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_valid_and_values_out_of_range_are_named() {
+        assert_eq!(Config::default().validate(), Ok(()));
+        let wrong = Config { lead: 1, ..Config::default() };
+        assert_eq!(wrong.validate().unwrap_err().to_string(), "the lead must be 2 to 1024 IOs, not 1");
+        let batch = Some(Batch { requests: 9, span: Bytes(0) });
+        assert_eq!(Config { batch, ..Config::default() }.validate(), Err(ConfigError::Batch(9)));
+        assert!(Config { floor: Floor::OneIn(0), ..Config::default() }.validate().is_err());
+        assert!(Config { debt_bound: Nanos::ZERO, ..Config::default() }.validate().is_err());
+        assert!(Config { anticipation: Nanos::MAX, ..Config::default() }.validate().is_err());
+        assert!(Config { limit_slack: Nanos::MAX, ..Config::default() }.validate().is_err());
+    }
+}

@@ -1,0 +1,180 @@
+use crate::config::ConfigError;
+use crate::rate::Divisor;
+use headgate_units::Bytes;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::ops::{Add, AddAssign};
+
+/// What a scheduler needs to know of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Io {
+    /// Bytes moved; 0 for flush, discard and write-zeroes. More than 4 GiB counts as 4 GiB.
+    pub bytes: Bytes,
+    /// First byte of the range on the disk, for [`Batch`](crate::Batch).
+    pub position: u64,
+}
+
+/// What a request is charged: millionths of a reference IO.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cost(u64);
+
+impl Cost {
+    /// One reference IO.
+    pub const ONE: Cost = Cost(1_000_000);
+    /// The most that one request is charged: 65,536 reference IOs.
+    pub const MAX: Cost = Cost(65_536 * 1_000_000);
+
+    /// `ios` reference IOs; saturates.
+    pub const fn from_ios(ios: u64) -> Cost {
+        Cost(ios.saturating_mul(Cost::ONE.0))
+    }
+
+    /// Millionths of a reference IO.
+    pub const fn from_millionths(millionths: u64) -> Cost {
+        Cost(millionths)
+    }
+
+    /// Millionths of a reference IO.
+    pub const fn as_millionths(self) -> u64 {
+        self.0
+    }
+
+    /// `n` times the cost; saturates.
+    #[inline]
+    pub(crate) const fn times(self, n: u64) -> Cost {
+        Cost(self.0.saturating_mul(n))
+    }
+
+    /// The cost less a thirty-second.
+    #[inline]
+    pub(crate) const fn decayed(self) -> Cost {
+        Cost(self.0 - self.0 / 32)
+    }
+}
+
+impl Add for Cost {
+    type Output = Cost;
+    fn add(self, other: Cost) -> Cost {
+        Cost(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Cost) {
+        *self = *self + other;
+    }
+}
+
+/// Prints reference IOs: `1.013`.
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}", self.0 / Cost::ONE.0, self.0 % Cost::ONE.0 / 1_000)
+    }
+}
+
+/// How the size of a request becomes its [`Cost`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CostModel {
+    /// Every request is one IO.
+    Unit,
+    /// `1 + size / reference`: a random IO of a spindle (paper section 3.2.2, equation 5), where `reference` is the mean
+    /// mechanical delay times the peak transfer rate. 512 bytes at least.
+    Affine {
+        /// The size whose transfer takes as long as one seek.
+        reference: Bytes,
+    },
+    /// `size / reference`, but one IO at least: every started chunk beyond the first is charged in proportion. 512 bytes at least.
+    Chunks {
+        /// The size of a chunk, 32 KiB in products that count this way.
+        reference: Bytes,
+    },
+}
+
+impl Default for CostModel {
+    /// The paper's constants, 5 ms and 60 MB/s: `1 + size / 300 KiB`.
+    fn default() -> CostModel {
+        CostModel::Affine { reference: Bytes::from_kib(300) }
+    }
+}
+
+/// A [`CostModel`] made ready: no division per request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CostMeter {
+    base: u64,
+    per: Option<Divisor>,
+}
+
+/// Bytes fit in 32 bits inside the scheduler.
+pub(crate) fn clamp_bytes(bytes: Bytes) -> u32 {
+    u32::try_from(bytes.0).unwrap_or(u32::MAX)
+}
+
+impl CostMeter {
+    pub(crate) fn new(model: CostModel) -> Result<CostMeter, ConfigError> {
+        let divisor = |reference: Bytes| match NonZeroU64::new(reference.0) {
+            Some(size) if size.get() >= 512 => Ok(Some(Divisor::new(size))),
+            _ => Err(ConfigError::CostReference(reference)),
+        };
+        Ok(match model {
+            CostModel::Unit => CostMeter { base: Cost::ONE.0, per: None },
+            CostModel::Affine { reference } => CostMeter { base: Cost::ONE.0, per: divisor(reference)? },
+            CostModel::Chunks { reference } => CostMeter { base: 0, per: divisor(reference)? },
+        })
+    }
+
+    #[inline]
+    pub(crate) fn cost(&self, bytes: u32) -> Cost {
+        let Some(per) = &self.per else { return Cost(self.base) };
+        let (size, _) = per.div_rem(u64::from(bytes) * Cost::ONE.0);
+        Cost((self.base + size).clamp(Cost::ONE.0, Cost::MAX.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn charged(model: CostModel, bytes: u64) -> u64 {
+        CostMeter::new(model).unwrap().cost(clamp_bytes(Bytes(bytes))).as_millionths()
+    }
+
+    #[test]
+    fn the_papers_charges_by_size() {
+        let kib = |n: u64| n << 10;
+        for (bytes, thousandths) in [
+            (512, 1_001),
+            (kib(4), 1_013),
+            (kib(8), 1_026),
+            (kib(16), 1_053),
+            (kib(32), 1_106),
+            (kib(64), 1_213),
+            (kib(128), 1_426),
+            (kib(256), 1_853),
+            (kib(512), 2_706),
+            (kib(1024), 4_413),
+            (0, 1_000),
+        ] {
+            assert_eq!(charged(CostModel::default(), bytes) / 1_000, thousandths, "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn chunks_charge_one_io_at_least() {
+        let model = CostModel::Chunks { reference: Bytes::from_kib(32) };
+        assert_eq!(charged(model, 0), 1_000_000);
+        assert_eq!(charged(model, 32 << 10), 1_000_000);
+        assert_eq!(charged(model, 48 << 10), 1_500_000);
+    }
+
+    #[test]
+    fn no_size_is_charged_more_than_the_maximum() {
+        let model = CostModel::Affine { reference: Bytes(512) };
+        assert_eq!(charged(model, u64::MAX), Cost::MAX.as_millionths());
+        assert!(CostMeter::new(CostModel::Affine { reference: Bytes(511) }).is_err());
+    }
+
+    #[test]
+    fn display_shows_thousandths() {
+        assert_eq!(Cost(1_013_653).to_string(), "1.013");
+    }
+}

@@ -1,0 +1,143 @@
+use crate::config::{Config, ConfigError};
+use crate::cost::{CostMeter, Io, clamp_bytes};
+use crate::policy::Policy;
+use crate::scheduler::{Decision, DiskCounters, DiskId, Dispatched, Phase, Rejected, Scheduler, UnknownDisk};
+use headgate_units::Nanos;
+use std::collections::VecDeque;
+
+/// Arrival order over all disks: what a host without control does. Policies are kept and not enforced.
+pub struct Fifo<R> {
+    meter: CostMeter,
+    disks: Vec<Disk>,
+    free: Vec<u32>,
+    queue: VecDeque<(u32, u32, R)>,
+}
+
+struct Disk {
+    generation: u32,
+    registered: Option<Policy>,
+    counters: DiskCounters,
+}
+
+impl<R> Fifo<R> {
+    /// An empty scheduler. Of the configuration only the cost model is used.
+    ///
+    /// # Errors
+    /// The configuration is out of range.
+    pub fn new(config: Config) -> Result<Fifo<R>, ConfigError> {
+        config.validate()?;
+        Ok(Fifo {
+            meter: CostMeter::new(config.cost_model)?,
+            disks: Vec::new(),
+            free: Vec::new(),
+            queue: VecDeque::new(),
+        })
+    }
+
+    fn disk(&self, id: DiskId) -> Result<(&Disk, Policy), UnknownDisk> {
+        match self.disks.get(id.slot as usize) {
+            Some(disk @ Disk { generation, registered: Some(policy), .. })
+                if *generation == id.generation =>
+            {
+                Ok((disk, *policy))
+            }
+            _ => Err(UnknownDisk(id)),
+        }
+    }
+
+    fn disk_mut(&mut self, id: DiskId) -> Result<&mut Disk, UnknownDisk> {
+        self.disk(id)?;
+        Ok(&mut self.disks[id.slot as usize])
+    }
+}
+
+impl<R> Scheduler<R> for Fifo<R> {
+    fn register(&mut self, _now: Nanos, policy: Policy) -> DiskId {
+        if let Some(slot) = self.free.pop() {
+            let disk = &mut self.disks[slot as usize];
+            disk.registered = Some(policy);
+            disk.counters = DiskCounters::default();
+            return DiskId { slot, generation: disk.generation };
+        }
+        let slot = self.disks.len() as u32;
+        self.disks.push(Disk { generation: 0, registered: Some(policy), counters: DiskCounters::default() });
+        DiskId { slot, generation: 0 }
+    }
+
+    fn set_policy(&mut self, _now: Nanos, disk: DiskId, policy: Policy) -> Result<(), UnknownDisk> {
+        self.disk_mut(disk)?.registered = Some(policy);
+        Ok(())
+    }
+
+    fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk> {
+        self.disk(disk).map(|(_, policy)| policy)
+    }
+
+    /// O(all queued).
+    fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {
+        let queued = self.withdraw(now, disk, &mut |_| true)?;
+        let gone = self.disk_mut(disk)?;
+        gone.registered = None;
+        if let Some(next) = gone.generation.checked_add(1) {
+            gone.generation = next;
+            self.free.push(disk.slot);
+        }
+        Ok(queued)
+    }
+
+    /// O(all queued).
+    fn withdraw(
+        &mut self,
+        _now: Nanos,
+        disk: DiskId,
+        wanted: &mut dyn FnMut(&R) -> bool,
+    ) -> Result<Vec<R>, UnknownDisk> {
+        self.disk(disk)?;
+        let mut taken = Vec::new();
+        for _ in 0..self.queue.len() {
+            let Some((slot, bytes, request)) = self.queue.pop_front() else { break };
+            if slot == disk.slot && wanted(&request) {
+                taken.push(request);
+            } else {
+                self.queue.push_back((slot, bytes, request));
+            }
+        }
+        self.disk_mut(disk)?.counters.queued -= taken.len();
+        Ok(taken)
+    }
+
+    fn enqueue(&mut self, _now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>> {
+        match self.disk_mut(disk) {
+            Ok(known) => known.counters.queued += 1,
+            Err(reason) => return Err(Rejected { reason, request }),
+        }
+        self.queue.push_back((disk.slot, clamp_bytes(io.bytes), request));
+        Ok(())
+    }
+
+    fn dispatch(&mut self, _now: Nanos) -> Decision<R> {
+        let Some((slot, bytes, request)) = self.queue.pop_front() else { return Decision::Idle };
+        let cost = self.meter.cost(bytes);
+        let disk = &mut self.disks[slot as usize];
+        disk.counters.queued -= 1;
+        disk.counters.in_flight += 1;
+        disk.counters.by_weight += 1;
+        disk.counters.cost += cost;
+        let id = DiskId { slot, generation: disk.generation };
+        Decision::Dispatch(Dispatched { disk: id, request, phase: Phase::Weight, cost })
+    }
+
+    fn complete(&mut self, _now: Nanos, disk: DiskId) {
+        if let Ok(disk) = self.disk_mut(disk) {
+            disk.counters.in_flight = disk.counters.in_flight.saturating_sub(1);
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn counters(&self, disk: DiskId) -> Result<DiskCounters, UnknownDisk> {
+        self.disk(disk).map(|(disk, _)| disk.counters)
+    }
+}

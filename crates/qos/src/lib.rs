@@ -1,0 +1,52 @@
+//! Which request of which disk goes to the storage next.
+//!
+//! A [`Scheduler`] holds the queues of all disks of one datastore. The caller says what happened and when
+//! ([`enqueue`](Scheduler::enqueue), [`complete`](Scheduler::complete), policy changes) and asks for a decision
+//! ([`dispatch`](Scheduler::dispatch)) as long as its window has room. Nothing here reads a clock: the same code
+//! runs in the daemon and in the simulator.
+//!
+//! | scheduler | divides by | use |
+//! |---|---|---|
+//! | [`MClock`] | reservation, limit, shares | the product |
+//! | [`Sfq`] | shares only | the baseline SFQ(D); D is the caller's window |
+//! | [`Fifo`] | nothing, arrival order | the baseline of a host without control |
+//!
+//! [`AnyScheduler`] is one of the three, chosen at run time.
+//!
+//! # Time
+//! `now` is the caller's monotonic clock. A clock that stands still, steps back or leaps forward does not stop or
+//! flood the scheduler: only forward steps count, one step counts for at most three days, and a backward step
+//! counts for nothing.
+//!
+//! # Order
+//! Within a disk the order is first come, first served, reads and writes alike: a guest may rely on it after a crash.
+//!
+//! # Source
+//! Gulati, Merchant, Varman: *mClock: Handling Throughput Variability for Hypervisor IO Scheduling*, OSDI 2010. Where the
+//! published Algorithm 1 breaks a promise, the module [`mclock`] says what replaces it and derives why.
+
+mod any;
+mod config;
+mod cost;
+mod fifo;
+mod heap;
+pub mod mclock;
+mod policy;
+mod queue;
+mod rate;
+mod scheduler;
+mod sfq;
+mod steady;
+mod water;
+
+pub use any::{AnyScheduler, SchedulerKind, UnknownScheduler};
+pub use config::{Batch, Config, ConfigError, Floor};
+pub use cost::{Cost, CostModel, Io};
+pub use fifo::Fifo;
+pub use mclock::MClock;
+pub use policy::{Burst, Policy, PolicyError};
+pub use scheduler::{
+    Decision, DiskCounters, DiskId, Dispatched, Phase, Rejected, ReservationDebt, Scheduler, UnknownDisk,
+};
+pub use sfq::Sfq;
+pub use water::water_fill;

@@ -1,0 +1,215 @@
+//! One decision: who is next, and what that costs it.
+
+use super::disk::{State, bandwidth_amount, share_amount, time_amount};
+use super::{MClock, Patience};
+use crate::config::Floor;
+use crate::cost::Cost;
+use crate::rate::{Tag, before};
+use crate::scheduler::{Decision, DiskId, Dispatched, Phase};
+
+/// Requests of one disk sent back to back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    slot: u32,
+    origin: u64,
+    left: u8,
+}
+
+/// Who is next, and by which right.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    slot: usize,
+    right: Right,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Right {
+    /// Most overdue reservation.
+    Reservation,
+    /// Earliest share tag.
+    Share,
+    /// Earliest share tag although reservations are due.
+    Floor,
+    /// Near the request before it.
+    Batch(Phase),
+}
+
+impl<R> MClock<R> {
+    /// Lets those go whose limit has passed.
+    #[inline]
+    pub(super) fn wake(&mut self, now: u64) {
+        while let Some((until, slot)) = self.blocked.first() {
+            if until > now {
+                break;
+            }
+            self.blocked.remove(slot);
+            self.make_ready(slot as usize, now, Patience::HeldBack);
+        }
+    }
+
+    #[inline]
+    pub(super) fn choose(&mut self, now: u64) -> Option<Choice> {
+        if self.batch.is_some()
+            && let Some(choice) = self.continue_batch(now)
+        {
+            return Some(choice);
+        }
+        let (_, by_share) = self.shares.first()?;
+        let by_share = by_share as usize;
+        let Some((tag, by_reservation)) = self.reservations.first() else {
+            return Some(Choice { slot: by_share, right: Right::Share });
+        };
+        if !self.is_due(tag, now) {
+            return Some(Choice { slot: by_share, right: Right::Share });
+        }
+        self.forgive(tag, now);
+        if self.is_floor_due() {
+            return Some(Choice { slot: by_share, right: Right::Floor });
+        }
+        Some(Choice { slot: by_reservation as usize, right: Right::Reservation })
+    }
+
+    fn is_due(&self, tag: u64, now: u64) -> bool {
+        !before(now.wrapping_sub(self.forgiven), tag)
+    }
+
+    /// In shortage, shifts all reservations together so that the most overdue is no further behind than the bound.
+    #[inline]
+    fn forgive(&mut self, most_overdue: u64, now: u64) {
+        let behind = now.wrapping_sub(self.forgiven).wrapping_sub(most_overdue);
+        self.forgiven += behind.saturating_sub(self.config.debt_bound.0);
+    }
+
+    fn is_floor_due(&self) -> bool {
+        match self.config.floor {
+            Floor::Nothing => false,
+            Floor::OneIn(n) => {
+                self.unreserved > 0 && self.floor_debt >= i64::from(n) * Cost::ONE.as_millionths() as i64
+            }
+        }
+    }
+
+    fn continue_batch(&mut self, now: u64) -> Option<Choice> {
+        let config = self.config.batch?;
+        let run = self.batch.take()?;
+        let disk = &self.disks[run.slot as usize];
+        if run.left == 0 || disk.state != State::Ready {
+            return None;
+        }
+        let head = self.requests.head(&disk.queue)?;
+        if head.position.abs_diff(run.origin) >= config.span.0 {
+            return None;
+        }
+        let phase = match disk.reservation {
+            Some(tag) if self.is_due(tag.at, now) => Phase::Reservation,
+            _ => Phase::Weight,
+        };
+        self.batch = Some(Run { left: run.left - 1, ..run });
+        Some(Choice { slot: run.slot as usize, right: Right::Batch(phase) })
+    }
+
+    /// Takes the chosen disk's first request and advances the disk's tags.
+    #[inline]
+    pub(super) fn serve(&mut self, choice: Choice, now: u64) -> Decision<R> {
+        let Choice { slot, right } = choice;
+        let disk = &mut self.disks[slot];
+        let head = self.requests.head(&disk.queue);
+        let request = self.requests.pop(&mut disk.queue);
+        let (Some(head), Some(request)) = (head, request) else {
+            unreachable!("a disk in the share heap has a request queued");
+        };
+        let cost = self.meter.cost(head.bytes);
+        disk.peak = cost.max(disk.peak.decayed());
+        let phase = match right {
+            Right::Reservation | Right::Batch(Phase::Reservation) => Phase::Reservation,
+            Right::Share | Right::Floor | Right::Batch(Phase::Weight) => Phase::Weight,
+        };
+        match phase {
+            Phase::Reservation => {
+                disk.by_reservation += 1;
+                if let Some(tag) = &mut disk.reservation {
+                    tag.advance(time_amount(cost));
+                }
+                self.forget_service(slot, self.config.lead, LEAD_IN_OWN_COSTS);
+            }
+            Phase::Weight => {
+                disk.by_weight += 1;
+                if !matches!(right, Right::Batch(_)) {
+                    self.virtual_time.raise_to(disk.share.at);
+                }
+            }
+        }
+        self.account_floor(right, phase, cost);
+        let disk = &mut self.disks[slot];
+        disk.share.advance(share_amount(cost));
+        let slack = self.config.limit_slack.0;
+        if let Some(limit) = &mut disk.limit {
+            charge_limit(limit, time_amount(cost), now, slack);
+        }
+        if let Some(bandwidth) = &mut disk.bandwidth {
+            charge_limit(bandwidth, bandwidth_amount(head.bytes), now, slack);
+        }
+        disk.cost += cost;
+        disk.in_flight += 1;
+        let id = DiskId { slot: slot as u32, generation: disk.generation };
+        if let Some(config) = self.config.batch
+            && !matches!(right, Right::Batch(_))
+        {
+            self.batch = Some(Run { slot: slot as u32, origin: head.position, left: config.requests - 1 });
+        }
+        self.replace(slot, phase, now);
+        Decision::Dispatch(Dispatched { disk: id, request, phase, cost })
+    }
+
+    /// Puts a disk that was just served where its new tags belong.
+    #[inline]
+    fn replace(&mut self, slot: usize, phase: Phase, now: u64) {
+        let disk = &self.disks[slot];
+        if disk.queue.is_empty() {
+            self.displace(slot);
+            return;
+        }
+        let until = disk.blocked_until();
+        if until > now {
+            self.displace(slot);
+            self.disks[slot].state = State::Blocked;
+            self.blocked.insert(slot as u32, until);
+            return;
+        }
+        match phase {
+            Phase::Weight => self.shares.delay(slot as u32, disk.share.at),
+            Phase::Reservation => {
+                // A request much cheaper than the one before it may bring the tag's upper bound, and so the tag, back.
+                self.shares.change(slot as u32, disk.share.at);
+                if let Some(tag) = &disk.reservation {
+                    self.reservations.delay(slot as u32, tag.at);
+                }
+            }
+        }
+    }
+
+    fn account_floor(&mut self, right: Right, phase: Phase, cost: Cost) {
+        let millionths = cost.as_millionths() as i64;
+        match (right, self.config.floor) {
+            (_, Floor::Nothing) => {}
+            (Right::Floor, Floor::OneIn(n)) => self.floor_debt -= millionths * i64::from(n),
+            (_, Floor::OneIn(_)) if phase == Phase::Weight => self.floor_debt = 0,
+            _ if self.unreserved > 0 => self.floor_debt += millionths,
+            _ => {}
+        }
+    }
+}
+
+/// The upper bound of the share tag in the disk's own largest recent costs.
+const LEAD_IN_OWN_COSTS: u64 = 4;
+
+/// A limit makes good for a dispatch that came late by up to just under one charge, but never for more than this, in nanoseconds.
+const LATENESS_MAX: u64 = 100_000_000;
+
+/// Advances a limit's tag by `amount`, forgetting lateness beyond just under one charge or `slack`.
+#[inline]
+fn charge_limit(tag: &mut Tag, amount: u64, now: u64, slack: u64) {
+    let charge = tag.spacing(amount);
+    tag.raise_to(now - charge.saturating_sub(1).min(LATENESS_MAX).max(slack));
+    tag.advance(amount);
+}

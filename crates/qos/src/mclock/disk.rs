@@ -1,0 +1,125 @@
+//! What mClock keeps of one disk.
+
+use crate::cost::Cost;
+use crate::policy::{Burst, Policy};
+use crate::queue::Chain;
+use crate::rate::Tag;
+use headgate_units::{BytesPerSec, Iops, Shares};
+use std::num::NonZeroU64;
+
+/// Share tags count in 2^-20 millionths of a reference IO at weight 1. Two tags that differ as fractions of unit costs over weights up
+/// to 1,000,000 differ by 10^-12 IO at least, so they differ here.
+const SHARE_SHIFT: u32 = 20;
+
+/// A cost as an amount for a share tag.
+#[inline]
+pub(super) fn share_amount(cost: Cost) -> u64 {
+    cost.as_millionths() << SHARE_SHIFT
+}
+
+/// A cost as an amount for a tag in nanoseconds whose rate is in IOs per second.
+#[inline]
+pub(super) fn time_amount(cost: Cost) -> u64 {
+    cost.as_millionths() * 1_000
+}
+
+/// Bytes as an amount for a tag in nanoseconds whose rate is in bytes per second.
+#[inline]
+pub(super) fn bandwidth_amount(bytes: u32) -> u64 {
+    u64::from(bytes) * 1_000_000_000
+}
+
+/// Where a slot stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// No disk.
+    Free,
+    /// Nothing queued.
+    Empty,
+    /// In the share heap and, with a reservation, in the reservation heap.
+    Ready,
+    /// Queued requests wait for a limit: in the wake-up heap alone.
+    Blocked,
+}
+
+/// Three cache lines: what every decision reads, then limits, then what is written once.
+#[repr(C, align(64))]
+pub(super) struct Disk {
+    /// Start tag of the next request, in share units.
+    pub(super) share: Tag,
+    /// When the next request is due, in inner nanoseconds; while [`State::Ready`] less [`MClock::forgiven`](super::MClock).
+    pub(super) reservation: Option<Tag>,
+    /// When the next request may go, in inner nanoseconds.
+    pub(super) limit: Option<Tag>,
+    pub(super) queue: Chain,
+    pub(super) in_flight: u32,
+    /// The largest recent cost: rises at once, sinks by 1/32 per request.
+    pub(super) peak: Cost,
+    pub(super) generation: u32,
+    pub(super) state: State,
+    pub(super) burst: Burst,
+    /// As `limit`, in bytes.
+    pub(super) bandwidth: Option<Tag>,
+    pub(super) by_reservation: u64,
+    pub(super) by_weight: u64,
+    pub(super) cost: Cost,
+    /// Turn of the share clock when the disk was last ready.
+    pub(super) turn: u32,
+}
+
+impl Disk {
+    pub(super) fn new(generation: u32, policy: Policy, now: u64, share: u64, turn: u32) -> Disk {
+        Disk {
+            share: Tag::new(share, rate(policy.shares().get())),
+            reservation: policy.reservation().map(|r| Tag::new(NEVER_SERVED, rate(r.get()))),
+            limit: policy.limit().map(|l| Tag::new(now, rate(l.get()))),
+            queue: Chain::EMPTY,
+            in_flight: 0,
+            peak: Cost::ONE,
+            generation,
+            state: State::Empty,
+            burst: policy.burst(),
+            bandwidth: policy.limit_bandwidth().map(|b| Tag::new(now, rate(b.get()))),
+            by_reservation: 0,
+            by_weight: 0,
+            cost: Cost::default(),
+            turn,
+        }
+    }
+
+    pub(super) fn policy(&self) -> Policy {
+        let iops = |tag: &Tag| Iops::new(tag.rate().get()).ok();
+        Policy::default()
+            .with_shares(Shares::new(self.share.rate().get()).unwrap_or_default())
+            .with_burst(self.burst)
+            .with_limit_bandwidth(self.bandwidth.as_ref().and_then(|b| BytesPerSec::new(b.rate().get()).ok()))
+            .with_rates(self.reservation.as_ref().and_then(iops), self.limit.as_ref().and_then(iops))
+    }
+
+    /// Until when limits forbid the next request; 0 without limits.
+    #[inline]
+    pub(super) fn blocked_until(&self) -> u64 {
+        let until = |tag: &Option<Tag>| tag.as_ref().map_or(0, |t| t.at);
+        until(&self.limit).max(until(&self.bandwidth))
+    }
+}
+
+/// A rate of one of the units' types, which all start at 1.
+pub(super) fn rate(value: u64) -> NonZeroU64 {
+    NonZeroU64::new(value).unwrap_or(NonZeroU64::MIN)
+}
+
+/// A reservation tag earlier than any: the disk takes its place at its first request.
+pub(super) const NEVER_SERVED: u64 = 0;
+
+/// A limit after a change of policy: what is not yet paid for under the old rate is kept.
+pub(super) fn changed_limit(tag: Option<Tag>, rate: Option<NonZeroU64>, now: u64) -> Option<Tag> {
+    match (tag, rate) {
+        (_, None) => None,
+        (None, Some(rate)) => Some(Tag::new(now, rate)),
+        (Some(mut tag), Some(rate)) => {
+            tag.change_rate(rate, now);
+            Some(tag)
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! mClock: a minimum, a maximum and a share for every disk, on storage whose speed nobody controls.
+//!
+//! # Rules
+//! A request that costs c reference IOs is dispatched in one of two phases, from a disk with reservation r, limit l, weight w
+//! and burst credit σ:
+//!
+//! - **reservation**: among disks with `R <= now` and `L <= now`, the smallest R;
+//! - **weight**: else, among disks with `L <= now`, the smallest P.
+//!
+//! Each disk has one tag per clock, that of its next request:
+//!
+//! - `R` advances by c/r at dispatches of the reservation phase;
+//! - `L` advances by c/l (and by bytes over the limit in bytes per second) at every dispatch;
+//! - `P` advances by c/w at every dispatch, in either phase, and is held within `V - σ/w <= P <= V + lead/w`, where V is the
+//!   start tag of the request dispatched last in the weight phase.
+
+mod decide;
+mod disk;
+
+use crate::config::{Config, ConfigError};
+use crate::cost::{Cost, CostMeter, Io};
+use crate::heap::Heap;
+use crate::policy::Policy;
+use crate::queue::Requests;
+use crate::rate::{Tag, before};
+use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk};
+use crate::steady::Steady;
+use disk::{Disk, NEVER_SERVED, State, changed_limit, rate, share_amount};
+use headgate_units::Nanos;
+
+/// The mClock scheduler of one datastore. See the module documentation for its rules.
+pub struct MClock<R> {
+    config: Config,
+    meter: CostMeter,
+    time: Steady,
+    disks: Vec<Disk>,
+    free: Vec<u32>,
+    requests: Requests<R>,
+    /// Disks that may be served now, by share tag.
+    shares: Heap,
+    /// Those of them that have a reservation, by reservation tag less `forgiven`.
+    reservations: Heap,
+    /// Disks that wait for a limit, by the time it lets them go.
+    blocked: Heap,
+    virtual_time: VirtualTime,
+    /// By how much all reservation tags in the heap have been shifted forward since the start.
+    forgiven: u64,
+    /// Disks in the share heap that have no reservation.
+    unreserved: usize,
+    /// Millionths of IOs by reservation since a disk was last served by shares while one without reservation waited.
+    floor_debt: i64,
+    batch: Option<decide::Run>,
+}
+
+/// The share clock's V, in share units on a circle of 2^64, and how far round it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct VirtualTime {
+    at: u64,
+    /// Counts eighths of the circle, so that a tag left behind long ago is not taken for one ahead.
+    turn: u32,
+}
+
+impl VirtualTime {
+    fn raise_to(&mut self, at: u64) {
+        if before(self.at, at) {
+            if (self.at ^ at) >> 61 != 0 {
+                self.turn = self.turn.wrapping_add(1);
+            }
+            self.at = at;
+        }
+    }
+
+    /// Has V come so far since `turn` that tags of that time are all behind it. One advance of V is below one eighth of the circle, and so is a tag's lead.
+    fn has_left(&self, turn: u32) -> bool {
+        self.turn.wrapping_sub(turn) >= 3
+    }
+}
+
+/// What a disk may be late by, without losing it, when it becomes ready.
+#[derive(Clone, Copy)]
+enum Patience {
+    /// It had nothing queued, or no reservation.
+    Asked,
+    /// A limit held it back.
+    HeldBack,
+    /// It never stopped waiting: only its policy changed.
+    Unbroken,
+}
+
+impl<R> MClock<R> {
+    /// An empty scheduler.
+    ///
+    /// # Errors
+    /// A value of the configuration is out of range.
+    pub fn new(config: Config) -> Result<MClock<R>, ConfigError> {
+        config.validate()?;
+        Ok(MClock {
+            meter: CostMeter::new(config.cost_model)?,
+            config,
+            time: Steady::new(),
+            disks: Vec::new(),
+            free: Vec::new(),
+            requests: Requests::new(),
+            shares: Heap::new(),
+            reservations: Heap::new(),
+            blocked: Heap::new(),
+            virtual_time: VirtualTime::default(),
+            forgiven: 0,
+            unreserved: 0,
+            floor_debt: 0,
+            batch: None,
+        })
+    }
+
+    /// The memory that one registered disk takes and that one queued request takes, `R` included, in bytes.
+    pub const fn bytes_per_disk_and_request() -> (usize, usize) {
+        (size_of::<Disk>() + 3 * Heap::BYTES_PER_SLOT, Requests::<R>::bytes_per_request())
+    }
+
+    fn slot(&self, disk: DiskId) -> Result<usize, UnknownDisk> {
+        match self.disks.get(disk.slot as usize) {
+            Some(d) if d.generation == disk.generation && d.state != State::Free => Ok(disk.slot as usize),
+            _ => Err(UnknownDisk(disk)),
+        }
+    }
+
+    /// Puts a disk with queued requests where it belongs.
+    fn place(&mut self, slot: usize, now: u64, patience: Patience) {
+        let until = self.disks[slot].blocked_until();
+        if until > now {
+            self.disks[slot].state = State::Blocked;
+            self.blocked.insert(slot as u32, until);
+        } else {
+            self.make_ready(slot, now, patience);
+        }
+    }
+
+    fn make_ready(&mut self, slot: usize, now: u64, patience: Patience) {
+        self.forget_credit(slot);
+        let due = self.reservations.first().map(|(tag, _)| tag.wrapping_add(self.forgiven));
+        let disk = &mut self.disks[slot];
+        disk.state = State::Ready;
+        self.shares.insert(slot as u32, disk.share.at);
+        match &mut disk.reservation {
+            None => self.unreserved += 1,
+            Some(reservation) => {
+                let patience = match patience {
+                    Patience::Asked => self.config.anticipation.0,
+                    Patience::HeldBack => self.config.debt_bound.0 / 2,
+                    Patience::Unbroken => self.config.debt_bound.0,
+                };
+                let latest = now - patience;
+                reservation
+                    .raise_to(due.map_or(latest, |due| if before(due, latest) { due } else { latest }));
+                reservation.at = reservation.at.wrapping_sub(self.forgiven);
+                self.reservations.insert(slot as u32, reservation.at);
+            }
+        }
+    }
+
+    /// Takes a disk out of the heaps it is in.
+    fn displace(&mut self, slot: usize) {
+        let disk = &mut self.disks[slot];
+        match disk.state {
+            State::Free | State::Empty => {}
+            State::Blocked => self.blocked.remove(slot as u32),
+            State::Ready => {
+                self.shares.remove(slot as u32);
+                disk.turn = self.virtual_time.turn;
+                match &mut disk.reservation {
+                    None => self.unreserved -= 1,
+                    Some(reservation) => {
+                        self.reservations.remove(slot as u32);
+                        reservation.at = reservation.at.wrapping_add(self.forgiven);
+                    }
+                }
+            }
+        }
+        disk.state = State::Empty;
+    }
+
+    /// The lower bound of the share tag: nobody who was away holds more credit than its burst.
+    fn forget_credit(&mut self, slot: usize) {
+        let v = self.virtual_time;
+        let disk = &mut self.disks[slot];
+        let bound = v.at.wrapping_sub(disk.share.spacing(share_amount(Cost::from_ios(disk.burst.get()))));
+        if v.has_left(disk.turn) {
+            disk.share.set(bound);
+        } else {
+            disk.share.raise_to(bound);
+        }
+        disk.turn = v.turn;
+    }
+
+    /// The upper bound of the share tag: `ios` ahead of V, or `costs` of the disk's own requests if those are larger.
+    fn forget_service(&mut self, slot: usize, ios: u16, costs: u64) {
+        let disk = &mut self.disks[slot];
+        let lead = Cost::from_ios(u64::from(ios)).max(disk.peak.times(costs));
+        disk.share.lower_to(self.virtual_time.at.wrapping_add(disk.share.spacing(share_amount(lead))));
+    }
+}
+
+impl<R> Scheduler<R> for MClock<R> {
+    fn register(&mut self, now: Nanos, policy: Policy) -> DiskId {
+        let now = self.time.advance(now);
+        let v = self.virtual_time;
+        if let Some(slot) = self.free.pop() {
+            let generation = self.disks[slot as usize].generation;
+            self.disks[slot as usize] = Disk::new(generation, policy, now, v.at, v.turn);
+            return DiskId { slot, generation };
+        }
+        let slot = self.disks.len() as u32;
+        self.disks.push(Disk::new(0, policy, now, v.at, v.turn));
+        for heap in [&mut self.shares, &mut self.reservations, &mut self.blocked] {
+            heap.make_room(self.disks.len());
+        }
+        DiskId { slot, generation: 0 }
+    }
+
+    fn set_policy(&mut self, now: Nanos, disk: DiskId, policy: Policy) -> Result<(), UnknownDisk> {
+        let slot = self.slot(disk)?;
+        let now = self.time.advance(now);
+        self.displace(slot);
+        self.forget_credit(slot);
+        let v = self.virtual_time.at;
+        let disk = &mut self.disks[slot];
+        let old = disk.policy();
+        let mut patience = Patience::Unbroken;
+        disk.limit = changed_limit(disk.limit, policy.limit().map(|l| rate(l.get())), now);
+        disk.bandwidth = changed_limit(disk.bandwidth, policy.limit_bandwidth().map(|b| rate(b.get())), now);
+        disk.share.change_rate(rate(policy.shares().get()), v);
+        disk.burst = policy.burst();
+        disk.reservation = policy.reservation().map(|reservation| match disk.reservation {
+            Some(mut tag) => {
+                tag.change_rate(rate(reservation.get()), now);
+                tag
+            }
+            None => {
+                patience = Patience::Asked;
+                Tag::new(NEVER_SERVED, rate(reservation.get()))
+            }
+        });
+        if policy.reservation() < old.reservation() {
+            self.forget_service(slot, 1, 1);
+        }
+        if !self.disks[slot].queue.is_empty() {
+            self.place(slot, now, patience);
+        }
+        Ok(())
+    }
+
+    fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk> {
+        Ok(self.disks[self.slot(disk)?].policy())
+    }
+
+    fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {
+        let queued = self.withdraw(now, disk, &mut |_| true)?;
+        let slot = self.slot(disk)?;
+        self.batch = None;
+        let gone = &mut self.disks[slot];
+        gone.state = State::Free;
+        // A slot whose generations are used up is not used again: an id never comes to mean another disk.
+        if let Some(next) = gone.generation.checked_add(1) {
+            gone.generation = next;
+            self.free.push(slot as u32);
+        }
+        Ok(queued)
+    }
+
+    fn withdraw(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        wanted: &mut dyn FnMut(&R) -> bool,
+    ) -> Result<Vec<R>, UnknownDisk> {
+        let slot = self.slot(disk)?;
+        self.time.advance(now);
+        let taken = self.requests.extract(&mut self.disks[slot].queue, wanted);
+        if self.disks[slot].queue.is_empty() {
+            self.displace(slot);
+        }
+        Ok(taken)
+    }
+
+    fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>> {
+        let slot = match self.slot(disk) {
+            Ok(slot) => slot,
+            Err(reason) => return Err(Rejected { reason, request }),
+        };
+        let now = self.time.advance(now);
+        self.requests.push(&mut self.disks[slot].queue, io, request);
+        if self.disks[slot].state == State::Empty {
+            self.place(slot, now, Patience::Asked);
+        }
+        Ok(())
+    }
+
+    fn dispatch(&mut self, now: Nanos) -> Decision<R> {
+        let now = self.time.advance(now);
+        self.wake(now);
+        match self.choose(now) {
+            Some(choice) => self.serve(choice, now),
+            None => match self.blocked.first() {
+                Some((until, _)) => Decision::WaitUntil(self.time.caller_time(until)),
+                None => Decision::Idle,
+            },
+        }
+    }
+
+    fn complete(&mut self, now: Nanos, disk: DiskId) {
+        self.time.advance(now);
+        if let Ok(slot) = self.slot(disk) {
+            let disk = &mut self.disks[slot];
+            disk.in_flight = disk.in_flight.saturating_sub(1);
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.requests.len()
+    }
+
+    fn counters(&self, disk: DiskId) -> Result<DiskCounters, UnknownDisk> {
+        let disk = &self.disks[self.slot(disk)?];
+        Ok(DiskCounters {
+            by_reservation: disk.by_reservation,
+            by_weight: disk.by_weight,
+            cost: disk.cost,
+            queued: disk.queue.len(),
+            in_flight: disk.in_flight as usize,
+        })
+    }
+
+    fn reservation_debt(&self) -> ReservationDebt {
+        let behind = self.reservations.first().map_or(0, |(tag, _)| {
+            let due = tag.wrapping_add(self.forgiven);
+            if before(due, self.time.now()) { self.time.now().wrapping_sub(due) } else { 0 }
+        });
+        ReservationDebt { behind: Nanos(behind), forgiven: Nanos(self.forgiven) }
+    }
+}

@@ -1,0 +1,210 @@
+//! The queued requests of all disks in one slab: a disk's queue is a chain through it, so an idle disk holds no memory for
+//! requests and a warm slab allocates none.
+
+use crate::cost::{Io, clamp_bytes};
+
+const NIL: u32 = u32::MAX;
+
+/// What the scheduler reads of a queued request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) bytes: u32,
+    pub(crate) position: u64,
+}
+
+struct Slot<R> {
+    request: Option<R>,
+    position: u64,
+    bytes: u32,
+    next: u32,
+}
+
+/// One disk's requests, first come, first served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chain {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Chain {
+    pub(crate) const EMPTY: Chain = Chain { head: NIL, tail: NIL, len: 0 };
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+}
+
+/// The slab.
+pub(crate) struct Requests<R> {
+    slots: Vec<Slot<R>>,
+    /// Head of the chain of free slots, last freed first.
+    free: u32,
+    len: usize,
+}
+
+impl<R> Requests<R> {
+    pub(crate) fn new() -> Requests<R> {
+        Requests { slots: Vec::new(), free: NIL, len: 0 }
+    }
+
+    /// All queued requests.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Appends to a chain.
+    ///
+    /// # Panics
+    /// With 2^32 - 1 requests queued, which no memory holds.
+    #[inline]
+    pub(crate) fn push(&mut self, chain: &mut Chain, io: Io, request: R) {
+        let slot =
+            Slot { request: Some(request), position: io.position, bytes: clamp_bytes(io.bytes), next: NIL };
+        let index = self.free;
+        let index = if index == NIL {
+            let index = self.slots.len() as u32;
+            assert!(index < NIL, "2^32 - 1 requests are queued");
+            self.slots.push(slot);
+            index
+        } else {
+            let place = &mut self.slots[index as usize];
+            self.free = place.next;
+            *place = slot;
+            index
+        };
+        if chain.is_empty() {
+            chain.head = index;
+        } else {
+            self.slots[chain.tail as usize].next = index;
+        }
+        chain.tail = index;
+        chain.len += 1;
+        self.len += 1;
+    }
+
+    /// The first request of a chain, left in place.
+    #[inline]
+    pub(crate) fn head(&self, chain: &Chain) -> Option<Head> {
+        if chain.is_empty() {
+            return None;
+        }
+        let slot = &self.slots[chain.head as usize];
+        Some(Head { bytes: slot.bytes, position: slot.position })
+    }
+
+    /// Takes the first request of a chain.
+    #[inline]
+    pub(crate) fn pop(&mut self, chain: &mut Chain) -> Option<R> {
+        if chain.is_empty() {
+            return None;
+        }
+        let index = chain.head;
+        let slot = &mut self.slots[index as usize];
+        let request = slot.request.take();
+        chain.head = slot.next;
+        chain.len -= 1;
+        if chain.len == 0 {
+            chain.tail = NIL;
+        }
+        slot.next = self.free;
+        self.free = index;
+        self.len -= 1;
+        request
+    }
+
+    /// Takes those requests of a chain that `wanted` picks, in order; the others keep theirs. O(chain).
+    pub(crate) fn extract(&mut self, chain: &mut Chain, wanted: &mut dyn FnMut(&R) -> bool) -> Vec<R> {
+        let mut taken = Vec::new();
+        let mut kept = Chain::EMPTY;
+        let mut index = chain.head;
+        while index != NIL {
+            let slot = &mut self.slots[index as usize];
+            let next = slot.next;
+            if slot.request.as_ref().is_some_and(&mut *wanted) {
+                taken.extend(slot.request.take());
+                slot.next = self.free;
+                self.free = index;
+                self.len -= 1;
+            } else {
+                slot.next = NIL;
+                if kept.is_empty() {
+                    kept.head = index;
+                } else {
+                    self.slots[kept.tail as usize].next = index;
+                }
+                kept.tail = index;
+                kept.len += 1;
+            }
+            index = next;
+        }
+        *chain = kept;
+        taken
+    }
+
+    /// Bytes of memory per queued request.
+    pub(crate) const fn bytes_per_request() -> usize {
+        size_of::<Slot<R>>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headgate_units::Bytes;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        #[test]
+        fn chains_are_queues_and_share_the_slab(operations in prop::collection::vec((0u8..8, 0usize..3), 0..300)) {
+            let mut requests = Requests::new();
+            let mut chains = [Chain::EMPTY; 3];
+            let mut model = [const { VecDeque::<u32>::new() }; 3];
+            let mut next = 0u32;
+            let mut most = 0;
+            for (operation, which) in operations {
+                let (chain, queue) = (&mut chains[which], &mut model[which]);
+                match operation {
+                    0..=3 => {
+                        requests.push(chain, Io { bytes: Bytes(u64::from(next)), position: u64::from(next) << 9 }, next);
+                        queue.push_back(next);
+                        next += 1;
+                    }
+                    4..=6 => {
+                        let head = queue.front().map(|n| Head { bytes: *n, position: u64::from(*n) << 9 });
+                        prop_assert_eq!(requests.head(chain), head);
+                        prop_assert_eq!(requests.pop(chain), queue.pop_front());
+                    }
+                    _ => {
+                        let taken = requests.extract(chain, &mut |n| n % 3 == 0);
+                        let (out, kept): (Vec<u32>, Vec<u32>) = queue.iter().partition(|n| **n % 3 == 0);
+                        prop_assert_eq!(taken, out);
+                        *queue = kept.into();
+                    }
+                }
+                let len = model.iter().map(VecDeque::len).sum();
+                most = most.max(len);
+                prop_assert_eq!(requests.len(), len);
+                for (chain, queue) in chains.iter().zip(&model) {
+                    prop_assert_eq!(chain.len(), queue.len());
+                }
+            }
+            prop_assert!(requests.slots.len() <= most, "freed slots are used again");
+        }
+    }
+
+    #[test]
+    fn sizes_beyond_four_gibibytes_are_clamped() {
+        let mut requests = Requests::new();
+        let mut chain = Chain::EMPTY;
+        requests.push(&mut chain, Io { bytes: Bytes(u64::MAX), position: 0 }, ());
+        assert_eq!(requests.head(&chain).map(|h| h.bytes), Some(u32::MAX));
+        assert_eq!(Requests::<u64>::bytes_per_request(), 32);
+    }
+}

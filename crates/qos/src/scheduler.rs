@@ -1,0 +1,154 @@
+use crate::cost::{Cost, Io};
+use crate::policy::Policy;
+use headgate_units::Nanos;
+use thiserror::Error;
+
+/// A registered disk. Never reused: the id of a disk that was unregistered stays unknown, it never becomes another disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DiskId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// The id names no registered disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the scheduler knows no disk {}.{}: it was unregistered", .0.slot, .0.generation)]
+pub struct UnknownDisk(pub DiskId);
+
+/// A request that was not queued, handed back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the request was not queued: {reason}")]
+pub struct Rejected<R> {
+    /// Why.
+    pub reason: UnknownDisk,
+    /// The request.
+    pub request: R,
+}
+
+/// By which right a request was dispatched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// The disk was due by its reservation.
+    Reservation,
+    /// By shares, out of what reservations leave.
+    Weight,
+}
+
+/// A request to send now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dispatched<R> {
+    /// Whose.
+    pub disk: DiskId,
+    /// What was queued.
+    pub request: R,
+    /// By which right.
+    pub phase: Phase,
+    /// What the disk was charged.
+    pub cost: Cost,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision<R> {
+    /// Send this request, then ask again if the window has room.
+    Dispatch(Dispatched<R>),
+    /// All queued requests wait for limits. Ask again at this time, or earlier if anything changes.
+    WaitUntil(Nanos),
+    /// Nothing is queued.
+    Idle,
+}
+
+/// What a disk has received since it was registered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCounters {
+    /// Requests dispatched by reservation.
+    pub by_reservation: u64,
+    /// Requests dispatched by shares.
+    pub by_weight: u64,
+    /// Charges of all of them.
+    pub cost: Cost,
+    /// Requests queued now.
+    pub queued: usize,
+    /// Requests dispatched and not completed.
+    pub in_flight: usize,
+}
+
+/// How far reservations are behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReservationDebt {
+    /// How late the most overdue disk with a reservation is now. Stays near zero while the storage delivers all
+    /// reservations, and at [`Config::debt_bound`](crate::Config::debt_bound) while it does not.
+    pub behind: Nanos,
+    /// Lateness forgiven since the start. In a stretch of shortage it grows by `1 - delivered/reserved` per second.
+    pub forgiven: Nanos,
+}
+
+/// Divides one datastore among its disks.
+///
+/// The caller owns the window: it calls [`dispatch`](Scheduler::dispatch) while fewer requests are in flight than it wants, after every
+/// event that may change the answer (a request queued, one completed, a policy changed, the time of
+/// [`Decision::WaitUntil`] reached). Costs are per decision: O(log n) in the disks that have requests queued.
+pub trait Scheduler<R> {
+    /// Takes a disk in. Amortised O(1).
+    fn register(&mut self, now: Nanos, policy: Policy) -> DiskId;
+
+    /// Gives a disk another policy. In force at the next decision, for requests already queued too. O(log n).
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered.
+    fn set_policy(&mut self, now: Nanos, disk: DiskId, policy: Policy) -> Result<(), UnknownDisk>;
+
+    /// The disk's policy.
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered.
+    fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk>;
+
+    /// Lets a disk go. Its queued requests come back in order; completions of those in flight are ignored from now on.
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered before.
+    fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk>;
+
+    /// Takes those queued requests of a disk that `wanted` picks out of the queue, in order and uncharged. O(queued of the disk).
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered.
+    fn withdraw(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        wanted: &mut dyn FnMut(&R) -> bool,
+    ) -> Result<Vec<R>, UnknownDisk>;
+
+    /// Queues a request behind the disk's others.
+    ///
+    /// # Errors
+    /// [`Rejected`] returns the request when the disk was unregistered.
+    fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>>;
+
+    /// The next request to send, if any may go now.
+    fn dispatch(&mut self, now: Nanos) -> Decision<R>;
+
+    /// A dispatched request of the disk finished. Unknown disks are ignored: the disk may have gone in between.
+    fn complete(&mut self, now: Nanos, disk: DiskId);
+
+    /// Requests queued, all disks.
+    fn queued(&self) -> usize;
+
+    /// Requests queued by a disk, 0 for one that is unknown.
+    fn queued_of(&self, disk: DiskId) -> usize {
+        self.counters(disk).map_or(0, |c| c.queued)
+    }
+
+    /// What the disk has received.
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered.
+    fn counters(&self, disk: DiskId) -> Result<DiskCounters, UnknownDisk>;
+
+    /// How far reservations are behind, as of the last call that told the time. Zero where there are none.
+    fn reservation_debt(&self) -> ReservationDebt {
+        ReservationDebt::default()
+    }
+}

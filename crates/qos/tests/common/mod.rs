@@ -1,0 +1,308 @@
+//! A closed loop in simulated time: clients that keep requests outstanding, a window, a device of known rate.
+#![allow(dead_code)] // Every test binary uses its own part.
+
+use headgate_qos::{
+    AnyScheduler, Config, CostModel, Decision, DiskId, Io, Phase, Policy, Scheduler, SchedulerKind,
+};
+use headgate_units::{Bytes, Iops, Nanos, Shares};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+pub const SECOND: Nanos = Nanos(1_000_000_000);
+
+pub fn secs(n: u64) -> Nanos {
+    Nanos::from_secs(n)
+}
+
+pub fn millis(n: u64) -> Nanos {
+    Nanos::from_millis(n)
+}
+
+/// Shares, reservation (0: none), limit (0: none).
+pub fn policy(shares: u64, reservation: u64, limit: u64) -> Policy {
+    Policy::shared(Shares::new(shares).unwrap())
+        .with_limit(Iops::new(limit).ok())
+        .unwrap()
+        .with_reservation(Iops::new(reservation).ok())
+        .unwrap()
+}
+
+/// Costs of one per request.
+pub fn unit() -> Config {
+    Config { cost_model: CostModel::Unit, ..Config::default() }
+}
+
+/// How a client asks.
+#[derive(Clone, Copy, Debug)]
+pub enum Client {
+    /// Keeps so many requests outstanding.
+    Closed { outstanding: usize },
+    /// Sends so many requests at once, every so often.
+    Bursts { requests: usize, every: Nanos },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Complete { client: usize, sent: Nanos },
+    Burst { client: usize },
+    Wake,
+}
+
+struct Load {
+    disk: DiskId,
+    client: Client,
+    bytes: u64,
+    running: bool,
+    outstanding: usize,
+    served: u64,
+    by_reservation: u64,
+    latency: Nanos,
+    /// Times of all dispatches, when asked for.
+    dispatches: Vec<Nanos>,
+}
+
+/// A request: who sent it and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tagged {
+    client: usize,
+    sent: Nanos,
+}
+
+/// A device that serves so many requests per second, one after another, each in its own time slot of `1/rate`, with a window in
+/// front that lets `window` of them in.
+pub struct Bench {
+    pub scheduler: AnyScheduler<Tagged>,
+    pub now: Nanos,
+    loads: Vec<Load>,
+    events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
+    sequence: u64,
+    window: usize,
+    in_flight: usize,
+    rate: u64,
+    /// When the device is free, in units of 1 / rate nanoseconds modulo, kept exact.
+    device_free: Nanos,
+    device_rest: u64,
+    wake: Nanos,
+}
+
+impl Bench {
+    pub fn new(kind: SchedulerKind, config: Config, rate: u64) -> Bench {
+        Bench {
+            scheduler: AnyScheduler::new(kind, config).unwrap(),
+            now: secs(1_000),
+            loads: Vec::new(),
+            events: BinaryHeap::new(),
+            sequence: 0,
+            window: 32,
+            in_flight: 0,
+            rate,
+            device_free: Nanos::ZERO,
+            device_rest: 0,
+            wake: Nanos::MAX,
+        }
+    }
+
+    pub fn mclock(rate: u64) -> Bench {
+        Bench::new(SchedulerKind::MClock, unit(), rate)
+    }
+
+    pub fn window(mut self, window: usize) -> Bench {
+        self.window = window;
+        self
+    }
+
+    /// A client that is not running yet, with requests of no bytes.
+    pub fn add(&mut self, policy: Policy, client: Client) -> usize {
+        let disk = self.scheduler.register(self.now, policy);
+        self.loads.push(Load {
+            disk,
+            client,
+            bytes: 0,
+            running: false,
+            outstanding: 0,
+            served: 0,
+            by_reservation: 0,
+            latency: Nanos::ZERO,
+            dispatches: Vec::new(),
+        });
+        self.loads.len() - 1
+    }
+
+    /// A client with 32 requests outstanding, started.
+    pub fn busy(&mut self, policy: Policy) -> usize {
+        self.deep(policy, 32)
+    }
+
+    /// A client with so many requests outstanding, started.
+    pub fn deep(&mut self, policy: Policy, outstanding: usize) -> usize {
+        let client = self.add(policy, Client::Closed { outstanding });
+        self.start(client);
+        client
+    }
+
+    pub fn size(&mut self, client: usize, bytes: u64) {
+        self.loads[client].bytes = bytes;
+    }
+
+    pub fn disk(&self, client: usize) -> DiskId {
+        self.loads[client].disk
+    }
+
+    pub fn set(&mut self, client: usize, policy: Policy) {
+        self.scheduler.set_policy(self.now, self.loads[client].disk, policy).unwrap();
+    }
+
+    pub fn set_rate(&mut self, rate: u64) {
+        self.rate = rate;
+        self.device_rest = 0;
+    }
+
+    pub fn start(&mut self, client: usize) {
+        self.loads[client].running = true;
+        match self.loads[client].client {
+            Client::Closed { outstanding } => {
+                while self.loads[client].outstanding < outstanding {
+                    self.ask(client);
+                }
+            }
+            Client::Bursts { .. } => self.push(self.now, Event::Burst { client }),
+        }
+    }
+
+    /// Lets the client finish what it has outstanding and ask no more.
+    pub fn stop(&mut self, client: usize) {
+        self.loads[client].running = false;
+    }
+
+    fn push(&mut self, at: Nanos, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((at, self.sequence, event)));
+    }
+
+    fn ask(&mut self, client: usize) {
+        let load = &mut self.loads[client];
+        load.outstanding += 1;
+        let io = Io { bytes: Bytes(load.bytes), position: 0 };
+        self.scheduler.enqueue(self.now, load.disk, io, Tagged { client, sent: self.now }).unwrap();
+    }
+
+    /// Runs for `time` and returns requests completed per client.
+    pub fn run(&mut self, time: Nanos) -> Vec<u64> {
+        let before: Vec<u64> = self.loads.iter().map(|l| l.served).collect();
+        let end = self.now + time;
+        self.dispatch();
+        while let Some(Reverse((at, _, _))) = self.events.peek() {
+            if *at > end {
+                break;
+            }
+            self.now = *at;
+            // All that happens at one instant, then the decisions.
+            while let Some(Reverse((at, _, event))) = self.events.peek().copied() {
+                if at > self.now {
+                    break;
+                }
+                self.events.pop();
+                self.handle(event);
+            }
+            self.dispatch();
+        }
+        self.now = end;
+        self.loads.iter().zip(before).map(|(l, b)| l.served - b).collect()
+    }
+
+    /// Runs for `seconds` and returns requests per second and client, rounded.
+    pub fn rates(&mut self, seconds: u64) -> Vec<u64> {
+        self.run(secs(seconds)).into_iter().map(|n| (n + seconds / 2) / seconds).collect()
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Wake => {}
+            Event::Burst { client } => {
+                if let Client::Bursts { requests, every } = self.loads[client].client
+                    && self.loads[client].running
+                {
+                    for _ in 0..requests {
+                        self.ask(client);
+                    }
+                    self.push(self.now + every, Event::Burst { client });
+                }
+            }
+            Event::Complete { client, sent } => {
+                self.in_flight -= 1;
+                let load = &mut self.loads[client];
+                load.served += 1;
+                load.outstanding -= 1;
+                load.latency += self.now - sent;
+                self.scheduler.complete(self.now, load.disk);
+                if load.running && matches!(load.client, Client::Closed { .. }) {
+                    self.ask(client);
+                }
+            }
+        }
+    }
+
+    fn dispatch(&mut self) {
+        while self.in_flight < self.window {
+            match self.scheduler.dispatch(self.now) {
+                Decision::Idle => break,
+                Decision::WaitUntil(at) => {
+                    assert!(at > self.now, "a wake-up in the past would spin");
+                    if at != self.wake {
+                        self.wake = at;
+                        self.push(at, Event::Wake);
+                    }
+                    break;
+                }
+                Decision::Dispatch(d) => {
+                    self.in_flight += 1;
+                    let load = &mut self.loads[d.request.client];
+                    assert_eq!(load.disk, d.disk);
+                    load.by_reservation += u64::from(d.phase == Phase::Reservation);
+                    load.dispatches.push(self.now);
+                    let done = self.serve();
+                    self.push(done, Event::Complete { client: d.request.client, sent: d.request.sent });
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self) -> Nanos {
+        if self.device_free < self.now {
+            self.device_free = self.now;
+            self.device_rest = 0;
+        }
+        let numerator = 1_000_000_000 + self.device_rest;
+        self.device_free += Nanos(numerator / self.rate);
+        self.device_rest = numerator % self.rate;
+        self.device_free
+    }
+
+    /// Requests dispatched by reservation so far.
+    pub fn by_reservation(&self, client: usize) -> u64 {
+        self.loads[client].by_reservation
+    }
+
+    /// Mean time from asking to completion since the last call.
+    pub fn take_latency(&mut self, client: usize, served: u64) -> Nanos {
+        let load = &mut self.loads[client];
+        let mean = Nanos(load.latency.0 / served.max(1));
+        load.latency = Nanos::ZERO;
+        mean
+    }
+
+    /// Times of the client's dispatches since the last call.
+    pub fn take_dispatches(&mut self, client: usize) -> Vec<Nanos> {
+        std::mem::take(&mut self.loads[client].dispatches)
+    }
+}
+
+/// Fails unless every rate is within `percent` of what is expected, or within one.
+#[track_caller]
+pub fn assert_rates(got: &[u64], expected: &[u64], percent: u64) {
+    assert_eq!(got.len(), expected.len());
+    for (g, e) in got.iter().zip(expected) {
+        let slack = (e * percent).div_ceil(100).max(1);
+        assert!(g.abs_diff(*e) <= slack, "got {got:?}, expected {expected:?} within {percent} %");
+    }
+}
