@@ -112,13 +112,13 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
         each!(self, s => s.unregister(now, disk))
     }
 
-    fn withdraw(
+    fn extract(
         &mut self,
         now: Nanos,
         disk: DiskId,
         wanted: &mut dyn FnMut(&R) -> bool,
     ) -> Result<Vec<R>, UnknownDisk> {
-        each!(self, s => s.withdraw(now, disk, wanted))
+        each!(self, s => s.extract(now, disk, wanted))
     }
 
     fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>> {

@@ -75,7 +75,7 @@ impl<R> Scheduler<R> for Fifo<R> {
 
     /// O(all queued).
     fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {
-        let queued = self.withdraw(now, disk, &mut |_| true)?;
+        let queued = self.extract(now, disk, &mut |_| true)?;
         let gone = self.disk_mut(disk)?;
         gone.registered = None;
         if let Some(next) = gone.generation.checked_add(1) {
@@ -86,7 +86,7 @@ impl<R> Scheduler<R> for Fifo<R> {
     }
 
     /// O(all queued).
-    fn withdraw(
+    fn extract(
         &mut self,
         _now: Nanos,
         disk: DiskId,

@@ -114,7 +114,7 @@ pub trait Scheduler<R> {
     ///
     /// # Errors
     /// [`UnknownDisk`] when it was unregistered.
-    fn withdraw(
+    fn extract(
         &mut self,
         now: Nanos,
         disk: DiskId,

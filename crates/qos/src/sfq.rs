@@ -61,13 +61,13 @@ impl<R> Scheduler<R> for Sfq<R> {
         self.inner.unregister(now, disk)
     }
 
-    fn withdraw(
+    fn extract(
         &mut self,
         now: Nanos,
         disk: DiskId,
         wanted: &mut dyn FnMut(&R) -> bool,
     ) -> Result<Vec<R>, UnknownDisk> {
-        self.inner.withdraw(now, disk, wanted)
+        self.inner.extract(now, disk, wanted)
     }
 
     fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>> {

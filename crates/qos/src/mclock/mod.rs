@@ -254,7 +254,7 @@ impl<R> Scheduler<R> for MClock<R> {
     }
 
     fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {
-        let queued = self.withdraw(now, disk, &mut |_| true)?;
+        let queued = self.extract(now, disk, &mut |_| true)?;
         let slot = self.slot(disk)?;
         self.batch = None;
         let gone = &mut self.disks[slot];
@@ -267,7 +267,7 @@ impl<R> Scheduler<R> for MClock<R> {
         Ok(queued)
     }
 
-    fn withdraw(
+    fn extract(
         &mut self,
         now: Nanos,
         disk: DiskId,
