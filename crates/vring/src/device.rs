@@ -158,7 +158,7 @@ impl DeviceQueue {
         let mut taken = HeadSet::default();
         let mut replays = VecDeque::new();
         if let Some(region) = &mut inflight {
-            replays = region.recover(used)?.into();
+            replays = region.recover(used, layout.size)?.into();
             next_avail = used.wrapping_add(replays.len() as u16);
             for head in &replays {
                 taken.insert(*head);

@@ -35,11 +35,19 @@ pub enum InflightError {
     /// Written by a program that knows more than this one.
     #[error("the in-flight region has version {0}, only {VERSION} is known")]
     Version(u16),
-    /// Made for another queue size.
-    #[error("the in-flight region is for {region} descriptors, the queue has {queue}")]
+    /// Made for another number of descriptors, or for fewer than the queue has.
+    #[error("the in-flight region is for {region} descriptors, {expected} were expected")]
     Size {
         /// `desc_num` in the region.
         region: u16,
+        /// What it had to be, at least.
+        expected: u16,
+    },
+    /// Says that a descriptor is in flight which the queue does not have.
+    #[error("the in-flight region names head {head}, the queue has {queue} descriptors")]
+    Head {
+        /// The head.
+        head: u16,
         /// The queue's size.
         queue: u16,
     },
@@ -61,7 +69,8 @@ impl InflightRegion {
         (HEADER_BYTES + ENTRY_BYTES * queue_size as usize).next_multiple_of(64)
     }
 
-    /// The region at `offset` of `mapping`, for a queue of `size` descriptors. Reads nothing yet.
+    /// The region at `offset` of `mapping`, for `size` descriptors: at least as many as its queue has (front-ends allot
+    /// regions for the largest size, and a driver may choose a smaller one). Reads nothing yet.
     ///
     /// # Errors
     /// [`InflightError::Memory`].
@@ -75,6 +84,12 @@ impl InflightRegion {
         Ok(InflightRegion { window, size, counter: 0, batch: Vec::with_capacity(usize::from(size)) })
     }
 
+    /// Does the region, as it stands, hold requests that were taken and perhaps not given back. It may say yes for a last
+    /// batch whose marks are in doubt.
+    pub fn has_marks(&self) -> bool {
+        (0..self.size).any(|head| self.window.load_u8(Self::entry(head)) != 0)
+    }
+
     fn entry(head: u16) -> usize {
         HEADER_BYTES + ENTRY_BYTES * usize::from(head)
     }
@@ -83,8 +98,11 @@ impl InflightRegion {
     /// answers the heads it had taken and not given back, oldest first. A region never used before (all zero) is set up.
     ///
     /// # Errors
-    /// [`InflightError::Version`] and [`InflightError::Size`].
-    pub(crate) fn recover(&mut self, used_idx: u16) -> Result<Vec<u16>, InflightError> {
+    /// The region was written for something else.
+    pub(crate) fn recover(&mut self, used_idx: u16, queue_size: u16) -> Result<Vec<u16>, InflightError> {
+        if self.size < queue_size {
+            return Err(InflightError::Size { region: self.size, expected: queue_size });
+        }
         let version = u16::from_le(self.window.load_u16(VERSION_AT));
         if version == 0 {
             // The ring may have been in use before the region was: its index is the start, not zero.
@@ -97,13 +115,16 @@ impl InflightRegion {
         }
         let desc_num = u16::from_le(self.window.load_u16(DESC_NUM_AT));
         if desc_num != self.size {
-            return Err(InflightError::Size { region: desc_num, queue: self.size });
+            return Err(InflightError::Size { region: desc_num, expected: self.size });
         }
         self.finish_last_batch(used_idx);
         let mut taken: Vec<(u64, u16)> = (0..self.size)
             .filter(|head| self.window.load_u8(Self::entry(*head)) != 0)
             .map(|head| (u64::from_le(self.window.load_u64(Self::entry(head) + COUNTER_AT)), head))
             .collect();
+        if let Some((_, head)) = taken.iter().find(|(_, head)| *head >= queue_size) {
+            return Err(InflightError::Head { head: *head, queue: queue_size });
+        }
         taken.sort_unstable();
         self.counter = taken.last().map_or(0, |(counter, _)| counter.wrapping_add(1));
         Ok(taken.into_iter().map(|(_, head)| head).collect())

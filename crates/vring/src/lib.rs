@@ -39,7 +39,7 @@ pub mod memory;
 mod tests;
 
 pub use chain::{ChainError, Operation, Request, Scratch, Unmap};
-pub use device::{Completion, DeviceQueue, Fetched, Kicks, QueueError, Rejected};
+pub use device::{Completion, DeviceQueue, Fetched, Kicks, QueueError, Rejected, StartError};
 pub use driver::{Buffer, DriverError, DriverQueue, Placement, Used};
 pub use inflight::{InflightError, InflightRegion};
 pub use layout::{EventIndex, IndirectTables, LayoutError, QueueFeatures, QueueLayout};

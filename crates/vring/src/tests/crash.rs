@@ -246,16 +246,19 @@ fn the_batch_is_counted_across_the_wrap_of_the_used_index() {
 fn a_region_of_another_size_or_version_is_refused() {
     let rig = Rig::new(8, ALL);
     let mapping = Arc::new(HeapMapping::new(4096));
-    let start = |size: u16| {
+    let start = |size: u16, descriptors: u16| {
         let (layout, _) = QueueLayout::contiguous(GuestAddress(0), size).unwrap();
-        let region = InflightRegion::new(mapping.clone(), 0, size).unwrap();
+        let region = InflightRegion::new(mapping.clone(), 0, descriptors).unwrap();
         DeviceQueue::start(Arc::clone(&rig.memory), &layout, ALL, 0, Some(region)).err()
     };
-    assert!(start(8).is_none());
-    let message = start(16).unwrap().to_string();
-    assert!(message.contains("for 8 descriptors, the queue has 16"), "{message}");
-    let window = crate::memory::Window::new(mapping.clone(), 0, 16, 8).unwrap();
+    let inflight = |error| Some(StartError::Inflight(error));
+    assert_eq!(start(8, 16), None, "a region may be larger than its queue");
+    assert_eq!(start(16, 8), inflight(InflightError::Size { region: 8, expected: 16 }));
+    assert_eq!(start(8, 8), inflight(InflightError::Size { region: 16, expected: 8 }));
+    let window = crate::memory::Window::new(mapping.clone(), 0, 1024, 8).unwrap();
+    window.store_u8(16 + 16 * 9, 1);
+    assert_eq!(start(8, 16), inflight(InflightError::Head { head: 9, queue: 8 }));
     window.store_u16(8, 2);
-    assert!(start(8).unwrap().to_string().contains("version 2"));
+    assert_eq!(start(8, 16), inflight(InflightError::Version(2)));
     assert!(InflightRegion::new(mapping.clone(), 4096 - 64, 8).is_err(), "does not fit");
 }
