@@ -1,5 +1,12 @@
 //! NBD, fixed newstyle: an export per disk, over unix sockets and TCP.
 //!
 //! - [`proto`]: the protocol, pure: bytes in, decisions and bytes out.
+//! - [`port`]: the data path, a port in the disk's shard; `memory` and `buddy` are its buffers, `outbox` its answers.
 
+mod buddy;
+#[cfg(any(test, feature = "harness"))]
+pub mod harness;
+mod memory;
+mod outbox;
+pub mod port;
 pub mod proto;

@@ -1,0 +1,446 @@
+//! The data path: one connection in transmission, as a [`Port`] of its disk's shard.
+//!
+//! One receive picks up as many requests as the client has sent. A short write's payload is copied from there into an
+//! aligned buffer; a long one's is received into its buffer directly. Reads go out from the buffers they were read into. All
+//! answers of a turn leave in one message, and those that come while it is under way leave in the next.
+//!
+//! # Bounds
+//! The port takes a request only when the disk's queue has room, a buffer is free (64 MiB in all) and
+//! less than [`MAX_OUTSTANDING`] answers are owed. What it does not take stays in the socket. So a client that does not read its
+//! answers, or asks for more than its disk gives, waits alone. In steady state nothing is allocated.
+//!
+//! # Ends
+//! When the client hangs up or breaks the protocol the port closes at once, and requests that still wait in the disk's queue are
+//! dropped: a client that connects again must not find old writes landing on its new ones. After `NBD_CMD_DISC`, or when
+//! the daemon drains the disk, requests that were taken are answered first.
+
+use super::buddy::Block;
+use super::memory::{Arena, Inbox};
+use super::outbox::{Outbox, SendError};
+use super::proto::command::{Command, ExtentCount, Session};
+use super::proto::reply;
+use super::proto::stream::{Event, Requests, StreamError};
+use super::proto::wire::NbdError;
+use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::request::{Completion, DiskInfo, IoError, MAX_REQUEST, Op, Request, ZeroSpeed};
+use slab::Slab;
+use std::any::Any;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use thiserror::Error;
+
+/// The most requests of one connection that are taken and not answered.
+pub const MAX_OUTSTANDING: usize = 1024;
+
+/// Received and not yet used, in bytes: a deep queue of 4 KiB writes.
+const INBOX_BYTES: usize = 256 << 10;
+
+/// From this payload on, in bytes, a write is received into its buffer.
+const LONG_WRITE: u32 = 32 << 10;
+
+/// What is received at a time from a client that sends long writes, in bytes: the less of a payload comes along with its
+/// head, the less is copied.
+const SHORT_RECEIVE: usize = 4 << 10;
+
+/// The longest range of a block status request that is looked at, in bytes.
+const LONGEST_STATUS: u32 = 1 << 30;
+
+/// Keys of the port's ring operations.
+const RECEIVE: u32 = 0;
+const SEND: u32 = 1;
+
+/// Why a connection ended, but for the client's own wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+enum Ended {
+    #[error("the client hung up")]
+    HungUp,
+    #[error("receiving failed: {}", io::Error::from_raw_os_error(*.0))]
+    Receive(i32),
+    #[error(transparent)]
+    Send(#[from] SendError),
+    #[error(transparent)]
+    Protocol(#[from] StreamError),
+}
+
+/// A request at the disk.
+#[derive(Debug)]
+struct Taken {
+    command: Command,
+    buffer: Option<Block>,
+    /// The part of the range that is at the disk or was served: longer ranges than [`MAX_REQUEST`] go down piece by piece.
+    piece: Piece,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    offset: u64,
+    len: u32,
+}
+
+impl Piece {
+    fn first(command: &Command) -> Piece {
+        let most = match command.op {
+            Op::BlockStatus => LONGEST_STATUS,
+            _ => MAX_REQUEST as u32,
+        };
+        Piece { offset: command.offset, len: command.len.min(most) }
+    }
+
+    /// The piece after this one, if the command has more and needs all of it done.
+    fn next(self, command: &Command) -> Option<Piece> {
+        let (Op::Discard | Op::WriteZeroes { .. }) = command.op else { return None };
+        let offset = self.offset + u64::from(self.len);
+        let left = command.offset + u64::from(command.len) - offset;
+        (left > 0).then(|| Piece { offset, len: left.min(MAX_REQUEST) as u32 })
+    }
+}
+
+/// The request being taken: waits for its buffer, then its payload, then room at the disk.
+#[derive(Debug)]
+struct Assembling {
+    command: Command,
+    buffer: Option<Block>,
+}
+
+/// Where the receive under way writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receiving {
+    Nothing,
+    Inbox,
+    Payload,
+}
+
+/// Whether requests are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Not any more; what was taken is answered.
+    Draining,
+    Closed,
+}
+
+/// One connection in transmission.
+pub struct NbdPort {
+    socket: OwnedFd,
+    session: Session,
+    requests: Requests,
+    inbox: Inbox,
+    arena: Arena,
+    outbox: Outbox,
+    taken: Slab<Taken>,
+    assembling: Option<Assembling>,
+    /// Requests whose next piece waits for room at the disk.
+    continuing: Vec<usize>,
+    receiving: Receiving,
+    /// The most that the next receive into the inbox takes.
+    receive_at_most: usize,
+    phase: Phase,
+    /// Dropped with the port: what counts connections.
+    _guard: Box<dyn Any + Send>,
+}
+
+impl NbdPort {
+    /// A port for a client that agreed on `session` over `socket`. `early` are bytes that came with the last option. `guard` is
+    /// dropped with the port. The socket is in blocking mode, for waiting is the ring's business.
+    ///
+    /// # Errors
+    /// There is no memory for the buffers.
+    pub fn new(
+        socket: OwnedFd,
+        session: Session,
+        early: &[u8],
+        guard: Box<dyn Any + Send>,
+    ) -> io::Result<NbdPort> {
+        Ok(NbdPort {
+            socket,
+            session,
+            requests: Requests::new(session),
+            inbox: Inbox::map(INBOX_BYTES, early)?,
+            arena: Arena::map()?,
+            outbox: Outbox::default(),
+            taken: Slab::with_capacity(64),
+            assembling: None,
+            continuing: Vec::new(),
+            receiving: Receiving::Nothing,
+            receive_at_most: INBOX_BYTES,
+            phase: Phase::Open,
+            _guard: guard,
+        })
+    }
+
+    /// Takes what can be taken, then receives more.
+    fn pump(&mut self, io: &mut dyn PortIo) {
+        if let Err(ended) = self.take_requests(io) {
+            self.end(io, ended);
+        }
+        self.receive(io);
+    }
+
+    fn take_requests(&mut self, io: &mut dyn PortIo) -> Result<(), Ended> {
+        while let Some(&key) = self.continuing.last() {
+            if io.room() == 0 {
+                return Ok(());
+            }
+            self.continuing.pop();
+            self.submit(io, key);
+        }
+        while self.phase == Phase::Open {
+            if self.assembling.is_some() {
+                if !self.finish_taking(io) {
+                    break;
+                }
+                continue;
+            }
+            if self.taken.len() + self.outbox.replies() >= MAX_OUTSTANDING {
+                break;
+            }
+            let (used, event) = self.requests.poll(self.inbox.bytes(), io.disk())?;
+            self.inbox.consume(used);
+            match event {
+                Event::NeedBytes => break,
+                Event::Command(command) => self.assembling = Some(Assembling { command, buffer: None }),
+                Event::Refused { cookie, error } => self.refuse(cookie, error),
+                Event::Disconnect => self.phase = Phase::Draining,
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the request being taken as far as possible; `true` when it is at the disk.
+    fn finish_taking(&mut self, io: &mut dyn PortIo) -> bool {
+        let Some(assembling) = &mut self.assembling else { return true };
+        if assembling.command.op.moves_data() && assembling.buffer.is_none() {
+            assembling.buffer = self.arena.take(assembling.command.len);
+            if assembling.buffer.is_none() {
+                return false;
+            }
+        }
+        let left = self.requests.payload_left();
+        if left > 0
+            && let Some(buffer) = &assembling.buffer
+        {
+            let filled = assembling.command.len - left;
+            let target = self.arena.at(buffer).wrapping_add(filled as usize);
+            // SAFETY: the buffer holds the command's length, of which `left` bytes are behind `target`, and only the
+            // receive under way may use it. If there is one into the buffer, the inbox was empty before it and still
+            // is, and nothing is moved.
+            let moved = unsafe { self.inbox.move_to(target, left as usize) } as u32;
+            self.requests.on_payload(moved);
+            if moved < left {
+                return false;
+            }
+        }
+        if io.room() == 0 {
+            return false;
+        }
+        if let Some(Assembling { command, buffer }) = self.assembling.take() {
+            if let Op::Write(_) = command.op {
+                let long = command.len >= LONG_WRITE;
+                self.receive_at_most = if long { SHORT_RECEIVE } else { INBOX_BYTES };
+            }
+            let key = self.taken.insert(Taken { command, buffer, piece: Piece::first(&command) });
+            self.submit(io, key);
+        }
+        true
+    }
+
+    /// Sends a request's current piece to the disk, which has room.
+    fn submit(&mut self, io: &mut dyn PortIo, key: usize) {
+        let Some(taken) = self.taken.get(key) else { return };
+        let Piece { offset, len } = taken.piece;
+        let request =
+            Request { op: taken.command.op, offset, len: u64::from(len), cookie: key as u64, ioprio: 0 };
+        match &taken.buffer {
+            Some(block) => {
+                let buffer = libc::iovec { iov_base: self.arena.at(block).cast(), iov_len: len as usize };
+                // SAFETY: the block holds the whole request and goes back to the arena when the answer is out, at the
+                // earliest; the arena lives as long as the port.
+                unsafe { io.submit(request, &[buffer]) }
+            }
+            // SAFETY: no buffers.
+            None => unsafe { io.submit(request, &[]) },
+        }
+    }
+
+    /// Receives more, unless a receive is under way or there is nothing to do with the bytes.
+    fn receive(&mut self, io: &mut dyn PortIo) {
+        if self.receiving != Receiving::Nothing || self.phase != Phase::Open {
+            return;
+        }
+        let left = self.requests.payload_left();
+        let (target, len, receiving) = match &self.assembling {
+            Some(Assembling { command, buffer: Some(buffer) }) if left > 0 && command.len >= LONG_WRITE => {
+                let filled = (command.len - left) as usize;
+                (self.arena.at(buffer).wrapping_add(filled), left as usize, Receiving::Payload)
+            }
+            _ => {
+                let (target, space) = self.inbox.space();
+                (target, space.min(self.receive_at_most), Receiving::Inbox)
+            }
+        };
+        if len == 0 {
+            return;
+        }
+        self.receiving = receiving;
+        // SAFETY: the target is `len` bytes of the inbox's free end, or of the buffer of the request being taken behind
+        // what is filled. Neither is touched while `receiving` says so, and both live as long as the port.
+        unsafe { io.recv(self.socket.as_raw_fd(), target, len, RECEIVE) }
+    }
+
+    fn on_received(&mut self, io: &mut dyn PortIo, result: i32) {
+        let into = std::mem::replace(&mut self.receiving, Receiving::Nothing);
+        let received = match usize::try_from(result) {
+            Ok(0) => return self.end(io, Ended::HungUp),
+            Ok(received) => received,
+            Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => 0,
+            Err(_) => return self.end(io, Ended::Receive(-result)),
+        };
+        match into {
+            Receiving::Payload => self.requests.on_payload(received as u32),
+            Receiving::Inbox | Receiving::Nothing => self.inbox.on_received(received),
+        }
+        self.pump(io);
+    }
+
+    fn refuse(&mut self, cookie: u64, error: NbdError) {
+        let replies = self.session.replies;
+        self.outbox.push(|out| reply::error(out, replies, cookie, error));
+    }
+
+    fn answer(&mut self, taken: Taken, completion: &Completion) {
+        let (command, replies) = (taken.command, self.session.replies);
+        let cookie = command.cookie;
+        let result = interpret(command.op, completion.result);
+        match (result, taken.buffer) {
+            (Ok(()), Some(buffer)) if command.op == Op::Read => {
+                let head = |out: &mut Vec<u8>| reply::data(out, replies, cookie, command.offset, command.len);
+                self.outbox.push_data(head, buffer, command.len);
+            }
+            (result, buffer) => {
+                if let Some(buffer) = buffer {
+                    self.arena.give(buffer);
+                }
+                match result {
+                    Err(error) => self.refuse(cookie, error),
+                    Ok(()) if command.op == Op::BlockStatus => {
+                        let most = if command.extents == ExtentCount::One { 1 } else { usize::MAX };
+                        let (len, extents) = (taken.piece.len, &completion.extents);
+                        self.outbox.push(|out| reply::block_status(out, cookie, len, extents, most));
+                    }
+                    Ok(()) => self.outbox.push(|out| reply::done(out, cookie)),
+                }
+            }
+        }
+    }
+
+    /// Nothing is taken any more. What is half received is not a request.
+    fn drain(&mut self) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Draining;
+        }
+    }
+
+    fn end(&mut self, io: &mut dyn PortIo, why: Ended) {
+        tracing::debug!(disk = %io.disk().name, outstanding = self.taken.len(), "NBD connection ended: {why}");
+        self.close(io);
+    }
+
+    fn close(&mut self, io: &mut dyn PortIo) {
+        if self.phase != Phase::Closed {
+            self.phase = Phase::Closed;
+            io.close();
+        }
+    }
+}
+
+impl Port for NbdPort {
+    fn on_start(&mut self, io: &mut dyn PortIo) {
+        self.pump(io);
+    }
+
+    fn on_event(&mut self, io: &mut dyn PortIo, event: PortEvent) {
+        match event.key {
+            _ if self.phase == Phase::Closed => {}
+            RECEIVE => {
+                if self.phase == Phase::Open {
+                    self.on_received(io, event.result);
+                } else {
+                    self.receiving = Receiving::Nothing;
+                }
+            }
+            SEND => match self.outbox.on_sent(event.result, &mut self.arena) {
+                Ok(()) => self.pump(io),
+                Err(error) => self.end(io, error.into()),
+            },
+            _ => {}
+        }
+    }
+
+    fn on_command(&mut self, _io: &mut dyn PortIo, _command: PortCommand) {}
+
+    fn on_room(&mut self, io: &mut dyn PortIo) {
+        self.pump(io);
+    }
+
+    fn on_complete(&mut self, io: &mut dyn PortIo, completion: Completion) {
+        let Ok(key) = usize::try_from(completion.cookie) else { return };
+        if self.phase == Phase::Closed {
+            return;
+        }
+        if completion.result.is_ok()
+            && let Some(taken) = self.taken.get_mut(key)
+            && let Some(next) = taken.piece.next(&taken.command)
+        {
+            taken.piece = next;
+            self.continuing.push(key);
+            return self.pump(io);
+        }
+        if let Some(taken) = self.taken.try_remove(key) {
+            self.answer(taken, &completion);
+        }
+        if self.assembling.as_ref().is_some_and(|a| a.buffer.is_none()) {
+            self.pump(io);
+        }
+    }
+
+    fn on_turn_end(&mut self, io: &mut dyn PortIo) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        if let Some(message) = self.outbox.poll_send(&self.arena) {
+            // SAFETY: the outbox keeps the message and all it points to until `on_sent`, and lives as long as the port.
+            unsafe { io.send(self.socket.as_raw_fd(), message, SEND) }
+        }
+        if self.phase == Phase::Draining && self.taken.is_empty() && self.outbox.replies() == 0 {
+            self.close(io);
+        }
+    }
+
+    /// The size is read from the disk with every request. NBD has no word for telling the client.
+    fn on_resize(&mut self, _io: &mut dyn PortIo, _info: &DiskInfo) {}
+
+    fn on_detach(&mut self, io: &mut dyn PortIo, how: Detach) {
+        match how {
+            Detach::Drain => self.drain(),
+            Detach::Now => self.close(io),
+        }
+    }
+}
+
+/// What the client hears of a result.
+fn interpret(op: Op, result: Result<(), IoError>) -> Result<(), NbdError> {
+    match (op, result) {
+        (_, Ok(())) => Ok(()),
+        // Advice may be ignored, and "data" is always a true answer to block status.
+        (Op::Discard | Op::Cache | Op::BlockStatus, Err(IoError::Unsupported)) => Ok(()),
+        (Op::WriteZeroes { speed: ZeroSpeed::FastOnly, .. }, Err(IoError::Unsupported)) => {
+            Err(NbdError::NotSupported)
+        }
+        (_, Err(IoError::Unsupported)) => Err(NbdError::Io),
+        (_, Err(error)) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+#[path = "port_tests.rs"]
+mod tests;

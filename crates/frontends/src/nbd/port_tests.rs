@@ -1,0 +1,412 @@
+use super::super::harness::{Harness, Outcome};
+use super::super::proto::command::{BlockStatus, Replies};
+use super::super::proto::wire::{REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, command};
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const STRUCTURED: Session =
+    Session { replies: Replies::Structured, block_status: BlockStatus::BaseAllocation };
+const SIMPLE: Session = Session { replies: Replies::Simple, block_status: BlockStatus::Off };
+const DISK: usize = 1 << 20;
+
+fn request(kind: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
+    let mut bytes = REQUEST_MAGIC.to_be_bytes().to_vec();
+    bytes.extend([0, 0]);
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend(cookie.to_be_bytes());
+    bytes.extend(offset.to_be_bytes());
+    bytes.extend(len.to_be_bytes());
+    bytes
+}
+
+fn write(cookie: u64, offset: u64, data: &[u8]) -> Vec<u8> {
+    [request(command::WRITE, cookie, offset, data.len() as u32), data.to_vec()].concat()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Answer {
+    Done,
+    Data(Vec<u8>),
+    Status(Vec<(u32, u32)>),
+    Error(u32),
+}
+
+/// The answers in `output`. `reads` knows how much data follows a simple answer.
+fn answers(mut output: &[u8], reads: &HashMap<u64, u32>) -> Vec<(u64, Answer)> {
+    let mut all = Vec::new();
+    let word = |b: &[u8]| u32::from_be_bytes(b[..4].try_into().unwrap());
+    while !output.is_empty() {
+        let cookie = u64::from_be_bytes(output[8..16].try_into().unwrap());
+        let answer;
+        match word(output) {
+            SIMPLE_REPLY_MAGIC => {
+                let (error, len) = (word(&output[4..]), reads.get(&cookie).copied());
+                output = &output[16..];
+                answer = match (error, len) {
+                    (0, Some(len)) => {
+                        let (data, rest) = output.split_at(len as usize);
+                        output = rest;
+                        Answer::Data(data.to_vec())
+                    }
+                    (0, None) => Answer::Done,
+                    (code, _) => Answer::Error(code),
+                };
+            }
+            STRUCTURED_REPLY_MAGIC => {
+                let kind = u16::from_be_bytes([output[6], output[7]]);
+                let (payload, rest) = output[20..].split_at(word(&output[16..]) as usize);
+                output = rest;
+                answer = match kind {
+                    chunk::OFFSET_DATA => Answer::Data(payload[8..].to_vec()),
+                    chunk::BLOCK_STATUS => {
+                        Answer::Status(payload[4..].chunks(8).map(|d| (word(d), word(&d[4..]))).collect())
+                    }
+                    chunk::ERROR => Answer::Error(word(payload)),
+                    other => panic!("chunk {other}"),
+                };
+            }
+            magic => panic!("magic {magic:x}"),
+        }
+        all.push((cookie, answer));
+    }
+    all
+}
+
+fn structured(harness: &Harness) -> Vec<(u64, Answer)> {
+    answers(&harness.output, &HashMap::new())
+}
+
+#[test]
+fn what_was_written_is_read_back() {
+    for len in [512, 4096, 31 << 10, 32 << 10, 400 << 10] {
+        let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
+        let data: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+        let bytes = [write(1, 4096, &data), request(command::FLUSH, 2, 0, 0)].concat();
+        assert_eq!(harness.send(&bytes), bytes.len());
+        harness.settle();
+        harness.send(&request(command::READ, 3, 4096, len));
+        harness.settle();
+        let expected = [(1, Answer::Done), (2, Answer::Done), (3, Answer::Data(data))];
+        assert_eq!(structured(&harness), expected);
+    }
+}
+
+#[test]
+fn many_requests_in_one_receive_are_answered_in_one_message() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 64, &[]);
+    let bytes: Vec<u8> = (0..32).flat_map(|i| request(command::READ, i, i * 4096, 4096)).collect();
+    assert_eq!(harness.send_once(&bytes), bytes.len());
+    assert_eq!(harness.shard.queue.len(), 32);
+    while !harness.shard.queue.is_empty() {
+        harness.complete(0, Outcome::Served);
+    }
+    // The first answer leaves alone, the others gather behind it.
+    assert!(harness.read());
+    assert!(harness.read());
+    assert!(!harness.read());
+    assert_eq!(structured(&harness).len(), 32);
+}
+
+#[test]
+fn requests_that_came_with_the_last_option_are_served() {
+    let early = [request(command::READ, 7, 0, 512), request(command::READ, 8, 512, 512)].concat();
+    let mut harness = Harness::new(STRUCTURED, DISK, 8, &early[..40]);
+    harness.send(&early[40..]);
+    harness.settle();
+    assert_eq!(structured(&harness).len(), 2);
+}
+
+#[test]
+fn a_full_disk_queue_leaves_requests_where_they_are() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 2, &[]);
+    let bytes: Vec<u8> = (0..5).flat_map(|i| request(command::READ, i, 0, 512)).collect();
+    harness.send(&bytes);
+    assert_eq!(harness.shard.queue.len(), 2);
+    harness.complete(1, Outcome::Served);
+    assert_eq!(harness.shard.queue.len(), 2);
+    harness.settle();
+    assert_eq!(structured(&harness).iter().map(|(cookie, _)| *cookie).collect::<Vec<_>>(), [1, 0, 2, 3, 4]);
+}
+
+#[test]
+fn a_client_that_does_not_read_stops_only_being_served() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 4096, &[]);
+    let one = request(command::READ, 1, 0, 65536);
+    let mut sent = 0;
+    loop {
+        let bytes: Vec<u8> = one.iter().copied().cycle().take(one.len() * 1000).collect();
+        let taken = harness.send(&bytes);
+        sent += taken;
+        while !harness.shard.queue.is_empty() {
+            harness.complete(0, Outcome::Served);
+        }
+        if taken < bytes.len() {
+            break;
+        }
+    }
+    // What it may hold: the answers that are owed, and an inbox.
+    assert!(sent < 1100 * one.len() + (300 << 10), "{sent}");
+    assert!(!harness.shard.closed);
+    while harness.read() || !harness.shard.queue.is_empty() {
+        harness.settle();
+    }
+    assert!(harness.send(&one) > 0, "it reads again, and is served again");
+}
+
+#[test]
+fn a_client_that_sends_only_nonsense_is_bounded_too() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
+    let bytes: Vec<u8> = (0..40_000).flat_map(|i| request(command::READ, i, 1, 1)).collect();
+    let sent = harness.send(&bytes);
+    assert!(sent < MAX_OUTSTANDING * 28 + (300 << 10), "{sent}");
+}
+
+#[test]
+fn the_longest_requests_wait_for_buffers() {
+    let size = 64 << 20;
+    let mut harness = Harness::new(STRUCTURED, size, 64, &[]);
+    let bytes: Vec<u8> = (0..5).flat_map(|i| request(command::READ, i, 0, 32 << 20)).collect();
+    harness.send(&bytes);
+    assert_eq!(harness.shard.queue.len(), 2);
+    harness.settle();
+    assert_eq!(structured(&harness).len(), 5);
+}
+
+#[test]
+fn long_ranges_without_data_go_down_in_pieces() {
+    let size = 100 << 20;
+    let mut harness = Harness::new(STRUCTURED, size, 1, &[]);
+    harness.shard.content.fill(1);
+    harness.send(&request(command::WRITE_ZEROES, 1, 512, (100 << 20) - 1024));
+    harness.send(&request(command::TRIM, 2, 0, 512));
+    let mut longest = 0;
+    while !harness.shard.queue.is_empty() {
+        longest = longest.max(harness.complete(0, Outcome::Served).len);
+        harness.read();
+    }
+    assert_eq!(longest, MAX_REQUEST);
+    assert_eq!(structured(&harness), [(1, Answer::Done), (2, Answer::Done)]);
+    assert!(harness.shard.content[..size - 512].iter().all(|&byte| byte == 0));
+    assert_eq!(harness.shard.content[size - 512..], [1; 512]);
+}
+
+#[test]
+fn long_writes_are_received_into_their_buffers() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
+    let one = write(1, 0, &[7; 64 << 10]);
+    harness.send(&one);
+    harness.shard.longest_receive = 0;
+    // Now that the client sends long writes, a receive for the head takes little else.
+    let sent = harness.send_once(&write(2, 0, &[8; 64 << 10]));
+    assert_eq!(sent, SHORT_RECEIVE);
+    assert_eq!(harness.shard.longest_receive, (64 << 10) + 28 - SHORT_RECEIVE);
+    harness.send(&write(2, 0, &[8; 64 << 10])[sent..]);
+    harness.settle();
+    assert_eq!(harness.shard.content[..64 << 10], [8; 64 << 10]);
+}
+
+#[test]
+fn block_status_reports_extents_as_asked() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
+    harness.shard.content[8192..12288].fill(1);
+    harness.send(&request(command::BLOCK_STATUS, 1, 4096, 65536));
+    let mut one = request(command::BLOCK_STATUS, 2, 4096, 65536);
+    one[5] = 8;
+    harness.send(&one);
+    harness.settle();
+    let all = vec![(4096, 3), (4096, 0), (57344, 3)];
+    let expected = [(1, Answer::Status(all)), (2, Answer::Status(vec![(4096, 3)]))];
+    assert_eq!(structured(&harness), expected);
+}
+
+#[test]
+fn failures_reach_the_client_as_errors_of_that_request_alone() {
+    let cases = [
+        (command::READ, 0, IoError::Backend(libc::EIO), Answer::Error(5)),
+        (command::WRITE_ZEROES, 0, IoError::NoSpace, Answer::Error(28)),
+        (command::WRITE_ZEROES, 16, IoError::Unsupported, Answer::Error(95)),
+        (command::WRITE_ZEROES, 0, IoError::Unsupported, Answer::Error(5)),
+        (command::TRIM, 0, IoError::Unsupported, Answer::Done),
+        (command::CACHE, 0, IoError::Unsupported, Answer::Done),
+        (command::BLOCK_STATUS, 0, IoError::Unsupported, Answer::Status(vec![(4096, 0)])),
+        (command::READ, 0, IoError::Invalid, Answer::Error(22)),
+    ];
+    for (kind, flags, error, expected) in cases {
+        let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
+        let mut bytes = request(kind, 1, 0, 4096);
+        bytes[5] = flags;
+        bytes.extend(request(command::READ, 2, 0, 512));
+        harness.send(&bytes);
+        harness.complete(0, Outcome::Failed(error));
+        harness.settle();
+        assert_eq!(structured(&harness), [(1, expected), (2, Answer::Data(vec![0; 512]))]);
+    }
+}
+
+#[test]
+fn a_failed_simple_read_has_no_data_behind_it() {
+    let mut harness = Harness::new(SIMPLE, DISK, 8, &[]);
+    harness.send(&request(command::READ, 1, 0, 4096));
+    harness.complete(0, Outcome::Failed(IoError::Backend(libc::EIO)));
+    harness.settle();
+    assert_eq!(answers(&harness.output, &HashMap::from([(1, 4096)])), [(1, Answer::Error(5))]);
+}
+
+#[test]
+fn disconnect_answers_first_and_takes_nothing_more() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
+    let mut bytes = request(command::READ, 1, 0, 512);
+    bytes.extend(request(command::DISC, 0, 0, 0));
+    bytes.extend(request(command::READ, 2, 0, 512));
+    harness.send(&bytes);
+    assert!(!harness.shard.closed);
+    harness.complete(0, Outcome::Served);
+    assert!(!harness.shard.closed);
+    harness.read();
+    assert!(harness.shard.closed);
+    assert_eq!(structured(&harness).len(), 1);
+}
+
+#[test]
+fn a_hang_up_closes_at_once() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
+    harness.send(&request(command::READ, 1, 0, 512));
+    harness.hang_up();
+    assert!(harness.shard.closed);
+    // A completion that was on its way changes nothing.
+    harness.complete(0, Outcome::Served);
+    assert!(harness.output.is_empty());
+}
+
+#[test]
+fn draining_answers_what_was_taken_and_nothing_else() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 1, &[]);
+    let half = write(3, 0, &[1; 1024]);
+    let bytes =
+        [request(command::READ, 1, 0, 512), request(command::READ, 2, 0, 512), half[..500].to_vec()].concat();
+    harness.send(&bytes);
+    harness.detach(Detach::Drain);
+    assert!(!harness.shard.closed);
+    harness.settle();
+    assert!(harness.shard.closed);
+    assert_eq!(structured(&harness), [(1, Answer::Data(vec![0; 512]))]);
+    let mut idle = Harness::new(STRUCTURED, DISK, 1, &[]);
+    idle.detach(Detach::Drain);
+    assert!(idle.shard.closed);
+}
+
+#[test]
+fn a_client_out_of_step_is_dropped() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
+    harness.send(&[0; 28]);
+    assert!(harness.shard.closed);
+}
+
+fn any_request() -> impl Strategy<Value = (u16, u64, u32)> {
+    let len = prop_oneof![
+        4 => Just(512u32), 4 => Just(4096), 2 => Just(33 << 10), 1 => Just(128 << 10), 1 => 0..10_000u32
+    ];
+    let block = prop_oneof![9 => 0..40u64, 1 => 2040..2060u64];
+    (prop_oneof![0..2u16, 3..9u16], block.prop_map(|block| block * 512), len)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever the cuts in the stream, the depth of the disk, the order of its answers and the client's reading:
+    /// every request is answered exactly once, with what the disk held when it served it.
+    #[test]
+    fn every_request_is_answered_once_and_truly(
+        script in prop::collection::vec(any_request(), 1..30),
+        session in prop_oneof![Just(STRUCTURED), Just(SIMPLE)],
+        depth in 1..12usize,
+        steps in prop::collection::vec((0..3u8, 1..40_000usize), 1..60),
+    ) {
+        let mut stream = Vec::new();
+        let mut reads = HashMap::new();
+        for (i, &(kind, offset, len)) in script.iter().enumerate() {
+            let cookie = i as u64;
+            match kind {
+                command::WRITE => {
+                    let data: Vec<u8> = (0..len).map(|b| (b % 255) as u8 ^ i as u8).collect();
+                    stream.extend(write(cookie, offset, &data));
+                }
+                command::FLUSH => stream.extend(request(kind, cookie, 0, 0)),
+                _ => stream.extend(request(kind, cookie, offset, len)),
+            }
+            if kind == command::READ {
+                reads.insert(cookie, len);
+            }
+        }
+        let mut harness = Harness::new(session, DISK, depth, &[]);
+        let mut sent = 0;
+        let mut served_reads: Vec<(u64, u32, Vec<u8>)> = Vec::new();
+        let mut steps = steps.iter().cycle();
+        loop {
+            let &(step, size) = steps.next().unwrap();
+            match step {
+                0 => sent += harness.send_once(&stream[sent..(sent + size).min(stream.len())]),
+                1 if !harness.shard.queue.is_empty() => {
+                    let index = size % harness.shard.queue.len();
+                    let at = harness.shard.queue[index].request;
+                    if at.op == Op::Read {
+                        let start = at.offset as usize;
+                        let held = harness.shard.content[start..start + at.len as usize].to_vec();
+                        served_reads.push((at.offset, at.len as u32, held));
+                    }
+                    harness.complete(index, Outcome::Served);
+                }
+                2 => {
+                    harness.read();
+                }
+                _ => {}
+            }
+            let idle = harness.shard.queue.is_empty() && !harness.read();
+            if sent == stream.len() && idle {
+                break;
+            }
+            if idle {
+                sent += harness.send_once(&stream[sent..]);
+            } else if !harness.shard.queue.is_empty() && sent == stream.len() && step != 1 {
+                let at = harness.shard.queue[0].request;
+                if at.op == Op::Read {
+                    let start = at.offset as usize;
+                    let held = harness.shard.content[start..start + at.len as usize].to_vec();
+                    served_reads.push((at.offset, at.len as u32, held));
+                }
+                harness.complete(0, Outcome::Served);
+            }
+        }
+        prop_assert!(!harness.shard.closed);
+        let mut answers = answers(&harness.output, &reads);
+        answers.sort_by_key(|(cookie, _)| *cookie);
+        prop_assert_eq!(answers.len(), script.len());
+        for (i, (&(kind, offset, len), (cookie, answer))) in script.iter().zip(&answers).enumerate() {
+            prop_assert_eq!(*cookie, i as u64);
+            let fits = len > 0 && len % 512 == 0;
+            let inside = offset + u64::from(len) <= DISK as u64;
+            let known = kind < 7 || (kind == 7 && session.block_status == BlockStatus::BaseAllocation);
+            match answer {
+                _ if kind == command::FLUSH => prop_assert_eq!(answer, &Answer::Done),
+                _ if !known || !fits => prop_assert_eq!(answer, &Answer::Error(22)),
+                _ if !inside => {
+                    let code = if matches!(kind, 1 | 6) { 28 } else { 22 };
+                    prop_assert_eq!(answer, &Answer::Error(code));
+                }
+                Answer::Data(data) => {
+                    prop_assert_eq!(kind, command::READ);
+                    let served = served_reads.iter().position(|r| r.0 == offset && r.1 == len && &r.2 == data);
+                    prop_assert!(served.is_some(), "read {i} got bytes that the disk never held");
+                    served_reads.swap_remove(served.unwrap());
+                }
+                Answer::Status(extents) => {
+                    prop_assert_eq!(kind, command::BLOCK_STATUS);
+                    prop_assert_eq!(extents.iter().map(|e| e.0).sum::<u32>(), len);
+                }
+                Answer::Done => prop_assert!(matches!(kind, 1 | 4 | 5 | 6)),
+                Answer::Error(code) => prop_assert!(false, "request {i}: error {code}"),
+            }
+        }
+    }
+}
