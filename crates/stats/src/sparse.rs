@@ -1,0 +1,105 @@
+use serde::{Serialize, Serializer};
+
+/// The occupied buckets of a histogram, in ascending order: what a snapshot keeps of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sparse<K>(Vec<(K, u64)>);
+
+impl<K: Copy + Ord> Sparse<K> {
+    /// From buckets in ascending order. Empty ones are left out.
+    pub(crate) fn from_ascending(buckets: impl Iterator<Item = (K, u64)>) -> Sparse<K> {
+        Sparse(buckets.filter(|&(_, count)| count > 0).collect())
+    }
+
+    /// Buckets and their counts, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (K, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Sum of all counts.
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|&(_, count)| count).sum()
+    }
+
+    /// The bucket that holds the value at `permille` (0 to 1,000) of all, `None` when there is none. O(buckets).
+    pub fn at_permille(&self, permille: u32) -> Option<K> {
+        let count = self.count();
+        let rank =
+            (u128::from(count) * u128::from(permille)).div_ceil(1_000).clamp(1, u128::from(count.max(1)));
+        let mut below = 0u128;
+        self.iter().find_map(|(bucket, count)| {
+            below += u128::from(count);
+            (below >= rank).then_some(bucket)
+        })
+    }
+
+    /// Adds the counts of `other`. O(buckets of both).
+    pub fn merge(&mut self, other: &Sparse<K>) {
+        *self = self.combine(other, u64::saturating_add);
+    }
+
+    /// What was counted since `earlier`, which is an earlier state of the same histogram. O(buckets of both).
+    pub fn since(&self, earlier: &Sparse<K>) -> Sparse<K> {
+        self.combine(earlier, u64::saturating_sub)
+    }
+
+    fn combine(&self, other: &Sparse<K>, with: impl Fn(u64, u64) -> u64) -> Sparse<K> {
+        let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
+        let merged = std::iter::from_fn(|| {
+            let bucket = match (left.peek(), right.peek()) {
+                (Some(&(l, _)), Some(&(r, _))) => l.min(r),
+                (Some(&(l, _)), None) => l,
+                (None, Some(&(r, _))) => r,
+                (None, None) => return None,
+            };
+            let mine = left.next_if(|&(l, _)| l == bucket).map_or(0, |(_, count)| count);
+            let theirs = right.next_if(|&(r, _)| r == bucket).map_or(0, |(_, count)| count);
+            Some((bucket, with(mine, theirs)))
+        });
+        Sparse::from_ascending(merged)
+    }
+}
+
+/// As a list of pairs, bucket and count.
+impl<K: Copy + Serialize> Serialize for Sparse<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn sparse(buckets: &BTreeMap<i8, u64>) -> Sparse<i8> {
+        Sparse::from_ascending(buckets.iter().map(|(&bucket, &count)| (bucket, count)))
+    }
+
+    proptest! {
+        #[test]
+        fn merging_and_subtracting_are_inverse(
+            a in prop::collection::btree_map(-5i8..5, 0u64..9, 0..8),
+            b in prop::collection::btree_map(-5i8..5, 0u64..9, 0..8),
+        ) {
+            let (a, b) = (sparse(&a), sparse(&b));
+            let mut sum = a.clone();
+            sum.merge(&b);
+            prop_assert_eq!(sum.count(), a.count() + b.count());
+            prop_assert_eq!(sum.since(&b), a);
+        }
+
+        #[test]
+        fn the_permille_is_that_of_the_sorted_values(
+            values in prop::collection::vec(-5i8..5, 1..50),
+            permille in 0u32..=1_000,
+        ) {
+            let mut buckets = BTreeMap::new();
+            values.iter().for_each(|&v| *buckets.entry(v).or_insert(0) += 1);
+            let mut sorted = values;
+            sorted.sort_unstable();
+            let rank = (sorted.len() * permille as usize).div_ceil(1_000).max(1);
+            prop_assert_eq!(sparse(&buckets).at_permille(permille), Some(sorted[rank - 1]));
+        }
+    }
+}
