@@ -94,6 +94,9 @@ pub enum IoError {
     /// The backend cannot do this operation (or not fast).
     #[error("the storage under the disk does not support this operation")]
     Unsupported,
+    /// The client went away before the request was served.
+    #[error("the client went away")]
+    Cancelled,
     /// The backend failed with this `errno`.
     #[error("the storage under the disk failed: {}", std::io::Error::from_raw_os_error(*.0))]
     Backend(i32),

@@ -1,0 +1,457 @@
+//! The engine's control side: shards as a whole, called from any thread but a shard's own.
+
+use crate::image::Image;
+use crate::port::{Detach, Port, PortCommand};
+use crate::request::DiskInfo;
+use crate::shard::{AttachedPort, Backend, Mailbox, Shard, ShardGone};
+use crate::snapshot::DatastoreSnapshot;
+use headgate_devices::ModelSpec;
+use headgate_qos::{AnyScheduler, Policy, SchedulerKind};
+use headgate_units::Bytes;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Whether shard threads stay on one CPU each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// Shard n stays on the n-th CPU the process may use, counted from the last, wrapping.
+    Yes,
+    /// The kernel moves them as it likes.
+    No,
+}
+
+/// How the engine is built.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Shard threads, at least 1. Datastores are spread over them.
+    pub shards: usize,
+    /// Whether they are pinned.
+    pub pin: Pin,
+}
+
+impl Default for EngineConfig {
+    /// One shard for every two CPUs, at least one and at most eight, not pinned: the CPUs belong to the guests first.
+    fn default() -> EngineConfig {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        EngineConfig { shards: (cpus / 2).clamp(1, 8), pin: Pin::No }
+    }
+}
+
+/// What the engine refuses or fails to do.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The id names no datastore (any more).
+    #[error("the engine has no such datastore")]
+    NoDatastore,
+    /// The id names no disk (any more).
+    #[error("the engine has no such disk")]
+    NoDisk,
+    /// A datastore with disks cannot be removed.
+    #[error("the datastore still has {disks} open disks: close them first")]
+    DatastoreInUse {
+        /// How many.
+        disks: usize,
+    },
+    /// A disk with clients cannot be taken out.
+    #[error("the disk still has {ports} clients attached: detach them first")]
+    DiskBusy {
+        /// How many.
+        ports: usize,
+    },
+    /// The shard is full.
+    #[error("the shard serves as many clients as it can: add shards")]
+    TooManyPorts,
+    /// The kernel refused the image.
+    #[error("cannot register the image with the ring: {0}")]
+    Register(#[source] io::Error),
+    /// An image without storage needs a null datastore.
+    #[error("a disk without storage belongs on a null datastore only")]
+    NullImage,
+    /// The window must let something through.
+    #[error("the queue depth must be 1 to {max}, not {given}", max = WINDOW_MAX)]
+    Window {
+        /// What was asked.
+        given: u32,
+    },
+    /// The scheduler's parameters contradict each other.
+    #[error("scheduler: {0}")]
+    Qos(#[from] headgate_qos::ConfigError),
+    /// A thread or ring could not be made.
+    #[error(
+        "cannot start a shard: {0} (io_uring with DEFER_TASKRUN needs Linux 6.1 or newer, and kernel.io_uring_disabled=0)"
+    )]
+    Start(#[source] io::Error),
+    /// The engine is no more.
+    #[error(transparent)]
+    Gone(#[from] ShardGone),
+}
+
+/// The largest queue depth of a datastore.
+pub const WINDOW_MAX: u32 = 4096;
+
+/// Names a datastore in its engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DatastoreId {
+    shard: usize,
+    key: usize,
+}
+
+/// Names a disk in its engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DiskId {
+    shard: usize,
+    pub(crate) key: usize,
+}
+
+/// What lies under a datastore.
+#[derive(Clone, Debug)]
+pub enum BackendSpec {
+    /// Image files or block devices, at their own speed.
+    Files,
+    /// Image files behind a device model in real time, on a device of this capacity.
+    Emulated(ModelSpec, Bytes),
+    /// Nothing; for measuring the path above.
+    Null,
+}
+
+/// A datastore to add.
+#[derive(Clone, Debug)]
+pub struct DatastoreSpec {
+    /// Its name, for statistics and logs.
+    pub name: String,
+    /// What lies under it.
+    pub backend: BackendSpec,
+    /// Who decides the order.
+    pub scheduler: SchedulerKind,
+    /// The window: requests that may be at the backend at once, 1 to [`WINDOW_MAX`].
+    pub queue_depth: u32,
+    /// The scheduler's parameters.
+    pub qos: headgate_qos::Config,
+}
+
+/// A disk to open.
+#[derive(Debug)]
+pub struct DiskSpec {
+    /// Its name, unique in the daemon.
+    pub name: String,
+    /// Its storage.
+    pub image: Image,
+    /// What it is promised.
+    pub policy: Policy,
+}
+
+#[derive(Debug)]
+struct Member {
+    mailbox: Mailbox,
+    thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    datastores: AtomicUsize,
+}
+
+/// All shards. Clones share them.
+///
+/// Calls wait for the shard's answer: when one returns, what it did is in force. A turn of a shard lasts microseconds to
+/// a few milliseconds, and nothing a client does can lengthen it.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    members: Arc<Vec<Member>>,
+}
+
+impl Engine {
+    /// Starts the shards' threads.
+    ///
+    /// # Errors
+    /// [`EngineError::Start`] when the kernel refuses a ring or a thread.
+    pub fn start(config: EngineConfig) -> Result<Engine, EngineError> {
+        let mut members = Vec::new();
+        for n in 0..config.shards.max(1) {
+            let (mailbox, inbox) = Mailbox::new().map_err(EngineError::Start)?;
+            let name = format!("shard-{n}");
+            let (ready, started) = sync_channel(1);
+            let thread = {
+                let (mailbox, name) = (mailbox.clone(), name.clone());
+                // The ring belongs to the thread that made it (single issuer), so the thread makes it.
+                move || {
+                    prepare_thread(n, config.pin);
+                    match Shard::new(&name, mailbox, inbox) {
+                        Ok(shard) => {
+                            let _ = ready.send(Ok(()));
+                            shard
+                                .run()
+                                .inspect_err(|e| tracing::error!(shard = name, error = %e, "the ring failed"))
+                        }
+                        Err(e) => {
+                            let _ = ready.send(Err(e));
+                            Ok(())
+                        }
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name(name).spawn(thread).map_err(EngineError::Start)?;
+            started.recv().map_err(|_| ShardGone)?.map_err(EngineError::Start)?;
+            members.push(Member {
+                mailbox,
+                thread: Mutex::new(Some(thread)),
+                datastores: AtomicUsize::new(0),
+            });
+        }
+        Ok(Engine { members: Arc::new(members) })
+    }
+
+    fn member(&self, shard: usize) -> Result<&Member, EngineError> {
+        self.members.get(shard).ok_or(EngineError::NoDatastore)
+    }
+
+    /// Runs `f` on a shard's thread and waits for its answer.
+    fn call<T: Send + 'static>(
+        &self,
+        shard: usize,
+        f: impl FnOnce(&mut Shard) -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let (answer, wait) = sync_channel(1);
+        let command = Box::new(move |shard: &mut Shard| {
+            // A caller that stopped waiting wants no answer.
+            let _ = answer.send(f(shard));
+        });
+        self.member(shard)?.mailbox.send(command)?;
+        Ok(wait.recv().map_err(|_| ShardGone)?)
+    }
+
+    /// Adds a datastore, on the shard that has the fewest.
+    ///
+    /// # Errors
+    /// [`EngineError::Window`], [`EngineError::Qos`].
+    pub fn add_datastore(&self, spec: DatastoreSpec) -> Result<DatastoreId, EngineError> {
+        check_window(spec.queue_depth)?;
+        let least = self.members.iter().enumerate().min_by_key(|(_, m)| m.datastores.load(Ordering::Relaxed));
+        let (shard, member) = least.ok_or(ShardGone)?;
+        let backend = match spec.backend {
+            BackendSpec::Files => Backend::Files,
+            BackendSpec::Null => Backend::Null,
+            BackendSpec::Emulated(model, capacity) => Backend::Emulated(model.build(capacity)),
+        };
+        let scheduler = AnyScheduler::new(spec.scheduler, spec.qos)?;
+        let key =
+            self.call(shard, move |s| s.add_datastore(spec.name, backend, scheduler, spec.queue_depth))?;
+        member.datastores.fetch_add(1, Ordering::Relaxed);
+        Ok(DatastoreId { shard, key })
+    }
+
+    /// Changes a datastore's window from the next dispatch on.
+    ///
+    /// # Errors
+    /// [`EngineError::Window`], [`EngineError::NoDatastore`].
+    pub fn set_window(&self, datastore: DatastoreId, depth: u32) -> Result<(), EngineError> {
+        check_window(depth)?;
+        self.call(datastore.shard, move |s| s.set_window(datastore.key, depth))?
+    }
+
+    /// Removes a datastore that has no disks open.
+    ///
+    /// # Errors
+    /// [`EngineError::DatastoreInUse`], [`EngineError::NoDatastore`].
+    pub fn remove_datastore(&self, datastore: DatastoreId) -> Result<(), EngineError> {
+        self.call(datastore.shard, move |s| s.remove_datastore(datastore.key))??;
+        self.member(datastore.shard)?.datastores.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Opens a disk on a datastore.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDatastore`], [`EngineError::Register`], [`EngineError::NullImage`]; the image is closed then.
+    pub fn open_disk(&self, datastore: DatastoreId, disk: DiskSpec) -> Result<DiskId, EngineError> {
+        let opened = self
+            .call(datastore.shard, move |s| s.open_disk(datastore.key, disk.name, disk.image, disk.policy))?;
+        let key = opened.map_err(|(e, _image)| e)?;
+        Ok(DiskId { shard: datastore.shard, key })
+    }
+
+    /// Puts a policy in force: at the next dispatch after this returns it binds, also for requests already queued.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDisk`].
+    pub fn set_policy(&self, disk: DiskId, policy: Policy) -> Result<(), EngineError> {
+        self.call(disk.shard, move |s| s.set_policy(disk.key, policy))?
+    }
+
+    /// Describes a disk as frontends see it.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDisk`].
+    pub fn disk_info(&self, disk: DiskId) -> Result<DiskInfo, EngineError> {
+        self.call(disk.shard, move |s| s.disk_info(disk.key))?
+    }
+
+    /// Ends a disk: its ports take nothing new and get `patience` to finish what they took, then they are closed; the image is closed last.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDisk`].
+    pub fn close_disk(&self, disk: DiskId, patience: Duration) -> Result<(), EngineError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let ports = self.ports_of(disk)?;
+            for (how, until) in [(Detach::Drain, deadline), (Detach::Now, deadline + Duration::from_secs(5))]
+            {
+                ports.iter().for_each(|p| p.detach(how));
+                for port in &ports {
+                    port.wait_gone(until.saturating_duration_since(Instant::now()));
+                }
+            }
+            // The image is dropped here, where closing it may block.
+            match self.call(disk.shard, move |s| s.take_disk(disk.key))? {
+                // A client came in between, or the backend has not returned a request yet.
+                Err(EngineError::DiskBusy { .. }) if Instant::now() < deadline + Duration::from_secs(30) => {}
+                taken => return taken.map(drop),
+            }
+        }
+    }
+
+    fn ports_of(&self, disk: DiskId) -> Result<Vec<PortRef>, EngineError> {
+        let mailbox = self.member(disk.shard)?.mailbox.clone();
+        let ports = self.call(disk.shard, move |s| s.ports_of(disk.key))??;
+        Ok(ports.into_iter().map(|port| PortRef { mailbox: mailbox.clone(), port }).collect())
+    }
+
+    /// Hangs a port into a disk's shard; `new` runs there.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDisk`], [`EngineError::TooManyPorts`].
+    pub fn attach<F>(&self, disk: DiskId, new: F) -> Result<PortRef, EngineError>
+    where
+        F: FnOnce(&DiskInfo) -> Box<dyn Port> + Send + 'static,
+    {
+        let mailbox = self.member(disk.shard)?.mailbox.clone();
+        let port = self.call(disk.shard, move |s| s.attach(disk.key, Box::new(new)))??;
+        Ok(PortRef { mailbox, port })
+    }
+
+    /// Counters of everything, datastores in the order in which they were added to their shards.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn snapshot(&self) -> Result<Vec<(DatastoreId, DatastoreSnapshot)>, EngineError> {
+        let mut all = Vec::new();
+        for shard in 0..self.members.len() {
+            let stores = self.call(shard, |s| s.snapshot())?;
+            all.extend(stores.into_iter().map(|(key, snapshot)| (DatastoreId { shard, key }, snapshot)));
+        }
+        Ok(all)
+    }
+
+    /// The disk that a snapshot taken of this datastore speaks of.
+    pub fn disk_of(datastore: DatastoreId, disk: &crate::snapshot::DiskSnapshot) -> DiskId {
+        DiskId { shard: datastore.shard, key: disk.key }
+    }
+
+    /// Ends the engine: drains and closes every disk (up to `patience` for all together), then the threads.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`] when that had happened already.
+    pub fn shutdown(self, patience: Duration) -> Result<(), EngineError> {
+        let deadline = Instant::now() + patience;
+        let disks: Vec<DiskId> = self
+            .snapshot()?
+            .iter()
+            .flat_map(|(store, snapshot)| snapshot.disks.iter().map(|d| Engine::disk_of(*store, d)))
+            .collect();
+        // All drain at once: a slow disk must not eat the others' time.
+        for &disk in &disks {
+            if let Ok(ports) = self.ports_of(disk) {
+                ports.iter().for_each(|p| p.detach(Detach::Drain));
+            }
+        }
+        for disk in disks {
+            match self.close_disk(disk, deadline.saturating_duration_since(Instant::now())) {
+                Ok(()) | Err(EngineError::NoDisk) => {}
+                Err(e) => tracing::warn!(error = %e, "a disk could not be closed in time"),
+            }
+        }
+        for member in self.members.iter() {
+            member.mailbox.send(Box::new(Shard::stop))?;
+            let thread = member.thread.lock().unwrap_or_else(|e| e.into_inner()).take();
+            if let Some(thread) = thread
+                && thread.join().is_err()
+            {
+                tracing::error!("a shard panicked");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_window(depth: u32) -> Result<(), EngineError> {
+    match depth {
+        1..=WINDOW_MAX => Ok(()),
+        given => Err(EngineError::Window { given }),
+    }
+}
+
+/// Timers of a shard are due to the microsecond: the default slack of 50 us would be lost IO on an emulated array.
+fn prepare_thread(n: usize, pin: Pin) {
+    // SAFETY: plain system calls; the set is a local.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
+        if pin == Pin::Yes {
+            let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+            if libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed) != 0 {
+                return;
+            }
+            let cpus: Vec<usize> =
+                (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &allowed)).collect();
+            if cpus.is_empty() {
+                return;
+            }
+            let mut only: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpus[cpus.len() - 1 - n % cpus.len()], &mut only);
+            libc::sched_setaffinity(0, size_of_val(&only), &only);
+        }
+    }
+}
+
+/// The port has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the client's connection to the disk has ended")]
+pub struct PortGone;
+
+/// A port as its frontend's control thread knows it. Clones name the same port.
+#[derive(Clone, Debug)]
+pub struct PortRef {
+    mailbox: Mailbox,
+    port: AttachedPort,
+}
+
+impl PortRef {
+    /// Sends a message to the port; it arrives unless the port ends first.
+    ///
+    /// # Errors
+    /// [`PortGone`].
+    pub fn command(&self, command: PortCommand) -> Result<(), PortGone> {
+        if self.is_gone() {
+            return Err(PortGone);
+        }
+        let AttachedPort { slot, generation, .. } = self.port;
+        self.mailbox.send(Box::new(move |s| s.command_port(slot, generation, command))).map_err(|_| PortGone)
+    }
+
+    /// Asks the port to end. Returns at once; [`PortRef::wait_gone`] waits.
+    pub fn detach(&self, how: Detach) {
+        let AttachedPort { slot, generation, .. } = self.port;
+        // An engine that is gone has no ports.
+        let _ = self.mailbox.send(Box::new(move |s| s.detach_port(slot, generation, how)));
+    }
+
+    /// Has the port ended, with nothing of it left at the backend or in the kernel.
+    pub fn is_gone(&self) -> bool {
+        self.port.gone.is_set()
+    }
+
+    /// Waits for the port's end; `false` when it did not come in time.
+    pub fn wait_gone(&self, patience: Duration) -> bool {
+        self.port.gone.wait(patience)
+    }
+}

@@ -1,0 +1,237 @@
+//! What the engine's control side has done on the shard's thread.
+
+use super::Shard;
+use super::disk::{Backend, Datastore, Disk};
+use super::ports::{Gone, PortState};
+use super::ring::PORTS_MAX;
+use crate::engine::EngineError;
+use crate::image::Image;
+use crate::port::{Detach, Port, PortCommand};
+use crate::request::DiskInfo;
+use crate::snapshot::{DatastoreSnapshot, DiskSnapshot};
+use headgate_qos::{Policy, Scheduler};
+use headgate_stats::DiskStats;
+use std::sync::Arc;
+
+/// Builds a port on its shard's thread.
+pub(crate) type NewPort = Box<dyn FnOnce(&DiskInfo) -> Box<dyn Port> + Send>;
+
+/// Where a port hangs.
+#[derive(Clone, Debug)]
+pub(crate) struct AttachedPort {
+    pub slot: u32,
+    pub generation: u32,
+    pub gone: Arc<Gone>,
+}
+
+impl Shard {
+    pub(crate) fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    pub(crate) fn add_datastore(
+        &mut self,
+        name: String,
+        backend: Backend,
+        scheduler: headgate_qos::AnyScheduler<u32>,
+        window: u32,
+    ) -> usize {
+        let stats = DiskStats::new(self.core.now);
+        self.core.datastores.insert(Datastore {
+            name,
+            backend,
+            scheduler,
+            window,
+            in_flight: 0,
+            wake: None,
+            dirty: false,
+            stats,
+        })
+    }
+
+    pub(crate) fn set_window(&mut self, datastore: usize, depth: u32) -> Result<(), EngineError> {
+        let store = self.core.datastores.get_mut(datastore).ok_or(EngineError::NoDatastore)?;
+        store.window = depth;
+        store.dirty = true;
+        Ok(())
+    }
+
+    pub(crate) fn remove_datastore(&mut self, datastore: usize) -> Result<(), EngineError> {
+        if !self.core.datastores.contains(datastore) {
+            return Err(EngineError::NoDatastore);
+        }
+        let disks = self.core.disks.iter().filter(|(_, d)| d.datastore == datastore).count();
+        if disks > 0 {
+            return Err(EngineError::DatastoreInUse { disks });
+        }
+        self.core.datastores.remove(datastore);
+        Ok(())
+    }
+
+    /// On failure the image comes back, to be closed where that may block.
+    pub(crate) fn open_disk(
+        &mut self,
+        datastore: usize,
+        name: String,
+        image: Image,
+        policy: Policy,
+    ) -> Result<usize, (EngineError, Image)> {
+        let core = &mut self.core;
+        let Some(store) = core.datastores.get_mut(datastore) else {
+            return Err((EngineError::NoDatastore, image));
+        };
+        let file = match (image.fd(), &store.backend) {
+            (Some(fd), _) => match core.ring.register_file(fd) {
+                Ok(file) => Some(file),
+                Err(e) => return Err((EngineError::Register(e), image)),
+            },
+            (None, Backend::Null) => None,
+            (None, _) => return Err((EngineError::NullImage, image)),
+        };
+        let info = DiskInfo { name, size: image.size().0, block_size: image.block_size() };
+        let queue = store.scheduler.register(core.now, policy);
+        let stats = DiskStats::new(core.now);
+        Ok(core.disks.insert(Disk {
+            info,
+            datastore,
+            image,
+            file,
+            queue,
+            policy,
+            queued: 0,
+            in_flight: 0,
+            ports: Vec::new(),
+            stats,
+        }))
+    }
+
+    pub(crate) fn set_policy(&mut self, disk: usize, policy: Policy) -> Result<(), EngineError> {
+        let core = &mut self.core;
+        let disk = core.disks.get_mut(disk).ok_or(EngineError::NoDisk)?;
+        let store = &mut core.datastores[disk.datastore];
+        store.scheduler.set_policy(core.now, disk.queue, policy).map_err(|_| EngineError::NoDisk)?;
+        store.dirty = true;
+        disk.policy = policy;
+        Ok(())
+    }
+
+    pub(crate) fn disk_info(&self, disk: usize) -> Result<DiskInfo, EngineError> {
+        self.core.disks.get(disk).map(|d| d.info.clone()).ok_or(EngineError::NoDisk)
+    }
+
+    pub(crate) fn ports_of(&self, disk: usize) -> Result<Vec<AttachedPort>, EngineError> {
+        let disk = self.core.disks.get(disk).ok_or(EngineError::NoDisk)?;
+        let port = |&slot: &u32| {
+            let state = &self.core.port_states[slot as usize];
+            AttachedPort { slot, generation: state.generation, gone: state.gone.clone() }
+        };
+        Ok(disk.ports.iter().map(port).collect())
+    }
+
+    /// Takes out a disk without ports; its image comes back, to be closed where that may block.
+    pub(crate) fn take_disk(&mut self, disk: usize) -> Result<Image, EngineError> {
+        let core = &mut self.core;
+        let found = core.disks.get(disk).ok_or(EngineError::NoDisk)?;
+        if !found.ports.is_empty() {
+            return Err(EngineError::DiskBusy { ports: found.ports.len() });
+        }
+        let disk = core.disks.remove(disk);
+        if let Some(store) = core.datastores.get_mut(disk.datastore) {
+            // No ports, so nothing is queued.
+            drop(store.scheduler.unregister(core.now, disk.queue));
+            store.dirty = true;
+        }
+        if let Some(file) = disk.file {
+            core.ring.unregister_file(file);
+        }
+        Ok(disk.image)
+    }
+
+    pub(crate) fn attach(&mut self, disk: usize, new: NewPort) -> Result<AttachedPort, EngineError> {
+        let core = &mut self.core;
+        let found = core.disks.get_mut(disk).ok_or(EngineError::NoDisk)?;
+        if core.port_states.vacant_key() as u32 >= PORTS_MAX {
+            return Err(EngineError::TooManyPorts);
+        }
+        core.next_generation = core.next_generation.wrapping_add(1);
+        let attached = AttachedPort {
+            slot: core.port_states.vacant_key() as u32,
+            generation: core.next_generation,
+            gone: Arc::new(Gone::default()),
+        };
+        core.port_states.insert(PortState {
+            disk: disk as u32,
+            generation: attached.generation,
+            active: Vec::new(),
+            requests: 0,
+            touched: false,
+            starved: false,
+            closing: false,
+            gone: attached.gone.clone(),
+        });
+        found.ports.push(attached.slot);
+        let port = new(&found.info);
+        let slot = attached.slot as usize;
+        if self.ports.len() <= slot {
+            self.ports.resize_with(slot + 1, || None);
+        }
+        self.ports[slot] = Some(port);
+        self.with_port(attached.slot, |p, io| p.on_start(io));
+        Ok(attached)
+    }
+
+    fn is_live(&self, slot: u32, generation: u32) -> bool {
+        self.core.port_states.get(slot as usize).is_some_and(|s| s.generation == generation && !s.closing)
+    }
+
+    pub(crate) fn command_port(&mut self, slot: u32, generation: u32, command: PortCommand) {
+        if self.is_live(slot, generation) {
+            self.with_port(slot, |p, io| p.on_command(io, command));
+        }
+    }
+
+    pub(crate) fn detach_port(&mut self, slot: u32, generation: u32, how: Detach) {
+        if self.is_live(slot, generation) {
+            self.with_port(slot, |p, io| p.on_detach(io, how));
+            if how == Detach::Now {
+                self.core.close_port(slot);
+            }
+        }
+    }
+
+    pub(crate) fn snapshot(&mut self) -> Vec<(usize, DatastoreSnapshot)> {
+        let core = &mut self.core;
+        let now = crate::clock::now();
+        let mut stores: Vec<(usize, DatastoreSnapshot)> = Vec::new();
+        for (index, store) in &core.datastores {
+            let snapshot = DatastoreSnapshot {
+                name: store.name.clone(),
+                window: store.window,
+                in_flight: store.in_flight,
+                queued: store.scheduler.queued(),
+                at: now,
+                stats: store.stats.snapshot(now),
+                disks: Vec::new(),
+            };
+            stores.push((index, snapshot));
+        }
+        for (key, disk) in &core.disks {
+            let snapshot = DiskSnapshot {
+                key,
+                name: disk.info.name.clone(),
+                size: headgate_units::Bytes(disk.info.size),
+                block_size: disk.info.block_size,
+                direct: disk.image.is_direct(),
+                policy: disk.policy,
+                queued: disk.queued,
+                in_flight: disk.in_flight,
+                ports: disk.ports.len(),
+                stats: disk.stats.snapshot(now),
+            };
+            if let Some((_, store)) = stores.iter_mut().find(|(index, _)| *index == disk.datastore) {
+                store.disks.push(snapshot);
+            }
+        }
+        stores
+    }
+}

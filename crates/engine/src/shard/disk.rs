@@ -1,0 +1,72 @@
+//! A disk and a datastore as their shard holds them.
+
+use crate::image::Image;
+use crate::request::DiskInfo;
+use headgate_devices::DeviceModel;
+use headgate_qos::{AnyScheduler, DiskId as Queue, Policy};
+use headgate_stats::DiskStats;
+use headgate_units::Nanos;
+use io_uring::types::Fixed;
+
+/// Requests of one disk that may wait in the scheduler. Past that they stay where they are, in the ring or the socket,
+/// so that a throttled guest costs the host nothing.
+pub(super) const QUEUE_MAX: u32 = 256;
+/// A disk's ports are told of room once this much of its queue is free: refilling in halves keeps turns long.
+pub(super) const ROOM_WORTH_TELLING: u32 = QUEUE_MAX / 2;
+
+pub(super) struct Disk {
+    pub info: DiskInfo,
+    pub datastore: usize,
+    pub image: Image,
+    pub file: Option<Fixed>,
+    pub queue: Queue,
+    pub policy: Policy,
+    pub queued: u32,
+    pub in_flight: u32,
+    pub ports: Vec<u32>,
+    pub stats: DiskStats,
+}
+
+impl Disk {
+    pub(super) fn room(&self) -> u32 {
+        QUEUE_MAX.saturating_sub(self.queued)
+    }
+}
+
+/// What lies under a datastore's scheduler.
+pub(crate) enum Backend {
+    /// Image files or block devices, as fast as they are.
+    Files,
+    /// Image files behind a device model: a request ends when both have done it.
+    Emulated(Box<dyn DeviceModel + Send>),
+    /// Nothing: reads are zeroes, writes vanish.
+    Null,
+}
+
+pub(super) struct Datastore {
+    pub name: String,
+    pub backend: Backend,
+    pub scheduler: AnyScheduler<u32>,
+    /// Requests that may be at the backend at once.
+    pub window: u32,
+    pub in_flight: u32,
+    /// When the scheduler wants to be asked again although nothing happened.
+    pub wake: Option<Nanos>,
+    /// Something happened since the scheduler was asked.
+    pub dirty: bool,
+    pub stats: DiskStats,
+}
+
+impl Datastore {
+    /// The next instant at which this datastore has work without any event.
+    pub(super) fn next_wake(&self) -> Option<Nanos> {
+        let device = match &self.backend {
+            Backend::Emulated(model) => model.next_event(),
+            Backend::Files | Backend::Null => None,
+        };
+        match (self.wake, device) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The shard's io_uring, and how a completion finds its owner.
+
+use headgate_units::Nanos;
+use io_uring::{IoUring, squeue, types};
+use std::io;
+
+/// Whose completion it is; 64 bits of `user_data`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The eventfd that wakes the shard for commands.
+    Wake,
+    /// A request at a file backend, by its slot.
+    Request(u32),
+    /// A port's own operation.
+    Port { port: u32, key: u32 },
+    /// Nobody waits for it (a cancellation's own completion).
+    Nobody,
+}
+
+const KIND_SHIFT: u32 = 60;
+const PORT_SHIFT: u32 = 32;
+/// Ports are numbered below this so that kind, port and key fit together.
+pub(super) const PORTS_MAX: u32 = 1 << (KIND_SHIFT - PORT_SHIFT);
+
+impl Owner {
+    pub(super) fn encode(self) -> u64 {
+        match self {
+            Owner::Wake => 0,
+            Owner::Request(slot) => 1 << KIND_SHIFT | u64::from(slot),
+            Owner::Port { port, key } => 2 << KIND_SHIFT | u64::from(port) << PORT_SHIFT | u64::from(key),
+            Owner::Nobody => 3 << KIND_SHIFT,
+        }
+    }
+
+    pub(super) fn decode(user_data: u64) -> Owner {
+        match user_data >> KIND_SHIFT {
+            0 => Owner::Wake,
+            1 => Owner::Request(user_data as u32),
+            2 => Owner::Port {
+                port: (user_data >> PORT_SHIFT) as u32 & (PORTS_MAX - 1),
+                key: user_data as u32,
+            },
+            _ => Owner::Nobody,
+        }
+    }
+}
+
+/// One result, copied out of the completion queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    pub owner: Owner,
+    pub result: i32,
+    pub more: bool,
+}
+
+/// Entries of the submission queue; a turn that needs more submits in between.
+const ENTRIES: u32 = 512;
+/// Kernel workers for what cannot be done without blocking (flushes, hole punching): enough to keep a disk busy, few
+/// enough that a storm of flushes does not flood the host.
+const WORKERS: [u32; 2] = [64, 16];
+
+pub(super) struct Ring {
+    uring: IoUring,
+    files: FileTable,
+}
+
+/// Slots of the ring's registered files.
+struct FileTable {
+    free: Vec<u32>,
+    size: u32,
+}
+
+/// Open disks per shard.
+pub(super) const FILES_MAX: u32 = 16_384;
+
+impl Ring {
+    pub(super) fn new() -> io::Result<Ring> {
+        let uring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_submit_all()
+            .setup_cqsize(ENTRIES * 8)
+            .build(ENTRIES)?;
+        let submitter = uring.submitter();
+        submitter.register_iowq_max_workers(&mut WORKERS.clone())?;
+        let size = register_files(&submitter)?;
+        Ok(Ring { uring, files: FileTable { free: (0..size).rev().collect(), size } })
+    }
+
+    /// Queues an operation for the next [`Ring::submit`].
+    ///
+    /// # Safety
+    /// The memory that the entry names stays valid until its completion has been seen.
+    pub(super) unsafe fn push(&mut self, entry: squeue::Entry, owner: Owner) {
+        let entry = entry.user_data(owner.encode());
+        // SAFETY: the caller's promise.
+        while unsafe { self.uring.submission().push(&entry) }.is_err() {
+            // The queue is full: hand over what is in it. Overload of the completion queue is kept by the kernel
+            // (NODROP), so the only errors are transient and the next try repeats them.
+            let _ = self.uring.submit();
+        }
+    }
+
+    /// Hands queued operations to the kernel, runs its deferred work, and waits for one completion: not at all, for at
+    /// most `wait`, or (`None`) until there is one.
+    pub(super) fn submit(&mut self, wait: Option<Nanos>) -> io::Result<()> {
+        let want = usize::from(wait != Some(Nanos::ZERO));
+        let outcome = match wait {
+            None | Some(Nanos::ZERO) => self.uring.submit_and_wait(want),
+            Some(wait) => {
+                let timeout =
+                    types::Timespec::new().sec(wait.0 / 1_000_000_000).nsec((wait.0 % 1_000_000_000) as u32);
+                self.uring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&timeout))
+            }
+        };
+        match outcome {
+            Ok(_) => Ok(()),
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
+                ) =>
+            {
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Moves what has completed into `events`.
+    pub(super) fn reap(&mut self, events: &mut Vec<Event>) {
+        events.extend(self.uring.completion().map(|cqe| Event {
+            owner: Owner::decode(cqe.user_data()),
+            result: cqe.result(),
+            more: io_uring::cqueue::more(cqe.flags()),
+        }));
+    }
+
+    /// Registers an open file; operations name it by the slot, which saves the kernel a look-up per request.
+    pub(super) fn register_file(&mut self, fd: std::os::fd::RawFd) -> io::Result<types::Fixed> {
+        let slot = self.files.free.pop().ok_or_else(|| {
+            io::Error::other(format!(
+                "this shard has {} disks open, as many as it can: add shards",
+                self.files.size
+            ))
+        })?;
+        match self.uring.submitter().register_files_update(slot, &[fd]) {
+            Ok(_) => Ok(types::Fixed(slot)),
+            Err(e) => {
+                self.files.free.push(slot);
+                Err(e)
+            }
+        }
+    }
+
+    pub(super) fn unregister_file(&mut self, file: types::Fixed) {
+        // Cannot fail for a slot that we filled; the slot is reused either way.
+        let _ = self.uring.submitter().register_files_update(file.0, &[-1]);
+        self.files.free.push(file.0);
+    }
+}
+
+/// A sparse table may not exceed the process's limit of open files: takes what it gets, down to a useful minimum.
+fn register_files(submitter: &io_uring::Submitter<'_>) -> io::Result<u32> {
+    let mut size = FILES_MAX;
+    loop {
+        match submitter.register_files_sparse(size) {
+            Ok(()) => return Ok(size),
+            Err(e) if e.raw_os_error() == Some(libc::EMFILE) && size > 64 => size /= 2,
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_survive_the_kernel() {
+        for owner in [
+            Owner::Wake,
+            Owner::Request(u32::MAX),
+            Owner::Port { port: PORTS_MAX - 1, key: u32::MAX },
+            Owner::Port { port: 0, key: 7 },
+            Owner::Nobody,
+        ] {
+            assert_eq!(Owner::decode(owner.encode()), owner);
+        }
+    }
+}

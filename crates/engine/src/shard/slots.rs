@@ -1,0 +1,122 @@
+//! Requests under way: a slab whose slots keep their buffers, so that a request allocates nothing once its slot was used.
+
+use super::bounce::Bounce;
+use crate::request::{Extent, IoError, Request};
+use headgate_units::Nanos;
+
+/// How far a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The slot is free.
+    Free,
+    /// In its disk's queue, in the scheduler.
+    Queued,
+    /// Out of the queue without having been served.
+    Withdrawn,
+    /// Counted in the datastore's window.
+    Dispatched,
+    /// Sent around the window because its device must stop.
+    Expedited,
+}
+
+/// What the kernel is doing for a request that takes several steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The operation itself.
+    Main,
+    /// Writing zeroes by hand, because the file system cannot zero a range.
+    ZeroFill,
+    /// Making a zeroed range durable.
+    Sync,
+}
+
+/// One request. `done` counts the bytes that have been moved: the kernel may do less than it was asked.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub request: Request,
+    pub stage: Stage,
+    pub step: Step,
+    pub disk: u32,
+    pub port: u32,
+    pub buffers: Vec<libc::iovec>,
+    /// The rest of `buffers` after a short result; kept for its capacity.
+    pub rest: Vec<libc::iovec>,
+    pub done: u64,
+    pub arrived: Nanos,
+    pub dispatched: Nanos,
+    /// Parties that still work on it: the kernel, the device model, a worker.
+    pub parties: u8,
+    pub result: Result<(), IoError>,
+    pub bounce: Option<Bounce>,
+    pub extents: Vec<Extent>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    pub(super) fn take(
+        &mut self,
+        request: Request,
+        disk: u32,
+        port: u32,
+        buffers: &[libc::iovec],
+        now: Nanos,
+    ) -> u32 {
+        let key = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                request,
+                stage: Stage::Free,
+                step: Step::Main,
+                disk,
+                port,
+                buffers: Vec::new(),
+                rest: Vec::new(),
+                done: 0,
+                arrived: now,
+                dispatched: now,
+                parties: 0,
+                result: Ok(()),
+                bounce: None,
+                extents: Vec::new(),
+            });
+            (self.slots.len() - 1) as u32
+        });
+        let slot = &mut self.slots[key as usize];
+        slot.request = request;
+        slot.stage = Stage::Queued;
+        slot.step = Step::Main;
+        slot.disk = disk;
+        slot.port = port;
+        slot.buffers.clear();
+        slot.buffers.extend_from_slice(buffers);
+        slot.done = 0;
+        slot.arrived = now;
+        slot.parties = 0;
+        slot.result = Ok(());
+        key
+    }
+
+    pub(super) fn free(&mut self, key: u32) {
+        let slot = &mut self[key];
+        slot.stage = Stage::Free;
+        slot.bounce = None;
+        self.free.push(key);
+    }
+}
+
+impl std::ops::Index<u32> for Slots {
+    type Output = Slot;
+    fn index(&self, key: u32) -> &Slot {
+        &self.slots[key as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Slots {
+    fn index_mut(&mut self, key: u32) -> &mut Slot {
+        &mut self.slots[key as usize]
+    }
+}
