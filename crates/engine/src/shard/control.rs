@@ -199,23 +199,33 @@ impl Shard {
         }
     }
 
-    pub(crate) fn snapshot(&mut self) -> Vec<(usize, DatastoreSnapshot)> {
-        let core = &mut self.core;
+    /// The datastores, without their disks.
+    pub(crate) fn snapshot_datastores(&self) -> Vec<(usize, DatastoreSnapshot)> {
         let now = crate::clock::now();
-        let mut stores: Vec<(usize, DatastoreSnapshot)> = Vec::new();
-        for (index, store) in &core.datastores {
-            let snapshot = DatastoreSnapshot {
-                name: store.name.clone(),
-                window: store.window,
-                in_flight: store.in_flight,
-                queued: store.scheduler.queued(),
-                at: now,
-                stats: store.stats.snapshot(now),
-                disks: Vec::new(),
-            };
-            stores.push((index, snapshot));
-        }
-        for (key, disk) in &core.disks {
+        let snapshot = |store: &Datastore| DatastoreSnapshot {
+            name: store.name.clone(),
+            window: store.window,
+            in_flight: store.in_flight,
+            queued: store.scheduler.queued(),
+            at: now,
+            stats: store.stats.snapshot(now),
+            disks: Vec::new(),
+        };
+        self.core.datastores.iter().map(|(key, store)| (key, snapshot(store))).collect()
+    }
+
+    /// Up to `most` disks from number `from` on, each with its datastore, and where to go on.
+    pub(crate) fn snapshot_disks(
+        &self,
+        from: usize,
+        most: usize,
+    ) -> (Vec<(usize, DiskSnapshot)>, Option<usize>) {
+        let now = crate::clock::now();
+        let mut found = Vec::new();
+        for (key, disk) in self.core.disks.iter().skip_while(|(key, _)| *key < from) {
+            if found.len() == most {
+                return (found, Some(key));
+            }
             let snapshot = DiskSnapshot {
                 key,
                 name: disk.info.name.clone(),
@@ -228,10 +238,8 @@ impl Shard {
                 ports: disk.ports.len(),
                 stats: disk.stats.snapshot(now),
             };
-            if let Some((_, store)) = stores.iter_mut().find(|(index, _)| *index == disk.datastore) {
-                store.disks.push(snapshot);
-            }
+            found.push((disk.datastore, snapshot));
         }
-        stores
+        (found, None)
     }
 }
