@@ -1,0 +1,134 @@
+//! What the daemon must remember: datastores, disks and their policies.
+//!
+//! The catalog is the control path's alone. The data path never reads it and never waits for it: what a shard needs is
+//! handed over when a disk is opened or its policy changes.
+//!
+//! # Order of work
+//! A disk's row and its image cannot change in one step, so the row says how far the work is ([`DiskState`]):
+//!
+//! | change | steps | found at start after a crash |
+//! |---|---|---|
+//! | create | row `creating`, image under a temporary name, rename, row `ready` | renamed: becomes ready; else: undone |
+//! | remove | row `removing`, image unlinked, row deleted | finished |
+//!
+//! Every step is durable before the next begins.
+
+mod records;
+mod sqlite;
+
+pub use records::{
+    Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState, PolicyRecord,
+    Scheduler,
+};
+pub use sqlite::SqliteCatalog;
+
+use crate::name::Name;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Everything the catalog holds, each list in order of names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// The datastores.
+    pub datastores: Vec<DatastoreRecord>,
+    /// The disks, in whatever state.
+    pub disks: Vec<DiskRecord>,
+}
+
+/// Where the records are kept. A change is durable when the call returns.
+pub trait Catalog: Send {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// When the store cannot be read or holds what no version of Headgate wrote.
+    fn load(&mut self) -> Result<Contents, CatalogError>;
+
+    /// Adds a datastore.
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`] when the name is taken.
+    fn insert_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError>;
+
+    /// Replaces a datastore's record.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] when there is none of this name.
+    fn update_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError>;
+
+    /// Forgets a datastore.
+    ///
+    /// # Errors
+    /// [`CatalogError::InUse`] while disks refer to it.
+    fn delete_datastore(&mut self, name: &Name) -> Result<(), CatalogError>;
+
+    /// Adds a disk with its policy.
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`] when the name is taken, [`CatalogError::Missing`] when its datastore is not there.
+    fn insert_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError>;
+
+    /// Replaces a disk's record and policy.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] when there is none of this name.
+    fn update_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError>;
+
+    /// Forgets a disk and its policy. A disk that is not there is fine.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn delete_disk(&mut self, name: &Name) -> Result<(), CatalogError>;
+}
+
+/// What went wrong in the catalog.
+#[derive(Debug, Error)]
+pub enum CatalogError {
+    /// The name is taken.
+    #[error("{kind} '{name}' exists already")]
+    Exists {
+        /// "datastore" or "disk".
+        kind: &'static str,
+        /// The name.
+        name: Name,
+    },
+    /// Nothing has this name.
+    #[error("there is no {kind} '{name}'")]
+    Missing {
+        /// "datastore" or "disk".
+        kind: &'static str,
+        /// The name.
+        name: Name,
+    },
+    /// A datastore that still has disks.
+    #[error("datastore '{name}' still has disks")]
+    InUse {
+        /// The datastore.
+        name: Name,
+    },
+    /// Written by a later version.
+    #[error(
+        "{path} has catalog version {found}, this headgate knows versions up to {known}: start the newer headgate that wrote it"
+    )]
+    TooNew {
+        /// The catalog file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The latest version known here.
+        known: i64,
+    },
+    /// A value that no version writes.
+    #[error("the catalog holds {what}, which no version of headgate writes: restore the file from a backup")]
+    Corrupt {
+        /// The value and where it is.
+        what: String,
+    },
+    /// The store failed.
+    #[error("the catalog {path} failed: {source}")]
+    Store {
+        /// The catalog file.
+        path: PathBuf,
+        /// The store's answer.
+        source: rusqlite::Error,
+    },
+}

@@ -1,0 +1,163 @@
+use crate::name::Name;
+use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use utoipa::ToSchema;
+
+/// What a datastore stores its disks on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Backend {
+    /// Raw sparse files in a directory.
+    Dir {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A block device that is one disk as a whole.
+    Block {
+        /// The device node.
+        device: PathBuf,
+    },
+    /// A device model in real time over sparse files.
+    Emulated {
+        /// The model, as `headgate datastore add --emulated` takes it.
+        model: String,
+        /// Where the sparse files are.
+        path: PathBuf,
+    },
+}
+
+/// Which scheduler divides a datastore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Scheduler {
+    /// Reservations, limits and shares.
+    #[default]
+    Mclock,
+    /// Shares only: start-time fair queueing. Reservations and limits are not enforced.
+    Sfq,
+    /// Order of arrival. Nothing is enforced.
+    Fifo,
+}
+
+impl Scheduler {
+    /// The word on the command line and in the catalog.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scheduler::Mclock => "mclock",
+            Scheduler::Sfq => "sfq",
+            Scheduler::Fifo => "fifo",
+        }
+    }
+}
+
+/// How sure a measured capacity is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// The rate was steady, and the samples agree within 5 %.
+    High,
+    /// The samples agree within 20 %.
+    Medium,
+    /// The rate kept changing.
+    Low,
+}
+
+/// Where a capacity figure comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "source", rename_all = "lowercase", deny_unknown_fields)]
+pub enum CapacitySource {
+    /// The operator set it.
+    Set,
+    /// It follows from the model of an emulated device.
+    Model,
+    /// `headgate datastore calibrate` measured it.
+    Measured {
+        /// When: seconds since 1970-01-01 UTC.
+        at: u64,
+        /// Distance of the fastest and the slowest sample, in per cent of the median.
+        spread_percent: u32,
+        /// How sure it is.
+        confidence: Confidence,
+    },
+}
+
+/// What a datastore can promise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Worst-case random IO.
+    pub iops: Iops,
+    /// Where the figure comes from.
+    pub source: CapacitySource,
+}
+
+/// A datastore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatastoreRecord {
+    /// Its name.
+    pub name: Name,
+    /// What is underneath.
+    pub backend: Backend,
+    /// How it is divided.
+    pub scheduler: Scheduler,
+    /// Most requests outstanding at the device, 1 to 4096.
+    pub queue_depth: u32,
+    /// What can be reserved; unknown until set or measured.
+    pub capacity: Option<Capacity>,
+}
+
+/// A disk's policy as the operator set it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyRecord {
+    /// Least rate while it has requests.
+    pub reservation: Option<Iops>,
+    /// Highest rate.
+    pub limit: Option<Iops>,
+    /// Highest bandwidth, reads and writes together.
+    pub limit_bandwidth: Option<BytesPerSec>,
+    /// Weight against the other disks of its datastore.
+    pub shares: Shares,
+    /// IOs of credit that an idle disk may spend at once, 0 to 256.
+    pub burst: u16,
+}
+
+/// How far the work on a disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskState {
+    /// The image is being made.
+    Creating,
+    /// In service.
+    Ready,
+    /// The image is being removed.
+    Removing,
+}
+
+impl DiskState {
+    pub(super) const ALL: [DiskState; 3] = [DiskState::Creating, DiskState::Ready, DiskState::Removing];
+
+    /// The word in the catalog.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DiskState::Creating => "creating",
+            DiskState::Ready => "ready",
+            DiskState::Removing => "removing",
+        }
+    }
+}
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskRecord {
+    /// Its name, also of its NBD export and its vhost-user socket.
+    pub name: Name,
+    /// Where it is stored.
+    pub datastore: Name,
+    /// The virtual machine it belongs to.
+    pub vm: Option<Name>,
+    /// Its size, a multiple of 4,096.
+    pub size: Bytes,
+    /// What it was promised.
+    pub policy: PolicyRecord,
+    /// How far the work on it is.
+    pub state: DiskState,
+}

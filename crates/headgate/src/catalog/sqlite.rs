@@ -1,0 +1,487 @@
+use super::{
+    Backend, Capacity, Catalog, CatalogError, Contents, DatastoreRecord, DiskRecord, DiskState, PolicyRecord,
+    Scheduler,
+};
+use crate::name::Name;
+use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
+use rusqlite::{Connection, ErrorCode, Row, Transaction, params};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// One step per schema version: entry `i` leads from version `i` to `i + 1`. Entries are never changed, only added.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE datastores (
+        name TEXT PRIMARY KEY NOT NULL,
+        backend TEXT NOT NULL,
+        scheduler TEXT NOT NULL,
+        queue_depth INTEGER NOT NULL,
+        capacity TEXT
+    ) STRICT;
+    CREATE TABLE disks (
+        name TEXT PRIMARY KEY NOT NULL,
+        datastore TEXT NOT NULL REFERENCES datastores(name),
+        vm TEXT,
+        size INTEGER NOT NULL,
+        state TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX disks_by_datastore ON disks(datastore);
+    CREATE TABLE policies (
+        disk TEXT PRIMARY KEY NOT NULL REFERENCES disks(name) ON DELETE CASCADE,
+        reservation INTEGER,
+        limit_iops INTEGER,
+        limit_bandwidth INTEGER,
+        shares INTEGER NOT NULL,
+        burst INTEGER NOT NULL
+    ) STRICT;
+"];
+
+/// The catalog in one SQLite file: write-ahead log, synchronised at every commit.
+pub struct SqliteCatalog {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl SqliteCatalog {
+    /// Opens the catalog, creating or migrating it as needed.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or a later version wrote it.
+    pub fn open(path: &Path) -> Result<SqliteCatalog, CatalogError> {
+        let store = |source| CatalogError::Store { path: path.to_owned(), source };
+        let connection = Connection::open(path).map_err(store)?;
+        connection.busy_timeout(Duration::from_secs(5)).map_err(store)?;
+        // Answers the mode in force, which is not WAL on file systems without shared memory; those are correct, slower.
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(store)?;
+        connection.pragma_update(None, "synchronous", "FULL").map_err(store)?;
+        connection.pragma_update(None, "foreign_keys", "ON").map_err(store)?;
+        let mut catalog = SqliteCatalog { connection, path: path.to_owned() };
+        catalog.migrate(MIGRATIONS)?;
+        Ok(catalog)
+    }
+
+    /// Brings the schema up to `migrations`, one transaction per step.
+    fn migrate(&mut self, migrations: &[&str]) -> Result<(), CatalogError> {
+        let known = migrations.len() as i64;
+        let found: i64 = self
+            .connection
+            .query_row("PRAGMA user_version", [], |row| row.get(0))
+            .map_err(|source| self.store(source))?;
+        if found > known {
+            return Err(CatalogError::TooNew { path: self.path.clone(), found, known });
+        }
+        for (version, sql) in (1i64..).zip(migrations).skip(usize::try_from(found).unwrap_or(0)) {
+            self.change(|tx| {
+                tx.execute_batch(
+                    "CREATE TABLE IF NOT EXISTS migrations (
+                        version INTEGER PRIMARY KEY NOT NULL, applied_at TEXT NOT NULL, headgate TEXT NOT NULL) STRICT",
+                )?;
+                tx.execute_batch(sql)?;
+                tx.execute(
+                    "INSERT INTO migrations VALUES (?1, datetime('now'), ?2)",
+                    params![version, env!("CARGO_PKG_VERSION")],
+                )?;
+                tx.pragma_update(None, "user_version", version)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn store(&self, source: rusqlite::Error) -> CatalogError {
+        CatalogError::Store { path: self.path.clone(), source }
+    }
+
+    fn change<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, CatalogError> {
+        let path = self.path.clone();
+        let run = || {
+            let tx = self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let result = work(&tx)?;
+            tx.commit()?;
+            Ok(result)
+        };
+        run().map_err(|source| CatalogError::Store { path, source })
+    }
+}
+
+fn is_constraint(error: &CatalogError, extended: i32) -> bool {
+    matches!(error, CatalogError::Store { source: rusqlite::Error::SqliteFailure(e, _), .. }
+        if e.code == ErrorCode::ConstraintViolation && e.extended_code == extended)
+}
+
+/// SQLite's integers are signed; the upper half of the range goes there and back by its bits.
+fn integer(value: u64) -> i64 {
+    value.cast_signed()
+}
+
+fn json<T: serde::Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("records are plain data with string keys")
+}
+
+fn corrupt(table: &str, what: impl std::fmt::Display) -> CatalogError {
+    CatalogError::Corrupt { what: format!("in {table}: {what}") }
+}
+
+/// A datastore's columns as SQLite gives them; the check comes after.
+struct RawDatastore {
+    name: String,
+    backend: String,
+    scheduler: String,
+    queue_depth: i64,
+    capacity: Option<String>,
+}
+
+impl RawDatastore {
+    fn read(row: &Row<'_>) -> Result<RawDatastore, rusqlite::Error> {
+        Ok(RawDatastore {
+            name: row.get(0)?,
+            backend: row.get(1)?,
+            scheduler: row.get(2)?,
+            queue_depth: row.get(3)?,
+            capacity: row.get(4)?,
+        })
+    }
+
+    fn check(self) -> Result<DatastoreRecord, CatalogError> {
+        let bad = |e: &dyn std::fmt::Display| corrupt("datastores", e);
+        let capacity: Option<Capacity> =
+            self.capacity.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| bad(&e))?;
+        let backend: Backend = serde_json::from_str(&self.backend).map_err(|e| bad(&e))?;
+        let scheduler = [Scheduler::Mclock, Scheduler::Sfq, Scheduler::Fifo]
+            .into_iter()
+            .find(|s| s.as_str() == self.scheduler)
+            .ok_or_else(|| bad(&format_args!("scheduler '{}'", self.scheduler)))?;
+        Ok(DatastoreRecord {
+            name: self.name.parse().map_err(|e| bad(&e))?,
+            backend,
+            scheduler,
+            queue_depth: u32::try_from(self.queue_depth).map_err(|e| bad(&e))?,
+            capacity,
+        })
+    }
+}
+
+struct RawDisk {
+    name: String,
+    datastore: String,
+    vm: Option<String>,
+    size: i64,
+    state: String,
+    reservation: Option<i64>,
+    limit: Option<i64>,
+    limit_bandwidth: Option<i64>,
+    shares: i64,
+    burst: i64,
+}
+
+impl RawDisk {
+    fn read(row: &Row<'_>) -> Result<RawDisk, rusqlite::Error> {
+        Ok(RawDisk {
+            name: row.get(0)?,
+            datastore: row.get(1)?,
+            vm: row.get(2)?,
+            size: row.get(3)?,
+            state: row.get(4)?,
+            reservation: row.get(5)?,
+            limit: row.get(6)?,
+            limit_bandwidth: row.get(7)?,
+            shares: row.get(8)?,
+            burst: row.get(9)?,
+        })
+    }
+
+    fn check(self) -> Result<DiskRecord, CatalogError> {
+        let bad = |e: &dyn std::fmt::Display| corrupt("disks", e);
+        let iops =
+            |value: Option<i64>| value.map(|v| Iops::new(v.cast_unsigned()).map_err(|e| bad(&e))).transpose();
+        let bandwidth = self
+            .limit_bandwidth
+            .map(|v| BytesPerSec::new(v.cast_unsigned()))
+            .transpose()
+            .map_err(|e| bad(&e))?;
+        let state = DiskState::ALL
+            .into_iter()
+            .find(|s| s.as_str() == self.state)
+            .ok_or_else(|| bad(&format_args!("state '{}'", self.state)))?;
+        Ok(DiskRecord {
+            name: self.name.parse().map_err(|e| bad(&e))?,
+            datastore: self.datastore.parse().map_err(|e| bad(&e))?,
+            vm: self.vm.map(|vm| vm.parse::<Name>()).transpose().map_err(|e| bad(&e))?,
+            size: Bytes(self.size.cast_unsigned()),
+            policy: PolicyRecord {
+                reservation: iops(self.reservation)?,
+                limit: iops(self.limit)?,
+                limit_bandwidth: bandwidth,
+                shares: Shares::new(self.shares.cast_unsigned()).map_err(|e| bad(&e))?,
+                burst: u16::try_from(self.burst).map_err(|e| bad(&e))?,
+            },
+            state,
+        })
+    }
+}
+
+fn put_policy(tx: &Transaction<'_>, disk: &Name, policy: &PolicyRecord) -> Result<(), rusqlite::Error> {
+    tx.execute(
+        "INSERT OR REPLACE INTO policies VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            disk.as_str(),
+            policy.reservation.map(|r| integer(r.get())),
+            policy.limit.map(|l| integer(l.get())),
+            policy.limit_bandwidth.map(|b| integer(b.get())),
+            integer(policy.shares.get()),
+            policy.burst,
+        ],
+    )?;
+    Ok(())
+}
+
+impl Catalog for SqliteCatalog {
+    fn load(&mut self) -> Result<Contents, CatalogError> {
+        let (datastores, disks) = self.change(|tx| {
+            let datastores: Vec<RawDatastore> = tx
+                .prepare("SELECT name, backend, scheduler, queue_depth, capacity FROM datastores ORDER BY name")?
+                .query_map([], RawDatastore::read)?
+                .collect::<Result<_, _>>()?;
+            let disks: Vec<RawDisk> = tx
+                .prepare(
+                    "SELECT name, datastore, vm, size, state, reservation, limit_iops, limit_bandwidth, shares, burst
+                     FROM disks JOIN policies ON policies.disk = disks.name ORDER BY name",
+                )?
+                .query_map([], RawDisk::read)?
+                .collect::<Result<_, _>>()?;
+            Ok((datastores, disks))
+        })?;
+        Ok(Contents {
+            datastores: datastores.into_iter().map(RawDatastore::check).collect::<Result<_, _>>()?,
+            disks: disks.into_iter().map(RawDisk::check).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn insert_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
+        let inserted = self.change(|tx| {
+            tx.execute(
+                "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![
+                    record.name.as_str(),
+                    json(&record.backend),
+                    record.scheduler.as_str(),
+                    record.queue_depth,
+                    record.capacity.as_ref().map(json),
+                ],
+            )
+        });
+        match inserted {
+            Err(e) if is_constraint(&e, rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY) => {
+                Err(CatalogError::Exists { kind: "datastore", name: record.name.clone() })
+            }
+            other => other.map(drop),
+        }
+    }
+
+    fn update_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
+        let changed = self.change(|tx| {
+            tx.execute(
+                "UPDATE datastores SET backend = ?2, scheduler = ?3, queue_depth = ?4, capacity = ?5 WHERE name = ?1",
+                params![
+                    record.name.as_str(),
+                    json(&record.backend),
+                    record.scheduler.as_str(),
+                    record.queue_depth,
+                    record.capacity.as_ref().map(json),
+                ],
+            )
+        })?;
+        if changed == 0 {
+            return Err(CatalogError::Missing { kind: "datastore", name: record.name.clone() });
+        }
+        Ok(())
+    }
+
+    fn delete_datastore(&mut self, name: &Name) -> Result<(), CatalogError> {
+        let deleted = self.change(|tx| tx.execute("DELETE FROM datastores WHERE name = ?1", [name.as_str()]));
+        match deleted {
+            Err(e) if is_constraint(&e, rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY) => {
+                Err(CatalogError::InUse { name: name.clone() })
+            }
+            other => other.map(drop),
+        }
+    }
+
+    fn insert_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
+        let inserted = self.change(|tx| {
+            tx.execute(
+                "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![
+                    record.name.as_str(),
+                    record.datastore.as_str(),
+                    record.vm.as_ref().map(Name::as_str),
+                    integer(record.size.0),
+                    record.state.as_str(),
+                ],
+            )?;
+            put_policy(tx, &record.name, &record.policy)
+        });
+        match inserted {
+            Err(e) if is_constraint(&e, rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY) => {
+                Err(CatalogError::Exists { kind: "disk", name: record.name.clone() })
+            }
+            Err(e) if is_constraint(&e, rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY) => {
+                Err(CatalogError::Missing { kind: "datastore", name: record.datastore.clone() })
+            }
+            other => other,
+        }
+    }
+
+    fn update_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
+        let changed = self.change(|tx| {
+            let changed = tx.execute(
+                "UPDATE disks SET datastore = ?2, vm = ?3, size = ?4, state = ?5 WHERE name = ?1",
+                params![
+                    record.name.as_str(),
+                    record.datastore.as_str(),
+                    record.vm.as_ref().map(Name::as_str),
+                    integer(record.size.0),
+                    record.state.as_str(),
+                ],
+            )?;
+            if changed > 0 {
+                put_policy(tx, &record.name, &record.policy)?;
+            }
+            Ok(changed)
+        })?;
+        if changed == 0 {
+            return Err(CatalogError::Missing { kind: "disk", name: record.name.clone() });
+        }
+        Ok(())
+    }
+
+    fn delete_disk(&mut self, name: &Name) -> Result<(), CatalogError> {
+        self.change(|tx| tx.execute("DELETE FROM disks WHERE name = ?1", [name.as_str()])).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{CapacitySource, Confidence};
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    fn datastore(text: &str) -> DatastoreRecord {
+        DatastoreRecord {
+            name: name(text),
+            backend: Backend::Emulated { model: "rate=1600".into(), path: "/x".into() },
+            scheduler: Scheduler::Sfq,
+            queue_depth: 32,
+            capacity: Some(Capacity {
+                iops: Iops::new(1600).unwrap(),
+                source: CapacitySource::Measured { at: 1, spread_percent: 3, confidence: Confidence::High },
+            }),
+        }
+    }
+
+    fn disk(text: &str, on: &str) -> DiskRecord {
+        DiskRecord {
+            name: name(text),
+            datastore: name(on),
+            vm: Some(name("web")),
+            size: Bytes::from_gib(1),
+            policy: PolicyRecord {
+                reservation: Some(Iops::new(250).unwrap()),
+                limit: None,
+                limit_bandwidth: Some(BytesPerSec::MAX),
+                shares: Shares::new(200).unwrap(),
+                burst: 256,
+            },
+            state: DiskState::Creating,
+        }
+    }
+
+    fn fresh() -> (tempfile::TempDir, SqliteCatalog) {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = SqliteCatalog::open(&dir.path().join("catalog.sqlite")).unwrap();
+        (dir, catalog)
+    }
+
+    #[test]
+    fn what_was_written_is_there_after_a_restart() {
+        let (dir, mut catalog) = fresh();
+        catalog.insert_datastore(&datastore("ds")).unwrap();
+        catalog.insert_disk(&disk("a", "ds")).unwrap();
+        let ready = DiskRecord { state: DiskState::Ready, vm: None, ..disk("a", "ds") };
+        catalog.update_disk(&ready).unwrap();
+        drop(catalog);
+
+        let mut catalog = SqliteCatalog::open(&dir.path().join("catalog.sqlite")).unwrap();
+        let expected = Contents { datastores: vec![datastore("ds")], disks: vec![ready] };
+        assert_eq!(catalog.load().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_taken_name_and_a_missing_datastore_are_told_apart() {
+        let (_dir, mut catalog) = fresh();
+        catalog.insert_datastore(&datastore("ds")).unwrap();
+        catalog.insert_disk(&disk("a", "ds")).unwrap();
+        let again = catalog.insert_disk(&disk("a", "ds")).unwrap_err();
+        assert_eq!(again.to_string(), "disk 'a' exists already");
+        let nowhere = catalog.insert_disk(&disk("b", "elsewhere")).unwrap_err();
+        assert_eq!(nowhere.to_string(), "there is no datastore 'elsewhere'");
+        let used = catalog.delete_datastore(&name("ds")).unwrap_err();
+        assert_eq!(used.to_string(), "datastore 'ds' still has disks");
+        let gone = catalog.update_disk(&disk("c", "ds")).unwrap_err();
+        assert_eq!(gone.to_string(), "there is no disk 'c'");
+    }
+
+    #[test]
+    fn a_removed_disk_takes_its_policy_along() {
+        let (_dir, mut catalog) = fresh();
+        catalog.insert_datastore(&datastore("ds")).unwrap();
+        catalog.insert_disk(&disk("a", "ds")).unwrap();
+        catalog.delete_disk(&name("a")).unwrap();
+        let left: i64 =
+            catalog.connection.query_row("SELECT count(*) FROM policies", [], |row| row.get(0)).unwrap();
+        assert_eq!(left, 0);
+        catalog.delete_datastore(&name("ds")).unwrap();
+    }
+
+    #[test]
+    fn a_catalog_of_a_later_version_is_left_alone() {
+        let (dir, catalog) = fresh();
+        catalog.connection.pragma_update(None, "user_version", 99).unwrap();
+        drop(catalog);
+        let error = SqliteCatalog::open(&dir.path().join("catalog.sqlite")).err().unwrap().to_string();
+        assert!(error.contains("has catalog version 99"), "{error}");
+    }
+
+    #[test]
+    fn a_migration_that_fails_changes_nothing() {
+        let (_dir, mut catalog) = fresh();
+        let steps = [MIGRATIONS[0], "CREATE TABLE extra (x INTEGER) STRICT; INSERT INTO nowhere VALUES (1)"];
+        catalog.migrate(&steps).unwrap_err();
+        let version: i64 = catalog.connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+        assert_eq!(version, 1);
+        catalog.connection.query_row("SELECT count(*) FROM extra", [], |_| Ok(())).unwrap_err();
+    }
+
+    #[test]
+    fn commits_are_synchronised_to_storage() {
+        let (_dir, catalog) = fresh();
+        let synchronous: i64 =
+            catalog.connection.query_row("PRAGMA synchronous", [], |row| row.get(0)).unwrap();
+        let journal: String =
+            catalog.connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+        assert_eq!((synchronous, journal.as_str()), (2, "wal"));
+    }
+
+    #[test]
+    fn a_value_that_no_version_writes_is_named() {
+        let (_dir, mut catalog) = fresh();
+        catalog.insert_datastore(&datastore("ds")).unwrap();
+        catalog.connection.execute("UPDATE datastores SET scheduler = 'magic'", []).unwrap();
+        let error = catalog.load().unwrap_err().to_string();
+        assert!(error.contains("scheduler 'magic'"), "{error}");
+    }
+}
