@@ -2,5 +2,8 @@
 //!
 //! Nothing here is on the data path.
 
+pub mod api;
+pub mod attach;
 pub mod catalog;
+pub mod control;
 pub mod name;

@@ -1,0 +1,3 @@
+//! What the HTTP API speaks.
+
+pub mod types;

@@ -1,0 +1,378 @@
+//! What goes over the API, and what `--json` prints.
+
+use crate::catalog::{CapacitySource, PolicyRecord, Scheduler};
+use crate::name::Name;
+use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
+
+/// Is it in service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ServiceState {
+    /// In service.
+    Serving,
+    /// It could not be opened; `reason` says why.
+    Failed,
+}
+
+/// What a datastore stores its disks on. Exactly one field is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BackendSpec {
+    /// A directory for raw sparse files: an absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dir: Option<String>,
+    /// A block device that becomes one disk: an absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<String>,
+    /// A device model, such as `rate=1600,latency=5ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<String>,
+}
+
+/// A datastore to add.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DatastoreCreate {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// What is underneath.
+    pub backend: BackendSpec,
+    /// How it is divided.
+    #[serde(default)]
+    pub scheduler: Scheduler,
+    /// Most requests outstanding at the device, 1 to 4096.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_depth: Option<u32>,
+    /// What can be reserved, in worst-case random IOPS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub capacity: Option<Iops>,
+}
+
+/// What to change about a datastore. A field that is absent stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DatastorePatch {
+    /// Most requests outstanding at the device, 1 to 4096.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_depth: Option<u32>,
+    /// What can be reserved, in IOPS; `null` makes it unknown.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub capacity: Change<Iops>,
+}
+
+/// What a datastore can promise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CapacityView {
+    /// Worst-case random IOPS.
+    #[schema(value_type = u64)]
+    pub iops: Iops,
+    /// Where the figure comes from.
+    #[serde(flatten)]
+    pub source: CapacitySource,
+}
+
+/// A datastore.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Datastore {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Is it in service.
+    pub state: ServiceState,
+    /// Why it is not.
+    pub reason: Option<String>,
+    /// What is underneath.
+    pub backend: BackendSpec,
+    /// How it is divided.
+    pub scheduler: Scheduler,
+    /// Most requests outstanding at the device.
+    pub queue_depth: u32,
+    /// What it can promise; `null` while unknown.
+    pub capacity: Option<CapacityView>,
+    /// IOPS that may be reserved; `null` while the capacity is unknown.
+    pub reservable_iops: Option<u64>,
+    /// Sum of the reservations on it.
+    pub reserved_iops: u64,
+    /// IOPS promised beyond what can be kept; 0 when all is well.
+    pub overbooked_iops: u64,
+    /// Disks on it.
+    pub disks: usize,
+}
+
+/// A disk's policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// Least rate while it has requests, in normalised IOPS.
+    #[schema(value_type = Option<u64>)]
+    pub reservation: Option<Iops>,
+    /// Highest rate, in normalised IOPS.
+    #[schema(value_type = Option<u64>)]
+    pub limit: Option<Iops>,
+    /// Highest bandwidth, reads and writes together, in bytes per second.
+    #[schema(value_type = Option<u64>)]
+    pub limit_bandwidth: Option<BytesPerSec>,
+    /// Weight against the other disks of its datastore, 1 to 1,000,000.
+    #[schema(value_type = u64)]
+    pub shares: Shares,
+    /// IOs of credit that an idle disk may spend at once, 0 to 256.
+    pub burst: u16,
+}
+
+impl Default for Policy {
+    /// No reservation, no limit, normal shares, one IO of burst credit.
+    fn default() -> Policy {
+        Policy { reservation: None, limit: None, limit_bandwidth: None, shares: Shares::default(), burst: 1 }
+    }
+}
+
+impl From<PolicyRecord> for Policy {
+    fn from(p: PolicyRecord) -> Policy {
+        let PolicyRecord { reservation, limit, limit_bandwidth, shares, burst } = p;
+        Policy { reservation, limit, limit_bandwidth, shares, burst }
+    }
+}
+
+impl From<Policy> for PolicyRecord {
+    fn from(p: Policy) -> PolicyRecord {
+        let Policy { reservation, limit, limit_bandwidth, shares, burst } = p;
+        PolicyRecord { reservation, limit, limit_bandwidth, shares, burst }
+    }
+}
+
+/// May an operation go past a check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Force {
+    /// Refuse what does not fit or is in use.
+    #[default]
+    No,
+    /// Overbook, or disconnect clients.
+    Yes,
+}
+
+/// A disk to create.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskCreate {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Its size in bytes, a multiple of 4,096. On a block device: absent, or the device's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub size: Option<Bytes>,
+    /// Where to put it; `default` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub datastore: Option<Name>,
+    /// The virtual machine it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub vm: Option<Name>,
+    /// What it is promised.
+    #[serde(default)]
+    pub policy: Policy,
+    /// Overbook the datastore if need be.
+    #[serde(default)]
+    pub force: Force,
+}
+
+/// What to change about a disk. A field that is absent stays as it is; `null` takes a value away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskPatch {
+    /// Least rate, in normalised IOPS.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub reservation: Change<Iops>,
+    /// Highest rate, in normalised IOPS.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub limit: Change<Iops>,
+    /// Highest bandwidth, in bytes per second.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub limit_bandwidth: Change<BytesPerSec>,
+    /// Weight, 1 to 1,000,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub shares: Option<Shares>,
+    /// IOs of credit, 0 to 256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u16>,
+    /// The virtual machine it belongs to.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
+    pub vm: Change<Name>,
+    /// Overbook the datastore if need be.
+    #[serde(default)]
+    pub force: Force,
+}
+
+/// A field of a patch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Change<T> {
+    /// Absent: stays as it is.
+    #[default]
+    Keep,
+    /// `null`: taken away.
+    Remove,
+    /// A new value.
+    Set(T),
+}
+
+impl<T> Change<T> {
+    /// Leaves the field as it is.
+    pub fn is_keep(&self) -> bool {
+        matches!(self, Change::Keep)
+    }
+
+    /// The field's value after the change.
+    pub fn apply(self, before: Option<T>) -> Option<T> {
+        match self {
+            Change::Keep => before,
+            Change::Remove => None,
+            Change::Set(value) => Some(value),
+        }
+    }
+}
+
+impl<T: Serialize> Serialize for Change<T> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Change::Set(value) => serializer.serialize_some(value),
+            Change::Keep | Change::Remove => serializer.serialize_none(),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Change<T>, D::Error> {
+        Ok(Option::<T>::deserialize(deserializer)?.map_or(Change::Remove, Change::Set))
+    }
+}
+
+/// How a machine gets at a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Attachment {
+    /// The NBD URI on the daemon's unix socket.
+    pub nbd_uri: String,
+    /// The NBD URI over TCP, when the daemon listens there.
+    pub nbd_tcp_uri: Option<String>,
+    /// The vhost-user-blk socket.
+    pub vhost_socket: String,
+    /// Arguments to add to a QEMU command line.
+    pub qemu: Vec<String>,
+    /// A `<disk>` element and the memory that it needs, for a libvirt domain.
+    pub libvirt: String,
+}
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Disk {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Is it in service.
+    pub state: ServiceState,
+    /// Why it is not.
+    pub reason: Option<String>,
+    /// Where it is stored.
+    #[schema(value_type = String)]
+    pub datastore: Name,
+    /// The virtual machine it belongs to.
+    #[schema(value_type = Option<String>)]
+    pub vm: Option<Name>,
+    /// Its size in bytes.
+    #[schema(value_type = u64)]
+    pub size: Bytes,
+    /// What was set.
+    pub policy: Policy,
+    /// What is in force, as the scheduler has it: read back, not remembered. `null` when not in service.
+    pub effective_policy: Option<Policy>,
+    /// Is its datastore promised beyond its capacity.
+    pub overbooked: bool,
+    /// Clients connected now.
+    pub clients: usize,
+    /// The NBD URI on the daemon's unix socket.
+    pub nbd_uri: String,
+    /// The vhost-user-blk socket.
+    pub vhost_socket: String,
+}
+
+/// A change that was made, and what the operator should know about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Changed<T> {
+    /// The thing as it is now.
+    #[serde(flatten)]
+    pub now: T,
+    /// What may not be as intended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// A virtual machine: the disks that name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Vm {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Its disks.
+    #[schema(value_type = Vec<String>)]
+    pub disks: Vec<Name>,
+    /// Sum of their sizes in bytes.
+    #[schema(value_type = u64)]
+    pub size: Bytes,
+    /// Sum of their reservations.
+    pub reserved_iops: u64,
+    /// Clients connected to them now.
+    pub clients: usize,
+}
+
+/// Why a request was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// What was wrong.
+    pub error: String,
+    /// What was expected.
+    pub expected: Option<String>,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+/// Who answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// `ok`, or `degraded` when a datastore or disk could not be opened.
+    pub status: String,
+    /// The daemon's version.
+    pub version: String,
+    /// What could not be opened.
+    pub failed: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_tells_absent_from_null() {
+        let patch: DiskPatch = serde_json::from_str(r#"{"limit": null, "shares": 5}"#).unwrap();
+        assert_eq!(patch.limit, Change::Remove);
+        assert_eq!(patch.reservation, Change::Keep);
+        assert_eq!(serde_json::to_string(&patch).unwrap(), r#"{"limit":null,"shares":5,"force":"no"}"#);
+    }
+
+    #[test]
+    fn values_out_of_range_and_unknown_fields_are_refused() {
+        for bad in [r#"{"shares": 0}"#, r#"{"limit": 0}"#, r#"{"limitt": 5}"#, r#"{"limit": -1}"#] {
+            serde_json::from_str::<DiskPatch>(bad).unwrap_err();
+        }
+    }
+}

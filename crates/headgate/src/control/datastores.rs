@@ -1,0 +1,316 @@
+use super::{Control, ControlError, DatastoreEntry, Model, Service};
+use crate::api::types::{BackendSpec, Change, Changed, Datastore, DatastoreCreate, DatastorePatch};
+use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord};
+use crate::name::Name;
+use headgate_devices::ModelSpec;
+use headgate_units::Iops;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The deepest queue at a device.
+pub const QUEUE_DEPTH_MAX: u32 = 4096;
+
+/// Deep enough for a solid-state drive, shallow enough that a spindle array does not hoard requests for long.
+pub(super) const QUEUE_DEPTH_FILES: u32 = 128;
+
+/// What host adapters offer an array by default.
+const QUEUE_DEPTH_EMULATED: u32 = 32;
+
+fn check_depth(depth: u32) -> Result<u32, ControlError> {
+    if (1..=QUEUE_DEPTH_MAX).contains(&depth) {
+        return Ok(depth);
+    }
+    Err(ControlError::invalid(
+        format!("a queue depth of {depth} is out of range"),
+        format!("1 to {QUEUE_DEPTH_MAX}"),
+    ))
+}
+
+fn absolute(path: String, what: &str) -> Result<PathBuf, ControlError> {
+    let path = PathBuf::from(path);
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Err(ControlError::invalid(
+        format!("'{}' is not an absolute path", path.display()),
+        format!("the absolute path of {what}"),
+    ))
+}
+
+fn metadata(path: &Path, what: &str) -> Result<fs::Metadata, ControlError> {
+    fs::metadata(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => {
+            ControlError::invalid(format!("{} does not exist", path.display()), format!("{what} that exists"))
+        }
+        _ => ControlError::Io { doing: format!("look at {}", path.display()), source },
+    })
+}
+
+/// The device that a backend's IO goes to, to find two datastores on one.
+fn device_of(control: &Control, backend: &Backend) -> Option<u64> {
+    match backend {
+        Backend::Dir { path } => fs::metadata(control.dir.resolve(path)).ok().map(|meta| meta.dev()),
+        Backend::Block { device } => fs::metadata(device).ok().map(|meta| meta.rdev()),
+        Backend::Emulated { .. } => None,
+    }
+}
+
+fn same_place(a: &Path, b: &Path) -> bool {
+    match (fs::canonicalize(a), fs::canonicalize(b)) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+impl Control {
+    fn backend(&self, name: &Name, spec: BackendSpec) -> Result<Backend, ControlError> {
+        use std::os::unix::fs::FileTypeExt;
+        match spec {
+            BackendSpec { dir: Some(path), block: None, emulated: None } => {
+                let path = absolute(path, "a directory")?;
+                if !metadata(&path, "a directory")?.is_dir() {
+                    let error = format!("{} is not a directory", path.display());
+                    return Err(ControlError::invalid(error, "a directory"));
+                }
+                Ok(Backend::Dir { path })
+            }
+            BackendSpec { dir: None, block: Some(path), emulated: None } => {
+                let device = absolute(path, "a block device")?;
+                if !metadata(&device, "a block device")?.file_type().is_block_device() {
+                    let error = format!("{} is not a block device", device.display());
+                    return Err(ControlError::invalid(error, "a block device, or --dir for a directory"));
+                }
+                Ok(Backend::Block { device })
+            }
+            BackendSpec { dir: None, block: None, emulated: Some(model) } => {
+                let spec: ModelSpec =
+                    model.parse().map_err(|e| ControlError::invalid(format!("{e}"), "a device model"))?;
+                let path = Path::new("emulated").join(name.as_str());
+                Ok(Backend::Emulated { model: spec.to_string(), path })
+            }
+            _ => Err(ControlError::invalid(
+                "a datastore has exactly one kind of storage",
+                "one of dir, block and emulated",
+            )),
+        }
+    }
+
+    /// Two schedulers on one device would each divide what the other takes away.
+    fn check_alone(&self, model: &Model, backend: &Backend) -> Result<Vec<String>, ControlError> {
+        let mut warnings = Vec::new();
+        for other in model.datastores.values() {
+            let taken = match (backend, &other.record.backend) {
+                (Backend::Dir { path: a }, Backend::Dir { path: b }) => same_place(a, &self.dir.resolve(b)),
+                (Backend::Block { device: a }, Backend::Block { device: b }) => same_place(a, b),
+                _ => false,
+            };
+            if taken {
+                let error = format!("datastore '{}' is on that storage already", other.record.name);
+                return Err(ControlError::Busy {
+                    error,
+                    hint: "create disks on that datastore instead".into(),
+                });
+            }
+            let device = device_of(self, backend);
+            if device.is_some() && device == device_of(self, &other.record.backend) {
+                warnings.push(format!(
+                    "datastore '{}' is on the same device: two schedulers divide it without knowing of each other, so \
+                     neither can keep reservations while both are busy",
+                    other.record.name
+                ));
+            }
+        }
+        Ok(warnings)
+    }
+
+    /// Adds a datastore and brings it into service.
+    ///
+    /// # Errors
+    /// When the name is taken, or the storage does not exist or cannot be used.
+    pub fn add_datastore(&self, request: DatastoreCreate) -> Result<Changed<Datastore>, ControlError> {
+        let mut catalog = self.catalog();
+        if self.model().datastores.contains_key(&request.name) {
+            return Err(ControlError::Exists { kind: "datastore", name: request.name });
+        }
+        let backend = self.backend(&request.name, request.backend)?;
+        let mut warnings = self.check_alone(&self.model(), &backend)?;
+        let default_depth = match backend {
+            Backend::Emulated { .. } => QUEUE_DEPTH_EMULATED,
+            Backend::Dir { .. } | Backend::Block { .. } => QUEUE_DEPTH_FILES,
+        };
+        let record = DatastoreRecord {
+            name: request.name,
+            scheduler: request.scheduler,
+            queue_depth: check_depth(request.queue_depth.unwrap_or(default_depth))?,
+            capacity: request
+                .capacity
+                .map(|iops| Capacity { iops, source: CapacitySource::Set })
+                .or_else(|| model_capacity(&backend)),
+            backend,
+        };
+        if record.capacity.is_none() {
+            warnings.push(unknown_capacity(&record.name));
+        }
+        self.serve_datastore(&record)?;
+        if let Err(e) = catalog.insert_datastore(&record) {
+            self.plane.remove_datastore(&record.name)?;
+            return Err(e.into());
+        }
+        let entry = DatastoreEntry { record, service: Service::Serving };
+        let mut model = self.model_mut();
+        let now = self.view_datastore(&model, &entry);
+        model.datastores.insert(entry.record.name.clone(), entry);
+        Ok(Changed { now, warnings })
+    }
+
+    /// Makes the datastore's own directory if it has one, and hands it to the data path.
+    pub(super) fn serve_datastore(&self, record: &DatastoreRecord) -> Result<(), ControlError> {
+        let directory = self.directory(&record.backend);
+        // A directory of the operator's is not made here: it may be a file system that is not mounted yet.
+        let own = match &record.backend {
+            Backend::Dir { path } | Backend::Emulated { path, .. } if path.is_relative() => {
+                directory.as_ref()
+            }
+            _ => None,
+        };
+        if let Some(own) = own {
+            fs::create_dir_all(own)
+                .map_err(|source| ControlError::Io { doing: format!("create {}", own.display()), source })?;
+        }
+        if let Some(directory) = &directory
+            && !metadata(directory, "a directory")?.is_dir()
+        {
+            return Err(ControlError::invalid(
+                format!("{} is not a directory", directory.display()),
+                "a directory",
+            ));
+        }
+        Ok(self.plane.add_datastore(record, directory.as_deref())?)
+    }
+
+    /// Changes a datastore.
+    ///
+    /// # Errors
+    /// When there is none of this name, or a value is out of range.
+    pub fn set_datastore(
+        &self,
+        name: &Name,
+        patch: DatastorePatch,
+    ) -> Result<Changed<Datastore>, ControlError> {
+        let capacity = match patch.capacity {
+            Change::Keep => None,
+            Change::Remove => Some(None),
+            Change::Set(iops) => Some(Some(Capacity { iops, source: CapacitySource::Set })),
+        };
+        self.update_datastore(name, patch.queue_depth, capacity)
+    }
+
+    fn update_datastore(
+        &self,
+        name: &Name,
+        queue_depth: Option<u32>,
+        capacity: Option<Option<Capacity>>,
+    ) -> Result<Changed<Datastore>, ControlError> {
+        let mut catalog = self.catalog();
+        let before = self.model().datastore(name)?.clone();
+        let mut record = before.record.clone();
+        if let Some(depth) = queue_depth {
+            record.queue_depth = check_depth(depth)?;
+        }
+        if let Some(capacity) = capacity {
+            record.capacity = capacity.or_else(|| model_capacity(&record.backend));
+        }
+        catalog.update_datastore(&record)?;
+        if record.queue_depth != before.record.queue_depth
+            && before.service == Service::Serving
+            && let Err(e) = self.plane.set_queue_depth(name, record.queue_depth)
+        {
+            catalog.update_datastore(&before.record)?;
+            return Err(e.into());
+        }
+        let mut model = self.model_mut();
+        let entry = DatastoreEntry { record, service: before.service };
+        model.datastores.insert(name.clone(), entry.clone());
+        let now = self.view_datastore(&model, &entry);
+        let mut warnings = Vec::new();
+        if now.capacity.is_none() {
+            warnings.push(unknown_capacity(name));
+        }
+        if now.overbooked_iops > 0 {
+            warnings.push(format!(
+                "datastore '{name}' is overbooked by {} IOPS: when all its disks are busy, reservations are missed in \
+                 proportion",
+                now.overbooked_iops
+            ));
+        }
+        Ok(Changed { now, warnings })
+    }
+
+    /// Forgets a datastore that has no disks. Its directory or device is left as it is.
+    ///
+    /// # Errors
+    /// [`ControlError::HasDisks`].
+    pub fn remove_datastore(&self, name: &Name) -> Result<(), ControlError> {
+        let mut catalog = self.catalog();
+        let entry = {
+            let model = self.model();
+            let entry = model.datastore(name)?.clone();
+            let disks: Vec<&str> = model.disks_on(name).map(|disk| disk.record.name.as_str()).collect();
+            if !disks.is_empty() {
+                let first = disks.iter().take(5).copied().collect::<Vec<_>>().join(", ");
+                return Err(ControlError::HasDisks { name: name.clone(), count: disks.len(), disks: first });
+            }
+            entry
+        };
+        catalog.delete_datastore(name)?;
+        if entry.service == Service::Serving {
+            self.plane.remove_datastore(name)?;
+        }
+        self.model_mut().datastores.remove(name);
+        if let (Backend::Emulated { .. }, Some(own)) =
+            (&entry.record.backend, self.directory(&entry.record.backend))
+        {
+            // Empty by now; if it is not, what is in it is not ours to remove.
+            let _ = fs::remove_dir(own);
+        }
+        Ok(())
+    }
+}
+
+fn unknown_capacity(name: &Name) -> String {
+    format!(
+        "the capacity of datastore '{name}' is unknown, so reservations on it are not checked: \
+         measure it with 'headgate datastore calibrate {name}' or set it with \
+         'headgate datastore set {name} --capacity IOPS'"
+    )
+}
+
+/// What a device model can do, where its parameters say so.
+fn model_capacity(backend: &Backend) -> Option<Capacity> {
+    let Backend::Emulated { model, .. } = backend else { return None };
+    let Ok(ModelSpec::Rate { rate, latency, depth }) = model.parse() else { return None };
+    // Little's law: no more than `depth` requests complete in one latency.
+    let by_depth = u128::from(depth.get()) * 1_000_000_000 / u128::from(latency.0.max(1));
+    let iops = Iops::new(u64::try_from(by_depth).unwrap_or(u64::MAX).clamp(1, rate.get())).ok()?;
+    Some(Capacity { iops, source: CapacitySource::Model })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(model: &str) -> Option<u64> {
+        let backend = Backend::Emulated { model: model.into(), path: "x".into() };
+        model_capacity(&backend).map(|c| c.iops.get())
+    }
+
+    #[test]
+    fn a_model_that_says_its_rate_has_a_capacity() {
+        assert_eq!(known("rate=1600"), Some(1600));
+        assert_eq!(known("rate=1600,latency=5ms,depth=4"), Some(800));
+        assert_eq!(known("rate=1600,latency=5ms,depth=32"), Some(1600));
+        assert_eq!(known("null"), None);
+    }
+}

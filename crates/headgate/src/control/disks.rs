@@ -1,0 +1,349 @@
+use super::admission::{Admission, admit};
+use super::{Control, ControlError, DatastoreEntry, DiskEntry, LiveDisk, Model, OpenDisk, Service, images};
+use crate::api::types::{Changed, Disk, DiskCreate, DiskPatch, Force};
+use crate::catalog::{Backend, Catalog, DiskRecord, DiskState, PolicyRecord, Scheduler};
+use crate::name::Name;
+use headgate_units::{Bytes, BytesPerSec};
+use std::path::PathBuf;
+
+/// The datastore of disks that name none.
+pub const DEFAULT_DATASTORE: &str = "default";
+
+/// Below this a guest's own timeouts (30 s in Linux) come near under a full queue of large requests.
+const CAUTIOUS_IOPS: u64 = 20;
+
+/// The same in bytes per second; QEMU's documentation gives it as the least that is safe.
+const CAUTIOUS_BANDWIDTH: u64 = 2 << 20;
+
+/// Disk sizes are multiples of this, in bytes.
+pub const SIZE_STEP: u64 = 4096;
+
+fn check_policy(policy: &PolicyRecord) -> Result<(), ControlError> {
+    if let (Some(reservation), Some(limit)) = (policy.reservation, policy.limit)
+        && reservation > limit
+    {
+        return Err(ControlError::invalid(
+            format!("a reservation of {reservation} IOPS is above the limit of {limit} IOPS"),
+            "a reservation at most as high as the limit",
+        ));
+    }
+    if policy.burst > 256 {
+        return Err(ControlError::invalid(
+            format!("a burst credit of {} IOs is out of range", policy.burst),
+            "0 to 256",
+        ));
+    }
+    Ok(())
+}
+
+/// What an operator may not have meant.
+fn policy_warnings(policy: &PolicyRecord, datastore: &DatastoreEntry) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(limit) = policy.limit.filter(|l| l.get() < CAUTIOUS_IOPS) {
+        warnings.push(format!(
+            "a limit of {limit} IOPS is very low: a guest gives up a request after 30 s, so keep its queue short or set \
+             {CAUTIOUS_IOPS} IOPS or more"
+        ));
+    }
+    if let Some(limit) = policy.limit_bandwidth.filter(|b| b.get() < CAUTIOUS_BANDWIDTH) {
+        warnings.push(format!(
+            "a limit of {limit} is very low: a guest gives up a request after 30 s; {} or more is safe",
+            BytesPerSec::new(CAUTIOUS_BANDWIDTH).map(|b| b.to_string()).unwrap_or_default()
+        ));
+    }
+    let (name, scheduler) = (&datastore.record.name, datastore.record.scheduler);
+    let keeps = super::views::effective(*policy, scheduler);
+    if keeps != *policy && scheduler != Scheduler::Mclock {
+        warnings.push(format!(
+            "datastore '{name}' is divided by {}, which enforces {}: see effective_policy",
+            scheduler.as_str(),
+            if scheduler == Scheduler::Sfq { "shares only" } else { "nothing" }
+        ));
+    }
+    warnings
+}
+
+impl Control {
+    fn check_admission(
+        &self,
+        model: &Model,
+        datastore: &DatastoreEntry,
+        policy: &PolicyRecord,
+        before: Option<&PolicyRecord>,
+        force: Force,
+    ) -> Result<Vec<String>, ControlError> {
+        let Some(asked) = policy.reservation else { return Ok(Vec::new()) };
+        let held = before.and_then(|p| p.reservation);
+        if held.is_some_and(|held| asked <= held) {
+            return Ok(Vec::new());
+        }
+        let mut target = self.room(model, datastore);
+        target.reserved -= held.map_or(0, |h| h.get());
+        let others: Vec<_> = model
+            .datastores
+            .values()
+            .filter(|other| other.service == Service::Serving)
+            .map(|other| self.room(model, other))
+            .collect();
+        let name = &datastore.record.name;
+        match admit(&target, asked, &others) {
+            Admission::Fits => Ok(Vec::new()),
+            Admission::Unchecked => Ok(vec![format!(
+                "the capacity of datastore '{name}' is unknown, so nobody checked that {asked} IOPS can be kept: \
+                 measure it with 'headgate datastore calibrate {name}'"
+            )]),
+            Admission::Refused { shortfall, .. } if force == Force::Yes => Ok(vec![format!(
+                "datastore '{name}' is now overbooked by {shortfall} IOPS: when all its disks are busy, reservations \
+                 are missed in proportion"
+            )]),
+            Admission::Refused { shortfall, better } => Err(ControlError::NotAdmitted {
+                datastore: name.clone(),
+                asked,
+                reserved: target.reserved,
+                reservable: target.reservable.unwrap_or(0),
+                shortfall,
+                better,
+            }),
+        }
+    }
+
+    fn open_request(&self, record: &DiskRecord, image: PathBuf) -> OpenDisk {
+        OpenDisk {
+            name: record.name.clone(),
+            datastore: record.datastore.clone(),
+            image,
+            policy: record.policy,
+            vhost_socket: self.dir.vhost_socket(&record.name),
+        }
+    }
+
+    /// Brings a disk whose image is there into service.
+    pub(super) fn serve_disk(&self, record: &DiskRecord, backend: &Backend) -> Result<(), ControlError> {
+        let image = match backend {
+            Backend::Block { device } => device.clone(),
+            Backend::Dir { .. } | Backend::Emulated { .. } => {
+                let directory = self.directory(backend).unwrap_or_default();
+                images::image_path(&directory, &record.name)
+            }
+        };
+        Ok(self.plane.open_disk(&self.open_request(record, image))?)
+    }
+
+    fn disk_size(
+        &self,
+        model: &Model,
+        asked: Option<Bytes>,
+        datastore: &DatastoreEntry,
+    ) -> Result<Bytes, ControlError> {
+        let Backend::Block { device } = &datastore.record.backend else {
+            let size = asked.ok_or_else(|| {
+                ControlError::invalid("the disk has no size", "a size in bytes, such as --size 10G")
+            })?;
+            if size.0 == 0 || !size.0.is_multiple_of(SIZE_STEP) {
+                let error = format!("a size of {} bytes is not a multiple of {SIZE_STEP}", size.0);
+                return Err(ControlError::invalid(
+                    error,
+                    format!("a multiple of {SIZE_STEP} bytes, at least {SIZE_STEP}"),
+                ));
+            }
+            return Ok(size);
+        };
+        let name = &datastore.record.name;
+        if let Some(other) = model.disks_on(name).next() {
+            return Err(ControlError::Busy {
+                error: format!(
+                    "datastore '{name}' is a block device and holds disk '{}' already",
+                    other.record.name
+                ),
+                hint:
+                    "a block device is one disk: use another datastore, or make a file system and use --dir"
+                        .into(),
+            });
+        }
+        let size = self.plane.device_size(device)?;
+        match asked {
+            Some(asked) if asked != size => Err(ControlError::invalid(
+                format!("a size of {asked} differs from that of {}", device.display()),
+                format!("no size, or {} bytes", size.0),
+            )),
+            _ => Ok(size),
+        }
+    }
+
+    /// Creates a disk and brings it into service.
+    ///
+    /// # Errors
+    /// When a value makes no sense, the name is taken, the reservation does not fit or the storage refuses. Nothing is
+    /// left behind then.
+    pub fn create_disk(&self, request: DiskCreate) -> Result<Changed<Disk>, ControlError> {
+        let mut catalog = self.catalog();
+        let (record, backend, mut warnings) = {
+            let model = self.model();
+            self.plan_disk(&model, request)?
+        };
+        catalog.insert_disk(&record)?;
+        let made = match self.directory(&backend) {
+            Some(directory) => images::create(self.plane.as_ref(), &directory, &record.name, record.size)
+                .map(|_| Some(directory)),
+            None => Ok(None),
+        };
+        let directory = match made {
+            Ok(directory) => directory,
+            Err(e) => {
+                catalog.delete_disk(&record.name)?;
+                return Err(e.into());
+            }
+        };
+        if let Err(e) = self.serve_disk(&record, &backend) {
+            if let Some(directory) = directory {
+                images::remove(&directory, &record.name)?;
+            }
+            catalog.delete_disk(&record.name)?;
+            return Err(e);
+        }
+        let record = DiskRecord { state: DiskState::Ready, ..record };
+        catalog.update_disk(&record)?;
+        let name = record.name.clone();
+        self.model_mut().disks.insert(name.clone(), DiskEntry { record, service: Service::Serving });
+        drop(catalog);
+        let now = self.disk(&name)?;
+        if now.overbooked && warnings.is_empty() {
+            warnings.push(format!("datastore '{}' is overbooked", now.datastore));
+        }
+        Ok(Changed { now, warnings })
+    }
+
+    /// Everything about a new disk that can be checked before anything is changed.
+    fn plan_disk(
+        &self,
+        model: &Model,
+        request: DiskCreate,
+    ) -> Result<(DiskRecord, Backend, Vec<String>), ControlError> {
+        let name = request.name;
+        if model.disks.contains_key(&name) {
+            return Err(ControlError::Exists { kind: "disk", name });
+        }
+        let longest = self.dir.longest_disk_name();
+        if name.as_str().len() > longest {
+            return Err(ControlError::invalid(
+                format!(
+                    "the name '{name}' is too long for this state directory: its socket {} would have more than {} \
+                         bytes",
+                    self.dir.vhost_socket(&name).display(),
+                    super::SOCKET_PATH_MAX
+                ),
+                format!("a name of at most {longest} characters, or a shorter --state-dir"),
+            ));
+        }
+        let policy = PolicyRecord::from(request.policy);
+        check_policy(&policy)?;
+        let target = match request.datastore {
+            Some(name) => name,
+            None => {
+                DEFAULT_DATASTORE.parse().map_err(|e| ControlError::invalid(format!("{e}"), "a datastore"))?
+            }
+        };
+        let datastore = model.datastore(&target)?;
+        if let Some(reason) = datastore.service.reason() {
+            return Err(ControlError::DatastoreFailed { name: target, reason: reason.to_owned() });
+        }
+        let size = self.disk_size(model, request.size, datastore)?;
+        let mut warnings = self.check_admission(model, datastore, &policy, None, request.force)?;
+        warnings.extend(policy_warnings(&policy, datastore));
+        let state = DiskState::Creating;
+        let record = DiskRecord { name, datastore: target, vm: request.vm, size, policy, state };
+        Ok((record, datastore.record.backend.clone(), warnings))
+    }
+
+    /// Changes a disk. A policy is in force when the call returns.
+    ///
+    /// # Errors
+    /// When there is none of this name, the values contradict each other, the reservation does not fit, or the shard
+    /// does not confirm; the disk is as it was then.
+    pub fn set_disk(&self, name: &Name, patch: DiskPatch) -> Result<Changed<Disk>, ControlError> {
+        let mut catalog = self.catalog();
+        let (before, record, mut warnings) = {
+            let model = self.model();
+            let before = model.disk(name)?.clone();
+            let mut record = before.record.clone();
+            record.vm = patch.vm.apply(record.vm);
+            let policy = &mut record.policy;
+            policy.reservation = patch.reservation.apply(policy.reservation);
+            policy.limit = patch.limit.apply(policy.limit);
+            policy.limit_bandwidth = patch.limit_bandwidth.apply(policy.limit_bandwidth);
+            policy.shares = patch.shares.unwrap_or(policy.shares);
+            policy.burst = patch.burst.unwrap_or(policy.burst);
+            check_policy(policy)?;
+            let datastore = model.datastore(&record.datastore)?;
+            let mut warnings = self.check_admission(
+                &model,
+                datastore,
+                &record.policy,
+                Some(&before.record.policy),
+                patch.force,
+            )?;
+            warnings.extend(policy_warnings(&record.policy, datastore));
+            (before, record, warnings)
+        };
+        catalog.update_disk(&record)?;
+        if before.service == Service::Serving {
+            if record.policy != before.record.policy
+                && let Err(e) = self.plane.set_policy(name, &record.policy)
+            {
+                catalog.update_disk(&before.record)?;
+                return Err(e.into());
+            }
+        } else {
+            warnings.push("the disk is not serving: the policy takes effect when it does".into());
+        }
+        self.model_mut().disks.insert(name.clone(), DiskEntry { record, service: before.service });
+        drop(catalog);
+        Ok(Changed { now: self.disk(name)?, warnings })
+    }
+
+    /// Takes a disk out of service and removes its image; a block device keeps its content.
+    ///
+    /// # Errors
+    /// [`ControlError::InUse`] while clients are connected and `force` does not say otherwise; or the storage refuses.
+    pub fn remove_disk(&self, name: &Name, force: Force) -> Result<(), ControlError> {
+        let mut catalog = self.catalog();
+        let (entry, backend) = {
+            let model = self.model();
+            let entry = model.disk(name)?.clone();
+            let backend = model.datastore(&entry.record.datastore)?.record.backend.clone();
+            (entry, backend)
+        };
+        if entry.service == Service::Serving {
+            let clients = self.plane.live()?.get(name).map_or(0, |live: &LiveDisk| live.clients);
+            if clients > 0 && force == Force::No {
+                return Err(ControlError::InUse { name: name.clone(), clients });
+            }
+        }
+        let record = DiskRecord { state: DiskState::Removing, ..entry.record };
+        catalog.update_disk(&record)?;
+        if entry.service == Service::Serving {
+            if let Err(e) = self.plane.close_disk(name, self.options.patience) {
+                catalog.update_disk(&DiskRecord { state: DiskState::Ready, ..record })?;
+                return Err(e.into());
+            }
+            let service = Service::Failed("it is being removed".into());
+            self.model_mut().disks.insert(name.clone(), DiskEntry { record: record.clone(), service });
+        }
+        self.finish_removal(catalog.as_mut(), &record, &backend)?;
+        self.model_mut().disks.remove(name);
+        Ok(())
+    }
+
+    /// The second half of a removal, also of one that a crash cut.
+    pub(super) fn finish_removal(
+        &self,
+        catalog: &mut dyn Catalog,
+        record: &DiskRecord,
+        backend: &Backend,
+    ) -> Result<(), ControlError> {
+        if let Some(directory) = self.directory(backend) {
+            images::remove(&directory, &record.name)?;
+        }
+        Ok(catalog.delete_disk(&record.name)?)
+    }
+}

@@ -1,0 +1,200 @@
+use crate::catalog::CatalogError;
+use crate::control::plane::PlaneError;
+use crate::name::Name;
+use headgate_units::Iops;
+use thiserror::Error;
+
+/// What kind of failure it is, for exit codes and HTTP statuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request makes no sense whatever the daemon's state.
+    Invalid,
+    /// The thing named is not there.
+    Missing,
+    /// The state of the daemon is against it.
+    Conflict,
+    /// Storage, catalog or engine failed.
+    Failed,
+}
+
+/// Why an operation was not done.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// A field has a value that it cannot have.
+    #[error("{error}")]
+    Invalid {
+        /// What was wrong.
+        error: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// No such datastore or disk.
+    #[error("there is no {kind} '{name}'")]
+    Missing {
+        /// "datastore", "disk" or "virtual machine".
+        kind: &'static str,
+        /// The name asked for.
+        name: Name,
+        /// The names there are.
+        known: Vec<Name>,
+    },
+    /// The name is taken.
+    #[error("{kind} '{name}' exists already")]
+    Exists {
+        /// "datastore" or "disk".
+        kind: &'static str,
+        /// The name.
+        name: Name,
+    },
+    /// A datastore that still has disks.
+    #[error("datastore '{name}' still has {count} disk(s): {disks}")]
+    HasDisks {
+        /// The datastore.
+        name: Name,
+        /// How many.
+        count: usize,
+        /// The first of their names.
+        disks: String,
+    },
+    /// A disk that clients are connected to.
+    #[error("disk '{name}' is in use by {clients} client(s)")]
+    InUse {
+        /// The disk.
+        name: Name,
+        /// How many.
+        clients: usize,
+    },
+    /// The datastore could not be opened.
+    #[error("datastore '{name}' is not serving: {reason}")]
+    DatastoreFailed {
+        /// The datastore.
+        name: Name,
+        /// What failed when it was opened.
+        reason: String,
+    },
+    /// The disk could not be opened.
+    #[error("disk '{name}' is not serving: {reason}")]
+    DiskFailed {
+        /// The disk.
+        name: Name,
+        /// What failed when it was opened.
+        reason: String,
+    },
+    /// The reservation does not fit.
+    #[error(
+        "a reservation of {asked} IOPS does not fit on datastore '{datastore}': \
+         {reserved} of {reservable} IOPS are reserved already, {shortfall} IOPS are missing"
+    )]
+    NotAdmitted {
+        /// Where the disk should go.
+        datastore: Name,
+        /// What it asked for.
+        asked: Iops,
+        /// What other disks hold, in IOPS.
+        reserved: u64,
+        /// What the datastore can promise, in IOPS.
+        reservable: u64,
+        /// By how much the promise would be exceeded, in IOPS.
+        shortfall: u64,
+        /// The datastore with the most room for it, and how much room that is.
+        better: Option<(Name, u64)>,
+    },
+    /// Something else is under way that excludes it.
+    #[error("{error}")]
+    Busy {
+        /// What is under way.
+        error: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The data path did not do it.
+    #[error(transparent)]
+    Plane(#[from] PlaneError),
+    /// The catalog did not store it.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The file system failed.
+    #[error("cannot {doing}: {source}")]
+    Io {
+        /// What was being done, with the path.
+        doing: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+impl ControlError {
+    pub(super) fn invalid(error: impl Into<String>, expected: impl Into<String>) -> ControlError {
+        ControlError::Invalid { error: error.into(), expected: expected.into() }
+    }
+
+    /// What kind of failure it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            ControlError::Invalid { .. } => ErrorKind::Invalid,
+            ControlError::Missing { .. } | ControlError::Catalog(CatalogError::Missing { .. }) => {
+                ErrorKind::Missing
+            }
+            ControlError::Exists { .. }
+            | ControlError::HasDisks { .. }
+            | ControlError::InUse { .. }
+            | ControlError::NotAdmitted { .. }
+            | ControlError::Busy { .. }
+            | ControlError::DatastoreFailed { .. }
+            | ControlError::DiskFailed { .. }
+            | ControlError::Catalog(CatalogError::Exists { .. } | CatalogError::InUse { .. }) => {
+                ErrorKind::Conflict
+            }
+            ControlError::Plane(_) | ControlError::Catalog(_) | ControlError::Io { .. } => ErrorKind::Failed,
+        }
+    }
+
+    /// What would have been right, where that is not plain from the error.
+    pub fn expected(&self) -> Option<String> {
+        match self {
+            ControlError::Invalid { expected, .. } => Some(expected.clone()),
+            ControlError::Missing { kind, known, .. } if known.is_empty() => {
+                Some(format!("there is no {kind} yet"))
+            }
+            ControlError::Missing { known, .. } => {
+                let names: Vec<&str> = known.iter().take(10).map(Name::as_str).collect();
+                let more = if known.len() > 10 { ", ..." } else { "" };
+                Some(format!("one of {}{more}", names.join(", ")))
+            }
+            ControlError::NotAdmitted { reserved, reservable, .. } => {
+                Some(format!("a reservation of at most {} IOPS", reservable.saturating_sub(*reserved)))
+            }
+            _ => None,
+        }
+    }
+
+    /// What to do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ControlError::Missing { kind: "datastore", .. } => Some("see 'headgate datastore list'".into()),
+            ControlError::Missing { kind: "disk", .. } => Some("see 'headgate disk list'".into()),
+            ControlError::Missing { .. } => Some("see 'headgate vm list'".into()),
+            ControlError::Exists { kind, name } => {
+                Some(format!("choose another name, or look at it with 'headgate {kind} show {name}'"))
+            }
+            ControlError::HasDisks { .. } => Some("remove the disks first ('headgate disk remove NAME')".into()),
+            ControlError::InUse { .. } => {
+                Some("shut the guest down or disconnect the client first, or use --force".into())
+            }
+            ControlError::DatastoreFailed { .. } | ControlError::DiskFailed { .. } => {
+                Some("repair the cause and restart the daemon; other datastores and disks keep serving".into())
+            }
+            ControlError::NotAdmitted { better: Some((name, room)), .. } => Some(format!(
+                "use --datastore {name}, which has room for {room} IOPS, or --force to overbook this one"
+            )),
+            ControlError::NotAdmitted { better: None, .. } => Some(
+                "no other datastore has room for it: ask for less, lower another reservation, or use --force to \
+                 overbook"
+                    .into(),
+            ),
+            ControlError::Busy { hint, .. } => Some(hint.clone()),
+            ControlError::Plane(e) => e.hint.clone(),
+            _ => None,
+        }
+    }
+}

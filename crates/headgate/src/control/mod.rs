@@ -1,0 +1,138 @@
+//! The operations on datastores and disks: catalog, images and data path changed together.
+//!
+//! Readers look at a model in memory and never wait for the catalog or for a change under way. Changes are made one at a
+//! time. A change is acknowledged when it is durable in the catalog and in force in the shard.
+
+pub mod admission;
+mod datastores;
+mod disks;
+mod error;
+mod images;
+mod plane;
+mod start;
+pub use start::FirstStart;
+mod statedir;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod views;
+
+pub use error::{ControlError, ErrorKind};
+pub use plane::{DataPlane, LiveDisk, OpenDisk, PlaneError};
+pub use statedir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
+
+use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord};
+use crate::name::Name;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+/// Knobs of the control side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How much of a datastore's capacity may be reserved, in per cent: 1 to 100, default 100.
+    pub reservable_percent: u32,
+    /// How long a disk that is closed may take to finish its requests; default 10 s.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { reservable_percent: 100, patience: Duration::from_secs(10) }
+    }
+}
+
+/// In service, or why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Service {
+    Serving,
+    Failed(String),
+}
+
+impl Service {
+    fn reason(&self) -> Option<&str> {
+        match self {
+            Service::Serving => None,
+            Service::Failed(reason) => Some(reason),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct DatastoreEntry {
+    record: DatastoreRecord,
+    service: Service,
+}
+
+#[derive(Clone, Debug)]
+struct DiskEntry {
+    record: DiskRecord,
+    service: Service,
+}
+
+#[derive(Default)]
+struct Model {
+    datastores: BTreeMap<Name, DatastoreEntry>,
+    disks: BTreeMap<Name, DiskEntry>,
+}
+
+impl Model {
+    fn datastore(&self, name: &Name) -> Result<&DatastoreEntry, ControlError> {
+        self.datastores.get(name).ok_or_else(|| ControlError::Missing {
+            kind: "datastore",
+            name: name.clone(),
+            known: self.datastores.keys().cloned().collect(),
+        })
+    }
+
+    fn disk(&self, name: &Name) -> Result<&DiskEntry, ControlError> {
+        self.disks.get(name).ok_or_else(|| ControlError::Missing {
+            kind: "disk",
+            name: name.clone(),
+            known: self.disks.keys().cloned().collect(),
+        })
+    }
+
+    fn disks_on<'a>(&'a self, datastore: &'a Name) -> impl Iterator<Item = &'a DiskEntry> {
+        self.disks.values().filter(move |disk| disk.record.datastore == *datastore)
+    }
+}
+
+/// The control side of one daemon.
+pub struct Control {
+    dir: StateDir,
+    options: Options,
+    plane: Arc<dyn DataPlane>,
+    catalog: Mutex<Box<dyn Catalog>>,
+    model: RwLock<Model>,
+}
+
+impl Control {
+    fn catalog(&self) -> MutexGuard<'_, Box<dyn Catalog>> {
+        // Whoever panicked left the catalog itself consistent: it is transactional.
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn model(&self) -> RwLockReadGuard<'_, Model> {
+        self.model.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn model_mut(&self) -> RwLockWriteGuard<'_, Model> {
+        self.model.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The directory that everything is in.
+    pub fn state_dir(&self) -> &StateDir {
+        &self.dir
+    }
+
+    /// Where a datastore keeps its images, if it keeps files.
+    fn directory(&self, backend: &Backend) -> Option<PathBuf> {
+        match backend {
+            Backend::Dir { path } | Backend::Emulated { path, .. } => Some(self.dir.resolve(path)),
+            Backend::Block { .. } => None,
+        }
+    }
+}

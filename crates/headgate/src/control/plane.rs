@@ -1,0 +1,107 @@
+//! The data path as the control side sees it.
+
+use crate::catalog::{DatastoreRecord, PolicyRecord};
+use crate::name::Name;
+use headgate_units::Bytes;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why the data path did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{error}")]
+pub struct PlaneError {
+    /// What was wrong.
+    pub error: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl PlaneError {
+    /// An error without advice.
+    pub fn new(error: impl std::fmt::Display) -> PlaneError {
+        PlaneError { error: error.to_string(), hint: None }
+    }
+}
+
+/// A disk to bring into service.
+#[derive(Clone, Debug)]
+pub struct OpenDisk {
+    /// Its name and that of its NBD export.
+    pub name: Name,
+    /// Where it lives.
+    pub datastore: Name,
+    /// The image file or the block device.
+    pub image: PathBuf,
+    /// What it was promised.
+    pub policy: PolicyRecord,
+    /// Where its vhost-user socket goes.
+    pub vhost_socket: PathBuf,
+}
+
+/// A disk in service, as the shard reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveDisk {
+    /// The policy in force.
+    pub policy: PolicyRecord,
+    /// Clients connected now.
+    pub clients: usize,
+}
+
+/// Datastores and disks in service. Calls block until the shard confirms; none is made on the data path.
+pub trait DataPlane: Send + Sync {
+    /// Brings a datastore into service; `directory` is where its images are, if it has one.
+    ///
+    /// # Errors
+    /// When the storage or the model cannot be used.
+    fn add_datastore(&self, record: &DatastoreRecord, directory: Option<&Path>) -> Result<(), PlaneError>;
+
+    /// Changes how many requests may be outstanding at a datastore.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn set_queue_depth(&self, datastore: &Name, depth: u32) -> Result<(), PlaneError>;
+
+    /// Takes a datastore without disks out of service.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn remove_datastore(&self, datastore: &Name) -> Result<(), PlaneError>;
+
+    /// Makes an image file of this size at a path where there is none, durably.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    fn create_image(&self, path: &Path, size: Bytes) -> Result<(), PlaneError>;
+
+    /// The size of a block device.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is in use.
+    fn device_size(&self, path: &Path) -> Result<Bytes, PlaneError>;
+
+    /// Brings a disk into service: engine, NBD export, vhost-user socket.
+    ///
+    /// # Errors
+    /// When the image cannot be opened or the socket cannot be made; the disk is not in service then.
+    fn open_disk(&self, disk: &OpenDisk) -> Result<(), PlaneError>;
+
+    /// Changes a disk's policy; in force when the call returns.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn set_policy(&self, disk: &Name, policy: &PolicyRecord) -> Result<(), PlaneError>;
+
+    /// Takes a disk out of service, waiting up to `patience` for its requests.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn close_disk(&self, disk: &Name, patience: Duration) -> Result<(), PlaneError>;
+
+    /// The disks in service, as their shards have them now.
+    ///
+    /// # Errors
+    /// When a shard does not answer.
+    fn live(&self) -> Result<BTreeMap<Name, LiveDisk>, PlaneError>;
+}

@@ -1,0 +1,155 @@
+use super::images::{self, Recovery};
+use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Service, StateDir};
+use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, DiskState, Scheduler};
+use crate::control::plane::DataPlane;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, RwLock};
+use tracing::{info, warn};
+
+/// May a catalog without datastores get the default one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstStart {
+    /// The state directory is new: make the default datastore.
+    WithDefault,
+    /// Leave the catalog as it is.
+    AsIs,
+}
+
+impl Control {
+    /// Reads the catalog, finishes or undoes what a crash cut, and brings everything into service.
+    ///
+    /// A datastore or disk that cannot be opened is kept with the reason, and the others serve.
+    ///
+    /// # Errors
+    /// When the catalog fails. Storage that fails is not an error here.
+    pub fn start(
+        dir: StateDir,
+        options: Options,
+        plane: Arc<dyn DataPlane>,
+        mut catalog: Box<dyn Catalog>,
+        first: FirstStart,
+    ) -> Result<Control, ControlError> {
+        if first == FirstStart::WithDefault {
+            let name = super::disks::DEFAULT_DATASTORE
+                .parse()
+                .map_err(|e| ControlError::invalid(format!("{e}"), "the default datastore's name"))?;
+            catalog.insert_datastore(&DatastoreRecord {
+                name,
+                backend: Backend::Dir { path: PathBuf::from(super::disks::DEFAULT_DATASTORE) },
+                scheduler: Scheduler::Mclock,
+                queue_depth: super::datastores::QUEUE_DEPTH_FILES,
+                capacity: None,
+            })?;
+        }
+        let contents = catalog.load()?;
+        let control = Control {
+            dir,
+            options,
+            plane,
+            catalog: Mutex::new(catalog),
+            model: RwLock::new(Model::default()),
+        };
+        for record in contents.datastores {
+            let service = match control.serve_datastore(&record) {
+                Ok(()) => Service::Serving,
+                Err(e) => {
+                    warn!(datastore = %record.name, error = %e, "datastore is not serving");
+                    Service::Failed(e.to_string())
+                }
+            };
+            control.model_mut().datastores.insert(record.name.clone(), DatastoreEntry { record, service });
+        }
+        for record in contents.disks {
+            control.recover_disk(record)?;
+        }
+        let model = control.model();
+        info!(datastores = model.datastores.len(), disks = model.disks.len(), "catalog loaded");
+        drop(model);
+        Ok(control)
+    }
+
+    fn recover_disk(&self, record: DiskRecord) -> Result<(), ControlError> {
+        let name = record.name.clone();
+        let datastore = self.model().datastore(&record.datastore)?.clone();
+        if let Some(reason) = datastore.service.reason() {
+            let service =
+                Service::Failed(format!("its datastore '{}' is not serving: {reason}", record.datastore));
+            self.model_mut().disks.insert(name, DiskEntry { record, service });
+            return Ok(());
+        }
+        let backend = &datastore.record.backend;
+        let recovery = match self.directory(backend) {
+            Some(directory) => images::recovery(&record, &directory),
+            None if record.state == DiskState::Removing => Recovery::Remove,
+            None if record.state == DiskState::Creating => Recovery::Finish,
+            None => Recovery::Keep,
+        };
+        let mut record = record;
+        let service = match self.recover_image(&mut record, backend, &recovery) {
+            Ok(Some(service)) => service,
+            Ok(None) => return Ok(()),
+            Err(ControlError::Catalog(e)) => return Err(e.into()),
+            Err(e) => Service::Failed(e.to_string()),
+        };
+        if let Some(reason) = service.reason() {
+            warn!(disk = %name, error = reason, "disk is not serving");
+        }
+        self.model_mut().disks.insert(name, DiskEntry { record, service });
+        Ok(())
+    }
+
+    /// Answers `None` when the disk is no more.
+    fn recover_image(
+        &self,
+        record: &mut DiskRecord,
+        backend: &Backend,
+        recovery: &Recovery,
+    ) -> Result<Option<Service>, ControlError> {
+        let directory = self.directory(backend);
+        match recovery {
+            Recovery::Keep => {}
+            Recovery::Finish => {
+                info!(disk = %record.name, "finishing a creation that was cut");
+                if let Some(directory) = &directory {
+                    images::discard_unfinished(directory, &record.name)?;
+                }
+                record.state = DiskState::Ready;
+                self.catalog().update_disk(record)?;
+            }
+            Recovery::Undo => {
+                info!(disk = %record.name, "undoing a creation that was cut");
+                if let Some(directory) = &directory {
+                    images::discard_unfinished(directory, &record.name)?;
+                }
+                self.catalog().delete_disk(&record.name)?;
+                return Ok(None);
+            }
+            Recovery::Remove => {
+                info!(disk = %record.name, "finishing a removal that was cut");
+                self.finish_removal(self.catalog().as_mut(), record, backend)?;
+                return Ok(None);
+            }
+        }
+        Ok(Some(match self.serve_disk(record, backend) {
+            Ok(()) => Service::Serving,
+            Err(e) => Service::Failed(e.to_string()),
+        }))
+    }
+
+    /// Takes every disk out of service, waiting for requests under way.
+    pub fn drain(&self) {
+        let _no_more_changes = self.catalog();
+        let names: Vec<_> = self
+            .model()
+            .disks
+            .iter()
+            .filter(|(_, entry)| entry.service == Service::Serving)
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in names {
+            if let Err(e) = self.plane.close_disk(&name, self.options.patience) {
+                warn!(disk = %name, error = %e, "disk did not close");
+            }
+        }
+    }
+}

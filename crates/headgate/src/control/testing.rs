@@ -1,0 +1,125 @@
+//! A data path in memory, to test the control side alone.
+
+use super::plane::{DataPlane, LiveDisk, OpenDisk, PlaneError};
+use super::start::FirstStart;
+use super::{Control, Options, StateDir};
+use crate::catalog::{DatastoreRecord, PolicyRecord, SqliteCatalog};
+use crate::name::Name;
+use headgate_units::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[derive(Default)]
+struct State {
+    datastores: BTreeSet<Name>,
+    disks: BTreeMap<Name, LiveDisk>,
+    /// Operations that fail, by the word that their error contains.
+    broken: BTreeSet<&'static str>,
+}
+
+/// Keeps what it is told and can be made to fail.
+#[derive(Default)]
+pub(crate) struct MemoryPlane(Mutex<State>);
+
+impl MemoryPlane {
+    pub(crate) fn break_down(&self, operation: &'static str) {
+        self.0.lock().unwrap().broken.insert(operation);
+    }
+
+    pub(crate) fn repair(&self) {
+        self.0.lock().unwrap().broken.clear();
+    }
+
+    pub(crate) fn connect(&self, disk: &str, clients: usize) {
+        self.0.lock().unwrap().disks.get_mut(&disk.parse::<Name>().unwrap()).unwrap().clients = clients;
+    }
+
+    fn run<T>(&self, operation: &'static str, work: impl FnOnce(&mut State) -> T) -> Result<T, PlaneError> {
+        let mut state = self.0.lock().unwrap();
+        if state.broken.contains(operation) {
+            return Err(PlaneError::new(format!("{operation} is broken")));
+        }
+        Ok(work(&mut state))
+    }
+}
+
+impl DataPlane for MemoryPlane {
+    fn add_datastore(&self, record: &DatastoreRecord, _directory: Option<&Path>) -> Result<(), PlaneError> {
+        self.run("add_datastore", |s| assert!(s.datastores.insert(record.name.clone())))
+    }
+
+    fn set_queue_depth(&self, datastore: &Name, _depth: u32) -> Result<(), PlaneError> {
+        self.run("set_queue_depth", |s| assert!(s.datastores.contains(datastore)))
+    }
+
+    fn remove_datastore(&self, datastore: &Name) -> Result<(), PlaneError> {
+        self.run("remove_datastore", |s| assert!(s.datastores.remove(datastore)))
+    }
+
+    fn create_image(&self, path: &Path, size: Bytes) -> Result<(), PlaneError> {
+        self.run("create_image", |_| fs::File::create_new(path).unwrap().set_len(size.0).unwrap())
+    }
+
+    fn device_size(&self, _path: &Path) -> Result<Bytes, PlaneError> {
+        self.run("device_size", |_| Bytes::from_gib(1))
+    }
+
+    fn open_disk(&self, disk: &OpenDisk) -> Result<(), PlaneError> {
+        if !disk.image.exists() {
+            return Err(PlaneError::new(format!("{} does not exist", disk.image.display())));
+        }
+        self.run("open_disk", |s| {
+            let live = LiveDisk { policy: disk.policy, clients: 0 };
+            assert!(s.disks.insert(disk.name.clone(), live).is_none());
+        })
+    }
+
+    fn set_policy(&self, disk: &Name, policy: &PolicyRecord) -> Result<(), PlaneError> {
+        self.run("set_policy", |s| s.disks.get_mut(disk).unwrap().policy = *policy)
+    }
+
+    fn close_disk(&self, disk: &Name, _patience: Duration) -> Result<(), PlaneError> {
+        self.run("close_disk", |s| assert!(s.disks.remove(disk).is_some()))
+    }
+
+    fn live(&self) -> Result<BTreeMap<Name, LiveDisk>, PlaneError> {
+        self.run("live", |s| s.disks.clone())
+    }
+}
+
+/// A control side over a fresh state directory, with a 1,600-IOPS datastore `array` and an unknown one `default`.
+pub(crate) struct Bench {
+    pub temp: tempfile::TempDir,
+    pub plane: Arc<MemoryPlane>,
+    pub control: Arc<Control>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Bench {
+        let temp = tempfile::tempdir().unwrap();
+        let (plane, control) = start(temp.path(), FirstStart::WithDefault);
+        let array =
+            serde_json::from_str(r#"{"name": "array", "backend": {"emulated": "rate=1600"}}"#).unwrap();
+        control.add_datastore(array).unwrap();
+        Bench { temp, plane, control }
+    }
+
+    /// The process is killed, and started again.
+    pub(crate) fn restart(self) -> Bench {
+        let Bench { temp, plane, control } = self;
+        drop((plane, control));
+        let (plane, control) = start(temp.path(), FirstStart::AsIs);
+        Bench { temp, plane, control }
+    }
+}
+
+fn start(root: &Path, first: FirstStart) -> (Arc<MemoryPlane>, Arc<Control>) {
+    let dir = StateDir::new(root).unwrap();
+    let catalog = Box::new(SqliteCatalog::open(&dir.catalog()).unwrap());
+    let plane = Arc::new(MemoryPlane::default());
+    let control = Control::start(dir, Options::default(), plane.clone(), catalog, first).unwrap();
+    (plane, Arc::new(control))
+}

@@ -1,0 +1,191 @@
+use super::admission::{self, Room};
+use super::{Control, ControlError, DatastoreEntry, DiskEntry, LiveDisk, Model, Service};
+use crate::api::types::{BackendSpec, CapacityView, Datastore, Disk, Health, Policy, ServiceState, Vm};
+use crate::catalog::{Backend, PolicyRecord, Scheduler};
+use crate::name::Name;
+use headgate_units::{Bytes, Shares};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+impl Service {
+    fn state(&self) -> ServiceState {
+        match self {
+            Service::Serving => ServiceState::Serving,
+            Service::Failed(_) => ServiceState::Failed,
+        }
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn backend(backend: &Backend, control: &Control) -> BackendSpec {
+    match backend {
+        Backend::Dir { path } => {
+            BackendSpec { dir: Some(text(&control.dir.resolve(path))), ..Default::default() }
+        }
+        Backend::Block { device } => BackendSpec { block: Some(text(device)), ..Default::default() },
+        Backend::Emulated { model, .. } => {
+            BackendSpec { emulated: Some(model.clone()), ..Default::default() }
+        }
+    }
+}
+
+/// What of a policy a scheduler keeps.
+pub(super) fn effective(policy: PolicyRecord, scheduler: Scheduler) -> PolicyRecord {
+    let unlimited =
+        PolicyRecord { reservation: None, limit: None, limit_bandwidth: None, burst: 0, ..policy };
+    match scheduler {
+        Scheduler::Mclock => policy,
+        Scheduler::Sfq => unlimited,
+        Scheduler::Fifo => PolicyRecord { shares: Shares::default(), ..unlimited },
+    }
+}
+
+impl Control {
+    pub(super) fn room(&self, model: &Model, entry: &DatastoreEntry) -> Room {
+        let reservations =
+            model.disks_on(&entry.record.name).filter_map(|disk| disk.record.policy.reservation);
+        Room {
+            name: entry.record.name.clone(),
+            reserved: reservations.map(|r| r.get()).sum(),
+            reservable: admission::reservable(
+                entry.record.capacity.as_ref(),
+                self.options.reservable_percent,
+            ),
+            scheduler: entry.record.scheduler,
+        }
+    }
+
+    pub(super) fn view_datastore(&self, model: &Model, entry: &DatastoreEntry) -> Datastore {
+        let room = self.room(model, entry);
+        let record = &entry.record;
+        Datastore {
+            name: record.name.clone(),
+            state: entry.service.state(),
+            reason: entry.service.reason().map(str::to_owned),
+            backend: backend(&record.backend, self),
+            scheduler: record.scheduler,
+            queue_depth: record.queue_depth,
+            capacity: record
+                .capacity
+                .clone()
+                .map(|capacity| CapacityView { iops: capacity.iops, source: capacity.source }),
+            reservable_iops: room.reservable,
+            reserved_iops: room.reserved,
+            overbooked_iops: room.overbooked(),
+            disks: model.disks_on(&record.name).count(),
+        }
+    }
+
+    pub(super) fn view_disk(&self, model: &Model, entry: &DiskEntry, live: Option<&LiveDisk>) -> Disk {
+        let record = &entry.record;
+        let datastore = model.datastores.get(&record.datastore);
+        let scheduler = datastore.map_or(Scheduler::default(), |d| d.record.scheduler);
+        let socket = self.dir.vhost_socket(&record.name);
+        Disk {
+            name: record.name.clone(),
+            state: entry.service.state(),
+            reason: entry.service.reason().map(str::to_owned),
+            datastore: record.datastore.clone(),
+            vm: record.vm.clone(),
+            size: record.size,
+            policy: record.policy.into(),
+            effective_policy: live.map(|live| Policy::from(effective(live.policy, scheduler))),
+            overbooked: datastore.is_some_and(|d| self.room(model, d).overbooked() > 0),
+            clients: live.map_or(0, |live| live.clients),
+            nbd_uri: crate::attach::nbd_unix_uri(&record.name, &self.dir.nbd_socket()),
+            vhost_socket: text(&socket),
+        }
+    }
+
+    /// All datastores, by name. Linear in datastores times disks.
+    pub fn datastores(&self) -> Vec<Datastore> {
+        let model = self.model();
+        model.datastores.values().map(|entry| self.view_datastore(&model, entry)).collect()
+    }
+
+    /// One datastore.
+    ///
+    /// # Errors
+    /// [`ControlError::Missing`].
+    pub fn datastore(&self, name: &Name) -> Result<Datastore, ControlError> {
+        let model = self.model();
+        Ok(self.view_datastore(&model, model.datastore(name)?))
+    }
+
+    /// All disks, by name.
+    ///
+    /// # Errors
+    /// When a shard does not answer.
+    pub fn disks(&self) -> Result<Vec<Disk>, ControlError> {
+        let live = self.plane.live()?;
+        let model = self.model();
+        Ok(model
+            .disks
+            .values()
+            .map(|entry| self.view_disk(&model, entry, live.get(&entry.record.name)))
+            .collect())
+    }
+
+    /// One disk.
+    ///
+    /// # Errors
+    /// [`ControlError::Missing`], or a shard that does not answer.
+    pub fn disk(&self, name: &Name) -> Result<Disk, ControlError> {
+        let live = self.plane.live()?;
+        let model = self.model();
+        Ok(self.view_disk(&model, model.disk(name)?, live.get(name)))
+    }
+
+    /// All virtual machines that disks name.
+    ///
+    /// # Errors
+    /// When a shard does not answer.
+    pub fn vms(&self) -> Result<Vec<Vm>, ControlError> {
+        let mut vms = BTreeMap::<Name, Vm>::new();
+        for disk in self.disks()? {
+            let Some(name) = disk.vm else { continue };
+            let vm = vms.entry(name.clone()).or_insert_with(|| Vm {
+                name,
+                disks: Vec::new(),
+                size: Bytes(0),
+                reserved_iops: 0,
+                clients: 0,
+            });
+            vm.size = Bytes(vm.size.0.saturating_add(disk.size.0));
+            vm.reserved_iops += disk.policy.reservation.map_or(0, |r| r.get());
+            vm.clients += disk.clients;
+            vm.disks.push(disk.name);
+        }
+        Ok(vms.into_values().collect())
+    }
+
+    /// One virtual machine.
+    ///
+    /// # Errors
+    /// [`ControlError::Missing`] when no disk names it.
+    pub fn vm(&self, name: &Name) -> Result<Vm, ControlError> {
+        let vms = self.vms()?;
+        let known = vms.iter().map(|vm| vm.name.clone()).collect();
+        vms.into_iter().find(|vm| vm.name == *name).ok_or_else(|| ControlError::Missing {
+            kind: "virtual machine",
+            name: name.clone(),
+            known,
+        })
+    }
+
+    /// Is everything in service.
+    pub fn health(&self) -> Health {
+        let model = self.model();
+        let reasons = |kind: &str, name: &Name, service: &Service| {
+            service.reason().map(|reason| format!("{kind} '{name}': {reason}"))
+        };
+        let mut failed: Vec<String> =
+            model.datastores.iter().filter_map(|(name, e)| reasons("datastore", name, &e.service)).collect();
+        failed.extend(model.disks.iter().filter_map(|(name, e)| reasons("disk", name, &e.service)));
+        let status = if failed.is_empty() { "ok" } else { "degraded" };
+        Health { status: status.into(), version: env!("CARGO_PKG_VERSION").into(), failed }
+    }
+}
