@@ -1,3 +1,13 @@
-//! What the HTTP API speaks.
+//! The HTTP API on the daemon's unix socket.
 
+pub mod client;
+mod error;
+mod openapi;
+mod routes;
+mod server;
 pub mod types;
+
+pub use error::ApiError;
+pub use openapi::document;
+pub use routes::{App, router};
+pub use server::{ApiServer, ServeError};

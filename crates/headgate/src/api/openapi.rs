@@ -1,0 +1,36 @@
+use super::routes;
+use utoipa::OpenApi;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Headgate",
+        description = "Virtual disks under mClock. Served on the unix socket headgate.sock of the state directory. \
+                       Rates are normalised IOs per second, sizes bytes, bandwidths bytes per second. Every error has \
+                       the form of ErrorBody."
+    ),
+    paths(
+        routes::list_datastores,
+        routes::add_datastore,
+        routes::show_datastore,
+        routes::set_datastore,
+        routes::remove_datastore,
+        routes::list_disks,
+        routes::create_disk,
+        routes::show_disk,
+        routes::set_disk,
+        routes::remove_disk,
+        routes::show_attachment,
+        routes::list_vms,
+        routes::show_vm,
+        routes::healthz,
+    )
+)]
+struct Document;
+
+/// The OpenAPI document of the API, as JSON.
+pub fn document() -> String {
+    let mut text = Document::openapi().to_pretty_json().expect("the document is plain data");
+    text.push('\n');
+    text
+}

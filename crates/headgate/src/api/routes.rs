@@ -1,0 +1,221 @@
+use super::error::{ApiError, Body, Param};
+use super::types::{
+    Attachment, Changed, Datastore, DatastoreCreate, DatastorePatch, Disk, DiskCreate, DiskPatch, ErrorBody,
+    Force, Health, Vm,
+};
+use crate::control::{Control, ControlError};
+use crate::name::Name;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use utoipa::IntoParams;
+
+/// What the handlers work on.
+#[derive(Clone)]
+pub struct App {
+    /// Datastores and disks.
+    pub control: Arc<Control>,
+    /// Where NBD is served over TCP.
+    pub nbd_tcp: Option<SocketAddr>,
+}
+
+type Answer<T> = Result<Json<T>, ApiError>;
+
+impl App {
+    /// Runs what may block on a thread that may.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let control = self.control.clone();
+        match tokio::task::spawn_blocking(move || work(&control)).await {
+            Ok(result) => Ok(result?),
+            Err(e) => {
+                Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the operation was cut: {e}"))
+                    .hint("see the daemon's log"))
+            }
+        }
+    }
+}
+
+/// Flags of a removal.
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RemoveFlags {
+    /// `yes` disconnects clients.
+    #[serde(default)]
+    force: Force,
+}
+
+/// All routes.
+pub fn router(app: App) -> Router {
+    Router::new()
+        .route("/v1/datastores", get(list_datastores).post(add_datastore))
+        .route("/v1/datastores/{name}", get(show_datastore).patch(set_datastore).delete(remove_datastore))
+        .route("/v1/disks", get(list_disks).post(create_disk))
+        .route("/v1/disks/{name}", get(show_disk).patch(set_disk).delete(remove_disk))
+        .route("/v1/disks/{name}/attachment", get(show_attachment))
+        .route("/v1/vms", get(list_vms))
+        .route("/v1/vms/{name}", get(show_vm))
+        .route("/v1/openapi.json", get(openapi))
+        .route("/healthz", get(healthz))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .with_state(app)
+}
+
+async fn no_such_path(uri: Uri) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
+        .expected("a path listed in /v1/openapi.json")
+}
+
+async fn no_such_method(uri: Uri) -> ApiError {
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take this method", uri.path()))
+        .expected("a method listed in /v1/openapi.json")
+}
+
+/// All datastores.
+#[utoipa::path(get, path = "/v1/datastores", tag = "datastores", responses((status = 200, body = [Datastore])))]
+pub(super) async fn list_datastores(State(app): State<App>) -> Json<Vec<Datastore>> {
+    Json(app.control.datastores())
+}
+
+/// Adds a datastore.
+#[utoipa::path(post, path = "/v1/datastores", tag = "datastores", request_body = DatastoreCreate, responses(
+    (status = 201, body = Changed<Datastore>),
+    (status = 409, body = ErrorBody, description = "the name or the storage is taken"),
+    (status = 422, body = ErrorBody, description = "a value makes no sense")))]
+pub(super) async fn add_datastore(
+    State(app): State<App>,
+    Body(request): Body<DatastoreCreate>,
+) -> Result<(StatusCode, Json<Changed<Datastore>>), ApiError> {
+    let added = app.blocking(move |control| control.add_datastore(request)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+/// One datastore.
+#[utoipa::path(get, path = "/v1/datastores/{name}", tag = "datastores", params(("name" = String, Path)), responses(
+    (status = 200, body = Datastore), (status = 404, body = ErrorBody)))]
+pub(super) async fn show_datastore(State(app): State<App>, Param(name): Param<Name>) -> Answer<Datastore> {
+    Ok(Json(app.control.datastore(&name)?))
+}
+
+/// Changes a datastore.
+#[utoipa::path(patch, path = "/v1/datastores/{name}", tag = "datastores", params(("name" = String, Path)),
+    request_body = DatastorePatch, responses(
+    (status = 200, body = Changed<Datastore>), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(super) async fn set_datastore(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(patch): Body<DatastorePatch>,
+) -> Answer<Changed<Datastore>> {
+    Ok(Json(app.blocking(move |control| control.set_datastore(&name, patch)).await?))
+}
+
+/// Forgets a datastore without disks; its storage stays as it is.
+#[utoipa::path(delete, path = "/v1/datastores/{name}", tag = "datastores", params(("name" = String, Path)), responses(
+    (status = 204), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody, description = "it has disks")))]
+pub(super) async fn remove_datastore(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Result<StatusCode, ApiError> {
+    app.blocking(move |control| control.remove_datastore(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// All disks, with the policies in force.
+#[utoipa::path(get, path = "/v1/disks", tag = "disks", responses((status = 200, body = [Disk])))]
+pub(super) async fn list_disks(State(app): State<App>) -> Answer<Vec<Disk>> {
+    Ok(Json(app.blocking(|control| control.disks()).await?))
+}
+
+/// Creates a disk and brings it into service.
+#[utoipa::path(post, path = "/v1/disks", tag = "disks", request_body = DiskCreate, responses(
+    (status = 201, body = Changed<Disk>),
+    (status = 404, body = ErrorBody, description = "no such datastore"),
+    (status = 409, body = ErrorBody, description = "the name is taken, or the reservation does not fit"),
+    (status = 422, body = ErrorBody, description = "a value makes no sense")))]
+pub(super) async fn create_disk(
+    State(app): State<App>,
+    Body(request): Body<DiskCreate>,
+) -> Result<(StatusCode, Json<Changed<Disk>>), ApiError> {
+    let created = app.blocking(move |control| control.create_disk(request)).await?;
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+/// One disk, with the policy in force.
+#[utoipa::path(get, path = "/v1/disks/{name}", tag = "disks", params(("name" = String, Path)), responses(
+    (status = 200, body = Disk), (status = 404, body = ErrorBody)))]
+pub(super) async fn show_disk(State(app): State<App>, Param(name): Param<Name>) -> Answer<Disk> {
+    Ok(Json(app.blocking(move |control| control.disk(&name)).await?))
+}
+
+/// Changes a disk; answered when its policy is in force.
+#[utoipa::path(patch, path = "/v1/disks/{name}", tag = "disks", params(("name" = String, Path)),
+    request_body = DiskPatch, responses(
+    (status = 200, body = Changed<Disk>), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody, description = "the reservation does not fit"),
+    (status = 422, body = ErrorBody, description = "a value makes no sense")))]
+pub(super) async fn set_disk(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(patch): Body<DiskPatch>,
+) -> Answer<Changed<Disk>> {
+    Ok(Json(app.blocking(move |control| control.set_disk(&name, patch)).await?))
+}
+
+/// Removes a disk with its content.
+#[utoipa::path(delete, path = "/v1/disks/{name}", tag = "disks", params(("name" = String, Path), RemoveFlags), responses(
+    (status = 204), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody, description = "it is in use")))]
+pub(super) async fn remove_disk(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Query(flags): Query<RemoveFlags>,
+) -> Result<StatusCode, ApiError> {
+    app.blocking(move |control| control.remove_disk(&name, flags.force)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How machines get at a disk.
+#[utoipa::path(get, path = "/v1/disks/{name}/attachment", tag = "disks", params(("name" = String, Path)), responses(
+    (status = 200, body = Attachment), (status = 404, body = ErrorBody)))]
+pub(super) async fn show_attachment(State(app): State<App>, Param(name): Param<Name>) -> Answer<Attachment> {
+    let nbd_tcp = app.nbd_tcp;
+    let attachment = app
+        .blocking(move |control| {
+            let disk = control.disk(&name)?.name;
+            let dir = control.state_dir();
+            Ok(crate::attach::attachment(&disk, &dir.nbd_socket(), nbd_tcp, &dir.vhost_socket(&disk)))
+        })
+        .await?;
+    Ok(Json(attachment))
+}
+
+/// All virtual machines that disks name.
+#[utoipa::path(get, path = "/v1/vms", tag = "vms", responses((status = 200, body = [Vm])))]
+pub(super) async fn list_vms(State(app): State<App>) -> Answer<Vec<Vm>> {
+    Ok(Json(app.blocking(|control| control.vms()).await?))
+}
+
+/// One virtual machine.
+#[utoipa::path(get, path = "/v1/vms/{name}", tag = "vms", params(("name" = String, Path)), responses(
+    (status = 200, body = Vm), (status = 404, body = ErrorBody)))]
+pub(super) async fn show_vm(State(app): State<App>, Param(name): Param<Name>) -> Answer<Vm> {
+    Ok(Json(app.blocking(move |control| control.vm(&name)).await?))
+}
+
+/// This document.
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], super::openapi::document()).into_response()
+}
+
+/// Is the daemon, and everything in it, in service.
+#[utoipa::path(get, path = "/healthz", tag = "daemon", responses((status = 200, body = Health)))]
+pub(super) async fn healthz(State(app): State<App>) -> Json<Health> {
+    Json(app.control.health())
+}

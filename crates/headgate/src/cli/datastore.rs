@@ -1,0 +1,287 @@
+use super::output::{Align, Table, description, json, or_dash, warnings};
+use super::values::OrNone;
+use super::{CliError, Place, Print};
+use crate::api::types::{
+    self, BackendSpec, CapacityView, Changed, DatastoreCreate, DatastorePatch, ServiceState,
+};
+use crate::catalog::{CapacitySource, Confidence, Scheduler};
+use crate::name::Name;
+use clap::{Args, Subcommand};
+use headgate_units::Iops;
+use hyper::Method;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Commands on datastores.
+#[derive(Debug, Subcommand)]
+pub(super) enum Datastore {
+    /// Add a datastore
+    #[command(
+        after_help = "Examples:\n  headgate datastore add fast --dir /mnt/nvme/headgate --capacity 80000\n  \
+        headgate datastore add array --emulated rate=1600,latency=5ms\n  \
+        headgate datastore add lun --block /dev/sdb --queue-depth 64"
+    )]
+    Add(Add),
+    /// List datastores
+    List {
+        #[command(flatten)]
+        print: Print,
+    },
+    /// Show a datastore
+    Show {
+        /// The datastore
+        name: Name,
+        #[command(flatten)]
+        print: Print,
+    },
+    /// Change a datastore
+    #[command(after_help = "Example:\n  headgate datastore set fast --capacity 60000 --queue-depth 256")]
+    Set {
+        /// The datastore
+        name: Name,
+        /// What can be reserved on it, in worst-case random IOPS; 'none' makes it unknown
+        #[arg(long, value_name = "IOPS")]
+        capacity: Option<OrNone<Iops>>,
+        /// Most requests outstanding at the device, 1 to 4096
+        #[arg(long, value_name = "N")]
+        queue_depth: Option<u32>,
+        #[command(flatten)]
+        print: Print,
+    },
+    /// Forget a datastore that has no disks; its directory or device is left as it is
+    Remove {
+        /// The datastore
+        name: Name,
+    },
+}
+
+/// Arguments of `datastore add`.
+#[derive(Debug, Args)]
+pub(super) struct Add {
+    /// The datastore: 1 to 64 letters, digits, '.', '_', '-'
+    name: Name,
+    #[command(flatten)]
+    backend: Backend,
+    /// Who goes next when several disks wait. sfq keeps shares only, fifo nothing: to compare
+    #[arg(long, value_enum, default_value_t)]
+    scheduler: Scheduler,
+    /// Most requests outstanding at the device, 1 to 4096 [default: 128, emulated: 32]
+    #[arg(long, value_name = "N")]
+    queue_depth: Option<u32>,
+    /// What can be reserved on it, in worst-case random IOPS ('headgate datastore calibrate' measures it)
+    #[arg(long, value_name = "IOPS")]
+    capacity: Option<Iops>,
+    #[command(flatten)]
+    print: Print,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Backend {
+    /// Raw sparse files in this directory
+    #[arg(long, value_name = "PATH")]
+    dir: Option<PathBuf>,
+    /// A block device, which becomes one disk
+    #[arg(long, value_name = "DEV")]
+    block: Option<PathBuf>,
+    /// A device model over sparse files: rate=IOPS[,latency=TIME][,depth=N], array=SPINDLES[,...] or null
+    #[arg(long, value_name = "MODEL")]
+    emulated: Option<String>,
+}
+
+/// The daemon has another working directory.
+fn absolute(path: &Path) -> Result<String, CliError> {
+    let absolute =
+        std::path::absolute(path).map_err(|e| CliError::Usage(format!("{}: {e}", path.display())))?;
+    absolute
+        .to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| CliError::Usage(format!("{} is not valid UTF-8", path.display())))
+}
+
+impl Datastore {
+    pub(super) fn print(&self) -> Option<Print> {
+        match self {
+            Datastore::List { print } | Datastore::Show { print, .. } | Datastore::Set { print, .. } => {
+                Some(*print)
+            }
+            Datastore::Add(add) => Some(add.print),
+            Datastore::Remove { .. } => None,
+        }
+    }
+
+    pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
+        let client = place.client()?;
+        match self {
+            Datastore::Add(add) => {
+                let request = DatastoreCreate {
+                    name: add.name,
+                    backend: BackendSpec {
+                        dir: add.backend.dir.as_deref().map(absolute).transpose()?,
+                        block: add.backend.block.as_deref().map(absolute).transpose()?,
+                        emulated: add.backend.emulated,
+                    },
+                    scheduler: add.scheduler,
+                    queue_depth: add.queue_depth,
+                    capacity: add.capacity,
+                };
+                let added: Changed<types::Datastore> =
+                    client.send(Method::POST, "/v1/datastores", &request)?;
+                print_changed(out, &added, add.print)
+            }
+            Datastore::Set { name, capacity, queue_depth, print } => {
+                if capacity.is_none() && queue_depth.is_none() {
+                    return Err(CliError::Usage(
+                        "nothing to change: give --capacity or --queue-depth".into(),
+                    ));
+                }
+                let patch = DatastorePatch { queue_depth, capacity: OrNone::change(capacity) };
+                let path = format!("/v1/datastores/{name}");
+                let changed: Changed<types::Datastore> = client.send(Method::PATCH, &path, &patch)?;
+                print_changed(out, &changed, print)
+            }
+            Datastore::List { print } => {
+                let datastores: Vec<types::Datastore> = client.get("/v1/datastores")?;
+                if print.json {
+                    return Ok(json(out, &datastores)?);
+                }
+                Ok(out.write_all(table(&datastores).render().as_bytes())?)
+            }
+            Datastore::Show { name, print } => {
+                let datastore: types::Datastore = client.get(&format!("/v1/datastores/{name}"))?;
+                if print.json {
+                    return Ok(json(out, &datastore)?);
+                }
+                Ok(out.write_all(describe(&datastore).as_bytes())?)
+            }
+            Datastore::Remove { name } => Ok(client.delete(&format!("/v1/datastores/{name}"))?),
+        }
+    }
+}
+
+fn print_changed(
+    out: &mut dyn Write,
+    changed: &Changed<types::Datastore>,
+    print: Print,
+) -> Result<(), CliError> {
+    if print.json {
+        return Ok(json(out, changed)?);
+    }
+    out.write_all(describe(&changed.now).as_bytes())?;
+    warnings(&changed.warnings);
+    Ok(())
+}
+
+fn storage(backend: &BackendSpec) -> String {
+    let BackendSpec { dir, block, emulated } = backend;
+    match (dir, block, emulated) {
+        (Some(dir), ..) => format!("dir {dir}"),
+        (_, Some(device), _) => format!("block {device}"),
+        (.., Some(model)) => format!("emulated {model}"),
+        _ => "-".into(),
+    }
+}
+
+fn state(datastore: &types::Datastore) -> String {
+    match datastore.state {
+        ServiceState::Failed => "failed".into(),
+        ServiceState::Serving if datastore.overbooked_iops > 0 => "overbooked".into(),
+        ServiceState::Serving => "serving".into(),
+    }
+}
+
+fn table(datastores: &[types::Datastore]) -> Table {
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("STATE", Align::Left),
+        ("SCHEDULER", Align::Left),
+        ("DEPTH", Align::Right),
+        ("CAPACITY", Align::Right),
+        ("RESERVED", Align::Right),
+        ("DISKS", Align::Right),
+        ("STORAGE", Align::Left),
+    ]);
+    for datastore in datastores {
+        table.row(vec![
+            datastore.name.to_string(),
+            state(datastore),
+            datastore.scheduler.as_str().into(),
+            datastore.queue_depth.to_string(),
+            or_dash(datastore.capacity.as_ref().map(|c| c.iops)),
+            datastore.reserved_iops.to_string(),
+            datastore.disks.to_string(),
+            storage(&datastore.backend),
+        ]);
+    }
+    table
+}
+
+fn capacity(capacity: &CapacityView) -> String {
+    let from = match &capacity.source {
+        CapacitySource::Set => "set by the operator".into(),
+        CapacitySource::Model => "known from the model".into(),
+        CapacitySource::Measured { at, spread_percent, confidence } => {
+            let confidence = match confidence {
+                Confidence::High => "high",
+                Confidence::Medium => "medium",
+                Confidence::Low => "low",
+            };
+            format!(
+                "measured {}, spread {spread_percent} %, confidence {confidence}",
+                super::output::date(*at)
+            )
+        }
+    };
+    format!("{} IOPS, {from}", capacity.iops)
+}
+
+fn describe(datastore: &types::Datastore) -> String {
+    let reserved = match datastore.reservable_iops {
+        Some(reservable) => format!("{} of {reservable} IOPS", datastore.reserved_iops),
+        None => format!("{} IOPS, not checked: the capacity is unknown", datastore.reserved_iops),
+    };
+    let overbooked =
+        (datastore.overbooked_iops > 0).then(|| format!("by {} IOPS", datastore.overbooked_iops));
+    description(&[
+        ("name", Some(datastore.name.to_string())),
+        ("state", Some(state(datastore))),
+        ("reason", datastore.reason.clone()),
+        ("storage", Some(storage(&datastore.backend))),
+        ("scheduler", Some(datastore.scheduler.as_str().into())),
+        ("queue depth", Some(datastore.queue_depth.to_string())),
+        ("capacity", Some(datastore.capacity.as_ref().map_or_else(|| "unknown".into(), capacity))),
+        ("reserved", Some(reserved)),
+        ("overbooked", overbooked),
+        ("disks", Some(datastore.disks.to_string())),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datastore() -> types::Datastore {
+        serde_json::from_str(
+            r#"{"name": "array", "state": "serving", "reason": null, "backend": {"emulated": "rate=1600"},
+                "scheduler": "mclock", "queue_depth": 32, "capacity": {"iops": 1600, "source": "measured",
+                "at": 1790000000, "spread_percent": 3, "confidence": "high"}, "reservable_iops": 1600,
+                "reserved_iops": 1900, "overbooked_iops": 300, "disks": 2}"#,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn overbooking_is_shown_in_the_list_and_in_the_description() {
+        assert_eq!(
+            table(&[datastore()]).render(),
+            "NAME   STATE       SCHEDULER  DEPTH  CAPACITY  RESERVED  DISKS  STORAGE\n\
+             array  overbooked  mclock        32      1600      1900      2  emulated rate=1600\n"
+        );
+        let text = describe(&datastore());
+        assert!(text.contains("overbooked:   by 300 IOPS\n"), "{text}");
+        assert!(
+            text.contains("1600 IOPS, measured 2026-09-21 14:13 UTC, spread 3 %, confidence high\n"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,366 @@
+use super::output::{Align, Table, description, json, or_dash, warnings};
+use super::values::{OrNone, force};
+use super::{CliError, Place, Print};
+use crate::api::types::{self, Attachment, Changed, DiskCreate, DiskPatch, Policy, ServiceState};
+use crate::attach::shell_lines;
+use crate::name::Name;
+use clap::{Args, Subcommand};
+use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
+use hyper::Method;
+use std::io::Write;
+
+/// Commands on disks.
+#[derive(Debug, Subcommand)]
+pub(super) enum Disk {
+    /// Create a disk and bring it into service
+    #[command(
+        after_help = "Examples:\n  headgate disk create db0 --size 100G --vm db --reservation 500 --shares 2000\n  \
+        headgate disk create scratch --size 20G --limit 200 --limit-bandwidth 50M"
+    )]
+    Create(Create),
+    /// List disks with the policies in force
+    List {
+        #[command(flatten)]
+        print: Print,
+    },
+    /// Show a disk
+    Show {
+        /// The disk
+        name: Name,
+        #[command(flatten)]
+        print: Print,
+    },
+    /// Change a disk's policy or virtual machine; in force when the command returns
+    #[command(
+        after_help = "Examples:\n  headgate disk set db0 --reservation 800\n  headgate disk set scratch --limit none"
+    )]
+    Set(Set),
+    /// Print how to attach a disk to a machine
+    #[command(after_help = "Example:\n  qemu-img info \"$(headgate disk attach db0 --nbd)\"")]
+    Attach(Attach),
+    /// Remove a disk with its content
+    Remove {
+        /// The disk
+        name: Name,
+        /// Even while clients are connected
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// What a disk is promised.
+#[derive(Debug, Args)]
+struct PolicyArgs {
+    /// Guaranteed minimum in IOs per second, 1 to 1000000000, or 'none'
+    #[arg(long, value_name = "IOPS")]
+    reservation: Option<OrNone<Iops>>,
+    /// Maximum in IOs per second, 1 to 1000000000, or 'none'
+    #[arg(long, value_name = "IOPS")]
+    limit: Option<OrNone<Iops>>,
+    /// Maximum bandwidth of reads and writes together in bytes per second, such as 50M, or 'none'
+    #[arg(long, value_name = "BYTES")]
+    limit_bandwidth: Option<OrNone<BytesPerSec>>,
+    /// Weight against the other disks of the datastore, 1 to 1000000 [default: 1000]
+    #[arg(long, value_name = "N")]
+    shares: Option<Shares>,
+    /// IOs of credit that an idle disk may spend at once, 0 to 256 [default: 1]
+    #[arg(long, value_name = "IOS", value_parser = clap::value_parser!(u16).range(0..=256))]
+    burst: Option<u16>,
+}
+
+/// Arguments of `disk create`.
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// The disk: 1 to 64 letters, digits, '.', '_', '-'
+    name: Name,
+    /// Size in bytes, such as 10G; a multiple of 4096. Not needed on a block device
+    #[arg(long, value_name = "BYTES")]
+    size: Option<Bytes>,
+    /// Where to put it [default: default]
+    #[arg(long, value_name = "DATASTORE")]
+    datastore: Option<Name>,
+    /// The virtual machine it belongs to
+    #[arg(long, value_name = "VM")]
+    vm: Option<Name>,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// Overbook the datastore if the reservation does not fit
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Arguments of `disk set`.
+#[derive(Debug, Args)]
+pub(super) struct Set {
+    /// The disk
+    name: Name,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// The virtual machine it belongs to, or 'none'
+    #[arg(long, value_name = "VM")]
+    vm: Option<OrNone<Name>>,
+    /// Overbook the datastore if the reservation does not fit
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Arguments of `disk attach`.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(super) struct Attach {
+    /// The disk
+    name: Name,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    print: Print,
+}
+
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct Form {
+    /// Only the QEMU arguments
+    #[arg(long)]
+    qemu: bool,
+    /// Only the libvirt XML
+    #[arg(long)]
+    libvirt: bool,
+    /// Only the NBD URI
+    #[arg(long)]
+    nbd: bool,
+}
+
+impl Disk {
+    pub(super) fn print(&self) -> Option<Print> {
+        match self {
+            Disk::List { print } | Disk::Show { print, .. } => Some(*print),
+            Disk::Create(create) => Some(create.print),
+            Disk::Set(set) => Some(set.print),
+            Disk::Attach(attach) => Some(attach.print),
+            Disk::Remove { .. } => None,
+        }
+    }
+
+    pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
+        let client = place.client()?;
+        match self {
+            Disk::Create(create) => {
+                let print = create.print;
+                let created: Changed<types::Disk> =
+                    client.send(Method::POST, "/v1/disks", &create.request())?;
+                print_changed(out, &created, print)
+            }
+            Disk::Set(set) => {
+                let (print, path) = (set.print, format!("/v1/disks/{}", set.name));
+                let patch = set.patch();
+                if patch == (DiskPatch { force: patch.force, ..DiskPatch::default() }) {
+                    let what = "--reservation, --limit, --limit-bandwidth, --shares, --burst or --vm";
+                    return Err(CliError::Usage(format!("nothing to change: give {what}")));
+                }
+                let changed: Changed<types::Disk> = client.send(Method::PATCH, &path, &patch)?;
+                print_changed(out, &changed, print)
+            }
+            Disk::List { print } => {
+                let disks: Vec<types::Disk> = client.get("/v1/disks")?;
+                if print.json {
+                    return Ok(json(out, &disks)?);
+                }
+                Ok(out.write_all(table(&disks).render().as_bytes())?)
+            }
+            Disk::Show { name, print } => {
+                let disk: types::Disk = client.get(&format!("/v1/disks/{name}"))?;
+                if print.json {
+                    return Ok(json(out, &disk)?);
+                }
+                Ok(out.write_all(describe(&disk).as_bytes())?)
+            }
+            Disk::Attach(attach) => {
+                let attachment: Attachment = client.get(&format!("/v1/disks/{}/attachment", attach.name))?;
+                if attach.print.json {
+                    return Ok(json(out, &attachment)?);
+                }
+                Ok(out.write_all(attach.form.render(&attachment).as_bytes())?)
+            }
+            Disk::Remove { name, force } => {
+                let flag = if force { "?force=yes" } else { "" };
+                Ok(client.delete(&format!("/v1/disks/{name}{flag}"))?)
+            }
+        }
+    }
+}
+
+impl Create {
+    fn request(self) -> DiskCreate {
+        let given = self.policy;
+        let default = Policy::default();
+        DiskCreate {
+            name: self.name,
+            size: self.size,
+            datastore: self.datastore,
+            vm: self.vm,
+            policy: Policy {
+                reservation: OrNone::value(given.reservation),
+                limit: OrNone::value(given.limit),
+                limit_bandwidth: OrNone::value(given.limit_bandwidth),
+                shares: given.shares.unwrap_or(default.shares),
+                burst: given.burst.unwrap_or(default.burst),
+            },
+            force: force(self.force),
+        }
+    }
+}
+
+impl Set {
+    fn patch(self) -> DiskPatch {
+        let given = self.policy;
+        DiskPatch {
+            reservation: OrNone::change(given.reservation),
+            limit: OrNone::change(given.limit),
+            limit_bandwidth: OrNone::change(given.limit_bandwidth),
+            shares: given.shares,
+            burst: given.burst,
+            vm: OrNone::change(self.vm),
+            force: force(self.force),
+        }
+    }
+}
+
+impl Form {
+    fn render(&self, attachment: &Attachment) -> String {
+        let qemu = format!("{}\n", shell_lines(&attachment.qemu));
+        let nbd = format!("{}\n", attachment.nbd_uri);
+        match self {
+            Form { qemu: true, .. } => qemu,
+            Form { libvirt: true, .. } => attachment.libvirt.clone(),
+            Form { nbd: true, .. } => nbd,
+            _ => {
+                let tcp = attachment.nbd_tcp_uri.as_ref().map(|uri| format!("{uri}\n")).unwrap_or_default();
+                format!(
+                    "# NBD: qemu-img, qemu-io, nbdcopy, fio --ioengine=nbd\n{nbd}{tcp}\n\
+                     # QEMU, vhost-user-blk (size= is the guest's memory, the same as -m)\n{qemu}\n\
+                     # libvirt, vhost-user-blk\n{}",
+                    attachment.libvirt
+                )
+            }
+        }
+    }
+}
+
+fn print_changed(out: &mut dyn Write, changed: &Changed<types::Disk>, print: Print) -> Result<(), CliError> {
+    if print.json {
+        return Ok(json(out, changed)?);
+    }
+    out.write_all(describe(&changed.now).as_bytes())?;
+    warnings(&changed.warnings);
+    Ok(())
+}
+
+fn state(disk: &types::Disk) -> String {
+    match disk.state {
+        ServiceState::Failed => "failed".into(),
+        ServiceState::Serving if disk.overbooked && disk.policy.reservation.is_some() => "overbooked".into(),
+        ServiceState::Serving => "serving".into(),
+    }
+}
+
+fn table(disks: &[types::Disk]) -> Table {
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("STATE", Align::Left),
+        ("DATASTORE", Align::Left),
+        ("VM", Align::Left),
+        ("SIZE", Align::Right),
+        ("RESERVATION", Align::Right),
+        ("LIMIT", Align::Right),
+        ("BANDWIDTH", Align::Right),
+        ("SHARES", Align::Right),
+        ("CLIENTS", Align::Right),
+    ]);
+    for disk in disks {
+        let policy = disk.effective_policy.unwrap_or(disk.policy);
+        table.row(vec![
+            disk.name.to_string(),
+            state(disk),
+            disk.datastore.to_string(),
+            or_dash(disk.vm.as_ref()),
+            disk.size.to_string(),
+            or_dash(policy.reservation),
+            or_dash(policy.limit),
+            or_dash(policy.limit_bandwidth),
+            policy.shares.to_string(),
+            disk.clients.to_string(),
+        ]);
+    }
+    table
+}
+
+fn policy(policy: &Policy) -> String {
+    let mut parts = Vec::new();
+    parts.extend(policy.reservation.map(|r| format!("reservation {r} IOPS")));
+    parts.extend(policy.limit.map(|l| format!("limit {l} IOPS")));
+    parts.extend(policy.limit_bandwidth.map(|b| format!("limit {b}")));
+    parts.push(format!("shares {}", policy.shares));
+    parts.push(format!("burst {} IOs", policy.burst));
+    parts.join(", ")
+}
+
+fn describe(disk: &types::Disk) -> String {
+    let in_force = disk.effective_policy.as_ref().map_or_else(|| "not in service".into(), policy);
+    description(&[
+        ("name", Some(disk.name.to_string())),
+        ("state", Some(state(disk))),
+        ("reason", disk.reason.clone()),
+        ("datastore", Some(disk.datastore.to_string())),
+        ("vm", disk.vm.as_ref().map(Name::to_string)),
+        ("size", Some(disk.size.to_string())),
+        ("policy set", Some(policy(&disk.policy))),
+        ("policy in force", Some(in_force)),
+        (
+            "overbooked",
+            disk.overbooked.then(|| format!("datastore '{}' promises more than it can", disk.datastore)),
+        ),
+        ("clients", Some(disk.clients.to_string())),
+        ("nbd", Some(disk.nbd_uri.clone())),
+        ("vhost-user", Some(disk.vhost_socket.clone())),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk() -> types::Disk {
+        serde_json::from_str(
+            r#"{"name": "db0", "state": "serving", "reason": null, "datastore": "array", "vm": null,
+                "size": 10737418240, "policy": {"reservation": 250, "limit_bandwidth": 52428800, "shares": 200},
+                "effective_policy": {"limit_bandwidth": 52428800, "shares": 200, "burst": 0},
+                "overbooked": true, "clients": 1, "nbd_uri": "nbd+unix:///db0?socket=/s/nbd.sock",
+                "vhost_socket": "/s/vhost/db0.sock"}"#,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_list_shows_the_policy_in_force() {
+        assert_eq!(
+            table(&[disk()]).render(),
+            "NAME  STATE       DATASTORE  VM    SIZE  RESERVATION  LIMIT  BANDWIDTH  SHARES  CLIENTS\n\
+             db0   overbooked  array      -   10 GiB            -      -   50 MiB/s     200        1\n"
+        );
+    }
+
+    #[test]
+    fn the_description_shows_what_was_set_beside_what_is_in_force() {
+        let text = describe(&disk());
+        assert!(
+            text.contains(
+                "policy set:       reservation 250 IOPS, limit 50 MiB/s, shares 200, burst 1 IOs\n"
+            )
+        );
+        assert!(text.contains("policy in force:  limit 50 MiB/s, shares 200, burst 0 IOs\n"), "{text}");
+    }
+}

@@ -1,0 +1,174 @@
+//! The command line.
+
+mod datastore;
+mod disk;
+mod output;
+mod values;
+mod vm;
+
+use crate::api::client::{Client, ClientError};
+use crate::api::types::ErrorBody;
+use crate::control::{StateDir, StateDirError};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use thiserror::Error;
+
+/// Storage I/O control for virtual machines: virtual disks with a guaranteed minimum, a maximum and a share.
+#[derive(Debug, Parser)]
+#[command(
+    name = "headgate",
+    version,
+    propagate_version = true,
+    after_help = "Exit status: 0 done, 1 failed, 2 usage.\nUnits: rates in IOs per second; sizes and bandwidths in bytes, \
+                  with K, M, G, T as powers of 1,024."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Which daemon.
+#[derive(Clone, Debug, Args)]
+struct Place {
+    /// The daemon's state directory [default: /var/lib/headgate for root, else $XDG_STATE_HOME/headgate]
+    #[arg(long, value_name = "DIR", env = "HEADGATE_STATE_DIR", global = true)]
+    state_dir: Option<PathBuf>,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, Args)]
+struct Print {
+    /// Print JSON, as the API has it
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Storage that disks live on
+    #[command(subcommand)]
+    Datastore(datastore::Datastore),
+    /// Virtual disks
+    #[command(subcommand)]
+    Disk(disk::Disk),
+    /// Virtual machines: disks that belong together
+    #[command(subcommand)]
+    Vm(vm::Vm),
+    /// Print the OpenAPI document of the HTTP API
+    Api,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+enum CliError {
+    /// The daemon refused, or is not there.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The state directory cannot be.
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    /// No state directory can be guessed.
+    #[error("no state directory is given and neither XDG_STATE_HOME nor HOME is set")]
+    NoStateDir,
+    /// The arguments contradict each other.
+    #[error("{0}")]
+    Usage(String),
+    /// Standard output is gone.
+    #[error("cannot print: {0}")]
+    Print(#[from] io::Error),
+}
+
+impl CliError {
+    fn body(&self) -> ErrorBody {
+        match self {
+            CliError::Client(e) => e.body(),
+            CliError::NoStateDir => ErrorBody {
+                error: self.to_string(),
+                expected: None,
+                hint: Some("give --state-dir or HEADGATE_STATE_DIR".into()),
+            },
+            _ => ErrorBody { error: self.to_string(), expected: None, hint: None },
+        }
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            CliError::Usage(_) => ExitCode::from(2),
+            _ => ExitCode::from(1),
+        }
+    }
+}
+
+impl Place {
+    fn state_dir(&self) -> Result<StateDir, CliError> {
+        let root = match &self.state_dir {
+            Some(given) => given.clone(),
+            None => StateDir::default_root().ok_or(CliError::NoStateDir)?,
+        };
+        Ok(StateDir::new(&root)?)
+    }
+
+    fn client(&self) -> Result<Client, CliError> {
+        Ok(Client::new(&self.state_dir()?.api_socket()))
+    }
+}
+
+impl Cli {
+    fn prints_json(&self) -> bool {
+        match &self.command {
+            Command::Datastore(command) => command.print().is_some_and(|p| p.json),
+            Command::Disk(command) => command.print().is_some_and(|p| p.json),
+            Command::Vm(command) => command.print().json,
+            Command::Api | Command::Completions { .. } => false,
+        }
+    }
+
+    fn run(self, out: &mut dyn Write) -> Result<(), CliError> {
+        match self.command {
+            Command::Datastore(command) => command.run(&self.place, out),
+            Command::Disk(command) => command.run(&self.place, out),
+            Command::Vm(command) => command.run(&self.place, out),
+            Command::Api => Ok(out.write_all(crate::api::document().as_bytes())?),
+            Command::Completions { shell } => {
+                clap_complete::generate(shell, &mut Cli::command(), "headgate", out);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.prints_json();
+    let mut out = io::stdout().lock();
+    let result = cli.run(&mut out).and_then(|()| Ok(out.flush()?));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output has read enough.
+        Err(CliError::Print(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(e) => {
+            eprint!("{}", output::error(&e.body(), json));
+            e.exit_code()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,65 @@
+//! Values as they are written on the command line.
+
+use crate::api::types::{Change, Force};
+use std::str::FromStr;
+
+/// A value, or the word `none`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OrNone<T> {
+    /// `none`.
+    None,
+    /// A value.
+    Value(T),
+}
+
+impl<T: FromStr> FromStr for OrNone<T>
+where
+    T::Err: std::fmt::Display,
+{
+    type Err = String;
+    fn from_str(text: &str) -> Result<OrNone<T>, String> {
+        match text {
+            "none" => Ok(OrNone::None),
+            _ => text.parse().map(OrNone::Value).map_err(|e| format!("{e}, nor 'none'")),
+        }
+    }
+}
+
+impl<T> OrNone<T> {
+    /// For a new thing, where `none` is as good as nothing.
+    pub(super) fn value(given: Option<OrNone<T>>) -> Option<T> {
+        match given {
+            Some(OrNone::Value(value)) => Some(value),
+            Some(OrNone::None) | None => None,
+        }
+    }
+
+    /// For a change, where `none` takes the value away.
+    pub(super) fn change(given: Option<OrNone<T>>) -> Change<T> {
+        match given {
+            None => Change::Keep,
+            Some(OrNone::None) => Change::Remove,
+            Some(OrNone::Value(value)) => Change::Set(value),
+        }
+    }
+}
+
+/// The flag `--force`.
+pub(super) fn force(flag: bool) -> Force {
+    if flag { Force::Yes } else { Force::No }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headgate_units::{BytesPerSec, Iops};
+
+    #[test]
+    fn none_takes_a_value_away() {
+        assert_eq!("none".parse::<OrNone<Iops>>(), Ok(OrNone::None));
+        assert_eq!("7".parse::<OrNone<Iops>>(), Ok(OrNone::Value(Iops::new(7).unwrap())));
+        let error = "7x".parse::<OrNone<Iops>>().unwrap_err();
+        assert_eq!(error, "'7x' is not a rate in IOPS, a whole number from 1 to 1000000000, nor 'none'");
+        assert!("50M".parse::<OrNone<BytesPerSec>>().is_ok());
+    }
+}
