@@ -11,8 +11,27 @@ const KILLS: u32 = 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCKS: u64 = 1024;
 
+/// Another client of the server, besides the writer, that must get on after each crash.
+trait Companion {
+    /// Waits until it has got on since the last call.
+    fn get_on(&mut self, round: u32) -> anyhow::Result<()>;
+}
+
+/// Nobody else.
+struct Alone;
+
+impl Companion for Alone {
+    fn get_on(&mut self, _: u32) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
 /// Kills the server again and again while a writer writes, each time after it has had more flushes acknowledged.
-fn survives_being_killed(server: &mut dyn Server, disk: &str) -> anyhow::Result<()> {
+fn survives_being_killed(
+    server: &mut dyn Server,
+    disk: &str,
+    companion: &mut dyn Companion,
+) -> anyhow::Result<()> {
     let writer = Writer::new(server.nbd_socket(), disk, 1, BLOCKS);
     let progress = writer.progress();
     thread::scope(|scope| {
@@ -27,10 +46,12 @@ fn survives_being_killed(server: &mut dyn Server, disk: &str) -> anyhow::Result<
             // Not always after the same number of flushes: the instant of death shall vary.
             let flushes = progress.flushes.load(Ordering::Relaxed);
             more(&progress.flushes, flushes + u64::from(round % 7))?;
+            companion.get_on(round)?;
             server.kill()?;
             server.start_again()?;
             more(&progress.crashes, u64::from(round) - 1)
         });
+        let outcome = outcome.and_then(|()| companion.get_on(0));
         progress.stop.store(true, Ordering::Relaxed);
         writer.join().expect("the writer does not panic")?;
         outcome
@@ -46,7 +67,7 @@ fn survives_being_killed(server: &mut dyn Server, disk: &str) -> anyhow::Result<
 fn a_peer_killed_under_nbd_writes_keeps_what_was_flushed() {
     with_lab(&[QEMU_STORAGE_DAEMON], |lab| {
         let mut server = StorageDaemon::start(lab, &[DiskSpec::mib("disk", 16)])?;
-        survives_being_killed(&mut server, "disk")
+        survives_being_killed(&mut server, "disk", &mut Alone)
     });
 }
 

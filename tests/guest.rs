@@ -43,23 +43,16 @@ fn works_on_a_disk(lab: &Lab, server: &mut dyn Server, drive: Drive) -> anyhow::
     anyhow::ensure!(!console.contains("I/O error"), "the guest saw IO errors:\n{console}");
     guest.power_off()?;
 
-    let copy = lab.dir().join("copy.raw");
-    let copy = copy.to_string_lossy();
+    let path = lab.dir().join("copy.raw");
+    let copy = path.to_string_lossy();
     tools::nbdcopy(&server.nbd_uri("disk"), &copy)?;
     tools::qemu_img_compare(&server.nbd_uri("disk"), &copy)?;
     let image = server.image("disk")?;
     server.stop()?;
     tools::qemu_img_compare(&image.to_string_lossy(), &copy)?;
-    let host = sha256(&copy)?;
+    let host = tools::sha256(&path)?;
     anyhow::ensure!(said.contains(&host), "the guest read other bytes than {}: {said}", server.name());
     Ok(())
-}
-
-fn sha256(path: &str) -> anyhow::Result<String> {
-    let mut command = std::process::Command::new("sha256sum");
-    command.arg(path);
-    let said = headgate_lab::process::run(command, MINUTES)?;
-    Ok(said.split_whitespace().next().unwrap_or_default().to_owned())
 }
 
 #[test]
@@ -67,6 +60,15 @@ fn a_guest_works_on_a_peers_vhost_user_disk() {
     with_lab(&[QEMU, QEMU_STORAGE_DAEMON, "nbdcopy", "qemu-img"], |lab| {
         let mut server = StorageDaemon::start(lab, &[DiskSpec::mib("disk", 64)])?;
         let drive = Drive::VhostUser { socket: server.vhost_socket("disk") };
+        works_on_a_disk(lab, &mut server, drive)
+    });
+}
+
+#[test]
+fn a_guest_works_on_a_peers_nbd_disk() {
+    with_lab(&[QEMU, QEMU_STORAGE_DAEMON, "nbdcopy", "qemu-img"], |lab| {
+        let mut server = StorageDaemon::start(lab, &[DiskSpec::mib("disk", 64)])?;
+        let drive = Drive::Nbd { socket: server.nbd_socket().to_owned(), export: "disk".to_owned() };
         works_on_a_disk(lab, &mut server, drive)
     });
 }

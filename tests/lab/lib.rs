@@ -9,8 +9,12 @@
 //! - `HEADGATE_LAB_DIR`: where the guest kernel and the initramfs are kept (default: `target/lab`).
 //! - `HEADGATE_LAB_ACCEL`: QEMU's accelerator (default: `tcg`, which every machine has).
 
+pub mod allocation;
 pub mod guest;
+pub mod headgate;
 pub mod ledger;
+pub mod load;
+pub mod metrics;
 pub mod nbd;
 pub mod peer;
 pub mod process;

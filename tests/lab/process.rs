@@ -48,14 +48,26 @@ impl Process {
 
     /// Asks the process to end (SIGTERM) and insists on exit status 0.
     pub fn terminate(&mut self, within: Duration) -> anyhow::Result<()> {
-        self.ensure_running()?;
-        // SAFETY: the child has not been waited for, so its id is still its own.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+        self.signal(libc::SIGTERM)?;
         let status = self.wait(within)?;
         if !status.success() {
             bail!("{} ended with {status} on SIGTERM\n{}", self.name, tail(&self.log));
         }
         Ok(())
+    }
+
+    /// Asks the process to come to an end and report (SIGINT).
+    pub fn interrupt(&mut self) -> anyhow::Result<()> {
+        self.signal(libc::SIGINT)
+    }
+
+    fn signal(&mut self, signal: libc::c_int) -> anyhow::Result<()> {
+        self.ensure_running()?;
+        // SAFETY: the child has not been waited for, so its id is still its own.
+        match unsafe { libc::kill(self.child.id() as libc::pid_t, signal) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error().into()),
+        }
     }
 
     /// Ends the process at once (SIGKILL).

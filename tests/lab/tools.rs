@@ -1,6 +1,7 @@
 //! Where programs are, and real NBD clients driven by the lab.
 
 use crate::process::run;
+use anyhow::Context;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,6 +23,13 @@ pub fn find(program: &str) -> Option<PathBuf> {
 pub fn nbdinfo(uri: &str) -> anyhow::Result<serde_json::Value> {
     let mut command = Command::new("nbdinfo");
     command.args(["--json", uri]);
+    Ok(serde_json::from_str(&run(command, LONG)?)?)
+}
+
+/// `nbdinfo --map --json`: what the server says is data and what are holes.
+pub fn nbdinfo_map(uri: &str) -> anyhow::Result<serde_json::Value> {
+    let mut command = Command::new("nbdinfo");
+    command.args(["--map", "--json", uri]);
     Ok(serde_json::from_str(&run(command, LONG)?)?)
 }
 
@@ -58,10 +66,24 @@ pub fn fio_nbd(uri: &str, options: &[&str], within: Duration) -> anyhow::Result<
     let mut command = Command::new("fio");
     command.args(["--name=nbd", "--ioengine=nbd", "--output-format=json"]).arg(format!("--uri={uri}"));
     command.args(options);
-    Ok(serde_json::from_str(&run(command, within)?)?)
+    json_in(&run(command, within)?)
+}
+
+/// The JSON object in a program's output, which may begin with warnings.
+pub fn json_in(said: &str) -> anyhow::Result<serde_json::Value> {
+    let from = said.find('{').with_context(|| format!("no JSON in: {said}"))?;
+    serde_json::from_str(&said[from..]).with_context(|| said.to_owned())
 }
 
 /// Creates a sparse file.
 pub fn sparse_file(path: &Path, size: u64) -> anyhow::Result<()> {
     Ok(std::fs::File::create(path)?.set_len(size)?)
+}
+
+/// The SHA-256 of a file, as `sha256sum` prints it.
+pub fn sha256(path: &Path) -> anyhow::Result<String> {
+    let mut command = Command::new("sha256sum");
+    command.arg(path);
+    let said = run(command, LONG)?;
+    Ok(said.split_whitespace().next().unwrap_or_default().to_owned())
 }

@@ -1,0 +1,85 @@
+//! What each disk should get: the target allocation of the mClock paper (USENIX OSDI 2010, §2, equations 1 and 2), written down
+//! independently of the scheduler under test.
+
+use crate::load::READ;
+
+/// A disk's policy and its arguments on the command line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Promise {
+    /// Least rate in normalised IOPS; 0 for none.
+    pub reservation: u32,
+    /// Highest rate in normalised IOPS.
+    pub limit: Option<u32>,
+    /// Weight.
+    pub shares: u32,
+}
+
+impl Promise {
+    /// Only a weight.
+    pub const fn shares(shares: u32) -> Promise {
+        Promise { reservation: 0, limit: None, shares }
+    }
+
+    /// The arguments that make `disk create` and `disk set` promise this and nothing else.
+    pub fn arguments(&self) -> Vec<String> {
+        let or_none = |value: Option<u32>| value.map_or_else(|| "none".to_owned(), |v| v.to_string());
+        vec![
+            format!("--reservation={}", or_none(Some(self.reservation).filter(|r| *r > 0))),
+            format!("--limit={}", or_none(self.limit)),
+            format!("--shares={}", self.shares),
+        ]
+    }
+}
+
+/// Normalised IOs per read of the load: `1 + size / 300 KiB` (§3.2, "IO size").
+pub const COST: f64 = 1.0 + READ as f64 / (300.0 * 1024.0);
+
+/// Divides a total among disks that always ask for more: finds x with Σ min(limit, max(reservation, x·shares)) = total. When
+/// even the reservations do not fit, they are scaled down.
+pub fn divide(total: f64, promises: &[Promise]) -> Vec<f64> {
+    let reserved: f64 = promises.iter().map(|p| f64::from(p.reservation)).sum();
+    if reserved >= total {
+        return promises.iter().map(|p| f64::from(p.reservation) * total / reserved).collect();
+    }
+    let at = |x: f64| -> Vec<f64> {
+        let limit = |p: &Promise| p.limit.map_or(f64::INFINITY, f64::from);
+        promises
+            .iter()
+            .map(|p| (x * f64::from(p.shares)).max(f64::from(p.reservation)).min(limit(p)))
+            .collect()
+    };
+    let (mut low, mut high) = (0.0, total);
+    for _ in 0..200 {
+        let middle = (low + high) / 2.0;
+        if at(middle).iter().sum::<f64>() < total { low = middle } else { high = middle }
+    }
+    at(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounded(total: f64, promises: &[Promise]) -> Vec<u32> {
+        divide(total, promises).iter().map(|x| x.round() as u32).collect()
+    }
+
+    #[test]
+    fn the_papers_examples_come_out() {
+        let example = [
+            Promise { reservation: 250, limit: None, shares: 100 },
+            Promise { reservation: 250, limit: None, shares: 200 },
+            Promise { reservation: 0, limit: Some(1000), shares: 300 },
+        ];
+        assert_eq!(rounded(250.0, &example), [125, 125, 0]);
+        assert_eq!(rounded(700.0, &example), [250, 250, 200]);
+        assert_eq!(rounded(1200.0, &example), [250, 380, 570]);
+        assert_eq!(rounded(3000.0, &example), [667, 1333, 1000]);
+    }
+
+    #[test]
+    fn limits_leave_the_rest_unused() {
+        let limited = Promise { reservation: 0, limit: Some(10), shares: 1 };
+        assert_eq!(rounded(100.0, &[limited, limited]), [10, 10]);
+    }
+}

@@ -1,0 +1,155 @@
+//! The daemon under test, driven as an operator drives it: by its command line and its sockets.
+
+use crate::metrics::Metrics;
+use crate::nbd::Handshake;
+use crate::process::{Finished, Process, run, run_to_end};
+use crate::{DiskSpec, Lab, Server, wait_for, workspace};
+use anyhow::{Context, ensure};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How long a command may take that does not move data.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the daemon may take to drain.
+const DRAIN: Duration = Duration::from_secs(60);
+
+/// The program: `HEADGATE_BIN`, or built from this workspace, optimised, once per test run.
+pub fn binary() -> anyhow::Result<PathBuf> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| match env::var_os("HEADGATE_BIN") {
+        Some(path) => Ok(path.into()),
+        None => build().map_err(|e| format!("{e:#}")),
+    });
+    built.clone().map_err(anyhow::Error::msg)
+}
+
+fn build() -> anyhow::Result<PathBuf> {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--quiet", "--profile", "fast", "--package", "headgate"]).current_dir(workspace());
+    run(command, Duration::from_secs(1800))?;
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
+    let path = target.join("fast/headgate");
+    ensure!(path.is_file(), "cargo built no {}", path.display());
+    Ok(path)
+}
+
+/// A running daemon with a state directory of its own.
+pub struct Headgate {
+    state: PathBuf,
+    log: PathBuf,
+    nbd: PathBuf,
+    process: Process,
+}
+
+impl Headgate {
+    /// Starts a daemon on an empty state directory and waits until its API answers.
+    pub fn start(lab: &Lab) -> anyhow::Result<Headgate> {
+        let state = lab.subdir("state")?;
+        let log = lab.dir().join("headgate.log");
+        let process = launch(&state, &log)?;
+        Ok(Headgate { nbd: state.join("nbd.sock"), state, log, process })
+    }
+
+    /// Starts a daemon and creates disks in its default datastore.
+    pub fn with_disks(lab: &Lab, disks: &[DiskSpec]) -> anyhow::Result<Headgate> {
+        let daemon = Headgate::start(lab)?;
+        for disk in disks {
+            daemon.command(&["disk", "create", &disk.name, "--size", &disk.size.to_string()])?;
+        }
+        Ok(daemon)
+    }
+
+    /// Runs a command against the daemon; anything but exit status 0 is an error.
+    pub fn command(&self, args: &[&str]) -> anyhow::Result<String> {
+        let finished = self.command_any(args)?;
+        let Finished { status, stdout, stderr } = finished;
+        ensure!(status.success(), "headgate {}: {status}\n{stdout}{stderr}", args.join(" "));
+        Ok(stdout)
+    }
+
+    /// Runs a command against the daemon and returns how it ended.
+    pub fn command_any(&self, args: &[&str]) -> anyhow::Result<Finished> {
+        let mut command = Command::new(binary()?);
+        command.args(args).env("HEADGATE_STATE_DIR", &self.state);
+        run_to_end(command, PATIENCE)
+    }
+
+    /// Runs a reading command with `--json`.
+    pub fn json(&self, args: &[&str]) -> anyhow::Result<serde_json::Value> {
+        let said = self.command(&[args, &["--json"]].concat())?;
+        serde_json::from_str(&said).with_context(|| format!("headgate {}: {said}", args.join(" ")))
+    }
+
+    /// Reads all metrics.
+    pub fn metrics(&self) -> anyhow::Result<Metrics> {
+        Metrics::scrape(&self.state.join("headgate.sock"))
+    }
+
+    /// The daemon's process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The state directory.
+    pub fn state_dir(&self) -> &Path {
+        &self.state
+    }
+
+    /// Fails with the end of its log when the daemon has died.
+    pub fn ensure_running(&mut self) -> anyhow::Result<()> {
+        self.process.ensure_running()
+    }
+}
+
+fn launch(state: &Path, log: &Path) -> anyhow::Result<Process> {
+    let mut command = Command::new(binary()?);
+    command.arg("serve").arg("--state-dir").arg(state);
+    let mut process = Process::spawn("headgate", command, log)?;
+    wait_for("headgate should serve its API and NBD", PATIENCE, || {
+        process.ensure_running()?;
+        let ready = Metrics::scrape(&state.join("headgate.sock")).is_ok()
+            && Handshake::connect(&state.join("nbd.sock")).is_ok();
+        Ok(ready.then_some(()))
+    })?;
+    Ok(process)
+}
+
+impl Server for Headgate {
+    fn name(&self) -> &'static str {
+        "headgate"
+    }
+
+    fn nbd_socket(&self) -> &Path {
+        &self.nbd
+    }
+
+    fn vhost_socket(&self, disk: &str) -> PathBuf {
+        self.state.join(format!("vhost/{disk}.sock"))
+    }
+
+    fn image(&self, disk: &str) -> anyhow::Result<PathBuf> {
+        // The default datastore is a directory of raw files named after their disks.
+        let dir = self.state.join("default");
+        let entries = std::fs::read_dir(&dir).with_context(|| dir.display().to_string())?;
+        let mut images = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let named = |path: &PathBuf| path.file_stem().is_some_and(|stem| stem == disk);
+        images.find(named).with_context(|| format!("no image of {disk} in {}", dir.display()))
+    }
+
+    fn stop(&mut self) -> anyhow::Result<()> {
+        self.process.terminate(DRAIN)
+    }
+
+    fn kill(&mut self) -> anyhow::Result<()> {
+        self.process.ensure_running()?;
+        self.process.kill()
+    }
+
+    fn start_again(&mut self) -> anyhow::Result<()> {
+        self.process = launch(&self.state, &self.log)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! Clients that keep 32 random reads of 16 KiB under way, as in the papers' experiments, until told to stop.
+
+use crate::guest::{Guest, QEMU};
+use crate::process::Process;
+use crate::{Lab, Server, tools};
+use anyhow::Context;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// The programs that a loaded test needs.
+pub const PROGRAMS: [&str; 2] = [QEMU, "fio"];
+
+/// Size of each read in bytes.
+pub const READ: u64 = 16 << 10;
+
+const FIO: &str = "--name=load --direct=1 --rw=randread --bs=16k --iodepth=32 --time_based --runtime=3600 \
+                   --random_generator=tausworthe64 --norandommap --output-format=json";
+
+/// A client that reads as fast as it is served.
+pub enum Client {
+    /// fio inside a guest.
+    Guest(Box<Guest>),
+    /// fio's NBD engine on the host.
+    Nbd {
+        /// The running fio; `None` before the start.
+        process: Option<Process>,
+        /// The export.
+        uri: String,
+        /// Where its report and its log go.
+        dir: PathBuf,
+    },
+}
+
+impl Client {
+    /// A client on the host for a disk.
+    pub fn nbd(lab: &Lab, server: &dyn Server, disk: &str) -> anyhow::Result<Client> {
+        let dir = lab.subdir(&format!("load-{disk}"))?;
+        Ok(Client::Nbd { process: None, uri: server.nbd_uri(disk), dir })
+    }
+
+    /// Starts reading.
+    pub fn start(&mut self) -> anyhow::Result<()> {
+        match self {
+            Client::Guest(guest) => {
+                let script = format!(
+                    "fio {FIO} --thread --ioengine=libaio --filename=/dev/vda --output=/tmp/load.json 2>/tmp/load.err &"
+                );
+                guest.run(&script, Duration::from_secs(20)).map(drop)
+            }
+            Client::Nbd { process, uri, dir } => {
+                let mut command = Command::new("fio");
+                command.args(FIO.split_whitespace()).arg("--ioengine=nbd").arg(format!("--uri={uri}"));
+                command.arg(format!("--output={}", dir.join("report.json").display()));
+                *process = Some(Process::spawn("fio", command, &dir.join("log"))?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Stops and returns how many reads the client says it has completed; any error it saw is an error.
+    pub fn stop(self) -> anyhow::Result<u64> {
+        let report = match self {
+            Client::Guest(mut guest) => {
+                let script = "killall -INT fio; while pidof fio >/dev/null; do sleep 0.1; done; cat /tmp/load.json; cat /tmp/load.err >&2";
+                let report = guest.run(script, Duration::from_secs(60))?;
+                guest.power_off()?;
+                report
+            }
+            Client::Nbd { process, dir, .. } => {
+                let mut fio = process.context("the client was never started")?;
+                fio.interrupt()?;
+                let status = fio.wait(Duration::from_secs(60))?;
+                let report = std::fs::read_to_string(dir.join("report.json"))?;
+                // An interrupted fio may end with status 128.
+                anyhow::ensure!(status.code().is_some(), "fio died: {status}\n{report}");
+                report
+            }
+        };
+        let report = tools::json_in(&report)?;
+        let job = &report["jobs"][0];
+        anyhow::ensure!(
+            job["error"] == 0 && job["total_err"].as_u64().unwrap_or(0) == 0,
+            "fio saw errors: {job}"
+        );
+        job["read"]["total_ios"].as_u64().context("no count of reads in fio's report")
+    }
+}

@@ -1,0 +1,51 @@
+//! The daemon's counters, read as Prometheus reads them.
+
+use anyhow::{Context, ensure};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// All metrics at one instant.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// When they were read.
+    pub at: Instant,
+    text: String,
+}
+
+impl Metrics {
+    /// Reads `/metrics` over the API socket.
+    pub fn scrape(socket: &Path) -> anyhow::Result<Metrics> {
+        let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        // HTTP/1.0: the body ends with the connection and is not chunked.
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let at = Instant::now();
+        let (head, body) = answer.split_once("\r\n\r\n").context("no end of the HTTP header")?;
+        ensure!(head.split_whitespace().nth(1) == Some("200"), "GET /metrics: {head}");
+        Ok(Metrics { at, text: body.to_owned() })
+    }
+
+    /// The value of a metric of a disk, such as `headgate_disk_read_ops_total`.
+    pub fn of_disk(&self, metric: &str, disk: &str) -> anyhow::Result<f64> {
+        let label = format!("disk=\"{disk}\"");
+        let line = self
+            .text
+            .lines()
+            .find(|line| {
+                line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{')) && line.contains(&label)
+            })
+            .with_context(|| format!("no {metric} of disk {disk} in\n{}", self.text))?;
+        let value = line.rsplit(' ').next().unwrap_or_default();
+        value.parse().with_context(|| format!("not a number: {line}"))
+    }
+
+    /// Reads and writes of a disk since the daemon started.
+    pub fn ops(&self, disk: &str) -> anyhow::Result<f64> {
+        Ok(self.of_disk("headgate_disk_read_ops_total", disk)?
+            + self.of_disk("headgate_disk_write_ops_total", disk)?)
+    }
+}
