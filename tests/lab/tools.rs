@@ -64,7 +64,9 @@ pub fn qemu_io(uri: &str, commands: &[&str]) -> anyhow::Result<String> {
 /// `fio` over its NBD engine with further options; returns its JSON report.
 pub fn fio_nbd(uri: &str, options: &[&str], within: Duration) -> anyhow::Result<serde_json::Value> {
     let mut command = Command::new("fio");
-    command.args(["--name=nbd", "--ioengine=nbd", "--output-format=json"]).arg(format!("--uri={uri}"));
+    command
+        .args(["--name=nbd", "--ioengine=nbd", "--verify_state_save=0", "--output-format=json"])
+        .arg(format!("--uri={uri}"));
     command.args(options);
     json_in(&run(command, within)?)
 }
