@@ -2,6 +2,7 @@
 //!
 //! - [`proto`]: the protocol, pure: bytes in, decisions and bytes out.
 //! - [`port`]: the data path, a port in the disk's shard; `memory` and `buddy` are its buffers, `outbox` its answers.
+//! - [`server`]: the control side: listening and negotiating, on threads of its own.
 
 mod buddy;
 #[cfg(any(test, feature = "harness"))]
@@ -10,3 +11,5 @@ mod memory;
 mod outbox;
 pub mod port;
 pub mod proto;
+pub mod server;
+mod socket;

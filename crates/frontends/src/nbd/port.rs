@@ -121,6 +121,8 @@ enum Phase {
 
 /// One connection in transmission.
 pub struct NbdPort {
+    /// What counts connections. Goes before the socket: a client that sees the end finds the place free.
+    _guard: Box<dyn Any + Send>,
     socket: OwnedFd,
     session: Session,
     requests: Requests,
@@ -135,8 +137,6 @@ pub struct NbdPort {
     /// The most that the next receive into the inbox takes.
     receive_at_most: usize,
     phase: Phase,
-    /// Dropped with the port: what counts connections.
-    _guard: Box<dyn Any + Send>,
 }
 
 impl NbdPort {
@@ -152,6 +152,7 @@ impl NbdPort {
         guard: Box<dyn Any + Send>,
     ) -> io::Result<NbdPort> {
         Ok(NbdPort {
+            _guard: guard,
             socket,
             session,
             requests: Requests::new(session),
@@ -164,7 +165,6 @@ impl NbdPort {
             receiving: Receiving::Nothing,
             receive_at_most: INBOX_BYTES,
             phase: Phase::Open,
-            _guard: guard,
         })
     }
 

@@ -141,7 +141,7 @@ impl Negotiation {
     ///
     /// # Errors
     /// The client broke the protocol, or chose an export that cannot be opened in a way that has no other answer.
-    pub fn poll<C: Catalog>(
+    pub fn poll<C: Catalog + ?Sized>(
         &mut self,
         input: &[u8],
         catalog: &C,
@@ -183,7 +183,7 @@ impl Negotiation {
         Ok((4, Step::Answered))
     }
 
-    fn poll_option<C: Catalog>(
+    fn poll_option<C: Catalog + ?Sized>(
         &mut self,
         input: &[u8],
         catalog: &C,
@@ -212,7 +212,7 @@ impl Negotiation {
         Ok((used, self.on_option(option, data, catalog, out)?))
     }
 
-    fn on_option<C: Catalog>(
+    fn on_option<C: Catalog + ?Sized>(
         &mut self,
         option: u32,
         data: &[u8],
@@ -251,7 +251,7 @@ impl Negotiation {
         Ok(Step::Answered)
     }
 
-    fn on_export_name<C: Catalog>(
+    fn on_export_name<C: Catalog + ?Sized>(
         &mut self,
         data: &[u8],
         catalog: &C,
@@ -268,7 +268,7 @@ impl Negotiation {
         Ok(Step::Transmission(opened, session))
     }
 
-    fn on_info<C: Catalog>(
+    fn on_info<C: Catalog + ?Sized>(
         &mut self,
         option: u32,
         data: &[u8],
@@ -293,7 +293,7 @@ impl Negotiation {
         Ok((opened, self.session(name)))
     }
 
-    fn on_meta<C: Catalog>(
+    fn on_meta<C: Catalog + ?Sized>(
         &mut self,
         option: u32,
         data: &[u8],
@@ -373,7 +373,7 @@ impl From<OpenError> for Refusal {
     }
 }
 
-fn on_list<C: Catalog>(data: &[u8], catalog: &C, out: &mut Vec<u8>) -> Result<(), Refusal> {
+fn on_list<C: Catalog + ?Sized>(data: &[u8], catalog: &C, out: &mut Vec<u8>) -> Result<(), Refusal> {
     no_data(data)?;
     for export in catalog.list() {
         let len = (export.name.len() as u32).to_be_bytes();

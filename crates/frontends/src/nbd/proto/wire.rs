@@ -162,7 +162,7 @@ impl From<IoError> for NbdError {
             IoError::Invalid => NbdError::Invalid,
             IoError::NoSpace => NbdError::NoSpace,
             IoError::Unsupported => NbdError::NotSupported,
-            IoError::Backend(_) => NbdError::Io,
+            IoError::Cancelled | IoError::Backend(_) => NbdError::Io,
         }
     }
 }

@@ -1,0 +1,353 @@
+//! The control side: listens, negotiates, and hands each connection to its disk's shard.
+//!
+//! One thread accepts. Each client negotiates on a thread of its own, which may block as long as the client's time lasts, and which
+//! ends when the connection becomes a port or is dropped. Both kinds of connections are counted and bounded.
+
+use super::port::NbdPort;
+use super::proto::command::Session;
+use super::proto::negotiation::{Catalog, Negotiation, NegotiationError, Opened, Step, greeting};
+use super::socket::{Listener, Socket};
+use headgate_engine::{DiskId, Engine};
+use std::error::Error;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Puts a port into the shard of the disk that it was made for.
+pub type Attach = Box<dyn FnOnce(NbdPort) -> Result<(), Box<dyn Error + Send + Sync>> + Send>;
+
+/// The way into a disk of an engine.
+pub fn attach_to(engine: &Engine, disk: DiskId) -> Attach {
+    let engine = engine.clone();
+    Box::new(move |port| {
+        engine.attach(disk, move |_| Box::new(port))?;
+        Ok(())
+    })
+}
+
+/// The disks to serve. `open` is called for every question about an export, so the size is the one of that moment, and may block.
+pub type Exports = dyn Catalog<Handle = Attach> + Send + Sync;
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// A unix socket to listen on. A dead server's socket at this path is replaced.
+    pub unix: Option<PathBuf>,
+    /// A TCP address to listen on. NBD has no authentication: whoever reaches it can read and write all disks.
+    pub tcp: Option<SocketAddr>,
+    /// How long a client may take from connecting to its choice of an export.
+    pub negotiation_time: Duration,
+    /// The most clients in negotiation. One costs a thread; more are turned away.
+    pub max_negotiating: usize,
+    /// The most clients in transmission. One costs up to 64 MiB of buffers; more are turned away.
+    pub max_connections: usize,
+}
+
+impl Default for ServerConfig {
+    /// Listens nowhere.
+    fn default() -> ServerConfig {
+        ServerConfig {
+            unix: None,
+            tcp: None,
+            negotiation_time: Duration::from_secs(30),
+            max_negotiating: 128,
+            max_connections: 1024,
+        }
+    }
+}
+
+/// The server cannot start.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// The socket cannot be made.
+    #[error("cannot listen for NBD clients on {}: {source}", path.display())]
+    Unix {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another server answers there.
+    #[error("another server listens on {}: stop it, or choose another path", path.display())]
+    InUse {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The address cannot be bound.
+    #[error("cannot listen for NBD clients on {address}: {source}")]
+    Tcp {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A thread or a pipe cannot be made.
+    #[error("cannot start the NBD server: {0}")]
+    Start(#[from] io::Error),
+}
+
+/// A running server. Dropping it stops it: no more connections are accepted; those in transmission belong to their disks.
+#[derive(Debug)]
+pub struct NbdServer {
+    counts: Arc<Counts>,
+    tcp: Option<SocketAddr>,
+    /// Closing it tells the accepting thread to end.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl NbdServer {
+    /// Listens, and serves `exports` until dropped.
+    ///
+    /// # Errors
+    /// An address cannot be listened on, or the system has no thread left.
+    pub fn start(config: ServerConfig, exports: Arc<Exports>) -> Result<NbdServer, ListenError> {
+        let mut listeners = Vec::new();
+        if let Some(path) = &config.unix {
+            listeners.push(Listener::unix(path)?);
+        }
+        let mut tcp = None;
+        if let Some(address) = config.tcp {
+            let listener = Listener::tcp(address)?;
+            tcp = listener.address();
+            listeners.push(listener);
+        }
+        let (stop, stopped) = UnixStream::pair()?;
+        let counts = Arc::new(Counts::default());
+        let acceptor = Acceptor { listeners, stopped, config, exports, counts: counts.clone() };
+        let thread = thread::Builder::new().name("nbd-accept".into()).spawn(move || acceptor.run())?;
+        Ok(NbdServer { counts, tcp, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// The TCP address that the server listens on, with the port that the system chose if none was given.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.tcp
+    }
+
+    /// Clients in transmission.
+    pub fn connections(&self) -> usize {
+        self.counts.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for NbdServer {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that accepts NBD clients panicked");
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    negotiating: AtomicUsize,
+    connections: AtomicUsize,
+}
+
+/// One of a bounded number; gives its place back when dropped.
+struct Place {
+    counts: Arc<Counts>,
+    of: fn(&Counts) -> &AtomicUsize,
+}
+
+impl Place {
+    fn take(counts: &Arc<Counts>, of: fn(&Counts) -> &AtomicUsize, most: usize) -> Option<Place> {
+        let more = |count| (count < most).then_some(count + 1);
+        of(counts).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Place { counts: counts.clone(), of })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        (self.of)(&self.counts).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Acceptor {
+    listeners: Vec<Listener>,
+    stopped: UnixStream,
+    config: ServerConfig,
+    exports: Arc<Exports>,
+    counts: Arc<Counts>,
+}
+
+impl Acceptor {
+    fn run(self) {
+        let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut watched = vec![watch(self.stopped.as_raw_fd())];
+        watched.extend(self.listeners.iter().map(|listener| watch(listener.as_raw_fd())));
+        // After a failure to accept (no file descriptors left, say) only the end is watched for, for this time.
+        let mut pause = false;
+        loop {
+            let (count, timeout) = if pause { (1, 100) } else { (watched.len(), -1) };
+            // SAFETY: the pointer and count name a slice of initialised `pollfd`.
+            let ready = unsafe { libc::poll(watched.as_mut_ptr(), count as libc::nfds_t, timeout) };
+            pause = false;
+            if ready < 0 {
+                if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                    tracing::error!("poll failed, no more NBD clients: {}", io::Error::last_os_error());
+                    return;
+                }
+                continue;
+            }
+            if watched[0].revents != 0 {
+                return;
+            }
+            for (listener, watched) in self.listeners.iter().zip(&watched[1..]) {
+                if count > 1 && watched.revents != 0 {
+                    match listener.accept() {
+                        Ok(socket) => self.on_client(socket),
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(e) => {
+                            tracing::warn!("cannot accept an NBD client: {e}");
+                            pause = true;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_client(&self, socket: Socket) {
+        let Some(place) = Place::take(&self.counts, |c| &c.negotiating, self.config.max_negotiating) else {
+            tracing::warn!(
+                most = self.config.max_negotiating,
+                "too many NBD clients in negotiation, one turned away"
+            );
+            return;
+        };
+        let most = self.config.max_connections;
+        let (exports, counts) = (self.exports.clone(), self.counts.clone());
+        let deadline = Instant::now() + self.config.negotiation_time;
+        let client = move || {
+            if let Err(e) = serve(socket, deadline, &*exports, &counts, most, place) {
+                tracing::debug!("NBD negotiation ended: {e}");
+            }
+        };
+        let thread = thread::Builder::new().name("nbd-client".into()).stack_size(256 << 10);
+        if let Err(e) = thread.spawn(client) {
+            tracing::warn!("no thread for an NBD client: {e}");
+        }
+    }
+}
+
+/// Why a connection did not get into transmission.
+#[derive(Debug, Error)]
+enum Refused {
+    #[error(transparent)]
+    Protocol(#[from] NegotiationError),
+    #[error("the client took longer than it may")]
+    TooSlow,
+    #[error("the client hung up")]
+    HungUp,
+    #[error("{0}")]
+    Socket(#[from] io::Error),
+    #[error("there are {0} connections already")]
+    TooMany(usize),
+    #[error("the disk cannot be attached: {0}")]
+    Attach(Box<dyn Error + Send + Sync>),
+}
+
+/// Leads one client from its connection to its port. Its place among those who negotiate is free before its socket is closed.
+fn serve(
+    mut socket: Socket,
+    deadline: Instant,
+    exports: &Exports,
+    counts: &Arc<Counts>,
+    most: usize,
+    _negotiating: Place,
+) -> Result<(), Refused> {
+    let mut received = Vec::new();
+    let Some((opened, session)) = negotiate(&mut socket, deadline, exports, &mut received)? else {
+        return Ok(());
+    };
+    let place = Place::take(counts, |c| &c.connections, most).ok_or(Refused::TooMany(most))?;
+    let Opened { disk, handle: attach, .. } = opened;
+    let socket = socket.into_transmission()?;
+    let port = NbdPort::new(socket, session, &received, Box::new(place))?;
+    attach(port).map_err(Refused::Attach)?;
+    tracing::debug!(disk = %disk.name, ?session, "NBD client attached");
+    Ok(())
+}
+
+/// Negotiates until the client chose an export (`None`: it gave up). What it sent behind its choice is left in `received`.
+fn negotiate(
+    socket: &mut Socket,
+    deadline: Instant,
+    exports: &Exports,
+    received: &mut Vec<u8>,
+) -> Result<Option<(Opened<Attach>, Session)>, Refused> {
+    let mut negotiation = Negotiation::default();
+    let mut out = Vec::new();
+    greeting(&mut out);
+    loop {
+        send(socket, deadline, &mut out)?;
+        let (used, step) = negotiation.poll(received, exports, &mut out)?;
+        received.drain(..used);
+        match step {
+            Step::Answered => {}
+            Step::NeedBytes => receive(socket, deadline, received)?,
+            Step::Transmission(opened, session) => {
+                send(socket, deadline, &mut out)?;
+                return Ok(Some((opened, session)));
+            }
+            Step::Aborted => {
+                send(socket, deadline, &mut out)?;
+                return Ok(None);
+            }
+        }
+    }
+}
+
+fn time_left(deadline: Instant) -> Result<Duration, Refused> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(Refused::TooSlow) } else { Ok(left) }
+}
+
+fn send(socket: &mut Socket, deadline: Instant, out: &mut Vec<u8>) -> Result<(), Refused> {
+    let mut sent = 0;
+    while sent < out.len() {
+        socket.set_timeout(time_left(deadline)?)?;
+        match socket.write(&out[sent..]) {
+            Ok(0) => return Err(Refused::HungUp),
+            Ok(len) => sent += len,
+            Err(e) => retry(e)?,
+        }
+    }
+    out.clear();
+    Ok(())
+}
+
+fn receive(socket: &mut Socket, deadline: Instant, received: &mut Vec<u8>) -> Result<(), Refused> {
+    let mut bytes = [0; 4096];
+    loop {
+        socket.set_timeout(time_left(deadline)?)?;
+        match socket.read(&mut bytes) {
+            Ok(0) => return Err(Refused::HungUp),
+            Ok(len) => {
+                received.extend_from_slice(&bytes[..len]);
+                return Ok(());
+            }
+            Err(e) => retry(e)?,
+        }
+    }
+}
+
+/// A timeout is found by the next look at the clock.
+fn retry(error: io::Error) -> Result<(), Refused> {
+    match error.kind() {
+        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ok(()),
+        _ => Err(error.into()),
+    }
+}
