@@ -3,6 +3,7 @@
 //! | model | what it is | text form |
 //! |---|---|---|
 //! | [`FixedRate`] | so many requests per second, whatever they are, with a least service time | `rate=1600,latency=5ms,depth=32` |
+//! | [`SpindleArray`] | disks with arms and platters, RAID, a write-back cache | `array=10,raid=5,disk=fc15k,cache=256M` |
 //! | [`Null`] | completes at once | `null` |
 //!
 //! A model is a state machine without a clock. Its caller, the *driver*, tells it the time with every call and asks
@@ -11,10 +12,13 @@
 //!
 //! All times are integer nanoseconds on the driver's clock. A clock that steps back is taken to stand still.
 
+mod array;
 mod fixed_rate;
 mod null;
+mod rng;
 mod spec;
 
+pub use array::{ArraySpec, ArraySpecError, CachePower, DiskKind, Raid, SpindleArray};
 pub use fixed_rate::FixedRate;
 pub use null::Null;
 pub use spec::{ModelSpec, ModelSpecError};
@@ -39,7 +43,7 @@ pub enum IoKind {
 pub struct DeviceIo {
     /// What to do.
     pub kind: IoKind,
-    /// First byte on the device. An offset past the capacity wraps around.
+    /// First byte on the device. An offset past the capacity wraps around, a range is cut at the capacity.
     pub offset: u64,
     /// Length of the range.
     pub bytes: Bytes,

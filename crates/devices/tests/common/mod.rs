@@ -98,3 +98,10 @@ impl<D: DeviceModel> ClosedLoop<D> {
         Nanos(self.waited.0 / self.completed.max(1))
     }
 }
+
+/// The same scattered number for the same `i`.
+pub fn scatter(i: u64) -> u64 {
+    let mixed = (i ^ (i >> 3)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed ^ (mixed >> 27)
+}

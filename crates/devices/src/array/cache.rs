@@ -1,0 +1,351 @@
+use headgate_units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Dirty data this old is written even if there is room for more.
+const MAX_AGE: Nanos = Nanos::from_secs(1);
+
+/// Ranges within a row, disjoint, ascending, never touching.
+type Ranges = Vec<(u64, u64)>;
+
+/// What must be written back of one row of the array.
+#[derive(Debug)]
+struct Dirty {
+    ranges: Ranges,
+    /// When it became dirty, in the order of the cache's stamps.
+    stamp: u64,
+    since: Nanos,
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    dirty: Option<Dirty>,
+    /// On its way to the disks: still occupies the cache, and still answers reads.
+    leaving: Option<(u64, Ranges)>,
+}
+
+/// A write-back cache: rows of the array with what is dirty in them, in the array's order and in the order of age.
+///
+/// Neighbouring and overlapping writes become one. All operations are O(log rows + ranges of the row).
+#[derive(Debug)]
+pub(super) struct Cache {
+    size: u64,
+    row_bytes: u64,
+    used: u64,
+    rows: BTreeMap<u64, Row>,
+    /// Everything dirty or leaving, by age.
+    ages: BTreeSet<(u64, u64)>,
+    /// Rows dirty from end to end: nothing is gained by waiting.
+    whole: BTreeSet<u64>,
+    next_stamp: u64,
+    /// Where the sweep over the rows goes on.
+    sweep: u64,
+}
+
+/// What a caller wants written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// What is ripe: whole rows, and what is old.
+    Ripe,
+    /// Anything, to make room: in a sweep over the array.
+    Room,
+    /// All that is dirty up to a stamp.
+    UpTo(u64),
+}
+
+impl Cache {
+    pub(super) fn new(size: u64, row_bytes: u64) -> Cache {
+        Cache {
+            size,
+            row_bytes,
+            used: 0,
+            rows: BTreeMap::new(),
+            ages: BTreeSet::new(),
+            whole: BTreeSet::new(),
+            next_stamp: 0,
+            sweep: 0,
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// More than half full: room has to be made.
+    pub(super) fn is_filling(&self) -> bool {
+        self.used > self.size / 2
+    }
+
+    /// More than three quarters full: making room may cost the clients something.
+    pub(super) fn is_pressing(&self) -> bool {
+        self.used > self.size / 4 * 3
+    }
+
+    /// The last stamp given: all that is dirty now has it or a smaller one.
+    pub(super) fn last_stamp(&self) -> u64 {
+        self.next_stamp
+    }
+
+    /// Is everything up to the stamp on the disks.
+    pub(super) fn is_clean_up_to(&self, stamp: u64) -> bool {
+        self.ages.first().is_none_or(|&(oldest, _)| oldest > stamp)
+    }
+
+    /// Takes a write in, given as ranges of rows, if there is room for all of it.
+    pub(super) fn insert(
+        &mut self,
+        now: Nanos,
+        pieces: impl Iterator<Item = (u64, u64, u64)> + Clone,
+    ) -> bool {
+        let needed: u64 =
+            pieces.clone().map(|(row, from, to)| to - from - self.dirty_in(row, from, to)).sum();
+        if self.used + needed > self.size {
+            return false;
+        }
+        self.used += needed;
+        for (row, from, to) in pieces {
+            self.insert_in_row(now, row, from, to);
+        }
+        true
+    }
+
+    fn dirty_in(&self, row: u64, from: u64, to: u64) -> u64 {
+        let Some(dirty) = self.rows.get(&row).and_then(|row| row.dirty.as_ref()) else { return 0 };
+        dirty.ranges.iter().map(|&(start, end)| end.min(to).saturating_sub(start.max(from))).sum()
+    }
+
+    fn insert_in_row(&mut self, now: Nanos, row: u64, from: u64, to: u64) {
+        let entry = self.rows.entry(row).or_default();
+        let dirty = entry.dirty.get_or_insert_with(|| {
+            self.next_stamp += 1;
+            self.ages.insert((self.next_stamp, row));
+            Dirty { ranges: Ranges::new(), stamp: self.next_stamp, since: now }
+        });
+        add_range(&mut dirty.ranges, from, to);
+        if dirty.ranges == [(0, self.row_bytes)] {
+            self.whole.insert(row);
+        }
+    }
+
+    /// Can a read of these ranges of rows be answered from here.
+    pub(super) fn holds(&self, mut pieces: impl Iterator<Item = (u64, u64, u64)>) -> bool {
+        let covers =
+            |ranges: &Ranges, from, to| ranges.iter().any(|&(start, end)| start <= from && to <= end);
+        pieces.all(|(row, from, to)| {
+            self.rows.get(&row).is_some_and(|row| {
+                row.dirty.as_ref().is_some_and(|dirty| covers(&dirty.ranges, from, to))
+                    || row.leaving.as_ref().is_some_and(|(_, ranges)| covers(ranges, from, to))
+            })
+        })
+    }
+
+    /// A row to write back now: it is leaving until [`Cache::left`]. A row whose last state is still leaving waits.
+    pub(super) fn next_to_write(&mut self, now: Nanos, want: Want) -> Option<(u64, Ranges)> {
+        let row = match want {
+            Want::Room => self.next_in_sweep()?,
+            Want::UpTo(stamp) => self.oldest_staying(|_, age| age <= stamp)?,
+            Want::Ripe => match self.next_whole() {
+                Some(row) => row,
+                None => self.oldest_staying(|dirty, _| now.since(dirty.since) >= MAX_AGE)?,
+            },
+        };
+        let entry = self.rows.get_mut(&row)?;
+        let dirty = entry.dirty.take()?;
+        self.whole.remove(&row);
+        entry.leaving = Some((dirty.stamp, dirty.ranges.clone()));
+        self.sweep = row + 1;
+        Some((row, dirty.ranges))
+    }
+
+    fn stays(&self, row: u64) -> Option<&Dirty> {
+        self.rows.get(&row).filter(|row| row.leaving.is_none())?.dirty.as_ref()
+    }
+
+    fn next_in_sweep(&self) -> Option<u64> {
+        let staying =
+            |(&row, entry): (&u64, &Row)| (entry.leaving.is_none() && entry.dirty.is_some()).then_some(row);
+        let ahead = self.rows.range(self.sweep..).find_map(staying);
+        ahead.or_else(|| self.rows.range(..self.sweep).find_map(staying))
+    }
+
+    fn next_whole(&self) -> Option<u64> {
+        let staying = |row: &&u64| self.stays(**row).is_some();
+        let ahead = self.whole.range(self.sweep..).find(staying);
+        ahead.or_else(|| self.whole.range(..self.sweep).find(staying)).copied()
+    }
+
+    /// The oldest row that is not leaving and fits. Everything leaving is skipped: at most what is written at once.
+    fn oldest_staying(&self, fits: impl Fn(&Dirty, u64) -> bool) -> Option<u64> {
+        for &(stamp, row) in &self.ages {
+            match self.stays(row) {
+                Some(dirty) if dirty.stamp == stamp => return fits(dirty, stamp).then_some(row),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// When the oldest row that stays becomes ripe by age.
+    pub(super) fn next_ripe(&self) -> Option<Nanos> {
+        let row = self.oldest_staying(|_, _| true)?;
+        self.stays(row).map(|dirty| dirty.since + MAX_AGE)
+    }
+
+    /// A row handed out is on the disks: its room is free.
+    pub(super) fn left(&mut self, row: u64) {
+        let Some(entry) = self.rows.get_mut(&row) else { return };
+        if let Some((stamp, ranges)) = entry.leaving.take() {
+            self.ages.remove(&(stamp, row));
+            self.used -= ranges.iter().map(|&(from, to)| to - from).sum::<u64>();
+        }
+        if entry.dirty.is_none() {
+            self.rows.remove(&row);
+        }
+    }
+}
+
+/// Adds a range to disjoint ascending ranges, merging what it touches.
+fn add_range(ranges: &mut Ranges, from: u64, to: u64) {
+    let first = ranges.partition_point(|&(_, end)| end < from);
+    let last = ranges.partition_point(|&(start, _)| start <= to);
+    let (from, to) = ranges[first..last]
+        .iter()
+        .fold((from, to), |(from, to), &(start, end)| (from.min(start), to.max(end)));
+    ranges.splice(first..last, [(from, to)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    const ROW: u64 = 1_000;
+
+    fn put(cache: &mut Cache, row: u64, from: u64, to: u64) -> bool {
+        cache.insert(Nanos::ZERO, [(row, from, to)].into_iter())
+    }
+
+    #[test]
+    fn overwriting_takes_no_room_and_neighbours_become_one() {
+        let mut cache = Cache::new(300, ROW);
+        assert!(put(&mut cache, 5, 100, 200) && put(&mut cache, 5, 200, 300) && put(&mut cache, 5, 150, 300));
+        assert!(put(&mut cache, 5, 0, 100));
+        assert!(!put(&mut cache, 6, 0, 1), "it is full");
+        assert_eq!(cache.next_to_write(Nanos::ZERO, Want::Room), Some((5, vec![(0, 300)])));
+        assert!(!put(&mut cache, 6, 0, 1), "what is leaving still takes room");
+        cache.left(5);
+        assert!(put(&mut cache, 6, 0, 300));
+    }
+
+    #[test]
+    fn a_row_written_again_while_leaving_leaves_twice() {
+        let mut cache = Cache::new(1_000, ROW);
+        put(&mut cache, 1, 0, 10);
+        let flushed = cache.last_stamp();
+        assert!(cache.next_to_write(Nanos::ZERO, Want::UpTo(flushed)).is_some());
+        put(&mut cache, 1, 0, 10);
+        assert_eq!(cache.next_to_write(Nanos::ZERO, Want::Room), None, "one at a time");
+        assert!(!cache.is_clean_up_to(flushed));
+        cache.left(1);
+        assert!(cache.is_clean_up_to(flushed) && !cache.is_clean_up_to(cache.last_stamp()));
+        assert_eq!(cache.next_to_write(Nanos::ZERO, Want::Room), Some((1, vec![(0, 10)])));
+    }
+
+    #[test]
+    fn ripe_is_what_is_whole_or_old() {
+        let mut cache = Cache::new(10_000, ROW);
+        put(&mut cache, 1, 0, 10);
+        put(&mut cache, 2, 0, 999);
+        assert_eq!(cache.next_to_write(Nanos::ZERO, Want::Ripe), None);
+        put(&mut cache, 2, 999, 1_000);
+        assert_eq!(cache.next_to_write(Nanos::ZERO, Want::Ripe).map(|(row, _)| row), Some(2));
+        assert_eq!(cache.next_ripe(), Some(MAX_AGE));
+        assert_eq!(cache.next_to_write(MAX_AGE, Want::Ripe).map(|(row, _)| row), Some(1));
+        assert_eq!(cache.next_ripe(), None);
+    }
+
+    #[test]
+    fn room_is_made_in_one_sweep_over_the_array() {
+        let mut cache = Cache::new(10_000, ROW);
+        [7, 3, 9, 5].into_iter().for_each(|row| assert!(put(&mut cache, row, 0, 10)));
+        let mut order = Vec::new();
+        while let Some((row, _)) = cache.next_to_write(Nanos::ZERO, Want::Room) {
+            order.push(row);
+            if row == 5 {
+                put(&mut cache, 4, 0, 10);
+                put(&mut cache, 8, 0, 10);
+            }
+        }
+        assert_eq!(order, [3, 5, 7, 8, 9, 4]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Put(u64, u64, u64),
+        Write(u8),
+        Left,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (0..5u64, 0..ROW, 1..=ROW).prop_map(|(row, from, len)| Step::Put(row, from, (from + len).min(ROW))),
+            2 => (0..3u8).prop_map(Step::Write),
+            2 => Just(Step::Left),
+        ];
+        prop::collection::vec(step, 0..200)
+    }
+
+    proptest! {
+        /// Against a bit for each byte.
+        #[test]
+        fn room_and_contents_are_those_of_a_map_of_bytes(steps in steps()) {
+            let mut cache = Cache::new(2_500, ROW);
+            let mut dirty = vec![[false; ROW as usize]; 5];
+            let mut leaving: VecDeque<(u64, u64)> = VecDeque::new();
+            for step in steps {
+                let used: u64 = dirty.iter().flatten().filter(|&&byte| byte).count() as u64
+                    + leaving.iter().map(|&(_, bytes)| bytes).sum::<u64>();
+                prop_assert_eq!(cache.used, used);
+                match step {
+                    Step::Put(row, from, to) => {
+                        let bytes = &mut dirty[row as usize][from as usize..to as usize];
+                        let needed = bytes.iter().filter(|&&byte| !byte).count() as u64;
+                        prop_assert_eq!(put(&mut cache, row, from, to), used + needed <= 2_500);
+                        if used + needed <= 2_500 {
+                            bytes.fill(true);
+                            prop_assert!(cache.holds([(row, from, to)].into_iter()));
+                        }
+                    }
+                    Step::Write(want) => {
+                        let want = [Want::Ripe, Want::Room, Want::UpTo(cache.last_stamp())][usize::from(want)];
+                        let Some((row, ranges)) = cache.next_to_write(Nanos::ZERO, want) else {
+                            let staying = (0..5).any(|row| {
+                                dirty[row as usize].contains(&true) && leaving.iter().all(|&(other, _)| other != row)
+                            });
+                            prop_assert!(want == Want::Ripe || !staying);
+                            continue;
+                        };
+                        let mut expected = [false; ROW as usize];
+                        ranges.iter().for_each(|&(from, to)| expected[from as usize..to as usize].fill(true));
+                        prop_assert_eq!(dirty[row as usize], expected);
+                        prop_assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0));
+                        leaving.push_back((row, expected.iter().filter(|&&byte| byte).count() as u64));
+                        dirty[row as usize].fill(false);
+                    }
+                    Step::Left => {
+                        if let Some((row, _)) = leaving.pop_front() {
+                            cache.left(row);
+                        }
+                    }
+                }
+            }
+            while let Some((row, _)) = leaving.pop_front() {
+                cache.left(row);
+            }
+            while let Some((row, _)) = cache.next_to_write(Nanos::ZERO, Want::Room) {
+                cache.left(row);
+            }
+            prop_assert!(cache.used == 0 && cache.rows.is_empty() && cache.ages.is_empty());
+        }
+    }
+}

@@ -1,0 +1,124 @@
+use headgate_units::Bytes;
+use thiserror::Error;
+
+/// How the array spreads data over its spindles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Raid {
+    /// Striped, no redundancy.
+    Raid0,
+    /// Striped with one rotating parity unit in each row (left-symmetric). Small writes read and write twice.
+    Raid5,
+}
+
+/// What the spindles are. Figures are typical of the class, not of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DiskKind {
+    /// Fibre Channel, 15,000 rpm: seek 0.3 to 6.4 ms, 3.6 ms on average; rotation 4 ms; 100 MB/s.
+    Fc15k,
+    /// SATA, 7,200 rpm: seek 0.8 to 15.2 ms, 8.5 ms on average; rotation 8.3 ms; 70 MB/s.
+    Sata7k,
+}
+
+/// What becomes of the write-back cache when the power fails, which decides what a flush has to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CachePower {
+    /// It survives: a flush is answered at once.
+    Battery,
+    /// It is lost: a flush waits until all that was written before it is on the disks.
+    Volatile,
+}
+
+/// A spindle array, as configured. Always valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArraySpec {
+    pub(crate) spindles: u32,
+    pub(crate) raid: Raid,
+    pub(crate) disk: DiskKind,
+    pub(crate) unit: Bytes,
+    pub(crate) cache: Bytes,
+    pub(crate) power: CachePower,
+    pub(crate) seed: u64,
+}
+
+/// A setting that an array cannot have.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ArraySpecError {
+    /// Too few or too many spindles.
+    #[error(
+        "an array has {min} to {max} spindles at this RAID level, not {given}; give a number in that range"
+    )]
+    Spindles {
+        /// The least.
+        min: u32,
+        /// The most.
+        max: u32,
+        /// As given.
+        given: u32,
+    },
+    /// Stripe unit out of range.
+    #[error("a stripe unit is 4 KiB to 16 MiB and a multiple of 512 bytes, not {0}; give such a size")]
+    Unit(Bytes),
+    /// Cache out of range.
+    #[error("a write-back cache is 0 (none) to 64 GiB, not {0}; give a size in that range")]
+    Cache(Bytes),
+}
+
+impl ArraySpec {
+    /// The largest array.
+    pub const MAX_SPINDLES: u32 = 256;
+    pub(crate) const MAX_CACHE: Bytes = Bytes::from_gib(64);
+
+    /// An array of [`DiskKind::Fc15k`] disks, stripe unit 64 KiB, cache 256 MiB with a battery, seed 1.
+    ///
+    /// # Errors
+    /// [`ArraySpecError::Spindles`] unless there are 1 to 256 spindles, with RAID-5 at least 3.
+    pub fn new(spindles: u32, raid: Raid) -> Result<ArraySpec, ArraySpecError> {
+        let min = match raid {
+            Raid::Raid0 => 1,
+            Raid::Raid5 => 3,
+        };
+        let max = ArraySpec::MAX_SPINDLES;
+        if !(min..=max).contains(&spindles) {
+            return Err(ArraySpecError::Spindles { min, max, given: spindles });
+        }
+        Ok(ArraySpec {
+            spindles,
+            raid,
+            disk: DiskKind::Fc15k,
+            unit: Bytes::from_kib(64),
+            cache: Bytes::from_mib(256),
+            power: CachePower::Battery,
+            seed: 1,
+        })
+    }
+
+    /// The same with other disks.
+    pub fn with_disk(self, disk: DiskKind) -> ArraySpec {
+        ArraySpec { disk, ..self }
+    }
+
+    /// The same with other rotation phases and head positions at the start: the only thing here that is random.
+    pub fn with_seed(self, seed: u64) -> ArraySpec {
+        ArraySpec { seed, ..self }
+    }
+
+    /// The same with another stripe unit: what lies on one spindle before the next one's turn.
+    ///
+    /// # Errors
+    /// [`ArraySpecError::Unit`] unless it is 4 KiB to 16 MiB and a multiple of 512 bytes.
+    pub fn with_unit(self, unit: Bytes) -> Result<ArraySpec, ArraySpecError> {
+        let fits = (Bytes::from_kib(4)..=Bytes::from_mib(16)).contains(&unit) && unit.0.is_multiple_of(512);
+        if fits { Ok(ArraySpec { unit, ..self }) } else { Err(ArraySpecError::Unit(unit)) }
+    }
+
+    /// The same with another write-back cache; 0 is none.
+    ///
+    /// # Errors
+    /// [`ArraySpecError::Cache`] when it is larger than 64 GiB.
+    pub fn with_cache(self, cache: Bytes, power: CachePower) -> Result<ArraySpec, ArraySpecError> {
+        if cache > ArraySpec::MAX_CACHE {
+            return Err(ArraySpecError::Cache(cache));
+        }
+        Ok(ArraySpec { cache, power, ..self })
+    }
+}
