@@ -1,11 +1,14 @@
-use crate::{DeviceModel, FixedRate, Null};
+use crate::{
+    ArraySpec, ArraySpecError, CachePower, DeviceModel, DiskKind, FixedRate, Null, Raid, SpindleArray,
+};
 use headgate_units::{Bytes, Iops, Nanos};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use thiserror::Error;
 
-const FORMS: &str = "rate=IOPS[,latency=TIME][,depth=N] or null";
+const FORMS: &str = "rate=IOPS[,latency=TIME][,depth=N], array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE]\
+    [,cache=SIZE][,power=battery|volatile][,seed=N], or null";
 const DEFAULT_LATENCY: Nanos = Nanos::from_micros(100);
 const DEFAULT_DEPTH: NonZeroU32 = NonZeroU32::new(1024).unwrap();
 const MAX_DEPTH: u32 = 65_536;
@@ -14,6 +17,8 @@ const MAX_DEPTH: u32 = 65_536;
 ///
 /// - `rate=1600[,latency=5ms][,depth=32]`: a [`FixedRate`]. Latency is 0 to 100 s with a unit (`ns`, `us`, `ms`, `s`),
 ///   100 us unless given; depth is 1 to 65,536, 1,024 unless given.
+/// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile][,seed=1]`: a
+///   [`SpindleArray`]; what is not given is as in [`ArraySpec::new`], RAID-0.
 /// - `null`: a [`Null`].
 ///
 /// `Display` writes every option and parses back to the same value.
@@ -29,15 +34,18 @@ pub enum ModelSpec {
         /// Requests in service at once.
         depth: NonZeroU32,
     },
+    /// A [`SpindleArray`].
+    Array(ArraySpec),
     /// A [`Null`].
     Null,
 }
 
 impl ModelSpec {
-    /// A device with nothing in it, of `capacity` bytes (a capacity of zero counts as one byte).
-    pub fn build(&self, _capacity: Bytes) -> Box<dyn DeviceModel + Send> {
-        match *self {
-            ModelSpec::Rate { rate, latency, depth } => Box::new(FixedRate::new(rate, latency, depth)),
+    /// A device with nothing in it, of `capacity` bytes, which only an array looks at (see [`SpindleArray::new`]).
+    pub fn build(&self, capacity: Bytes) -> Box<dyn DeviceModel + Send> {
+        match self {
+            &ModelSpec::Rate { rate, latency, depth } => Box::new(FixedRate::new(rate, latency, depth)),
+            ModelSpec::Array(spec) => Box::new(SpindleArray::new(spec, capacity)),
             ModelSpec::Null => Box::new(Null::new()),
         }
     }
@@ -79,6 +87,9 @@ pub enum ModelSpecError {
         /// What would fit.
         expected: String,
     },
+    /// An array that cannot be.
+    #[error(transparent)]
+    Array(#[from] ArraySpecError),
 }
 
 impl FromStr for ModelSpec {
@@ -89,6 +100,10 @@ impl FromStr for ModelSpec {
         let (head, rest) = text.split_once(',').map_or((text, None), |(head, rest)| (head, Some(rest)));
         match head.split_once('=') {
             Some(("rate", rate)) => parse_rate(rate, Options::split("rate", "latency and depth", rest)?),
+            Some(("array", spindles)) => {
+                let known = "raid, disk, unit, cache, power and seed";
+                parse_array(spindles, Options::split("array", known, rest)?)
+            }
             None if head == "null" => {
                 Options::split("null", "no options", rest)?.finish()?;
                 Ok(ModelSpec::Null)
@@ -114,6 +129,46 @@ fn parse_rate(rate: &str, mut options: Options) -> Result<ModelSpec, ModelSpecEr
     Ok(spec)
 }
 
+fn parse_array(spindles: &str, mut options: Options) -> Result<ModelSpec, ModelSpecError> {
+    let spindles = spindles.parse().map_err(|_| ModelSpecError::BadValue {
+        option: "array",
+        given: spindles.to_owned(),
+        expected: "the number of spindles, 1 to 256".to_owned(),
+    })?;
+    let size = |text: &str| text.parse::<Bytes>().ok();
+    let raid = options.take("raid", |text| by_name(&RAIDS, text), "0 or 5")?;
+    let mut spec = ArraySpec::new(spindles, raid.unwrap_or(Raid::Raid0))?;
+    if let Some(disk) = options.take("disk", |text| by_name(&DISKS, text), "fc15k or sata7k")? {
+        spec = spec.with_disk(disk);
+    }
+    if let Some(unit) = options.take("unit", size, "a size such as 64K")? {
+        spec = spec.with_unit(unit)?;
+    }
+    let cache = options.take("cache", size, "a size such as 256M, or 0 for none")?;
+    let power = options.take("power", |text| by_name(&POWERS, text), "battery or volatile")?;
+    spec = spec.clone().with_cache(cache.unwrap_or(spec.cache), power.unwrap_or(spec.power))?;
+    if let Some(seed) =
+        options.take("seed", |text| text.parse().ok(), "a whole number from 0 to 18446744073709551615")?
+    {
+        spec = spec.with_seed(seed);
+    }
+    options.finish()?;
+    Ok(ModelSpec::Array(spec))
+}
+
+const RAIDS: [(&str, Raid); 2] = [("0", Raid::Raid0), ("5", Raid::Raid5)];
+const DISKS: [(&str, DiskKind); 2] = [("fc15k", DiskKind::Fc15k), ("sata7k", DiskKind::Sata7k)];
+const POWERS: [(&str, CachePower); 2] =
+    [("battery", CachePower::Battery), ("volatile", CachePower::Volatile)];
+
+fn by_name<T: Copy>(names: &[(&str, T)], text: &str) -> Option<T> {
+    names.iter().find(|(name, _)| *name == text).map(|&(_, value)| value)
+}
+
+fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str {
+    names.iter().find(|(_, named)| named == value).map_or("", |(name, _)| name)
+}
+
 fn parse_depth(text: &str) -> Option<NonZeroU32> {
     text.parse().ok().filter(|depth: &NonZeroU32| depth.get() <= MAX_DEPTH)
 }
@@ -133,6 +188,15 @@ fn write_latency(f: &mut fmt::Formatter<'_>, time: Nanos) -> fmt::Result {
     let exact = TIME_UNITS.iter().rev().find(|(_, nanos)| time.0.is_multiple_of(*nanos));
     let &(name, nanos) = exact.unwrap_or(&TIME_UNITS[0]);
     write!(f, "{}{name}", time.0 / nanos)
+}
+
+const SIZE_UNITS: [(&str, u32); 4] = [("", 0), ("K", 10), ("M", 20), ("G", 30)];
+
+/// Prints with the largest unit that divides the size.
+fn write_size(f: &mut fmt::Formatter<'_>, size: Bytes) -> fmt::Result {
+    let exact = SIZE_UNITS.iter().rev().find(|(_, shift)| size.0 != 0 && size.0.trailing_zeros() >= *shift);
+    let &(name, shift) = exact.unwrap_or(&SIZE_UNITS[0]);
+    write!(f, "{}{name}", size.0 >> shift)
 }
 
 /// The options behind a model's name, until each is taken.
@@ -193,6 +257,14 @@ impl fmt::Display for ModelSpec {
                 write_latency(f, *latency)?;
                 write!(f, ",depth={depth}")
             }
+            ModelSpec::Array(spec) => {
+                let (raid, disk) = (name_of(&RAIDS, &spec.raid), name_of(&DISKS, &spec.disk));
+                write!(f, "array={},raid={raid},disk={disk},unit=", spec.spindles)?;
+                write_size(f, spec.unit)?;
+                f.write_str(",cache=")?;
+                write_size(f, spec.cache)?;
+                write!(f, ",power={},seed={}", name_of(&POWERS, &spec.power), spec.seed)
+            }
             ModelSpec::Null => f.write_str("null"),
         }
     }
@@ -216,12 +288,24 @@ mod tests {
         assert_eq!("rate=1600,latency=5ms,depth=32".parse(), Ok(full.clone()));
         assert_eq!("rate=1600,depth=32,latency=5000us".parse(), Ok(full));
         assert_eq!("rate=7".parse::<ModelSpec>().unwrap().to_string(), "rate=7,latency=100us,depth=1024");
+        assert_eq!(
+            "array=10,seed=7,raid=5".parse::<ModelSpec>().unwrap().to_string(),
+            "array=10,raid=5,disk=fc15k,unit=64K,cache=256M,power=battery,seed=7"
+        );
         assert_eq!("null".parse(), Ok(ModelSpec::Null));
     }
 
     #[test]
     fn what_is_printed_parses_to_the_same() {
-        for text in ["rate=1", "rate=1000000000,latency=0s", "rate=5,latency=1234567ns,depth=65536", "null"] {
+        for text in [
+            "rate=1",
+            "rate=1000000000,latency=0s",
+            "rate=5,latency=1234567ns,depth=65536",
+            "array=1",
+            "array=256,raid=5,disk=sata7k,unit=4608,cache=0,power=volatile,seed=18446744073709551615",
+            "array=3,unit=16M,cache=1.5G",
+            "null",
+        ] {
             let spec: ModelSpec = text.parse().unwrap();
             assert_eq!(spec.to_string().parse(), Ok(spec), "{text}");
         }
@@ -231,7 +315,18 @@ mod tests {
     fn errors_say_what_was_wrong_and_what_would_fit() {
         assert_eq!(
             error_of("ratte=5"),
-            "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N] or null"
+            "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N], \
+             array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,seed=N], \
+             or null"
+        );
+        assert_eq!(
+            error_of("array=2,raid=5"),
+            "an array has 3 to 256 spindles at this RAID level, not 2; give a number in that range"
+        );
+        assert_eq!(error_of("array=4,raid=6"), "raid='6' does not fit the device model; raid is 0 or 5");
+        assert_eq!(
+            error_of("array=4,cache=65G"),
+            "a write-back cache is 0 (none) to 64 GiB, not 65 GiB; give a size in that range"
         );
         assert_eq!(
             error_of("rate=0"),
