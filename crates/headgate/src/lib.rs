@@ -14,3 +14,5 @@ pub mod catalog;
 pub mod cli;
 pub mod control;
 pub mod name;
+pub mod plane;
+pub mod serve;

@@ -3,7 +3,9 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use thiserror::Error;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
@@ -19,9 +21,12 @@ pub struct ServeError {
 /// The API on its own thread: nothing it does touches a shard's.
 pub struct ApiServer {
     stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<(JoinHandle<()>, Receiver<()>)>,
     path: PathBuf,
 }
+
+/// How long a client may take to read its last answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 impl ApiServer {
     /// Listens on `path`, whose stale socket the caller's lock makes ours to replace.
@@ -46,6 +51,7 @@ impl ApiServer {
         // Who may connect may do everything: owner and group, not the world.
         fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
         let (stop, stopped) = oneshot::channel::<()>();
+        let (ended, end) = channel::<()>();
         let thread = std::thread::Builder::new()
             .name("headgate-api".into())
             .spawn(move || {
@@ -58,9 +64,10 @@ impl ApiServer {
                 if let Err(e) = served {
                     tracing::error!(error = %e, "the API stopped");
                 }
+                drop(ended);
             })
             .map_err(failed)?;
-        Ok(ApiServer { stop: Some(stop), thread: Some(thread), path: path.to_owned() })
+        Ok(ApiServer { stop: Some(stop), thread: Some((thread, end)), path: path.to_owned() })
     }
 
     /// Answers what is under way, then stops.
@@ -70,8 +77,11 @@ impl ApiServer {
 
     fn end(&mut self) {
         drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if let Some((thread, end)) = self.thread.take() {
+            // A client that reads nothing must not keep the daemon: its thread is left to the end of the process.
+            if end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Disconnected) {
+                let _ = thread.join();
+            }
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -9,6 +9,7 @@ mod vm;
 use crate::api::client::{Client, ClientError};
 use crate::api::types::ErrorBody;
 use crate::control::{StateDir, StateDirError};
+use crate::serve::{DaemonError, ServeArgs, serve};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -49,6 +50,8 @@ struct Print {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the daemon
+    Serve(ServeArgs),
     /// Storage that disks live on
     #[command(subcommand)]
     Datastore(datastore::Datastore),
@@ -82,6 +85,9 @@ enum CliError {
     /// The arguments contradict each other.
     #[error("{0}")]
     Usage(String),
+    /// The daemon cannot serve.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
     /// Standard output is gone.
     #[error("cannot print: {0}")]
     Print(#[from] io::Error),
@@ -91,6 +97,7 @@ impl CliError {
     fn body(&self) -> ErrorBody {
         match self {
             CliError::Client(e) => e.body(),
+            CliError::Daemon(e) => ErrorBody { error: e.to_string(), expected: None, hint: e.hint() },
             CliError::NoStateDir => ErrorBody {
                 error: self.to_string(),
                 expected: None,
@@ -128,12 +135,13 @@ impl Cli {
             Command::Datastore(command) => command.print().is_some_and(|p| p.json),
             Command::Disk(command) => command.print().is_some_and(|p| p.json),
             Command::Vm(command) => command.print().json,
-            Command::Api | Command::Completions { .. } => false,
+            Command::Serve(_) | Command::Api | Command::Completions { .. } => false,
         }
     }
 
     fn run(self, out: &mut dyn Write) -> Result<(), CliError> {
         match self.command {
+            Command::Serve(args) => Ok(serve(&self.place.state_dir()?, &args)?),
             Command::Datastore(command) => command.run(&self.place, out),
             Command::Disk(command) => command.run(&self.place, out),
             Command::Vm(command) => command.run(&self.place, out),
@@ -150,7 +158,8 @@ impl Cli {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.prints_json();
-    let mut out = io::stdout().lock();
+    // Not locked: the daemon runs in here for days.
+    let mut out = io::stdout();
     let result = cli.run(&mut out).and_then(|()| Ok(out.flush()?));
     match result {
         Ok(()) => ExitCode::SUCCESS,

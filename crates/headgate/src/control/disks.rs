@@ -1,8 +1,10 @@
 use super::admission::{Admission, admit};
+use super::plane::scheduler_policy;
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, LiveDisk, Model, OpenDisk, Service, images};
 use crate::api::types::{Changed, Disk, DiskCreate, DiskPatch, Force};
 use crate::catalog::{Backend, Catalog, DiskRecord, DiskState, PolicyRecord, Scheduler};
 use crate::name::Name;
+use headgate_qos::PolicyError;
 use headgate_units::{Bytes, BytesPerSec};
 use std::path::PathBuf;
 
@@ -19,21 +21,13 @@ const CAUTIOUS_BANDWIDTH: u64 = 2 << 20;
 pub const SIZE_STEP: u64 = 4096;
 
 fn check_policy(policy: &PolicyRecord) -> Result<(), ControlError> {
-    if let (Some(reservation), Some(limit)) = (policy.reservation, policy.limit)
-        && reservation > limit
-    {
-        return Err(ControlError::invalid(
-            format!("a reservation of {reservation} IOPS is above the limit of {limit} IOPS"),
-            "a reservation at most as high as the limit",
-        ));
+    match scheduler_policy(policy) {
+        Ok(_) => Ok(()),
+        Err(e @ PolicyError::ReservationAboveLimit { .. }) => {
+            Err(ControlError::invalid(e.to_string(), "a reservation at most as high as the limit"))
+        }
+        Err(e @ PolicyError::Burst(_)) => Err(ControlError::invalid(e.to_string(), "0 to 256")),
     }
-    if policy.burst > 256 {
-        return Err(ControlError::invalid(
-            format!("a burst credit of {} IOs is out of range", policy.burst),
-            "0 to 256",
-        ));
-    }
-    Ok(())
 }
 
 /// What an operator may not have meant.
@@ -112,6 +106,7 @@ impl Control {
             name: record.name.clone(),
             datastore: record.datastore.clone(),
             image,
+            size: record.size,
             policy: record.policy,
             vhost_socket: self.dir.vhost_socket(&record.name),
         }
@@ -314,7 +309,7 @@ impl Control {
             (entry, backend)
         };
         if entry.service == Service::Serving {
-            let clients = self.plane.live()?.get(name).map_or(0, |live: &LiveDisk| live.clients);
+            let clients = self.live()?.get(name).map_or(0, |live: &LiveDisk| live.clients);
             if clients > 0 && force == Force::No {
                 return Err(ControlError::InUse { name: name.clone(), clients });
             }

@@ -10,7 +10,6 @@ mod error;
 mod images;
 mod plane;
 mod start;
-pub use start::FirstStart;
 mod statedir;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -19,7 +18,7 @@ mod tests;
 mod views;
 
 pub use error::{ControlError, ErrorKind};
-pub use plane::{DataPlane, LiveDisk, OpenDisk, PlaneError};
+pub use plane::{DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, scheduler_policy};
 pub use statedir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 
 use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord};

@@ -2,8 +2,9 @@
 
 use crate::catalog::{DatastoreRecord, PolicyRecord};
 use crate::name::Name;
+use headgate_qos::{Burst, Policy, PolicyError};
+use headgate_stats::DiskSnapshot;
 use headgate_units::Bytes;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
@@ -34,13 +35,49 @@ pub struct OpenDisk {
     pub datastore: Name,
     /// The image file or the block device.
     pub image: PathBuf,
+    /// Its size.
+    pub size: Bytes,
     /// What it was promised.
     pub policy: PolicyRecord,
     /// Where its vhost-user socket goes.
     pub vhost_socket: PathBuf,
 }
 
-/// A disk in service, as the shard reports it.
+/// A datastore and its disks at one instant, as the shard reports them.
+#[derive(Clone, Debug)]
+pub struct DatastoreSample {
+    /// Its name.
+    pub name: Name,
+    /// Requests that may be at the device at once.
+    pub window: u32,
+    /// Requests at the device.
+    pub in_flight: u32,
+    /// Requests waiting in the scheduler.
+    pub queued: u64,
+    /// What was counted since it was added.
+    pub stats: DiskSnapshot,
+    /// Its disks.
+    pub disks: Vec<DiskSample>,
+}
+
+/// A disk at one instant, as the shard reports it.
+#[derive(Clone, Debug)]
+pub struct DiskSample {
+    /// Its name.
+    pub name: Name,
+    /// The policy in force.
+    pub policy: PolicyRecord,
+    /// Requests at the device.
+    pub in_flight: u32,
+    /// Requests waiting in the scheduler.
+    pub queued: u32,
+    /// Clients connected.
+    pub clients: usize,
+    /// What was counted since it was opened.
+    pub stats: DiskSnapshot,
+}
+
+/// A disk in service, as the shard has it now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveDisk {
     /// The policy in force.
@@ -99,9 +136,21 @@ pub trait DataPlane: Send + Sync {
     /// When the shard does not confirm.
     fn close_disk(&self, disk: &Name, patience: Duration) -> Result<(), PlaneError>;
 
-    /// The disks in service, as their shards have them now.
+    /// Everything in service, as the shards have it now.
     ///
     /// # Errors
     /// When a shard does not answer.
-    fn live(&self) -> Result<BTreeMap<Name, LiveDisk>, PlaneError>;
+    fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError>;
+
+    /// Takes no new clients, finishes what was taken, closes every disk.
+    fn shutdown(&self, patience: Duration);
+}
+
+/// A policy as the scheduler takes it.
+///
+/// # Errors
+/// When its values contradict each other or are out of range.
+pub fn scheduler_policy(policy: &PolicyRecord) -> Result<Policy, PolicyError> {
+    let burst = Burst::new(u64::from(policy.burst))?;
+    Policy::new(policy.reservation, policy.limit, policy.limit_bandwidth, policy.shares, burst)
 }

@@ -6,15 +6,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
 use tracing::{info, warn};
 
-/// May a catalog without datastores get the default one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FirstStart {
-    /// The state directory is new: make the default datastore.
-    WithDefault,
-    /// Leave the catalog as it is.
-    AsIs,
-}
-
 impl Control {
     /// Reads the catalog, finishes or undoes what a crash cut, and brings everything into service.
     ///
@@ -27,21 +18,14 @@ impl Control {
         options: Options,
         plane: Arc<dyn DataPlane>,
         mut catalog: Box<dyn Catalog>,
-        first: FirstStart,
     ) -> Result<Control, ControlError> {
-        if first == FirstStart::WithDefault {
-            let name = super::disks::DEFAULT_DATASTORE
-                .parse()
-                .map_err(|e| ControlError::invalid(format!("{e}"), "the default datastore's name"))?;
-            catalog.insert_datastore(&DatastoreRecord {
-                name,
-                backend: Backend::Dir { path: PathBuf::from(super::disks::DEFAULT_DATASTORE) },
-                scheduler: Scheduler::Mclock,
-                queue_depth: super::datastores::QUEUE_DEPTH_FILES,
-                capacity: None,
-            })?;
+        let mut contents = catalog.load()?;
+        if contents.datastores.is_empty()
+            && let Some(record) = first_datastore(&dir)
+        {
+            catalog.insert_datastore(&record)?;
+            contents.datastores.push(record);
         }
-        let contents = catalog.load()?;
         let control = Control {
             dir,
             options,
@@ -136,20 +120,25 @@ impl Control {
         }))
     }
 
-    /// Takes every disk out of service, waiting for requests under way.
-    pub fn drain(&self) {
+    /// Takes everything out of service, waiting for requests under way. Changes that come later are not made.
+    pub fn shutdown(&self) {
         let _no_more_changes = self.catalog();
-        let names: Vec<_> = self
-            .model()
-            .disks
-            .iter()
-            .filter(|(_, entry)| entry.service == Service::Serving)
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in names {
-            if let Err(e) = self.plane.close_disk(&name, self.options.patience) {
-                warn!(disk = %name, error = %e, "disk did not close");
-            }
-        }
+        self.plane.shutdown(self.options.patience);
     }
+}
+
+/// The datastore that a new state directory gets. Its directory tells that there was one once: who removed the datastore
+/// does not get it back.
+fn first_datastore(dir: &StateDir) -> Option<DatastoreRecord> {
+    let path = PathBuf::from(super::disks::DEFAULT_DATASTORE);
+    if dir.resolve(&path).exists() {
+        return None;
+    }
+    Some(DatastoreRecord {
+        name: super::disks::DEFAULT_DATASTORE.parse().ok()?,
+        backend: Backend::Dir { path },
+        scheduler: Scheduler::Mclock,
+        queue_depth: super::datastores::QUEUE_DEPTH_FILES,
+        capacity: None,
+    })
 }

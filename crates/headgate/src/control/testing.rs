@@ -1,10 +1,10 @@
 //! A data path in memory, to test the control side alone.
 
-use super::plane::{DataPlane, LiveDisk, OpenDisk, PlaneError};
-use super::start::FirstStart;
+use super::plane::{DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError};
 use super::{Control, Options, StateDir};
 use crate::catalog::{DatastoreRecord, PolicyRecord, SqliteCatalog};
 use crate::name::Name;
+use headgate_stats::DiskSnapshot;
 use headgate_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -85,8 +85,30 @@ impl DataPlane for MemoryPlane {
         self.run("close_disk", |s| assert!(s.disks.remove(disk).is_some()))
     }
 
-    fn live(&self) -> Result<BTreeMap<Name, LiveDisk>, PlaneError> {
-        self.run("live", |s| s.disks.clone())
+    fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError> {
+        self.run("sample", |s| {
+            let disks = s.disks.iter().map(|(name, live)| DiskSample {
+                name: name.clone(),
+                policy: live.policy,
+                in_flight: 0,
+                queued: 0,
+                clients: live.clients,
+                stats: DiskSnapshot::default(),
+            });
+            let disks = disks.collect();
+            vec![DatastoreSample {
+                name: "all".parse().unwrap(),
+                window: 1,
+                in_flight: 0,
+                queued: 0,
+                stats: DiskSnapshot::default(),
+                disks,
+            }]
+        })
+    }
+
+    fn shutdown(&self, _patience: Duration) {
+        self.0.lock().unwrap().disks.clear();
     }
 }
 
@@ -100,7 +122,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new() -> Bench {
         let temp = tempfile::tempdir().unwrap();
-        let (plane, control) = start(temp.path(), FirstStart::WithDefault);
+        let (plane, control) = start(temp.path());
         let array =
             serde_json::from_str(r#"{"name": "array", "backend": {"emulated": "rate=1600"}}"#).unwrap();
         control.add_datastore(array).unwrap();
@@ -111,15 +133,15 @@ impl Bench {
     pub(crate) fn restart(self) -> Bench {
         let Bench { temp, plane, control } = self;
         drop((plane, control));
-        let (plane, control) = start(temp.path(), FirstStart::AsIs);
+        let (plane, control) = start(temp.path());
         Bench { temp, plane, control }
     }
 }
 
-fn start(root: &Path, first: FirstStart) -> (Arc<MemoryPlane>, Arc<Control>) {
+fn start(root: &Path) -> (Arc<MemoryPlane>, Arc<Control>) {
     let dir = StateDir::new(root).unwrap();
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog()).unwrap());
     let plane = Arc::new(MemoryPlane::default());
-    let control = Control::start(dir, Options::default(), plane.clone(), catalog, first).unwrap();
+    let control = Control::start(dir, Options::default(), plane.clone(), catalog).unwrap();
     (plane, Arc::new(control))
 }

@@ -100,6 +100,11 @@ impl Control {
         }
     }
 
+    pub(super) fn live(&self) -> Result<BTreeMap<Name, LiveDisk>, ControlError> {
+        let disks = self.plane.sample()?.into_iter().flat_map(|store| store.disks);
+        Ok(disks.map(|d| (d.name, LiveDisk { policy: d.policy, clients: d.clients })).collect())
+    }
+
     /// All datastores, by name. Linear in datastores times disks.
     pub fn datastores(&self) -> Vec<Datastore> {
         let model = self.model();
@@ -120,7 +125,7 @@ impl Control {
     /// # Errors
     /// When a shard does not answer.
     pub fn disks(&self) -> Result<Vec<Disk>, ControlError> {
-        let live = self.plane.live()?;
+        let live = self.live()?;
         let model = self.model();
         Ok(model
             .disks
@@ -134,7 +139,7 @@ impl Control {
     /// # Errors
     /// [`ControlError::Missing`], or a shard that does not answer.
     pub fn disk(&self, name: &Name) -> Result<Disk, ControlError> {
-        let live = self.plane.live()?;
+        let live = self.live()?;
         let model = self.model();
         Ok(self.view_disk(&model, model.disk(name)?, live.get(name)))
     }

@@ -1,0 +1,249 @@
+//! The engine and the frontends as the control side's data path.
+
+use crate::catalog::{Backend, DatastoreRecord, PolicyRecord, Scheduler};
+use crate::control::{DataPlane, DatastoreSample, DiskSample, OpenDisk, PlaneError, scheduler_policy};
+use crate::name::Name;
+use headgate_devices::ModelSpec;
+use headgate_engine::{
+    BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image,
+};
+use headgate_frontends::nbd::proto::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
+use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to};
+use headgate_qos::{Policy, SchedulerKind};
+use headgate_units::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+/// The capacity of an emulated device, in bytes: disks on it are places on its platters.
+const EMULATED_CAPACITY: Bytes = Bytes(4 << 40);
+
+/// How long an image may stay locked by a daemon that was just killed.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+fn failed(e: impl std::fmt::Display) -> PlaneError {
+    PlaneError::new(e)
+}
+
+struct Store {
+    id: DatastoreId,
+    model: Option<ModelSpec>,
+}
+
+/// Disks by export name, for the NBD server's threads.
+struct Exports {
+    engine: Engine,
+    disks: RwLock<BTreeMap<Name, DiskId>>,
+}
+
+impl ExportCatalog for Exports {
+    type Handle = Attach;
+
+    fn list(&self) -> Vec<ExportName> {
+        let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner);
+        disks.keys().map(|name| ExportName { name: name.to_string(), description: String::new() }).collect()
+    }
+
+    fn open(&self, name: &str) -> Result<Opened<Attach>, OpenError> {
+        let name: Name = name.parse().map_err(|_| OpenError::Unknown)?;
+        let disk = {
+            let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner);
+            *disks.get(&name).ok_or(OpenError::Unknown)?
+        };
+        let info = self.engine.disk_info(disk).map_err(|_| OpenError::Unknown)?;
+        Ok(Opened { disk: info, description: String::new(), handle: attach_to(&self.engine, disk) })
+    }
+}
+
+/// Datastores and disks in the engine, each disk as an NBD export and on a vhost-user socket.
+pub struct EnginePlane {
+    engine: Engine,
+    exports: Arc<Exports>,
+    nbd: Mutex<Option<NbdServer>>,
+    stores: Mutex<HashMap<Name, Store>>,
+}
+
+impl EnginePlane {
+    /// Starts the shards and the NBD server.
+    ///
+    /// # Errors
+    /// When the kernel refuses a ring, or the NBD address is taken.
+    pub fn start(
+        config: EngineConfig,
+        nbd_unix: PathBuf,
+        nbd_tcp: Option<SocketAddr>,
+    ) -> Result<EnginePlane, PlaneError> {
+        let engine = Engine::start(config).map_err(failed)?;
+        let exports = Arc::new(Exports { engine: engine.clone(), disks: RwLock::default() });
+        let nbd = ServerConfig { unix: Some(nbd_unix), tcp: nbd_tcp, ..ServerConfig::default() };
+        let nbd = NbdServer::start(nbd, exports.clone()).map_err(failed)?;
+        Ok(EnginePlane { engine, exports, nbd: Mutex::new(Some(nbd)), stores: Mutex::default() })
+    }
+
+    /// Where NBD is served over TCP.
+    pub fn nbd_tcp(&self) -> Option<SocketAddr> {
+        self.nbd.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(NbdServer::tcp_address)
+    }
+
+    fn stores(&self) -> MutexGuard<'_, HashMap<Name, Store>> {
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn store(&self, datastore: &Name) -> Result<DatastoreId, PlaneError> {
+        let stores = self.stores();
+        let store = stores.get(datastore);
+        store.map(|s| s.id).ok_or_else(|| failed(format!("datastore '{datastore}' is not in service")))
+    }
+
+    fn disk(&self, disk: &Name) -> Result<DiskId, PlaneError> {
+        let disks = self.exports.disks.read().unwrap_or_else(PoisonError::into_inner);
+        disks.get(disk).copied().ok_or_else(|| failed(format!("disk '{disk}' is not in service")))
+    }
+
+    fn image(&self, disk: &OpenDisk) -> Result<Image, PlaneError> {
+        let model = self.stores().get(&disk.datastore).and_then(|store| store.model.clone());
+        if model == Some(ModelSpec::Null) {
+            return Image::null(disk.size).map_err(failed);
+        }
+        let image = Image::open(&disk.image, Caching::PreferDirect, LOCK_PATIENCE).map_err(failed)?;
+        if image.size() != disk.size {
+            return Err(PlaneError {
+                error: format!(
+                    "{} has {} bytes, and the disk {}",
+                    disk.image.display(),
+                    image.size().0,
+                    disk.size.0
+                ),
+                hint: Some("restore the image, or remove the disk".into()),
+            });
+        }
+        Ok(image)
+    }
+}
+
+fn scheduler_kind(scheduler: Scheduler) -> SchedulerKind {
+    match scheduler {
+        Scheduler::Mclock => SchedulerKind::MClock,
+        Scheduler::Sfq => SchedulerKind::Sfq,
+        Scheduler::Fifo => SchedulerKind::Fifo,
+    }
+}
+
+fn record(policy: &Policy) -> PolicyRecord {
+    PolicyRecord {
+        reservation: policy.reservation(),
+        limit: policy.limit(),
+        limit_bandwidth: policy.limit_bandwidth(),
+        shares: policy.shares(),
+        burst: u16::try_from(policy.burst().get()).unwrap_or(u16::MAX),
+    }
+}
+
+impl DataPlane for EnginePlane {
+    fn add_datastore(&self, record: &DatastoreRecord, _directory: Option<&Path>) -> Result<(), PlaneError> {
+        let model = match &record.backend {
+            Backend::Emulated { model, .. } => Some(model.parse::<ModelSpec>().map_err(failed)?),
+            Backend::Dir { .. } | Backend::Block { .. } => None,
+        };
+        let backend = match &model {
+            None => BackendSpec::Files,
+            Some(ModelSpec::Null) => BackendSpec::Null,
+            Some(model) => BackendSpec::Emulated(model.clone(), EMULATED_CAPACITY),
+        };
+        let spec = DatastoreSpec {
+            name: record.name.to_string(),
+            backend,
+            scheduler: scheduler_kind(record.scheduler),
+            queue_depth: record.queue_depth,
+            qos: headgate_qos::Config::default(),
+        };
+        let id = self.engine.add_datastore(spec).map_err(failed)?;
+        self.stores().insert(record.name.clone(), Store { id, model });
+        Ok(())
+    }
+
+    fn set_queue_depth(&self, datastore: &Name, depth: u32) -> Result<(), PlaneError> {
+        self.engine.set_window(self.store(datastore)?, depth).map_err(failed)
+    }
+
+    fn remove_datastore(&self, datastore: &Name) -> Result<(), PlaneError> {
+        self.engine.remove_datastore(self.store(datastore)?).map_err(failed)?;
+        self.stores().remove(datastore);
+        Ok(())
+    }
+
+    fn create_image(&self, path: &Path, size: Bytes) -> Result<(), PlaneError> {
+        Image::create(path, size).map_err(failed)
+    }
+
+    fn device_size(&self, path: &Path) -> Result<Bytes, PlaneError> {
+        Ok(Image::open(path, Caching::PreferDirect, LOCK_PATIENCE).map_err(failed)?.size())
+    }
+
+    fn open_disk(&self, disk: &OpenDisk) -> Result<(), PlaneError> {
+        let store = self.store(&disk.datastore)?;
+        let image = self.image(disk)?;
+        if !image.is_direct() && !image.path().as_os_str().is_empty() {
+            tracing::warn!(disk = %disk.name, image = %image.path().display(),
+                "the file system has no direct IO: requests go through the host's page cache");
+        }
+        let policy = scheduler_policy(&disk.policy).map_err(failed)?;
+        let spec = DiskSpec { name: disk.name.to_string(), image, policy };
+        let id = self.engine.open_disk(store, spec).map_err(failed)?;
+        self.exports.disks.write().unwrap_or_else(PoisonError::into_inner).insert(disk.name.clone(), id);
+        Ok(())
+    }
+
+    fn set_policy(&self, disk: &Name, policy: &PolicyRecord) -> Result<(), PlaneError> {
+        let policy = scheduler_policy(policy).map_err(failed)?;
+        self.engine.set_policy(self.disk(disk)?, policy).map_err(failed)
+    }
+
+    fn close_disk(&self, disk: &Name, patience: Duration) -> Result<(), PlaneError> {
+        let id = self.disk(disk)?;
+        // Not exported any more before its clients are sent away, so that none comes back in between.
+        self.exports.disks.write().unwrap_or_else(PoisonError::into_inner).remove(disk);
+        self.engine.close_disk(id, patience).map_err(|e| {
+            self.exports.disks.write().unwrap_or_else(PoisonError::into_inner).insert(disk.clone(), id);
+            failed(e)
+        })
+    }
+
+    fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError> {
+        let snapshot = self.engine.snapshot().map_err(failed)?;
+        snapshot
+            .into_iter()
+            .map(|(_, store)| {
+                let disks = store.disks.into_iter().map(|disk| {
+                    Ok(DiskSample {
+                        name: disk.name.parse().map_err(failed)?,
+                        policy: record(&disk.policy),
+                        in_flight: disk.in_flight,
+                        queued: disk.queued,
+                        clients: disk.ports,
+                        stats: disk.stats,
+                    })
+                });
+                Ok(DatastoreSample {
+                    name: store.name.parse().map_err(failed)?,
+                    window: store.window,
+                    in_flight: store.in_flight,
+                    queued: store.queued as u64,
+                    stats: store.stats,
+                    disks: disks.collect::<Result<_, PlaneError>>()?,
+                })
+            })
+            .collect()
+    }
+
+    fn shutdown(&self, patience: Duration) {
+        // No new clients first; those connected are drained with their disks.
+        drop(self.nbd.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.exports.disks.write().unwrap_or_else(PoisonError::into_inner).clear();
+        if let Err(e) = self.engine.clone().shutdown(patience) {
+            tracing::warn!(error = %e, "the engine did not shut down");
+        }
+    }
+}

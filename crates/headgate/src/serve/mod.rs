@@ -1,0 +1,117 @@
+//! The daemon as a process: configuration, logs, signals, start and end.
+
+mod config;
+mod log;
+mod notify;
+mod signals;
+
+pub use config::{Config, ConfigError};
+pub use log::LogFormat;
+
+use crate::api::{ApiServer, App, ServeError, router};
+use crate::catalog::{CatalogError, SqliteCatalog};
+use crate::control::{Control, ControlError, Options, PlaneError, StateDir, StateDirError};
+use crate::plane::EnginePlane;
+use headgate_engine::{EngineConfig, Pin};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use tracing::info;
+
+/// Arguments of `headgate serve`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServeArgs {
+    /// A configuration file in TOML; without one the defaults hold
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Serve NBD over TCP as well. NBD has no authentication: whoever reaches the address can use every disk
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    nbd_listen: Option<SocketAddr>,
+    /// How to write logs, to standard error. RUST_LOG sets what is logged [default: text]
+    #[arg(long, value_enum)]
+    log_format: Option<LogFormat>,
+}
+
+/// Why the daemon cannot serve.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    /// The catalog cannot be used.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// Engine or NBD server cannot start.
+    #[error(transparent)]
+    Plane(#[from] PlaneError),
+    /// The catalog's content cannot be brought into service.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The API cannot be served.
+    #[error(transparent)]
+    Api(#[from] ServeError),
+    /// Signals cannot be waited for.
+    #[error("cannot wait for signals: {0}")]
+    Signals(#[source] io::Error),
+}
+
+impl DaemonError {
+    /// What to do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            DaemonError::StateDir(StateDirError::Locked { .. }) => {
+                Some("use the daemon that runs, stop it, or give another --state-dir".into())
+            }
+            DaemonError::StateDir(StateDirError::TooLong { .. }) => {
+                Some("choose a shorter --state-dir".into())
+            }
+            DaemonError::Control(e) => e.hint(),
+            _ => None,
+        }
+    }
+}
+
+/// Serves until SIGTERM or SIGINT. A second signal ends the process at once.
+///
+/// # Errors
+/// When the daemon cannot start. A disk that cannot be opened is no reason.
+pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
+    let config = Config::read(args.config.as_deref())?;
+    log::start(args.log_format.or(config.log_format).unwrap_or_default());
+    let _lock = dir.lock()?;
+    let signals = signals::Signals::catch().map_err(DaemonError::Signals)?;
+    let default = EngineConfig::default();
+    let engine = EngineConfig {
+        shards: config.shards.map_or(default.shards, |n| usize::from(n.get())),
+        pin: config.pin_shards.map_or(default.pin, |pin| if pin { Pin::Yes } else { Pin::No }),
+    };
+    let plane =
+        Arc::new(EnginePlane::start(engine, dir.nbd_socket(), args.nbd_listen.or(config.nbd_listen))?);
+    let default = Options::default();
+    let options = Options {
+        reservable_percent: config
+            .reservable_percent
+            .map_or(default.reservable_percent, |p| u32::from(p.get())),
+        patience: config.drain_seconds.map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
+    };
+    let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
+    let control = Arc::new(Control::start(dir.clone(), options, plane.clone(), catalog)?);
+    let app = App { control: control.clone(), nbd_tcp: plane.nbd_tcp() };
+    let api = ApiServer::start(&dir.api_socket(), router(app))?;
+    info!(state_dir = %dir.root().display(), version = env!("CARGO_PKG_VERSION"), "serving");
+    notify::tell("READY=1");
+    let signal = signals.wait();
+    info!(signal, "stopping: a second signal ends the daemon at once");
+    notify::tell("STOPPING=1");
+    signals.end_at_next();
+    api.stop();
+    control.shutdown();
+    info!("stopped");
+    Ok(())
+}

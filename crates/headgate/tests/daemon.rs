@@ -1,0 +1,165 @@
+//! The real daemon, its command line and real NBD clients.
+
+mod support;
+
+use support::{Daemon, client, run};
+
+#[test]
+fn a_disk_serves_nbd_clients_and_keeps_its_data_over_any_end_of_the_daemon() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.ok("disk create a --size 64M --vm web --shares 7");
+    let uri = daemon.ok("disk attach a --nbd").trim().to_owned();
+    let Some(wrote) = client("qemu-io", &["-f", "raw", "-c", "write -P 5 1M 64k", "-c", "flush", &uri])
+    else {
+        return;
+    };
+    assert_eq!(wrote.code, 0, "{}{}", wrote.out, wrote.err);
+    for (signal, code) in [(libc::SIGKILL, None), (libc::SIGTERM, Some(0)), (libc::SIGINT, Some(0))] {
+        assert_eq!(daemon.restart(signal), code);
+        let read = client("qemu-io", &["-f", "raw", "-c", "read -P 5 1M 64k", &uri]).unwrap();
+        assert!(read.code == 0 && !read.out.contains("verification failed"), "{}{}", read.out, read.err);
+        let disk = daemon.json("disk show a");
+        assert_eq!((&disk["state"], &disk["effective_policy"]["shares"]), (&"serving".into(), &7.into()));
+    }
+    daemon.ok("disk remove a");
+    let gone = client("qemu-io", &["-f", "raw", "-c", "quit", &uri]).unwrap();
+    assert!(gone.err.contains("disk has this name") || gone.err.contains("export"), "{}", gone.err);
+    assert!(!daemon.dir().join("default/a.img").exists());
+}
+
+#[test]
+fn a_policy_changes_a_hundred_times_in_a_row_and_is_read_back() {
+    let daemon = Daemon::start(&[]);
+    daemon.ok("datastore add array --emulated rate=1600");
+    daemon.ok("disk create a --size 1M --datastore array");
+    for n in 1..=100 {
+        let changed = daemon.json(&format!("disk set a --limit {} --reservation {n} --shares {n}", 100 + n));
+        let effective = &changed["effective_policy"];
+        assert_eq!((&effective["limit"], &effective["reservation"]), (&(100 + n).into(), &n.into()));
+    }
+    let removed = daemon.json("disk set a --limit none --reservation none");
+    assert!(
+        removed["effective_policy"]["limit"].is_null()
+            && removed["effective_policy"]["reservation"].is_null()
+    );
+}
+
+#[test]
+fn errors_say_what_was_wrong_what_was_expected_and_what_to_do() {
+    let daemon = Daemon::start(&[]);
+    daemon.ok("datastore add array --emulated rate=1600");
+    daemon.ok("datastore add big --emulated rate=9000");
+    daemon.ok("disk create a --size 1M --datastore array --reservation 1500");
+    let cases = [
+        (
+            "disk create b --size 1M --datastore array --reservation 400",
+            "error: a reservation of 400 IOPS does not fit on datastore 'array': 1500 of 1600 IOPS are reserved \
+             already, 300 IOPS are missing\n  expected: a reservation of at most 100 IOPS\n  hint: use --datastore \
+             big, which has room for 9000 IOPS, or --force to overbook this one\n",
+        ),
+        (
+            "disk show nothing",
+            "error: there is no disk 'nothing'\n  expected: one of a\n  hint: see 'headgate disk list'\n",
+        ),
+        (
+            "datastore add x --dir /nonexistent",
+            "error: /nonexistent does not exist\n  expected: a directory that exists\n",
+        ),
+        (
+            "datastore remove array",
+            "error: datastore 'array' still has 1 disk(s): a\n  hint: remove the disks first ('headgate disk remove \
+             NAME')\n",
+        ),
+        (
+            "disk create a --size 1M",
+            "error: disk 'a' exists already\n  hint: choose another name, or look at it with 'headgate disk show \
+             a'\n",
+        ),
+    ];
+    for (line, expected) in cases {
+        let printed = daemon.run(line);
+        assert_eq!((printed.code, printed.err.as_str()), (1, expected), "{line}");
+    }
+    let forced = daemon.run("disk create b --size 1M --datastore array --reservation 400 --force");
+    assert_eq!(forced.code, 0, "{}", forced.err);
+    assert!(
+        forced.err.starts_with("warning: datastore 'array' is now overbooked by 300 IOPS"),
+        "{}",
+        forced.err
+    );
+    let list = daemon.ok("datastore list");
+    assert!(list.contains("array    overbooked  mclock        32      1600      1900      2"), "{list}");
+}
+
+#[test]
+fn usage_errors_exit_with_two_and_name_the_argument() {
+    let dir = tempfile::tempdir().unwrap();
+    for (line, says) in [
+        ("disk create ../x --size 1M", "is not a name"),
+        ("disk create x --size 1Q", "not a size in bytes"),
+        ("disk create x --size 1M --limit 0", "not a rate in IOPS"),
+        ("disk create x --size 1M --burst 257", "257 is not in 0..=256"),
+        ("disk set x", "nothing to change"),
+        ("datastore add x", "--dir"),
+        ("datastore add x --dir /a --emulated null", "cannot be used with"),
+        ("nonsense", "nonsense"),
+    ] {
+        let printed = run(dir.path(), line);
+        assert_eq!(printed.code, 2, "{line}: {}", printed.err);
+        assert!(printed.err.contains(says), "{line}: {}", printed.err);
+    }
+}
+
+#[test]
+fn without_a_daemon_the_command_says_how_to_start_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let printed = run(dir.path(), "disk list");
+    assert_eq!(printed.code, 1);
+    assert!(printed.err.starts_with("error: no headgate daemon answers on"), "{}", printed.err);
+    assert!(printed.err.contains("headgate serve"), "{}", printed.err);
+    let json: serde_json::Value = serde_json::from_str(&run(dir.path(), "disk list --json").err).unwrap();
+    assert!(json["hint"].is_string());
+}
+
+#[test]
+fn a_second_daemon_on_the_same_state_directory_is_refused() {
+    let daemon = Daemon::start(&[]);
+    let second = daemon.run("serve");
+    assert_eq!(second.code, 1);
+    assert!(second.err.contains(&format!("(process {})", daemon.pid())), "{}", second.err);
+    daemon.ok("disk list");
+}
+
+#[test]
+fn a_configuration_with_an_unknown_key_is_refused_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("headgate.toml");
+    std::fs::write(&file, "shards = 1\nlimits = 5\n").unwrap();
+    let printed = run(dir.path(), &format!("serve --config {}", file.display()));
+    assert_eq!(printed.code, 1);
+    assert!(printed.err.contains("line 2") && printed.err.contains("limits"), "{}", printed.err);
+}
+
+#[test]
+fn a_disk_whose_image_is_gone_is_shown_and_the_others_serve() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.ok("disk create good --size 1M");
+    daemon.ok("disk create bad --size 1M");
+    daemon.end(libc::SIGTERM);
+    std::fs::remove_file(daemon.dir().join("default/bad.img")).unwrap();
+    daemon.start_again();
+    let list = daemon.ok("disk list");
+    assert!(list.contains("bad   failed") && list.contains("good  serving"), "{list}");
+    let show = daemon.ok("disk show bad");
+    assert!(show.contains("reason:") && show.contains("No such file"), "{show}");
+}
+
+#[test]
+fn nbd_over_tcp_only_where_asked() {
+    let daemon = Daemon::start(&["--nbd-listen", "127.0.0.1:0"]);
+    daemon.ok("disk create a --size 1M");
+    let attachment = daemon.json("disk attach a");
+    let uri = attachment["nbd_tcp_uri"].as_str().unwrap();
+    let Some(info) = client("nbdinfo", &["--size", uri]) else { return };
+    assert_eq!(info.out.trim(), "1048576", "{}", info.err);
+}
