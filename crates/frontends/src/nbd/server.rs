@@ -58,7 +58,7 @@ impl Default for ServerConfig {
             tcp: None,
             negotiation_time: Duration::from_secs(30),
             max_negotiating: 128,
-            max_connections: 1024,
+            max_connections: 256,
         }
     }
 }

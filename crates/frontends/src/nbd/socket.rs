@@ -69,7 +69,13 @@ impl Listener {
             Listener::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nodelay(true)?;
+                // A client whose host is gone is found after two minutes.
                 set_option(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+                for (name, value) in
+                    [(libc::TCP_KEEPIDLE, 60), (libc::TCP_KEEPINTVL, 10), (libc::TCP_KEEPCNT, 6)]
+                {
+                    set_option(stream.as_raw_fd(), libc::IPPROTO_TCP, name, value)?;
+                }
                 Ok(Socket::Tcp(stream))
             }
         }

@@ -1,0 +1,69 @@
+//! A connection in transmission: the input says what the client sends and reads, and when and how the disk answers. The harness
+//! checks every request that reaches the disk; every answer must make sense to a client.
+
+#![no_main]
+
+use headgate_engine::port::Detach;
+use headgate_engine::request::IoError;
+use headgate_frontends::nbd::harness::{Harness, Outcome};
+use headgate_frontends::nbd::proto::command::{BlockStatus, Replies, Session};
+use libfuzzer_sys::fuzz_target;
+
+/// Answers in the structured form, of which the simple one is a part for requests without data.
+fn check(mut output: &[u8]) {
+    let word = |bytes: &[u8]| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    while !output.is_empty() {
+        match word(output) {
+            0x6744_6698 => {
+                assert_eq!(word(&output[4..]), 0, "errors are structured");
+                output = &output[16..];
+            }
+            0x668e_33ef => output = &output[20 + word(&output[16..]) as usize..],
+            magic => panic!("magic {magic:x}"),
+        }
+    }
+}
+
+fn request(bytes: &[u8]) -> Vec<u8> {
+    let [flags, kind, offset, len] = [0, 1, 2, 3].map(|i| bytes.get(i).copied().unwrap_or(0));
+    let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
+    request.extend([0, flags & 0x1f]);
+    request.extend([0, kind & 7]);
+    request.extend([kind; 8]);
+    request.extend((u64::from(offset) * 512).to_be_bytes());
+    request.extend((u32::from(len) * 256).to_be_bytes());
+    if kind & 7 == 1 {
+        request.resize(request.len() + usize::from(len) * 256, offset);
+    }
+    request
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&depth, steps)) = input.split_first() else { return };
+    let session = Session { replies: Replies::Structured, block_status: BlockStatus::BaseAllocation };
+    let mut harness = Harness::new(session, 100 << 10, usize::from(depth % 8) + 1, &[]);
+    for step in steps.chunks(5) {
+        let (what, rest) = (step[0], &step[1..]);
+        match what % 8 {
+            0..3 => drop(harness.send(&request(rest))),
+            3 => drop(harness.send(rest)),
+            4 | 5 if !harness.shard.queue.is_empty() => {
+                let index = usize::from(what) % harness.shard.queue.len();
+                let failures =
+                    [IoError::Backend(5), IoError::NoSpace, IoError::Unsupported, IoError::Invalid];
+                let outcome = if what % 8 == 4 {
+                    Outcome::Served
+                } else {
+                    Outcome::Failed(failures[usize::from(what / 8) % 4])
+                };
+                harness.complete(index, outcome);
+            }
+            6 => drop(harness.read()),
+            7 if what == 255 => harness.detach(Detach::Drain),
+            7 if what == 247 => harness.hang_up(),
+            _ => {}
+        }
+    }
+    harness.settle();
+    check(&harness.output);
+});
