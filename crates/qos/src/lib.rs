@@ -29,7 +29,6 @@ mod any;
 mod config;
 mod cost;
 mod fifo;
-mod heap;
 pub mod mclock;
 mod policy;
 mod queue;
@@ -37,6 +36,7 @@ mod rate;
 mod scheduler;
 mod sfq;
 mod steady;
+mod tournament;
 mod water;
 
 pub use any::{AnyScheduler, SchedulerKind, UnknownScheduler};

@@ -146,11 +146,6 @@ impl<R> Requests<R> {
         *chain = kept;
         taken
     }
-
-    /// Bytes of memory per queued request.
-    pub(crate) const fn bytes_per_request() -> usize {
-        size_of::<Slot<R>>()
-    }
 }
 
 #[cfg(test)]
@@ -205,6 +200,6 @@ mod tests {
         let mut chain = Chain::EMPTY;
         requests.push(&mut chain, Io { bytes: Bytes(u64::MAX), position: 0 }, ());
         assert_eq!(requests.head(&chain).map(|h| h.bytes), Some(u32::MAX));
-        assert_eq!(Requests::<u64>::bytes_per_request(), 32);
+        assert_eq!(size_of::<Slot<u64>>(), 32);
     }
 }

@@ -4,7 +4,7 @@ use super::disk::{State, bandwidth_amount, share_amount, time_amount};
 use super::{MClock, Patience};
 use crate::config::Floor;
 use crate::cost::Cost;
-use crate::rate::{Tag, before};
+use crate::rate::Tag;
 use crate::scheduler::{Decision, DiskId, Dispatched, Phase};
 
 /// Requests of one disk sent back to back.
@@ -39,10 +39,10 @@ impl<R> MClock<R> {
     #[inline]
     pub(super) fn wake(&mut self, now: u64) {
         while let Some((until, slot)) = self.blocked.first() {
-            if until > now {
+            if until as u64 > now {
                 break;
             }
-            self.blocked.remove(slot);
+            self.blocked.leave(self.disks[slot as usize].seat);
             self.make_ready(slot as usize, now, Patience::HeldBack);
         }
     }
@@ -59,10 +59,10 @@ impl<R> MClock<R> {
         let Some((tag, by_reservation)) = self.reservations.first() else {
             return Some(Choice { slot: by_share, right: Right::Share });
         };
-        if !self.is_due(tag, now) {
+        if !self.is_due(tag as u64, now) {
             return Some(Choice { slot: by_share, right: Right::Share });
         }
-        self.forgive(tag, now);
+        self.forgive(tag as u64, now);
         if self.is_floor_due() {
             return Some(Choice { slot: by_share, right: Right::Floor });
         }
@@ -70,13 +70,13 @@ impl<R> MClock<R> {
     }
 
     fn is_due(&self, tag: u64, now: u64) -> bool {
-        !before(now.wrapping_sub(self.forgiven), tag)
+        tag + self.forgiven <= now
     }
 
     /// In shortage, shifts all reservations together so that the most overdue is no further behind than the bound.
     #[inline]
     fn forgive(&mut self, most_overdue: u64, now: u64) {
-        let behind = now.wrapping_sub(self.forgiven).wrapping_sub(most_overdue);
+        let behind = now - self.forgiven - most_overdue;
         self.forgiven += behind.saturating_sub(self.config.debt_bound.0);
     }
 
@@ -116,7 +116,7 @@ impl<R> MClock<R> {
         let head = self.requests.head(&disk.queue);
         let request = self.requests.pop(&mut disk.queue);
         let (Some(head), Some(request)) = (head, request) else {
-            unreachable!("a disk in the share heap has a request queued");
+            unreachable!("a disk that is ready has a request queued");
         };
         let cost = self.meter.cost(head.bytes);
         disk.peak = cost.max(disk.peak.decayed());
@@ -164,27 +164,24 @@ impl<R> MClock<R> {
     /// Puts a disk that was just served where its new tags belong.
     #[inline]
     fn replace(&mut self, slot: usize, phase: Phase, now: u64) {
-        let disk = &self.disks[slot];
-        if disk.queue.is_empty() {
-            self.displace(slot);
+        if self.disks[slot].queue.is_empty() {
+            self.retire(slot);
             return;
         }
-        let until = disk.blocked_until();
+        let until = self.disks[slot].blocked_until();
         if until > now {
             self.displace(slot);
-            self.disks[slot].state = State::Blocked;
-            self.blocked.insert(slot as u32, until);
+            let disk = &mut self.disks[slot];
+            disk.state = State::Blocked;
+            self.blocked.enter(disk.seat, u128::from(until), slot as u32);
             return;
         }
-        match phase {
-            Phase::Weight => self.shares.delay(slot as u32, disk.share.at),
-            Phase::Reservation => {
-                // A request much cheaper than the one before it may bring the tag's upper bound, and so the tag, back.
-                self.shares.change(slot as u32, disk.share.at);
-                if let Some(tag) = &disk.reservation {
-                    self.reservations.delay(slot as u32, tag.at);
-                }
-            }
+        let disk = &self.disks[slot];
+        self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
+        if phase == Phase::Reservation
+            && let Some(tag) = &disk.reservation
+        {
+            self.reservations.enter(disk.seat, u128::from(tag.at), slot as u32);
         }
     }
 

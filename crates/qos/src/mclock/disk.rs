@@ -36,9 +36,9 @@ pub(super) enum State {
     Free,
     /// Nothing queued.
     Empty,
-    /// In the share heap and, with a reservation, in the reservation heap.
+    /// In the tournament of shares and, with a reservation, in that of reservations.
     Ready,
-    /// Queued requests wait for a limit: in the wake-up heap alone.
+    /// Queued requests wait for a limit: in the tournament of wake-ups alone.
     Blocked,
 }
 
@@ -56,6 +56,8 @@ pub(super) struct Disk {
     /// The largest recent cost: rises at once, sinks by 1/32 per request.
     pub(super) peak: Cost,
     pub(super) generation: u32,
+    /// In the tournaments, while requests are queued.
+    pub(super) seat: u32,
     pub(super) state: State,
     pub(super) burst: Burst,
     /// As `limit`, in bytes.
@@ -77,6 +79,7 @@ impl Disk {
             in_flight: 0,
             peak: Cost::ONE,
             generation,
+            seat: 0,
             state: State::Empty,
             burst: policy.burst(),
             bandwidth: policy.limit_bandwidth().map(|b| Tag::new(now, rate(b.get()))),

@@ -16,15 +16,19 @@
 
 mod decide;
 mod disk;
+#[cfg(test)]
+mod oracle;
+#[cfg(test)]
+mod tests;
 
 use crate::config::{Config, ConfigError};
 use crate::cost::{Cost, CostMeter, Io};
-use crate::heap::Heap;
 use crate::policy::Policy;
 use crate::queue::Requests;
-use crate::rate::{Tag, before};
+use crate::rate::Tag;
 use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk};
 use crate::steady::Steady;
+use crate::tournament::Tournament;
 use disk::{Disk, NEVER_SERVED, State, changed_limit, rate, share_amount};
 use headgate_units::Nanos;
 
@@ -37,42 +41,83 @@ pub struct MClock<R> {
     free: Vec<u32>,
     requests: Requests<R>,
     /// Disks that may be served now, by share tag.
-    shares: Heap,
+    shares: Tournament,
     /// Those of them that have a reservation, by reservation tag less `forgiven`.
-    reservations: Heap,
+    reservations: Tournament,
     /// Disks that wait for a limit, by the time it lets them go.
-    blocked: Heap,
+    blocked: Tournament,
+    seats: Seats,
     virtual_time: VirtualTime,
-    /// By how much all reservation tags in the heap have been shifted forward since the start.
+    /// By how much all reservation tags of ready disks have been shifted forward since the start.
     forgiven: u64,
-    /// Disks in the share heap that have no reservation.
+    /// Ready disks that have no reservation.
     unreserved: usize,
     /// Millionths of IOs by reservation since a disk was last served by shares while one without reservation waited.
     floor_debt: i64,
     batch: Option<decide::Run>,
 }
 
-/// The share clock's V, in share units on a circle of 2^64, and how far round it is.
+/// The share clock's V, in share units since the start. Tags of disks hold the lower half of it and are within 2^63 of V while the
+/// disk is ready.
 #[derive(Clone, Copy, Debug, Default)]
-struct VirtualTime {
-    at: u64,
-    /// Counts eighths of the circle, so that a tag left behind long ago is not taken for one ahead.
-    turn: u32,
-}
+struct VirtualTime(u128);
 
 impl VirtualTime {
-    fn raise_to(&mut self, at: u64) {
-        if before(self.at, at) {
-            if (self.at ^ at) >> 61 != 0 {
-                self.turn = self.turn.wrapping_add(1);
-            }
-            self.at = at;
-        }
+    /// V on the circle on which disks' tags are compared with it.
+    #[inline]
+    fn at(self) -> u64 {
+        self.0 as u64
     }
 
-    /// Has V come so far since `turn` that tags of that time are all behind it. One advance of V is below one eighth of the circle, and so is a tag's lead.
-    fn has_left(&self, turn: u32) -> bool {
-        self.turn.wrapping_sub(turn) >= 3
+    /// A ready disk's tag in full.
+    #[inline]
+    fn full(self, tag: u64) -> u128 {
+        self.0.wrapping_add_signed(i128::from(tag.wrapping_sub(self.at()) as i64))
+    }
+
+    #[inline]
+    fn raise_to(&mut self, tag: u64) {
+        self.0 = self.0.max(self.full(tag));
+    }
+
+    /// Counts eighths of the circle, so that a tag left behind long ago is not taken for one ahead.
+    #[inline]
+    fn turn(self) -> u32 {
+        (self.0 >> 61) as u32
+    }
+
+    /// Has V come so far since `turn` that tags of that time are all behind it. A tag's lead is below one eighth of the circle.
+    #[inline]
+    fn has_left(self, turn: u32) -> bool {
+        self.turn().wrapping_sub(turn) >= 3
+    }
+}
+
+/// Seats in the tournaments, taken by disks with requests queued and given out densely, so that a tournament is as high as the most
+/// disks that waited at once since all queues were last empty, however many are registered.
+struct Seats {
+    vacated: Vec<u32>,
+    /// Seats below this one are taken or in `vacated`.
+    end: u32,
+}
+
+impl Seats {
+    fn take(&mut self) -> u32 {
+        self.vacated.pop().unwrap_or_else(|| {
+            self.end += 1;
+            self.end - 1
+        })
+    }
+
+    /// Is that everybody.
+    fn vacate(&mut self, seat: u32) -> bool {
+        self.vacated.push(seat);
+        let all = self.vacated.len() == self.end as usize;
+        if all {
+            self.vacated.clear();
+            self.end = 0;
+        }
+        all
     }
 }
 
@@ -101,20 +146,16 @@ impl<R> MClock<R> {
             disks: Vec::new(),
             free: Vec::new(),
             requests: Requests::new(),
-            shares: Heap::new(),
-            reservations: Heap::new(),
-            blocked: Heap::new(),
-            virtual_time: VirtualTime::default(),
+            shares: Tournament::new(),
+            reservations: Tournament::new(),
+            blocked: Tournament::new(),
+            seats: Seats { vacated: Vec::new(), end: 0 },
+            virtual_time: VirtualTime(1 << 64),
             forgiven: 0,
             unreserved: 0,
             floor_debt: 0,
             batch: None,
         })
-    }
-
-    /// The memory that one registered disk takes and that one queued request takes, `R` included, in bytes.
-    pub const fn bytes_per_disk_and_request() -> (usize, usize) {
-        (size_of::<Disk>() + 3 * Heap::BYTES_PER_SLOT, Requests::<R>::bytes_per_request())
     }
 
     fn slot(&self, disk: DiskId) -> Result<usize, UnknownDisk> {
@@ -124,12 +165,13 @@ impl<R> MClock<R> {
         }
     }
 
-    /// Puts a disk with queued requests where it belongs.
+    /// Puts a disk whose queue is no longer empty, or whose policy changed, where it belongs.
     fn place(&mut self, slot: usize, now: u64, patience: Patience) {
-        let until = self.disks[slot].blocked_until();
+        let disk = &mut self.disks[slot];
+        let until = disk.blocked_until();
         if until > now {
-            self.disks[slot].state = State::Blocked;
-            self.blocked.insert(slot as u32, until);
+            disk.state = State::Blocked;
+            self.blocked.enter(disk.seat, u128::from(until), slot as u32);
         } else {
             self.make_ready(slot, now, patience);
         }
@@ -137,10 +179,8 @@ impl<R> MClock<R> {
 
     fn make_ready(&mut self, slot: usize, now: u64, patience: Patience) {
         self.forget_credit(slot);
-        let due = self.reservations.first().map(|(tag, _)| tag.wrapping_add(self.forgiven));
         let disk = &mut self.disks[slot];
         disk.state = State::Ready;
-        self.shares.insert(slot as u32, disk.share.at);
         match &mut disk.reservation {
             None => self.unreserved += 1,
             Some(reservation) => {
@@ -150,53 +190,68 @@ impl<R> MClock<R> {
                     Patience::Unbroken => self.config.debt_bound.0,
                 };
                 let latest = now - patience;
-                reservation
-                    .raise_to(due.map_or(latest, |due| if before(due, latest) { due } else { latest }));
-                reservation.at = reservation.at.wrapping_sub(self.forgiven);
-                self.reservations.insert(slot as u32, reservation.at);
+                let due = self.reservations.first().map_or(latest, |(tag, _)| tag as u64 + self.forgiven);
+                reservation.raise_to(due.min(latest));
+                reservation.at -= self.forgiven;
+                self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
             }
         }
+        self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
     }
 
-    /// Takes a disk out of the heaps it is in.
+    /// Takes a disk out of the tournaments it is in. It keeps its seat.
     fn displace(&mut self, slot: usize) {
         let disk = &mut self.disks[slot];
         match disk.state {
             State::Free | State::Empty => {}
-            State::Blocked => self.blocked.remove(slot as u32),
+            State::Blocked => self.blocked.leave(disk.seat),
             State::Ready => {
-                self.shares.remove(slot as u32);
-                disk.turn = self.virtual_time.turn;
+                self.shares.leave(disk.seat);
+                disk.turn = self.virtual_time.turn();
                 match &mut disk.reservation {
                     None => self.unreserved -= 1,
                     Some(reservation) => {
-                        self.reservations.remove(slot as u32);
-                        reservation.at = reservation.at.wrapping_add(self.forgiven);
+                        self.reservations.leave(disk.seat);
+                        reservation.at += self.forgiven;
                     }
                 }
             }
         }
+    }
+
+    /// Takes a disk whose queue ran empty out.
+    fn retire(&mut self, slot: usize) {
+        self.displace(slot);
+        let disk = &mut self.disks[slot];
+        if disk.state == State::Empty {
+            return;
+        }
         disk.state = State::Empty;
+        if self.seats.vacate(disk.seat) {
+            for tournament in [&mut self.shares, &mut self.reservations, &mut self.blocked] {
+                tournament.reset();
+            }
+        }
     }
 
     /// The lower bound of the share tag: nobody who was away holds more credit than its burst.
     fn forget_credit(&mut self, slot: usize) {
         let v = self.virtual_time;
         let disk = &mut self.disks[slot];
-        let bound = v.at.wrapping_sub(disk.share.spacing(share_amount(Cost::from_ios(disk.burst.get()))));
+        let bound = v.at().wrapping_sub(disk.share.spacing(share_amount(Cost::from_ios(disk.burst.get()))));
         if v.has_left(disk.turn) {
             disk.share.set(bound);
         } else {
             disk.share.raise_to(bound);
         }
-        disk.turn = v.turn;
+        disk.turn = v.turn();
     }
 
     /// The upper bound of the share tag: `ios` ahead of V, or `costs` of the disk's own requests if those are larger.
     fn forget_service(&mut self, slot: usize, ios: u16, costs: u64) {
         let disk = &mut self.disks[slot];
         let lead = Cost::from_ios(u64::from(ios)).max(disk.peak.times(costs));
-        disk.share.lower_to(self.virtual_time.at.wrapping_add(disk.share.spacing(share_amount(lead))));
+        disk.share.lower_to(self.virtual_time.at().wrapping_add(disk.share.spacing(share_amount(lead))));
     }
 }
 
@@ -206,14 +261,11 @@ impl<R> Scheduler<R> for MClock<R> {
         let v = self.virtual_time;
         if let Some(slot) = self.free.pop() {
             let generation = self.disks[slot as usize].generation;
-            self.disks[slot as usize] = Disk::new(generation, policy, now, v.at, v.turn);
+            self.disks[slot as usize] = Disk::new(generation, policy, now, v.at(), v.turn());
             return DiskId { slot, generation };
         }
         let slot = self.disks.len() as u32;
-        self.disks.push(Disk::new(0, policy, now, v.at, v.turn));
-        for heap in [&mut self.shares, &mut self.reservations, &mut self.blocked] {
-            heap.make_room(self.disks.len());
-        }
+        self.disks.push(Disk::new(0, policy, now, v.at(), v.turn()));
         DiskId { slot, generation: 0 }
     }
 
@@ -222,7 +274,7 @@ impl<R> Scheduler<R> for MClock<R> {
         let now = self.time.advance(now);
         self.displace(slot);
         self.forget_credit(slot);
-        let v = self.virtual_time.at;
+        let v = self.virtual_time.at();
         let disk = &mut self.disks[slot];
         let old = disk.policy();
         let mut patience = Patience::Unbroken;
@@ -277,7 +329,7 @@ impl<R> Scheduler<R> for MClock<R> {
         self.time.advance(now);
         let taken = self.requests.extract(&mut self.disks[slot].queue, wanted);
         if self.disks[slot].queue.is_empty() {
-            self.displace(slot);
+            self.retire(slot);
         }
         Ok(taken)
     }
@@ -288,8 +340,10 @@ impl<R> Scheduler<R> for MClock<R> {
             Err(reason) => return Err(Rejected { reason, request }),
         };
         let now = self.time.advance(now);
-        self.requests.push(&mut self.disks[slot].queue, io, request);
-        if self.disks[slot].state == State::Empty {
+        let disk = &mut self.disks[slot];
+        self.requests.push(&mut disk.queue, io, request);
+        if disk.state == State::Empty {
+            disk.seat = self.seats.take();
             self.place(slot, now, Patience::Asked);
         }
         Ok(())
@@ -301,7 +355,7 @@ impl<R> Scheduler<R> for MClock<R> {
         match self.choose(now) {
             Some(choice) => self.serve(choice, now),
             None => match self.blocked.first() {
-                Some((until, _)) => Decision::WaitUntil(self.time.caller_time(until)),
+                Some((until, _)) => Decision::WaitUntil(self.time.caller_time(until as u64)),
                 None => Decision::Idle,
             },
         }
@@ -331,10 +385,8 @@ impl<R> Scheduler<R> for MClock<R> {
     }
 
     fn reservation_debt(&self) -> ReservationDebt {
-        let behind = self.reservations.first().map_or(0, |(tag, _)| {
-            let due = tag.wrapping_add(self.forgiven);
-            if before(due, self.time.now()) { self.time.now().wrapping_sub(due) } else { 0 }
-        });
+        let due = self.reservations.first().map_or(u64::MAX, |(tag, _)| tag as u64 + self.forgiven);
+        let behind = self.time.now().saturating_sub(due);
         ReservationDebt { behind: Nanos(behind), forgiven: Nanos(self.forgiven) }
     }
 }

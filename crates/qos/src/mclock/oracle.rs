@@ -1,0 +1,367 @@
+//! The rules of the module documentation, written down once more without any of the machinery: scans over all disks, tags
+//! on an endless line as exact fractions, reservations shifted one by one. Slow, and meant to be read beside the rules.
+
+use crate::config::{Batch, Config, Floor};
+use crate::cost::{Cost, CostMeter, Io, clamp_bytes};
+use crate::policy::Policy;
+use crate::scheduler::Phase;
+use headgate_units::Nanos;
+use std::collections::VecDeque;
+
+const SECOND: i128 = 1_000_000_000;
+const ION: i128 = 1_000_000;
+/// Share units per millionth of an IO at weight 1.
+const FINE: i128 = 1 << 20;
+
+/// `base + sum / rate`, compared by its integer part.
+#[derive(Clone, Copy, Debug)]
+struct Exact {
+    base: i128,
+    sum: i128,
+    rate: i128,
+}
+
+impl Exact {
+    fn new(base: i128, rate: u64) -> Exact {
+        Exact { base, sum: 0, rate: i128::from(rate) }
+    }
+
+    fn at(&self) -> i128 {
+        self.base + self.sum / self.rate
+    }
+
+    fn set(&mut self, at: i128) {
+        *self = Exact { base: at, sum: 0, ..*self };
+    }
+
+    fn raise_to(&mut self, bound: i128) {
+        if self.at() < bound {
+            self.set(bound);
+        }
+    }
+
+    fn lower_to(&mut self, bound: i128) {
+        if self.at() > bound {
+            self.set(bound);
+        }
+    }
+
+    /// What lies ahead of `origin` is owed service and keeps its amount, up to 146 years.
+    fn change_rate(&mut self, rate: u64, origin: i128) {
+        let rate = i128::from(rate);
+        if rate == self.rate {
+            return;
+        }
+        let at = if self.at() > origin {
+            let owed = (self.base - origin) * self.rate + self.sum;
+            origin + (owed / rate).min(1 << 62)
+        } else {
+            self.at()
+        };
+        *self = Exact { base: at, sum: 0, rate };
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Empty,
+    Ready,
+    Blocked,
+}
+
+struct Disk {
+    policy: Policy,
+    queue: VecDeque<(Io, u64)>,
+    share: Exact,
+    reservation: Option<Exact>,
+    limit: Option<Exact>,
+    bandwidth: Option<Exact>,
+    peak: i128,
+    standing: Standing,
+}
+
+impl Disk {
+    fn until(&self) -> i128 {
+        let at = |t: &Option<Exact>| t.map_or(0, |t| t.at());
+        at(&self.limit).max(at(&self.bandwidth))
+    }
+
+    fn cost(&self, meter: &CostMeter) -> i128 {
+        i128::from(meter.cost(clamp_bytes(self.queue[0].0.bytes)).as_millionths())
+    }
+}
+
+/// What the oracle decides: slot, request, phase, cost.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Dispatch(usize, u64, Phase, Cost),
+    WaitUntil(Nanos),
+    Idle,
+}
+
+pub(super) struct Oracle {
+    config: Config,
+    meter: CostMeter,
+    disks: Vec<Option<Disk>>,
+    now: i128,
+    caller: Option<Nanos>,
+    v: i128,
+    forgiven: i128,
+    by_reservation_in_a_row: i128,
+    /// Slot, first position, requests left.
+    batch: Option<(usize, u64, u8)>,
+}
+
+impl Oracle {
+    pub(super) fn new(config: Config) -> Oracle {
+        Oracle {
+            config,
+            meter: CostMeter::new(config.cost_model).unwrap(),
+            disks: Vec::new(),
+            now: 1 << 52,
+            caller: None,
+            v: 0,
+            forgiven: 0,
+            by_reservation_in_a_row: 0,
+            batch: None,
+        }
+    }
+
+    pub(super) fn at(&mut self, caller: Nanos) {
+        if let Some(before) = self.caller {
+            self.now += i128::from(caller.since(before).0.min(1 << 48));
+        }
+        self.caller = Some(caller);
+    }
+
+    pub(super) fn register(&mut self, slot: usize, policy: Policy) {
+        if slot == self.disks.len() {
+            self.disks.push(None);
+        }
+        self.disks[slot] = Some(Disk {
+            policy,
+            queue: VecDeque::new(),
+            share: Exact::new(self.v, policy.shares().get()),
+            reservation: policy.reservation().map(|r| Exact::new(0, r.get())),
+            limit: policy.limit().map(|l| Exact::new(self.now, l.get())),
+            bandwidth: policy.limit_bandwidth().map(|b| Exact::new(self.now, b.get())),
+            peak: ION,
+            standing: Standing::Empty,
+        });
+    }
+
+    pub(super) fn unregister(&mut self, slot: usize) -> Vec<u64> {
+        self.batch = None;
+        let disk = self.disks[slot].take().unwrap();
+        disk.queue.into_iter().map(|(_, request)| request).collect()
+    }
+
+    pub(super) fn extract(&mut self, slot: usize, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
+        let disk = self.disks[slot].as_mut().unwrap();
+        let (taken, kept): (Vec<_>, Vec<_>) = disk.queue.drain(..).partition(|(_, request)| wanted(*request));
+        disk.queue = kept.into();
+        if disk.queue.is_empty() {
+            disk.standing = Standing::Empty;
+        }
+        taken.into_iter().map(|(_, request)| request).collect()
+    }
+
+    pub(super) fn set_policy(&mut self, slot: usize, policy: Policy) {
+        let (now, v) = (self.now, self.v);
+        self.forget_credit(slot);
+        let disk = self.disks[slot].as_mut().unwrap();
+        let changed = |tag: Option<Exact>, rate: Option<u64>, fresh: i128| {
+            rate.map(|rate| match tag {
+                Some(mut tag) => {
+                    tag.change_rate(rate, now);
+                    tag
+                }
+                None => Exact::new(fresh, rate),
+            })
+        };
+        let new_reservation = disk.reservation.is_none();
+        disk.reservation = changed(disk.reservation, policy.reservation().map(|r| r.get()), 0);
+        disk.limit = changed(disk.limit, policy.limit().map(|l| l.get()), now);
+        disk.bandwidth = changed(disk.bandwidth, policy.limit_bandwidth().map(|b| b.get()), now);
+        disk.share.change_rate(policy.shares().get(), v);
+        let reservation_of = |p: &Policy| p.reservation().map_or(0, |r| r.get());
+        let lowered = reservation_of(&policy) < reservation_of(&disk.policy);
+        disk.policy = policy;
+        disk.standing = Standing::Empty;
+        if lowered {
+            let lead = ION.max(disk.peak);
+            disk.share.lower_to(v + lead * FINE / disk.share.rate);
+        }
+        if !disk.queue.is_empty() {
+            let patience = if new_reservation { self.config.anticipation } else { self.config.debt_bound };
+            self.place(slot, i128::from(patience.0));
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, slot: usize, io: Io, request: u64) {
+        let disk = self.disks[slot].as_mut().unwrap();
+        disk.queue.push_back((io, request));
+        if disk.standing == Standing::Empty {
+            self.place(slot, i128::from(self.config.anticipation.0));
+        }
+    }
+
+    fn ready(&self) -> impl Iterator<Item = (usize, &Disk)> {
+        let disks = self.disks.iter().enumerate().filter_map(|(i, d)| Some((i, d.as_ref()?)));
+        disks.filter(|(_, d)| d.standing == Standing::Ready)
+    }
+
+    /// The most overdue reservation among ready disks.
+    fn most_overdue(&self) -> Option<(i128, usize)> {
+        self.ready().filter_map(|(i, d)| Some((d.reservation?.at(), i))).min()
+    }
+
+    fn place(&mut self, slot: usize, patience: i128) {
+        let now = self.now;
+        let disk = self.disks[slot].as_mut().unwrap();
+        if disk.until() > now {
+            disk.standing = Standing::Blocked;
+        } else {
+            self.make_ready(slot, patience);
+        }
+    }
+
+    fn make_ready(&mut self, slot: usize, patience: i128) {
+        self.forget_credit(slot);
+        let latest = self.now - patience;
+        let bound = self.most_overdue().map_or(latest, |(due, _)| due.min(latest));
+        let disk = self.disks[slot].as_mut().unwrap();
+        disk.standing = Standing::Ready;
+        if let Some(reservation) = &mut disk.reservation {
+            reservation.raise_to(bound);
+        }
+    }
+
+    fn forget_credit(&mut self, slot: usize) {
+        let disk = self.disks[slot].as_mut().unwrap();
+        let credit = i128::from(disk.policy.burst().get()) * ION * FINE / disk.share.rate;
+        disk.share.raise_to(self.v - credit);
+    }
+
+    pub(super) fn dispatch(&mut self) -> Verdict {
+        let now = self.now;
+        let blocked = |disks: &[Option<Disk>]| {
+            let disks = disks.iter().enumerate().filter_map(|(i, d)| Some((i, d.as_ref()?)));
+            disks.filter(|(_, d)| d.standing == Standing::Blocked).map(|(i, d)| (d.until(), i)).min()
+        };
+        while let Some((until, slot)) = blocked(&self.disks)
+            && until <= now
+        {
+            self.make_ready(slot, i128::from(self.config.debt_bound.0 / 2));
+        }
+        if let Some((slot, phase)) = self.continue_batch() {
+            return self.serve(slot, phase, true, false);
+        }
+        let by_share = self.ready().map(|(i, d)| (d.share.at(), i)).min();
+        let Some((_, by_share)) = by_share else {
+            return match blocked(&self.disks) {
+                Some((until, _)) => Verdict::WaitUntil(self.caller.unwrap() + Nanos((until - now) as u64)),
+                None => Verdict::Idle,
+            };
+        };
+        match self.most_overdue() {
+            Some((due, slot)) if due <= now => {
+                let excess = (now - due - i128::from(self.config.debt_bound.0)).max(0);
+                self.forgiven += excess;
+                for disk in self.disks.iter_mut().flatten().filter(|d| d.standing == Standing::Ready) {
+                    if let Some(reservation) = &mut disk.reservation {
+                        reservation.base += excess;
+                    }
+                }
+                if self.is_floor_due() {
+                    return self.serve(by_share, Phase::Weight, false, true);
+                }
+                self.serve(slot, Phase::Reservation, false, false)
+            }
+            _ => self.serve(by_share, Phase::Weight, false, false),
+        }
+    }
+
+    fn unreserved_waits(&self) -> bool {
+        self.ready().any(|(_, d)| d.reservation.is_none())
+    }
+
+    fn is_floor_due(&self) -> bool {
+        match self.config.floor {
+            Floor::Nothing => false,
+            Floor::OneIn(n) => self.unreserved_waits() && self.by_reservation_in_a_row >= i128::from(n) * ION,
+        }
+    }
+
+    fn continue_batch(&mut self) -> Option<(usize, Phase)> {
+        let Batch { span, .. } = self.config.batch?;
+        let (slot, origin, left) = self.batch.take()?;
+        let disk = self.disks[slot].as_ref()?;
+        if left == 0 || disk.standing != Standing::Ready {
+            return None;
+        }
+        if disk.queue[0].0.position.abs_diff(origin) >= span.0 {
+            return None;
+        }
+        self.batch = Some((slot, origin, left - 1));
+        let due = disk.reservation.is_some_and(|r| r.at() <= self.now);
+        Some((slot, if due { Phase::Reservation } else { Phase::Weight }))
+    }
+
+    fn serve(&mut self, slot: usize, phase: Phase, in_batch: bool, by_floor: bool) -> Verdict {
+        let waits = self.unreserved_waits();
+        let (now, v) = (self.now, self.v);
+        let disk = self.disks[slot].as_mut().unwrap();
+        let cost = disk.cost(&self.meter);
+        let (io, request) = disk.queue.pop_front().unwrap();
+        disk.peak = cost.max(disk.peak - disk.peak / 32);
+        match phase {
+            Phase::Reservation => {
+                disk.reservation.as_mut().unwrap().sum += cost * SECOND / ION;
+                let lead = (i128::from(self.config.lead) * ION).max(4 * disk.peak);
+                disk.share.lower_to(v + lead * FINE / disk.share.rate);
+                if waits {
+                    self.by_reservation_in_a_row += cost;
+                }
+            }
+            Phase::Weight => {
+                if !in_batch {
+                    self.v = v.max(disk.share.at());
+                }
+                match self.config.floor {
+                    Floor::OneIn(n) if by_floor => self.by_reservation_in_a_row -= cost * i128::from(n),
+                    _ => self.by_reservation_in_a_row = 0,
+                }
+            }
+        }
+        disk.share.sum += cost * FINE;
+        let bytes = i128::from(clamp_bytes(io.bytes));
+        for (tag, amount) in [(&mut disk.limit, cost * SECOND / ION), (&mut disk.bandwidth, bytes * SECOND)] {
+            if let Some(tag) = tag {
+                let lateness =
+                    (amount / tag.rate - 1).clamp(0, 100_000_000).max(i128::from(self.config.limit_slack.0));
+                tag.raise_to(now - lateness);
+                tag.sum += amount;
+            }
+        }
+        if let Some(batch) = self.config.batch
+            && !in_batch
+        {
+            self.batch = Some((slot, io.position, batch.requests - 1));
+        }
+        if disk.queue.is_empty() {
+            disk.standing = Standing::Empty;
+        } else if disk.until() > now {
+            disk.standing = Standing::Blocked;
+        }
+        Verdict::Dispatch(slot, request, phase, Cost::from_millionths(cost as u64))
+    }
+
+    pub(super) fn forgiven(&self) -> Nanos {
+        Nanos(self.forgiven as u64)
+    }
+
+    pub(super) fn behind(&self) -> Nanos {
+        Nanos(self.most_overdue().map_or(0, |(due, _)| (self.now - due).max(0)) as u64)
+    }
+}

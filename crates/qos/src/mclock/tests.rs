@@ -1,0 +1,300 @@
+//! Decision for decision against the oracle, with the structures checked after every step.
+
+use super::oracle::{Oracle, Verdict};
+use super::{Disk, MClock, State};
+use crate::config::{Batch, Config, Floor};
+use crate::cost::{CostModel, Io};
+use crate::policy::{Burst, Policy};
+use crate::rate::before;
+use crate::scheduler::{Decision, DiskId, Scheduler};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+impl<R> MClock<R> {
+    /// Every disk is in the tournaments that its state says, with its own tags, and the counts agree.
+    fn self_check(&self) {
+        for tournament in [&self.shares, &self.reservations, &self.blocked] {
+            tournament.self_check();
+        }
+        let (mut queued, mut unreserved) = (0, 0);
+        let mut taken = BTreeSet::new();
+        for (slot, disk) in self.disks.iter().enumerate() {
+            let ready = disk.state == State::Ready;
+            let tag = |on: bool, tag: u128| on.then_some((tag, slot as u32));
+            if !disk.queue.is_empty() {
+                assert!(taken.insert(disk.seat), "a seat for each");
+                let reservation = disk.reservation.as_ref().map(|r| r.at);
+                assert_eq!(self.shares.at(disk.seat), tag(ready, self.virtual_time.full(disk.share.at)));
+                assert_eq!(
+                    self.reservations.at(disk.seat),
+                    reservation.and_then(|r| tag(ready, u128::from(r)))
+                );
+                let until = u128::from(disk.blocked_until());
+                assert_eq!(self.blocked.at(disk.seat), tag(disk.state == State::Blocked, until));
+            }
+            assert_eq!(disk.queue.is_empty(), matches!(disk.state, State::Empty | State::Free));
+            assert!(!ready || !before(disk.share.at, self.lowest_share(disk)), "credit beyond the burst");
+            queued += disk.queue.len();
+            unreserved += usize::from(ready && disk.reservation.is_none());
+        }
+        taken.extend(&self.seats.vacated);
+        assert_eq!(taken.len(), self.seats.end as usize, "every seat is taken or vacated");
+        assert_eq!(queued, self.requests.len());
+        assert_eq!(unreserved, self.unreserved);
+    }
+
+    fn lowest_share(&self, disk: &Disk) -> u64 {
+        // In share units one IO at weight 1 is 2^20 millionths; tags are rounded down.
+        let credit = ((disk.burst.get() * 1_000_000) << 20) / disk.share.rate();
+        self.virtual_time.at().wrapping_sub(credit)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Register(Policy),
+    SetPolicy(prop::sample::Index, Policy),
+    Unregister(prop::sample::Index),
+    Extract(prop::sample::Index),
+    Enqueue(prop::sample::Index, u64, u64, u8),
+    Dispatch(u8),
+    Complete(prop::sample::Index),
+    Forward(u64),
+    Back(u64),
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    let rate = || prop_oneof![Just(1u64), Just(7), Just(100), Just(1_000), 1u64..5_000, Just(1_000_000_000)];
+    let shares = prop_oneof![3 => 1u64..5, 1 => Just(1_000), 1 => 1u64..=1_000_000];
+    let bandwidth = prop_oneof![Just(1u64), Just(1 << 20), Just(100 << 20), Just(1u64 << 63)];
+    let burst = prop_oneof![Just(0u64), Just(1), Just(64), Just(256)];
+    (
+        shares,
+        prop::option::of(rate()),
+        prop::option::of(rate()),
+        prop::option::weighted(0.2, bandwidth),
+        burst,
+    )
+        .prop_map(|(shares, a, b, bandwidth, burst)| {
+            let (reservation, limit) = match (a, b) {
+                (Some(a), Some(b)) => (Some(a.min(b)), Some(a.max(b))),
+                other => other,
+            };
+            Policy::new(
+                reservation.map(|r| Iops::new(r).unwrap()),
+                limit.map(|l| Iops::new(l).unwrap()),
+                bandwidth.map(|b| BytesPerSec::new(b).unwrap()),
+                Shares::new(shares).unwrap(),
+                Burst::new(burst).unwrap(),
+            )
+            .unwrap()
+        })
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let disk = any::<prop::sample::Index>;
+    let size = prop_oneof![4 => Just(4_096u64), 2 => 0u64..1 << 21, 1 => Just(u64::MAX)];
+    let time =
+        prop_oneof![0u64..2_000_000, Just(0), Just(1_000_000), 0u64..2_000_000_000, Just(86_400_000_000_000)];
+    prop_oneof![
+        1 => policies().prop_map(Step::Register),
+        2 => (disk(), policies()).prop_map(|(d, p)| Step::SetPolicy(d, p)),
+        1 => disk().prop_map(Step::Unregister),
+        1 => disk().prop_map(Step::Extract),
+        12 => (disk(), size, 0u64..1 << 24, 1u8..8).prop_map(|(d, s, p, n)| Step::Enqueue(d, s, p, n)),
+        16 => (1u8..12).prop_map(Step::Dispatch),
+        2 => disk().prop_map(Step::Complete),
+        8 => time.clone().prop_map(Step::Forward),
+        1 => time.prop_map(Step::Back),
+    ]
+}
+
+fn configs() -> impl Strategy<Value = Config> {
+    let cost_model = prop_oneof![
+        Just(CostModel::Unit),
+        Just(CostModel::default()),
+        Just(CostModel::Chunks { reference: Bytes(512) }),
+    ];
+    let batch = prop::option::of((2u8..=8).prop_map(|requests| Batch { requests, ..Batch::default() }));
+    let floor = prop_oneof![Just(Floor::Nothing), Just(Floor::OneIn(100)), Just(Floor::OneIn(3))];
+    let millis =
+        |ms: &[u64]| prop::sample::select(ms.iter().map(|n| Nanos::from_millis(*n)).collect::<Vec<_>>());
+    let times = (millis(&[1, 250, 10_000]), millis(&[0, 2, 1_000]), millis(&[0, 1, 100]));
+    (cost_model, batch, floor, times, prop_oneof![Just(2u16), Just(16)]).prop_map(
+        |(cost_model, batch, floor, (debt_bound, anticipation, limit_slack), lead)| Config {
+            cost_model,
+            batch,
+            floor,
+            debt_bound,
+            lead,
+            anticipation,
+            limit_slack,
+        },
+    )
+}
+
+/// Both schedulers, and the ids that are alive or were.
+struct Pair {
+    real: MClock<u64>,
+    oracle: Oracle,
+    alive: Vec<DiskId>,
+    gone: Vec<DiskId>,
+    now: Nanos,
+    requests: u64,
+}
+
+impl Pair {
+    fn pick(&self, index: prop::sample::Index) -> Option<DiskId> {
+        if self.alive.is_empty() { None } else { Some(self.alive[index.index(self.alive.len())]) }
+    }
+
+    fn apply(&mut self, step: Step) -> Result<(), TestCaseError> {
+        let now = self.now;
+        match step {
+            Step::Forward(by) => self.now += Nanos(by),
+            Step::Back(by) => self.now = self.now - Nanos(by),
+            Step::Register(policy) => {
+                if self.alive.len() < 12 {
+                    let id = self.real.register(now, policy);
+                    self.oracle.at(now);
+                    self.oracle.register(id.slot as usize, policy);
+                    prop_assert!(!self.gone.contains(&id), "an id came back");
+                    prop_assert_eq!(self.real.policy(id), Ok(policy));
+                    self.alive.push(id);
+                }
+            }
+            Step::SetPolicy(index, policy) => {
+                if let Some(id) = self.pick(index) {
+                    self.real.set_policy(now, id, policy).unwrap();
+                    self.oracle.at(now);
+                    self.oracle.set_policy(id.slot as usize, policy);
+                    prop_assert_eq!(self.real.policy(id), Ok(policy));
+                }
+            }
+            Step::Unregister(index) => {
+                if let Some(id) = self.pick(index) {
+                    let queued = self.real.unregister(now, id).unwrap();
+                    self.oracle.at(now);
+                    prop_assert_eq!(queued, self.oracle.unregister(id.slot as usize));
+                    self.alive.retain(|other| *other != id);
+                    self.gone.push(id);
+                }
+            }
+            Step::Extract(index) => {
+                if let Some(id) = self.pick(index) {
+                    let taken = self.real.extract(now, id, &mut |request| request % 3 != 0).unwrap();
+                    self.oracle.at(now);
+                    prop_assert_eq!(taken, self.oracle.extract(id.slot as usize, |request| request % 3 != 0));
+                }
+            }
+            Step::Enqueue(index, bytes, position, times) => {
+                let Some(id) = self.pick(index) else { return Ok(()) };
+                self.oracle.at(now);
+                for _ in 0..times {
+                    let io = Io { bytes: Bytes(bytes), position };
+                    self.requests += 1;
+                    self.real.enqueue(now, id, io, self.requests).unwrap();
+                    self.oracle.enqueue(id.slot as usize, io, self.requests);
+                }
+            }
+            Step::Dispatch(times) => {
+                for _ in 0..times {
+                    self.decide()?;
+                }
+            }
+            Step::Complete(index) => {
+                if let Some(id) = self.pick(index) {
+                    self.real.complete(now, id);
+                    self.oracle.at(now);
+                }
+            }
+        }
+        self.real.self_check();
+        prop_assert_eq!(self.real.reservation_debt().forgiven, self.oracle.forgiven());
+        prop_assert_eq!(self.real.reservation_debt().behind, self.oracle.behind());
+        for id in &self.gone {
+            prop_assert!(self.real.enqueue(now, *id, Io::default(), 0).is_err());
+            prop_assert!(self.real.counters(*id).is_err());
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self) -> Result<(), TestCaseError> {
+        let got = match self.real.dispatch(self.now) {
+            Decision::Dispatch(d) => {
+                prop_assert!(self.alive.contains(&d.disk));
+                Verdict::Dispatch(d.disk.slot as usize, d.request, d.phase, d.cost)
+            }
+            Decision::WaitUntil(at) => {
+                prop_assert!(at > self.now);
+                Verdict::WaitUntil(at)
+            }
+            Decision::Idle => {
+                prop_assert_eq!(self.real.queued(), 0);
+                Verdict::Idle
+            }
+        };
+        self.oracle.at(self.now);
+        prop_assert_eq!(got, self.oracle.dispatch());
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400), ..ProptestConfig::default() })]
+    #[test]
+    fn decides_as_the_rules_say(
+        config in configs(),
+        first in prop::collection::vec(policies(), 1..6),
+        origin in any::<u64>(),
+        steps in prop::collection::vec(steps(), 1..120),
+    ) {
+        let mut real = MClock::new(config).unwrap();
+        // Anywhere on the circle: no outcome depends on where V stands.
+        real.virtual_time.0 += u128::from(origin);
+        let mut pair = Pair {
+            real,
+            oracle: Oracle::new(config),
+            alive: Vec::new(),
+            gone: Vec::new(),
+            now: Nanos::from_secs(1_000_000),
+            requests: 0,
+        };
+        for policy in first {
+            pair.apply(Step::Register(policy))?;
+        }
+        for step in steps {
+            pair.apply(step)?;
+        }
+    }
+}
+
+#[test]
+fn a_disk_left_behind_by_any_way_round_the_circle_is_served_next_and_once() {
+    // The dearest request at the lightest weight advances V by 2^56: 256 of them go round the circle.
+    let cost_model = CostModel::Chunks { reference: Bytes(512) };
+    let mut scheduler = MClock::new(Config { cost_model, ..Config::default() }).unwrap();
+    let now = Nanos::from_secs(1);
+    let one = Policy::shared(Shares::MIN).with_burst(Burst::NONE);
+    let busy = scheduler.register(now, one);
+    let idle: Vec<DiskId> = (0..700).map(|_| scheduler.register(now, one)).collect();
+    let dear = Io { bytes: Bytes(u64::MAX), position: 0 };
+    for _ in 0..3 {
+        scheduler.enqueue(now, busy, dear, 0).unwrap();
+    }
+    let next = |scheduler: &mut MClock<u32>| match scheduler.dispatch(now) {
+        Decision::Dispatch(d) => d.disk,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(next(&mut scheduler), busy);
+    for back in idle {
+        scheduler.enqueue(now, busy, dear, 0).unwrap();
+        for _ in 0..2 {
+            scheduler.enqueue(now, back, dear, 0).unwrap();
+        }
+        assert_eq!(next(&mut scheduler), back);
+        assert_eq!(next(&mut scheduler), busy, "the other's turn");
+        scheduler.extract(now, back, &mut |_| true).unwrap();
+    }
+}
