@@ -1,0 +1,457 @@
+//! What every disk is promised, under random policies and loads and at the ends of every range.
+mod common;
+
+use common::*;
+use headgate_qos::{
+    Batch, Config, CostModel, Decision, DiskId, Io, MClock, Phase, Policy, Scheduler, SchedulerKind,
+    water_fill,
+};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos};
+use proptest::prelude::*;
+
+fn sharing() -> impl Strategy<Value = (u64, u64, u64)> {
+    // Shares, reservation, limit.
+    (1u64..=8, prop_oneof![2 => Just(0u64), 1 => 1u64..300], prop_oneof![2 => Just(0u64), 1 => 1u64..600])
+        .prop_map(|(shares, reservation, limit)| {
+            (shares, if limit > 0 { reservation.min(limit) } else { reservation }, limit)
+        })
+}
+
+fn iops(n: u64) -> Option<Iops> {
+    Iops::new(n).ok()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// The published allocation, for any disks on storage of any speed that carries the reservations.
+    #[test]
+    fn every_disk_gets_what_water_filling_gives_it(disks in prop::collection::vec(sharing(), 1..7), spare in 1u64..2_000) {
+        let disks: Vec<Policy> = disks.into_iter().map(|(w, r, l)| policy(w, r, l)).collect();
+        let reserved: u64 = disks.iter().filter_map(Policy::reservation).map(Iops::get).sum();
+        let rate = reserved + reserved / 50 + spare;
+        let mut bench = Bench::mclock(rate);
+        for disk in &disks {
+            bench.busy(*disk);
+        }
+        bench.run(secs(2));
+        let got = bench.run(secs(10));
+        for (i, ideal) in water_fill(&disks, Iops::new(rate).unwrap()).into_iter().enumerate() {
+            let ideal = ideal.as_millionths() / 100_000;
+            prop_assert!(got[i].abs_diff(ideal) <= ideal / 50 + 4, "disk {} of {:?} at {}: {} not {}", i, disks, rate, got[i], ideal);
+        }
+        // Work conservation: the storage idles only when all are at their limits.
+        let limits: Option<u64> = disks.iter().map(|d| d.limit().map(Iops::get)).sum();
+        let possible = limits.unwrap_or(u64::MAX).min(rate);
+        let total: u64 = got.iter().sum();
+        prop_assert!(total + 10 + disks.len() as u64 >= possible * 10, "{} of {}", total, possible * 10);
+    }
+
+    #[test]
+    fn no_window_of_a_second_or_more_holds_more_than_the_limit_and_one_request(
+        disks in prop::collection::vec(sharing(), 1..6),
+        rate in 50u64..3_000,
+        depth in 1usize..40,
+    ) {
+        let mut bench = Bench::mclock(rate);
+        let limits: Vec<u64> = disks.iter().map(|d| d.2).collect();
+        for (w, r, l) in disks {
+            bench.deep(policy(w, r, l), depth);
+        }
+        bench.run(secs(8));
+        for (client, limit) in limits.into_iter().enumerate().filter(|(_, l)| *l > 0) {
+            let times = bench.take_dispatches(client);
+            for window in [1, 2, 5] {
+                let mut from = 0;
+                for (to, end) in times.iter().enumerate() {
+                    while times[from] + secs(window) <= *end {
+                        from += 1;
+                    }
+                    let held = (to - from + 1) as u64;
+                    prop_assert!(held <= limit * window + 1, "{} in {} s at {}", held, window, limit);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn reservations_are_met_in_every_window_while_the_storage_carries_them(
+        disks in prop::collection::vec((1u64..=8, 0u64..300), 1..8),
+        spare in 0u64..500,
+    ) {
+        let reserved: u64 = disks.iter().map(|d| d.1).sum();
+        let rate = (reserved + reserved / 50 + spare).max(10);
+        let mut bench = Bench::mclock(rate);
+        for (w, r) in &disks {
+            bench.busy(policy(*w, *r, 0));
+        }
+        bench.run(secs(1));
+        let mut got = vec![0; disks.len()];
+        for second in 1..=5 {
+            for (total, n) in got.iter_mut().zip(bench.run(secs(1))) {
+                *total += n;
+            }
+            for (n, (_, r)) in got.iter().zip(&disks) {
+                prop_assert!(n + 2 >= r * second, "{} of {} in {} s", n, r * second, second);
+            }
+        }
+    }
+
+    #[test]
+    fn scaling_all_weights_changes_no_decision(
+        weights in prop::collection::vec(1u64..=100, 2..8),
+        scale in 1u64..=10_000,
+        depth in 1usize..6,
+    ) {
+        let order = |scale: u64| {
+            let mut scheduler = MClock::new(unit()).unwrap();
+            let disks: Vec<DiskId> =
+                weights.iter().map(|w| scheduler.register(Nanos(0), policy(w * scale, 0, 0))).collect();
+            for disk in disks.iter().flat_map(|d| std::iter::repeat_n(d, depth)) {
+                scheduler.enqueue(Nanos(0), *disk, Io::default(), ()).unwrap();
+            }
+            (0..2_000)
+                .map(|_| match scheduler.dispatch(Nanos(0)) {
+                    Decision::Dispatch(d) => {
+                        scheduler.complete(Nanos(0), d.disk);
+                        scheduler.enqueue(Nanos(0), d.disk, Io::default(), ()).unwrap();
+                        d.disk
+                    }
+                    other => panic!("{other:?}"),
+                })
+                .collect::<Vec<_>>()
+        };
+        prop_assert!(order(1) == order(scale));
+    }
+
+    #[test]
+    fn a_newcomer_is_served_within_one_round(weights in prop::collection::vec(1u64..=50, 1..20), own in 1u64..=50) {
+        let mut scheduler = MClock::new(unit()).unwrap();
+        let add = |scheduler: &mut MClock<()>, w: u64| {
+            let disk = scheduler.register(Nanos(0), policy(w, 0, 0));
+            scheduler.enqueue(Nanos(0), disk, Io::default(), ()).unwrap();
+            disk
+        };
+        let next = |scheduler: &mut MClock<()>| match scheduler.dispatch(Nanos(0)) {
+            Decision::Dispatch(d) => {
+                scheduler.enqueue(Nanos(0), d.disk, Io::default(), ()).unwrap();
+                d.disk
+            }
+            other => panic!("{other:?}"),
+        };
+        for w in &weights {
+            add(&mut scheduler, *w);
+        }
+        for _ in 0..5_000 {
+            next(&mut scheduler);
+        }
+        let newcomer = add(&mut scheduler, own);
+        // While the newcomer is served once, each other is served for as long as that takes at its weight, plus the one under way.
+        let round: u64 = weights.iter().map(|w| w.div_ceil(own) + 1).sum();
+        let waited = (0..=round).position(|_| next(&mut scheduler) == newcomer);
+        prop_assert!(waited.is_some(), "not within {}", round);
+    }
+}
+
+#[test]
+fn seven_iops_are_exactly_seven_iops() {
+    let mut bench = Bench::mclock(1_000);
+    let slow = bench.busy(policy(1, 0, 7));
+    bench.busy(policy(3, 0, 0));
+    bench.run(secs(100));
+    assert_eq!(bench.run(secs(300))[slow], 7 * 300);
+    // The same with a reservation at the limit.
+    bench.set(slow, policy(1, 7, 7));
+    bench.run(secs(100));
+    assert_eq!(bench.run(secs(300))[slow], 7 * 300);
+}
+
+#[test]
+fn one_io_per_second_for_a_day_after_a_year_of_uptime() {
+    let mut scheduler = MClock::new(unit()).unwrap();
+    let mut now = secs(365 * 86_400);
+    let disk = scheduler.register(now, policy(1, 1, 1));
+    let start = now;
+    let mut served = 0;
+    scheduler.enqueue(now, disk, Io::default(), ()).unwrap();
+    while now < start + secs(86_400) {
+        match scheduler.dispatch(now) {
+            Decision::Dispatch(d) => {
+                served += 1;
+                scheduler.complete(now, d.disk);
+                scheduler.enqueue(now, disk, Io::default(), ()).unwrap();
+            }
+            Decision::WaitUntil(at) => now = at,
+            Decision::Idle => panic!("a request is queued"),
+        }
+    }
+    assert_eq!(served, 86_400);
+}
+
+/// 10,000 reference IOs in one request.
+fn dear() -> (Config, u64) {
+    let cost_model = CostModel::Affine { reference: Bytes(512) };
+    (Config { cost_model, ..Config::default() }, 512 * 9_999)
+}
+
+#[test]
+fn a_request_that_costs_ten_thousand_keeps_its_limit_and_its_share() {
+    let (config, bytes) = dear();
+    let mut bench = Bench::new(SchedulerKind::MClock, config, 1_000);
+    let large = bench.deep(policy(1, 0, 100), 2);
+    bench.size(large, bytes);
+    bench.busy(policy(1, 0, 0));
+    bench.run(secs(150));
+    // 100 seconds of limit each.
+    assert_eq!(bench.run(secs(1_000))[large], 10);
+
+    let mut bench = Bench::new(SchedulerKind::MClock, config, 1_000);
+    let large = bench.add(policy(3, 0, 0), Client::Closed { outstanding: 2 });
+    bench.size(large, bytes);
+    let small = bench.busy(policy(1, 0, 0));
+    bench.start(large);
+    bench.run(secs(10));
+    let got = bench.run(secs(100));
+    // Three times the cost: 29,998 small requests for every nine large ones.
+    let (large, small) = (got[large] * 10_000, got[small]);
+    assert!(large.abs_diff(3 * small) <= 3 * 10_000, "{got:?}");
+}
+
+#[test]
+fn a_megabyte_on_a_disk_of_ten_iops() {
+    let config = Config::default();
+    for (reservation, limit) in [(0, 10), (10, 10)] {
+        let mut bench = Bench::new(SchedulerKind::MClock, config, 100);
+        let large = bench.deep(policy(1, reservation, limit), 4);
+        bench.size(large, 1 << 20);
+        bench.busy(policy(1, 0, 0));
+        bench.run(secs(10));
+        let got = bench.run(secs(1_000))[large];
+        // 10 / 4.4133 per second.
+        assert!(got.abs_diff(2_266) <= 2, "reservation {reservation}: {got}");
+    }
+}
+
+#[test]
+fn shares_are_exact_beside_reservations_at_every_cost() {
+    for bytes in [0u64, 64 << 10, 1 << 20, 16 << 20] {
+        let mut bench = Bench::new(SchedulerKind::MClock, Config::default(), 1_000);
+        // A third of its share is reserved: it must not get that on top.
+        for disk in [policy(1, 300, 0), policy(2, 0, 0), policy(1, 100, 0)] {
+            let client = bench.busy(disk);
+            bench.size(client, bytes);
+        }
+        bench.run(secs(100));
+        let got = bench.run(secs(200));
+        let total: u64 = got.iter().sum();
+        let cost = 1.0 + bytes as f64 / 307_200.0;
+        // Reservations of 300 and 100 reference IOs are more requests' worth than the storage gives for large requests.
+        if cost < 2.0 {
+            let reserved = ((300.0 / cost * 200.0) as u64).max(total / 4);
+            let rest = total - reserved;
+            assert_rates(&got, &[reserved, rest * 2 / 3, rest / 3], 1);
+        } else {
+            assert_rates(&got, &[total / 4, total / 2, total / 4], 1);
+        }
+    }
+}
+
+#[test]
+fn large_and_small_requests_of_one_disk_are_charged_alike_in_both_phases() {
+    // One request of 100 IOs in ten: the lead follows what the disk itself sends.
+    let config = Config { cost_model: CostModel::Chunks { reference: Bytes(4_096) }, ..Config::default() };
+    let mut scheduler = MClock::new(config).unwrap();
+    let mixed = scheduler.register(Nanos(0), policy(1, 200, 0));
+    let plain = scheduler.register(Nanos(0), policy(2, 0, 0));
+    let mut sent = 0u64;
+    let mut now = secs(1);
+    let mut ask = |scheduler: &mut MClock<()>, now, disk| {
+        sent += 1;
+        let bytes = Bytes(if disk == mixed && sent.is_multiple_of(20) { 100 * 4_096 } else { 4_096 });
+        scheduler.enqueue(now, disk, Io { bytes, position: 0 }, ()).unwrap();
+    };
+    for _ in 0..8 {
+        ask(&mut scheduler, now, mixed);
+        ask(&mut scheduler, now, plain);
+    }
+    // 1,200 reference IOs per second: a third is twice the reservation.
+    let mut costs = [0u64; 2];
+    while now < secs(200) {
+        let Decision::Dispatch(d) = scheduler.dispatch(now) else { panic!("requests are queued") };
+        costs[usize::from(d.disk == plain)] += d.cost.as_millionths();
+        now += Nanos(d.cost.as_millionths() * 1_000 / 1_200);
+        ask(&mut scheduler, now, d.disk);
+    }
+    let part = costs[0] * 1_000 / (costs[0] + costs[1]);
+    assert!((330..=337).contains(&part), "{part} in a thousand of the cost, not a third");
+}
+
+#[test]
+fn iops_and_bandwidth_limits_bind_together() {
+    let bandwidth = |mib: u64| BytesPerSec::new(mib << 20).ok();
+    let mut bench = Bench::mclock(10_000);
+    let a = bench.busy(policy(1, 0, 1_000).with_limit_bandwidth(bandwidth(10)));
+    let b = bench.busy(policy(1, 0, 1_000).with_limit_bandwidth(bandwidth(10)));
+    bench.size(a, 64 << 10);
+    bench.size(b, 4 << 10);
+    bench.run(secs(1));
+    // 10 MiB/s are 160 of 64 KiB; of 4 KiB they would be 2,560.
+    let got = bench.run(secs(100));
+    assert!(got[a].abs_diff(16_000) <= 1 && got[b].abs_diff(100_000) <= 1, "{got:?}");
+    // A bandwidth limit binds reservations too, and the others do not pay for the reservation it keeps from being met.
+    let mut bench = Bench::mclock(1_000);
+    let held = bench.busy(policy(1, 600, 0).with_limit_bandwidth(bandwidth(1)));
+    bench.size(held, 64 << 10);
+    let other = bench.busy(policy(1, 700, 0));
+    bench.busy(policy(9, 0, 0));
+    bench.run(secs(2));
+    let got = bench.run(secs(20));
+    assert!(got[held].abs_diff(320) <= 1, "{got:?}");
+    assert!(got[other] >= 14_000 - 2, "{got:?}");
+}
+
+/// Dispatches of `disks` disks with `queued` requests each, 64 KiB apart, as disk numbers.
+fn batched(batch: Option<Batch>, policies: &[Policy], queued: u64, apart: u64) -> Vec<usize> {
+    let mut scheduler = MClock::new(Config { batch, ..unit() }).unwrap();
+    let disks: Vec<DiskId> = policies.iter().map(|p| scheduler.register(Nanos(0), *p)).collect();
+    for i in 0..queued {
+        for disk in &disks {
+            let io = Io { bytes: Bytes(65_536), position: (1 << 30) + i * apart };
+            scheduler.enqueue(Nanos(0), *disk, io, ()).unwrap();
+        }
+    }
+    std::iter::from_fn(|| match scheduler.dispatch(Nanos(0)) {
+        Decision::Dispatch(d) => disks.iter().position(|disk| *disk == d.disk),
+        _ => None,
+    })
+    .collect()
+}
+
+#[test]
+fn near_requests_go_back_to_back_up_to_eight() {
+    let two = [policy(1, 0, 0), policy(1, 0, 0)];
+    let near = batched(Some(Batch::default()), &two, 20, 65_536);
+    assert_eq!(near[..32], [[0; 8], [1; 8], [0; 8], [1; 8]].concat());
+    // Far requests alternate, with or without.
+    let far = batched(Some(Batch::default()), &two, 20, 4 << 20);
+    assert_eq!(far[..4], [0, 1, 0, 1]);
+    assert_eq!(batched(None, &two, 20, 65_536)[..4], [0, 1, 0, 1]);
+    // Four within the span, then it is the other's turn.
+    let span = batched(Some(Batch::default()), &two, 20, 1 << 20);
+    assert_eq!(span[..8], [0, 0, 0, 0, 1, 1, 1, 1]);
+}
+
+#[test]
+fn a_batch_stops_at_the_limit_and_pays_for_every_request() {
+    let got = batched(Some(Batch::default()), &[policy(1, 0, 1), policy(1, 0, 0)], 20, 65_536);
+    assert_eq!(got.iter().filter(|disk| **disk == 0).count(), 1);
+    // Shares hold over batches.
+    let got = batched(Some(Batch::default()), &[policy(1, 0, 0), policy(3, 0, 0)], 400, 65_536);
+    let first = got[..320].iter().filter(|disk| **disk == 0).count();
+    assert!((72..=88).contains(&first), "{first} of 320 instead of 80");
+}
+
+#[test]
+fn a_clock_that_steps_back_or_stands_still_stops_nobody() {
+    let mut scheduler = MClock::new(unit()).unwrap();
+    let now = secs(1_000);
+    let limited = scheduler.register(now, policy(1, 0, 100));
+    let reserved = scheduler.register(now, policy(1, 100, 0));
+    let plain = scheduler.register(now, policy(1, 0, 0));
+    for disk in [limited, reserved, plain] {
+        for _ in 0..100 {
+            scheduler.enqueue(now, disk, Io::default(), ()).unwrap();
+        }
+    }
+    let mut run = |from: Nanos, time: Nanos| {
+        let mut got = [0u64; 3];
+        let mut now = from;
+        let end = from + time;
+        while now <= end {
+            if let Decision::Dispatch(d) = scheduler.dispatch(now) {
+                scheduler.enqueue(now, d.disk, Io::default(), ()).unwrap();
+                got[[limited, reserved, plain].iter().position(|disk| *disk == d.disk).unwrap()] += 1;
+            }
+            now += Nanos(500_000);
+        }
+        got
+    };
+    run(now, secs(1));
+    // Steps back: an hour, then to the origin. A second is a second, whatever the clock shows.
+    for from in [now - secs(900), Nanos(0), secs(1_000_000_000), Nanos(1)] {
+        let got = run(from, secs(1));
+        assert!(got[0] >= 99 && got[0] <= 102, "from {from}: {got:?}");
+        assert!(got[1].abs_diff(got[2]) <= 300, "from {from}: {got:?}");
+    }
+    // Stands still: nobody with a limit beyond its slack, all the others.
+    let got: u64 = (0..1_000)
+        .map(|_| match scheduler.dispatch(Nanos(7)) {
+            Decision::Dispatch(d) => {
+                scheduler.enqueue(Nanos(7), d.disk, Io::default(), ()).unwrap();
+                u64::from(d.disk == limited)
+            }
+            other => panic!("{other:?}"),
+        })
+        .sum();
+    assert!(got <= 2, "{got}");
+}
+
+#[test]
+fn ids_do_not_come_back_and_queued_requests_do() {
+    for kind in [SchedulerKind::MClock, SchedulerKind::Sfq, SchedulerKind::Fifo] {
+        let mut scheduler = headgate_qos::AnyScheduler::new(kind, Config::default()).unwrap();
+        let now = secs(1);
+        let gone = scheduler.register(now, policy(1, 5, 10));
+        let other = scheduler.register(now, policy(1, 0, 0));
+        for n in 0..10 {
+            scheduler.enqueue(now, gone, Io::default(), n).unwrap();
+            scheduler.enqueue(now, other, Io::default(), 100 + n).unwrap();
+        }
+        assert_eq!(scheduler.policy(gone), Ok(policy(1, 5, 10)), "{kind}");
+        assert_eq!(scheduler.queued_of(gone), 10);
+        assert_eq!(scheduler.extract(now, gone, &mut |n| n % 2 == 1), Ok(vec![1, 3, 5, 7, 9]), "{kind}");
+        assert_eq!(scheduler.unregister(now, gone), Ok(vec![0, 2, 4, 6, 8]), "{kind}");
+        let new = scheduler.register(now, policy(1, 0, 0));
+        assert_ne!(new, gone, "{kind}");
+        let rejected = scheduler.enqueue(now, gone, Io::default(), 77).unwrap_err();
+        assert_eq!(rejected.request, 77);
+        assert!(scheduler.set_policy(now, gone, policy(1, 0, 0)).is_err());
+        assert!(scheduler.counters(gone).is_err() && scheduler.policy(gone).is_err());
+        assert!(scheduler.unregister(now, gone).is_err());
+        scheduler.complete(now, gone);
+        let mut order = Vec::new();
+        while let Decision::Dispatch(d) = scheduler.dispatch(now) {
+            assert_eq!((d.disk, d.phase), (other, Phase::Weight));
+            order.push(d.request);
+        }
+        assert_eq!(order, (100..110).collect::<Vec<_>>(), "{kind}");
+        let counters = scheduler.counters(other).unwrap();
+        assert_eq!((counters.by_weight, counters.queued, counters.in_flight), (10, 0, 10), "{kind}");
+        assert_eq!(scheduler.dispatch(now), Decision::Idle);
+    }
+}
+
+#[test]
+fn fifo_sends_in_order_of_arrival() {
+    let mut bench = Bench::new(SchedulerKind::Fifo, unit(), 900);
+    bench.deep(policy(1, 0, 10), 20);
+    bench.deep(policy(8, 500, 0), 10);
+    bench.run(secs(1));
+    assert_rates(&bench.rates(10), &[600, 300], 1);
+}
+
+#[test]
+fn wake_ups_are_told_in_the_callers_time() {
+    let mut scheduler = MClock::new(unit()).unwrap();
+    let disk = scheduler.register(secs(5), policy(1, 0, 4));
+    for _ in 0..3 {
+        scheduler.enqueue(secs(5), disk, Io::default(), ()).unwrap();
+    }
+    assert!(matches!(scheduler.dispatch(secs(5)), Decision::Dispatch(_)));
+    assert_eq!(scheduler.dispatch(secs(5)), Decision::WaitUntil(millis(5_250)));
+    assert_eq!(scheduler.dispatch(millis(5_100)), Decision::WaitUntil(millis(5_250)));
+    assert!(iops(4).is_some_and(|l| scheduler.policy(disk).is_ok_and(|p| p.limit() == Some(l))));
+    scheduler.set_policy(millis(5_100), disk, policy(1, 0, 8)).unwrap();
+    assert_eq!(scheduler.dispatch(millis(5_100)), Decision::WaitUntil(millis(5_175)));
+    assert!(matches!(scheduler.dispatch(millis(5_175)), Decision::Dispatch(_)));
+}
