@@ -166,10 +166,10 @@ pub struct Request<'s> {
     id_buffers: &'s [(GuestAddress, u32)],
 }
 
-impl Request<'_> {
+impl<'s> Request<'s> {
     /// Buffers of a read or write, at most [`MAX_SEGMENTS`]; empty otherwise. They stay valid as long as the completion
     /// lives, or any other holder of the [`GuestMemory`] that the queue was started on.
-    pub fn data(&self) -> &[Segment] {
+    pub fn data(&self) -> &'s [Segment] {
         self.segments
     }
 

@@ -257,6 +257,10 @@ impl DeviceQueue {
     }
 
     fn breaks(&mut self, error: QueueError) -> QueueError {
+        // Nobody will ask for these any more: they must not keep a drain waiting. The in-flight region still has them.
+        for head in self.replays.drain(..) {
+            self.taken.remove(head);
+        }
         self.broken = Some(error);
         error
     }
