@@ -1,3 +1,4 @@
 //! How machines attach to disks: one module per protocol.
 
 pub mod nbd;
+pub mod vhost;

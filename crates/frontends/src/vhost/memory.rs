@@ -1,0 +1,251 @@
+//! The front-end's memory, mapped here: guest memory and the in-flight region.
+
+use super::Refused;
+use headgate_vring::{GuestAddress, GuestMemory, HostMapping, InflightRegion, Region};
+use std::fs::File;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use vhost::vhost_user::message::{VhostUserInflight, VhostUserMemoryRegion};
+use vm_memory::{FileOffset, MmapRegion};
+
+/// A file of the front-end, mapped shared, readable and writable.
+struct Mapped {
+    base: NonNull<u8>,
+    region: MmapRegion,
+}
+
+// SAFETY: the mapping is plain memory, reached only by the atomic accesses of `headgate_vring` and by the kernel.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+// SAFETY: `MmapRegion` keeps its range mapped in place until it is dropped, and no reference to its bytes is made here.
+unsafe impl HostMapping for Mapped {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+    fn len(&self) -> usize {
+        self.region.size()
+    }
+}
+
+/// Maps `len` bytes of `file` from `offset`. The file must be that long: touching a page behind its end would be fatal.
+fn map(file: File, offset: u64, len: u64) -> Result<Arc<dyn HostMapping>, Refused> {
+    let size = usize::try_from(len).map_err(|_| Refused::Memory(format!("{len} bytes do not fit here")))?;
+    let end = offset.checked_add(len);
+    let known = file.metadata().map_err(|e| Refused::Memory(e.to_string()))?.len();
+    if end.is_none_or(|end| end > known) {
+        return Err(Refused::Memory(format!("{len} bytes at offset {offset} of a file of {known}")));
+    }
+    let region = MmapRegion::from_file(FileOffset::new(file, offset), size)
+        .map_err(|e| Refused::Memory(format!("cannot map {len} bytes at offset {offset}: {e}")))?;
+    let base = NonNull::new(region.as_ptr()).ok_or_else(|| Refused::Memory("mapped at zero".into()))?;
+    Ok(Arc::new(Mapped { base, region }))
+}
+
+/// One region as the front-end announced it.
+struct Slot {
+    guest: u64,
+    user: u64,
+    size: u64,
+    region: Region,
+}
+
+impl Slot {
+    fn new(announced: &VhostUserMemoryRegion, file: File) -> Result<Slot, Refused> {
+        let VhostUserMemoryRegion { guest_phys_addr: guest, memory_size: size, user_addr: user, mmap_offset } =
+            *announced;
+        let mapping = map(file, mmap_offset, size)?;
+        let region = Region::new(GuestAddress(guest), mapping).map_err(|e| Refused::Memory(e.to_string()))?;
+        Ok(Slot { guest, user, size, region })
+    }
+}
+
+/// The regions known of, and the table made of them.
+pub(crate) struct MemoryTable {
+    slots: Vec<Slot>,
+    memory: Arc<GuestMemory>,
+}
+
+impl MemoryTable {
+    /// No memory yet.
+    pub(crate) fn empty() -> Result<MemoryTable, Refused> {
+        MemoryTable::of(Vec::new())
+    }
+
+    fn of(slots: Vec<Slot>) -> Result<MemoryTable, Refused> {
+        let regions = slots.iter().map(|s| s.region.clone()).collect();
+        let memory = GuestMemory::new(regions).map_err(|e| Refused::Memory(e.to_string()))?;
+        Ok(MemoryTable { slots, memory: Arc::new(memory) })
+    }
+
+    /// `SET_MEM_TABLE`: these regions and no others.
+    pub(crate) fn new(regions: &[VhostUserMemoryRegion], files: Vec<File>) -> Result<MemoryTable, Refused> {
+        let slots: Result<_, _> = regions.iter().zip(files).map(|(r, f)| Slot::new(r, f)).collect();
+        MemoryTable::of(slots?)
+    }
+
+    /// `ADD_MEM_REG`. Regions known before stay mapped where they are.
+    pub(crate) fn with(&self, region: &VhostUserMemoryRegion, file: File) -> Result<MemoryTable, Refused> {
+        let mut slots = self.clone_slots();
+        slots.push(Slot::new(region, file)?);
+        MemoryTable::of(slots)
+    }
+
+    /// `REM_MEM_REG`. Requests in flight keep the region mapped until they end.
+    pub(crate) fn without(&self, region: &VhostUserMemoryRegion) -> Result<MemoryTable, Refused> {
+        let (guest, size) = (region.guest_phys_addr, region.memory_size);
+        let mut slots = self.clone_slots();
+        let at = slots
+            .iter()
+            .position(|s| s.guest == guest && s.size == size)
+            .ok_or_else(|| Refused::Memory(format!("no region of {size} bytes at {guest:#x}")))?;
+        slots.remove(at);
+        MemoryTable::of(slots)
+    }
+
+    fn clone_slots(&self) -> Vec<Slot> {
+        self.slots.iter().map(|s| Slot { region: s.region.clone(), ..*s }).collect()
+    }
+
+    /// How many regions there are.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The table for queues.
+    pub(crate) fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+
+    /// Rings are announced by the front-end's own addresses.
+    pub(crate) fn guest_address(&self, user: u64) -> Result<GuestAddress, Refused> {
+        self.slots
+            .iter()
+            .find(|s| user.wrapping_sub(s.user) < s.size)
+            .map(|s| GuestAddress(s.guest + (user - s.user)))
+            .ok_or_else(|| Refused::Memory(format!("no region holds the front-end's address {user:#x}")))
+    }
+}
+
+/// The in-flight regions of all queues, one after the other, in memory that the front-end keeps while this process
+/// is gone.
+pub(crate) struct InflightArea {
+    mapping: Arc<dyn HostMapping>,
+    queues: u16,
+    queue_size: u16,
+}
+
+impl InflightArea {
+    fn bytes(queues: u16, queue_size: u16) -> u64 {
+        u64::from(queues) * InflightRegion::bytes(queue_size) as u64
+    }
+
+    /// `GET_INFLIGHT_FD`: fresh memory for so many queues. It cannot be shrunk by whoever holds it.
+    pub(crate) fn create(queues: u16, queue_size: u16) -> Result<(VhostUserInflight, File), Refused> {
+        let bytes = InflightArea::bytes(queues, queue_size);
+        let file = sealed_memory(bytes).map_err(|e| Refused::Memory(format!("in-flight region: {e}")))?;
+        Ok((VhostUserInflight::new(bytes, 0, queues, queue_size), file))
+    }
+
+    /// `SET_INFLIGHT_FD`.
+    pub(crate) fn map(announced: &VhostUserInflight, file: File) -> Result<InflightArea, Refused> {
+        let VhostUserInflight { mmap_size, mmap_offset, num_queues: queues, queue_size } = *announced;
+        let needed = InflightArea::bytes(queues, queue_size);
+        if mmap_size < needed {
+            let why = format!("in-flight region of {mmap_size} bytes, {needed} needed");
+            return Err(Refused::Memory(why));
+        }
+        Ok(InflightArea { mapping: map(file, mmap_offset, mmap_size)?, queues, queue_size })
+    }
+
+    /// One queue's region, if the area covers it.
+    pub(crate) fn region(&self, queue: u16) -> Result<InflightRegion, Refused> {
+        if queue >= self.queues {
+            let why = format!("the in-flight region has {} queues, not queue {queue}", self.queues);
+            return Err(Refused::Memory(why));
+        }
+        let at = usize::from(queue) * InflightRegion::bytes(self.queue_size);
+        InflightRegion::new(Arc::clone(&self.mapping), at, self.queue_size)
+            .map_err(|e| Refused::Memory(e.to_string()))
+    }
+
+    /// Queues with requests of a former process.
+    pub(crate) fn marked(&self) -> Result<Vec<u16>, Refused> {
+        let mut marked = Vec::new();
+        for queue in 0..self.queues {
+            if self.region(queue)?.has_marks() {
+                marked.push(queue);
+            }
+        }
+        Ok(marked)
+    }
+}
+
+fn sealed_memory(bytes: u64) -> std::io::Result<File> {
+    use std::os::fd::FromRawFd;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: a plain system call with a constant name.
+    let fd = unsafe { libc::memfd_create(c"headgate-inflight".as_ptr(), flags) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new, and nobody else's.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(bytes)?;
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: a plain system call on an open descriptor.
+    if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(bytes: u64) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_region_longer_than_its_file_is_refused() {
+        let region = |size, offset| VhostUserMemoryRegion::new(0, size, 0x1000_0000, offset);
+        assert!(MemoryTable::new(&[region(8192, 0)], vec![file(8192)]).is_ok());
+        for (size, offset) in [(8193, 0), (8192, 4096), (4096, u64::MAX - 4095)] {
+            assert!(MemoryTable::new(&[region(size, offset)], vec![file(8192)]).is_err(), "{size} {offset}");
+        }
+        assert!(MemoryTable::new(&[region(4096, 1)], vec![file(8192)]).is_err(), "not a page's start");
+    }
+
+    #[test]
+    fn regions_come_and_go_and_addresses_are_translated() {
+        let low = VhostUserMemoryRegion::new(0, 8192, 0x7000_0000, 0);
+        let high = VhostUserMemoryRegion::new(1 << 32, 4096, 0x9000_0000, 4096);
+        let table = MemoryTable::new(&[low], vec![file(8192)]).unwrap();
+        assert_eq!(table.guest_address(0x7000_0010).unwrap(), GuestAddress(0x10));
+        assert!(table.guest_address(0x7000_2000).is_err());
+        let more = table.with(&high, file(8192)).unwrap();
+        assert_eq!(more.guest_address(0x9000_0fff).unwrap(), GuestAddress((1 << 32) + 0xfff));
+        assert!(more.with(&low, file(8192)).is_err(), "overlap");
+        let less = more.without(&low).unwrap();
+        assert!(less.guest_address(0x7000_0010).is_err());
+        assert!(less.without(&low).is_err());
+        assert_eq!(less.len(), 1);
+    }
+
+    #[test]
+    fn the_inflight_area_has_room_for_every_queue_and_is_sealed() {
+        let (announced, file) = InflightArea::create(256, 1024).unwrap();
+        assert!(file.set_len(4096).is_err(), "sealed");
+        let area = InflightArea::map(&announced, file.try_clone().unwrap()).unwrap();
+        assert!(area.region(255).is_ok());
+        assert!(area.region(256).is_err());
+        assert_eq!(area.marked().unwrap(), Vec::<u16>::new());
+        let short = VhostUserInflight::new(announced.mmap_size - 1, 0, 256, 1024);
+        assert!(InflightArea::map(&short, file).is_err());
+    }
+}

@@ -1,0 +1,56 @@
+//! vhost-user-blk: disks for virtual machines, without copying.
+//!
+//! | module | runs on | what |
+//! |---|---|---|
+//! | [`server`] | control threads | one unix socket per disk: accepts one front-end (QEMU) at a time |
+//! | `control` | control threads | the vhost-user protocol, over crate `vhost`: memory, rings, features, in-flight region |
+//! | `port` | the disk's shard | the data path: rings, kicks, requests, completions, calls |
+//! | `memory` | control threads | maps what the front-end announces |
+//! | `config` | - | feature bits and configuration space |
+//!
+//! A connection owns one port in its disk's shard. The control thread may block on its peer for ever: nothing but
+//! that peer's own negotiation waits for it. The port never waits: it takes requests while the disk has room,
+//! and leaves the others in the ring.
+//!
+//! # Crash and reconnect
+//! With the in-flight region negotiated (QEMU does), a front-end that comes back hands over the region of the process
+//! that died. Requests in it are replayed, oldest first, and nothing new is taken from any queue of the device until
+//! all of them are complete: a replayed write may have reached the disk before, and must not overtake a newer one.
+//!
+//! # Trust
+//! The guest is hostile, and so are all bytes in its memory (see [`headgate_vring`]). The front-end can harm its own
+//! disk and connection only, with one exception: memory that it announces must not shrink while it is
+//! mapped. Files shorter than announced are refused, the in-flight region is sealed, and QEMU seals its `memfd`s by default.
+
+mod config;
+mod control;
+mod memory;
+mod port;
+pub mod server;
+
+use thiserror::Error;
+
+/// Why a front-end's message is refused. The connection ends with it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Refused {
+    /// Memory that cannot be used.
+    #[error("memory: {0}")]
+    Memory(String),
+    /// A queue that cannot be used.
+    #[error("queue {queue}: {why}")]
+    Queue {
+        /// Its index.
+        queue: u32,
+        /// What is wrong.
+        why: String,
+    },
+    /// Feature bits that were not offered.
+    #[error("features {0:#x} were not offered")]
+    Features(u64),
+    /// A message that makes no sense for this device.
+    #[error("{0} is not served")]
+    NotServed(&'static str),
+    /// The disk went away under its connection.
+    #[error("the disk was detached")]
+    Detached,
+}

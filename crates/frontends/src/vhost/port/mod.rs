@@ -1,0 +1,497 @@
+//! The data path of one front-end: a [`Port`] in its disk's shard.
+//!
+//! Kicks come as readiness of eventfds from the shard's ring; requests go down with their buffers where they lie in guest
+//! memory; completions are written to the used rings and published once per turn.
+
+mod ring;
+
+pub(crate) use ring::{Enabled, EventFd, MovedRing, NewRing, NotAnEventFd};
+
+use super::config::{MAX_DISCARD, MAX_QUEUES, MAX_WRITE_ZEROES};
+use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::request::{self as engine, DiskInfo, Durability, IoError, Op, ZeroSpeed};
+use headgate_units::Bytes;
+use headgate_vring::blk::Status;
+use headgate_vring::{Completion, Fetched, GuestMemory, Operation, Request, Scratch, Segment, Unmap};
+use ring::{Phase, Ring};
+use slab::Slab;
+use std::collections::{BTreeSet, VecDeque};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
+
+/// Requests taken from one queue before the next queue's turn.
+const TAKE_AT_ONCE: usize = 64;
+
+/// What the control thread tells its port.
+pub(crate) enum Command {
+    /// A ring was set up and kicked off.
+    Start(Box<NewRing>),
+    /// `SET_VRING_ENABLE` on a started ring.
+    Enable(u16, Enabled),
+    /// `SET_VRING_CALL` on a started ring.
+    Call(u16, Option<EventFd>),
+    /// `SET_VRING_ERR` on a started ring.
+    Error(u16, Option<EventFd>),
+    /// Stop a ring: the answer is its position in the available ring, sent when nothing of it is in flight.
+    /// A ring that does not run drops the sender.
+    Stop(u16, SyncSender<u16>),
+    /// A new memory table, and where the started rings lie in it. The answer is the queues whose rings do not.
+    Memory(Arc<GuestMemory>, Vec<MovedRing>, SyncSender<Vec<u16>>),
+    /// These queues hold requests of a former process: take nothing new before they were started and replayed.
+    ExpectReplays(Vec<u16>),
+}
+
+/// A request at the engine.
+struct InFlight {
+    queue: u16,
+    /// The ring it came from: a ring at the same index started later has another.
+    key: u32,
+    /// Keeps the buffers' memory mapped.
+    completion: Completion,
+    /// Bytes that success writes into guest memory.
+    writes: u32,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    New,
+    Replay,
+}
+
+/// The data path of one connection. See the module's documentation.
+pub(crate) struct BlkPort {
+    info: DiskInfo,
+    /// The control thread's view of `info`.
+    shared: Arc<Mutex<DiskInfo>>,
+    /// By queue index, up to the highest started.
+    rings: Vec<Option<Ring>>,
+    requests: Slab<InFlight>,
+    scratch: Scratch,
+    /// Rings that may hold requests, in the order of their turns.
+    ready: VecDeque<u16>,
+    /// Rings with completions to publish.
+    dirty: Vec<u16>,
+    /// Waits for `on_room`.
+    starved: bool,
+    /// Rings started so far, wrapping.
+    generation: u32,
+    /// Queues not started yet whose requests must be replayed first.
+    awaited: BTreeSet<u16>,
+    /// Replays not handed to the engine yet, and those not completed yet.
+    replays_left: usize,
+    replaying: usize,
+    /// The daemon drains the disk.
+    draining: bool,
+    /// The connection, to be cut when the port ends.
+    peer: UnixStream,
+}
+
+impl Drop for BlkPort {
+    fn drop(&mut self) {
+        // Wakes the control thread if it does not know yet. A socket that is closed already is as good.
+        let _ = self.peer.shutdown(Shutdown::Both);
+    }
+}
+
+impl BlkPort {
+    /// The port of the connection `peer`.
+    pub(crate) fn new(info: &DiskInfo, shared: Arc<Mutex<DiskInfo>>, peer: UnixStream) -> BlkPort {
+        BlkPort {
+            info: info.clone(),
+            shared,
+            rings: Vec::new(),
+            requests: Slab::new(),
+            scratch: Scratch::default(),
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            starved: false,
+            generation: 0,
+            awaited: BTreeSet::new(),
+            replays_left: 0,
+            replaying: 0,
+            draining: false,
+            peer,
+        }
+    }
+
+    fn ring(&mut self, index: u16) -> Option<&mut Ring> {
+        self.rings.get_mut(usize::from(index)).and_then(Option::as_mut)
+    }
+
+    fn mark_ready(&mut self, index: u16) {
+        let Some(ring) = self.ring(index) else { return };
+        if !std::mem::replace(&mut ring.ready, true) {
+            self.ready.push_back(index);
+        }
+    }
+
+    fn mark_dirty(&mut self, index: u16) {
+        let Some(ring) = self.ring(index) else { return };
+        if !std::mem::replace(&mut ring.dirty, true) {
+            self.dirty.push(index);
+        }
+    }
+
+    fn start(&mut self, io: &mut dyn PortIo, new: NewRing) {
+        let index = new.index;
+        debug_assert!(index < MAX_QUEUES, "the control thread checks indices");
+        self.remove(io, index);
+        self.generation = self.generation.wrapping_add(1);
+        let key = poll_key(index, self.generation);
+        let ring = Ring::new(new, key);
+        io.poll(ring.kick.raw(), key);
+        let place = usize::from(index);
+        if self.rings.len() <= place {
+            self.rings.resize_with(place + 1, || None);
+        }
+        self.rings[place] = Some(ring);
+        self.awaited.remove(&index);
+        self.count_replays();
+        // What came before the poll brought no event, and a predecessor may have published without calling.
+        self.mark_ready(index);
+        self.mark_dirty(index);
+    }
+
+    /// Forgets a ring. Requests of it that are still in flight end without an answer.
+    fn remove(&mut self, io: &mut dyn PortIo, index: u16) {
+        let Some(ring) = self.rings.get_mut(usize::from(index)).and_then(Option::take) else { return };
+        io.cancel(ring.key);
+        self.count_replays();
+        self.ready.retain(|r| *r != index);
+        self.dirty.retain(|r| *r != index);
+    }
+
+    fn count_replays(&mut self) {
+        self.replays_left = self.rings.iter().flatten().map(|r| r.queue.replays_left()).sum();
+    }
+
+    /// May requests be taken that no former process had taken.
+    fn takes_new(&self) -> bool {
+        self.awaited.is_empty() && self.replays_left == 0 && self.replaying == 0 && !self.draining
+    }
+
+    /// Takes requests while the disk has room and the rings have some, queue by queue.
+    fn pump(&mut self, io: &mut dyn PortIo) {
+        let mut room = 0;
+        // Each ring is visited until it rests; one that must wait for others is left for a later pump.
+        let mut waiting = 0;
+        while waiting < self.ready.len() {
+            let Some(&index) = self.ready.front() else { return };
+            let mut left = TAKE_AT_ONCE;
+            let outcome = loop {
+                if left == 0 {
+                    break Visit::Again;
+                }
+                if room == 0 {
+                    room = io.room();
+                    if room == 0 {
+                        self.starved = true;
+                        return;
+                    }
+                }
+                match self.take_one(io, index) {
+                    Taken::Submitted => {
+                        room -= 1;
+                        left -= 1;
+                    }
+                    Taken::Answered => left -= 1,
+                    Taken::Nothing(visit) => break visit,
+                }
+            };
+            self.ready.pop_front();
+            match outcome {
+                Visit::Again => {
+                    self.ready.push_back(index);
+                    waiting = 0;
+                }
+                Visit::Waits => {
+                    self.ready.push_back(index);
+                    waiting += 1;
+                }
+                Visit::Rests => {
+                    if let Some(ring) = self.ring(index) {
+                        ring.ready = false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_one(&mut self, io: &mut dyn PortIo, index: u16) -> Taken {
+        let takes_new = self.takes_new();
+        let Some(ring) = self.rings.get_mut(usize::from(index)).and_then(Option::as_mut) else {
+            return Taken::Nothing(Visit::Rests);
+        };
+        if !ring.may_take() || self.draining {
+            // Enabling marks it ready again; a draining port does not come back.
+            return Taken::Nothing(Visit::Rests);
+        }
+        let (fetched, kind) = if ring.queue.replays_left() > 0 {
+            let fetched = ring.queue.next_replay(&mut self.scratch);
+            self.replays_left -= 1;
+            (fetched, Kind::Replay)
+        } else if takes_new {
+            (ring.queue.next_request(&mut self.scratch), Kind::New)
+        } else {
+            return Taken::Nothing(Visit::Waits);
+        };
+        let request = match fetched {
+            Ok(Some(Fetched::Request(request))) => request,
+            Ok(Some(Fetched::Rejected(rejected))) => {
+                tracing::debug!(disk = self.info.name, queue = index, error = %rejected.error, "bad request");
+                ring.queue.complete(rejected.completion, rejected.error.status(), 0);
+                self.mark_dirty(index);
+                return Taken::Answered;
+            }
+            Ok(None) => {
+                return if ring.rest() { Taken::Answered } else { Taken::Nothing(Visit::Rests) };
+            }
+            Err(error) => {
+                ring.breaks(&self.info.name, index, &error);
+                // The rest of its replays is lost with it.
+                self.count_replays();
+                return Taken::Nothing(Visit::Rests);
+            }
+        };
+        match judge(&request, &self.info, ring.durability) {
+            Verdict::Answer(status, written) => {
+                ring.queue.complete(request.completion, status, written);
+                self.mark_dirty(index);
+                Taken::Answered
+            }
+            Verdict::Submit { op, offset, len, writes } => {
+                let ioprio = u16::try_from(request.ioprio).unwrap_or(0);
+                let data = request.data();
+                let key = ring.key;
+                let in_flight = InFlight { queue: index, key, completion: request.completion, writes, kind };
+                let cookie = self.requests.insert(in_flight) as u64;
+                self.replaying += usize::from(kind == Kind::Replay);
+                let down = engine::Request { op, offset: offset.0, len: len.0, cookie, ioprio };
+                // SAFETY: the segments lie in the guest memory that `completion` keeps mapped, and the completion stays
+                // in `requests` until the request is back or the port is dropped.
+                unsafe { io.submit(down, Segment::as_iovecs(data)) };
+                Taken::Submitted
+            }
+        }
+    }
+
+    /// Publishes what was completed, and lets stopping rings go that waited for that.
+    fn settle(&mut self, io: &mut dyn PortIo) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for index in dirty.drain(..) {
+            if let Some(ring) = self.ring(index) {
+                ring.dirty = false;
+                ring.publish();
+                if let Phase::Stopping(answer) = &ring.phase
+                    && ring.queue.in_flight() == 0
+                {
+                    // A control thread that is gone wants no answer.
+                    let _ = answer.try_send(ring.queue.next_available());
+                    self.remove(io, index);
+                }
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    fn stop(&mut self, io: &mut dyn PortIo, index: u16, answer: SyncSender<u16>) {
+        self.awaited.remove(&index);
+        let Some(ring) = self.ring(index) else { return };
+        ring.phase = Phase::Stopping(answer);
+        // The guest waits for this: what is queued shall not wait for its limit.
+        io.expedite();
+        self.mark_dirty(index);
+    }
+
+    fn set_memory(&mut self, memory: &Arc<GuestMemory>, moved: &[MovedRing]) -> Vec<u16> {
+        let mut lost = Vec::new();
+        for MovedRing { index, layout } in moved {
+            if let Some(ring) = self.ring(*index)
+                && ring.queue.set_memory(Arc::clone(memory), layout).is_err()
+            {
+                ring.phase = Phase::Broken;
+                lost.push(*index);
+            }
+        }
+        lost
+    }
+}
+
+/// The key of a ring's poll: the queue's index, and which of the rings started there.
+fn poll_key(index: u16, generation: u32) -> u32 {
+    const { assert!(MAX_QUEUES <= 256) };
+    generation << 8 | u32::from(index)
+}
+
+fn queue_of(key: u32) -> u16 {
+    (key & 0xff) as u16
+}
+
+enum Taken {
+    /// A request went down.
+    Submitted,
+    /// Something was answered here, or came just now: look again.
+    Answered,
+    Nothing(Visit),
+}
+
+/// What becomes of a ring after its turn.
+enum Visit {
+    /// It may hold more.
+    Again,
+    /// It holds something that must wait for replays.
+    Waits,
+    /// It is empty or closed; a kick, or enabling it, makes it ready again.
+    Rests,
+}
+
+/// What to do with a request.
+enum Verdict {
+    Answer(Status, u32),
+    Submit { op: Op, offset: Bytes, len: Bytes, writes: u32 },
+}
+
+/// Checks a request against its disk and says what to ask of the engine.
+fn judge(request: &Request<'_>, disk: &DiskInfo, durability: Durability) -> Verdict {
+    let ranged = |op, offset: Bytes, len: Bytes, longest: u64| {
+        // `offset + len` does not overflow: the queue checked that.
+        if len.0 > longest || offset.0 + len.0 > disk.size {
+            return Verdict::Answer(Status::IoError, 0);
+        }
+        let writes = if op == Op::Read { len.0 as u32 } else { 0 };
+        Verdict::Submit { op, offset, len, writes }
+    };
+    match request.operation {
+        Operation::Read { offset, len } => ranged(Op::Read, offset, len, engine::MAX_REQUEST),
+        Operation::Write { offset, len } => ranged(Op::Write(durability), offset, len, engine::MAX_REQUEST),
+        Operation::Flush => Verdict::Submit { op: Op::Flush, offset: Bytes(0), len: Bytes(0), writes: 0 },
+        Operation::Discard { offset, len } => ranged(Op::Discard, offset, len, MAX_DISCARD),
+        Operation::WriteZeroes { offset, len, unmap } => {
+            let unmap = match unmap {
+                Unmap::May => engine::Unmap::May,
+                Unmap::MustNot => engine::Unmap::MustNot,
+            };
+            let op = Op::WriteZeroes { unmap, speed: ZeroSpeed::Any, durability };
+            ranged(op, offset, len, MAX_WRITE_ZEROES)
+        }
+        Operation::GetId => Verdict::Answer(Status::Ok, request.write_id(&disk.name)),
+    }
+}
+
+/// What the guest is told; nothing of a request that was not served, so that it is replayed later.
+fn status_of(result: Result<(), IoError>) -> Option<Status> {
+    match result {
+        Ok(()) => Some(Status::Ok),
+        Err(IoError::Cancelled) => None,
+        Err(IoError::Unsupported) => Some(Status::Unsupported),
+        Err(IoError::Invalid | IoError::NoSpace | IoError::Backend(_)) => Some(Status::IoError),
+    }
+}
+
+impl Port for BlkPort {
+    fn on_start(&mut self, _io: &mut dyn PortIo) {}
+
+    fn on_event(&mut self, io: &mut dyn PortIo, event: PortEvent) {
+        let index = queue_of(event.key);
+        let Some(ring) = self.ring(index).filter(|r| r.key == event.key) else {
+            // The ring is gone; this is the last of its poll.
+            return;
+        };
+        if event.result < 0 {
+            let error = std::io::Error::from_raw_os_error(-event.result);
+            tracing::warn!(disk = self.info.name, queue = index, %error, "cannot wait for the guest's kicks");
+            return;
+        }
+        if !event.more {
+            io.poll(ring.kick.raw(), ring.key);
+        }
+        self.mark_ready(index);
+        if !self.starved {
+            self.pump(io);
+        }
+    }
+
+    fn on_command(&mut self, io: &mut dyn PortIo, command: PortCommand) {
+        let Ok(command) = command.downcast::<Command>() else { return };
+        match *command {
+            Command::Start(new) => self.start(io, *new),
+            Command::Enable(index, enabled) => {
+                if let Some(ring) = self.ring(index) {
+                    ring.enabled = enabled;
+                    self.mark_ready(index);
+                }
+            }
+            Command::Call(index, call) => {
+                if let Some(ring) = self.ring(index) {
+                    ring.call = call;
+                    // Calls made while there was no descriptor, or another one, may be lost.
+                    if let Some(call) = &ring.call {
+                        call.signal();
+                    }
+                }
+            }
+            Command::Error(index, error) => {
+                if let Some(ring) = self.ring(index) {
+                    ring.error = error;
+                }
+            }
+            Command::Stop(index, answer) => self.stop(io, index, answer),
+            Command::Memory(memory, moved, answer) => {
+                let lost = self.set_memory(&memory, &moved);
+                let _ = answer.try_send(lost);
+            }
+            Command::ExpectReplays(queues) => self.awaited.extend(queues),
+        }
+    }
+
+    fn on_room(&mut self, io: &mut dyn PortIo) {
+        self.starved = false;
+        self.pump(io);
+    }
+
+    fn on_complete(&mut self, _io: &mut dyn PortIo, done: engine::Completion) {
+        let Some(request) = usize::try_from(done.cookie).ok().and_then(|key| self.requests.try_remove(key))
+        else {
+            return;
+        };
+        if request.kind == Kind::Replay {
+            self.replaying -= 1;
+        }
+        let Some(status) = status_of(done.result) else { return };
+        let written = if status == Status::Ok { request.writes } else { 0 };
+        if let Some(ring) = self.ring(request.queue)
+            && ring.key == request.key
+        {
+            ring.queue.complete(request.completion, status, written);
+            self.mark_dirty(request.queue);
+        }
+    }
+
+    fn on_turn_end(&mut self, io: &mut dyn PortIo) {
+        if !self.starved && !self.ready.is_empty() {
+            self.pump(io);
+        }
+        self.settle(io);
+        if self.draining && self.requests.is_empty() {
+            io.close();
+        }
+    }
+
+    fn on_resize(&mut self, _io: &mut dyn PortIo, info: &DiskInfo) {
+        self.info = info.clone();
+        *self.shared.lock().unwrap_or_else(|e| e.into_inner()) = info.clone();
+    }
+
+    fn on_detach(&mut self, io: &mut dyn PortIo, how: Detach) {
+        match how {
+            Detach::Drain => self.draining = true,
+            Detach::Now => {
+                self.settle(io);
+                io.close();
+            }
+        }
+    }
+}

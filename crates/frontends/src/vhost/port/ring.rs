@@ -1,0 +1,143 @@
+//! One virtqueue inside its shard: the rings, and the event descriptors of both sides.
+
+use headgate_vring::{DeviceQueue, Kicks, QueueError, QueueLayout};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::SyncSender;
+
+/// An eventfd of the front-end. Known to be one, and set not to block.
+#[derive(Debug)]
+pub(crate) struct EventFd(File);
+
+/// A descriptor that is no eventfd.
+#[derive(Debug, thiserror::Error)]
+#[error("not an eventfd")]
+pub(crate) struct NotAnEventFd;
+
+impl EventFd {
+    /// Takes over a descriptor that the front-end sent.
+    ///
+    /// # Errors
+    /// It is something else, whose readiness or whose `write` would mean something else.
+    pub(crate) fn new(file: File) -> Result<EventFd, NotAnEventFd> {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        if link.map_err(|_| NotAnEventFd)?.as_os_str() != "anon_inode:[eventfd]" {
+            return Err(NotAnEventFd);
+        }
+        // SAFETY: plain system calls on an open descriptor.
+        let set = unsafe {
+            let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+            libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK)
+        };
+        if set < 0 { Err(NotAnEventFd) } else { Ok(EventFd(file)) }
+    }
+
+    pub(crate) fn raw(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    /// Adds one. A full counter fails, but then the other side has a signal already.
+    pub(crate) fn signal(&self) {
+        let _ = (&self.0).write(&1u64.to_ne_bytes());
+    }
+}
+
+/// May requests be taken from a started ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Enabled {
+    /// Yes.
+    Yes,
+    /// Not now.
+    No,
+}
+
+/// A ring as the control thread hands it over.
+pub(crate) struct NewRing {
+    pub index: u16,
+    pub queue: DeviceQueue,
+    pub enabled: Enabled,
+    /// Without a negotiated flush, every write is durable when it completes (VIRTIO 1.2, section 5.2.6.2).
+    pub durability: headgate_engine::request::Durability,
+    pub kick: EventFd,
+    pub call: Option<EventFd>,
+    pub error: Option<EventFd>,
+}
+
+/// Where a ring is in its life.
+pub(super) enum Phase {
+    Running,
+    /// Takes nothing new; answers with the ring's position once nothing is in flight.
+    Stopping(SyncSender<u16>),
+    /// The driver broke its rings: nothing can be taken any more.
+    Broken,
+}
+
+pub(super) struct Ring {
+    pub queue: DeviceQueue,
+    pub enabled: Enabled,
+    pub durability: headgate_engine::request::Durability,
+    pub kick: EventFd,
+    pub call: Option<EventFd>,
+    pub error: Option<EventFd>,
+    /// Key of its poll in the shard's ring; differs from every earlier ring's at the same index.
+    pub key: u32,
+    pub phase: Phase,
+    /// In the list of rings that may hold requests.
+    pub ready: bool,
+    /// In the list of rings whose completions are to be published.
+    pub dirty: bool,
+}
+
+impl Ring {
+    pub(super) fn new(new: NewRing, key: u32) -> Ring {
+        let NewRing { index: _, queue, enabled, durability, kick, call, error } = new;
+        Ring {
+            queue,
+            enabled,
+            durability,
+            kick,
+            call,
+            error,
+            key,
+            phase: Phase::Running,
+            ready: false,
+            dirty: false,
+        }
+    }
+
+    pub(super) fn may_take(&self) -> bool {
+        matches!(self.phase, Phase::Running) && self.enabled == Enabled::Yes
+    }
+
+    /// Publishes completions and calls the driver if it wants that.
+    pub(super) fn publish(&mut self) {
+        self.queue.publish();
+        if self.queue.needs_call()
+            && let Some(call) = &self.call
+        {
+            call.signal();
+        }
+    }
+
+    /// The ring is empty: asks for a kick. Answers whether something came meanwhile.
+    pub(super) fn rest(&mut self) -> bool {
+        self.queue.enable_kicks() == Kicks::MissedSome
+    }
+
+    pub(super) fn breaks(&mut self, disk: &str, index: u16, error: &QueueError) {
+        tracing::warn!(disk, queue = index, %error, "the guest's driver broke its queue; it must reset the device");
+        if let Some(fd) = &self.error {
+            fd.signal();
+        }
+        if matches!(self.phase, Phase::Running) {
+            self.phase = Phase::Broken;
+        }
+    }
+}
+
+/// Where a ring lies after the memory table changed.
+pub(crate) struct MovedRing {
+    pub index: u16,
+    pub layout: QueueLayout,
+}
