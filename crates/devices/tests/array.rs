@@ -88,6 +88,33 @@ fn littles_law_holds() {
     assert!((outstanding - 32.0).abs() < 0.3, "{outstanding}");
 }
 
+/// Least squares: slope, and the part of the variance that the line explains.
+fn line(points: &[(f64, f64)]) -> (f64, f64) {
+    let n = points.len() as f64;
+    let (x, y) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
+    let sum = |f: fn(f64, f64) -> f64| points.iter().map(|p| f(p.0 - x, p.1 - y)).sum::<f64>();
+    let (xx, xy, yy) = (sum(|x, _| x * x), sum(|x, y| x * y), sum(|_, y| y * y));
+    (xy / xx, xy * xy / xx / yy)
+}
+
+/// BASIL (FAST 2010), figures 2 and 6: what its device model rests on.
+#[test]
+fn latency_is_linear_in_outstanding_reads_with_a_slope_inverse_to_the_spindles() {
+    let slope_by_spindles = |spindles| {
+        let points = [8, 16, 32, 64].map(|outstanding| {
+            let mut load = random(&spec(spindles, Raid::Raid5), outstanding, IoKind::Read, CAPACITY);
+            load.run_until(Nanos::from_secs(5));
+            (outstanding as f64, load.mean_latency().as_secs_f64() * 1e3)
+        });
+        let (slope, explained) = line(&points);
+        assert!(explained > 0.95, "{spindles} spindles: {points:?}");
+        slope * f64::from(spindles)
+    };
+    let slopes = [4, 8, 12, 16].map(slope_by_spindles);
+    let mean = slopes.iter().sum::<f64>() / slopes.len() as f64;
+    assert!(slopes.iter().all(|slope| (slope / mean - 1.0).abs() < 0.15), "{slopes:?}");
+}
+
 #[test]
 fn small_random_raid5_writes_cost_about_four_times_as_much() {
     let write = |raid| iops(random(&uncached(spec(10, raid)), 64, IoKind::Write, CAPACITY));

@@ -170,4 +170,34 @@ proptest! {
             expected.push(got.0);
         }
     }
+
+    /// However late the driver is: what was lost may be caught up, but never more than 20 ms of it at once.
+    #[test]
+    fn no_window_ever_holds_more_than_its_rate_and_what_may_be_owed(
+        turns in prop::collection::vec((prop_oneof![0..200_000u64, 0..60_000_000u64], 1..20u64), 1..80),
+        rate in 100..20_000u64,
+        latency in 0..2_000_000u64,
+        depth in 1..40u32,
+    ) {
+        let mut device = device(rate, Nanos(latency), depth);
+        let (mut now, mut id, mut times) = (START, 0, Vec::new());
+        for (late, submissions) in turns {
+            for _ in 0..submissions {
+                device.submit(now, id, READ_4K);
+                id += 1;
+            }
+            now = device.next_event().map_or(now, |next| now.max(next)) + Nanos(late);
+            while let Some(at) = device.next_event().filter(|&at| at <= now) {
+                device.poll(now);
+                times.push(at.0);
+            }
+        }
+        prop_assert!(times.is_sorted());
+        for (first, from) in times.iter().enumerate() {
+            for (last, to) in times.iter().enumerate().skip(first) {
+                let most = u128::from(rate) * u128::from(to - from + 20_000_000) / 1_000_000_000 + 2;
+                prop_assert!((last - first) as u128 <= most, "{} within {} ns", last - first, to - from);
+            }
+        }
+    }
 }
