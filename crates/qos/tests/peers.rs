@@ -2,7 +2,7 @@
 mod common;
 
 use common::*;
-use headgate_qos::{Config, Floor, Scheduler, SchedulerKind};
+use headgate_qos::{Config, Decision, Floor, Io, MClock, Scheduler, SchedulerKind};
 use headgate_units::Nanos;
 
 #[test]
@@ -229,4 +229,22 @@ fn the_first_request_of_a_slow_limit_does_not_wait() {
     bench.run(secs(5));
     let seconds: Vec<Nanos> = bench.take_dispatches(disk).into_iter().map(|t| t - start).collect();
     assert_eq!(seconds, [0, 1, 2, 3, 4, 5].map(secs));
+}
+
+#[test]
+fn taking_a_queued_request_away_lets_no_other_past_the_limit() {
+    let mut scheduler = MClock::new(unit()).unwrap();
+    let now = secs(1);
+    let disk = scheduler.register(now, policy(1, 0, 1));
+    for n in 0..4 {
+        scheduler.enqueue(now, disk, Io::default(), n).unwrap();
+    }
+    assert!(matches!(scheduler.dispatch(now), Decision::Dispatch(d) if d.request == 0));
+    assert_eq!(scheduler.extract(now, disk, &mut |n| *n == 1), Ok(vec![1]));
+    assert_eq!(scheduler.dispatch(now), Decision::WaitUntil(secs(2)));
+    // Nor does taking all of them, and asking again.
+    assert_eq!(scheduler.extract(now, disk, &mut |_| true), Ok(vec![2, 3]));
+    assert_eq!(scheduler.dispatch(now), Decision::Idle);
+    scheduler.enqueue(now, disk, Io::default(), 9).unwrap();
+    assert_eq!(scheduler.dispatch(now), Decision::WaitUntil(secs(2)));
 }

@@ -455,3 +455,51 @@ fn wake_ups_are_told_in_the_callers_time() {
     assert_eq!(scheduler.dispatch(millis(5_100)), Decision::WaitUntil(millis(5_175)));
     assert!(matches!(scheduler.dispatch(millis(5_175)), Decision::Dispatch(_)));
 }
+
+#[test]
+fn a_late_timer_costs_no_throughput_below_a_limit() {
+    for (limit, time) in [(1, 3_000), (7, 3_000), (1_000, 3_000), (50_000, 1_000), (1_000_000, 100)] {
+        let mut scheduler = MClock::new(unit()).unwrap();
+        let start = secs(1);
+        let disk = scheduler.register(start, policy(1, 0, limit));
+        let (mut now, mut served, mut late) = (start, 0u64, 0u64);
+        for _ in 0..32 {
+            scheduler.enqueue(now, disk, Io::default(), ()).unwrap();
+        }
+        while now < start + millis(time) {
+            match scheduler.dispatch(now) {
+                Decision::Dispatch(d) => {
+                    served += 1;
+                    scheduler.enqueue(now, d.disk, Io::default(), ()).unwrap();
+                }
+                // Up to 950 us late.
+                Decision::WaitUntil(at) => {
+                    late = (late + 377) % 950;
+                    now = at + Nanos::from_micros(late);
+                }
+                Decision::Idle => panic!("requests are queued"),
+            }
+        }
+        let slack = limit / 1_000 + 1;
+        assert!(served.abs_diff(limit * time / 1_000) <= slack, "{served} in {time} ms at {limit}");
+    }
+}
+
+#[test]
+fn very_many_disks_let_go_at_once_are_all_served() {
+    let mut scheduler = MClock::new(unit()).unwrap();
+    let start = secs(1);
+    for _ in 0..10_000 {
+        let disk = scheduler.register(start, policy(1, 1, 1));
+        for _ in 0..2 {
+            scheduler.enqueue(start, disk, Io::default(), ()).unwrap();
+        }
+    }
+    let drain = |scheduler: &mut MClock<()>, now| {
+        std::iter::from_fn(|| matches!(scheduler.dispatch(now), Decision::Dispatch(_)).then_some(())).count()
+    };
+    assert_eq!(drain(&mut scheduler, start), 10_000);
+    assert_eq!(scheduler.dispatch(start), Decision::WaitUntil(secs(2)));
+    assert_eq!(drain(&mut scheduler, secs(2)), 10_000);
+    assert_eq!(scheduler.dispatch(secs(2)), Decision::Idle);
+}

@@ -38,10 +38,10 @@ impl<R> MClock<R> {
     /// Lets those go whose limit has passed.
     #[inline]
     pub(super) fn wake(&mut self, now: u64) {
-        while let Some((until, slot)) = self.blocked.first() {
-            if until as u64 > now {
+        for _ in 0..WAKES {
+            let Some((_, slot)) = self.blocked.first().filter(|(until, _)| *until as u64 <= now) else {
                 break;
-            }
+            };
             self.blocked.leave(self.disks[slot as usize].seat);
             self.make_ready(slot as usize, now, Patience::HeldBack);
         }
@@ -196,6 +196,10 @@ impl<R> MClock<R> {
         }
     }
 }
+
+/// How many disks one decision lets go at most. Each blocked disk was dispatched from before, so on average one per decision is enough; after a
+/// pause the others follow with the next decisions, instead of all delaying one.
+pub(super) const WAKES: usize = 64;
 
 /// The upper bound of the share tag in the disk's own largest recent costs.
 const LEAD_IN_OWN_COSTS: u64 = 4;

@@ -60,14 +60,16 @@ pub(super) struct Disk {
     pub(super) seat: u32,
     pub(super) state: State,
     pub(super) burst: Burst,
+    /// Turn of the share clock when the disk was last ready.
+    pub(super) turn: u32,
     /// As `limit`, in bytes.
     pub(super) bandwidth: Option<Tag>,
     pub(super) by_reservation: u64,
     pub(super) by_weight: u64,
     pub(super) cost: Cost,
-    /// Turn of the share clock when the disk was last ready.
-    pub(super) turn: u32,
 }
+
+const _: () = assert!(size_of::<Disk>() == 192, "a disk takes three cache lines");
 
 impl Disk {
     pub(super) fn new(generation: u32, policy: Policy, now: u64, share: u64, turn: u32) -> Disk {

@@ -1,18 +1,97 @@
 //! mClock: a minimum, a maximum and a share for every disk, on storage whose speed nobody controls.
 //!
 //! # Rules
-//! A request that costs c reference IOs is dispatched in one of two phases, from a disk with reservation r, limit l, weight w
-//! and burst credit σ:
+//! A request that costs c reference IOs comes from a disk with reservation r, limit l (IOs per second), weight w and burst
+//! credit σ (IOs). Every disk has three tags, those of its next request:
 //!
-//! - **reservation**: among disks with `R <= now` and `L <= now`, the smallest R;
-//! - **weight**: else, among disks with `L <= now`, the smallest P.
+//! | tag | scale | advances by | at |
+//! |---|---|---|---|
+//! | R, when it is due | time | c/r | dispatches of the reservation phase |
+//! | L, when it may go | time | c/l, and bytes over the limit in bytes per second | every dispatch |
+//! | P, its place by shares | virtual time | c/w | every dispatch, in either phase |
 //!
-//! Each disk has one tag per clock, that of its next request:
+//! A decision at time t takes, among disks with requests queued and `L <= t`:
 //!
-//! - `R` advances by c/r at dispatches of the reservation phase;
-//! - `L` advances by c/l (and by bytes over the limit in bytes per second) at every dispatch;
-//! - `P` advances by c/w at every dispatch, in either phase, and is held within `V - σ/w <= P <= V + lead/w`, where V is the
-//!   start tag of the request dispatched last in the weight phase.
+//! - **reservation phase**: the smallest R, if that is `<= t`;
+//! - **weight phase**: else the smallest P.
+//!
+//! Equal tags go to the disk whose slot is lower. That is the paper's Algorithm 1, except that L binds in both phases and
+//! that R stands still in the weight phase, where the paper subtracts 1/r from what it had added at arrival: the same
+//! in fewer steps. What follows replaces the paper's rules for tags on arrival.
+//!
+//! # The share clock forgets
+//! The paper sets P to `max(P + 1/w, now)`. Virtual time is then real time, which it has nothing to do with: weights above
+//! the service rate clamp to arrival and shares become arrival order; and while a reservation or a limit, not the share,
+//! decides what a disk gets, its P runs away from the others' P and the difference is paid back later, by starving
+//! the one or the others for as long as the clamp lasted.
+//!
+//! Let V be the largest start tag P of a request dispatched in the weight phase. P is held within
+//!
+//! ```text
+//! V - σ/w  <=  P  <=  V + max(lead, 4·peak)/w
+//! ```
+//!
+//! where lead is [`Config::lead`] and peak is the disk's largest recent cost.
+//!
+//! - *No scale.* Multiply all weights by k: every P, V and bound is divided by k, no comparison changes.
+//! - *No memory below* beyond σ, neither of idleness nor of time at a limit.
+//! - *No memory above* beyond the lead: a disk kept at its reservation r above its share is at most lead/w ahead. When its
+//!   fair rate rises to x > r, V rises by x/w per second and the disk's P by r/w, so it is served by share after `lead/(x - r)` seconds.
+//! - *Why the lead exceeds one request.* A disk whose reservation is below its share x is served r times per second by reservation and
+//!   x - r times by weight. Just after the latter P is c/w ahead. With a lead of c the next reserved request would be
+//!   forgotten, and share and reservation would add up to x + r. From 4·c on, the error is not measurable; 16 is the default.
+//! - *Why 4·peak.* The same, where c is large beside the lead: a mebibyte costs 4.4, the dearest request 65,536. The lead must count in
+//!   what the disk itself sends. The peak rises at once and sinks by 1/32 per request, so a disk of mixed sizes is remembered for its large
+//!   ones over some hundred requests and no longer.
+//! - *σ together with the lead.* They bound opposite sides. Credit is earned only while V passes a disk that is away, and
+//!   spent while P < V: V stands still then, so a burst of σ IOs goes ahead of all other shares, but behind reservations, and within its own limit.
+//!   Requests that the burst gets by reservation use the credit up as well.
+//!
+//! Both bounds cost O(1): V never falls, so the upper one, applied where P advances by reservation, stays true; and V
+//! only rises to the least P of all ready disks, so none of them falls below the lower one: it is applied to disks that come back.
+//!
+//! # The reservation clock and shortage
+//! R is raised when a disk's queue was empty, to `min(t - a, D)`, never while the disk waits. D is the smallest R of the ready disks and a
+//! the [`Config::anticipation`]. So idleness earns no credit, and a disk that comes in a shortage, where every R is in the
+//! past, takes its place beside the others instead of behind them. After a limit held the disk back, a is half the bound b below: what the
+//! limit kept from it is not owed, a short wait among others is.
+//!
+//! When D falls behind t by more than b = [`Config::debt_bound`], *all* R are shifted forward together, so that D = t - b. Distances stay, and
+//! the smallest R is always served next, so in a shortage all R stay within one request of each other and advance alike: by T·r/Σr requests
+//! per second out of T. The shift is one number for all, O(1). When the storage recovers, disk i is owed at most b·r_i. That takes
+//! `b·Σr/(T - Σr)` seconds, and by then shares hold again for everybody.
+//!
+//! # The floor
+//! For n reference IOs in a row served by reservation while a disk without one waits ([`Floor::OneIn`](crate::Floor)), one is served by share. Disks without
+//! reservation thus keep `T/(n + 1)` of any throughput T, divided by their shares, and wait for n IOs at most each round. No rate has to be
+//! known or set, none grows with the number of disks, and reservations are met in full wherever `T >= Σr·(1 + 1/n)`.
+//!
+//! # The limit clock and large requests
+//! A request goes when `L <= t`, whatever it costs, and its cost is paid for afterwards:
+//!
+//! ```text
+//! L  <-  max(L, t - λ) + c/l,      λ = max(slack, min(c/l - 1 ns, 100 ms))
+//! ```
+//!
+//! The lateness λ makes good for a dispatch that had to wait for others or for the caller's timer; without it every limit would lose that time for
+//! good. In any time W at most `l·(W + λ)` and one request are dispatched, so with λ below one request's time no second
+//! holds more than l requests and one. A request of 10,000 IOs at a limit of 10 goes at once and keeps its disk waiting for 1,000 s: the limit
+//! holds on average, and no cost keeps a disk from being served.
+//!
+//! # Changes of policy
+//! What a tag is ahead of t (R, L) or V (P) is service not yet paid for. It is kept as service: at a new rate it takes `old/new` times as
+//! long. So a new rate is in force at the next dispatch, for queued requests too, and setting the same rate again
+//! changes nothing. A disk whose reservation is lowered keeps a lead of one request.
+//!
+//! # Numbers
+//! Times are integer nanoseconds on a clock that only goes forward (`Steady`); share tags are units of 2^-20 millionths of an IO at weight 1. What an
+//! integer cannot hold is carried to the next step: a limit of 7 is 7·T requests in T seconds for ever. Share tags live on a circle of
+//! 2^64, on which live ones are less than 2^60 apart; V is kept in 128 bits.
+//!
+//! # Cost
+//! Ready disks are in a tournament by P and, with a reservation, in one by R; disks that wait for a limit are in a third, by
+//! L. A decision replays one to six paths, O(log n) in the disks that have requests queued. Idle disks are in none. Queued requests of all disks
+//! share one slab. Nothing is allocated once the most disks and requests that wait at once have been seen.
 
 mod decide;
 mod disk;

@@ -249,10 +249,12 @@ impl Oracle {
             let disks = disks.iter().enumerate().filter_map(|(i, d)| Some((i, d.as_ref()?)));
             disks.filter(|(_, d)| d.standing == Standing::Blocked).map(|(i, d)| (d.until(), i)).min()
         };
-        while let Some((until, slot)) = blocked(&self.disks)
-            && until <= now
-        {
-            self.make_ready(slot, i128::from(self.config.debt_bound.0 / 2));
+        for _ in 0..super::decide::WAKES {
+            if let Some((until, slot)) = blocked(&self.disks)
+                && until <= now
+            {
+                self.make_ready(slot, i128::from(self.config.debt_bound.0 / 2));
+            }
         }
         if let Some((slot, phase)) = self.continue_batch() {
             return self.serve(slot, phase, true, false);
