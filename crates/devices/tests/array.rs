@@ -41,16 +41,16 @@ fn sequential(spec: &ArraySpec, outstanding: usize, kind: IoKind, size: u64) -> 
 fn iops(mut load: ClosedLoop<SpindleArray>) -> u64 {
     load.run_until(Nanos::from_secs(1));
     let before = load.completed;
-    load.run_until(Nanos::from_secs(6));
-    (load.completed - before) / 5
+    load.run_until(Nanos::from_secs(4));
+    (load.completed - before) / 3
 }
 
 /// Megabytes per second, likewise.
 fn bandwidth(mut load: ClosedLoop<SpindleArray>) -> u64 {
     load.run_until(Nanos::from_secs(1));
     let before = load.bytes;
-    load.run_until(Nanos::from_secs(4));
-    (load.bytes - before) / 3_000_000
+    load.run_until(Nanos::from_secs(3));
+    (load.bytes - before) / 2_000_000
 }
 
 #[test]
@@ -149,10 +149,10 @@ fn the_cache_absorbs_a_burst_and_then_shows_the_disks() {
         load.run_until(Nanos::from_secs(1));
         let burst = load.completed;
         assert!(load.mean_latency() < Nanos::from_millis(2), "{}", load.mean_latency());
-        load.run_until(Nanos::from_secs(15));
+        load.run_until(Nanos::from_secs(8));
         let before = load.completed;
-        load.run_until(Nanos::from_secs(20));
-        let sustained = (load.completed - before) / 5;
+        load.run_until(Nanos::from_secs(10));
+        let sustained = (load.completed - before) / 2;
         assert!(burst > 2 * sustained, "{burst} in the first second, then {sustained}");
         let directly = iops(random(&uncached(spec(10, raid)), 32, IoKind::Write, CAPACITY));
         assert!(sustained > directly, "sweeps: {sustained}, write by write: {directly}");

@@ -19,7 +19,7 @@ fn a_busy_device_serves_exactly_its_rate_in_every_second() {
     for rate in [1, 7, 1_600, 99_991] {
         let mut loaded = ClosedLoop::new(device(rate, Nanos::ZERO, 64), START, 32);
         loaded.run_until(START + Nanos::from_millis(500));
-        for second in 1..4 {
+        for second in 1..3 {
             let before = loaded.completed;
             loaded.run_until(START + Nanos::from_millis(500) + Nanos::from_secs(second));
             assert_eq!(loaded.completed - before, rate, "second {second}");
@@ -28,10 +28,10 @@ fn a_busy_device_serves_exactly_its_rate_in_every_second() {
 }
 
 #[test]
-fn a_day_at_seven_iops_loses_nothing() {
+fn ten_hours_at_seven_iops_loses_nothing() {
     let mut loaded = ClosedLoop::new(device(7, Nanos::ZERO, 4), START, 2);
-    loaded.run_until(START + Nanos::from_secs(86_400));
-    assert_eq!(loaded.completed, 7 * 86_400 + 1, "one at once, then seven in every second");
+    loaded.run_until(START + Nanos::from_secs(36_000));
+    assert_eq!(loaded.completed, 7 * 36_000 + 1, "one at once, then seven in every second");
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn a_late_driver_still_gets_the_rate() {
             let mut loaded = ClosedLoop::new(device(rate, latency, 64), START, 32);
             loaded.late = late;
             loaded.think = Nanos::from_micros(10);
-            loaded.run_until(START + Nanos::from_secs(5));
-            let expected = rate * 5;
+            loaded.run_until(START + Nanos::from_secs(2));
+            let expected = rate * 2;
             let error = loaded.completed.abs_diff(expected) * 10_000 / expected;
             assert!(
                 error <= 50,

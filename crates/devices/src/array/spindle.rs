@@ -42,18 +42,22 @@ impl DiskKind {
 
 impl Mechanics {
     fn transfer(&self, len: u64) -> u64 {
-        u64::try_from(u128::from(len) * u128::from(self.rotation) / u128::from(self.track))
-            .unwrap_or(u64::MAX)
+        match len.checked_mul(self.rotation) {
+            Some(product) => product / self.track,
+            // Past 2 TB in one piece, where a revolution more or less is no matter.
+            None => (len / self.track).saturating_mul(self.rotation),
+        }
     }
 
     /// shortest + (longest - shortest) * sqrt(distance / span): the arm accelerates half the way and brakes the other
     /// half. Over random pairs of places the mean of the root is 8/15.
     fn seek(&self, distance: u64, span: u64) -> u64 {
+        // Both scaled so that the distance can be shifted by 30 bits; a span that large loses nothing that matters.
         const ONE: u32 = 30;
-        let fraction = (u128::from(distance.min(span)) << ONE) / u128::from(span.max(1));
-        let root = ((fraction as u64) << ONE).isqrt();
-        let range = u128::from(self.longest_seek - self.shortest_seek);
-        self.shortest_seek + ((range * u128::from(root)) >> ONE) as u64
+        let excess = (ONE + 1).saturating_sub(span.leading_zeros());
+        let (distance, span) = (distance.min(span) >> excess, (span >> excess).max(1));
+        let root = (((distance << ONE) / span) << ONE).isqrt();
+        self.shortest_seek + (((self.longest_seek - self.shortest_seek) * root) >> ONE)
     }
 
     /// When the place passes the head, within a revolution.
@@ -155,8 +159,7 @@ impl Spindle {
         }
         let same_track = start / mechanics.track == self.head / mechanics.track;
         let seek = if same_track { 0 } else { mechanics.seek(start.abs_diff(self.head), self.span) };
-        let arrived = ((u128::from(now.0) + u128::from(seek) + u128::from(self.phase))
-            % u128::from(mechanics.rotation)) as u64;
+        let arrived = (now.0 % mechanics.rotation + seek + self.phase) % mechanics.rotation;
         seek + (mechanics.angle(start) + mechanics.rotation - arrived) % mechanics.rotation
     }
 
