@@ -316,7 +316,7 @@ fn hostile_clients_hurt_only_themselves() {
 }
 
 #[test]
-fn a_client_that_stalls_in_negotiation_is_dropped_and_bounded() {
+fn a_client_that_stalls_in_negotiation_is_dropped() {
     let house = House::with(ServerConfig {
         negotiation_time: Duration::from_millis(200),
         max_negotiating: 2,
@@ -325,9 +325,23 @@ fn a_client_that_stalls_in_negotiation_is_dropped_and_bounded() {
     let mut stalling: Vec<_> = (0..2).map(|_| house.connect_raw()).collect();
     let mut greeting = [0; 18];
     stalling.iter_mut().for_each(|s| s.read_exact(&mut greeting).unwrap());
-    assert!(is_closed(&mut house.connect_raw()), "a third is turned away");
     assert!(stalling.iter_mut().all(is_closed), "time is up");
     round_trip(&mut house.connect("a"), 1, 4096);
+}
+
+#[test]
+fn clients_that_stall_keep_nobody_out() {
+    let house = House::with(ServerConfig { max_negotiating: 2, ..ServerConfig::default() });
+    let mut stalling: Vec<_> = (0..40).map(|_| house.connect_raw()).collect();
+    round_trip(&mut house.connect("a"), 1, 4096);
+    let mut greeting = [0; 18];
+    let (last, first) = stalling.split_last_mut().unwrap();
+    last.read_exact(&mut greeting).unwrap();
+    // All but the two that came last had to leave.
+    for old in &mut first[..38] {
+        let _ = old.read_exact(&mut greeting);
+        assert!(is_closed(old));
+    }
 }
 
 #[test]

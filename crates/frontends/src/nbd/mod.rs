@@ -13,3 +13,4 @@ pub mod port;
 pub mod proto;
 pub mod server;
 mod socket;
+mod waiting_room;

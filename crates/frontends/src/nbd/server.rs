@@ -7,6 +7,7 @@ use super::port::NbdPort;
 use super::proto::command::Session;
 use super::proto::negotiation::{Catalog, Negotiation, NegotiationError, Opened, Step, greeting};
 use super::socket::{Listener, Socket};
+use super::waiting_room::{self, WaitingRoom};
 use headgate_engine::{DiskId, Engine};
 use std::error::Error;
 use std::io::{self, Read, Write};
@@ -44,7 +45,7 @@ pub struct ServerConfig {
     pub tcp: Option<SocketAddr>,
     /// How long a client may take from connecting to its choice of an export.
     pub negotiation_time: Duration,
-    /// The most clients in negotiation. One costs a thread; more are turned away.
+    /// The most clients in negotiation, each on a thread. When one more comes, the one that has been there longest is dropped.
     pub max_negotiating: usize,
     /// The most clients in transmission. One costs up to 64 MiB of buffers; more are turned away.
     pub max_connections: usize,
@@ -96,7 +97,7 @@ pub enum ListenError {
 /// A running server. Dropping it stops it: no more connections are accepted; those in transmission belong to their disks.
 #[derive(Debug)]
 pub struct NbdServer {
-    counts: Arc<Counts>,
+    connections: Arc<AtomicUsize>,
     tcp: Option<SocketAddr>,
     /// Closing it tells the accepting thread to end.
     stop: Option<UnixStream>,
@@ -120,10 +121,12 @@ impl NbdServer {
             listeners.push(listener);
         }
         let (stop, stopped) = UnixStream::pair()?;
-        let counts = Arc::new(Counts::default());
-        let acceptor = Acceptor { listeners, stopped, config, exports, counts: counts.clone() };
+        let connections = Arc::new(AtomicUsize::new(0));
+        let room = WaitingRoom::new(config.max_negotiating);
+        let acceptor =
+            Acceptor { listeners, stopped, config, exports, room, connections: connections.clone() };
         let thread = thread::Builder::new().name("nbd-accept".into()).spawn(move || acceptor.run())?;
-        Ok(NbdServer { counts, tcp, stop: Some(stop), thread: Some(thread) })
+        Ok(NbdServer { connections, tcp, stop: Some(stop), thread: Some(thread) })
     }
 
     /// The TCP address that the server listens on, with the port that the system chose if none was given.
@@ -133,7 +136,7 @@ impl NbdServer {
 
     /// Clients in transmission.
     pub fn connections(&self) -> usize {
-        self.counts.connections.load(Ordering::Relaxed)
+        self.connections.load(Ordering::Relaxed)
     }
 }
 
@@ -148,29 +151,20 @@ impl Drop for NbdServer {
     }
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    negotiating: AtomicUsize,
-    connections: AtomicUsize,
-}
-
-/// One of a bounded number; gives its place back when dropped.
-struct Place {
-    counts: Arc<Counts>,
-    of: fn(&Counts) -> &AtomicUsize,
-}
+/// One of the connections in transmission, as long as it lives.
+struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    fn take(counts: &Arc<Counts>, of: fn(&Counts) -> &AtomicUsize, most: usize) -> Option<Place> {
+    fn take(connections: &Arc<AtomicUsize>, most: usize) -> Option<Place> {
         let more = |count| (count < most).then_some(count + 1);
-        of(counts).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Place { counts: counts.clone(), of })
+        connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Place(connections.clone()))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        (self.of)(&self.counts).fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -179,7 +173,8 @@ struct Acceptor {
     stopped: UnixStream,
     config: ServerConfig,
     exports: Arc<Exports>,
-    counts: Arc<Counts>,
+    room: Arc<WaitingRoom>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Acceptor {
@@ -220,18 +215,16 @@ impl Acceptor {
     }
 
     fn on_client(&self, socket: Socket) {
-        let Some(place) = Place::take(&self.counts, |c| &c.negotiating, self.config.max_negotiating) else {
-            tracing::warn!(
-                most = self.config.max_negotiating,
-                "too many NBD clients in negotiation, one turned away"
-            );
-            return;
+        let place = match self.room.enter(&socket) {
+            Ok(Some(place)) => place,
+            Ok(None) => return tracing::warn!("an NBD client is turned away: too many are in negotiation"),
+            Err(e) => return tracing::warn!("an NBD client is turned away: {e}"),
         };
         let most = self.config.max_connections;
-        let (exports, counts) = (self.exports.clone(), self.counts.clone());
+        let (exports, connections) = (self.exports.clone(), self.connections.clone());
         let deadline = Instant::now() + self.config.negotiation_time;
         let client = move || {
-            if let Err(e) = serve(socket, deadline, &*exports, &counts, most, place) {
+            if let Err(e) = serve(socket, deadline, &*exports, &connections, most, place) {
                 tracing::debug!("NBD negotiation ended: {e}");
             }
         };
@@ -264,15 +257,15 @@ fn serve(
     mut socket: Socket,
     deadline: Instant,
     exports: &Exports,
-    counts: &Arc<Counts>,
+    connections: &Arc<AtomicUsize>,
     most: usize,
-    _negotiating: Place,
+    _negotiating: waiting_room::Place,
 ) -> Result<(), Refused> {
     let mut received = Vec::new();
     let Some((opened, session)) = negotiate(&mut socket, deadline, exports, &mut received)? else {
         return Ok(());
     };
-    let place = Place::take(counts, |c| &c.connections, most).ok_or(Refused::TooMany(most))?;
+    let place = Place::take(connections, most).ok_or(Refused::TooMany(most))?;
     let Opened { disk, handle: attach, .. } = opened;
     let socket = socket.into_transmission()?;
     let port = NbdPort::new(socket, session, &received, Box::new(place))?;

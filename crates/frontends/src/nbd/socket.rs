@@ -2,7 +2,7 @@
 
 use super::server::ListenError;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -108,6 +108,25 @@ pub(super) enum Socket {
 }
 
 impl Socket {
+    pub(super) fn try_clone(&self) -> io::Result<Socket> {
+        match self {
+            Socket::Unix(stream) => stream.try_clone().map(Socket::Unix),
+            Socket::Tcp(stream) => stream.try_clone().map(Socket::Tcp),
+        }
+    }
+
+    /// Ends the connection, for all clones.
+    pub(super) fn shutdown(&self) {
+        let ended = match self {
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+        };
+        if let Err(e) = ended {
+            // The client was faster.
+            tracing::trace!("shutdown: {e}");
+        }
+    }
+
     /// The next read or write takes at most so long.
     pub(super) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         self.set_timeouts(Some(timeout))
