@@ -1,0 +1,33 @@
+//! A load generator for block devices served from userspace: NBD and vhost-user-blk, any server.
+//!
+//! It measures (closed loop, open loop without coordinated omission, bursts; latency histograms), verifies
+//! ([`ledger`] has the rules of what a disk may hold after a crash, [`pattern`] what is written), and reports.
+//! `headgate load` is a thin wrapper around [`LoadArgs`] and [`run`].
+//!
+//! | layer | modules | |
+//! |---|---|---|
+//! | pure | [`workload`], [`pace`], [`pattern`], [`ledger`], [`target`] | what to ask, when, what may come back |
+//! | links | [`link`], `nbd` | protocols, in the client's role |
+//! | runtime | `worker`, `run` | one thread per target |
+//! | result | `measure`, [`report`] | histograms, table, JSON |
+
+mod args;
+mod cpu;
+pub mod journal;
+pub mod ledger;
+pub mod link;
+mod measure;
+mod nbd;
+pub mod pace;
+pub mod pattern;
+pub mod report;
+mod run;
+pub mod target;
+mod verify;
+mod worker;
+pub mod workload;
+
+pub use args::{ByteRange, LoadArgs, Seconds};
+pub use measure::{Latency, Second};
+pub use report::{Report, Summary, TargetReport, Verification};
+pub use run::{Control, LoadError, run, run_with};
