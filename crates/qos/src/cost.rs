@@ -44,12 +44,6 @@ impl Cost {
     pub(crate) const fn times(self, n: u64) -> Cost {
         Cost(self.0.saturating_mul(n))
     }
-
-    /// The cost less a thirty-second.
-    #[inline]
-    pub(crate) const fn decayed(self) -> Cost {
-        Cost(self.0 - self.0 / 32)
-    }
 }
 
 impl Add for Cost {

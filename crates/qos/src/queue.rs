@@ -5,30 +5,28 @@ use crate::cost::{Io, clamp_bytes};
 
 const NIL: u32 = u32::MAX;
 
-/// What the scheduler reads of a queued request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) bytes: u32,
-    pub(crate) position: u64,
-}
-
 struct Slot<R> {
     request: Option<R>,
     position: u64,
-    bytes: u32,
     next: u32,
+    /// Size of the next request in the chain.
+    next_bytes: u32,
 }
 
 /// One disk's requests, first come, first served.
+///
+/// The size of the first is kept here and that of each other in the one before it: a decision knows what it charges without waiting
+/// for a line of the slab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain {
     head: u32,
+    head_bytes: u32,
     tail: u32,
     len: u32,
 }
 
 impl Chain {
-    pub(crate) const EMPTY: Chain = Chain { head: NIL, tail: NIL, len: 0 };
+    pub(crate) const EMPTY: Chain = Chain { head: NIL, head_bytes: 0, tail: NIL, len: 0 };
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -37,6 +35,27 @@ impl Chain {
 
     pub(crate) fn len(&self) -> usize {
         self.len as usize
+    }
+
+    /// Bytes of the first request; 0 when there is none.
+    #[inline]
+    pub(crate) fn head_bytes(&self) -> u32 {
+        self.head_bytes
+    }
+
+    /// Hangs a slot at the end.
+    #[inline]
+    fn append<R>(&mut self, slots: &mut [Slot<R>], index: u32, bytes: u32) {
+        if self.is_empty() {
+            self.head = index;
+            self.head_bytes = bytes;
+        } else {
+            let last = &mut slots[self.tail as usize];
+            last.next = index;
+            last.next_bytes = bytes;
+        }
+        self.tail = index;
+        self.len += 1;
     }
 }
 
@@ -64,8 +83,7 @@ impl<R> Requests<R> {
     /// With 2^32 - 1 requests queued, which no memory holds.
     #[inline]
     pub(crate) fn push(&mut self, chain: &mut Chain, io: Io, request: R) {
-        let slot =
-            Slot { request: Some(request), position: io.position, bytes: clamp_bytes(io.bytes), next: NIL };
+        let slot = Slot { request: Some(request), position: io.position, next: NIL, next_bytes: 0 };
         let index = self.free;
         let index = if index == NIL {
             let index = self.slots.len() as u32;
@@ -78,24 +96,14 @@ impl<R> Requests<R> {
             *place = slot;
             index
         };
-        if chain.is_empty() {
-            chain.head = index;
-        } else {
-            self.slots[chain.tail as usize].next = index;
-        }
-        chain.tail = index;
-        chain.len += 1;
+        chain.append(&mut self.slots, index, clamp_bytes(io.bytes));
         self.len += 1;
     }
 
-    /// The first request of a chain, left in place.
+    /// Where on its disk the first request of a chain starts.
     #[inline]
-    pub(crate) fn head(&self, chain: &Chain) -> Option<Head> {
-        if chain.is_empty() {
-            return None;
-        }
-        let slot = &self.slots[chain.head as usize];
-        Some(Head { bytes: slot.bytes, position: slot.position })
+    pub(crate) fn head_position(&self, chain: &Chain) -> Option<u64> {
+        if chain.is_empty() { None } else { Some(self.slots[chain.head as usize].position) }
     }
 
     /// Takes the first request of a chain.
@@ -108,6 +116,7 @@ impl<R> Requests<R> {
         let slot = &mut self.slots[index as usize];
         let request = slot.request.take();
         chain.head = slot.next;
+        chain.head_bytes = slot.next_bytes;
         chain.len -= 1;
         if chain.len == 0 {
             chain.tail = NIL;
@@ -122,26 +131,20 @@ impl<R> Requests<R> {
     pub(crate) fn extract(&mut self, chain: &mut Chain, wanted: &mut dyn FnMut(&R) -> bool) -> Vec<R> {
         let mut taken = Vec::new();
         let mut kept = Chain::EMPTY;
-        let mut index = chain.head;
+        let (mut index, mut bytes) = (chain.head, chain.head_bytes);
         while index != NIL {
             let slot = &mut self.slots[index as usize];
-            let next = slot.next;
+            let (next, next_bytes) = (slot.next, slot.next_bytes);
             if slot.request.as_ref().is_some_and(&mut *wanted) {
                 taken.extend(slot.request.take());
                 slot.next = self.free;
                 self.free = index;
                 self.len -= 1;
             } else {
-                slot.next = NIL;
-                if kept.is_empty() {
-                    kept.head = index;
-                } else {
-                    self.slots[kept.tail as usize].next = index;
-                }
-                kept.tail = index;
-                kept.len += 1;
+                (slot.next, slot.next_bytes) = (NIL, 0);
+                kept.append(&mut self.slots, index, bytes);
             }
-            index = next;
+            (index, bytes) = (next, next_bytes);
         }
         *chain = kept;
         taken
@@ -172,8 +175,9 @@ mod tests {
                         next += 1;
                     }
                     4..=6 => {
-                        let head = queue.front().map(|n| Head { bytes: *n, position: u64::from(*n) << 9 });
-                        prop_assert_eq!(requests.head(chain), head);
+                        prop_assert_eq!(chain.head_bytes(), queue.front().copied().unwrap_or(0));
+                        let position = queue.front().map(|n| u64::from(*n) << 9);
+                        prop_assert_eq!(requests.head_position(chain), position);
                         prop_assert_eq!(requests.pop(chain), queue.pop_front());
                     }
                     _ => {
@@ -199,7 +203,7 @@ mod tests {
         let mut requests = Requests::new();
         let mut chain = Chain::EMPTY;
         requests.push(&mut chain, Io { bytes: Bytes(u64::MAX), position: 0 }, ());
-        assert_eq!(requests.head(&chain).map(|h| h.bytes), Some(u32::MAX));
+        assert_eq!(chain.head_bytes(), u32::MAX);
         assert_eq!(size_of::<Slot<u64>>(), 32);
     }
 }

@@ -96,8 +96,8 @@ impl<R> MClock<R> {
         if run.left == 0 || disk.state != State::Ready {
             return None;
         }
-        let head = self.requests.head(&disk.queue)?;
-        if head.position.abs_diff(run.origin) >= config.span.0 {
+        let position = self.requests.head_position(&disk.queue)?;
+        if position.abs_diff(run.origin) >= config.span.0 {
             return None;
         }
         let phase = match disk.reservation {
@@ -113,13 +113,18 @@ impl<R> MClock<R> {
     pub(super) fn serve(&mut self, choice: Choice, now: u64) -> Decision<R> {
         let Choice { slot, right } = choice;
         let disk = &mut self.disks[slot];
-        let head = self.requests.head(&disk.queue);
-        let request = self.requests.pop(&mut disk.queue);
-        let (Some(head), Some(request)) = (head, request) else {
+        let bytes = disk.queue.head_bytes();
+        let cost = self.meter.cost(bytes);
+        if let Some(config) = self.config.batch
+            && !matches!(right, Right::Batch(_))
+            && let Some(origin) = self.requests.head_position(&disk.queue)
+        {
+            self.batch = Some(Run { slot: slot as u32, origin, left: config.requests - 1 });
+        }
+        let Some(request) = self.requests.pop(&mut disk.queue) else {
             unreachable!("a disk that is ready has a request queued");
         };
-        let cost = self.meter.cost(head.bytes);
-        disk.peak = cost.max(disk.peak.decayed());
+        disk.peak.note(cost);
         let phase = match right {
             Right::Reservation | Right::Batch(Phase::Reservation) => Phase::Reservation,
             Right::Share | Right::Floor | Right::Batch(Phase::Weight) => Phase::Weight,
@@ -147,16 +152,11 @@ impl<R> MClock<R> {
             charge_limit(limit, time_amount(cost), now, slack);
         }
         if let Some(bandwidth) = &mut disk.bandwidth {
-            charge_limit(bandwidth, bandwidth_amount(head.bytes), now, slack);
+            charge_limit(bandwidth, bandwidth_amount(bytes), now, slack);
         }
         disk.cost += cost;
         disk.in_flight += 1;
         let id = DiskId { slot: slot as u32, generation: disk.generation };
-        if let Some(config) = self.config.batch
-            && !matches!(right, Right::Batch(_))
-        {
-            self.batch = Some(Run { slot: slot as u32, origin: head.position, left: config.requests - 1 });
-        }
         self.replace(slot, phase, now);
         Decision::Dispatch(Dispatched { disk: id, request, phase, cost })
     }

@@ -29,6 +29,24 @@ pub(super) fn bandwidth_amount(bytes: u32) -> u64 {
     u64::from(bytes) * 1_000_000_000
 }
 
+/// A disk's largest recent cost, in thousandths of an IO rounded up: rises at once, sinks by 1/32 per request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peak(u32);
+
+impl Peak {
+    #[inline]
+    pub(super) fn note(&mut self, cost: Cost) {
+        // 65,536,000 at most.
+        let thousandths = cost.as_millionths().div_ceil(1_000) as u32;
+        self.0 = thousandths.max(self.0 - self.0 / 32);
+    }
+
+    #[inline]
+    pub(super) fn cost(self) -> Cost {
+        Cost::from_millionths(u64::from(self.0) * 1_000)
+    }
+}
+
 /// Where a slot stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -53,8 +71,7 @@ pub(super) struct Disk {
     pub(super) limit: Option<Tag>,
     pub(super) queue: Chain,
     pub(super) in_flight: u32,
-    /// The largest recent cost: rises at once, sinks by 1/32 per request.
-    pub(super) peak: Cost,
+    pub(super) peak: Peak,
     pub(super) generation: u32,
     /// In the tournaments, while requests are queued.
     pub(super) seat: u32,
@@ -79,7 +96,7 @@ impl Disk {
             limit: policy.limit().map(|l| Tag::new(now, rate(l.get()))),
             queue: Chain::EMPTY,
             in_flight: 0,
-            peak: Cost::ONE,
+            peak: Peak(1_000),
             generation,
             seat: 0,
             state: State::Empty,

@@ -329,7 +329,7 @@ impl<R> MClock<R> {
     /// The upper bound of the share tag: `ios` ahead of V, or `costs` of the disk's own requests if those are larger.
     fn forget_service(&mut self, slot: usize, ios: u16, costs: u64) {
         let disk = &mut self.disks[slot];
-        let lead = Cost::from_ios(u64::from(ios)).max(disk.peak.times(costs));
+        let lead = Cost::from_ios(u64::from(ios)).max(disk.peak.cost().times(costs));
         disk.share.lower_to(self.virtual_time.at().wrapping_add(disk.share.spacing(share_amount(lead))));
     }
 }

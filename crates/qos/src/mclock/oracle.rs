@@ -76,6 +76,7 @@ struct Disk {
     reservation: Option<Exact>,
     limit: Option<Exact>,
     bandwidth: Option<Exact>,
+    /// In thousandths.
     peak: i128,
     standing: Standing,
 }
@@ -145,7 +146,7 @@ impl Oracle {
             reservation: policy.reservation().map(|r| Exact::new(0, r.get())),
             limit: policy.limit().map(|l| Exact::new(self.now, l.get())),
             bandwidth: policy.limit_bandwidth().map(|b| Exact::new(self.now, b.get())),
-            peak: ION,
+            peak: 1_000,
             standing: Standing::Empty,
         });
     }
@@ -189,7 +190,7 @@ impl Oracle {
         disk.policy = policy;
         disk.standing = Standing::Empty;
         if lowered {
-            let lead = ION.max(disk.peak);
+            let lead = ION.max(disk.peak * 1_000);
             disk.share.lower_to(v + lead * FINE / disk.share.rate);
         }
         if !disk.queue.is_empty() {
@@ -316,11 +317,11 @@ impl Oracle {
         let disk = self.disks[slot].as_mut().unwrap();
         let cost = disk.cost(&self.meter);
         let (io, request) = disk.queue.pop_front().unwrap();
-        disk.peak = cost.max(disk.peak - disk.peak / 32);
+        disk.peak = ((cost + 999) / 1_000).max(disk.peak - disk.peak / 32);
         match phase {
             Phase::Reservation => {
                 disk.reservation.as_mut().unwrap().sum += cost * SECOND / ION;
-                let lead = (i128::from(self.config.lead) * ION).max(4 * disk.peak);
+                let lead = (i128::from(self.config.lead) * ION).max(4 * disk.peak * 1_000);
                 disk.share.lower_to(v + lead * FINE / disk.share.rate);
                 if waits {
                     self.by_reservation_in_a_row += cost;
