@@ -126,6 +126,29 @@ fn figure_6_reservations_hold_under_mclock_and_break_under_sfq() {
     }
 }
 
+/// The same on storage whose every request takes another time, and whose speed wanders by a third from second to second.
+#[test]
+fn figure_6_holds_on_storage_that_fluctuates() {
+    let mut bench = Bench::mclock(1_320).jitter();
+    for disk in [policy(1, 300, 0), policy(1, 250, 0), policy(2, 0, 0), policy(2, 0, 0), policy(2, 0, 0)] {
+        bench.busy(disk);
+    }
+    bench.run(secs(2));
+    let speeds = [1_320, 1_000, 1_700, 1_100, 1_500, 900, 1_600];
+    for round in 0..12 {
+        let mut five = vec![0; 5];
+        for second in 0..5 {
+            bench.set_rate(speeds[(round * 5 + second) % speeds.len()]);
+            for (total, n) in five.iter_mut().zip(bench.run(secs(1))) {
+                *total += n;
+            }
+        }
+        assert!(five[0] * 100 >= 1_500 * 98 && five[1] * 100 >= 1_250 * 98, "{five:?} in five seconds");
+        let rest = (five[2] + five[3] + five[4]) / 3;
+        assert_rates(&five[2..], &[rest; 3], 1);
+    }
+}
+
 /// Table 4: by Little's law a reservation is a bound on latency.
 #[test]
 fn table_4_reservations_bound_latency() {

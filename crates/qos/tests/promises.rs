@@ -503,3 +503,19 @@ fn very_many_disks_let_go_at_once_are_all_served() {
     assert_eq!(drain(&mut scheduler, secs(2)), 10_000);
     assert_eq!(scheduler.dispatch(secs(2)), Decision::Idle);
 }
+
+#[test]
+fn disks_with_few_requests_outstanding_get_their_reservation() {
+    // A request takes 20 ms: 32 in the window at 1,600 per second. A depth of one can have 50 per second at most.
+    for (depth, reservation) in [(1, 30), (1, 45), (2, 90), (4, 150), (8, 330)] {
+        let mut bench = Bench::mclock(1_600);
+        let shallow = bench.deep(policy(1, reservation, 0), depth);
+        for _ in 0..4 {
+            bench.busy(policy(100, 0, 0));
+        }
+        bench.run(secs(2));
+        let got = bench.run(secs(10));
+        assert!(got[shallow] + 10 >= reservation * 10, "{reservation} at depth {depth}: {got:?}");
+        assert!(got[1..].iter().all(|n| n.abs_diff(got[1]) <= 2), "{got:?}");
+    }
+}

@@ -83,6 +83,8 @@ pub struct Bench {
     device_free: Nanos,
     device_rest: u64,
     wake: Nanos,
+    /// State of the generator that varies service times, when they vary.
+    jitter: Option<u64>,
 }
 
 impl Bench {
@@ -99,6 +101,7 @@ impl Bench {
             device_free: Nanos::ZERO,
             device_rest: 0,
             wake: Nanos::MAX,
+            jitter: None,
         }
     }
 
@@ -108,6 +111,12 @@ impl Bench {
 
     pub fn window(mut self, window: usize) -> Bench {
         self.window = window;
+        self
+    }
+
+    /// Service times between nothing and twice the mean, the same ones in every run.
+    pub fn jitter(mut self) -> Bench {
+        self.jitter = Some(1);
         self
     }
 
@@ -272,7 +281,16 @@ impl Bench {
             self.device_free = self.now;
             self.device_rest = 0;
         }
-        let numerator = 1_000_000_000 + self.device_rest;
+        let time = match &mut self.jitter {
+            None => 1_000_000_000,
+            Some(state) => {
+                // Knuth's MMIX generator; its upper bits are good.
+                *state =
+                    state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (*state >> 33) % 2_000_000_000
+            }
+        };
+        let numerator = time + self.device_rest;
         self.device_free += Nanos(numerator / self.rate);
         self.device_rest = numerator % self.rate;
         self.device_free
