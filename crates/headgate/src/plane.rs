@@ -9,12 +9,13 @@ use headgate_engine::{
 };
 use headgate_frontends::nbd::proto::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
 use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to};
+use headgate_frontends::vhost::server::VhostServer;
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 /// The capacity of an emulated device, in bytes: disks on it are places on its platters.
@@ -38,20 +39,27 @@ struct Exports {
     disks: RwLock<BTreeMap<Name, DiskId>>,
 }
 
+impl Exports {
+    fn disks(&self) -> RwLockReadGuard<'_, BTreeMap<Name, DiskId>> {
+        self.disks.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn disks_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Name, DiskId>> {
+        self.disks.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl ExportCatalog for Exports {
     type Handle = Attach;
 
     fn list(&self) -> Vec<ExportName> {
-        let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner);
+        let disks = self.disks();
         disks.keys().map(|name| ExportName { name: name.to_string(), description: String::new() }).collect()
     }
 
     fn open(&self, name: &str) -> Result<Opened<Attach>, OpenError> {
         let name: Name = name.parse().map_err(|_| OpenError::Unknown)?;
-        let disk = {
-            let disks = self.disks.read().unwrap_or_else(PoisonError::into_inner);
-            *disks.get(&name).ok_or(OpenError::Unknown)?
-        };
+        let disk = *self.disks().get(&name).ok_or(OpenError::Unknown)?;
         let info = self.engine.disk_info(disk).map_err(|_| OpenError::Unknown)?;
         Ok(Opened { disk: info, description: String::new(), handle: attach_to(&self.engine, disk) })
     }
@@ -62,6 +70,7 @@ pub struct EnginePlane {
     engine: Engine,
     exports: Arc<Exports>,
     nbd: Mutex<Option<NbdServer>>,
+    vhost: Mutex<HashMap<Name, VhostServer>>,
     stores: Mutex<HashMap<Name, Store>>,
 }
 
@@ -79,12 +88,22 @@ impl EnginePlane {
         let exports = Arc::new(Exports { engine: engine.clone(), disks: RwLock::default() });
         let nbd = ServerConfig { unix: Some(nbd_unix), tcp: nbd_tcp, ..ServerConfig::default() };
         let nbd = NbdServer::start(nbd, exports.clone()).map_err(failed)?;
-        Ok(EnginePlane { engine, exports, nbd: Mutex::new(Some(nbd)), stores: Mutex::default() })
+        Ok(EnginePlane {
+            engine,
+            exports,
+            nbd: Mutex::new(Some(nbd)),
+            vhost: Mutex::default(),
+            stores: Mutex::default(),
+        })
     }
 
     /// Where NBD is served over TCP.
     pub fn nbd_tcp(&self) -> Option<SocketAddr> {
         self.nbd.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(NbdServer::tcp_address)
+    }
+
+    fn vhost(&self) -> MutexGuard<'_, HashMap<Name, VhostServer>> {
+        self.vhost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stores(&self) -> MutexGuard<'_, HashMap<Name, Store>> {
@@ -98,8 +117,8 @@ impl EnginePlane {
     }
 
     fn disk(&self, disk: &Name) -> Result<DiskId, PlaneError> {
-        let disks = self.exports.disks.read().unwrap_or_else(PoisonError::into_inner);
-        disks.get(disk).copied().ok_or_else(|| failed(format!("disk '{disk}' is not in service")))
+        let disk_id = self.exports.disks().get(disk).copied();
+        disk_id.ok_or_else(|| failed(format!("disk '{disk}' is not in service")))
     }
 
     fn image(&self, disk: &OpenDisk) -> Result<Image, PlaneError> {
@@ -192,7 +211,14 @@ impl DataPlane for EnginePlane {
         let policy = scheduler_policy(&disk.policy).map_err(failed)?;
         let spec = DiskSpec { name: disk.name.to_string(), image, policy };
         let id = self.engine.open_disk(store, spec).map_err(failed)?;
-        self.exports.disks.write().unwrap_or_else(PoisonError::into_inner).insert(disk.name.clone(), id);
+        match VhostServer::start(&disk.vhost_socket, self.engine.clone(), id) {
+            Ok(server) => self.vhost().insert(disk.name.clone(), server),
+            Err(e) => {
+                self.engine.close_disk(id, Duration::ZERO).map_err(failed)?;
+                return Err(failed(e));
+            }
+        };
+        self.exports.disks_mut().insert(disk.name.clone(), id);
         Ok(())
     }
 
@@ -203,10 +229,22 @@ impl DataPlane for EnginePlane {
 
     fn close_disk(&self, disk: &Name, patience: Duration) -> Result<(), PlaneError> {
         let id = self.disk(disk)?;
-        // Not exported any more before its clients are sent away, so that none comes back in between.
-        self.exports.disks.write().unwrap_or_else(PoisonError::into_inner).remove(disk);
+        // Not to be had any more before its clients are sent away, so that none comes back in between.
+        self.exports.disks_mut().remove(disk);
+        let vhost = self.vhost().remove(disk).map(|mut server| {
+            server.stop_listening();
+            server
+        });
         self.engine.close_disk(id, patience).map_err(|e| {
-            self.exports.disks.write().unwrap_or_else(PoisonError::into_inner).insert(disk.clone(), id);
+            self.exports.disks_mut().insert(disk.clone(), id);
+            if let Some(path) = vhost.as_ref().map(VhostServer::path) {
+                match VhostServer::start(path, self.engine.clone(), id) {
+                    Ok(server) => drop(self.vhost().insert(disk.clone(), server)),
+                    Err(e) => {
+                        tracing::error!(%disk, error = %e, "the vhost-user socket is gone until a restart")
+                    }
+                }
+            }
             failed(e)
         })
     }
@@ -241,7 +279,9 @@ impl DataPlane for EnginePlane {
     fn shutdown(&self, patience: Duration) {
         // No new clients first; those connected are drained with their disks.
         drop(self.nbd.lock().unwrap_or_else(PoisonError::into_inner).take());
-        self.exports.disks.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.exports.disks_mut().clear();
+        let mut vhost = std::mem::take(&mut *self.vhost());
+        vhost.values_mut().for_each(VhostServer::stop_listening);
         if let Err(e) = self.engine.clone().shutdown(patience) {
             tracing::warn!(error = %e, "the engine did not shut down");
         }
