@@ -13,6 +13,8 @@ pub mod attach;
 pub mod catalog;
 pub mod cli;
 pub mod control;
+pub mod metrics;
 pub mod name;
+pub mod observe;
 pub mod plane;
 pub mod serve;

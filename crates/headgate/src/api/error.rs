@@ -1,7 +1,7 @@
 use super::types::ErrorBody;
 use crate::control::{ControlError, ErrorKind};
 use axum::Json;
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
@@ -79,6 +79,20 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Param<T
         Path::<T>::from_request_parts(parts, state)
             .await
             .map(|Path(value)| Param(value))
+            .map_err(|e| ApiError::new(StatusCode::BAD_REQUEST, e.body_text()))
+    }
+}
+
+/// Query parameters whose mistakes are answered in the API's own form.
+pub(super) struct Flags<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Flags<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Flags<T>, ApiError> {
+        Query::<T>::from_request_parts(parts, state)
+            .await
+            .map(|Query(value)| Flags(value))
             .map_err(|e| ApiError::new(StatusCode::BAD_REQUEST, e.body_text()))
     }
 }

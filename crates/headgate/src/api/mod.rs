@@ -5,6 +5,7 @@ mod error;
 mod openapi;
 mod routes;
 mod server;
+pub mod top;
 pub mod types;
 
 pub use error::ApiError;

@@ -23,6 +23,9 @@ use utoipa::OpenApi;
         routes::show_attachment,
         routes::list_vms,
         routes::show_vm,
+        routes::stats,
+        routes::top,
+        routes::metrics,
         routes::healthz,
     )
 )]

@@ -1,11 +1,13 @@
-use super::error::{ApiError, Body, Param};
+use super::error::{ApiError, Body, Flags, Param};
+use super::top::{DatastoreStats, Top};
 use super::types::{
     Attachment, Changed, Datastore, DatastoreCreate, DatastorePatch, Disk, DiskCreate, DiskPatch, ErrorBody,
     Force, Health, Vm,
 };
 use crate::control::{Control, ControlError};
 use crate::name::Name;
-use axum::extract::{Query, State};
+use crate::observe::Observer;
+use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -20,6 +22,8 @@ use utoipa::IntoParams;
 pub struct App {
     /// Datastores and disks.
     pub control: Arc<Control>,
+    /// What they do right now.
+    pub observer: Arc<Observer>,
     /// Where NBD is served over TCP.
     pub nbd_tcp: Option<SocketAddr>,
 }
@@ -33,7 +37,14 @@ impl App {
         work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let control = self.control.clone();
-        match tokio::task::spawn_blocking(move || work(&control)).await {
+        self.on_thread(move || work(&control)).await
+    }
+
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        match tokio::task::spawn_blocking(work).await {
             Ok(result) => Ok(result?),
             Err(e) => {
                 Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the operation was cut: {e}"))
@@ -62,6 +73,9 @@ pub fn router(app: App) -> Router {
         .route("/v1/disks/{name}/attachment", get(show_attachment))
         .route("/v1/vms", get(list_vms))
         .route("/v1/vms/{name}", get(show_vm))
+        .route("/v1/stats", get(stats))
+        .route("/v1/top", get(top))
+        .route("/metrics", get(metrics))
         .route("/v1/openapi.json", get(openapi))
         .route("/healthz", get(healthz))
         .fallback(no_such_path)
@@ -175,7 +189,7 @@ pub(super) async fn set_disk(
 pub(super) async fn remove_disk(
     State(app): State<App>,
     Param(name): Param<Name>,
-    Query(flags): Query<RemoveFlags>,
+    Flags(flags): Flags<RemoveFlags>,
 ) -> Result<StatusCode, ApiError> {
     app.blocking(move |control| control.remove_disk(&name, flags.force)).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -207,6 +221,29 @@ pub(super) async fn list_vms(State(app): State<App>) -> Answer<Vec<Vm>> {
     (status = 200, body = Vm), (status = 404, body = ErrorBody)))]
 pub(super) async fn show_vm(State(app): State<App>, Param(name): Param<Name>) -> Answer<Vm> {
     Ok(Json(app.blocking(move |control| control.vm(&name)).await?))
+}
+
+/// All counters and histograms since each disk was opened, as the shards have them.
+#[utoipa::path(get, path = "/v1/stats", tag = "statistics", responses((status = 200, body = [DatastoreStats])))]
+pub(super) async fn stats(State(app): State<App>) -> Answer<Vec<DatastoreStats>> {
+    let samples = app.blocking(|control| control.sample()).await?;
+    Ok(Json(samples.into_iter().map(DatastoreStats::from).collect()))
+}
+
+/// What every datastore and disk does right now, and what it gets of what it was promised.
+#[utoipa::path(get, path = "/v1/top", tag = "statistics", responses((status = 200, body = Top)))]
+pub(super) async fn top(State(app): State<App>) -> Answer<Top> {
+    let observer = app.observer.clone();
+    Ok(Json(app.on_thread(move || observer.top()).await?))
+}
+
+/// Metrics in the OpenMetrics text format, for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "statistics", responses((status = 200, body = String,
+    content_type = "application/openmetrics-text")))]
+pub(super) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
+    let (control, observer) = (app.control.clone(), app.observer.clone());
+    let text = app.on_thread(move || crate::metrics::render(&control, observer.top()?)).await?;
+    Ok(([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response())
 }
 
 /// This document.

@@ -1,5 +1,5 @@
 use super::admission::{self, Room};
-use super::{Control, ControlError, DatastoreEntry, DiskEntry, LiveDisk, Model, Service};
+use super::{Control, ControlError, DatastoreEntry, DatastoreSample, DiskEntry, LiveDisk, Model, Service};
 use crate::api::types::{BackendSpec, CapacityView, Datastore, Disk, Health, Policy, ServiceState, Vm};
 use crate::catalog::{Backend, PolicyRecord, Scheduler};
 use crate::name::Name;
@@ -100,8 +100,16 @@ impl Control {
         }
     }
 
+    /// Everything in service, as the shards have it now.
+    ///
+    /// # Errors
+    /// When a shard does not answer.
+    pub fn sample(&self) -> Result<Vec<DatastoreSample>, ControlError> {
+        Ok(self.plane.sample()?)
+    }
+
     pub(super) fn live(&self) -> Result<BTreeMap<Name, LiveDisk>, ControlError> {
-        let disks = self.plane.sample()?.into_iter().flat_map(|store| store.disks);
+        let disks = self.sample()?.into_iter().flat_map(|store| store.disks);
         Ok(disks.map(|d| (d.name, LiveDisk { policy: d.policy, clients: d.clients })).collect())
     }
 

@@ -11,6 +11,7 @@ pub use log::LogFormat;
 use crate::api::{ApiServer, App, ServeError, router};
 use crate::catalog::{CatalogError, SqliteCatalog};
 use crate::control::{Control, ControlError, Options, PlaneError, StateDir, StateDirError};
+use crate::observe::Observer;
 use crate::plane::EnginePlane;
 use headgate_engine::{EngineConfig, Pin};
 use std::io;
@@ -56,6 +57,9 @@ pub enum DaemonError {
     /// The API cannot be served.
     #[error(transparent)]
     Api(#[from] ServeError),
+    /// There is no thread to be had.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
     /// Signals cannot be waited for.
     #[error("cannot wait for signals: {0}")]
     Signals(#[source] io::Error),
@@ -102,7 +106,8 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     };
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
     let control = Arc::new(Control::start(dir.clone(), options, plane.clone(), catalog)?);
-    let app = App { control: control.clone(), nbd_tcp: plane.nbd_tcp() };
+    let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
+    let app = App { control: control.clone(), observer: observer.clone(), nbd_tcp: plane.nbd_tcp() };
     let api = ApiServer::start(&dir.api_socket(), router(app))?;
     info!(state_dir = %dir.root().display(), version = env!("CARGO_PKG_VERSION"), "serving");
     notify::tell("READY=1");
@@ -111,6 +116,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     notify::tell("STOPPING=1");
     signals.end_at_next();
     api.stop();
+    drop(observer);
     control.shutdown();
     info!("stopped");
     Ok(())

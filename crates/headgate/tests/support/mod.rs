@@ -1,4 +1,5 @@
 //! A daemon of this build over a state directory of its own.
+#![allow(dead_code, reason = "every test file uses a part")]
 
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,136 @@
+//! The live view as it goes over the API.
+
+use super::types::{Policy, ServiceState};
+use crate::catalog::Scheduler;
+use crate::control::DatastoreSample;
+use crate::name::Name;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A latency over an interval, in microseconds. Rounded up, at most 3.2 % too high.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LatencyMicros {
+    /// The median.
+    pub p50: u64,
+    /// 99 % did not take longer.
+    pub p99: u64,
+}
+
+/// What a disk or a datastore did over the last two seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Load {
+    /// Requests completed per second.
+    pub iops: f64,
+    /// The same in normalised IOs per second, by size: what reservations and limits are measured in.
+    pub normalised_iops: f64,
+    /// Bytes read and written per second.
+    pub bytes_per_sec: f64,
+    /// Reads among reads and writes, 0 to 1.
+    pub read_fraction: Option<f64>,
+    /// Mean number of requests outstanding, those that wait included.
+    pub outstanding: f64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// From a request's arrival to its dispatch.
+    pub queue_micros: Option<LatencyMicros>,
+    /// From a request's dispatch to its completion.
+    pub device_micros: Option<LatencyMicros>,
+}
+
+/// A disk in the live view.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TopDisk {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// The virtual machine it belongs to.
+    #[schema(value_type = Option<String>)]
+    pub vm: Option<Name>,
+    /// Is it in service.
+    pub state: ServiceState,
+    /// The policy in force; what was set, when not in service.
+    pub policy: Policy,
+    /// Clients connected.
+    pub clients: usize,
+    /// Requests waiting in the scheduler now.
+    pub queued: u64,
+    /// Requests at the device now.
+    pub in_flight: u64,
+    /// What it did.
+    pub load: Load,
+    /// Normalised IOPS over the reservation, over the last five seconds. Below 1 also when it asked for less.
+    pub reservation_achieved: Option<f64>,
+    /// Requests waited all the time and yet the reservation was missed by more than 3 %, over the last five seconds.
+    pub reservation_missed: bool,
+    /// The part of the datastore's service it got over the part that its shares give it among the busy disks, over the last
+    /// five seconds: 1 is exactly its share. Reservations and limits move it away from 1.
+    pub share_achieved: Option<f64>,
+}
+
+/// A datastore in the live view.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TopDatastore {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Is it in service.
+    pub state: ServiceState,
+    /// How it is divided.
+    pub scheduler: Scheduler,
+    /// Requests that may be at the device at once.
+    pub window: u32,
+    /// Requests at the device now.
+    pub in_flight: u64,
+    /// Requests waiting in the scheduler now.
+    pub queued: u64,
+    /// What it can promise, in IOPS; `null` while unknown.
+    pub capacity_iops: Option<u64>,
+    /// Sum of the reservations on it.
+    pub reserved_iops: u64,
+    /// IOPS promised beyond what can be kept.
+    pub overbooked_iops: u64,
+    /// What all its disks did together.
+    pub load: Load,
+    /// Its disks.
+    pub disks: Vec<TopDisk>,
+}
+
+/// The live view.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Top {
+    /// How long the interval of the loads is, in milliseconds; 0 right after the start.
+    pub interval_millis: u64,
+    /// The datastores, by name.
+    pub datastores: Vec<TopDatastore>,
+}
+
+/// All that was counted on a disk since it was opened.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct DiskStats {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Counters and histograms, as `headgate_stats::DiskSnapshot` documents them.
+    #[schema(value_type = Object)]
+    pub stats: headgate_stats::DiskSnapshot,
+}
+
+/// All that was counted on a datastore since it was added.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct DatastoreStats {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Counters and histograms of all its disks, as `headgate_stats::DiskSnapshot` documents them.
+    #[schema(value_type = Object)]
+    pub stats: headgate_stats::DiskSnapshot,
+    /// Its disks.
+    pub disks: Vec<DiskStats>,
+}
+
+impl From<DatastoreSample> for DatastoreStats {
+    fn from(sample: DatastoreSample) -> DatastoreStats {
+        let disks = sample.disks.into_iter().map(|disk| DiskStats { name: disk.name, stats: disk.stats });
+        DatastoreStats { name: sample.name, stats: sample.stats, disks: disks.collect() }
+    }
+}
