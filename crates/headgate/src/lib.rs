@@ -18,3 +18,4 @@ pub mod name;
 pub mod observe;
 pub mod plane;
 pub mod serve;
+pub mod top;

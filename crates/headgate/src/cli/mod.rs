@@ -10,6 +10,7 @@ use crate::api::client::{Client, ClientError};
 use crate::api::types::ErrorBody;
 use crate::control::{StateDir, StateDirError};
 use crate::serve::{DaemonError, ServeArgs, serve};
+use crate::top::{self, TopError};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -61,6 +62,15 @@ enum Command {
     /// Virtual machines: disks that belong together
     #[command(subcommand)]
     Vm(vm::Vm),
+    /// Watch what datastores and disks do, and what they get of what they were promised
+    #[command(after_help = "Keys: q quit, ? help, s sort, / filter.")]
+    Top {
+        /// Print the view once and end
+        #[arg(long)]
+        once: bool,
+        #[command(flatten)]
+        print: Print,
+    },
     /// Print the OpenAPI document of the HTTP API
     Api,
     /// Print a completion script for a shell
@@ -85,6 +95,9 @@ enum CliError {
     /// The arguments contradict each other.
     #[error("{0}")]
     Usage(String),
+    /// The live view ended.
+    #[error(transparent)]
+    Top(#[from] TopError),
     /// The daemon cannot serve.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
@@ -96,7 +109,7 @@ enum CliError {
 impl CliError {
     fn body(&self) -> ErrorBody {
         match self {
-            CliError::Client(e) => e.body(),
+            CliError::Client(e) | CliError::Top(TopError::Client(e)) => e.body(),
             CliError::Daemon(e) => ErrorBody { error: e.to_string(), expected: None, hint: e.hint() },
             CliError::NoStateDir => ErrorBody {
                 error: self.to_string(),
@@ -135,6 +148,7 @@ impl Cli {
             Command::Datastore(command) => command.print().is_some_and(|p| p.json),
             Command::Disk(command) => command.print().is_some_and(|p| p.json),
             Command::Vm(command) => command.print().json,
+            Command::Top { print, .. } => print.json,
             Command::Serve(_) | Command::Api | Command::Completions { .. } => false,
         }
     }
@@ -145,6 +159,14 @@ impl Cli {
             Command::Datastore(command) => command.run(&self.place, out),
             Command::Disk(command) => command.run(&self.place, out),
             Command::Vm(command) => command.run(&self.place, out),
+            Command::Top { once, print } => {
+                let client = self.place.client()?;
+                match (print.json, once) {
+                    (true, _) => Ok(output::json(out, &top::fetch(&client)?)?),
+                    (false, true) => Ok(out.write_all(top::once(&client)?.as_bytes())?),
+                    (false, false) => Ok(top::live(&client)?),
+                }
+            }
             Command::Api => Ok(out.write_all(crate::api::document().as_bytes())?),
             Command::Completions { shell } => {
                 clap_complete::generate(shell, &mut Cli::command(), "headgate", out);

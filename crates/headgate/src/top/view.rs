@@ -1,0 +1,267 @@
+//! From the state of the view to lines of text.
+
+use super::format::{mebibytes, micros, rate};
+use super::screen::{Mode, Screen};
+use crate::api::top::{LatencyMicros, Load, TopDatastore, TopDisk};
+use crate::api::types::ServiceState;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::{Block, Clear, Paragraph};
+
+const HEAD: &str =
+    "DISK              IOPS  MiB/s   QUEUE p50/99  DEVICE p50/99  OUT   RSRV  LIMIT  SHARES   GOT";
+
+const HELP: &str = "\
+q  quit                          s  next sort order
+/  filter by disk, vm, datastore n i b l d r  sort by name, IOPS, bandwidth,
+Esc  no filter                      queue time, device time, reservation
+Up Down PgUp PgDn  scroll        ?  this help
+
+On a datastore's line: device time, requests at the device / window, requests
+that wait for it, and what is reserved of the capacity.
+
+IOPS    requests completed per second, over the last 2 seconds
+QUEUE   from arrival to dispatch; u, m, s: micro-, milli-, seconds
+DEVICE  from dispatch to completion
+OUT     requests outstanding, those that wait included
+RSRV    reservation in force, in normalised IOs per second; red with ! when
+        requests waited for 5 seconds and yet it was missed by over 3 %
+LIMIT   limit in force     SHARES  weight in force
+GOT     service got over the part that the shares give among the busy disks;
+        reservations and limits move it away from 1.00
+Any key closes this help.";
+
+/// Draws the whole screen.
+pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen) {
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)])
+            .areas(frame.area());
+    let width = usize::from(frame.area().width);
+    frame.render_widget(Paragraph::new(column_heads(width)).bold().reversed(), head);
+    let lines = lines(screen, width);
+    let most = lines.len().saturating_sub(usize::from(body.height));
+    screen.offset = screen.offset.min(most);
+    let offset = u16::try_from(screen.offset).unwrap_or(u16::MAX);
+    frame.render_widget(Paragraph::new(Text::from(lines)).scroll((offset, 0)), body);
+    frame.render_widget(foot_line(screen), foot);
+    if screen.mode == Mode::Help {
+        let [area] = Layout::vertical([Constraint::Max(23)]).areas(frame.area());
+        frame.render_widget(Clear, area);
+        frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" headgate top ")), area);
+    }
+}
+
+fn foot_line(screen: &Screen) -> Line<'_> {
+    if let Some(trouble) = &screen.trouble {
+        return Line::from(trouble.as_str()).style(Style::new().fg(Color::Red));
+    }
+    if screen.mode == Mode::Filter {
+        return Line::from(format!("filter: {}_", screen.filter));
+    }
+    let filter =
+        if screen.filter.is_empty() { String::new() } else { format!("   filter: {}", screen.filter) };
+    Line::from(format!("q quit  ? help  s sort: {}  / filter{filter}", screen.sort.title())).dim()
+}
+
+/// A terminal of 80 columns has no room for what is nice to have.
+fn is_wide(width: usize) -> bool {
+    width >= HEAD.len()
+}
+
+fn column_heads(width: usize) -> String {
+    if is_wide(width) {
+        return HEAD.to_owned();
+    }
+    "DISK            IOPS MiB/s   QUEUE    DEVICE   OUT   RSRV  LIMIT SHARES  GOT".to_owned()
+}
+
+/// Everything below the column heads, as text without colours: what `--once` prints.
+pub(super) fn plain(screen: &Screen, width: usize) -> String {
+    let mut text = column_heads(width);
+    for line in lines(screen, width) {
+        text.push('\n');
+        text.push_str(line.spans.iter().map(|span| span.content.as_ref()).collect::<String>().trim_end());
+    }
+    text.push('\n');
+    text
+}
+
+fn lines(screen: &Screen, width: usize) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    for datastore in &screen.top.datastores {
+        let disks = screen.disks(datastore);
+        if disks.is_empty() && !screen.filter.is_empty() {
+            continue;
+        }
+        lines.push(datastore_line(datastore));
+        lines.extend(disks.into_iter().map(|disk| disk_line(disk, width)));
+    }
+    if lines.is_empty() && screen.trouble.is_none() {
+        lines.push(Line::from("nothing to show"));
+    }
+    lines
+}
+
+fn datastore_line(datastore: &TopDatastore) -> Line<'static> {
+    let load = &datastore.load;
+    let name = Span::from(datastore.name.to_string()).bold().fg(Color::Cyan);
+    if datastore.state == ServiceState::Failed {
+        return Line::from(vec![name, " failed: see 'headgate datastore show'".fg(Color::Red)]);
+    }
+    let mut spans = vec![name];
+    if datastore.overbooked_iops > 0 {
+        spans.push(format!("  OVERBOOKED by {}", datastore.overbooked_iops).fg(Color::Red));
+    }
+    let capacity = datastore.capacity_iops.map_or_else(|| "?".into(), |iops| iops.to_string());
+    spans.push(Span::from(format!(
+        "  {} IOPS  {} MiB/s  device {} {}/{}  wait {}  rsrv {}/{capacity}",
+        rate(load.iops),
+        mebibytes(load.bytes_per_sec),
+        pair(load.device_micros),
+        datastore.in_flight,
+        datastore.window,
+        datastore.queued,
+        datastore.reserved_iops,
+    )));
+    Line::from(spans)
+}
+
+fn pair(latency: Option<LatencyMicros>) -> String {
+    latency.map_or_else(|| "-".into(), |l| format!("{}/{}", micros(l.p50), micros(l.p99)))
+}
+
+/// The text, cut to so many characters.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['~']).collect()
+}
+
+fn disk_line(disk: &TopDisk, width: usize) -> Line<'static> {
+    let policy = &disk.policy;
+    if disk.state == ServiceState::Failed {
+        let name = format!("  {}", disk.name);
+        return Line::from(vec![Span::from(name), " failed: see 'headgate disk show'".fg(Color::Red)]);
+    }
+    let Load { iops, bytes_per_sec, outstanding, queue_micros, device_micros, .. } = &disk.load;
+    let mark = if disk.reservation_missed { "!" } else { " " };
+    let reservation = policy.reservation.map_or_else(|| "-".into(), |r| rate(r.get() as f64));
+    let limit = match (policy.limit, policy.limit_bandwidth) {
+        (Some(limit), _) => rate(limit.get() as f64),
+        (None, Some(bandwidth)) => format!("{}B", mebibytes(bandwidth.get() as f64)),
+        (None, None) => "-".into(),
+    };
+    let got = disk.share_achieved.map_or_else(|| "-".into(), |got| format!("{got:.2}"));
+    let (iops, mib, out) = (rate(*iops), mebibytes(*bytes_per_sec), rate(*outstanding));
+    let (queue, device) = (pair(*queue_micros), pair(*device_micros));
+    let shares = rate(policy.shares.get() as f64);
+    let (left, promise, right) = if is_wide(width) {
+        (
+            format!(
+                "  {:<14} {iops:>5} {mib:>6} {queue:>14} {device:>14} {out:>4}",
+                cut(disk.name.as_str(), 14)
+            ),
+            format!(" {mark}{reservation:>5}"),
+            format!(" {limit:>6} {shares:>7} {got:>5}"),
+        )
+    } else {
+        (
+            format!(
+                "  {:<12} {iops:>5} {mib:>5} {queue:>9} {device:>9} {out:>4}",
+                cut(disk.name.as_str(), 12)
+            ),
+            format!(" {mark}{reservation:>5}"),
+            format!(" {limit:>6} {shares:>6} {got:>4}"),
+        )
+    };
+    let promise = if disk.reservation_missed {
+        Span::from(promise).style(Style::new().fg(Color::Red).add_modifier(Modifier::BOLD))
+    } else if policy.reservation.is_some() && disk.queued > 0 {
+        promise.fg(Color::Green)
+    } else {
+        Span::from(promise)
+    };
+    Line::from(vec![Span::from(left), promise, Span::from(right)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::top::Top;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+    fn screen() -> Screen {
+        let load = r#"{"iops": 250.0, "normalised_iops": 253.0, "bytes_per_sec": 1048576.0, "read_fraction": 1.0,
+            "outstanding": 32.0, "errors": 0, "queue_micros": {"p50": 90000, "p99": 120000},
+            "device_micros": {"p50": 5000, "p99": 20100}}"#;
+        let disk = |name: &str, reservation: &str, missed: bool| {
+            format!(
+                r#"{{"name": "{name}", "vm": null, "state": "serving", "policy": {{"reservation": {reservation}, "shares": 100}},
+                "clients": 1, "queued": 10, "in_flight": 2, "load": {load}, "reservation_achieved": null,
+                "reservation_missed": {missed}, "share_achieved": 0.94}}"#
+            )
+        };
+        let (rd, dm) = (disk("RD", "250", true), disk("DM-with-a-long-name", "null", false));
+        let text = format!(
+            r#"{{"interval_millis": 2000, "datastores": [{{"name": "array", "state": "serving", "scheduler": "mclock",
+            "window": 32, "in_flight": 32, "queued": 64, "capacity_iops": 1600, "reserved_iops": 1900,
+            "overbooked_iops": 300, "load": {load}, "disks": [{rd}, {dm}]}}]}}"#
+        );
+        let mut screen = Screen::default();
+        screen.on_top(serde_json::from_str::<Top>(&text).unwrap());
+        screen
+    }
+
+    #[test]
+    fn eighty_columns_show_every_figure() {
+        assert_eq!(
+            plain(&screen(), 80),
+            "DISK            IOPS MiB/s   QUEUE    DEVICE   OUT   RSRV  LIMIT SHARES  GOT\n\
+             array  OVERBOOKED by 300  250 IOPS  1.0 MiB/s  device 5.0m/20m 32/32  wait 64  rsrv 1900/1600\n\
+             \x20 DM-with-a-l~   250   1.0  90m/120m  5.0m/20m   32      -      -    100 0.94\n\
+             \x20 RD             250   1.0  90m/120m  5.0m/20m   32 !  250      -    100 0.94\n"
+        );
+    }
+
+    #[test]
+    fn a_missed_reservation_is_red() {
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        let mut screen = screen();
+        terminal.draw(|frame| draw(frame, &mut screen)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let red = (0..80).filter(|&x| buffer[(x, 3)].fg == Color::Red).count();
+        assert_eq!(red, " ! 250".len() + 1);
+    }
+
+    #[test]
+    fn every_size_of_terminal_is_drawn() {
+        for (width, height) in [(1, 1), (20, 3), (80, 24), (200, 60)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            let mut screen = screen();
+            screen.offset = usize::MAX;
+            for key in ['?', 'x', '/', 'R'] {
+                terminal.draw(|frame| draw(frame, &mut screen)).unwrap();
+                screen.on_key(KeyEvent::from(KeyCode::Char(key)));
+            }
+            assert_eq!(screen.filter, "R");
+        }
+    }
+
+    #[test]
+    fn filter_and_sort_choose_the_lines() {
+        let mut screen = screen();
+        screen.on_key(KeyEvent::from(KeyCode::Char('r')));
+        let disks: Vec<String> =
+            screen.disks(&screen.top.datastores[0]).iter().map(|d| d.name.to_string()).collect();
+        assert_eq!(disks, ["RD", "DM-with-a-long-name"]);
+        for key in ['/', 'D', 'M'] {
+            screen.on_key(KeyEvent::from(KeyCode::Char(key)));
+        }
+        assert_eq!(screen.disks(&screen.top.datastores[0]).len(), 1);
+    }
+}
