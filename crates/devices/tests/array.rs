@@ -208,6 +208,50 @@ fn without_a_battery_everything_written_before_a_flush_is_clean_after_it() {
 }
 
 #[test]
+fn a_flush_is_not_held_up_by_readers() {
+    let mut array = array(&volatile(spec(4, Raid::Raid0)));
+    (0..50).for_each(|i| array.submit(Nanos::ZERO, i, small(IoKind::Write, scatter(i))));
+    let mut now = completion_times(&mut array, Nanos::ZERO).last().unwrap().1;
+    let start = now;
+    (0..64).for_each(|i| array.submit(now, i, small(IoKind::Read, scatter(i))));
+    array.submit(now, u64::MAX, small(IoKind::Flush, 0));
+    for id in 64.. {
+        now = array.next_event().unwrap();
+        match array.poll(now) {
+            Some(u64::MAX) => break,
+            Some(_) => array.submit(now, id, small(IoKind::Read, scatter(id))),
+            None => {}
+        }
+    }
+    assert!(now - start < Nanos::from_millis(500), "{}", now - start);
+}
+
+#[test]
+fn a_cache_more_than_half_full_makes_room_before_it_is_asked_to() {
+    let spec = spec(1, Raid::Raid0).with_cache(Bytes(1_000 * SMALL), CachePower::Battery).unwrap();
+    let mut array = array(&spec);
+    let mut burst = |at: Nanos, ids: std::ops::Range<u64>| {
+        ids.for_each(|i| array.submit(at, i, small(IoKind::Write, scatter(i))));
+        completion_times(&mut array, at).last().unwrap().1 - at
+    };
+    assert!(burst(Nanos::ZERO, 0..600) < Nanos::from_millis(30));
+    // Too young to be written back for its age.
+    let second = burst(Nanos::from_millis(900), 600..1_090);
+    assert!(second < Nanos::from_millis(30), "{second}");
+}
+
+#[test]
+fn a_write_that_finds_no_room_is_made_room_for_at_once() {
+    let spec = spec(4, Raid::Raid0).with_cache(Bytes(1_000 * SMALL), CachePower::Battery).unwrap();
+    let mut array = array(&spec);
+    (0..100).for_each(|i| array.submit(Nanos::ZERO, i, small(IoKind::Write, scatter(i))));
+    let written = completion_times(&mut array, Nanos::ZERO).last().unwrap().1;
+    array.submit(written, 100, DeviceIo { kind: IoKind::Write, offset: 0, bytes: Bytes(950 * SMALL) });
+    let took = completion_times(&mut array, written)[0].1 - written;
+    assert!(took < Nanos::from_millis(300), "{took}");
+}
+
+#[test]
 fn what_is_in_the_cache_is_read_from_there() {
     let mut array = array(&spec(10, Raid::Raid5));
     array.submit(Nanos::ZERO, 0, small(IoKind::Write, 1 << 33));

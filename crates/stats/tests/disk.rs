@@ -65,6 +65,7 @@ fn outstanding_is_weighted_by_time_and_survives_a_stepping_clock() {
     let second = |n| START + Nanos::from_secs(n);
     (0..4).for_each(|_| stats.on_arrival(second(1), Op::Read, 0, FOUR_K));
     assert_eq!(stats.snapshot(second(3)).since(&before).outstanding, 8.0 / 3.0, "the running ones count");
+    assert_eq!(stats.snapshot(second(0)).at, second(1), "no snapshot is older than what it counts");
     stats.on_arrival(second(0), Op::Read, 0, FOUR_K);
     let latency = Latency { device: Nanos(1), total: Nanos(1) };
     (0..5).for_each(|_| stats.on_complete(second(3), Op::Read, FOUR_K, latency, Outcome::Done));
