@@ -1,4 +1,4 @@
-//! What a decision costs: `cargo bench -p headgate-qos`, or with some sizes only `cargo bench -p headgate-qos -- 1000 100000`.
+//! What a decision costs: `cargo bench -p headgate-qos`, or in part `cargo bench -p headgate-qos -- 1000 binding`.
 //!
 //! One step is a dispatch, its completion and the next request of the same disk, at 1,000,000 IOs per simulated second. Times are
 //! this thread's CPU time, the median of several runs and their range.
@@ -124,6 +124,10 @@ fn policy(shares: u64, reservation: u64, limit: u64) -> Policy {
 }
 
 fn row(name: &str, busy: usize, idle: usize, kind: SchedulerKind, policy: impl Fn(usize) -> Policy) {
+    let is_word = |a: &String| !a.starts_with('-') && a.parse::<usize>().is_err();
+    if std::env::args().skip(1).find(is_word).is_some_and(|word| !name.contains(&word)) {
+        return;
+    }
     let (tenths, allocations) = Driver::new(kind, busy, idle, policy).measure();
     let show = |t: u64| format!("{}.{}", t / 10, t % 10);
     println!(

@@ -1,7 +1,7 @@
 //! Which of many disks has the earliest tag: a tournament of four by four, in which any disk may change its tag, join or leave.
 //!
-//! Every disk that takes part has a seat. Level 0 holds the entries by seat; a node of level k + 1 is a copy of the least of
-//! its four children in level k. A change of tag replays the games from the seat to the top. Unlike in a heap, which nodes
+//! Every disk that takes part has a seat, four seats are a family, and a copy of its least takes part in a family of the
+//! level above. A change of tag replays the games from the seat to the top. Unlike in a heap, which nodes
 //! that touches is known before any is read, and the three rivals of a level are compared with each other off the critical path,
 //! so the processor overlaps all levels; there is no guess which child is least and no position to write down for
 //! entries that move. Empty seats lose every game, so there are no special cases at the edge.
@@ -32,28 +32,35 @@ const EMPTY: Family = Family([Entry::NOBODY; 4]);
 
 /// See the module documentation. Every operation is O(log n) in the highest seat taken since the last [`Tournament::reset`].
 pub(crate) struct Tournament {
-    /// Levels from the seats up.
-    levels: Vec<Vec<Family>>,
-    /// The level whose first node is the winner.
-    top: usize,
+    /// Families from the final down: those that play for the places of family f are `4f + 1 ..= 4f + 4`.
+    families: Vec<Family>,
+    /// The first family of seats.
+    seats: usize,
+    winner: Entry,
+}
+
+/// How many families are above the seats when `levels` levels are.
+const fn above(levels: u32) -> usize {
+    ((1 << (2 * levels)) - 1) / 3
 }
 
 impl Tournament {
     pub(crate) fn new() -> Tournament {
-        Tournament { levels: vec![vec![EMPTY]], top: 0 }
+        Tournament { families: vec![EMPTY], seats: 0, winner: Entry::NOBODY }
     }
 
     /// The earliest tag and its disk.
     #[inline]
     pub(crate) fn first(&self) -> Option<(u128, u32)> {
-        let winner = self.levels[self.top][0].0[0];
+        let winner = self.winner;
         if winner == Entry::NOBODY { None } else { Some((winner.0 >> 32, winner.0 as u32)) }
     }
 
     /// Gives the disk in a seat this tag, whether it took part before or not. Tags are below 2^95.
     #[inline]
     pub(crate) fn enter(&mut self, seat: u32, tag: u128, slot: u32) {
-        if seat as usize >= 1 << (2 * self.top) {
+        let family = self.seats + seat as usize / 4;
+        if family >= self.families.len() {
             self.grow(seat as usize);
         }
         self.play(seat as usize, Entry((tag << 32) | u128::from(slot)));
@@ -62,87 +69,89 @@ impl Tournament {
     /// Takes whoever is in the seat out.
     #[inline]
     pub(crate) fn leave(&mut self, seat: u32) {
-        if (seat as usize) < 1 << (2 * self.top) {
+        let family = self.seats + seat as usize / 4;
+        if family < self.families.len() {
             self.play(seat as usize, Entry::NOBODY);
         }
     }
 
-    /// Lowers the top to where it was at the start. Nobody may take part.
+    /// Makes the tournament as low as it was at the start. Nobody may take part.
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.first().is_none());
-        self.top = 0;
+        self.seats = 0;
+        self.families.truncate(1);
     }
 
-    /// Makes room up to `seat`. Seats are taken densely, so this allocates a logarithmic number of times.
+    /// Makes room up to `seat`. Seats are taken densely, so families are added one by one and levels very seldom.
     #[cold]
     fn grow(&mut self, seat: usize) {
-        while seat >= 1 << (2 * self.top) {
-            self.top += 1;
+        let mut levels = 0;
+        while seat / 4 >= 1 << (2 * levels) {
+            levels += 1;
         }
-        let mut families = 1 << (2 * self.top - 2);
-        for level in 0..=self.top {
-            if level == self.levels.len() {
-                self.levels.push(Vec::new());
-            }
-            if self.levels[level].len() < families {
-                self.levels[level].resize(families, EMPTY);
-            }
-            families = families.div_ceil(4);
+        let old = self.seats;
+        self.seats = above(levels).max(old);
+        self.families.resize(self.seats + seat / 4 + 1, EMPTY);
+        if self.seats == old {
+            return;
         }
-        self.rebuild();
-    }
-
-    /// Plays all games.
-    fn rebuild(&mut self) {
-        for level in 0..self.top {
-            for parent in 0..1 << (2 * (self.top - level - 1)) {
-                let [a, b, c, d] = self.levels[level][parent].0;
-                self.levels[level + 1][parent / 4].0[parent % 4] = a.least(b).least(c.least(d));
+        // The seats move behind the new level, and everybody plays again.
+        for family in (old..self.seats).rev() {
+            let to = family - old + self.seats;
+            if to < self.families.len() {
+                self.families[to] = self.families[family];
             }
+            self.families[family] = EMPTY;
+        }
+        for family in (1..self.families.len()).rev() {
+            let [a, b, c, d] = self.families[family].0;
+            self.families[(family - 1) / 4].0[(family - 1) % 4] = a.least(b).least(c.least(d));
         }
     }
 
-    /// Replays the games of one seat, up to the top.
+    /// Replays the games of one seat, up to the final.
     ///
     /// Written out level by level and never inlined: in a loop the compiler turns the choice of a winner back into a branch, which makes a
     /// decision half as fast again.
     #[inline(never)]
     fn play(&mut self, seat: usize, entry: Entry) {
-        let (mut node, mut winner) = (seat, entry);
+        let (mut family, mut lane, mut winner) = (self.seats + seat / 4, seat % 4, entry);
         macro_rules! levels {
             ($($level:literal)*) => {$(
-                if self.top == $level {
-                    self.levels[$level][0].0[0] = winner;
+                let _: u32 = $level;
+                let players = &mut self.families[family].0;
+                players[lane] = winner;
+                winner = winner.least(players[lane ^ 1].least(players[lane ^ 2].least(players[lane ^ 3])));
+                if family == 0 {
+                    self.winner = winner;
                     return;
                 }
-                let family = &mut self.levels[$level][node / 4].0;
-                let lane = node % 4;
-                family[lane] = winner;
-                winner = winner.least(family[lane ^ 1].least(family[lane ^ 2].least(family[lane ^ 3])));
-                node /= 4;
+                (family, lane) = ((family - 1) / 4, (family - 1) % 4);
             )*};
         }
         // 4^16 seats are all there can be.
-        levels!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-        debug_assert_eq!(node, 0);
-        self.levels[16][0].0[0] = winner;
+        levels!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+        unreachable!(
+            "seat {seat} is below the final by more levels than there can be: now at {family}, {lane}"
+        );
     }
 
     #[cfg(test)]
     pub(crate) fn at(&self, seat: u32) -> Option<(u128, u32)> {
-        let entry = self.levels[0].get(seat as usize / 4)?.0[seat as usize % 4];
+        let entry = self.families.get(self.seats + seat as usize / 4)?.0[seat as usize % 4];
         if entry == Entry::NOBODY { None } else { Some((entry.0 >> 32, entry.0 as u32)) }
     }
 
     /// Every node is its least child.
     #[cfg(test)]
     pub(crate) fn self_check(&self) {
-        for level in 0..self.top {
-            for (i, family) in self.levels[level].iter().enumerate() {
-                let [a, b, c, d] = family.0;
-                let above = self.levels[level + 1][i / 4].0[i % 4];
-                assert_eq!(above, a.least(b).least(c).least(d), "node {i} of level {}", level + 1);
-            }
+        for (i, family) in self.families.iter().enumerate() {
+            let [a, b, c, d] = family.0;
+            let above = match i {
+                0 => self.winner,
+                _ => self.families[(i - 1) / 4].0[(i - 1) % 4],
+            };
+            assert_eq!(above, a.least(b).least(c).least(d), "family {i}");
         }
     }
 }
