@@ -116,7 +116,8 @@ pub struct DiskId {
 pub enum BackendSpec {
     /// Image files or block devices, at their own speed.
     Files,
-    /// Image files behind a device model in real time, on a device of this capacity.
+    /// Image files behind a device model in real time, on a device of this capacity. Disks get places of their own on it, so that they are
+    /// as far apart as on a real array; more disks than it holds share places again from its beginning.
     Emulated(ModelSpec, Bytes),
     /// Nothing; for measuring the path above.
     Null,
@@ -235,7 +236,9 @@ impl Engine {
         let backend = match spec.backend {
             BackendSpec::Files => Backend::Files,
             BackendSpec::Null => Backend::Null,
-            BackendSpec::Emulated(model, capacity) => Backend::Emulated(model.build(capacity)),
+            BackendSpec::Emulated(model, capacity) => {
+                Backend::Emulated { model: model.build(capacity), capacity: capacity.0 }
+            }
         };
         let scheduler = AnyScheduler::new(spec.scheduler, spec.qos)?;
         let key =

@@ -24,6 +24,19 @@ pub(crate) struct AttachedPort {
     pub gone: Arc<Gone>,
 }
 
+/// The first gap of `len` bytes between the places `taken` on a device, 0 when there is none.
+fn place(mut taken: Vec<(u64, u64)>, len: u64, capacity: u64) -> u64 {
+    taken.sort_unstable();
+    let mut at = 0u64;
+    for (base, size) in taken {
+        if base.saturating_sub(at) >= len {
+            return at;
+        }
+        at = at.max(base.saturating_add(size));
+    }
+    if capacity.saturating_sub(at) >= len { at } else { 0 }
+}
+
 impl Shard {
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
@@ -88,6 +101,13 @@ impl Shard {
             (None, Backend::Null) => None,
             (None, _) => return Err((EngineError::NullImage, image)),
         };
+        let base = match store.backend {
+            Backend::Emulated { capacity, .. } => {
+                let taken = core.disks.iter().filter(|(_, d)| d.datastore == datastore);
+                place(taken.map(|(_, d)| (d.base, d.info.size)).collect(), image.size().0, capacity)
+            }
+            Backend::Files | Backend::Null => 0,
+        };
         let info = DiskInfo { name, size: image.size().0, block_size: image.block_size() };
         let queue = store.scheduler.register(core.now, policy);
         let stats = DiskStats::new(core.now);
@@ -102,6 +122,7 @@ impl Shard {
             in_flight: 0,
             ports: Vec::new(),
             stats,
+            base,
         }))
     }
 
@@ -241,5 +262,19 @@ impl Shard {
             found.push((disk.datastore, snapshot));
         }
         (found, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place;
+
+    #[test]
+    fn disks_lie_side_by_side_and_fill_gaps() {
+        assert_eq!(place(vec![], 10, 100), 0);
+        assert_eq!(place(vec![(0, 10), (10, 20)], 10, 100), 30);
+        assert_eq!(place(vec![(30, 10), (0, 10)], 20, 100), 10);
+        assert_eq!(place(vec![(30, 10), (0, 10)], 21, 100), 40);
+        assert_eq!(place(vec![(0, 95)], 10, 100), 0, "a full device is shared from its beginning");
     }
 }

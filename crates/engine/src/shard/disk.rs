@@ -25,6 +25,8 @@ pub(super) struct Disk {
     pub in_flight: u32,
     pub ports: Vec<u32>,
     pub stats: DiskStats,
+    /// Where the disk begins on an emulated device.
+    pub base: u64,
 }
 
 impl Disk {
@@ -38,7 +40,12 @@ pub(crate) enum Backend {
     /// Image files or block devices, as fast as they are.
     Files,
     /// Image files behind a device model: a request ends when both have done it.
-    Emulated(Box<dyn DeviceModel + Send>),
+    Emulated {
+        /// The device.
+        model: Box<dyn DeviceModel + Send>,
+        /// Its size in bytes.
+        capacity: u64,
+    },
     /// Nothing: reads are zeroes, writes vanish.
     Null,
 }
@@ -61,7 +68,7 @@ impl Datastore {
     /// The next instant at which this datastore has work without any event.
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         let device = match &self.backend {
-            Backend::Emulated(model) => model.next_event(),
+            Backend::Emulated { model, .. } => model.next_event(),
             Backend::Files | Backend::Null => None,
         };
         match (self.wake, device) {

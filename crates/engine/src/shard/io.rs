@@ -46,16 +46,20 @@ impl Core {
                 slot.parties = 1;
                 self.issue(key);
             }
-            Backend::Emulated(model) => {
+            Backend::Emulated { model, .. } => {
                 slot.parties = 2;
-                let kind = match slot.request.op {
-                    Op::Read | Op::BlockStatus | Op::Cache => IoKind::Read,
-                    Op::Write(_) => IoKind::Write,
-                    Op::Flush => IoKind::Flush,
-                    Op::Discard | Op::WriteZeroes { .. } => IoKind::Discard,
+                let (kind, bytes) = match slot.request.op {
+                    Op::Read => (IoKind::Read, slot.request.len),
+                    Op::BlockStatus | Op::Cache => (IoKind::Read, 0),
+                    Op::Write(_) | Op::WriteZeroes { unmap: Unmap::MustNot, .. } => {
+                        (IoKind::Write, slot.request.len)
+                    }
+                    Op::Flush => (IoKind::Flush, 0),
+                    Op::Discard | Op::WriteZeroes { unmap: Unmap::May, .. } => {
+                        (IoKind::Discard, slot.request.len)
+                    }
                 };
-                let bytes = if slot.request.op.moves_data() { slot.request.len } else { 0 };
-                let io = DeviceIo { kind, offset: slot.request.offset, bytes: Bytes(bytes) };
+                let io = DeviceIo { kind, offset: disk.base + slot.request.offset, bytes: Bytes(bytes) };
                 model.submit(self.now, u64::from(key), io);
                 self.issue(key);
             }
@@ -215,7 +219,8 @@ impl Core {
     /// Collects what device models have finished, and hands out what the schedulers and windows allow.
     pub(super) fn pump(&mut self, datastore: usize) {
         let now = self.now;
-        while let Some(Backend::Emulated(model)) = self.datastores.get_mut(datastore).map(|d| &mut d.backend)
+        while let Some(Backend::Emulated { model, .. }) =
+            self.datastores.get_mut(datastore).map(|d| &mut d.backend)
         {
             let Some(id) = model.poll(now) else { break };
             self.end_party(id as u32, Ok(()));
