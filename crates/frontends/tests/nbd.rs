@@ -374,18 +374,31 @@ fn closing_a_disk_answers_what_was_taken_and_hangs_up() {
 }
 
 #[test]
-fn a_client_killed_under_load_leaves_the_disk_usable() {
+fn writes_of_a_dead_client_never_land_on_those_of_its_successor() {
     let house = House::new();
-    let policy = Policy::default().with_limit(Some(Iops::new(50).unwrap())).unwrap();
-    house.engine.set_policy(house.disks[0], policy).unwrap();
-    for _ in 0..3 {
+    // One IO in 100 ms: a client that cannot send for 50 ms has filled everything on the way.
+    let slow = Policy::default().with_limit(Some(Iops::new(10).unwrap())).unwrap();
+    for round in 0..2 {
+        house.engine.set_policy(house.disks[0], slow).unwrap();
         let mut client = house.connect("a");
+        client.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+        // More than the disk's queue, the port and the socket hold: the client dies with all of them full.
         let burst: Vec<u8> =
-            (0..200).flat_map(|i| [request(WRITE, i, 0, 4096), vec![1; 4096]].concat()).collect();
-        client.write_all(&burst).unwrap();
+            (0..1000).flat_map(|i| [request(WRITE, i, 8192, 4096), vec![1; 4096]].concat()).collect();
+        assert_eq!(client.write_all(&burst).unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(client);
+        let mut successor = house.connect("a");
+        round_trip(&mut successor, 2 + round, 4096);
+        // Whatever were left of the dead client would be written now.
+        house.engine.set_policy(house.disks[0], Policy::default()).unwrap();
+        for cookie in 0..200 {
+            successor.write_all(&request(READ, cookie, 8192, 4096)).unwrap();
+            assert_eq!(answer(&mut successor), (cookie, 0));
+            let mut data = [0; 4096];
+            successor.read_exact(&mut data).unwrap();
+            assert_eq!(data, [2 + round; 4096]);
+        }
     }
-    house.engine.set_policy(house.disks[0], Policy::default()).unwrap();
-    round_trip(&mut house.connect("a"), 2, 4096);
     house.engine.close_disk(house.disks[0], PATIENCE).unwrap();
 }
 

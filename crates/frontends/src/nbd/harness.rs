@@ -1,13 +1,15 @@
 //! A shard in memory around one [`NbdPort`]: the caller decides what the client sends and reads, and when and how the disk
 //! answers. Time does not pass.
 
-use super::port::NbdPort;
+use super::departures::Departures;
+use super::port::{DeparturesOver, NbdPort};
 use super::proto::command::Session;
 use headgate_engine::port::{Detach, Port, PortEvent, PortIo};
 use headgate_engine::request::{Completion, DiskInfo, Extent, ExtentKind, IoError, Op, Request};
 use headgate_units::Nanos;
-use std::fs::File;
 use std::os::fd::RawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 /// A request that the disk has not answered.
 #[derive(Debug)]
@@ -29,6 +31,9 @@ pub struct Shard {
     pub depth: usize,
     asked_for_room: bool,
     receive: Option<(*mut u8, usize, u32)>,
+    /// Key of the socket's watch.
+    watched: Option<u32>,
+    cancelled: Option<u32>,
     send: Option<(*const libc::msghdr, u32)>,
     /// Has the port closed.
     pub closed: bool,
@@ -64,7 +69,11 @@ impl PortIo for Shard {
         self.queue.push(Queued { request, buffers: buffers.to_vec() });
     }
 
-    fn poll(&mut self, _fd: RawFd, _key: u32) {}
+    fn poll(&mut self, _fd: RawFd, key: u32) {
+        assert!(self.watched.is_none(), "two watches at once");
+        assert!(self.receive.is_none(), "a receive tells as much as a watch");
+        self.watched = Some(key);
+    }
 
     unsafe fn recv(&mut self, _fd: RawFd, buf: *mut u8, len: usize, key: u32) {
         assert!(self.receive.is_none(), "two receives at once");
@@ -78,7 +87,10 @@ impl PortIo for Shard {
         self.send = Some((msg, key));
     }
 
-    fn cancel(&mut self, _key: u32) {}
+    fn cancel(&mut self, key: u32) {
+        assert_eq!(self.watched, Some(key), "only the watch is ever cancelled");
+        self.cancelled = Some(key);
+    }
 
     fn close(&mut self) {
         self.closed = true;
@@ -99,6 +111,8 @@ pub enum Outcome {
 /// The port, its shard, and what its client has received.
 pub struct Harness {
     port: NbdPort,
+    /// The client's end of the port's socket. Only its closing is seen; what is sent goes through [`Harness::send`].
+    client: Option<UnixStream>,
     /// The shard.
     pub shard: Shard,
     /// All bytes that the client has received.
@@ -109,10 +123,25 @@ impl Harness {
     /// A started port before a disk of zeroes whose queue holds `depth` requests.
     ///
     /// # Panics
-    /// When the system has no memory or no `/dev/null`: this is for tests.
+    /// When the system has no memory or no sockets: this is for tests.
     pub fn new(session: Session, size: usize, depth: usize, early: &[u8]) -> Harness {
-        let socket = File::open("/dev/null").expect("/dev/null exists").into();
-        let port = NbdPort::new(socket, session, early, Box::new(())).expect("there is memory");
+        Harness::after(Arc::default(), session, size, depth, early)
+    }
+
+    /// The same, on a disk with departing connections.
+    ///
+    /// # Panics
+    /// As [`Harness::new`].
+    pub fn after(
+        departures: Arc<Departures>,
+        session: Session,
+        size: usize,
+        depth: usize,
+        early: &[u8],
+    ) -> Harness {
+        let (socket, client) = UnixStream::pair().expect("there are sockets");
+        let port = NbdPort::new(socket.into(), session, early, departures, Box::new(()));
+        let port = port.expect("there is memory");
         let shard = Shard {
             disk: DiskInfo { name: "disk".into(), size: size as u64, block_size: 512 },
             content: vec![0; size],
@@ -120,11 +149,13 @@ impl Harness {
             depth,
             asked_for_room: false,
             receive: None,
+            watched: None,
+            cancelled: None,
             send: None,
             closed: false,
             longest_receive: 0,
         };
-        let mut harness = Harness { port, shard, output: Vec::new() };
+        let mut harness = Harness { port, client: Some(client), shard, output: Vec::new() };
         harness.port.on_start(&mut harness.shard);
         harness.end_turn();
         harness
@@ -148,6 +179,7 @@ impl Harness {
         if self.shard.closed || bytes.is_empty() {
             return 0;
         }
+        self.settle_watch();
         let Some((target, len, key)) = self.shard.receive.take() else { return 0 };
         let len = len.min(bytes.len());
         // SAFETY: the port promised `len` writable bytes until the event.
@@ -158,9 +190,33 @@ impl Harness {
 
     /// The client's end of the connection closes.
     pub fn hang_up(&mut self) {
+        self.client = None;
         if let Some((_, _, key)) = self.shard.receive.take() {
             self.event(key, 0);
+        } else if let Some(key) = self.shard.watched {
+            self.watch_event(key, libc::POLLIN.into(), true);
         }
+    }
+
+    /// The control thread says that departures are over.
+    pub fn start(&mut self) {
+        self.port.on_command(&mut self.shard, Box::new(DeparturesOver));
+        self.end_turn();
+    }
+
+    /// A cancelled watch ends; one that is not reports what it sees.
+    fn settle_watch(&mut self) {
+        if let Some(key) = self.shard.cancelled.take() {
+            self.shard.watched = None;
+            self.watch_event(key, -libc::ECANCELED, false);
+        } else if let Some(key) = self.shard.watched {
+            self.watch_event(key, libc::POLLIN.into(), true);
+        }
+    }
+
+    fn watch_event(&mut self, key: u32, result: i32, more: bool) {
+        self.port.on_event(&mut self.shard, PortEvent { key, result, more });
+        self.end_turn();
     }
 
     /// The client reads the message that the port is sending; `false` when there is none.

@@ -5,6 +5,7 @@
 //! - [`server`]: the control side: listening and negotiating, on threads of its own.
 
 mod buddy;
+mod departures;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
 mod memory;

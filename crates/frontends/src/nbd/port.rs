@@ -11,10 +11,12 @@
 //!
 //! # Ends
 //! When the client hangs up or breaks the protocol the port closes at once, and requests that still wait in the disk's queue are
-//! dropped: a client that connects again must not find old writes landing on its new ones. After `NBD_CMD_DISC`, or when
+//! dropped: a client that connects again must not find old writes landing on its new ones. Those at the storage already are waited for by
+//! the connections that come after. After `NBD_CMD_DISC`, or when
 //! the daemon drains the disk, requests that were taken are answered first.
 
 use super::buddy::Block;
+use super::departures::Departures;
 use super::memory::{Arena, Inbox};
 use super::outbox::{Outbox, SendError};
 use super::proto::command::{Command, ExtentCount, Session};
@@ -26,7 +28,8 @@ use headgate_engine::request::{Completion, DiskInfo, IoError, MAX_REQUEST, Op, R
 use slab::Slab;
 use std::any::Any;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// The most requests of one connection that are taken and not answered.
@@ -48,6 +51,11 @@ const LONGEST_STATUS: u32 = 1 << 30;
 /// Keys of the port's ring operations.
 const RECEIVE: u32 = 0;
 const SEND: u32 = 1;
+const WATCH: u32 = 2;
+
+/// To a port from its control thread: the connections of its disk that had closed before it have ended.
+#[derive(Clone, Copy, Debug)]
+pub struct DeparturesOver;
 
 /// Why a connection ended, but for the client's own wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -113,10 +121,21 @@ enum Receiving {
 /// Whether requests are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// Not yet: connections that closed before still have requests at the storage.
+    Waiting,
     Open,
     /// Not any more; what was taken is answered.
     Draining,
     Closed,
+}
+
+/// Whether the socket is watched for the client's end, while nothing is received that would tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    Off,
+    On,
+    /// Cancelled, and the last event is still to come.
+    Ending,
 }
 
 /// One connection in transmission.
@@ -134,14 +153,16 @@ pub struct NbdPort {
     /// Requests whose next piece waits for room at the disk.
     continuing: Vec<usize>,
     receiving: Receiving,
+    watch: Watch,
     /// The most that the next receive into the inbox takes.
     receive_at_most: usize,
     phase: Phase,
+    departures: Arc<Departures>,
 }
 
 impl NbdPort {
-    /// A port for a client that agreed on `session` over `socket`. `early` are bytes that came with the last option. `guard` is
-    /// dropped with the port. The socket is in blocking mode, for waiting is the ring's business.
+    /// A port for a client that agreed on `session` over `socket`. `early` are bytes that came with the last option. `departures` are
+    /// those of the disk: the port takes nothing before they are over and [`DeparturesOver`] says so. `guard` is dropped with the port. The socket is in blocking mode, for waiting is the ring's business.
     ///
     /// # Errors
     /// There is no memory for the buffers.
@@ -149,6 +170,7 @@ impl NbdPort {
         socket: OwnedFd,
         session: Session,
         early: &[u8],
+        departures: Arc<Departures>,
         guard: Box<dyn Any + Send>,
     ) -> io::Result<NbdPort> {
         Ok(NbdPort {
@@ -163,8 +185,10 @@ impl NbdPort {
             assembling: None,
             continuing: Vec::new(),
             receiving: Receiving::Nothing,
+            watch: Watch::Off,
             receive_at_most: INBOX_BYTES,
-            phase: Phase::Open,
+            phase: Phase::Waiting,
+            departures,
         })
     }
 
@@ -279,12 +303,34 @@ impl NbdPort {
             }
         };
         if len == 0 {
-            return;
+            return self.watch(io);
+        }
+        if self.watch == Watch::On {
+            self.watch = Watch::Ending;
+            io.cancel(WATCH);
         }
         self.receiving = receiving;
         // SAFETY: the target is `len` bytes of the inbox's free end, or of the buffer of the request being taken behind
         // what is filled. Neither is touched while `receiving` says so, and both live as long as the port.
         unsafe { io.recv(self.socket.as_raw_fd(), target, len, RECEIVE) }
+    }
+
+    /// There is no room to receive into. Were the client to hang up now, what it sent before must not be served for long.
+    fn watch(&mut self, io: &mut dyn PortIo) {
+        if self.watch == Watch::Off {
+            self.watch = Watch::On;
+            io.poll(self.socket.as_raw_fd(), WATCH);
+        }
+    }
+
+    fn on_watched(&mut self, io: &mut dyn PortIo, more: bool) {
+        if self.phase == Phase::Open && has_hung_up(self.socket.as_raw_fd()) {
+            return self.end(io, Ended::HungUp);
+        }
+        if !more {
+            self.watch = Watch::Off;
+            self.receive(io);
+        }
     }
 
     fn on_received(&mut self, io: &mut dyn PortIo, result: i32) {
@@ -335,7 +381,7 @@ impl NbdPort {
 
     /// Nothing is taken any more. What is half received is not a request.
     fn drain(&mut self) {
-        if self.phase == Phase::Open {
+        if matches!(self.phase, Phase::Waiting | Phase::Open) {
             self.phase = Phase::Draining;
         }
     }
@@ -348,13 +394,25 @@ impl NbdPort {
     fn close(&mut self, io: &mut dyn PortIo) {
         if self.phase != Phase::Closed {
             self.phase = Phase::Closed;
+            self.departures.begin();
             io.close();
+        }
+    }
+}
+
+impl Drop for NbdPort {
+    fn drop(&mut self) {
+        if self.phase == Phase::Closed {
+            self.departures.end();
         }
     }
 }
 
 impl Port for NbdPort {
     fn on_start(&mut self, io: &mut dyn PortIo) {
+        if self.departures.is_none() {
+            self.phase = Phase::Open;
+        }
         self.pump(io);
     }
 
@@ -372,11 +430,17 @@ impl Port for NbdPort {
                 Ok(()) => self.pump(io),
                 Err(error) => self.end(io, error.into()),
             },
+            WATCH => self.on_watched(io, event.more),
             _ => {}
         }
     }
 
-    fn on_command(&mut self, _io: &mut dyn PortIo, _command: PortCommand) {}
+    fn on_command(&mut self, io: &mut dyn PortIo, command: PortCommand) {
+        if command.is::<DeparturesOver>() && self.phase == Phase::Waiting {
+            self.phase = Phase::Open;
+            self.pump(io);
+        }
+    }
 
     fn on_room(&mut self, io: &mut dyn PortIo) {
         self.pump(io);
@@ -425,6 +489,13 @@ impl Port for NbdPort {
             Detach::Now => self.close(io),
         }
     }
+}
+
+/// Has the client closed its end, whatever it sent before.
+fn has_hung_up(fd: RawFd) -> bool {
+    let mut watched = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: the pointer names one initialised `pollfd`; without a timeout the call does not wait.
+    unsafe { libc::poll(&mut watched, 1, 0) > 0 }
 }
 
 /// What the client hears of a result.

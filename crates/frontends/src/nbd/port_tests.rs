@@ -280,6 +280,49 @@ fn a_hang_up_closes_at_once() {
 }
 
 #[test]
+fn a_hang_up_is_seen_behind_what_cannot_be_received() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 4, &[]);
+    let burst: Vec<u8> = (0..1000).flat_map(|i| write(i, 0, &[1; 4096])).collect();
+    assert!(harness.send(&burst) < burst.len(), "all of it fits");
+    harness.hang_up();
+    assert!(harness.shard.closed);
+}
+
+#[test]
+fn after_a_watch_the_port_receives_again() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 4, &[]);
+    let burst: Vec<u8> = (0..1000).flat_map(|i| write(i, 0, &[1; 4096])).collect();
+    let mut sent = 0;
+    while sent < burst.len() {
+        sent += harness.send(&burst[sent..]);
+        harness.settle();
+    }
+    harness.settle();
+    assert_eq!(structured(&harness).len(), 1000);
+}
+
+#[test]
+fn a_connection_waits_for_the_last_requests_of_those_before_it() {
+    let departures = Arc::new(Departures::default());
+    let mut old = Harness::after(departures.clone(), STRUCTURED, DISK, 4, &[]);
+    old.send(&write(1, 0, &[1; 4096]));
+    old.hang_up();
+    let request = request(command::READ, 2, 0, 512);
+    let mut new = Harness::after(departures.clone(), STRUCTURED, DISK, 4, &request);
+    assert!(new.shard.queue.is_empty());
+    assert_eq!(new.send(&request), 0);
+    // The old port is dropped when its requests have ended.
+    drop(old);
+    departures.wait();
+    new.start();
+    new.settle();
+    assert_eq!(structured(&new).len(), 1);
+    let mut drained = Harness::after(departures.clone(), STRUCTURED, DISK, 4, &request);
+    drained.settle();
+    assert_eq!(structured(&drained).len(), 1, "nothing to wait for");
+}
+
+#[test]
 fn draining_answers_what_was_taken_and_nothing_else() {
     let mut harness = Harness::new(STRUCTURED, DISK, 1, &[]);
     let half = write(3, 0, &[1; 1024]);

@@ -3,13 +3,13 @@
 //! One thread accepts. Each client negotiates on a thread of its own, which may block as long as the client's time lasts, and which
 //! ends when the connection becomes a port or is dropped. Both kinds of connections are counted and bounded.
 
-use super::port::NbdPort;
+use super::departures::ByDisk;
+use super::port::{DeparturesOver, NbdPort};
 use super::proto::command::Session;
 use super::proto::negotiation::{Catalog, Negotiation, NegotiationError, Opened, Step, greeting};
 use super::socket::{Listener, Socket};
 use super::waiting_room::{self, WaitingRoom};
-use headgate_engine::{DiskId, Engine};
-use std::error::Error;
+use headgate_engine::{DiskId, Engine, EngineError, PortGone, PortRef};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -22,15 +22,12 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Puts a port into the shard of the disk that it was made for.
-pub type Attach = Box<dyn FnOnce(NbdPort) -> Result<(), Box<dyn Error + Send + Sync>> + Send>;
+pub type Attach = Box<dyn FnOnce(NbdPort) -> Result<PortRef, EngineError> + Send>;
 
 /// The way into a disk of an engine.
 pub fn attach_to(engine: &Engine, disk: DiskId) -> Attach {
     let engine = engine.clone();
-    Box::new(move |port| {
-        engine.attach(disk, move |_| Box::new(port))?;
-        Ok(())
-    })
+    Box::new(move |port| engine.attach(disk, move |_| Box::new(port)))
 }
 
 /// The disks to serve. `open` is called for every question about an export, so the size is the one of that moment, and may block.
@@ -122,9 +119,15 @@ impl NbdServer {
         }
         let (stop, stopped) = UnixStream::pair()?;
         let connections = Arc::new(AtomicUsize::new(0));
-        let room = WaitingRoom::new(config.max_negotiating);
-        let acceptor =
-            Acceptor { listeners, stopped, config, exports, room, connections: connections.clone() };
+        let shared = Arc::new(Shared {
+            exports,
+            negotiation_time: config.negotiation_time,
+            room: WaitingRoom::new(config.max_negotiating),
+            connections: connections.clone(),
+            max_connections: config.max_connections,
+            departures: ByDisk::default(),
+        });
+        let acceptor = Acceptor { listeners, stopped, shared };
         let thread = thread::Builder::new().name("nbd-accept".into()).spawn(move || acceptor.run())?;
         Ok(NbdServer { connections, tcp, stop: Some(stop), thread: Some(thread) })
     }
@@ -168,13 +171,20 @@ impl Drop for Place {
     }
 }
 
+/// What the threads of one server share.
+struct Shared {
+    exports: Arc<Exports>,
+    negotiation_time: Duration,
+    room: Arc<WaitingRoom>,
+    connections: Arc<AtomicUsize>,
+    max_connections: usize,
+    departures: ByDisk,
+}
+
 struct Acceptor {
     listeners: Vec<Listener>,
     stopped: UnixStream,
-    config: ServerConfig,
-    exports: Arc<Exports>,
-    room: Arc<WaitingRoom>,
-    connections: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
 }
 
 impl Acceptor {
@@ -215,16 +225,14 @@ impl Acceptor {
     }
 
     fn on_client(&self, socket: Socket) {
-        let place = match self.room.enter(&socket) {
+        let place = match self.shared.room.enter(&socket) {
             Ok(Some(place)) => place,
             Ok(None) => return tracing::warn!("an NBD client is turned away: too many are in negotiation"),
             Err(e) => return tracing::warn!("an NBD client is turned away: {e}"),
         };
-        let most = self.config.max_connections;
-        let (exports, connections) = (self.exports.clone(), self.connections.clone());
-        let deadline = Instant::now() + self.config.negotiation_time;
+        let shared = self.shared.clone();
         let client = move || {
-            if let Err(e) = serve(socket, deadline, &*exports, &connections, most, place) {
+            if let Err(e) = serve(socket, &shared, place) {
                 tracing::debug!("NBD negotiation ended: {e}");
             }
         };
@@ -249,28 +257,28 @@ enum Refused {
     #[error("there are {0} connections already")]
     TooMany(usize),
     #[error("the disk cannot be attached: {0}")]
-    Attach(Box<dyn Error + Send + Sync>),
+    Attach(#[from] EngineError),
 }
 
 /// Leads one client from its connection to its port. Its place among those who negotiate is free before its socket is closed.
-fn serve(
-    mut socket: Socket,
-    deadline: Instant,
-    exports: &Exports,
-    connections: &Arc<AtomicUsize>,
-    most: usize,
-    _negotiating: waiting_room::Place,
-) -> Result<(), Refused> {
+fn serve(mut socket: Socket, shared: &Shared, negotiating: waiting_room::Place) -> Result<(), Refused> {
+    let deadline = Instant::now() + shared.negotiation_time;
     let mut received = Vec::new();
-    let Some((opened, session)) = negotiate(&mut socket, deadline, exports, &mut received)? else {
+    let Some((opened, session)) = negotiate(&mut socket, deadline, &*shared.exports, &mut received)? else {
         return Ok(());
     };
-    let place = Place::take(connections, most).ok_or(Refused::TooMany(most))?;
+    let most = shared.max_connections;
+    let place = Place::take(&shared.connections, most).ok_or(Refused::TooMany(most))?;
+    drop(negotiating);
     let Opened { disk, handle: attach, .. } = opened;
     let socket = socket.into_transmission()?;
-    let port = NbdPort::new(socket, session, &received, Box::new(place))?;
-    attach(port).map_err(Refused::Attach)?;
+    let departures = shared.departures.of(&disk.name);
+    let port = NbdPort::new(socket, session, &received, departures.clone(), Box::new(place))?;
+    let port = attach(port)?;
     tracing::debug!(disk = %disk.name, ?session, "NBD client attached");
+    departures.wait();
+    // A client that is gone already needs no start.
+    let (Ok(()) | Err(PortGone)) = port.command(Box::new(DeparturesOver));
     Ok(())
 }
 
