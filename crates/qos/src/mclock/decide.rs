@@ -1,7 +1,7 @@
 //! One decision: who is next, and what that costs it.
 
+use super::MClock;
 use super::disk::{State, bandwidth_amount, share_amount, time_amount};
-use super::{MClock, Patience};
 use crate::config::Floor;
 use crate::cost::Cost;
 use crate::rate::Tag;
@@ -42,8 +42,7 @@ impl<R> MClock<R> {
             let Some((_, slot)) = self.blocked.first().filter(|(until, _)| *until as u64 <= now) else {
                 break;
             };
-            self.blocked.leave(self.disks[slot as usize].seat);
-            self.make_ready(slot as usize, now, Patience::HeldBack);
+            self.unblock(slot as usize, now);
         }
     }
 
@@ -54,19 +53,21 @@ impl<R> MClock<R> {
         {
             return Some(choice);
         }
-        let (_, by_share) = self.shares.first()?;
-        let by_share = by_share as usize;
-        let Some((tag, by_reservation)) = self.reservations.first() else {
-            return Some(Choice { slot: by_share, right: Right::Share });
-        };
-        if !self.is_due(tag as u64, now) {
-            return Some(Choice { slot: by_share, right: Right::Share });
+        let mut right = Right::Share;
+        if let Some((tag, slot)) = self.reservations.first()
+            && self.is_due(tag as u64, now)
+        {
+            if self.disks[slot as usize].state == State::Pending {
+                self.unblock(slot as usize, now);
+            }
+            self.forgive(tag as u64, now);
+            if !self.is_floor_due() {
+                return Some(Choice { slot: slot as usize, right: Right::Reservation });
+            }
+            right = Right::Floor;
         }
-        self.forgive(tag as u64, now);
-        if self.is_floor_due() {
-            return Some(Choice { slot: by_share, right: Right::Floor });
-        }
-        Some(Choice { slot: by_reservation as usize, right: Right::Reservation })
+        let (_, slot) = self.shares.first()?;
+        Some(Choice { slot: slot as usize, right })
     }
 
     fn is_due(&self, tag: u64, now: u64) -> bool {
@@ -170,10 +171,7 @@ impl<R> MClock<R> {
         }
         let until = self.disks[slot].blocked_until();
         if until > now {
-            self.displace(slot);
-            let disk = &mut self.disks[slot];
-            disk.state = State::Blocked;
-            self.blocked.enter(disk.seat, u128::from(until), slot as u32);
+            self.block(slot, until, phase);
             return;
         }
         let disk = &self.disks[slot];
@@ -199,7 +197,8 @@ impl<R> MClock<R> {
 
 /// How many disks one decision lets go at most. Each blocked disk was dispatched from before, so on average one per decision is enough; after a
 /// pause the others follow with the next decisions, instead of all delaying one.
-pub(super) const WAKES: usize = 64;
+/// Few in tests of the rules, so that the bound is met there.
+pub(super) const WAKES: usize = if cfg!(test) { 2 } else { 64 };
 
 /// The upper bound of the share tag in the disk's own largest recent costs.
 const LEAD_IN_OWN_COSTS: u64 = 4;

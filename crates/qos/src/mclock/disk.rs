@@ -58,6 +58,8 @@ pub(super) enum State {
     Ready,
     /// Queued requests wait for a limit: in the tournament of wake-ups alone.
     Blocked,
+    /// As `Blocked`, and in the tournament of reservations too: its reservation is not due before the limit lets it go.
+    Pending,
 }
 
 /// Three cache lines: what every decision reads, then limits, then what is written once.
@@ -65,7 +67,7 @@ pub(super) enum State {
 pub(super) struct Disk {
     /// Start tag of the next request, in share units.
     pub(super) share: Tag,
-    /// When the next request is due, in inner nanoseconds; while [`State::Ready`] less [`MClock::forgiven`](super::MClock).
+    /// When the next request is due, in inner nanoseconds; while [`State::Ready`] or [`State::Pending`] less [`MClock::forgiven`](super::MClock).
     pub(super) reservation: Option<Tag>,
     /// When the next request may go, in inner nanoseconds.
     pub(super) limit: Option<Tag>,

@@ -53,8 +53,8 @@
 //! # The reservation clock and shortage
 //! R is raised when a disk's queue was empty, to `min(t - a, D)`, never while the disk waits. D is the smallest R of the ready disks and a
 //! the [`Config::anticipation`]. So idleness earns no credit, and a disk that comes in a shortage, where every R is in the
-//! past, takes its place beside the others instead of behind them. After a limit held the disk back, a is half the bound b below: what the
-//! limit kept from it is not owed, a short wait among others is.
+//! past, takes its place beside the others instead of behind them. After a limit held the disk back beyond its R, a is half the bound b below: what the
+//! limit kept from it is not owed, a short wait among others is. (A disk whose R is later than its L keeps its place meanwhile.)
 //!
 //! When D falls behind t by more than b = [`Config::debt_bound`], *all* R are shifted forward together, so that D = t - b. Distances stay, and
 //! the smallest R is always served next, so in a shortage all R stay within one request of each other and advance alike: by T·r/Σr requests
@@ -105,7 +105,9 @@ use crate::cost::{Cost, CostMeter, Io};
 use crate::policy::Policy;
 use crate::queue::Requests;
 use crate::rate::Tag;
-use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk};
+use crate::scheduler::{
+    Decision, DiskCounters, DiskId, Phase, Rejected, ReservationDebt, Scheduler, UnknownDisk,
+};
 use crate::steady::Steady;
 use crate::tournament::Tournament;
 use disk::{Disk, NEVER_SERVED, State, changed_limit, rate, share_amount};
@@ -259,9 +261,9 @@ impl<R> MClock<R> {
     fn make_ready(&mut self, slot: usize, now: u64, patience: Patience) {
         self.forget_credit(slot);
         let disk = &mut self.disks[slot];
-        disk.state = State::Ready;
         match &mut disk.reservation {
             None => self.unreserved += 1,
+            Some(_) if disk.state == State::Pending => {}
             Some(reservation) => {
                 let patience = match patience {
                     Patience::Asked => self.config.anticipation.0,
@@ -275,36 +277,67 @@ impl<R> MClock<R> {
                 self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
             }
         }
+        disk.state = State::Ready;
         self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
+    }
+
+    /// Lets a disk go that waited for a limit.
+    fn unblock(&mut self, slot: usize, now: u64) {
+        self.blocked.leave(self.disks[slot].seat);
+        self.make_ready(slot, now, Patience::HeldBack);
+    }
+
+    /// Takes a ready disk that was just served out until its limit lets it go.
+    fn block(&mut self, slot: usize, until: u64, phase: Phase) {
+        let disk = &mut self.disks[slot];
+        self.shares.leave(disk.seat);
+        disk.turn = self.virtual_time.turn();
+        disk.state = State::Blocked;
+        match &mut disk.reservation {
+            None => self.unreserved -= 1,
+            Some(reservation) if reservation.at + self.forgiven >= until => {
+                disk.state = State::Pending;
+                if phase == Phase::Reservation {
+                    self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
+                }
+            }
+            Some(reservation) => {
+                self.reservations.leave(disk.seat);
+                reservation.at += self.forgiven;
+            }
+        }
+        self.blocked.enter(disk.seat, u128::from(until), slot as u32);
     }
 
     /// Takes a disk out of the tournaments it is in. It keeps its seat.
     fn displace(&mut self, slot: usize) {
         let disk = &mut self.disks[slot];
         match disk.state {
-            State::Free | State::Empty => {}
-            State::Blocked => self.blocked.leave(disk.seat),
+            State::Free | State::Empty => return,
+            State::Blocked | State::Pending => self.blocked.leave(disk.seat),
             State::Ready => {
                 self.shares.leave(disk.seat);
                 disk.turn = self.virtual_time.turn();
-                match &mut disk.reservation {
-                    None => self.unreserved -= 1,
-                    Some(reservation) => {
-                        self.reservations.leave(disk.seat);
-                        reservation.at += self.forgiven;
-                    }
-                }
             }
         }
+        match (&mut disk.reservation, disk.state) {
+            (Some(reservation), State::Ready | State::Pending) => {
+                self.reservations.leave(disk.seat);
+                reservation.at += self.forgiven;
+            }
+            (None, State::Ready) => self.unreserved -= 1,
+            _ => {}
+        }
+        disk.state = State::Blocked;
     }
 
     /// Takes a disk whose queue ran empty out.
     fn retire(&mut self, slot: usize) {
-        self.displace(slot);
-        let disk = &mut self.disks[slot];
-        if disk.state == State::Empty {
+        if self.disks[slot].state == State::Empty {
             return;
         }
+        self.displace(slot);
+        let disk = &mut self.disks[slot];
         disk.state = State::Empty;
         if self.seats.vacate(disk.seat) {
             for tournament in [&mut self.shares, &mut self.reservations, &mut self.blocked] {

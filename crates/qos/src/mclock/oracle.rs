@@ -67,6 +67,8 @@ enum Standing {
     Empty,
     Ready,
     Blocked,
+    /// Blocked, with a reservation that is not due before the limit lets the disk go.
+    Pending,
 }
 
 struct Disk {
@@ -212,9 +214,11 @@ impl Oracle {
         disks.filter(|(_, d)| d.standing == Standing::Ready)
     }
 
-    /// The most overdue reservation among ready disks.
+    /// The most overdue reservation among disks in the order of reservations.
     fn most_overdue(&self) -> Option<(i128, usize)> {
-        self.ready().filter_map(|(i, d)| Some((d.reservation?.at(), i))).min()
+        let disks = self.disks.iter().enumerate().filter_map(|(i, d)| Some((i, d.as_ref()?)));
+        let ordered = disks.filter(|(_, d)| matches!(d.standing, Standing::Ready | Standing::Pending));
+        ordered.filter_map(|(i, d)| Some((d.reservation?.at(), i))).min()
     }
 
     fn place(&mut self, slot: usize, patience: i128) {
@@ -232,8 +236,11 @@ impl Oracle {
         let latest = self.now - patience;
         let bound = self.most_overdue().map_or(latest, |(due, _)| due.min(latest));
         let disk = self.disks[slot].as_mut().unwrap();
+        let pending = disk.standing == Standing::Pending;
         disk.standing = Standing::Ready;
-        if let Some(reservation) = &mut disk.reservation {
+        if let Some(reservation) = &mut disk.reservation
+            && !pending
+        {
             reservation.raise_to(bound);
         }
     }
@@ -248,7 +255,10 @@ impl Oracle {
         let now = self.now;
         let blocked = |disks: &[Option<Disk>]| {
             let disks = disks.iter().enumerate().filter_map(|(i, d)| Some((i, d.as_ref()?)));
-            disks.filter(|(_, d)| d.standing == Standing::Blocked).map(|(i, d)| (d.until(), i)).min()
+            disks
+                .filter(|(_, d)| matches!(d.standing, Standing::Blocked | Standing::Pending))
+                .map(|(i, d)| (d.until(), i))
+                .min()
         };
         for _ in 0..super::decide::WAKES {
             if let Some((until, slot)) = blocked(&self.disks)
@@ -260,8 +270,8 @@ impl Oracle {
         if let Some((slot, phase)) = self.continue_batch() {
             return self.serve(slot, phase, true, false);
         }
-        let by_share = self.ready().map(|(i, d)| (d.share.at(), i)).min();
-        let Some((_, by_share)) = by_share else {
+        let by_share = |oracle: &Oracle| oracle.ready().map(|(i, d)| (d.share.at(), i)).min();
+        let Some((_, first_by_share)) = by_share(self) else {
             return match blocked(&self.disks) {
                 Some((until, _)) => Verdict::WaitUntil(self.caller.unwrap() + Nanos((until - now) as u64)),
                 None => Verdict::Idle,
@@ -269,19 +279,25 @@ impl Oracle {
         };
         match self.most_overdue() {
             Some((due, slot)) if due <= now => {
+                if self.disks[slot].as_ref().is_some_and(|d| d.standing == Standing::Pending) {
+                    self.make_ready(slot, 0);
+                }
                 let excess = (now - due - i128::from(self.config.debt_bound.0)).max(0);
                 self.forgiven += excess;
-                for disk in self.disks.iter_mut().flatten().filter(|d| d.standing == Standing::Ready) {
+                let ordered = |d: &&mut Disk| matches!(d.standing, Standing::Ready | Standing::Pending);
+                for disk in self.disks.iter_mut().flatten().filter(ordered) {
                     if let Some(reservation) = &mut disk.reservation {
                         reservation.base += excess;
                     }
                 }
-                if self.is_floor_due() {
-                    return self.serve(by_share, Phase::Weight, false, true);
+                if let Some((_, slot)) = by_share(self)
+                    && self.is_floor_due()
+                {
+                    return self.serve(slot, Phase::Weight, false, true);
                 }
                 self.serve(slot, Phase::Reservation, false, false)
             }
-            _ => self.serve(by_share, Phase::Weight, false, false),
+            _ => self.serve(first_by_share, Phase::Weight, false, false),
         }
     }
 
@@ -355,7 +371,8 @@ impl Oracle {
         if disk.queue.is_empty() {
             disk.standing = Standing::Empty;
         } else if disk.until() > now {
-            disk.standing = Standing::Blocked;
+            let due_later = disk.reservation.is_some_and(|r| r.at() >= disk.until());
+            disk.standing = if due_later { Standing::Pending } else { Standing::Blocked };
         }
         Verdict::Dispatch(slot, request, phase, Cost::from_millionths(cost as u64))
     }

@@ -21,6 +21,7 @@ impl<R> MClock<R> {
         let mut taken = BTreeSet::new();
         for (slot, disk) in self.disks.iter().enumerate() {
             let ready = disk.state == State::Ready;
+            let pending = disk.state == State::Pending;
             let tag = |on: bool, tag: u128| on.then_some((tag, slot as u32));
             if !disk.queue.is_empty() {
                 assert!(taken.insert(disk.seat), "a seat for each");
@@ -28,10 +29,10 @@ impl<R> MClock<R> {
                 assert_eq!(self.shares.at(disk.seat), tag(ready, self.virtual_time.full(disk.share.at)));
                 assert_eq!(
                     self.reservations.at(disk.seat),
-                    reservation.and_then(|r| tag(ready, u128::from(r)))
+                    reservation.and_then(|r| tag(ready || pending, u128::from(r)))
                 );
                 let until = u128::from(disk.blocked_until());
-                assert_eq!(self.blocked.at(disk.seat), tag(disk.state == State::Blocked, until));
+                assert_eq!(self.blocked.at(disk.seat), tag(disk.state == State::Blocked || pending, until));
             }
             assert_eq!(disk.queue.is_empty(), matches!(disk.state, State::Empty | State::Free));
             assert!(!ready || !before(disk.share.at, self.lowest_share(disk)), "credit beyond the burst");
