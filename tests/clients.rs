@@ -1,5 +1,6 @@
 //! The NBD clients that people use: what each writes is what the others read, and the server tells the truth about itself.
 
+use headgate_lab::headgate::Headgate;
 use headgate_lab::peer::{QEMU_STORAGE_DAEMON, StorageDaemon};
 use headgate_lab::{DiskSpec, Lab, Server, tools, with_lab};
 use std::time::Duration;
@@ -96,5 +97,12 @@ fn serves_everybody(lab: &Lab, server: &mut dyn Server) -> anyhow::Result<()> {
 fn a_peer_serves_everybody() {
     with_lab(&[&CLIENTS[..], &[QEMU_STORAGE_DAEMON]].concat(), |lab| {
         serves_everybody(lab, &mut StorageDaemon::start(lab, &[DiskSpec::mib("disk", SIZE_MIB)])?)
+    });
+}
+
+#[test]
+fn the_daemon_serves_everybody() {
+    with_lab(&CLIENTS, |lab| {
+        serves_everybody(lab, &mut Headgate::with_disks(lab, &[DiskSpec::mib("disk", SIZE_MIB)])?)
     });
 }

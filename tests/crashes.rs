@@ -1,8 +1,10 @@
 //! A byte acknowledged is a byte kept: servers are killed at any instant, and every block that was flushed is found again.
 
+use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
+use headgate_lab::headgate::Headgate;
 use headgate_lab::peer::{QEMU_STORAGE_DAEMON, StorageDaemon};
 use headgate_lab::writer::Writer;
-use headgate_lab::{DiskSpec, Server, wait_for, with_lab};
+use headgate_lab::{DiskSpec, Server, tools, wait_for, with_lab};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -91,5 +93,94 @@ fn a_server_that_forgets_a_flushed_block_is_caught() {
             anyhow::ensure!(verdict.contains("holds zeroes; durable was Version"), "{verdict}");
             Ok(())
         })
+    });
+}
+
+/// Writes, syncs and checks all it wrote, over and over, each time another pattern; until told to stop or something is wrong.
+const GUEST_LOAD: &str = r#"
+(
+  round=0
+  while [ ! -e /tmp/stop ]; do
+    round=$((round + 1))
+    fio --name=crash --filename=/dev/vda --direct=1 --ioengine=libaio --iodepth=16 --thread --rw=randwrite --bsrange=4k-16k \
+        --size=8m --fsync=32 --verify=crc32c --verify_fatal=1 --randseed=$round >/tmp/fio.log 2>&1 || touch /tmp/failed
+    [ -e /tmp/failed ] && break
+  done
+  touch /tmp/done
+) &
+"#;
+
+impl Companion for Guest {
+    fn get_on(&mut self, round: u32) -> anyhow::Result<()> {
+        let more = 20 + round % 5 * 40;
+        // The fifth field of a disk's statistics: writes completed.
+        let script = format!(
+            "from=$(awk '{{print $5}}' /sys/block/vda/stat)
+             while [ $(awk '{{print $5}}' /sys/block/vda/stat) -lt $((from + {more})) ]; do
+               if [ -e /tmp/done ]; then cat /tmp/fio.log; dmesg | tail -20; exit 1; fi
+               usleep 20000
+             done"
+        );
+        self.run(&script, PATIENCE).map(drop)
+    }
+}
+
+#[test]
+fn the_daemon_killed_under_a_guest_and_an_nbd_client_keeps_every_flushed_byte() {
+    with_lab(&[QEMU, "nbdcopy"], |lab| {
+        // An array of ten spindles completes out of order: some old request is always held back behind newer ones.
+        let mut daemon = Headgate::start(lab)?;
+        daemon.command(&["datastore", "add", "array", "--emulated", "array=10"])?;
+        for disk in ["guest", "client"] {
+            daemon.command(&["disk", "create", disk, "--datastore", "array", "--size=16M"])?;
+        }
+        let drive = Drive::VhostUser { socket: daemon.vhost_socket("guest") };
+        let mut guest = Guest::boot(lab, &Machine { cpus: 2, ..Machine::new("guest", drive) })?;
+        guest.run(GUEST_LOAD, PATIENCE)?;
+        survives_being_killed(&mut daemon, "client", &mut guest)?;
+
+        let script = "touch /tmp/stop; while [ ! -e /tmp/done ]; do sleep 0.1; done; cat /tmp/fio.log; test ! -e /tmp/failed";
+        guest.run(script, PATIENCE)?;
+        anyhow::ensure!(
+            !guest.console().contains("I/O error"),
+            "the guest saw IO errors:\n{}",
+            guest.console()
+        );
+        let seen = guest.run("sha256sum /dev/vda", PATIENCE)?;
+        guest.power_off()?;
+        let copy = lab.dir().join("copy.raw");
+        tools::nbdcopy(&daemon.nbd_uri("guest"), &copy.to_string_lossy())?;
+        anyhow::ensure!(seen.starts_with(&tools::sha256(&copy)?), "the disk is not what the guest last read");
+        daemon.stop()
+    });
+}
+
+#[test]
+fn the_daemon_killed_before_anything_completed_serves_the_first_requests_after_all() {
+    with_lab(&[QEMU], |lab| {
+        // Each request takes two seconds: there is time to kill the daemon between the first request and its completion.
+        let mut daemon = Headgate::start(lab)?;
+        daemon.command(&["datastore", "add", "slow", "--emulated", "rate=1000,latency=2s"])?;
+        daemon.command(&["disk", "create", "disk", "--datastore", "slow", "--size=16M"])?;
+        let drive = Drive::VhostUser { socket: daemon.vhost_socket("disk") };
+        thread::scope(|scope| {
+            let guest = scope.spawn(|| Guest::boot(lab, &Machine::new("guest", drive)));
+            // The first is the firmware's, the next ones are the kernel's.
+            for _ in 0..3 {
+                wait_for("the first request", PATIENCE, || {
+                    anyhow::ensure!(!guest.is_finished(), "the guest booted without asking its disk");
+                    let metrics = daemon.metrics()?;
+                    Ok((metrics.of_disk("headgate_disk_in_flight_requests", "disk")? > 0.0).then_some(()))
+                })?;
+                anyhow::ensure!(daemon.metrics()?.ops("disk")? == 0.0, "a request has completed already");
+                daemon.kill()?;
+                daemon.start_again()?;
+            }
+            let mut guest = guest.join().expect("booting does not panic")?;
+            guest.run("dd if=/dev/vda of=/dev/null bs=1M count=1 iflag=direct", PATIENCE)?;
+            anyhow::ensure!(!guest.console().contains("I/O error"), "IO errors:\n{}", guest.console());
+            guest.power_off()
+        })?;
+        daemon.stop()
     });
 }

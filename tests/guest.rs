@@ -2,6 +2,7 @@
 //! wrote is what an NBD client and the image file show.
 
 use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
+use headgate_lab::headgate::Headgate;
 use headgate_lab::peer::{QEMU_STORAGE_DAEMON, StorageDaemon};
 use headgate_lab::{DiskSpec, Lab, Server, tools, with_lab};
 use std::time::Duration;
@@ -68,6 +69,24 @@ fn a_guest_works_on_a_peers_vhost_user_disk() {
 fn a_guest_works_on_a_peers_nbd_disk() {
     with_lab(&[QEMU, QEMU_STORAGE_DAEMON, "nbdcopy", "qemu-img"], |lab| {
         let mut server = StorageDaemon::start(lab, &[DiskSpec::mib("disk", 64)])?;
+        let drive = Drive::Nbd { socket: server.nbd_socket().to_owned(), export: "disk".to_owned() };
+        works_on_a_disk(lab, &mut server, drive)
+    });
+}
+
+#[test]
+fn a_guest_works_on_a_vhost_user_disk() {
+    with_lab(&[QEMU, "nbdcopy", "qemu-img"], |lab| {
+        let mut server = Headgate::with_disks(lab, &[DiskSpec::mib("disk", 64)])?;
+        let drive = Drive::VhostUser { socket: server.vhost_socket("disk") };
+        works_on_a_disk(lab, &mut server, drive)
+    });
+}
+
+#[test]
+fn a_guest_works_on_an_nbd_disk() {
+    with_lab(&[QEMU, "nbdcopy", "qemu-img"], |lab| {
+        let mut server = Headgate::with_disks(lab, &[DiskSpec::mib("disk", 64)])?;
         let drive = Drive::Nbd { socket: server.nbd_socket().to_owned(), export: "disk".to_owned() };
         works_on_a_disk(lab, &mut server, drive)
     });

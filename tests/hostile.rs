@@ -2,6 +2,7 @@
 //!
 //! Each attack runs while an innocent client works on another disk of the same server and checks all its data.
 
+use headgate_lab::headgate::Headgate;
 use headgate_lab::nbd::{self, Client, Handshake, OptionReply};
 use headgate_lab::peer::{QEMU_STORAGE_DAEMON, StorageDaemon};
 use headgate_lab::writer::Writer;
@@ -46,6 +47,7 @@ const VHOST_ATTACKS: &[Attack] = &[
     ("noise on a vhost-user socket ends that connection", vhost_noise),
     ("a vhost-user message of four gigabytes is not waited for", vhost_huge_message),
     ("a vhost-user front-end may stop in the middle of a message", vhost_half_message),
+    ("a second front-end does not disturb the first", vhost_second_front_end),
 ];
 
 fn withstands(server: &mut dyn Server, attacks: &[Attack]) -> anyhow::Result<()> {
@@ -353,8 +355,23 @@ fn vhost_half_message(server: &dyn Server) -> anyhow::Result<()> {
     let mut stream = vhost(server)?;
     stream.write_all(&[1, 0, 0, 0, 1, 0])?;
     drop(stream);
-    // The next front-end is served: VHOST_USER_GET_FEATURES answers with eight bytes.
-    let mut stream = vhost(server)?;
+    // The next front-end is served.
+    vhost_features(&mut vhost(server)?)
+}
+
+fn vhost_second_front_end(server: &dyn Server) -> anyhow::Result<()> {
+    let mut first = vhost(server)?;
+    vhost_features(&mut first)?;
+    let mut second = vhost(server)?;
+    second.set_read_timeout(Some(Duration::from_millis(200)))?;
+    anyhow::ensure!(vhost_features(&mut second).is_err(), "two front-ends are served at once");
+    vhost_features(&mut first)?;
+    drop((first, second));
+    vhost_features(&mut vhost(server)?)
+}
+
+/// Asks VHOST_USER_GET_FEATURES, which is answered with eight bytes.
+fn vhost_features(stream: &mut UnixStream) -> anyhow::Result<()> {
     stream.write_all(&[1_u32.to_le_bytes(), 1_u32.to_le_bytes(), 0_u32.to_le_bytes()].concat())?;
     let mut answer = [0; 20];
     stream.read_exact(&mut answer)?;
@@ -396,4 +413,14 @@ fn a_peer_withstands_hostile_front_ends() {
     with_lab(&[QEMU_STORAGE_DAEMON], |lab| {
         withstands(&mut StorageDaemon::start(lab, &disks())?, VHOST_ATTACKS)
     });
+}
+
+#[test]
+fn the_daemon_withstands_hostile_nbd_clients() {
+    with_lab(&[], |lab| withstands(&mut Headgate::with_disks(lab, &disks())?, NBD_ATTACKS));
+}
+
+#[test]
+fn the_daemon_withstands_hostile_front_ends() {
+    with_lab(&[], |lab| withstands(&mut Headgate::with_disks(lab, &disks())?, VHOST_ATTACKS));
 }
