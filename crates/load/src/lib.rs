@@ -7,7 +7,7 @@
 //! | layer | modules | |
 //! |---|---|---|
 //! | pure | [`workload`], [`pace`], [`pattern`], [`ledger`], [`target`] | what to ask, when, what may come back |
-//! | links | [`link`], `nbd` | protocols, in the client's role |
+//! | links | [`link`], `nbd`, `vhost` | protocols, in the client's role |
 //! | runtime | `worker`, `run` | one thread per target |
 //! | result | `measure`, [`report`] | histograms, table, JSON |
 
@@ -24,6 +24,7 @@ pub mod report;
 mod run;
 pub mod target;
 mod verify;
+mod vhost;
 mod worker;
 pub mod workload;
 

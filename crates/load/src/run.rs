@@ -7,10 +7,13 @@ use crate::nbd::NbdLink;
 use crate::report::{Report, TargetReport};
 use crate::target::{NbdTarget, Target};
 use crate::verify::Verifier;
+use crate::vhost::{Indirect, VhostLink};
 use crate::worker::{Batch, Job, Limits, Waiting, Worker};
 use crate::workload::{Span, Workload, mix};
 use headgate_units::Nanos;
+use headgate_vring::blk::feature;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -222,7 +225,7 @@ fn connect(
     };
     match target {
         Target::Nbd(nbd) => connect_nbd(nbd, args, plan, shape),
-        Target::VhostUserBlk(_) => Err(LinkError::Unsupported("vhost-user-blk is not built in".into())),
+        Target::VhostUserBlk(path) => connect_vhost(path, args, plan, shape),
     }
 }
 
@@ -261,6 +264,31 @@ fn connect_nbd(
         links.push((Box::new(link), shape.depth));
     }
     Ok((links, disk))
+}
+
+fn connect_vhost(
+    path: &Path,
+    args: &LoadArgs,
+    plan: &Plan,
+    shape: Shape,
+) -> Result<(Links, DiskInfo), LinkError> {
+    if plan.mix.fua_percent > 0 {
+        return Err(LinkError::Unsupported("--fua-percent: virtio-blk has no FUA, use --flush-every".into()));
+    }
+    let indirect = if args.direct_descriptors { Indirect::Unwanted } else { Indirect::Wanted };
+    let link = VhostLink::connect(path, args.queues as usize, shape, indirect)?;
+    let mut needs = Vec::new();
+    if plan.mix.flush_every > 0 {
+        needs.push((feature::FLUSH, "flush"));
+    }
+    if plan.mix.zero_percent > 0 {
+        needs.push((feature::WRITE_ZEROES, "write-zeroes"));
+    }
+    if let Some(missing) = link.missing(&needs) {
+        return Err(LinkError::Unsupported(format!("the device does not offer {missing}")));
+    }
+    let (disk, slots) = (link.disk(), link.slots());
+    Ok((vec![(Box::new(link) as Box<dyn Link>, slots)], disk))
 }
 
 /// Prints progress until the threads are done; answers the CPU time that the servers took while requests counted.

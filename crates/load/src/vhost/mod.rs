@@ -1,0 +1,9 @@
+//! The driver's side of vhost-user-blk (the vhost-user protocol document of QEMU; VIRTIO 1.2, section 5.2).
+
+mod frontend;
+mod link;
+mod memory;
+
+pub(crate) use frontend::{Features, Indirect, Session};
+pub(crate) use link::VhostLink;
+pub(crate) use memory::SharedMemory;
