@@ -109,7 +109,7 @@ pub struct LoadArgs {
     #[arg(long, default_value = "0", value_name = "SECONDS")]
     pub reconnect: Seconds,
 
-    /// A request unanswered for so long is an error
+    /// A request unanswered for so long is an error; with --hostile, also a server that does not get on after an attack
     #[arg(long, default_value = "30", value_name = "SECONDS")]
     pub timeout: Seconds,
 
@@ -128,6 +128,11 @@ pub struct LoadArgs {
     /// Repeat the same requests; a random seed otherwise
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+
+    /// Break the rules against the first target, whose data is OVERWRITTEN, while loading the others: all, or names of
+    /// scenarios
+    #[arg(long, value_name = "SCENARIO", value_delimiter = ',', conflicts_with_all = ["ios", "seconds"])]
+    pub hostile: Vec<String>,
 
     /// Also report the CPU time of these processes: the servers
     #[arg(long, value_name = "PID", value_delimiter = ',')]

@@ -8,11 +8,12 @@
 //! |---|---|---|
 //! | pure | [`workload`], [`pace`], [`pattern`], [`ledger`], [`target`] | what to ask, when, what may come back |
 //! | links | [`link`], `nbd`, `vhost` | protocols, in the client's role |
-//! | runtime | `worker`, `run` | one thread per target |
+//! | runtime | `worker`, `run`, [`hostile`] | one thread per target |
 //! | result | `measure`, [`report`] | histograms, table, JSON |
 
 mod args;
 mod cpu;
+pub mod hostile;
 pub mod journal;
 pub mod ledger;
 pub mod link;

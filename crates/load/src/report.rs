@@ -1,5 +1,6 @@
 //! What a run found: as a table, as JSON, as an exit code.
 
+use crate::hostile::ScenarioReport;
 use crate::link::DiskInfo;
 use crate::measure::{Latency, Second, Tally, histogram};
 use crate::run::Failure;
@@ -141,6 +142,9 @@ pub struct Report {
     pub server_cpu_seconds_per_million: Option<f64>,
     /// What `--seed` repeats the requests with.
     pub seed: u64,
+    /// What `--hostile` found.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hostile: Vec<ScenarioReport>,
     /// Was the run ended by Ctrl-C.
     pub interrupted: bool,
 }
@@ -172,13 +176,15 @@ impl Report {
             targets,
             total,
             seed,
+            hostile: Vec::new(),
             interrupted,
         }
     }
 
-    /// 0 when no request failed, no server failed and no block held what it must not; else 1.
+    /// 0 when no request failed, no server failed, no block held what it must not, and no attack harmed others; else 1.
     pub fn exit_code(&self) -> u8 {
-        u8::from(!self.targets.iter().all(TargetReport::is_clean))
+        let withstood = self.hostile.iter().all(|s| s.failure.is_none());
+        u8::from(!withstood || !self.targets.iter().all(TargetReport::is_clean))
     }
 
     /// The report as JSON.

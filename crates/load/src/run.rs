@@ -158,6 +158,9 @@ pub fn run(args: &LoadArgs) -> Result<Report, LoadError> {
 /// # Errors
 /// As [`run`].
 pub fn run_with(args: &LoadArgs, control: &Control) -> Result<Report, LoadError> {
+    if !args.hostile.is_empty() {
+        return crate::hostile::run(args, control);
+    }
     let plan = Plan::new(args)?;
     let clock = Instant::now();
     let mut prepared = Vec::new();

@@ -199,7 +199,8 @@ impl Session {
         ring: &Ring<'_>,
     ) -> Result<(), LinkError> {
         use headgate_vring::HostMapping;
-        let host = |address: u64| memory.base().as_ptr().addr() as u64 + address;
+        // Wrapping: hostile tests name rings anywhere.
+        let host = |address: u64| (memory.base().as_ptr().addr() as u64).wrapping_add(address);
         let config = VringConfigData {
             queue_max_size: ring.layout.size,
             queue_size: ring.layout.size,
@@ -216,6 +217,13 @@ impl Session {
         f.set_vring_kick(index, ring.kick).map_err(error)?;
         f.set_vring_call(index, ring.call).map_err(error)?;
         f.set_vring_enable(index, true).map_err(error)
+    }
+
+    /// How long the device may take for further messages.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        // A socket that refuses is one that is gone, which the next message finds out.
+        let _ = self.socket.set_read_timeout(Some(patience));
+        let _ = self.socket.set_write_timeout(Some(patience));
     }
 
     /// The socket, which hangs up when the device dies.

@@ -4,6 +4,6 @@ mod frontend;
 mod link;
 mod memory;
 
-pub(crate) use frontend::{Features, Indirect, Session};
+pub(crate) use frontend::{Features, Indirect, Ring, Session};
 pub(crate) use link::VhostLink;
 pub(crate) use memory::SharedMemory;

@@ -1,0 +1,223 @@
+//! Rules broken on purpose: what does the server do, and does anybody else notice.
+//!
+//! The first target is attacked, one scenario after the other. The other targets, and over NBD a second connection to
+//! the attacked one, are loaded as the arguments say all the while: *they must see no error*, and a new connection to the
+//! attacked target must be served after every scenario. What the attacker itself sees is reported, not judged: an
+//! error, a hang-up and silence are all fair.
+//!
+//! Attacks overwrite the attacked disk.
+
+mod nbd;
+mod vhost;
+
+use crate::args::{LoadArgs, Plan};
+use crate::report::Report;
+use crate::run::{Control, LoadError, run_with};
+use crate::target::{NbdTarget, Reach, Target};
+use serde::Serialize;
+use std::fmt;
+use std::path::Path;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a reaction is waited for.
+pub(crate) const ATTENTION: Duration = Duration::from_secs(1);
+/// How often their progress is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What the server did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reaction {
+    /// It answered with an error.
+    Error(String),
+    /// It did what was asked.
+    Served,
+    /// It hung up.
+    Disconnected,
+    /// Nothing: it waits, or ignores the request.
+    Silence,
+}
+
+impl fmt::Display for Reaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reaction::Error(what) => write!(f, "error: {what}"),
+            Reaction::Served => f.write_str("served"),
+            Reaction::Disconnected => f.write_str("hung up"),
+            Reaction::Silence => f.write_str("silence"),
+        }
+    }
+}
+
+/// How a scenario went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ScenarioReport {
+    /// Its name, as `--hostile` takes it.
+    pub scenario: String,
+    /// What it does.
+    pub about: String,
+    /// Every kind of reaction seen.
+    pub reactions: Vec<Reaction>,
+    /// What is wrong with the server, if anything.
+    pub failure: Option<String>,
+}
+
+impl fmt::Display for ScenarioReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reactions: Vec<String> = self.reactions.iter().map(ToString::to_string).collect();
+        write!(f, "{:22} {:58} {}", self.scenario, self.about, reactions.join(", "))?;
+        self.failure.as_ref().map_or(Ok(()), |failure| write!(f, "  FAILED: {failure}"))
+    }
+}
+
+/// A way to break the rules of protocol `V`. The attack's error says why it could not even begin.
+pub(crate) struct Scenario<V: ?Sized> {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub attack: fn(&V) -> Result<Vec<Reaction>, String>,
+}
+
+/// An NBD export under attack.
+pub(crate) struct NbdVictim {
+    pub target: NbdTarget,
+    pub reach: Reach,
+}
+
+/// Runs the scenarios that `--hostile` names.
+///
+/// # Errors
+/// A name that is no scenario of the target's protocol, nobody to be innocent, or nothing to attack.
+pub(crate) fn run(args: &LoadArgs, control: &Control) -> Result<Report, LoadError> {
+    let plan = Plan::new(args)?;
+    let Some(victim) = args.targets.first() else {
+        return Err(LoadError::Usage("--hostile needs a target".into()));
+    };
+    match victim {
+        Target::Nbd(target) => {
+            let victim = NbdVictim { target: target.clone(), reach: plan.reach };
+            run_scenarios(args, control, nbd::SCENARIOS, &victim, nbd::probe)
+        }
+        Target::VhostUserBlk(path) => {
+            run_scenarios::<Path>(args, control, vhost::SCENARIOS, path, vhost::probe)
+        }
+    }
+}
+
+fn choose<'a, V: ?Sized>(args: &LoadArgs, all: &'a [Scenario<V>]) -> Result<Vec<&'a Scenario<V>>, LoadError> {
+    if args.hostile.iter().any(|name| name == "all") {
+        return Ok(all.iter().collect());
+    }
+    let find = |name: &String| {
+        all.iter().find(|s| s.name == name).ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|s| s.name).collect();
+            LoadError::Usage(format!("--hostile {name}: expected all, or some of {}", names.join(", ")))
+        })
+    };
+    args.hostile.iter().map(find).collect()
+}
+
+fn innocents(args: &LoadArgs) -> Result<LoadArgs, LoadError> {
+    let mut innocent = args.clone();
+    innocent.hostile.clear();
+    if let Some(Target::VhostUserBlk(path)) = args.targets.first() {
+        innocent.targets.remove(0);
+        if innocent.targets.is_empty() {
+            return Err(LoadError::Usage(format!(
+                "--hostile: {} takes one connection; name a second disk of the server for the innocent client",
+                path.display()
+            )));
+        }
+    } else if args.verify && args.targets.len() > 1 {
+        // Attacks overwrite the attacked disk; the others can be verified.
+        innocent.targets.remove(0);
+    }
+    // They are stopped when the attacks are over.
+    innocent.ios = Some(u64::MAX);
+    innocent.seconds = None;
+    Ok(innocent)
+}
+
+fn run_scenarios<V: Sync + ?Sized>(
+    args: &LoadArgs,
+    control: &Control,
+    all: &[Scenario<V>],
+    victim: &V,
+    probe: fn(&V) -> Result<(), String>,
+) -> Result<Report, LoadError> {
+    let chosen = choose(args, all)?;
+    let innocent = innocents(args)?;
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| run_with(&innocent, control));
+        let mut reports = Vec::new();
+        for scenario in chosen {
+            if control.is_stopped() || load.is_finished() {
+                break;
+            }
+            let (reactions, mut failure) = match (scenario.attack)(victim) {
+                Ok(reactions) => (kinds(reactions), None),
+                Err(e) => (Vec::new(), Some(format!("the attack could not begin: {e}"))),
+            };
+            failure =
+                failure.or_else(|| aftermath(control, &load, args.timeout.0.into(), || probe(victim)).err());
+            let report = ScenarioReport {
+                scenario: scenario.name.into(),
+                about: scenario.about.into(),
+                reactions,
+                failure,
+            };
+            if !args.json {
+                println!("{report}");
+            }
+            reports.push(report);
+        }
+        control.stop();
+        let report = load.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+        report.map(|report| Report { hostile: reports, ..report })
+    })
+}
+
+/// Each reaction once, in order of appearance.
+fn kinds(reactions: Vec<Reaction>) -> Vec<Reaction> {
+    let mut seen = Vec::new();
+    for reaction in reactions {
+        if !seen.contains(&reaction) {
+            seen.push(reaction);
+        }
+    }
+    seen
+}
+
+/// Is everybody else served after the attack.
+fn aftermath<T>(
+    control: &Control,
+    load: &ScopedJoinHandle<'_, T>,
+    patience: Duration,
+    probe: impl Fn() -> Result<(), String>,
+) -> Result<(), String> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match probe() {
+            Ok(()) => break,
+            Err(e) if Instant::now() > deadline => return Err(format!("new clients are not served: {e}")),
+            Err(_) => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+    let before = control.ios();
+    while control.ios() <= before {
+        if control.errors() > 0 {
+            return Err("the innocent client got an error".into());
+        }
+        if load.is_finished() {
+            return Err("the innocent client was thrown out".into());
+        }
+        if Instant::now() > deadline {
+            return Err("the innocent client is no longer served".into());
+        }
+        if control.is_interrupted() {
+            break;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
