@@ -12,6 +12,7 @@ use crate::control::{StateDir, StateDirError};
 use crate::serve::{DaemonError, ServeArgs, serve};
 use crate::top::{self, TopError};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use headgate_load::LoadArgs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -71,6 +72,12 @@ enum Command {
         #[command(flatten)]
         print: Print,
     },
+    /// Load disks of any NBD or vhost-user-blk server, measure and verify
+    #[command(
+        after_help = "Example:\n  headgate load \"$(headgate disk attach db0 --nbd)\" --depth 32 --read-percent 70 \
+        --seconds 10"
+    )]
+    Load(Box<LoadArgs>),
     /// Print the OpenAPI document of the HTTP API
     Api,
     /// Print a completion script for a shell
@@ -101,6 +108,12 @@ enum CliError {
     /// The daemon cannot serve.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
+    /// The load cannot run.
+    #[error(transparent)]
+    Load(#[from] headgate_load::LoadError),
+    /// The load ran and its report says what went wrong.
+    #[error("requests failed or data was wrong: see the report")]
+    Unclean(u8),
     /// Standard output is gone.
     #[error("cannot print: {0}")]
     Print(#[from] io::Error),
@@ -123,6 +136,8 @@ impl CliError {
     fn exit_code(&self) -> ExitCode {
         match self {
             CliError::Usage(_) => ExitCode::from(2),
+            CliError::Load(e) => ExitCode::from(e.exit_code()),
+            CliError::Unclean(code) => ExitCode::from(*code),
             _ => ExitCode::from(1),
         }
     }
@@ -149,6 +164,7 @@ impl Cli {
             Command::Disk(command) => command.print().is_some_and(|p| p.json),
             Command::Vm(command) => command.print().json,
             Command::Top { print, .. } => print.json,
+            Command::Load(args) => args.json,
             Command::Serve(_) | Command::Api | Command::Completions { .. } => false,
         }
     }
@@ -165,6 +181,18 @@ impl Cli {
                     (true, _) => Ok(output::json(out, &top::fetch(&client)?)?),
                     (false, true) => Ok(out.write_all(top::once(&client)?.as_bytes())?),
                     (false, false) => Ok(top::live(&client)?),
+                }
+            }
+            Command::Load(args) => {
+                let report = headgate_load::run(&args)?;
+                if args.json {
+                    writeln!(out, "{}", report.to_json())?;
+                } else {
+                    write!(out, "{report}")?;
+                }
+                match report.exit_code() {
+                    0 => Ok(()),
+                    code => Err(CliError::Unclean(code)),
                 }
             }
             Command::Api => Ok(out.write_all(crate::api::document().as_bytes())?),
