@@ -10,9 +10,12 @@
 
 pub mod api;
 pub mod attach;
+pub mod calibrate;
 pub mod catalog;
 pub mod cli;
 pub mod control;
+pub mod demo;
+pub mod inproc;
 pub mod metrics;
 pub mod name;
 pub mod observe;

@@ -4,14 +4,16 @@ use crate::catalog::{Backend, DatastoreRecord, PolicyRecord, Scheduler};
 use crate::control::{DataPlane, DatastoreSample, DiskSample, OpenDisk, PlaneError, scheduler_policy};
 use crate::name::Name;
 use headgate_devices::ModelSpec;
+use headgate_engine::port::Port;
+use headgate_engine::request::DiskInfo;
 use headgate_engine::{
-    BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image,
+    BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image, PortRef,
 };
 use headgate_frontends::nbd::proto::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
 use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to};
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_qos::{Policy, SchedulerKind};
-use headgate_units::Bytes;
+use headgate_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,6 +22,10 @@ use std::time::Duration;
 
 /// The capacity of an emulated device, in bytes: disks on it are places on its platters.
 const EMULATED_CAPACITY: Bytes = Bytes(4 << 40);
+
+/// A shard that shares its CPU with guests is woken late by milliseconds, and a limit must not lose what it did not
+/// dispatch in them. A second holds at most 2 % more than the limit for it, five seconds 0.4 %.
+const LIMIT_SLACK: Nanos = Nanos::from_millis(20);
 
 /// How long an image may stay locked by a daemon that was just killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -65,6 +71,10 @@ impl ExportCatalog for Exports {
     }
 }
 
+/// A disk of the daemon's own.
+#[derive(Debug)]
+pub struct Internal(DiskId);
+
 /// Datastores and disks in the engine, each disk as an NBD export and on a vhost-user socket.
 pub struct EnginePlane {
     engine: Engine,
@@ -100,6 +110,48 @@ impl EnginePlane {
     /// Where NBD is served over TCP.
     pub fn nbd_tcp(&self) -> Option<SocketAddr> {
         self.nbd.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(NbdServer::tcp_address)
+    }
+
+    /// Hangs a client of the daemon's own into a disk.
+    ///
+    /// # Errors
+    /// When the disk is not in service.
+    pub fn attach<F>(&self, disk: &Name, new: F) -> Result<PortRef, PlaneError>
+    where
+        F: FnOnce(&DiskInfo) -> Box<dyn Port> + Send + 'static,
+    {
+        self.engine.attach(self.disk(disk)?, new).map_err(failed)
+    }
+
+    /// Opens a disk of the daemon's own, which no client can reach, and tells its size.
+    ///
+    /// # Errors
+    /// When the image cannot be opened.
+    pub fn open_internal(&self, datastore: &Name, image: &Path) -> Result<(Internal, Bytes), PlaneError> {
+        let store = self.store(datastore)?;
+        let image = Image::open(image, Caching::PreferDirect, LOCK_PATIENCE).map_err(failed)?;
+        let size = image.size();
+        // Not a name that a disk of an operator's can have.
+        let spec = DiskSpec { name: format!(".{datastore}"), image, policy: Policy::default() };
+        Ok((Internal(self.engine.open_disk(store, spec).map_err(failed)?), size))
+    }
+
+    /// Hangs a client of the daemon's own into a disk of its own.
+    ///
+    /// # Errors
+    /// When the engine is gone.
+    pub fn attach_internal<F>(&self, disk: &Internal, new: F) -> Result<PortRef, PlaneError>
+    where
+        F: FnOnce(&DiskInfo) -> Box<dyn Port> + Send + 'static,
+    {
+        self.engine.attach(disk.0, new).map_err(failed)
+    }
+
+    /// Closes a disk of the daemon's own.
+    pub fn close_internal(&self, disk: Internal, patience: Duration) {
+        if let Err(e) = self.engine.close_disk(disk.0, patience) {
+            tracing::warn!(error = %e, "a scratch disk did not close");
+        }
     }
 
     fn vhost(&self) -> MutexGuard<'_, HashMap<Name, VhostServer>> {
@@ -176,7 +228,7 @@ impl DataPlane for EnginePlane {
             backend,
             scheduler: scheduler_kind(record.scheduler),
             queue_depth: record.queue_depth,
-            qos: headgate_qos::Config::default(),
+            qos: headgate_qos::Config { limit_slack: LIMIT_SLACK, ..headgate_qos::Config::default() },
         };
         let id = self.engine.add_datastore(spec).map_err(failed)?;
         self.stores().insert(record.name.clone(), Store { id, model });
@@ -254,23 +306,25 @@ impl DataPlane for EnginePlane {
         snapshot
             .into_iter()
             .map(|(_, store)| {
-                let disks = store.disks.into_iter().map(|disk| {
-                    Ok(DiskSample {
-                        name: disk.name.parse().map_err(failed)?,
+                // Disks of the daemon's own have names that are none.
+                let named =
+                    |disk: headgate_engine::snapshot::DiskSnapshot| Some((disk.name.parse().ok()?, disk));
+                let disks =
+                    store.disks.into_iter().filter_map(named).map(|(name, disk): (Name, _)| DiskSample {
+                        name,
                         policy: record(&disk.policy),
                         in_flight: disk.in_flight,
                         queued: disk.queued,
                         clients: disk.ports,
                         stats: disk.stats,
-                    })
-                });
+                    });
                 Ok(DatastoreSample {
                     name: store.name.parse().map_err(failed)?,
                     window: store.window,
                     in_flight: store.in_flight,
                     queued: store.queued as u64,
                     stats: store.stats,
-                    disks: disks.collect::<Result<_, PlaneError>>()?,
+                    disks: disks.collect(),
                 })
             })
             .collect()

@@ -4,19 +4,12 @@ mod support;
 
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use support::Daemon;
 
-/// Status and body.
 fn http(daemon: &Daemon, method: &str, path: &str, body: &str) -> (u16, String) {
-    let mut stream = UnixStream::connect(daemon.dir().join("headgate.sock")).unwrap();
-    let length = body.len();
-    write!(stream, "{method} {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    daemon.http(method, path, body)
 }
 
 fn json(text: &str) -> Value {

@@ -1,5 +1,6 @@
 //! The HTTP API on the daemon's unix socket.
 
+pub mod calibration;
 pub mod client;
 mod error;
 mod openapi;

@@ -1,9 +1,11 @@
+use super::calibration::{Calibration, CalibrationCreate};
 use super::error::{ApiError, Body, Flags, Param};
 use super::top::{DatastoreStats, Top};
 use super::types::{
     Attachment, Changed, Datastore, DatastoreCreate, DatastorePatch, Disk, DiskCreate, DiskPatch, ErrorBody,
     Force, Health, Vm,
 };
+use crate::calibrate::Calibrator;
 use crate::control::{Control, ControlError};
 use crate::name::Name;
 use crate::observe::Observer;
@@ -22,6 +24,8 @@ use utoipa::IntoParams;
 pub struct App {
     /// Datastores and disks.
     pub control: Arc<Control>,
+    /// Measures datastores.
+    pub calibrator: Arc<Calibrator>,
     /// What they do right now.
     pub observer: Arc<Observer>,
     /// Where NBD is served over TCP.
@@ -68,6 +72,10 @@ pub fn router(app: App) -> Router {
     Router::new()
         .route("/v1/datastores", get(list_datastores).post(add_datastore))
         .route("/v1/datastores/{name}", get(show_datastore).patch(set_datastore).delete(remove_datastore))
+        .route(
+            "/v1/datastores/{name}/calibration",
+            get(show_calibration).post(start_calibration).delete(cancel_calibration),
+        )
         .route("/v1/disks", get(list_disks).post(create_disk))
         .route("/v1/disks/{name}", get(show_disk).patch(set_disk).delete(remove_disk))
         .route("/v1/disks/{name}/attachment", get(show_attachment))
@@ -139,6 +147,41 @@ pub(super) async fn remove_datastore(
     Param(name): Param<Name>,
 ) -> Result<StatusCode, ApiError> {
     app.blocking(move |control| control.remove_datastore(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Starts to measure what a datastore can promise.
+#[utoipa::path(post, path = "/v1/datastores/{name}/calibration", tag = "datastores", params(("name" = String, Path)),
+    request_body = CalibrationCreate, responses((status = 202, body = Calibration), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody, description = "it is in use, or cannot be measured")))]
+pub(super) async fn start_calibration(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(request): Body<CalibrationCreate>,
+) -> Result<(StatusCode, Json<Calibration>), ApiError> {
+    let calibrator = app.calibrator.clone();
+    let begun = app.on_thread(move || calibrator.start(&name, request)).await?;
+    Ok((StatusCode::ACCEPTED, Json(begun)))
+}
+
+/// How far a calibration is, or how the last one ended.
+#[utoipa::path(get, path = "/v1/datastores/{name}/calibration", tag = "datastores", params(("name" = String, Path)),
+    responses((status = 200, body = Calibration), (status = 404, body = ErrorBody)))]
+pub(super) async fn show_calibration(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Answer<Calibration> {
+    Ok(Json(app.calibrator.get(&name)?))
+}
+
+/// Stops a calibration; the capacity stays as it was.
+#[utoipa::path(delete, path = "/v1/datastores/{name}/calibration", tag = "datastores", params(("name" = String, Path)),
+    responses((status = 204), (status = 404, body = ErrorBody)))]
+pub(super) async fn cancel_calibration(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Result<StatusCode, ApiError> {
+    app.calibrator.cancel(&name)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,16 +1,24 @@
 use super::output::{Align, Table, description, json, or_dash, warnings};
-use super::values::OrNone;
+use super::values::{self, OrNone};
 use super::{CliError, Place, Print};
+use crate::api::calibration::{Calibration, CalibrationCreate, CalibrationState};
+use crate::api::client::Client;
 use crate::api::types::{
     self, BackendSpec, CapacityView, Changed, DatastoreCreate, DatastorePatch, ServiceState,
 };
 use crate::catalog::{CapacitySource, Confidence, Scheduler};
 use crate::name::Name;
+use crate::serve::signals::Signals;
 use clap::{Args, Subcommand};
 use headgate_units::Iops;
 use hyper::Method;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often a calibration is looked at.
+const WATCH: Duration = Duration::from_millis(200);
 
 /// Commands on datastores.
 #[derive(Debug, Subcommand)]
@@ -45,6 +53,22 @@ pub(super) enum Datastore {
         /// Most requests outstanding at the device, 1 to 4096
         #[arg(long, value_name = "N")]
         queue_depth: Option<u32>,
+        #[command(flatten)]
+        print: Print,
+    },
+    /// Measure what a datastore can promise, and remember it
+    ///
+    /// Worst-case IO: random requests of 4 KiB, half of them writes, at the datastore's queue depth, on a scratch disk of
+    /// up to 1 GiB; on a block device reads only. Ends when the rate has settled, Ctrl-C stops it.
+    Calibrate {
+        /// The datastore
+        name: Name,
+        /// Even while its disks are in use
+        #[arg(long)]
+        force: bool,
+        /// For how long to measure at most, in seconds, 6 to 3600
+        #[arg(long, value_name = "S", default_value_t = 30)]
+        seconds: u16,
         #[command(flatten)]
         print: Print,
     },
@@ -102,9 +126,10 @@ fn absolute(path: &Path) -> Result<String, CliError> {
 impl Datastore {
     pub(super) fn print(&self) -> Option<Print> {
         match self {
-            Datastore::List { print } | Datastore::Show { print, .. } | Datastore::Set { print, .. } => {
-                Some(*print)
-            }
+            Datastore::List { print }
+            | Datastore::Show { print, .. }
+            | Datastore::Set { print, .. }
+            | Datastore::Calibrate { print, .. } => Some(*print),
             Datastore::Add(add) => Some(add.print),
             Datastore::Remove { .. } => None,
         }
@@ -154,8 +179,49 @@ impl Datastore {
                 }
                 Ok(out.write_all(describe(&datastore).as_bytes())?)
             }
+            Datastore::Calibrate { name, force, seconds, print } => {
+                let request = CalibrationCreate { force: values::force(force), seconds };
+                let done = calibrate(&client, &name, request)?;
+                if print.json {
+                    return Ok(json(out, &done)?);
+                }
+                let found = done.capacity.as_ref().map_or_else(|| "unknown".into(), capacity);
+                Ok(writeln!(out, "capacity of '{name}': {found}")?)
+            }
             Datastore::Remove { name } => Ok(client.delete(&format!("/v1/datastores/{name}"))?),
         }
+    }
+}
+
+/// Starts a calibration and watches it to its end, with a progress bar where somebody sees it.
+fn calibrate(client: &Client, name: &Name, request: CalibrationCreate) -> Result<Calibration, CliError> {
+    let path = format!("/v1/datastores/{name}/calibration");
+    let signals = Signals::catch().map_err(CliError::Print)?;
+    let mut state: Calibration = client.send(Method::POST, &path, &request)?;
+    let bar = ProgressBar::new(1_000);
+    // The template is a constant, and its mistakes would show in every run.
+    if let Ok(style) = ProgressStyle::with_template("{msg:>24} {wide_bar} {percent:>3} % {elapsed}") {
+        bar.set_style(style);
+    }
+    while state.state == CalibrationState::Running {
+        let rate = state.iops.map_or_else(String::new, |iops| format!(" {iops} IOPS"));
+        bar.set_message(format!("{}{rate}", state.phase));
+        bar.set_position(state.permille);
+        if signals.wait_for(WATCH).is_some() {
+            client.delete(&path)?;
+        }
+        state = client.get(&path)?;
+    }
+    bar.finish_and_clear();
+    match state.state {
+        CalibrationState::Done | CalibrationState::Running => Ok(state),
+        CalibrationState::Cancelled => Err(CliError::Stopped(format!(
+            "the calibration of '{name}' was stopped: its capacity is as it was"
+        ))),
+        CalibrationState::Failed => Err(CliError::Stopped(format!(
+            "the calibration of '{name}' failed: {}",
+            state.error.unwrap_or_default()
+        ))),
     }
 }
 

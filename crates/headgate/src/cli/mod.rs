@@ -114,6 +114,9 @@ enum CliError {
     /// The load ran and its report says what went wrong.
     #[error("requests failed or data was wrong: see the report")]
     Unclean(u8),
+    /// What was started did not come to its end.
+    #[error("{0}")]
+    Stopped(String),
     /// Standard output is gone.
     #[error("cannot print: {0}")]
     Print(#[from] io::Error),

@@ -1,4 +1,4 @@
-use super::{Control, ControlError, DatastoreEntry, Model, Service};
+use super::{Control, ControlError, DatastoreEntry, Model, Service, images};
 use crate::api::types::{BackendSpec, Change, Changed, Datastore, DatastoreCreate, DatastorePatch};
 use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord};
 use crate::name::Name;
@@ -187,6 +187,9 @@ impl Control {
                 "a directory",
             ));
         }
+        if let Some(directory) = &directory {
+            images::discard_scratch(directory)?;
+        }
         Ok(self.plane.add_datastore(record, directory.as_deref())?)
     }
 
@@ -205,6 +208,38 @@ impl Control {
             Change::Set(iops) => Some(Some(Capacity { iops, source: CapacitySource::Set })),
         };
         self.update_datastore(name, patch.queue_depth, capacity)
+    }
+
+    /// Stores what calibration measured.
+    pub(crate) fn set_measured_capacity(
+        &self,
+        name: &Name,
+        capacity: Capacity,
+    ) -> Result<Changed<Datastore>, ControlError> {
+        self.update_datastore(name, None, Some(Some(capacity)))
+    }
+
+    /// The datastore, if calibration can measure it.
+    pub(crate) fn measurable(&self, name: &Name) -> Result<DatastoreRecord, ControlError> {
+        let model = self.model();
+        let entry = model.datastore(name)?;
+        if let Some(reason) = entry.service.reason() {
+            return Err(ControlError::DatastoreFailed { name: name.clone(), reason: reason.to_owned() });
+        }
+        let set_by_hand = format!("set the capacity with 'headgate datastore set {name} --capacity IOPS'");
+        match &entry.record.backend {
+            Backend::Emulated { model, .. } if model.parse() == Ok(ModelSpec::Null) => {
+                Err(ControlError::Busy {
+                    error: format!("datastore '{name}' has no storage to measure"),
+                    hint: set_by_hand,
+                })
+            }
+            Backend::Block { .. } if model.disks_on(name).next().is_some() => Err(ControlError::Busy {
+                error: format!("datastore '{name}' is a block device that is a disk already"),
+                hint: set_by_hand,
+            }),
+            _ => Ok(entry.record.clone()),
+        }
     }
 
     fn update_datastore(

@@ -124,7 +124,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    pub(super) fn invalid(error: impl Into<String>, expected: impl Into<String>) -> ControlError {
+    pub(crate) fn invalid(error: impl Into<String>, expected: impl Into<String>) -> ControlError {
         ControlError::Invalid { error: error.into(), expected: expected.into() }
     }
 

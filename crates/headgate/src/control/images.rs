@@ -4,8 +4,11 @@ use crate::catalog::{DiskRecord, DiskState};
 use crate::control::plane::{DataPlane, PlaneError};
 use crate::name::Name;
 use headgate_units::Bytes;
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The image of a disk.
@@ -107,4 +110,42 @@ pub(super) fn recovery(record: &DiskRecord, directory: &Path) -> Recovery {
 /// Removes what an undone creation may have left; never the image itself.
 pub(super) fn discard_unfinished(directory: &Path, disk: &Name) -> Result<(), PlaneError> {
     remove_file(&unfinished_path(directory, disk))
+}
+
+/// The disk that calibration measures on; no disk of an operator's has such a name.
+pub(crate) fn scratch_path(directory: &Path) -> PathBuf {
+    directory.join(".calibration.scratch")
+}
+
+/// Removes what a calibration that was cut left.
+pub(super) fn discard_scratch(directory: &Path) -> Result<(), PlaneError> {
+    let path = scratch_path(directory);
+    if path.exists() { remove_file(&path) } else { Ok(()) }
+}
+
+/// Free space of the file system that a directory is on.
+///
+/// # Errors
+/// When the file system does not say.
+pub(crate) fn free_space(directory: &Path) -> Result<Bytes, PlaneError> {
+    let path = CString::new(directory.as_os_str().as_bytes()).map_err(PlaneError::new)?;
+    let mut found = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: a path that ends with zero, and a buffer of the right type to write into.
+    if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
+        return Err(failed("measure", directory)(io::Error::last_os_error()));
+    }
+    // SAFETY: the call succeeded, so the buffer is filled.
+    let found = unsafe { found.assume_init() };
+    Ok(Bytes(found.f_bavail.saturating_mul(found.f_frsize)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_space_is_told_or_the_reason_why_not() {
+        assert!(free_space(Path::new("/")).unwrap().0 > 0);
+        assert!(free_space(Path::new("/nonexistent")).unwrap_err().to_string().contains("/nonexistent"));
+    }
 }

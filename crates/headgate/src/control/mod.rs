@@ -17,6 +17,8 @@ pub(crate) mod testing;
 mod tests;
 mod views;
 
+pub(crate) use images::{free_space, scratch_path};
+
 pub use error::{ControlError, ErrorKind};
 pub use plane::{DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, scheduler_policy};
 pub use statedir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
@@ -128,7 +130,7 @@ impl Control {
     }
 
     /// Where a datastore keeps its images, if it keeps files.
-    fn directory(&self, backend: &Backend) -> Option<PathBuf> {
+    pub(crate) fn directory(&self, backend: &Backend) -> Option<PathBuf> {
         match backend {
             Backend::Dir { path } | Backend::Emulated { path, .. } => Some(self.dir.resolve(path)),
             Backend::Block { .. } => None,

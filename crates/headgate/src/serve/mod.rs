@@ -3,14 +3,16 @@
 mod config;
 mod log;
 mod notify;
-mod signals;
+pub(crate) mod signals;
 
 pub use config::{Config, ConfigError};
 pub use log::LogFormat;
 
 use crate::api::{ApiServer, App, ServeError, router};
+use crate::calibrate::Calibrator;
 use crate::catalog::{CatalogError, SqliteCatalog};
 use crate::control::{Control, ControlError, Options, PlaneError, StateDir, StateDirError};
+use crate::demo::Demo;
 use crate::observe::Observer;
 use crate::plane::EnginePlane;
 use headgate_engine::{EngineConfig, Pin};
@@ -28,6 +30,10 @@ pub struct ServeArgs {
     /// A configuration file in TOML; without one the defaults hold
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Add an emulated array with three disks under a built-in load, to watch with 'headgate top'. Needs a new state
+    /// directory
+    #[arg(long)]
+    demo: bool,
     /// Serve NBD over TCP as well. NBD has no authentication: whoever reaches the address can use every disk
     #[arg(long, value_name = "ADDRESS:PORT")]
     nbd_listen: Option<SocketAddr>,
@@ -45,6 +51,9 @@ pub enum DaemonError {
     /// The state directory cannot be used.
     #[error(transparent)]
     StateDir(#[from] StateDirError),
+    /// The demonstration needs a directory of its own.
+    #[error("the state directory {} is in use: the demonstration adds its own datastore and disks to a new one only", .0.display())]
+    NotFresh(PathBuf),
     /// The catalog cannot be used.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
@@ -75,6 +84,10 @@ impl DaemonError {
             DaemonError::StateDir(StateDirError::TooLong { .. }) => {
                 Some("choose a shorter --state-dir".into())
             }
+            DaemonError::NotFresh(_) => Some(
+                "give --state-dir with a directory that is empty or does not exist, or serve without --demo"
+                    .into(),
+            ),
             DaemonError::Control(e) => e.hint(),
             _ => None,
         }
@@ -89,6 +102,9 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let config = Config::read(args.config.as_deref())?;
     log::start(args.log_format.or(config.log_format).unwrap_or_default());
     let _lock = dir.lock()?;
+    if args.demo && !dir.is_fresh() {
+        return Err(DaemonError::NotFresh(dir.root().to_owned()));
+    }
     let signals = signals::Signals::catch().map_err(DaemonError::Signals)?;
     let default = EngineConfig::default();
     let engine = EngineConfig {
@@ -107,14 +123,23 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
     let control = Arc::new(Control::start(dir.clone(), options, plane.clone(), catalog)?);
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
-    let app = App { control: control.clone(), observer: observer.clone(), nbd_tcp: plane.nbd_tcp() };
+    let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
+    let app = App {
+        calibrator: calibrator.clone(),
+        control: control.clone(),
+        observer: observer.clone(),
+        nbd_tcp: plane.nbd_tcp(),
+    };
     let api = ApiServer::start(&dir.api_socket(), router(app))?;
+    let demo = args.demo.then(|| Demo::start(control.clone(), plane.clone())).transpose()?;
     info!(state_dir = %dir.root().display(), version = env!("CARGO_PKG_VERSION"), "serving");
     notify::tell("READY=1");
     let signal = signals.wait();
     info!(signal, "stopping: a second signal ends the daemon at once");
     notify::tell("STOPPING=1");
     signals.end_at_next();
+    drop(demo);
+    calibrator.cancel_all();
     api.stop();
     drop(observer);
     control.shutdown();

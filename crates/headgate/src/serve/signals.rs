@@ -1,16 +1,17 @@
 use std::io;
 use std::process;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// SIGTERM and SIGINT, as they come.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     signals: Receiver<&'static str>,
 }
 
 impl Signals {
     /// From now on the signals do not end the process.
-    pub(super) fn catch() -> io::Result<Signals> {
+    pub(crate) fn catch() -> io::Result<Signals> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (mut term, mut int) = {
             let _in_runtime = runtime.enter();
@@ -37,6 +38,11 @@ impl Signals {
     pub(super) fn wait(&self) -> &'static str {
         // The sending thread ends only with the receiver.
         self.signals.recv().unwrap_or("the end of the signal thread")
+    }
+
+    /// Waits for the first, but not longer than this.
+    pub(crate) fn wait_for(&self, time: Duration) -> Option<&'static str> {
+        self.signals.recv_timeout(time).ok()
     }
 
     /// From now on a signal ends the process at once.

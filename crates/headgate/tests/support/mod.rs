@@ -1,7 +1,8 @@
 //! A daemon of this build over a state directory of its own.
 #![allow(dead_code, reason = "every test file uses a part")]
 
-use std::os::unix::net::UnixDatagram;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -42,6 +43,24 @@ impl Daemon {
         let code = self.end(signal);
         self.start_again();
         code
+    }
+
+    /// What the API has at this path; `None` when that is an error.
+    pub fn json_of(&self, path: &str) -> Option<serde_json::Value> {
+        let (status, body) = self.http("GET", path, "");
+        (status == 200).then(|| serde_json::from_str(&body).unwrap())
+    }
+
+    /// Status and body of a request to the API.
+    pub fn http(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = UnixStream::connect(self.dir.path().join("headgate.sock")).unwrap();
+        let length = body.len();
+        write!(stream, "{method} {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
     /// Starts the daemon again after [`Daemon::end`].
