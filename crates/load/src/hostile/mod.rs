@@ -5,7 +5,7 @@
 //! attacked target must be served after every scenario. What the attacker itself sees is reported, not judged: an
 //! error, a hang-up and silence are all fair.
 //!
-//! Attacks overwrite the attacked disk.
+//! The first failure ends the attacks. They overwrite the attacked disk.
 
 mod nbd;
 mod vhost;
@@ -169,7 +169,12 @@ fn run_scenarios<V: Sync + ?Sized>(
             if !args.json {
                 println!("{report}");
             }
+            let failed = report.failure.is_some();
             reports.push(report);
+            if failed {
+                // Whatever follows would be the fault of this one.
+                break;
+            }
         }
         control.stop();
         let report = load.join().unwrap_or_else(|e| std::panic::resume_unwind(e));

@@ -12,6 +12,8 @@ use std::io::{ErrorKind, Read, Write};
 
 type Attacked = Result<Vec<Reaction>, String>;
 
+/// Bytes of a request that is itself in order: what every disk takes, whatever its block size.
+const BLOCK: u32 = 4096;
 /// Requests sent at once by a client that never reads.
 const UNREAD: usize = 2048;
 /// Connections of a storm.
@@ -67,9 +69,9 @@ pub(super) const SCENARIOS: &[Scenario<NbdVictim>] = &[
 /// Is a new, well-behaved client served.
 pub(super) fn probe(victim: &NbdVictim) -> Result<(), String> {
     let (mut socket, _) = transmission(victim)?;
-    match exchange(&mut socket, &request(command::READ, 0, 512))? {
+    match exchange(&mut socket, &request(command::READ, 0, BLOCK))? {
         Reaction::Served => Ok(()),
-        other => Err(format!("a read of the first sector: {other}")),
+        other => Err(format!("a read of the first block: {other}")),
     }
 }
 
@@ -241,18 +243,18 @@ fn half_handshake(victim: &NbdVictim) -> Attacked {
 
 fn wrong_magic(victim: &NbdVictim) -> Attacked {
     let (mut socket, _) = transmission(victim)?;
-    let mut bytes = request(command::READ, 0, 512).to_bytes();
+    let mut bytes = request(command::READ, 0, BLOCK).to_bytes();
     bytes[..4].copy_from_slice(&(REQUEST_MAGIC ^ 1).to_be_bytes());
     let _ = socket.write_all(&bytes);
-    Ok(vec![simple_reply(&mut socket, &request(command::READ, 0, 512))?])
+    Ok(vec![simple_reply(&mut socket, &request(command::READ, 0, BLOCK))?])
 }
 
 fn unknown_command(victim: &NbdVictim) -> Attacked {
-    each(victim, |_| [9, 77, 0xffff].map(|command| request(command, 0, 512)).to_vec())
+    each(victim, |_| [9, 77, 0xffff].map(|command| request(command, 0, BLOCK)).to_vec())
 }
 
 fn unknown_command_flags(victim: &NbdVictim) -> Attacked {
-    each(victim, |_| vec![Request { flags: 0xffff, ..request(command::READ, 0, 512) }])
+    each(victim, |_| vec![Request { flags: 0xffff, ..request(command::READ, 0, BLOCK) }])
 }
 
 fn misaligned(victim: &NbdVictim) -> Attacked {
@@ -311,7 +313,7 @@ fn cut_payload(victim: &NbdVictim) -> Attacked {
 
 fn half_header(victim: &NbdVictim) -> Attacked {
     let (mut socket, _) = transmission(victim)?;
-    let request = request(command::READ, 0, 512);
+    let request = request(command::READ, 0, BLOCK);
     let _ = socket.write_all(&request.to_bytes()[..14]);
     Ok(vec![simple_reply(&mut socket, &request)?])
 }

@@ -3,7 +3,7 @@
 use super::{ATTENTION, Reaction, Scenario};
 use crate::link::LinkError;
 use crate::vhost::{Indirect, Ring, Session, SharedMemory};
-use headgate_vring::blk::{HEADER_BYTES, RequestHeader, RequestType, SECTOR};
+use headgate_vring::blk::{HEADER_BYTES, RequestHeader, RequestType};
 use headgate_vring::memory::RegionHint;
 use headgate_vring::{
     Buffer, DriverQueue, GuestAddress, GuestMemory, HostMapping, Placement, QueueFeatures, QueueLayout,
@@ -18,6 +18,8 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 type Attacked = Result<Vec<Reaction>, String>;
 
+/// Bytes of a request that is itself in order: what every disk takes, whatever its block size.
+const BLOCK: u32 = 4096;
 const QUEUE: u16 = 128;
 const MEMORY: usize = 4 << 20;
 const HEADER: u64 = 1 << 20;
@@ -77,13 +79,13 @@ pub(super) const SCENARIOS: &[Scenario<Path>] = &[
 pub(super) fn probe(path: &Path) -> Result<(), String> {
     let mut rig = Rig::new(path)?;
     let status = Buffer::Writable { at: GuestAddress(STATUS), len: 1 };
-    let data = Buffer::Writable { at: GuestAddress(DATA), len: SECTOR as u32 };
+    let data = Buffer::Writable { at: GuestAddress(DATA), len: BLOCK };
     rig.header(RequestType::In as u32, 0)?;
     rig.ring.add(&[HEADER_BUFFER, data, status], Placement::Direct).map_err(text)?;
     rig.ring.publish();
     let served = match rig.reaction(Duration::from_secs(5))? {
         Reaction::Served => Ok(()),
-        other => Err(format!("a read of the first sector: {other}")),
+        other => Err(format!("a read of the first block: {other}")),
     };
     let stopped = rig.session.stop(0).map_err(text);
     served.and(stopped.map(drop))
@@ -182,7 +184,7 @@ impl Rig {
 type Raw = (u64, u32, u16, u16);
 
 const HEAD: Raw = (HEADER, HEADER_BYTES as u32, NEXT, 1);
-const BODY: Raw = (DATA, 512, NEXT | WRITE, 2);
+const BODY: Raw = (DATA, BLOCK, NEXT | WRITE, 2);
 const TAIL: Raw = (STATUS, 1, WRITE, 0);
 
 /// One request per chain, each on a device of its own: descriptors 0, 1, 2 and so on, offered from 0.
@@ -225,14 +227,14 @@ fn table(path: &Path, bytes: u32, at: u64, entries: &[Raw]) -> Result<Reaction, 
 
 fn descriptor_loop(path: &Path) -> Attacked {
     let itself = (HEADER, HEADER_BYTES as u32, NEXT, 0);
-    let back = (DATA, 512, NEXT | WRITE, 0);
-    let beyond = (DATA, 512, NEXT | WRITE, QUEUE);
-    read(path, &[&[itself], &[HEAD, back], &[HEAD, beyond], &[HEAD, (DATA, 512, NEXT | WRITE, 0xffff)]])
+    let back = (DATA, BLOCK, NEXT | WRITE, 0);
+    let beyond = (DATA, BLOCK, NEXT | WRITE, QUEUE);
+    read(path, &[&[itself], &[HEAD, back], &[HEAD, beyond], &[HEAD, (DATA, BLOCK, NEXT | WRITE, 0xffff)]])
 }
 
 fn indirect_loop(path: &Path) -> Attacked {
-    let back = (DATA, 512, NEXT | WRITE, 1);
-    let beyond = (DATA, 512, NEXT | WRITE, 77);
+    let back = (DATA, BLOCK, NEXT | WRITE, 1);
+    let beyond = (DATA, BLOCK, NEXT | WRITE, 77);
     Ok(vec![table(path, 32, TABLE, &[HEAD, back])?, table(path, 32, TABLE, &[HEAD, beyond])?])
 }
 
@@ -252,7 +254,7 @@ fn out_of_range(path: &Path) -> Attacked {
     let mut reactions = Vec::new();
     for at in [OUTSIDE, u64::MAX, u64::MAX - 100, MEMORY as u64 - 4] {
         let header = (at, HEADER_BYTES as u32, NEXT, 1);
-        let data = (at, 512, NEXT | WRITE, 2);
+        let data = (at, BLOCK, NEXT | WRITE, 2);
         let status = (at.max(MEMORY as u64), 1, WRITE, 0);
         reactions.extend(read(path, &[&[header, BODY, TAIL], &[HEAD, data, TAIL], &[HEAD, BODY, status]])?);
     }
@@ -276,7 +278,7 @@ fn huge(path: &Path) -> Attacked {
 }
 
 fn wrong_direction(path: &Path) -> Attacked {
-    let read_only = (DATA, 512, NEXT, 2);
+    let read_only = (DATA, BLOCK, NEXT, 2);
     let status = (STATUS, 1, 0, 0);
     let header = (HEADER, HEADER_BYTES as u32, NEXT | WRITE, 1);
     let mut reactions =
@@ -300,7 +302,7 @@ fn odd_length(path: &Path) -> Attacked {
 fn behind_the_end(path: &Path) -> Attacked {
     let mut reactions = Vec::new();
     for sector in [1 << 54, u64::MAX, u64::MAX / 512] {
-        let source = (DATA, 512, NEXT, 2);
+        let source = (DATA, BLOCK, NEXT, 2);
         reactions.extend(chains(path, RequestType::In as u32, sector, &[&[HEAD, BODY, TAIL]])?);
         reactions.extend(chains(path, RequestType::Out as u32, sector, &[&[HEAD, source, TAIL]])?);
     }

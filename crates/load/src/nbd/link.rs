@@ -342,7 +342,11 @@ impl Link for NbdLink {
     }
 
     fn recover(&mut self) -> Result<Recovered, LinkError> {
-        let (socket, info) = open(&self.target, self.reach, self.style)?;
+        let (socket, info) = open(&self.target, self.reach, self.style).map_err(|e| match e {
+            // A server that is just starting may not know its exports yet.
+            LinkError::Unsupported(why) => LinkError::Down(why),
+            e => e,
+        })?;
         if info.size != self.info.size {
             return Err(LinkError::Unsupported(format!(
                 "the export came back with {} bytes, it had {}",
