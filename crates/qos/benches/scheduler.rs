@@ -1,7 +1,8 @@
-//! What a decision costs: `cargo bench -p headgate-qos`, or in part `cargo bench -p headgate-qos -- 1000 binding`.
+//! What a decision costs: `cargo bench -p headgate-qos`, or in part `cargo bench -p headgate-qos -- 1000
+//! binding`.
 //!
-//! One step is a dispatch, its completion and the next request of the same disk, at 1,000,000 IOs per simulated second. Times are
-//! this thread's CPU time, the median of several runs and their range.
+//! One step is a dispatch, its completion and the next request of the same disk, at 1,000,000 IOs per
+//! simulated second. Times are this thread's CPU time, the median of several runs and their range.
 
 use headgate_qos::{
     AnyScheduler, Config, CostModel, Decision, DiskId, Io, MClock, Policy, Scheduler, SchedulerKind,

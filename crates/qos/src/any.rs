@@ -51,7 +51,8 @@ impl fmt::Display for SchedulerKind {
 }
 
 /// A scheduler chosen at run time.
-// Sizes differ by a few hundred bytes and there is one per datastore: a box would cost an indirection per call.
+// Sizes differ by a few hundred bytes and there is one per datastore: a box would cost an indirection per
+// call.
 #[allow(clippy::large_enum_variant)]
 pub enum AnyScheduler<R> {
     /// Reservations, limits, shares.

@@ -7,22 +7,24 @@ use thiserror::Error;
 pub struct Config {
     /// How the size of a request becomes IOs. Default: `1 + size / 300 KiB`.
     pub cost_model: CostModel,
-    /// Send near requests of one disk back to back. Default: off. Helps storage that seeks; delays the reservations of
-    /// others by up to [`Batch::requests`] IOs each.
+    /// Send near requests of one disk back to back. Default: off. Helps storage that seeks; delays the
+    /// reservations of others by up to [`Batch::requests`] IOs each.
     pub batch: Option<Batch>,
     /// What is kept for disks without a reservation while reservations take all. Default: one IO in 100.
     pub floor: Floor,
-    /// How much service late reservations may claim back, as time, 1 ms to 1 h. Storage that stood still for less is
-    /// made good for; what goes beyond is forgiven, to all in proportion. Default: 250 ms.
+    /// How much service late reservations may claim back, as time, 1 ms to 1 h. Storage that stood still for
+    /// less is made good for; what goes beyond is forgiven, to all in proportion. Default: 250 ms.
     pub debt_bound: Nanos,
-    /// How many IOs of service beyond its share, given by its reservation, a disk is remembered for, 2 to 1,024. Below 4
-    /// shares lose accuracy beside reservations; more makes the memory longer. Default: 16.
+    /// How many IOs of service beyond its share, given by its reservation, a disk is remembered for, 2 to
+    /// 1,024. Below 4 shares lose accuracy beside reservations; more makes the memory longer. Default: 16.
     pub lead: u16,
-    /// How late a disk may ask again after its queue was empty without losing its place in the order of reservations,
-    /// up to 1 s. Evens out clients with few requests outstanding. Default: 2 ms.
+    /// How late a disk may ask again after its queue was empty without losing its place in the order of
+    /// reservations, up to half of [`Config::debt_bound`]. Evens out clients with few requests outstanding.
+    /// Default: 2 ms.
     pub anticipation: Nanos,
-    /// How much lateness of dispatch a limit may make good for, up to 100 ms; one IO, or 100 ms if that is shorter, always may. Covers
-    /// the caller's timer. A second then holds at most `limit · (1 s + slack)` plus one IO. Default: 1 ms.
+    /// How much lateness of dispatch a limit may make good for, up to 100 ms; one IO, or 100 ms if that is
+    /// shorter, always may. Covers the caller's timer. A second then holds at most `limit · (1 s + slack)`
+    /// plus one IO. Default: 1 ms.
     pub limit_slack: Nanos,
 }
 
@@ -56,13 +58,14 @@ impl Default for Batch {
     }
 }
 
-/// What disks without a reservation keep in shortage, that is while the storage delivers less than all reservations ask.
+/// What disks without a reservation keep in shortage, that is while the storage delivers less than all
+/// reservations ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Floor {
     /// Nothing, as published.
     Nothing,
-    /// For so many reference IOs served by reservation in a row, one goes by shares, 1 to 10,000. Reservations are then met
-    /// in full as long as the storage delivers their sum times `1 + 1/n`.
+    /// For so many reference IOs served by reservation in a row, one goes by shares, 1 to 10,000.
+    /// Reservations are then met in full as long as the storage delivers their sum times `1 + 1/n`.
     OneIn(u16),
 }
 
@@ -92,7 +95,7 @@ pub enum ConfigError {
     #[error("the lead must be 2 to 1024 IOs, not {0}")]
     Lead(u16),
     /// The anticipation.
-    #[error("the anticipation must be 0 to 1 s, not {0}")]
+    #[error("the anticipation must be at most half the bound on reservation debt, not {0}")]
     Anticipation(Nanos),
     /// The limit's slack.
     #[error("the slack of limits must be 0 to 100 ms, not {0}")]
@@ -122,7 +125,7 @@ impl Config {
         if !(2..=1_024).contains(&self.lead) {
             return Err(ConfigError::Lead(self.lead));
         }
-        if self.anticipation > Nanos::from_secs(1) {
+        if self.anticipation.0 > self.debt_bound.0 / 2 {
             return Err(ConfigError::Anticipation(self.anticipation));
         }
         if self.limit_slack > Nanos::from_millis(100) {

@@ -71,13 +71,14 @@ impl fmt::Display for Cost {
 pub enum CostModel {
     /// Every request is one IO.
     Unit,
-    /// `1 + size / reference`: a random IO of a spindle (paper section 3.2.2, equation 5), where `reference` is the mean
-    /// mechanical delay times the peak transfer rate. 512 bytes at least.
+    /// `1 + size / reference`: a random IO of a spindle (paper section 3.2.2, equation 5), where `reference`
+    /// is the mean mechanical delay times the peak transfer rate. 512 bytes at least.
     Affine {
         /// The size whose transfer takes as long as one seek.
         reference: Bytes,
     },
-    /// `size / reference`, but one IO at least: every started chunk beyond the first is charged in proportion. 512 bytes at least.
+    /// `size / reference`, but one IO at least: every started chunk beyond the first is charged in
+    /// proportion. 512 bytes at least.
     Chunks {
         /// The size of a chunk, 32 KiB in products that count this way.
         reference: Bytes,

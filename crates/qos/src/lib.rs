@@ -1,9 +1,9 @@
 //! Which request of which disk goes to the storage next.
 //!
 //! A [`Scheduler`] holds the queues of all disks of one datastore. The caller says what happened and when
-//! ([`enqueue`](Scheduler::enqueue), [`complete`](Scheduler::complete), policy changes) and asks for a decision
-//! ([`dispatch`](Scheduler::dispatch)) as long as its window has room. Nothing here reads a clock: the same code
-//! runs in the daemon and in the simulator.
+//! ([`enqueue`](Scheduler::enqueue), [`complete`](Scheduler::complete), policy changes) and asks for a
+//! decision ([`dispatch`](Scheduler::dispatch)) as long as its window has room. Nothing here reads a clock:
+//! the same code runs in the daemon and in the simulator.
 //!
 //! | scheduler | divides by | use |
 //! |---|---|---|
@@ -14,16 +14,18 @@
 //! [`AnyScheduler`] is one of the three, chosen at run time.
 //!
 //! # Time
-//! `now` is the caller's monotonic clock. A clock that stands still, steps back or leaps forward does not stop or
-//! flood the scheduler: only forward steps count, one step counts for at most three days, and a backward step
-//! counts for nothing.
+//! `now` is the caller's monotonic clock. A clock that stands still, steps back or leaps forward does not
+//! stop or flood the scheduler: only forward steps count, one step counts for at most three days, and a
+//! backward step counts for nothing.
 //!
 //! # Order
-//! Within a disk the order is first come, first served, reads and writes alike: a guest may rely on it after a crash.
+//! Within a disk the order is first come, first served, reads and writes alike: a guest may rely on it after
+//! a crash.
 //!
 //! # Source
-//! Gulati, Merchant, Varman: *mClock: Handling Throughput Variability for Hypervisor IO Scheduling*, OSDI 2010. Where the
-//! published Algorithm 1 breaks a promise, the module [`mclock`] says what replaces it and derives why.
+//! Gulati, Merchant, Varman: *mClock: Handling Throughput Variability for Hypervisor IO Scheduling*, OSDI
+//! 2010. Where the published Algorithm 1 breaks a promise, the module [`mclock`] says what replaces it and
+//! derives why.
 
 mod any;
 mod config;

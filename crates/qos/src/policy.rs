@@ -3,8 +3,8 @@ use thiserror::Error;
 
 /// What a disk is promised: a minimum, a maximum and a share of the rest.
 ///
-/// Always consistent: the reservation is never above the limit. The default is no reservation, no limit, normal
-/// shares and a burst credit of one IO.
+/// Always consistent: the reservation is never above the limit. The default is no reservation, no limit,
+/// normal shares and a burst credit of one IO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
     reservation: Option<Iops>,

@@ -1,5 +1,5 @@
-//! The queued requests of all disks in one slab: a disk's queue is a chain through it, so an idle disk holds no memory for
-//! requests and a warm slab allocates none.
+//! The queued requests of all disks in one slab: a disk's queue is a chain through it, so an idle disk holds
+//! no memory for requests and a warm slab allocates none.
 
 use crate::cost::{Io, clamp_bytes};
 
@@ -15,8 +15,8 @@ struct Slot<R> {
 
 /// One disk's requests, first come, first served.
 ///
-/// The size of the first is kept here and that of each other in the one before it: a decision knows what it charges without waiting
-/// for a line of the slab.
+/// The size of the first is kept here and that of each other in the one before it: a decision knows what it
+/// charges without waiting for a line of the slab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain {
     head: u32,

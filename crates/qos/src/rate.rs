@@ -21,8 +21,9 @@ impl Divisor {
 
     /// Quotient and remainder.
     ///
-    /// With `inverse = (2^64 - e)/value`, `1 <= e <= value`, the estimate is `n/value - n·e/(value·2^64)`, so below the true
-    /// quotient by less than one before, and at most one after, rounding down: one correction is enough.
+    /// With `inverse = (2^64 - e)/value`, `1 <= e <= value`, the estimate is `n/value - n·e/(value·2^64)`, so
+    /// below the true quotient by less than one before, and at most one after, rounding down: one correction
+    /// is enough.
     #[inline]
     pub(crate) const fn div_rem(&self, n: u64) -> (u64, u64) {
         let quotient = ((n as u128 * self.inverse as u128) >> 64) as u64;
@@ -31,7 +32,8 @@ impl Divisor {
     }
 }
 
-/// A tag on an integer scale that advances by `amount / rate`, exactly: what the integer cannot hold is carried to the next step.
+/// A tag on an integer scale that advances by `amount / rate`, exactly: what the integer cannot hold is
+/// carried to the next step.
 ///
 /// Tags are points on a circle of 2^64 and compared with [`before`]; live ones are within 2^63 of each other.
 #[derive(Clone, Copy, Debug)]
@@ -92,8 +94,9 @@ impl Tag {
         }
     }
 
-    /// Changes the rate. The part of the tag that lies after `origin` is service not yet paid for: it is kept as service, so it takes
-    /// longer at a lower rate and shorter at a higher one. The same rate changes nothing.
+    /// Changes the rate. The part of the tag that lies after `origin` is service not yet paid for: it is kept
+    /// as service, so it takes longer at a lower rate and shorter at a higher one. The same rate changes
+    /// nothing.
     pub(crate) fn change_rate(&mut self, rate: NonZeroU64, origin: u64) {
         if rate == self.rate() {
             return;

@@ -3,7 +3,8 @@ use crate::policy::Policy;
 use headgate_units::Nanos;
 use thiserror::Error;
 
-/// A registered disk. Never reused: the id of a disk that was unregistered stays unknown, it never becomes another disk.
+/// A registered disk. Never reused: the id of a disk that was unregistered stays unknown, it never becomes
+/// another disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskId {
     pub(crate) slot: u32,
@@ -76,18 +77,20 @@ pub struct DiskCounters {
 /// How far reservations are behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReservationDebt {
-    /// How late the most overdue disk with a reservation is now. Stays near zero while the storage delivers all
-    /// reservations, and at [`Config::debt_bound`](crate::Config::debt_bound) while it does not.
+    /// How late the most overdue disk with a reservation is now. Stays near zero while the storage delivers
+    /// all reservations, and at [`Config::debt_bound`](crate::Config::debt_bound) while it does not.
     pub behind: Nanos,
-    /// Lateness forgiven since the start. In a stretch of shortage it grows by `1 - delivered/reserved` per second.
+    /// Lateness forgiven since the start. In a stretch of shortage it grows by `1 - delivered/reserved` per
+    /// second.
     pub forgiven: Nanos,
 }
 
 /// Divides one datastore among its disks.
 ///
-/// The caller owns the window: it calls [`dispatch`](Scheduler::dispatch) while fewer requests are in flight than it wants, after every
-/// event that may change the answer (a request queued, one completed, a policy changed, the time of
-/// [`Decision::WaitUntil`] reached). Costs are per decision: O(log n) in the disks that have requests queued.
+/// The caller owns the window: it calls [`dispatch`](Scheduler::dispatch) while fewer requests are in flight
+/// than it wants, after every event that may change the answer (a request queued, one completed, a policy
+/// changed, the time of [`Decision::WaitUntil`] reached). Costs are per decision: O(log n) in the disks that
+/// have requests queued.
 pub trait Scheduler<R> {
     /// Takes a disk in. Amortised O(1).
     fn register(&mut self, now: Nanos, policy: Policy) -> DiskId;
@@ -104,13 +107,15 @@ pub trait Scheduler<R> {
     /// [`UnknownDisk`] when it was unregistered.
     fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk>;
 
-    /// Lets a disk go. Its queued requests come back in order; completions of those in flight are ignored from now on.
+    /// Lets a disk go. Its queued requests come back in order; completions of those in flight are ignored
+    /// from now on.
     ///
     /// # Errors
     /// [`UnknownDisk`] when it was unregistered before.
     fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk>;
 
-    /// Takes those queued requests of a disk that `wanted` picks out of the queue, in order and uncharged. O(queued of the disk).
+    /// Takes those queued requests of a disk that `wanted` picks out of the queue, in order and uncharged.
+    /// O(queued of the disk).
     ///
     /// # Errors
     /// [`UnknownDisk`] when it was unregistered.
@@ -130,7 +135,8 @@ pub trait Scheduler<R> {
     /// The next request to send, if any may go now.
     fn dispatch(&mut self, now: Nanos) -> Decision<R>;
 
-    /// A dispatched request of the disk finished. Unknown disks are ignored: the disk may have gone in between.
+    /// A dispatched request of the disk finished. Unknown disks are ignored: the disk may have gone in
+    /// between.
     fn complete(&mut self, now: Nanos, disk: DiskId);
 
     /// Requests queued, all disks.

@@ -7,10 +7,11 @@ use headgate_units::Nanos;
 
 /// Start-time fair queueing, SFQ(D): shares alone, D being the caller's window.
 ///
-/// Jin, Chase, Kaur: *Interposed Proportional Sharing for a Storage Service Utility*, SIGMETRICS 2004. A request's start
-/// tag is `S = max(v, F)` with F the finish tag `S + cost/w` of the disk's request before it and v the start tag of the
-/// request dispatched last; the smallest S goes first. That is mClock's share clock without reservations, limits and
-/// burst credit, and is what runs here: the baseline differs from the product in its policy alone.
+/// Jin, Chase, Kaur: *Interposed Proportional Sharing for a Storage Service Utility*, SIGMETRICS 2004. A
+/// request's start tag is `S = max(v, F)` with F the finish tag `S + cost/w` of the disk's request before it
+/// and v the start tag of the request dispatched last; the smallest S goes first. That is mClock's share
+/// clock without reservations, limits and burst credit, and is what runs here: the baseline differs from the
+/// product in its policy alone.
 pub struct Sfq<R> {
     inner: MClock<R>,
     /// By slot, as given: what is not enforced is still told.

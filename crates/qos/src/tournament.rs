@@ -1,10 +1,12 @@
-//! Which of many disks has the earliest tag: a tournament of four by four, in which any disk may change its tag, join or leave.
+//! Which of many disks has the earliest tag: a tournament of four by four, in which any disk may change its
+//! tag, join or leave.
 //!
-//! Every disk that takes part has a seat, four seats are a family, and a copy of its least takes part in a family of the
-//! level above. A change of tag replays the games from the seat to the top. Unlike in a heap, which nodes
-//! that touches is known before any is read, and the three rivals of a level are compared with each other off the critical path,
-//! so the processor overlaps all levels; there is no guess which child is least and no position to write down for
-//! entries that move. Empty seats lose every game, so there are no special cases at the edge.
+//! Every disk that takes part has a seat, four seats are a family, and a copy of its least takes part in a
+//! family of the level above. A change of tag replays the games from the seat to the top. Unlike in a heap,
+//! which nodes that touches is known before any is read, and the three rivals of a level are compared with
+//! each other off the critical path, so the processor overlaps all levels; there is no guess which child is
+//! least and no position to write down for entries that move. Empty seats lose every game, so there are no
+//! special cases at the edge.
 
 use std::hint::select_unpredictable;
 
@@ -30,7 +32,8 @@ struct Family([Entry; 4]);
 
 const EMPTY: Family = Family([Entry::NOBODY; 4]);
 
-/// See the module documentation. Every operation is O(log n) in the highest seat taken since the last [`Tournament::reset`].
+/// See the module documentation. Every operation is O(log n) in the highest seat taken since the last
+/// [`Tournament::reset`].
 pub(crate) struct Tournament {
     /// Families from the final down: those that play for the places of family f are `4f + 1 ..= 4f + 4`.
     families: Vec<Family>,
@@ -82,7 +85,8 @@ impl Tournament {
         self.families.truncate(1);
     }
 
-    /// Makes room up to `seat`. Seats are taken densely, so families are added one by one and levels very seldom.
+    /// Makes room up to `seat`. Seats are taken densely, so families are added one by one and levels very
+    /// seldom.
     #[cold]
     fn grow(&mut self, seat: usize) {
         let mut levels = 0;
@@ -111,8 +115,8 @@ impl Tournament {
 
     /// Replays the games of one seat, up to the final.
     ///
-    /// Written out level by level and never inlined: in a loop the compiler turns the choice of a winner back into a branch, which makes a
-    /// decision half as fast again.
+    /// Written out level by level and never inlined: in a loop the compiler turns the choice of a winner back
+    /// into a branch, which makes a decision half as fast again.
     #[inline(never)]
     fn play(&mut self, seat: usize, entry: Entry) {
         let (mut family, mut lane, mut winner) = (self.seats + seat / 4, seat % 4, entry);

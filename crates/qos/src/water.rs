@@ -2,12 +2,13 @@ use crate::cost::Cost;
 use crate::policy::Policy;
 use headgate_units::Iops;
 
-/// What each of these disks gets per second when all of them always have requests queued and the storage delivers `capacity`
-/// (paper section 2.2, equations 1 and 2).
+/// What each of these disks gets per second when all of them always have requests queued and the storage
+/// delivers `capacity` (paper section 2.2, equations 1 and 2).
 ///
-/// Finds the level x with `Σ min(l, max(r, x·w)) = capacity`. When the reservations alone exceed the capacity, it
-/// is divided in proportion to them; when the limits together stay below it, every disk gets its limit. Limits in bytes
-/// per second are left out: they mean nothing without sizes. Rounded down to a millionth of an IO. O(n log n).
+/// Finds the level x with `Σ min(l, max(r, x·w)) = capacity`. When the reservations alone exceed the
+/// capacity, it is divided in proportion to them; when the limits together stay below it, every disk gets its
+/// limit. Limits in bytes per second are left out: they mean nothing without sizes. Rounded down to a
+/// millionth of an IO. O(n log n).
 pub fn water_fill(policies: &[Policy], capacity: Iops) -> Vec<Cost> {
     let capacity = u128::from(capacity.get());
     let reservation = |p: &Policy| p.reservation().map_or(0, |r| u128::from(r.get()));
@@ -27,7 +28,8 @@ pub fn water_fill(policies: &[Policy], capacity: Iops) -> Vec<Cost> {
         .collect()
 }
 
-/// The level as a fraction, by a sweep over the levels at which a disk leaves its reservation or reaches its limit.
+/// The level as a fraction, by a sweep over the levels at which a disk leaves its reservation or reaches its
+/// limit.
 fn level(policies: &[Policy], capacity: u128, reserved: u128) -> (u128, u128) {
     enum Edge {
         LeavesReservation(u128),
@@ -138,7 +140,8 @@ mod tests {
                 prop_assert!(x >= a.reservation().map_or(0, Iops::get) * 1_000_000);
                 prop_assert!(a.limit().is_none_or(|l| x <= l.get() * 1_000_000 + 1));
                 for (b, y) in disks.iter().zip(&got) {
-                    // Who could have more and is above its reservation has no less per share than anyone who is.
+                    // Who could have more and is above its reservation has no less per share than anyone who
+                    // is.
                     let y = y.as_millionths();
                     let b_pressed = b.reservation().is_some_and(|r| y <= r.get() * 1_000_000);
                     let a_full = a.limit().is_some_and(|l| x >= l.get() * 1_000_000);

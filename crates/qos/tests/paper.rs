@@ -126,7 +126,8 @@ fn figure_6_reservations_hold_under_mclock_and_break_under_sfq() {
     }
 }
 
-/// The same on storage whose every request takes another time, and whose speed wanders by a third from second to second.
+/// The same on storage whose every request takes another time, and whose speed wanders by a third from second
+/// to second.
 #[test]
 fn figure_6_holds_on_storage_that_fluctuates() {
     let mut bench = Bench::mclock(1_320).jitter();

@@ -74,7 +74,8 @@ impl<R> MClock<R> {
         tag + self.forgiven <= now
     }
 
-    /// In shortage, shifts all reservations together so that the most overdue is no further behind than the bound.
+    /// In shortage, shifts all reservations together so that the most overdue is no further behind than the
+    /// bound.
     #[inline]
     fn forgive(&mut self, most_overdue: u64, now: u64) {
         let behind = now - self.forgiven - most_overdue;
@@ -195,15 +196,16 @@ impl<R> MClock<R> {
     }
 }
 
-/// How many disks one decision lets go at most. Each blocked disk was dispatched from before, so on average one per decision is enough; after a
-/// pause the others follow with the next decisions, instead of all delaying one.
-/// Few in tests of the rules, so that the bound is met there.
+/// How many disks one decision lets go at most. Each blocked disk was dispatched from before, so on average
+/// one per decision is enough; after a pause the others follow with the next decisions, instead of all
+/// delaying one. Few in tests of the rules, so that the bound is met there.
 pub(super) const WAKES: usize = if cfg!(test) { 2 } else { 64 };
 
 /// The upper bound of the share tag in the disk's own largest recent costs.
 const LEAD_IN_OWN_COSTS: u64 = 4;
 
-/// A limit makes good for a dispatch that came late by up to just under one charge, but never for more than this, in nanoseconds.
+/// A limit makes good for a dispatch that came late by up to just under one charge, but never for more than
+/// this, in nanoseconds.
 const LATENESS_MAX: u64 = 100_000_000;
 
 /// Advances a limit's tag by `amount`, forgetting lateness beyond just under one charge or `slack`.

@@ -7,8 +7,8 @@ use crate::rate::Tag;
 use headgate_units::{BytesPerSec, Iops, Shares};
 use std::num::NonZeroU64;
 
-/// Share tags count in 2^-20 millionths of a reference IO at weight 1. Two tags that differ as fractions of unit costs over weights up
-/// to 1,000,000 differ by 10^-12 IO at least, so they differ here.
+/// Share tags count in 2^-20 millionths of a reference IO at weight 1. Two tags that differ as fractions of
+/// unit costs over weights up to 1,000,000 differ by 10^-12 IO at least, so they differ here.
 const SHARE_SHIFT: u32 = 20;
 
 /// A cost as an amount for a share tag.
@@ -29,7 +29,8 @@ pub(super) fn bandwidth_amount(bytes: u32) -> u64 {
     u64::from(bytes) * 1_000_000_000
 }
 
-/// A disk's largest recent cost, in thousandths of an IO rounded up: rises at once, sinks by 1/32 per request.
+/// A disk's largest recent cost, in thousandths of an IO rounded up: rises at once, sinks by 1/32 per
+/// request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peak(u32);
 
@@ -58,7 +59,8 @@ pub(super) enum State {
     Ready,
     /// Queued requests wait for a limit: in the tournament of wake-ups alone.
     Blocked,
-    /// As `Blocked`, and in the tournament of reservations too: its reservation is not due before the limit lets it go.
+    /// As `Blocked`, and in the tournament of reservations too: its reservation is not due before the limit
+    /// lets it go.
     Pending,
 }
 
@@ -67,7 +69,8 @@ pub(super) enum State {
 pub(super) struct Disk {
     /// Start tag of the next request, in share units.
     pub(super) share: Tag,
-    /// When the next request is due, in inner nanoseconds; while [`State::Ready`] or [`State::Pending`] less [`MClock::forgiven`](super::MClock).
+    /// When the next request is due, in inner nanoseconds; while [`State::Ready`] or [`State::Pending`] less
+    /// [`MClock::forgiven`](super::MClock).
     pub(super) reservation: Option<Tag>,
     /// When the next request may go, in inner nanoseconds.
     pub(super) limit: Option<Tag>,

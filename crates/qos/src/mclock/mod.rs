@@ -1,8 +1,8 @@
 //! mClock: a minimum, a maximum and a share for every disk, on storage whose speed nobody controls.
 //!
 //! # Rules
-//! A request that costs c reference IOs comes from a disk with reservation r, limit l (IOs per second), weight w and burst
-//! credit σ (IOs). Every disk has three tags, those of its next request:
+//! A request that costs c reference IOs comes from a disk with reservation r, limit l (IOs per second),
+//! weight w and burst credit σ (IOs). Every disk has three tags, those of its next request:
 //!
 //! | tag | scale | advances by | at |
 //! |---|---|---|---|
@@ -15,17 +15,18 @@
 //! - **reservation phase**: the smallest R, if that is `<= t`;
 //! - **weight phase**: else the smallest P.
 //!
-//! Equal tags go to the disk whose slot is lower. That is the paper's Algorithm 1, except that L binds in both phases and
-//! that R stands still in the weight phase, where the paper subtracts 1/r from what it had added at arrival: the same
-//! in fewer steps. What follows replaces the paper's rules for tags on arrival.
+//! Equal tags go to the disk whose slot is lower. That is the paper's Algorithm 1, except that L binds in
+//! both phases and that R stands still in the weight phase, where the paper subtracts 1/r from what it had
+//! added at arrival: the same in fewer steps. What follows replaces the paper's rules for tags on arrival.
 //!
 //! # The share clock forgets
-//! The paper sets P to `max(P + 1/w, now)`. Virtual time is then real time, which it has nothing to do with: weights above
-//! the service rate clamp to arrival and shares become arrival order; and while a reservation or a limit, not the share,
-//! decides what a disk gets, its P runs away from the others' P and the difference is paid back later, by starving
-//! the one or the others for as long as the clamp lasted.
+//! The paper sets P to `max(P + 1/w, now)`. Virtual time is then real time, which it has nothing to do with:
+//! weights above the service rate clamp to arrival and shares become arrival order; and while a reservation
+//! or a limit, not the share, decides what a disk gets, its P runs away from the others' P and the difference
+//! is paid back later, by starving the one or the others for as long as the clamp lasted.
 //!
-//! Let V be the largest start tag P of a request dispatched in the weight phase. P is held within
+//! Let V be the largest start tag P of a request dispatched in the weight phase. P is held, before it
+//! advances, within
 //!
 //! ```text
 //! V - σ/w  <=  P  <=  V + max(lead, 4·peak)/w
@@ -35,36 +36,46 @@
 //!
 //! - *No scale.* Multiply all weights by k: every P, V and bound is divided by k, no comparison changes.
 //! - *No memory below* beyond σ, neither of idleness nor of time at a limit.
-//! - *No memory above* beyond the lead: a disk kept at its reservation r above its share is at most lead/w ahead. When its
-//!   fair rate rises to x > r, V rises by x/w per second and the disk's P by r/w, so it is served by share after `lead/(x - r)` seconds.
-//! - *Why the lead exceeds one request.* A disk whose reservation is below its share x is served r times per second by reservation and
-//!   x - r times by weight. Just after the latter P is c/w ahead. With a lead of c the next reserved request would be
-//!   forgotten, and share and reservation would add up to x + r. From 4·c on, the error is not measurable; 16 is the default.
-//! - *Why 4·peak.* The same, where c is large beside the lead: a mebibyte costs 4.4, the dearest request 65,536. The lead must count in
-//!   what the disk itself sends. The peak rises at once and sinks by 1/32 per request, so a disk of mixed sizes is remembered for its large
-//!   ones over some hundred requests and no longer.
-//! - *σ together with the lead.* They bound opposite sides. Credit is earned only while V passes a disk that is away, and
-//!   spent while P < V: V stands still then, so a burst of σ IOs goes ahead of all other shares, but behind reservations, and within its own limit.
-//!   Requests that the burst gets by reservation use the credit up as well.
+//! - *No memory above* beyond the lead: a disk kept at its reservation r above its share is at most lead/w
+//!   ahead. When its fair rate rises to x > r, V rises by x/w per second and the disk's P by r/w, so it is
+//!   served by share after `lead/(x - r)` seconds.
+//! - *Why the lead exceeds one request.* A disk whose reservation is below its share x is served r times per
+//!   second by reservation and x - r times by weight. Just after the latter P is c/w ahead. With a lead of c
+//!   the next reserved request would be forgotten, and share and reservation would add up to x + r. From 4·c
+//!   on, the error is not measurable; 16 is the default.
+//! - *Why 4·peak.* The same, where c is large beside the lead: a mebibyte costs 4.4, the dearest request
+//!   65,536. The lead must count in what the disk itself sends. The peak rises at once and sinks by 1/32 per
+//!   request, so a disk of mixed sizes is remembered for its large ones over some hundred requests and no
+//!   longer.
+//! - *σ together with the lead.* They bound opposite sides. Credit is earned only while V passes a disk that
+//!   is away, and spent while P < V: V stands still then, so a burst of σ IOs goes ahead of all other shares,
+//!   but behind reservations, and within its own limit. Requests that the burst gets by reservation use the
+//!   credit up as well.
 //!
-//! Both bounds cost O(1): V never falls, so the upper one, applied where P advances by reservation, stays true; and V
-//! only rises to the least P of all ready disks, so none of them falls below the lower one: it is applied to disks that come back.
+//! Both bounds cost O(1): V never falls, so the upper one, applied where P advances by reservation, stays
+//! true; and V only rises to the least P of all ready disks, so none of them falls below the lower one: it is
+//! applied to disks that come back.
 //!
 //! # The reservation clock and shortage
-//! R is raised when a disk's queue was empty, to `min(t - a, D)`, never while the disk waits. D is the smallest R of the ready disks and a
-//! the [`Config::anticipation`]. So idleness earns no credit, and a disk that comes in a shortage, where every R is in the
-//! past, takes its place beside the others instead of behind them. After a limit held the disk back beyond its R, a is half the bound b below: what the
-//! limit kept from it is not owed, a short wait among others is. (A disk whose R is later than its L keeps its place meanwhile.)
+//! R is raised when a disk's queue was empty, to `min(t - a, D)`, never while the disk waits. D is the
+//! smallest R of the ready disks and a the [`Config::anticipation`]. So idleness earns no credit, and a disk
+//! that comes in a shortage, where every R is in the past, takes its place beside the others instead of
+//! behind them. After a limit held the disk back beyond its R, a is half the bound b below: what the limit
+//! kept from it is not owed, a short wait among others is. (A disk whose R is later than its L keeps its
+//! place meanwhile.)
 //!
-//! When D falls behind t by more than b = [`Config::debt_bound`], *all* R are shifted forward together, so that D = t - b. Distances stay, and
-//! the smallest R is always served next, so in a shortage all R stay within one request of each other and advance alike: by T·r/Σr requests
-//! per second out of T. The shift is one number for all, O(1). When the storage recovers, disk i is owed at most b·r_i. That takes
-//! `b·Σr/(T - Σr)` seconds, and by then shares hold again for everybody.
+//! When D falls behind t by more than b = [`Config::debt_bound`], *all* R are shifted forward together, so
+//! that D = t - b. Distances stay, and the smallest R is always served next, so in a shortage all R stay
+//! within one request of each other and advance alike: by T·r/Σr requests per second out of T. The shift is
+//! one number for all, O(1). When the storage recovers, disk i is owed at most b·r_i. That takes
+//! `b·Σr/(T-Σr)` seconds, and by then shares hold again for everybody.
 //!
 //! # The floor
-//! For n reference IOs in a row served by reservation while a disk without one waits ([`Floor::OneIn`](crate::Floor)), one is served by share. Disks without
-//! reservation thus keep `T/(n + 1)` of any throughput T, divided by their shares, and wait for n IOs at most each round. No rate has to be
-//! known or set, none grows with the number of disks, and reservations are met in full wherever `T >= Σr·(1 + 1/n)`.
+//! For n reference IOs in a row served by reservation while a disk without one waits
+//! ([`Floor::OneIn`](crate::Floor)), one is served by share. Disks without reservation thus keep `T/(n + 1)`
+//! of any throughput T, divided by their shares, and wait for n IOs at most each round. No rate has to be
+//! known or set, none grows with the number of disks, and reservations are met in full wherever
+//! `T >= (1+1/n)·Σr`.
 //!
 //! # The limit clock and large requests
 //! A request goes when `L <= t`, whatever it costs, and its cost is paid for afterwards:
@@ -73,45 +84,49 @@
 //! L  <-  max(L, t - λ) + c/l,      λ = max(slack, min(c/l - 1 ns, 100 ms))
 //! ```
 //!
-//! The lateness λ makes good for a dispatch that had to wait for others or for the caller's timer; without it every limit would lose that time for
-//! good. In any time W at most `l·(W + λ)` and one request are dispatched, so with λ below one request's time no second
-//! holds more than l requests and one. A request of 10,000 IOs at a limit of 10 goes at once and keeps its disk waiting for 1,000 s: the limit
-//! holds on average, and no cost keeps a disk from being served.
+//! The lateness λ makes good for a dispatch that had to wait for others or for the caller's timer; without it
+//! every limit would lose that time for good. In any time W at most `l·(W + λ)` and one request are
+//! dispatched, so with λ below one request's time no second holds more than l requests and one. A request of
+//! 10,000 IOs at a limit of 10 goes at once and keeps its disk waiting for 1,000 s: the limit holds on
+//! average, and no cost keeps a disk from being served.
 //!
 //! # Changes of policy
-//! What a tag is ahead of t (R, L) or V (P) is service not yet paid for. It is kept as service: at a new rate it takes `old/new` times as
-//! long. So a new rate is in force at the next dispatch, for queued requests too, and setting the same rate again
-//! changes nothing. A disk whose reservation is lowered keeps a lead of one request.
+//! What a tag is ahead of t (R, L) or V (P) is service not yet paid for. It is kept as service: at a new rate
+//! it takes `old/new` times as long. So a new rate is in force at the next dispatch, for queued requests too,
+//! and setting the same rate again changes nothing. A disk whose reservation is lowered keeps a lead of one
+//! request.
 //!
 //! # Numbers
-//! Times are integer nanoseconds on a clock that only goes forward (`Steady`); share tags are units of 2^-20 millionths of an IO at weight 1. What an
-//! integer cannot hold is carried to the next step: a limit of 7 is 7·T requests in T seconds for ever. Share tags live on a circle of
-//! 2^64, on which live ones are less than 2^60 apart; V is kept in 128 bits.
+//! Times are integer nanoseconds on a clock that only goes forward (`Steady`); share tags are units of 2^-20
+//! millionths of an IO at weight 1. What an integer cannot hold is carried to the next step: a limit of 7 is
+//! 7·T requests in T seconds for ever. Share tags live on a circle of 2^64, on which live ones are less than
+//! 2^60 apart; V is kept in 128 bits.
 //!
 //! # Cost
-//! Ready disks are in a tournament by P and, with a reservation, in one by R; disks that wait for a limit are in a third, by
-//! L. A decision replays one to six paths, O(log n) in the disks that have requests queued. Idle disks are in none. Queued requests of all disks
-//! share one slab. Nothing is allocated once the most disks and requests that wait at once have been seen.
+//! Ready disks are in a tournament by P and, with a reservation, in one by R; disks that wait for a limit are
+//! in a third, by L. A decision replays one to six paths, O(log n) in the disks that have requests queued.
+//! Idle disks are in none. Queued requests of all disks share one slab. Nothing is allocated once the most
+//! disks and requests that wait at once have been seen.
 
 mod decide;
 mod disk;
 #[cfg(test)]
 mod oracle;
+mod place;
 #[cfg(test)]
 mod tests;
 
 use crate::config::{Config, ConfigError};
-use crate::cost::{Cost, CostMeter, Io};
+use crate::cost::{CostMeter, Io};
 use crate::policy::Policy;
 use crate::queue::Requests;
 use crate::rate::Tag;
-use crate::scheduler::{
-    Decision, DiskCounters, DiskId, Phase, Rejected, ReservationDebt, Scheduler, UnknownDisk,
-};
+use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk};
 use crate::steady::Steady;
 use crate::tournament::Tournament;
-use disk::{Disk, NEVER_SERVED, State, changed_limit, rate, share_amount};
+use disk::{Disk, NEVER_SERVED, State, changed_limit, rate};
 use headgate_units::Nanos;
+use place::{Patience, Seats, VirtualTime};
 
 /// The mClock scheduler of one datastore. See the module documentation for its rules.
 pub struct MClock<R> {
@@ -123,94 +138,20 @@ pub struct MClock<R> {
     requests: Requests<R>,
     /// Disks that may be served now, by share tag.
     shares: Tournament,
-    /// Those of them that have a reservation, by reservation tag less `forgiven`.
+    /// Those of them that have a reservation, and pending ones, by reservation tag less `forgiven`.
     reservations: Tournament,
     /// Disks that wait for a limit, by the time it lets them go.
     blocked: Tournament,
     seats: Seats,
     virtual_time: VirtualTime,
-    /// By how much all reservation tags of ready disks have been shifted forward since the start.
+    /// By how much all tags in `reservations` have been shifted forward since the start.
     forgiven: u64,
     /// Ready disks that have no reservation.
     unreserved: usize,
-    /// Millionths of IOs by reservation since a disk was last served by shares while one without reservation waited.
+    /// Millionths of IOs by reservation since a disk was last served by shares while one without reservation
+    /// waited.
     floor_debt: i64,
     batch: Option<decide::Run>,
-}
-
-/// The share clock's V, in share units since the start. Tags of disks hold the lower half of it and are within 2^63 of V while the
-/// disk is ready.
-#[derive(Clone, Copy, Debug, Default)]
-struct VirtualTime(u128);
-
-impl VirtualTime {
-    /// V on the circle on which disks' tags are compared with it.
-    #[inline]
-    fn at(self) -> u64 {
-        self.0 as u64
-    }
-
-    /// A ready disk's tag in full.
-    #[inline]
-    fn full(self, tag: u64) -> u128 {
-        self.0.wrapping_add_signed(i128::from(tag.wrapping_sub(self.at()) as i64))
-    }
-
-    #[inline]
-    fn raise_to(&mut self, tag: u64) {
-        self.0 = self.0.max(self.full(tag));
-    }
-
-    /// Counts eighths of the circle, so that a tag left behind long ago is not taken for one ahead.
-    #[inline]
-    fn turn(self) -> u32 {
-        (self.0 >> 61) as u32
-    }
-
-    /// Has V come so far since `turn` that tags of that time are all behind it. A tag's lead is below one eighth of the circle.
-    #[inline]
-    fn has_left(self, turn: u32) -> bool {
-        self.turn().wrapping_sub(turn) >= 3
-    }
-}
-
-/// Seats in the tournaments, taken by disks with requests queued and given out densely, so that a tournament is as high as the most
-/// disks that waited at once since all queues were last empty, however many are registered.
-struct Seats {
-    vacated: Vec<u32>,
-    /// Seats below this one are taken or in `vacated`.
-    end: u32,
-}
-
-impl Seats {
-    fn take(&mut self) -> u32 {
-        self.vacated.pop().unwrap_or_else(|| {
-            self.end += 1;
-            self.end - 1
-        })
-    }
-
-    /// Is that everybody.
-    fn vacate(&mut self, seat: u32) -> bool {
-        self.vacated.push(seat);
-        let all = self.vacated.len() == self.end as usize;
-        if all {
-            self.vacated.clear();
-            self.end = 0;
-        }
-        all
-    }
-}
-
-/// What a disk may be late by, without losing it, when it becomes ready.
-#[derive(Clone, Copy)]
-enum Patience {
-    /// It had nothing queued, or no reservation.
-    Asked,
-    /// A limit held it back.
-    HeldBack,
-    /// It never stopped waiting: only its policy changed.
-    Unbroken,
 }
 
 impl<R> MClock<R> {
@@ -230,8 +171,8 @@ impl<R> MClock<R> {
             shares: Tournament::new(),
             reservations: Tournament::new(),
             blocked: Tournament::new(),
-            seats: Seats { vacated: Vec::new(), end: 0 },
-            virtual_time: VirtualTime(1 << 64),
+            seats: Seats::new(),
+            virtual_time: VirtualTime::new(),
             forgiven: 0,
             unreserved: 0,
             floor_debt: 0,
@@ -244,126 +185,6 @@ impl<R> MClock<R> {
             Some(d) if d.generation == disk.generation && d.state != State::Free => Ok(disk.slot as usize),
             _ => Err(UnknownDisk(disk)),
         }
-    }
-
-    /// Puts a disk whose queue is no longer empty, or whose policy changed, where it belongs.
-    fn place(&mut self, slot: usize, now: u64, patience: Patience) {
-        let disk = &mut self.disks[slot];
-        let until = disk.blocked_until();
-        if until > now {
-            disk.state = State::Blocked;
-            self.blocked.enter(disk.seat, u128::from(until), slot as u32);
-        } else {
-            self.make_ready(slot, now, patience);
-        }
-    }
-
-    fn make_ready(&mut self, slot: usize, now: u64, patience: Patience) {
-        self.forget_credit(slot);
-        let disk = &mut self.disks[slot];
-        match &mut disk.reservation {
-            None => self.unreserved += 1,
-            Some(_) if disk.state == State::Pending => {}
-            Some(reservation) => {
-                let patience = match patience {
-                    Patience::Asked => self.config.anticipation.0,
-                    Patience::HeldBack => self.config.debt_bound.0 / 2,
-                    Patience::Unbroken => self.config.debt_bound.0,
-                };
-                let latest = now - patience;
-                let due = self.reservations.first().map_or(latest, |(tag, _)| tag as u64 + self.forgiven);
-                reservation.raise_to(due.min(latest));
-                reservation.at -= self.forgiven;
-                self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
-            }
-        }
-        disk.state = State::Ready;
-        self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
-    }
-
-    /// Lets a disk go that waited for a limit.
-    fn unblock(&mut self, slot: usize, now: u64) {
-        self.blocked.leave(self.disks[slot].seat);
-        self.make_ready(slot, now, Patience::HeldBack);
-    }
-
-    /// Takes a ready disk that was just served out until its limit lets it go.
-    fn block(&mut self, slot: usize, until: u64, phase: Phase) {
-        let disk = &mut self.disks[slot];
-        self.shares.leave(disk.seat);
-        disk.turn = self.virtual_time.turn();
-        disk.state = State::Blocked;
-        match &mut disk.reservation {
-            None => self.unreserved -= 1,
-            Some(reservation) if reservation.at + self.forgiven >= until => {
-                disk.state = State::Pending;
-                if phase == Phase::Reservation {
-                    self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
-                }
-            }
-            Some(reservation) => {
-                self.reservations.leave(disk.seat);
-                reservation.at += self.forgiven;
-            }
-        }
-        self.blocked.enter(disk.seat, u128::from(until), slot as u32);
-    }
-
-    /// Takes a disk out of the tournaments it is in. It keeps its seat.
-    fn displace(&mut self, slot: usize) {
-        let disk = &mut self.disks[slot];
-        match disk.state {
-            State::Free | State::Empty => return,
-            State::Blocked | State::Pending => self.blocked.leave(disk.seat),
-            State::Ready => {
-                self.shares.leave(disk.seat);
-                disk.turn = self.virtual_time.turn();
-            }
-        }
-        match (&mut disk.reservation, disk.state) {
-            (Some(reservation), State::Ready | State::Pending) => {
-                self.reservations.leave(disk.seat);
-                reservation.at += self.forgiven;
-            }
-            (None, State::Ready) => self.unreserved -= 1,
-            _ => {}
-        }
-        disk.state = State::Blocked;
-    }
-
-    /// Takes a disk whose queue ran empty out.
-    fn retire(&mut self, slot: usize) {
-        if self.disks[slot].state == State::Empty {
-            return;
-        }
-        self.displace(slot);
-        let disk = &mut self.disks[slot];
-        disk.state = State::Empty;
-        if self.seats.vacate(disk.seat) {
-            for tournament in [&mut self.shares, &mut self.reservations, &mut self.blocked] {
-                tournament.reset();
-            }
-        }
-    }
-
-    /// The lower bound of the share tag: nobody who was away holds more credit than its burst.
-    fn forget_credit(&mut self, slot: usize) {
-        let v = self.virtual_time;
-        let disk = &mut self.disks[slot];
-        let bound = v.at().wrapping_sub(disk.share.spacing(share_amount(Cost::from_ios(disk.burst.get()))));
-        if v.has_left(disk.turn) {
-            disk.share.set(bound);
-        } else {
-            disk.share.raise_to(bound);
-        }
-        disk.turn = v.turn();
-    }
-
-    /// The upper bound of the share tag: `ios` ahead of V, or `costs` of the disk's own requests if those are larger.
-    fn forget_service(&mut self, slot: usize, ios: u16, costs: u64) {
-        let disk = &mut self.disks[slot];
-        let lead = Cost::from_ios(u64::from(ios)).max(disk.peak.cost().times(costs));
-        disk.share.lower_to(self.virtual_time.at().wrapping_add(disk.share.spacing(share_amount(lead))));
     }
 }
 

@@ -1,5 +1,6 @@
-//! The rules of the module documentation, written down once more without any of the machinery: scans over all disks, tags
-//! on an endless line as exact fractions, reservations shifted one by one. Slow, and meant to be read beside the rules.
+//! The rules of the module documentation, written down once more without any of the machinery: scans over all
+//! disks, tags on an endless line as exact fractions, reservations shifted one by one. Slow, and meant to be
+//! read beside the rules.
 
 use crate::config::{Batch, Config, Floor};
 use crate::cost::{Cost, CostMeter, Io, clamp_bytes};

@@ -121,7 +121,7 @@ fn configs() -> impl Strategy<Value = Config> {
     let floor = prop_oneof![Just(Floor::Nothing), Just(Floor::OneIn(100)), Just(Floor::OneIn(3))];
     let millis =
         |ms: &[u64]| prop::sample::select(ms.iter().map(|n| Nanos::from_millis(*n)).collect::<Vec<_>>());
-    let times = (millis(&[1, 250, 10_000]), millis(&[0, 2, 1_000]), millis(&[0, 1, 100]));
+    let times = (millis(&[10, 250, 10_000]), millis(&[0, 2, 5]), millis(&[0, 1, 100]));
     (cost_model, batch, floor, times, prop_oneof![Just(2u16), Just(16)]).prop_map(
         |(cost_model, batch, floor, (debt_bound, anticipation, limit_slack), lead)| Config {
             cost_model,
@@ -243,7 +243,6 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400), ..ProptestConfig::default() })]
     #[test]
     fn decides_as_the_rules_say(
         config in configs(),

@@ -68,8 +68,8 @@ pub struct Tagged {
     sent: Nanos,
 }
 
-/// A device that serves so many requests per second, one after another, each in its own time slot of `1/rate`, with a window in
-/// front that lets `window` of them in.
+/// A device that serves so many requests per second, one after another, each in its own time slot of
+/// `1/rate`, with a window in front that lets `window` of them in.
 pub struct Bench {
     pub scheduler: AnyScheduler<Tagged>,
     pub now: Nanos,

@@ -1,0 +1,215 @@
+//! Where a disk stands: in which tournaments, with which tags it comes and goes.
+
+use super::MClock;
+use super::disk::{State, share_amount};
+use crate::cost::Cost;
+use crate::scheduler::Phase;
+
+/// The share clock's V, in share units since the start. Tags of disks hold the lower half of it and are
+/// within 2^63 of V while the disk is ready.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VirtualTime(pub(super) u128);
+
+impl VirtualTime {
+    pub(super) fn new() -> VirtualTime {
+        // One circle from zero, so that a tag behind V is not below zero.
+        VirtualTime(1 << 64)
+    }
+
+    /// V on the circle on which disks' tags are compared with it.
+    #[inline]
+    pub(super) fn at(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// A ready disk's tag in full.
+    #[inline]
+    pub(super) fn full(self, tag: u64) -> u128 {
+        self.0.wrapping_add_signed(i128::from(tag.wrapping_sub(self.at()) as i64))
+    }
+
+    #[inline]
+    pub(super) fn raise_to(&mut self, tag: u64) {
+        self.0 = self.0.max(self.full(tag));
+    }
+
+    /// Counts eighths of the circle, so that a tag left behind long ago is not taken for one ahead.
+    #[inline]
+    pub(super) fn turn(self) -> u32 {
+        (self.0 >> 61) as u32
+    }
+
+    /// Has V come so far since `turn` that tags of that time are all behind it. A tag's lead is below one
+    /// eighth of the circle.
+    #[inline]
+    pub(super) fn has_left(self, turn: u32) -> bool {
+        self.turn().wrapping_sub(turn) >= 3
+    }
+}
+
+/// Seats in the tournaments, taken by disks with requests queued and given out densely, so that a tournament
+/// is as high as the most disks that waited at once since all queues were last empty, however many are
+/// registered.
+pub(super) struct Seats {
+    pub(super) vacated: Vec<u32>,
+    /// Seats below this one are taken or in `vacated`.
+    pub(super) end: u32,
+}
+
+impl Seats {
+    pub(super) fn new() -> Seats {
+        Seats { vacated: Vec::new(), end: 0 }
+    }
+
+    pub(super) fn take(&mut self) -> u32 {
+        self.vacated.pop().unwrap_or_else(|| {
+            self.end += 1;
+            self.end - 1
+        })
+    }
+
+    /// Is that everybody.
+    pub(super) fn vacate(&mut self, seat: u32) -> bool {
+        self.vacated.push(seat);
+        let all = self.vacated.len() == self.end as usize;
+        if all {
+            self.vacated.clear();
+            self.end = 0;
+        }
+        all
+    }
+}
+
+/// What a disk may be late by, without losing it, when it becomes ready.
+#[derive(Clone, Copy)]
+pub(super) enum Patience {
+    /// It had nothing queued, or no reservation.
+    Asked,
+    /// A limit held it back.
+    HeldBack,
+    /// It never stopped waiting: only its policy changed.
+    Unbroken,
+}
+
+impl<R> MClock<R> {
+    /// Puts a disk whose queue is no longer empty, or whose policy changed, where it belongs.
+    pub(super) fn place(&mut self, slot: usize, now: u64, patience: Patience) {
+        let disk = &mut self.disks[slot];
+        let until = disk.blocked_until();
+        if until > now {
+            disk.state = State::Blocked;
+            self.blocked.enter(disk.seat, u128::from(until), slot as u32);
+        } else {
+            self.make_ready(slot, now, patience);
+        }
+    }
+
+    fn make_ready(&mut self, slot: usize, now: u64, patience: Patience) {
+        self.forget_credit(slot);
+        let disk = &mut self.disks[slot];
+        match &mut disk.reservation {
+            None => self.unreserved += 1,
+            Some(_) if disk.state == State::Pending => {}
+            Some(reservation) => {
+                let patience = match patience {
+                    Patience::Asked => self.config.anticipation.0,
+                    Patience::HeldBack => self.config.debt_bound.0 / 2,
+                    Patience::Unbroken => self.config.debt_bound.0,
+                };
+                let latest = now - patience;
+                let due = self.reservations.first().map_or(latest, |(tag, _)| tag as u64 + self.forgiven);
+                reservation.raise_to(due.min(latest));
+                reservation.at -= self.forgiven;
+                self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
+            }
+        }
+        disk.state = State::Ready;
+        self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
+    }
+
+    /// Lets a disk go that waited for a limit.
+    pub(super) fn unblock(&mut self, slot: usize, now: u64) {
+        self.blocked.leave(self.disks[slot].seat);
+        self.make_ready(slot, now, Patience::HeldBack);
+    }
+
+    /// Takes a ready disk that was just served out until its limit lets it go.
+    pub(super) fn block(&mut self, slot: usize, until: u64, phase: Phase) {
+        let disk = &mut self.disks[slot];
+        self.shares.leave(disk.seat);
+        disk.turn = self.virtual_time.turn();
+        disk.state = State::Blocked;
+        match &mut disk.reservation {
+            None => self.unreserved -= 1,
+            Some(reservation) if reservation.at + self.forgiven >= until => {
+                disk.state = State::Pending;
+                if phase == Phase::Reservation {
+                    self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
+                }
+            }
+            Some(reservation) => {
+                self.reservations.leave(disk.seat);
+                reservation.at += self.forgiven;
+            }
+        }
+        self.blocked.enter(disk.seat, u128::from(until), slot as u32);
+    }
+
+    /// Takes a disk out of the tournaments it is in. It keeps its seat.
+    pub(super) fn displace(&mut self, slot: usize) {
+        let disk = &mut self.disks[slot];
+        match disk.state {
+            State::Free | State::Empty => return,
+            State::Blocked | State::Pending => self.blocked.leave(disk.seat),
+            State::Ready => {
+                self.shares.leave(disk.seat);
+                disk.turn = self.virtual_time.turn();
+            }
+        }
+        match (&mut disk.reservation, disk.state) {
+            (Some(reservation), State::Ready | State::Pending) => {
+                self.reservations.leave(disk.seat);
+                reservation.at += self.forgiven;
+            }
+            (None, State::Ready) => self.unreserved -= 1,
+            _ => {}
+        }
+        disk.state = State::Blocked;
+    }
+
+    /// Takes a disk whose queue ran empty out.
+    pub(super) fn retire(&mut self, slot: usize) {
+        if self.disks[slot].state == State::Empty {
+            return;
+        }
+        self.displace(slot);
+        let disk = &mut self.disks[slot];
+        disk.state = State::Empty;
+        if self.seats.vacate(disk.seat) {
+            for tournament in [&mut self.shares, &mut self.reservations, &mut self.blocked] {
+                tournament.reset();
+            }
+        }
+    }
+
+    /// The lower bound of the share tag: nobody who was away holds more credit than its burst.
+    pub(super) fn forget_credit(&mut self, slot: usize) {
+        let v = self.virtual_time;
+        let disk = &mut self.disks[slot];
+        let bound = v.at().wrapping_sub(disk.share.spacing(share_amount(Cost::from_ios(disk.burst.get()))));
+        if v.has_left(disk.turn) {
+            disk.share.set(bound);
+        } else {
+            disk.share.raise_to(bound);
+        }
+        disk.turn = v.turn();
+    }
+
+    /// The upper bound of the share tag: `ios` ahead of V, or `costs` of the disk's own requests if those are
+    /// larger.
+    pub(super) fn forget_service(&mut self, slot: usize, ios: u16, costs: u64) {
+        let disk = &mut self.disks[slot];
+        let lead = Cost::from_ios(u64::from(ios)).max(disk.peak.cost().times(costs));
+        disk.share.lower_to(self.virtual_time.at().wrapping_add(disk.share.spacing(share_amount(lead))));
+    }
+}

@@ -1,0 +1,148 @@
+//! What every disk is promised, under random policies and loads.
+mod common;
+
+use common::*;
+use headgate_qos::{Decision, DiskId, Io, MClock, Policy, Scheduler, water_fill};
+use headgate_units::{Iops, Nanos};
+use proptest::prelude::*;
+
+fn sharing() -> impl Strategy<Value = (u64, u64, u64)> {
+    // Shares, reservation, limit.
+    (1u64..=8, prop_oneof![2 => Just(0u64), 1 => 1u64..300], prop_oneof![2 => Just(0u64), 1 => 1u64..600])
+        .prop_map(|(shares, reservation, limit)| {
+            (shares, if limit > 0 { reservation.min(limit) } else { reservation }, limit)
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// The published allocation, for any disks on storage of any speed that carries the reservations.
+    #[test]
+    fn every_disk_gets_what_water_filling_gives_it(disks in prop::collection::vec(sharing(), 1..7), spare in 1u64..2_000) {
+        let disks: Vec<Policy> = disks.into_iter().map(|(w, r, l)| policy(w, r, l)).collect();
+        let reserved: u64 = disks.iter().filter_map(Policy::reservation).map(Iops::get).sum();
+        let rate = reserved + reserved / 50 + spare;
+        let mut bench = Bench::mclock(rate);
+        for disk in &disks {
+            bench.busy(*disk);
+        }
+        bench.run(secs(2));
+        let got = bench.run(secs(10));
+        for (i, ideal) in water_fill(&disks, Iops::new(rate).unwrap()).into_iter().enumerate() {
+            let ideal = ideal.as_millionths() / 100_000;
+            prop_assert!(got[i].abs_diff(ideal) <= ideal / 50 + 4, "disk {} of {:?} at {}: {} not {}", i, disks, rate, got[i], ideal);
+        }
+        // Work conservation: the storage idles only when all are at their limits.
+        let limits: Option<u64> = disks.iter().map(|d| d.limit().map(Iops::get)).sum();
+        let possible = limits.unwrap_or(u64::MAX).min(rate);
+        let total: u64 = got.iter().sum();
+        prop_assert!(total + 10 + disks.len() as u64 >= possible * 10, "{} of {}", total, possible * 10);
+    }
+
+    #[test]
+    fn no_window_of_a_second_or_more_holds_more_than_the_limit_and_one_request(
+        disks in prop::collection::vec(sharing(), 1..6),
+        rate in 50u64..3_000,
+        depth in 1usize..40,
+    ) {
+        let mut bench = Bench::mclock(rate);
+        let limits: Vec<u64> = disks.iter().map(|d| d.2).collect();
+        for (w, r, l) in disks {
+            bench.deep(policy(w, r, l), depth);
+        }
+        bench.run(secs(8));
+        for (client, limit) in limits.into_iter().enumerate().filter(|(_, l)| *l > 0) {
+            let times = bench.take_dispatches(client);
+            for window in [1, 2, 5] {
+                let mut from = 0;
+                for (to, end) in times.iter().enumerate() {
+                    while times[from] + secs(window) <= *end {
+                        from += 1;
+                    }
+                    let held = (to - from + 1) as u64;
+                    prop_assert!(held <= limit * window + 1, "{} in {} s at {}", held, window, limit);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn reservations_are_met_in_every_window_while_the_storage_carries_them(
+        disks in prop::collection::vec((1u64..=8, 0u64..300), 1..8),
+        spare in 0u64..500,
+    ) {
+        let reserved: u64 = disks.iter().map(|d| d.1).sum();
+        let rate = (reserved + reserved / 50 + spare).max(10);
+        let mut bench = Bench::mclock(rate);
+        for (w, r) in &disks {
+            bench.busy(policy(*w, *r, 0));
+        }
+        bench.run(secs(1));
+        let mut got = vec![0; disks.len()];
+        for second in 1..=5 {
+            for (total, n) in got.iter_mut().zip(bench.run(secs(1))) {
+                *total += n;
+            }
+            for (n, (_, r)) in got.iter().zip(&disks) {
+                prop_assert!(n + 2 >= r * second, "{} of {} in {} s", n, r * second, second);
+            }
+        }
+    }
+
+    #[test]
+    fn scaling_all_weights_changes_no_decision(
+        weights in prop::collection::vec(1u64..=100, 2..8),
+        scale in 1u64..=10_000,
+        depth in 1usize..6,
+    ) {
+        let order = |scale: u64| {
+            let mut scheduler = MClock::new(unit()).unwrap();
+            let disks: Vec<DiskId> =
+                weights.iter().map(|w| scheduler.register(Nanos(0), policy(w * scale, 0, 0))).collect();
+            for disk in disks.iter().flat_map(|d| std::iter::repeat_n(d, depth)) {
+                scheduler.enqueue(Nanos(0), *disk, Io::default(), ()).unwrap();
+            }
+            (0..2_000)
+                .map(|_| match scheduler.dispatch(Nanos(0)) {
+                    Decision::Dispatch(d) => {
+                        scheduler.complete(Nanos(0), d.disk);
+                        scheduler.enqueue(Nanos(0), d.disk, Io::default(), ()).unwrap();
+                        d.disk
+                    }
+                    other => panic!("{other:?}"),
+                })
+                .collect::<Vec<_>>()
+        };
+        prop_assert!(order(1) == order(scale));
+    }
+
+    #[test]
+    fn a_newcomer_is_served_within_one_round(weights in prop::collection::vec(1u64..=50, 1..20), own in 1u64..=50) {
+        let mut scheduler = MClock::new(unit()).unwrap();
+        let add = |scheduler: &mut MClock<()>, w: u64| {
+            let disk = scheduler.register(Nanos(0), policy(w, 0, 0));
+            scheduler.enqueue(Nanos(0), disk, Io::default(), ()).unwrap();
+            disk
+        };
+        let next = |scheduler: &mut MClock<()>| match scheduler.dispatch(Nanos(0)) {
+            Decision::Dispatch(d) => {
+                scheduler.enqueue(Nanos(0), d.disk, Io::default(), ()).unwrap();
+                d.disk
+            }
+            other => panic!("{other:?}"),
+        };
+        for w in &weights {
+            add(&mut scheduler, *w);
+        }
+        for _ in 0..5_000 {
+            next(&mut scheduler);
+        }
+        let newcomer = add(&mut scheduler, own);
+        // While the newcomer is served once, each other is served for as long as that takes at its weight,
+        // plus the one under way.
+        let round: u64 = weights.iter().map(|w| w.div_ceil(own) + 1).sum();
+        let waited = (0..=round).position(|_| next(&mut scheduler) == newcomer);
+        prop_assert!(waited.is_some(), "not within {}", round);
+    }
+}
