@@ -2,7 +2,7 @@
 mod common;
 
 use common::*;
-use headgate_qos::{Decision, DiskId, Io, MClock, Policy, Scheduler, water_fill};
+use headgate_qos::{Config, Decision, DiskId, Io, MClock, Policy, Scheduler, SchedulerKind, water_fill};
 use headgate_units::{Iops, Nanos};
 use proptest::prelude::*;
 
@@ -14,16 +14,22 @@ fn sharing() -> impl Strategy<Value = (u64, u64, u64)> {
         })
 }
 
+/// A disk whose share is just below its limit gets all of it only if the limit makes good for waits among
+/// others.
+fn patient() -> Config {
+    Config { limit_slack: millis(20), ..unit() }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     /// The published allocation, for any disks on storage of any speed that carries the reservations.
     #[test]
-    fn every_disk_gets_what_water_filling_gives_it(disks in prop::collection::vec(sharing(), 1..7), spare in 1u64..2_000) {
+    fn every_disk_gets_what_water_filling_gives_it(disks in prop::collection::vec(sharing(), 1..7), spare in 100u64..2_000) {
         let disks: Vec<Policy> = disks.into_iter().map(|(w, r, l)| policy(w, r, l)).collect();
         let reserved: u64 = disks.iter().filter_map(Policy::reservation).map(Iops::get).sum();
         let rate = reserved + reserved / 50 + spare;
-        let mut bench = Bench::mclock(rate);
+        let mut bench = Bench::new(SchedulerKind::MClock, patient(), rate);
         for disk in &disks {
             bench.busy(*disk);
         }
@@ -38,6 +44,43 @@ proptest! {
         let possible = limits.unwrap_or(u64::MAX).min(rate);
         let total: u64 = got.iter().sum();
         prop_assert!(total + 10 + disks.len() as u64 >= possible * 10, "{} of {}", total, possible * 10);
+    }
+
+    /// Whatever went before: disks that came and went, other policies, storage too slow for its reservations.
+    #[test]
+    fn no_history_is_remembered_for_longer_than_two_seconds(
+        last in prop::collection::vec(sharing(), 2..6),
+        history in prop::collection::vec((prop::collection::vec((sharing(), any::<bool>()), 5), 20u64..2_000), 1..4),
+        spare in 300u64..2_000,
+    ) {
+        let mut bench = Bench::new(SchedulerKind::MClock, patient(), 1_000);
+        let clients: Vec<usize> =
+            last.iter().map(|_| bench.add(policy(1, 0, 0), Client::Closed { outstanding: 32 })).collect();
+        for (disks, rate) in history {
+            bench.set_rate(rate);
+            for (client, ((w, r, l), runs)) in clients.iter().zip(disks) {
+                bench.set(*client, policy(w, r, l));
+                if runs { bench.start(*client) } else { bench.stop(*client) }
+            }
+            bench.run(secs(5));
+        }
+        let disks: Vec<Policy> = last.into_iter().map(|(w, r, l)| policy(w, r, l)).collect();
+        let reserved: u64 = disks.iter().filter_map(Policy::reservation).map(Iops::get).sum();
+        let rate = reserved + reserved / 4 + spare;
+        bench.set_rate(rate);
+        for (client, disk) in clients.iter().zip(&disks) {
+            bench.set(*client, *disk);
+            bench.start(*client);
+        }
+        bench.run(secs(2));
+        let got = bench.run(secs(5));
+        for (i, ideal) in water_fill(&disks, Iops::new(rate).unwrap()).into_iter().enumerate() {
+            let ideal = ideal.as_millionths() / 200_000;
+            prop_assert!(
+                got[i].abs_diff(ideal) <= ideal / 33 + 4,
+                "disk {} of {:?} at {}: {} not {}", i, disks, rate, got[i], ideal
+            );
+        }
     }
 
     #[test]

@@ -29,13 +29,16 @@
 //! advances, within
 //!
 //! ```text
-//! V - σ/w  <=  P  <=  V + max(lead, 4·peak)/w
+//! V - credit/w  <=  P  <=  V + max(lead, 4·peak)/w
 //! ```
 //!
-//! where lead is [`Config::lead`] and peak is the disk's largest recent cost.
+//! where lead is [`Config::lead`], peak is the disk's largest recent cost, and the credit is σ for a disk
+//! that had nothing queued, max(σ, lead) for one that a limit held back.
 //!
 //! - *No scale.* Multiply all weights by k: every P, V and bound is divided by k, no comparison changes.
-//! - *No memory below* beyond σ, neither of idleness nor of time at a limit.
+//! - *No memory below* beyond σ of idleness, beyond the lead of time at a limit. The latter is not σ because
+//!   a disk whose share is just below its limit is held back for moments at a time, and would lose its share
+//!   by them.
 //! - *No memory above* beyond the lead: a disk kept at its reservation r above its share is at most lead/w
 //!   ahead. When its fair rate rises to x > r, V rises by x/w per second and the disk's P by r/w, so it is
 //!   served by share after `lead/(x - r)` seconds.
@@ -206,7 +209,8 @@ impl<R> Scheduler<R> for MClock<R> {
         let slot = self.slot(disk)?;
         let now = self.time.advance(now);
         self.displace(slot);
-        self.forget_credit(slot);
+        let waits = if self.disks[slot].queue.is_empty() { Patience::Asked } else { Patience::Unbroken };
+        self.forget_credit(slot, waits);
         let v = self.virtual_time.at();
         let disk = &mut self.disks[slot];
         let old = disk.policy();

@@ -171,8 +171,9 @@ impl Oracle {
     }
 
     pub(super) fn set_policy(&mut self, slot: usize, policy: Policy) {
-        let (now, v) = (self.now, self.v);
-        self.forget_credit(slot);
+        let (now, v, lead) = (self.now, self.v, u64::from(self.config.lead));
+        let waits = !self.disks[slot].as_ref().unwrap().queue.is_empty();
+        self.forget_credit(slot, if waits { lead } else { 0 });
         let disk = self.disks[slot].as_mut().unwrap();
         let changed = |tag: Option<Exact>, rate: Option<u64>, fresh: i128| {
             rate.map(|rate| match tag {
@@ -183,7 +184,7 @@ impl Oracle {
                 None => Exact::new(fresh, rate),
             })
         };
-        let new_reservation = disk.reservation.is_none();
+        let new_reservation = disk.reservation.is_none() && policy.reservation().is_some();
         disk.reservation = changed(disk.reservation, policy.reservation().map(|r| r.get()), 0);
         disk.limit = changed(disk.limit, policy.limit().map(|l| l.get()), now);
         disk.bandwidth = changed(disk.bandwidth, policy.limit_bandwidth().map(|b| b.get()), now);
@@ -197,8 +198,9 @@ impl Oracle {
             disk.share.lower_to(v + lead * FINE / disk.share.rate);
         }
         if !disk.queue.is_empty() {
-            let patience = if new_reservation { self.config.anticipation } else { self.config.debt_bound };
-            self.place(slot, i128::from(patience.0));
+            let (patience, lag) =
+                if new_reservation { (self.config.anticipation, 0) } else { (self.config.debt_bound, lead) };
+            self.place(slot, i128::from(patience.0), lag);
         }
     }
 
@@ -206,7 +208,7 @@ impl Oracle {
         let disk = self.disks[slot].as_mut().unwrap();
         disk.queue.push_back((io, request));
         if disk.standing == Standing::Empty {
-            self.place(slot, i128::from(self.config.anticipation.0));
+            self.place(slot, i128::from(self.config.anticipation.0), 0);
         }
     }
 
@@ -222,18 +224,21 @@ impl Oracle {
         ordered.filter_map(|(i, d)| Some((d.reservation?.at(), i))).min()
     }
 
-    fn place(&mut self, slot: usize, patience: i128) {
+    /// `patience`: how late its reservation may be; `lag`: how many IOs its share may be behind, if not its
+    /// burst.
+    fn place(&mut self, slot: usize, patience: i128, lag: u64) {
         let now = self.now;
         let disk = self.disks[slot].as_mut().unwrap();
         if disk.until() > now {
             disk.standing = Standing::Blocked;
+            self.forget_credit(slot, lag);
         } else {
-            self.make_ready(slot, patience);
+            self.make_ready(slot, patience, lag);
         }
     }
 
-    fn make_ready(&mut self, slot: usize, patience: i128) {
-        self.forget_credit(slot);
+    fn make_ready(&mut self, slot: usize, patience: i128, lag: u64) {
+        self.forget_credit(slot, lag);
         let latest = self.now - patience;
         let bound = self.most_overdue().map_or(latest, |(due, _)| due.min(latest));
         let disk = self.disks[slot].as_mut().unwrap();
@@ -246,9 +251,9 @@ impl Oracle {
         }
     }
 
-    fn forget_credit(&mut self, slot: usize) {
+    fn forget_credit(&mut self, slot: usize, lag: u64) {
         let disk = self.disks[slot].as_mut().unwrap();
-        let credit = i128::from(disk.policy.burst().get()) * ION * FINE / disk.share.rate;
+        let credit = i128::from(disk.policy.burst().get().max(lag)) * ION * FINE / disk.share.rate;
         disk.share.raise_to(self.v - credit);
     }
 
@@ -265,7 +270,7 @@ impl Oracle {
             if let Some((until, slot)) = blocked(&self.disks)
                 && until <= now
             {
-                self.make_ready(slot, i128::from(self.config.debt_bound.0 / 2));
+                self.make_ready(slot, i128::from(self.config.debt_bound.0 / 2), u64::from(self.config.lead));
             }
         }
         if let Some((slot, phase)) = self.continue_batch() {
@@ -281,7 +286,7 @@ impl Oracle {
         match self.most_overdue() {
             Some((due, slot)) if due <= now => {
                 if self.disks[slot].as_ref().is_some_and(|d| d.standing == Standing::Pending) {
-                    self.make_ready(slot, 0);
+                    self.make_ready(slot, 0, u64::from(self.config.lead));
                 }
                 let excess = (now - due - i128::from(self.config.debt_bound.0)).max(0);
                 self.forgiven += excess;

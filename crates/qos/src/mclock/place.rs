@@ -99,13 +99,14 @@ impl<R> MClock<R> {
         if until > now {
             disk.state = State::Blocked;
             self.blocked.enter(disk.seat, u128::from(until), slot as u32);
+            self.forget_credit(slot, patience);
         } else {
             self.make_ready(slot, now, patience);
         }
     }
 
     fn make_ready(&mut self, slot: usize, now: u64, patience: Patience) {
-        self.forget_credit(slot);
+        self.forget_credit(slot, patience);
         let disk = &mut self.disks[slot];
         match &mut disk.reservation {
             None => self.unreserved += 1,
@@ -192,11 +193,17 @@ impl<R> MClock<R> {
         }
     }
 
-    /// The lower bound of the share tag: nobody who was away holds more credit than its burst.
-    pub(super) fn forget_credit(&mut self, slot: usize) {
+    /// The lower bound of the share tag: nobody who was away holds more credit than its burst, nobody who was
+    /// held back more than the lead.
+    pub(super) fn forget_credit(&mut self, slot: usize, patience: Patience) {
+        let burst = self.disks[slot].burst.get();
+        let ios = match patience {
+            Patience::Asked => burst,
+            Patience::HeldBack | Patience::Unbroken => burst.max(u64::from(self.config.lead)),
+        };
         let v = self.virtual_time;
         let disk = &mut self.disks[slot];
-        let bound = v.at().wrapping_sub(disk.share.spacing(share_amount(Cost::from_ios(disk.burst.get()))));
+        let bound = v.at().wrapping_sub(disk.share.spacing(share_amount(Cost::from_ios(ios))));
         if v.has_left(disk.turn) {
             disk.share.set(bound);
         } else {

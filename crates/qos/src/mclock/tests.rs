@@ -47,7 +47,8 @@ impl<R> MClock<R> {
 
     fn lowest_share(&self, disk: &Disk) -> u64 {
         // In share units one IO at weight 1 is 2^20 millionths; tags are rounded down.
-        let credit = ((disk.burst.get() * 1_000_000) << 20) / disk.share.rate();
+        let ios = disk.burst.get().max(u64::from(self.config.lead));
+        let credit = ((ios * 1_000_000) << 20) / disk.share.rate();
         self.virtual_time.at().wrapping_sub(credit)
     }
 }
