@@ -198,5 +198,9 @@ fn main() {
         scheduler.enqueue(Nanos(1 << 20), *disk, Io::default(), 0).expect("the disk is registered");
     }
     let held = LIVE_BYTES.load(Ordering::Relaxed) - live;
-    println!("memory per queued request of {} bytes: {} bytes", size_of::<Request>(), held >> 18);
+    println!(
+        "memory per queued request of {} bytes, four per disk, seats of their disks included: {} bytes",
+        size_of::<Request>(),
+        held >> 18
+    );
 }
