@@ -1,5 +1,8 @@
 //! A client's handshake, byte by byte and whole: it must not matter how the stream is cut, and the answers stay in proportion
 //! to what was asked.
+//!
+//! The first byte of the input says whether the rest is the stream itself, or a list of options to make one from, so that names,
+//! queries and lengths get past the magic numbers.
 
 #![no_main]
 
@@ -64,7 +67,48 @@ fn negotiate(stream: &[u8], piece: usize) -> (Vec<u8>, End) {
     (out, End::Waiting)
 }
 
-fuzz_target!(|stream: &[u8]| {
+const NAMES: [&str; 8] = ["a", "b", "", "none", "base:allocation", "base:", "base:x", "x-y:z"];
+
+/// Options of few bytes: the option, what its data says, and by how much the announced lengths are wrong.
+fn options(mut input: &[u8]) -> Vec<u8> {
+    let mut stream = 3u32.to_be_bytes().to_vec();
+    while let Some((&[option, shape, names, lie], rest)) = input.split_first_chunk::<4>() {
+        input = rest;
+        let name = |which: u8| {
+            let name = NAMES[usize::from(which % 8)];
+            [&(name.len() as u32 + u32::from(lie >> 6 == 3)).to_be_bytes()[..], name.as_bytes()].concat()
+        };
+        let mut data = match shape % 4 {
+            0 => Vec::new(),
+            1 => NAMES[usize::from(names % 8)].as_bytes().to_vec(),
+            2 => [&name(names)[..], &[0, 1, 0, 3]].concat(),
+            _ => {
+                let queries = u32::from(shape / 4 % 4);
+                let mut data = [&name(names)[..], &queries.to_be_bytes()].concat();
+                (0..queries).for_each(|i| data.extend(name((names >> 3) + i as u8)));
+                data
+            }
+        };
+        if lie % 16 == 15 {
+            data.extend(input.iter().take(20));
+        }
+        stream.extend(b"IHAVEOPT");
+        stream.extend(u32::from(option % 13).to_be_bytes());
+        stream.extend((data.len() as u32).to_be_bytes());
+        stream.extend(data);
+    }
+    stream
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&form, rest)) = input.split_first() else { return };
+    let made;
+    let stream = if form % 2 == 0 {
+        rest
+    } else {
+        made = options(rest);
+        &made
+    };
     let whole = negotiate(stream, stream.len().max(1));
     assert_eq!(negotiate(stream, 1), whole);
     // The largest answer to an option, and the smallest option.

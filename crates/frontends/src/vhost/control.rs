@@ -138,12 +138,15 @@ impl Device {
 
     /// Stops a ring and waits until nothing of it is in flight. Answers its position in the available ring.
     fn stop(&mut self, index: u32) -> Result<u16, Refused> {
-        let setup = self.queue(index)?;
-        if std::mem::replace(&mut setup.started, false) {
-            let (answer, wait) = sync_channel(1);
-            self.tell(Command::Stop(index as u16, answer))?;
-            // The port drops the sender when it ends.
-            self.queue(index)?.base = wait.recv().map_err(|_| Refused::Detached)?;
+        let started = std::mem::replace(&mut self.queue(index)?.started, false);
+        let (answer, wait) = sync_channel(1);
+        // Also when it does not run: others may wait for its replays.
+        self.tell(Command::Stop(index as u16, answer))?;
+        match wait.recv() {
+            Ok(base) => self.queue(index)?.base = base,
+            // The port dropped the sender: it has no such ring, or it has ended.
+            Err(_) if started => return Err(Refused::Detached),
+            Err(_) => {}
         }
         Ok(self.queue(index)?.base)
     }
@@ -172,12 +175,14 @@ impl Device {
     /// Back to the state before negotiation, but for the memory.
     fn reset(&mut self) -> Result<(), Refused> {
         for index in 0..u32::from(MAX_QUEUES) {
-            self.stop(index)?;
+            if self.queue(index)?.started {
+                self.stop(index)?;
+            }
             *self.queue(index)? = Setup::new();
         }
         self.features = 0;
         self.inflight = None;
-        Ok(())
+        self.tell(Command::ExpectReplays(Vec::new()))
     }
 }
 
@@ -299,8 +304,10 @@ impl VhostUserBackendReqHandlerMut for Device {
         let why = "no eventfd for kicks: polling is not served".into();
         let refused = Refused::Queue { queue: u32::from(index), why };
         let kick = event_fd(index, fd)?.ok_or(refused)?;
-        // A second kick descriptor for a running ring: go on from where it is.
-        self.stop(u32::from(index))?;
+        if self.queue(u32::from(index))?.started {
+            // A second kick descriptor for a running ring: go on from where it is.
+            self.stop(u32::from(index))?;
+        }
         Ok(self.start(index, kick)?)
     }
 

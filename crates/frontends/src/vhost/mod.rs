@@ -18,9 +18,12 @@
 //! all of them are complete: a replayed write may have reached the disk before, and must not overtake a newer one.
 //!
 //! # Trust
-//! The guest is hostile, and so are all bytes in its memory (see [`headgate_vring`]). The front-end can harm its own
-//! disk and connection only, with one exception: memory that it announces must not shrink while it is
-//! mapped. Files shorter than announced are refused, the in-flight region is sealed, and QEMU seals its `memfd`s by default.
+//! The guest is hostile, and so are all bytes in its memory (see [`headgate_vring`]). The front-end's messages are
+//! checked too, and can harm its own disk and connection only; but two things are left to its good will, for no
+//! system call can enforce them:
+//! - Memory that it announces does not shrink while it is mapped (touching it would kill the daemon). Files shorter than
+//!   announced are refused, the in-flight region is sealed, and QEMU seals its `memfd`s by default.
+//! - It leaves the eventfds for calls as they are set here, not to block.
 
 mod config;
 mod control;

@@ -4,6 +4,8 @@
 //! memory; completions are written to the used rings and published once per turn.
 
 mod ring;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use ring::{Enabled, EventFd, MovedRing, NewRing, NotAnEventFd};
 
@@ -24,6 +26,10 @@ use std::sync::{Arc, Mutex};
 /// Requests taken from one queue before the next queue's turn.
 const TAKE_AT_ONCE: usize = 64;
 
+/// Requests answered without the engine before the shard's other ports have their turn: such requests take no room, and
+/// a guest could offer them as fast as they are answered.
+const ANSWERS_AT_ONCE: usize = 256;
+
 /// What the control thread tells its port.
 pub(crate) enum Command {
     /// A ring was set up and kicked off.
@@ -39,7 +45,8 @@ pub(crate) enum Command {
     Stop(u16, SyncSender<u16>),
     /// A new memory table, and where the started rings lie in it. The answer is the queues whose rings do not.
     Memory(Arc<GuestMemory>, Vec<MovedRing>, SyncSender<Vec<u16>>),
-    /// These queues hold requests of a former process: take nothing new before they were started and replayed.
+    /// These queues, and no others, hold requests of a former process: take nothing new before they were started and
+    /// replayed, or stopped.
     ExpectReplays(Vec<u16>),
 }
 
@@ -176,6 +183,7 @@ impl BlkPort {
     /// Takes requests while the disk has room and the rings have some, queue by queue.
     fn pump(&mut self, io: &mut dyn PortIo) {
         let mut room = 0;
+        let mut answers_left = ANSWERS_AT_ONCE;
         // Each ring is visited until it rests; one that must wait for others is left for a later pump.
         let mut waiting = 0;
         while waiting < self.ready.len() {
@@ -197,7 +205,17 @@ impl BlkPort {
                         room -= 1;
                         left -= 1;
                     }
-                    Taken::Answered => left -= 1,
+                    Taken::Answered if answers_left == 0 => {
+                        // The event of this kick brings the port back in the next turn.
+                        if let Some(ring) = self.ring(index) {
+                            ring.kick.signal();
+                        }
+                        return;
+                    }
+                    Taken::Answered => {
+                        answers_left -= 1;
+                        left -= 1;
+                    }
                     Taken::Nothing(visit) => break visit,
                 }
             };
@@ -443,7 +461,7 @@ impl Port for BlkPort {
                 let lost = self.set_memory(&memory, &moved);
                 let _ = answer.try_send(lost);
             }
-            Command::ExpectReplays(queues) => self.awaited.extend(queues),
+            Command::ExpectReplays(queues) => self.awaited = queues.into_iter().collect(),
         }
     }
 

@@ -1,0 +1,434 @@
+//! The data path against a shard made of lists.
+
+use super::*;
+use headgate_units::Nanos;
+use headgate_vring::blk::{RequestHeader, RequestType};
+use headgate_vring::{
+    Buffer, DeviceQueue, DriverQueue, GuestAddress, HeapMapping, InflightRegion, Placement, QueueFeatures,
+    QueueLayout, Region,
+};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{FromRawFd, RawFd};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+
+const QUEUES: usize = 2;
+const SIZE: u16 = 1024;
+/// Where the guest keeps its requests, behind its rings.
+const REQUESTS: u64 = 0x40000;
+
+fn event_file() -> File {
+    // SAFETY: a plain system call; the descriptor is new.
+    unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)) }
+}
+
+/// How often the eventfd was signalled since the last look.
+fn signals(mut file: &File) -> u64 {
+    let mut count = [0; 8];
+    file.read_exact(&mut count).map_or(0, |()| u64::from_ne_bytes(count))
+}
+
+struct FakeShard {
+    info: DiskInfo,
+    room: usize,
+    submitted: Vec<engine::Request>,
+    polled: Vec<u32>,
+    cancelled: Vec<u32>,
+    closed: bool,
+    expedited: bool,
+}
+
+impl PortIo for FakeShard {
+    fn now(&self) -> Nanos {
+        Nanos::ZERO
+    }
+    fn disk(&self) -> &DiskInfo {
+        &self.info
+    }
+    fn room(&mut self) -> usize {
+        self.room
+    }
+    unsafe fn submit(&mut self, request: engine::Request, buffers: &[libc::iovec]) {
+        self.room = self.room.checked_sub(1).expect("a request beyond the room");
+        if request.op.moves_data() {
+            assert_eq!(buffers.iter().map(|b| b.iov_len as u64).sum::<u64>(), request.len);
+        } else {
+            assert!(buffers.is_empty());
+        }
+        self.submitted.push(request);
+    }
+    fn poll(&mut self, _fd: RawFd, key: u32) {
+        self.polled.push(key);
+    }
+    unsafe fn recv(&mut self, _: RawFd, _: *mut u8, _: usize, _: u32) {
+        panic!("no sockets here")
+    }
+    unsafe fn send(&mut self, _: RawFd, _: *const libc::msghdr, _: u32) {
+        panic!("no sockets here")
+    }
+    fn cancel(&mut self, key: u32) {
+        self.cancelled.push(key);
+    }
+    fn close(&mut self) {
+        self.closed = true;
+    }
+    fn expedite(&mut self) {
+        self.expedited = true;
+    }
+}
+
+struct Guest {
+    driver: DriverQueue,
+    layout: QueueLayout,
+    kick: File,
+    call: File,
+    error: File,
+    key: u32,
+}
+
+struct Rig {
+    memory: Arc<GuestMemory>,
+    inflight: Arc<HeapMapping>,
+    guests: Vec<Guest>,
+    port: BlkPort,
+    io: FakeShard,
+    offered: u64,
+    _peer: UnixStream,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let region = Region::new(GuestAddress(0), Arc::new(HeapMapping::new(1 << 20))).unwrap();
+        let memory = Arc::new(GuestMemory::new(vec![region]).unwrap());
+        let features = QueueFeatures::from_bits(u64::MAX);
+        let guests = (0..QUEUES as u64)
+            .map(|q| {
+                let (layout, _) = QueueLayout::contiguous(GuestAddress(q << 16), SIZE).unwrap();
+                let driver = DriverQueue::new(memory.clone(), &layout, features).unwrap();
+                Guest { driver, layout, kick: event_file(), call: event_file(), error: event_file(), key: 0 }
+            })
+            .collect();
+        let info = DiskInfo { name: "disk".into(), size: 1 << 30, block_size: 512 };
+        let (peer, port) = BlkPort::with_peer(&info);
+        let io = FakeShard {
+            info,
+            room: 100,
+            submitted: vec![],
+            polled: vec![],
+            cancelled: vec![],
+            closed: false,
+            expedited: false,
+        };
+        let inflight = Arc::new(HeapMapping::new(QUEUES * InflightRegion::bytes(SIZE)));
+        Rig { memory, inflight, guests, port, io, offered: 0, _peer: peer }
+    }
+
+    fn started() -> Rig {
+        let mut rig = Rig::new();
+        (0..QUEUES).for_each(|q| rig.start(q));
+        rig
+    }
+
+    fn tell(&mut self, command: Command) {
+        self.port.on_command(&mut self.io, Box::new(command));
+    }
+
+    fn start(&mut self, q: usize) {
+        let guest = &self.guests[q];
+        let at = q * InflightRegion::bytes(SIZE);
+        let region = InflightRegion::new(self.inflight.clone(), at, SIZE).unwrap();
+        let features = QueueFeatures::from_bits(u64::MAX);
+        let queue =
+            DeviceQueue::start(self.memory.clone(), &guest.layout, features, 0, Some(region)).unwrap();
+        let fd = |file: &File| EventFd::new(file.try_clone().unwrap()).unwrap();
+        let new = NewRing {
+            index: q as u16,
+            queue,
+            enabled: Enabled::Yes,
+            durability: Durability::Cached,
+            kick: fd(&guest.kick),
+            call: Some(fd(&guest.call)),
+            error: Some(fd(&guest.error)),
+        };
+        self.tell(Command::Start(Box::new(new)));
+        self.guests[q].key = *self.io.polled.last().unwrap();
+        self.turn();
+    }
+
+    /// The process dies; its successor's port starts with nothing but shared memory.
+    fn crash(&mut self) {
+        let (peer, port) = BlkPort::with_peer(&self.io.info);
+        self.port = port;
+        self._peer = peer;
+        self.io.submitted.clear();
+    }
+
+    /// Offers a read of one sector, whose number is how many were offered before.
+    fn offer(&mut self, q: usize) {
+        let at = REQUESTS + (self.offered % 256) * 0x800;
+        let header = RequestHeader { kind: RequestType::In as u32, ioprio: 0x2003, sector: self.offered };
+        self.offered += 1;
+        self.memory.write(GuestAddress(at), &header.to_bytes()).unwrap();
+        let chain = [
+            Buffer::Readable { at: GuestAddress(at), len: 16 },
+            Buffer::Writable { at: GuestAddress(at + 0x200), len: 513 },
+        ];
+        self.guests[q].driver.add(&chain, Placement::Direct).unwrap();
+        self.guests[q].driver.publish();
+    }
+
+    fn kick(&mut self, q: usize) {
+        let event = PortEvent { key: self.guests[q].key, result: 1, more: true };
+        self.port.on_event(&mut self.io, event);
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.port.on_turn_end(&mut self.io);
+    }
+
+    /// The sectors that were submitted since the last look.
+    fn submitted(&mut self) -> Vec<u64> {
+        self.io.submitted.iter().map(|r| r.offset / 512).collect()
+    }
+
+    fn complete_as(&mut self, sector: u64, result: Result<(), IoError>) {
+        let at = self.io.submitted.iter().position(|r| r.offset == sector * 512).expect("at the engine");
+        let cookie = self.io.submitted.remove(at).cookie;
+        self.port.on_complete(&mut self.io, engine::Completion { cookie, result, extents: vec![] });
+    }
+
+    fn complete(&mut self, sector: u64) {
+        self.complete_as(sector, Ok(()));
+        self.turn();
+    }
+
+    fn back(&mut self, q: usize) -> usize {
+        let mut back = 0;
+        while self.guests[q].driver.poll_used().unwrap().is_some() {
+            back += 1;
+        }
+        back
+    }
+
+    fn stop(&mut self, q: usize) -> Receiver<u16> {
+        let (answer, wait) = sync_channel(1);
+        self.tell(Command::Stop(q as u16, answer));
+        self.turn();
+        wait
+    }
+}
+
+impl BlkPort {
+    fn with_peer(info: &DiskInfo) -> (UnixStream, BlkPort) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (theirs, BlkPort::new(info, Arc::new(Mutex::new(info.clone())), ours))
+    }
+}
+
+#[test]
+fn requests_beyond_the_disks_room_stay_in_the_ring() {
+    let mut rig = Rig::started();
+    rig.io.room = 3;
+    (0..5).for_each(|_| rig.offer(0));
+    rig.kick(0);
+    assert_eq!(rig.submitted(), [0, 1, 2]);
+    rig.complete(0);
+    rig.kick(1);
+    assert_eq!(rig.submitted(), [1, 2], "waits to be told");
+    rig.io.room = 1;
+    rig.port.on_room(&mut rig.io);
+    rig.turn();
+    assert_eq!(rig.submitted(), [1, 2, 3]);
+    rig.io.room = 9;
+    rig.port.on_room(&mut rig.io);
+    assert_eq!(rig.submitted(), [1, 2, 3, 4]);
+    assert_eq!(rig.io.submitted[0].ioprio, 0x2003, "the guest's priority goes down with the request");
+}
+
+#[test]
+fn a_busy_queue_does_not_shut_the_others_out() {
+    let mut rig = Rig::started();
+    rig.io.room = 0;
+    (0..8).for_each(|_| rig.offer(0));
+    (0..2).for_each(|_| rig.offer(1));
+    rig.kick(0);
+    rig.kick(1);
+    rig.io.room = 100;
+    rig.port.on_room(&mut rig.io);
+    assert_eq!(rig.submitted().len(), 10);
+}
+
+#[test]
+fn a_guest_that_asks_for_nothing_over_and_over_does_not_hold_up_the_shard() {
+    let mut rig = Rig::started();
+    let at = REQUESTS;
+    let header = RequestHeader { kind: 0xbad, ioprio: 0, sector: 0 };
+    rig.memory.write(GuestAddress(at), &header.to_bytes()).unwrap();
+    let chain = [
+        Buffer::Readable { at: GuestAddress(at), len: 16 },
+        Buffer::Writable { at: GuestAddress(at + 0x200), len: 1 },
+    ];
+    for _ in 0..512 {
+        rig.guests[1].driver.add(&chain, Placement::Direct).unwrap();
+    }
+    rig.guests[1].driver.publish();
+    let key = rig.guests[1].key;
+    rig.port.on_event(&mut rig.io, PortEvent { key, result: 1, more: true });
+    assert_eq!(signals(&rig.guests[1].kick), 1, "comes back by itself");
+    rig.port.settle(&mut rig.io);
+    let first = rig.back(1);
+    assert!((256..400).contains(&first), "{first}");
+    rig.kick(1);
+    rig.kick(1);
+    assert_eq!(first + rig.back(1), 512);
+}
+
+#[test]
+fn a_batch_of_completions_is_one_call() {
+    let mut rig = Rig::started();
+    rig.offer(0);
+    rig.offer(0);
+    rig.kick(0);
+    signals(&rig.guests[0].call);
+    rig.guests[0].driver.enable_calls();
+    rig.complete_as(1, Ok(()));
+    rig.complete_as(0, Ok(()));
+    assert_eq!(rig.back(0), 0, "published at the end of the turn");
+    rig.turn();
+    assert_eq!((rig.back(0), signals(&rig.guests[0].call)), (2, 1));
+}
+
+#[test]
+fn nothing_new_is_taken_before_every_replay_of_the_device_is_complete() {
+    let mut rig = Rig::started();
+    for q in [0, 1, 1, 0] {
+        rig.offer(q);
+    }
+    rig.kick(0);
+    rig.kick(1);
+    rig.complete(3);
+    rig.crash();
+    // Out of order: 3 is back, 0 to 2 are not. Two new requests wait in the rings.
+    rig.offer(0);
+    rig.offer(1);
+    rig.tell(Command::ExpectReplays(vec![0, 1]));
+    rig.start(0);
+    assert_eq!(rig.submitted(), [0]);
+    rig.complete(0);
+    assert_eq!(rig.submitted(), [0u64; 0], "queue 1 has not been started yet");
+    rig.start(1);
+    assert_eq!(rig.submitted(), [1, 2]);
+    rig.complete(2);
+    rig.kick(0);
+    assert_eq!(rig.submitted(), [1], "a kick changes nothing");
+    rig.complete(1);
+    let mut new = rig.submitted();
+    new.sort_unstable();
+    assert_eq!(new, [4, 5]);
+    rig.complete(4);
+    rig.complete(5);
+    assert_eq!((rig.back(0), rig.back(1)), (3, 3));
+}
+
+#[test]
+fn a_queue_that_was_expected_to_replay_and_is_stopped_instead_holds_nobody_up() {
+    let mut rig = Rig::new();
+    rig.tell(Command::ExpectReplays(vec![1]));
+    rig.start(0);
+    rig.offer(0);
+    rig.kick(0);
+    assert!(rig.submitted().is_empty());
+    let wait = rig.stop(1);
+    assert_eq!(wait.try_recv(), Err(TryRecvError::Disconnected), "it did not run");
+    assert_eq!(rig.submitted(), [0]);
+}
+
+#[test]
+fn a_stopping_queue_answers_when_its_last_request_is_back() {
+    let mut rig = Rig::started();
+    (0..3).for_each(|_| rig.offer(0));
+    rig.kick(0);
+    let wait = rig.stop(0);
+    assert!(rig.io.expedited, "what is queued must not wait for its limit");
+    rig.offer(0);
+    rig.kick(0);
+    for sector in [1, 0] {
+        rig.complete(sector);
+        assert_eq!(wait.try_recv(), Err(TryRecvError::Empty));
+    }
+    rig.complete(2);
+    assert_eq!(wait.try_recv(), Ok(3), "the fourth was not taken");
+    assert_eq!(rig.back(0), 3, "published before the answer");
+    let old = rig.guests[0].key;
+    assert!(rig.io.cancelled.contains(&old));
+    // The poll's last event may come after a new ring was started at the same index.
+    rig.start(0);
+    assert_ne!(rig.guests[0].key, old);
+    let polls = rig.io.polled.len();
+    rig.port.on_event(&mut rig.io, PortEvent { key: old, result: -libc::ECANCELED, more: false });
+    assert_eq!(rig.io.polled.len(), polls, "not polled again");
+    assert_eq!(rig.submitted(), [3]);
+}
+
+#[test]
+fn draining_takes_nothing_new_and_closes_after_the_last_completion() {
+    let mut rig = Rig::started();
+    rig.offer(0);
+    rig.kick(0);
+    rig.port.on_detach(&mut rig.io, Detach::Drain);
+    rig.offer(0);
+    rig.kick(0);
+    assert_eq!((rig.submitted(), rig.io.closed), (vec![0], false));
+    rig.complete(0);
+    assert!(rig.io.closed);
+    assert_eq!(rig.back(0), 1);
+}
+
+#[test]
+fn a_queue_that_breaks_hurts_no_other() {
+    let mut rig = Rig::started();
+    rig.offer(0);
+    rig.kick(0);
+    rig.guests[0].driver.raw().offer(SIZE);
+    rig.kick(0);
+    assert_eq!((signals(&rig.guests[0].error), signals(&rig.guests[1].error)), (1, 0));
+    rig.offer(1);
+    rig.kick(1);
+    assert_eq!(rig.submitted(), [0, 1]);
+    // What was taken before is still answered, and the queue can be stopped and started again.
+    rig.complete(0);
+    assert_eq!(rig.stop(0).try_recv(), Ok(1));
+}
+
+#[test]
+fn a_request_that_was_not_served_is_not_answered_but_replayed() {
+    let mut rig = Rig::started();
+    rig.offer(0);
+    rig.kick(0);
+    rig.complete_as(0, Err(IoError::Cancelled));
+    rig.turn();
+    assert_eq!(rig.back(0), 0);
+    rig.crash();
+    rig.start(0);
+    assert_eq!(rig.submitted(), [0]);
+    rig.complete_as(0, Err(IoError::NoSpace));
+    rig.turn();
+    assert_eq!(rig.back(0), 1);
+}
+
+#[test]
+fn a_poll_that_ended_is_started_again() {
+    let mut rig = Rig::started();
+    let (key, polls) = (rig.guests[0].key, rig.io.polled.len());
+    rig.port.on_event(&mut rig.io, PortEvent { key, result: 1, more: false });
+    assert_eq!(rig.io.polled[polls..], [key]);
+}
+
+#[test]
+fn only_eventfds_are_taken_for_kicks_and_calls() {
+    assert!(EventFd::new(event_file()).is_ok());
+    assert!(EventFd::new(File::open("/dev/zero").unwrap()).is_err());
+    let (a, _b) = UnixStream::pair().unwrap();
+    assert!(EventFd::new(File::from(std::os::fd::OwnedFd::from(a))).is_err());
+}
