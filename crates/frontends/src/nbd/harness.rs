@@ -11,6 +11,9 @@ use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+/// Longer ranges without data go to the disk in pieces of this length, so that small disks show it.
+pub const PIECE: u32 = 64 << 10;
+
 /// A request that the disk has not answered.
 #[derive(Debug)]
 pub struct Queued {
@@ -28,7 +31,7 @@ pub struct Shard {
     /// Requests at the disk.
     pub queue: Vec<Queued>,
     /// How many requests the disk's queue holds.
-    pub depth: usize,
+    depth: usize,
     asked_for_room: bool,
     receive: Option<(*mut u8, usize, u32)>,
     /// Key of the socket's watch.
@@ -141,7 +144,8 @@ impl Harness {
     ) -> Harness {
         let (socket, client) = UnixStream::pair().expect("there are sockets");
         let port = NbdPort::new(socket.into(), session, early, departures, Box::new(()));
-        let port = port.expect("there is memory");
+        let mut port = port.expect("there is memory");
+        port.set_longest_piece(PIECE);
         let shard = Shard {
             disk: DiskInfo { name: "disk".into(), size: size as u64, block_size: 512 },
             content: vec![0; size],
@@ -249,12 +253,24 @@ impl Harness {
             }
         };
         self.port.on_complete(&mut self.shard, Completion { cookie: request.cookie, result, extents });
+        self.tell_room();
+        request
+    }
+
+    /// The disk's other clients leave room for `depth` requests of this one, at least one.
+    pub fn set_depth(&mut self, depth: usize) {
+        self.shard.depth = depth.max(1);
+        if !self.shard.closed {
+            self.tell_room();
+        }
+    }
+
+    fn tell_room(&mut self) {
         if self.shard.asked_for_room && self.shard.queue.len() < self.shard.depth {
             self.shard.asked_for_room = false;
             self.port.on_room(&mut self.shard);
         }
         self.end_turn();
-        request
     }
 
     /// The daemon ends the port.

@@ -24,7 +24,7 @@ use super::proto::reply;
 use super::proto::stream::{Event, Requests, StreamError};
 use super::proto::wire::NbdError;
 use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
-use headgate_engine::request::{Completion, DiskInfo, IoError, MAX_REQUEST, Op, Request, ZeroSpeed};
+use headgate_engine::request::{Completion, DiskInfo, MAX_REQUEST, Op, Request};
 use slab::Slab;
 use std::any::Any;
 use std::io;
@@ -86,20 +86,21 @@ struct Piece {
 }
 
 impl Piece {
-    fn first(command: &Command) -> Piece {
-        let most = match command.op {
+    fn first(command: &Command, longest: u32) -> Piece {
+        let longest = match command.op {
+            Op::Read | Op::Write(_) => command.len,
             Op::BlockStatus => LONGEST_STATUS,
-            _ => MAX_REQUEST as u32,
+            _ => longest,
         };
-        Piece { offset: command.offset, len: command.len.min(most) }
+        Piece { offset: command.offset, len: command.len.min(longest) }
     }
 
     /// The piece after this one, if the command has more and needs all of it done.
-    fn next(self, command: &Command) -> Option<Piece> {
+    fn next(self, command: &Command, longest: u32) -> Option<Piece> {
         let (Op::Discard | Op::WriteZeroes { .. }) = command.op else { return None };
         let offset = self.offset + u64::from(self.len);
         let left = command.offset + u64::from(command.len) - offset;
-        (left > 0).then(|| Piece { offset, len: left.min(MAX_REQUEST) as u32 })
+        (left > 0).then(|| Piece { offset, len: left.min(u64::from(longest)) as u32 })
     }
 }
 
@@ -150,6 +151,7 @@ pub struct NbdPort {
     outbox: Outbox,
     taken: Slab<Taken>,
     assembling: Option<Assembling>,
+    longest_piece: u32,
     /// Requests whose next piece waits for room at the disk.
     continuing: Vec<usize>,
     receiving: Receiving,
@@ -183,6 +185,7 @@ impl NbdPort {
             outbox: Outbox::default(),
             taken: Slab::with_capacity(64),
             assembling: None,
+            longest_piece: MAX_REQUEST as u32,
             continuing: Vec::new(),
             receiving: Receiving::Nothing,
             watch: Watch::Off,
@@ -190,6 +193,12 @@ impl NbdPort {
             phase: Phase::Waiting,
             departures,
         })
+    }
+
+    /// Longer ranges without data than `longest`, which is [`MAX_REQUEST`] unless set, go to the disk in pieces.
+    #[cfg(any(test, feature = "harness"))]
+    pub(super) fn set_longest_piece(&mut self, longest: u32) {
+        self.longest_piece = longest;
     }
 
     /// Takes what can be taken, then receives more.
@@ -201,12 +210,10 @@ impl NbdPort {
     }
 
     fn take_requests(&mut self, io: &mut dyn PortIo) -> Result<(), Ended> {
-        while let Some(&key) = self.continuing.last() {
-            if io.room() == 0 {
-                return Ok(());
+        while !self.continuing.is_empty() && io.room() > 0 {
+            if let Some(key) = self.continuing.pop() {
+                self.submit(io, key);
             }
-            self.continuing.pop();
-            self.submit(io, key);
         }
         while self.phase == Phase::Open {
             if self.assembling.is_some() {
@@ -262,7 +269,11 @@ impl NbdPort {
                 let long = command.len >= LONG_WRITE;
                 self.receive_at_most = if long { SHORT_RECEIVE } else { INBOX_BYTES };
             }
-            let key = self.taken.insert(Taken { command, buffer, piece: Piece::first(&command) });
+            let key = self.taken.insert(Taken {
+                command,
+                buffer,
+                piece: Piece::first(&command, self.longest_piece),
+            });
             self.submit(io, key);
         }
         true
@@ -293,7 +304,10 @@ impl NbdPort {
         }
         let left = self.requests.payload_left();
         let (target, len, receiving) = match &self.assembling {
-            Some(Assembling { command, buffer: Some(buffer) }) if left > 0 && command.len >= LONG_WRITE => {
+            // Bytes in the inbox come before those in the socket.
+            Some(Assembling { command, buffer: Some(buffer) })
+                if left > 0 && command.len >= LONG_WRITE && self.inbox.bytes().is_empty() =>
+            {
                 let filled = (command.len - left) as usize;
                 (self.arena.at(buffer).wrapping_add(filled), left as usize, Receiving::Payload)
             }
@@ -356,7 +370,7 @@ impl NbdPort {
     fn answer(&mut self, taken: Taken, completion: &Completion) {
         let (command, replies) = (taken.command, self.session.replies);
         let cookie = command.cookie;
-        let result = interpret(command.op, completion.result);
+        let result = reply::outcome(command.op, completion.result);
         match (result, taken.buffer) {
             (Ok(()), Some(buffer)) if command.op == Op::Read => {
                 let head = |out: &mut Vec<u8>| reply::data(out, replies, cookie, command.offset, command.len);
@@ -453,7 +467,7 @@ impl Port for NbdPort {
         }
         if completion.result.is_ok()
             && let Some(taken) = self.taken.get_mut(key)
-            && let Some(next) = taken.piece.next(&taken.command)
+            && let Some(next) = taken.piece.next(&taken.command, self.longest_piece)
         {
             taken.piece = next;
             self.continuing.push(key);
@@ -496,20 +510,6 @@ fn has_hung_up(fd: RawFd) -> bool {
     let mut watched = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: the pointer names one initialised `pollfd`; without a timeout the call does not wait.
     unsafe { libc::poll(&mut watched, 1, 0) > 0 }
-}
-
-/// What the client hears of a result.
-fn interpret(op: Op, result: Result<(), IoError>) -> Result<(), NbdError> {
-    match (op, result) {
-        (_, Ok(())) => Ok(()),
-        // Advice may be ignored, and "data" is always a true answer to block status.
-        (Op::Discard | Op::Cache | Op::BlockStatus, Err(IoError::Unsupported)) => Ok(()),
-        (Op::WriteZeroes { speed: ZeroSpeed::FastOnly, .. }, Err(IoError::Unsupported)) => {
-            Err(NbdError::NotSupported)
-        }
-        (_, Err(IoError::Unsupported)) => Err(NbdError::Io),
-        (_, Err(error)) => Err(error.into()),
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-use super::super::harness::{Harness, Outcome};
+use super::super::harness::{Harness, Outcome, PIECE};
 use super::super::proto::command::{BlockStatus, Replies};
 use super::super::proto::wire::{REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, command};
 use super::*;
+use headgate_engine::request::IoError;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -175,20 +176,19 @@ fn the_longest_requests_wait_for_buffers() {
 
 #[test]
 fn long_ranges_without_data_go_down_in_pieces() {
-    let size = 100 << 20;
-    let mut harness = Harness::new(STRUCTURED, size, 1, &[]);
+    let mut harness = Harness::new(STRUCTURED, DISK, 1, &[]);
     harness.shard.content.fill(1);
-    harness.send(&request(command::WRITE_ZEROES, 1, 512, (100 << 20) - 1024));
+    harness.send(&request(command::WRITE_ZEROES, 1, 512, DISK as u32 - 1024));
     harness.send(&request(command::TRIM, 2, 0, 512));
     let mut longest = 0;
     while !harness.shard.queue.is_empty() {
         longest = longest.max(harness.complete(0, Outcome::Served).len);
         harness.read();
     }
-    assert_eq!(longest, MAX_REQUEST);
+    assert_eq!(longest, u64::from(PIECE));
     assert_eq!(structured(&harness), [(1, Answer::Done), (2, Answer::Done)]);
-    assert!(harness.shard.content[..size - 512].iter().all(|&byte| byte == 0));
-    assert_eq!(harness.shard.content[size - 512..], [1; 512]);
+    assert!(harness.shard.content[..DISK - 512].iter().all(|&byte| byte == 0));
+    assert_eq!(harness.shard.content[DISK - 512..], [1; 512]);
 }
 
 #[test]
@@ -204,6 +204,29 @@ fn long_writes_are_received_into_their_buffers() {
     harness.send(&write(2, 0, &[8; 64 << 10])[sent..]);
     harness.settle();
     assert_eq!(harness.shard.content[..64 << 10], [8; 64 << 10]);
+}
+
+#[test]
+fn a_payload_keeps_its_order_while_a_piece_waits_for_room() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 2, &[]);
+    let data: Vec<u8> = (0..64 << 10).map(|i| (i % 251) as u8).collect();
+    let long = write(4, 0, &data);
+    let mut bytes = request(command::TRIM, 1, 512 << 10, 3 * PIECE);
+    bytes.extend(request(command::READ, 2, 0, 512));
+    bytes.extend(request(command::READ, 3, 0, 512));
+    bytes.extend(&long[..1000]);
+    harness.send(&bytes);
+    // The second read gets its room, and the write is begun while a receive is under way.
+    harness.complete(1, Outcome::Served);
+    // Other clients of the disk take the room that the first piece leaves.
+    harness.set_depth(1);
+    harness.complete(0, Outcome::Served);
+    harness.send_once(&long[1000..3000]);
+    harness.send(&long[3000..]);
+    harness.set_depth(4);
+    harness.settle();
+    assert_eq!(structured(&harness).len(), 4);
+    assert!(harness.shard.content[..64 << 10] == data);
 }
 
 #[test]
@@ -354,6 +377,32 @@ fn any_request() -> impl Strategy<Value = (u16, u64, u32)> {
     (prop_oneof![0..2u16, 3..9u16], block.prop_map(|block| block * 512), len)
 }
 
+/// What the request at `index` of a script writes.
+fn payload(index: usize, len: u32) -> Vec<u8> {
+    (0..len).map(|byte| (byte % 255) as u8 ^ index as u8).collect()
+}
+
+/// The disk serves a request. What a write leaves must be what a client wrote; what a read finds is kept.
+fn serve(
+    harness: &mut Harness,
+    index: usize,
+    script: &[(u16, u64, u32)],
+    reads: &mut Vec<(u64, u32, Vec<u8>)>,
+) {
+    let request = harness.complete(index, Outcome::Served);
+    let (start, len) = (request.offset as usize, request.len as u32);
+    let held = &harness.shard.content[start..start + request.len as usize];
+    match request.op {
+        Op::Read => reads.push((request.offset, len, held.to_vec())),
+        Op::Write(_) => {
+            let mut sent =
+                script.iter().enumerate().filter(|(_, s)| **s == (command::WRITE, request.offset, len));
+            assert!(sent.any(|(i, _)| held == payload(i, len)), "a write of bytes that nobody sent");
+        }
+        _ => {}
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
@@ -364,7 +413,7 @@ proptest! {
         script in prop::collection::vec(any_request(), 1..30),
         session in prop_oneof![Just(STRUCTURED), Just(SIMPLE)],
         depth in 1..12usize,
-        steps in prop::collection::vec((0..3u8, 1..40_000usize), 1..60),
+        steps in prop::collection::vec((0..4u8, 1..60_000usize), 1..60),
     ) {
         let mut stream = Vec::new();
         let mut reads = HashMap::new();
@@ -372,8 +421,7 @@ proptest! {
             let cookie = i as u64;
             match kind {
                 command::WRITE => {
-                    let data: Vec<u8> = (0..len).map(|b| (b % 255) as u8 ^ i as u8).collect();
-                    stream.extend(write(cookie, offset, &data));
+                    stream.extend(write(cookie, offset, &payload(i, len)));
                 }
                 command::FLUSH => stream.extend(request(kind, cookie, 0, 0)),
                 _ => stream.extend(request(kind, cookie, offset, len)),
@@ -392,17 +440,12 @@ proptest! {
                 0 => sent += harness.send_once(&stream[sent..(sent + size).min(stream.len())]),
                 1 if !harness.shard.queue.is_empty() => {
                     let index = size % harness.shard.queue.len();
-                    let at = harness.shard.queue[index].request;
-                    if at.op == Op::Read {
-                        let start = at.offset as usize;
-                        let held = harness.shard.content[start..start + at.len as usize].to_vec();
-                        served_reads.push((at.offset, at.len as u32, held));
-                    }
-                    harness.complete(index, Outcome::Served);
+                    serve(&mut harness, index, &script, &mut served_reads);
                 }
                 2 => {
                     harness.read();
                 }
+                3 => harness.set_depth(size % 12),
                 _ => {}
             }
             let idle = harness.shard.queue.is_empty() && !harness.read();
@@ -412,13 +455,7 @@ proptest! {
             if idle {
                 sent += harness.send_once(&stream[sent..]);
             } else if !harness.shard.queue.is_empty() && sent == stream.len() && step != 1 {
-                let at = harness.shard.queue[0].request;
-                if at.op == Op::Read {
-                    let start = at.offset as usize;
-                    let held = harness.shard.content[start..start + at.len as usize].to_vec();
-                    served_reads.push((at.offset, at.len as u32, held));
-                }
-                harness.complete(0, Outcome::Served);
+                serve(&mut harness, 0, &script, &mut served_reads);
             }
         }
         prop_assert!(!harness.shard.closed);

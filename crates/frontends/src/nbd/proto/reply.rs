@@ -4,13 +4,29 @@ use super::command::Replies;
 use super::wire::{
     BASE_ALLOCATION_ID, NbdError, SIMPLE_REPLY_MAGIC, STATE_HOLE, STATE_ZERO, STRUCTURED_REPLY_MAGIC, chunk,
 };
-use headgate_engine::request::{Extent, ExtentKind};
+use headgate_engine::request::{Extent, ExtentKind, IoError, Op, ZeroSpeed};
 
 /// The longest answer but for block status, in bytes.
 pub const MAX_REPLY: usize = 20 + 6 + 100;
 
 /// The most extents in one answer to a block status request. A client asks again from where the answer ends.
 pub const MAX_EXTENTS: usize = 512;
+
+/// What the client hears of a request's end.
+pub fn outcome(op: Op, result: Result<(), IoError>) -> Result<(), NbdError> {
+    match (op, result) {
+        (_, Ok(())) => Ok(()),
+        // Advice may be ignored, and "data" is always a true answer to block status.
+        (Op::Discard | Op::Cache | Op::BlockStatus, Err(IoError::Unsupported)) => Ok(()),
+        // The specification allows this error for fast zeroing alone.
+        (Op::WriteZeroes { speed: ZeroSpeed::FastOnly, .. }, Err(IoError::Unsupported)) => {
+            Err(NbdError::NotSupported)
+        }
+        (_, Err(IoError::Invalid)) => Err(NbdError::Invalid),
+        (_, Err(IoError::NoSpace)) => Err(NbdError::NoSpace),
+        (_, Err(IoError::Unsupported | IoError::Cancelled | IoError::Backend(_))) => Err(NbdError::Io),
+    }
+}
 
 /// Success of a request that returns nothing. Simple in both forms: it is the shortest.
 pub fn done(out: &mut Vec<u8>, cookie: u64) {

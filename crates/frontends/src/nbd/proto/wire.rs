@@ -1,7 +1,5 @@
 //! The numbers of the protocol. All fields on the wire are big-endian.
 
-use headgate_engine::request::IoError;
-
 /// Opens the server's greeting: `NBDMAGIC`.
 pub const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// Second word of the greeting and head of every option: `IHAVEOPT`.
@@ -152,17 +150,6 @@ impl NbdError {
             NbdError::NoSpace => "no space left, or the write goes past the end of the disk",
             NbdError::Overflow => "the request is longer than the advertised maximum",
             NbdError::NotSupported => "the range cannot be zeroed faster than by writing",
-        }
-    }
-}
-
-impl From<IoError> for NbdError {
-    fn from(error: IoError) -> NbdError {
-        match error {
-            IoError::Invalid => NbdError::Invalid,
-            IoError::NoSpace => NbdError::NoSpace,
-            IoError::Unsupported => NbdError::NotSupported,
-            IoError::Cancelled | IoError::Backend(_) => NbdError::Io,
         }
     }
 }
