@@ -35,6 +35,11 @@ impl SharedMemory {
         let len = len.max(1).next_multiple_of(4096);
         let fd = memfd_create("headgate-load", MemfdFlags::CLOEXEC)?;
         ftruncate(&fd, len as u64)?;
+        SharedMemory::map(fd, len)
+    }
+
+    /// Maps the first `len` bytes of the file.
+    pub(crate) fn map(fd: OwnedFd, len: usize) -> io::Result<SharedMemory> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing that exists.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &fd, 0) }?;

@@ -4,6 +4,9 @@ mod frontend;
 mod link;
 mod memory;
 
+#[cfg(test)]
+mod device_tests;
+
 pub(crate) use frontend::{Features, Indirect, Ring, Session};
 pub(crate) use link::VhostLink;
 pub(crate) use memory::SharedMemory;
