@@ -193,9 +193,12 @@ impl Report {
     }
 }
 
-/// The table, and below it what went wrong.
+/// What attacks met, the table, and below it what went wrong.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for scenario in &self.hostile {
+            writeln!(f, "{scenario}")?;
+        }
         let width = self.targets.iter().map(|t| t.target.len()).max().unwrap_or(0).max("target".len());
         writeln!(
             f,

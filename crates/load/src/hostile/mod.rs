@@ -16,6 +16,7 @@ use crate::run::{Control, LoadError, run_with};
 use crate::target::{NbdTarget, Reach, Target};
 use serde::Serialize;
 use std::fmt;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -166,8 +167,8 @@ fn run_scenarios<V: Sync + ?Sized>(
                 reactions,
                 failure,
             };
-            if !args.json {
-                println!("{report}");
+            if !args.json && std::io::stderr().is_terminal() {
+                eprintln!("{}", report.scenario);
             }
             let failed = report.failure.is_some();
             reports.push(report);
