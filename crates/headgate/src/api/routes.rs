@@ -3,7 +3,7 @@ use super::error::{ApiError, Body, Flags, Param};
 use super::top::{DatastoreStats, Top};
 use super::types::{
     Attachment, Changed, Datastore, DatastoreCreate, DatastorePatch, Disk, DiskCreate, DiskPatch, ErrorBody,
-    Force, Health, Vm,
+    Force, Health, HealthStatus, Vm,
 };
 use crate::calibrate::Calibrator;
 use crate::control::{Control, ControlError};
@@ -295,7 +295,14 @@ async fn openapi() -> Response {
 }
 
 /// Is the daemon, and everything in it, in service.
-#[utoipa::path(get, path = "/healthz", tag = "daemon", responses((status = 200, body = Health)))]
-pub(super) async fn healthz(State(app): State<App>) -> Json<Health> {
-    Json(app.control.health())
+#[utoipa::path(get, path = "/healthz", tag = "daemon", responses(
+    (status = 200, body = Health, description = "it serves, if not everything"),
+    (status = 503, body = Health, description = "a shard does not answer")))]
+pub(super) async fn healthz(State(app): State<App>) -> Result<(StatusCode, Json<Health>), ApiError> {
+    let health = app.blocking(|control| Ok(control.health())).await?;
+    let status = match health.status {
+        HealthStatus::Ok | HealthStatus::Degraded => StatusCode::OK,
+        HealthStatus::Failed => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Ok((status, Json(health)))
 }

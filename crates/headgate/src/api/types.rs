@@ -346,14 +346,26 @@ pub struct ErrorBody {
     pub hint: Option<String>,
 }
 
+/// How the daemon is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HealthStatus {
+    /// Everything is in service.
+    Ok,
+    /// A datastore or a disk could not be opened; the others serve.
+    Degraded,
+    /// A shard does not answer: restart the daemon.
+    Failed,
+}
+
 /// Who answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// `ok`, or `degraded` when a datastore or disk could not be opened.
-    pub status: String,
+    /// How it is.
+    pub status: HealthStatus,
     /// The daemon's version.
     pub version: String,
-    /// What could not be opened.
+    /// What is not in service, and why.
     pub failed: Vec<String>,
 }
 

@@ -13,7 +13,7 @@ use crate::serve::{DaemonError, ServeArgs, serve};
 use crate::top::{self, TopError};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use headgate_load::LoadArgs;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use thiserror::Error;
@@ -180,6 +180,8 @@ impl Cli {
             Command::Vm(command) => command.run(&self.place, out),
             Command::Top { once, print } => {
                 let client = self.place.client()?;
+                // Who redirects the output wants lines.
+                let once = once || !io::stdout().is_terminal();
                 match (print.json, once) {
                     (true, _) => Ok(output::json(out, &top::fetch(&client)?)?),
                     (false, true) => Ok(out.write_all(top::once(&client)?.as_bytes())?),

@@ -299,14 +299,20 @@ impl Control {
     /// Takes a disk out of service and removes its image; a block device keeps its content.
     ///
     /// # Errors
-    /// [`ControlError::InUse`] while clients are connected and `force` does not say otherwise; or the storage refuses.
+    /// [`ControlError::InUse`] while clients are connected, [`ControlError::DatastoreFailed`] while the image cannot be
+    /// reached, unless `force` says otherwise; or the storage refuses.
     pub fn remove_disk(&self, name: &Name, force: Force) -> Result<(), ControlError> {
         let mut catalog = self.catalog();
         let (entry, backend) = {
             let model = self.model();
             let entry = model.disk(name)?.clone();
-            let backend = model.datastore(&entry.record.datastore)?.record.backend.clone();
-            (entry, backend)
+            let datastore = model.datastore(&entry.record.datastore)?;
+            // Storage that is not there now would keep the image for ever.
+            if let (Some(reason), Force::No) = (datastore.service.reason(), force) {
+                let (name, reason) = (datastore.record.name.clone(), reason.to_owned());
+                return Err(ControlError::DatastoreFailed { name, reason });
+            }
+            (entry, datastore.record.backend.clone())
         };
         if entry.service == Service::Serving {
             let clients = self.live()?.get(name).map_or(0, |live: &LiveDisk| live.clients);

@@ -1,6 +1,6 @@
 use super::ErrorKind;
 use super::testing::Bench;
-use crate::api::types::{Change, Changed, Disk, DiskCreate, DiskPatch, Force, ServiceState};
+use crate::api::types::{Change, Changed, Disk, DiskCreate, DiskPatch, Force, HealthStatus, ServiceState};
 use crate::catalog::{Catalog, DiskRecord, DiskState, SqliteCatalog};
 use crate::control::ControlError;
 use headgate_units::{Iops, Shares};
@@ -45,7 +45,7 @@ fn disks_are_back_after_a_restart_with_their_policies() {
     let bench = bench.restart();
     assert_eq!(bench.control.disks().unwrap(), before);
     assert_eq!(before[0].effective_policy, Some(before[0].policy));
-    assert_eq!(bench.control.health().status, "ok");
+    assert_eq!(bench.control.health().status, HealthStatus::Ok);
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn one_bad_disk_does_not_keep_the_others_from_serving() {
     let disks = bench.control.disks().unwrap();
     assert_eq!((disks[0].state, disks[1].state), (ServiceState::Failed, ServiceState::Serving));
     assert!(disks[0].reason.as_ref().unwrap().contains("does not exist"), "{:?}", disks[0].reason);
-    assert_eq!(bench.control.health().status, "degraded");
+    assert_eq!(bench.control.health().status, HealthStatus::Degraded);
     bench.control.remove_disk(&"bad".parse().unwrap(), Force::No).unwrap();
-    assert_eq!(bench.control.health().status, "ok");
+    assert_eq!(bench.control.health().status, HealthStatus::Ok);
 }
 
 #[test]
@@ -295,4 +295,32 @@ fn a_vm_is_the_disks_that_name_it() {
     assert_eq!((vm.disks.len(), vm.reserved_iops, vm.size.0), (2, 15, 2 << 20));
     let error = bench.control.vm(&"db".parse().unwrap()).unwrap_err();
     assert_eq!(error.expected().unwrap(), "one of web");
+}
+
+#[test]
+fn a_data_path_that_does_not_answer_is_no_health() {
+    let bench = Bench::new();
+    bench.plane.break_down("sample");
+    let health = bench.control.health();
+    assert_eq!(health.status, HealthStatus::Failed);
+    assert_eq!(health.failed, ["the data path: sample is broken"]);
+}
+
+#[test]
+fn an_image_on_storage_that_is_not_there_is_not_forgotten_without_force() {
+    let bench = Bench::new();
+    let outside = tempfile::tempdir().unwrap();
+    let mount = outside.path().join("mount");
+    std::fs::create_dir(&mount).unwrap();
+    let away = json!({"name": "away", "backend": {"dir": mount}});
+    bench.control.add_datastore(serde_json::from_value(away).unwrap()).unwrap();
+    create(&bench, json!({"datastore": "away"})).unwrap();
+    std::fs::rename(&mount, outside.path().join("unmounted")).unwrap();
+    let bench = bench.restart();
+    let name = "d".parse().unwrap();
+    let error = bench.control.remove_disk(&name, Force::No).unwrap_err();
+    assert!(error.to_string().starts_with("datastore 'away' is not serving"), "{error}");
+    std::fs::rename(outside.path().join("unmounted"), &mount).unwrap();
+    let bench = bench.restart();
+    assert_eq!(bench.control.disk(&name).unwrap().state, ServiceState::Serving);
 }

@@ -1,6 +1,8 @@
 use super::admission::{self, Room};
 use super::{Control, ControlError, DatastoreEntry, DatastoreSample, DiskEntry, LiveDisk, Model, Service};
-use crate::api::types::{BackendSpec, CapacityView, Datastore, Disk, Health, Policy, ServiceState, Vm};
+use crate::api::types::{
+    BackendSpec, CapacityView, Datastore, Disk, Health, HealthStatus, Policy, ServiceState, Vm,
+};
 use crate::catalog::{Backend, PolicyRecord, Scheduler};
 use crate::name::Name;
 use headgate_units::{Bytes, Shares};
@@ -189,8 +191,9 @@ impl Control {
         })
     }
 
-    /// Is everything in service.
+    /// Is everything in service, and does every shard answer.
     pub fn health(&self) -> Health {
+        let shards = self.sample();
         let model = self.model();
         let reasons = |kind: &str, name: &Name, service: &Service| {
             service.reason().map(|reason| format!("{kind} '{name}': {reason}"))
@@ -198,7 +201,12 @@ impl Control {
         let mut failed: Vec<String> =
             model.datastores.iter().filter_map(|(name, e)| reasons("datastore", name, &e.service)).collect();
         failed.extend(model.disks.iter().filter_map(|(name, e)| reasons("disk", name, &e.service)));
-        let status = if failed.is_empty() { "ok" } else { "degraded" };
-        Health { status: status.into(), version: env!("CARGO_PKG_VERSION").into(), failed }
+        let status = match (&shards, failed.is_empty()) {
+            (Err(_), _) => HealthStatus::Failed,
+            (Ok(_), false) => HealthStatus::Degraded,
+            (Ok(_), true) => HealthStatus::Ok,
+        };
+        failed.extend(shards.err().map(|e| format!("the data path: {e}")));
+        Health { status, version: env!("CARGO_PKG_VERSION").into(), failed }
     }
 }
