@@ -283,7 +283,7 @@ fn overlapping_empty_and_wrapping_regions_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 600 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 200 }))]
 
     /// Any bits in the descriptor table, the available ring and the buffers: every buffer that comes out lies in guest
     /// memory, every length adds up, and nothing panics.

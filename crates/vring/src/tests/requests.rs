@@ -91,7 +91,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 150 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 100 }))]
 
     #[test]
     fn every_request_arrives_as_it_was_offered_and_comes_back_once(
