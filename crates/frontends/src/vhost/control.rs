@@ -24,7 +24,7 @@ use vhost::vhost_user::{
 };
 
 /// Addresses of a ring in the front-end's own address space.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct RingAddresses {
     descriptors: u64,
     available: u64,
@@ -285,7 +285,11 @@ impl VhostUserBackendReqHandlerMut for Device {
         available: u64,
         _log: u64,
     ) -> ProtocolResult<()> {
-        self.idle_queue(index)?.addresses = Some(RingAddresses { descriptors, available, used });
+        let addresses = Some(RingAddresses { descriptors, available, used });
+        // Front-ends repeat the addresses of a running ring to change flags that mean nothing here.
+        if self.queue(index)?.addresses != addresses {
+            self.idle_queue(index)?.addresses = addresses;
+        }
         Ok(())
     }
 
