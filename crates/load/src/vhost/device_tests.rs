@@ -17,6 +17,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
+use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -76,6 +77,8 @@ struct Device {
     revival: Revival,
     /// Requests that a life completes.
     fuse: Option<u64>,
+    /// How often each IO priority was seen.
+    priorities: BTreeMap<u32, u64>,
 }
 
 struct Message {
@@ -239,6 +242,7 @@ impl Device {
             };
             match fetched {
                 Ok(Some(Fetched::Request(request))) => {
+                    *self.priorities.entry(request.ioprio).or_default() += 1;
                     let buffers = Segment::as_iovecs(request.data())
                         .iter()
                         .map(|iovec| ((iovec.iov_base.addr() - base) as u64, iovec.iov_len))
@@ -305,11 +309,12 @@ struct Cli {
 }
 
 /// A verified load on a device that dies `deaths` times.
-fn load(dir: &Path, revival: Revival, deaths: u64, more: &str) -> Report {
+fn load(dir: &Path, revival: Revival, deaths: u64, more: &str) -> (Report, BTreeMap<u32, u64>) {
     let socket = dir.join("device.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     let serve = move || {
-        let mut device = Device { disk: vec![0; SIZE], revival, fuse: Some(FUSE) };
+        let mut device =
+            Device { disk: vec![0; SIZE], revival, fuse: Some(FUSE), priorities: BTreeMap::new() };
         let mut died = 0;
         loop {
             let (socket, _) = listener.accept().unwrap();
@@ -319,7 +324,7 @@ fn load(dir: &Path, revival: Revival, deaths: u64, more: &str) -> Report {
             if device.live(socket) {
                 died += 1;
             } else {
-                return died;
+                return device.priorities;
             }
         }
     };
@@ -332,8 +337,7 @@ fn load(dir: &Path, revival: Revival, deaths: u64, more: &str) -> Report {
         let report = run_with(&Cli::parse_from(words).load, &Control::default()).unwrap();
         // A load that gave up leaves the device waiting for another front-end.
         drop(UnixStream::connect(&socket));
-        device.join().unwrap();
-        report
+        (report, device.join().unwrap())
     })
 }
 
@@ -341,7 +345,8 @@ fn load(dir: &Path, revival: Revival, deaths: u64, more: &str) -> Report {
 fn requests_in_flight_outlive_the_device_and_are_answered_by_the_next_one() {
     for form in ["", "--direct-descriptors", "--spin"] {
         let dir = tempfile::tempdir().unwrap();
-        let report = load(dir.path(), Revival::Replays, 10, &format!("--ios 5000 --reconnect 10 {form}"));
+        let (report, _) =
+            load(dir.path(), Revival::Replays, 10, &format!("--ios 5000 --reconnect 10 {form}"));
         assert_eq!(report.exit_code(), 0, "'{form}': {report}");
         assert_eq!(report.targets[0].reconnects, 10, "'{form}': {report}");
         // Nothing is lost: every request sent was answered.
@@ -350,9 +355,21 @@ fn requests_in_flight_outlive_the_device_and_are_answered_by_the_next_one() {
 }
 
 #[test]
+fn every_request_carries_a_priority_in_the_proportions_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (report, seen) = load(dir.path(), Revival::Replays, 0, "--ios 2000 --priority rt/2:75,0x4009:25");
+    assert_eq!(report.exit_code(), 0, "{report}");
+    let count = |priority: u32| seen.get(&priority).copied().unwrap_or(0);
+    assert!(count(0x2002) > 1400 && count(0x4009) > 400, "{seen:?}");
+    // The reads of the check in the end have none.
+    assert_eq!(seen.keys().copied().collect::<Vec<_>>(), [0, 0x2002, 0x4009]);
+    assert_eq!(count(0x2002) + count(0x4009), 2000);
+}
+
+#[test]
 fn a_device_that_forgets_what_was_in_flight_is_found_out() {
     let dir = tempfile::tempdir().unwrap();
-    let report = load(dir.path(), Revival::Forgets, 3, "--ios 5000 --reconnect 10");
+    let (report, _) = load(dir.path(), Revival::Forgets, 3, "--ios 5000 --reconnect 10");
     assert_eq!(report.exit_code(), 1, "{report}");
     let failure = report.targets[0].failure.as_deref().unwrap_or_default();
     assert!(failure.contains("not in flight") || failure.contains("neither answers"), "{report}");
