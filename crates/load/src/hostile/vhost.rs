@@ -3,7 +3,7 @@
 use super::{ATTENTION, Reaction, Scenario};
 use crate::link::LinkError;
 use crate::vhost::{Indirect, Ring, Session, SharedMemory};
-use headgate_vring::blk::{HEADER_BYTES, RequestHeader, RequestType};
+use headgate_vring::blk::{HEADER_BYTES, ID_BYTES, RequestHeader, RequestType};
 use headgate_vring::memory::RegionHint;
 use headgate_vring::{
     Buffer, DriverQueue, GuestAddress, GuestMemory, HostMapping, Placement, QueueFeatures, QueueLayout,
@@ -73,6 +73,7 @@ pub(super) const SCENARIOS: &[Scenario<Path>] = &[
     Scenario { name: "huge-message", about: "a message of 4 GiB", attack: huge_message },
     Scenario { name: "half-message", about: "half a message, then silence", attack: half_message },
     Scenario { name: "noise", about: "random bytes instead of messages", attack: noise },
+    Scenario { name: "vanishing-memory", about: "a memory file cut off under the device", attack: vanishing },
 ];
 
 /// Is a new, well-behaved front-end served.
@@ -152,6 +153,17 @@ impl Rig {
         let header = RequestHeader { kind, ioprio: 0, sector };
         self.memory.write(GuestAddress(HEADER), &header.to_bytes()).map_err(text)?;
         self.memory.write(GuestAddress(STATUS), &[NO_STATUS]).map_err(text)
+    }
+
+    fn wait_for_hang_up(&self, at_most: Duration) -> Reaction {
+        let deadline = Instant::now() + at_most;
+        while Instant::now() < deadline {
+            if self.session.is_gone() {
+                return Reaction::Disconnected;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Reaction::Silence
     }
 
     /// Kicks, and waits for the used ring or a hang-up.
@@ -372,6 +384,28 @@ fn ring_outside(path: &Path) -> Attacked {
         reactions.push(queue_reaction(path, |l| QueueLayout { used: at(outside), ..l })?);
     }
     reactions.push(queue_reaction(path, |l| QueueLayout { descriptors: at(8), ..l })?);
+    Ok(reactions)
+}
+
+/// Cuts off the data alone, then everything. From then on this side must not touch its own mapping either.
+fn vanishing(path: &Path) -> Attacked {
+    let mut reactions = Vec::new();
+    for (kept, kind) in [(DATA, RequestType::In), (DATA, RequestType::GetId), (0, RequestType::In)] {
+        let mut rig = Rig::new(path)?;
+        rig.header(kind as u32, 0)?;
+        let len = if kind == RequestType::GetId { ID_BYTES as u32 } else { BLOCK };
+        let data = Buffer::Writable { at: GuestAddress(DATA), len };
+        let status = Buffer::Writable { at: GuestAddress(STATUS), len: 1 };
+        rig.ring.add(&[HEADER_BUFFER, data, status], Placement::Direct).map_err(text)?;
+        rig.ring.publish();
+        rustix::fs::ftruncate(&*rig.shared, kept).map_err(text)?;
+        reactions.push(if kept > 0 {
+            rig.reaction(ATTENTION)?
+        } else {
+            rig.kick.write(1).map_err(text)?;
+            rig.wait_for_hang_up(ATTENTION)
+        });
+    }
     Ok(reactions)
 }
 
