@@ -163,3 +163,46 @@ fn nbd_over_tcp_only_where_asked() {
     let Some(info) = client("nbdinfo", &["--size", uri]) else { return };
     assert_eq!(info.out.trim(), "1048576", "{}", info.err);
 }
+
+#[test]
+fn killed_in_the_middle_of_creations_and_removals_it_comes_back_with_disks_and_images_that_match() {
+    let mut daemon = Daemon::start(&[]);
+    for round in 0u32..8 {
+        let dir = daemon.dir().to_owned();
+        let commands = std::thread::spawn(move || {
+            // Until the daemon is gone.
+            for n in 0.. {
+                let create = run(&dir, &format!("disk create r{round}-{n} --size 1M"));
+                if create.code != 0
+                    || (n % 2 == 1 && run(&dir, &format!("disk remove r{round}-{n}")).code != 0)
+                {
+                    return;
+                }
+            }
+        });
+        // Rounds end at different places: after so many answers of the daemon.
+        let alive = |daemon: &Daemon| daemon.json("disk list").as_array().map_or(0, Vec::len);
+        let target = alive(&daemon) + 2 + round as usize % 3;
+        while alive(&daemon) < target {
+            std::thread::yield_now();
+        }
+        daemon.end(libc::SIGKILL);
+        commands.join().unwrap();
+        daemon.start_again();
+
+        let list = daemon.json("disk list");
+        let mut disks: Vec<String> = list
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|disk| format!("{}.img", disk["name"].as_str().unwrap()))
+            .collect();
+        assert!(list.as_array().unwrap().iter().all(|disk| disk["state"] == "serving"), "{list}");
+        let images = std::fs::read_dir(daemon.dir().join("default")).unwrap();
+        let mut images: Vec<String> =
+            images.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        disks.sort();
+        images.sort();
+        assert_eq!(disks, images);
+    }
+}
