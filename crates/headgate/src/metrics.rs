@@ -36,9 +36,9 @@ struct Scrape {
 /// # Errors
 /// When a shard does not answer.
 pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
-    let scrape =
-        Scrape { samples: control.sample()?, datastores: control.datastores(), disks: control.disks()?, top };
-    Ok(scrape.render())
+    let samples = control.sample()?;
+    let disks = control.disks_at(&samples);
+    Ok(Scrape { samples, datastores: control.datastores(), disks, top }.render())
 }
 
 impl Scrape {

@@ -2,7 +2,7 @@
 
 use crate::api::top::{LatencyMicros, Load, Top, TopDatastore, TopDisk};
 use crate::api::types::{Datastore, Disk};
-use crate::control::{Control, ControlError, DatastoreSample, DiskSample};
+use crate::control::{Control, DatastoreSample, DiskSample};
 use crate::name::Name;
 use headgate_stats::{DiskSnapshot, HistogramSnapshot};
 use headgate_units::Nanos;
@@ -71,14 +71,12 @@ impl Observer {
         Ok(Observer { control, history, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The live view.
-    ///
-    /// # Errors
-    /// When a shard does not answer.
-    pub fn top(&self) -> Result<Top, ControlError> {
+    /// The live view, as of the last sample: at most a second old.
+    pub fn top(&self) -> Top {
         let history: Vec<Arc<Sample>> =
             self.history.read().unwrap_or_else(PoisonError::into_inner).0.iter().cloned().collect();
-        Ok(view(&self.control.datastores(), &self.control.disks()?, &history))
+        let disks = self.control.disks_at(history.last().map_or(&[], |sample| sample));
+        view(&self.control.datastores(), &disks, &history)
     }
 }
 

@@ -277,7 +277,7 @@ pub(super) async fn stats(State(app): State<App>) -> Answer<Vec<DatastoreStats>>
 #[utoipa::path(get, path = "/v1/top", tag = "statistics", responses((status = 200, body = Top)))]
 pub(super) async fn top(State(app): State<App>) -> Answer<Top> {
     let observer = app.observer.clone();
-    Ok(Json(app.on_thread(move || observer.top()).await?))
+    Ok(Json(app.on_thread(move || Ok(observer.top())).await?))
 }
 
 /// Metrics in the OpenMetrics text format, for Prometheus.
@@ -285,7 +285,7 @@ pub(super) async fn top(State(app): State<App>) -> Answer<Top> {
     content_type = "application/openmetrics-text")))]
 pub(super) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     let (control, observer) = (app.control.clone(), app.observer.clone());
-    let text = app.on_thread(move || crate::metrics::render(&control, observer.top()?)).await?;
+    let text = app.on_thread(move || crate::metrics::render(&control, observer.top())).await?;
     Ok(([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response())
 }
 

@@ -23,7 +23,6 @@ use thiserror::Error;
 #[command(
     name = "headgate",
     version,
-    propagate_version = true,
     after_help = "Exit status: 0 done, 1 failed, 2 usage.\nUnits: rates in IOs per second; sizes and bandwidths in bytes, \
                   with K, M, G, T as powers of 1,024."
 )]

@@ -34,6 +34,11 @@ fn backend(backend: &Backend, control: &Control) -> BackendSpec {
     }
 }
 
+fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
+    let disks = sample.iter().flat_map(|store| &store.disks);
+    disks.map(|d| (d.name.clone(), LiveDisk { policy: d.policy, clients: d.clients })).collect()
+}
+
 /// What of a policy a scheduler keeps.
 pub(super) fn effective(policy: PolicyRecord, scheduler: Scheduler) -> PolicyRecord {
     let unlimited =
@@ -111,8 +116,7 @@ impl Control {
     }
 
     pub(super) fn live(&self) -> Result<BTreeMap<Name, LiveDisk>, ControlError> {
-        let disks = self.sample()?.into_iter().flat_map(|store| store.disks);
-        Ok(disks.map(|d| (d.name, LiveDisk { policy: d.policy, clients: d.clients })).collect())
+        Ok(live_in(&self.sample()?))
     }
 
     /// All datastores, by name. Linear in datastores times disks.
@@ -135,13 +139,18 @@ impl Control {
     /// # Errors
     /// When a shard does not answer.
     pub fn disks(&self) -> Result<Vec<Disk>, ControlError> {
-        let live = self.live()?;
+        Ok(self.disks_at(&self.sample()?))
+    }
+
+    /// All disks, by name, with policies and clients as they were in this sample.
+    pub fn disks_at(&self, sample: &[DatastoreSample]) -> Vec<Disk> {
+        let live = live_in(sample);
         let model = self.model();
-        Ok(model
+        model
             .disks
             .values()
             .map(|entry| self.view_disk(&model, entry, live.get(&entry.record.name)))
-            .collect())
+            .collect()
     }
 
     /// One disk.
