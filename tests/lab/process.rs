@@ -32,6 +32,17 @@ impl Process {
         self.child.id()
     }
 
+    /// How long the process's threads have been ready to run and had no CPU, all together.
+    pub fn cpu_wait(&self) -> anyhow::Result<Duration> {
+        let mut nanos = 0;
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            // Time on a CPU, time waiting for one, number of slices. A thread may have ended meanwhile.
+            let schedstat = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+            nanos += schedstat.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(Duration::from_nanos(nanos))
+    }
+
     /// Fails with the end of the log when the process has ended.
     pub fn ensure_running(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
