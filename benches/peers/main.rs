@@ -1,0 +1,145 @@
+//! Headgate beside its peers over NBD and vhost-user-blk: throughput, latency and the server's CPU per IO.
+//!
+//! All serve the same file with O_DIRECT, one at a time: a server is started, warmed up, measured and stopped before the next one. Rounds
+//! are interleaved and each begins with another server, so that a machine that slows down slows all. What counts is the
+//! median over the rounds of the ratio to Headgate in the same round. Headgate schedules: reservation, limit and shares are set.
+
+mod client;
+mod servers;
+mod table;
+
+use anyhow::{Context, ensure};
+use clap::Parser;
+use client::{Sample, Tool};
+use servers::{Contender, File};
+use std::path::PathBuf;
+
+/// Compares Headgate with qemu-nbd, qemu-storage-daemon and nbdkit on the same file.
+#[derive(Parser)]
+struct Options {
+    /// Rounds; each measures every server once per workload.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Length of a measurement in seconds.
+    #[arg(long, default_value_t = 2)]
+    seconds: u32,
+    /// Size of the file in MiB.
+    #[arg(long, default_value_t = 1024)]
+    size_mib: u64,
+    /// Where the file goes: a directory on the disk to be measured, or on tmpfs to see the servers' own cost.
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+    /// Only workloads whose name contains this.
+    #[arg(long, default_value = "")]
+    workload: String,
+    /// Only servers whose name contains this, and Headgate.
+    #[arg(long, default_value = "")]
+    server: String,
+    /// The client. fio speaks NBD only.
+    #[arg(long, value_enum, default_value_t = Tool::Load)]
+    client: Tool,
+}
+
+/// What the clients do.
+pub struct Workload {
+    /// As in the tables.
+    pub name: &'static str,
+    /// Random or sequential.
+    pub order: Order,
+    /// Reads or writes.
+    pub direction: Direction,
+    /// Size of a request in KiB.
+    pub block_kib: u32,
+    /// Requests under way per client.
+    pub depth: u32,
+    /// Clients, each with a connection or queue of its own.
+    pub clients: u32,
+}
+
+/// The order of the requests' offsets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Anywhere.
+    Random,
+    /// One after the other.
+    Sequential,
+}
+
+/// Which way the data goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the client.
+    Read,
+    /// From the client.
+    Write,
+}
+
+const fn random(name: &'static str, direction: Direction, depth: u32, clients: u32) -> Workload {
+    Workload { name, order: Order::Random, direction, block_kib: 4, depth, clients }
+}
+
+const fn sequential(name: &'static str, direction: Direction, clients: u32) -> Workload {
+    Workload { name, order: Order::Sequential, direction, block_kib: 64, depth: 8, clients }
+}
+
+const WORKLOADS: [Workload; 10] = [
+    random("rr4k-1", Direction::Read, 1, 1),
+    random("rw4k-1", Direction::Write, 1, 1),
+    random("rr4k-32", Direction::Read, 32, 1),
+    random("rw4k-32", Direction::Write, 32, 1),
+    sequential("sr64k-8", Direction::Read, 1),
+    sequential("sw64k-8", Direction::Write, 1),
+    random("rr4k-32x4", Direction::Read, 32, 4),
+    random("rw4k-32x4", Direction::Write, 32, 4),
+    sequential("sr64k-8x4", Direction::Read, 4),
+    sequential("sw64k-8x4", Direction::Write, 4),
+];
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    ensure!(
+        options.rounds > 0 && options.seconds > 0 && options.size_mib >= 64,
+        "rounds and seconds of at least 1, 64 MiB"
+    );
+    let workloads: Vec<&Workload> = WORKLOADS.iter().filter(|w| w.name.contains(&options.workload)).collect();
+    ensure!(!workloads.is_empty(), "no workload has '{}' in its name", options.workload);
+    let dir = tempfile::Builder::new().prefix("headgate-peers-").tempdir_in(&options.dir)?;
+    let file = File::prepare(dir.path(), options.size_mib << 20).context("preparing the file")?;
+    let contenders: Vec<Contender> = Contender::ALL
+        .into_iter()
+        .filter(|c| c.installed() && options.client.speaks(*c))
+        .filter(|c| c.is_headgate() || c.name().contains(&options.server))
+        .collect();
+
+    // samples[workload][contender][round]
+    let mut samples: Vec<Vec<Vec<Sample>>> =
+        workloads.iter().map(|_| contenders.iter().map(|_| Vec::new()).collect()).collect();
+    for round in 0..options.rounds {
+        for (w, workload) in workloads.iter().enumerate() {
+            for turn in 0..contenders.len() {
+                let c = (round + turn) % contenders.len();
+                let mut server = contenders[c].start(dir.path(), &file)?;
+                let sample = client::measure(options.client, &mut server, workload, options.seconds)
+                    .with_context(|| format!("{} under {}", contenders[c].name(), workload.name))?;
+                server.stop()?;
+                samples[w][c].push(sample);
+            }
+            eprintln!("round {} of {}: {}", round + 1, options.rounds, workload.name);
+        }
+    }
+    for (workload, samples) in workloads.iter().zip(&samples) {
+        table::print(workload.name, &contenders, samples);
+    }
+    println!("\nCommand lines:");
+    for contender in &contenders {
+        println!("- {}: `{}`", contender.name(), contender.command_line(dir.path(), &file).join("; "));
+    }
+    for workload in &workloads {
+        println!(
+            "- client, {}: `{}`",
+            workload.name,
+            options.client.command_line(workload, options.seconds, "TARGET")
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! The servers: how each is started on the file.
+
+use anyhow::{Context, ensure};
+use headgate_lab::nbd::Handshake;
+use headgate_lab::process::{Process, run};
+use headgate_lab::{headgate, tools, wait_for};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const START: Duration = Duration::from_secs(30);
+const DATASTORE: &str = "bench";
+const DISK: &str = "bench";
+/// The scheduler has all its work to do: no limit that binds, but one to be kept.
+const POLICY: [&str; 9] =
+    [DISK, "--datastore", DATASTORE, "--reservation", "1000", "--limit", "100000000", "--shares", "500"];
+
+/// How clients reach a server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// NBD over a unix socket.
+    Nbd,
+    /// vhost-user-blk.
+    VhostUser,
+}
+
+/// A server and a way to reach it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Contender {
+    /// Headgate's NBD server.
+    HeadgateNbd,
+    /// qemu-nbd.
+    QemuNbd,
+    /// qemu-storage-daemon's NBD server.
+    StorageDaemonNbd,
+    /// nbdkit's file plugin.
+    NbdkitFile,
+    /// Headgate's vhost-user-blk.
+    HeadgateVhost,
+    /// qemu-storage-daemon's vhost-user-blk.
+    StorageDaemonVhost,
+}
+
+/// The file that all serve. It is the image of a Headgate disk.
+pub struct File {
+    image: PathBuf,
+}
+
+impl File {
+    /// Creates the disk, and fills its image with bytes that no layer can compress or leave out.
+    pub fn prepare(dir: &Path, size: u64) -> anyhow::Result<File> {
+        let images = dir.join("images");
+        std::fs::create_dir(&images)?;
+        let mut daemon = launch("headgate", serve(dir)?, dir)?;
+        wait_for("headgate should greet NBD clients", START, || Ok(Handshake::connect(&nbd(dir)).ok()))?;
+        let command = |arguments: &[&str]| {
+            let mut command = Command::new(headgate::binary()?);
+            command.args(arguments).env("HEADGATE_STATE_DIR", dir.join("state"));
+            run(command, START)
+        };
+        let path = images.to_string_lossy().into_owned();
+        command(&[
+            "datastore",
+            "add",
+            DATASTORE,
+            "--dir",
+            &path,
+            "--capacity",
+            "1000000",
+            "--queue-depth",
+            "128",
+        ])?;
+        let size_text = size.to_string();
+        command(&[&["disk", "create", "--size", &size_text][..], &POLICY].concat())?;
+        daemon.terminate(START)?;
+        let mut entries = std::fs::read_dir(&images)?.collect::<Result<Vec<_>, _>>()?;
+        entries.retain(|e| e.metadata().is_ok_and(|m| m.len() == size));
+        let image = entries.pop().context("no image in the datastore's directory")?.path();
+        ensure!(entries.is_empty(), "more than one image in {}", images.display());
+        let mut random = std::fs::File::open("/dev/urandom")?;
+        let mut file = std::fs::File::options().write(true).open(&image)?;
+        std::io::copy(&mut std::io::Read::take(&mut random, size), &mut file)?;
+        file.flush()?;
+        file.sync_all()?;
+        Ok(File { image })
+    }
+}
+
+/// A server that runs and serves.
+pub struct Running {
+    process: Process,
+    /// What a client is told: an NBD URI or the path of a vhost-user socket.
+    pub target: String,
+}
+
+impl Running {
+    /// CPU seconds that the server and its children have used.
+    pub fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        tree_cpu_seconds(self.process.id())
+    }
+
+    /// Ends the server in good order: the next one needs the lock on the file.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        self.process.terminate(START)
+    }
+}
+
+fn tree_cpu_seconds(pid: u32) -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The second field, the name, may hold spaces; it ends with the last parenthesis.
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let field = |n: usize| -> anyhow::Result<f64> {
+        Ok(after_name.split_whitespace().nth(n - 3).context("a short /proc/PID/stat")?.parse()?)
+    };
+    // SAFETY: sysconf reads a constant of the system; it has no preconditions.
+    let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    let mut seconds = (field(14)? + field(15)?) / ticks_per_second;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let children = std::fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace() {
+            seconds += tree_cpu_seconds(child.parse()?)?;
+        }
+    }
+    Ok(seconds)
+}
+
+impl Contender {
+    /// All of them, Headgate first of each way.
+    pub const ALL: [Contender; 6] = [
+        Contender::HeadgateNbd,
+        Contender::QemuNbd,
+        Contender::StorageDaemonNbd,
+        Contender::NbdkitFile,
+        Contender::HeadgateVhost,
+        Contender::StorageDaemonVhost,
+    ];
+
+    /// As in the tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Contender::HeadgateNbd => "headgate NBD",
+            Contender::QemuNbd => "qemu-nbd",
+            Contender::StorageDaemonNbd => "qemu-storage-daemon NBD",
+            Contender::NbdkitFile => "nbdkit file",
+            Contender::HeadgateVhost => "headgate vhost-user-blk",
+            Contender::StorageDaemonVhost => "qemu-storage-daemon vhost-user-blk",
+        }
+    }
+
+    /// How clients reach it.
+    pub fn way(self) -> Way {
+        match self {
+            Contender::HeadgateVhost | Contender::StorageDaemonVhost => Way::VhostUser,
+            _ => Way::Nbd,
+        }
+    }
+
+    /// Is it ours?
+    pub fn is_headgate(self) -> bool {
+        matches!(self, Contender::HeadgateNbd | Contender::HeadgateVhost)
+    }
+
+    /// Is its program here?
+    pub fn installed(self) -> bool {
+        match self {
+            Contender::HeadgateNbd | Contender::HeadgateVhost => true,
+            Contender::QemuNbd => tools::find("qemu-nbd").is_some(),
+            Contender::StorageDaemonNbd | Contender::StorageDaemonVhost => {
+                tools::find("qemu-storage-daemon").is_some()
+            }
+            Contender::NbdkitFile => tools::find("nbdkit").is_some(),
+        }
+    }
+
+    /// Starts the server and waits until it can be reached.
+    pub fn start(self, dir: &Path, file: &File) -> anyhow::Result<Running> {
+        let socket = self.socket(dir);
+        let mut process = launch(self.name(), self.command(dir, file)?, dir)?;
+        wait_for(self.name(), START, || {
+            process.ensure_running()?;
+            Ok(match self.way() {
+                Way::Nbd => Handshake::connect(&socket).is_ok().then_some(()),
+                Way::VhostUser => UnixStream::connect(&socket).is_ok().then_some(()),
+            })
+        })?;
+        let target = match self.way() {
+            Way::Nbd => format!("nbd+unix:///{DISK}?socket={}", socket.display()),
+            Way::VhostUser => socket.display().to_string(),
+        };
+        Ok(Running { process, target })
+    }
+
+    /// What one would type.
+    pub fn command_line(self, dir: &Path, file: &File) -> Vec<String> {
+        let Ok(command) = self.command(dir, file) else { return Vec::new() };
+        let words: Vec<String> = std::iter::once(command.get_program())
+            .chain(command.get_args())
+            .map(|word| word.to_string_lossy().replace(&*dir.to_string_lossy(), "DIR"))
+            .map(|word| if word.ends_with("/headgate") { "headgate".to_owned() } else { word })
+            .collect();
+        let server = words.join(" ");
+        if self.is_headgate() {
+            vec![server, format!("headgate disk create {}", POLICY.join(" "))]
+        } else {
+            vec![server]
+        }
+    }
+
+    fn socket(self, dir: &Path) -> PathBuf {
+        match self {
+            Contender::HeadgateNbd => nbd(dir),
+            Contender::HeadgateVhost => dir.join(format!("state/vhost/{DISK}.sock")),
+            _ => dir.join("peer.sock"),
+        }
+    }
+
+    fn command(self, dir: &Path, file: &File) -> anyhow::Result<Command> {
+        let (socket, image) = (self.socket(dir).display().to_string(), file.image.display().to_string());
+        let blockdev =
+            format!("driver=file,node-name=f,filename={image},cache.direct=on,aio=io_uring,discard=unmap");
+        let words: Vec<String> = match self {
+            Contender::HeadgateNbd | Contender::HeadgateVhost => return serve(dir),
+            Contender::QemuNbd => {
+                let fixed = "qemu-nbd --persistent --shared=8 --format=raw --cache=none --aio=io_uring --discard=unmap";
+                let mut words: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
+                words.extend([format!("--export-name={DISK}"), format!("--socket={socket}"), image]);
+                words
+            }
+            Contender::StorageDaemonNbd => vec![
+                "qemu-storage-daemon".into(),
+                "--blockdev".into(),
+                blockdev,
+                "--nbd-server".into(),
+                format!("addr.type=unix,addr.path={socket}"),
+                "--export".into(),
+                format!("type=nbd,id=e,node-name=f,name={DISK},writable=on"),
+            ],
+            Contender::StorageDaemonVhost => vec![
+                "qemu-storage-daemon".into(),
+                "--blockdev".into(),
+                blockdev,
+                "--export".into(),
+                format!(
+                    "type=vhost-user-blk,id=e,node-name=f,writable=on,num-queues=4,addr.type=unix,addr.path={socket}"
+                ),
+            ],
+            Contender::NbdkitFile => {
+                let fixed = "nbdkit --foreground --exit-with-parent";
+                let mut words: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
+                words.extend([format!("--unix={socket}"), "file".into(), image, "cache=none".into()]);
+                words
+            }
+        };
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        Ok(command)
+    }
+}
+
+fn nbd(dir: &Path) -> PathBuf {
+    dir.join("state/nbd.sock")
+}
+
+fn serve(dir: &Path) -> anyhow::Result<Command> {
+    let mut command = Command::new(headgate::binary()?);
+    command.arg("serve").arg("--state-dir").arg(dir.join("state"));
+    Ok(command)
+}
+
+fn launch(name: &str, command: Command, dir: &Path) -> anyhow::Result<Process> {
+    let _ = std::fs::remove_file(dir.join("peer.sock"));
+    Process::spawn(name, command, &dir.join("log"))
+}
