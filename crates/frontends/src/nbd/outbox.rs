@@ -126,6 +126,11 @@ impl Outbox {
     /// # Errors
     /// The client did not take all of it.
     pub fn on_sent(&mut self, result: i32, arena: &mut Arena) -> Result<(), SendError> {
+        if matches!(-result, libc::EINTR | libc::EAGAIN) {
+            // Nothing was sent: the same message is next again.
+            self.under_way = 0;
+            return Ok(());
+        }
         let sent = usize::try_from(result).map_err(|_| SendError::Gone(-result))?;
         if sent != self.expected {
             return Err(SendError::Short);
@@ -195,6 +200,18 @@ mod tests {
         }
         assert_eq!((total, outbox.replies()), (1000 * 4100, 0));
         assert!(arena.take(32 << 20).is_some() && arena.take(32 << 20).is_some());
+    }
+
+    #[test]
+    fn an_interrupted_message_is_sent_again() {
+        let (mut outbox, mut arena) = (Outbox::default(), Arena::map().unwrap());
+        outbox.push(|out| out.extend(b"one"));
+        outbox.poll_send(&arena).unwrap();
+        outbox.on_sent(-libc::EINTR, &mut arena).unwrap();
+        outbox.push(|out| out.extend(b"two"));
+        assert_eq!(gather(outbox.poll_send(&arena).unwrap()), (b"one".to_vec(), 1));
+        outbox.on_sent(3, &mut arena).unwrap();
+        assert_eq!(gather(outbox.poll_send(&arena).unwrap()), (b"two".to_vec(), 1));
     }
 
     #[test]
