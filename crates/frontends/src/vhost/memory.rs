@@ -1,6 +1,7 @@
 //! The front-end's memory, mapped here: guest memory and the in-flight region.
 
 use super::Refused;
+use super::lost_memory::Watched;
 use headgate_vring::{GuestAddress, GuestMemory, HostMapping, InflightRegion, Region};
 use std::fs::File;
 use std::ptr::NonNull;
@@ -10,6 +11,8 @@ use vm_memory::{FileOffset, MmapRegion};
 
 /// A file of the front-end, mapped shared, readable and writable.
 struct Mapped {
+    /// Before the mapping, so that the watch ends first.
+    _watched: Watched,
     base: NonNull<u8>,
     region: MmapRegion,
 }
@@ -29,7 +32,7 @@ unsafe impl HostMapping for Mapped {
     }
 }
 
-/// Maps `len` bytes of `file` from `offset`. The file must be that long: touching a page behind its end would be fatal.
+/// Maps `len` bytes of `file` from `offset`. The file must be that long; should it be shortened later, see [`lost_memory`](super::lost_memory).
 fn map(file: File, offset: u64, len: u64) -> Result<Arc<dyn HostMapping>, Refused> {
     let size = usize::try_from(len).map_err(|_| Refused::Memory(format!("{len} bytes do not fit here")))?;
     let end = offset.checked_add(len);
@@ -40,7 +43,8 @@ fn map(file: File, offset: u64, len: u64) -> Result<Arc<dyn HostMapping>, Refuse
     let region = MmapRegion::from_file(FileOffset::new(file, offset), size)
         .map_err(|e| Refused::Memory(format!("cannot map {len} bytes at offset {offset}: {e}")))?;
     let base = NonNull::new(region.as_ptr()).ok_or_else(|| Refused::Memory("mapped at zero".into()))?;
-    Ok(Arc::new(Mapped { base, region }))
+    let watched = Watched::new(region.as_ptr(), size).map_err(|e| Refused::Memory(e.to_string()))?;
+    Ok(Arc::new(Mapped { _watched: watched, base, region }))
 }
 
 /// One region as the front-end announced it.

@@ -19,14 +19,13 @@
 //!
 //! # Trust
 //! The guest is hostile, and so are all bytes in its memory (see [`headgate_vring`]). The front-end's messages are
-//! checked too, and can harm its own disk and connection only; but two things are left to its good will, for no
-//! system call can enforce them:
-//! - Memory that it announces does not shrink while it is mapped (touching it would kill the daemon). Files shorter than
-//!   announced are refused, the in-flight region is sealed, and QEMU seals its `memfd`s by default.
+//! checked too, and can harm its own disk and connection only. Memory that it shortens while it is mapped becomes empty
+//! memory (see [`lost_memory`]). One thing is left to its good will, for no system call can enforce it:
 //! - It leaves the eventfds for calls as they are set here, not to block.
 
 mod config;
 mod control;
+mod lost_memory;
 mod memory;
 mod port;
 pub mod server;
