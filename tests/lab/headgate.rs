@@ -67,17 +67,17 @@ impl Headgate {
 
     /// Runs a command against the daemon; anything but exit status 0 is an error.
     pub fn command(&self, args: &[&str]) -> anyhow::Result<String> {
-        let finished = self.command_any(args)?;
+        self.command_for(PATIENCE, args)
+    }
+
+    /// Runs a command that may take longer.
+    pub fn command_for(&self, within: Duration, args: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(binary()?);
+        command.args(args).env("HEADGATE_STATE_DIR", &self.state);
+        let finished = run_to_end(command, within)?;
         let Finished { status, stdout, stderr } = finished;
         ensure!(status.success(), "headgate {}: {status}\n{stdout}{stderr}", args.join(" "));
         Ok(stdout)
-    }
-
-    /// Runs a command against the daemon and returns how it ended.
-    pub fn command_any(&self, args: &[&str]) -> anyhow::Result<Finished> {
-        let mut command = Command::new(binary()?);
-        command.args(args).env("HEADGATE_STATE_DIR", &self.state);
-        run_to_end(command, PATIENCE)
     }
 
     /// Runs a reading command with `--json`.
