@@ -100,3 +100,43 @@ fn the_load_generator_loads_the_daemons_disks() {
     let usage = daemon.run("load not-a-target");
     assert_ne!(usage.code, 0);
 }
+
+/// Normalised IOs dispatched to a disk so far, and the shard's time of that.
+fn served(daemon: &Daemon, disk: &str) -> (f64, f64) {
+    let stats = daemon.json_of("/v1/stats").unwrap();
+    let disks = stats.as_array().unwrap().iter().flat_map(|store| store["disks"].as_array().unwrap());
+    let stats = &disks.into_iter().find(|d| d["name"] == disk).unwrap()["stats"];
+    let cost = ["reservation_cost", "weight_cost"].map(|phase| stats["served"][phase].as_f64().unwrap());
+    (cost.iter().sum::<f64>() / 1e6, stats["at"].as_f64().unwrap() / 1e9)
+}
+
+#[test]
+fn a_limit_changed_under_load_binds_from_the_answer_on() {
+    let daemon = Daemon::start(&[]);
+    daemon.ok("datastore add array --emulated rate=5000");
+    daemon.ok("disk create a --size 8M --datastore array");
+    let uri = daemon.ok("disk attach a --nbd");
+    let mut load = Command::new(HEADGATE)
+        .args(["load", uri.trim(), "--read-percent", "100", "--depth", "32", "--seconds", "60"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while served(&daemon, "a").0 == 0.0 {
+        std::thread::yield_now();
+    }
+    for limit in [400.0, 50.0, 200.0] {
+        daemon.ok(&format!("disk set a --limit {limit}"));
+        let (before, from) = served(&daemon, "a");
+        let (mut after, mut to) = (before, from);
+        while to - from < 1.0 {
+            (after, to) = served(&daemon, "a");
+        }
+        // The slack for late dispatches, and one IO, are on top.
+        let most = limit * (to - from + 0.02) + 2.0;
+        assert!(after - before <= most, "{} IOs in {} s under a limit of {limit}", after - before, to - from);
+        assert!(after > before, "nothing was served under a limit of {limit}");
+    }
+    let _ = load.kill();
+    let _ = load.wait();
+}
