@@ -1,7 +1,7 @@
 //! Measuring what a datastore can promise: worst-case random IO through the engine, at the datastore's queue depth.
 //!
 //! A scratch disk is made on the datastore, filled where it can have holes, and asked for random requests of 4 KiB, half
-//! reads and half writes, until the rate has [settled](steady). On a block device, whose content is an operator's, only reads are
+//! reads and half writes, until the rate has settled (`steady`). On a block device, whose content is an operator's, only reads are
 //! made.
 
 mod steady;

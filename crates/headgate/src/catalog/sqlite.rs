@@ -116,7 +116,7 @@ fn integer(value: u64) -> i64 {
 }
 
 fn json<T: serde::Serialize>(value: &T) -> String {
-    serde_json::to_string(value).expect("records are plain data with string keys")
+    serde_json::to_string(value).expect("records are plain data, and their paths came as text")
 }
 
 fn corrupt(table: &str, what: impl std::fmt::Display) -> CatalogError {
