@@ -91,3 +91,23 @@ fn a_guest_works_on_an_nbd_disk() {
         works_on_a_disk(lab, &mut server, drive)
     });
 }
+
+#[test]
+fn the_qemu_arguments_that_attach_prints_work_as_printed() {
+    with_lab(&[QEMU], |lab| {
+        let mut daemon = Headgate::with_disks(lab, &[DiskSpec::mib("disk", 64)])?;
+        let attachment = daemon.json(&["disk", "attach", "disk", "--qemu"])?;
+        let arguments = attachment["qemu"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let arguments = arguments.iter().filter_map(|a| a.as_str().map(str::to_owned)).collect();
+        let mut guest =
+            Guest::boot(lab, &Machine { cpus: 4, ..Machine::new("guest", Drive::AsPrinted(arguments)) })?;
+        let script =
+            "cat /sys/block/vda/size; echo $(cat /sys/block/vda/serial); ls /sys/block/vda/mq | wc -l
+                      mkfs.ext4 -q /dev/vda && e2fsck -fn /dev/vda >/dev/null 2>&1 && echo sound";
+        let said = guest.run(script, MINUTES)?;
+        let lines: Vec<&str> = said.lines().collect();
+        anyhow::ensure!(lines == ["131072", "disk", "4", "sound"], "size, serial, queues and state: {said}");
+        guest.power_off()?;
+        daemon.stop()
+    });
+}

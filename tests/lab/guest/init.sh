@@ -13,9 +13,15 @@ while read -r module; do
   insmod "$module" || echo "lab: no module $module"
 done </lab/modules
 
+# The port appears some time after its driver.
 port=
-for name in /sys/class/virtio-ports/*/name; do
-  [ "$(cat "$name")" = headgate.lab ] && port=$(basename "$(dirname "$name")")
+tries=0
+while [ -z "$port" ] && [ $tries -lt 300 ]; do
+  for name in /sys/class/virtio-ports/*/name; do
+    [ -e "$name" ] && [ "$(cat "$name")" = headgate.lab ] && port=$(basename "$(dirname "$name")")
+  done
+  tries=$((tries + 1))
+  [ -n "$port" ] || usleep 100000
 done
 if [ -z "$port" ]; then
   echo "lab: no port to the host"

@@ -37,6 +37,8 @@ pub enum Drive {
         /// The export's name.
         export: String,
     },
+    /// The arguments that a server prints for QEMU, memory included. At most one such drive, and no other vhost-user drive.
+    AsPrinted(Vec<String>),
 }
 
 /// What machine to boot.
@@ -77,10 +79,17 @@ impl Guest {
         let mut command = Command::new(QEMU);
         let accel = env::var("HEADGATE_LAB_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
         command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-accel", &accel]);
-        command.args(["-machine", "q35,memory-backend=memory", "-smp", &machine.cpus.to_string()]);
-        command.args(["-m", &machine.memory_mib.to_string()]);
-        command.arg("-object");
-        command.arg(format!("memory-backend-memfd,id=memory,share=on,size={}M", machine.memory_mib));
+        command.args(["-machine", "q35", "-smp", &machine.cpus.to_string()]);
+        if !machine.drives.iter().any(|drive| matches!(drive, Drive::AsPrinted(_))) {
+            command.args([
+                "-m",
+                &machine.memory_mib.to_string(),
+                "-machine",
+                "memory-backend=memory",
+                "-object",
+            ]);
+            command.arg(format!("memory-backend-memfd,id=memory,share=on,size={}M", machine.memory_mib));
+        }
         command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initramfs);
         command.args(["-append", "console=ttyS0 panic=-1 quiet loglevel=5"]);
         command.arg("-serial").arg(format!("file:{}", console.display()));
@@ -102,6 +111,9 @@ impl Guest {
                         socket.display()
                     ));
                     command.arg("-device").arg(format!("virtio-blk-pci,drive=drive{i},write-cache=on"));
+                }
+                Drive::AsPrinted(arguments) => {
+                    command.args(arguments);
                 }
             }
         }
