@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How long a command may take that does not move data.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the daemon may wait for a CPU per second while it is measured, and how often to try for that.
-const QUIET: Duration = Duration::from_millis(50);
+const QUIET: Duration = Duration::from_millis(80);
 const ATTEMPTS: u32 = 5;
 /// How long the daemon may take to drain.
 const DRAIN: Duration = Duration::from_secs(60);
