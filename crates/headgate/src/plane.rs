@@ -12,7 +12,7 @@ use headgate_engine::{
 use headgate_frontends::nbd::proto::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
 use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to};
 use headgate_frontends::vhost::server::VhostServer;
-use headgate_qos::{Policy, SchedulerKind};
+use headgate_qos::{CostModel, Policy, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -178,7 +178,9 @@ impl EnginePlane {
         if model == Some(ModelSpec::Null) {
             return Image::null(disk.size).map_err(failed);
         }
-        let image = Image::open(&disk.image, Caching::PreferDirect, LOCK_PATIENCE).map_err(failed)?;
+        // The speed of an emulated device is its model's: the file under it should be faster, so it is cached.
+        let caching = if model.is_some() { Caching::Buffered } else { Caching::PreferDirect };
+        let image = Image::open(&disk.image, caching, LOCK_PATIENCE).map_err(failed)?;
         if image.size() != disk.size {
             return Err(PlaneError {
                 error: format!(
@@ -191,6 +193,15 @@ impl EnginePlane {
             });
         }
         Ok(image)
+    }
+}
+
+/// A device of a fixed rate takes as long for every size, so there 300 IOPS are 300 requests. Anything else is charged as the
+/// paper does, by size.
+fn cost_model(model: Option<&ModelSpec>) -> CostModel {
+    match model {
+        Some(ModelSpec::Rate { .. } | ModelSpec::Null) => CostModel::Unit,
+        _ => CostModel::default(),
     }
 }
 
@@ -228,7 +239,11 @@ impl DataPlane for EnginePlane {
             backend,
             scheduler: scheduler_kind(record.scheduler),
             queue_depth: record.queue_depth,
-            qos: headgate_qos::Config { limit_slack: LIMIT_SLACK, ..headgate_qos::Config::default() },
+            qos: headgate_qos::Config {
+                limit_slack: LIMIT_SLACK,
+                cost_model: cost_model(model.as_ref()),
+                ..headgate_qos::Config::default()
+            },
         };
         let id = self.engine.add_datastore(spec).map_err(failed)?;
         self.stores().insert(record.name.clone(), Store { id, model });

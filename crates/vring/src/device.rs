@@ -198,7 +198,7 @@ impl DeviceQueue {
 
     /// Requests handed out and not completed.
     pub fn in_flight(&self) -> usize {
-        self.taken.len - self.replays.len()
+        self.taken.count().saturating_sub(self.replays.len())
     }
 
     /// Requests that [`next_replay`](Self::next_replay) has still to hand out.
@@ -354,25 +354,27 @@ impl DeviceQueue {
 #[derive(Default)]
 struct HeadSet {
     words: [u64; MAX_QUEUE_SIZE as usize / 64],
-    len: usize,
 }
 
 impl HeadSet {
+    /// How many. Counted only when a queue is to stop, so there is no counter to keep right per request.
+    fn count(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
     /// Answers whether it was new.
     fn insert(&mut self, head: u16) -> bool {
-        let (word, bit) = (&mut self.words[usize::from(head / 64)], 1 << (head % 64));
+        let (word, bit) = (&mut self.words[usize::from(head / 64)], 1u64 << (head % 64));
         let new = *word & bit == 0;
         *word |= bit;
-        self.len += usize::from(new);
         new
     }
 
     /// Answers whether it was there.
     fn remove(&mut self, head: u16) -> bool {
-        let (word, bit) = (&mut self.words[usize::from(head / 64)], 1 << (head % 64));
+        let (word, bit) = (&mut self.words[usize::from(head / 64)], 1u64 << (head % 64));
         let known = *word & bit != 0;
         *word &= !bit;
-        self.len -= usize::from(known);
         known
     }
 }
