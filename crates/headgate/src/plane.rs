@@ -271,7 +271,8 @@ impl DataPlane for EnginePlane {
     fn open_disk(&self, disk: &OpenDisk) -> Result<(), PlaneError> {
         let store = self.store(&disk.datastore)?;
         let image = self.image(disk)?;
-        if !image.is_direct() && !image.path().as_os_str().is_empty() {
+        let emulated = self.stores().get(&disk.datastore).is_some_and(|store| store.model.is_some());
+        if !image.is_direct() && !emulated {
             tracing::warn!(disk = %disk.name, image = %image.path().display(),
                 "the file system has no direct IO: requests go through the host's page cache");
         }
