@@ -196,11 +196,10 @@ impl EnginePlane {
     }
 }
 
-/// A device of a fixed rate takes as long for every size, so there 300 IOPS are 300 requests. Anything else is charged as the
-/// paper does, by size.
+/// Requests are charged by size, as in the paper; where there is no storage, size costs nothing.
 fn cost_model(model: Option<&ModelSpec>) -> CostModel {
     match model {
-        Some(ModelSpec::Rate { .. } | ModelSpec::Null) => CostModel::Unit,
+        Some(ModelSpec::Null) => CostModel::Unit,
         _ => CostModel::default(),
     }
 }
