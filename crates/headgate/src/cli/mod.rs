@@ -3,6 +3,7 @@
 mod datastore;
 mod disk;
 mod output;
+mod trace;
 mod values;
 mod vm;
 
@@ -13,6 +14,7 @@ use crate::serve::{DaemonError, ServeArgs, serve};
 use crate::top::{self, TopError};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use headgate_load::LoadArgs;
+use headgate_trace::TraceError;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -77,6 +79,9 @@ enum Command {
         --seconds 10"
     )]
     Load(Box<LoadArgs>),
+    /// Block traces: what they say of their workload, and conversion
+    #[command(subcommand)]
+    Trace(trace::Trace),
     /// Print the OpenAPI document of the HTTP API
     Api,
     /// Print a completion script for a shell
@@ -113,6 +118,24 @@ enum CliError {
     /// The load ran and its report says what went wrong.
     #[error("requests failed or data was wrong: see the report")]
     Unclean(u8),
+    /// A file cannot be read or written.
+    #[error("cannot {doing} {}: {source}", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A trace is not what it should be.
+    #[error("{}: {error}", file.display())]
+    Trace {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        error: TraceError,
+    },
     /// What was started did not come to its end.
     #[error("{0}")]
     Stopped(String),
@@ -131,6 +154,9 @@ impl CliError {
                 expected: None,
                 hint: Some("give --state-dir or HEADGATE_STATE_DIR".into()),
             },
+            CliError::Trace { error, .. } => {
+                ErrorBody { error: self.to_string(), expected: None, hint: Some(error.hint()) }
+            }
             _ => ErrorBody { error: self.to_string(), expected: None, hint: None },
         }
     }
@@ -167,6 +193,7 @@ impl Cli {
             Command::Vm(command) => command.print().json,
             Command::Top { print, .. } => print.json,
             Command::Load(args) => args.json,
+            Command::Trace(command) => command.print().is_some_and(|p| p.json),
             Command::Serve(_) | Command::Api | Command::Completions { .. } => false,
         }
     }
@@ -199,6 +226,7 @@ impl Cli {
                     code => Err(CliError::Unclean(code)),
                 }
             }
+            Command::Trace(command) => command.run(out),
             Command::Api => Ok(out.write_all(crate::api::document().as_bytes())?),
             Command::Completions { shell } => {
                 clap_complete::generate(shell, &mut Cli::command(), "headgate", out);

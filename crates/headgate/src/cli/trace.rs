@@ -1,0 +1,330 @@
+//! Block traces: what they say, and conversion.
+
+use super::output::{Align, Table, description, json, warnings};
+use super::{CliError, Print};
+use crate::serve::signals::Signals;
+use clap::{Args, Subcommand};
+use headgate_stats::Percentiles;
+use headgate_trace::{
+    Character, Characteriser, CsvWriter, DiskProfile, Format, Options, Outstanding, Profile, Quantiles,
+    Report, Sizes, Tolerance, TraceReader, Unknown,
+};
+use headgate_units::{Bytes, Nanos};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Stands for standard input, and output.
+const STANDARD: &str = "-";
+/// How many requests pass between two looks at whether somebody wants us to stop.
+const BETWEEN_LOOKS: u64 = 1 << 16;
+
+/// Commands on block traces.
+#[derive(Debug, Subcommand)]
+pub(super) enum Trace {
+    /// Say what a trace's workload is like: rates, sizes, mix, randomness, requests outstanding, footprint
+    #[command(after_help = "Examples:\n  headgate trace stat hm_0.csv.gz\n  \
+                            xz -dc trace.vscsi.xz | headgate trace stat - --json\n\n\
+                            Formats: csv (our own), csv-us, vscsi, msr, systor, blkparse, disksim, fiu, tencent; gzip is unpacked.")]
+    Stat {
+        #[command(flatten)]
+        input: Input,
+        /// How many disks to list, the busiest first
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        disks: usize,
+        #[command(flatten)]
+        print: Print,
+    },
+    /// Convert a trace to our own format, a CSV
+    #[command(after_help = "Example:\n  headgate trace convert sdb.blkparse sdb.csv\n\n\
+                            Columns: at_ns,disk,op,offset,bytes,latency_ns. op is R, W, F (flush) or D (discard).")]
+    Convert {
+        #[command(flatten)]
+        input: Input,
+        /// The file to write, which must not exist; '-' for standard output
+        output: PathBuf,
+    },
+}
+
+/// Which trace, and how to read it.
+#[derive(Debug, Args)]
+pub(super) struct Input {
+    /// The trace; '-' for standard input
+    file: PathBuf,
+    /// Its format [default: found out from the first lines]
+    #[arg(long)]
+    format: Option<Format>,
+    /// Leave out what cannot be read, and say how much that was
+    #[arg(long)]
+    lenient: bool,
+}
+
+/// What `trace stat --json` prints.
+#[derive(Serialize)]
+struct Statistics<'a> {
+    report: &'a Report,
+    #[serde(flatten)]
+    character: &'a Character,
+}
+
+impl Trace {
+    pub(super) fn print(&self) -> Option<Print> {
+        match self {
+            Trace::Stat { print, .. } => Some(*print),
+            Trace::Convert { .. } => None,
+        }
+    }
+
+    pub(super) fn run(self, out: &mut dyn Write) -> Result<(), CliError> {
+        match self {
+            Trace::Stat { input, disks, print } => {
+                let mut characteriser = Characteriser::new();
+                let reader = input.read(|record, _| {
+                    characteriser.push(record);
+                    Ok(())
+                })?;
+                let (report, character) = (reader.report(), characteriser.finish(reader.disks()));
+                if print.json {
+                    return Ok(json(out, &Statistics { report, character: &character })?);
+                }
+                out.write_all(describe(report, &character).as_bytes())?;
+                if character.disks.len() > 1 {
+                    out.write_all(table(&character, disks).as_bytes())?;
+                }
+                Ok(())
+            }
+            Trace::Convert { input, output } => {
+                let report = match output == Path::new(STANDARD) {
+                    true => convert(&input, out)?,
+                    false => convert_to_file(&input, &output)?,
+                };
+                warnings(&left_out(&report));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Input {
+    /// Gives all requests to `take`, with a progress bar where somebody sees it.
+    fn read(
+        &self,
+        mut take: impl FnMut(&headgate_trace::Record, &str) -> Result<(), CliError>,
+    ) -> Result<TraceReader<Box<dyn Read>>, CliError> {
+        let name = self.file.display();
+        let cannot = |source| CliError::File { file: self.file.clone(), doing: "read", source };
+        let bar = ProgressBar::no_length();
+        let input: Box<dyn Read> = if self.file == Path::new(STANDARD) {
+            Box::new(bar.wrap_read(io::stdin()))
+        } else {
+            let file = File::open(&self.file).map_err(cannot)?;
+            let metadata = file.metadata().map_err(cannot)?;
+            if metadata.is_dir() {
+                return Err(CliError::Usage(format!("{name} is a directory, expected a trace")));
+            }
+            if metadata.is_file() {
+                bar.set_length(metadata.len());
+            }
+            Box::new(bar.wrap_read(file))
+        };
+        let template = match bar.length() {
+            Some(_) => "{msg:>24} {wide_bar} {percent:>3} % {bytes_per_sec} {elapsed}",
+            None => "{msg:>24} {bytes} {bytes_per_sec} {elapsed}",
+        };
+        // The template is a constant, and its mistakes would show in every run.
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        let signals = Signals::catch().map_err(CliError::Print)?;
+        let tolerance = if self.lenient { Tolerance::Lenient } else { Tolerance::Strict };
+        let options = Options { format: self.format, tolerance, ..Options::default() };
+        let failed = |error| CliError::Trace { file: self.file.clone(), error };
+        let mut reader = TraceReader::new(input, options).map_err(failed)?;
+        while let Some(record) = reader.next() {
+            let record = record.map_err(failed)?;
+            take(&record, reader.disks().name(record.disk))?;
+            let requests = reader.report().requests;
+            if requests.is_multiple_of(BETWEEN_LOOKS) {
+                bar.set_message(format!("{requests} requests"));
+                if signals.wait_for(Duration::ZERO).is_some() {
+                    return Err(CliError::Stopped(format!("stopped after {requests} requests of {name}")));
+                }
+            }
+        }
+        bar.finish_and_clear();
+        Ok(reader)
+    }
+}
+
+fn convert(input: &Input, out: &mut dyn Write) -> Result<Report, CliError> {
+    let mut writer = CsvWriter::new(BufWriter::new(out))?;
+    let reader = input.read(|record, disk| Ok(writer.write(record, disk)?))?;
+    writer.finish()?;
+    Ok(reader.report().clone())
+}
+
+/// A file that is not finished is removed.
+fn convert_to_file(input: &Input, output: &Path) -> Result<Report, CliError> {
+    let cannot = |source| CliError::File { file: output.to_owned(), doing: "write", source };
+    let mut file = File::create_new(output).map_err(cannot)?;
+    let result = convert(input, &mut file).map_err(|error| match error {
+        CliError::Print(source) => cannot(source),
+        error => error,
+    });
+    if result.is_err() {
+        std::fs::remove_file(output).map_err(cannot)?;
+    }
+    result
+}
+
+/// What a lenient reading left out.
+fn left_out(report: &Report) -> Vec<String> {
+    let mut all = Vec::new();
+    let out = report.malformed + report.out_of_order;
+    if out > 0 {
+        let first = report.first_problem.as_deref().unwrap_or_default();
+        all.push(format!("{out} lines of {} were left out; the first: {first}", report.lines));
+    }
+    all.extend(report.cut_short.clone());
+    all
+}
+
+fn percent(fraction: Option<f64>) -> String {
+    fraction.map_or_else(|| "-".into(), |fraction| format!("{:.1} %", fraction * 100.0))
+}
+
+fn by_interval(interval: Nanos, quantiles: Option<Quantiles>) -> String {
+    quantiles.map_or_else(String::new, |Quantiles { p10, p50, p90 }| {
+        format!("; by intervals of {} s: p10 {p10} %, p50 {p50} %, p90 {p90} %", interval.0 / 1_000_000_000)
+    })
+}
+
+fn sizes(sizes: Option<Sizes>) -> Option<String> {
+    let Sizes { mean, p50, p90, p99, max } = sizes?;
+    Some(format!("mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, largest {max}"))
+}
+
+fn latency(latency: Option<Percentiles>) -> Option<String> {
+    let Percentiles { mean, p50, p90, p99, p999 } = latency?;
+    Some(format!("mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}"))
+}
+
+fn outstanding(profile: &Profile) -> String {
+    match (&profile.outstanding, profile.outstanding_unknown) {
+        (Some(Outstanding { mean_over_time, p50, p90, p99, max }), _) => {
+            format!("mean {mean_over_time:.2}; found on arrival: p50 {p50}, p90 {p90}, p99 {p99}, most {max}")
+        }
+        (None, Some(Unknown::Incredible)) => {
+            "unknown: the latencies would have more than a million outstanding".into()
+        }
+        (None, Some(Unknown::NoRequests)) => "unknown: there are no requests".into(),
+        (None, _) => "unknown: the trace has no completion times, or not for all requests".into(),
+    }
+}
+
+fn rate(profile: &Profile) -> String {
+    match (profile.iops, profile.bytes_per_sec) {
+        (Some(iops), Some(bandwidth)) => format!(
+            "{iops:.1} IOPS, {:.2} MiB/s; busiest second {} IOPS",
+            bandwidth / f64::from(1 << 20),
+            profile.peak_iops
+        ),
+        _ => "unknown: the trace has no duration".into(),
+    }
+}
+
+fn describe(report: &Report, character: &Character) -> String {
+    let Character { whole, interval, disks } = character;
+    let Profile { reads, writes, discards, .. } = whole;
+    let overwrites = (whole.written_footprint.0 > 0)
+        .then(|| format!(", {:.1} times over", writes.bytes as f64 / whole.written_footprint.0 as f64));
+    let left_out = left_out(report);
+    description(&[
+        ("format", Some(report.format.to_string())),
+        ("disks", Some(disks.len().to_string())),
+        (
+            "requests",
+            Some(format!(
+                "{}: {} reads ({}), {} writes ({}), {} flushes, {} discards ({})",
+                whole.requests,
+                reads.requests,
+                Bytes(reads.bytes),
+                writes.requests,
+                Bytes(writes.bytes),
+                whole.flushes,
+                discards.requests,
+                Bytes(discards.bytes)
+            )),
+        ),
+        ("duration", Some(format!("{:.3} s", whole.duration.as_secs_f64()))),
+        ("rate", Some(rate(whole))),
+        ("size", sizes(whole.sizes)),
+        ("reads' size", sizes(whole.read_sizes)),
+        ("writes' size", sizes(whole.write_sizes)),
+        ("reads", Some(percent(whole.read_fraction) + &by_interval(*interval, whole.read_percent))),
+        ("random", Some(percent(whole.random_fraction) + &by_interval(*interval, whole.random_percent))),
+        ("sequential", Some(percent(whole.sequential_fraction))),
+        (
+            "footprint",
+            Some(format!(
+                "{}, of that written {}{}",
+                whole.footprint,
+                whole.written_footprint,
+                overwrites.unwrap_or_default()
+            )),
+        ),
+        ("outstanding", Some(outstanding(whole))),
+        ("reads' latency", latency(whole.read_latency)),
+        ("writes' latency", latency(whole.write_latency)),
+        (
+            "reordered",
+            (report.reordered > 0).then(|| format!("{} requests came after a later one", report.reordered)),
+        ),
+        ("left out", (!left_out.is_empty()).then(|| left_out.join("; "))),
+    ])
+}
+
+fn table(character: &Character, most: usize) -> String {
+    let mut busiest: Vec<&DiskProfile> = character.disks.iter().collect();
+    busiest.sort_by_key(|disk| std::cmp::Reverse(disk.profile.requests));
+    let mut table = Table::new(&[
+        ("DISK", Align::Left),
+        ("REQUESTS", Align::Right),
+        ("IOPS", Align::Right),
+        ("BUSIEST S", Align::Right),
+        ("READS", Align::Right),
+        ("RANDOM", Align::Right),
+        ("SIZE P50", Align::Right),
+        ("SIZE P90", Align::Right),
+        ("OIO P90", Align::Right),
+        ("FOOTPRINT", Align::Right),
+        ("WRITTEN", Align::Right),
+    ]);
+    let dash = || "-".to_owned();
+    for DiskProfile { disk, profile } in busiest.iter().take(most) {
+        table.row(vec![
+            disk.clone(),
+            profile.requests.to_string(),
+            profile.iops.map_or_else(dash, |iops| format!("{iops:.1}")),
+            profile.peak_iops.to_string(),
+            percent(profile.read_fraction),
+            percent(profile.random_fraction),
+            profile.sizes.map_or_else(dash, |sizes| sizes.p50.to_string()),
+            profile.sizes.map_or_else(dash, |sizes| sizes.p90.to_string()),
+            profile.outstanding.map_or_else(dash, |outstanding| outstanding.p90.to_string()),
+            profile.footprint.to_string(),
+            profile.written_footprint.to_string(),
+        ]);
+    }
+    let mut text = format!("\n{}", table.render());
+    if busiest.len() > most {
+        text.push_str(&format!(
+            "and {} more disks: --disks N, or all of them with --json\n",
+            busiest.len() - most
+        ));
+    }
+    text
+}

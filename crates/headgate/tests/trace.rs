@@ -1,0 +1,126 @@
+//! `headgate trace`: what it prints, and how it ends.
+
+mod support;
+
+use std::path::Path;
+use support::{Printed, run};
+
+const MSR: &str = "\
+128166372003061629,web,1,Read,7014609920,24576,41286
+128166372016382155,web,1,Write,2517331968,8192,13491
+128166372016853767,web,0,Read,1317441536,4096,1121
+";
+
+fn trace(dir: &Path, name: &str, text: &str) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+fn headgate(line: &str) -> Printed {
+    run(Path::new("/nonexistent"), line)
+}
+
+#[test]
+fn stat_says_what_is_in_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = trace(dir.path(), "web.csv", MSR);
+    let printed = headgate(&format!("trace stat {file}"));
+    assert_eq!(printed.code, 0, "{}", printed.err);
+    for said in [
+        "format:          msr\n",
+        "3: 2 reads (28 KiB), 1 writes (8 KiB)",
+        "1.379 s",
+        "web_1",
+        "reads' latency:",
+    ] {
+        assert!(printed.out.contains(said), "{said}: {}", printed.out);
+    }
+    let printed = headgate(&format!("trace stat {file} --json"));
+    let json: serde_json::Value = serde_json::from_str(&printed.out).unwrap();
+    assert_eq!(json["report"]["format"], "msr");
+    assert_eq!(json["whole"]["reads"]["requests"], 2);
+    assert_eq!(json["disks"][0]["disk"], "web_1");
+    assert_eq!(json["whole"]["outstanding"]["max"], 0);
+}
+
+#[test]
+fn outstanding_requests_are_not_invented() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = trace(dir.path(), "disk.trace", "0.0 0 1024 8 1\n1.25 0 1032 8 0\n");
+    let printed = headgate(&format!("trace stat {file}"));
+    assert!(printed.out.contains("unknown: the trace has no completion times"), "{}", printed.out);
+    let printed = headgate(&format!("trace stat {file} --json"));
+    let json: serde_json::Value = serde_json::from_str(&printed.out).unwrap();
+    assert!(json["whole"]["outstanding"].is_null());
+    assert_eq!(json["whole"]["outstanding_unknown"], "no-latencies");
+}
+
+#[test]
+fn mistakes_name_their_line_and_may_be_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = trace(dir.path(), "web.csv", &MSR.replace("2517331968", "-1"));
+    let printed = headgate(&format!("trace stat {file}"));
+    assert_eq!(printed.code, 1);
+    assert!(
+        printed.err.contains("web.csv: line 2: the offset is '-1', expected a whole number"),
+        "{}",
+        printed.err
+    );
+    assert!(
+        printed.err.contains("hint: leave out what cannot be read and count it: --lenient"),
+        "{}",
+        printed.err
+    );
+    let printed = headgate(&format!("trace stat {file} --lenient"));
+    assert_eq!(printed.code, 0, "{}", printed.err);
+    assert!(printed.out.contains("1 lines of 3 were left out; the first: line 2"), "{}", printed.out);
+    let printed = headgate(&format!("trace stat {file} --json"));
+    let json: serde_json::Value = serde_json::from_str(&printed.err).unwrap();
+    assert!(json["error"].as_str().unwrap().contains("line 2"));
+}
+
+#[test]
+fn conversion_keeps_everything_and_overwrites_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = trace(dir.path(), "web.csv", MSR);
+    let out = dir.path().join("out.csv").display().to_string();
+    assert_eq!(headgate(&format!("trace convert {file} {out}")).code, 0);
+    let written = std::fs::read_to_string(&out).unwrap();
+    assert_eq!(
+        written,
+        "at_ns,disk,op,offset,bytes,latency_ns\n0,web_1,R,7014609920,24576,4128600\n\
+         1332052600,web_1,W,2517331968,8192,1349100\n1379213800,web_0,R,1317441536,4096,112100\n"
+    );
+    assert_eq!(headgate(&format!("trace convert {file} -")).out, written);
+    let again = headgate(&format!("trace convert {file} {out}"));
+    assert!(
+        again.code == 1 && again.err.contains("cannot write") && again.err.contains("exists"),
+        "{}",
+        again.err
+    );
+    let bad = trace(dir.path(), "bad.csv", &MSR.replace("Write", "Wrote"));
+    let other = dir.path().join("other.csv");
+    let printed = headgate(&format!("trace convert {bad} {}", other.display()));
+    assert!(printed.code == 1 && printed.err.contains("the type is 'Wrote'"), "{}", printed.err);
+    assert!(!other.exists(), "what is not finished is removed");
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_advice() {
+    let dir = tempfile::tempdir().unwrap();
+    let prose = trace(dir.path(), "prose.txt", "once upon a time\n");
+    let printed = headgate(&format!("trace stat {prose}"));
+    assert!(printed.code == 1 && printed.err.contains("--format FORMAT"), "{}", printed.err);
+    let printed = headgate("trace stat /no/such/file");
+    assert!(printed.code == 1 && printed.err.contains("cannot read /no/such/file"), "{}", printed.err);
+    let printed = headgate(&format!("trace stat {}", dir.path().display()));
+    assert!(printed.code == 2 && printed.err.contains("is a directory"), "{}", printed.err);
+    let printed = headgate(&format!("trace stat {prose} --format cvs"));
+    assert!(
+        printed.code == 2 && printed.err.contains("expected one of csv, csv-us, vscsi"),
+        "{}",
+        printed.err
+    );
+    assert_eq!(headgate("trace stat").code, 2);
+}
