@@ -135,8 +135,11 @@ impl TraceError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            TraceError::Malformed { .. } | TraceError::OutOfOrder { .. } | TraceError::Damaged { .. } => {
+            TraceError::Malformed { .. } | TraceError::Damaged { .. } => {
                 "leave out what cannot be read and count it: --lenient".into()
+            }
+            TraceError::OutOfOrder { .. } => {
+                "sort more requests at a time with --window N, or leave out those that are too late: --lenient".into()
             }
             TraceError::Read { .. } => "see the kernel's log for errors of the storage below".into(),
             TraceError::Packed { unpack, .. } => format!("unpack it first: {unpack}"),

@@ -28,13 +28,13 @@ pub struct Options {
     pub format: Option<Format>,
     /// What to do about mistakes.
     pub tolerance: Tolerance,
-    /// So many requests are sorted by time at a time; 0 for none. Each takes 64 bytes or so of memory. Default 16,384.
+    /// So many requests are sorted by time at a time; 0 for none. Each takes 64 bytes or so of memory. Default 65,536.
     pub window: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { format: None, tolerance: Tolerance::Strict, window: 16_384 }
+        Options { format: None, tolerance: Tolerance::Strict, window: 65_536 }
     }
 }
 

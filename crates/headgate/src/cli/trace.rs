@@ -60,6 +60,9 @@ pub(super) struct Input {
     /// Leave out what cannot be read, and say how much that was
     #[arg(long)]
     lenient: bool,
+    /// Sort so many requests by time at a time, 0 to 16777216
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(..=1 << 24))]
+    window: u32,
 }
 
 /// What `trace stat --json` prints.
@@ -140,7 +143,7 @@ impl Input {
         }
         let signals = Signals::catch().map_err(CliError::Print)?;
         let tolerance = if self.lenient { Tolerance::Lenient } else { Tolerance::Strict };
-        let options = Options { format: self.format, tolerance, ..Options::default() };
+        let options = Options { format: self.format, tolerance, window: self.window as usize };
         let failed = |error| CliError::Trace { file: self.file.clone(), error };
         let mut reader = TraceReader::new(input, options).map_err(failed)?;
         while let Some(record) = reader.next() {
