@@ -28,7 +28,7 @@ fn stat_says_what_is_in_a_trace() {
     let printed = headgate(&format!("trace stat {file}"));
     assert_eq!(printed.code, 0, "{}", printed.err);
     for said in [
-        "format:          msr\n",
+        " msr\n",
         "3: 2 reads (28 KiB), 1 writes (8 KiB)",
         "1.379 s",
         "web_1",
