@@ -27,13 +27,7 @@ fn stat_says_what_is_in_a_trace() {
     let file = trace(dir.path(), "web.csv", MSR);
     let printed = headgate(&format!("trace stat {file}"));
     assert_eq!(printed.code, 0, "{}", printed.err);
-    for said in [
-        " msr\n",
-        "3: 2 reads (28 KiB), 1 writes (8 KiB)",
-        "1.379 s",
-        "web_1",
-        "reads' latency:",
-    ] {
+    for said in [" msr\n", "3: 2 reads (28 KiB), 1 writes (8 KiB)", "1.379 s", "web_1", "reads' latency:"] {
         assert!(printed.out.contains(said), "{said}: {}", printed.out);
     }
     let printed = headgate(&format!("trace stat {file} --json"));
