@@ -1,0 +1,544 @@
+//! Whether the outcomes are what a scenario expects.
+
+use crate::file::Measure;
+use crate::outcome::{Counters, Outcome, Stretch, TransactionStretch, per_second};
+use crate::scenario::{Action, Scenario, Setup};
+use headgate_qos::{Policy, water_fill};
+use headgate_units::{Iops, Nanos};
+use serde::Serialize;
+use std::fmt;
+
+/// Something that a scenario expects, as its file says.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Expectation {
+    /// Where it stands in the file.
+    pub line: usize,
+    /// Why, in the file's words.
+    pub about: String,
+    /// The variants for which it holds.
+    pub variants: Vec<String>,
+    /// What is measured, each group for itself, its members together.
+    pub(crate) groups: Vec<Vec<String>>,
+    pub(crate) measure: Measure,
+    pub(crate) window: Option<String>,
+    pub(crate) every: Option<Nanos>,
+    pub(crate) per: Option<Per>,
+    pub(crate) test: Test,
+    pub(crate) paper: Option<f64>,
+}
+
+/// What a measure is divided by.
+#[derive(Clone, Debug)]
+pub(crate) struct Per {
+    pub(crate) measure: Measure,
+    /// The expectation's own group when none.
+    pub(crate) of: Option<Vec<String>>,
+    pub(crate) window: Option<String>,
+    /// The expectation's own variant when none.
+    pub(crate) variant: Option<String>,
+}
+
+/// What a value is held against.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Test {
+    pub(crate) target: Option<Target>,
+    /// Relative tolerance of the target, 0.05 for 5 %.
+    pub(crate) within: f64,
+    /// Tolerance in the value's unit; the larger of both counts.
+    pub(crate) slack: f64,
+    pub(crate) at_least: Option<f64>,
+    pub(crate) at_most: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    Value(f64),
+    /// What water-filling gives each of the group at a capacity, or at what all running VMs got.
+    WaterFill {
+        capacity: Option<Iops>,
+    },
+}
+
+/// What a value counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Unit {
+    /// Something per second.
+    PerSecond,
+    /// Bytes per second.
+    BytesPerSecond,
+    /// Seconds.
+    Seconds,
+    /// A plain number.
+    Number,
+    /// A quotient.
+    Ratio,
+}
+
+impl Unit {
+    /// A value with its unit, with four significant digits.
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Unit::PerSecond => format!("{}/s", digits(value)),
+            Unit::BytesPerSecond => format!("{} MiB/s", digits(value / f64::from(1 << 20))),
+            Unit::Seconds if value < 1.0 => format!("{} ms", digits(value * 1e3)),
+            Unit::Seconds => format!("{} s", digits(value)),
+            Unit::Number | Unit::Ratio => digits(value),
+        }
+    }
+}
+
+fn digits(value: f64) -> String {
+    let places = match value.abs() {
+        v if v >= 1000.0 => 0,
+        v if v >= 100.0 => 1,
+        v if v >= 10.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.places$}")
+}
+
+/// How an expectation came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Judgement {
+    /// With every seed.
+    Holds,
+    /// Not with every seed.
+    Fails,
+    /// There is no outcome to judge.
+    NotRun,
+}
+
+/// One expectation, in one variant, for one group of subjects.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct Verdict {
+    /// The line of the expectation in the file.
+    pub line: usize,
+    /// Why it is expected, in the file's words; may be empty.
+    pub about: String,
+    /// The variant.
+    pub variant: String,
+    /// What was measured, such as `iops of VM1 + VM2 in steady`.
+    pub what: String,
+    /// What was expected, such as `1600/s ± 5 %`.
+    pub expected: String,
+    /// What was published, in the verdict's unit.
+    pub paper: Option<f64>,
+    /// The unit of all values here.
+    pub unit: Unit,
+    /// One for each outcome of the variant.
+    pub readings: Vec<Reading>,
+    /// How it came out.
+    pub judgement: Judgement,
+}
+
+impl Verdict {
+    /// The mean of what was measured over all seeds.
+    pub fn mean(&self) -> Option<f64> {
+        let values: Vec<f64> = self.readings.iter().filter_map(|reading| reading.value).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+
+    /// The smallest and the largest value over all seeds.
+    pub fn range(&self) -> Option<(f64, f64)> {
+        let mut values = self.readings.iter().filter_map(|reading| reading.value);
+        let first = values.next()?;
+        Some(values.fold((first, first), |(low, high), value| (low.min(value), high.max(value))))
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.judgement {
+            Judgement::Holds => "holds",
+            Judgement::Fails => "FAILS",
+            Judgement::NotRun => "not run",
+        };
+        let ours = self.mean().map_or("nothing".to_owned(), |mean| self.unit.show(mean));
+        write!(f, "{word}: [{}] {}: {ours}, expected {}", self.variant, self.what, self.expected)?;
+        match self.paper {
+            Some(paper) => write!(f, " (paper: {})", self.unit.show(paper)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What one run gave.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct Reading {
+    /// The run's seed.
+    pub seed: u64,
+    /// What was measured; `None` when nothing was, such as a latency where nothing completed.
+    pub value: Option<f64>,
+    /// What it is held against, where that is one value.
+    pub target: Option<f64>,
+    /// Whether this run is as expected.
+    pub holds: bool,
+}
+
+/// Judges all expectations, in the order of the file. Outcomes may come from any variants and seeds, in any order; those
+/// of other scenarios are left out.
+pub fn judge(scenario: &Scenario, outcomes: &[Outcome]) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for expectation in &scenario.expectations {
+        for variant in &expectation.variants {
+            for group in &expectation.groups {
+                verdicts.push(verdict(scenario, expectation, variant, group, outcomes));
+            }
+        }
+    }
+    verdicts
+}
+
+fn verdict(
+    scenario: &Scenario,
+    expectation: &Expectation,
+    variant: &str,
+    group: &[String],
+    outcomes: &[Outcome],
+) -> Verdict {
+    let of_variant = |name: &str| {
+        let name = name.to_owned();
+        outcomes.iter().filter(move |o| o.scenario == scenario.name && o.variant == name)
+    };
+    let readings: Vec<Reading> = of_variant(variant)
+        .filter_map(|outcome| {
+            // Relative to another variant: to its run with the same seed.
+            let other = match expectation.per.as_ref().and_then(|per| per.variant.as_deref()) {
+                Some(other) => of_variant(other).find(|o| o.seed == outcome.seed)?,
+                None => outcome,
+            };
+            Some(reading(scenario, expectation, group, outcome, other))
+        })
+        .collect();
+    let judgement = match &readings[..] {
+        [] => Judgement::NotRun,
+        all if all.iter().all(|reading| reading.holds) => Judgement::Holds,
+        _ => Judgement::Fails,
+    };
+    Verdict {
+        line: expectation.line,
+        about: expectation.about.clone(),
+        variant: variant.to_owned(),
+        what: expectation.describe(group),
+        expected: expectation.test.describe(expectation.unit()),
+        paper: expectation.paper,
+        unit: expectation.unit(),
+        readings,
+        judgement,
+    }
+}
+
+fn reading(
+    scenario: &Scenario,
+    expectation: &Expectation,
+    group: &[String],
+    outcome: &Outcome,
+    other: &Outcome,
+) -> Reading {
+    let (value, target) = match expectation.every {
+        Some(length) => (extreme(expectation, group, outcome, length), None),
+        None => {
+            let own = measure(outcome, expectation.measure, group, expectation.window.as_deref());
+            let value = match &expectation.per {
+                Some(per) => {
+                    let of = per.of.as_deref().unwrap_or(group);
+                    let base = measure(other, per.measure, of, per.window.as_deref());
+                    own.zip(base).map(|(own, base)| own / base).filter(|ratio| ratio.is_finite())
+                }
+                None => own,
+            };
+            let target = match expectation.test.target {
+                Some(Target::Value(value)) => Some(value),
+                Some(Target::WaterFill { capacity }) => scenario
+                    .variant(&outcome.variant)
+                    .and_then(|variant| allocation(&variant.setup, expectation, group, outcome, capacity)),
+                None => None,
+            };
+            (value, target)
+        }
+    };
+    let holds = value.is_some_and(|value| expectation.test.holds(value, target));
+    Reading { seed: outcome.seed, value, target, holds }
+}
+
+impl Test {
+    fn holds(&self, value: f64, target: Option<f64>) -> bool {
+        let near = match (&self.target, target) {
+            (None, _) => true,
+            (Some(_), Some(target)) => (value - target).abs() <= (self.within * target.abs()).max(self.slack),
+            (Some(_), None) => false,
+        };
+        near && self.at_least.is_none_or(|least| value >= least)
+            && self.at_most.is_none_or(|most| value <= most)
+    }
+
+    fn describe(&self, unit: Unit) -> String {
+        let mut parts = Vec::new();
+        if let Some(target) = self.target {
+            let target = match target {
+                Target::Value(value) => unit.show(value),
+                Target::WaterFill { capacity: Some(capacity) } => format!("water-filling of {capacity}"),
+                Target::WaterFill { capacity: None } => "water-filling".to_owned(),
+            };
+            let mut tolerance = Vec::new();
+            if self.within > 0.0 {
+                tolerance.push(format!(
+                    "{} %",
+                    digits(self.within * 100.0).trim_end_matches('0').trim_end_matches('.')
+                ));
+            }
+            if self.slack > 0.0 {
+                tolerance.push(unit.show(self.slack));
+            }
+            parts.push(format!("{target} ± {}", tolerance.join(" or ")));
+        }
+        parts.extend(self.at_least.map(|least| format!("at least {}", unit.show(least))));
+        parts.extend(self.at_most.map(|most| format!("at most {}", unit.show(most))));
+        parts.join(", ")
+    }
+}
+
+impl Expectation {
+    fn unit(&self) -> Unit {
+        if self.per.is_some() { Unit::Ratio } else { self.measure.unit() }
+    }
+
+    fn describe(&self, group: &[String]) -> String {
+        let place = |window: &Option<String>| match window {
+            Some(window) => format!(" in {window}"),
+            None => String::new(),
+        };
+        let mut text = format!("{} of {}{}", self.measure.name(), group.join(" + "), place(&self.window));
+        if let Some(length) = self.every {
+            text += &format!(" in every {length}");
+        }
+        if let Some(per) = &self.per {
+            let mut base = Vec::new();
+            if per.measure != self.measure {
+                base.push(per.measure.name().to_owned());
+            }
+            base.extend(per.of.as_ref().map(|of| of.join(" + ")));
+            if per.window != self.window {
+                base.push(format!("in {}", per.window.as_deref().unwrap_or("the whole run")));
+            }
+            base.extend(per.variant.as_ref().map(|variant| format!("under {variant}")));
+            text += &format!(" / {}", base.join(" "));
+        }
+        text
+    }
+}
+
+impl Measure {
+    pub(crate) fn unit(self) -> Unit {
+        match self {
+            Measure::Iops
+            | Measure::NormalisedIops
+            | Measure::ReservationIops
+            | Measure::WeightIops
+            | Measure::Arrivals
+            | Measure::Transactions => Unit::PerSecond,
+            Measure::Bandwidth => Unit::BytesPerSecond,
+            Measure::Dropped | Measure::Outstanding | Measure::Little => Unit::Number,
+            Measure::Latency
+            | Measure::LatencyP50
+            | Measure::LatencyP90
+            | Measure::LatencyP99
+            | Measure::QueueTime
+            | Measure::DeviceTime
+            | Measure::Response
+            | Measure::ResponseP90 => Unit::Seconds,
+        }
+    }
+
+    /// Of transactions, not of requests.
+    pub(crate) fn of_applications(self) -> bool {
+        matches!(self, Measure::Transactions | Measure::Response | Measure::ResponseP90)
+    }
+
+    /// Whether the series has it: percentiles need the histograms of windows.
+    pub(crate) fn in_series(self) -> bool {
+        !self.of_applications()
+            && !matches!(self, Measure::LatencyP50 | Measure::LatencyP90 | Measure::LatencyP99)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Measure::Iops => "iops",
+            Measure::NormalisedIops => "normalised-iops",
+            Measure::Bandwidth => "bandwidth",
+            Measure::ReservationIops => "reservation-iops",
+            Measure::WeightIops => "weight-iops",
+            Measure::Arrivals => "arrivals",
+            Measure::Dropped => "dropped",
+            Measure::Outstanding => "outstanding",
+            Measure::Little => "little",
+            Measure::Latency => "latency",
+            Measure::LatencyP50 => "latency-p50",
+            Measure::LatencyP90 => "latency-p90",
+            Measure::LatencyP99 => "latency-p99",
+            Measure::QueueTime => "queue-time",
+            Measure::DeviceTime => "device-time",
+            Measure::Transactions => "transactions",
+            Measure::Response => "response",
+            Measure::ResponseP90 => "response-p90",
+        }
+    }
+
+    fn of_counters(self, counters: &Counters, length: Nanos) -> Option<f64> {
+        let seconds = |time: Option<Nanos>| time.map(Nanos::as_secs_f64);
+        match self {
+            Measure::Iops => Some(counters.iops(length)),
+            Measure::NormalisedIops => Some(counters.normalised_iops(length)),
+            Measure::Bandwidth => Some(counters.bytes_per_sec(length)),
+            Measure::ReservationIops => Some(counters.reservation_iops(length)),
+            Measure::WeightIops => Some(counters.weight_iops(length)),
+            Measure::Arrivals => Some(per_second(counters.arrived as f64, length)),
+            Measure::Dropped => Some(counters.dropped as f64),
+            Measure::Outstanding => Some(counters.mean_outstanding(length)),
+            Measure::Little => Some(counters.iops(length) * counters.mean_latency()?.as_secs_f64()),
+            Measure::Latency => seconds(counters.mean_latency()),
+            Measure::QueueTime => seconds(counters.mean_queue()),
+            Measure::DeviceTime => seconds(counters.mean_device()),
+            Measure::LatencyP50
+            | Measure::LatencyP90
+            | Measure::LatencyP99
+            | Measure::Transactions
+            | Measure::Response
+            | Measure::ResponseP90 => None,
+        }
+    }
+}
+
+/// A measure of several subjects together.
+fn measure(outcome: &Outcome, measure: Measure, group: &[String], window: Option<&str>) -> Option<f64> {
+    if measure.of_applications() {
+        return measure_application(outcome, measure, group, window);
+    }
+    let mut sum = Stretch::default();
+    for name in group {
+        let subject = outcome.subject(name)?;
+        let part = match window {
+            Some(window) => subject.windows.iter().find(|stretch| stretch.name == window)?,
+            None => &subject.whole,
+        };
+        (sum.from, sum.to) = (part.from, part.to);
+        sum.counters = sum.counters.plus(&part.counters);
+        sum.latency.merge(&part.latency);
+    }
+    let percentile = |permille| sum.latency.at_permille(permille).map(Nanos::as_secs_f64);
+    match measure {
+        Measure::LatencyP50 => percentile(500),
+        Measure::LatencyP90 => percentile(900),
+        Measure::LatencyP99 => percentile(990),
+        other => other.of_counters(&sum.counters, sum.length()),
+    }
+}
+
+fn measure_application(
+    outcome: &Outcome,
+    measure: Measure,
+    group: &[String],
+    window: Option<&str>,
+) -> Option<f64> {
+    let mut sum = TransactionStretch::default();
+    for name in group {
+        let application = outcome.application(name)?;
+        let part = match window {
+            Some(window) => application.windows.iter().find(|stretch| stretch.name == window)?,
+            None => &application.whole,
+        };
+        (sum.from, sum.to) = (part.from, part.to);
+        sum.counters.completed += part.counters.completed;
+        sum.counters.response += part.counters.response;
+        sum.response.merge(&part.response);
+    }
+    match measure {
+        Measure::Transactions => Some(per_second(sum.counters.completed as f64, sum.to - sum.from)),
+        Measure::Response => sum.response.mean().map(Nanos::as_secs_f64),
+        Measure::ResponseP90 => sum.response.at_permille(900).map(Nanos::as_secs_f64),
+        _ => None,
+    }
+}
+
+/// The least or the most in any stretch of a length, whichever is to be bounded.
+fn extreme(expectation: &Expectation, group: &[String], outcome: &Outcome, length: Nanos) -> Option<f64> {
+    let points = (length.0 / outcome.interval.0.max(1)) as usize;
+    let parts: Option<Vec<_>> = group.iter().map(|name| outcome.subject(name)).collect();
+    let parts = parts?;
+    let (from, to) = match expectation.window.as_deref() {
+        Some(name) => {
+            let stretch = parts.first()?.windows.iter().find(|stretch| stretch.name == name)?;
+            (stretch.from, stretch.to)
+        }
+        None => (Nanos::ZERO, outcome.duration),
+    };
+    let inside: Vec<usize> = (0..parts.first()?.series.len())
+        .filter(|&index| {
+            let (begins, ends) = outcome.point(index);
+            begins >= from && ends <= to && ends - begins == outcome.interval
+        })
+        .collect();
+    let values = inside.windows(points.max(1)).filter_map(|stretch| {
+        let sum = parts.iter().flat_map(|part| stretch.iter().map(|&index| part.series[index]));
+        let sum = sum.fold(Counters::default(), |sum, point| sum.plus(&point));
+        expectation.measure.of_counters(&sum, length)
+    });
+    if expectation.test.at_least.is_some() { values.reduce(f64::min) } else { values.reduce(f64::max) }
+}
+
+/// What water-filling gives a group: the policies are those at the end of the window, the VMs those that run then.
+fn allocation(
+    setup: &Setup,
+    expectation: &Expectation,
+    group: &[String],
+    outcome: &Outcome,
+    capacity: Option<Iops>,
+) -> Option<f64> {
+    let first = outcome.subject(group.first()?)?;
+    let (from, to) = match expectation.window.as_deref() {
+        Some(name) => {
+            let stretch = first.windows.iter().find(|stretch| stretch.name == name)?;
+            (stretch.from, stretch.to)
+        }
+        None => (Nanos::ZERO, outcome.duration),
+    };
+    let (mut names, mut policies): (Vec<String>, Vec<Policy>) = (Vec::new(), Vec::new());
+    for (index, vm) in setup.vms.iter().enumerate() {
+        let mut runs = vm.start.is_some_and(|start| start <= from);
+        let mut own: Vec<Policy> = vm.disks.iter().map(|disk| disk.policy).collect();
+        for event in setup.timeline.iter().filter(|event| event.at < to) {
+            match event.action {
+                Action::Start { vm } if vm == index => runs = true,
+                Action::Stop { vm } if vm == index => runs = false,
+                Action::Policy { vm, disk, policy } if vm == index => own[disk] = policy,
+                _ => {}
+            }
+        }
+        for (disk, policy) in vm.disks.iter().zip(own).filter(|_| runs) {
+            let name =
+                if vm.disks.len() == 1 { vm.name.clone() } else { format!("{}/{}", vm.name, disk.name) };
+            names.push(name);
+            policies.push(policy);
+        }
+    }
+    let capacity = match capacity {
+        Some(capacity) => capacity,
+        None => {
+            let together = measure(outcome, expectation.measure, &names, expectation.window.as_deref())?;
+            Iops::new(together.round() as u64).ok()?
+        }
+    };
+    let allocations = water_fill(&policies, capacity);
+    let shares = names.iter().zip(&allocations).filter(|(name, _)| {
+        group.iter().any(|member| *name == member || name.starts_with(&format!("{member}/")))
+    });
+    Some(shares.map(|(_, cost)| cost.as_millionths() as f64 / 1e6).sum())
+}

@@ -1,0 +1,69 @@
+//! A deterministic discrete-event simulator that runs Headgate's own schedulers, and the scenario files it runs.
+//!
+//! ```
+//! use headgate_sim::{Quiet, Scenario, judge, run};
+//!
+//! let scenario = Scenario::parse("two.toml", r#"
+//!     name = "two"
+//!     title = "Two VMs share 1,000 IOPS one to three"
+//!     duration = "20s"
+//!     windows = { steady = "10s..20s" }
+//!     datastore = [{ name = "lun", device = "rate=1000,latency=1ms" }]
+//!     vm = [
+//!         { name = "small", disk = [{ shares = 100 }], workload = [{ kind = "closed", outstanding = 16 }] },
+//!         { name = "large", disk = [{ shares = 300 }], workload = [{ kind = "closed", outstanding = 16 }] },
+//!     ]
+//!     [[expect]]
+//!     measure = "iops"
+//!     of = "large"
+//!     window = "steady"
+//!     equals = 750
+//!     within = "2%"
+//! "#).unwrap();
+//! let outcomes = [run(&scenario, "default", 1, &mut Quiet).unwrap()];
+//! for verdict in judge(&scenario, &outcomes) {
+//!     println!("{verdict}");
+//! }
+//! ```
+//!
+//! # What is simulated
+//! - *Hosts* with the schedulers of [`headgate_qos`], one for each datastore that their VMs use, and an [`IssueWindow`].
+//! - The *network*: a delay each way.
+//! - *Datastores* of one or several nodes. Each node is a device model of [`headgate_devices`], perhaps with a scheduler
+//!   and window of its own in front. Disks are routed over nodes.
+//! - *VMs* with disks and workloads ([`WorkloadKind`]).
+//! - A *timeline* of starts, stops, changes of policy and of capacity, failures.
+//!
+//! # Determinism
+//! The same scenario, variant and seed give the same [`Outcome`], to the byte, on every machine. Time is integer
+//! nanoseconds; what happens at the same time happens in the order in which it was planned; every workload, route and
+//! device has random numbers of its own, seeded by the run's seed and its name, so a VM more does not change what the
+//! others ask for; no map with a random order is ever walked.
+
+mod device;
+mod explain;
+mod file;
+mod judge;
+mod outcome;
+mod queue;
+mod random;
+mod record;
+mod run;
+mod scenario;
+mod window;
+mod workload;
+mod world;
+
+pub use explain::{Allocation, Clamp, explain};
+pub use file::{ScenarioError, schema};
+pub use judge::{Expectation, Judgement, Reading, Unit, Verdict, judge};
+pub use outcome::{
+    Application, Counters, Outcome, Stretch, Subject, SubjectKind, TransactionStretch, Transactions,
+};
+pub use run::{Progress, Quiet, RunError, run, run_with};
+pub use scenario::{
+    Action, Arrivals, Datastore, Disk, Event, Front, Host, Node, Noise, Oltp, Pacing, Pattern, Replay,
+    ReplayTiming, Route, Scenario, Setup, Span, Variant, Vm, Window, Workload, WorkloadKind,
+};
+pub use window::{FixedWindow, IssueWindow};
+pub use workload::{NoTraces, TraceRecord, Traces};

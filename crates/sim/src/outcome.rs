@@ -1,0 +1,257 @@
+use headgate_stats::HistogramSnapshot;
+use headgate_units::Nanos;
+use serde::Serialize;
+
+/// What a run measured. Equal runs give equal outcomes, to the byte when written out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The variant's name.
+    pub variant: String,
+    /// The seed.
+    pub seed: u64,
+    /// How long was simulated, in nanoseconds.
+    pub duration: Nanos,
+    /// Length of one point of the series; the last one may be shorter.
+    pub interval: Nanos,
+    /// Events that were simulated: requests issued, dispatched and completed, messages, timers.
+    pub events: u64,
+    /// VMs, then datastores, in the order of the file; disks follow their VM where it has several, nodes their datastore
+    /// where it has several or schedules there; then hosts where there are several.
+    pub subjects: Vec<Subject>,
+    /// Workloads that count transactions.
+    pub applications: Vec<Application>,
+}
+
+impl Outcome {
+    /// The subject of that name.
+    pub fn subject(&self, name: &str) -> Option<&Subject> {
+        self.subjects.iter().find(|subject| subject.name == name)
+    }
+
+    /// The application of that name: `VM/WORKLOAD`, or just the VM's where it has one.
+    pub fn application(&self, name: &str) -> Option<&Application> {
+        self.applications.iter().find(|application| application.name == name)
+    }
+
+    /// When the point `index` of a series begins and ends.
+    pub fn point(&self, index: usize) -> (Nanos, Nanos) {
+        let edge = |n: usize| Nanos(self.interval.0.saturating_mul(n as u64)).min(self.duration);
+        (edge(index), edge(index + 1))
+    }
+}
+
+/// What a [`Subject`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SubjectKind {
+    /// All disks of a VM.
+    Vm,
+    /// One of several disks of a VM: `VM/DISK`.
+    Disk,
+    /// All requests to a datastore, as hosts see them.
+    Datastore,
+    /// One node of a datastore, as its requests see it from their arrival there: `DATASTORE/NODE`.
+    Node,
+    /// All disks of a host's VMs.
+    Host,
+}
+
+/// One thing that was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct Subject {
+    /// What it is.
+    pub kind: SubjectKind,
+    /// Its name, unique in an outcome.
+    pub name: String,
+    /// One entry for each interval.
+    pub series: Vec<Counters>,
+    /// The whole run.
+    pub whole: Stretch,
+    /// The scenario's windows, in its order.
+    pub windows: Vec<Stretch>,
+}
+
+/// What was counted over some time. Sums, so that intervals can be added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct Counters {
+    /// Requests that arrived.
+    pub arrived: u64,
+    /// Requests that were not issued because too many waited.
+    pub dropped: u64,
+    /// Requests that completed.
+    pub completed: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Their times from arrival to completion, in nanoseconds.
+    pub latency: u64,
+    /// The part of it from arrival to dispatch by the host.
+    pub queue: u64,
+    /// Requests outstanding, integrated over time, in request-nanoseconds.
+    pub outstanding: u64,
+    /// Requests dispatched by reservation.
+    pub by_reservation: u64,
+    /// Requests dispatched by shares.
+    pub by_weight: u64,
+    /// What was dispatched in normalised IOs, in millionths.
+    pub cost: u64,
+}
+
+impl Counters {
+    fn each(self, other: &Counters, f: impl Fn(u64, u64) -> u64) -> Counters {
+        Counters {
+            arrived: f(self.arrived, other.arrived),
+            dropped: f(self.dropped, other.dropped),
+            completed: f(self.completed, other.completed),
+            bytes: f(self.bytes, other.bytes),
+            latency: f(self.latency, other.latency),
+            queue: f(self.queue, other.queue),
+            outstanding: f(self.outstanding, other.outstanding),
+            by_reservation: f(self.by_reservation, other.by_reservation),
+            by_weight: f(self.by_weight, other.by_weight),
+            cost: f(self.cost, other.cost),
+        }
+    }
+
+    /// What was counted here and not yet in `earlier`.
+    pub fn since(self, earlier: &Counters) -> Counters {
+        self.each(earlier, u64::saturating_sub)
+    }
+
+    /// Both together.
+    pub fn plus(self, other: &Counters) -> Counters {
+        self.each(other, u64::saturating_add)
+    }
+
+    /// Mean time from arrival to completion; `None` when nothing completed.
+    pub fn mean_latency(&self) -> Option<Nanos> {
+        self.latency.checked_div(self.completed).map(Nanos)
+    }
+
+    /// Mean time in the host's queue, of what completed.
+    pub fn mean_queue(&self) -> Option<Nanos> {
+        self.queue.checked_div(self.completed).map(Nanos)
+    }
+
+    /// Mean time from dispatch to completion.
+    pub fn mean_device(&self) -> Option<Nanos> {
+        (self.latency - self.queue.min(self.latency)).checked_div(self.completed).map(Nanos)
+    }
+
+    /// Completions per second, over a time of `length`.
+    pub fn iops(&self, length: Nanos) -> f64 {
+        per_second(self.completed as f64, length)
+    }
+
+    /// Bytes completed per second.
+    pub fn bytes_per_sec(&self, length: Nanos) -> f64 {
+        per_second(self.bytes as f64, length)
+    }
+
+    /// Normalised IOs dispatched per second.
+    pub fn normalised_iops(&self, length: Nanos) -> f64 {
+        per_second(self.cost as f64 / 1e6, length)
+    }
+
+    /// Mean number outstanding.
+    pub fn mean_outstanding(&self, length: Nanos) -> f64 {
+        per_second(self.outstanding as f64 / 1e9, length)
+    }
+
+    /// Dispatches by reservation per second.
+    pub fn reservation_iops(&self, length: Nanos) -> f64 {
+        per_second(self.by_reservation as f64, length)
+    }
+
+    /// Dispatches by shares per second.
+    pub fn weight_iops(&self, length: Nanos) -> f64 {
+        per_second(self.by_weight as f64, length)
+    }
+}
+
+pub(crate) fn per_second(amount: f64, length: Nanos) -> f64 {
+    if length == Nanos::ZERO { 0.0 } else { amount / length.as_secs_f64() }
+}
+
+/// A stretch of time in full.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct Stretch {
+    /// The window's name; empty for the whole run.
+    pub name: String,
+    /// Its beginning.
+    pub from: Nanos,
+    /// Its end.
+    pub to: Nanos,
+    /// Sums.
+    pub counters: Counters,
+    /// Times from arrival to completion.
+    pub latency: HistogramSnapshot,
+    /// Times from arrival to dispatch.
+    pub queue: HistogramSnapshot,
+    /// Times from dispatch to completion.
+    pub device: HistogramSnapshot,
+}
+
+impl Stretch {
+    /// How long it is.
+    pub fn length(&self) -> Nanos {
+        self.to - self.from
+    }
+
+    /// Completions per second.
+    pub fn iops(&self) -> f64 {
+        self.counters.iops(self.length())
+    }
+}
+
+/// Transactions of one workload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct Application {
+    /// `VM/WORKLOAD`, or just the VM's name where it has one workload.
+    pub name: String,
+    /// One entry for each interval.
+    pub series: Vec<Transactions>,
+    /// The whole run.
+    pub whole: TransactionStretch,
+    /// The scenario's windows.
+    pub windows: Vec<TransactionStretch>,
+}
+
+/// Transactions over some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct Transactions {
+    /// How many ended.
+    pub completed: u64,
+    /// Their response times, in nanoseconds.
+    pub response: u64,
+}
+
+/// Transactions of a stretch of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct TransactionStretch {
+    /// The window's name; empty for the whole run.
+    pub name: String,
+    /// Its beginning.
+    pub from: Nanos,
+    /// Its end.
+    pub to: Nanos,
+    /// Sums.
+    pub counters: Transactions,
+    /// Response times.
+    pub response: HistogramSnapshot,
+}

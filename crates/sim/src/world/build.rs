@@ -1,0 +1,202 @@
+use super::*;
+use crate::scenario::{self, Variant, WorkloadKind};
+use crate::workload::{Player, Traces};
+use headgate_devices::ModelSpec;
+use std::collections::BTreeMap;
+
+impl<'a> World<'a> {
+    /// Everything as it is before the first instant.
+    pub(crate) fn new(
+        variant: &'a Variant,
+        windows: &[scenario::Window],
+        seed: u64,
+        traces: &dyn Traces,
+    ) -> Result<World<'a>, RunError> {
+        let setup = &variant.setup;
+        let mut world = World {
+            setup,
+            plan: Plan::new(setup.duration, windows),
+            now: Nanos::ZERO,
+            queue: Queue::new(),
+            events: 0,
+            requests: Slab::new(),
+            gates: Vec::new(),
+            nodes: Vec::new(),
+            disks: Vec::new(),
+            vms: Vec::new(),
+            workloads: Vec::new(),
+            running: vec![0; setup.datastores.len()],
+            dirty: Vec::new(),
+            touched: Vec::new(),
+            orders: Orders::default(),
+            failure: None,
+        };
+        let first_nodes = world.add_nodes(seed)?;
+        world.add_vms(seed, &first_nodes, traces)?;
+        world.plan_start();
+        Ok(world)
+    }
+
+    /// The nodes of all datastores; returns the first of each.
+    fn add_nodes(&mut self, seed: u64) -> Result<Vec<usize>, RunError> {
+        let setup = self.setup;
+        let mut first = Vec::new();
+        for (store_index, store) in setup.datastores.iter().enumerate() {
+            first.push(self.nodes.len());
+            let size: u64 = setup
+                .vms
+                .iter()
+                .flat_map(|vm| &vm.disks)
+                .filter(|disk| disk.datastore == store_index)
+                .fold(0, |sum, disk| sum.saturating_add(disk.size.0));
+            for (index, node) in store.nodes.iter().enumerate() {
+                let number = self.nodes.len() as u32;
+                let gate = match node.front {
+                    Some(front) => Some(self.add_gate(
+                        front.scheduler,
+                        store,
+                        front.queue_depth,
+                        Place::Node { node: number },
+                    )?),
+                    None => None,
+                };
+                let rate = match &node.device {
+                    ModelSpec::Rate { rate, .. } => Some(*rate),
+                    _ => None,
+                };
+                self.nodes.push(Node {
+                    device: Device::new(&node.device, Bytes(size)),
+                    scheduled: Nanos::MAX,
+                    gate,
+                    datastore: store_index as u32,
+                    index,
+                    rate,
+                    permille: 1_000,
+                    stream: Stream::new(seed, &format!("node {}/{}", store.name, node.name)),
+                    capacity: Bytes(size),
+                    held: None,
+                    recorder: (store.nodes.len() > 1 || gate.is_some()).then(Recorder::new),
+                });
+                if let Some(&rate) = store.rate_by_vms.first() {
+                    self.set_rates(store_index, Some(index), rate);
+                }
+                if store.noise.is_some() {
+                    self.queue.push(Nanos::ZERO, Event::Noise { node: number });
+                }
+            }
+        }
+        Ok(first)
+    }
+
+    fn add_gate(
+        &mut self,
+        kind: headgate_qos::SchedulerKind,
+        store: &scenario::Datastore,
+        depth: u32,
+        place: Place,
+    ) -> Result<u32, RunError> {
+        let scheduler = AnyScheduler::new(kind, store.config)?;
+        let window: Box<dyn IssueWindow> = Box::new(FixedWindow(depth));
+        let index = self.gates.len() as u32;
+        if let Some(next) = window.next_timer() {
+            self.queue.push(next, Event::WindowTimer { gate: index });
+        }
+        self.gates.push(Gate { scheduler, window, in_flight: 0, wake: Nanos::MAX, dirty: false, place });
+        Ok(index)
+    }
+
+    fn add_vms(&mut self, seed: u64, first_nodes: &[usize], traces: &dyn Traces) -> Result<(), RunError> {
+        let setup = self.setup;
+        let mut gates: BTreeMap<(usize, usize), u32> = BTreeMap::new();
+        let mut used = vec![0u64; setup.datastores.len()];
+        for vm in &setup.vms {
+            let first = self.disks.len() as u32;
+            for disk in &vm.disks {
+                let store = &setup.datastores[disk.datastore];
+                let place = Place::Host { datastore: disk.datastore as u32 };
+                let gate = match gates.get(&(vm.host, disk.datastore)) {
+                    Some(&gate) => gate,
+                    None => {
+                        let gate = self.add_gate(store.scheduler, store, store.queue_depth, place)?;
+                        gates.insert((vm.host, disk.datastore), gate);
+                        gate
+                    }
+                };
+                let id = self.gates[gate as usize].scheduler.register(Nanos::ZERO, disk.policy);
+                let at_nodes = (0..store.nodes.len())
+                    .map(|index| {
+                        let gate = self.nodes[first_nodes[disk.datastore] + index].gate?;
+                        let uses = disk.nodes.contains(&index);
+                        uses.then(|| self.gates[gate as usize].scheduler.register(Nanos::ZERO, disk.policy))
+                    })
+                    .collect();
+                let weights = match &disk.route {
+                    Route::Weighted(weights) => weights.iter().map(|&weight| u64::from(weight)).sum(),
+                    _ => 0,
+                };
+                let numbered = |&index: &usize| ((first_nodes[disk.datastore] + index) as u32, index);
+                self.disks.push(Disk {
+                    gate,
+                    id,
+                    at_nodes,
+                    nodes: disk.nodes.iter().map(numbered).collect(),
+                    route: disk.route.clone(),
+                    weights,
+                    turn: 0,
+                    stream: Stream::new(seed, &format!("route {}/{}", vm.name, disk.name)),
+                    base: used[disk.datastore],
+                    stripe: store.stripe.0.max(1),
+                    network: store.network + setup.hosts[vm.host].network,
+                    recorder: Recorder::new(),
+                });
+                used[disk.datastore] = used[disk.datastore].saturating_add(disk.size.0);
+            }
+            self.add_workloads(vm, first, seed, traces)?;
+        }
+        Ok(())
+    }
+
+    fn add_workloads(
+        &mut self,
+        vm: &scenario::Vm,
+        disks: u32,
+        seed: u64,
+        traces: &dyn Traces,
+    ) -> Result<(), RunError> {
+        let index = self.vms.len() as u32;
+        let first = self.workloads.len() as u32;
+        for workload in &vm.workloads {
+            let player = match &workload.kind {
+                WorkloadKind::Replay(replay) => {
+                    let records = traces.open(&replay.trace).map_err(RunError::Trace)?;
+                    Some(Player::new(workload.disk, replay, records))
+                }
+                _ => None,
+            };
+            let stream = Stream::new(seed, &format!("workload {}/{}", vm.name, workload.name));
+            let generator = Generator::new(workload.disk, &workload.kind, &workload.pattern, stream, player);
+            let transactions =
+                matches!(workload.kind, WorkloadKind::Oltp(_)).then(TransactionRecorder::default);
+            self.workloads.push(Workload { vm: index, generator, epoch: 0, outstanding: 0, transactions });
+        }
+        let workloads = first..self.workloads.len() as u32;
+        self.vms.push(Vm { running: false, disks, workloads });
+        Ok(())
+    }
+
+    fn plan_start(&mut self) {
+        for index in 0..self.plan.marks.len() {
+            let at = self.plan.marks[index];
+            self.queue.push_first(at, Event::Mark);
+        }
+        self.queue.push_first(self.setup.interval, Event::Tick);
+        for (index, vm) in self.setup.vms.iter().enumerate() {
+            if let Some(at) = vm.start {
+                self.queue.push(at, Event::Start { vm: index as u32 });
+            }
+        }
+        for (index, event) in self.setup.timeline.iter().enumerate() {
+            self.queue.push(event.at, Event::Timeline { index: index as u32 });
+        }
+    }
+}

@@ -1,0 +1,718 @@
+//! The simulation itself: everything that exists in a run, and what happens to it.
+//!
+//! ```text
+//! workload ── issue ──> host gate ── dispatch ──> (network) ──> node ── (node gate) ──> device
+//!    ^                                                                                    │
+//!    └───────────── completion <── host gate: window <── (network) <──────────────────────┘
+//! ```
+//!
+//! A *gate* is a scheduler with a window: at a host, one for each datastore that its VMs use; at a storage node, if the
+//! scenario puts one there. What happens at one instant is handled event by event; after each, gates that may have
+//! something to send are asked, as the daemon asks once in each turn of its loop.
+
+mod build;
+
+use crate::device::Device;
+use crate::outcome::{Outcome, SubjectKind};
+use crate::queue::Queue;
+use crate::random::Stream;
+use crate::record::{Plan, Recorder, TransactionRecorder, merge};
+use crate::run::{Progress, RunError};
+use crate::scenario::{Action, Route, Setup};
+use crate::window::{FixedWindow, IssueWindow};
+use crate::workload::{Generator, Issue, Orders};
+use headgate_devices::{DeviceIo, IoKind};
+use headgate_qos::{AnyScheduler, Decision, DiskId, Dispatched, Io, Phase, Scheduler};
+use headgate_units::{Bytes, Iops, Nanos};
+use slab::Slab;
+
+/// More requests than these of one workload do not wait: what would come then is dropped and counted. Bounds the memory
+/// of a workload that asks for more than there is.
+pub(crate) const MOST_OUTSTANDING: u32 = 65_536;
+
+/// How many events go by between two looks at [`Progress`].
+const LOOK: u64 = 1 << 16;
+
+pub(crate) struct World<'a> {
+    setup: &'a Setup,
+    plan: Plan,
+    now: Nanos,
+    queue: Queue<Event>,
+    events: u64,
+    requests: Slab<Request>,
+    gates: Vec<Gate>,
+    nodes: Vec<Node>,
+    disks: Vec<Disk>,
+    vms: Vec<Vm>,
+    workloads: Vec<Workload>,
+    /// VMs that run, for each datastore.
+    running: Vec<usize>,
+    /// Gates to be asked, each once.
+    dirty: Vec<u32>,
+    /// Nodes whose next event may have changed.
+    touched: Vec<u32>,
+    orders: Orders,
+    failure: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Device { node: u32 },
+    Wake { gate: u32 },
+    WindowTimer { gate: u32 },
+    AtNode { request: u32 },
+    Back { request: u32 },
+    Workload { workload: u32, token: u32, epoch: u32 },
+    Start { vm: u32 },
+    Timeline { index: u32 },
+    Noise { node: u32 },
+    Tick,
+    Mark,
+}
+
+/// A request from its issue to its completion.
+struct Request {
+    disk: u32,
+    workload: u32,
+    epoch: u32,
+    tag: u32,
+    node: u32,
+    kind: IoKind,
+    phase: Phase,
+    /// On the node's device.
+    offset: u64,
+    bytes: Bytes,
+    arrived: Nanos,
+    dispatched: Nanos,
+    reached_node: Nanos,
+    /// Given to the node's device.
+    submitted: Nanos,
+    /// In the device, or waiting for one that failed.
+    inside: bool,
+}
+
+/// A scheduler and its window.
+struct Gate {
+    scheduler: AnyScheduler<u32>,
+    window: Box<dyn IssueWindow>,
+    in_flight: u32,
+    /// When it asked to be woken; [`Nanos::MAX`] if not.
+    wake: Nanos,
+    dirty: bool,
+    place: Place,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Host { datastore: u32 },
+    Node { node: u32 },
+}
+
+struct Node {
+    device: Device,
+    /// When the device has something planned; [`Nanos::MAX`] if not.
+    scheduled: Nanos,
+    gate: Option<u32>,
+    datastore: u32,
+    /// Its own number within the datastore.
+    index: usize,
+    /// The rate before noise; `None` for a model that has none.
+    rate: Option<Iops>,
+    /// What noise makes of the rate.
+    permille: u64,
+    stream: Stream,
+    capacity: Bytes,
+    /// Requests that wait for a failed node; `None` while it works.
+    held: Option<Vec<u32>>,
+    /// Where nodes are of interest.
+    recorder: Option<Recorder>,
+}
+
+struct Disk {
+    gate: u32,
+    id: DiskId,
+    /// Its names at the gates of the datastore's nodes, by index of the node.
+    at_nodes: Vec<Option<DiskId>>,
+    /// Its nodes, and their number at the datastore.
+    nodes: Vec<(u32, usize)>,
+    route: Route,
+    weights: u64,
+    turn: usize,
+    stream: Stream,
+    /// Its first byte on the datastore.
+    base: u64,
+    stripe: u64,
+    /// One way between its host and its datastore.
+    network: Nanos,
+    recorder: Recorder,
+}
+
+struct Vm {
+    running: bool,
+    /// Its first disk.
+    disks: u32,
+    workloads: std::ops::Range<u32>,
+}
+
+struct Workload {
+    vm: u32,
+    generator: Generator,
+    /// Grows with every start and stop: what was planned before no longer counts.
+    epoch: u32,
+    outstanding: u32,
+    transactions: Option<TransactionRecorder>,
+}
+
+impl World<'_> {
+    /// Simulates until the end.
+    pub(crate) fn run(&mut self, progress: &mut dyn Progress) -> Result<(), RunError> {
+        let end = self.setup.duration;
+        let mut look = LOOK;
+        while let Some((at, event)) = self.queue.pop_before(end) {
+            self.now = at;
+            self.handle(event);
+            self.settle();
+            if let Some(why) = self.failure.take() {
+                return Err(RunError::Trace(why));
+            }
+            if self.events >= look {
+                look = self.events + LOOK;
+                if progress.step(at, end, self.events).is_break() {
+                    return Err(RunError::Cancelled { at });
+                }
+            }
+        }
+        self.now = end;
+        self.tick();
+        match progress.step(end, end, self.events) {
+            std::ops::ControlFlow::Continue(()) => Ok(()),
+            std::ops::ControlFlow::Break(()) => Err(RunError::Cancelled { at: end }),
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = self.now;
+        self.events += 1;
+        match event {
+            Event::Device { node } => self.device(node),
+            Event::Wake { gate } => {
+                // Else it has asked for another time since.
+                if self.gates[gate as usize].wake == now {
+                    self.gates[gate as usize].wake = Nanos::MAX;
+                    self.ask(gate);
+                }
+            }
+            Event::WindowTimer { gate } => {
+                let window = &mut self.gates[gate as usize].window;
+                window.on_timer(now);
+                if let Some(next) = window.next_timer() {
+                    self.queue.push(next.max(now + Nanos(1)), event);
+                }
+                self.ask(gate);
+            }
+            Event::AtNode { request } => self.at_node(request),
+            Event::Back { request } => self.back(request),
+            Event::Workload { workload, token, epoch } => {
+                if self.workloads[workload as usize].epoch == epoch {
+                    self.drive(workload, |generator, orders| generator.timer(now, token, orders));
+                }
+            }
+            Event::Start { vm } => self.start(vm),
+            Event::Timeline { index } => {
+                let action = self.setup.timeline[index as usize].action.clone();
+                self.act(action);
+            }
+            Event::Noise { node } => self.draw_noise(node),
+            Event::Tick => {
+                self.tick();
+                self.queue.push_first(now + self.setup.interval, event);
+            }
+            Event::Mark => {
+                self.disks.iter_mut().for_each(|disk| disk.recorder.mark(now));
+                self.nodes.iter_mut().filter_map(|n| n.recorder.as_mut()).for_each(|r| r.mark(now));
+                self.workloads.iter_mut().filter_map(|w| w.transactions.as_mut()).for_each(|t| t.mark());
+            }
+        }
+    }
+
+    /// Asks all gates that may have something to send, and plans for the devices that got something.
+    fn settle(&mut self) {
+        let mut next = 0;
+        while let Some(&gate) = self.dirty.get(next) {
+            next += 1;
+            self.pump(gate);
+        }
+        self.dirty.clear();
+        while let Some(node) = self.touched.pop() {
+            self.plan_device(node);
+        }
+    }
+
+    #[inline]
+    fn ask(&mut self, gate: u32) {
+        let asked = &mut self.gates[gate as usize].dirty;
+        if !*asked {
+            *asked = true;
+            self.dirty.push(gate);
+        }
+    }
+
+    fn pump(&mut self, index: u32) {
+        let now = self.now;
+        loop {
+            let gate = &mut self.gates[index as usize];
+            gate.dirty = false;
+            if gate.in_flight >= gate.window.size() {
+                return;
+            }
+            match gate.scheduler.dispatch(now) {
+                Decision::Dispatch(choice) => {
+                    gate.in_flight += 1;
+                    match gate.place {
+                        Place::Host { .. } => self.send(choice),
+                        Place::Node { node } => self.serve(node, choice),
+                    }
+                }
+                Decision::WaitUntil(at) => {
+                    if gate.wake != at {
+                        gate.wake = at;
+                        self.queue.push(at, Event::Wake { gate: index });
+                    }
+                    return;
+                }
+                Decision::Idle => return,
+            }
+        }
+    }
+
+    /// A host lets a request go.
+    fn send(&mut self, choice: Dispatched<u32>) {
+        let now = self.now;
+        self.events += 1;
+        let request = &mut self.requests[choice.request as usize];
+        request.dispatched = now;
+        request.phase = choice.phase;
+        let disk = &mut self.disks[request.disk as usize];
+        disk.recorder.on_dispatch(now - request.arrived, choice.phase, choice.cost.as_millionths());
+        if disk.network == Nanos::ZERO {
+            self.at_node(choice.request);
+        } else {
+            self.queue.push(now + disk.network, Event::AtNode { request: choice.request });
+        }
+    }
+
+    fn at_node(&mut self, key: u32) {
+        let now = self.now;
+        let request = &mut self.requests[key as usize];
+        request.reached_node = now;
+        let index = request.node;
+        let node = &mut self.nodes[index as usize];
+        if let Some(recorder) = &mut node.recorder {
+            recorder.on_arrival(now);
+        }
+        let Some(gate) = node.gate else { return self.submit(index, key) };
+        let io = Io { bytes: request.bytes, position: request.offset };
+        let Some(id) = self.disks[request.disk as usize].at_nodes[node.index] else { return };
+        // Disks stay registered for the whole run, so nothing is ever handed back.
+        let queued = self.gates[gate as usize].scheduler.enqueue(now, id, io, key);
+        debug_assert!(queued.is_ok());
+        self.ask(gate);
+    }
+
+    /// A node lets a request go.
+    fn serve(&mut self, node: u32, choice: Dispatched<u32>) {
+        self.events += 1;
+        let request = &mut self.requests[choice.request as usize];
+        let recorder = &mut self.disks[request.disk as usize].recorder;
+        recorder.correct_phase(request.phase, choice.phase);
+        request.phase = choice.phase;
+        if let Some(recorder) = &mut self.nodes[node as usize].recorder {
+            let queue = self.now - request.reached_node;
+            recorder.on_dispatch(queue, choice.phase, choice.cost.as_millionths());
+        }
+        self.submit(node, choice.request);
+    }
+
+    fn submit(&mut self, index: u32, key: u32) {
+        let request = &mut self.requests[key as usize];
+        request.submitted = self.now;
+        request.inside = true;
+        let node = &mut self.nodes[index as usize];
+        match &mut node.held {
+            Some(held) => held.push(key),
+            None => {
+                let io = DeviceIo { kind: request.kind, offset: request.offset, bytes: request.bytes };
+                node.device.submit(self.now, u64::from(key), io);
+                self.touched.push(index);
+            }
+        }
+    }
+
+    fn plan_device(&mut self, index: u32) {
+        let node = &mut self.nodes[index as usize];
+        match node.device.next_event() {
+            Some(at) if node.held.is_none() => {
+                let at = at.max(self.now);
+                if at != node.scheduled {
+                    node.scheduled = at;
+                    self.queue.push(at, Event::Device { node: index });
+                }
+            }
+            _ => node.scheduled = Nanos::MAX,
+        }
+    }
+
+    fn device(&mut self, index: u32) {
+        // Else the device has planned something else since.
+        if self.nodes[index as usize].scheduled != self.now {
+            return;
+        }
+        self.nodes[index as usize].scheduled = Nanos::MAX;
+        while let Some(key) = self.nodes[index as usize].device.poll(self.now) {
+            self.served(index, key as u32);
+        }
+        self.touched.push(index);
+    }
+
+    /// A device completed a request.
+    fn served(&mut self, index: u32, key: u32) {
+        let now = self.now;
+        let node = &mut self.nodes[index as usize];
+        let request = &mut self.requests[key as usize];
+        request.inside = false;
+        if let Some(recorder) = &mut node.recorder {
+            let queue = request.submitted - request.reached_node;
+            recorder.on_complete(now, request.bytes, queue, now - request.submitted);
+        }
+        let disk = &self.disks[request.disk as usize];
+        let network = disk.network;
+        if let (Some(gate), Some(id)) = (node.gate, disk.at_nodes[node.index]) {
+            let (latency, bytes) = (now - request.submitted, request.bytes);
+            self.leave(gate, id, latency, bytes);
+        }
+        if network == Nanos::ZERO {
+            self.back(key);
+        } else {
+            self.queue.push(now + network, Event::Back { request: key });
+        }
+    }
+
+    /// A request of a gate completed.
+    #[inline]
+    fn leave(&mut self, index: u32, id: DiskId, latency: Nanos, bytes: Bytes) {
+        let gate = &mut self.gates[index as usize];
+        gate.in_flight -= 1;
+        gate.scheduler.complete(self.now, id);
+        gate.window.on_complete(self.now, latency, bytes, gate.in_flight);
+        self.ask(index);
+    }
+
+    /// A completion reaches its host.
+    fn back(&mut self, key: u32) {
+        let now = self.now;
+        self.events += 1;
+        let request = self.requests.remove(key as usize);
+        let disk = &mut self.disks[request.disk as usize];
+        let device = now - request.dispatched;
+        disk.recorder.on_complete(now, request.bytes, request.dispatched - request.arrived, device);
+        let (gate, id) = (disk.gate, disk.id);
+        self.leave(gate, id, device, request.bytes);
+        let workload = &mut self.workloads[request.workload as usize];
+        workload.outstanding -= 1;
+        if workload.epoch == request.epoch {
+            self.drive(request.workload, |generator, orders| generator.completed(now, request.tag, orders));
+        }
+    }
+
+    /// Lets a workload say what to do, and does it.
+    fn drive(&mut self, index: u32, say: impl FnOnce(&mut Generator, &mut Orders)) {
+        let mut orders = std::mem::take(&mut self.orders);
+        let workload = &mut self.workloads[index as usize];
+        say(&mut workload.generator, &mut orders);
+        let epoch = workload.epoch;
+        for (at, token) in orders.timers.drain(..) {
+            self.queue.push(at, Event::Workload { workload: index, token, epoch });
+        }
+        if let (Some(response), Some(recorder)) = (orders.transaction.take(), &mut workload.transactions) {
+            recorder.record(response);
+        }
+        self.failure = self.failure.take().or(orders.failure.take());
+        for issue in orders.issues.drain(..) {
+            self.issue(index, issue);
+        }
+        self.orders = orders;
+    }
+
+    fn issue(&mut self, index: u32, issue: Issue) {
+        let now = self.now;
+        self.events += 1;
+        let workload = &mut self.workloads[index as usize];
+        let key = self.vms[workload.vm as usize].disks + issue.disk as u32;
+        let disk = &mut self.disks[key as usize];
+        if workload.outstanding >= MOST_OUTSTANDING {
+            disk.recorder.on_drop();
+            return;
+        }
+        workload.outstanding += 1;
+        disk.recorder.on_arrival(now);
+        let (node, offset) = disk.route(issue.offset);
+        let request = self.requests.insert(Request {
+            disk: key,
+            workload: index,
+            epoch: workload.epoch,
+            tag: issue.tag,
+            node,
+            kind: issue.kind,
+            phase: Phase::Weight,
+            offset,
+            bytes: issue.bytes,
+            arrived: now,
+            dispatched: now,
+            reached_node: now,
+            submitted: now,
+            inside: false,
+        });
+        let (gate, id) = (disk.gate, disk.id);
+        let io = Io { bytes: issue.bytes, position: issue.offset };
+        // Disks stay registered for the whole run, so nothing is ever handed back.
+        let queued = self.gates[gate as usize].scheduler.enqueue(now, id, io, request as u32);
+        debug_assert!(queued.is_ok());
+        self.ask(gate);
+    }
+
+    fn start(&mut self, index: u32) {
+        if std::mem::replace(&mut self.vms[index as usize].running, true) {
+            return;
+        }
+        self.count_running(index, 1);
+        let now = self.now;
+        for workload in self.vms[index as usize].workloads.clone() {
+            let w = &mut self.workloads[workload as usize];
+            w.epoch += 1;
+            self.drive(workload, |generator, orders| generator.start(now, orders));
+        }
+    }
+
+    fn stop(&mut self, index: u32) {
+        if !std::mem::replace(&mut self.vms[index as usize].running, false) {
+            return;
+        }
+        self.count_running(index, -1);
+        for workload in self.vms[index as usize].workloads.clone() {
+            let w = &mut self.workloads[workload as usize];
+            w.epoch += 1;
+        }
+    }
+
+    /// A VM more or less runs: capacities may depend on their number.
+    fn count_running(&mut self, vm: u32, change: isize) {
+        let mut stores: Vec<usize> =
+            self.setup.vms[vm as usize].disks.iter().map(|disk| disk.datastore).collect();
+        stores.sort_unstable();
+        stores.dedup();
+        for store in stores {
+            self.running[store] = self.running[store].saturating_add_signed(change);
+            let rates = &self.setup.datastores[store].rate_by_vms;
+            let Some(last) = rates.len().checked_sub(1) else { continue };
+            let rate = rates[self.running[store].saturating_sub(1).min(last)];
+            self.set_rates(store, None, rate);
+        }
+    }
+
+    fn set_rates(&mut self, datastore: usize, only: Option<usize>, rate: Iops) {
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
+            if node.datastore as usize == datastore && only.is_none_or(|only| only == node.index) {
+                node.rate = node.rate.map(|_| rate);
+                self.apply_rate(index as u32);
+            }
+        }
+    }
+
+    /// The nominal rate, as noise has it, goes to the device.
+    fn apply_rate(&mut self, index: u32) {
+        let node = &mut self.nodes[index as usize];
+        let Some(rate) = node.rate else { return };
+        let varied = u128::from(rate.get()) * u128::from(node.permille) / 1_000;
+        let varied = u64::try_from(varied).unwrap_or(u64::MAX).clamp(Iops::MIN.get(), Iops::MAX.get());
+        node.device.set_rate(self.now, Iops::new(varied).unwrap_or(rate));
+        self.touched.push(index);
+    }
+
+    fn draw_noise(&mut self, index: u32) {
+        let node = &mut self.nodes[index as usize];
+        let Some(noise) = self.setup.datastores[node.datastore as usize].noise else { return };
+        let percent = u64::from(noise.percent);
+        node.permille = 1_000 - 10 * percent + node.stream.below(20 * percent + 1);
+        self.apply_rate(index);
+        self.queue.push(self.now + noise.every, Event::Noise { node: index });
+    }
+
+    fn act(&mut self, action: Action) {
+        let now = self.now;
+        match action {
+            Action::Start { vm } => self.start(vm as u32),
+            Action::Stop { vm } => self.stop(vm as u32),
+            Action::Policy { vm, disk, policy } => {
+                let disk = &self.disks[self.vms[vm].disks as usize + disk];
+                let mut places = vec![(disk.gate, disk.id)];
+                for &(node, index) in &disk.nodes {
+                    places.extend(self.nodes[node as usize].gate.zip(disk.at_nodes[index]));
+                }
+                for (gate, id) in places {
+                    // Disks stay registered for the whole run.
+                    let set = self.gates[gate as usize].scheduler.set_policy(now, id, policy);
+                    debug_assert!(set.is_ok());
+                    self.ask(gate);
+                }
+            }
+            Action::Rate { datastore, node, rate } => self.set_rates(datastore, node, rate),
+            Action::QueueDepth { datastore, depth } => {
+                for index in 0..self.gates.len() {
+                    if self.gates[index].place == (Place::Host { datastore: datastore as u32 }) {
+                        self.gates[index].window = Box::new(FixedWindow(depth));
+                        self.ask(index as u32);
+                    }
+                }
+            }
+            Action::Fail { datastore, node } => self.fail(datastore, node),
+            Action::Return { datastore, node } => self.restore(datastore, node),
+        }
+    }
+
+    fn node(&self, datastore: usize, index: usize) -> Option<usize> {
+        self.nodes.iter().position(|node| node.datastore as usize == datastore && node.index == index)
+    }
+
+    /// From now on the node holds what it has and what it gets.
+    fn fail(&mut self, datastore: usize, index: usize) {
+        let Some(failed) = self.node(datastore, index) else { return };
+        if self.nodes[failed].held.is_some() {
+            return;
+        }
+        let mut inside: Vec<(Nanos, u32)> = self
+            .requests
+            .iter()
+            .filter(|(_, request)| request.inside && request.node as usize == failed)
+            .map(|(key, request)| (request.submitted, key as u32))
+            .collect();
+        inside.sort_unstable();
+        let node = &mut self.nodes[failed];
+        node.held = Some(inside.into_iter().map(|(_, key)| key).collect());
+        node.scheduled = Nanos::MAX;
+    }
+
+    /// The node works again, with a device that has forgotten everything.
+    fn restore(&mut self, datastore: usize, index: usize) {
+        let Some(back) = self.node(datastore, index) else { return };
+        let Some(held) = self.nodes[back].held.take() else { return };
+        let spec = &self.setup.datastores[datastore].nodes[index].device;
+        self.nodes[back].device = Device::new(spec, self.nodes[back].capacity);
+        self.apply_rate(back as u32);
+        for key in held {
+            self.submit(back as u32, key);
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.now;
+        self.disks.iter_mut().for_each(|disk| disk.recorder.tick(now));
+        self.nodes.iter_mut().filter_map(|node| node.recorder.as_mut()).for_each(|r| r.tick(now));
+        self.workloads.iter_mut().filter_map(|w| w.transactions.as_mut()).for_each(|t| t.tick());
+    }
+
+    /// What was measured.
+    pub(crate) fn finish(self, scenario: &str, variant: &str, seed: u64) -> Outcome {
+        let World { setup, plan, disks, nodes, workloads, events, .. } = self;
+        let mut disks = disks.into_iter();
+        let mut of_disks = Vec::new();
+        for (vm_index, vm) in setup.vms.iter().enumerate() {
+            for disk in &vm.disks {
+                let Some(recorded) = disks.next() else { break };
+                let name = format!("{}/{}", vm.name, disk.name);
+                let subject = recorded.recorder.finish(SubjectKind::Disk, name, &plan);
+                of_disks.push((vm_index, disk.datastore, subject));
+            }
+        }
+        let mut subjects = Vec::new();
+        for (index, vm) in setup.vms.iter().enumerate() {
+            let parts: Vec<_> = of_disks.iter().filter(|d| d.0 == index).map(|d| &d.2).collect();
+            subjects.push(merge(SubjectKind::Vm, vm.name.clone(), &parts, &plan));
+            if parts.len() > 1 {
+                subjects.extend(parts.into_iter().cloned());
+            }
+        }
+        let mut nodes = nodes.into_iter().peekable();
+        for (index, store) in setup.datastores.iter().enumerate() {
+            let parts: Vec<_> = of_disks.iter().filter(|d| d.1 == index).map(|d| &d.2).collect();
+            subjects.push(merge(SubjectKind::Datastore, store.name.clone(), &parts, &plan));
+            while let Some(node) = nodes.next_if(|node| node.datastore as usize == index) {
+                let name = format!("{}/{}", store.name, store.nodes[node.index].name);
+                subjects.extend(node.recorder.map(|r| r.finish(SubjectKind::Node, name, &plan)));
+            }
+        }
+        if setup.hosts.len() > 1 {
+            for (index, host) in setup.hosts.iter().enumerate() {
+                let mine = of_disks.iter().filter(|d| setup.vms[d.0].host == index);
+                let parts: Vec<_> = mine.map(|d| &d.2).collect();
+                subjects.push(merge(SubjectKind::Host, host.name.clone(), &parts, &plan));
+            }
+        }
+        let mut workloads = workloads.into_iter();
+        let mut applications = Vec::new();
+        for vm in &setup.vms {
+            for workload in &vm.workloads {
+                let Some(recorder) = workloads.next().and_then(|w| w.transactions) else { continue };
+                let name = match vm.workloads.len() {
+                    1 => vm.name.clone(),
+                    _ => format!("{}/{}", vm.name, workload.name),
+                };
+                applications.push(recorder.finish(name, &plan));
+            }
+        }
+        Outcome {
+            scenario: scenario.to_owned(),
+            variant: variant.to_owned(),
+            seed,
+            duration: setup.duration,
+            interval: setup.interval,
+            events,
+            subjects,
+            applications,
+        }
+    }
+}
+
+impl Disk {
+    /// The node for a request, and the place on its device.
+    #[inline]
+    fn route(&mut self, offset: u64) -> (u32, u64) {
+        if let [(node, _)] = self.nodes[..] {
+            return (node, self.base + offset);
+        }
+        let many = self.nodes.len() as u64;
+        let (turn, offset) = match &self.route {
+            Route::Uniform => (self.stream.below(many), offset),
+            Route::RoundRobin => {
+                self.turn = (self.turn + 1) % self.nodes.len();
+                (self.turn as u64, offset)
+            }
+            Route::Striped => {
+                let stripe = offset / self.stripe;
+                (stripe % many, stripe / many * self.stripe + offset % self.stripe)
+            }
+            Route::Weighted(weights) => {
+                let mut left = self.stream.below(self.weights);
+                let pick = weights.iter().position(|&weight| match left.checked_sub(u64::from(weight)) {
+                    Some(rest) => {
+                        left = rest;
+                        false
+                    }
+                    None => true,
+                });
+                (pick.unwrap_or(0) as u64, offset)
+            }
+        };
+        (self.nodes[turn as usize].0, self.base + offset)
+    }
+}

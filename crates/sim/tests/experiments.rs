@@ -1,0 +1,53 @@
+//! The experiments in `experiments/`: all are read, run with all their seeds, and come out as expected.
+
+use headgate_sim::{Judgement, Quiet, Scenario, judge, run};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments")
+}
+
+#[test]
+fn every_experiment_comes_out_as_expected() {
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    let mut failures = Vec::new();
+    for path in paths {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        let scenario = Scenario::parse(&name, &text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(format!("{}.toml", scenario.name), name, "a scenario is named like its file");
+        assert!(scenario.seeds.len() >= 3 && !scenario.expectations.is_empty(), "{name}");
+        let mut outcomes = Vec::new();
+        for variant in &scenario.variants {
+            for &seed in &scenario.seeds {
+                outcomes.push(run(&scenario, &variant.name, seed, &mut Quiet).unwrap());
+            }
+        }
+        let verdicts = judge(&scenario, &outcomes);
+        let red = verdicts.iter().filter(|verdict| verdict.judgement != Judgement::Holds);
+        failures.extend(red.map(|verdict| format!("{name}:{}: {verdict}", verdict.line)));
+    }
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// To make it anew: `HEADGATE_WRITE_SCHEMA=1 cargo test -p headgate-sim --test experiments`.
+#[test]
+fn the_schema_for_editors_is_current() {
+    let path = directory().join("scenario.schema.json");
+    let current = serde_json::to_string_pretty(&headgate_sim::schema()).unwrap() + "\n";
+    if std::env::var_os("HEADGATE_WRITE_SCHEMA").is_some() {
+        fs::write(&path, &current).unwrap();
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        kept == current,
+        "experiments/scenario.schema.json is not what the types say; write it anew, see above"
+    );
+}
