@@ -1,5 +1,6 @@
 use crate::config::{Config, ConfigError};
 use crate::cost::Io;
+use crate::dmclock::Elsewhere;
 use crate::fifo::Fifo;
 use crate::mclock::MClock;
 use crate::policy::Policy;
@@ -124,6 +125,15 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
 
     fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>> {
         each!(self, s => s.enqueue(now, disk, io, request))
+    }
+
+    fn served_elsewhere(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        elsewhere: Elsewhere,
+    ) -> Result<(), UnknownDisk> {
+        each!(self, s => s.served_elsewhere(now, disk, elsewhere))
     }
 
     fn dispatch(&mut self, now: Nanos) -> Decision<R> {

@@ -1,5 +1,6 @@
 use crate::config::{Config, ConfigError};
 use crate::cost::{CostMeter, Io, clamp_bytes};
+use crate::dmclock::Elsewhere;
 use crate::policy::Policy;
 use crate::scheduler::{Decision, DiskCounters, DiskId, Dispatched, Phase, Rejected, Scheduler, UnknownDisk};
 use headgate_units::Nanos;
@@ -113,6 +114,16 @@ impl<R> Scheduler<R> for Fifo<R> {
         }
         self.queue.push_back((disk.slot, clamp_bytes(io.bytes), request));
         Ok(())
+    }
+
+    /// Changes nothing: the order of arrival does not depend on it.
+    fn served_elsewhere(
+        &mut self,
+        _now: Nanos,
+        disk: DiskId,
+        _elsewhere: Elsewhere,
+    ) -> Result<(), UnknownDisk> {
+        self.disk(disk).map(|_| ())
     }
 
     fn dispatch(&mut self, _now: Nanos) -> Decision<R> {

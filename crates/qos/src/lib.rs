@@ -11,7 +11,8 @@
 //! | [`Sfq`] | shares only | the baseline SFQ(D); D is the caller's window |
 //! | [`Fifo`] | nothing, arrival order | the baseline of a host without control |
 //!
-//! [`AnyScheduler`] is one of the three, chosen at run time.
+//! [`AnyScheduler`] is one of the three, chosen at run time. A disk that is spread over several servers keeps its
+//! guarantees over all of them by [`dmclock`].
 //!
 //! # Time
 //! `now` is the caller's monotonic clock. A clock that stands still, steps back or leaps forward does not
@@ -30,6 +31,7 @@
 mod any;
 mod config;
 mod cost;
+pub mod dmclock;
 mod fifo;
 pub mod mclock;
 mod policy;
@@ -44,6 +46,7 @@ mod water;
 pub use any::{AnyScheduler, SchedulerKind, UnknownScheduler};
 pub use config::{Batch, Config, ConfigError, Floor};
 pub use cost::{Cost, CostModel, Io};
+pub use dmclock::{Elsewhere, ElsewhereError};
 pub use fifo::Fifo;
 pub use mclock::MClock;
 pub use policy::{Burst, Policy, PolicyError};

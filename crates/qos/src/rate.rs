@@ -64,6 +64,22 @@ impl Tag {
         step
     }
 
+    /// Advances by `amount / rate`, but not beyond `bound`, and not at all from there. `amount` may be anything.
+    pub(crate) fn advance_within(&mut self, amount: u128, bound: u64) {
+        if !before(self.at, bound) {
+            return;
+        }
+        match u64::try_from(amount) {
+            Ok(amount) if amount <= 1 << 62 => _ = self.advance(amount),
+            _ => {
+                let (sum, rate) = (amount + u128::from(self.rest), u128::from(self.rate.value()));
+                self.at = self.at.wrapping_add((sum / rate).min(MAX_AHEAD) as u64);
+                self.rest = (sum % rate) as u64;
+            }
+        }
+        self.lower_to(bound);
+    }
+
     /// `amount / rate`, rounded down.
     #[inline]
     pub(crate) fn spacing(&self, amount: u64) -> u64 {

@@ -1,4 +1,5 @@
 use crate::cost::{Cost, Io};
+use crate::dmclock::Elsewhere;
 use crate::policy::Policy;
 use headgate_units::Nanos;
 use thiserror::Error;
@@ -131,6 +132,32 @@ pub trait Scheduler<R> {
     /// # Errors
     /// [`Rejected`] returns the request when the disk was unregistered.
     fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>>;
+
+    /// The disk received service at other servers (dmClock). In force at the next decision, for requests
+    /// already queued too. O(log n); nothing for [`Elsewhere::NONE`].
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered.
+    fn served_elsewhere(&mut self, now: Nanos, disk: DiskId, elsewhere: Elsewhere)
+    -> Result<(), UnknownDisk>;
+
+    /// Queues a request that says what its disk received at other servers, both at once.
+    ///
+    /// # Errors
+    /// [`Rejected`] returns the request when the disk was unregistered.
+    fn enqueue_dmclock(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        io: Io,
+        elsewhere: Elsewhere,
+        request: R,
+    ) -> Result<(), Rejected<R>> {
+        match self.served_elsewhere(now, disk, elsewhere) {
+            Ok(()) => self.enqueue(now, disk, io, request),
+            Err(reason) => Err(Rejected { reason, request }),
+        }
+    }
 
     /// The next request to send, if any may go now.
     fn dispatch(&mut self, now: Nanos) -> Decision<R>;

@@ -1,5 +1,6 @@
 use crate::config::{Config, ConfigError, Floor};
 use crate::cost::Io;
+use crate::dmclock::Elsewhere;
 use crate::mclock::MClock;
 use crate::policy::{Burst, Policy};
 use crate::scheduler::{Decision, DiskCounters, DiskId, Phase, Rejected, Scheduler, UnknownDisk};
@@ -73,6 +74,15 @@ impl<R> Scheduler<R> for Sfq<R> {
 
     fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>> {
         self.inner.enqueue(now, disk, io, request)
+    }
+
+    fn served_elsewhere(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        elsewhere: Elsewhere,
+    ) -> Result<(), UnknownDisk> {
+        self.inner.served_elsewhere(now, disk, elsewhere)
     }
 
     fn dispatch(&mut self, now: Nanos) -> Decision<R> {

@@ -202,7 +202,7 @@ impl<R> MClock<R> {
 pub(super) const WAKES: usize = if cfg!(test) { 2 } else { 64 };
 
 /// The upper bound of the share tag in the disk's own largest recent costs.
-const LEAD_IN_OWN_COSTS: u64 = 4;
+pub(super) const LEAD_IN_OWN_COSTS: u64 = 4;
 
 /// A limit makes good for a dispatch that came late by up to just under one charge, but never for more than
 /// this, in nanoseconds.

@@ -42,6 +42,12 @@ impl Peak {
         self.0 = thousandths.max(self.0 - self.0 / 32);
     }
 
+    /// A step that is not a request of its own.
+    pub(super) fn raise_to(&mut self, cost: Cost) {
+        let thousandths = cost.min(Cost::MAX).as_millionths().div_ceil(1_000) as u32;
+        self.0 = self.0.max(thousandths);
+    }
+
     #[inline]
     pub(super) fn cost(self) -> Cost {
         Cost::from_millionths(u64::from(self.0) * 1_000)
@@ -55,6 +61,8 @@ pub(super) enum State {
     Free,
     /// Nothing queued.
     Empty,
+    /// As `Empty`, but it has told of service elsewhere since.
+    Elsewhere,
     /// In the tournament of shares and, with a reservation, in that of reservations.
     Ready,
     /// Queued requests wait for a limit: in the tournament of wake-ups alone.

@@ -33,7 +33,7 @@
 //! ```
 //!
 //! where lead is [`Config::lead`], peak is the disk's largest recent cost, and the credit is σ for a disk
-//! that had nothing queued, max(σ, lead) for one that a limit held back.
+//! that had nothing queued, max(σ, lead) for one that a limit held back or other servers kept busy.
 //!
 //! - *No scale.* Multiply all weights by k: every P, V and bound is divided by k, no comparison changes.
 //! - *No memory below* beyond σ of idleness, beyond the lead of time at a limit. The latter is not σ because
@@ -93,6 +93,57 @@
 //! 10,000 IOs at a limit of 10 goes at once and keeps its disk waiting for 1,000 s: the limit holds on
 //! average, and no cost keeps a disk from being served.
 //!
+//! # Service at other servers
+//! A disk that is spread over several servers ([`dmclock`](crate::dmclock)) tells each of them, with a request,
+//! what it has received at the others since its last request here: e IOs, ρ of them by reservation. That service
+//! lies in the past, so it is charged where the tags were left, before anything holds them at the present:
+//!
+//! ```text
+//! R  <-  R + ρ/r        L  <-  L + e/l        P  <-  P + e/w
+//! ```
+//!
+//! and then the rules above apply as ever: a disk that had nothing queued is raised to `min(t - a, D)` and to
+//! `V - credit/w`, a limit makes good for λ of lateness. With the charge for the request itself that is the
+//! paper's `max(previous + δ/w, now)` (section 3.3), in which service elsewhere likewise first uses up the time
+//! that has passed. It is charged when it is told, not when the request that told it gets to the head of its
+//! queue: the tags are the disk's, so the newest knowledge counts for every request that waits. A disk that has
+//! told of service elsewhere while it had nothing queued was not idle: its requests were at other servers by
+//! its routing. Its credit is that of a disk that a limit held back.
+//!
+//! What each tag then says, and how far ahead service elsewhere may bring it:
+//!
+//! - *Shares.* `P·w` is what the disk has received at all servers, as far as is known here, so the weight phase
+//!   takes the disk that has received least in all per share; a disk served elsewhere above its share is behind
+//!   the others here until V has caught up. How far it is ahead is no property of this server: where the others
+//!   have spare time it may receive any multiple of what is left for it here, and each of its requests here
+//!   would wait longer than the one before, without end. So service elsewhere is forgotten as is that by
+//!   reservation, beyond `V + max(lead, 4·peak)/w`. The lead must exceed what the disk may receive before this
+//!   server hears of it, as it must exceed one request on one server: with less, share and reservation add up.
+//!   That is what is in flight at the others, about e for each request that is in flight here. So the peak
+//!   follows also e times the disk's requests in flight here, up to 512 IOs. No disk waits by its share for
+//!   longer than the others take for 2,048 IOs per share of its own (or four of its dearest requests), then or
+//!   after it has stopped using other servers.
+//! - *Reservation.* R is due by what the disk received by reservation at all servers. Service by weight does not
+//!   move it, here or there, with one exception. Where one server is the bottleneck and others have time to
+//!   spare, those serve by weight what they get, so with ρ alone the whole r is claimed at the bottleneck, on top
+//!   of what comes from the others: three disks of 800, 1,000 and 100 on three servers, equally loaded but for
+//!   chance, got 1,888, 2,400 and 1,068 for shares of 1:4:6. Therefore at least that part of e counts as by
+//!   reservation that is so here (over the last 64 reports, and up to 2,048 IOs in arrears, so that chance
+//!   alone does not count): the reservation is claimed at each server in proportion to what the server
+//!   contributes. The promise stays, because R still advances by no more than all service: a disk that has
+//!   received less than r in all is due wherever it waits.
+//!   Servers that do not know of each other's latest dispatches may be ahead of R by one request each; beyond
+//!   `t + max(b, F/r)`, F the larger of 1,024 IOs and 4·peak, it is forgotten, as lateness is beyond b: a false
+//!   or outdated ρ costs a disk no more than that. A shortage at one server makes the disk due at others, which
+//!   make up for it out of what they have.
+//! - *Limit.* The same with e instead of ρ, bounded by `t + max(b, F/l)`. It is the sum over all servers that is
+//!   held: in any time W at most `l·(W + λ)` and one request of what is known at a server, that is of all but
+//!   the requests dispatched elsewhere whose completion the client had not seen when it last sent one here.
+//!   The bound is there because e may have been received under an older, higher limit.
+//!
+//! The three charges are the paper's. Ours are: when they are applied, the bounds, the part of e that counts as
+//! by reservation, and that costs and bytes are counted instead of requests. With e = 0 nothing is done at all.
+//!
 //! # Changes of policy
 //! What a tag is ahead of t (R, L) or V (P) is service not yet paid for. It is kept as service: at a new rate
 //! it takes `old/new` times as long. So a new rate is in force at the next dispatch, for queued requests too,
@@ -113,6 +164,7 @@
 
 mod decide;
 mod disk;
+mod elsewhere;
 #[cfg(test)]
 mod oracle;
 mod place;
@@ -121,6 +173,7 @@ mod tests;
 
 use crate::config::{Config, ConfigError};
 use crate::cost::{CostMeter, Io};
+use crate::dmclock::Elsewhere;
 use crate::policy::Policy;
 use crate::queue::Requests;
 use crate::rate::Tag;
@@ -155,6 +208,8 @@ pub struct MClock<R> {
     /// waited.
     floor_debt: i64,
     batch: Option<decide::Run>,
+    /// By slot, as far as disks have told of service elsewhere.
+    parts: Vec<elsewhere::Parts>,
 }
 
 impl<R> MClock<R> {
@@ -180,6 +235,7 @@ impl<R> MClock<R> {
             unreserved: 0,
             floor_debt: 0,
             batch: None,
+            parts: Vec::new(),
         })
     }
 
@@ -197,6 +253,9 @@ impl<R> Scheduler<R> for MClock<R> {
         let v = self.virtual_time;
         if let Some(slot) = self.free.pop() {
             let generation = self.disks[slot as usize].generation;
+            if let Some(parts) = self.parts.get_mut(slot as usize) {
+                *parts = elsewhere::Parts::default();
+            }
             self.disks[slot as usize] = Disk::new(generation, policy, now, v.at(), v.turn());
             return DiskId { slot, generation };
         }
@@ -279,9 +338,26 @@ impl<R> Scheduler<R> for MClock<R> {
         let now = self.time.advance(now);
         let disk = &mut self.disks[slot];
         self.requests.push(&mut disk.queue, io, request);
-        if disk.state == State::Empty {
-            disk.seat = self.seats.take();
-            self.place(slot, now, Patience::Asked);
+        let patience = match disk.state {
+            State::Empty => Patience::Asked,
+            State::Elsewhere => Patience::BusyElsewhere,
+            _ => return Ok(()),
+        };
+        disk.seat = self.seats.take();
+        self.place(slot, now, patience);
+        Ok(())
+    }
+
+    fn served_elsewhere(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        elsewhere: Elsewhere,
+    ) -> Result<(), UnknownDisk> {
+        let slot = self.slot(disk)?;
+        let now = self.time.advance(now);
+        if !elsewhere.is_none() {
+            self.charge_elsewhere(slot, now, elsewhere);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 use crate::config::{Batch, Config, Floor};
 use crate::cost::{Cost, CostMeter, Io, clamp_bytes};
+use crate::dmclock::Elsewhere;
 use crate::policy::Policy;
 use crate::scheduler::Phase;
 use headgate_units::Nanos;
@@ -47,6 +48,14 @@ impl Exact {
         }
     }
 
+    /// Not beyond `bound`, and not at all from there.
+    fn advance_within(&mut self, amount: i128, bound: i128) {
+        if self.at() < bound {
+            self.sum += amount;
+            self.lower_to(bound);
+        }
+    }
+
     /// What lies ahead of `origin` is owed service and keeps its amount, up to 146 years.
     fn change_rate(&mut self, rate: u64, origin: i128) {
         let rate = i128::from(rate);
@@ -81,6 +90,13 @@ struct Disk {
     bandwidth: Option<Exact>,
     /// In thousandths.
     peak: i128,
+    in_flight: i128,
+    /// Dispatches by reservation and all since the last report.
+    since: [i128; 2],
+    /// The same of reports before, fading.
+    before: [i128; 2],
+    missing: i128,
+    busy_elsewhere: bool,
     standing: Standing,
 }
 
@@ -150,6 +166,11 @@ impl Oracle {
             limit: policy.limit().map(|l| Exact::new(self.now, l.get())),
             bandwidth: policy.limit_bandwidth().map(|b| Exact::new(self.now, b.get())),
             peak: 1_000,
+            in_flight: 0,
+            since: [0; 2],
+            before: [0; 2],
+            missing: 0,
+            busy_elsewhere: false,
             standing: Standing::Empty,
         });
     }
@@ -208,8 +229,59 @@ impl Oracle {
         let disk = self.disks[slot].as_mut().unwrap();
         disk.queue.push_back((io, request));
         if disk.standing == Standing::Empty {
-            self.place(slot, i128::from(self.config.anticipation.0), 0);
+            let lag = if std::mem::take(&mut disk.busy_elsewhere) { u64::from(self.config.lead) } else { 0 };
+            self.place(slot, i128::from(self.config.anticipation.0), lag);
         }
+    }
+
+    pub(super) fn served_elsewhere(&mut self, slot: usize, elsewhere: Elsewhere) {
+        let (now, v, lead) = (self.now, self.v, self.config.lead);
+        let least = i128::from(self.config.debt_bound.0);
+        let [delta, rho] = [elsewhere.delta(), elsewhere.rho()].map(|c| i128::from(c.as_millionths()));
+        let bytes = i128::from(elsewhere.bytes().0);
+        if delta + rho + bytes == 0 {
+            return;
+        }
+        let disk = self.disks[slot].as_mut().unwrap();
+        let unknown = (delta * disk.in_flight.max(1)).min(512 * ION);
+        disk.peak = disk.peak.max((unknown + 999) / 1_000);
+        for (before, since) in disk.before.iter_mut().zip(&mut disk.since) {
+            *before += 1_024 * std::mem::take(since) - *before / 64;
+        }
+        let [reserved, all] = disk.before;
+        disk.missing += (delta * reserved / all.max(1)).min(delta) - rho;
+        let more = disk.missing.clamp(0, delta - rho);
+        disk.missing = (disk.missing - more).clamp(-2_048 * ION, 2_048 * ION);
+        let rho = rho + more;
+        let ahead = (i128::from(lead) * ION).max(4 * disk.peak * 1_000);
+        disk.share.advance_within(delta * FINE, v + ahead * FINE / disk.share.rate);
+        let ahead = (1_024 * ION).max(4 * disk.peak * 1_000) * SECOND / ION;
+        if let Some(tag) = &mut disk.reservation {
+            tag.advance_within(rho * SECOND / ION, now + least.max(ahead / tag.rate));
+        }
+        if let Some(tag) = &mut disk.limit {
+            tag.advance_within(delta * SECOND / ION, now + least.max(ahead / tag.rate));
+        }
+        if let Some(tag) = &mut disk.bandwidth {
+            tag.advance_within(bytes * SECOND, now + least.max((256 << 20) * SECOND / tag.rate));
+        }
+        let until = disk.until();
+        let due_later = disk.reservation.is_some_and(|r| r.at() >= until);
+        disk.standing = match disk.standing {
+            Standing::Ready if until > now && due_later => Standing::Pending,
+            Standing::Ready if until > now => Standing::Blocked,
+            Standing::Pending if !due_later => Standing::Blocked,
+            same => same,
+        };
+        disk.busy_elsewhere |= disk.standing == Standing::Empty;
+        if disk.standing != Standing::Ready {
+            self.forget_credit(slot, u64::from(lead));
+        }
+    }
+
+    pub(super) fn complete(&mut self, slot: usize) {
+        let disk = self.disks[slot].as_mut().unwrap();
+        disk.in_flight = (disk.in_flight - 1).max(0);
     }
 
     fn ready(&self) -> impl Iterator<Item = (usize, &Disk)> {
@@ -339,6 +411,9 @@ impl Oracle {
         let disk = self.disks[slot].as_mut().unwrap();
         let cost = disk.cost(&self.meter);
         let (io, request) = disk.queue.pop_front().unwrap();
+        disk.in_flight += 1;
+        disk.since[0] += i128::from(phase == Phase::Reservation);
+        disk.since[1] += 1;
         disk.peak = ((cost + 999) / 1_000).max(disk.peak - disk.peak / 32);
         match phase {
             Phase::Reservation => {

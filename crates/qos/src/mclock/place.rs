@@ -85,6 +85,8 @@ impl Seats {
 pub(super) enum Patience {
     /// It had nothing queued, or no reservation.
     Asked,
+    /// As `Asked`, while it was served elsewhere.
+    BusyElsewhere,
     /// A limit held it back.
     HeldBack,
     /// It never stopped waiting: only its policy changed.
@@ -113,7 +115,7 @@ impl<R> MClock<R> {
             Some(_) if disk.state == State::Pending => {}
             Some(reservation) => {
                 let patience = match patience {
-                    Patience::Asked => self.config.anticipation.0,
+                    Patience::Asked | Patience::BusyElsewhere => self.config.anticipation.0,
                     Patience::HeldBack => self.config.debt_bound.0 / 2,
                     Patience::Unbroken => self.config.debt_bound.0,
                 };
@@ -160,7 +162,7 @@ impl<R> MClock<R> {
     pub(super) fn displace(&mut self, slot: usize) {
         let disk = &mut self.disks[slot];
         match disk.state {
-            State::Free | State::Empty => return,
+            State::Free | State::Empty | State::Elsewhere => return,
             State::Blocked | State::Pending => self.blocked.leave(disk.seat),
             State::Ready => {
                 self.shares.leave(disk.seat);
@@ -180,7 +182,7 @@ impl<R> MClock<R> {
 
     /// Takes a disk whose queue ran empty out.
     pub(super) fn retire(&mut self, slot: usize) {
-        if self.disks[slot].state == State::Empty {
+        if matches!(self.disks[slot].state, State::Empty | State::Elsewhere) {
             return;
         }
         self.displace(slot);
@@ -199,7 +201,9 @@ impl<R> MClock<R> {
         let burst = self.disks[slot].burst.get();
         let ios = match patience {
             Patience::Asked => burst,
-            Patience::HeldBack | Patience::Unbroken => burst.max(u64::from(self.config.lead)),
+            Patience::BusyElsewhere | Patience::HeldBack | Patience::Unbroken => {
+                burst.max(u64::from(self.config.lead))
+            }
         };
         let v = self.virtual_time;
         let disk = &mut self.disks[slot];
@@ -215,8 +219,15 @@ impl<R> MClock<R> {
     /// The upper bound of the share tag: `ios` ahead of V, or `costs` of the disk's own requests if those are
     /// larger.
     pub(super) fn forget_service(&mut self, slot: usize, ios: u16, costs: u64) {
-        let disk = &mut self.disks[slot];
+        let bound = self.furthest_ahead(slot, ios, costs);
+        self.disks[slot].share.lower_to(bound);
+    }
+
+    /// Where on the circle that is.
+    #[inline]
+    pub(super) fn furthest_ahead(&self, slot: usize, ios: u16, costs: u64) -> u64 {
+        let disk = &self.disks[slot];
         let lead = Cost::from_ios(u64::from(ios)).max(disk.peak.cost().times(costs));
-        disk.share.lower_to(self.virtual_time.at().wrapping_add(disk.share.spacing(share_amount(lead))));
+        self.virtual_time.at().wrapping_add(disk.share.spacing(share_amount(lead)))
     }
 }

@@ -3,7 +3,8 @@
 use super::oracle::{Oracle, Verdict};
 use super::{Disk, MClock, State};
 use crate::config::{Batch, Config, Floor};
-use crate::cost::{CostModel, Io};
+use crate::cost::{Cost, CostModel, Io};
+use crate::dmclock::Elsewhere;
 use crate::policy::{Burst, Policy};
 use crate::rate::before;
 use crate::scheduler::{Decision, DiskId, Scheduler};
@@ -34,7 +35,10 @@ impl<R> MClock<R> {
                 let until = u128::from(disk.blocked_until());
                 assert_eq!(self.blocked.at(disk.seat), tag(disk.state == State::Blocked || pending, until));
             }
-            assert_eq!(disk.queue.is_empty(), matches!(disk.state, State::Empty | State::Free));
+            assert_eq!(
+                disk.queue.is_empty(),
+                matches!(disk.state, State::Empty | State::Elsewhere | State::Free)
+            );
             assert!(!ready || !before(disk.share.at, self.lowest_share(disk)), "credit beyond the burst");
             queued += disk.queue.len();
             unreserved += usize::from(ready && disk.reservation.is_none());
@@ -60,6 +64,7 @@ enum Step {
     Unregister(prop::sample::Index),
     Extract(prop::sample::Index),
     Enqueue(prop::sample::Index, u64, u64, u8),
+    Elsewhere(prop::sample::Index, Elsewhere),
     Dispatch(u8),
     Complete(prop::sample::Index),
     Forward(u64),
@@ -94,6 +99,21 @@ fn policies() -> impl Strategy<Value = Policy> {
         })
 }
 
+fn elsewhere() -> impl Strategy<Value = Elsewhere> {
+    let ios = prop_oneof![
+        4 => 0u64..8_000_000,
+        1 => Just(0u64),
+        1 => 0u64..2_000_000_000,
+        1 => 0u64..10_000_000_000_000,
+        1 => Just(u64::MAX),
+    ];
+    let bytes = prop_oneof![3 => 0u64..1 << 22, 1 => 0u64..1 << 36, 1 => Just(u64::MAX)];
+    (ios, 0u64..=4, bytes).prop_map(|(delta, quarters, bytes)| {
+        let rho = delta / 4 * quarters;
+        Elsewhere::new(Cost::from_millionths(delta), Cost::from_millionths(rho), Bytes(bytes)).unwrap()
+    })
+}
+
 fn steps() -> impl Strategy<Value = Step> {
     let disk = any::<prop::sample::Index>;
     let size = prop_oneof![4 => Just(4_096u64), 2 => 0u64..1 << 21, 1 => Just(u64::MAX)];
@@ -105,6 +125,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => disk().prop_map(Step::Unregister),
         1 => disk().prop_map(Step::Extract),
         12 => (disk(), size, 0u64..1 << 24, 1u8..8).prop_map(|(d, s, p, n)| Step::Enqueue(d, s, p, n)),
+        4 => (disk(), elsewhere()).prop_map(|(d, e)| Step::Elsewhere(d, e)),
         16 => (1u8..12).prop_map(Step::Dispatch),
         2 => disk().prop_map(Step::Complete),
         8 => time.clone().prop_map(Step::Forward),
@@ -200,6 +221,13 @@ impl Pair {
                     self.oracle.enqueue(id.slot as usize, io, self.requests);
                 }
             }
+            Step::Elsewhere(index, elsewhere) => {
+                if let Some(id) = self.pick(index) {
+                    self.real.served_elsewhere(now, id, elsewhere).unwrap();
+                    self.oracle.at(now);
+                    self.oracle.served_elsewhere(id.slot as usize, elsewhere);
+                }
+            }
             Step::Dispatch(times) => {
                 for _ in 0..times {
                     self.decide()?;
@@ -209,6 +237,7 @@ impl Pair {
                 if let Some(id) = self.pick(index) {
                     self.real.complete(now, id);
                     self.oracle.at(now);
+                    self.oracle.complete(id.slot as usize);
                 }
             }
         }

@@ -1,6 +1,8 @@
 //! A closed loop in simulated time: clients that keep requests outstanding, a window, a device of known rate.
 #![allow(dead_code)] // Every test binary uses its own part.
 
+pub mod cluster;
+
 use headgate_qos::{
     AnyScheduler, Config, CostModel, Decision, DiskId, Io, Phase, Policy, Scheduler, SchedulerKind,
 };

@@ -1,0 +1,147 @@
+//! Service at other servers, as dmClock tells it.
+
+use super::MClock;
+use super::decide::LEAD_IN_OWN_COSTS;
+use super::disk::{State, share_amount, time_amount};
+use super::place::Patience;
+use crate::cost::Cost;
+use crate::dmclock::Elsewhere;
+use crate::rate::Tag;
+use crate::scheduler::Phase;
+
+/// What a server does not know yet counts for no more than this in the disk's largest step, from which its
+/// lead follows.
+pub(super) const STEP: Cost = Cost::from_ios(512);
+
+/// How far ahead of time service elsewhere may bring reservation and limit, if the bound on debt and the disk's
+/// own requests allow less.
+pub(super) const FAR: Cost = Cost::from_ios(1_024);
+
+/// The same for a limit in bytes per second.
+pub(super) const FAR_BYTES: u64 = 256 << 20;
+
+/// By how much service elsewhere may have been by reservation more than service here is, before it is charged
+/// as if it were not.
+pub(super) const SURPLUS: i64 = 2_048 * Cost::ONE.as_millionths() as i64;
+
+/// How much of a disk's service is by reservation, here and elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Parts {
+    /// Dispatches here up to the last report.
+    by_reservation: u64,
+    by_weight: u64,
+    /// Those of about the last 64 reports, in 1,024ths.
+    reserved: u64,
+    all: u64,
+    /// Millionths of IOs elsewhere that should have been by reservation and were not.
+    missing: i64,
+}
+
+impl Parts {
+    /// What a report says was served by reservation, or what should have been at the part that is by
+    /// reservation here.
+    fn reserved_elsewhere(&mut self, by_reservation: u64, by_weight: u64, elsewhere: Elsewhere) -> Cost {
+        let reserved = by_reservation - self.by_reservation;
+        let all = reserved + (by_weight - self.by_weight);
+        (self.by_reservation, self.by_weight) = (by_reservation, by_weight);
+        self.reserved = self.reserved - self.reserved / 64 + (reserved << 10);
+        self.all = self.all - self.all / 64 + (all << 10);
+        let [delta, rho] = [elsewhere.delta(), elsewhere.rho()].map(Cost::as_millionths);
+        let expected = u128::from(delta) * u128::from(self.reserved) / u128::from(self.all.max(1));
+        self.missing += (expected as u64).min(delta) as i64 - rho as i64;
+        let more = self.missing.clamp(0, (delta - rho) as i64);
+        self.missing = (self.missing - more).clamp(-SURPLUS, SURPLUS);
+        Cost::from_millionths(rho + more as u64)
+    }
+}
+
+impl<R> MClock<R> {
+    /// Advances the tags from where they were left, and puts the disk where they belong.
+    #[inline(never)]
+    pub(super) fn charge_elsewhere(&mut self, slot: usize, now: u64, elsewhere: Elsewhere) {
+        let disk = &mut self.disks[slot];
+        // Per request that is in flight here about as much is in flight elsewhere as was served there.
+        let unknown = elsewhere.delta().times(u64::from(disk.in_flight).max(1));
+        disk.peak.raise_to(unknown.min(STEP));
+        let (by_reservation, by_weight) = (disk.by_reservation, disk.by_weight);
+        if slot >= self.parts.len() {
+            self.parts.resize(self.disks.len(), Parts::default());
+        }
+        let rho = self.parts[slot].reserved_elsewhere(by_reservation, by_weight, elsewhere);
+        self.charge_share(slot, elsewhere);
+        self.charge_times(slot, now, elsewhere, rho);
+        self.put(slot, now);
+    }
+
+    fn charge_share(&mut self, slot: usize, elsewhere: Elsewhere) {
+        let bound = self.furthest_ahead(slot, self.config.lead, LEAD_IN_OWN_COSTS);
+        let disk = &mut self.disks[slot];
+        let ready = disk.state == State::Ready;
+        // Left behind for so long, the tag is behind with any report.
+        if ready || !self.virtual_time.has_left(disk.turn) {
+            disk.share.advance_within(u128::from(share_amount(elsewhere.delta())), bound);
+        }
+        match disk.state {
+            State::Ready => {}
+            State::Free => {}
+            State::Empty | State::Elsewhere => {
+                disk.state = State::Elsewhere;
+                self.forget_credit(slot, Patience::BusyElsewhere);
+            }
+            State::Blocked | State::Pending => self.forget_credit(slot, Patience::HeldBack),
+        }
+    }
+
+    fn charge_times(&mut self, slot: usize, now: u64, elsewhere: Elsewhere, rho: Cost) {
+        let disk = &mut self.disks[slot];
+        let far = time_amount(FAR.max(disk.peak.cost().times(LEAD_IN_OWN_COSTS)));
+        let least = self.config.debt_bound.0;
+        let charge = |tag: &mut Tag, amount: u128, far: u64, origin: u64| {
+            tag.advance_within(amount, origin + tag.spacing(far).max(least));
+        };
+        if let Some(reservation) = &mut disk.reservation {
+            let shifted = matches!(disk.state, State::Ready | State::Pending);
+            let origin = if shifted { now - self.forgiven } else { now };
+            charge(reservation, u128::from(time_amount(rho)), far, origin);
+        }
+        if let Some(limit) = &mut disk.limit {
+            charge(limit, u128::from(time_amount(elsewhere.delta())), far, now);
+        }
+        if let Some(bandwidth) = &mut disk.bandwidth {
+            let amount = u128::from(elsewhere.bytes().0) * 1_000_000_000;
+            charge(bandwidth, amount, FAR_BYTES * 1_000_000_000, now);
+        }
+    }
+
+    fn put(&mut self, slot: usize, now: u64) {
+        let disk = &mut self.disks[slot];
+        let until = disk.blocked_until();
+        match disk.state {
+            State::Free | State::Empty | State::Elsewhere => {}
+            State::Ready if until > now => self.block(slot, until, Phase::Reservation),
+            State::Ready => {
+                self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
+                if let Some(reservation) = &disk.reservation {
+                    self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
+                }
+            }
+            State::Blocked => self.blocked.enter(disk.seat, u128::from(until), slot as u32),
+            State::Pending => {
+                self.blocked.enter(disk.seat, u128::from(until), slot as u32);
+                match &mut disk.reservation {
+                    Some(reservation) if reservation.at + self.forgiven >= until => {
+                        self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
+                    }
+                    // The limit lets it go later than it is due.
+                    reservation => {
+                        self.reservations.leave(disk.seat);
+                        if let Some(reservation) = reservation {
+                            reservation.at += self.forgiven;
+                        }
+                        disk.state = State::Blocked;
+                    }
+                }
+            }
+        }
+    }
+}
