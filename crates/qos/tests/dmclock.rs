@@ -50,26 +50,22 @@ fn figure_9b(route: &Route, outstanding: usize, seed: u64) -> (Vec<u64>, [u64; 3
     (got, phases)
 }
 
-/// Figure 9b: the same with reservations, of which one is above its share.
+/// Figure 9b: the same with reservations, of which one is above its share. Uniform by striping and by chance.
+///
+/// Service varies from nothing to twice the mean, so a server runs empty at times, and what it would leave idle
+/// goes by weight: to the first client too, and some of what is reserved for all of them.
 #[test]
 fn figure_9b_reservations_are_of_totals() {
     for seed in SEEDS {
-        for (route, outstanding, percent) in
-            [(Route::InTurn(vec![0, 1, 2]), 64, 5), (Route::uniform(3), 512, 8)]
+        for (route, outstanding) in
+            [(Route::InTurn(vec![0, 1, 2]), 64), (Route::uniform(3), 64), (Route::uniform(3), 512)]
         {
             let (got, phases) = figure_9b(&route, outstanding, seed);
             assert_rates(&got[..1], &[800], 3);
             assert_ratio(got[1], got[2], (2, 3), 5);
-            assert_rates(&phases[1..], &[1_000, 100], percent);
-            assert!(phases[0] * 100 >= got[0] * 90, "{phases:?} of {got:?}");
+            assert_rates(&phases[1..], &[1_000, 100], 8);
+            assert!(phases[0] * 100 >= got[0] * 84, "{phases:?} of {got:?}");
         }
-        // By chance at the same depth, all of one server's queues run empty at times, while the requests are at
-        // others: the first gets what would be idle on top.
-        let (got, phases) = figure_9b(&Route::uniform(3), 64, seed);
-        assert!(got[0] >= 800, "{got:?}");
-        assert_rates(&got[..1], &[800], 10);
-        assert_ratio(got[1], got[2], (2, 3), 10);
-        assert_rates(&phases[1..], &[1_000, 100], 8);
     }
 }
 

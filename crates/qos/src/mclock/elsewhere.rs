@@ -22,10 +22,10 @@ pub(super) const FAR_BYTES: u64 = 256 << 20;
 
 /// By how much service elsewhere may have been by reservation more than service here is, before it is charged
 /// as if it were not.
-pub(super) const SURPLUS: i64 = 2_048 * Cost::ONE.as_millionths() as i64;
+pub(super) const SURPLUS: i64 = 256 * Cost::ONE.as_millionths() as i64;
 
 /// How much of a disk's service is by reservation, here and elsewhere.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     /// Dispatches here up to the last report.
     by_reservation: u64,
@@ -35,6 +35,12 @@ pub(super) struct Parts {
     all: u64,
     /// Millionths of IOs elsewhere that should have been by reservation and were not.
     missing: i64,
+}
+
+impl Default for Parts {
+    fn default() -> Parts {
+        Parts { by_reservation: 0, by_weight: 0, reserved: 0, all: 0, missing: -SURPLUS }
+    }
 }
 
 impl Parts {

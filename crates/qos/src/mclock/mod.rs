@@ -128,7 +128,7 @@
 //!   spare, those serve by weight what they get, so with ρ alone the whole r is claimed at the bottleneck, on top
 //!   of what comes from the others: three disks of 800, 1,000 and 100 on three servers, equally loaded but for
 //!   chance, got 1,888, 2,400 and 1,068 for shares of 1:4:6. Therefore at least that part of e counts as by
-//!   reservation that is so here (over the last 64 reports, and up to 2,048 IOs in arrears, so that chance
+//!   reservation that is so here (over the last 64 reports, and up to 256 IOs in arrears, so that chance
 //!   alone does not count): the reservation is claimed at each server in proportion to what the server
 //!   contributes. The promise stays, because R still advances by no more than all service: a disk that has
 //!   received less than r in all is due wherever it waits.

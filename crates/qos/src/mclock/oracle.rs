@@ -10,6 +10,8 @@ use crate::scheduler::Phase;
 use headgate_units::Nanos;
 use std::collections::VecDeque;
 
+/// How much more by reservation elsewhere than here counts for nothing.
+const SURPLUS: i128 = 256 * ION;
 const SECOND: i128 = 1_000_000_000;
 const ION: i128 = 1_000_000;
 /// Share units per millionth of an IO at weight 1.
@@ -169,7 +171,7 @@ impl Oracle {
             in_flight: 0,
             since: [0; 2],
             before: [0; 2],
-            missing: 0,
+            missing: -SURPLUS,
             busy_elsewhere: false,
             standing: Standing::Empty,
         });
@@ -251,7 +253,7 @@ impl Oracle {
         let [reserved, all] = disk.before;
         disk.missing += (delta * reserved / all.max(1)).min(delta) - rho;
         let more = disk.missing.clamp(0, delta - rho);
-        disk.missing = (disk.missing - more).clamp(-2_048 * ION, 2_048 * ION);
+        disk.missing = (disk.missing - more).clamp(-SURPLUS, SURPLUS);
         let rho = rho + more;
         let ahead = (i128::from(lead) * ION).max(4 * disk.peak * 1_000);
         disk.share.advance_within(delta * FINE, v + ahead * FINE / disk.share.rate);

@@ -235,6 +235,15 @@ impl Cluster {
         self.servers[server].alive = false;
     }
 
+    /// Gives up what the client has in flight at a server: it never hears of it.
+    pub fn abandon(&mut self, host: usize, server: usize) {
+        for flight in &mut self.flights {
+            if flight.client == host && flight.server == server && flight.ticket.take().is_some() {
+                self.hosts[host].asked -= 1;
+            }
+        }
+    }
+
     fn push(&mut self, at: Nanos, event: Event) {
         self.sequence += 1;
         self.events.push(Reverse((at, self.sequence, event)));
@@ -329,9 +338,9 @@ impl Cluster {
             Event::Answer(id) => {
                 let flight = &mut self.flights[id];
                 let (client, server) = (flight.client, flight.server);
-                let (Some(ticket), Some(served)) = (flight.ticket.take(), flight.served) else {
-                    panic!("answered twice, or before it was served");
-                };
+                // Given up: what comes back too late is heard by nobody.
+                let Some(ticket) = flight.ticket.take() else { return };
+                let served = flight.served.expect("an answer comes after the dispatch");
                 self.free.push(id);
                 let host = &mut self.hosts[client];
                 host.tracker.complete(ticket, served);
