@@ -21,7 +21,7 @@ fn patient() -> Config {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(cases(24))]
 
     /// The published allocation, for any disks on storage of any speed that carries the reservations.
     #[test]

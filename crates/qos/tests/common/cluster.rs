@@ -5,23 +5,6 @@ use super::*;
 use headgate_qos::Elsewhere;
 use headgate_qos::dmclock::{Served, Ticket, Tracker};
 
-/// Knuth's MMIX generator; its upper bits are good.
-#[derive(Clone, Copy, Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        let mut dice = Dice(seed ^ 0x9e37_79b9_7f4a_7c15);
-        dice.below(2);
-        dice
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((u128::from(self.0 >> 16) * u128::from(n)) >> 48) as u64
-    }
-}
-
 /// Where a client's next request goes.
 #[derive(Clone, Debug)]
 pub enum Route {

@@ -7,6 +7,7 @@ use headgate_qos::{
     AnyScheduler, Config, CostModel, Decision, DiskId, Io, Phase, Policy, Scheduler, SchedulerKind,
 };
 use headgate_units::{Bytes, Iops, Nanos, Shares};
+use proptest::test_runner::{Config as Cases, FileFailurePersistence};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -34,6 +35,45 @@ pub fn unit() -> Config {
     Config { cost_model: CostModel::Unit, ..Config::default() }
 }
 
+/// So many cases of a property, or as many as `PROPTEST_CASES` says. A failure prints its seed and keeps it in
+/// a file beside the test, from which the next run replays it.
+pub fn cases(few: u32) -> Cases {
+    let said = std::env::var("PROPTEST_CASES").ok();
+    let cases = said.map_or(few, |n| n.parse().expect("PROPTEST_CASES is a number"));
+    let kept = FileFailurePersistence::WithSource("regressions");
+    Cases { cases, failure_persistence: Some(Box::new(kept)), ..Cases::default() }
+}
+
+/// Knuth's MMIX generator; its upper bits are good.
+#[derive(Clone, Copy, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        let mut dice = Dice(seed ^ 0x9e37_79b9_7f4a_7c15);
+        dice.below(2);
+        dice
+    }
+
+    /// One of 0 to n - 1.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((u128::from(self.0 >> 16) * u128::from(n)) >> 48) as u64
+    }
+}
+
+/// The most that any window of so long holds.
+pub fn most_within(times: &[Nanos], window: Nanos) -> u64 {
+    let (mut from, mut most) = (0, 0);
+    for (to, end) in times.iter().enumerate() {
+        while times[from] + window <= *end {
+            from += 1;
+        }
+        most = most.max(to - from + 1);
+    }
+    most as u64
+}
+
 /// How a client asks.
 #[derive(Clone, Copy, Debug)]
 pub enum Client {
@@ -59,8 +99,9 @@ struct Load {
     served: u64,
     by_reservation: u64,
     latency: Nanos,
-    /// Times of all dispatches, when asked for.
+    /// Times of all dispatches and completions.
     dispatches: Vec<Nanos>,
+    completions: Vec<Nanos>,
 }
 
 /// A request: who sent it and when.
@@ -85,8 +126,11 @@ pub struct Bench {
     device_free: Nanos,
     device_rest: u64,
     wake: Nanos,
-    /// State of the generator that varies service times, when they vary.
-    jitter: Option<u64>,
+    /// Varies service times, when they vary.
+    jitter: Option<Dice>,
+    /// Timers are late by up to so much.
+    late: Nanos,
+    dice: Dice,
 }
 
 impl Bench {
@@ -104,6 +148,8 @@ impl Bench {
             device_rest: 0,
             wake: Nanos::MAX,
             jitter: None,
+            late: Nanos::ZERO,
+            dice: Dice::new(0),
         }
     }
 
@@ -118,7 +164,13 @@ impl Bench {
 
     /// Service times between nothing and twice the mean, the same ones in every run.
     pub fn jitter(mut self) -> Bench {
-        self.jitter = Some(1);
+        self.jitter = Some(Dice::new(1));
+        self
+    }
+
+    /// Wake-ups come late, by anything up to so much.
+    pub fn late(mut self, most: Nanos) -> Bench {
+        self.late = most;
         self
     }
 
@@ -135,6 +187,7 @@ impl Bench {
             by_reservation: 0,
             latency: Nanos::ZERO,
             dispatches: Vec::new(),
+            completions: Vec::new(),
         });
         self.loads.len() - 1
     }
@@ -243,6 +296,7 @@ impl Bench {
                 self.in_flight -= 1;
                 let load = &mut self.loads[client];
                 load.served += 1;
+                load.completions.push(self.now);
                 load.outstanding -= 1;
                 load.latency += self.now - sent;
                 self.scheduler.complete(self.now, load.disk);
@@ -256,12 +310,21 @@ impl Bench {
     fn dispatch(&mut self) {
         while self.in_flight < self.window {
             match self.scheduler.dispatch(self.now) {
-                Decision::Idle => break,
+                Decision::Idle => {
+                    assert_eq!(self.scheduler.queued(), 0, "idle while requests wait");
+                    break;
+                }
                 Decision::WaitUntil(at) => {
                     assert!(at > self.now, "a wake-up in the past would spin");
+                    for load in &self.loads {
+                        let policy = self.scheduler.policy(load.disk).unwrap();
+                        let limited = policy.limit().is_some() || policy.limit_bandwidth().is_some();
+                        assert!(limited || self.scheduler.queued_of(load.disk) == 0, "waits without a limit");
+                    }
                     if at != self.wake {
                         self.wake = at;
-                        self.push(at, Event::Wake);
+                        let late = Nanos(self.dice.below(self.late.0 + 1));
+                        self.push(at + late, Event::Wake);
                     }
                     break;
                 }
@@ -285,12 +348,7 @@ impl Bench {
         }
         let time = match &mut self.jitter {
             None => 1_000_000_000,
-            Some(state) => {
-                // Knuth's MMIX generator; its upper bits are good.
-                *state =
-                    state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (*state >> 33) % 2_000_000_000
-            }
+            Some(dice) => dice.below(2_000_000_000),
         };
         let numerator = time + self.device_rest;
         self.device_free += Nanos(numerator / self.rate);
@@ -309,6 +367,11 @@ impl Bench {
         let mean = Nanos(load.latency.0 / served.max(1));
         load.latency = Nanos::ZERO;
         mean
+    }
+
+    /// Times of the client's completions since the last call.
+    pub fn take_completions(&mut self, client: usize) -> Vec<Nanos> {
+        std::mem::take(&mut self.loads[client].completions)
     }
 
     /// Times of the client's dispatches since the last call.

@@ -1,0 +1,161 @@
+//! What a limit promises: in any time W at most `l·(W + λ)` requests and one, with
+//! `λ = max(slack, min(1/l, 100 ms))` (`mclock`, "The limit clock").
+mod common;
+
+use common::*;
+use headgate_qos::{Config, SchedulerKind};
+use headgate_units::Nanos;
+use proptest::prelude::*;
+
+/// The most dispatches of one IO each within `window`.
+fn promised(limit: u64, slack: Nanos, window: Nanos) -> u64 {
+    let own = (1_000_000_000 / limit).saturating_sub(1).min(100_000_000);
+    let lateness = own.max(slack.0);
+    // The last one needs only that those before it are paid for. A nanosecond for each that is rounded down.
+    let paid = u128::from(limit) * u128::from(window.0 + lateness);
+    (paid / 1_000_000_000) as u64 + 1
+}
+
+#[test]
+fn what_a_limit_of_60_promises() {
+    let most = |slack, seconds| promised(60, millis(slack), secs(seconds));
+    assert_eq!([1, 2, 5].map(|s| most(1, s)), [61, 121, 301]);
+    assert_eq!([1, 2, 5].map(|s| most(20, s)), [62, 122, 302]);
+    assert_eq!([1, 2, 5].map(|s| most(100, s)), [67, 127, 307]);
+}
+
+/// Beside a busy disk, on a device of 1,000 IOPS that holds 32: the scheduler keeps the promise to the request.
+/// Completions may be counted up to those in flight when counting starts, and while requests take up to 32 ms,
+/// as if the window were longer by that.
+#[test]
+fn a_limit_of_60_beside_an_unlimited_disk() {
+    for (slack, jitter) in [(1, false), (20, false), (20, true), (100, true)] {
+        let config = Config { limit_slack: millis(slack), ..unit() };
+        let mut bench = Bench::new(SchedulerKind::MClock, config, 1_000);
+        if jitter {
+            bench = bench.jitter();
+        }
+        let limited = bench.busy(policy(1, 0, 60));
+        bench.busy(policy(1, 0, 0));
+        bench.run(secs(60));
+        let (sent, done) = (bench.take_dispatches(limited), bench.take_completions(limited));
+        for seconds in [1, 2, 5] {
+            let window = secs(seconds);
+            let most = promised(60, millis(slack), window);
+            let got = most_within(&sent, window);
+            assert!(got <= most, "{got} in {seconds} s with {slack} ms of slack");
+            let got = most_within(&done, window);
+            let longest = if jitter { millis(64) } else { millis(32) };
+            assert!(got <= promised(60, millis(slack), window + longest), "{got} completed in {seconds} s");
+        }
+        // Nothing is lost either.
+        assert!(sent.len() as u64 >= 60 * 60 - 1, "{} in a minute", sent.len());
+    }
+}
+
+/// What was dispatched before the limit was set completes after it: counters of completions see it, the
+/// scheduler cannot take it back.
+#[test]
+fn a_limit_set_on_a_busy_disk_counts_from_the_next_dispatch() {
+    let config = Config { limit_slack: millis(20), ..unit() };
+    let mut bench = Bench::new(SchedulerKind::MClock, config, 1_000);
+    let limited = bench.busy(policy(1, 0, 0));
+    bench.busy(policy(1, 0, 0));
+    bench.run(secs(5));
+    bench.set(limited, policy(1, 0, 60));
+    bench.take_dispatches(limited);
+    let completed = bench.run(secs(2))[limited];
+    let dispatched = bench.take_dispatches(limited).len() as u64;
+    assert!(dispatched <= 122, "{dispatched}");
+    // Half the window was its own.
+    assert!((dispatched + 14..=dispatched + 17).contains(&completed), "{completed} of {dispatched}");
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Rate(u64),
+    Start(prop::sample::Index),
+    Stop(prop::sample::Index),
+    /// Shares, reservation and limit of any disk but the first.
+    Set(prop::sample::Index, (u64, u64, u64)),
+    /// The limit of the first.
+    Limit(u64),
+}
+
+fn sharing() -> impl Strategy<Value = (u64, u64, u64)> {
+    let rate = |most: u64| prop_oneof![1 => Just(0u64), 1 => 1..most];
+    (1u64..=100, rate(400), rate(2_000)).prop_map(|(w, r, l)| (w, if l > 0 { r.min(l) } else { r }, l))
+}
+
+fn limits() -> impl Strategy<Value = u64> {
+    prop_oneof![2 => 1u64..20, 3 => 20u64..500, 1 => 500u64..3_000]
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    let disk = any::<prop::sample::Index>;
+    prop_oneof![
+        2 => (20u64..4_000).prop_map(Event::Rate),
+        2 => disk().prop_map(Event::Start),
+        2 => disk().prop_map(Event::Stop),
+        2 => (disk(), sharing()).prop_map(|(d, s)| Event::Set(d, s)),
+        1 => limits().prop_map(Event::Limit),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(48))]
+
+    /// Whatever the storage and the others do, however late the timers are, and whether or not it is reserved.
+    #[test]
+    fn no_window_holds_more_than_promised(
+        limit in limits(),
+        reserved in 0u64..=4,
+        slack in prop::sample::select(vec![0u64, 1, 20, 100]),
+        others in prop::collection::vec(sharing(), 0..5),
+        depth in 1usize..64,
+        rate in 20u64..4_000,
+        late in prop::sample::select(vec![0u64, 1, 50]),
+        jitter: bool,
+        events in prop::collection::vec((0u64..2_000, events()), 0..12),
+    ) {
+        let slack = millis(slack);
+        let config = Config { limit_slack: slack, ..unit() };
+        let mut bench = Bench::new(SchedulerKind::MClock, config, rate).late(millis(late));
+        if jitter {
+            bench = bench.jitter();
+        }
+        bench.deep(policy(3, limit * reserved / 4, limit), depth);
+        for (w, r, l) in &others {
+            bench.busy(policy(*w, *r, *l));
+        }
+        // Periods under one limit.
+        let mut limit = limit;
+        let check = |times: Vec<Nanos>, limit: u64| {
+            for window in [1, 2, 5] {
+                let most = promised(limit, slack, secs(window));
+                let got = most_within(&times, secs(window));
+                prop_assert!(got <= most, "{} instead of {} in {} s at {}", got, most, window, limit);
+            }
+            Ok(())
+        };
+        for (after, event) in events {
+            bench.run(millis(after));
+            match event {
+                Event::Rate(rate) => bench.set_rate(rate),
+                Event::Start(disk) => bench.start(disk.index(others.len() + 1)),
+                Event::Stop(disk) => bench.stop(disk.index(others.len() + 1)),
+                Event::Set(disk, (w, r, l)) if !others.is_empty() => {
+                    bench.set(1 + disk.index(others.len()), policy(w, r, l));
+                }
+                Event::Set(..) => {}
+                Event::Limit(new) => {
+                    check(bench.take_dispatches(0), limit)?;
+                    bench.set(0, policy(3, new * reserved / 4, new));
+                    limit = new;
+                }
+            }
+        }
+        bench.run(secs(6));
+        check(bench.take_dispatches(0), limit)?;
+    }
+}
