@@ -2,7 +2,9 @@
 mod common;
 
 use common::*;
-use headgate_qos::{Config, Decision, DiskId, Io, MClock, Policy, Scheduler, SchedulerKind, water_fill};
+use headgate_qos::{
+    Burst, Config, Decision, DiskId, Io, MClock, Policy, Scheduler, SchedulerKind, water_fill,
+};
 use headgate_units::{Iops, Nanos};
 use proptest::prelude::*;
 
@@ -188,4 +190,117 @@ proptest! {
         let waited = (0..=round).position(|_| next(&mut scheduler) == newcomer);
         prop_assert!(waited.is_some(), "not within {}", round);
     }
+
+    /// A disk that was away for any time, with any credit, is served within one round and then by its share.
+    #[test]
+    fn a_returning_disk_is_neither_starved_nor_alone(
+        weights in prop::collection::vec(1u64..=50, 1..12),
+        own in 1u64..=50,
+        credit in prop::sample::select(vec![0u64, 1, 64, 256]),
+        away in 0u64..100_000,
+    ) {
+        let mut bench = Bench::mclock(1_000);
+        let back = bench.busy(policy(own, 0, 0).with_burst(Burst::new(credit).unwrap()));
+        for w in &weights {
+            bench.busy(policy(*w, 0, 0));
+        }
+        bench.run(secs(2));
+        bench.stop(back);
+        bench.run(millis(200 + away));
+        bench.start(back);
+        bench.take_dispatches(back);
+        let before = bench.now;
+        bench.run(secs(2));
+        let sent = bench.take_dispatches(back);
+        let round: u64 = weights.iter().map(|w| w.div_ceil(own) + 1).sum();
+        // The window in front of the device empties first.
+        let waited = sent.first().map_or(Nanos::MAX, |first| *first - before);
+        prop_assert!(waited <= millis(round + 2), "{} for a round of {}", waited, round);
+        let share = 2_000 * own / (own + weights.iter().sum::<u64>());
+        let got = sent.len() as u64;
+        let credit = credit.min(2_000 - share);
+        prop_assert!(got <= share + credit + 32, "{} of a share of {}", got, share);
+        prop_assert!(got + 3 + share / 20 >= share, "{} of a share of {}", got, share);
+    }
+
+    /// Storage that delivers less than all reservations is divided in proportion to them, whatever the weights.
+    #[test]
+    fn shortage_is_divided_in_proportion_to_reservations(
+        disks in prop::collection::vec((1u64..=1_000, 50u64..1_000), 2..8),
+        percent in 10u64..=95,
+        jitter: bool,
+    ) {
+        let reserved: u64 = disks.iter().map(|d| d.1).sum();
+        let rate = reserved * percent / 100;
+        let mut bench = Bench::mclock(rate);
+        if jitter {
+            bench = bench.jitter();
+        }
+        for (w, r) in &disks {
+            bench.busy(policy(*w, *r, 0));
+        }
+        bench.run(secs(5));
+        let got = bench.run(secs(10));
+        let total: u64 = got.iter().sum();
+        for (n, (_, r)) in got.iter().zip(&disks) {
+            let ideal = total * r / reserved;
+            prop_assert!(n.abs_diff(ideal) <= 3 + ideal / 100, "{} instead of {}: {:?}", n, ideal, disks);
+        }
+    }
+
+    /// Any window, while the storage fluctuates above what is reserved and the others come, go and change.
+    #[test]
+    fn reservations_are_met_in_any_window_while_others_come_and_go(
+        reservation in 1u64..400,
+        weight in 1u64..=8,
+        others in prop::collection::vec(sharing(), 1..6),
+        events in prop::collection::vec((0u64..1_500, any::<prop::sample::Index>(), 0u8..4, sharing(), 0u64..2_000), 0..16),
+        depth in 8usize..64,
+        jitter: bool,
+    ) {
+        let most = reservation + 300 * others.len() as u64;
+        let least = most * 11 / 10 + 50;
+        let mut bench = Bench::mclock(least);
+        if jitter {
+            bench = bench.jitter();
+        }
+        let reserved = bench.deep(policy(weight, reservation, 0), depth);
+        for (w, r, l) in &others {
+            bench.busy(policy(*w, *r, *l));
+        }
+        for (after, disk, what, (w, r, l), spare) in events {
+            bench.run(millis(after));
+            let disk = 1 + disk.index(others.len());
+            match what {
+                0 => bench.set_rate(least + spare),
+                1 => bench.start(disk),
+                2 => bench.stop(disk),
+                _ => bench.set(disk, policy(w, r, l)),
+            }
+        }
+        bench.run(secs(6));
+        let times = bench.take_dispatches(reserved);
+        let slack = 8 * (others.len() as u64 + 1) + 32;
+        for window in [1, 2, 5] {
+            let got = least_within(&times, secs(window), bench.now);
+            prop_assert!(got + slack >= reservation * window, "{} of {} in {} s", got, reservation * window, window);
+        }
+    }
+}
+
+/// The least that any window of so long holds, up to `end`.
+fn least_within(times: &[Nanos], window: Nanos, end: Nanos) -> u64 {
+    let mut to = 0;
+    let mut least = times.len();
+    for (from, start) in times.iter().enumerate() {
+        if *start + window > end {
+            break;
+        }
+        while to < times.len() && times[to] < *start + window {
+            to += 1;
+        }
+        // From just after this one.
+        least = least.min(to - from - 1);
+    }
+    least as u64
 }
