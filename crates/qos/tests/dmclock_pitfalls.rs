@@ -107,6 +107,22 @@ fn a_disk_used_from_several_hosts_has_one_limit() {
     assert!((285..=303).contains(&got), "{got}");
 }
 
+/// A limit just above the disk's share loses the time in which the disk's requests are all at other servers, as
+/// it makes good only for its slack: no more than a sixth.
+#[test]
+fn a_limit_near_the_share_costs_little_of_it() {
+    for slack in [1, 20] {
+        let config = Config { limit_slack: millis(slack), ..unit() };
+        let mut cluster = Cluster::new(config, &[98; 4], 1);
+        cluster.busy(policy(2, 0, 303), Route::uniform(4), 512);
+        cluster.busy(policy(1, 0, 0), Route::uniform(4), 512);
+        cluster.run(secs(5));
+        let got = cluster.rates(30);
+        assert!((261 * 5 / 6..=263).contains(&got[0]), "{got:?}");
+        assert!(got.iter().sum::<u64>() >= 4 * 98 * 98 / 100, "{got:?}");
+    }
+}
+
 /// Only what was served by reservation elsewhere counts against the reservation.
 #[test]
 fn service_by_weight_elsewhere_does_not_use_up_the_reservation() {

@@ -255,7 +255,8 @@ proptest! {
         weight in 1u64..=8,
         others in prop::collection::vec(sharing(), 1..6),
         events in prop::collection::vec((0u64..1_500, any::<prop::sample::Index>(), 0u8..4, sharing(), 0u64..2_000), 0..16),
-        depth in 8usize..64,
+        // Deeper than the window, so that it always waits.
+        depth in 33usize..64,
         jitter: bool,
     ) {
         let most = reservation + 300 * others.len() as u64;

@@ -44,9 +44,9 @@ impl Default for Parts {
 }
 
 impl Parts {
-    /// What a report says was served by reservation, or what should have been at the part that is by
+    /// What should have been served by reservation elsewhere beyond what a report says, at the part that is by
     /// reservation here.
-    fn reserved_elsewhere(&mut self, by_reservation: u64, by_weight: u64, elsewhere: Elsewhere) -> Cost {
+    fn missing_elsewhere(&mut self, by_reservation: u64, by_weight: u64, elsewhere: Elsewhere) -> Cost {
         let reserved = by_reservation - self.by_reservation;
         let all = reserved + (by_weight - self.by_weight);
         (self.by_reservation, self.by_weight) = (by_reservation, by_weight);
@@ -57,7 +57,7 @@ impl Parts {
         self.missing += (expected as u64).min(delta) as i64 - rho as i64;
         let more = self.missing.clamp(0, (delta - rho) as i64);
         self.missing = (self.missing - more).clamp(-SURPLUS, SURPLUS);
-        Cost::from_millionths(rho + more as u64)
+        Cost::from_millionths(more as u64)
     }
 }
 
@@ -73,9 +73,9 @@ impl<R> MClock<R> {
         if slot >= self.parts.len() {
             self.parts.resize(self.disks.len(), Parts::default());
         }
-        let rho = self.parts[slot].reserved_elsewhere(by_reservation, by_weight, elsewhere);
+        let missing = self.parts[slot].missing_elsewhere(by_reservation, by_weight, elsewhere);
         self.charge_share(slot, elsewhere);
-        self.charge_times(slot, now, elsewhere, rho);
+        self.charge_times(slot, now, elsewhere, missing);
         self.put(slot, now);
     }
 
@@ -98,7 +98,7 @@ impl<R> MClock<R> {
         }
     }
 
-    fn charge_times(&mut self, slot: usize, now: u64, elsewhere: Elsewhere, rho: Cost) {
+    fn charge_times(&mut self, slot: usize, now: u64, elsewhere: Elsewhere, missing: Cost) {
         let disk = &mut self.disks[slot];
         let far = time_amount(FAR.max(disk.peak.cost().times(LEAD_IN_OWN_COSTS)));
         let least = self.config.debt_bound.0;
@@ -108,7 +108,9 @@ impl<R> MClock<R> {
         if let Some(reservation) = &mut disk.reservation {
             let shifted = matches!(disk.state, State::Ready | State::Pending);
             let origin = if shifted { now - self.forgiven } else { now };
-            charge(reservation, u128::from(time_amount(rho)), far, origin);
+            charge(reservation, u128::from(time_amount(elsewhere.rho())), far, origin);
+            let near = reservation.spacing(time_amount(Cost::from_ios(u64::from(self.config.lead))));
+            reservation.advance_within(u128::from(time_amount(missing)), origin + near);
         }
         if let Some(limit) = &mut disk.limit {
             charge(limit, u128::from(time_amount(elsewhere.delta())), far, now);

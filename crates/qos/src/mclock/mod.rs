@@ -130,8 +130,9 @@
 //!   chance, got 1,888, 2,400 and 1,068 for shares of 1:4:6. Therefore at least that part of e counts as by
 //!   reservation that is so here (over the last 64 reports, and up to 256 IOs in arrears, so that chance
 //!   alone does not count): the reservation is claimed at each server in proportion to what the server
-//!   contributes. The promise stays, because R still advances by no more than all service: a disk that has
-//!   received less than r in all is due wherever it waits.
+//!   contributes. The promise stays, because R advances by no more than all service, and by this part no further
+//!   than `t + lead/r`: a disk that has received less than r in all is due wherever it waits, and what it
+//!   received beyond r delays it by no more than the lead.
 //!   Servers that do not know of each other's latest dispatches may be ahead of R by one request each; beyond
 //!   `t + max(b, F/r)`, F the larger of 1,024 IOs and 4·peak, it is forgotten, as lateness is beyond b: a false
 //!   or outdated ρ costs a disk no more than that. A shortage at one server makes the disk due at others, which

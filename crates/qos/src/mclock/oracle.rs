@@ -254,12 +254,12 @@ impl Oracle {
         disk.missing += (delta * reserved / all.max(1)).min(delta) - rho;
         let more = disk.missing.clamp(0, delta - rho);
         disk.missing = (disk.missing - more).clamp(-SURPLUS, SURPLUS);
-        let rho = rho + more;
         let ahead = (i128::from(lead) * ION).max(4 * disk.peak * 1_000);
         disk.share.advance_within(delta * FINE, v + ahead * FINE / disk.share.rate);
         let ahead = (1_024 * ION).max(4 * disk.peak * 1_000) * SECOND / ION;
         if let Some(tag) = &mut disk.reservation {
             tag.advance_within(rho * SECOND / ION, now + least.max(ahead / tag.rate));
+            tag.advance_within(more * SECOND / ION, now + i128::from(lead) * SECOND / tag.rate);
         }
         if let Some(tag) = &mut disk.limit {
             tag.advance_within(delta * SECOND / ION, now + least.max(ahead / tag.rate));
