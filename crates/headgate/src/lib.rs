@@ -20,5 +20,7 @@ pub mod metrics;
 pub mod name;
 pub mod observe;
 pub mod plane;
+mod plot;
 pub mod serve;
+mod sim;
 pub mod top;

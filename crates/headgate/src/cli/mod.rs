@@ -3,6 +3,8 @@
 mod datastore;
 mod disk;
 mod output;
+mod reproduce;
+mod sim;
 mod trace;
 mod values;
 mod vm;
@@ -79,6 +81,15 @@ enum Command {
         --seconds 10"
     )]
     Load(Box<LoadArgs>),
+    /// Rehearse policies and workloads in simulated time
+    #[command(subcommand)]
+    Sim(Box<sim::Sim>),
+    /// Run the published experiments in the simulator, and print the papers' numbers beside ours
+    #[command(
+        after_help = "Examples:\n  headgate reproduce --all --report report.html\n  headgate reproduce mc-04 --seeds 10\n\n\
+                            Exit status: 0 every number is as expected, 1 one is not, 2 usage."
+    )]
+    Reproduce(reproduce::Reproduce),
     /// Block traces: what they say of their workload, and conversion
     #[command(subcommand)]
     Trace(trace::Trace),
@@ -136,6 +147,17 @@ enum CliError {
         /// Why.
         error: TraceError,
     },
+    /// A scenario is not what it should be.
+    #[error(transparent)]
+    Scenario(#[from] headgate_sim::ScenarioError),
+    /// The simulation ran, and something else came out.
+    #[error("{failed} of {all} expectations do not hold")]
+    Expectations {
+        /// How many.
+        failed: usize,
+        /// Of how many.
+        all: usize,
+    },
     /// What was started did not come to its end.
     #[error("{0}")]
     Stopped(String),
@@ -163,7 +185,7 @@ impl CliError {
 
     fn exit_code(&self) -> ExitCode {
         match self {
-            CliError::Usage(_) => ExitCode::from(2),
+            CliError::Usage(_) | CliError::Scenario(_) => ExitCode::from(2),
             CliError::Load(e) => ExitCode::from(e.exit_code()),
             CliError::Unclean(code) => ExitCode::from(*code),
             _ => ExitCode::from(1),
@@ -193,6 +215,8 @@ impl Cli {
             Command::Vm(command) => command.print().json,
             Command::Top { print, .. } => print.json,
             Command::Load(args) => args.json,
+            Command::Sim(command) => command.print().is_some_and(|p| p.json),
+            Command::Reproduce(command) => command.print.json,
             Command::Trace(command) => command.print().is_some_and(|p| p.json),
             Command::Serve(_) | Command::Api | Command::Completions { .. } => false,
         }
@@ -226,6 +250,8 @@ impl Cli {
                     code => Err(CliError::Unclean(code)),
                 }
             }
+            Command::Sim(command) => command.run(out),
+            Command::Reproduce(command) => command.run(out),
             Command::Trace(command) => command.run(out),
             Command::Api => Ok(out.write_all(crate::api::document().as_bytes())?),
             Command::Completions { shell } => {

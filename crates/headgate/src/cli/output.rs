@@ -14,13 +14,14 @@ pub(super) enum Align {
 
 /// Columns as wide as their widest cell, two spaces apart.
 pub(super) struct Table {
-    columns: Vec<(&'static str, Align)>,
+    columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(super) fn new(columns: &[(&'static str, Align)]) -> Table {
-        Table { columns: columns.to_vec(), rows: Vec::new() }
+    pub(super) fn new(columns: &[(&str, Align)]) -> Table {
+        let columns = columns.iter().map(|(title, align)| ((*title).to_owned(), *align)).collect();
+        Table { columns, rows: Vec::new() }
     }
 
     pub(super) fn row(&mut self, cells: Vec<String>) {
@@ -28,7 +29,7 @@ impl Table {
     }
 
     pub(super) fn render(&self) -> String {
-        let head: Vec<String> = self.columns.iter().map(|(title, _)| (*title).to_owned()).collect();
+        let head: Vec<String> = self.columns.iter().map(|(title, _)| title.clone()).collect();
         let width = |i: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(i)).chain(head.get(i));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)

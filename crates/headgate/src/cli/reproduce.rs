@@ -1,0 +1,232 @@
+//! The experiments inside the program.
+
+use super::output::{Align, Table, json};
+use super::sim::{run_jobs, write_file};
+use super::{CliError, Print};
+use crate::sim::{Experiment, Job, experiments, report};
+use clap::Args;
+use headgate_sim::{Judgement, NoTraces, Outcome, Scenario, Verdict, judge};
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Arguments of `reproduce`.
+#[derive(Debug, Args)]
+pub(super) struct Reproduce {
+    /// Experiments; a name may be shortened as long as it is clear: mc-04
+    names: Vec<String>,
+    /// All of them
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// List them instead; so does naming none
+    #[arg(long)]
+    list: bool,
+    /// Write a report with figures: one HTML file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Run with the seeds 1 to N [default: those of each experiment]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: Option<u64>,
+    #[command(flatten)]
+    pub(super) print: Print,
+}
+
+/// What `reproduce --list --json` prints of each.
+#[derive(Serialize)]
+struct Listed<'a> {
+    name: &'a str,
+    title: &'a str,
+    source: &'a str,
+    variants: Vec<&'a str>,
+    seeds: &'a [u64],
+    expectations: usize,
+}
+
+/// What `reproduce --json` prints of each.
+#[derive(Serialize)]
+struct Reproduced<'a> {
+    name: &'a str,
+    title: &'a str,
+    source: &'a str,
+    seeds: &'a [u64],
+    failed: usize,
+    verdicts: &'a [Verdict],
+}
+
+impl Reproduce {
+    pub(super) fn run(self, out: &mut dyn Write) -> Result<(), CliError> {
+        let known = experiments()?;
+        if self.list || (self.names.is_empty() && !self.all) {
+            return list(out, &known, self.print);
+        }
+        let chosen: Vec<&Scenario> = match self.all {
+            true => known.iter().collect(),
+            false => self.names.iter().map(|name| find(&known, name)).collect::<Result<_, _>>()?,
+        };
+        let seeds: Vec<Vec<u64>> = chosen
+            .iter()
+            .map(|scenario| self.seeds.map_or_else(|| scenario.seeds.clone(), |most| (1..=most).collect()))
+            .collect();
+        let jobs: Vec<Job<'_>> = chosen
+            .iter()
+            .zip(&seeds)
+            .flat_map(|(&scenario, seeds)| {
+                let variants = scenario.variants.iter().map(|variant| variant.name.as_str());
+                variants.flat_map(move |variant| {
+                    seeds.iter().map(move |&seed| Job { scenario, variant, seed, traces: &NoTraces })
+                })
+            })
+            .collect();
+        let mut outcomes = run_jobs(&jobs)?.into_iter();
+        let runs: Vec<(Vec<Outcome>, Vec<Verdict>)> = chosen
+            .iter()
+            .zip(&seeds)
+            .map(|(scenario, seeds)| {
+                let mine: Vec<Outcome> =
+                    outcomes.by_ref().take(scenario.variants.len() * seeds.len()).collect();
+                let verdicts = judge(scenario, &mine);
+                (mine, verdicts)
+            })
+            .collect();
+        let done: Vec<Experiment<'_>> = chosen
+            .iter()
+            .zip(&seeds)
+            .zip(&runs)
+            .map(|((scenario, seeds), (outcomes, verdicts))| Experiment {
+                scenario,
+                seeds,
+                outcomes,
+                verdicts,
+            })
+            .collect();
+        if let Some(file) = &self.report {
+            let page = report(&self.command(), &done).map_err(|e| CliError::Stopped(e.to_string()))?;
+            write_file(file, page.as_bytes())?;
+        }
+        match self.print.json {
+            true => print_json(out, &done)?,
+            false => print_text(out, &done)?,
+        }
+        match done.iter().map(Experiment::failed).sum() {
+            0 => Ok(()),
+            failed => {
+                let all = done.iter().map(|experiment| experiment.verdicts.len()).sum();
+                Err(CliError::Expectations { failed, all })
+            }
+        }
+    }
+
+    /// What gives the same numbers again.
+    fn command(&self) -> String {
+        let mut command = String::from("headgate reproduce");
+        let names = self.names.iter().map(String::as_str).chain(self.all.then_some("--all"));
+        names.for_each(|name| command.extend([" ", name]));
+        if let Some(seeds) = self.seeds {
+            command.push_str(&format!(" --seeds {seeds}"));
+        }
+        command
+    }
+}
+
+/// An experiment by its name, or by the beginning of it where no other begins so.
+fn find<'a>(known: &'a [Scenario], name: &str) -> Result<&'a Scenario, CliError> {
+    if let Some(exact) = known.iter().find(|scenario| scenario.name == name) {
+        return Ok(exact);
+    }
+    let begins: Vec<&Scenario> = known.iter().filter(|scenario| scenario.name.starts_with(name)).collect();
+    let names = |all: &[&Scenario]| all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
+    match begins.as_slice() {
+        [one] => Ok(one),
+        [] => Err(CliError::Usage(format!(
+            "there is no experiment '{name}', expected one of {}",
+            names(&known.iter().collect::<Vec<_>>())
+        ))),
+        several => Err(CliError::Usage(format!("'{name}' may be any of {}", names(several)))),
+    }
+}
+
+fn list(out: &mut dyn Write, known: &[Scenario], print: Print) -> Result<(), CliError> {
+    let listed: Vec<Listed<'_>> = known
+        .iter()
+        .map(|scenario| Listed {
+            name: &scenario.name,
+            title: &scenario.title,
+            source: &scenario.source,
+            variants: scenario.variants.iter().map(|variant| variant.name.as_str()).collect(),
+            seeds: &scenario.seeds,
+            expectations: scenario.expectations.len(),
+        })
+        .collect();
+    if print.json {
+        return Ok(json(out, &listed)?);
+    }
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("VARIANTS", Align::Right),
+        ("SEEDS", Align::Right),
+        ("WHAT", Align::Left),
+        ("PUBLISHED IN", Align::Left),
+    ]);
+    for one in &listed {
+        table.row(vec![
+            one.name.into(),
+            one.variants.len().to_string(),
+            one.seeds.len().to_string(),
+            one.title.into(),
+            one.source.into(),
+        ]);
+    }
+    Ok(out.write_all(table.render().as_bytes())?)
+}
+
+fn print_json(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliError> {
+    let all: Vec<Reproduced<'_>> = done
+        .iter()
+        .map(|experiment| Reproduced {
+            name: &experiment.scenario.name,
+            title: &experiment.scenario.title,
+            source: &experiment.scenario.source,
+            seeds: experiment.seeds,
+            failed: experiment.failed(),
+            verdicts: experiment.verdicts,
+        })
+        .collect();
+    Ok(json(out, &all)?)
+}
+
+fn print_text(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliError> {
+    for (index, experiment) in done.iter().enumerate() {
+        let Scenario { name, title, source, .. } = experiment.scenario;
+        let source = if source.is_empty() { String::new() } else { format!(" ({source})") };
+        let gap = if index > 0 { "\n" } else { "" };
+        writeln!(out, "{gap}{name}: {title}{source}")?;
+        let mut table = Table::new(&[
+            ("VARIANT", Align::Left),
+            ("NUMBER", Align::Left),
+            ("PAPER", Align::Right),
+            ("OURS", Align::Right),
+            ("EXPECTED", Align::Left),
+            ("VERDICT", Align::Left),
+        ]);
+        for verdict in experiment.verdicts {
+            let show =
+                |value: Option<f64>| value.map_or_else(|| "-".into(), |value| verdict.unit.show(value));
+            table.row(vec![
+                verdict.variant.clone(),
+                verdict.what.clone(),
+                show(verdict.paper),
+                show(verdict.mean()),
+                verdict.expected.clone(),
+                match verdict.judgement {
+                    Judgement::Holds => "holds".into(),
+                    Judgement::Fails => "FAILS".into(),
+                    Judgement::NotRun => "NOT RUN".into(),
+                },
+            ]);
+        }
+        out.write_all(table.render().as_bytes())?;
+    }
+    let failed: usize = done.iter().map(Experiment::failed).sum();
+    let all: usize = done.iter().map(|experiment| experiment.verdicts.len()).sum();
+    Ok(writeln!(out, "\n{} experiments: {} of {all} numbers as expected", done.len(), all - failed)?)
+}

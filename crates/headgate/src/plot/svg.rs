@@ -1,0 +1,365 @@
+//! Figures as SVG.
+
+use super::{Figure, Line, Mark, Panel};
+use plotters::coord::Shift;
+use plotters::element::PathElement;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{FontStyle, register_font};
+use std::sync::OnceLock;
+use thiserror::Error;
+
+/// Why there is no figure.
+#[derive(Debug, Error)]
+#[error("the figure cannot be drawn: {0}")]
+pub(crate) struct DrawError(String);
+
+impl DrawError {
+    fn new(error: impl std::fmt::Display) -> DrawError {
+        DrawError(error.to_string())
+    }
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+// Units of the picture. Coordinates are whole numbers of them, so there are twice as many as pixels on most screens.
+const WIDTH: u32 = 1_800;
+const TITLE: u32 = 66;
+const PANEL: u32 = 420;
+const TIME_AXIS: u32 = 84;
+/// Left of the panels, the margin included.
+const VALUE_AXIS: u32 = 160;
+const MARGIN: u32 = 20;
+const LEGEND: u32 = 320;
+const TEXT: u32 = 26;
+const SMALL: u32 = 22;
+const TITLE_TEXT: u32 = 32;
+const LABEL_ROW: i32 = 30;
+const LABEL_ROWS: usize = 3;
+const LABEL_GAP: i32 = 14;
+const LEGEND_ROW: i32 = 38;
+const LEGEND_LINE: u32 = 58;
+
+const FONT: &str = "sans-serif";
+const INK: RGBColor = RGBColor(40, 40, 40);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+const MARK: RGBColor = RGBColor(130, 130, 130);
+
+/// Apart from each other also for those who do not see all colours (Okabe and Ito, then darker ones).
+const COLOURS: [RGBColor; 12] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(60, 60, 60),
+    RGBColor(136, 34, 85),
+    RGBColor(153, 153, 51),
+    RGBColor(51, 34, 136),
+    RGBColor(68, 170, 153),
+    RGBColor(170, 68, 0),
+];
+
+/// Lines of a legend that are shown; the caller leaves out the rest.
+pub(crate) const MOST_LINES: usize = COLOURS.len();
+
+/// Draws figures below each other.
+pub(crate) fn svg(figures: &[Figure]) -> Result<String, DrawError> {
+    static FONTS: OnceLock<Result<(), String>> = OnceLock::new();
+    let registered = FONTS.get_or_init(|| {
+        let fonts = [(FontStyle::Normal, dejavu::sans::regular()), (FontStyle::Bold, dejavu::sans::bold())];
+        fonts.into_iter().try_for_each(|(style, font)| {
+            register_font(FONT, style, font).map_err(|_| "the font inside the program is damaged".to_owned())
+        })
+    });
+    registered.clone().map_err(DrawError)?;
+    let mut text = String::new();
+    let heights: Vec<u32> = figures.iter().map(height).collect::<Result<_, _>>()?;
+    {
+        let root = SVGBackend::with_string(&mut text, (WIDTH, heights.iter().sum::<u32>().max(1)));
+        let mut rest = root.into_drawing_area();
+        rest.fill(&WHITE).map_err(DrawError::new)?;
+        for (figure, &height) in figures.iter().zip(&heights) {
+            let (this, below) = rest.split_vertically(height);
+            draw(figure, &this)?;
+            rest = below;
+        }
+        rest.present().map_err(DrawError::new)?;
+    }
+    Ok(text)
+}
+
+/// A label of a mark: its row from the bottom, and where it begins.
+struct Label<'a> {
+    text: &'a str,
+    row: usize,
+    start: i32,
+}
+
+/// Labels of marks in rows, so that they do not overlap; one for which there is no room is left out.
+fn labels(figure: &Figure) -> Result<Vec<Label<'_>>, DrawError> {
+    let font = (FONT, SMALL).into_font();
+    let mut ends = [i32::MIN; LABEL_ROWS];
+    let mut labels = Vec::new();
+    for Mark { at, label } in &figure.marks {
+        let (wide, _) = font.box_size(label).map_err(DrawError::new)?;
+        let start = place(figure, *at).min((WIDTH - LEGEND) as i32 - wide as i32).max(0);
+        let Some(row) = ends.iter().position(|end| end.saturating_add(LABEL_GAP) <= start) else { continue };
+        ends[row] = start + wide as i32;
+        labels.push(Label { text: label, row, start });
+    }
+    Ok(labels)
+}
+
+fn rows(labels: &[Label<'_>]) -> u32 {
+    labels.iter().map(|label| label.row + 1).max().unwrap_or(0) as u32
+}
+
+fn height(figure: &Figure) -> Result<u32, DrawError> {
+    let labels = rows(&labels(figure)?) * LABEL_ROW as u32;
+    Ok(TITLE + labels + figure.panels.len() as u32 * PANEL + TIME_AXIS + 10)
+}
+
+fn text_style(size: u32, colour: &RGBColor) -> TextStyle<'_> {
+    (FONT, size).into_font().color(colour)
+}
+
+fn draw(figure: &Figure, area: &Area<'_>) -> Result<(), DrawError> {
+    let (head, body) = area.split_vertically(TITLE);
+    let style = (FONT, TITLE_TEXT, FontStyle::Bold).into_font().color(&INK);
+    head.draw_text(&figure.title, &style, (VALUE_AXIS as i32, 20)).map_err(DrawError::new)?;
+    let (mut left, right) = body.split_horizontally(WIDTH - LEGEND);
+    let labels = labels(figure)?;
+    let label_height = rows(&labels) as i32 * LABEL_ROW;
+    if label_height > 0 {
+        let (above, panels) = left.split_vertically(label_height);
+        let style = text_style(SMALL, &INK);
+        for Label { text, row, start } in labels {
+            let top = label_height - (row as i32 + 1) * LABEL_ROW;
+            above.draw_text(text, &style, (start, top + 4)).map_err(DrawError::new)?;
+        }
+        left = panels;
+    }
+    for (index, panel) in figure.panels.iter().enumerate() {
+        let last = index + 1 == figure.panels.len();
+        let (this, below) = left.split_vertically(PANEL + if last { TIME_AXIS } else { 0 });
+        draw_panel(figure, panel, last, &this)?;
+        left = below;
+    }
+    draw_legend(figure, label_height, &right)
+}
+
+/// Where an instant is, in the coordinates of the labels' area.
+fn place(figure: &Figure, at: f64) -> i32 {
+    let wide = f64::from(WIDTH - LEGEND - VALUE_AXIS);
+    VALUE_AXIS as i32 + (at / figure.seconds.max(f64::MIN_POSITIVE) * wide) as i32
+}
+
+fn draw_panel(figure: &Figure, panel: &Panel, last: bool, area: &Area<'_>) -> Result<(), DrawError> {
+    let top = if panel.top > 0.0 { panel.top * 1.05 } else { 1.0 };
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(14)
+        .margin_left(MARGIN)
+        .margin_bottom(if last { 0 } else { 8 })
+        .x_label_area_size(if last { TIME_AXIS } else { 0 })
+        .y_label_area_size(VALUE_AXIS - MARGIN)
+        .build_cartesian_2d(0.0..figure.seconds.max(f64::MIN_POSITIVE), 0.0..top)
+        .map_err(DrawError::new)?;
+    let places = if top >= 10.0 {
+        0
+    } else if top >= 1.0 {
+        1
+    } else {
+        3
+    };
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID.stroke_width(2))
+        .axis_style(INK.stroke_width(2))
+        .x_labels(12)
+        .y_labels(6)
+        .x_label_formatter(&|seconds| plain(*seconds))
+        .y_label_formatter(&|value| grouped(*value, places))
+        .label_style(text_style(TEXT, &INK))
+        .axis_desc_style(text_style(TEXT, &INK))
+        .x_desc("time (s)")
+        .y_desc(panel.axis)
+        .draw()
+        .map_err(DrawError::new)?;
+    for Mark { at, .. } in &figure.marks {
+        let line = [(*at, 0.0), (*at, top)];
+        chart.draw_series(DashedLineSeries::new(line, 8, 8, MARK.stroke_width(2))).map_err(DrawError::new)?;
+    }
+    // Lines often lie upon each other: whole ones below, dotted ones above, so that all show.
+    for pass in [Stroke::Whole, Stroke::Dashed, Stroke::Dotted] {
+        let lines = panel.lines.iter().zip(COLOURS).enumerate();
+        for (_, (line, colour)) in lines.filter(|(index, _)| Stroke::of(*index) == pass) {
+            for piece in pieces(line) {
+                let style = colour.stroke_width(pass.width());
+                match pass.dash() {
+                    None => chart.draw_series([PathElement::new(piece, style)]).map(drop),
+                    Some((dash, gap)) => {
+                        chart.draw_series(DashedLineSeries::new(piece, dash, gap, style)).map(drop)
+                    }
+                }
+                .map_err(DrawError::new)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How a line is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stroke {
+    Whole,
+    Dashed,
+    Dotted,
+}
+
+impl Stroke {
+    fn of(index: usize) -> Stroke {
+        [Stroke::Whole, Stroke::Dashed, Stroke::Dotted][index % 3]
+    }
+
+    /// Length of a dash, and of the gap after it.
+    fn dash(self) -> Option<(u32, u32)> {
+        match self {
+            Stroke::Whole => None,
+            Stroke::Dashed => Some((22, 14)),
+            Stroke::Dotted => Some((7, 9)),
+        }
+    }
+
+    fn width(self) -> u32 {
+        match self {
+            Stroke::Whole => 4,
+            Stroke::Dashed | Stroke::Dotted => 5,
+        }
+    }
+}
+
+/// The line between its interruptions. A point alone becomes a short dash.
+fn pieces(line: &Line) -> impl Iterator<Item = Vec<(f64, f64)>> + '_ {
+    line.split(Option::is_none)
+        .filter(|piece| !piece.is_empty())
+        .map(|piece| piece.iter().flatten().copied().collect())
+}
+
+fn draw_legend(figure: &Figure, label_height: i32, area: &Area<'_>) -> Result<(), DrawError> {
+    let style = text_style(TEXT, &INK).pos(Pos::new(HPos::Left, VPos::Center));
+    let start = label_height + 34;
+    for (index, (name, colour)) in figure.legend.iter().zip(COLOURS).enumerate() {
+        let middle = start + index as i32 * LEGEND_ROW;
+        let stroke = Stroke::of(index);
+        let (dash, gap) = stroke.dash().unwrap_or((LEGEND_LINE, 1));
+        for from in (30..30 + LEGEND_LINE as i32).step_by((dash + gap) as usize) {
+            let to = (from + dash as i32).min(30 + LEGEND_LINE as i32);
+            let line =
+                PathElement::new([(from, middle), (to, middle)], colour.stroke_width(stroke.width() + 1));
+            area.draw(&line).map_err(DrawError::new)?;
+        }
+        area.draw_text(&shortened(name, 15), &style, (104, middle)).map_err(DrawError::new)?;
+    }
+    if let Some(note) = &figure.note {
+        let below = start + figure.legend.len() as i32 * LEGEND_ROW;
+        area.draw_text(note, &text_style(SMALL, &MARK), (30, below)).map_err(DrawError::new)?;
+    }
+    Ok(())
+}
+
+fn shortened(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
+        return name.to_owned();
+    }
+    name.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// Without zeroes behind the point.
+fn plain(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// With commas between thousands.
+fn grouped(value: f64, places: usize) -> String {
+    let text = format!("{value:.places$}");
+    let (whole, fraction) = match text.split_once('.') {
+        Some((whole, _)) => (whole, &text[whole.len()..]),
+        None => (text.as_str(), ""),
+    };
+    let mut grouped = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + fraction
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::png;
+
+    fn figure() -> Figure {
+        let rising: Line = (0..100).map(|i| Some((f64::from(i), f64::from(i) * 20.0))).collect();
+        let broken: Line = (0..100).map(|i| (i % 50 > 10).then_some((f64::from(i), 500.0))).collect();
+        Figure {
+            title: "A title with < and & in it".into(),
+            seconds: 100.0,
+            panels: vec![
+                Panel { axis: "throughput (IOPS)", top: 2_000.0, lines: vec![rising, broken.clone()] },
+                Panel { axis: "latency (ms)", top: 0.0, lines: vec![Line::new(), Line::new()] },
+            ],
+            legend: vec!["VM1".into(), "a name that is much too long".into()],
+            note: Some("and 7 more".into()),
+            marks: vec![
+                Mark { at: 30.0, label: "VM2 starts".into() },
+                Mark { at: 31.0, label: "VM3 starts".into() },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_figure_has_its_axes_lines_legend_and_marks() {
+        let drawn = svg(&[figure(), figure()]).unwrap();
+        for text in [
+            "time (s)",
+            "throughput (IOPS)",
+            "latency (ms)",
+            "VM2 starts",
+            "VM3 starts",
+            "and 7 more",
+            "2,000",
+        ] {
+            assert!(drawn.contains(text), "{text}");
+        }
+        assert!(drawn.contains("A title with &lt; and &amp; in it"));
+        // One line is whole, one dashed, and so in the legend.
+        let strokes = |hex: &str| drawn.matches(&format!("stroke=\"{hex}\"")).count();
+        assert_eq!(strokes("#0072B2"), 4);
+        assert!(strokes("#D55E00") > 20);
+        assert!(!drawn.contains("href"), "nothing from outside");
+    }
+
+    #[test]
+    fn the_same_figure_is_a_picture() {
+        let picture = png(&svg(&[figure()]).unwrap()).unwrap();
+        assert!(picture.starts_with(b"\x89PNG\r\n\x1a\n"));
+        let word = |at: usize| u32::from_be_bytes(picture[at..at + 4].try_into().unwrap());
+        assert_eq!((word(16), word(20)), (WIDTH, height(&figure()).unwrap()));
+    }
+
+    #[test]
+    fn numbers_have_commas() {
+        assert_eq!(grouped(1_234_567.0, 0), "1,234,567");
+        assert_eq!(grouped(999.0, 0), "999");
+        assert_eq!(grouped(1_234.5, 1), "1,234.5");
+        assert_eq!(plain(120.0), "120");
+        assert_eq!(plain(0.25), "0.25");
+    }
+}

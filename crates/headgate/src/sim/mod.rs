@@ -1,0 +1,15 @@
+//! The simulator as a tool: many runs at once, figures, reports, and the experiments inside the program.
+
+mod breaks;
+mod experiments;
+mod figure;
+mod html;
+mod runs;
+mod traces;
+
+pub(crate) use breaks::{Breaks, breaks};
+pub(crate) use experiments::experiments;
+pub(crate) use figure::figures;
+pub(crate) use html::{Experiment, report};
+pub(crate) use runs::{Job, run_all};
+pub(crate) use traces::FileTraces;
