@@ -5,7 +5,8 @@
 //! simulated second. Times are this thread's CPU time, the median of several runs and their range.
 
 use headgate_qos::{
-    AnyScheduler, Config, CostModel, Decision, DiskId, Io, MClock, Policy, Scheduler, SchedulerKind,
+    AnyScheduler, Config, Cost, CostModel, Decision, DiskId, Elsewhere, Io, MClock, Policy, Scheduler,
+    SchedulerKind,
 };
 use headgate_units::{Bytes, Iops, Nanos, Shares};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -55,6 +56,8 @@ struct Driver {
     scheduler: AnyScheduler<Request>,
     disks: Vec<DiskId>,
     now: Nanos,
+    /// What every request says of other servers.
+    tell: Elsewhere,
 }
 
 impl Driver {
@@ -66,7 +69,7 @@ impl Driver {
             scheduler.register(now, policy(i));
         }
         let disks: Vec<DiskId> = (0..busy).map(|i| scheduler.register(now, policy(i))).collect();
-        let mut driver = Driver { scheduler, disks, now };
+        let mut driver = Driver { scheduler, disks, now, tell: Elsewhere::NONE };
         for i in 0..busy {
             for _ in 0..QUEUED {
                 driver.enqueue(driver.disks[i]);
@@ -77,7 +80,12 @@ impl Driver {
 
     fn enqueue(&mut self, disk: DiskId) {
         let io = Io { bytes: Bytes(4_096), position: 0 };
-        self.scheduler.enqueue(self.now, disk, io, 0).expect("the disk is registered");
+        let queued = if self.tell.is_none() {
+            self.scheduler.enqueue(self.now, disk, io, 0)
+        } else {
+            self.scheduler.enqueue_dmclock(self.now, disk, io, self.tell, 0)
+        };
+        queued.expect("the disk is registered");
     }
 
     /// Makes `steps` decisions that dispatch.
@@ -125,11 +133,15 @@ fn policy(shares: u64, reservation: u64, limit: u64) -> Policy {
 }
 
 fn row(name: &str, busy: usize, idle: usize, kind: SchedulerKind, policy: impl Fn(usize) -> Policy) {
+    line(name, busy, || Driver::new(kind, busy, idle, policy));
+}
+
+fn line(name: &str, busy: usize, driver: impl FnOnce() -> Driver) {
     let is_word = |a: &String| !a.starts_with('-') && a.parse::<usize>().is_err();
     if std::env::args().skip(1).find(is_word).is_some_and(|word| !name.contains(&word)) {
         return;
     }
-    let (tenths, allocations) = Driver::new(kind, busy, idle, policy).measure();
+    let (tenths, allocations) = driver().measure();
     let show = |t: u64| format!("{}.{}", t / 10, t % 10);
     println!(
         "{name:<44} {busy:>7} {:>8}  {:>7} - {:<7} {:>11}",
@@ -159,6 +171,12 @@ fn main() {
         });
         row("all three, shortage", busy, 0, SchedulerKind::MClock, |i| {
             policy(shares(i), each * 2, each * 100)
+        });
+        line("all three, two IOs told of other servers", busy, || {
+            let policy = |i| policy(shares(i), each.div_ceil(2), 1_000_000_000);
+            let tell =
+                Elsewhere::new(Cost::from_ios(2), Cost::ONE, Bytes(8_192)).expect("rho is below delta");
+            Driver { tell, ..Driver::new(SchedulerKind::MClock, busy, 0, policy) }
         });
         row("sfq", busy, 0, SchedulerKind::Sfq, |i| policy(shares(i), 0, 0));
         row("fifo", busy, 0, SchedulerKind::Fifo, |i| policy(shares(i), 0, 0));
