@@ -137,10 +137,14 @@
 //!   `t + max(b, F/r)`, F the larger of 1,024 IOs and 4·peak, it is forgotten, as lateness is beyond b: a false
 //!   or outdated ρ costs a disk no more than that. A shortage at one server makes the disk due at others, which
 //!   make up for it out of what they have.
-//! - *Limit.* The same with e instead of ρ, bounded by `t + max(b, F/l)`. It is the sum over all servers that is
-//!   held: in any time W at most `l·(W + λ)` and one request of what is known at a server, that is of all but
-//!   the requests dispatched elsewhere whose completion the client had not seen when it last sent one here.
-//!   The bound is there because e may have been received under an older, higher limit.
+//! - *Limit.* The same with e instead of ρ, bounded by `t + max(b, F/l)`, as e may have been received under an
+//!   older, higher limit. From its first dispatch on in any time W a server lets pass, of what it knows,
+//!   `l·(W + λ)` and one request; what others did before that, one of these has counted in the same way. So k
+//!   servers together let at most `l·(W + k·λ)` and k requests pass, and those that are not known where they
+//!   should be: dispatched elsewhere, and their completion not seen by the client when it last sent a request
+//!   there, hence no more than the disk has in flight. In the other direction, λ does not make good for a time
+//!   in which all requests of the disk are at other servers: a limit just above the disk's share may cost it up
+//!   to a sixth of that.
 //!
 //! The three charges are the paper's. Ours are: when they are applied, the bounds, the part of e that counts as
 //! by reservation, and that costs and bytes are counted instead of requests. With e = 0 nothing is done at all.

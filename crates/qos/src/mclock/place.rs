@@ -137,6 +137,7 @@ impl<R> MClock<R> {
     }
 
     /// Takes a ready disk that was just served out until its limit lets it go.
+    #[inline(always)]
     pub(super) fn block(&mut self, slot: usize, until: u64, phase: Phase) {
         let disk = &mut self.disks[slot];
         self.shares.leave(disk.seat);
