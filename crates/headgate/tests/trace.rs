@@ -2,8 +2,10 @@
 
 mod support;
 
+use std::io::Write;
 use std::path::Path;
-use support::{Printed, run};
+use std::process::{Command, Stdio};
+use support::{HEADGATE, Printed, run};
 
 const MSR: &str = "\
 128166372003061629,web,1,Read,7014609920,24576,41286
@@ -44,6 +46,11 @@ fn outstanding_requests_are_not_invented() {
     let file = trace(dir.path(), "disk.trace", "0.0 0 1024 8 1\n1.25 0 1032 8 0\n");
     let printed = headgate(&format!("trace stat {file}"));
     assert!(printed.out.contains("unknown: the trace has no completion times"), "{}", printed.out);
+    assert!(
+        printed.out.contains("outstanding unknown, size 4 KiB, reads 50 %, random 0 %"),
+        "{}",
+        printed.out
+    );
     let printed = headgate(&format!("trace stat {file} --json"));
     let json: serde_json::Value = serde_json::from_str(&printed.out).unwrap();
     assert!(json["whole"]["outstanding"].is_null());
@@ -117,4 +124,31 @@ fn what_is_no_trace_is_refused_with_advice() {
         printed.err
     );
     assert_eq!(headgate("trace stat").code, 2);
+}
+
+#[test]
+fn a_conversion_that_is_stopped_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.csv");
+    // Waits for more on standard input, for ever.
+    let mut child = Command::new(HEADGATE)
+        .args(["trace", "convert", "-"])
+        .arg(&out)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.as_mut().unwrap().write_all(MSR.as_bytes()).unwrap();
+    while !out.exists() {
+        std::thread::yield_now();
+    }
+    // SAFETY: a signal to a child that was not waited for yet.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
+    let stdin = child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    drop(stdin);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("is removed"), "{said}");
+    assert!(!out.exists());
 }

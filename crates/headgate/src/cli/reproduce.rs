@@ -228,5 +228,6 @@ fn print_text(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliErr
     }
     let failed: usize = done.iter().map(Experiment::failed).sum();
     let all: usize = done.iter().map(|experiment| experiment.verdicts.len()).sum();
-    Ok(writeln!(out, "\n{} experiments: {} of {all} numbers as expected", done.len(), all - failed)?)
+    let what = if done.len() == 1 { "experiment" } else { "experiments" };
+    Ok(writeln!(out, "\n{} {what}: {} of {all} numbers as expected", done.len(), all - failed)?)
 }

@@ -15,12 +15,12 @@ use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 /// Stands for standard input, and output.
 const STANDARD: &str = "-";
-/// How many requests pass between two looks at whether somebody wants us to stop.
-const BETWEEN_LOOKS: u64 = 1 << 16;
+/// How many requests pass between two messages of the progress bar.
+const BETWEEN_MESSAGES: u64 = 1 << 16;
 
 /// Commands on block traces.
 #[derive(Debug, Subcommand)]
@@ -141,7 +141,6 @@ impl Input {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        let signals = Signals::catch().map_err(CliError::Print)?;
         let tolerance = if self.lenient { Tolerance::Lenient } else { Tolerance::Strict };
         let options = Options { format: self.format, tolerance, window: self.window as usize };
         let failed = |error| CliError::Trace { file: self.file.clone(), error };
@@ -150,11 +149,8 @@ impl Input {
             let record = record.map_err(failed)?;
             take(&record, reader.disks().name(record.disk))?;
             let requests = reader.report().requests;
-            if requests.is_multiple_of(BETWEEN_LOOKS) {
+            if requests.is_multiple_of(BETWEEN_MESSAGES) {
                 bar.set_message(format!("{requests} requests"));
-                if signals.wait_for(Duration::ZERO).is_some() {
-                    return Err(CliError::Stopped(format!("stopped after {requests} requests of {name}")));
-                }
             }
         }
         bar.finish_and_clear();
@@ -169,16 +165,34 @@ fn convert(input: &Input, out: &mut dyn Write) -> Result<Report, CliError> {
     Ok(reader.report().clone())
 }
 
-/// A file that is not finished is removed.
+/// A file that is not finished is removed, also when a signal ends the conversion.
 fn convert_to_file(input: &Input, output: &Path) -> Result<Report, CliError> {
     let cannot = |source| CliError::File { file: output.to_owned(), doing: "write", source };
+    let signals = Signals::catch().map_err(CliError::Print)?;
     let mut file = File::create_new(output).map_err(cannot)?;
+    // Whoever takes the lock first decides whether the file is finished.
+    let unfinished = Arc::new(Mutex::new(Some(output.to_owned())));
+    let remove = unfinished.clone();
+    // Not in the loop that reads: standard input may keep it waiting for ever.
+    std::thread::spawn(move || {
+        signals.wait();
+        if let Some(file) = remove.lock().ok().and_then(|mut file| file.take()) {
+            let removed = std::fs::remove_file(&file);
+            eprintln!(
+                "error: stopped: {} is {}",
+                file.display(),
+                if removed.is_ok() { "removed" } else { "not complete" }
+            );
+            std::process::exit(1);
+        }
+    });
     let result = convert(input, &mut file).map_err(|error| match error {
         CliError::Print(source) => cannot(source),
         error => error,
     });
-    if result.is_err() {
-        std::fs::remove_file(output).map_err(cannot)?;
+    let mine = unfinished.lock().ok().and_then(|mut file| file.take());
+    if let (Err(_), Some(file)) = (&result, mine) {
+        std::fs::remove_file(file).map_err(cannot)?;
     }
     result
 }
@@ -226,6 +240,17 @@ fn outstanding(profile: &Profile) -> String {
         (None, Some(Unknown::NoRequests)) => "unknown: there are no requests".into(),
         (None, _) => "unknown: the trace has no completion times, or not for all requests".into(),
     }
+}
+
+/// The four traits that BASIL's model takes, each at its 90th percentile.
+fn traits(profile: &Profile) -> String {
+    let outstanding =
+        profile.outstanding.map_or_else(|| "unknown".into(), |outstanding| outstanding.p90.to_string());
+    let size = profile.sizes.map_or_else(|| "-".into(), |sizes| sizes.p90.to_string());
+    let percent =
+        |quantiles: Option<Quantiles>| quantiles.map_or_else(|| "-".into(), |q| format!("{} %", q.p90));
+    let (reads, random) = (percent(profile.read_percent), percent(profile.random_percent));
+    format!("outstanding {outstanding}, size {size}, reads {reads}, random {random}")
 }
 
 fn rate(profile: &Profile) -> String {
@@ -280,6 +305,7 @@ fn describe(report: &Report, character: &Character) -> String {
             )),
         ),
         ("outstanding", Some(outstanding(whole))),
+        ("p90 for BASIL", Some(traits(whole))),
         ("reads' latency", latency(whole.read_latency)),
         ("writes' latency", latency(whole.write_latency)),
         (

@@ -35,7 +35,7 @@ impl Signals {
     }
 
     /// Waits for the first.
-    pub(super) fn wait(&self) -> &'static str {
+    pub(crate) fn wait(&self) -> &'static str {
         // The sending thread ends only with the receiver.
         self.signals.recv().unwrap_or("the end of the signal thread")
     }

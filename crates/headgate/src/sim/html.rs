@@ -47,10 +47,13 @@ pub(crate) fn report(command: &str, experiments: &[Experiment<'_>]) -> Result<St
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Headgate: experiments reproduced</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>Headgate: experiments reproduced</h1>\n\
-         <p>{} experiments, {verdicts} numbers, {}.</p>\n\
+         <p>{}, {verdicts} numbers, {}.</p>\n\
          <p class=\"quiet\">Headgate {}, printed by <code>{}</code>. The figures show the run with the first seed of each variant; \
          numbers are means over all seeds, with the smallest and the largest.</p>\n",
-        experiments.len(),
+        match experiments.len() {
+            1 => "One experiment".to_owned(),
+            n => format!("{n} experiments"),
+        },
         match failed {
             0 => "<span class=\"holds\">all as expected</span>".to_owned(),
             n => format!("<span class=\"fails\">{n} not as expected</span>"),

@@ -52,7 +52,10 @@ impl Iterator for Requests {
         loop {
             let record = match self.reader.next() {
                 Some(Ok(record)) => record,
-                Some(Err(e)) => return Some(Err(format!("{}: {e}", self.shown))),
+                Some(Err(e)) => {
+                    let advice = "'headgate trace convert --lenient' leaves out what cannot be read";
+                    return Some(Err(format!("{}: {e}; {advice}", self.shown)));
+                }
                 None => return self.nothing(),
             };
             let disk = self.reader.disks().name(record.disk);
