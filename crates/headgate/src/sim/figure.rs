@@ -6,7 +6,7 @@ use headgate_units::Nanos;
 use std::collections::BTreeMap;
 
 /// More points do not show: neighbours are taken together.
-const MOST_POINTS: usize = 600;
+const MOST_POINTS: usize = 300;
 /// Figures whose largest values differ by no more than this factor have the same scale, to be compared.
 const SAME_SCALE: f64 = 4.0;
 /// More names than this are counted in a mark's label.
@@ -44,11 +44,20 @@ fn figure(scenario: &Scenario, outcome: &Outcome) -> Figure {
         active.then(|| counters.iops(length))
     });
     let latency = lines(&|counters, _| counters.mean_latency().map(|latency| latency.as_secs_f64() * 1e3));
+    let applications: Option<Vec<Line>> = (!outcome.applications.is_empty()).then(|| {
+        let of_vm = |(&vm, active): (&usize, &Line)| {
+            let mut line = transactions(outcome, &vms[vm].name);
+            // None end while nothing runs: that is no zero.
+            line.iter_mut()
+                .zip(active)
+                .filter(|(_, active)| active.is_none())
+                .for_each(|(point, _)| *point = None);
+            line
+        };
+        shown.iter().zip(&throughput).map(of_vm).collect()
+    });
     let mut panels = vec![panel("throughput (IOPS)", throughput), panel("mean latency (ms)", latency)];
-    if !outcome.applications.is_empty() {
-        let transactions = shown.iter().map(|&vm| transactions(outcome, &vms[vm].name)).collect();
-        panels.push(panel("transactions (1/s)", transactions));
-    }
+    panels.extend(applications.map(|lines| panel("transactions (1/s)", lines)));
     let title = match scenario.variants.len() {
         0 | 1 => scenario.name.clone(),
         _ => format!("{}: {}", scenario.name, outcome.variant),
@@ -174,4 +183,77 @@ fn marks(setup: &Setup) -> Vec<Mark> {
         parts.join("; ")
     };
     by_time.into_iter().map(|(at, events)| Mark { at: at.as_secs_f64(), label: label(events) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headgate_sim::{Quiet, run};
+
+    fn figure_of(text: &str) -> Figure {
+        let scenario = Scenario::parse("x.toml", text).unwrap_or_else(|e| panic!("{e}"));
+        let outcome = run(&scenario, "default", 1, &mut Quiet).unwrap_or_else(|e| panic!("{e}"));
+        figures(&scenario, &[&outcome]).remove(0)
+    }
+
+    const SCENARIO: &str = r#"
+        name = "x"
+        title = "A late VM with an application"
+        duration = "40s"
+        datastore = [{ name = "lun", device = "rate=500,latency=1ms", cost-model = "unit" }]
+        vm = [
+            { name = "a", disk = [{}], workload = [{ kind = "closed", outstanding = 4 }] },
+            { name = "b", start = "20s", stop = "30s", disk = [{}],
+              workload = [{ kind = "oltp", terminals = 4, reads = 2, writes = 1 }] },
+        ]
+        event = [
+            { at = "10s", do = "rate", rate = 300 },
+            { at = "30s", do = "policy", vm = "a", limit = 100 },
+        ]
+    "#;
+
+    #[test]
+    fn lines_are_where_vms_run_and_events_are_marked() {
+        let figure = figure_of(SCENARIO);
+        let axes: Vec<&str> = figure.panels.iter().map(|panel| panel.axis).collect();
+        assert_eq!(axes, ["throughput (IOPS)", "mean latency (ms)", "transactions (1/s)"]);
+        assert_eq!(figure.legend, ["a", "b"]);
+        for panel in [&figure.panels[0], &figure.panels[2]] {
+            let running: Vec<usize> = (0..40).filter(|&i| panel.lines[1][i].is_some()).collect();
+            assert!(running.iter().all(|i| (20..=30).contains(i)) && running.len() >= 10, "{running:?}");
+        }
+        let (middle, iops) = figure.panels[0].lines[0][5].unwrap();
+        assert!((middle - 5.5).abs() < 1e-9 && (iops - 500.0).abs() < 10.0, "{middle} {iops}");
+        let marks: Vec<(f64, &str)> =
+            figure.marks.iter().map(|mark| (mark.at, mark.label.as_str())).collect();
+        assert_eq!(
+            marks,
+            [(10.0, "rate 300"), (20.0, "b starts"), (30.0, "b stops; a: max 100 shares 1000")]
+        );
+    }
+
+    #[test]
+    fn long_series_are_thinned_without_losing_requests() {
+        let figure = figure_of(&SCENARIO.replace("\"40s\"", "\"700s\""));
+        let line = &figure.panels[0].lines[0];
+        assert_eq!(line.len(), 234);
+        // After the limit.
+        let (_, iops) = line[200].unwrap();
+        assert!((iops - 100.0).abs() < 1.0, "{iops}");
+    }
+
+    #[test]
+    fn many_vms_are_shown_by_what_they_did() {
+        let figure = figure_of(
+            r#"
+            name = "x"
+            title = "Many"
+            duration = "2s"
+            datastore = [{ name = "lun", device = "rate=500,latency=1ms" }]
+            vm = [{ name = "v", count = 30, disk = [{}], workload = [{ kind = "closed", outstanding = 1 }] }]
+            "#,
+        );
+        assert_eq!(figure.legend.len(), MOST_LINES);
+        assert_eq!(figure.note.as_deref(), Some("and 18 VMs that did less"));
+    }
 }
