@@ -26,7 +26,7 @@ const MOST_LARGE: usize = 4;
 const STYLE: &str = "
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 78rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.7rem; } h2 { font-size: 1.3rem; margin-top: 3rem; border-top: 1px solid #ccc; padding-top: 1.2rem; }
-p { max-width: 48rem; } .quiet { color: #666; } a { color: #0057a0; }
+p { max-width: 48rem; } .quiet { color: #666; } a { color: #0057a0; white-space: nowrap; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 0.25rem 0.8rem 0.25rem 0; border-bottom: 1px solid #e4e4e4; vertical-align: top; }
 th { color: #555; font-weight: 600; border-bottom-color: #999; } td.n, th.n { text-align: right; white-space: nowrap; }
@@ -97,7 +97,7 @@ fn section(page: &mut String, experiment: &Experiment<'_>) -> Result<(), DrawErr
     let Scenario { name, title, about, source, .. } = experiment.scenario;
     let _ = writeln!(page, "<h2 id=\"{0}\">{0}: {1}</h2>", escaped(name), escaped(title));
     for paragraph in about.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
-        let _ = writeln!(page, "<p>{}</p>", escaped(paragraph.trim()));
+        let _ = writeln!(page, "<p>{}</p>", prose(paragraph.trim()));
     }
     let seeds: Vec<String> = experiment.seeds.iter().map(u64::to_string).collect();
     let published =
@@ -158,6 +158,16 @@ fn word(judgement: Judgement) -> (&'static str, &'static str) {
     }
 }
 
+/// Text in which `code` is between backquotes.
+fn prose(text: &str) -> String {
+    let mut prose = String::new();
+    for (index, part) in text.split('`').enumerate() {
+        let (open, close) = if index % 2 == 1 { ("<code>", "</code>") } else { ("", "") };
+        prose.extend([open, &escaped(part), close]);
+    }
+    prose
+}
+
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -184,7 +194,7 @@ mod tests {
             r#"
             name = "one"
             title = "Less < more & \"quoted\""
-            about = "First.\n\nSecond."
+            about = "First.\n\nSecond `code`."
             duration = "3s"
             windows = { end = "1s..3s" }
             datastore = [{ name = "lun", device = "rate=500,latency=1ms" }]
@@ -213,7 +223,7 @@ mod tests {
         let page = report("headgate reproduce <one>", &[experiment]).unwrap();
         for text in [
             "Less &lt; more &amp; &quot;quoted&quot;",
-            "<p>Second.</p>",
+            "<p>Second <code>code</code>.</p>",
             "headgate reproduce &lt;one&gt;",
             "Seeds 7.",
             "498.0/s",
