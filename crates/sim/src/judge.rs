@@ -26,6 +26,7 @@ pub struct Expectation {
     pub(crate) per: Option<Per>,
     pub(crate) test: Test,
     pub(crate) paper: Option<f64>,
+    pub(crate) differs: Option<String>,
 }
 
 /// What a measure is divided by.
@@ -108,6 +109,8 @@ pub enum Judgement {
     Holds,
     /// Not with every seed.
     Fails,
+    /// Not with every seed either, but the file expects that and says why.
+    Differs,
     /// There is no outcome to judge.
     NotRun,
 }
@@ -133,6 +136,8 @@ pub struct Verdict {
     pub unit: Unit,
     /// One for each outcome of the variant.
     pub readings: Vec<Reading>,
+    /// Why it is known not to hold, if it is.
+    pub differs: Option<String>,
     /// How it came out.
     pub judgement: Judgement,
 }
@@ -157,6 +162,7 @@ impl fmt::Display for Verdict {
         let word = match self.judgement {
             Judgement::Holds => "holds",
             Judgement::Fails => "FAILS",
+            Judgement::Differs => "differs",
             Judgement::NotRun => "not run",
         };
         let ours = self.mean().map_or("nothing".to_owned(), |mean| self.unit.show(mean));
@@ -221,6 +227,7 @@ fn verdict(
     let judgement = match &readings[..] {
         [] => Judgement::NotRun,
         all if all.iter().all(|reading| reading.holds) => Judgement::Holds,
+        _ if expectation.differs.is_some() => Judgement::Differs,
         _ => Judgement::Fails,
     };
     Verdict {
@@ -232,6 +239,7 @@ fn verdict(
         paper: expectation.paper,
         unit: expectation.unit(),
         readings,
+        differs: expectation.differs.clone(),
         judgement,
     }
 }

@@ -138,7 +138,19 @@ fn expectation(
     let paper = e.paper.as_ref().map(|paper| quantity(paper, unit)).transpose()?;
     let (line, _) = position(text, span.start);
     let about = e.about.trim().to_owned();
-    Ok(Expectation { line, about, variants, groups, measure, window, every, per, test, paper })
+    Ok(Expectation {
+        line,
+        about,
+        variants,
+        groups,
+        measure,
+        window,
+        every,
+        per,
+        test,
+        paper,
+        differs: e.differs.clone(),
+    })
 }
 
 fn window(key: Option<&At<String>>, names: &Names) -> Result<Option<String>, Fault> {

@@ -466,6 +466,8 @@ struct ExpectFile {
     at_most: Option<At<Quantity>>,
     /// What was published.
     paper: Option<At<Quantity>>,
+    /// Why it is known not to hold. Then it is an error that it does.
+    differs: Option<String>,
 }
 
 /// What a measure is divided by. What is not given is as in the expectation.
