@@ -62,8 +62,8 @@ pub use outcome::{
 };
 pub use run::{Progress, Quiet, RunError, run, run_with};
 pub use scenario::{
-    Action, Arrivals, Datastore, Disk, Event, Front, Host, Node, Noise, Oltp, Pacing, Pattern, Replay,
-    ReplayTiming, Route, Scenario, Setup, Span, Variant, Vm, Window, Workload, WorkloadKind,
+    Action, Arrivals, Coordination, Datastore, Disk, Event, Front, Host, Node, Noise, Oltp, Pacing, Pattern,
+    Replay, ReplayTiming, Route, Scenario, Setup, Span, Variant, Vm, Window, Workload, WorkloadKind,
 };
 pub use window::{FixedWindow, IssueWindow};
 pub use workload::{NoTraces, TraceRecord, Traces};

@@ -90,12 +90,23 @@ pub struct Datastore {
     pub nodes: Vec<Node>,
     /// Size of a stripe, for disks that are striped over the nodes.
     pub stripe: Bytes,
+    /// What nodes with schedulers know of each other's service to a disk.
+    pub coordination: Coordination,
     /// Time of a message between any host and any of its nodes, one way.
     pub network: Nanos,
     /// Rates of all nodes by the number of VMs that run on it: the first for one. Empty: the devices' own.
     pub rate_by_vms: Vec<Iops>,
     /// How the nodes' rates vary.
     pub noise: Option<Noise>,
+}
+
+/// What the schedulers of several nodes know of the service that a disk got at the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coordination {
+    /// What hosts tell them with each request ([`headgate_qos::dmclock`]): a disk has its policy over all nodes together.
+    Dmclock,
+    /// Nothing: a disk has its policy at each node.
+    Alone,
 }
 
 /// Random variation of a device's rate: every so often the rate is drawn anew, uniformly, from the nominal rate less and

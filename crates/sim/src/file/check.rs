@@ -4,8 +4,8 @@ use super::read::{Fault, closest, list};
 use super::values::{At, Names, Percent};
 use super::*;
 use crate::scenario::{
-    Action, Arrivals, Datastore, Disk, Event, Front, Host, Node, Noise, Oltp, Pacing, Pattern, Replay,
-    ReplayTiming, Route, Scenario, Setup, Span, Variant, Vm, Window, Workload, WorkloadKind,
+    Action, Arrivals, Coordination, Datastore, Disk, Event, Front, Host, Node, Noise, Oltp, Pacing, Pattern,
+    Replay, ReplayTiming, Route, Scenario, Setup, Span, Variant, Vm, Window, Workload, WorkloadKind,
 };
 use headgate_devices::ModelSpec;
 use headgate_qos::{Batch, Burst, Config, Floor, Policy, SchedulerKind};
@@ -285,6 +285,10 @@ fn datastore(file: &DatastoreFile) -> Result<Datastore, Fault> {
         queue_depth: depth(file.queue_depth.as_ref())?,
         nodes,
         stripe,
+        coordination: match file.coordination {
+            Some(CoordinationFile::Alone) => Coordination::Alone,
+            Some(CoordinationFile::Dmclock) | None => Coordination::Dmclock,
+        },
         network: file.network.map_or(Nanos::ZERO, |time| time.0),
         rate_by_vms,
         noise,

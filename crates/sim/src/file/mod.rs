@@ -91,6 +91,8 @@ struct DatastoreFile {
     limit_slack: Option<At<Time>>,
     /// Time of a message between hosts and it, one way; none unless given.
     network: Option<Time>,
+    /// What the schedulers of several nodes know of each other's service to a disk: dmclock unless given.
+    coordination: Option<CoordinationFile>,
     /// Size of a stripe, for disks that are striped over nodes; 1M unless given.
     stripe: Option<At<Size>>,
     /// The devices' rate by the number of VMs that run: the first when one does. The last holds for more.
@@ -136,6 +138,16 @@ enum Scheduler {
     Sfq,
     /// By arrival.
     Fifo,
+}
+
+/// What the schedulers of several nodes know of each other's service to a disk.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum CoordinationFile {
+    /// What hosts tell them with each request: a disk has its policy over all nodes together.
+    Dmclock,
+    /// Nothing: a disk has its policy at each node.
+    Alone,
 }
 
 /// A host.

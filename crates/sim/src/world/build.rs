@@ -1,5 +1,5 @@
 use super::*;
-use crate::scenario::{self, Variant, WorkloadKind};
+use crate::scenario::{self, Coordination, Variant, WorkloadKind};
 use crate::workload::{Player, Traces};
 use headgate_devices::ModelSpec;
 use std::collections::BTreeMap;
@@ -147,6 +147,9 @@ impl<'a> World<'a> {
                     base: used[disk.datastore],
                     stripe: store.stripe.0.max(1),
                     network: store.network + setup.hosts[vm.host].network,
+                    // On one node dmClock is mClock, and there is nothing to tell.
+                    tracker: (store.coordination == Coordination::Dmclock && disk.nodes.len() > 1)
+                        .then(Tracker::new),
                     recorder: Recorder::new(),
                 });
                 used[disk.datastore] = used[disk.datastore].saturating_add(disk.size.0);

@@ -22,7 +22,8 @@ use crate::scenario::{Action, Route, Setup};
 use crate::window::{FixedWindow, IssueWindow};
 use crate::workload::{Generator, Issue, Orders};
 use headgate_devices::{DeviceIo, IoKind};
-use headgate_qos::{AnyScheduler, Decision, DiskId, Dispatched, Io, Phase, Scheduler};
+use headgate_qos::dmclock::{Served, Ticket, Tracker};
+use headgate_qos::{AnyScheduler, Cost, Decision, DiskId, Dispatched, Elsewhere, Io, Phase, Scheduler};
 use headgate_units::{Bytes, Iops, Nanos};
 use slab::Slab;
 
@@ -89,6 +90,10 @@ struct Request {
     submitted: Nanos,
     /// In the device, or waiting for one that failed.
     inside: bool,
+    /// What the node charged.
+    cost: Cost,
+    /// For the disk's tracker, which wants it back.
+    ticket: Option<Ticket<u32>>,
 }
 
 /// A scheduler and its window.
@@ -144,6 +149,8 @@ struct Disk {
     stripe: u64,
     /// One way between its host and its datastore.
     network: Nanos,
+    /// What its host tells its nodes of each other.
+    tracker: Option<Tracker<u32>>,
     recorder: Recorder,
 }
 
@@ -294,6 +301,9 @@ impl World<'_> {
         request.phase = choice.phase;
         let disk = &mut self.disks[request.disk as usize];
         disk.recorder.on_dispatch(now - request.arrived, choice.phase, choice.cost.as_millionths());
+        if let (Some(tracker), Some(_)) = (&mut disk.tracker, self.nodes[request.node as usize].gate) {
+            request.ticket = Some(tracker.send(now, request.node).0);
+        }
         if disk.network == Nanos::ZERO {
             self.at_node(choice.request);
         } else {
@@ -314,7 +324,8 @@ impl World<'_> {
         let io = Io { bytes: request.bytes, position: request.offset };
         let Some(id) = self.disks[request.disk as usize].at_nodes[node.index] else { return };
         // Disks stay registered for the whole run, so nothing is ever handed back.
-        let queued = self.gates[gate as usize].scheduler.enqueue(now, id, io, key);
+        let elsewhere = request.ticket.as_ref().map_or(Elsewhere::NONE, Ticket::carried);
+        let queued = self.gates[gate as usize].scheduler.enqueue_dmclock(now, id, io, elsewhere, key);
         debug_assert!(queued.is_ok());
         self.ask(gate);
     }
@@ -326,6 +337,7 @@ impl World<'_> {
         let recorder = &mut self.disks[request.disk as usize].recorder;
         recorder.correct_phase(request.phase, choice.phase);
         request.phase = choice.phase;
+        request.cost = choice.cost;
         if let Some(recorder) = &mut self.nodes[node as usize].recorder {
             let queue = self.now - request.reached_node;
             recorder.on_dispatch(queue, choice.phase, choice.cost.as_millionths());
@@ -415,6 +427,10 @@ impl World<'_> {
         let disk = &mut self.disks[request.disk as usize];
         let device = now - request.dispatched;
         disk.recorder.on_complete(now, request.bytes, request.dispatched - request.arrived, device);
+        if let (Some(tracker), Some(ticket)) = (&mut disk.tracker, request.ticket) {
+            let Request { phase, cost, bytes, .. } = request;
+            tracker.complete(ticket, Served { phase, cost, bytes });
+        }
         let (gate, id) = (disk.gate, disk.id);
         self.leave(gate, id, device, request.bytes);
         let workload = &mut self.workloads[request.workload as usize];
@@ -471,6 +487,8 @@ impl World<'_> {
             reached_node: now,
             submitted: now,
             inside: false,
+            cost: Cost::default(),
+            ticket: None,
         });
         let (gate, id) = (disk.gate, disk.id);
         let io = Io { bytes: issue.bytes, position: issue.offset };
