@@ -220,6 +220,7 @@ fn print_text(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliErr
                 match verdict.judgement {
                     Judgement::Holds => "holds".into(),
                     Judgement::Fails => "FAILS".into(),
+                    Judgement::Differs => "differs, see its file".into(),
                     Judgement::NotRun => "NOT RUN".into(),
                 },
             ]);
@@ -228,6 +229,12 @@ fn print_text(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliErr
     }
     let failed: usize = done.iter().map(Experiment::failed).sum();
     let all: usize = done.iter().map(|experiment| experiment.verdicts.len()).sum();
+    let differing: usize = done.iter().map(Experiment::differing).sum();
     let what = if done.len() == 1 { "experiment" } else { "experiments" };
-    Ok(writeln!(out, "\n{} {what}: {} of {all} numbers as expected", done.len(), all - failed)?)
+    write!(out, "
+{} {what}: {} of {all} numbers as expected", done.len(), all - failed - differing)?;
+    match differing {
+        0 => Ok(writeln!(out)?),
+        many => Ok(writeln!(out, ", {many} differ as their files explain")?),
+    }
 }

@@ -16,7 +16,16 @@ pub(crate) struct Experiment<'a> {
 impl Experiment<'_> {
     /// Expectations that do not hold.
     pub(crate) fn failed(&self) -> usize {
-        self.verdicts.iter().filter(|verdict| verdict.judgement != Judgement::Holds).count()
+        self.count(|judgement| matches!(judgement, Judgement::Fails | Judgement::NotRun))
+    }
+
+    /// Expectations that do not hold, as their file says and explains.
+    pub(crate) fn differing(&self) -> usize {
+        self.count(|judgement| judgement == Judgement::Differs)
+    }
+
+    fn count(&self, which: impl Fn(Judgement) -> bool) -> usize {
+        self.verdicts.iter().filter(|verdict| which(verdict.judgement)).count()
     }
 }
 
@@ -146,6 +155,13 @@ fn verdicts(page: &mut String, verdicts: &[Verdict]) {
             )),
             escaped(&verdict.expected),
         );
+        if let (Judgement::Differs, Some(reason)) = (verdict.judgement, &verdict.differs) {
+            let _ = writeln!(
+                page,
+                "<tr><td></td><td colspan=\"6\" class=\"quiet\">{}</td></tr>",
+                escaped(reason)
+            );
+        }
     }
     page.push_str("</table>\n");
 }
@@ -154,6 +170,7 @@ fn word(judgement: Judgement) -> (&'static str, &'static str) {
     match judgement {
         Judgement::Holds => ("holds", "holds"),
         Judgement::Fails => ("fails", "fails"),
+        Judgement::Differs => ("quiet", "differs"),
         Judgement::NotRun => ("fails", "not run"),
     }
 }

@@ -1,6 +1,6 @@
 //! From what a file says to what runs: names resolved, ranges and combinations checked.
 
-use super::read::{Fault, closest, list};
+use super::read::{Fault, hint, list};
 use super::values::{At, Names, Percent};
 use super::*;
 use crate::scenario::{
@@ -93,9 +93,8 @@ fn find<'a>(
     known: impl Iterator<Item = &'a str> + Clone,
 ) -> Result<usize, Fault> {
     known.clone().position(|other| other == name).ok_or_else(|| {
-        let hint = closest(name, known.clone());
-        let known: Vec<&str> = known.take(12).collect();
-        Fault::new(span, format!("there is no {what} '{name}'{hint}; there is {}", list(&known)))
+        let known: Vec<&str> = known.collect();
+        Fault::new(span, format!("there is no {what} '{name}'; {}", hint(name, &known)))
     })
 }
 

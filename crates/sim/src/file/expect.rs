@@ -1,6 +1,6 @@
 //! Expectations, as a file says them.
 
-use super::read::{Fault, closest, list, position};
+use super::read::{Fault, hint, position};
 use super::values::At;
 use super::{ExpectFile, Measure, Quantity, Time};
 use crate::judge::{Expectation, Per, Target, Test, Unit};
@@ -67,9 +67,7 @@ impl Names {
         if known.iter().any(|name| name == given) {
             return Ok(());
         }
-        let hint = closest(given, known.iter().map(String::as_str));
-        let known = &known[..known.len().min(12)];
-        Err(Fault::new(span, format!("there is no {what} '{given}'{hint}; there is {}", list(known))))
+        Err(Fault::new(span, format!("there is no {what} '{given}'; {}", hint(given, known))))
     }
 
     fn check_group(&self, group: &At<super::Names>, measure: Measure) -> Result<Vec<String>, Fault> {

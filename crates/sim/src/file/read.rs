@@ -235,7 +235,9 @@ fn set<'i>(at: &mut Spanned<DeValue<'i>>, path: &[&str], change: &Change<'i>) ->
                     found.map_or(Ok(()), |entry| set(entry, rest, change))
                 }
                 // Left out where there is one.
-                None if array.len() == 1 => array.iter_mut().try_for_each(|entry| set(entry, path, change)),
+                None if array.len() == 1 && leads_on(array, step, rest) => {
+                    array.iter_mut().try_for_each(|entry| set(entry, path, change))
+                }
                 None => Err(lost(change, step, &names)),
             }
         }
@@ -247,6 +249,12 @@ fn set<'i>(at: &mut Spanned<DeValue<'i>>, path: &[&str], change: &Change<'i>) ->
     }
 }
 
+/// Does the path go on in the only entry: it has such a key, or gets it.
+fn leads_on(array: &DeArray<'_>, step: &str, rest: &[&str]) -> bool {
+    let has = |entry: &DeValue<'_>| matches!(entry, DeValue::Table(table) if table.contains_key(step));
+    rest.is_empty() || array.iter().any(|entry| has(entry.get_ref()))
+}
+
 fn name_of(entry: &DeValue<'_>) -> Option<String> {
     let DeValue::Table(table) = entry else { return None };
     match table.get("name")?.get_ref() {
@@ -256,20 +264,27 @@ fn name_of(entry: &DeValue<'_>) -> Option<String> {
 }
 
 fn lost(change: &Change<'_>, step: &str, known: &[String]) -> Fault {
-    let hint = closest(step, known.iter().map(String::as_str));
-    let message =
-        format!("'{}' leads nowhere: there is no '{step}'{hint}; there is {}", change.path, list(known));
+    let message = format!("'{}' leads nowhere: there is no '{step}'; {}", change.path, hint(step, known));
     Fault::new(&change.span, message)
 }
 
-/// `, did you mean 'x'?` when one is close.
-pub(crate) fn closest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> String {
+/// What could have been meant, and what there is.
+pub(crate) fn hint(given: &str, known: &[impl AsRef<str>]) -> String {
     let near = known
-        .map(|name| (strsim::damerau_levenshtein(given, name), name))
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(given, name.as_ref()), name.as_ref()))
         .filter(|&(distance, name)| distance <= 2.min(name.len() / 2))
         .min();
-    near.map_or(String::new(), |(_, name)| format!(", did you mean '{name}'?"))
+    let (listed, more) = known.split_at(known.len().min(MOST_LISTED));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    match near {
+        Some((_, name)) => format!("did you mean '{name}'? There is {}{more}", list(listed)),
+        None => format!("there is {}{more}", list(listed)),
+    }
 }
+
+/// As many names as one reads.
+const MOST_LISTED: usize = 40;
 
 pub(crate) fn list(names: &[impl AsRef<str>]) -> String {
     if names.is_empty() {
@@ -286,13 +301,11 @@ fn said_by_toml(error: &toml::de::Error) -> Fault {
     let message = if said.starts_with("unknown field") {
         let given = quoted(said);
         let known: Vec<&str> = said.split('`').skip(3).step_by(2).collect();
-        let hint = closest(&given, known.iter().copied());
-        format!("there is no key '{given}' here{hint}; the keys are {}", list(&known))
+        format!("there is no key '{given}' here; {}", hint(&given, &known))
     } else if said.starts_with("unknown variant") {
         let given = quoted(said);
         let known: Vec<&str> = said.split('`').skip(3).step_by(2).collect();
-        let hint = closest(&given, known.iter().copied());
-        format!("'{given}' is not known here{hint}; write one of {}", list(&known))
+        format!("there is no choice '{given}' here; {}", hint(&given, &known))
     } else if said.starts_with("missing field") {
         let key = quoted(said);
         format!("the key '{key}' is missing here; add it")
@@ -307,7 +320,7 @@ fn said_by_toml(error: &toml::de::Error) -> Fault {
             "u64" => "a whole number, 0 or more",
             other => other,
         };
-        format!("this is {}; write {expected}", given.replace('`', "'"))
+        format!("this is the {}; write {expected}", given.replace('`', "'"))
     } else if said.starts_with("duplicate key") {
         "this key was written before in the same table; keep one of the two".to_owned()
     } else {
