@@ -231,8 +231,13 @@ fn print_text(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliErr
     let all: usize = done.iter().map(|experiment| experiment.verdicts.len()).sum();
     let differing: usize = done.iter().map(Experiment::differing).sum();
     let what = if done.len() == 1 { "experiment" } else { "experiments" };
-    write!(out, "
-{} {what}: {} of {all} numbers as expected", done.len(), all - failed - differing)?;
+    write!(
+        out,
+        "
+{} {what}: {} of {all} numbers as expected",
+        done.len(),
+        all - failed - differing
+    )?;
     match differing {
         0 => Ok(writeln!(out)?),
         many => Ok(writeln!(out, ", {many} differ as their files explain")?),
