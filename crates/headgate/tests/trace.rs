@@ -5,7 +5,7 @@ mod support;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use support::{HEADGATE, Printed, run};
+use support::{Daemon, HEADGATE, Printed, run};
 
 const MSR: &str = "\
 128166372003061629,web,1,Read,7014609920,24576,41286
@@ -151,4 +151,51 @@ fn a_conversion_that_is_stopped_leaves_no_file() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("is removed"), "{said}");
     assert!(!out.exists());
+}
+
+#[test]
+fn a_trace_is_replayed_on_a_disk_at_its_times() {
+    let daemon = Daemon::start(&[]);
+    daemon.ok("disk create d --size 16M");
+    let dir = tempfile::tempdir().unwrap();
+    // For 0.4 s every 2 ms; every tenth lies beyond the disk's end, every twentieth is longer than one request may be.
+    let line = |i: u64| {
+        let op = ["R", "W", "R", "F", "D"][i as usize % 5];
+        let offset = if i % 10 == 7 { 1 << 40 } else { i * 4_096 };
+        let bytes = if i % 20 == 1 { 3 << 20 } else { 8_192 };
+        format!("{},{},{op},{offset},{bytes},\n", i * 2_000_000, if i < 150 { "a" } else { "b" })
+    };
+    let text: String = (0..200).map(line).collect();
+    let file = trace(dir.path(), "t.csv", &format!("at_ns,disk,op,offset,bytes,latency_ns\n{text}"));
+    let nbd = format!("nbd+unix:///d?socket={}", daemon.dir().join("nbd.sock").display());
+    let vhost = daemon.dir().join("vhost/d.sock").display().to_string();
+    for target in [&nbd, &vhost] {
+        let printed = headgate(&format!("trace replay {file} {target} --json"));
+        assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);
+        let report: serde_json::Value = serde_json::from_str(&printed.out).unwrap();
+        let one = &report["targets"][0];
+        assert_eq!(
+            one["replay"],
+            serde_json::json!({"requests": 160, "split": 10, "moved": 20, "left_out": 40})
+        );
+        // Ten requests of three parts each.
+        assert_eq!(one["all"]["ios"], 180);
+        assert_eq!(one["flushes"]["ios"], 40);
+        assert!(one["seconds"].as_f64().unwrap() >= 0.39, "it lasts at least as long as the trace: {one}");
+    }
+    let printed = headgate(&format!("trace replay {file} {nbd} --disk b --speed 1000 --reads-only --json"));
+    let report: serde_json::Value = serde_json::from_str(&printed.out).unwrap();
+    assert_eq!(report["targets"][0]["replay"]["requests"], 20);
+    assert_eq!(report["targets"][0]["writes"]["ios"], 0);
+    let printed = headgate(&format!("trace replay {file} {nbd} --disk c"));
+    assert_eq!(printed.code, 1);
+    assert!(
+        printed.out.contains("the trace has no disk 'c'; its disks are a, b"),
+        "{}{}",
+        printed.out,
+        printed.err
+    );
+    let text = headgate(&format!("trace replay {file} {nbd} --speed 1000"));
+    assert!(text.out.contains("160 recorded requests replayed, 10 of them in parts"), "{}", text.out);
+    assert_eq!(headgate(&format!("trace replay {file} http://x")).code, 2);
 }

@@ -147,6 +147,79 @@ pub struct LoadArgs {
     pub json: bool,
 }
 
+/// Replays recorded requests on a disk, at the times at which they were recorded, from the host's side.
+#[derive(Args, Clone, Debug)]
+pub struct ReplayArgs {
+    /// The disk: nbd+unix:///NAME?socket=PATH, nbd://HOST[:PORT]/NAME, or the path of a vhost-user-blk socket. Recorded writes
+    /// OVERWRITE it
+    #[arg(value_name = "URI|SOCKET")]
+    pub target: Target,
+
+    /// Replay so many percent as fast as recorded
+    #[arg(long, default_value_t = 100, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub speed: u64,
+
+    /// Leave out all but reads
+    #[arg(long)]
+    pub reads_only: bool,
+
+    /// End after so long
+    #[arg(long, value_name = "SECONDS")]
+    pub seconds: Option<Seconds>,
+
+    /// Requests outstanding at most, per connection (NBD) or queue (vhost-user-blk); what is due beyond starts late, and
+    /// its latency counts from when it was due
+    #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_DEPTH))]
+    pub depth: u64,
+
+    /// Connections to an NBD target
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub connections: u64,
+
+    /// Queues of a vhost-user-blk target
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub queues: u64,
+
+    /// A request unanswered for so long is an error
+    #[arg(long, default_value = "30", value_name = "SECONDS")]
+    pub timeout: Seconds,
+
+    /// Allow servers on other machines
+    #[arg(long)]
+    pub allow_remote: bool,
+
+    /// Print the report as JSON, with a series per second
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Longer recorded requests are sent in parts, as a kernel does.
+const REPLAY_BLOCK: &str = "1M";
+
+impl ReplayArgs {
+    /// The load that uses the disk as the replay does; its defaults are those of the command line.
+    pub(crate) fn load(&self) -> Result<LoadArgs, LoadError> {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            load: LoadArgs,
+        }
+        let line = ["replay", "--block-size", REPLAY_BLOCK, "--", "target"];
+        let wrong = |e: clap::Error| LoadError::Usage(e.to_string());
+        let mut load = <Line as clap::Parser>::try_parse_from(line).map_err(wrong)?.load;
+        load.targets = vec![self.target.clone()];
+        (load.depth, load.connections, load.queues) = (self.depth, self.connections, self.queues);
+        load.read_percent = if self.reads_only { 100 } else { 0 };
+        load.seconds = self.seconds;
+        // The recording ends it.
+        load.ios = Some(u64::MAX);
+        load.timeout = self.timeout;
+        load.allow_remote = self.allow_remote;
+        load.json = self.json;
+        Ok(load)
+    }
+}
+
 /// A time on the command line: `10`, `0.5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seconds(pub Nanos);

@@ -6,13 +6,14 @@
 //!
 //! | layer | modules | |
 //! |---|---|---|
-//! | pure | [`workload`], [`pace`], [`pattern`], [`ledger`], [`target`] | what to ask, when, what may come back |
+//! | pure | [`workload`], [`pace`], [`replay`], [`pattern`], [`ledger`], [`target`] | what to ask, when, what may come back |
 //! | links | [`link`], `nbd`, `vhost` | protocols, in the client's role |
 //! | runtime | `worker`, `run`, [`hostile`] | one thread per target |
 //! | result | `measure`, [`report`] | histograms, table, JSON |
 
 mod args;
 mod cpu;
+mod demand;
 pub mod hostile;
 pub mod journal;
 pub mod ledger;
@@ -21,6 +22,7 @@ mod measure;
 mod nbd;
 pub mod pace;
 pub mod pattern;
+pub mod replay;
 pub mod report;
 mod run;
 pub mod target;
@@ -29,7 +31,7 @@ mod vhost;
 mod worker;
 pub mod workload;
 
-pub use args::{ByteRange, LoadArgs, Seconds};
+pub use args::{ByteRange, LoadArgs, ReplayArgs, Seconds};
 pub use measure::{Latency, Second};
 pub use report::{Report, Summary, TargetReport, Verification};
-pub use run::{Control, LoadError, run, run_with};
+pub use run::{Control, LoadError, replay, replay_with, run, run_with};

@@ -3,6 +3,7 @@
 use crate::hostile::ScenarioReport;
 use crate::link::DiskInfo;
 use crate::measure::{Latency, Second, Tally, histogram};
+use crate::replay::Replayed;
 use crate::run::Failure;
 use crate::target::Target;
 use crate::worker::Worker;
@@ -73,6 +74,9 @@ pub struct TargetReport {
     pub failure: Option<String>,
     /// Set with `--verify`.
     pub verification: Option<Verification>,
+    /// How a recording was replayed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<Replayed>,
     /// Deaths of the server survived.
     pub reconnects: u64,
     /// CPU seconds of the loading thread, warm-up and checks included.
@@ -108,6 +112,7 @@ impl TargetReport {
                 faults: v.fault_count,
                 first_faults: v.faults.iter().map(ToString::to_string).collect(),
             }),
+            replay: worker.demand.replayed(),
             reconnects: worker.reconnects,
             client_cpu_seconds: crate::cpu::of_this_thread().as_secs_f64(),
             series: meter.series.clone(),
@@ -228,6 +233,14 @@ impl fmt::Display for Report {
         }
         writeln!(f, ", seed {}{}", self.seed, if self.interrupted { ", interrupted" } else { "" })?;
         for target in &self.targets {
+            if let Some(Replayed { requests, split, moved, left_out }) = target.replay {
+                writeln!(
+                    f,
+                    "{}: {requests} recorded requests replayed, {split} of them in parts, {moved} moved onto the disk; {left_out} \
+                     left out",
+                    target.target
+                )?;
+            }
             if target.reconnects > 0 {
                 writeln!(f, "{}: connected anew {} times", target.target, target.reconnects)?;
             }

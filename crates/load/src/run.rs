@@ -1,9 +1,11 @@
 //! A whole run: connects to every target, starts a thread for each, shows progress, gathers the report.
 
-use crate::args::{LoadArgs, Plan};
+use crate::args::{LoadArgs, Plan, ReplayArgs};
+use crate::demand::Demand;
 use crate::journal::{JournalError, Scope};
 use crate::link::{Access, DiskInfo, Link, LinkError, Op, Shape};
 use crate::nbd::NbdLink;
+use crate::replay::{Changes, Fit, Player, Recording};
 use crate::report::{Report, TargetReport};
 use crate::target::{NbdTarget, Target};
 use crate::verify::Verifier;
@@ -46,6 +48,10 @@ pub enum LoadError {
 }
 
 impl LoadError {
+    fn of(target: &Target, what: &str) -> LoadError {
+        LoadError::Target { target: target.to_string(), what: what.to_owned() }
+    }
+
     /// The exit code that belongs to it.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -62,6 +68,8 @@ pub(crate) enum Failure {
     Link(#[from] LinkError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error("the recording: {0}")]
+    Recording(String),
     #[error("the server neither answers nor hangs up: {op:?} is outstanding for {waited}")]
     Hung { op: Op, waited: Nanos },
 }
@@ -142,6 +150,11 @@ pub(crate) fn unrepeatable() -> u64 {
 /// Nothing could be loaded. What goes wrong later is in the report.
 pub fn run(args: &LoadArgs) -> Result<Report, LoadError> {
     let control = Control::default();
+    heed_signals(&control)?;
+    run_with(args, &control)
+}
+
+fn heed_signals(control: &Control) -> Result<(), LoadError> {
     let interrupted = Arc::clone(&control.interrupted);
     // The second Ctrl-C ends the process: the first may not have been heard.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -150,7 +163,37 @@ pub fn run(args: &LoadArgs) -> Result<Report, LoadError> {
                 .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)));
         registered.map_err(|e| LoadError::Usage(format!("signals cannot be handled: {e}")))?;
     }
-    run_with(args, &control)
+    Ok(())
+}
+
+/// Replays a recording, with Ctrl-C ending it and a progress line on a terminal.
+///
+/// # Errors
+/// Nothing could be replayed. What goes wrong later is in the report.
+pub fn replay(args: &ReplayArgs, recording: Recording) -> Result<Report, LoadError> {
+    let control = Control::default();
+    heed_signals(&control)?;
+    replay_with(args, recording, &control)
+}
+
+/// The same for callers that end and watch the replay themselves.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_with(args: &ReplayArgs, recording: Recording, control: &Control) -> Result<Report, LoadError> {
+    let load = args.load()?;
+    let plan = Plan::new(&load)?;
+    let changes = if args.reads_only { Changes::LeftOut } else { Changes::Replayed };
+    let mut recording = Some(recording);
+    load_all(&load, &plan, control, &mut |_, target, disk| {
+        let failed = |what: &str| LoadError::of(target, what);
+        let fit = Fit { size: disk.size, max_len: plan.max_len, speed_percent: args.speed, changes };
+        let recording = recording.take().ok_or_else(|| failed("a recording is replayed on one disk"))?;
+        if disk.size < 512 {
+            return Err(failed("the disk is smaller than a sector"));
+        }
+        Ok(Prepared { demand: Demand::Recorded(Box::new(Player::new(recording, fit))), verifier: None })
+    })
 }
 
 /// The same for callers that end and watch the run themselves.
@@ -162,19 +205,41 @@ pub fn run_with(args: &LoadArgs, control: &Control) -> Result<Report, LoadError>
         return crate::hostile::run(args, control);
     }
     let plan = Plan::new(args)?;
+    load_all(args, &plan, control, &mut |i, target, disk| {
+        let failed = |what: String| LoadError::of(target, &what);
+        let span = plan.span(args, disk.size).map_err(failed)?;
+        let workload = Workload::new(plan.mix.clone(), span, mix(plan.seed ^ i as u64)).map_err(failed)?;
+        let verifier = verifier(args, &plan, span)?;
+        Ok(Prepared { demand: Demand::drawn(workload, plan.arrivals), verifier })
+    })
+}
+
+/// What a worker needs besides its links.
+struct Prepared {
+    demand: Demand,
+    verifier: Option<Verifier>,
+}
+
+/// Connects to all targets, asks for what each is to do, and loads them.
+fn load_all(
+    args: &LoadArgs,
+    plan: &Plan,
+    control: &Control,
+    prepare: &mut dyn FnMut(usize, &Target, DiskInfo) -> Result<Prepared, LoadError>,
+) -> Result<Report, LoadError> {
     let clock = Instant::now();
     let mut prepared = Vec::new();
     for (i, target) in args.targets.iter().enumerate() {
-        let failed = |what: String| LoadError::Target { target: target.to_string(), what };
-        let (links, info) = connect(target, args, &plan, i).map_err(|e| failed(e.to_string()))?;
+        let failed = |what: &str| LoadError::of(target, what);
+        let (links, info) = connect(target, args, plan, i).map_err(|e| failed(&e.to_string()))?;
         let writes = plan.mix.read_percent < 100 || plan.mix.flush_every > 0;
         if writes && info.access == Access::ReadOnly {
-            return Err(failed("the disk is read-only: only --read-percent 100 can be had".into()));
+            return Err(failed(
+                "the disk is read-only: only reads can be had, with --read-percent 100 or --reads-only",
+            ));
         }
-        let span = plan.span(args, info.size).map_err(&failed)?;
-        let workload = Workload::new(plan.mix.clone(), span, mix(plan.seed ^ i as u64)).map_err(&failed)?;
-        let verifier = verifier(args, &plan, span)?;
-        prepared.push((target, links, workload, verifier, info));
+        let what = prepare(i, target, info)?;
+        prepared.push((target, links, what, info));
     }
     let start = Nanos::from(clock.elapsed()) + HEAD_START;
     let from = start + args.warmup.0;
@@ -190,8 +255,8 @@ pub fn run_with(args: &LoadArgs, control: &Control) -> Result<Report, LoadError>
     };
     let targets = std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for (target, links, workload, verifier, info) in prepared {
-            let job = Job { workload, arrivals: plan.arrivals, verifier, limits };
+        for (target, links, Prepared { demand, verifier }, info) in prepared {
+            let job = Job { demand, verifier, limits };
             let load = move || {
                 let mut worker = Worker::new(links, job, control, clock);
                 let outcome = worker.run();

@@ -1,13 +1,13 @@
 //! The thread that loads one target: keeps the slots of its links filled, times what comes back, and survives the
 //! server's death where asked to.
 
+use crate::demand::Demand;
 use crate::ledger::Block;
 use crate::link::{Completion, Durability, Kind, Link, LinkError, Op, Outcome, Recovered, TICK, Wait};
 use crate::measure::Meter;
-use crate::pace::{Arrivals, Pace};
 use crate::run::{Control, Failure};
 use crate::verify::{Claim, Verifier};
-use crate::workload::{Priority, Workload};
+use crate::workload::Priority;
 use headgate_units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::Ordering;
@@ -80,17 +80,14 @@ enum Turn {
 
 /// What a worker is to do.
 pub(crate) struct Job {
-    pub workload: Workload,
-    pub arrivals: Arrivals,
+    pub demand: Demand,
     pub verifier: Option<Verifier>,
     pub limits: Limits,
 }
 
 pub(crate) struct Worker<'a> {
     lanes: Vec<Lane>,
-    workload: Workload,
-    pace: Pace,
-    arrivals: Arrivals,
+    pub(crate) demand: Demand,
     pub(crate) verifier: Option<Verifier>,
     pub(crate) meter: Meter,
     limits: Limits,
@@ -116,7 +113,8 @@ impl<'a> Worker<'a> {
         control: &'a Control,
         clock: Instant,
     ) -> Worker<'a> {
-        let Job { workload, arrivals, verifier, limits } = job;
+        let Job { mut demand, verifier, limits } = job;
+        demand.start(limits.start);
         let from = limits.start + limits.warmup;
         let lanes = links.into_iter().map(|(link, slots)| Lane {
             link,
@@ -125,9 +123,7 @@ impl<'a> Worker<'a> {
         });
         Worker {
             lanes: lanes.collect(),
-            workload,
-            pace: Pace::new(arrivals, limits.start),
-            arrivals,
+            demand,
             verifier,
             meter: Meter::new(from),
             end: from + limits.seconds,
@@ -155,7 +151,7 @@ impl<'a> Worker<'a> {
             // The load starts behind the check, and so does the counting.
             let start = self.now().max(self.limits.start);
             let from = start + self.limits.warmup;
-            self.pace = Pace::new(self.arrivals, start);
+            self.demand.start(start);
             self.meter = Meter::new(from);
             self.end = from + self.limits.seconds;
         }
@@ -176,11 +172,17 @@ impl<'a> Worker<'a> {
             if now >= self.end || self.issued >= self.limits.ios || self.control.is_stopped() {
                 return self.drain();
             }
+            if self.owed.is_none()
+                && let Some(end) = self.demand.end()
+            {
+                self.drain()?;
+                return end.map_err(Failure::Recording);
+            }
             self.fill(now)?;
             let until = match self.owed {
                 // Only a completion makes room.
                 Some(_) => None,
-                None if self.has_room() => self.pace.next_at(),
+                None if self.has_room() => self.demand.next_at(),
                 None => None,
             };
             let until = until.unwrap_or(Nanos::MAX).min(self.end);
@@ -199,7 +201,7 @@ impl<'a> Worker<'a> {
         self.turn_began = now;
         while self.issued < self.limits.ios {
             let Some(lane) = self.lane_with_room() else { return Ok(()) };
-            let due = self.owed.take().or_else(|| self.pace.poll(now, self.outstanding));
+            let due = self.owed.take().or_else(|| self.demand.poll(now, self.outstanding));
             let Some(intended) = due else { return Ok(()) };
             let Some((op, claim)) = self.draw() else {
                 self.owed = Some(intended);
@@ -223,10 +225,10 @@ impl<'a> Worker<'a> {
     /// A request that touches nothing in use.
     fn draw(&mut self) -> Option<(Op, Claim)> {
         let Some(verifier) = &mut self.verifier else {
-            return Some((self.workload.next_op(), Claim::Nothing));
+            return self.demand.next_op().map(|op| (op, Claim::Nothing));
         };
         (0..DRAWS).find_map(|_| {
-            let op = self.workload.next_op();
+            let op = self.demand.next_op()?;
             verifier.claim(&op).map(|claim| (op, claim))
         })
     }

@@ -4,9 +4,11 @@ use super::output::{Align, Table, description, json, warnings};
 use super::{CliError, Print};
 use crate::serve::signals::Signals;
 use clap::{Args, Subcommand};
+use headgate_load::ReplayArgs;
+use headgate_load::replay::{Asked, Recorded, Recording};
 use headgate_stats::Percentiles;
 use headgate_trace::{
-    Character, Characteriser, CsvWriter, DiskProfile, Format, Options, Outstanding, Profile, Quantiles,
+    Character, Characteriser, CsvWriter, DiskProfile, Format, Kind, Options, Outstanding, Profile, Quantiles,
     Report, Sizes, Tolerance, TraceReader, Unknown,
 };
 use headgate_units::{Bytes, Nanos};
@@ -37,6 +39,18 @@ pub(super) enum Trace {
         disks: usize,
         #[command(flatten)]
         print: Print,
+    },
+    /// Replay a trace on a disk of any NBD or vhost-user-blk server, at the recorded times, and measure
+    #[command(after_help = "Example:\n  headgate trace replay web.csv.gz --disk web_1 --speed 200 \\\n    \
+                            \"$(headgate disk attach db0 --nbd)\"")]
+    Replay {
+        #[command(flatten)]
+        input: Input,
+        /// Replay this disk of the trace [default: all of them, on the one disk]
+        #[arg(long)]
+        disk: Option<String>,
+        #[command(flatten)]
+        replay: Box<ReplayArgs>,
     },
     /// Convert a trace to our own format, a CSV
     #[command(after_help = "Example:\n  headgate trace convert sdb.blkparse sdb.csv\n\n\
@@ -77,6 +91,7 @@ impl Trace {
     pub(super) fn print(&self) -> Option<Print> {
         match self {
             Trace::Stat { print, .. } => Some(*print),
+            Trace::Replay { replay, .. } => Some(Print { json: replay.json }),
             Trace::Convert { .. } => None,
         }
     }
@@ -99,6 +114,18 @@ impl Trace {
                 }
                 Ok(())
             }
+            Trace::Replay { input, disk, replay } => {
+                let report = headgate_load::replay(&replay, input.recording(disk)?)?;
+                if replay.json {
+                    writeln!(out, "{}", report.to_json())?;
+                } else {
+                    write!(out, "{report}")?;
+                }
+                match report.exit_code() {
+                    0 => Ok(()),
+                    code => Err(CliError::Unclean(code)),
+                }
+            }
             Trace::Convert { input, output } => {
                 let report = match output == Path::new(STANDARD) {
                     true => convert(&input, out)?,
@@ -112,6 +139,55 @@ impl Trace {
 }
 
 impl Input {
+    fn options(&self) -> Options {
+        let tolerance = if self.lenient { Tolerance::Lenient } else { Tolerance::Strict };
+        Options { format: self.format, tolerance, window: self.window as usize }
+    }
+
+    /// The requests, or those of one disk, for a replay.
+    fn recording(&self, disk: Option<String>) -> Result<Recording, CliError> {
+        let input: Box<dyn Read + Send> = if self.file == Path::new(STANDARD) {
+            Box::new(io::stdin())
+        } else {
+            let cannot = |source| CliError::File { file: self.file.clone(), doing: "read", source };
+            Box::new(File::open(&self.file).map_err(cannot)?)
+        };
+        let failed = |error| CliError::Trace { file: self.file.clone(), error };
+        let mut reader = TraceReader::new(input, self.options()).map_err(failed)?;
+        let mut found = disk.is_none();
+        let mut ended = false;
+        Ok(Box::new(std::iter::from_fn(move || {
+            while let Some(record) = reader.next() {
+                let record = match record {
+                    Ok(record) => record,
+                    Err(e) => return Some(Err(e.to_string())),
+                };
+                if disk.as_deref().is_some_and(|wanted| wanted != reader.disks().name(record.disk)) {
+                    continue;
+                }
+                found = true;
+                let asked = match record.kind {
+                    Kind::Read => Asked::Read,
+                    Kind::Write => Asked::Write,
+                    Kind::Flush => Asked::Flush,
+                    Kind::Discard => Asked::Discard,
+                };
+                return Some(Ok(Recorded {
+                    at: record.at,
+                    asked,
+                    offset: record.offset,
+                    bytes: record.bytes.0,
+                }));
+            }
+            if found || std::mem::replace(&mut ended, true) {
+                return None;
+            }
+            let known: Vec<&str> = reader.disks().names().take(20).collect();
+            let wanted = disk.as_deref().unwrap_or_default();
+            Some(Err(format!("the trace has no disk '{wanted}'; its disks are {}", known.join(", "))))
+        })))
+    }
+
     /// Gives all requests to `take`, with a progress bar where somebody sees it.
     fn read(
         &self,
@@ -141,10 +217,8 @@ impl Input {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        let tolerance = if self.lenient { Tolerance::Lenient } else { Tolerance::Strict };
-        let options = Options { format: self.format, tolerance, window: self.window as usize };
         let failed = |error| CliError::Trace { file: self.file.clone(), error };
-        let mut reader = TraceReader::new(input, options).map_err(failed)?;
+        let mut reader = TraceReader::new(input, self.options()).map_err(failed)?;
         while let Some(record) = reader.next() {
             let record = record.map_err(failed)?;
             take(&record, reader.disks().name(record.disk))?;
