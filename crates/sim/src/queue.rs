@@ -1,15 +1,24 @@
 use headgate_units::Nanos;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// What will happen when, earliest first; of what happens at the same time, first planned first.
 ///
-/// A binary heap: with one entry for each device, timer and message on its way it is small, and stays in the first
-/// levels of the cache. O(log n).
+/// A binary heap with one entry for each device and timer, and beside it *lanes* for what always happens equally long after it
+/// was planned, such as the arrival of a message: there, first come is first served, and a plain queue does what the heap
+/// would. O(log n) for the heap, O(1) for lanes.
 pub(crate) struct Queue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
+    lanes: Vec<(Nanos, VecDeque<Entry<E>>)>,
     planned: u64,
 }
+
+/// One of the queue's lanes; the heap where there are too many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane(usize);
+
+/// Every pop looks at the first of each lane.
+const MOST_LANES: usize = 4;
 
 struct Entry<E> {
     at: u64,
@@ -22,7 +31,32 @@ const LATE: u64 = 1 << 63;
 
 impl<E: Copy> Queue<E> {
     pub(crate) fn new() -> Queue<E> {
-        Queue { heap: BinaryHeap::new(), planned: 0 }
+        Queue { heap: BinaryHeap::new(), lanes: Vec::new(), planned: 0 }
+    }
+
+    /// The lane for what happens `delay` after it is planned.
+    pub(crate) fn lane(&mut self, delay: Nanos) -> Lane {
+        if let Some(known) = self.lanes.iter().position(|lane| lane.0 == delay) {
+            return Lane(known);
+        }
+        if self.lanes.len() == MOST_LANES {
+            return Lane(usize::MAX);
+        }
+        self.lanes.push((delay, VecDeque::new()));
+        Lane(self.lanes.len() - 1)
+    }
+
+    /// Plans something in a lane, whose delay it is to `at` from now.
+    #[inline]
+    pub(crate) fn push_lane(&mut self, lane: Lane, at: Nanos, event: E) {
+        match self.lanes.get_mut(lane.0) {
+            // Never out of order, unless time ran backwards.
+            Some((_, lane)) if lane.back().is_none_or(|last| last.at <= at.0) => {
+                self.planned += 1;
+                lane.push_back(Entry { at: at.0, order: LATE | self.planned, event });
+            }
+            _ => self.push(at, event),
+        }
     }
 
     #[inline]
@@ -40,12 +74,24 @@ impl<E: Copy> Queue<E> {
     /// The next event, if it happens before `end`.
     #[inline]
     pub(crate) fn pop_before(&mut self, end: Nanos) -> Option<(Nanos, E)> {
-        match self.heap.peek() {
-            Some(Reverse(next)) if next.at < end.0 => {
-                self.heap.pop().map(|Reverse(entry)| (Nanos(entry.at), entry.event))
+        let mut first = self.heap.peek().map_or((u64::MAX, u64::MAX), |Reverse(next)| (next.at, next.order));
+        let mut from = None;
+        for (index, (_, lane)) in self.lanes.iter().enumerate() {
+            if let Some(next) = lane.front()
+                && (next.at, next.order) < first
+            {
+                first = (next.at, next.order);
+                from = Some(index);
             }
-            _ => None,
         }
+        if first.0 >= end.0 {
+            return None;
+        }
+        let entry = match from {
+            Some(index) => self.lanes[index].1.pop_front(),
+            None => self.heap.pop().map(|Reverse(entry)| entry),
+        };
+        entry.map(|entry| (Nanos(entry.at), entry.event))
     }
 }
 
@@ -76,6 +122,28 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn lanes_change_nothing_but_the_speed(
+            planned in prop::collection::vec((0u64..5, 0usize..7), 0..300),
+        ) {
+            let (mut with, mut without) = (Queue::new(), Queue::new());
+            let lanes: Vec<Lane> = (0..6).map(|n| with.lane(Nanos(10 * n))).collect();
+            let mut now = Nanos(0);
+            for (index, &(step, which)) in planned.iter().enumerate() {
+                match lanes.get(which) {
+                    Some(&lane) => with.push_lane(lane, now + Nanos(10 * which as u64), index),
+                    None => with.push(now + Nanos(7), index),
+                }
+                without.push(now + Nanos(if which < 6 { 10 * which as u64 } else { 7 }), index);
+                now += Nanos(step);
+                let end = now;
+                while let Some(event) = without.pop_before(end) {
+                    prop_assert_eq!(with.pop_before(end), Some(event));
+                }
+                prop_assert_eq!(with.pop_before(end), None);
+            }
+        }
+
         #[test]
         fn by_time_then_first_come_with_the_marked_ones_ahead(
             planned in prop::collection::vec((0u64..20, any::<bool>()), 0..200),

@@ -47,7 +47,8 @@ impl Recorder {
 
     #[inline]
     fn integrate(&mut self, now: Nanos) {
-        self.counters.outstanding += self.waiting * (now - self.seen).0;
+        let passed = self.waiting.saturating_mul((now - self.seen).0);
+        self.counters.outstanding = self.counters.outstanding.saturating_add(passed);
         self.seen = now;
     }
 
@@ -65,7 +66,7 @@ impl Recorder {
     #[inline]
     pub(crate) fn on_dispatch(&mut self, queue: Nanos, phase: headgate_qos::Phase, cost: u64) {
         self.on_phase(phase);
-        self.counters.cost += cost;
+        self.counters.cost = self.counters.cost.saturating_add(cost);
         self.histograms.queue.record(queue);
     }
 
@@ -92,9 +93,9 @@ impl Recorder {
         self.integrate(now);
         self.waiting -= 1;
         self.counters.completed += 1;
-        self.counters.bytes += bytes.0;
-        self.counters.latency += queue.0 + device.0;
-        self.counters.queue += queue.0;
+        self.counters.bytes = self.counters.bytes.saturating_add(bytes.0);
+        self.counters.latency = self.counters.latency.saturating_add((queue + device).0);
+        self.counters.queue = self.counters.queue.saturating_add(queue.0);
         self.histograms.latency.record(queue + device);
         self.histograms.device.record(device);
     }

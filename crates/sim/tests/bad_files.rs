@@ -188,6 +188,11 @@ fn every_kind_of_mistake_is_named_with_its_place() {
             "workload = [{ kind = 'closed' }]\n[[event]]\nat = '7s'\ndo = 'stop'\nrate = 7",
             "16:8: 'rate' means nothing for this event; remove it or change 'do'",
         ),
+        (
+            8,
+            "device = 'null'",
+            "12:22: this work never lets time pass on a device 'null'; add think time, a network or another device",
+        ),
         // Variants.
         (
             12,

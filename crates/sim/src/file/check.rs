@@ -15,7 +15,9 @@ use std::ops::Range;
 
 /// A run records at most so many points, so that it ends within memory: some 2 GB.
 const MOST_POINTS: u64 = 20_000_000;
-const MOST_VMS: u32 = 100_000;
+/// Each takes 25 KB, most of it for histograms: some 1.3 GB.
+const MOST_DISKS: usize = 50_000;
+const MOST_ALIKE: u32 = 50_000;
 const MOST_DEPTH: u32 = 65_536;
 
 /// What is wrong, and in which variant.
@@ -172,6 +174,10 @@ fn setup(file: &ScenarioFile) -> Result<Setup, Fault> {
         ));
     }
     let disks: usize = vms.iter().map(|vm| vm.disks.len()).sum();
+    if disks > MOST_DISKS {
+        let message = format!("{disks} disks are more than fit into memory; simulate {MOST_DISKS} at most");
+        return Err(Fault::new(&file.name.span, message));
+    }
     let points = duration.0.div_ceil(interval.0).saturating_mul((disks + vms.len()) as u64);
     if points > MOST_POINTS {
         let span = file.interval.as_ref().map_or(&file.duration.span, |interval| &interval.span);
@@ -343,7 +349,7 @@ fn numbered(name: &At<String>, count: Option<&At<u32>>) -> Result<Vec<String>, F
     match count {
         None => Ok(vec![name.value.clone()]),
         Some(count) => {
-            let many = in_range(count, "a count", MOST_VMS)?;
+            let many = in_range(count, "a count", MOST_ALIKE)?;
             Ok((1..=many).map(|number| format!("{}-{number}", name.value)).collect())
         }
     }
@@ -393,6 +399,7 @@ fn add_vms(
         let mut workload_names = BTreeSet::new();
         for workload_file in &vm.workload {
             let workload = workload(workload_file, &disks, &vm.disk)?;
+            check_time_passes(workload_file, &workload, &disks, &hosts[host], datastores)?;
             let span = workload_file.value.name.as_ref().map_or(&workload_file.span, |name| &name.span);
             unique(&mut workload_names, &workload.name, span)?;
             workloads.push(workload);
@@ -640,6 +647,35 @@ fn workload(file: &At<WorkloadFile>, disks: &[Disk], disk_files: &[At<DiskFile>]
     let pattern = pattern(w, &disks[disk], disk_files.get(disk))?;
     let name = w.name.as_ref().map_or("workload".to_owned(), |name| name.value.clone());
     Ok(Workload { name, disk, kind, pattern })
+}
+
+/// Work that follows its own completion at once, on storage that completes at once, never ends.
+fn check_time_passes(
+    file: &At<WorkloadFile>,
+    workload: &Workload,
+    disks: &[Disk],
+    host: &Host,
+    datastores: &[Datastore],
+) -> Result<(), Fault> {
+    let zero = |span: Span| span == Span::ZERO;
+    let at_once = match &workload.kind {
+        WorkloadKind::Closed { think, .. } => zero(*think),
+        WorkloadKind::OnOff { .. } => true,
+        WorkloadKind::Oltp(oltp) => zero(oltp.think) && zero(oltp.cpu),
+        WorkloadKind::Replay(replay) => replay.repeat && matches!(replay.timing, ReplayTiming::Closed { .. }),
+        WorkloadKind::Burst { .. } | WorkloadKind::Open { .. } => false,
+    };
+    let no_time = |disk: &Disk| {
+        let store = &datastores[disk.datastore];
+        let null = |&index: &usize| matches!(store.nodes[index].device, ModelSpec::Null);
+        store.network + host.network == Nanos::ZERO && disk.nodes.iter().any(null)
+    };
+    if at_once && disks.iter().any(no_time) {
+        let message =
+            "this work never lets time pass on a device 'null'; add think time, a network or another device";
+        return Err(Fault::new(&file.value.kind.span, message));
+    }
+    Ok(())
 }
 
 fn oltp<'a>(

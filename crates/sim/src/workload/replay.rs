@@ -36,6 +36,9 @@ impl Traces for NoTraces {
     }
 }
 
+/// What is larger in a trace is taken to be this large, as the schedulers do.
+const LARGEST: Bytes = Bytes(u32::MAX as u64);
+
 type Records = Box<dyn Iterator<Item = Result<TraceRecord, String>>>;
 
 /// Plays a trace.
@@ -119,6 +122,7 @@ impl Player {
     fn take(&mut self, now: Nanos, orders: &mut Orders) {
         let Some(record) = self.next.take() else { return };
         let TraceRecord { kind, offset, bytes, .. } = record;
+        let bytes = bytes.min(LARGEST);
         orders.issues.push(Issue { disk: self.disk, kind, offset, bytes, tag: 0 });
         self.next = self.read(orders);
         if self.next.is_none() && self.repeat && !self.kept.is_empty() {

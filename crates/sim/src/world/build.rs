@@ -130,6 +130,7 @@ impl<'a> World<'a> {
                         uses.then(|| self.gates[gate as usize].scheduler.register(Nanos::ZERO, disk.policy))
                     })
                     .collect();
+                let network = store.network + setup.hosts[vm.host].network;
                 let weights = match &disk.route {
                     Route::Weighted(weights) => weights.iter().map(|&weight| u64::from(weight)).sum(),
                     _ => 0,
@@ -145,8 +146,10 @@ impl<'a> World<'a> {
                     turn: 0,
                     stream: Stream::new(seed, &format!("route {}/{}", vm.name, disk.name)),
                     base: used[disk.datastore],
+                    size: disk.size.0.max(1),
                     stripe: store.stripe.0.max(1),
-                    network: store.network + setup.hosts[vm.host].network,
+                    network,
+                    lane: (network > Nanos::ZERO).then(|| self.queue.lane(network)),
                     // On one node dmClock is mClock, and there is nothing to tell.
                     tracker: (store.coordination == Coordination::Dmclock && disk.nodes.len() > 1)
                         .then(Tracker::new),

@@ -14,7 +14,7 @@ mod build;
 
 use crate::device::Device;
 use crate::outcome::{Outcome, SubjectKind};
-use crate::queue::Queue;
+use crate::queue::{Lane, Queue};
 use crate::random::Stream;
 use crate::record::{Plan, Recorder, TransactionRecorder, merge};
 use crate::run::{Progress, RunError};
@@ -146,9 +146,12 @@ struct Disk {
     stream: Stream,
     /// Its first byte on the datastore.
     base: u64,
+    size: u64,
     stripe: u64,
     /// One way between its host and its datastore.
     network: Nanos,
+    /// For messages that take as long; none where they take no time.
+    lane: Option<Lane>,
     /// What its host tells its nodes of each other.
     tracker: Option<Tracker<u32>>,
     recorder: Recorder,
@@ -304,10 +307,11 @@ impl World<'_> {
         if let (Some(tracker), Some(_)) = (&mut disk.tracker, self.nodes[request.node as usize].gate) {
             request.ticket = Some(tracker.send(now, request.node).0);
         }
-        if disk.network == Nanos::ZERO {
-            self.at_node(choice.request);
-        } else {
-            self.queue.push(now + disk.network, Event::AtNode { request: choice.request });
+        match disk.lane {
+            None => self.at_node(choice.request),
+            Some(lane) => {
+                self.queue.push_lane(lane, now + disk.network, Event::AtNode { request: choice.request });
+            }
         }
     }
 
@@ -397,15 +401,14 @@ impl World<'_> {
             recorder.on_complete(now, request.bytes, queue, now - request.submitted);
         }
         let disk = &self.disks[request.disk as usize];
-        let network = disk.network;
+        let (lane, network) = (disk.lane, disk.network);
         if let (Some(gate), Some(id)) = (node.gate, disk.at_nodes[node.index]) {
             let (latency, bytes) = (now - request.submitted, request.bytes);
             self.leave(gate, id, latency, bytes);
         }
-        if network == Nanos::ZERO {
-            self.back(key);
-        } else {
-            self.queue.push(now + network, Event::Back { request: key });
+        match lane {
+            None => self.back(key),
+            Some(lane) => self.queue.push_lane(lane, now + network, Event::Back { request: key }),
         }
     }
 
@@ -702,11 +705,13 @@ impl World<'_> {
 }
 
 impl Disk {
-    /// The node for a request, and the place on its device.
+    /// The node for a request, and the place on its device, which wraps around at its end.
     #[inline]
     fn route(&mut self, offset: u64) -> (u32, u64) {
+        // Traces may know of a larger disk.
+        let offset = if offset < self.size { offset } else { offset % self.size };
         if let [(node, _)] = self.nodes[..] {
-            return (node, self.base + offset);
+            return (node, self.base.wrapping_add(offset));
         }
         let many = self.nodes.len() as u64;
         let (turn, offset) = match &self.route {
@@ -731,6 +736,6 @@ impl Disk {
                 (pick.unwrap_or(0) as u64, offset)
             }
         };
-        (self.nodes[turn as usize].0, self.base + offset)
+        (self.nodes[turn as usize].0, self.base.wrapping_add(offset))
     }
 }
