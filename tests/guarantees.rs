@@ -1,10 +1,10 @@
 //! Every disk gets what it was promised, through the real daemon, on real guests and NBD clients.
 //!
 //! The set-ups of the mClock paper (USENIX OSDI 2010), Figures 5 and 6, at half their rates: emulated guests share two CPUs
-//! with the daemon. Clients arrive one by one. Rates are normalised IOPS out of the daemon's per-disk counters; at the end
+//! with the daemon. Clients arrive one by one. Rates come out of the daemon's per-disk counters; at the end
 //! each client's own count must agree with them.
 
-use headgate_lab::allocation::{COST, Promise, divide};
+use headgate_lab::allocation::{Promise, divide};
 use headgate_lab::guest::{Drive, Guest, Machine};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::load::{self, Client};
@@ -69,7 +69,7 @@ impl Stage {
         })
     }
 
-    /// A disk's normalised rate over the whole stage.
+    /// A disk's rate over the whole stage.
     fn rate(&self, disk: &str) -> anyhow::Result<f64> {
         rate(disk, &self.samples[0], &self.samples[SAMPLES])
     }
@@ -87,7 +87,7 @@ impl Stage {
 }
 
 fn rate(disk: &str, from: &Metrics, to: &Metrics) -> anyhow::Result<f64> {
-    Ok((to.ops(disk)? - from.ops(disk)?) * COST / (to.at - from.at).as_secs_f64())
+    Ok((to.ops(disk)? - from.ops(disk)?) / (to.at - from.at).as_secs_f64())
 }
 
 /// Runs a set-up; returns a stage per arrival. `first` is the number of clients in the first stage measured.

@@ -1,8 +1,6 @@
 //! What each disk should get: the target allocation of the mClock paper (USENIX OSDI 2010, §2, equations 1 and 2), written down
 //! independently of the scheduler under test.
 
-use crate::load::READ;
-
 /// A disk's policy and its arguments on the command line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
@@ -30,9 +28,6 @@ impl Promise {
         ]
     }
 }
-
-/// Normalised IOs per read of the load: `1 + size / 300 KiB` (§3.2, "IO size").
-pub const COST: f64 = 1.0 + READ as f64 / (300.0 * 1024.0);
 
 /// Divides a total among disks that always ask for more: finds x with Σ min(limit, max(reservation, x·shares)) = total. When
 /// even the reservations do not fit, they are scaled down.

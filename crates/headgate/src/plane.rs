@@ -12,7 +12,7 @@ use headgate_engine::{
 use headgate_frontends::nbd::proto::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
 use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to};
 use headgate_frontends::vhost::server::VhostServer;
-use headgate_qos::{CostModel, Policy, SchedulerKind};
+use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -196,14 +196,6 @@ impl EnginePlane {
     }
 }
 
-/// Requests are charged by size, as in the paper; where there is no storage, size costs nothing.
-fn cost_model(model: Option<&ModelSpec>) -> CostModel {
-    match model {
-        Some(ModelSpec::Null) => CostModel::Unit,
-        _ => CostModel::default(),
-    }
-}
-
 fn scheduler_kind(scheduler: Scheduler) -> SchedulerKind {
     match scheduler {
         Scheduler::Mclock => SchedulerKind::MClock,
@@ -240,7 +232,7 @@ impl DataPlane for EnginePlane {
             queue_depth: record.queue_depth,
             qos: headgate_qos::Config {
                 limit_slack: LIMIT_SLACK,
-                cost_model: cost_model(model.as_ref()),
+                cost_model: record.cost_model,
                 ..headgate_qos::Config::default()
             },
         };

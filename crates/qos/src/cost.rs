@@ -4,6 +4,8 @@ use headgate_units::Bytes;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::{Add, AddAssign};
+use std::str::FromStr;
+use thiserror::Error;
 
 /// What a scheduler needs to know of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +69,9 @@ impl fmt::Display for Cost {
 }
 
 /// How the size of a request becomes its [`Cost`].
+///
+/// Written `unit`, `affine=300K` or `chunks=32K`, where the size is the reference, 512 bytes at least. `Display` writes what
+/// parses back to the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CostModel {
     /// Every request is one IO.
@@ -89,6 +94,49 @@ impl Default for CostModel {
     /// The paper's constants, 5 ms and 60 MB/s: `1 + size / 300 KiB`.
     fn default() -> CostModel {
         CostModel::Affine { reference: Bytes::from_kib(300) }
+    }
+}
+
+/// The text is no [`CostModel`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "'{given}' is not a cost model; write unit (every request is one IO), affine=SIZE (1 + size/SIZE, the paper's, with 300K) \
+     or chunks=SIZE (size/SIZE, one at least), SIZE being 512 or more"
+)]
+pub struct UnknownCostModel {
+    /// The text.
+    pub given: String,
+}
+
+impl FromStr for CostModel {
+    type Err = UnknownCostModel;
+    fn from_str(text: &str) -> Result<CostModel, UnknownCostModel> {
+        let unknown = || UnknownCostModel { given: text.to_owned() };
+        if text == "unit" {
+            return Ok(CostModel::Unit);
+        }
+        let (kind, size) = text.split_once('=').ok_or_else(unknown)?;
+        let reference: Bytes = size.parse().map_err(|_| unknown())?;
+        let model = match kind {
+            "affine" => CostModel::Affine { reference },
+            "chunks" => CostModel::Chunks { reference },
+            _ => return Err(unknown()),
+        };
+        CostMeter::new(model).map(|_| model).map_err(|_| unknown())
+    }
+}
+
+impl fmt::Display for CostModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, reference) = match self {
+            CostModel::Unit => return f.write_str("unit"),
+            CostModel::Affine { reference } => ("affine", reference.0),
+            CostModel::Chunks { reference } => ("chunks", reference.0),
+        };
+        match reference % 1024 {
+            0 => write!(f, "{kind}={}K", reference / 1024),
+            _ => write!(f, "{kind}={reference}"),
+        }
     }
 }
 
@@ -166,6 +214,26 @@ mod tests {
         let model = CostModel::Affine { reference: Bytes(512) };
         assert_eq!(charged(model, u64::MAX), Cost::MAX.as_millionths());
         assert!(CostMeter::new(CostModel::Affine { reference: Bytes(511) }).is_err());
+    }
+
+    #[test]
+    fn the_text_of_a_model_parses_back() {
+        for (text, model) in [
+            ("unit", CostModel::Unit),
+            ("affine=300K", CostModel::default()),
+            ("chunks=32K", CostModel::Chunks { reference: Bytes::from_kib(32) }),
+            ("affine=1000", CostModel::Affine { reference: Bytes(1000) }),
+        ] {
+            assert_eq!(text.parse(), Ok(model));
+            assert_eq!(model.to_string(), text);
+        }
+        assert_eq!("affine=0.5M".parse(), Ok(CostModel::Affine { reference: Bytes::from_kib(512) }));
+        for text in
+            ["", "Unit", "affine", "affine=", "affine=0", "chunks=511", "chunks=-1", "size=4K", "unit=1"]
+        {
+            let error = text.parse::<CostModel>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("'{text}' is not a cost model; write unit")), "{error}");
+        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ mod water;
 
 pub use any::{AnyScheduler, SchedulerKind, UnknownScheduler};
 pub use config::{Batch, Config, ConfigError, Floor};
-pub use cost::{Cost, CostModel, Io};
+pub use cost::{Cost, CostModel, Io, UnknownCostModel};
 pub use dmclock::{Elsewhere, ElsewhereError};
 pub use fifo::Fifo;
 pub use mclock::MClock;

@@ -50,6 +50,10 @@ pub struct DatastoreCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub capacity: Option<Iops>,
+    /// What a request is charged: `unit`, `affine=SIZE` or `chunks=SIZE`. Unless given, `affine=300K`, and `unit` where size
+    /// costs nothing (emulated `rate=` and `null`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_model: Option<String>,
 }
 
 /// What to change about a datastore. A field that is absent stays as it is.
@@ -92,6 +96,8 @@ pub struct Datastore {
     pub scheduler: Scheduler,
     /// Most requests outstanding at the device.
     pub queue_depth: u32,
+    /// What a request is charged.
+    pub cost_model: String,
     /// What it can promise; `null` while unknown.
     pub capacity: Option<CapacityView>,
     /// IOPS that may be reserved; `null` while the capacity is unknown.

@@ -1,4 +1,5 @@
 use crate::name::Name;
+use headgate_qos::CostModel;
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -104,6 +105,8 @@ pub struct DatastoreRecord {
     pub queue_depth: u32,
     /// What can be reserved; unknown until set or measured.
     pub capacity: Option<Capacity>,
+    /// What a request of a size is charged.
+    pub cost_model: CostModel,
 }
 
 /// A disk's policy as the operator set it.

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// One step per schema version: entry `i` leads from version `i` to `i + 1`. Entries are never changed, only added.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE datastores (
         name TEXT PRIMARY KEY NOT NULL,
         backend TEXT NOT NULL,
@@ -33,7 +34,9 @@ const MIGRATIONS: &[&str] = &["
         shares INTEGER NOT NULL,
         burst INTEGER NOT NULL
     ) STRICT;
-"];
+    ",
+    "ALTER TABLE datastores ADD COLUMN cost_model TEXT NOT NULL DEFAULT 'affine=300K';",
+];
 
 /// The catalog in one SQLite file: write-ahead log, synchronised at every commit.
 pub struct SqliteCatalog {
@@ -130,6 +133,7 @@ struct RawDatastore {
     scheduler: String,
     queue_depth: i64,
     capacity: Option<String>,
+    cost_model: String,
 }
 
 impl RawDatastore {
@@ -140,6 +144,7 @@ impl RawDatastore {
             scheduler: row.get(2)?,
             queue_depth: row.get(3)?,
             capacity: row.get(4)?,
+            cost_model: row.get(5)?,
         })
     }
 
@@ -158,6 +163,7 @@ impl RawDatastore {
             scheduler,
             queue_depth: u32::try_from(self.queue_depth).map_err(|e| bad(&e))?,
             capacity,
+            cost_model: self.cost_model.parse().map_err(|e| bad(&e))?,
         })
     }
 }
@@ -240,7 +246,9 @@ impl Catalog for SqliteCatalog {
     fn load(&mut self) -> Result<Contents, CatalogError> {
         let (datastores, disks) = self.change(|tx| {
             let datastores: Vec<RawDatastore> = tx
-                .prepare("SELECT name, backend, scheduler, queue_depth, capacity FROM datastores ORDER BY name")?
+                .prepare(
+                    "SELECT name, backend, scheduler, queue_depth, capacity, cost_model FROM datastores ORDER BY name",
+                )?
                 .query_map([], RawDatastore::read)?
                 .collect::<Result<_, _>>()?;
             let disks: Vec<RawDisk> = tx
@@ -261,13 +269,14 @@ impl Catalog for SqliteCatalog {
     fn insert_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
         let inserted = self.change(|tx| {
             tx.execute(
-                "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 params![
                     record.name.as_str(),
                     json(&record.backend),
                     record.scheduler.as_str(),
                     record.queue_depth,
                     record.capacity.as_ref().map(json),
+                    record.cost_model.to_string(),
                 ],
             )
         });
@@ -282,13 +291,15 @@ impl Catalog for SqliteCatalog {
     fn update_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
         let changed = self.change(|tx| {
             tx.execute(
-                "UPDATE datastores SET backend = ?2, scheduler = ?3, queue_depth = ?4, capacity = ?5 WHERE name = ?1",
+                "UPDATE datastores SET backend = ?2, scheduler = ?3, queue_depth = ?4, capacity = ?5, cost_model = ?6
+                 WHERE name = ?1",
                 params![
                     record.name.as_str(),
                     json(&record.backend),
                     record.scheduler.as_str(),
                     record.queue_depth,
                     record.capacity.as_ref().map(json),
+                    record.cost_model.to_string(),
                 ],
             )
         })?;
@@ -365,6 +376,7 @@ impl Catalog for SqliteCatalog {
 mod tests {
     use super::*;
     use crate::catalog::{CapacitySource, Confidence};
+    use headgate_qos::CostModel;
 
     fn name(text: &str) -> Name {
         text.parse().unwrap()
@@ -380,6 +392,7 @@ mod tests {
                 iops: Iops::new(1600).unwrap(),
                 source: CapacitySource::Measured { at: 1, spread_percent: 3, confidence: Confidence::High },
             }),
+            cost_model: CostModel::Unit,
         }
     }
 

@@ -10,6 +10,7 @@ use crate::catalog::{CapacitySource, Confidence, Scheduler};
 use crate::name::Name;
 use crate::serve::signals::Signals;
 use clap::{Args, Subcommand};
+use headgate_qos::CostModel;
 use headgate_units::Iops;
 use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -95,6 +96,10 @@ pub(super) struct Add {
     /// What can be reserved on it, in worst-case random IOPS ('headgate datastore calibrate' measures it)
     #[arg(long, value_name = "IOPS")]
     capacity: Option<Iops>,
+    /// What a request is charged against reservation, limit and shares: affine=SIZE (1 + size/SIZE IOs, a disk's seek and
+    /// transfer), chunks=SIZE (size/SIZE, one at least) or unit (one) [default: affine=300K, emulated rate= and null: unit]
+    #[arg(long, value_name = "COST")]
+    cost_model: Option<CostModel>,
     #[command(flatten)]
     print: Print,
 }
@@ -149,6 +154,7 @@ impl Datastore {
                     scheduler: add.scheduler,
                     queue_depth: add.queue_depth,
                     capacity: add.capacity,
+                    cost_model: add.cost_model.map(|model| model.to_string()),
                 };
                 let added: Changed<types::Datastore> =
                     client.send(Method::POST, "/v1/datastores", &request)?;
@@ -315,6 +321,7 @@ fn describe(datastore: &types::Datastore) -> String {
         ("storage", Some(storage(&datastore.backend))),
         ("scheduler", Some(datastore.scheduler.as_str().into())),
         ("queue depth", Some(datastore.queue_depth.to_string())),
+        ("cost model", Some(datastore.cost_model.clone())),
         ("capacity", Some(datastore.capacity.as_ref().map_or_else(|| "unknown".into(), capacity))),
         ("reserved", Some(reserved)),
         ("overbooked", overbooked),
@@ -329,7 +336,7 @@ mod tests {
     fn datastore() -> types::Datastore {
         serde_json::from_str(
             r#"{"name": "array", "state": "serving", "reason": null, "backend": {"emulated": "rate=1600"},
-                "scheduler": "mclock", "queue_depth": 32, "capacity": {"iops": 1600, "source": "measured",
+                "scheduler": "mclock", "queue_depth": 32, "cost_model": "unit", "capacity": {"iops": 1600, "source": "measured",
                 "at": 1790000000, "spread_percent": 3, "confidence": "high"}, "reservable_iops": 1600,
                 "reserved_iops": 1900, "overbooked_iops": 300, "disks": 2}"#,
         )

@@ -3,6 +3,7 @@ use crate::api::types::{BackendSpec, Change, Changed, Datastore, DatastoreCreate
 use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord};
 use crate::name::Name;
 use headgate_devices::ModelSpec;
+use headgate_qos::{CostModel, UnknownCostModel};
 use headgate_units::Iops;
 use std::fs;
 use std::io;
@@ -140,6 +141,12 @@ impl Control {
             Backend::Emulated { .. } => QUEUE_DEPTH_EMULATED,
             Backend::Dir { .. } | Backend::Block { .. } => QUEUE_DEPTH_FILES,
         };
+        let cost_model = match request.cost_model {
+            Some(text) => text.parse().map_err(|e: UnknownCostModel| {
+                ControlError::invalid(e.to_string(), "unit, affine=SIZE or chunks=SIZE")
+            })?,
+            None => default_cost_model(&backend),
+        };
         let record = DatastoreRecord {
             name: request.name,
             scheduler: request.scheduler,
@@ -149,6 +156,7 @@ impl Control {
                 .map(|iops| Capacity { iops, source: CapacitySource::Set })
                 .or_else(|| model_capacity(&backend)),
             backend,
+            cost_model,
         };
         if record.capacity.is_none() {
             warnings.push(unknown_capacity(&record.name));
@@ -330,6 +338,18 @@ fn model_capacity(backend: &Backend) -> Option<Capacity> {
     let by_depth = u128::from(depth.get()) * 1_000_000_000 / u128::from(latency.0.max(1));
     let iops = Iops::new(u64::try_from(by_depth).unwrap_or(u64::MAX).clamp(1, rate.get())).ok()?;
     Some(Capacity { iops, source: CapacitySource::Model })
+}
+
+/// By size, as in the paper; one IO each where the device takes as long for every size.
+fn default_cost_model(backend: &Backend) -> CostModel {
+    match backend {
+        Backend::Emulated { model, .. }
+            if matches!(model.parse(), Ok(ModelSpec::Rate { .. } | ModelSpec::Null)) =>
+        {
+            CostModel::Unit
+        }
+        _ => CostModel::default(),
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@ use super::images::{self, Recovery};
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Service, StateDir};
 use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, DiskState, Scheduler};
 use crate::control::plane::DataPlane;
+use headgate_qos::CostModel;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
 use tracing::{info, warn};
@@ -140,5 +141,6 @@ fn first_datastore(dir: &StateDir) -> Option<DatastoreRecord> {
         scheduler: Scheduler::Mclock,
         queue_depth: super::datastores::QUEUE_DEPTH_FILES,
         capacity: None,
+        cost_model: CostModel::default(),
     })
 }

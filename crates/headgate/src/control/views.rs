@@ -75,6 +75,7 @@ impl Control {
             backend: backend(&record.backend, self),
             scheduler: record.scheduler,
             queue_depth: record.queue_depth,
+            cost_model: record.cost_model.to_string(),
             capacity: record
                 .capacity
                 .clone()
