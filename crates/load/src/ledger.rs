@@ -360,7 +360,9 @@ impl Ledger {
         let state = self.state(block.0);
         let first = state.issued == 0;
         state.issued = state.issued.max(generation.0);
-        self.written += u64::from(first);
+        if first {
+            self.written += 1;
+        }
         if fill == Fill::Zeroes {
             self.zeroes.entry(block.0).or_default().push(generation.0);
         }

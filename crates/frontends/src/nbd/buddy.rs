@@ -94,7 +94,9 @@ impl BitSet {
         let mask = 1 << (bit % 64);
         let was_set = *word & mask != 0;
         *word &= !mask;
-        self.len -= u32::from(was_set);
+        if was_set {
+            self.len -= 1;
+        }
         was_set
     }
 
