@@ -472,11 +472,25 @@ mod tests {
     #[test]
     fn a_migration_that_fails_changes_nothing() {
         let (_dir, mut catalog) = fresh();
-        let steps = [MIGRATIONS[0], "CREATE TABLE extra (x INTEGER) STRICT; INSERT INTO nowhere VALUES (1)"];
-        catalog.migrate(&steps).unwrap_err();
+        let bad = "CREATE TABLE extra (x INTEGER) STRICT; INSERT INTO nowhere VALUES (1)";
+        catalog.migrate(&[MIGRATIONS, &[bad]].concat()).unwrap_err();
         let version: i64 = catalog.connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-        assert_eq!(version, 1);
+        assert_eq!(version, MIGRATIONS.len() as i64);
         catalog.connection.query_row("SELECT count(*) FROM extra", [], |_| Ok(())).unwrap_err();
+    }
+
+    #[test]
+    fn datastores_of_the_first_version_are_charged_as_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("catalog.sqlite");
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch(MIGRATIONS[0]).unwrap();
+        connection.execute_batch("CREATE TABLE migrations (version INTEGER PRIMARY KEY NOT NULL, applied_at TEXT NOT NULL,
+            headgate TEXT NOT NULL) STRICT; INSERT INTO migrations VALUES (1, '', ''); PRAGMA user_version = 1;
+            INSERT INTO datastores VALUES ('old', '{\"kind\":\"dir\",\"path\":\"/x\"}', 'mclock', 32, NULL)").unwrap();
+        drop(connection);
+        let contents = SqliteCatalog::open(&path).unwrap().load().unwrap();
+        assert_eq!(contents.datastores[0].cost_model, CostModel::default());
     }
 
     #[test]
