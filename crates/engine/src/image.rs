@@ -75,6 +75,15 @@ enum Kind {
     Null,
 }
 
+/// What a transfer of an image's bytes may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// A device.
+    Device,
+    /// Nothing: the file system is in memory, a transfer is a copy.
+    Memory,
+}
+
 /// An opened and locked disk image.
 #[derive(Debug)]
 pub struct Image {
@@ -85,6 +94,7 @@ pub struct Image {
     block_size: u32,
     memory_alignment: usize,
     direct: bool,
+    medium: Medium,
 }
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError {
@@ -166,8 +176,11 @@ impl Image {
         };
         Self::lock(&file, path, patience)?;
         let size = length(&file).map_err(io_error("measure", path))?;
-        let (block_size, memory_alignment) =
-            if direct { direct_alignment(&file).map_err(io_error("measure", path))? } else { (512, 1) };
+        let medium = medium(&file).map_err(io_error("inspect the file system of", path))?;
+        let (block_size, memory_alignment) = match medium {
+            Medium::Device if direct => direct_alignment(&file).map_err(io_error("measure", path))?,
+            _ => (512, 1),
+        };
         if size == 0 || !size.is_multiple_of(u64::from(block_size)) {
             return Err(ImageError::Size(size));
         }
@@ -179,6 +192,7 @@ impl Image {
             block_size,
             memory_alignment,
             direct,
+            medium,
         })
     }
 
@@ -198,6 +212,7 @@ impl Image {
             block_size: 512,
             memory_alignment: 1,
             direct: false,
+            medium: Medium::Memory,
         })
     }
 
@@ -242,6 +257,10 @@ impl Image {
     /// What a buffer's address and length must be a multiple of, in bytes.
     pub(crate) fn memory_alignment(&self) -> usize {
         self.memory_alignment
+    }
+
+    pub(crate) fn medium(&self) -> Medium {
+        self.medium
     }
 
     /// A second handle on the same open file, for work that blocks.
@@ -305,6 +324,21 @@ fn length(file: &File) -> io::Result<u64> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+fn medium(file: &File) -> io::Result<Medium> {
+    // SAFETY: all-zero is a valid statfs buffer, and the kernel only writes into it.
+    let mut st: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: an owned descriptor and a valid buffer.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &mut st) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // A device node lies on a file system in memory; what is behind it does not.
+    let in_memory = file.metadata()?.is_file() && matches!(st.f_type, libc::TMPFS_MAGIC | RAMFS_MAGIC);
+    Ok(if in_memory { Medium::Memory } else { Medium::Device })
+}
+
+/// As in the kernel's `linux/magic.h`; libc does not have it.
+const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
 
 /// Block size and memory alignment that direct IO needs here; where the kernel does not tell, 4096 always works.
 fn direct_alignment(file: &File) -> io::Result<(u32, usize)> {

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
-use support::{Answer, Client, PATIENCE};
+use support::{Answer, Client, PATIENCE, places};
 
 const BLOCKS: u64 = 64;
 const BLOCK: u64 = 4096;
@@ -70,8 +70,7 @@ struct World {
 }
 
 impl World {
-    fn new(backend: BackendSpec) -> World {
-        let dir = tempfile::tempdir().unwrap();
+    fn new(backend: BackendSpec, dir: tempfile::TempDir) -> World {
         let engine = Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).unwrap();
         let spec = DatastoreSpec {
             name: "ds".into(),
@@ -206,7 +205,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_is_lost_or_left_over(emulated: bool, actions in prop::collection::vec(action(), 1..400)) {
@@ -214,10 +213,12 @@ proptest! {
             true => BackendSpec::Emulated("rate=20000".parse().unwrap(), Bytes(1 << 20)),
             false => BackendSpec::Files,
         };
-        let mut world = World::new(backend);
-        for action in actions {
-            world.act(action);
+        for dir in places() {
+            let mut world = World::new(backend.clone(), dir);
+            for action in &actions {
+                world.act(action.clone());
+            }
+            world.finish();
         }
-        world.finish();
     }
 }

@@ -13,7 +13,7 @@ use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::Bytes;
 use std::path::Path;
 use std::time::Duration;
-use support::{Client, Message, PATIENCE};
+use support::{Client, Message, PATIENCE, places};
 
 fn engine() -> Engine {
     Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).unwrap()
@@ -47,8 +47,9 @@ fn pattern(seed: u8, len: usize) -> Vec<u8> {
 
 #[test]
 fn what_was_written_is_read_back_with_any_buffers() {
-    for caching in [Caching::PreferDirect, Caching::Buffered] {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dirs = places().into_iter().chain(places());
+    let ways = [Caching::PreferDirect, Caching::PreferDirect, Caching::Buffered, Caching::Buffered];
+    for (dir, caching) in dirs.zip(ways) {
         let engine = engine();
         let ds = datastore(&engine, BackendSpec::Files, 32);
         let disk = disk(&engine, ds, dir.path(), caching);
@@ -86,10 +87,13 @@ fn a_request_outside_the_disk_fails_alone() {
 
 #[test]
 fn zeroes_holes_and_their_status() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    places().iter().for_each(|dir| check_zeroes_and_holes(dir.path()));
+}
+
+fn check_zeroes_and_holes(dir: &Path) {
     let engine = engine();
     let ds = datastore(&engine, BackendSpec::Files, 32);
-    let disk = disk(&engine, ds, dir.path(), Caching::Buffered);
+    let disk = disk(&engine, ds, dir, Caching::Buffered);
     let client = Client::new(&engine, disk);
     client.write(0, &pattern(1, 1 << 20), 0).unwrap();
     assert_eq!(client.run(Op::Discard, 65536, 65536).0, Ok(()));

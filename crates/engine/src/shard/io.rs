@@ -3,8 +3,10 @@
 use super::Core;
 use super::bounce::{BOUNCE, Bounce, remaining};
 use super::disk::Backend;
+use super::inline;
 use super::ring::Owner;
 use super::slots::{Stage, Step};
+use crate::image::Medium;
 use crate::request::{Durability, IoError, Op, Unmap, ZeroSpeed};
 use headgate_devices::{DeviceIo, IoKind};
 use headgate_qos::Scheduler as _;
@@ -69,9 +71,17 @@ impl Core {
     /// Gives the kernel the next step of a request.
     fn issue(&mut self, key: u32) {
         let slot = &self.slots[key];
-        let Some(file) = self.disks[slot.disk as usize].file else {
+        let disk = &self.disks[slot.disk as usize];
+        let Some(file) = disk.file else {
             return self.end_party(key, Err(IoError::Backend(libc::EBADF)));
         };
+        if disk.image.medium() == Medium::Memory
+            && let Some(fd) = disk.image.fd()
+            && let Some(result) = inline::perform(fd, &mut self.slots[key])
+        {
+            return self.on_kernel(key, result);
+        }
+        let slot = &self.slots[key];
         let entry = match (slot.step, slot.request.op) {
             (Step::Sync, _) | (_, Op::Flush) => {
                 opcode::Fsync::new(file).flags(io_uring::types::FsyncFlags::DATASYNC).build()
@@ -276,7 +286,7 @@ fn many(file: Fixed, buffers: &[libc::iovec], offset: u64, write: Option<Durabil
     }
 }
 
-fn flags(durability: Durability) -> i32 {
+pub(super) fn flags(durability: Durability) -> i32 {
     match durability {
         Durability::Cached => 0,
         Durability::Fua => libc::RWF_DSYNC,

@@ -6,6 +6,7 @@
 
 mod bounce;
 mod disk;
+mod inline;
 mod io;
 mod mailbox;
 mod ports;

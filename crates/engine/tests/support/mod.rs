@@ -136,3 +136,13 @@ impl Client {
         data
     }
 }
+
+/// Directories for images: on a file system that is on a device, and on one in memory, where transfers take another way.
+pub fn places() -> Vec<tempfile::TempDir> {
+    let mut places = vec![tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()];
+    match tempfile::tempdir_in("/dev/shm") {
+        Ok(dir) => places.push(dir),
+        Err(e) => eprintln!("SKIPPED on a file system in memory: /dev/shm: {e}"),
+    }
+    places
+}

@@ -1,0 +1,52 @@
+//! Transfers that wait for nothing, done on the shard's own thread.
+//!
+//! A file system in memory has no way to say that a transfer would not block, so io_uring hands each to a worker thread: two
+//! switches of thread for one copy of 4 KiB.
+
+use super::bounce::remaining;
+use super::io::flags;
+use super::slots::{Slot, Step};
+use crate::request::Op;
+use std::io;
+use std::os::fd::RawFd;
+
+/// Most bytes of one step: more would hold up the shard's other disks.
+const STEP_MAX: u64 = 256 << 10;
+
+/// Does what is next for a request whose image is in memory: answers as the kernel's completion would, bytes or a negative
+/// error number. `None`: not a transfer or a flush, or one too large; it takes the ring's way.
+pub(super) fn perform(fd: RawFd, slot: &mut Slot) -> Option<i32> {
+    let offset = libc::off_t::try_from(slot.request.offset + slot.done).ok()?;
+    let left = slot.request.len - slot.done;
+    let result = match (slot.step, slot.request.op) {
+        (Step::Main, Op::Flush) => {
+            // SAFETY: an open descriptor.
+            unsafe { libc::fdatasync(fd) as isize }
+        }
+        (Step::Main, op @ (Op::Read | Op::Write(_))) if left <= STEP_MAX => {
+            let buffers = if slot.done == 0 && slot.buffers.len() <= libc::UIO_MAXIOV as usize {
+                &slot.buffers
+            } else {
+                remaining(&slot.buffers, slot.done, left, &mut slot.rest);
+                &slot.rest
+            };
+            let (at, count) = (buffers.as_ptr(), buffers.len() as libc::c_int);
+            match op {
+                Op::Write(durability) => {
+                    // SAFETY: the port keeps the request's buffers valid until its completion.
+                    unsafe { libc::pwritev2(fd, at, count, offset, flags(durability)) }
+                }
+                _ => {
+                    // SAFETY: as above, and valid for writes.
+                    unsafe { libc::preadv2(fd, at, count, offset, 0) }
+                }
+            }
+        }
+        _ => return None,
+    };
+    Some(match result {
+        // At most STEP_MAX, which fits.
+        0.. => result as i32,
+        _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
+    })
+}
