@@ -1,6 +1,6 @@
 //! Headgate beside its peers over NBD and vhost-user-blk: throughput, latency and the server's CPU per IO.
 //!
-//! All serve the same file with O_DIRECT, one at a time: a server is started, warmed up, measured and stopped before the next one. Rounds
+//! All serve the same file with O_DIRECT, or a null backend, one at a time: a server is started, warmed up, measured and stopped before the next one. Rounds
 //! are interleaved and each begins with another server, so that a machine that slows down slows all. What counts is the
 //! median over the rounds of the ratio to Headgate in the same round. Headgate schedules: reservation, limit and shares are set.
 
@@ -11,10 +11,10 @@ mod table;
 use anyhow::{Context, ensure};
 use clap::Parser;
 use client::{Sample, Tool};
-use servers::{Contender, File};
+use servers::{Backend, Contender, Storage};
 use std::path::PathBuf;
 
-/// Compares Headgate with qemu-nbd, qemu-storage-daemon and nbdkit on the same file.
+/// Compares Headgate with qemu-nbd, qemu-storage-daemon and nbdkit on the same file, or on none.
 #[derive(Parser)]
 struct Options {
     /// Rounds; each measures every server once per workload.
@@ -29,6 +29,9 @@ struct Options {
     /// Where the file goes: a directory on the disk to be measured, or on tmpfs to see the servers' own cost.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
+    /// What is behind the servers.
+    #[arg(long, value_enum, default_value_t = Backend::File)]
+    backend: Backend,
     /// Only workloads whose name contains this.
     #[arg(long, default_value = "")]
     workload: String,
@@ -104,7 +107,8 @@ fn main() -> anyhow::Result<()> {
     let workloads: Vec<&Workload> = WORKLOADS.iter().filter(|w| w.name.contains(&options.workload)).collect();
     ensure!(!workloads.is_empty(), "no workload has '{}' in its name", options.workload);
     let dir = tempfile::Builder::new().prefix("headgate-peers-").tempdir_in(&options.dir)?;
-    let file = File::prepare(dir.path(), options.size_mib << 20).context("preparing the file")?;
+    let storage = Storage::prepare(dir.path(), options.size_mib << 20, options.backend)
+        .context("preparing what is served")?;
     let contenders: Vec<Contender> = Contender::ALL
         .into_iter()
         .filter(|c| c.installed() && options.client.speaks(*c))
@@ -114,25 +118,39 @@ fn main() -> anyhow::Result<()> {
     // samples[workload][contender][round]
     let mut samples: Vec<Vec<Vec<Sample>>> =
         workloads.iter().map(|_| contenders.iter().map(|_| Vec::new()).collect()).collect();
-    for round in 0..options.rounds {
-        for (w, workload) in workloads.iter().enumerate() {
-            for turn in 0..contenders.len() {
-                let c = (round + turn) % contenders.len();
-                let mut server = contenders[c].start(dir.path(), &file)?;
-                let sample = client::measure(options.client, &mut server, workload, options.seconds)
-                    .with_context(|| format!("{} under {}", contenders[c].name(), workload.name))?;
-                server.stop()?;
-                samples[w][c].push(sample);
+    let mut measured = || -> anyhow::Result<()> {
+        for round in 0..options.rounds {
+            for (w, workload) in workloads.iter().enumerate() {
+                let mut line = format!("round {} of {}, {}:", round + 1, options.rounds, workload.name);
+                for turn in 0..contenders.len() {
+                    let c = (round + turn) % contenders.len();
+                    let mut server = contenders[c].start(dir.path(), &storage)?;
+                    let sample = client::measure(options.client, &mut server, workload, options.seconds)
+                        .with_context(|| format!("{} under {}", contenders[c].name(), workload.name))?;
+                    server.stop()?;
+                    line += &format!(
+                        " {} {:.0}/{:.2}",
+                        contenders[c].name(),
+                        sample.iops,
+                        sample.cpu_per_million
+                    );
+                    samples[w][c].push(sample);
+                }
+                // Whoever interrupts a long run has what was measured so far: IOPS and CPU seconds per million.
+                eprintln!("{line}");
             }
-            eprintln!("round {} of {}: {}", round + 1, options.rounds, workload.name);
         }
-    }
-    for (workload, samples) in workloads.iter().zip(&samples) {
+        Ok(())
+    };
+    let end = measured();
+    for (workload, samples) in workloads.iter().zip(&samples).filter(|(_, s)| s.iter().any(|s| !s.is_empty()))
+    {
         table::print(workload.name, &contenders, samples);
     }
+    end?;
     println!("\nCommand lines:");
     for contender in &contenders {
-        println!("- {}: `{}`", contender.name(), contender.command_line(dir.path(), &file).join("; "));
+        println!("- {}: `{}`", contender.name(), contender.command_line(dir.path(), &storage).join("; "));
     }
     for workload in &workloads {
         println!(

@@ -35,7 +35,7 @@ pub enum Contender {
     QemuNbd,
     /// qemu-storage-daemon's NBD server.
     StorageDaemonNbd,
-    /// nbdkit's file plugin.
+    /// nbdkit's file plugin, or its null plugin.
     NbdkitFile,
     /// Headgate's vhost-user-blk.
     HeadgateVhost,
@@ -43,14 +43,26 @@ pub enum Contender {
     StorageDaemonVhost,
 }
 
-/// The file that all serve. It is the image of a Headgate disk.
-pub struct File {
-    image: PathBuf,
+/// What is behind all servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Backend {
+    /// A file.
+    File,
+    /// Nothing: reads are zeroes, writes vanish.
+    Null,
 }
 
-impl File {
-    /// Creates the disk, and fills its image with bytes that no layer can compress or leave out.
-    pub fn prepare(dir: &Path, size: u64) -> anyhow::Result<File> {
+/// What all serve: a file, which is the image of a Headgate disk, or nothing of a size.
+pub enum Storage {
+    /// The image.
+    File(PathBuf),
+    /// Bytes of nothing.
+    Null(u64),
+}
+
+impl Storage {
+    /// Creates the disk, and fills its image, if it has one, with bytes that no layer can compress or leave out.
+    pub fn prepare(dir: &Path, size: u64, backend: Backend) -> anyhow::Result<Storage> {
         let images = dir.join("images");
         std::fs::create_dir(&images)?;
         let mut daemon = launch("headgate", serve(dir)?, dir)?;
@@ -61,20 +73,18 @@ impl File {
             run(command, START)
         };
         let path = images.to_string_lossy().into_owned();
-        command(&[
-            "datastore",
-            "add",
-            DATASTORE,
-            "--dir",
-            &path,
-            "--capacity",
-            "1000000",
-            "--queue-depth",
-            "128",
-        ])?;
+        let storage = match backend {
+            Backend::File => ["--dir", &path],
+            Backend::Null => ["--emulated", "null"],
+        };
+        let fixed = ["--capacity", "1000000", "--queue-depth", "128"];
+        command(&[&["datastore", "add", DATASTORE][..], &storage, &fixed].concat())?;
         let size_text = size.to_string();
         command(&[&["disk", "create", "--size", &size_text][..], &POLICY].concat())?;
         daemon.terminate(START)?;
+        if backend == Backend::Null {
+            return Ok(Storage::Null(size));
+        }
         let mut entries = std::fs::read_dir(&images)?.collect::<Result<Vec<_>, _>>()?;
         entries.retain(|e| e.metadata().is_ok_and(|m| m.len() == size));
         let image = entries.pop().context("no image in the datastore's directory")?.path();
@@ -84,7 +94,18 @@ impl File {
         std::io::copy(&mut std::io::Read::take(&mut random, size), &mut file)?;
         file.flush()?;
         file.sync_all()?;
-        Ok(File { image })
+        Ok(Storage::File(image))
+    }
+
+    /// As QEMU's tools name it.
+    fn blockdev(&self) -> String {
+        match self {
+            Storage::File(image) => {
+                format!("driver=file,filename={},cache.direct=on,aio=io_uring,discard=unmap", image.display())
+            }
+            // Without read-zeroes the peer leaves the reader's buffer as it was, which a guest must not be shown.
+            Storage::Null(size) => format!("driver=null-co,size={size},read-zeroes=on"),
+        }
     }
 }
 
@@ -143,7 +164,7 @@ impl Contender {
             Contender::HeadgateNbd => "headgate NBD",
             Contender::QemuNbd => "qemu-nbd",
             Contender::StorageDaemonNbd => "qemu-storage-daemon NBD",
-            Contender::NbdkitFile => "nbdkit file",
+            Contender::NbdkitFile => "nbdkit",
             Contender::HeadgateVhost => "headgate vhost-user-blk",
             Contender::StorageDaemonVhost => "qemu-storage-daemon vhost-user-blk",
         }
@@ -175,9 +196,9 @@ impl Contender {
     }
 
     /// Starts the server and waits until it can be reached.
-    pub fn start(self, dir: &Path, file: &File) -> anyhow::Result<Running> {
+    pub fn start(self, dir: &Path, storage: &Storage) -> anyhow::Result<Running> {
         let socket = self.socket(dir);
-        let mut process = launch(self.name(), self.command(dir, file)?, dir)?;
+        let mut process = launch(self.name(), self.command(dir, storage)?, dir)?;
         wait_for(self.name(), START, || {
             process.ensure_running()?;
             Ok(match self.way() {
@@ -193,8 +214,8 @@ impl Contender {
     }
 
     /// What one would type.
-    pub fn command_line(self, dir: &Path, file: &File) -> Vec<String> {
-        let Ok(command) = self.command(dir, file) else { return Vec::new() };
+    pub fn command_line(self, dir: &Path, storage: &Storage) -> Vec<String> {
+        let Ok(command) = self.command(dir, storage) else { return Vec::new() };
         let words: Vec<String> = std::iter::once(command.get_program())
             .chain(command.get_args())
             .map(|word| word.to_string_lossy().replace(&*dir.to_string_lossy(), "DIR"))
@@ -216,43 +237,50 @@ impl Contender {
         }
     }
 
-    fn command(self, dir: &Path, file: &File) -> anyhow::Result<Command> {
-        let (socket, image) = (self.socket(dir).display().to_string(), file.image.display().to_string());
-        let blockdev =
-            format!("driver=file,node-name=f,filename={image},cache.direct=on,aio=io_uring,discard=unmap");
-        let words: Vec<String> = match self {
-            Contender::HeadgateNbd | Contender::HeadgateVhost => return serve(dir),
-            Contender::QemuNbd => {
-                let fixed = "qemu-nbd --persistent --shared=8 --format=raw --cache=none --aio=io_uring --discard=unmap";
-                let mut words: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
-                words.extend([format!("--export-name={DISK}"), format!("--socket={socket}"), image]);
-                words
+    fn command(self, dir: &Path, storage: &Storage) -> anyhow::Result<Command> {
+        let socket = self.socket(dir).display().to_string();
+        let fixed = match (self, storage) {
+            (Contender::HeadgateNbd | Contender::HeadgateVhost, _) => return serve(dir),
+            (Contender::QemuNbd, Storage::File(_)) => {
+                "qemu-nbd --persistent --shared=8 --format=raw --cache=none --aio=io_uring --discard=unmap"
             }
-            Contender::StorageDaemonNbd => vec![
-                "qemu-storage-daemon".into(),
-                "--blockdev".into(),
-                blockdev,
-                "--nbd-server".into(),
-                format!("addr.type=unix,addr.path={socket}"),
-                "--export".into(),
-                format!("type=nbd,id=e,node-name=f,name={DISK},writable=on"),
-            ],
-            Contender::StorageDaemonVhost => vec![
-                "qemu-storage-daemon".into(),
-                "--blockdev".into(),
-                blockdev,
-                "--export".into(),
-                format!(
-                    "type=vhost-user-blk,id=e,node-name=f,writable=on,num-queues=4,addr.type=unix,addr.path={socket}"
-                ),
-            ],
-            Contender::NbdkitFile => {
-                let fixed = "nbdkit --foreground --exit-with-parent";
-                let mut words: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
-                words.extend([format!("--unix={socket}"), "file".into(), image, "cache=none".into()]);
-                words
-            }
+            (Contender::QemuNbd, Storage::Null(_)) => "qemu-nbd --persistent --shared=8 --image-opts",
+            (Contender::StorageDaemonNbd | Contender::StorageDaemonVhost, _) => "qemu-storage-daemon",
+            (Contender::NbdkitFile, Storage::File(_)) => "nbdkit --foreground --exit-with-parent file",
+            (Contender::NbdkitFile, Storage::Null(_)) => "nbdkit --foreground --exit-with-parent null",
         };
+        let mut words: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
+        let blockdev = ["--blockdev".to_owned(), format!("{},node-name=f", storage.blockdev())];
+        match self {
+            Contender::HeadgateNbd | Contender::HeadgateVhost => {}
+            Contender::QemuNbd => {
+                words.extend([format!("--export-name={DISK}"), format!("--socket={socket}")]);
+                words.push(match storage {
+                    Storage::File(image) => image.display().to_string(),
+                    Storage::Null(_) => storage.blockdev(),
+                });
+            }
+            Contender::StorageDaemonNbd => {
+                words.extend(blockdev);
+                words.extend(["--nbd-server".into(), format!("addr.type=unix,addr.path={socket}")]);
+                words.extend([
+                    "--export".into(),
+                    format!("type=nbd,id=e,node-name=f,name={DISK},writable=on"),
+                ]);
+            }
+            Contender::StorageDaemonVhost => {
+                words.extend(blockdev);
+                let options = "type=vhost-user-blk,id=e,node-name=f,writable=on,num-queues=4";
+                words.extend(["--export".into(), format!("{options},addr.type=unix,addr.path={socket}")]);
+            }
+            Contender::NbdkitFile => {
+                words.insert(1, format!("--unix={socket}"));
+                match storage {
+                    Storage::File(image) => words.extend([image.display().to_string(), "cache=none".into()]),
+                    Storage::Null(size) => words.push(size.to_string()),
+                }
+            }
+        }
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         Ok(command)
