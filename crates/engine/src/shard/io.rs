@@ -42,6 +42,10 @@ impl Core {
                         kind: crate::request::ExtentKind::Hole,
                     });
                 }
+                if slot.request.op.moves_data() {
+                    let moved = i64::try_from(slot.request.len).unwrap_or(i64::MAX);
+                    self.turn_bytes = self.turn_bytes.saturating_sub(moved);
+                }
                 self.completed.push(key);
             }
             Backend::Files => {
@@ -79,6 +83,7 @@ impl Core {
             && let Some(fd) = disk.image.fd()
             && let Some(result) = inline::perform(fd, &mut self.slots[key])
         {
+            self.turn_bytes = self.turn_bytes.saturating_sub(i64::from(result.max(0)));
             return self.on_kernel(key, result);
         }
         let slot = &self.slots[key];
@@ -240,6 +245,11 @@ impl Core {
             store.dirty = false;
             store.wake = None;
             if store.in_flight >= store.window {
+                return;
+            }
+            if self.turn_bytes <= 0 {
+                // Those whose transfers are done need not wait for the others'.
+                store.dirty = true;
                 return;
             }
             match store.scheduler.dispatch(now) {

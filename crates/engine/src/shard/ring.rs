@@ -1,5 +1,6 @@
 //! The shard's io_uring, and how a completion finds its owner.
 
+use crate::clock;
 use headgate_units::Nanos;
 use io_uring::{IoUring, squeue, types};
 use std::io;
@@ -45,6 +46,15 @@ impl Owner {
     }
 }
 
+/// What waiting awake came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// There is something to do.
+    Over,
+    /// Nothing happened.
+    GoesOn,
+}
+
 /// One result, copied out of the completion queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
@@ -78,6 +88,7 @@ impl Ring {
         let uring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
+            .setup_taskrun_flag()
             .setup_submit_all()
             .setup_cqsize(ENTRIES * 8)
             .build(ENTRIES)?;
@@ -124,6 +135,20 @@ impl Ring {
                 Ok(())
             }
             Err(e) => Err(e),
+        }
+    }
+
+    /// Waits for a completion, or for work of the kernel's that will make one, without giving up the processor, until
+    /// `deadline` on the shard's clock.
+    pub(super) fn spin(&mut self, deadline: Nanos) -> Wait {
+        loop {
+            if self.uring.submission().taskrun() || !self.uring.completion().is_empty() {
+                return Wait::Over;
+            }
+            if clock::now() >= deadline {
+                return Wait::GoesOn;
+            }
+            std::hint::spin_loop();
         }
     }
 
