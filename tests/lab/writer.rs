@@ -25,6 +25,8 @@ pub struct Progress {
     pub flushes: AtomicU64,
     /// Times the connection was lost and the disk checked.
     pub crashes: AtomicU64,
+    /// Times the server died holding back a request though a younger one had been acknowledged.
+    pub held_back: AtomicU64,
     /// Set by the test: come to an end.
     pub stop: AtomicBool,
 }
@@ -40,6 +42,8 @@ pub struct Writer {
     export: String,
     ledger: Ledger,
     random: u64,
+    /// Has a request under way been overtaken by a younger one.
+    overtaken: bool,
     progress: Arc<Progress>,
 }
 
@@ -57,6 +61,7 @@ impl Writer {
             export: export.to_owned(),
             ledger: Ledger::new(seed, blocks),
             random: seed,
+            overtaken: false,
             progress: Arc::default(),
         }
     }
@@ -83,6 +88,9 @@ impl Writer {
                 Err(e) => return Err(e.context(format!("export {}", self.export))),
             }
             self.progress.crashes.fetch_add(1, Ordering::Relaxed);
+            if std::mem::take(&mut self.overtaken) {
+                self.progress.held_back.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -104,6 +112,7 @@ impl Writer {
     fn write(&mut self, client: &mut Client) -> anyhow::Result<End> {
         let mut under_way: HashMap<u64, Sent> = HashMap::new();
         let mut handle = 0;
+        let mut youngest = 0;
         loop {
             let stopping = self.progress.stop.load(Ordering::Relaxed);
             while under_way.len() < DEPTH && !stopping {
@@ -117,8 +126,10 @@ impl Writer {
             if under_way.is_empty() {
                 return Ok(End::Stopped);
             }
-            let Some((error, handle)) = client.reply()? else { return Ok(End::Disconnected) };
-            let sent = under_way.remove(&handle).context("a reply to a handle that is not under way")?;
+            let Some((error, answered)) = client.reply()? else { return Ok(End::Disconnected) };
+            let sent = under_way.remove(&answered).context("a reply to a handle that is not under way")?;
+            youngest = youngest.max(answered);
+            self.overtaken = under_way.keys().any(|&handle| handle < youngest);
             ensure!(error == 0, "the server answered with error {error}");
             match sent {
                 Sent::Write(block) => {

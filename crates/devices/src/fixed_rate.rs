@@ -32,6 +32,10 @@ const MAX_OWED: Nanos = Nanos::from_millis(20);
 /// time T the device serves at most rate * (T + 20 ms) + 1 requests, and at most rate * T + 1 with a punctual
 /// driver. In simulated time drivers are punctual and nothing is ever owed.
 ///
+/// # Stragglers
+/// With [`Stragglers`] every n-th request is held back after its service: it takes no part in the rate, its place in
+/// the device is free, but its completion comes late, and so out of order.
+///
 /// Every operation is O(1) amortised: completions are in the order of arrival, so a queue does what a heap would.
 #[derive(Debug)]
 pub struct FixedRate {
@@ -44,10 +48,47 @@ pub struct FixedRate {
     waiting: VecDeque<u64>,
     /// Completed by `seen`, not yet polled.
     done: VecDeque<(Nanos, u64)>,
+    late: Option<Box<Late>>,
     /// The latest instant that the driver has shown.
     seen: Nanos,
     /// When the driver last took the last completion.
     emptied: Nanos,
+}
+
+/// Requests that come back late, as on any real device, but often and regularly enough for a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stragglers {
+    /// Every so-manieth request is one.
+    pub every: NonZeroU32,
+    /// For how long it is held back.
+    pub held: Nanos,
+}
+
+#[derive(Debug)]
+struct Late {
+    stragglers: Stragglers,
+    /// Requests served.
+    served: u64,
+    /// Stragglers and when they are let go, which is in the order of their service.
+    held: VecDeque<(Nanos, u64)>,
+}
+
+#[derive(PartialEq, Eq)]
+enum Served {
+    InTime,
+    Held,
+}
+
+impl Late {
+    /// A request was served at this time: is it a straggler, and held now.
+    fn serve(&mut self, at: Nanos, id: u64) -> Served {
+        self.served += 1;
+        if !self.served.is_multiple_of(u64::from(self.stragglers.every.get())) {
+            return Served::InTime;
+        }
+        self.held.push_back((at + self.stragglers.held, id));
+        Served::Held
+    }
 }
 
 impl FixedRate {
@@ -60,9 +101,18 @@ impl FixedRate {
             started: VecDeque::new(),
             waiting: VecDeque::new(),
             done: VecDeque::new(),
+            late: None,
             seen: Nanos::ZERO,
             emptied: Nanos::ZERO,
         }
+    }
+
+    /// The same device, with requests that come back late.
+    #[must_use]
+    pub fn with_stragglers(mut self, stragglers: Option<Stragglers>) -> FixedRate {
+        self.late =
+            stragglers.map(|stragglers| Box::new(Late { stragglers, served: 0, held: VecDeque::new() }));
+        self
     }
 
     /// The rate in force.
@@ -77,6 +127,11 @@ impl FixedRate {
         self.pacer.set_rate(self.seen, rate);
     }
 
+    /// When the first straggler is let go.
+    fn held_until(&self) -> Option<Nanos> {
+        self.late.as_ref()?.held.front().map(|&(at, _)| at)
+    }
+
     fn next_completion(&self) -> Option<Nanos> {
         let &(start, _) = self.started.front()?;
         Some(self.pacer.next().max(start + self.latency))
@@ -88,7 +143,9 @@ impl FixedRate {
         while let Some(at) = self.next_completion().filter(|&at| at <= self.seen) {
             let Some((start, id)) = self.started.pop_front() else { return };
             self.pacer.take(at, start);
-            self.done.push_back((at, id));
+            if self.late.as_mut().is_none_or(|late| late.serve(at, id) == Served::InTime) {
+                self.done.push_back((at, id));
+            }
             self.started.extend(self.waiting.pop_front().map(|next| (at, next)));
         }
     }
@@ -116,12 +173,20 @@ impl DeviceModel for FixedRate {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        self.done.front().map(|&(at, _)| at).or_else(|| self.next_completion())
+        let ready = self.done.front().map(|&(at, _)| at).or_else(|| self.next_completion());
+        let held = self.held_until();
+        ready.into_iter().chain(held).min()
     }
 
     fn poll(&mut self, now: Nanos) -> Option<u64> {
         self.advance(now);
-        let (_, id) = self.done.pop_front()?;
+        let held = self.held_until().filter(|&at| at <= self.seen);
+        let (_, id) = match (&mut self.late, self.done.front()) {
+            (Some(late), done) if held.is_some_and(|held| done.is_none_or(|&(done, _)| held < done)) => {
+                late.held.pop_front()?
+            }
+            _ => self.done.pop_front()?,
+        };
         if self.done.is_empty() {
             self.emptied = self.seen;
         }
@@ -129,7 +194,10 @@ impl DeviceModel for FixedRate {
     }
 
     fn in_flight(&self) -> usize {
-        self.started.len() + self.waiting.len() + self.done.len()
+        self.started.len()
+            + self.waiting.len()
+            + self.done.len()
+            + self.late.as_ref().map_or(0, |late| late.held.len())
     }
 }
 

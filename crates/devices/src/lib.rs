@@ -19,7 +19,7 @@ mod rng;
 mod spec;
 
 pub use array::{ArraySpec, ArraySpecError, CachePower, DiskKind, Raid, SpindleArray};
-pub use fixed_rate::FixedRate;
+pub use fixed_rate::{FixedRate, Stragglers};
 pub use null::Null;
 pub use spec::{ModelSpec, ModelSpecError};
 

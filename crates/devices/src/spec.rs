@@ -1,5 +1,6 @@
 use crate::{
     ArraySpec, ArraySpecError, CachePower, DeviceModel, DiskKind, FixedRate, Null, Raid, SpindleArray,
+    Stragglers,
 };
 use headgate_units::{Bytes, Iops, Nanos};
 use std::fmt;
@@ -7,7 +8,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use thiserror::Error;
 
-const FORMS: &str = "rate=IOPS[,latency=TIME][,depth=N], array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE]\
+const FORMS: &str = "rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE]\
     [,cache=SIZE][,power=battery|volatile][,seed=N], or null";
 const DEFAULT_LATENCY: Nanos = Nanos::from_micros(100);
 const DEFAULT_DEPTH: NonZeroU32 = NonZeroU32::new(1024).unwrap();
@@ -15,8 +16,9 @@ const MAX_DEPTH: u32 = 65_536;
 
 /// A device model as the command line and the catalogue write it.
 ///
-/// - `rate=1600[,latency=5ms][,depth=32]`: a [`FixedRate`]. Latency is 0 to 100 s with a unit (`ns`, `us`, `ms`, `s`),
-///   100 us unless given; depth is 1 to 65,536, 1,024 unless given.
+/// - `rate=1600[,latency=5ms][,depth=32][,stragglers=16:300ms]`: a [`FixedRate`]. Latency is 0 to 100 s with a unit (`ns`,
+///   `us`, `ms`, `s`), 100 us unless given; depth is 1 to 65,536, 1,024 unless given; stragglers hold back every 16th
+///   request for 300 ms, none unless given.
 /// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile][,seed=1]`: a
 ///   [`SpindleArray`]; what is not given is as in [`ArraySpec::new`], RAID-0.
 /// - `null`: a [`Null`].
@@ -33,6 +35,8 @@ pub enum ModelSpec {
         latency: Nanos,
         /// Requests in service at once.
         depth: NonZeroU32,
+        /// Requests that come back late.
+        stragglers: Option<Stragglers>,
     },
     /// A [`SpindleArray`].
     Array(ArraySpec),
@@ -44,7 +48,9 @@ impl ModelSpec {
     /// A device with nothing in it, of `capacity` bytes, which only an array looks at (see [`SpindleArray::new`]).
     pub fn build(&self, capacity: Bytes) -> Box<dyn DeviceModel + Send> {
         match self {
-            &ModelSpec::Rate { rate, latency, depth } => Box::new(FixedRate::new(rate, latency, depth)),
+            &ModelSpec::Rate { rate, latency, depth, stragglers } => {
+                Box::new(FixedRate::new(rate, latency, depth).with_stragglers(stragglers))
+            }
             ModelSpec::Array(spec) => Box::new(SpindleArray::new(spec, capacity)),
             ModelSpec::Null => Box::new(Null::new()),
         }
@@ -99,7 +105,9 @@ impl FromStr for ModelSpec {
         let unknown = || ModelSpecError::UnknownModel { given: text.to_owned() };
         let (head, rest) = text.split_once(',').map_or((text, None), |(head, rest)| (head, Some(rest)));
         match head.split_once('=') {
-            Some(("rate", rate)) => parse_rate(rate, Options::split("rate", "latency and depth", rest)?),
+            Some(("rate", rate)) => {
+                parse_rate(rate, Options::split("rate", "latency, depth and stragglers", rest)?)
+            }
             Some(("array", spindles)) => {
                 let known = "raid, disk, unit, cache, power and seed";
                 parse_array(spindles, Options::split("array", known, rest)?)
@@ -124,6 +132,11 @@ fn parse_rate(rate: &str, mut options: Options) -> Result<ModelSpec, ModelSpecEr
             .take("latency", parse_latency, "a time from 0s to 100s with a unit, such as 5ms or 250us")?
             .unwrap_or(DEFAULT_LATENCY),
         depth: options.take("depth", parse_depth, "a whole number from 1 to 65536")?.unwrap_or(DEFAULT_DEPTH),
+        stragglers: options.take(
+            "stragglers",
+            parse_stragglers,
+            "N:TIME, every N-th request for a time, such as 16:300ms",
+        )?,
     };
     options.finish()?;
     Ok(spec)
@@ -167,6 +180,11 @@ fn by_name<T: Copy>(names: &[(&str, T)], text: &str) -> Option<T> {
 
 fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str {
     names.iter().find(|(_, named)| named == value).map_or("", |(name, _)| name)
+}
+
+fn parse_stragglers(text: &str) -> Option<Stragglers> {
+    let (every, held) = text.split_once(':')?;
+    Some(Stragglers { every: every.parse().ok()?, held: parse_latency(held)? })
 }
 
 fn parse_depth(text: &str) -> Option<NonZeroU32> {
@@ -252,10 +270,13 @@ impl<'a> Options<'a> {
 impl fmt::Display for ModelSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ModelSpec::Rate { rate, latency, depth } => {
+            ModelSpec::Rate { rate, latency, depth, stragglers } => {
                 write!(f, "rate={rate},latency=")?;
                 write_latency(f, *latency)?;
-                write!(f, ",depth={depth}")
+                write!(f, ",depth={depth}")?;
+                let Some(Stragglers { every, held }) = stragglers else { return Ok(()) };
+                write!(f, ",stragglers={every}:")?;
+                write_latency(f, *held)
             }
             ModelSpec::Array(spec) => {
                 let (raid, disk) = (name_of(&RAIDS, &spec.raid), name_of(&DISKS, &spec.disk));
@@ -284,6 +305,7 @@ mod tests {
             rate: Iops::new(1600).unwrap(),
             latency: Nanos::from_millis(5),
             depth: NonZeroU32::new(32).unwrap(),
+            stragglers: None,
         };
         assert_eq!("rate=1600,latency=5ms,depth=32".parse(), Ok(full.clone()));
         assert_eq!("rate=1600,depth=32,latency=5000us".parse(), Ok(full));
@@ -301,6 +323,7 @@ mod tests {
             "rate=1",
             "rate=1000000000,latency=0s",
             "rate=5,latency=1234567ns,depth=65536",
+            "rate=5,stragglers=16:300ms",
             "array=1",
             "array=256,raid=5,disk=sata7k,unit=4608,cache=0,power=volatile,seed=18446744073709551615",
             "array=3,unit=16M,cache=1.5G",
@@ -315,7 +338,7 @@ mod tests {
     fn errors_say_what_was_wrong_and_what_would_fit() {
         assert_eq!(
             error_of("ratte=5"),
-            "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N], \
+            "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], \
              array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,seed=N], \
              or null"
         );
@@ -334,7 +357,7 @@ mod tests {
         );
         assert_eq!(
             error_of("rate=5,speed=3"),
-            "a device model 'rate' has no option 'speed'; it takes latency and depth"
+            "a device model 'rate' has no option 'speed'; it takes latency, depth and stragglers"
         );
         assert_eq!(
             error_of("rate=5,depth=3,depth=4"),
@@ -345,7 +368,14 @@ mod tests {
         {
             assert!(text.parse::<ModelSpec>().is_err(), "{text}");
         }
-        for text in ["rate=5,latency=-5ms", "rate=5,latency=101s", "rate=5,depth=0", "rate=5,depth=65537"] {
+        for text in [
+            "rate=5,stragglers=0:1s",
+            "rate=5,stragglers=3",
+            "rate=5,latency=-5ms",
+            "rate=5,latency=101s",
+            "rate=5,depth=0",
+            "rate=5,depth=65537",
+        ] {
             assert!(matches!(text.parse::<ModelSpec>(), Err(ModelSpecError::BadValue { .. })), "{text}");
         }
     }

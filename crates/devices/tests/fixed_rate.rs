@@ -3,8 +3,8 @@
 mod common;
 
 use common::{ClosedLoop, READ_4K, completion_times};
-use headgate_devices::{DeviceModel, FixedRate, Null};
-use headgate_units::{Iops, Nanos};
+use headgate_devices::{DeviceIo, DeviceModel, FixedRate, IoKind, ModelSpec, Null};
+use headgate_units::{Bytes, Iops, Nanos};
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 
@@ -200,4 +200,22 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn stragglers_come_late_and_out_of_order_but_all_come() {
+    let mut model = "rate=1000,latency=1ms,depth=8,stragglers=4:20ms"
+        .parse::<ModelSpec>()
+        .unwrap()
+        .build(Bytes::from_gib(1));
+    let io = DeviceIo { kind: IoKind::Read, offset: 0, bytes: Bytes(4096) };
+    (0..8).for_each(|id| model.submit(Nanos::ZERO, id, io));
+    let (mut now, mut order) = (Nanos::ZERO, Vec::new());
+    while model.in_flight() > 0 {
+        now = model.next_event().unwrap();
+        order.extend(std::iter::from_fn(|| model.poll(now)));
+    }
+    assert_eq!(order, [0, 1, 2, 4, 5, 6, 3, 7]);
+    // The eighth was served after 8 ms.
+    assert_eq!(now, Nanos::from_millis(28));
 }

@@ -10,7 +10,9 @@ pub(crate) enum Device {
 impl Device {
     pub(crate) fn new(spec: &ModelSpec, capacity: Bytes) -> Device {
         match spec {
-            &ModelSpec::Rate { rate, latency, depth } => Device::Rate(FixedRate::new(rate, latency, depth)),
+            &ModelSpec::Rate { rate, latency, depth, stragglers } => {
+                Device::Rate(FixedRate::new(rate, latency, depth).with_stragglers(stragglers))
+            }
             other => Device::Other(other.build(capacity)),
         }
     }

@@ -113,7 +113,7 @@ struct Backend {
     /// A block device, which becomes one disk
     #[arg(long, value_name = "DEV")]
     block: Option<PathBuf>,
-    /// A device model over sparse files: rate=IOPS[,latency=TIME][,depth=N], array=SPINDLES[,...] or null
+    /// A device model over sparse files: rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], array=SPINDLES[,...] or null
     #[arg(long, value_name = "MODEL")]
     emulated: Option<String>,
 }

@@ -333,7 +333,7 @@ fn unknown_capacity(name: &Name) -> String {
 /// What a device model can do, where its parameters say so.
 fn model_capacity(backend: &Backend) -> Option<Capacity> {
     let Backend::Emulated { model, .. } = backend else { return None };
-    let Ok(ModelSpec::Rate { rate, latency, depth }) = model.parse() else { return None };
+    let Ok(ModelSpec::Rate { rate, latency, depth, .. }) = model.parse() else { return None };
     // Little's law: no more than `depth` requests complete in one latency.
     let by_depth = u128::from(depth.get()) * 1_000_000_000 / u128::from(latency.0.max(1));
     let iops = Iops::new(u64::try_from(by_depth).unwrap_or(u64::MAX).clamp(1, rate.get())).ok()?;
