@@ -85,26 +85,32 @@ pub struct EnginePlane {
 }
 
 impl EnginePlane {
-    /// Starts the shards and the NBD server.
+    /// Starts the shards.
     ///
     /// # Errors
-    /// When the kernel refuses a ring, or the NBD address is taken.
-    pub fn start(
-        config: EngineConfig,
-        nbd_unix: PathBuf,
-        nbd_tcp: Option<SocketAddr>,
-    ) -> Result<EnginePlane, PlaneError> {
+    /// When the kernel refuses a ring.
+    pub fn start(config: EngineConfig) -> Result<EnginePlane, PlaneError> {
         let engine = Engine::start(config).map_err(failed)?;
         let exports = Arc::new(Exports { engine: engine.clone(), disks: RwLock::default() });
-        let nbd = ServerConfig { unix: Some(nbd_unix), tcp: nbd_tcp, ..ServerConfig::default() };
-        let nbd = NbdServer::start(nbd, exports.clone()).map_err(failed)?;
         Ok(EnginePlane {
             engine,
             exports,
-            nbd: Mutex::new(Some(nbd)),
+            nbd: Mutex::default(),
             vhost: Mutex::default(),
             stores: Mutex::default(),
         })
+    }
+
+    /// Lets NBD clients in. To be called once the disks are in service: a client that reconnects after a restart shall
+    /// wait for its export, not be told that there is none.
+    ///
+    /// # Errors
+    /// When an address is taken.
+    pub fn listen(&self, unix: PathBuf, tcp: Option<SocketAddr>) -> Result<(), PlaneError> {
+        let config = ServerConfig { unix: Some(unix), tcp, ..ServerConfig::default() };
+        let server = NbdServer::start(config, self.exports.clone()).map_err(failed)?;
+        *self.nbd.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+        Ok(())
     }
 
     /// Where NBD is served over TCP.

@@ -62,10 +62,6 @@ fn errors_say_what_was_wrong_what_was_expected_and_what_to_do() {
             "error: there is no disk 'nothing'\n  expected: one of a\n  hint: see 'headgate disk list'\n",
         ),
         (
-            "datastore add x --dir /nonexistent",
-            "error: /nonexistent does not exist\n  expected: a directory that exists\n",
-        ),
-        (
             "datastore remove array",
             "error: datastore 'array' still has 1 disk(s): a\n  hint: remove the disks first ('headgate disk remove \
              NAME')\n",
@@ -79,6 +75,20 @@ fn errors_say_what_was_wrong_what_was_expected_and_what_to_do() {
     for (line, expected) in cases {
         let printed = daemon.run(line);
         assert_eq!((printed.code, printed.err.as_str()), (1, expected), "{line}");
+    }
+    // Values that only the daemon can judge are the command line's fault all the same.
+    for (line, expected) in [
+        (
+            "datastore add x --dir /nonexistent",
+            "error: /nonexistent does not exist\n  expected: a directory that exists\n",
+        ),
+        (
+            "disk create c --datastore array",
+            "error: the disk has no size\n  expected: a size in bytes, such as --size 10G\n",
+        ),
+    ] {
+        let printed = daemon.run(line);
+        assert_eq!((printed.code, printed.err.as_str()), (2, expected), "{line}");
     }
     let forced = daemon.run("disk create b --size 1M --datastore array --reservation 400 --force");
     assert_eq!(forced.code, 0, "{}", forced.err);

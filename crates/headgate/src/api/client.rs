@@ -25,8 +25,13 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The daemon refused.
-    #[error("{}", .0.error)]
-    Refused(ErrorBody),
+    #[error("{}", .body.error)]
+    Refused {
+        /// What it answered.
+        status: StatusCode,
+        /// And why.
+        body: ErrorBody,
+    },
     /// The connection broke.
     #[error("the daemon on {} broke off: {error}", .socket.display())]
     Broken {
@@ -41,7 +46,7 @@ impl ClientError {
     /// The error in the API's form.
     pub fn body(&self) -> ErrorBody {
         match self {
-            ClientError::Refused(body) => body.clone(),
+            ClientError::Refused { body, .. } => body.clone(),
             ClientError::NoDaemon { .. } => ErrorBody {
                 error: self.to_string(),
                 expected: Some("a running daemon, and the same state directory as it has".into()),
@@ -125,7 +130,7 @@ impl Client {
             return Ok(bytes);
         }
         Err(match serde_json::from_slice(&bytes) {
-            Ok(body) => ClientError::Refused(body),
+            Ok(body) => ClientError::Refused { status, body },
             Err(_) => self.broken(format!("it answered {status}")),
         })
     }

@@ -17,6 +17,7 @@ use crate::top::{self, TopError};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use headgate_load::LoadArgs;
 use headgate_trace::TraceError;
+use hyper::StatusCode;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -186,6 +187,10 @@ impl CliError {
     fn exit_code(&self) -> ExitCode {
         match self {
             CliError::Usage(_) | CliError::Scenario(_) => ExitCode::from(2),
+            // A value that the daemon cannot take was given on the command line.
+            CliError::Client(ClientError::Refused { status: StatusCode::UNPROCESSABLE_ENTITY, .. }) => {
+                ExitCode::from(2)
+            }
             CliError::Load(e) => ExitCode::from(e.exit_code()),
             CliError::Unclean(code) => ExitCode::from(*code),
             _ => ExitCode::from(1),

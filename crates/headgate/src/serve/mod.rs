@@ -111,8 +111,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
         shards: config.shards.map_or(default.shards, |n| usize::from(n.get())),
         pin: config.pin_shards.map_or(default.pin, |pin| if pin { Pin::Yes } else { Pin::No }),
     };
-    let plane =
-        Arc::new(EnginePlane::start(engine, dir.nbd_socket(), args.nbd_listen.or(config.nbd_listen))?);
+    let plane = Arc::new(EnginePlane::start(engine)?);
     let default = Options::default();
     let options = Options {
         reservable_percent: config
@@ -122,6 +121,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     };
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
     let control = Arc::new(Control::start(dir.clone(), options, plane.clone(), catalog)?);
+    plane.listen(dir.nbd_socket(), args.nbd_listen.or(config.nbd_listen))?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
     let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
     let app = App {
