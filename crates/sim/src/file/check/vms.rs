@@ -1,0 +1,202 @@
+//! Hosts, virtual machines, disks and their policies.
+
+use super::super::read::Fault;
+use super::super::values::{At, MaybeBandwidth, MaybeIops, Names, Weight};
+use super::super::{DiskFile, RouteFile, ScenarioFile, VmFile};
+use super::names::{find, find_or_only, in_range, plain_name, unique};
+use super::workloads::{check_time_passes, workload};
+use crate::scenario::{Action, Datastore, Disk, Event, Host, Route, Vm, Workload};
+use headgate_qos::{Burst, Policy};
+use headgate_units::{Bytes, Nanos};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// The largest count.
+const MOST_ALIKE: u32 = 50_000;
+
+/// `NAME`, or `NAME-1` to `NAME-n`.
+fn numbered(name: &At<String>, count: Option<&At<u32>>) -> Result<Vec<String>, Fault> {
+    match count {
+        None => Ok(vec![name.value.clone()]),
+        Some(count) => {
+            let many = in_range(count, "a count", MOST_ALIKE)?;
+            Ok((1..=many).map(|number| format!("{}-{number}", name.value)).collect())
+        }
+    }
+}
+
+pub(super) fn hosts(file: &ScenarioFile, names: &mut BTreeSet<String>) -> Result<Vec<Host>, Fault> {
+    if file.host.is_empty() {
+        return Ok(vec![Host { name: "host".to_owned(), network: Nanos::ZERO }]);
+    }
+    let mut hosts = Vec::new();
+    for host in &file.host {
+        plain_name(&host.value.name, "a host")?;
+        for name in numbered(&host.value.name, host.value.count.as_ref())? {
+            unique(names, &name, &host.value.name.span)?;
+            hosts.push(Host { name, network: host.value.network.map_or(Nanos::ZERO, |time| time.0) });
+        }
+    }
+    Ok(hosts)
+}
+
+pub(super) fn add_vms(
+    file: &At<VmFile>,
+    datastores: &[Datastore],
+    hosts: &[Host],
+    names: &mut BTreeSet<String>,
+    vms: &mut Vec<Vm>,
+    timeline: &mut Vec<Event>,
+) -> Result<(), Fault> {
+    let vm = &file.value;
+    plain_name(&vm.name, "a VM")?;
+    if vm.disk.is_empty() {
+        return Err(Fault::new(&vm.name.span, "the VM has no disk; add disk = [{}] or a [[vm.disk]]"));
+    }
+    for (turn, name) in numbered(&vm.name, vm.count.as_ref())?.into_iter().enumerate() {
+        unique(names, &name, &vm.name.span)?;
+        let host =
+            in_turn(vm.host.as_ref(), turn, &vm.name.span, "host", hosts.iter().map(|h| h.name.as_str()))?;
+        let mut disks: Vec<Disk> = Vec::new();
+        let mut disk_names = BTreeSet::new();
+        for disk_file in &vm.disk {
+            let disk = disk(disk_file, turn, datastores)?;
+            let span = disk_file.value.name.as_ref().map_or(&disk_file.span, |name| &name.span);
+            unique(&mut disk_names, &disk.name, span)?;
+            disks.push(disk);
+        }
+        let mut workloads: Vec<Workload> = Vec::new();
+        let mut workload_names = BTreeSet::new();
+        for workload_file in &vm.workload {
+            let workload = workload(workload_file, &disks, &vm.disk)?;
+            check_time_passes(workload_file, &workload, &disks, &hosts[host], datastores)?;
+            let span = workload_file.value.name.as_ref().map_or(&workload_file.span, |name| &name.span);
+            unique(&mut workload_names, &workload.name, span)?;
+            workloads.push(workload);
+        }
+        let start = vm.start.as_ref().map_or(Some(Nanos::ZERO), |start| start.value.0);
+        if let Some(stop) = &vm.stop {
+            if start.is_some_and(|start| stop.value.0 <= start) {
+                return Err(Fault::new(
+                    &stop.span,
+                    "the VM stops before it starts; set the one later or the other earlier",
+                ));
+            }
+            timeline.push(Event { at: stop.value.0, action: Action::Stop { vm: vms.len() } });
+        }
+        vms.push(Vm { name, host, disks, workloads, start });
+    }
+    Ok(())
+}
+
+/// The one that is named, or the next of several, or the only one there is.
+fn in_turn<'a>(
+    key: Option<&At<Names>>,
+    turn: usize,
+    place: &Range<usize>,
+    what: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> Result<usize, Fault> {
+    let Some(names) = key else { return find_or_only(None, place, what, known) };
+    // All are looked up, so that a wrong name is found even where it is not used.
+    let found: Result<Vec<usize>, Fault> = names
+        .value
+        .0
+        .iter()
+        .map(|name| match name.as_str() {
+            "*" => Ok(usize::MAX),
+            name => find(name, &names.span, what, known.clone()),
+        })
+        .collect();
+    let found = found?;
+    if found.contains(&usize::MAX) {
+        return Ok(turn % known.count());
+    }
+    Ok(found[turn % found.len()])
+}
+
+fn disk(file: &At<DiskFile>, turn: usize, datastores: &[Datastore]) -> Result<Disk, Fault> {
+    let disk = &file.value;
+    if let Some(name) = &disk.name {
+        plain_name(name, "a disk")?;
+    }
+    let names = datastores.iter().map(|store| store.name.as_str());
+    let datastore = in_turn(disk.datastore.as_ref(), turn, &file.span, "datastore", names)?;
+    let store = &datastores[datastore];
+    let size = match &disk.size {
+        Some(size) if !(4_096..=1 << 60).contains(&size.value.0.0) => {
+            return Err(Fault::new(&size.span, "a disk is 4K to 1024P in size; write such a size"));
+        }
+        Some(size) => size.value.0,
+        None => Bytes::from_gib(10),
+    };
+    let nodes: Vec<usize> = match &disk.nodes {
+        Some(names) => {
+            let known = store.nodes.iter().map(|node| node.name.as_str());
+            let found: Result<Vec<usize>, Fault> =
+                names.value.0.iter().map(|name| find(name, &names.span, "node", known.clone())).collect();
+            found?
+        }
+        None => (0..store.nodes.len()).collect(),
+    };
+    let route = match (&disk.route, &disk.weights) {
+        (Some(route), Some(weights)) if route.value == RouteFile::Weighted => {
+            if weights.value.len() != nodes.len() || weights.value.iter().all(|&weight| weight == 0) {
+                let message = format!(
+                    "there are {} weights for {} nodes; write one for each, not all of them 0",
+                    weights.value.len(),
+                    nodes.len()
+                );
+                return Err(Fault::new(&weights.span, message));
+            }
+            Route::Weighted(weights.value.clone())
+        }
+        (Some(route), None) if route.value == RouteFile::Weighted => {
+            return Err(Fault::new(&route.span, "a weighted route needs weights; add weights = [3, 1]"));
+        }
+        (_, Some(weights)) => {
+            return Err(Fault::new(
+                &weights.span,
+                "weights mean nothing on this route; set route = 'weighted'",
+            ));
+        }
+        (Some(route), None) if route.value == RouteFile::RoundRobin => Route::RoundRobin,
+        (Some(route), None) if route.value == RouteFile::Striped => Route::Striped,
+        (_, None) => Route::Uniform,
+    };
+    let changes = PolicyKeys {
+        reservation: disk.reservation.as_ref(),
+        limit: disk.limit.as_ref(),
+        limit_bandwidth: disk.limit_bandwidth.as_ref(),
+        shares: disk.shares.as_ref(),
+        burst: disk.burst.as_ref(),
+    };
+    let name = disk.name.as_ref().map_or("disk".to_owned(), |name| name.value.clone());
+    Ok(Disk { name, datastore, policy: changes.apply(Policy::default())?, size, nodes, route })
+}
+
+/// The keys of a policy, wherever they stand.
+pub(super) struct PolicyKeys<'a> {
+    pub(super) reservation: Option<&'a At<MaybeIops>>,
+    pub(super) limit: Option<&'a At<MaybeIops>>,
+    pub(super) limit_bandwidth: Option<&'a At<MaybeBandwidth>>,
+    pub(super) shares: Option<&'a At<Weight>>,
+    pub(super) burst: Option<&'a At<u64>>,
+}
+
+impl PolicyKeys<'_> {
+    pub(super) fn apply(&self, old: Policy) -> Result<Policy, Fault> {
+        let reservation = self.reservation.map_or(old.reservation(), |key| key.value.0);
+        let limit = self.limit.map_or(old.limit(), |key| key.value.0);
+        let bandwidth = self.limit_bandwidth.map_or(old.limit_bandwidth(), |key| key.value.0);
+        let shares = self.shares.map_or(old.shares(), |key| key.value.0);
+        let burst = match self.burst {
+            Some(key) => Burst::new(key.value)
+                .map_err(|error| Fault::new(&key.span, format!("{error}; write a number in that range")))?,
+            None => old.burst(),
+        };
+        let span = self.reservation.map(|key| &key.span).or(self.limit.map(|key| &key.span));
+        Policy::new(reservation, limit, bandwidth, shares, burst)
+            .map_err(|error| Fault::new(span.unwrap_or(&(0..0)), error))
+    }
+}
