@@ -284,6 +284,7 @@ impl World<'_> {
                     }
                 }
                 Decision::WaitUntil(at) => {
+                    let at = at.max(now);
                     if gate.wake != at {
                         gate.wake = at;
                         self.queue.push(at, Event::Wake { gate: index });
