@@ -220,26 +220,27 @@ fn print_text(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliErr
                 match verdict.judgement {
                     Judgement::Holds => "holds".into(),
                     Judgement::Fails => "FAILS".into(),
-                    Judgement::Differs => "differs, see its file".into(),
+                    Judgement::Differs => "differs".into(),
                     Judgement::NotRun => "NOT RUN".into(),
                 },
             ]);
         }
         out.write_all(table.render().as_bytes())?;
+        let differing = experiment.verdicts.iter().filter(|verdict| verdict.judgement == Judgement::Differs);
+        let mut reasons: Vec<&str> = differing.filter_map(|verdict| verdict.differs.as_deref()).collect();
+        reasons.dedup();
+        for reason in reasons {
+            writeln!(out, "differs: {reason}")?;
+        }
     }
     let failed: usize = done.iter().map(Experiment::failed).sum();
     let all: usize = done.iter().map(|experiment| experiment.verdicts.len()).sum();
     let differing: usize = done.iter().map(Experiment::differing).sum();
     let what = if done.len() == 1 { "experiment" } else { "experiments" };
-    write!(
-        out,
-        "
-{} {what}: {} of {all} numbers as expected",
-        done.len(),
-        all - failed - differing
-    )?;
-    match differing {
-        0 => Ok(writeln!(out)?),
-        many => Ok(writeln!(out, ", {many} differ as their files explain")?),
-    }
+    let differ = match differing {
+        0 => String::new(),
+        many => format!(", {many} differ for reasons that are given"),
+    };
+    let good = all - failed - differing;
+    Ok(writeln!(out, "\n{} {what}: {good} of {all} numbers as expected{differ}", done.len())?)
 }

@@ -30,10 +30,10 @@ impl Experiment<'_> {
 }
 
 /// More figures than this stand beside each other, and are smaller.
-const MOST_LARGE: usize = 4;
+const MOST_LARGE: usize = 6;
 
 const STYLE: &str = "
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 78rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 100rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.7rem; } h2 { font-size: 1.3rem; margin-top: 3rem; border-top: 1px solid #ccc; padding-top: 1.2rem; }
 p { max-width: 48rem; } .quiet { color: #666; } a { color: #0057a0; white-space: nowrap; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
