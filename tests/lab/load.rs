@@ -1,6 +1,7 @@
 //! Clients that keep 32 random reads of 16 KiB under way, as in the papers' experiments, until told to stop.
 
 use crate::guest::{Guest, QEMU};
+use crate::headgate;
 use crate::process::Process;
 use crate::{Lab, Server, tools};
 use anyhow::Context;
@@ -13,6 +14,9 @@ pub const PROGRAMS: [&str; 2] = [QEMU, "fio"];
 
 /// Size of each read in bytes.
 pub const READ: u64 = 16 << 10;
+
+/// Reads of each client under way.
+pub const DEPTH: u32 = 32;
 
 const FIO: &str = "--name=load --direct=1 --rw=randread --bs=16k --iodepth=32 --time_based --runtime=3600 \
                    --random_generator=tausworthe64 --norandommap --output-format=json";
@@ -30,6 +34,15 @@ pub enum Client {
         /// Where its report and its log go.
         dir: PathBuf,
     },
+    /// `headgate load` as the other end of vhost-user-blk on the host.
+    Vhost {
+        /// The running program; `None` before the start.
+        process: Option<Process>,
+        /// The disk's socket.
+        socket: PathBuf,
+        /// Where its report goes.
+        report: PathBuf,
+    },
 }
 
 impl Client {
@@ -37,6 +50,16 @@ impl Client {
     pub fn nbd(lab: &Lab, server: &dyn Server, disk: &str) -> anyhow::Result<Client> {
         let dir = lab.subdir(&format!("load-{disk}"))?;
         Ok(Client::Nbd { process: None, uri: server.nbd_uri(disk), dir })
+    }
+
+    /// A client on the host that does what a virtual machine's process does.
+    pub fn vhost(lab: &Lab, server: &dyn Server, disk: &str) -> anyhow::Result<Client> {
+        let dir = lab.subdir(&format!("load-{disk}"))?;
+        Ok(Client::Vhost {
+            process: None,
+            socket: server.vhost_socket(disk),
+            report: dir.join("report.json"),
+        })
     }
 
     /// Starts reading.
@@ -53,6 +76,13 @@ impl Client {
                 command.args(FIO.split_whitespace()).arg("--ioengine=nbd").arg(format!("--uri={uri}"));
                 command.arg(format!("--output={}", dir.join("report.json").display()));
                 *process = Some(Process::spawn("fio", command, &dir.join("log"))?);
+                Ok(())
+            }
+            Client::Vhost { process, socket, report } => {
+                let mut command = Command::new(headgate::binary()?);
+                command.args(["load", "--json", "--random", "--read-percent=100", "--seconds=3600"]);
+                command.arg(format!("--depth={DEPTH}")).arg(format!("--block-size={READ}")).arg(socket);
+                *process = Some(Process::spawn("headgate load", command, report)?);
                 Ok(())
             }
         }
@@ -75,6 +105,16 @@ impl Client {
                 // An interrupted fio may end with status 128.
                 anyhow::ensure!(status.code().is_some(), "fio died: {status}\n{report}");
                 report
+            }
+            Client::Vhost { process, report, .. } => {
+                let mut load = process.context("the client was never started")?;
+                load.interrupt()?;
+                let status = load.wait(Duration::from_secs(60))?;
+                let report = std::fs::read_to_string(report)?;
+                // Failed requests are failures of the program.
+                anyhow::ensure!(status.success(), "headgate load: {status}\n{report}");
+                let report = tools::json_in(&report)?;
+                return report["total"]["ios"].as_u64().context("no count in headgate's report");
             }
         };
         let report = tools::json_in(&report)?;
