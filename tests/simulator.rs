@@ -183,7 +183,7 @@ fn measure(daemon: &Headgate, rigs: &[Rig], last: usize, window: &Window) -> any
     Ok(rates)
 }
 
-/// Makes the daemon's datastore and disks what the simulator's are, and the clients, half of them on either frontend.
+/// Makes the daemon's datastore and disks what the simulator's are, and clients for them, by turns on one frontend and the other.
 fn build<'a>(lab: &Lab, daemon: &Headgate, variant: &'a Variant) -> anyhow::Result<Rig<'a>> {
     let Setup { datastores, vms, timeline, .. } = &variant.setup;
     let [store] = &datastores[..] else { bail!("one datastore, not {}", datastores.len()) };
