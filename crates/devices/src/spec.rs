@@ -9,7 +9,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 const FORMS: &str = "rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE]\
-    [,cache=SIZE][,power=battery|volatile][,seed=N], or null";
+    [,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,seed=N], or null";
 const DEFAULT_LATENCY: Nanos = Nanos::from_micros(100);
 const DEFAULT_DEPTH: NonZeroU32 = NonZeroU32::new(1024).unwrap();
 const MAX_DEPTH: u32 = 65_536;
@@ -19,8 +19,8 @@ const MAX_DEPTH: u32 = 65_536;
 /// - `rate=1600[,latency=5ms][,depth=32][,stragglers=16:300ms]`: a [`FixedRate`]. Latency is 0 to 100 s with a unit (`ns`,
 ///   `us`, `ms`, `s`), 100 us unless given; depth is 1 to 65,536, 1,024 unless given; stragglers hold back every 16th
 ///   request for 300 ms, none unless given.
-/// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile][,seed=1]`: a
-///   [`SpindleArray`]; what is not given is as in [`ArraySpec::new`], RAID-0.
+/// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile][,readahead=0][,seed=1]`:
+///   a [`SpindleArray`]; what is not given is as in [`ArraySpec::new`], RAID-0.
 /// - `null`: a [`Null`].
 ///
 /// `Display` writes every option and parses back to the same value.
@@ -109,7 +109,7 @@ impl FromStr for ModelSpec {
                 parse_rate(rate, Options::split("rate", "latency, depth and stragglers", rest)?)
             }
             Some(("array", spindles)) => {
-                let known = "raid, disk, unit, cache, power and seed";
+                let known = "raid, disk, unit, cache, power, readahead and seed";
                 parse_array(spindles, Options::split("array", known, rest)?)
             }
             None if head == "null" => {
@@ -160,6 +160,9 @@ fn parse_array(spindles: &str, mut options: Options) -> Result<ModelSpec, ModelS
     let cache = options.take("cache", size, "a size such as 256M, or 0 for none")?;
     let power = options.take("power", |text| by_name(&POWERS, text), "battery or volatile")?;
     spec = spec.clone().with_cache(cache.unwrap_or(spec.cache), power.unwrap_or(spec.power))?;
+    if let Some(readahead) = options.take("readahead", size, "a size such as 1M, or 0 for none")? {
+        spec = spec.with_readahead(readahead)?;
+    }
     if let Some(seed) =
         options.take("seed", |text| text.parse().ok(), "a whole number from 0 to 18446744073709551615")?
     {
@@ -284,7 +287,9 @@ impl fmt::Display for ModelSpec {
                 write_size(f, spec.unit)?;
                 f.write_str(",cache=")?;
                 write_size(f, spec.cache)?;
-                write!(f, ",power={},seed={}", name_of(&POWERS, &spec.power), spec.seed)
+                write!(f, ",power={},readahead=", name_of(&POWERS, &spec.power))?;
+                write_size(f, spec.readahead)?;
+                write!(f, ",seed={}", spec.seed)
             }
             ModelSpec::Null => f.write_str("null"),
         }
@@ -312,7 +317,7 @@ mod tests {
         assert_eq!("rate=7".parse::<ModelSpec>().unwrap().to_string(), "rate=7,latency=100us,depth=1024");
         assert_eq!(
             "array=10,seed=7,raid=5".parse::<ModelSpec>().unwrap().to_string(),
-            "array=10,raid=5,disk=fc15k,unit=64K,cache=256M,power=battery,seed=7"
+            "array=10,raid=5,disk=fc15k,unit=64K,cache=256M,power=battery,readahead=0,seed=7"
         );
         assert_eq!("null".parse(), Ok(ModelSpec::Null));
     }
@@ -325,8 +330,8 @@ mod tests {
             "rate=5,latency=1234567ns,depth=65536",
             "rate=5,stragglers=16:300ms",
             "array=1",
-            "array=256,raid=5,disk=sata7k,unit=4608,cache=0,power=volatile,seed=18446744073709551615",
-            "array=3,unit=16M,cache=1.5G",
+            "array=256,raid=5,disk=sata7k,unit=4608,cache=0,power=volatile,readahead=64M,seed=18446744073709551615",
+            "array=3,unit=16M,cache=1.5G,readahead=100",
             "null",
         ] {
             let spec: ModelSpec = text.parse().unwrap();
@@ -339,7 +344,7 @@ mod tests {
         assert_eq!(
             error_of("ratte=5"),
             "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], \
-             array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,seed=N], \
+             array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,seed=N], \
              or null"
         );
         assert_eq!(
@@ -350,6 +355,10 @@ mod tests {
         assert_eq!(
             error_of("array=4,cache=65G"),
             "a write-back cache is 0 (none) to 64 GiB, not 65 GiB; give a size in that range"
+        );
+        assert_eq!(
+            error_of("array=4,readahead=65M"),
+            "a read-ahead is 0 (none) to 64 MiB for each stream, not 65 MiB; give a size in that range"
         );
         assert_eq!(
             error_of("rate=0"),

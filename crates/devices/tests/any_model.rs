@@ -47,6 +47,8 @@ fn model() -> impl Strategy<Value = (ModelSpec, Nanos)> {
         with_minimum("array=4,raid=5,cache=0,disk=sata7k", Nanos::from_micros(500)),
         with_minimum("array=5,raid=5,cache=2M,power=volatile,unit=4K", Nanos::from_micros(500)),
         with_minimum("array=3,raid=5,cache=3K,power=volatile", Nanos::from_micros(500)),
+        with_minimum("array=4,cache=64K,readahead=300K", Nanos::from_micros(500)),
+        with_minimum("array=3,raid=5,unit=4K,power=volatile,readahead=1M", Nanos::from_micros(500)),
     ])
 }
 

@@ -37,6 +37,7 @@ pub struct ArraySpec {
     pub(crate) unit: Bytes,
     pub(crate) cache: Bytes,
     pub(crate) power: CachePower,
+    pub(crate) readahead: Bytes,
     pub(crate) seed: u64,
 }
 
@@ -61,14 +62,19 @@ pub enum ArraySpecError {
     /// Cache out of range.
     #[error("a write-back cache is 0 (none) to 64 GiB, not {0}; give a size in that range")]
     Cache(Bytes),
+    /// Read-ahead out of range.
+    #[error("a read-ahead is 0 (none) to 64 MiB for each stream, not {0}; give a size in that range")]
+    ReadAhead(Bytes),
 }
 
 impl ArraySpec {
     /// The largest array.
     pub const MAX_SPINDLES: u32 = 256;
     pub(crate) const MAX_CACHE: Bytes = Bytes::from_gib(64);
+    pub(crate) const MAX_READAHEAD: Bytes = Bytes::from_mib(64);
 
-    /// An array of [`DiskKind::Fc15k`] disks, stripe unit 64 KiB, cache 256 MiB with a battery, seed 1.
+    /// An array of [`DiskKind::Fc15k`] disks, stripe unit 64 KiB, cache 256 MiB with a battery, no read-ahead,
+    /// seed 1.
     ///
     /// # Errors
     /// [`ArraySpecError::Spindles`] unless there are 1 to 256 spindles, with RAID-5 at least 3.
@@ -88,6 +94,7 @@ impl ArraySpec {
             unit: Bytes::from_kib(64),
             cache: Bytes::from_mib(256),
             power: CachePower::Battery,
+            readahead: Bytes(0),
             seed: 1,
         })
     }
@@ -120,5 +127,17 @@ impl ArraySpec {
             return Err(ArraySpecError::Cache(cache));
         }
         Ok(ArraySpec { cache, power, ..self })
+    }
+
+    /// The same with so many bytes read ahead of each sequential stream; 0 is none. It takes nothing from the write-back
+    /// cache. The model's own memory is some tens of bytes for each stripe unit, for at most 16 streams.
+    ///
+    /// # Errors
+    /// [`ArraySpecError::ReadAhead`] when it is larger than 64 MiB.
+    pub fn with_readahead(self, readahead: Bytes) -> Result<ArraySpec, ArraySpecError> {
+        if readahead > ArraySpec::MAX_READAHEAD {
+            return Err(ArraySpecError::ReadAhead(readahead));
+        }
+        Ok(ArraySpec { readahead, ..self })
     }
 }
