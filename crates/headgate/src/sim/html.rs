@@ -40,7 +40,7 @@ table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; font-varia
 th, td { text-align: left; padding: 0.25rem 0.8rem 0.25rem 0; border-bottom: 1px solid #e4e4e4; vertical-align: top; }
 th { color: #555; font-weight: 600; border-bottom-color: #999; } td.n, th.n { text-align: right; white-space: nowrap; }
 tr.why td { padding-top: 0.8rem; color: #444; font-style: italic; border-bottom: none; }
-.holds { color: #04713f; } .fails { color: #b3261e; font-weight: 700; }
+.holds { color: #04713f; } .differs { color: #8a5a00; } .fails { color: #b3261e; font-weight: 700; }
 .figures { display: grid; gap: 1.5rem; max-width: 64rem; } .figures.many { grid-template-columns: 1fr 1fr; max-width: none; }
 .figures svg { width: 100%; height: auto; } code { background: #f3f3f3; padding: 0.1rem 0.3rem; }
 ";
@@ -63,10 +63,7 @@ pub(crate) fn report(command: &str, experiments: &[Experiment<'_>]) -> Result<St
             1 => "One experiment".to_owned(),
             n => format!("{n} experiments"),
         },
-        match failed {
-            0 => "<span class=\"holds\">all as expected</span>".to_owned(),
-            n => format!("<span class=\"fails\">{n} not as expected</span>"),
-        },
+        summary(failed, experiments.iter().map(Experiment::differing).sum(), "all as expected"),
         env!("CARGO_PKG_VERSION"),
         escaped(command),
     );
@@ -96,9 +93,20 @@ fn contents(page: &mut String, experiments: &[Experiment<'_>]) {
 }
 
 fn sum(experiment: &Experiment<'_>) -> String {
-    match experiment.failed() {
-        0 => "<span class=\"holds\">holds</span>".into(),
-        n => format!("<span class=\"fails\">{n} not as expected</span>"),
+    summary(experiment.failed(), experiment.differing(), "holds")
+}
+
+/// What of a number of expectations is to be known first.
+fn summary(failed: usize, differing: usize, good: &str) -> String {
+    let differ = match differing {
+        1 => "1 differs, see why".to_owned(),
+        n => format!("{n} differ, see why"),
+    };
+    match (failed, differing) {
+        (0, 0) => format!("<span class=\"holds\">{good}</span>"),
+        (0, _) => format!("<span class=\"differs\">{differ}</span>"),
+        (n, 0) => format!("<span class=\"fails\">{n} not as expected</span>"),
+        (n, _) => format!("<span class=\"fails\">{n} not as expected</span>, {differ}"),
     }
 }
 
@@ -170,7 +178,7 @@ fn word(judgement: Judgement) -> (&'static str, &'static str) {
     match judgement {
         Judgement::Holds => ("holds", "holds"),
         Judgement::Fails => ("fails", "fails"),
-        Judgement::Differs => ("quiet", "differs"),
+        Judgement::Differs => ("differs", "differs"),
         Judgement::NotRun => ("fails", "not run"),
     }
 }
@@ -229,6 +237,12 @@ mod tests {
             of = "a"
             window = "end"
             at-least = 900
+            [[expect]]
+            measure = "iops"
+            of = "a"
+            window = "end"
+            at-least = 800
+            differs = "the device is too slow"
             "#,
         )
         .unwrap_or_else(|e| panic!("{e}"));
@@ -244,7 +258,7 @@ mod tests {
             "headgate reproduce &lt;one&gt;",
             "Seeds 7.",
             "498.0/s",
-            "1 not as expected",
+            "1 not as expected</span>, 1 differs, see why",
             "throughput (IOPS)",
         ] {
             assert!(page.contains(text), "{text}");
