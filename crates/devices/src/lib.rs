@@ -21,7 +21,7 @@ mod spec;
 pub use array::{ArraySpec, ArraySpecError, CachePower, DiskKind, Raid, SpindleArray};
 pub use fixed_rate::{FixedRate, Stragglers};
 pub use null::Null;
-pub use spec::{ModelSpec, ModelSpecError};
+pub use spec::{ModelSpec, ModelSpecError, SizeCost};
 
 use headgate_units::{Bytes, Nanos};
 

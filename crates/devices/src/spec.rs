@@ -44,7 +44,24 @@ pub enum ModelSpec {
     Null,
 }
 
+/// Does a larger request take a device longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeCost {
+    /// No: every request takes the same.
+    Nothing,
+    /// Yes.
+    Time,
+}
+
 impl ModelSpec {
+    /// What the size of a request costs this device.
+    pub fn size_cost(&self) -> SizeCost {
+        match self {
+            ModelSpec::Rate { .. } | ModelSpec::Null => SizeCost::Nothing,
+            ModelSpec::Array(_) => SizeCost::Time,
+        }
+    }
+
     /// A device with nothing in it, of `capacity` bytes, which only an array looks at (see [`SpindleArray::new`]).
     pub fn build(&self, capacity: Bytes) -> Box<dyn DeviceModel + Send> {
         match self {

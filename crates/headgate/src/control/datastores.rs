@@ -2,7 +2,7 @@ use super::{Control, ControlError, DatastoreEntry, Model, Service, images};
 use crate::api::types::{BackendSpec, Change, Changed, Datastore, DatastoreCreate, DatastorePatch};
 use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord};
 use crate::name::Name;
-use headgate_devices::ModelSpec;
+use headgate_devices::{ModelSpec, SizeCost};
 use headgate_qos::{CostModel, UnknownCostModel};
 use headgate_units::Iops;
 use std::fs;
@@ -342,13 +342,13 @@ fn model_capacity(backend: &Backend) -> Option<Capacity> {
 
 /// By size, as in the paper; one IO each where the device takes as long for every size.
 fn default_cost_model(backend: &Backend) -> CostModel {
-    match backend {
-        Backend::Emulated { model, .. }
-            if matches!(model.parse(), Ok(ModelSpec::Rate { .. } | ModelSpec::Null)) =>
-        {
-            CostModel::Unit
-        }
-        _ => CostModel::default(),
+    let size_cost = match backend {
+        Backend::Emulated { model, .. } => model.parse::<ModelSpec>().ok().map(|model| model.size_cost()),
+        Backend::Dir { .. } | Backend::Block { .. } => None,
+    };
+    match size_cost {
+        Some(SizeCost::Nothing) => CostModel::Unit,
+        Some(SizeCost::Time) | None => CostModel::default(),
     }
 }
 

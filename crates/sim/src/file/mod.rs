@@ -73,7 +73,7 @@ struct DatastoreFile {
     scheduler: Option<Scheduler>,
     /// Requests that each host may have outstanding at it, 1 to 65536; 32 unless given.
     queue_depth: Option<At<u32>>,
-    /// How the size of a request is charged; affine=300K unless given.
+    /// How the size of a request is charged; unless given affine=300K, and unit where size costs the device nothing.
     cost_model: Option<At<Charge>>,
     /// Send near requests of one disk back to back: at most so many, 2 to 8.
     batch: Option<At<u8>>,

@@ -5,8 +5,8 @@ use super::super::values::At;
 use super::super::{CoordinationFile, DatastoreFile, Scheduler};
 use super::names::{in_range, plain_name, some_time, unique, whole_percent};
 use crate::scenario::{Coordination, Datastore, Front, Node, Noise};
-use headgate_devices::ModelSpec;
-use headgate_qos::{Batch, Config, Floor, SchedulerKind};
+use headgate_devices::{ModelSpec, SizeCost};
+use headgate_qos::{Batch, Config, CostModel, Floor, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -96,7 +96,7 @@ pub(super) fn datastore(file: &DatastoreFile) -> Result<Datastore, Fault> {
     Ok(Datastore {
         name: file.name.value.clone(),
         scheduler: file.scheduler.map_or(SchedulerKind::MClock, kind),
-        config: config(file)?,
+        config: config(file, default_cost_model(&nodes))?,
         queue_depth: depth(file.queue_depth.as_ref())?,
         nodes,
         stripe,
@@ -110,9 +110,17 @@ pub(super) fn datastore(file: &DatastoreFile) -> Result<Datastore, Fault> {
     })
 }
 
+/// As in the daemon: one IO each where no device takes longer for a larger request.
+fn default_cost_model(nodes: &[Node]) -> CostModel {
+    match nodes.iter().all(|node| node.device.size_cost() == SizeCost::Nothing) {
+        true => CostModel::Unit,
+        false => CostModel::default(),
+    }
+}
+
 /// Each key is tried on its own, so that an error points at it.
-fn config(file: &DatastoreFile) -> Result<Config, Fault> {
-    let mut config = Config::default();
+fn config(file: &DatastoreFile, cost_model: CostModel) -> Result<Config, Fault> {
+    let mut config = Config { cost_model, ..Config::default() };
     let checked = |config: &Config, span: &Range<usize>| {
         config.validate().map_err(|error| Fault::new(span, format!("{error}; write such a value")))
     };
