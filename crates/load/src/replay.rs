@@ -175,7 +175,9 @@ impl Player {
         let length = wanted.min(sectors.max(1));
         // Neighbours stay neighbours, but for the one place where the disk ends.
         let place = if behind > sectors { first % (sectors.saturating_sub(length) + 1) } else { first };
-        self.replayed.moved += u64::from(behind > sectors);
+        if behind > sectors {
+            self.replayed.moved += 1;
+        }
         self.replayed.split += u64::from(length * SECTOR > u64::from(max_len));
         Some(Rest { due, kind, offset: place * SECTOR, left: length * SECTOR })
     }

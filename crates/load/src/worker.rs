@@ -341,7 +341,9 @@ impl<'a> Worker<'a> {
                 Outcome::Done if flight.counted == Counted::Yes => {
                     batch.ios += 1;
                     batch.bytes += u64::from(flight.op.len);
-                    batch.flushes += u64::from(flight.op.kind == Kind::Flush);
+                    if flight.op.kind == Kind::Flush {
+                        batch.flushes += 1;
+                    }
                     meter.on_done(&flight.op, flight.intended, now);
                 }
                 Outcome::Done => {}

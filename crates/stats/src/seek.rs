@@ -33,7 +33,9 @@ impl Seeks {
         if let Some(nearest) = known.iter().copied().min_by_key(|&end| offset.abs_diff(end)) {
             let distance = offset.abs_diff(nearest);
             let forward = offset >= nearest;
-            self.sequential += u64::from(forward && distance <= NEAR);
+            if forward && distance <= NEAR {
+                self.sequential += 1;
+            }
             self.buckets[index_of(distance, forward)] += 1;
         }
         self.ends[usize::from(self.next)] = end;

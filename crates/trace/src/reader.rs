@@ -217,7 +217,9 @@ impl<R: Read> TraceReader<R> {
     #[cold]
     fn malformed(&mut self, problem: Problem) -> Result<(), TraceError> {
         let error = TraceError::Malformed { place: self.place(), problem };
-        self.report.malformed += u64::from(self.tolerance == Tolerance::Lenient);
+        if self.tolerance == Tolerance::Lenient {
+            self.report.malformed += 1;
+        }
         self.tolerate(error)
     }
 
@@ -225,7 +227,9 @@ impl<R: Read> TraceReader<R> {
     fn too_late(&mut self, late: u64) -> Result<(), TraceError> {
         let error =
             TraceError::OutOfOrder { place: self.place(), late: Late(Nanos(late)), window: self.window };
-        self.report.out_of_order += u64::from(self.tolerance == Tolerance::Lenient);
+        if self.tolerance == Tolerance::Lenient {
+            self.report.out_of_order += 1;
+        }
         self.tolerate(error)
     }
 

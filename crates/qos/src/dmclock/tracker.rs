@@ -180,7 +180,9 @@ impl<S: Ord + Copy> Tracker<S> {
     pub fn complete(&mut self, ticket: Ticket<S>, served: Served) {
         self.total.add(served);
         self.totals.requests += 1;
-        self.totals.by_reservation += u64::from(served.phase == Phase::Reservation);
+        if served.phase == Phase::Reservation {
+            self.totals.by_reservation += 1;
+        }
         self.totals.cost = self.total.delta;
         // For a server forgotten meanwhile it counts as service before the next first contact.
         if let Some(known) = self.servers.get_mut(&ticket.server) {

@@ -99,8 +99,12 @@ impl Clocked {
         if let Some(latency) = record.latency {
             histogram.get_or_insert_default().record(latency);
         }
-        self.current.steps += u64::from(step != Step::None);
-        self.current.far += u64::from(step == Step::Far);
+        if step != Step::None {
+            self.current.steps += 1;
+        }
+        if step == Step::Far {
+            self.current.far += 1;
+        }
         self.follower.push(record);
     }
 

@@ -286,7 +286,9 @@ impl BlkPort {
                 let key = ring.key;
                 let in_flight = InFlight { queue: index, key, completion: request.completion, writes, kind };
                 let cookie = self.requests.insert(in_flight) as u64;
-                self.replaying += usize::from(kind == Kind::Replay);
+                if kind == Kind::Replay {
+                    self.replaying += 1;
+                }
                 let down = engine::Request { op, offset: offset.0, len: len.0, cookie, ioprio };
                 // SAFETY: the segments lie in the guest memory that `completion` keeps mapped, and the completion stays
                 // in `requests` until the request is back or the port is dropped.
