@@ -245,15 +245,7 @@ impl Cli {
             }
             Command::Load(args) => {
                 let report = headgate_load::run(&args)?;
-                if args.json {
-                    writeln!(out, "{}", report.to_json())?;
-                } else {
-                    write!(out, "{report}")?;
-                }
-                match report.exit_code() {
-                    0 => Ok(()),
-                    code => Err(CliError::Unclean(code)),
-                }
+                print_load(out, &report, Print { json: args.json })
             }
             Command::Sim(command) => command.run(out),
             Command::Reproduce(command) => command.run(out),
@@ -264,6 +256,18 @@ impl Cli {
                 Ok(())
             }
         }
+    }
+}
+
+/// Prints what a load came to; an unclean one is an error.
+fn print_load(out: &mut dyn Write, report: &headgate_load::Report, print: Print) -> Result<(), CliError> {
+    match print.json {
+        true => writeln!(out, "{}", report.to_json())?,
+        false => write!(out, "{report}")?,
+    }
+    match report.exit_code() {
+        0 => Ok(()),
+        code => Err(CliError::Unclean(code)),
     }
 }
 

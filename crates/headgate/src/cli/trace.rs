@@ -1,7 +1,7 @@
 //! Block traces: what they say, and conversion.
 
 use super::output::{Align, Table, description, json, warnings};
-use super::{CliError, Print};
+use super::{CliError, Print, print_load};
 use crate::serve::signals::Signals;
 use clap::{Args, Subcommand};
 use headgate_load::ReplayArgs;
@@ -116,15 +116,7 @@ impl Trace {
             }
             Trace::Replay { input, disk, replay } => {
                 let report = headgate_load::replay(&replay, input.recording(disk)?)?;
-                if replay.json {
-                    writeln!(out, "{}", report.to_json())?;
-                } else {
-                    write!(out, "{report}")?;
-                }
-                match report.exit_code() {
-                    0 => Ok(()),
-                    code => Err(CliError::Unclean(code)),
-                }
+                print_load(out, &report, Print { json: replay.json })
             }
             Trace::Convert { input, output } => {
                 let report = match output == Path::new(STANDARD) {
