@@ -98,7 +98,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             8,
             "device = 'rate=1000'\ncost-model = 'affine'",
-            "9:14: 'affine' is not a cost model; write 'unit' for one IO per request, 'affine=300K' for 1 + size/300K, or 'chunks=32K' for size/32K but 1 at least",
+            "9:14: 'affine' is not a cost model; write unit (every request is one IO), affine=SIZE (1 + size/SIZE, the paper's, with 300K) or chunks=SIZE (size/SIZE, one at least), SIZE being 512 or more",
         ),
         (
             8,

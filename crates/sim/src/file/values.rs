@@ -1,7 +1,7 @@
 //! The values of a scenario file: how they are written, and what is said when they are not.
 
 use headgate_devices::ModelSpec;
-use headgate_qos::CostModel;
+use headgate_qos::{CostModel, UnknownCostModel};
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
@@ -164,22 +164,7 @@ pub(crate) struct Charge(pub(crate) CostModel);
 
 impl Charge {
     fn parse(text: &str) -> Result<Charge, String> {
-        let wrong = || {
-            format!(
-                "'{text}' is not a cost model; write 'unit' for one IO per request, 'affine=300K' for 1 + size/300K, \
-                 or 'chunks=32K' for size/32K but 1 at least"
-            )
-        };
-        if text == "unit" {
-            return Ok(Charge(CostModel::Unit));
-        }
-        let (form, size) = text.split_once('=').ok_or_else(wrong)?;
-        let reference: Bytes = size.parse().map_err(|_| wrong())?;
-        match form {
-            "affine" => Ok(Charge(CostModel::Affine { reference })),
-            "chunks" => Ok(Charge(CostModel::Chunks { reference })),
-            _ => Err(wrong()),
-        }
+        text.parse().map(Charge).map_err(|error: UnknownCostModel| error.to_string())
     }
 }
 

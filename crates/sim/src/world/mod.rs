@@ -11,14 +11,15 @@
 //! something to send are asked, as the daemon asks once in each turn of its loop.
 
 mod build;
+mod finish;
+mod timeline;
 
 use crate::device::Device;
-use crate::outcome::{Outcome, SubjectKind};
 use crate::queue::{Lane, Queue};
 use crate::random::Stream;
-use crate::record::{Plan, Recorder, TransactionRecorder, merge};
+use crate::record::{Plan, Recorder, TransactionRecorder};
 use crate::run::{Progress, RunError};
-use crate::scenario::{Action, Route, Setup};
+use crate::scenario::{Route, Setup};
 use crate::window::{FixedWindow, IssueWindow};
 use crate::workload::{Generator, Issue, Orders};
 use headgate_devices::{DeviceIo, IoKind};
@@ -502,206 +503,11 @@ impl World<'_> {
         self.ask(gate);
     }
 
-    fn start(&mut self, index: u32) {
-        if std::mem::replace(&mut self.vms[index as usize].running, true) {
-            return;
-        }
-        self.count_running(index, 1);
-        let now = self.now;
-        for workload in self.vms[index as usize].workloads.clone() {
-            let w = &mut self.workloads[workload as usize];
-            w.epoch += 1;
-            self.drive(workload, |generator, orders| generator.start(now, orders));
-        }
-    }
-
-    fn stop(&mut self, index: u32) {
-        if !std::mem::replace(&mut self.vms[index as usize].running, false) {
-            return;
-        }
-        self.count_running(index, -1);
-        for workload in self.vms[index as usize].workloads.clone() {
-            let w = &mut self.workloads[workload as usize];
-            w.epoch += 1;
-        }
-    }
-
-    /// A VM more or less runs: capacities may depend on their number.
-    fn count_running(&mut self, vm: u32, change: isize) {
-        let mut stores: Vec<usize> =
-            self.setup.vms[vm as usize].disks.iter().map(|disk| disk.datastore).collect();
-        stores.sort_unstable();
-        stores.dedup();
-        for store in stores {
-            self.running[store] = self.running[store].saturating_add_signed(change);
-            let rates = &self.setup.datastores[store].rate_by_vms;
-            let Some(last) = rates.len().checked_sub(1) else { continue };
-            let rate = rates[self.running[store].saturating_sub(1).min(last)];
-            self.set_rates(store, None, rate);
-        }
-    }
-
-    fn set_rates(&mut self, datastore: usize, only: Option<usize>, rate: Iops) {
-        for index in 0..self.nodes.len() {
-            let node = &mut self.nodes[index];
-            if node.datastore as usize == datastore && only.is_none_or(|only| only == node.index) {
-                node.rate = node.rate.map(|_| rate);
-                self.apply_rate(index as u32);
-            }
-        }
-    }
-
-    /// The nominal rate, as noise has it, goes to the device.
-    fn apply_rate(&mut self, index: u32) {
-        let node = &mut self.nodes[index as usize];
-        let Some(rate) = node.rate else { return };
-        let varied = u128::from(rate.get()) * u128::from(node.permille) / 1_000;
-        let varied = u64::try_from(varied).unwrap_or(u64::MAX).clamp(Iops::MIN.get(), Iops::MAX.get());
-        node.device.set_rate(self.now, Iops::new(varied).unwrap_or(rate));
-        self.touched.push(index);
-    }
-
-    fn draw_noise(&mut self, index: u32) {
-        let node = &mut self.nodes[index as usize];
-        let Some(noise) = self.setup.datastores[node.datastore as usize].noise else { return };
-        let percent = u64::from(noise.percent);
-        node.permille = 1_000 - 10 * percent + node.stream.below(20 * percent + 1);
-        self.apply_rate(index);
-        self.queue.push(self.now + noise.every, Event::Noise { node: index });
-    }
-
-    fn act(&mut self, action: Action) {
-        let now = self.now;
-        match action {
-            Action::Start { vm } => self.start(vm as u32),
-            Action::Stop { vm } => self.stop(vm as u32),
-            Action::Policy { vm, disk, policy } => {
-                let disk = &self.disks[self.vms[vm].disks as usize + disk];
-                let mut places = vec![(disk.gate, disk.id)];
-                for &(node, index) in &disk.nodes {
-                    places.extend(self.nodes[node as usize].gate.zip(disk.at_nodes[index]));
-                }
-                for (gate, id) in places {
-                    // Disks stay registered for the whole run.
-                    let set = self.gates[gate as usize].scheduler.set_policy(now, id, policy);
-                    debug_assert!(set.is_ok());
-                    self.ask(gate);
-                }
-            }
-            Action::Rate { datastore, node, rate } => self.set_rates(datastore, node, rate),
-            Action::QueueDepth { datastore, depth } => {
-                for index in 0..self.gates.len() {
-                    if self.gates[index].place == (Place::Host { datastore: datastore as u32 }) {
-                        self.gates[index].window = Box::new(FixedWindow(depth));
-                        self.ask(index as u32);
-                    }
-                }
-            }
-            Action::Fail { datastore, node } => self.fail(datastore, node),
-            Action::Return { datastore, node } => self.restore(datastore, node),
-        }
-    }
-
-    fn node(&self, datastore: usize, index: usize) -> Option<usize> {
-        self.nodes.iter().position(|node| node.datastore as usize == datastore && node.index == index)
-    }
-
-    /// From now on the node holds what it has and what it gets.
-    fn fail(&mut self, datastore: usize, index: usize) {
-        let Some(failed) = self.node(datastore, index) else { return };
-        if self.nodes[failed].held.is_some() {
-            return;
-        }
-        let mut inside: Vec<(Nanos, u32)> = self
-            .requests
-            .iter()
-            .filter(|(_, request)| request.inside && request.node as usize == failed)
-            .map(|(key, request)| (request.submitted, key as u32))
-            .collect();
-        inside.sort_unstable();
-        let node = &mut self.nodes[failed];
-        node.held = Some(inside.into_iter().map(|(_, key)| key).collect());
-        node.scheduled = Nanos::MAX;
-    }
-
-    /// The node works again, with a device that has forgotten everything.
-    fn restore(&mut self, datastore: usize, index: usize) {
-        let Some(back) = self.node(datastore, index) else { return };
-        let Some(held) = self.nodes[back].held.take() else { return };
-        let spec = &self.setup.datastores[datastore].nodes[index].device;
-        self.nodes[back].device = Device::new(spec, self.nodes[back].capacity);
-        self.apply_rate(back as u32);
-        for key in held {
-            self.submit(back as u32, key);
-        }
-    }
-
     fn tick(&mut self) {
         let now = self.now;
         self.disks.iter_mut().for_each(|disk| disk.recorder.tick(now));
         self.nodes.iter_mut().filter_map(|node| node.recorder.as_mut()).for_each(|r| r.tick(now));
         self.workloads.iter_mut().filter_map(|w| w.transactions.as_mut()).for_each(|t| t.tick());
-    }
-
-    /// What was measured.
-    pub(crate) fn finish(self, scenario: &str, variant: &str, seed: u64) -> Outcome {
-        let World { setup, plan, disks, nodes, workloads, events, .. } = self;
-        let mut disks = disks.into_iter();
-        let mut of_disks = Vec::new();
-        for (vm_index, vm) in setup.vms.iter().enumerate() {
-            for disk in &vm.disks {
-                let Some(recorded) = disks.next() else { break };
-                let name = format!("{}/{}", vm.name, disk.name);
-                let subject = recorded.recorder.finish(SubjectKind::Disk, name, &plan);
-                of_disks.push((vm_index, disk.datastore, subject));
-            }
-        }
-        let mut subjects = Vec::new();
-        for (index, vm) in setup.vms.iter().enumerate() {
-            let parts: Vec<_> = of_disks.iter().filter(|d| d.0 == index).map(|d| &d.2).collect();
-            subjects.push(merge(SubjectKind::Vm, vm.name.clone(), &parts, &plan));
-            if parts.len() > 1 {
-                subjects.extend(parts.into_iter().cloned());
-            }
-        }
-        let mut nodes = nodes.into_iter().peekable();
-        for (index, store) in setup.datastores.iter().enumerate() {
-            let parts: Vec<_> = of_disks.iter().filter(|d| d.1 == index).map(|d| &d.2).collect();
-            subjects.push(merge(SubjectKind::Datastore, store.name.clone(), &parts, &plan));
-            while let Some(node) = nodes.next_if(|node| node.datastore as usize == index) {
-                let name = format!("{}/{}", store.name, store.nodes[node.index].name);
-                subjects.extend(node.recorder.map(|r| r.finish(SubjectKind::Node, name, &plan)));
-            }
-        }
-        if setup.hosts.len() > 1 {
-            for (index, host) in setup.hosts.iter().enumerate() {
-                let mine = of_disks.iter().filter(|d| setup.vms[d.0].host == index);
-                let parts: Vec<_> = mine.map(|d| &d.2).collect();
-                subjects.push(merge(SubjectKind::Host, host.name.clone(), &parts, &plan));
-            }
-        }
-        let mut workloads = workloads.into_iter();
-        let mut applications = Vec::new();
-        for vm in &setup.vms {
-            for workload in &vm.workloads {
-                let Some(recorder) = workloads.next().and_then(|w| w.transactions) else { continue };
-                let name = match vm.workloads.len() {
-                    1 => vm.name.clone(),
-                    _ => format!("{}/{}", vm.name, workload.name),
-                };
-                applications.push(recorder.finish(name, &plan));
-            }
-        }
-        Outcome {
-            scenario: scenario.to_owned(),
-            variant: variant.to_owned(),
-            seed,
-            duration: setup.duration,
-            interval: setup.interval,
-            events,
-            subjects,
-            applications,
-        }
     }
 }
 

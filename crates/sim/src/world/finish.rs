@@ -1,0 +1,68 @@
+//! What a run leaves behind.
+
+use super::World;
+use crate::outcome::{Outcome, SubjectKind};
+use crate::record::merge;
+
+impl World<'_> {
+    /// What was measured.
+    pub(crate) fn finish(self, scenario: &str, variant: &str, seed: u64) -> Outcome {
+        let World { setup, plan, disks, nodes, workloads, events, .. } = self;
+        let mut disks = disks.into_iter();
+        let mut of_disks = Vec::new();
+        for (vm_index, vm) in setup.vms.iter().enumerate() {
+            for disk in &vm.disks {
+                let Some(recorded) = disks.next() else { break };
+                let name = format!("{}/{}", vm.name, disk.name);
+                let subject = recorded.recorder.finish(SubjectKind::Disk, name, &plan);
+                of_disks.push((vm_index, disk.datastore, subject));
+            }
+        }
+        let mut subjects = Vec::new();
+        for (index, vm) in setup.vms.iter().enumerate() {
+            let parts: Vec<_> = of_disks.iter().filter(|d| d.0 == index).map(|d| &d.2).collect();
+            subjects.push(merge(SubjectKind::Vm, vm.name.clone(), &parts, &plan));
+            if parts.len() > 1 {
+                subjects.extend(parts.into_iter().cloned());
+            }
+        }
+        let mut nodes = nodes.into_iter().peekable();
+        for (index, store) in setup.datastores.iter().enumerate() {
+            let parts: Vec<_> = of_disks.iter().filter(|d| d.1 == index).map(|d| &d.2).collect();
+            subjects.push(merge(SubjectKind::Datastore, store.name.clone(), &parts, &plan));
+            while let Some(node) = nodes.next_if(|node| node.datastore as usize == index) {
+                let name = format!("{}/{}", store.name, store.nodes[node.index].name);
+                subjects.extend(node.recorder.map(|r| r.finish(SubjectKind::Node, name, &plan)));
+            }
+        }
+        if setup.hosts.len() > 1 {
+            for (index, host) in setup.hosts.iter().enumerate() {
+                let mine = of_disks.iter().filter(|d| setup.vms[d.0].host == index);
+                let parts: Vec<_> = mine.map(|d| &d.2).collect();
+                subjects.push(merge(SubjectKind::Host, host.name.clone(), &parts, &plan));
+            }
+        }
+        let mut workloads = workloads.into_iter();
+        let mut applications = Vec::new();
+        for vm in &setup.vms {
+            for workload in &vm.workloads {
+                let Some(recorder) = workloads.next().and_then(|w| w.transactions) else { continue };
+                let name = match vm.workloads.len() {
+                    1 => vm.name.clone(),
+                    _ => format!("{}/{}", vm.name, workload.name),
+                };
+                applications.push(recorder.finish(name, &plan));
+            }
+        }
+        Outcome {
+            scenario: scenario.to_owned(),
+            variant: variant.to_owned(),
+            seed,
+            duration: setup.duration,
+            interval: setup.interval,
+            events,
+            subjects,
+            applications,
+        }
+    }
+}
