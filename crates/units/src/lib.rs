@@ -7,15 +7,18 @@
 //! | [`Iops`] | normalised IOs per second | 1 to 10⁹ |
 //! | [`BytesPerSec`] | bytes per second | 1 to 2⁶³ |
 //! | [`Shares`] | relative weight, no unit | 1 to 1,000,000 |
+//! | [`Priority`] | an application's IO priority, no unit | 1 to 254 |
 //!
 //! All are integers: a scheduler that adds rounded fractions for a year drifts.
 
 mod parse;
+mod priority;
 mod rate;
 mod size;
 mod time;
 
 pub use parse::ParseUnitError;
+pub use priority::Priority;
 pub use rate::{BytesPerSec, Iops, OutOfRange, Shares};
 pub use size::Bytes;
 pub use time::Nanos;

@@ -8,10 +8,10 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} must be {min} to {max}, not {given}")]
 pub struct OutOfRange {
-    what: &'static str,
-    min: u64,
-    max: u64,
-    given: u64,
+    pub(crate) what: &'static str,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+    pub(crate) given: u64,
 }
 
 macro_rules! ranged {
