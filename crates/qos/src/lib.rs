@@ -33,6 +33,7 @@ mod config;
 mod cost;
 pub mod dmclock;
 mod fifo;
+pub mod ioprio;
 pub mod mclock;
 mod policy;
 mod queue;

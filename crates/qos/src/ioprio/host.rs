@@ -1,0 +1,86 @@
+use super::{Class, Ioprio, IoprioMap};
+use headgate_units::Priority;
+
+/// The highest class that may be asked of the host's kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ceiling {
+    /// Any: the process has the privilege, and the virtual machine may pass others.
+    RealTime,
+    /// Real-time becomes best-effort 0.
+    BestEffort,
+}
+
+/// The field that goes to the host's kernel with a request of this final priority, so that its elevator agrees with us.
+///
+/// It is the default map read backwards: 198 and above real-time, if the ceiling allows, below that the best-effort level whose
+/// priority is nearest. Always a field that Linux accepts: never a class that does not exist, nor a level without a class,
+/// either of which would fail the guest's request. Never idle: an elevator holds idle requests back for as long as anybody
+/// else has some, and they would fill the window while they wait.
+pub fn for_host(priority: Priority, ceiling: Ceiling) -> Ioprio {
+    let map = IoprioMap::DEFAULT;
+    if ceiling == Ceiling::RealTime && priority >= map.real_time[7] {
+        return Ioprio::new(Class::RealTime, nearest(&map.real_time, priority), 0);
+    }
+    Ioprio::new(Class::BestEffort, nearest(&map.best_effort, priority), 0)
+}
+
+/// The level whose priority is nearest, the lower one of two.
+fn nearest(levels: &[Priority; 8], priority: Priority) -> u8 {
+    let mut best = (u8::MAX, 0);
+    for (level, candidate) in (0..).zip(levels) {
+        let distance = candidate.get().abs_diff(priority.get());
+        if distance <= best.0 {
+            best = (distance, level);
+        }
+    }
+    best.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn final_priorities_become_fields_that_the_kernel_takes() {
+        for (priority, any, capped) in [
+            (254, 0x2000, 0x4000),
+            (250, 0x2001, 0x4000),
+            (198, 0x2007, 0x4000),
+            (197, 0x4000, 0x4000),
+            (180, 0x4000, 0x4000),
+            (101, 0x4004, 0x4004),
+            (100, 0x4004, 0x4004),
+            (90, 0x4005, 0x4005),
+            (40, 0x4007, 0x4007),
+            (10, 0x4007, 0x4007),
+            (1, 0x4007, 0x4007),
+        ] {
+            let priority = Priority::new(priority).unwrap();
+            assert_eq!(for_host(priority, Ceiling::RealTime), Ioprio(any), "{priority}");
+            assert_eq!(for_host(priority, Ceiling::BestEffort), Ioprio(capped), "{priority}");
+        }
+    }
+
+    #[test]
+    fn more_priority_is_never_less_on_the_host_and_always_valid() {
+        for ceiling in [Ceiling::RealTime, Ceiling::BestEffort] {
+            let mut before = Ioprio(u16::MAX);
+            for priority in 1..=254 {
+                let field = for_host(Priority::new(priority).unwrap(), ceiling);
+                assert!(field.0 <= before.0, "{priority}: {field:?} after {before:?}");
+                assert!(matches!(field.class(), Some(Class::RealTime | Class::BestEffort)));
+                assert_eq!(field.hint(), 0);
+                before = field;
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_guest_gives_by_class_and_level_comes_out_the_same() {
+        let map = IoprioMap::default();
+        for raw in (0x2000..=0x2007).chain(0x4000..=0x4003).chain(0x4005..=0x4007) {
+            let given = map.given(Ioprio(raw)).unwrap();
+            assert_eq!(for_host(given, Ceiling::RealTime), Ioprio(raw));
+        }
+    }
+}
