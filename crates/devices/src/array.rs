@@ -1,7 +1,9 @@
 //! A disk array: spindles, striping, a write-back cache, one link to the host.
 
 mod cache;
+mod divisor;
 mod layout;
+mod mechanics;
 mod read_ahead;
 mod spec;
 mod spindle;
@@ -123,9 +125,8 @@ impl SpindleArray {
         let capacity = Bytes(capacity.0.clamp(1, 1 << 60));
         let layout = Layout::new(spec, capacity);
         let mut random = SplitMix64::new(spec.seed);
-        let mechanics = spec.disk.mechanics();
         let spindles =
-            (0..spec.spindles).map(|_| Spindle::new(mechanics, layout.span(), &mut random)).collect();
+            (0..spec.spindles).map(|_| Spindle::new(spec.disk, layout.span(), &mut random)).collect();
         SpindleArray {
             capacity: capacity.0,
             power: spec.power,

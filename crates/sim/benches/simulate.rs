@@ -1,4 +1,5 @@
-//! Events per second: `cargo bench -p headgate-sim`. With `-- --day`, also a day of 1,000 VMs on 50 hosts and 20 arrays.
+//! Events per second: `cargo bench -p headgate-sim`. With `-- --day`, also a day of 1,000 VMs on 50 hosts and 20 arrays; with `-- array`
+//! and the like, that scenario alone.
 //!
 //! An event is something that happens to a request (issued, dispatched by a scheduler, completed), a message, a timer.
 
@@ -106,10 +107,16 @@ STORES
 "#;
 
 fn main() {
-    for (text, times) in [(PAPER, 5), (FAST, 3), (NODES, 3), (ARRAY, 3)] {
-        measure(text, times);
+    let (flags, wanted): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
+    for (name, text, times) in
+        [("paper", PAPER, 5), ("fast", FAST, 3), ("nodes", NODES, 3), ("array", ARRAY, 3)]
+    {
+        if wanted.is_empty() || wanted.iter().any(|it| it == name) {
+            measure(text, times);
+        }
     }
-    if std::env::args().any(|argument| argument == "--day") {
+    if flags.iter().any(|flag| flag == "--day") {
         let stores: String = (1..=20)
             .map(|n| format!("[[datastore]]\nname = \"array-{n}\"\ndevice = \"rate=2000,latency=2ms\"\nnetwork = \"50us\"\n"))
             .collect();
