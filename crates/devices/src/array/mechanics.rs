@@ -86,7 +86,7 @@ impl Mechanics {
 
     /// shortest + (longest - shortest) * sqrt(distance / span): the arm accelerates half the way and brakes the other
     /// half. Over random pairs of places the mean of the root is 8/15.
-    #[inline]
+    #[inline(always)]
     fn seek(&self, distance: u64) -> u64 {
         let distance = (distance >> self.scaled).min(self.stroke.get());
         let root = root(self.stroke.div(distance << ONE) << ONE);
@@ -95,7 +95,7 @@ impl Mechanics {
 
     /// Until the head is over the place. Going on where the head is costs nothing, a little further on costs what
     /// passes by: disks read ahead, so a stream does not lose a revolution between its requests.
-    #[inline]
+    #[inline(always)]
     pub(super) fn positioning(&self, from: Stance, to: Place) -> u64 {
         if let Some(gap) = to.start.checked_sub(from.head).filter(|&gap| gap <= self.track.get()) {
             return self.transfer(gap);
@@ -111,7 +111,8 @@ impl Mechanics {
 /// so it is this one, or the next where that is nearer.
 #[inline]
 fn root(number: u64) -> u64 {
-    let root = (number as f64).sqrt() as u64;
+    // By way of signed integers, for which processors have instructions.
+    let root = (number as i64 as f64).sqrt() as i64 as u64;
     if root * root > number { root - 1 } else { root }
 }
 
