@@ -1,5 +1,6 @@
 //! A disk array: spindles, striping, a write-back cache, one link to the host.
 
+mod ages;
 mod cache;
 mod divisor;
 mod layout;
@@ -281,7 +282,7 @@ impl SpindleArray {
             };
             let Some((row, ranges)) = self.cache.next_to_write(self.seen, want) else { break };
             self.writing_back += 1;
-            let plan = self.layout.write_row(row, &ranges);
+            let plan = self.layout.write_row(row, ranges);
             self.begin(plan, Purpose::WriteBack { row });
         }
         let ripe = self.cache.next_ripe().filter(|&at| at > self.seen);

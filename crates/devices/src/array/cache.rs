@@ -1,5 +1,7 @@
+use super::ages::{Age, Ages, Written};
+use foldhash::fast::FixedState;
 use headgate_units::Nanos;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// Dirty data this old is written even if there is room for more.
 const MAX_AGE: Nanos = Nanos::from_secs(1);
@@ -7,38 +9,35 @@ const MAX_AGE: Nanos = Nanos::from_secs(1);
 /// Ranges within a row, disjoint, ascending, never touching.
 type Ranges = Vec<(u64, u64)>;
 
-/// What must be written back of one row of the array.
-#[derive(Debug)]
-struct Dirty {
-    ranges: Ranges,
-    /// When it became dirty, in the order of the cache's stamps.
-    stamp: u64,
-    since: Nanos,
-}
-
 #[derive(Debug, Default)]
 struct Row {
-    dirty: Option<Dirty>,
+    /// What must be written back.
+    dirty: Option<(Age, Ranges)>,
     /// On its way to the disks: still occupies the cache, and still answers reads.
-    leaving: Option<(u64, Ranges)>,
+    leaving: Option<(Age, Ranges)>,
 }
 
 /// A write-back cache: rows of the array with what is dirty in them, in the array's order and in the order of age.
 ///
-/// Neighbouring and overlapping writes become one. All operations are O(log rows + ranges of the row).
+/// Neighbouring and overlapping writes become one. Taking a row in or out is O(log rows + ranges of the row), looking one up
+/// O(ranges of the row).
 #[derive(Debug)]
 pub(super) struct Cache {
     size: u64,
     row_bytes: u64,
     used: u64,
-    rows: BTreeMap<u64, Row>,
-    /// Everything dirty or leaving, by age.
-    ages: BTreeSet<(u64, u64)>,
+    /// Looked up, never walked through: the order in here means nothing.
+    rows: HashMap<u64, Row, FixedState>,
+    /// Everything dirty or leaving.
+    ages: Ages,
+    /// Rows that may be written: dirty, and not leaving.
+    staying: BTreeSet<u64>,
     /// Rows dirty from end to end: nothing is gained by waiting.
     whole: BTreeSet<u64>,
-    next_stamp: u64,
     /// Where the sweep over the rows goes on.
     sweep: u64,
+    /// Emptied, for rows to come.
+    spare: Vec<Ranges>,
 }
 
 /// What a caller wants written back.
@@ -58,11 +57,12 @@ impl Cache {
             size,
             row_bytes,
             used: 0,
-            rows: BTreeMap::new(),
-            ages: BTreeSet::new(),
+            rows: HashMap::with_hasher(FixedState::with_seed(0)),
+            ages: Ages::default(),
+            staying: BTreeSet::new(),
             whole: BTreeSet::new(),
-            next_stamp: 0,
             sweep: 0,
+            spare: Vec::new(),
         }
     }
 
@@ -82,12 +82,12 @@ impl Cache {
 
     /// The last stamp given: all that is dirty now has it or a smaller one.
     pub(super) fn last_stamp(&self) -> u64 {
-        self.next_stamp
+        self.ages.last_stamp()
     }
 
     /// Is everything up to the stamp on the disks.
     pub(super) fn is_clean_up_to(&self, stamp: u64) -> bool {
-        self.ages.first().is_none_or(|&(oldest, _)| oldest > stamp)
+        self.ages.oldest().is_none_or(|oldest| oldest.stamp > stamp)
     }
 
     /// Takes a write in, given as ranges of rows, if there is room for all of it.
@@ -109,96 +109,93 @@ impl Cache {
     }
 
     fn dirty_in(&self, row: u64, from: u64, to: u64) -> u64 {
-        let Some(dirty) = self.rows.get(&row).and_then(|row| row.dirty.as_ref()) else { return 0 };
-        dirty.ranges.iter().map(|&(start, end)| end.min(to).saturating_sub(start.max(from))).sum()
+        let Some((_, ranges)) = self.rows.get(&row).and_then(|row| row.dirty.as_ref()) else { return 0 };
+        ranges.iter().map(|&(start, end)| end.min(to).saturating_sub(start.max(from))).sum()
     }
 
     fn insert_in_row(&mut self, now: Nanos, row: u64, from: u64, to: u64) {
-        let entry = self.rows.entry(row).or_default();
-        let dirty = entry.dirty.get_or_insert_with(|| {
-            self.next_stamp += 1;
-            self.ages.insert((self.next_stamp, row));
-            Dirty { ranges: Ranges::new(), stamp: self.next_stamp, since: now }
+        let Row { dirty, leaving } = self.rows.entry(row).or_default();
+        let (_, ranges) = dirty.get_or_insert_with(|| {
+            let written = match leaving {
+                None => {
+                    self.staying.insert(row);
+                    Written::Possible
+                }
+                Some(_) => Written::Busy,
+            };
+            (self.ages.push(now, row, written), self.spare.pop().unwrap_or_default())
         });
-        add_range(&mut dirty.ranges, from, to);
-        if dirty.ranges == [(0, self.row_bytes)] {
+        add_range(ranges, from, to);
+        if ranges[..] == [(0, self.row_bytes)] {
             self.whole.insert(row);
         }
     }
 
     /// Can a read of these ranges of rows be answered from here.
     pub(super) fn holds(&self, mut pieces: impl Iterator<Item = (u64, u64, u64)>) -> bool {
-        let covers =
-            |ranges: &Ranges, from, to| ranges.iter().any(|&(start, end)| start <= from && to <= end);
+        let covers = |part: &Option<(Age, Ranges)>, from, to| {
+            part.iter().flat_map(|(_, ranges)| ranges).any(|&(start, end)| start <= from && to <= end)
+        };
         pieces.all(|(row, from, to)| {
-            self.rows.get(&row).is_some_and(|row| {
-                row.dirty.as_ref().is_some_and(|dirty| covers(&dirty.ranges, from, to))
-                    || row.leaving.as_ref().is_some_and(|(_, ranges)| covers(ranges, from, to))
-            })
+            self.rows
+                .get(&row)
+                .is_some_and(|row| covers(&row.dirty, from, to) || covers(&row.leaving, from, to))
         })
     }
 
     /// A row to write back now: it is leaving until [`Cache::left`]. A row whose last state is still leaving waits.
-    pub(super) fn next_to_write(&mut self, now: Nanos, want: Want) -> Option<(u64, Ranges)> {
+    pub(super) fn next_to_write(&mut self, now: Nanos, want: Want) -> Option<(u64, &[(u64, u64)])> {
         let row = match want {
             Want::Room => self.next_in_sweep()?,
-            Want::UpTo(stamp) => self.oldest_staying(|_, age| age <= stamp)?,
+            Want::UpTo(stamp) => self.ages.oldest_possible().filter(|aged| aged.stamp <= stamp)?.row,
             Want::Ripe => match self.next_whole() {
                 Some(row) => row,
-                None => self.oldest_staying(|dirty, _| now.since(dirty.since) >= MAX_AGE)?,
+                None => self.ages.oldest_possible().filter(|aged| now.since(aged.since) >= MAX_AGE)?.row,
             },
         };
-        let entry = self.rows.get_mut(&row)?;
-        let dirty = entry.dirty.take()?;
+        let Row { dirty, leaving } = self.rows.get_mut(&row)?;
+        let (age, ranges) = dirty.take()?;
+        self.ages.mark(age, Written::Busy);
+        self.staying.remove(&row);
         self.whole.remove(&row);
-        entry.leaving = Some((dirty.stamp, dirty.ranges.clone()));
         self.sweep = row + 1;
-        Some((row, dirty.ranges))
-    }
-
-    fn stays(&self, row: u64) -> Option<&Dirty> {
-        self.rows.get(&row).filter(|row| row.leaving.is_none())?.dirty.as_ref()
+        let (_, ranges) = leaving.insert((age, ranges));
+        Some((row, ranges))
     }
 
     fn next_in_sweep(&self) -> Option<u64> {
-        let staying =
-            |(&row, entry): (&u64, &Row)| (entry.leaving.is_none() && entry.dirty.is_some()).then_some(row);
-        let ahead = self.rows.range(self.sweep..).find_map(staying);
-        ahead.or_else(|| self.rows.range(..self.sweep).find_map(staying))
+        self.staying.range(self.sweep..).next().or_else(|| self.staying.first()).copied()
     }
 
     fn next_whole(&self) -> Option<u64> {
-        let staying = |row: &&u64| self.stays(**row).is_some();
+        if self.whole.is_empty() {
+            return None;
+        }
+        let staying = |row: &&u64| self.staying.contains(row);
         let ahead = self.whole.range(self.sweep..).find(staying);
         ahead.or_else(|| self.whole.range(..self.sweep).find(staying)).copied()
     }
 
-    /// The oldest row that is not leaving and fits. Everything leaving is skipped: at most what is written at once.
-    fn oldest_staying(&self, fits: impl Fn(&Dirty, u64) -> bool) -> Option<u64> {
-        for &(stamp, row) in &self.ages {
-            match self.stays(row) {
-                Some(dirty) if dirty.stamp == stamp => return fits(dirty, stamp).then_some(row),
-                _ => {}
-            }
-        }
-        None
-    }
-
     /// When the oldest row that stays becomes ripe by age.
     pub(super) fn next_ripe(&self) -> Option<Nanos> {
-        let row = self.oldest_staying(|_, _| true)?;
-        self.stays(row).map(|dirty| dirty.since + MAX_AGE)
+        self.ages.oldest_possible().map(|aged| aged.since + MAX_AGE)
     }
 
     /// A row handed out is on the disks: its room is free.
     pub(super) fn left(&mut self, row: u64) {
-        let Some(entry) = self.rows.get_mut(&row) else { return };
-        if let Some((stamp, ranges)) = entry.leaving.take() {
-            self.ages.remove(&(stamp, row));
+        let Some(Row { dirty, leaving }) = self.rows.get_mut(&row) else { return };
+        if let Some((age, mut ranges)) = leaving.take() {
+            self.ages.remove(age);
             self.used -= ranges.iter().map(|&(from, to)| to - from).sum::<u64>();
+            ranges.clear();
+            self.spare.push(ranges);
         }
-        if entry.dirty.is_none() {
-            self.rows.remove(&row);
+        match dirty {
+            Some((age, _)) => {
+                self.ages.mark(*age, Written::Possible);
+                self.staying.insert(row);
+            }
+            None => _ = self.rows.remove(&row),
         }
     }
 }
@@ -210,7 +207,11 @@ fn add_range(ranges: &mut Ranges, from: u64, to: u64) {
     let (from, to) = ranges[first..last]
         .iter()
         .fold((from, to), |(from, to), &(start, end)| (from.min(start), to.max(end)));
-    ranges.splice(first..last, [(from, to)]);
+    if last == first + 1 {
+        ranges[first] = (from, to);
+    } else {
+        ranges.splice(first..last, [(from, to)]);
+    }
 }
 
 #[cfg(test)]
@@ -231,7 +232,7 @@ mod tests {
         assert!(put(&mut cache, 5, 100, 200) && put(&mut cache, 5, 200, 300) && put(&mut cache, 5, 150, 300));
         assert!(put(&mut cache, 5, 0, 100));
         assert!(!put(&mut cache, 6, 0, 1), "it is full");
-        assert_eq!(cache.next_to_write(Nanos::ZERO, Want::Room), Some((5, vec![(0, 300)])));
+        assert_eq!(cache.next_to_write(Nanos::ZERO, Want::Room), Some((5, &[(0, 300)][..])));
         assert!(!put(&mut cache, 6, 0, 1), "what is leaving still takes room");
         cache.left(5);
         assert!(put(&mut cache, 6, 0, 300));
@@ -248,7 +249,7 @@ mod tests {
         assert!(!cache.is_clean_up_to(flushed));
         cache.left(1);
         assert!(cache.is_clean_up_to(flushed) && !cache.is_clean_up_to(cache.last_stamp()));
-        assert_eq!(cache.next_to_write(Nanos::ZERO, Want::Room), Some((1, vec![(0, 10)])));
+        assert_eq!(cache.next_to_write(Nanos::ZERO, Want::Room), Some((1, &[(0, 10)][..])));
     }
 
     #[test]
@@ -345,7 +346,7 @@ mod tests {
             while let Some((row, _)) = cache.next_to_write(Nanos::ZERO, Want::Room) {
                 cache.left(row);
             }
-            prop_assert!(cache.used == 0 && cache.rows.is_empty() && cache.ages.is_empty());
+            prop_assert!(cache.used == 0 && cache.rows.is_empty() && cache.ages.is_empty() && cache.staying.is_empty());
         }
     }
 }
