@@ -79,7 +79,7 @@ impl Driver {
     }
 
     fn enqueue(&mut self, disk: DiskId) {
-        let io = Io { bytes: Bytes(4_096), position: 0 };
+        let io = Io { bytes: Bytes(4_096), ..Io::default() };
         let queued = if self.tell.is_none() {
             self.scheduler.enqueue(self.now, disk, io, 0)
         } else {

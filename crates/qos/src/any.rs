@@ -4,6 +4,7 @@ use crate::dmclock::Elsewhere;
 use crate::fifo::Fifo;
 use crate::mclock::MClock;
 use crate::policy::Policy;
+use crate::priority::PriorityPolicy;
 use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk};
 use crate::sfq::Sfq;
 use headgate_units::Nanos;
@@ -108,6 +109,19 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
 
     fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk> {
         each!(self, s => s.policy(disk))
+    }
+
+    fn set_priorities(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        policy: PriorityPolicy,
+    ) -> Result<(), UnknownDisk> {
+        each!(self, s => s.set_priorities(now, disk, policy))
+    }
+
+    fn priorities(&self, disk: DiskId) -> Result<PriorityPolicy, UnknownDisk> {
+        each!(self, s => s.priorities(disk))
     }
 
     fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {

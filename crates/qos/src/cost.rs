@@ -1,6 +1,6 @@
 use crate::config::ConfigError;
 use crate::rate::Divisor;
-use headgate_units::Bytes;
+use headgate_units::{Bytes, Priority};
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::{Add, AddAssign};
@@ -12,8 +12,27 @@ use thiserror::Error;
 pub struct Io {
     /// Bytes moved; 0 for flush, discard and write-zeroes. More than 4 GiB counts as 4 GiB.
     pub bytes: Bytes,
-    /// First byte of the range on the disk, for [`Batch`](crate::Batch).
+    /// First byte of the range on the disk, for [`Batch`](crate::Batch), which counts in steps of 256 bytes.
     pub position: u64,
+    /// What the guest's application asked for, before the VM's maximum.
+    pub priority: Option<Priority>,
+    /// What it is, as far as its priority depends on that.
+    pub kind: IoKind,
+}
+
+/// What a request is, as far as its priority depends on that: who waits for a flush, or for a write to a file
+/// system's journal, is not who sent it (`docs/decisions/0012-fsync.md`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum IoKind {
+    /// Neither of the others: a read, a discard.
+    #[default]
+    Other,
+    /// A write, and so what a later flush may be waited for.
+    Write,
+    /// A write that carries the priority of a journal instead of that of whoever waits for it.
+    Journal,
+    /// A flush.
+    Flush,
 }
 
 /// What a request is charged: millionths of a reference IO.

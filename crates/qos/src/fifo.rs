@@ -2,21 +2,31 @@ use crate::config::{Config, ConfigError};
 use crate::cost::{CostMeter, Io, clamp_bytes};
 use crate::dmclock::Elsewhere;
 use crate::policy::Policy;
+use crate::priority::{Given, PriorityPolicy};
 use crate::scheduler::{Decision, DiskCounters, DiskId, Dispatched, Phase, Rejected, Scheduler, UnknownDisk};
 use headgate_units::Nanos;
 use std::collections::VecDeque;
 
-/// Arrival order over all disks: what a host without control does. Policies are kept and not enforced.
+/// Arrival order over all disks: what a host without control does. Policies and priorities are kept and not
+/// enforced.
 pub struct Fifo<R> {
     meter: CostMeter,
     disks: Vec<Disk>,
     free: Vec<u32>,
-    queue: VecDeque<(u32, u32, R)>,
+    queue: VecDeque<Waiting<R>>,
+}
+
+struct Waiting<R> {
+    slot: u32,
+    bytes: u32,
+    given: Given,
+    request: R,
 }
 
 struct Disk {
     generation: u32,
     registered: Option<Policy>,
+    priorities: PriorityPolicy,
     counters: DiskCounters,
 }
 
@@ -57,11 +67,17 @@ impl<R> Scheduler<R> for Fifo<R> {
         if let Some(slot) = self.free.pop() {
             let disk = &mut self.disks[slot as usize];
             disk.registered = Some(policy);
+            disk.priorities = PriorityPolicy::default();
             disk.counters = DiskCounters::default();
             return DiskId { slot, generation: disk.generation };
         }
         let slot = self.disks.len() as u32;
-        self.disks.push(Disk { generation: 0, registered: Some(policy), counters: DiskCounters::default() });
+        self.disks.push(Disk {
+            generation: 0,
+            registered: Some(policy),
+            priorities: PriorityPolicy::default(),
+            counters: DiskCounters::default(),
+        });
         DiskId { slot, generation: 0 }
     }
 
@@ -72,6 +88,20 @@ impl<R> Scheduler<R> for Fifo<R> {
 
     fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk> {
         self.disk(disk).map(|(_, policy)| policy)
+    }
+
+    fn set_priorities(
+        &mut self,
+        _now: Nanos,
+        disk: DiskId,
+        policy: PriorityPolicy,
+    ) -> Result<(), UnknownDisk> {
+        self.disk_mut(disk)?.priorities = policy;
+        Ok(())
+    }
+
+    fn priorities(&self, disk: DiskId) -> Result<PriorityPolicy, UnknownDisk> {
+        self.disk(disk).map(|(disk, _)| disk.priorities)
     }
 
     /// O(all queued).
@@ -96,11 +126,11 @@ impl<R> Scheduler<R> for Fifo<R> {
         self.disk(disk)?;
         let mut taken = Vec::new();
         for _ in 0..self.queue.len() {
-            let Some((slot, bytes, request)) = self.queue.pop_front() else { break };
-            if slot == disk.slot && wanted(&request) {
-                taken.push(request);
+            let Some(waiting) = self.queue.pop_front() else { break };
+            if waiting.slot == disk.slot && wanted(&waiting.request) {
+                taken.push(waiting.request);
             } else {
-                self.queue.push_back((slot, bytes, request));
+                self.queue.push_back(waiting);
             }
         }
         self.disk_mut(disk)?.counters.queued -= taken.len();
@@ -112,7 +142,8 @@ impl<R> Scheduler<R> for Fifo<R> {
             Ok(known) => known.counters.queued += 1,
             Err(reason) => return Err(Rejected { reason, request }),
         }
-        self.queue.push_back((disk.slot, clamp_bytes(io.bytes), request));
+        let given = Given::new(io.priority);
+        self.queue.push_back(Waiting { slot: disk.slot, bytes: clamp_bytes(io.bytes), given, request });
         Ok(())
     }
 
@@ -127,7 +158,9 @@ impl<R> Scheduler<R> for Fifo<R> {
     }
 
     fn dispatch(&mut self, _now: Nanos) -> Decision<R> {
-        let Some((slot, bytes, request)) = self.queue.pop_front() else { return Decision::Idle };
+        let Some(Waiting { slot, bytes, given, request }) = self.queue.pop_front() else {
+            return Decision::Idle;
+        };
         let cost = self.meter.cost(bytes);
         let disk = &mut self.disks[slot as usize];
         disk.counters.queued -= 1;
@@ -135,7 +168,8 @@ impl<R> Scheduler<R> for Fifo<R> {
         disk.counters.by_weight += 1;
         disk.counters.cost += cost;
         let id = DiskId { slot, generation: disk.generation };
-        Decision::Dispatch(Dispatched { disk: id, request, phase: Phase::Weight, cost })
+        let priority = disk.priorities.resolve(given.get());
+        Decision::Dispatch(Dispatched { disk: id, request, phase: Phase::Weight, cost, priority })
     }
 
     fn complete(&mut self, _now: Nanos, disk: DiskId) {

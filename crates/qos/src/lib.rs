@@ -20,8 +20,10 @@
 //! backward step counts for nothing.
 //!
 //! # Order
-//! Within a disk the order is first come, first served, reads and writes alike: a guest may rely on it after
-//! a crash.
+//! Requests of a disk that count for the same priority are a *stream*: first come, first served, reads and
+//! writes alike. A disk without priorities is one stream. Streams pass each other, also where their requests
+//! touch the same bytes: no device owes an order to requests that are outstanding together
+//! (`docs/decisions/0011-streams.md`).
 //!
 //! # Source
 //! Gulati, Merchant, Varman: *mClock: Handling Throughput Variability for Hypervisor IO Scheduling*, OSDI
@@ -33,9 +35,11 @@ mod config;
 mod cost;
 pub mod dmclock;
 mod fifo;
+mod heritage;
 pub mod ioprio;
 pub mod mclock;
 mod policy;
+mod priority;
 mod queue;
 mod rate;
 mod scheduler;
@@ -46,11 +50,12 @@ mod water;
 
 pub use any::{AnyScheduler, SchedulerKind, UnknownScheduler};
 pub use config::{Batch, Config, ConfigError, Floor};
-pub use cost::{Cost, CostModel, Io, UnknownCostModel};
+pub use cost::{Cost, CostModel, Io, IoKind, UnknownCostModel};
 pub use dmclock::{Elsewhere, ElsewhereError};
 pub use fifo::Fifo;
 pub use mclock::MClock;
 pub use policy::{Burst, Policy, PolicyError};
+pub use priority::{PriorityPolicy, PriorityScope, SHARES_PER_PRIORITY};
 pub use scheduler::{
     Decision, DiskCounters, DiskId, Dispatched, Phase, Rejected, ReservationDebt, Scheduler, UnknownDisk,
 };

@@ -2,18 +2,42 @@
 //! no memory for requests and a warm slab allocates none.
 
 use crate::cost::{Io, clamp_bytes};
+use crate::priority::Given;
 
 const NIL: u32 = u32::MAX;
 
 struct Slot<R> {
     request: Option<R>,
-    position: u64,
+    place: Place,
     next: u32,
     /// Size of the next request in the chain.
     next_bytes: u32,
 }
 
-/// One disk's requests, first come, first served.
+/// Where on its disk a request starts, in steps of 256 bytes, and the priority that it was given.
+#[derive(Clone, Copy)]
+struct Place(u64);
+
+impl Place {
+    const GIVEN: u64 = 0xff;
+
+    #[inline]
+    fn new(position: u64, given: Given) -> Place {
+        Place(position & !Place::GIVEN | u64::from(given.bits()))
+    }
+
+    #[inline]
+    fn position(self) -> u64 {
+        self.0 & !Place::GIVEN
+    }
+
+    #[inline]
+    fn given(self) -> Given {
+        Given::from_bits(self.0 as u8)
+    }
+}
+
+/// One stream's requests, first come, first served.
 ///
 /// The size of the first is kept here and that of each other in the one before it: a decision knows what it
 /// charges without waiting for a line of the slab.
@@ -82,8 +106,9 @@ impl<R> Requests<R> {
     /// # Panics
     /// With 2^32 - 1 requests queued, which no memory holds.
     #[inline]
-    pub(crate) fn push(&mut self, chain: &mut Chain, io: Io, request: R) {
-        let slot = Slot { request: Some(request), position: io.position, next: NIL, next_bytes: 0 };
+    pub(crate) fn push(&mut self, chain: &mut Chain, io: Io, given: Given, request: R) {
+        let place = Place::new(io.position, given);
+        let slot = Slot { request: Some(request), place, next: NIL, next_bytes: 0 };
         let index = self.free;
         let index = if index == NIL {
             let index = self.slots.len() as u32;
@@ -103,18 +128,39 @@ impl<R> Requests<R> {
     /// Where on its disk the first request of a chain starts.
     #[inline]
     pub(crate) fn head_position(&self, chain: &Chain) -> Option<u64> {
-        if chain.is_empty() { None } else { Some(self.slots[chain.head as usize].position) }
+        if chain.is_empty() { None } else { Some(self.slots[chain.head as usize].place.position()) }
     }
 
-    /// Takes the first request of a chain.
+    /// The priority that the first request of a chain was given.
+    pub(crate) fn head_given(&self, chain: &Chain) -> Option<Given> {
+        if chain.is_empty() { None } else { Some(self.slots[chain.head as usize].place.given()) }
+    }
+
+    /// Moves the first request of a chain to the end of another.
+    pub(crate) fn shift(&mut self, from: &mut Chain, to: &mut Chain) {
+        if from.is_empty() {
+            return;
+        }
+        let (index, bytes) = (from.head, from.head_bytes);
+        let slot = &mut self.slots[index as usize];
+        (from.head, from.head_bytes) = (slot.next, slot.next_bytes);
+        (slot.next, slot.next_bytes) = (NIL, 0);
+        from.len -= 1;
+        if from.len == 0 {
+            from.tail = NIL;
+        }
+        to.append(&mut self.slots, index, bytes);
+    }
+
+    /// Takes the first request of a chain and the priority that it was given.
     #[inline]
-    pub(crate) fn pop(&mut self, chain: &mut Chain) -> Option<R> {
+    pub(crate) fn pop(&mut self, chain: &mut Chain) -> Option<(R, Given)> {
         if chain.is_empty() {
             return None;
         }
         let index = chain.head;
         let slot = &mut self.slots[index as usize];
-        let request = slot.request.take();
+        let (request, given) = (slot.request.take(), slot.place.given());
         chain.head = slot.next;
         chain.head_bytes = slot.next_bytes;
         chain.len -= 1;
@@ -124,7 +170,7 @@ impl<R> Requests<R> {
         slot.next = self.free;
         self.free = index;
         self.len -= 1;
-        request
+        request.map(|request| (request, given))
     }
 
     /// Takes those requests of a chain that `wanted` picks, in order; the others keep theirs. O(chain).
@@ -170,7 +216,8 @@ mod tests {
                 let (chain, queue) = (&mut chains[which], &mut model[which]);
                 match operation {
                     0..=3 => {
-                        requests.push(chain, Io { bytes: Bytes(u64::from(next)), position: u64::from(next) << 9 }, next);
+                        let io = Io { bytes: Bytes(u64::from(next)), position: u64::from(next) << 9, ..Io::default() };
+                        requests.push(chain, io, Given::from_bits(next as u8), next);
                         queue.push_back(next);
                         next += 1;
                     }
@@ -178,7 +225,9 @@ mod tests {
                         prop_assert_eq!(chain.head_bytes(), queue.front().copied().unwrap_or(0));
                         let position = queue.front().map(|n| u64::from(*n) << 9);
                         prop_assert_eq!(requests.head_position(chain), position);
-                        prop_assert_eq!(requests.pop(chain), queue.pop_front());
+                        prop_assert_eq!(requests.head_given(chain).map(Given::bits), queue.front().map(|n| *n as u8));
+                        let popped = queue.pop_front().map(|n| (n, Given::from_bits(n as u8)));
+                        prop_assert_eq!(requests.pop(chain), popped);
                     }
                     _ => {
                         let taken = requests.extract(chain, &mut |n| n % 3 == 0);
@@ -202,7 +251,7 @@ mod tests {
     fn sizes_beyond_four_gibibytes_are_clamped() {
         let mut requests = Requests::new();
         let mut chain = Chain::EMPTY;
-        requests.push(&mut chain, Io { bytes: Bytes(u64::MAX), position: 0 }, ());
+        requests.push(&mut chain, Io { bytes: Bytes(u64::MAX), ..Io::default() }, Given::NONE, ());
         assert_eq!(chain.head_bytes(), u32::MAX);
         assert_eq!(size_of::<Slot<u64>>(), 32);
     }

@@ -92,6 +92,11 @@ impl Tag {
         self.rest = 0;
     }
 
+    /// Holding the tag at `bound` or later would leave nothing of it.
+    pub(crate) fn is_spent(&self, bound: u64) -> bool {
+        before(self.at, bound) || (self.at == bound && self.rest == 0)
+    }
+
     /// Holds the tag at `bound` or later.
     #[inline]
     pub(crate) fn raise_to(&mut self, bound: u64) {

@@ -1,7 +1,8 @@
 use crate::cost::{Cost, Io};
 use crate::dmclock::Elsewhere;
 use crate::policy::Policy;
-use headgate_units::Nanos;
+use crate::priority::PriorityPolicy;
+use headgate_units::{Nanos, Priority};
 use thiserror::Error;
 
 /// A registered disk. Never reused: the id of a disk that was unregistered stays unknown, it never becomes
@@ -47,6 +48,9 @@ pub struct Dispatched<R> {
     pub phase: Phase,
     /// What the disk was charged.
     pub cost: Cost,
+    /// What the request counts for among the applications' requests: given or inherited, and no more than its
+    /// VM may ask for.
+    pub priority: Priority,
 }
 
 /// What to do now.
@@ -108,14 +112,30 @@ pub trait Scheduler<R> {
     /// [`UnknownDisk`] when it was unregistered.
     fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk>;
 
-    /// Lets a disk go. Its queued requests come back in order; completions of those in flight are ignored
+    /// Says what the priorities are worth that the disk's guest gives. In force at the next decision, for
+    /// requests already queued too. O(queued of the disk); a change forgets which of the disk's streams was
+    /// ahead of the others, the same policy again changes nothing.
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered.
+    fn set_priorities(&mut self, now: Nanos, disk: DiskId, policy: PriorityPolicy)
+    -> Result<(), UnknownDisk>;
+
+    /// What they are worth; the default policy until one is set.
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered.
+    fn priorities(&self, disk: DiskId) -> Result<PriorityPolicy, UnknownDisk>;
+
+    /// Lets a disk go. Its queued requests come back, each stream's in order; completions of those in flight are ignored
     /// from now on.
     ///
     /// # Errors
     /// [`UnknownDisk`] when it was unregistered before.
     fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk>;
 
-    /// Takes those queued requests of a disk that `wanted` picks out of the queue, in order and uncharged.
+    /// Takes those queued requests of a disk that `wanted` picks out of the queue, each stream's in order, the
+    /// highest priority first, and uncharged.
     /// O(queued of the disk).
     ///
     /// # Errors
@@ -127,7 +147,8 @@ pub trait Scheduler<R> {
         wanted: &mut dyn FnMut(&R) -> bool,
     ) -> Result<Vec<R>, UnknownDisk>;
 
-    /// Queues a request behind the disk's others.
+    /// Queues a request behind the others of its disk and final priority. O(log n) in the disks, and linear in
+    /// the disk's streams, 254 at most, if it has several.
     ///
     /// # Errors
     /// [`Rejected`] returns the request when the disk was unregistered.

@@ -3,6 +3,7 @@ use crate::cost::Io;
 use crate::dmclock::Elsewhere;
 use crate::mclock::MClock;
 use crate::policy::{Burst, Policy};
+use crate::priority::PriorityPolicy;
 use crate::scheduler::{Decision, DiskCounters, DiskId, Phase, Rejected, Scheduler, UnknownDisk};
 use headgate_units::Nanos;
 
@@ -12,7 +13,7 @@ use headgate_units::Nanos;
 /// request's start tag is `S = max(v, F)` with F the finish tag `S + cost/w` of the disk's request before it
 /// and v the start tag of the request dispatched last; the smallest S goes first. That is mClock's share
 /// clock without reservations, limits and burst credit, and is what runs here: the baseline differs from the
-/// product in its policy alone.
+/// product in its policy alone. Applications' priorities are reported and not enforced.
 pub struct Sfq<R> {
     inner: MClock<R>,
     /// By slot, as given: what is not enforced is still told.
@@ -28,7 +29,7 @@ impl<R> Sfq<R> {
         config.validate()?;
         let config =
             Config { cost_model: config.cost_model, batch: None, floor: Floor::Nothing, ..Config::default() };
-        Ok(Sfq { inner: MClock::new(config)?, policies: Vec::new() })
+        Ok(Sfq { inner: MClock::without_streams(config)?, policies: Vec::new() })
     }
 
     fn enforced(policy: Policy) -> Policy {
@@ -57,6 +58,19 @@ impl<R> Scheduler<R> for Sfq<R> {
     fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk> {
         self.inner.policy(disk)?;
         Ok(self.policies[disk.slot as usize])
+    }
+
+    fn set_priorities(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        policy: PriorityPolicy,
+    ) -> Result<(), UnknownDisk> {
+        self.inner.set_priorities(now, disk, policy)
+    }
+
+    fn priorities(&self, disk: DiskId) -> Result<PriorityPolicy, UnknownDisk> {
+        self.inner.priorities(disk)
     }
 
     fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {

@@ -123,7 +123,7 @@ fn large_and_small_requests_of_one_disk_are_charged_alike_in_both_phases() {
     let mut ask = |scheduler: &mut MClock<()>, now, disk| {
         sent += 1;
         let bytes = Bytes(if disk == mixed && sent.is_multiple_of(20) { 100 * 4_096 } else { 4_096 });
-        scheduler.enqueue(now, disk, Io { bytes, position: 0 }, ()).unwrap();
+        scheduler.enqueue(now, disk, Io { bytes, ..Io::default() }, ()).unwrap();
     };
     for _ in 0..8 {
         ask(&mut scheduler, now, mixed);
@@ -172,7 +172,7 @@ fn batched(batch: Option<Batch>, policies: &[Policy], queued: u64, apart: u64) -
     let disks: Vec<DiskId> = policies.iter().map(|p| scheduler.register(Nanos(0), *p)).collect();
     for i in 0..queued {
         for disk in &disks {
-            let io = Io { bytes: Bytes(65_536), position: (1 << 30) + i * apart };
+            let io = Io { bytes: Bytes(65_536), position: (1 << 30) + i * apart, ..Io::default() };
             scheduler.enqueue(Nanos(0), *disk, io, ()).unwrap();
         }
     }

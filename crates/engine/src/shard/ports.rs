@@ -202,7 +202,11 @@ impl Core {
             self.refuse(key);
             return;
         }
-        let io = headgate_qos::Io { bytes: headgate_units::Bytes(bytes), position: request.offset };
+        let io = headgate_qos::Io {
+            bytes: headgate_units::Bytes(bytes),
+            position: request.offset,
+            ..Default::default()
+        };
         if datastore.scheduler.enqueue(self.now, disk.queue, io, key).is_err() {
             // The disk's queue exists as long as the disk does; were it gone, the request must still end.
             slot.result = Err(IoError::Invalid);

@@ -2,6 +2,7 @@
 
 use super::MClock;
 use super::disk::{State, bandwidth_amount, share_amount, time_amount};
+use super::streams::MANY;
 use crate::config::Floor;
 use crate::cost::Cost;
 use crate::rate::Tag;
@@ -110,7 +111,7 @@ impl<R> MClock<R> {
         Some(Choice { slot: run.slot as usize, right: Right::Batch(phase) })
     }
 
-    /// Takes the chosen disk's first request and advances the disk's tags.
+    /// Takes the first request of the chosen disk's next stream and advances the disk's tags.
     #[inline]
     pub(super) fn serve(&mut self, choice: Choice, now: u64) -> Decision<R> {
         let Choice { slot, right } = choice;
@@ -123,7 +124,7 @@ impl<R> MClock<R> {
         {
             self.batch = Some(Run { slot: slot as u32, origin, left: config.requests - 1 });
         }
-        let Some(request) = self.requests.pop(&mut disk.queue) else {
+        let Some((request, given)) = self.requests.pop(&mut disk.queue) else {
             unreachable!("a disk that is ready has a request queued");
         };
         disk.peak.note(cost);
@@ -148,6 +149,7 @@ impl<R> MClock<R> {
         }
         self.account_floor(right, phase, cost);
         let disk = &mut self.disks[slot];
+        let start = disk.share.at;
         disk.share.advance(share_amount(cost));
         let slack = self.config.limit_slack.0;
         if let Some(limit) = &mut disk.limit {
@@ -159,8 +161,12 @@ impl<R> MClock<R> {
         disk.cost += cost;
         disk.in_flight += 1;
         let id = DiskId { slot: slot as u32, generation: disk.generation };
+        if disk.label == MANY || self.competes_across(slot) {
+            self.served_from(slot, start, cost);
+        }
         self.replace(slot, phase, now);
-        Decision::Dispatch(Dispatched { disk: id, request, phase, cost })
+        let priority = self.priorities_of(slot).resolve(given.get());
+        Decision::Dispatch(Dispatched { disk: id, request, phase, cost, priority })
     }
 
     /// Puts a disk that was just served where its new tags belong.

@@ -75,13 +75,14 @@ pub(super) enum State {
 /// Three cache lines: what every decision reads, then limits, then what is written once.
 #[repr(C, align(64))]
 pub(super) struct Disk {
-    /// Start tag of the next request, in share units.
+    /// Start tag of the next request, in share units. Across VMs, that of the stream that is next.
     pub(super) share: Tag,
     /// When the next request is due, in inner nanoseconds; while [`State::Ready`] or [`State::Pending`] less
     /// [`MClock::forgiven`](super::MClock).
     pub(super) reservation: Option<Tag>,
     /// When the next request may go, in inner nanoseconds.
     pub(super) limit: Option<Tag>,
+    /// Of the only stream, or of the one that is next.
     pub(super) queue: Chain,
     pub(super) in_flight: u32,
     pub(super) peak: Peak,
@@ -89,6 +90,9 @@ pub(super) struct Disk {
     /// In the tournaments, while requests are queued.
     pub(super) seat: u32,
     pub(super) state: State,
+    /// Of the disk's only stream: the priority that its requests were given, 0 for none;
+    /// [`MANY`](super::streams::MANY) while it has several.
+    pub(super) label: u8,
     pub(super) burst: Burst,
     /// Turn of the share clock when the disk was last ready.
     pub(super) turn: u32,
@@ -113,6 +117,7 @@ impl Disk {
             generation,
             seat: 0,
             state: State::Empty,
+            label: 0,
             burst: policy.burst(),
             bandwidth: policy.limit_bandwidth().map(|b| Tag::new(now, rate(b.get()))),
             by_reservation: 0,

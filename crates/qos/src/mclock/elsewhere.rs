@@ -80,13 +80,21 @@ impl<R> MClock<R> {
     }
 
     fn charge_share(&mut self, slot: usize, elsewhere: Elsewhere) {
-        let bound = self.furthest_ahead(slot, self.config.lead, LEAD_IN_OWN_COSTS);
+        let across = self.competes_across(slot);
+        let ahead = self.furthest_ahead(slot, self.config.lead, LEAD_IN_OWN_COSTS);
+        let v = self.virtual_time;
+        let amount = share_amount(elsewhere.delta());
         let disk = &mut self.disks[slot];
-        let ready = disk.state == State::Ready;
         // Left behind for so long, the tag is behind with any report.
-        if ready || !self.virtual_time.has_left(disk.turn) {
-            disk.share.advance_within(u128::from(share_amount(elsewhere.delta())), bound);
+        let comparable = disk.state == State::Ready || !v.has_left(disk.turn);
+        if comparable && !across {
+            let bound = v.at().wrapping_add(disk.share.spacing(share_amount(ahead)));
+            disk.share.advance_within(u128::from(amount), bound);
+        } else if comparable && !disk.queue.is_empty() {
+            // Whose service it was is not known where streams compete and none waits.
+            self.charge_streams(slot, amount, ahead);
         }
+        let disk = &mut self.disks[slot];
         match disk.state {
             State::Ready => {}
             State::Free => {}

@@ -173,6 +173,7 @@ mod elsewhere;
 #[cfg(test)]
 mod oracle;
 mod place;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -180,6 +181,7 @@ use crate::config::{Config, ConfigError};
 use crate::cost::{CostMeter, Io};
 use crate::dmclock::Elsewhere;
 use crate::policy::Policy;
+use crate::priority::{Given, PriorityPolicy};
 use crate::queue::Requests;
 use crate::rate::Tag;
 use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk};
@@ -188,6 +190,7 @@ use crate::tournament::Tournament;
 use disk::{Disk, NEVER_SERVED, State, changed_limit, rate};
 use headgate_units::Nanos;
 use place::{Patience, Seats, VirtualTime};
+use streams::{MANY, Priorities, Streams, Tagging};
 
 /// The mClock scheduler of one datastore. See the module documentation for its rules.
 pub struct MClock<R> {
@@ -215,6 +218,14 @@ pub struct MClock<R> {
     batch: Option<decide::Run>,
     /// By slot, as far as disks have told of service elsewhere.
     parts: Vec<elsewhere::Parts>,
+    tagging: Tagging,
+    /// By slot, as far as guests may ask for priorities or have asked.
+    priorities: Vec<Priorities>,
+    /// Of disks that have several streams.
+    blocks: Vec<Streams>,
+    vacant_blocks: Vec<u32>,
+    /// The next block to look after.
+    swept: usize,
 }
 
 impl<R> MClock<R> {
@@ -223,6 +234,15 @@ impl<R> MClock<R> {
     /// # Errors
     /// A value of the configuration is out of range.
     pub fn new(config: Config) -> Result<MClock<R>, ConfigError> {
+        MClock::tagging(config, Tagging::Honoured)
+    }
+
+    /// One for which a disk's requests are all alike.
+    pub(crate) fn without_streams(config: Config) -> Result<MClock<R>, ConfigError> {
+        MClock::tagging(config, Tagging::Ignored)
+    }
+
+    fn tagging(config: Config, tagging: Tagging) -> Result<MClock<R>, ConfigError> {
         config.validate()?;
         Ok(MClock {
             meter: CostMeter::new(config.cost_model)?,
@@ -241,6 +261,11 @@ impl<R> MClock<R> {
             floor_debt: 0,
             batch: None,
             parts: Vec::new(),
+            tagging,
+            priorities: Vec::new(),
+            blocks: Vec::new(),
+            vacant_blocks: Vec::new(),
+            swept: 0,
         })
     }
 
@@ -275,13 +300,18 @@ impl<R> Scheduler<R> for MClock<R> {
         self.displace(slot);
         let waits = if self.disks[slot].queue.is_empty() { Patience::Asked } else { Patience::Unbroken };
         self.forget_credit(slot, waits);
+        let across = self.competes_across(slot);
         let v = self.virtual_time.at();
         let disk = &mut self.disks[slot];
         let old = disk.policy();
         let mut patience = Patience::Unbroken;
         disk.limit = changed_limit(disk.limit, policy.limit().map(|l| rate(l.get())), now);
         disk.bandwidth = changed_limit(disk.bandwidth, policy.limit_bandwidth().map(|b| rate(b.get())), now);
-        disk.share.change_rate(rate(policy.shares().get()), v);
+        if across {
+            self.priorities[slot].shares = policy.shares();
+        } else {
+            disk.share.change_rate(rate(policy.shares().get()), v);
+        }
         disk.burst = policy.burst();
         disk.reservation = policy.reservation().map(|reservation| match disk.reservation {
             Some(mut tag) => {
@@ -293,7 +323,8 @@ impl<R> Scheduler<R> for MClock<R> {
                 Tag::new(NEVER_SERVED, rate(reservation.get()))
             }
         });
-        if policy.reservation() < old.reservation() {
+        let remembers = !across || !disk.queue.is_empty();
+        if policy.reservation() < old.reservation() && remembers {
             self.forget_service(slot, 1, 1);
         }
         if !self.disks[slot].queue.is_empty() {
@@ -303,13 +334,43 @@ impl<R> Scheduler<R> for MClock<R> {
     }
 
     fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk> {
-        Ok(self.disks[self.slot(disk)?].policy())
+        let slot = self.slot(disk)?;
+        let policy = self.disks[slot].policy();
+        Ok(if self.competes_across(slot) { policy.with_shares(self.priorities[slot].shares) } else { policy })
+    }
+
+    fn set_priorities(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        policy: PriorityPolicy,
+    ) -> Result<(), UnknownDisk> {
+        let slot = self.slot(disk)?;
+        let now = self.time.advance(now);
+        if policy == self.priorities_of(slot) {
+            return Ok(());
+        }
+        if self.tagging == Tagging::Ignored {
+            self.priorities_mut(slot).policy = policy;
+            return Ok(());
+        }
+        self.displace(slot);
+        self.resort(slot, policy);
+        if !self.disks[slot].queue.is_empty() {
+            self.place(slot, now, Patience::Unbroken);
+        }
+        Ok(())
+    }
+
+    fn priorities(&self, disk: DiskId) -> Result<PriorityPolicy, UnknownDisk> {
+        Ok(self.priorities_of(self.slot(disk)?))
     }
 
     fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {
         let queued = self.extract(now, disk, &mut |_| true)?;
         let slot = self.slot(disk)?;
         self.batch = None;
+        self.forget_priorities(slot);
         let gone = &mut self.disks[slot];
         gone.state = State::Free;
         // A slot whose generations are used up is not used again: an id never comes to mean another disk.
@@ -328,9 +389,10 @@ impl<R> Scheduler<R> for MClock<R> {
     ) -> Result<Vec<R>, UnknownDisk> {
         let slot = self.slot(disk)?;
         self.time.advance(now);
-        let taken = self.requests.extract(&mut self.disks[slot].queue, wanted);
+        let taken = self.extract_all(slot, wanted);
         if self.disks[slot].queue.is_empty() {
             self.retire(slot);
+            self.calm_down(slot);
         }
         Ok(taken)
     }
@@ -341,8 +403,17 @@ impl<R> Scheduler<R> for MClock<R> {
             Err(reason) => return Err(Rejected { reason, request }),
         };
         let now = self.time.advance(now);
+        let given = match self.tagging {
+            Tagging::Honoured => self.given(slot, io),
+            Tagging::Ignored => Given::new(io.priority),
+        };
         let disk = &mut self.disks[slot];
-        self.requests.push(&mut disk.queue, io, request);
+        if given.bits() == disk.label || self.tagging == Tagging::Ignored {
+            self.requests.push(&mut disk.queue, io, given, request);
+        } else {
+            self.queue_apart(slot, io, given, request);
+        }
+        let disk = &mut self.disks[slot];
         let patience = match disk.state {
             State::Empty => Patience::Asked,
             State::Elsewhere => Patience::BusyElsewhere,
@@ -384,6 +455,9 @@ impl<R> Scheduler<R> for MClock<R> {
         if let Ok(slot) = self.slot(disk) {
             let disk = &mut self.disks[slot];
             disk.in_flight = disk.in_flight.saturating_sub(1);
+            if disk.label == MANY && disk.in_flight == 0 {
+                self.calm_down(slot);
+            }
         }
     }
 
@@ -392,12 +466,13 @@ impl<R> Scheduler<R> for MClock<R> {
     }
 
     fn counters(&self, disk: DiskId) -> Result<DiskCounters, UnknownDisk> {
-        let disk = &self.disks[self.slot(disk)?];
+        let slot = self.slot(disk)?;
+        let disk = &self.disks[slot];
         Ok(DiskCounters {
             by_reservation: disk.by_reservation,
             by_weight: disk.by_weight,
             cost: disk.cost,
-            queued: disk.queue.len(),
+            queued: self.queued_by(slot),
             in_flight: disk.in_flight as usize,
         })
     }

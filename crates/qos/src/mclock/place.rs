@@ -199,6 +199,16 @@ impl<R> MClock<R> {
     /// The lower bound of the share tag: nobody who was away holds more credit than its burst, nobody who was
     /// held back more than the lead.
     pub(super) fn forget_credit(&mut self, slot: usize, patience: Patience) {
+        if self.competes_across(slot) {
+            if matches!(self.disks[slot].state, State::Empty | State::Elsewhere) {
+                // Streams earn no credit while none of them waits.
+                self.begin_to_ask(slot);
+                self.disks[slot].share.raise_to(self.virtual_time.at());
+            } else {
+                self.forget_credit_of_streams(slot);
+            }
+            return;
+        }
         let burst = self.disks[slot].burst.get();
         let ios = match patience {
             Patience::Asked => burst,
@@ -220,15 +230,19 @@ impl<R> MClock<R> {
     /// The upper bound of the share tag: `ios` ahead of V, or `costs` of the disk's own requests if those are
     /// larger.
     pub(super) fn forget_service(&mut self, slot: usize, ios: u16, costs: u64) {
-        let bound = self.furthest_ahead(slot, ios, costs);
-        self.disks[slot].share.lower_to(bound);
+        let ahead = self.furthest_ahead(slot, ios, costs);
+        if self.competes_across(slot) {
+            self.forget_service_of_streams(slot, ahead);
+            return;
+        }
+        let v = self.virtual_time.at();
+        let tag = &mut self.disks[slot].share;
+        tag.lower_to(v.wrapping_add(tag.spacing(share_amount(ahead))));
     }
 
-    /// Where on the circle that is.
+    /// How much service that is.
     #[inline]
-    pub(super) fn furthest_ahead(&self, slot: usize, ios: u16, costs: u64) -> u64 {
-        let disk = &self.disks[slot];
-        let lead = Cost::from_ios(u64::from(ios)).max(disk.peak.cost().times(costs));
-        self.virtual_time.at().wrapping_add(disk.share.spacing(share_amount(lead)))
+    pub(super) fn furthest_ahead(&self, slot: usize, ios: u16, costs: u64) -> Cost {
+        Cost::from_ios(u64::from(ios)).max(self.disks[slot].peak.cost().times(costs))
     }
 }

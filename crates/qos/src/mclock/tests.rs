@@ -215,7 +215,7 @@ impl Pair {
                 let Some(id) = self.pick(index) else { return Ok(()) };
                 self.oracle.at(now);
                 for _ in 0..times {
-                    let io = Io { bytes: Bytes(bytes), position };
+                    let io = Io { bytes: Bytes(bytes), position: position & !0xff, ..Io::default() };
                     self.requests += 1;
                     self.real.enqueue(now, id, io, self.requests).unwrap();
                     self.oracle.enqueue(id.slot as usize, io, self.requests);
@@ -309,7 +309,7 @@ fn a_disk_left_behind_by_any_way_round_the_circle_is_served_next_and_once() {
     let one = Policy::shared(Shares::MIN).with_burst(Burst::NONE);
     let busy = scheduler.register(now, one);
     let idle: Vec<DiskId> = (0..700).map(|_| scheduler.register(now, one)).collect();
-    let dear = Io { bytes: Bytes(u64::MAX), position: 0 };
+    let dear = Io { bytes: Bytes(u64::MAX), ..Io::default() };
     for _ in 0..3 {
         scheduler.enqueue(now, busy, dear, 0).unwrap();
     }

@@ -301,7 +301,7 @@ impl Cluster {
                 if !at.alive {
                     return;
                 }
-                let io = Io { bytes: Bytes(self.hosts[client].bytes), position: 0 };
+                let io = Io { bytes: Bytes(self.hosts[client].bytes), ..Io::default() };
                 let elsewhere = if self.tell == Tell::DmClock { flight.elsewhere } else { Elsewhere::NONE };
                 let disk = at.disks[self.hosts[client].disk];
                 at.scheduler.enqueue_dmclock(self.now + at.skew, disk, io, elsewhere, id).unwrap();

@@ -4,9 +4,10 @@
 pub mod cluster;
 
 use headgate_qos::{
-    AnyScheduler, Config, CostModel, Decision, DiskId, Io, Phase, Policy, Scheduler, SchedulerKind,
+    AnyScheduler, Config, CostModel, Decision, DiskId, Io, Phase, Policy, PriorityPolicy, PriorityScope,
+    Scheduler, SchedulerKind,
 };
-use headgate_units::{Bytes, Iops, Nanos, Shares};
+use headgate_units::{Bytes, Iops, Nanos, Priority, Shares};
 use proptest::test_runner::{Config as Cases, FileFailurePersistence};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -94,6 +95,7 @@ struct Load {
     disk: DiskId,
     client: Client,
     bytes: u64,
+    priority: Option<Priority>,
     running: bool,
     outstanding: usize,
     served: u64,
@@ -177,10 +179,35 @@ impl Bench {
     /// A client that is not running yet, with requests of no bytes.
     pub fn add(&mut self, policy: Policy, client: Client) -> usize {
         let disk = self.scheduler.register(self.now, policy);
+        self.load(disk, client, None)
+    }
+
+    /// Another client of the same disk, that asks with this priority, started.
+    pub fn application(&mut self, of: usize, priority: u64, outstanding: usize) -> usize {
+        let priority = Some(Priority::new(priority).unwrap());
+        let client = self.load(self.loads[of].disk, Client::Closed { outstanding }, priority);
+        self.start(client);
+        client
+    }
+
+    /// A disk whose streams compete with those of others, and has no client of its own.
+    pub fn across(&mut self, policy: Policy, max: u64) -> usize {
+        let client = self.add(policy, Client::Closed { outstanding: 0 });
+        let policy = PriorityPolicy {
+            max: Priority::new(max).unwrap(),
+            scope: PriorityScope::AcrossVms,
+            ..PriorityPolicy::default()
+        };
+        self.scheduler.set_priorities(self.now, self.loads[client].disk, policy).unwrap();
+        client
+    }
+
+    fn load(&mut self, disk: DiskId, client: Client, priority: Option<Priority>) -> usize {
         self.loads.push(Load {
             disk,
             client,
             bytes: 0,
+            priority,
             running: false,
             outstanding: 0,
             served: 0,
@@ -246,7 +273,7 @@ impl Bench {
     fn ask(&mut self, client: usize) {
         let load = &mut self.loads[client];
         load.outstanding += 1;
-        let io = Io { bytes: Bytes(load.bytes), position: 0 };
+        let io = Io { bytes: Bytes(load.bytes), priority: load.priority, ..Io::default() };
         self.scheduler.enqueue(self.now, load.disk, io, Tagged { client, sent: self.now }).unwrap();
     }
 

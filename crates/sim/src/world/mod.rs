@@ -327,7 +327,7 @@ impl World<'_> {
             recorder.on_arrival(now);
         }
         let Some(gate) = node.gate else { return self.submit(index, key) };
-        let io = Io { bytes: request.bytes, position: request.offset };
+        let io = Io { bytes: request.bytes, position: request.offset, ..Io::default() };
         let Some(id) = self.disks[request.disk as usize].at_nodes[node.index] else { return };
         // Disks stay registered for the whole run, so nothing is ever handed back.
         let elsewhere = request.ticket.as_ref().map_or(Elsewhere::NONE, Ticket::carried);
@@ -496,7 +496,7 @@ impl World<'_> {
             ticket: None,
         });
         let (gate, id) = (disk.gate, disk.id);
-        let io = Io { bytes: issue.bytes, position: issue.offset };
+        let io = Io { bytes: issue.bytes, position: issue.offset, ..Io::default() };
         // Disks stay registered for the whole run, so nothing is ever handed back.
         let queued = self.gates[gate as usize].scheduler.enqueue(now, id, io, request as u32);
         debug_assert!(queued.is_ok());
