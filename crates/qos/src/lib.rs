@@ -12,7 +12,8 @@
 //! | [`Fifo`] | nothing, arrival order | the baseline of a host without control |
 //!
 //! [`AnyScheduler`] is one of the three, chosen at run time. A disk that is spread over several servers keeps its
-//! guarantees over all of them by [`dmclock`].
+//! guarantees over all of them by [`dmclock`]. How many requests may be in flight at storage that hosts share is decided by
+//! [`window`].
 //!
 //! # Time
 //! `now` is the caller's monotonic clock. A clock that stands still, steps back or leaps forward does not
@@ -47,6 +48,7 @@ mod sfq;
 mod steady;
 mod tournament;
 mod water;
+pub mod window;
 
 pub use any::{AnyScheduler, SchedulerKind, UnknownScheduler};
 pub use config::{Batch, Config, ConfigError, Floor};

@@ -1,0 +1,160 @@
+use super::demand::ActiveShares;
+use super::history::OLDEST;
+use super::slots::{Slots, ratio};
+use headgate_units::Nanos;
+
+/// What a host tells the others about itself and a datastore, once a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostReport {
+    /// Mean latency of a reference IO in the last period; of no meaning without IOs.
+    pub latency: Nanos,
+    /// IOs that completed in the last period.
+    pub ios: u64,
+    /// The window from now on.
+    pub window: Slots,
+    /// What holds the window where it is.
+    pub bound: Bound,
+    /// The shares of VMs that use their slots.
+    pub shares: ActiveShares,
+    /// The latency threshold it was given.
+    pub threshold: Nanos,
+    /// The length of its periods.
+    pub period: Nanos,
+}
+
+impl HostReport {
+    /// The mean number of requests at the storage in the last period, by Little's law.
+    pub(super) fn in_use(&self) -> Slots {
+        Slots::from_millionths(ratio(self.ios.saturating_mul(1_000_000), self.latency.0, self.period.0))
+    }
+}
+
+/// What holds a window where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Latency and shares.
+    Free,
+    /// The lower bound.
+    Min,
+    /// What the reservations need.
+    Reservations,
+    /// The upper bound.
+    Max,
+}
+
+impl Bound {
+    /// Whether the window cannot become smaller.
+    pub fn is_lower(self) -> bool {
+        matches!(self, Bound::Min | Bound::Reservations)
+    }
+}
+
+/// Another host's report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// What it says.
+    pub report: HostReport,
+    /// For how long we have seen it so, by our own clock.
+    pub age: Nanos,
+}
+
+/// What is known of the other hosts.
+#[derive(Clone, Copy, Debug)]
+pub enum BoardView<'a> {
+    /// There are none: nobody else uses the datastore.
+    Alone,
+    /// Their reports; those older than three periods do not count.
+    Shared(&'a [Peer]),
+    /// Nothing, at present.
+    Unreachable,
+}
+
+/// The hosts whose word counts, the own one first.
+pub(super) struct Cluster<'a> {
+    own: HostReport,
+    peers: &'a [Peer],
+}
+
+impl<'a> Cluster<'a> {
+    pub(super) fn new(own: HostReport, peers: &'a [Peer]) -> Cluster<'a> {
+        Cluster { own, peers }
+    }
+
+    fn fresh(&self) -> impl Iterator<Item = &'a Peer> + use<'a> {
+        let oldest = self.own.period.0.saturating_mul(OLDEST);
+        self.peers.iter().filter(move |peer| peer.age.0 <= oldest)
+    }
+
+    /// All reports and their ages.
+    fn all(&self) -> impl Iterator<Item = (HostReport, Nanos)> + use<'a> {
+        std::iter::once((self.own, Nanos::ZERO)).chain(self.fresh().map(|peer| (peer.report, peer.age)))
+    }
+
+    pub(super) fn own_shares(&self) -> ActiveShares {
+        self.own.shares
+    }
+
+    pub(super) fn hosts(&self) -> u32 {
+        u32::try_from(self.all().count()).unwrap_or(u32::MAX)
+    }
+
+    /// The smallest threshold, by which all act.
+    pub(super) fn threshold(&self) -> Nanos {
+        self.all().map(|(report, _)| report.threshold).min().unwrap_or(self.own.threshold).max(Nanos(1))
+    }
+
+    /// Hosts that are configured otherwise than this one.
+    pub(super) fn differing(&self) -> u32 {
+        let own = (self.own.threshold, self.own.period);
+        let differs = |peer: &&Peer| (peer.report.threshold, peer.report.period) != own;
+        u32::try_from(self.fresh().filter(differs).count()).unwrap_or(u32::MAX)
+    }
+
+    /// `Σ n·x / Σ n` over the hosts that did IOs; `None` when none did.
+    fn mean(&self, value: impl Fn(&HostReport, Nanos) -> u64) -> Option<u64> {
+        let (mut sum, mut ios) = (0u128, 0u128);
+        for (report, age) in self.all() {
+            sum = sum.saturating_add(u128::from(report.ios) * u128::from(value(&report, age)));
+            ios += u128::from(report.ios);
+        }
+        sum.checked_div(ios).map(|mean| u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+
+    /// The mean latency of all IOs of all hosts (section 3.2).
+    pub(super) fn latency(&self) -> Option<Nanos> {
+        self.mean(|report, _| report.latency.0).map(|mean| Nanos(mean.max(1)))
+    }
+
+    /// The mean over all IOs of what `window` says of the age of their report.
+    pub(super) fn window(&self, window: impl Fn(Nanos) -> Slots) -> Option<Slots> {
+        self.mean(|_, age| window(age).as_millionths()).map(Slots::from_millionths)
+    }
+
+    /// Slots in use and active shares of this host and of all others that latency and shares rule: what is held by a bound
+    /// takes part in neither.
+    pub(super) fn shared(&self) -> (Slots, ActiveShares) {
+        let free = self.fresh().filter(|peer| peer.report.bound == Bound::Free).map(|peer| peer.report);
+        std::iter::once(self.own)
+            .chain(free)
+            .fold((Slots::ZERO, ActiveShares::ZERO), |(used, shares), report| {
+                (used + report.in_use(), shares + report.shares)
+            })
+    }
+
+    /// Hosts with active shares, and the sum of those.
+    pub(super) fn active(&self) -> (u32, ActiveShares) {
+        self.all()
+            .filter(|(report, _)| report.shares > ActiveShares::ZERO)
+            .fold((0, ActiveShares::ZERO), |(hosts, shares), (report, _)| (hosts + 1, shares + report.shares))
+    }
+
+    /// The sum of the windows of all hosts that did IOs, if each of them is at its lower bound; `own` and `bound` are this
+    /// host's. `None` also when none did IOs.
+    pub(super) fn collapsed(&self, own: Slots, bound: Bound) -> Option<Slots> {
+        let own = (self.own.ios > 0).then_some((own, bound));
+        let others = self.fresh().map(|peer| peer.report).filter(|report| report.ios > 0);
+        own.into_iter()
+            .chain(others.map(|report| (report.window, report.bound)))
+            .try_fold(Slots::ZERO, |total, (window, bound)| bound.is_lower().then_some(total + window))
+    }
+}

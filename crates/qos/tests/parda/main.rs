@@ -1,0 +1,9 @@
+//! PARDA against models of a shared array: the published experiments, stability, what goes wrong.
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cluster;
+mod events;
+mod paper;
+mod product;
+mod stability;
