@@ -1,0 +1,179 @@
+//! What the gateway's JSON looks like: bytes in base64, 64-bit numbers as text, what is zero left out.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Bytes, in base64.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Blob(pub(super) Vec<u8>);
+
+impl From<&str> for Blob {
+    fn from(text: &str) -> Blob {
+        Blob(text.as_bytes().to_vec())
+    }
+}
+
+impl Serialize for Blob {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Blob {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Blob, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map(Blob).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A 64-bit number, as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Int(pub(super) i64);
+
+impl Serialize for Int {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Int {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Int, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Text(String),
+            Number(i64),
+        }
+        match Either::deserialize(deserializer)? {
+            Either::Number(number) => Ok(Int(number)),
+            Either::Text(text) => text.parse().map(Int).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Grant {
+    #[serde(rename = "TTL")]
+    pub(super) ttl: Int,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct LeaseId {
+    #[serde(rename = "ID")]
+    pub(super) id: Int,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct LeaseState {
+    #[serde(rename = "ID")]
+    pub(super) id: Int,
+    /// 0 when the lease is no more.
+    #[serde(rename = "TTL")]
+    pub(super) ttl: Int,
+    pub(super) error: String,
+}
+
+/// An answer of a stream.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Streamed {
+    pub(super) result: LeaseState,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Put {
+    pub(super) key: Blob,
+    pub(super) value: Blob,
+    pub(super) lease: Int,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Range {
+    pub(super) key: Blob,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) range_end: Option<Blob>,
+    pub(super) limit: Int,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) enum Request {
+    #[serde(rename = "request_put")]
+    Put(Put),
+    #[serde(rename = "request_range")]
+    Range(Range),
+    #[serde(rename = "request_delete_range")]
+    Delete(Range),
+}
+
+/// "The key was created at this revision"; 0: it does not exist.
+#[derive(Debug, Serialize)]
+pub(super) struct CreatedAt {
+    target: &'static str,
+    result: &'static str,
+    key: Blob,
+    create_revision: Int,
+}
+
+impl CreatedAt {
+    pub(super) fn new(key: &str, revision: i64) -> CreatedAt {
+        CreatedAt { target: "CREATE", result: "EQUAL", key: key.into(), create_revision: Int(revision) }
+    }
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Transaction {
+    pub(super) compare: Vec<CreatedAt>,
+    pub(super) success: Vec<Request>,
+    pub(super) failure: Vec<Request>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Header {
+    pub(super) revision: Int,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct KeyValue {
+    pub(super) value: Blob,
+    pub(super) create_revision: Int,
+    pub(super) lease: Int,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Found {
+    pub(super) kvs: Vec<KeyValue>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Response {
+    pub(super) response_range: Found,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Outcome {
+    pub(super) header: Header,
+    pub(super) succeeded: bool,
+    pub(super) responses: Vec<Response>,
+}
+
+impl Outcome {
+    /// All that the ranges of the transaction found.
+    pub(super) fn found(self) -> Vec<KeyValue> {
+        self.responses.into_iter().flat_map(|response| response.response_range.kvs).collect()
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Refusal {
+    pub(super) code: i64,
+    pub(super) message: String,
+    pub(super) error: String,
+}

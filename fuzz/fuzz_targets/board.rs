@@ -1,0 +1,79 @@
+//! Blocks of a congestion board, read one after the other: none panics, what decodes is a record that encodes to itself, and whatever the
+//! hosts say, the window that follows stays within its bounds.
+//!
+//! The input is pieces of 64 bytes. The first of each says whether the block is those bytes as they are, or a good record with some of
+//! its bytes replaced by them and a checksum that fits.
+
+#![no_main]
+
+use headgate_cluster::sightings::Sightings;
+use headgate_cluster::{HostId, HostName, Identity, InstanceId, PeerHost, Place, RECORD, Record};
+use headgate_qos::window::{ActiveShares, BoardView, Bound, Config, Controller, HostReport, Observation, Slots};
+use headgate_units::Nanos;
+use libfuzzer_sys::fuzz_target;
+
+const CHECKSUM: std::ops::Range<usize> = 8..12;
+/// Where the fields that a window follows from begin.
+const FIELDS: usize = 56;
+
+fn good(host: u8) -> Record {
+    Record {
+        host: HostId([host; 16]),
+        instance: InstanceId([host; 16]),
+        epoch: 1,
+        sequence: 1,
+        name: HostName::new("host").expect("a name"),
+        report: HostReport {
+            latency: Nanos::from_millis(30),
+            ios: 100,
+            window: Slots::whole(32),
+            bound: Bound::Free,
+            shares: ActiveShares::from_millionths(1_000_000),
+            threshold: Nanos::from_millis(30),
+            period: Nanos::from_secs(4),
+        },
+    }
+}
+
+fn block(piece: &[u8], place: Place) -> [u8; RECORD] {
+    let [how, rest @ ..] = piece else { return [0; RECORD] };
+    if how % 4 == 0 {
+        let mut bytes = [0; RECORD];
+        bytes[..rest.len()].copy_from_slice(rest);
+        return bytes;
+    }
+    let mut bytes = good(how % 8).encode(place);
+    bytes[FIELDS..FIELDS + rest.len()].iter_mut().zip(rest).for_each(|(byte, new)| *byte ^= new);
+    bytes[CHECKSUM].fill(0);
+    let checksum = crc32fast::hash(&bytes).to_le_bytes();
+    bytes[CHECKSUM].copy_from_slice(&checksum);
+    bytes
+}
+
+fuzz_target!(|input: &[u8]| {
+    let place = Place::Block(3);
+    let own = Identity {
+        host: HostId([1; 16]),
+        instance: InstanceId([255; 16]),
+        epoch: 1,
+        name: HostName::new("own").expect("a name"),
+    };
+    let config = Config::default();
+    let mut controller = Controller::new(config).expect("the default is valid");
+    let mut sightings = Sightings::default();
+    let mut now = Nanos::ZERO;
+    for pieces in input.chunks(4 * 64) {
+        now += config.period;
+        let decoded = pieces.chunks(64).map(|piece| Record::decode(&block(piece, place), place));
+        let records: Vec<Record> = decoded.filter_map(Result::ok).collect();
+        for record in &records {
+            assert_eq!(Record::decode(&record.encode(place), place).as_ref(), Ok(record));
+            assert!(!record.name.as_str().chars().any(char::is_control));
+        }
+        sightings.observe(now, records, Nanos::from_secs(12));
+        let peers: Vec<_> = sightings.peers(now, &own).iter().map(PeerHost::peer).collect();
+        let seen = Some(Observation { latency: Nanos::from_millis(31), ios: 100 });
+        let update = controller.update(seen, &[], BoardView::Shared(&peers));
+        assert!(update.window >= Slots::ONE && update.window <= config.max, "{update:?}");
+    }
+});
