@@ -5,7 +5,7 @@ use crate::nbd::ReplyStyle;
 use crate::pace::{Arrivals, BurstStart, Bursts};
 use crate::run::LoadError;
 use crate::target::{Reach, Target};
-use crate::workload::{Mix, Order, Priority, Span, Weighted};
+use crate::workload::{Given, Mix, Order, Priority, Span, Streams, Weighted};
 use clap::Args;
 use headgate_units::{Bytes, Nanos};
 use std::path::PathBuf;
@@ -85,9 +85,14 @@ pub struct LoadArgs {
     #[arg(long, requires = "bursts")]
     pub burst_wait: bool,
 
-    /// IO priority of the requests (vhost-user-blk only), or several with weights: rt/0:20,be/4:80
+    /// IO priority of the requests (vhost-user-blk only), or several with weights: rt/0:20,be/4:80. fine/1 to fine/254 are
+    /// Headgate's own; 'each' writes every value a guest can, in turn
     #[arg(long, default_value = "none", value_name = "PRIORITIES")]
-    pub priority: Weighted<Priority>,
+    pub priority: Weighted<Given>,
+
+    /// Keep requests of different --priority apart: each has its part of --depth, by weight, and is reported by itself
+    #[arg(long, conflicts_with_all = ["rate", "bursts", "hostile"])]
+    pub streams: bool,
 
     /// A flush after so many writes
     #[arg(long, default_value_t = 0, value_name = "WRITES")]
@@ -274,6 +279,7 @@ pub(crate) struct Plan {
     pub reach: Reach,
     pub style: ReplyStyle,
     pub seed: u64,
+    pub streams: Option<Streams>,
 }
 
 impl Plan {
@@ -298,7 +304,7 @@ impl Plan {
         }
         let nbd = args.targets.iter().find(|t| matches!(t, Target::Nbd(_)));
         if let Some(nbd) = nbd
-            && args.priority.values().any(|p| p != Priority(0))
+            && args.priority.values().any(|p| p != Given::This(Priority(0)))
         {
             return usage(format!("--priority: NBD has no priorities, so {nbd} would not see them"));
         }
@@ -325,6 +331,10 @@ impl Plan {
             (None, Some(bursts)) => Arrivals::Bursts(bursts, BurstStart::OnTime),
             (None, None) => Arrivals::Closed,
         };
+        let streams = match args.streams {
+            true => Some(Streams::new(&args.priority, args.depth as usize).map_err(LoadError::Usage)?),
+            false => None,
+        };
         Ok(Plan {
             mix: Mix {
                 read_percent: args.read_percent,
@@ -343,6 +353,7 @@ impl Plan {
             reach: if args.allow_remote { Reach::Anywhere } else { Reach::ThisMachine },
             style: if args.structured_replies { ReplyStyle::Structured } else { ReplyStyle::Simple },
             seed: args.seed.unwrap_or_else(crate::run::unrepeatable),
+            streams,
         })
     }
 
@@ -395,6 +406,7 @@ mod tests {
             ("a --journal f", "--verify"),
             ("a b --verify --journal f", "one disk"),
             ("a --random --sequential", "cannot be used with"),
+            ("a --streams --depth 1 --priority rt/0,be/0", "leaves one"),
             ("a --seconds x", "such as 10 or 0.5"),
             ("a --offset-range 1G-0", "0-1G"),
         ] {

@@ -1,6 +1,7 @@
 //! Counting and timing of completed requests.
 
 use crate::link::{Kind, Op};
+use crate::workload::{Priority, Streams};
 use hdrhistogram::Histogram;
 use headgate_units::Nanos;
 use serde::Serialize;
@@ -94,11 +95,14 @@ pub(crate) struct Meter {
     second: u64,
     pub series: Vec<Second>,
     pub errors: BTreeMap<u32, u64>,
+    /// By priority, where they are kept apart.
+    pub streams: Vec<(Priority, Tally)>,
 }
 
 impl Meter {
     /// Counts what completes at `from` and later.
-    pub(crate) fn new(from: Nanos) -> Meter {
+    pub(crate) fn new(from: Nanos, streams: Option<&Streams>) -> Meter {
+        let streams = streams.map(Streams::priorities).unwrap_or_default();
         Meter {
             from,
             until: from,
@@ -109,6 +113,7 @@ impl Meter {
             second: 0,
             series: Vec::new(),
             errors: BTreeMap::new(),
+            streams: streams.into_iter().map(|priority| (priority, Tally::new(3))).collect(),
         }
     }
 
@@ -126,6 +131,9 @@ impl Meter {
         };
         tally.record(op.len, latency);
         self.current.record(op.len, latency);
+        if let Some((_, stream)) = self.streams.iter_mut().find(|(priority, _)| *priority == op.priority) {
+            stream.record(op.len, latency);
+        }
     }
 
     /// A request failed, whenever: errors count even in the warm-up.
@@ -179,7 +187,6 @@ impl Meter {
 mod tests {
     use super::*;
     use crate::link::Durability;
-    use crate::workload::Priority;
 
     #[test]
     fn the_warm_up_is_not_counted_and_seconds_without_answers_are_shown() {
@@ -190,7 +197,7 @@ mod tests {
             durability: Durability::AtFlush,
             priority: Priority(0),
         };
-        let mut meter = Meter::new(Nanos::from_secs(10));
+        let mut meter = Meter::new(Nanos::from_secs(10), None);
         meter.on_done(&op, Nanos::from_secs(9), Nanos::from_millis(9_999));
         meter.on_done(&op, Nanos::from_millis(10_400), Nanos::from_millis(10_500));
         meter.on_done(&op, Nanos::from_millis(10_900), Nanos::from_millis(13_900));

@@ -51,6 +51,16 @@ pub struct Verification {
     pub first_faults: Vec<String>,
 }
 
+/// The requests of one priority, with `--streams`.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamReport {
+    /// The priority as it went into the requests, in hexadecimal.
+    pub priority: String,
+    /// What they did.
+    #[serde(flatten)]
+    pub all: Summary,
+}
+
 /// One target.
 #[derive(Clone, Debug, Serialize)]
 pub struct TargetReport {
@@ -68,6 +78,9 @@ pub struct TargetReport {
     pub writes: Summary,
     /// Flushes.
     pub flushes: Summary,
+    /// By priority, with `--streams`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<StreamReport>,
     /// Requests that failed, by the server's code: an NBD error number or a virtio-blk status.
     pub errors: BTreeMap<u32, u64>,
     /// Why the load of this target ended early.
@@ -105,6 +118,14 @@ impl TargetReport {
             reads: Summary::of(&meter.reads, measured),
             writes: Summary::of(&meter.writes, measured),
             flushes: Summary::of(&meter.flushes, measured),
+            streams: meter
+                .streams
+                .iter()
+                .map(|(priority, tally)| StreamReport {
+                    priority: priority.to_string(),
+                    all: Summary::of(tally, measured),
+                })
+                .collect(),
             errors: meter.errors.clone(),
             failure: failure.map(|f| f.to_string()),
             verification: worker.verifier.as_ref().map(|v| Verification {
@@ -222,6 +243,9 @@ impl fmt::Display for Report {
         };
         for target in &self.targets {
             row(&target.target, &target.all, target.error_count())?;
+            for stream in &target.streams {
+                row(&format!("  {}", stream.priority), &stream.all, 0)?;
+            }
         }
         if self.targets.len() > 1 {
             row("total", &self.total, self.errors)?;

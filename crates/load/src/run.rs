@@ -256,7 +256,7 @@ fn load_all(
     let targets = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for (target, links, Prepared { demand, verifier }, info) in prepared {
-            let job = Job { demand, verifier, limits };
+            let job = Job { demand, verifier, limits, streams: plan.streams.clone() };
             let load = move || {
                 let mut worker = Worker::new(links, job, control, clock);
                 let outcome = worker.run();

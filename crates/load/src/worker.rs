@@ -7,7 +7,7 @@ use crate::link::{Completion, Durability, Kind, Link, LinkError, Op, Outcome, Re
 use crate::measure::Meter;
 use crate::run::{Control, Failure};
 use crate::verify::{Claim, Verifier};
-use crate::workload::Priority;
+use crate::workload::{Priority, Streams};
 use headgate_units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::Ordering;
@@ -83,6 +83,7 @@ pub(crate) struct Job {
     pub demand: Demand,
     pub verifier: Option<Verifier>,
     pub limits: Limits,
+    pub streams: Option<Streams>,
 }
 
 pub(crate) struct Worker<'a> {
@@ -91,6 +92,7 @@ pub(crate) struct Worker<'a> {
     pub(crate) verifier: Option<Verifier>,
     pub(crate) meter: Meter,
     limits: Limits,
+    streams: Option<Streams>,
     /// Do not start requests after this.
     end: Nanos,
     control: &'a Control,
@@ -113,7 +115,7 @@ impl<'a> Worker<'a> {
         control: &'a Control,
         clock: Instant,
     ) -> Worker<'a> {
-        let Job { mut demand, verifier, limits } = job;
+        let Job { mut demand, verifier, limits, streams } = job;
         demand.start(limits.start);
         let from = limits.start + limits.warmup;
         let lanes = links.into_iter().map(|(link, slots)| Lane {
@@ -125,7 +127,8 @@ impl<'a> Worker<'a> {
             lanes: lanes.collect(),
             demand,
             verifier,
-            meter: Meter::new(from),
+            meter: Meter::new(from, streams.as_ref()),
+            streams,
             end: from + limits.seconds,
             limits,
             control,
@@ -152,7 +155,7 @@ impl<'a> Worker<'a> {
             let start = self.now().max(self.limits.start);
             let from = start + self.limits.warmup;
             self.demand.start(start);
-            self.meter = Meter::new(from);
+            self.meter = Meter::new(from, self.streams.as_ref());
             self.end = from + self.limits.seconds;
         }
         let loaded = self.load();
@@ -236,7 +239,7 @@ impl<'a> Worker<'a> {
     fn start(
         &mut self,
         lane: usize,
-        op: Op,
+        mut op: Op,
         claim: Claim,
         intended: Nanos,
         counted: Counted,
@@ -244,6 +247,9 @@ impl<'a> Worker<'a> {
         let now = if counted == Counted::Yes { self.turn_began } else { intended };
         let lane = &mut self.lanes[lane];
         let Some(slot) = lane.free.pop() else { return Ok(()) };
+        if let Some(streams) = &self.streams {
+            op.priority = streams.of(slot);
+        }
         let payload = self.verifier.as_mut().map_or(&[][..], |v| v.payload(&op));
         lane.link.submit(slot, &op, payload)?;
         lane.flights[slot] = Some(Flight { op, intended, sent: now, counted, claim });

@@ -1,6 +1,7 @@
 //! What to ask for: the mix of requests, their sizes and places. Pure and repeatable from a seed.
 
 use crate::link::{Durability, Kind, Op};
+use std::fmt;
 use std::str::FromStr;
 
 /// A small generator of pseudo-random numbers: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
@@ -105,10 +106,89 @@ where
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Priority(pub u16);
 
+impl Priority {
+    /// Headgate's fine priority as a hint: 256 more than it, under the real-time class, which takes nothing off it.
+    fn fine(priority: u16) -> Priority {
+        Priority(1 << 13 | (256 + priority) << 3 | 4)
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.0)
+    }
+}
+
+/// Where a request's priority comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// Always the same.
+    This(Priority),
+    /// All 65,536 values, one after the other: what a hostile guest may write.
+    EachInTurn,
+}
+
+impl FromStr for Given {
+    type Err = String;
+
+    /// `each`, or a [`Priority`].
+    fn from_str(text: &str) -> Result<Given, String> {
+        match text {
+            "each" => Ok(Given::EachInTurn),
+            _ => text.parse().map(Given::This).map_err(|e| format!("{e}, or each")),
+        }
+    }
+}
+
+/// Requests outstanding kept apart by priority: every slot of a queue belongs to one, so that none waits for another's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Streams(Vec<Priority>);
+
+impl Streams {
+    /// `depth` slots divided by weight.
+    ///
+    /// # Errors
+    /// A priority would get none.
+    pub fn new(priorities: &Weighted<Given>, depth: usize) -> Result<Streams, String> {
+        let total = priorities.choices.last().map_or(1, |(total, _)| *total).max(1);
+        let mut slots = Vec::with_capacity(depth);
+        for slot in 0..depth as u64 {
+            let ticket = slot.saturating_mul(total) / depth as u64;
+            let choice = priorities.choices.iter().find(|(up_to, _)| ticket < *up_to);
+            match choice.map(|(_, given)| *given) {
+                Some(Given::This(priority)) => slots.push(priority),
+                Some(Given::EachInTurn) | None => {
+                    return Err("--streams: 'each' is not one priority".into());
+                }
+            }
+        }
+        for given in priorities.values() {
+            if !slots.iter().any(|priority| given == Given::This(*priority)) {
+                return Err(format!(
+                    "--streams: a --depth of {depth} leaves one of the priorities without a request"
+                ));
+            }
+        }
+        Ok(Streams(slots))
+    }
+
+    /// Whose slot it is, counted over all queues.
+    pub fn of(&self, slot: usize) -> Priority {
+        self.0[slot % self.0.len()]
+    }
+
+    /// Each priority once.
+    pub fn priorities(&self) -> Vec<Priority> {
+        let mut all = self.0.clone();
+        all.dedup();
+        all
+    }
+}
+
 impl FromStr for Priority {
     type Err = String;
 
-    /// `none`, `rt/0` to `rt/7`, `be/0` to `be/7`, `idle`, or the raw number, `0x2003` or `8195`.
+    /// `none`, `rt/0` to `rt/7`, `be/0` to `be/7`, `idle`, `fine/1` to `fine/254`, or the raw number, `0x2003` or `8195`.
     fn from_str(text: &str) -> Result<Priority, String> {
         let level = |class: u16, level: &str| match level.parse::<u16>() {
             Ok(level @ 0..=7) => Some(Priority(class << 13 | level)),
@@ -120,13 +200,16 @@ impl FromStr for Priority {
             _ => match (text.split_once('/'), text.strip_prefix("0x")) {
                 (Some(("rt", l)), _) => level(1, l),
                 (Some(("be", l)), _) => level(2, l),
+                (Some(("fine", p)), _) => {
+                    p.parse().ok().filter(|p| (1..=254).contains(p)).map(Priority::fine)
+                }
                 (None, Some(hex)) => u16::from_str_radix(hex, 16).ok().map(Priority),
                 (None, None) => text.parse().ok().map(Priority),
                 _ => None,
             },
         };
         found.ok_or_else(|| {
-            format!("'{text}' is no IO priority: none, rt/0..7, be/0..7, idle or 0x0..0xffff was expected")
+            format!("'{text}' is no IO priority: none, rt/0..7, be/0..7, idle, fine/1..254 or 0x0..0xffff was expected")
         })
     }
 }
@@ -159,7 +242,7 @@ pub struct Mix {
     /// Sizes, in bytes.
     pub sizes: Weighted<u32>,
     /// Priorities.
-    pub priorities: Weighted<Priority>,
+    pub priorities: Weighted<Given>,
     /// Places.
     pub order: Order,
     /// A flush after so many writes; 0: none.
@@ -176,6 +259,8 @@ pub struct Workload {
     align: u64,
     cursor: u64,
     writes_since_flush: u64,
+    /// The next value of [`Given::EachInTurn`].
+    turn: u16,
     rng: Rng,
 }
 
@@ -195,14 +280,14 @@ impl Workload {
             ));
         }
         let span = Span { first, end: span.end };
-        Ok(Workload { mix, span, align, cursor: first, writes_since_flush: 0, rng: Rng::new(seed) })
+        Ok(Workload { mix, span, align, cursor: first, writes_since_flush: 0, turn: 0, rng: Rng::new(seed) })
     }
 
     /// The next request.
     pub fn next_op(&mut self) -> Op {
         if self.mix.flush_every > 0 && self.writes_since_flush >= self.mix.flush_every {
             self.writes_since_flush = 0;
-            let priority = self.mix.priorities.draw(&mut self.rng);
+            let priority = self.priority();
             return Op { kind: Kind::Flush, offset: 0, len: 0, durability: Durability::AtFlush, priority };
         }
         let kind = if self.rng.below(100) < self.mix.read_percent {
@@ -221,7 +306,17 @@ impl Workload {
                 durability = Durability::Fua;
             }
         }
-        Op { kind, offset, len, durability, priority: self.mix.priorities.draw(&mut self.rng) }
+        Op { kind, offset, len, durability, priority: self.priority() }
+    }
+
+    fn priority(&mut self) -> Priority {
+        match self.mix.priorities.draw(&mut self.rng) {
+            Given::This(priority) => priority,
+            Given::EachInTurn => {
+                self.turn = self.turn.wrapping_add(1);
+                Priority(self.turn)
+            }
+        }
     }
 
     fn place(&mut self, len: u64) -> u64 {
@@ -252,7 +347,7 @@ mod tests {
             read_percent: 70,
             zero_percent: 0,
             sizes: sizes.parse().unwrap(),
-            priorities: Weighted::only(Priority(0)),
+            priorities: Weighted::only(Given::This(Priority(0))),
             order,
             flush_every: 10,
             fua_percent: 50,
@@ -312,16 +407,45 @@ mod tests {
     }
 
     #[test]
+    fn each_value_comes_in_turn() {
+        let priorities = "each".parse().unwrap();
+        let mix = Mix { priorities, ..mix("4096", Order::Random) };
+        let mut workload = Workload::new(mix, Span { first: 0, end: 1 << 20 }, 1).unwrap();
+        let seen: std::collections::BTreeSet<u16> =
+            (0..=u16::MAX).map(|_| workload.next_op().priority.0).collect();
+        assert_eq!(seen.len(), 1 << 16);
+    }
+
+    #[test]
+    fn streams_have_their_part_of_the_depth() {
+        let streams = |text: &str, depth| Streams::new(&text.parse().unwrap(), depth);
+        let [rt, be] = [Priority(0x2000), Priority(0x4007)];
+        let two = streams("rt/0:1,be/7:3", 8).unwrap();
+        let slots: Vec<Priority> = (0..16).map(|slot| two.of(slot)).collect();
+        let queue = [rt, rt, be, be, be, be, be, be];
+        assert_eq!((&slots[..8], &slots[8..]), (&queue[..], &queue[..]));
+        assert_eq!(two.priorities(), [rt, be]);
+        assert!(streams("rt/0:30,be/7:1", 8).unwrap_err().contains("--depth of 8"));
+        assert!(streams("each", 8).unwrap_err().contains("'each'"));
+    }
+
+    #[test]
     fn weights_and_priorities_parse_or_say_what_was_expected() {
         assert!("1:0".parse::<Weighted<u32>>().unwrap_err().contains("weight 0"));
         assert!("1:x".parse::<Weighted<u32>>().is_err());
         assert!("".parse::<Weighted<u32>>().is_err());
-        for (text, value) in
-            [("none", 0), ("rt/0", 0x2000), ("be/7", 0x4007), ("idle", 0x6000), ("0x4009", 0x4009), ("5", 5)]
-        {
+        for (text, value) in [
+            ("none", 0),
+            ("rt/0", 0x2000),
+            ("be/7", 0x4007),
+            ("idle", 0x6000),
+            ("0x4009", 0x4009),
+            ("5", 5),
+            ("fine/200", 0x2e44),
+        ] {
             assert_eq!(text.parse(), Ok(Priority(value)), "{text}");
         }
-        for text in ["rt", "rt/8", "xx/1", "0x10000", "70000", "idle/1"] {
+        for text in ["rt", "rt/8", "xx/1", "0x10000", "70000", "idle/1", "fine/0", "fine/255", "each"] {
             assert!(text.parse::<Priority>().is_err(), "{text}");
         }
     }

@@ -355,6 +355,19 @@ fn requests_in_flight_outlive_the_device_and_are_answered_by_the_next_one() {
 }
 
 #[test]
+fn streams_keep_their_part_of_the_depth_and_are_reported_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (report, seen) =
+        load(dir.path(), Revival::Replays, 0, "--ios 2000 --streams --priority rt/0:6,idle:2");
+    let streams = &report.targets[0].streams;
+    let names: Vec<&str> = streams.iter().map(|s| s.priority.as_str()).collect();
+    assert_eq!(names, ["0x2000", "0x6000"]);
+    assert_eq!(streams.iter().map(|s| s.all.ios).sum::<u64>(), 2000);
+    assert!(streams[0].all.ios > streams[1].all.ios && streams[1].all.ios > 100, "{streams:?}");
+    assert_eq!(seen.len(), 2, "{seen:?}");
+}
+
+#[test]
 fn every_request_carries_a_priority_in_the_proportions_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let (report, seen) = load(dir.path(), Revival::Replays, 0, "--ios 2000 --priority rt/2:75,0x4009:25");
