@@ -2,6 +2,7 @@
 
 use crate::image::Image;
 use crate::port::{Detach, Port, PortCommand};
+use crate::priorities::Priorities;
 use crate::request::DiskInfo;
 use crate::shard::{AttachedPort, Backend, Mailbox, Shard, ShardGone};
 use crate::snapshot::DatastoreSnapshot;
@@ -266,7 +267,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Opens a disk on a datastore.
+    /// Opens a disk on a datastore, with the default priorities.
     ///
     /// # Errors
     /// [`EngineError::NoDatastore`], [`EngineError::Register`], [`EngineError::NullImage`]; the image is closed then.
@@ -283,6 +284,15 @@ impl Engine {
     /// [`EngineError::NoDisk`].
     pub fn set_policy(&self, disk: DiskId, policy: Policy) -> Result<(), EngineError> {
         self.call(disk.shard, move |s| s.set_policy(disk.key, policy))?
+    }
+
+    /// Puts in force what a disk's requests may ask for: at the next dispatch after this returns the policy binds, also for
+    /// requests already queued; the map reads those that arrive from then on.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDisk`].
+    pub fn set_priorities(&self, disk: DiskId, priorities: Priorities) -> Result<(), EngineError> {
+        self.call(disk.shard, move |s| s.set_priorities(disk.key, priorities))?
     }
 
     /// Describes a disk as frontends see it.

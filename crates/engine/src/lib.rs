@@ -12,6 +12,7 @@ pub mod engine;
 pub mod image;
 mod lock;
 pub mod port;
+mod priorities;
 pub mod request;
 mod shard;
 pub mod snapshot;
@@ -21,4 +22,5 @@ pub use engine::{
     PortGone, PortRef,
 };
 pub use image::{Caching, Image, ImageError};
+pub use priorities::Priorities;
 pub use shard::ShardGone;

@@ -1,7 +1,8 @@
 //! What the engine tells of itself.
 
+use crate::priorities::Priorities;
 use headgate_qos::Policy;
-use headgate_units::{Bytes, Nanos};
+use headgate_units::{Bytes, Nanos, Priority};
 
 /// A datastore and its disks at one instant.
 #[derive(Clone, Debug)]
@@ -37,6 +38,10 @@ pub struct DiskSnapshot {
     pub direct: bool,
     /// The policy in force in the scheduler.
     pub policy: Policy,
+    /// What its requests may ask for.
+    pub priorities: Priorities,
+    /// What each final priority has got since the disk was opened, lowest first; those that got nothing are left out.
+    pub streams: Vec<StreamSnapshot>,
     /// Requests waiting in the scheduler.
     pub queued: u32,
     /// Requests at the backend.
@@ -45,6 +50,17 @@ pub struct DiskSnapshot {
     pub ports: usize,
     /// Counters and histograms since the disk was opened.
     pub stats: headgate_stats::DiskSnapshot,
+}
+
+/// What a disk's requests of one final priority have got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamSnapshot {
+    /// The priority, after the virtual machine's cap.
+    pub priority: Priority,
+    /// Requests dispatched.
+    pub ios: u64,
+    /// Their charges, in millionths of a reference IO.
+    pub cost: u64,
 }
 
 impl DiskSnapshot {

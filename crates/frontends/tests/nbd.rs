@@ -3,6 +3,7 @@
 use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image,
 };
+use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::proto::negotiation::{Catalog, ExportName, OpenError, Opened};
 use headgate_frontends::nbd::server::{Attach, ListenError, NbdServer, ServerConfig, attach_to};
 use headgate_qos::{Policy, SchedulerKind};
@@ -39,7 +40,7 @@ impl Catalog for Disks {
     fn open(&self, name: &str) -> Result<Opened<Attach>, OpenError> {
         let &(_, id) = self.disks.iter().find(|(n, _)| n == name).ok_or(OpenError::Unknown)?;
         let disk = self.engine.disk_info(id).map_err(|e| OpenError::Refused(e.to_string()))?;
-        Ok(Opened { disk, description: String::new(), handle: attach_to(&self.engine, id) })
+        Ok(Opened { disk, description: String::new(), handle: attach_to(&self.engine, id, Tag::none()) })
     }
 }
 

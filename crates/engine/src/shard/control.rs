@@ -4,9 +4,11 @@ use super::Shard;
 use super::disk::{Backend, Datastore, Disk};
 use super::ports::{Gone, PortState};
 use super::ring::PORTS_MAX;
+use super::streams::Streams;
 use crate::engine::EngineError;
 use crate::image::Image;
 use crate::port::{Detach, Port, PortCommand};
+use crate::priorities::Priorities;
 use crate::request::DiskInfo;
 use crate::snapshot::{DatastoreSnapshot, DiskSnapshot};
 use headgate_qos::{Policy, Scheduler};
@@ -118,6 +120,8 @@ impl Shard {
             file,
             queue,
             policy,
+            priorities: Priorities::default(),
+            streams: Streams::new(),
             queued: 0,
             in_flight: 0,
             ports: Vec::new(),
@@ -133,6 +137,17 @@ impl Shard {
         store.scheduler.set_policy(core.now, disk.queue, policy).map_err(|_| EngineError::NoDisk)?;
         store.dirty = true;
         disk.policy = policy;
+        Ok(())
+    }
+
+    pub(crate) fn set_priorities(&mut self, disk: usize, priorities: Priorities) -> Result<(), EngineError> {
+        let core = &mut self.core;
+        let disk = core.disks.get_mut(disk).ok_or(EngineError::NoDisk)?;
+        let store = &mut core.datastores[disk.datastore];
+        let set = store.scheduler.set_priorities(core.now, disk.queue, priorities.policy);
+        set.map_err(|_| EngineError::NoDisk)?;
+        store.dirty = true;
+        disk.priorities = priorities;
         Ok(())
     }
 
@@ -254,6 +269,8 @@ impl Shard {
                 block_size: disk.info.block_size,
                 direct: disk.image.is_direct(),
                 policy: disk.policy,
+                priorities: disk.priorities,
+                streams: disk.streams.snapshot(),
                 queued: disk.queued,
                 in_flight: disk.in_flight,
                 ports: disk.ports.len(),

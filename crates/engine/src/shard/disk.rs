@@ -1,6 +1,8 @@
 //! A disk and a datastore as their shard holds them.
 
+use super::streams::Streams;
 use crate::image::Image;
+use crate::priorities::Priorities;
 use crate::request::DiskInfo;
 use headgate_devices::DeviceModel;
 use headgate_qos::{AnyScheduler, DiskId as Queue, Policy};
@@ -21,6 +23,8 @@ pub(super) struct Disk {
     pub file: Option<Fixed>,
     pub queue: Queue,
     pub policy: Policy,
+    pub priorities: Priorities,
+    pub streams: Streams,
     pub queued: u32,
     pub in_flight: u32,
     pub ports: Vec<u32>,

@@ -113,6 +113,7 @@ impl Core {
 
     /// Reads or writes what is left of a request.
     fn transfer(&mut self, key: u32, file: Fixed) -> squeue::Entry {
+        let ioprio = self.host_ioprio(key);
         let slot = &mut self.slots[key];
         let alignment = self.disks[slot.disk as usize].image.memory_alignment();
         let offset = slot.request.offset + slot.done;
@@ -132,7 +133,7 @@ impl Core {
                 // SAFETY: the port keeps the request's buffers valid; the bounce buffer is ours alone.
                 unsafe { bounce.gather(&slot.rest, len as usize) };
             }
-            return one(file, bounce.as_mut_ptr(), len as u32, offset, write);
+            return one(file, bounce.as_mut_ptr(), len as u32, offset, write, ioprio);
         }
         let buffers = if slot.done == 0 && slot.buffers.len() <= libc::UIO_MAXIOV as usize {
             &slot.buffers
@@ -141,15 +142,17 @@ impl Core {
             &slot.rest
         };
         match buffers[..] {
-            [only] => one(file, only.iov_base.cast(), only.iov_len as u32, offset, write),
-            _ => many(file, buffers, offset, write),
+            [only] => one(file, only.iov_base.cast(), only.iov_len as u32, offset, write, ioprio),
+            _ => many(file, buffers, offset, write, ioprio),
         }
     }
 
     fn zero_fill(&self, key: u32, file: Fixed) -> squeue::Entry {
         let slot = &self.slots[key];
         let len = (slot.request.len - slot.done).min(ZEROES as u64) as u32;
-        opcode::Write::new(file, ZERO_BLOCK.0.as_ptr(), len).offset(slot.request.offset + slot.done).build()
+        let at = slot.request.offset + slot.done;
+        let entry = opcode::Write::new(file, ZERO_BLOCK.0.as_ptr(), len).offset(at);
+        entry.ioprio(self.host_ioprio(key)).build()
     }
 
     /// The kernel finished a step.
@@ -263,6 +266,8 @@ impl Core {
                     let (op, phase) = (super::stats_op(slot.request.op), super::stats_phase(choice.phase));
                     disk.stats.on_dispatch(now, op, queued_for, phase, choice.cost.as_millionths());
                     store.stats.on_dispatch(now, op, queued_for, phase, choice.cost.as_millionths());
+                    disk.streams.on_dispatch(choice.priority, choice.cost.as_millionths());
+                    slot.priority = choice.priority;
                     self.start(key, Stage::Dispatched);
                 }
                 headgate_qos::Decision::WaitUntil(at) => {
@@ -279,19 +284,33 @@ fn errno(e: &std::io::Error) -> IoError {
     IoError::from_errno(e.raw_os_error().unwrap_or(libc::EIO))
 }
 
-fn one(file: Fixed, at: *mut u8, len: u32, offset: u64, write: Option<Durability>) -> squeue::Entry {
+fn one(
+    file: Fixed,
+    at: *mut u8,
+    len: u32,
+    offset: u64,
+    write: Option<Durability>,
+    ioprio: u16,
+) -> squeue::Entry {
     match write {
-        None => opcode::Read::new(file, at, len).offset(offset).build(),
-        Some(d) => opcode::Write::new(file, at, len).offset(offset).rw_flags(flags(d)).build(),
+        None => opcode::Read::new(file, at, len).offset(offset).ioprio(ioprio).build(),
+        Some(d) => opcode::Write::new(file, at, len).offset(offset).rw_flags(flags(d)).ioprio(ioprio).build(),
     }
 }
 
-fn many(file: Fixed, buffers: &[libc::iovec], offset: u64, write: Option<Durability>) -> squeue::Entry {
+fn many(
+    file: Fixed,
+    buffers: &[libc::iovec],
+    offset: u64,
+    write: Option<Durability>,
+    ioprio: u16,
+) -> squeue::Entry {
     let count = buffers.len() as u32;
     match write {
-        None => opcode::Readv::new(file, buffers.as_ptr(), count).offset(offset).build(),
+        None => opcode::Readv::new(file, buffers.as_ptr(), count).offset(offset).ioprio(ioprio).build(),
         Some(d) => {
-            opcode::Writev::new(file, buffers.as_ptr(), count).offset(offset).rw_flags(flags(d)).build()
+            let entry = opcode::Writev::new(file, buffers.as_ptr(), count).offset(offset).rw_flags(flags(d));
+            entry.ioprio(ioprio).build()
         }
     }
 }

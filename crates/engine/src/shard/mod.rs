@@ -6,6 +6,7 @@
 
 mod bounce;
 mod disk;
+mod elevator;
 mod inline;
 mod io;
 mod mailbox;
@@ -13,6 +14,7 @@ mod ports;
 mod ring;
 mod slots;
 mod spin;
+mod streams;
 mod worker;
 
 use crate::clock;
@@ -47,6 +49,8 @@ pub(crate) struct Core {
     datastores: Slab<Datastore>,
     port_states: Slab<PortState>,
     next_generation: u32,
+    /// The most that the host's elevator may be asked for.
+    elevator: headgate_qos::ioprio::Ceiling,
     /// Requests that have ended and whose ports do not know yet.
     completed: Vec<u32>,
     /// Ports called in this turn.
@@ -80,6 +84,7 @@ const BYTES_PER_TURN: i64 = 32 << 10;
 impl Shard {
     pub(crate) fn new(name: &str, mailbox: Mailbox, inbox: Receiver<Command>) -> std::io::Result<Shard> {
         let mut ring = Ring::new()?;
+        let elevator = elevator::probe(&mut ring);
         let bell = io_uring::opcode::PollAdd::new(io_uring::types::Fd(mailbox.bell()), libc::POLLIN as u32);
         // SAFETY: the entry names no memory.
         unsafe { ring.push(bell.multi(true).build(), Owner::Wake) };
@@ -93,6 +98,7 @@ impl Shard {
             datastores: Slab::new(),
             port_states: Slab::new(),
             next_generation: 0,
+            elevator,
             completed: Vec::new(),
             touched: Vec::new(),
             starved: Vec::new(),

@@ -193,7 +193,6 @@ impl Core {
         let request = slot.request;
         let disk = &mut self.disks[slot.disk as usize];
         let datastore = &mut self.datastores[disk.datastore];
-        let bytes = if request.op.moves_data() { request.len } else { 0 };
         let op = super::stats_op(request.op);
         disk.stats.on_arrival(self.now, op, request.offset, headgate_units::Bytes(request.len));
         datastore.stats.on_arrival(self.now, op, request.offset, headgate_units::Bytes(request.len));
@@ -202,11 +201,8 @@ impl Core {
             self.refuse(key);
             return;
         }
-        let io = headgate_qos::Io {
-            bytes: headgate_units::Bytes(bytes),
-            position: request.offset,
-            ..Default::default()
-        };
+        let io = disk.priorities.io(&request);
+        slot.priority = disk.priorities.policy.resolve(io.priority);
         if datastore.scheduler.enqueue(self.now, disk.queue, io, key).is_err() {
             // The disk's queue exists as long as the disk does; were it gone, the request must still end.
             slot.result = Err(IoError::Invalid);

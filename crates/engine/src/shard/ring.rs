@@ -112,6 +112,21 @@ impl Ring {
         }
     }
 
+    /// Does one operation and waits for it, while no other is under way.
+    ///
+    /// # Safety
+    /// The memory that the entry names stays valid until the call returns.
+    pub(super) unsafe fn perform(&mut self, entry: squeue::Entry) -> io::Result<i32> {
+        // SAFETY: the caller's promise.
+        unsafe { self.push(entry, Owner::Nobody) };
+        let mut events = Vec::new();
+        while events.is_empty() {
+            self.submit(None)?;
+            self.reap(&mut events);
+        }
+        Ok(events[0].result)
+    }
+
     /// Hands queued operations to the kernel, runs its deferred work, and waits for one completion: not at all, for at
     /// most `wait`, or (`None`) until there is one.
     pub(super) fn submit(&mut self, wait: Option<Nanos>) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use super::bounce::Bounce;
 use crate::request::{Extent, IoError, Request};
-use headgate_units::Nanos;
+use headgate_units::{Nanos, Priority};
 
 /// How far a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub(super) struct Slot {
     pub step: Step,
     pub disk: u32,
     pub port: u32,
+    /// What it counts, from its dispatch on.
+    pub priority: Priority,
     pub buffers: Vec<libc::iovec>,
     /// The rest of `buffers` after a short result; kept for its capacity.
     pub rest: Vec<libc::iovec>,
@@ -73,6 +75,7 @@ impl Slots {
                 step: Step::Main,
                 disk,
                 port,
+                priority: Priority::MIN,
                 buffers: Vec::new(),
                 rest: Vec::new(),
                 done: 0,

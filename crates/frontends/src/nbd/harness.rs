@@ -1,6 +1,7 @@
 //! A shard in memory around one [`NbdPort`]: the caller decides what the client sends and reads, and when and how the disk
 //! answers. Time does not pass.
 
+use super::Tag;
 use super::departures::Departures;
 use super::port::{DeparturesOver, NbdPort};
 use super::proto::command::Session;
@@ -163,6 +164,11 @@ impl Harness {
         harness.port.on_start(&mut harness.shard);
         harness.end_turn();
         harness
+    }
+
+    /// Every request shall carry this tag.
+    pub fn carry(&mut self, tag: Tag) {
+        self.port.carry(tag);
     }
 
     /// The client sends `bytes`; answers how many of them the port received before it stopped receiving.

@@ -14,4 +14,7 @@ pub mod port;
 pub mod proto;
 pub mod server;
 mod socket;
+mod tag;
 mod waiting_room;
+
+pub use tag::Tag;

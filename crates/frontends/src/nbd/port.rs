@@ -23,6 +23,7 @@ use super::proto::command::{Command, ExtentCount, Session};
 use super::proto::reply;
 use super::proto::stream::{Event, Requests, StreamError};
 use super::proto::wire::NbdError;
+use super::tag::Tag;
 use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
 use headgate_engine::request::{Completion, DiskInfo, MAX_REQUEST, Op, Request};
 use slab::Slab;
@@ -160,6 +161,7 @@ pub struct NbdPort {
     receive_at_most: usize,
     phase: Phase,
     departures: Arc<Departures>,
+    tag: Tag,
 }
 
 impl NbdPort {
@@ -192,7 +194,13 @@ impl NbdPort {
             receive_at_most: INBOX_BYTES,
             phase: Phase::Waiting,
             departures,
+            tag: Tag::none(),
         })
+    }
+
+    /// Every request shall carry this priority.
+    pub(super) fn carry(&mut self, tag: Tag) {
+        self.tag = tag;
     }
 
     /// Longer ranges without data than `longest`, which is [`MAX_REQUEST`] unless set, go to the disk in pieces.
@@ -283,8 +291,9 @@ impl NbdPort {
     fn submit(&mut self, io: &mut dyn PortIo, key: usize) {
         let Some(taken) = self.taken.get(key) else { return };
         let Piece { offset, len } = taken.piece;
+        let ioprio = self.tag.ioprio();
         let request =
-            Request { op: taken.command.op, offset, len: u64::from(len), cookie: key as u64, ioprio: 0 };
+            Request { op: taken.command.op, offset, len: u64::from(len), cookie: key as u64, ioprio };
         match &taken.buffer {
             Some(block) => {
                 let buffer = libc::iovec { iov_base: self.arena.at(block).cast(), iov_len: len as usize };

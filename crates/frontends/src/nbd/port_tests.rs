@@ -3,6 +3,8 @@ use super::super::proto::command::{BlockStatus, Replies};
 use super::super::proto::wire::{REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, command};
 use super::*;
 use headgate_engine::request::IoError;
+use headgate_qos::ioprio::Ioprio;
+use headgate_units::Priority;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -116,6 +118,21 @@ fn requests_that_came_with_the_last_option_are_served() {
     harness.send(&early[40..]);
     harness.settle();
     assert_eq!(structured(&harness).len(), 2);
+}
+
+#[test]
+fn requests_carry_the_priority_of_their_export_as_it_is_when_they_are_taken() {
+    let map = headgate_qos::ioprio::IoprioMap::default();
+    let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
+    let tag = Tag::none();
+    harness.carry(tag.clone());
+    harness.send(&request(command::READ, 1, 0, 512));
+    for (cookie, priority) in [(2, 254), (3, 7)] {
+        tag.set(Priority::new(priority).unwrap());
+        harness.send(&request(command::READ, cookie, 0, 512));
+    }
+    let given = harness.shard.queue.iter().map(|queued| map.given(Ioprio(queued.request.ioprio)));
+    assert_eq!(given.map(|p| p.map(Priority::get)).collect::<Vec<_>>(), [None, Some(254), Some(7)]);
 }
 
 #[test]

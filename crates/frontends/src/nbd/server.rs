@@ -8,6 +8,7 @@ use super::port::{DeparturesOver, NbdPort};
 use super::proto::command::Session;
 use super::proto::negotiation::{Catalog, Negotiation, NegotiationError, Opened, Step, greeting};
 use super::socket::{Listener, Socket};
+use super::tag::Tag;
 use super::waiting_room::{self, WaitingRoom};
 use headgate_engine::{DiskId, Engine, EngineError, PortGone, PortRef};
 use std::io::{self, Read, Write};
@@ -24,10 +25,13 @@ use thiserror::Error;
 /// Puts a port into the shard of the disk that it was made for.
 pub type Attach = Box<dyn FnOnce(NbdPort) -> Result<PortRef, EngineError> + Send>;
 
-/// The way into a disk of an engine.
-pub fn attach_to(engine: &Engine, disk: DiskId) -> Attach {
+/// The way into a disk of an engine; all that comes by it carries `tag`.
+pub fn attach_to(engine: &Engine, disk: DiskId, tag: Tag) -> Attach {
     let engine = engine.clone();
-    Box::new(move |port| engine.attach(disk, move |_| Box::new(port)))
+    Box::new(move |mut port: NbdPort| {
+        port.carry(tag);
+        engine.attach(disk, move |_| Box::new(port))
+    })
 }
 
 /// The disks to serve. `open` is called for every question about an export, so the size is the one of that moment, and may block.

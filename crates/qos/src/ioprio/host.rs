@@ -17,23 +17,45 @@ pub enum Ceiling {
 /// either of which would fail the guest's request. Never idle: an elevator holds idle requests back for as long as anybody
 /// else has some, and they would fill the window while they wait.
 pub fn for_host(priority: Priority, ceiling: Ceiling) -> Ioprio {
+    let table = match ceiling {
+        Ceiling::RealTime => &ANY,
+        Ceiling::BestEffort => &NOT_REAL_TIME,
+    };
+    table[priority.get() as usize]
+}
+
+/// By the eight bits of a priority. One look, for it is asked with every transfer.
+static ANY: [Ioprio; 256] = table(Ceiling::RealTime);
+static NOT_REAL_TIME: [Ioprio; 256] = table(Ceiling::BestEffort);
+
+const fn table(ceiling: Ceiling) -> [Ioprio; 256] {
     let map = IoprioMap::DEFAULT;
-    if ceiling == Ceiling::RealTime && priority >= map.real_time[7] {
-        return Ioprio::new(Class::RealTime, nearest(&map.real_time, priority), 0);
+    let mut table = [Ioprio(0); 256];
+    let mut priority = 0;
+    while priority < table.len() {
+        let real_time = matches!(ceiling, Ceiling::RealTime) && priority >= map.real_time[7].get() as usize;
+        table[priority] = if real_time {
+            Ioprio::new(Class::RealTime, nearest(&map.real_time, priority as u8), 0)
+        } else {
+            Ioprio::new(Class::BestEffort, nearest(&map.best_effort, priority as u8), 0)
+        };
+        priority += 1;
     }
-    Ioprio::new(Class::BestEffort, nearest(&map.best_effort, priority), 0)
+    table
 }
 
 /// The level whose priority is nearest, the lower one of two.
-fn nearest(levels: &[Priority; 8], priority: Priority) -> u8 {
-    let mut best = (u8::MAX, 0);
-    for (level, candidate) in (0..).zip(levels) {
-        let distance = candidate.get().abs_diff(priority.get());
-        if distance <= best.0 {
-            best = (distance, level);
+const fn nearest(levels: &[Priority; 8], priority: u8) -> u8 {
+    let (mut best, mut distance) = (0, u8::MAX);
+    let mut level = 0;
+    while level < levels.len() {
+        let here = levels[level].get().abs_diff(priority);
+        if here <= distance {
+            (best, distance) = (level as u8, here);
         }
+        level += 1;
     }
-    best.1
+    best
 }
 
 #[cfg(test)]

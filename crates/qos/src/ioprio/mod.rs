@@ -43,6 +43,10 @@ pub enum Class {
 }
 
 impl Ioprio {
+    /// What a file system's journal thread writes with unless its mount options say otherwise (ext4's `journal_ioprio=3`): for
+    /// whom, it does not say.
+    pub const JOURNAL: Ioprio = Ioprio::new(Class::BestEffort, 3, 0);
+
     /// A field of its parts. `level` and `hint` are cut to 3 and 10 bits.
     pub const fn new(class: Class, level: u8, hint: u16) -> Ioprio {
         let class = match class {
