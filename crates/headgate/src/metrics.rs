@@ -1,7 +1,9 @@
 //! Metrics in the OpenMetrics text format, made out of the shards' counters at every scrape.
 
+use crate::api::priorities::Priorities;
 use crate::api::top::Top;
 use crate::api::types::{Datastore, Disk, ServiceState};
+use crate::control::StreamSample;
 use crate::control::{Control, ControlError, DatastoreSample};
 use headgate_stats::{COST_OF_ONE_IO, DirectionSnapshot, DiskSnapshot, HistogramSnapshot};
 use prometheus_client::collector::Collector;
@@ -19,6 +21,19 @@ const EDGES_MICROS: [u64; 16] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     2_500_000, 10_000_000,
 ];
+
+/// Priorities are counted in these bands, named by their edges: a guest can have 254, and every label costs the reader. The
+/// middle one is the default priority's.
+const BANDS: [(u8, u8); 9] =
+    [(1, 25), (26, 50), (51, 75), (76, 99), (100, 100), (101, 125), (126, 150), (151, 197), (198, 254)];
+
+/// A band's label.
+fn band(edges: (u8, u8)) -> String {
+    match edges {
+        (low, high) if low == high => low.to_string(),
+        (low, high) => format!("{low}-{high}"),
+    }
+}
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -211,6 +226,7 @@ impl Collector for Scrape {
                 out.histograms(&format!("{prefix}_{name}"), help, &values)?;
             }
         }
+        self.encode_priorities(&mut out)?;
         self.encode_datastores(&mut out)?;
         self.encode_disks(&mut out)
     }
@@ -221,6 +237,45 @@ fn up(state: ServiceState) -> Option<f64> {
 }
 
 impl Scrape {
+    /// By bands of final priorities; bands that got nothing yet are left out.
+    fn encode_priorities(&self, out: &mut Writer<'_>) -> fmt::Result {
+        let counted = |read: fn(&StreamSample) -> f64| -> Vec<(Labels, f64)> {
+            let mut values = Vec::new();
+            for store in &self.samples {
+                for disk in &store.disks {
+                    for edges in BANDS {
+                        let within = |s: &&StreamSample| (edges.0..=edges.1).contains(&s.priority.get());
+                        let sum: f64 = disk.streams.iter().filter(within).map(read).sum();
+                        if sum > 0.0 {
+                            let labels = vec![
+                                ("datastore", store.name.to_string()),
+                                ("disk", disk.name.to_string()),
+                                ("priority", band(edges)),
+                            ];
+                            values.push((labels, sum));
+                        }
+                    }
+                }
+            }
+            values
+        };
+        let help = "Requests dispatched, by the priority that they counted";
+        out.counters("disk_priority_ios", help, &counted(|s| s.ios as f64))?;
+        let help = "The same by size, as reservations and limits count them";
+        let normalised = counted(|s| s.cost as f64 / COST_OF_ONE_IO as f64);
+        out.counters("disk_priority_normalised_ios", help, &normalised)?;
+        let gauge = |read: &dyn Fn(&Priorities) -> f64| -> Vec<(Labels, f64)> {
+            let labels =
+                |d: &Disk| vec![("datastore", d.datastore.to_string()), ("disk", d.name.to_string())];
+            let one = |d: &Disk| Some((labels(d), read(d.effective_priorities.as_ref()?)));
+            self.disks.iter().filter_map(one).collect()
+        };
+        let highest = gauge(&|p| f64::from(p.max_priority.get()));
+        out.gauges("disk_max_priority", "The most that a request of the disk counts", &highest)?;
+        let default = gauge(&|p| f64::from(p.default_priority.min(p.max_priority).get()));
+        out.gauges("disk_default_priority", "What a request counts that was given no priority", &default)
+    }
+
     fn encode_datastores(&self, out: &mut Writer<'_>) -> fmt::Result {
         let gauge = |read: &dyn Fn(&Datastore) -> Option<f64>| -> Vec<(Labels, f64)> {
             let one = |d: &Datastore| Some((vec![("datastore", d.name.to_string())], read(d)?));

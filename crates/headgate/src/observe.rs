@@ -1,8 +1,8 @@
 //! What datastores and disks do right now: samples of the shards' counters, a second apart, and the rates between them.
 
-use crate::api::top::{LatencyMicros, Load, Top, TopDatastore, TopDisk};
+use crate::api::top::{LatencyMicros, Load, Top, TopDatastore, TopDisk, TopStream};
 use crate::api::types::{Datastore, Disk};
-use crate::control::{Control, DatastoreSample, DiskSample};
+use crate::control::{Control, DatastoreSample, DiskSample, StreamSample};
 use crate::name::Name;
 use headgate_stats::{DiskSnapshot, HistogramSnapshot};
 use headgate_units::Nanos;
@@ -20,6 +20,9 @@ const KEPT: usize = 6;
 
 /// Loads are shown over so many periods.
 const SHOWN: usize = 2;
+
+/// Priorities that are shown of a disk: a guest can have 254.
+const STREAMS: usize = 16;
 
 /// A reservation counts as missed below this part of it, in per cent.
 const HELD_PERCENT: u64 = 97;
@@ -123,6 +126,30 @@ fn load(before: &DiskSnapshot, after: &DiskSnapshot) -> Load {
     }
 }
 
+/// What each priority did between two samples: those with the most, at most [`STREAMS`], the highest priority first.
+fn streams(before: &DiskSample, now: &DiskSample) -> Vec<TopStream> {
+    let seconds = now.stats.at.since(before.stats.at).0 as f64 / 1e9;
+    let moved = |now: &StreamSample| {
+        let old = before.streams.iter().find(|old| old.priority == now.priority);
+        let ios = now.ios.saturating_sub(old.map_or(0, |old| old.ios));
+        (now.priority, ios, now.cost.saturating_sub(old.map_or(0, |old| old.cost)))
+    };
+    let mut moved: Vec<_> = now.streams.iter().map(moved).filter(|(_, ios, _)| *ios > 0).collect();
+    let whole: u64 = moved.iter().map(|(.., cost)| cost).sum();
+    if seconds <= 0.0 || whole == 0 {
+        return Vec::new();
+    }
+    moved.sort_by_key(|(.., cost)| std::cmp::Reverse(*cost));
+    moved.truncate(STREAMS);
+    moved.sort_by_key(|(priority, ..)| std::cmp::Reverse(*priority));
+    let stream = |(priority, ios, cost)| TopStream {
+        priority,
+        iops: ios as f64 / seconds,
+        part: cost as f64 / whole as f64,
+    };
+    moved.into_iter().map(stream).collect()
+}
+
 /// The samples of one datastore that a view is made of.
 struct Span<'a> {
     /// Where the judgement of promises starts.
@@ -162,6 +189,7 @@ fn view_disk(info: &Disk, span: Option<&Span<'_>>, busy_shares: u64) -> TopDisk 
         queued: 0,
         in_flight: 0,
         load: Load::default(),
+        streams: Vec::new(),
         reservation_achieved: None,
         reservation_missed: false,
         share_achieved: None,
@@ -172,6 +200,7 @@ fn view_disk(info: &Disk, span: Option<&Span<'_>>, busy_shares: u64) -> TopDisk 
     (view.queued, view.in_flight) = (u64::from(now.queued), u64::from(now.in_flight));
     if let Some(before) = disk(span.before, &info.name) {
         view.load = load(&before.stats, &now.stats);
+        view.streams = streams(before, now);
     }
     let Some(oldest) = disk(span.oldest, &info.name).filter(|old| old.stats.at < now.stats.at) else {
         return view;
@@ -221,8 +250,9 @@ fn view(datastores: &[Datastore], disks: &[Disk], history: &[Arc<Sample>]) -> To
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::PriorityRecord;
     use headgate_stats::{COST_OF_ONE_IO, DiskStats, Latency, Op, Outcome, Phase};
-    use headgate_units::Bytes;
+    use headgate_units::{Bytes, Priority};
 
     /// A disk that does `iops` per second from second 0 on, its requests waiting half the time.
     fn sample(second: u64, iops: u64, queued: u32) -> Sample {
@@ -239,6 +269,8 @@ mod tests {
         let disk = DiskSample {
             name: "d".parse().unwrap(),
             policy: policy().into(),
+            priorities: PriorityRecord::unset(),
+            streams: (1..=20).map(|priority| stream(priority, second)).collect(),
             in_flight: 1,
             queued,
             clients: 1,
@@ -253,6 +285,12 @@ mod tests {
             stats,
             disks: vec![disk],
         }]
+    }
+
+    /// A stream that gets as many requests per second as its priority says, of two IOs each.
+    fn stream(priority: u64, second: u64) -> StreamSample {
+        let ios = priority * second;
+        StreamSample { priority: Priority::new(priority).unwrap(), ios, cost: 2 * ios * COST_OF_ONE_IO }
     }
 
     fn policy() -> crate::api::types::Policy {
@@ -298,6 +336,16 @@ mod tests {
         assert!((2_500..2_600).contains(&queue.p50), "{queue:?}");
         assert!((disk.share_achieved.unwrap() - 1.0).abs() < 0.01);
         assert!((disk.reservation_achieved.unwrap() - 2.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn the_busiest_priorities_are_shown_with_their_parts() {
+        let top = top(history(200, 1));
+        let streams = &top.datastores[0].disks[0].streams;
+        let priorities: Vec<u8> = streams.iter().map(|stream| stream.priority.get()).collect();
+        assert_eq!(priorities, (5..=20).rev().collect::<Vec<u8>>());
+        assert!((streams[0].iops - 20.0).abs() < 0.01, "{:?}", streams[0]);
+        assert!((streams[0].part - 20.0 / 210.0).abs() < 1e-6, "{:?}", streams[0]);
     }
 
     #[test]

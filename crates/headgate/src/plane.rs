@@ -1,19 +1,26 @@
 //! The engine and the frontends as the control side's data path.
 
-use crate::catalog::{Backend, DatastoreRecord, PolicyRecord, Scheduler};
-use crate::control::{DataPlane, DatastoreSample, DiskSample, OpenDisk, PlaneError, scheduler_policy};
+use crate::catalog::{
+    Backend, DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord, PriorityScope, Scheduler,
+};
+use crate::control::{
+    DataPlane, DatastoreSample, DiskSample, OpenDisk, PlaneError, StreamSample, scheduler_policy,
+};
 use crate::name::Name;
 use headgate_devices::ModelSpec;
 use headgate_engine::port::Port;
 use headgate_engine::request::DiskInfo;
 use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image, PortRef,
+    Priorities,
 };
+use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::proto::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
 use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to};
 use headgate_frontends::vhost::server::VhostServer;
-use headgate_qos::{Policy, SchedulerKind};
+use headgate_qos::{Policy, PriorityPolicy, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -39,10 +46,17 @@ struct Store {
     model: Option<ModelSpec>,
 }
 
+/// One more name of a disk.
+struct Alias {
+    disk: Name,
+    tag: Tag,
+}
+
 /// Disks by export name, for the NBD server's threads.
 struct Exports {
     engine: Engine,
     disks: RwLock<BTreeMap<Name, DiskId>>,
+    aliases: RwLock<BTreeMap<Name, Alias>>,
 }
 
 impl Exports {
@@ -53,21 +67,47 @@ impl Exports {
     fn disks_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Name, DiskId>> {
         self.disks.write().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn aliases(&self) -> RwLockReadGuard<'_, BTreeMap<Name, Alias>> {
+        self.aliases.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn aliases_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Name, Alias>> {
+        self.aliases.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The disk behind a name that clients may ask for, and what its requests are given.
+    fn find(&self, name: &Name) -> Option<(DiskId, Tag)> {
+        if let Some(disk) = self.disks().get(name) {
+            return Some((*disk, Tag::none()));
+        }
+        let (disk, tag) = self.aliases().get(name).map(|alias| (alias.disk.clone(), alias.tag.clone()))?;
+        self.disks().get(&disk).map(|disk| (*disk, tag))
+    }
 }
 
 impl ExportCatalog for Exports {
     type Handle = Attach;
 
     fn list(&self) -> Vec<ExportName> {
-        let disks = self.disks();
-        disks.keys().map(|name| ExportName { name: name.to_string(), description: String::new() }).collect()
+        let plain = |name: &Name| ExportName { name: name.to_string(), description: String::new() };
+        let mut names: Vec<ExportName> = self.disks().keys().map(plain).collect();
+        for (name, alias) in self.aliases().iter() {
+            if self.disks().contains_key(&alias.disk) {
+                names.push(ExportName {
+                    name: name.to_string(),
+                    description: format!("disk {} with a priority of its own", alias.disk),
+                });
+            }
+        }
+        names
     }
 
     fn open(&self, name: &str) -> Result<Opened<Attach>, OpenError> {
         let name: Name = name.parse().map_err(|_| OpenError::Unknown)?;
-        let disk = *self.disks().get(&name).ok_or(OpenError::Unknown)?;
+        let (disk, tag) = self.find(&name).ok_or(OpenError::Unknown)?;
         let info = self.engine.disk_info(disk).map_err(|_| OpenError::Unknown)?;
-        Ok(Opened { disk: info, description: String::new(), handle: attach_to(&self.engine, disk) })
+        Ok(Opened { disk: info, description: String::new(), handle: attach_to(&self.engine, disk, tag) })
     }
 }
 
@@ -91,7 +131,11 @@ impl EnginePlane {
     /// When the kernel refuses a ring.
     pub fn start(config: EngineConfig) -> Result<EnginePlane, PlaneError> {
         let engine = Engine::start(config).map_err(failed)?;
-        let exports = Arc::new(Exports { engine: engine.clone(), disks: RwLock::default() });
+        let exports = Arc::new(Exports {
+            engine: engine.clone(),
+            disks: RwLock::default(),
+            aliases: RwLock::default(),
+        });
         Ok(EnginePlane {
             engine,
             exports,
@@ -220,6 +264,29 @@ fn record(policy: &Policy) -> PolicyRecord {
     }
 }
 
+/// A virtual machine's priorities as the engine takes them.
+fn engine_priorities(record: &PriorityRecord) -> Priorities {
+    let scope = match record.scope {
+        PriorityScope::Within => headgate_qos::PriorityScope::WithinVm,
+        PriorityScope::Across => headgate_qos::PriorityScope::AcrossVms,
+    };
+    Priorities { policy: PriorityPolicy { max: record.max, default: record.default, scope }, map: record.map }
+}
+
+fn priority_record(in_force: &Priorities) -> PriorityRecord {
+    let scope = match in_force.policy.scope {
+        headgate_qos::PriorityScope::WithinVm => PriorityScope::Within,
+        headgate_qos::PriorityScope::AcrossVms => PriorityScope::Across,
+    };
+    let PriorityPolicy { max, default, .. } = in_force.policy;
+    PriorityRecord { max, default, scope, map: in_force.map }
+}
+
+fn stream(stream: &headgate_engine::snapshot::StreamSnapshot) -> StreamSample {
+    let &headgate_engine::snapshot::StreamSnapshot { priority, ios, cost } = stream;
+    StreamSample { priority, ios, cost }
+}
+
 impl DataPlane for EnginePlane {
     fn add_datastore(&self, record: &DatastoreRecord, _directory: Option<&Path>) -> Result<(), PlaneError> {
         let model = match &record.backend {
@@ -276,6 +343,7 @@ impl DataPlane for EnginePlane {
         let policy = scheduler_policy(&disk.policy).map_err(failed)?;
         let spec = DiskSpec { name: disk.name.to_string(), image, policy };
         let id = self.engine.open_disk(store, spec).map_err(failed)?;
+        self.engine.set_priorities(id, engine_priorities(&disk.priorities)).map_err(failed)?;
         match VhostServer::start(&disk.vhost_socket, self.engine.clone(), id) {
             Ok(server) => self.vhost().insert(disk.name.clone(), server),
             Err(e) => {
@@ -290,6 +358,24 @@ impl DataPlane for EnginePlane {
     fn set_policy(&self, disk: &Name, policy: &PolicyRecord) -> Result<(), PlaneError> {
         let policy = scheduler_policy(policy).map_err(failed)?;
         self.engine.set_policy(self.disk(disk)?, policy).map_err(failed)
+    }
+
+    fn set_priorities(&self, disk: &Name, priorities: &PriorityRecord) -> Result<(), PlaneError> {
+        self.engine.set_priorities(self.disk(disk)?, engine_priorities(priorities)).map_err(failed)
+    }
+
+    fn put_export(&self, export: &ExportRecord) {
+        match self.exports.aliases_mut().entry(export.name.clone()) {
+            // Those who came by it hold its tag.
+            Entry::Occupied(known) => known.get().tag.set(export.priority),
+            Entry::Vacant(new) => {
+                new.insert(Alias { disk: export.disk.clone(), tag: Tag::of(export.priority) });
+            }
+        }
+    }
+
+    fn remove_export(&self, name: &Name) {
+        self.exports.aliases_mut().remove(name);
     }
 
     fn close_disk(&self, disk: &Name, patience: Duration) -> Result<(), PlaneError> {
@@ -326,6 +412,8 @@ impl DataPlane for EnginePlane {
                     store.disks.into_iter().filter_map(named).map(|(name, disk): (Name, _)| DiskSample {
                         name,
                         policy: record(&disk.policy),
+                        priorities: priority_record(&disk.priorities),
+                        streams: disk.streams.iter().map(stream).collect(),
                         in_flight: disk.in_flight,
                         queued: disk.queued,
                         clients: disk.ports,

@@ -4,6 +4,7 @@ pub mod calibration;
 pub mod client;
 mod error;
 mod openapi;
+pub mod priorities;
 mod routes;
 mod server;
 pub mod top;

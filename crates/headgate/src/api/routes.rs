@@ -1,5 +1,6 @@
 use super::calibration::{Calibration, CalibrationCreate};
 use super::error::{ApiError, Body, Flags, Param};
+use super::priorities::{Export, ExportCreate, ExportPatch, VmPatch};
 use super::top::{DatastoreStats, Top};
 use super::types::{
     Attachment, Changed, Datastore, DatastoreCreate, DatastorePatch, Disk, DiskCreate, DiskPatch, ErrorBody,
@@ -80,7 +81,9 @@ pub fn router(app: App) -> Router {
         .route("/v1/disks/{name}", get(show_disk).patch(set_disk).delete(remove_disk))
         .route("/v1/disks/{name}/attachment", get(show_attachment))
         .route("/v1/vms", get(list_vms))
-        .route("/v1/vms/{name}", get(show_vm))
+        .route("/v1/vms/{name}", get(show_vm).patch(set_vm).delete(reset_vm))
+        .route("/v1/exports", get(list_exports).post(add_export))
+        .route("/v1/exports/{name}", get(show_export).patch(set_export).delete(remove_export))
         .route("/v1/stats", get(stats))
         .route("/v1/top", get(top))
         .route("/metrics", get(metrics))
@@ -253,7 +256,7 @@ pub(super) async fn show_attachment(State(app): State<App>, Param(name): Param<N
     Ok(Json(attachment))
 }
 
-/// All virtual machines that disks name.
+/// All virtual machines that disks name or that something was set for.
 #[utoipa::path(get, path = "/v1/vms", tag = "vms", responses((status = 200, body = [Vm])))]
 pub(super) async fn list_vms(State(app): State<App>) -> Answer<Vec<Vm>> {
     Ok(Json(app.blocking(|control| control.vms()).await?))
@@ -264,6 +267,77 @@ pub(super) async fn list_vms(State(app): State<App>) -> Answer<Vec<Vm>> {
     (status = 200, body = Vm), (status = 404, body = ErrorBody)))]
 pub(super) async fn show_vm(State(app): State<App>, Param(name): Param<Name>) -> Answer<Vm> {
     Ok(Json(app.blocking(move |control| control.vm(&name)).await?))
+}
+
+/// Changes what a virtual machine's applications may ask for; answered when it is in force. It need not have disks yet.
+#[utoipa::path(patch, path = "/v1/vms/{name}", tag = "vms", params(("name" = String, Path)), request_body = VmPatch,
+    responses((status = 200, body = Changed<Vm>),
+    (status = 422, body = ErrorBody, description = "a value makes no sense")))]
+pub(super) async fn set_vm(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(patch): Body<VmPatch>,
+) -> Answer<Changed<Vm>> {
+    Ok(Json(app.blocking(move |control| control.set_vm(&name, &patch)).await?))
+}
+
+/// Forgets what was set for a virtual machine; its disks stay.
+#[utoipa::path(delete, path = "/v1/vms/{name}", tag = "vms", params(("name" = String, Path)), responses(
+    (status = 204), (status = 404, body = ErrorBody)))]
+pub(super) async fn reset_vm(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Result<StatusCode, ApiError> {
+    app.blocking(move |control| control.reset_vm(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// All further NBD exports of disks.
+#[utoipa::path(get, path = "/v1/exports", tag = "exports", responses((status = 200, body = [Export])))]
+pub(super) async fn list_exports(State(app): State<App>) -> Json<Vec<Export>> {
+    Json(app.control.exports())
+}
+
+/// Exports a disk under one more name, with a priority.
+#[utoipa::path(post, path = "/v1/exports", tag = "exports", request_body = ExportCreate, responses(
+    (status = 201, body = Export),
+    (status = 404, body = ErrorBody, description = "no such disk"),
+    (status = 409, body = ErrorBody, description = "the name is taken")))]
+pub(super) async fn add_export(
+    State(app): State<App>,
+    Body(request): Body<ExportCreate>,
+) -> Result<(StatusCode, Json<Export>), ApiError> {
+    let added = app.blocking(move |control| control.add_export(request)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+/// One further export.
+#[utoipa::path(get, path = "/v1/exports/{name}", tag = "exports", params(("name" = String, Path)), responses(
+    (status = 200, body = Export), (status = 404, body = ErrorBody)))]
+pub(super) async fn show_export(State(app): State<App>, Param(name): Param<Name>) -> Answer<Export> {
+    Ok(Json(app.control.export(&name)?))
+}
+
+/// Changes an export's priority, for clients that are connected too.
+#[utoipa::path(patch, path = "/v1/exports/{name}", tag = "exports", params(("name" = String, Path)),
+    request_body = ExportPatch, responses((status = 200, body = Export), (status = 404, body = ErrorBody)))]
+pub(super) async fn set_export(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(patch): Body<ExportPatch>,
+) -> Answer<Export> {
+    Ok(Json(app.blocking(move |control| control.set_export(&name, patch)).await?))
+}
+
+/// Forgets an export; clients that came by it stay connected.
+#[utoipa::path(delete, path = "/v1/exports/{name}", tag = "exports", params(("name" = String, Path)), responses(
+    (status = 204), (status = 404, body = ErrorBody)))]
+pub(super) async fn remove_export(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Result<StatusCode, ApiError> {
+    app.blocking(move |control| control.remove_export(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// All counters and histograms since each disk was opened, as the shards have them.

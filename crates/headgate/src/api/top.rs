@@ -2,8 +2,9 @@
 
 use super::types::{Policy, ServiceState};
 use crate::catalog::Scheduler;
-use crate::control::DatastoreSample;
+use crate::control::{DatastoreSample, StreamSample};
 use crate::name::Name;
+use headgate_units::Priority;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -37,6 +38,18 @@ pub struct Load {
     pub device_micros: Option<LatencyMicros>,
 }
 
+/// What the requests of one priority did on a disk over the last two seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TopStream {
+    /// The priority that they counted, given or not, after the virtual machine's highest.
+    #[schema(value_type = u8)]
+    pub priority: Priority,
+    /// Requests sent to the device per second.
+    pub iops: f64,
+    /// The part of what the disk got, by size, 0 to 1.
+    pub part: f64,
+}
+
 /// A disk in the live view.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TopDisk {
@@ -58,6 +71,9 @@ pub struct TopDisk {
     pub in_flight: u64,
     /// What it did.
     pub load: Load,
+    /// The priorities that got the most, at most 16, the highest first.
+    #[serde(default)]
+    pub streams: Vec<TopStream>,
     /// Normalised IOPS over the reservation, over the last five seconds. Below 1 also when it asked for less.
     pub reservation_achieved: Option<f64>,
     /// Requests waited all the time and yet the reservation was missed by more than 3 %, over the last five seconds.
@@ -104,6 +120,18 @@ pub struct Top {
     pub datastores: Vec<TopDatastore>,
 }
 
+/// What the requests of one priority got on a disk since it was opened.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct StreamStats {
+    /// The priority that they counted.
+    #[schema(value_type = u8)]
+    pub priority: Priority,
+    /// Requests sent to the device.
+    pub ios: u64,
+    /// The same by size, in millionths of a normalised IO.
+    pub cost: u64,
+}
+
 /// All that was counted on a disk since it was opened.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct DiskStats {
@@ -113,6 +141,8 @@ pub struct DiskStats {
     /// Counters and histograms, as `headgate_stats::DiskSnapshot` documents them.
     #[schema(value_type = Object)]
     pub stats: headgate_stats::DiskSnapshot,
+    /// By priority, the lowest first; those that got nothing are left out.
+    pub streams: Vec<StreamStats>,
 }
 
 /// All that was counted on a datastore since it was added.
@@ -130,7 +160,12 @@ pub struct DatastoreStats {
 
 impl From<DatastoreSample> for DatastoreStats {
     fn from(sample: DatastoreSample) -> DatastoreStats {
-        let disks = sample.disks.into_iter().map(|disk| DiskStats { name: disk.name, stats: disk.stats });
+        let stream = |s: StreamSample| StreamStats { priority: s.priority, ios: s.ios, cost: s.cost };
+        let disks = sample.disks.into_iter().map(|disk| DiskStats {
+            name: disk.name,
+            stats: disk.stats,
+            streams: disk.streams.into_iter().map(stream).collect(),
+        });
         DatastoreStats { name: sample.name, stats: sample.stats, disks: disks.collect() }
     }
 }

@@ -1,5 +1,6 @@
 //! What goes over the API, and what `--json` prints.
 
+use super::priorities::{Export, Priorities};
 use crate::catalog::{CapacitySource, PolicyRecord, Scheduler};
 use crate::name::Name;
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
@@ -302,6 +303,13 @@ pub struct Disk {
     pub policy: Policy,
     /// What is in force, as the scheduler has it: read back, not remembered. `null` when not in service.
     pub effective_policy: Option<Policy>,
+    /// What its requests may ask for, as the shard has it: read back, not remembered. `null` when not in service, or where
+    /// the scheduler knows no priorities.
+    #[serde(default)]
+    pub effective_priorities: Option<Priorities>,
+    /// Further NBD exports.
+    #[serde(default)]
+    pub exports: Vec<Export>,
     /// Is its datastore promised beyond its capacity.
     pub overbooked: bool,
     /// Clients connected now.
@@ -323,7 +331,7 @@ pub struct Changed<T> {
     pub warnings: Vec<String>,
 }
 
-/// A virtual machine: the disks that name it.
+/// A virtual machine: the disks that name it, and what was set for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Vm {
     /// Its name.
@@ -339,6 +347,9 @@ pub struct Vm {
     pub reserved_iops: u64,
     /// Clients connected to them now.
     pub clients: usize,
+    /// What its applications may ask for.
+    #[serde(flatten)]
+    pub priorities: Priorities,
 }
 
 /// Why a request was not done.

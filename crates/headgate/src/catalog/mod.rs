@@ -1,4 +1,4 @@
-//! What the daemon must remember: datastores, disks and their policies.
+//! What the daemon must remember: datastores, disks and their policies, exports, virtual machines' priorities.
 //!
 //! The catalog is the control path's alone. The data path never reads it and never waits for it: what a shard needs is
 //! handed over when a disk is opened or its policy changes.
@@ -17,8 +17,8 @@ mod records;
 mod sqlite;
 
 pub use records::{
-    Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState, PolicyRecord,
-    Scheduler,
+    Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState, ExportRecord,
+    PolicyRecord, PriorityRecord, PriorityScope, Scheduler, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
 
@@ -33,6 +33,10 @@ pub struct Contents {
     pub datastores: Vec<DatastoreRecord>,
     /// The disks, in whatever state.
     pub disks: Vec<DiskRecord>,
+    /// The virtual machines that something was set for.
+    pub vms: Vec<VmRecord>,
+    /// The further exports of disks.
+    pub exports: Vec<ExportRecord>,
 }
 
 /// Where the records are kept. A change is durable when the call returns.
@@ -73,11 +77,41 @@ pub trait Catalog: Send {
     /// [`CatalogError::Missing`] when there is none of this name.
     fn update_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError>;
 
-    /// Forgets a disk and its policy. A disk that is not there is fine.
+    /// Forgets a disk, its policy and its further exports. A disk that is not there is fine.
     ///
     /// # Errors
     /// When the store cannot be written.
     fn delete_disk(&mut self, name: &Name) -> Result<(), CatalogError>;
+
+    /// Remembers what was set for a virtual machine, in place of what was.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn put_vm(&mut self, record: &VmRecord) -> Result<(), CatalogError>;
+
+    /// Forgets what was set for a virtual machine. One that nothing was set for is fine.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn delete_vm(&mut self, name: &Name) -> Result<(), CatalogError>;
+
+    /// Adds an export.
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`] when the name is taken, [`CatalogError::Missing`] when its disk is not there.
+    fn insert_export(&mut self, record: &ExportRecord) -> Result<(), CatalogError>;
+
+    /// Replaces an export's record.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] when there is none of this name.
+    fn update_export(&mut self, record: &ExportRecord) -> Result<(), CatalogError>;
+
+    /// Forgets an export. One that is not there is fine.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn delete_export(&mut self, name: &Name) -> Result<(), CatalogError>;
 }
 
 /// What went wrong in the catalog.
@@ -86,7 +120,7 @@ pub enum CatalogError {
     /// The name is taken.
     #[error("{kind} '{name}' exists already")]
     Exists {
-        /// "datastore" or "disk".
+        /// "datastore", "disk" or "export".
         kind: &'static str,
         /// The name.
         name: Name,
@@ -94,7 +128,7 @@ pub enum CatalogError {
     /// Nothing has this name.
     #[error("there is no {kind} '{name}'")]
     Missing {
-        /// "datastore" or "disk".
+        /// "datastore", "disk" or "export".
         kind: &'static str,
         /// The name.
         name: Name,

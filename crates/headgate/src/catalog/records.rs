@@ -1,6 +1,7 @@
 use crate::name::Name;
 use headgate_qos::CostModel;
-use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
+use headgate_qos::ioprio::IoprioMap;
+use headgate_units::{Bytes, BytesPerSec, Iops, Priority, Shares};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use utoipa::ToSchema;
@@ -163,4 +164,79 @@ pub struct DiskRecord {
     pub policy: PolicyRecord,
     /// How far the work on it is.
     pub state: DiskState,
+}
+
+/// Among whom priorities divide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum PriorityScope {
+    /// The requests of each disk among themselves: what a disk gets of its datastore stays as it is.
+    #[default]
+    Within,
+    /// The requests of all disks of the datastore whose virtual machines say so.
+    Across,
+}
+
+impl PriorityScope {
+    pub(super) const ALL: [PriorityScope; 2] = [PriorityScope::Within, PriorityScope::Across];
+
+    /// The word on the command line and in the catalog.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PriorityScope::Within => "within",
+            PriorityScope::Across => "across",
+        }
+    }
+}
+
+/// A virtual machine's priorities as the operator set them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PriorityRecord {
+    /// No request counts as more.
+    pub max: Priority,
+    /// What a request counts that was given none.
+    pub default: Priority,
+    /// Among whom they divide.
+    pub scope: PriorityScope,
+    /// How a guest's ioprio is read.
+    pub map: IoprioMap,
+}
+
+/// What requests count for that were given nothing, unless the operator says otherwise.
+const DEFAULT_PRIORITY: Priority = match Priority::new(100) {
+    Ok(priority) => priority,
+    Err(_) => Priority::MIN,
+};
+
+impl PriorityRecord {
+    /// What a virtual machine has that nothing was set for: no cap, the middle of the best-effort levels, and order among its
+    /// own requests only.
+    pub fn unset() -> PriorityRecord {
+        PriorityRecord {
+            max: Priority::MAX,
+            default: DEFAULT_PRIORITY,
+            scope: PriorityScope::Within,
+            map: IoprioMap::default(),
+        }
+    }
+}
+
+/// A virtual machine that something was set for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmRecord {
+    /// Its name, as disks name it.
+    pub name: Name,
+    /// What was set.
+    pub priorities: PriorityRecord,
+}
+
+/// A second NBD export of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportRecord {
+    /// Its name, no disk's.
+    pub name: Name,
+    /// The disk.
+    pub disk: Name,
+    /// What requests that come by it are given.
+    pub priority: Priority,
 }

@@ -1,12 +1,15 @@
+mod tags;
+
 use super::{
-    Backend, Capacity, Catalog, CatalogError, Contents, DatastoreRecord, DiskRecord, DiskState, PolicyRecord,
-    Scheduler,
+    Backend, Capacity, Catalog, CatalogError, Contents, DatastoreRecord, DiskRecord, DiskState, ExportRecord,
+    PolicyRecord, Scheduler, VmRecord,
 };
 use crate::name::Name;
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use rusqlite::{Connection, ErrorCode, Row, Transaction, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tags::{RawExport, RawVm};
 
 /// One step per schema version: entry `i` leads from version `i` to `i + 1`. Entries are never changed, only added.
 const MIGRATIONS: &[&str] = &[
@@ -36,6 +39,22 @@ const MIGRATIONS: &[&str] = &[
     ) STRICT;
     ",
     "ALTER TABLE datastores ADD COLUMN cost_model TEXT NOT NULL DEFAULT 'affine=300K';",
+    "
+    CREATE TABLE vms (
+        name TEXT PRIMARY KEY NOT NULL,
+        max_priority INTEGER NOT NULL,
+        default_priority INTEGER NOT NULL,
+        priority_scope TEXT NOT NULL,
+        nice TEXT NOT NULL,
+        ioprio_map TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE exports (
+        name TEXT PRIMARY KEY NOT NULL,
+        disk TEXT NOT NULL REFERENCES disks(name) ON DELETE CASCADE,
+        priority INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX exports_by_disk ON exports(disk);
+    ",
 ];
 
 /// The catalog in one SQLite file: write-ahead log, synchronised at every commit.
@@ -244,7 +263,7 @@ fn put_policy(tx: &Transaction<'_>, disk: &Name, policy: &PolicyRecord) -> Resul
 
 impl Catalog for SqliteCatalog {
     fn load(&mut self) -> Result<Contents, CatalogError> {
-        let (datastores, disks) = self.change(|tx| {
+        let (datastores, disks, vms, exports) = self.change(|tx| {
             let datastores: Vec<RawDatastore> = tx
                 .prepare(
                     "SELECT name, backend, scheduler, queue_depth, capacity, cost_model FROM datastores ORDER BY name",
@@ -258,11 +277,13 @@ impl Catalog for SqliteCatalog {
                 )?
                 .query_map([], RawDisk::read)?
                 .collect::<Result<_, _>>()?;
-            Ok((datastores, disks))
+            Ok((datastores, disks, RawVm::read_all(tx)?, RawExport::read_all(tx)?))
         })?;
         Ok(Contents {
             datastores: datastores.into_iter().map(RawDatastore::check).collect::<Result<_, _>>()?,
             disks: disks.into_iter().map(RawDisk::check).collect::<Result<_, _>>()?,
+            vms: vms.into_iter().map(RawVm::check).collect::<Result<_, _>>()?,
+            exports: exports.into_iter().map(RawExport::check).collect::<Result<_, _>>()?,
         })
     }
 
@@ -370,13 +391,46 @@ impl Catalog for SqliteCatalog {
     fn delete_disk(&mut self, name: &Name) -> Result<(), CatalogError> {
         self.change(|tx| tx.execute("DELETE FROM disks WHERE name = ?1", [name.as_str()])).map(drop)
     }
+
+    fn put_vm(&mut self, record: &VmRecord) -> Result<(), CatalogError> {
+        self.change(|tx| tags::put_vm(tx, record)).map(drop)
+    }
+
+    fn delete_vm(&mut self, name: &Name) -> Result<(), CatalogError> {
+        self.change(|tx| tx.execute("DELETE FROM vms WHERE name = ?1", [name.as_str()])).map(drop)
+    }
+
+    fn insert_export(&mut self, record: &ExportRecord) -> Result<(), CatalogError> {
+        match self.change(|tx| tags::insert_export(tx, record)) {
+            Err(e) if is_constraint(&e, rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY) => {
+                Err(CatalogError::Exists { kind: "export", name: record.name.clone() })
+            }
+            Err(e) if is_constraint(&e, rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY) => {
+                Err(CatalogError::Missing { kind: "disk", name: record.disk.clone() })
+            }
+            other => other.map(drop),
+        }
+    }
+
+    fn update_export(&mut self, record: &ExportRecord) -> Result<(), CatalogError> {
+        if self.change(|tx| tags::update_export(tx, record))? == 0 {
+            return Err(CatalogError::Missing { kind: "export", name: record.name.clone() });
+        }
+        Ok(())
+    }
+
+    fn delete_export(&mut self, name: &Name) -> Result<(), CatalogError> {
+        self.change(|tx| tx.execute("DELETE FROM exports WHERE name = ?1", [name.as_str()])).map(drop)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{CapacitySource, Confidence};
+    use crate::catalog::{CapacitySource, Confidence, PriorityRecord, PriorityScope};
     use headgate_qos::CostModel;
+    use headgate_qos::ioprio::{IoprioMap, Nice};
+    use headgate_units::Priority;
 
     fn name(text: &str) -> Name {
         text.parse().unwrap()
@@ -413,6 +467,23 @@ mod tests {
         }
     }
 
+    fn strict() -> PriorityRecord {
+        PriorityRecord {
+            max: Priority::new(8).unwrap(),
+            default: Priority::new(3).unwrap(),
+            scope: PriorityScope::Across,
+            map: "rt0=9,idle=1".parse::<IoprioMap>().unwrap().with_nice(Nice::Ignored),
+        }
+    }
+
+    fn vm(text: &str, priorities: PriorityRecord) -> VmRecord {
+        VmRecord { name: name(text), priorities }
+    }
+
+    fn export(text: &str, disk: &str, priority: u64) -> ExportRecord {
+        ExportRecord { name: name(text), disk: name(disk), priority: Priority::new(priority).unwrap() }
+    }
+
     fn fresh() -> (tempfile::TempDir, SqliteCatalog) {
         let dir = tempfile::tempdir().unwrap();
         let catalog = SqliteCatalog::open(&dir.path().join("catalog.sqlite")).unwrap();
@@ -426,11 +497,38 @@ mod tests {
         catalog.insert_disk(&disk("a", "ds")).unwrap();
         let ready = DiskRecord { state: DiskState::Ready, vm: None, ..disk("a", "ds") };
         catalog.update_disk(&ready).unwrap();
+        catalog.put_vm(&vm("web", PriorityRecord::unset())).unwrap();
+        catalog.put_vm(&vm("web", strict())).unwrap();
+        catalog.insert_export(&export("a-fast", "a", 200)).unwrap();
+        catalog.update_export(&export("a-fast", "a", 201)).unwrap();
         drop(catalog);
 
         let mut catalog = SqliteCatalog::open(&dir.path().join("catalog.sqlite")).unwrap();
-        let expected = Contents { datastores: vec![datastore("ds")], disks: vec![ready] };
+        let expected = Contents {
+            datastores: vec![datastore("ds")],
+            disks: vec![ready],
+            vms: vec![vm("web", strict())],
+            exports: vec![export("a-fast", "a", 201)],
+        };
         assert_eq!(catalog.load().unwrap(), expected);
+    }
+
+    #[test]
+    fn an_export_goes_with_its_disk_and_needs_one() {
+        let (_dir, mut catalog) = fresh();
+        catalog.insert_datastore(&datastore("ds")).unwrap();
+        catalog.insert_disk(&disk("a", "ds")).unwrap();
+        catalog.insert_export(&export("x", "a", 1)).unwrap();
+        let again = catalog.insert_export(&export("x", "a", 1)).unwrap_err();
+        assert_eq!(again.to_string(), "export 'x' exists already");
+        let nowhere = catalog.insert_export(&export("y", "b", 1)).unwrap_err();
+        assert_eq!(nowhere.to_string(), "there is no disk 'b'");
+        let missing = catalog.update_export(&export("y", "a", 1)).unwrap_err();
+        assert_eq!(missing.to_string(), "there is no export 'y'");
+        catalog.delete_disk(&name("a")).unwrap();
+        assert_eq!(catalog.load().unwrap().exports, []);
+        catalog.delete_export(&name("x")).unwrap();
+        catalog.delete_vm(&name("nothing-was-set")).unwrap();
     }
 
     #[test]
@@ -510,5 +608,10 @@ mod tests {
         catalog.connection.execute("UPDATE datastores SET scheduler = 'magic'", []).unwrap();
         let error = catalog.load().unwrap_err().to_string();
         assert!(error.contains("scheduler 'magic'"), "{error}");
+        let (_dir, mut catalog) = fresh();
+        catalog.put_vm(&vm("web", strict())).unwrap();
+        catalog.connection.execute("UPDATE vms SET max_priority = 255", []).unwrap();
+        let error = catalog.load().unwrap_err().to_string();
+        assert!(error.contains("in vms: a priority must be 1 to 254, not 255"), "{error}");
     }
 }

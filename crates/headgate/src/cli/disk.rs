@@ -1,8 +1,10 @@
 use super::output::{Align, Table, description, json, or_dash, warnings};
 use super::values::{OrNone, force};
 use super::{CliError, Place, Print};
+use crate::api::priorities::Priorities;
 use crate::api::types::{self, Attachment, Changed, DiskCreate, DiskPatch, Policy, ServiceState};
 use crate::attach::shell_lines;
+use crate::catalog::PriorityScope;
 use crate::name::Name;
 use clap::{Args, Subcommand};
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
@@ -308,6 +310,17 @@ fn policy(policy: &Policy) -> String {
     parts.join(", ")
 }
 
+fn priorities(set: &Priorities) -> String {
+    let Priorities { max_priority, default_priority, priority_scope, .. } = set;
+    format!(
+        "{default_priority} unless given, at most {max_priority}, {} the disk",
+        match priority_scope {
+            PriorityScope::Within => "within",
+            PriorityScope::Across => "beyond",
+        }
+    )
+}
+
 fn describe(disk: &types::Disk) -> String {
     let in_force = disk.effective_policy.as_ref().map_or_else(|| "not in service".into(), policy);
     description(&[
@@ -319,6 +332,7 @@ fn describe(disk: &types::Disk) -> String {
         ("size", Some(disk.size.to_string())),
         ("policy set", Some(policy(&disk.policy))),
         ("policy in force", Some(in_force)),
+        ("priorities", disk.effective_priorities.as_ref().map(priorities)),
         (
             "overbooked",
             disk.overbooked.then(|| format!("datastore '{}' promises more than it can", disk.datastore)),
@@ -326,7 +340,13 @@ fn describe(disk: &types::Disk) -> String {
         ("clients", Some(disk.clients.to_string())),
         ("nbd", Some(disk.nbd_uri.clone())),
         ("vhost-user", Some(disk.vhost_socket.clone())),
+        ("further exports", exports(disk)),
     ])
+}
+
+fn exports(disk: &types::Disk) -> Option<String> {
+    let each = disk.exports.iter().map(|e| format!("{} (priority {})", e.name, e.priority));
+    (!disk.exports.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod datastore;
 mod disk;
+mod export;
 mod output;
 mod reproduce;
 mod sim;
@@ -64,7 +65,10 @@ enum Command {
     /// Virtual disks
     #[command(subcommand)]
     Disk(disk::Disk),
-    /// Virtual machines: disks that belong together
+    /// Further NBD exports of disks, each with a priority
+    #[command(subcommand)]
+    Export(export::Export),
+    /// Virtual machines: disks that belong together, and what their applications may ask for
     #[command(subcommand)]
     Vm(vm::Vm),
     /// Watch what datastores and disks do, and what they get of what they were promised
@@ -217,7 +221,8 @@ impl Cli {
         match &self.command {
             Command::Datastore(command) => command.print().is_some_and(|p| p.json),
             Command::Disk(command) => command.print().is_some_and(|p| p.json),
-            Command::Vm(command) => command.print().json,
+            Command::Export(command) => command.print().is_some_and(|p| p.json),
+            Command::Vm(command) => command.print().is_some_and(|p| p.json),
             Command::Top { print, .. } => print.json,
             Command::Load(args) => args.json,
             Command::Sim(command) => command.print().is_some_and(|p| p.json),
@@ -232,6 +237,7 @@ impl Cli {
             Command::Serve(args) => Ok(serve(&self.place.state_dir()?, &args)?),
             Command::Datastore(command) => command.run(&self.place, out),
             Command::Disk(command) => command.run(&self.place, out),
+            Command::Export(command) => command.run(&self.place, out),
             Command::Vm(command) => command.run(&self.place, out),
             Command::Top { once, print } => {
                 let client = self.place.client()?;

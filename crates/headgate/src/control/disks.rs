@@ -108,6 +108,7 @@ impl Control {
             image,
             size: record.size,
             policy: record.policy,
+            priorities: self.model().priorities(record.vm.as_ref()),
             vhost_socket: self.dir.vhost_socket(&record.name),
         }
     }
@@ -215,9 +216,7 @@ impl Control {
         request: DiskCreate,
     ) -> Result<(DiskRecord, Backend, Vec<String>), ControlError> {
         let name = request.name;
-        if model.disks.contains_key(&name) {
-            return Err(ControlError::Exists { kind: "disk", name });
-        }
+        model.check_export_name(&name)?;
         let longest = self.dir.longest_disk_name();
         if name.as_str().len() > longest {
             return Err(ControlError::invalid(
@@ -282,11 +281,9 @@ impl Control {
         };
         catalog.update_disk(&record)?;
         if before.service == Service::Serving {
-            if record.policy != before.record.policy
-                && let Err(e) = self.plane.set_policy(name, &record.policy)
-            {
+            if let Err(e) = self.put_disk_in_force(&before.record, &record) {
                 catalog.update_disk(&before.record)?;
-                return Err(e.into());
+                return Err(e);
             }
         } else {
             warnings.push("the disk is not serving: the policy takes effect when it does".into());
@@ -294,6 +291,22 @@ impl Control {
         self.model_mut().disks.insert(name.clone(), DiskEntry { record, service: before.service });
         drop(catalog);
         Ok(Changed { now: self.disk(name)?, warnings })
+    }
+
+    /// Hands a serving disk's new policy and its virtual machine's priorities to its shard; on failure it has the old ones.
+    fn put_disk_in_force(&self, before: &DiskRecord, record: &DiskRecord) -> Result<(), ControlError> {
+        let name = &record.name;
+        if record.policy != before.policy {
+            self.plane.set_policy(name, &record.policy)?;
+        }
+        if record.vm != before.vm {
+            let priorities = self.model().priorities(record.vm.as_ref());
+            if let Err(e) = self.plane.set_priorities(name, &priorities) {
+                self.plane.set_policy(name, &before.policy)?;
+                return Err(e.into());
+            }
+        }
+        Ok(())
     }
 
     /// Takes a disk out of service and removes its image; a block device keeps its content.
@@ -332,6 +345,7 @@ impl Control {
         }
         self.finish_removal(catalog.as_mut(), &record, &backend)?;
         self.model_mut().disks.remove(name);
+        self.forget_exports_of(name);
         Ok(())
     }
 

@@ -31,7 +31,7 @@ pub enum ControlError {
     /// No such datastore or disk.
     #[error("there is no {kind} '{name}'")]
     Missing {
-        /// "datastore", "disk" or "virtual machine".
+        /// "datastore", "disk", "export" or "virtual machine".
         kind: &'static str,
         /// The name asked for.
         name: Name,
@@ -41,7 +41,7 @@ pub enum ControlError {
     /// The name is taken.
     #[error("{kind} '{name}' exists already")]
     Exists {
-        /// "datastore" or "disk".
+        /// "datastore", "disk" or "export".
         kind: &'static str,
         /// The name.
         name: Name,
@@ -173,6 +173,7 @@ impl ControlError {
         match self {
             ControlError::Missing { kind: "datastore", .. } => Some("see 'headgate datastore list'".into()),
             ControlError::Missing { kind: "disk", .. } => Some("see 'headgate disk list'".into()),
+            ControlError::Missing { kind: "export", .. } => Some("see 'headgate export list'".into()),
             ControlError::Missing { .. } => Some("see 'headgate vm list'".into()),
             ControlError::Exists { kind, name } => {
                 Some(format!("choose another name, or look at it with 'headgate {kind} show {name}'"))

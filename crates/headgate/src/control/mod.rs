@@ -7,6 +7,7 @@ pub mod admission;
 mod datastores;
 mod disks;
 mod error;
+mod exports;
 mod images;
 mod plane;
 mod start;
@@ -16,14 +17,17 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod views;
+mod vms;
 
 pub(crate) use images::{free_space, scratch_path};
 
 pub use error::{ControlError, ErrorKind};
-pub use plane::{DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, scheduler_policy};
+pub use plane::{
+    DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, StreamSample, scheduler_policy,
+};
 pub use statedir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 
-use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord};
+use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, ExportRecord, PriorityRecord};
 use crate::name::Name;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -77,6 +81,9 @@ struct DiskEntry {
 struct Model {
     datastores: BTreeMap<Name, DatastoreEntry>,
     disks: BTreeMap<Name, DiskEntry>,
+    /// The virtual machines that something was set for.
+    vms: BTreeMap<Name, PriorityRecord>,
+    exports: BTreeMap<Name, ExportRecord>,
 }
 
 impl Model {

@@ -1,10 +1,10 @@
 //! The data path as the control side sees it.
 
-use crate::catalog::{DatastoreRecord, PolicyRecord};
+use crate::catalog::{DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord};
 use crate::name::Name;
 use headgate_qos::{Burst, Policy, PolicyError};
 use headgate_stats::DiskSnapshot;
-use headgate_units::Bytes;
+use headgate_units::{Bytes, Priority};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
@@ -39,6 +39,8 @@ pub struct OpenDisk {
     pub size: Bytes,
     /// What it was promised.
     pub policy: PolicyRecord,
+    /// What its virtual machine's applications may ask for.
+    pub priorities: PriorityRecord,
     /// Where its vhost-user socket goes.
     pub vhost_socket: PathBuf,
 }
@@ -67,6 +69,10 @@ pub struct DiskSample {
     pub name: Name,
     /// The policy in force.
     pub policy: PolicyRecord,
+    /// The priorities in force.
+    pub priorities: PriorityRecord,
+    /// What each final priority has got since the disk was opened, lowest first.
+    pub streams: Vec<StreamSample>,
     /// Requests at the device.
     pub in_flight: u32,
     /// Requests waiting in the scheduler.
@@ -77,11 +83,24 @@ pub struct DiskSample {
     pub stats: DiskSnapshot,
 }
 
+/// What a disk's requests of one final priority have got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamSample {
+    /// The priority, after the virtual machine's cap.
+    pub priority: Priority,
+    /// Requests dispatched.
+    pub ios: u64,
+    /// The same by size, in millionths of a normalised IO.
+    pub cost: u64,
+}
+
 /// A disk in service, as the shard has it now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveDisk {
     /// The policy in force.
     pub policy: PolicyRecord,
+    /// The priorities in force.
+    pub priorities: PriorityRecord,
     /// Clients connected now.
     pub clients: usize,
 }
@@ -129,6 +148,18 @@ pub trait DataPlane: Send + Sync {
     /// # Errors
     /// When the shard does not confirm.
     fn set_policy(&self, disk: &Name, policy: &PolicyRecord) -> Result<(), PlaneError>;
+
+    /// Changes what a disk's requests may ask for; in force when the call returns.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn set_priorities(&self, disk: &Name, priorities: &PriorityRecord) -> Result<(), PlaneError>;
+
+    /// Adds a further export or changes its priority. One whose disk is not in service is not to be had until it is.
+    fn put_export(&self, export: &ExportRecord);
+
+    /// Forgets a further export, if it is there.
+    fn remove_export(&self, name: &Name);
 
     /// Takes a disk out of service, waiting up to `patience` for its requests.
     ///

@@ -34,6 +34,7 @@ impl Control {
             catalog: Mutex::new(catalog),
             model: RwLock::new(Model::default()),
         };
+        control.model_mut().vms = contents.vms.into_iter().map(|vm| (vm.name, vm.priorities)).collect();
         for record in contents.datastores {
             let service = match control.serve_datastore(&record) {
                 Ok(()) => Service::Serving,
@@ -47,6 +48,7 @@ impl Control {
         for record in contents.disks {
             control.recover_disk(record)?;
         }
+        control.serve_exports(contents.exports);
         let model = control.model();
         info!(datastores = model.datastores.len(), disks = model.disks.len(), "catalog loaded");
         drop(model);

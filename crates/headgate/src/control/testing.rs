@@ -2,7 +2,7 @@
 
 use super::plane::{DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError};
 use super::{Control, Options, StateDir};
-use crate::catalog::{DatastoreRecord, PolicyRecord, SqliteCatalog};
+use crate::catalog::{DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord, SqliteCatalog};
 use crate::name::Name;
 use headgate_stats::DiskSnapshot;
 use headgate_units::Bytes;
@@ -16,6 +16,7 @@ use std::time::Duration;
 struct State {
     datastores: BTreeSet<Name>,
     disks: BTreeMap<Name, LiveDisk>,
+    exports: BTreeMap<Name, ExportRecord>,
     /// Operations that fail, by the word that their error contains.
     broken: BTreeSet<&'static str>,
 }
@@ -35,6 +36,13 @@ impl MemoryPlane {
 
     pub(crate) fn connect(&self, disk: &str, clients: usize) {
         self.0.lock().unwrap().disks.get_mut(&disk.parse::<Name>().unwrap()).unwrap().clients = clients;
+    }
+
+    /// Name, disk and priority of every further export.
+    pub(crate) fn exports(&self) -> Vec<(String, String, u8)> {
+        let state = self.0.lock().unwrap();
+        let one = |e: &ExportRecord| (e.name.to_string(), e.disk.to_string(), e.priority.get());
+        state.exports.values().map(one).collect()
     }
 
     fn run<T>(&self, operation: &'static str, work: impl FnOnce(&mut State) -> T) -> Result<T, PlaneError> {
@@ -72,13 +80,25 @@ impl DataPlane for MemoryPlane {
             return Err(PlaneError::new(format!("{} does not exist", disk.image.display())));
         }
         self.run("open_disk", |s| {
-            let live = LiveDisk { policy: disk.policy, clients: 0 };
+            let live = LiveDisk { policy: disk.policy, priorities: disk.priorities, clients: 0 };
             assert!(s.disks.insert(disk.name.clone(), live).is_none());
         })
     }
 
     fn set_policy(&self, disk: &Name, policy: &PolicyRecord) -> Result<(), PlaneError> {
         self.run("set_policy", |s| s.disks.get_mut(disk).unwrap().policy = *policy)
+    }
+
+    fn set_priorities(&self, disk: &Name, priorities: &PriorityRecord) -> Result<(), PlaneError> {
+        self.run("set_priorities", |s| s.disks.get_mut(disk).unwrap().priorities = *priorities)
+    }
+
+    fn put_export(&self, export: &ExportRecord) {
+        self.0.lock().unwrap().exports.insert(export.name.clone(), export.clone());
+    }
+
+    fn remove_export(&self, name: &Name) {
+        self.0.lock().unwrap().exports.remove(name);
     }
 
     fn close_disk(&self, disk: &Name, _patience: Duration) -> Result<(), PlaneError> {
@@ -90,6 +110,8 @@ impl DataPlane for MemoryPlane {
             let disks = s.disks.iter().map(|(name, live)| DiskSample {
                 name: name.clone(),
                 policy: live.policy,
+                priorities: live.priorities,
+                streams: Vec::new(),
                 in_flight: 0,
                 queued: 0,
                 clients: live.clients,

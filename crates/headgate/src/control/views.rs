@@ -1,11 +1,14 @@
 use super::admission::{self, Room};
-use super::{Control, ControlError, DatastoreEntry, DatastoreSample, DiskEntry, LiveDisk, Model, Service};
+use super::{
+    Control, ControlError, DatastoreEntry, DatastoreSample, DiskEntry, DiskSample, LiveDisk, Model, Service,
+    vms,
+};
 use crate::api::types::{
-    BackendSpec, CapacityView, Datastore, Disk, Health, HealthStatus, Policy, ServiceState, Vm,
+    BackendSpec, CapacityView, Datastore, Disk, Health, HealthStatus, Policy, ServiceState,
 };
 use crate::catalog::{Backend, PolicyRecord, Scheduler};
 use crate::name::Name;
-use headgate_units::{Bytes, Shares};
+use headgate_units::Shares;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -36,7 +39,8 @@ fn backend(backend: &Backend, control: &Control) -> BackendSpec {
 
 fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
     let disks = sample.iter().flat_map(|store| &store.disks);
-    disks.map(|d| (d.name.clone(), LiveDisk { policy: d.policy, clients: d.clients })).collect()
+    let live = |d: &DiskSample| LiveDisk { policy: d.policy, priorities: d.priorities, clients: d.clients };
+    disks.map(|d| (d.name.clone(), live(d))).collect()
 }
 
 /// What of a policy a scheduler keeps.
@@ -101,6 +105,8 @@ impl Control {
             size: record.size,
             policy: record.policy.into(),
             effective_policy: live.map(|live| Policy::from(effective(live.policy, scheduler))),
+            effective_priorities: live.and_then(|live| vms::effective(live.priorities, scheduler)),
+            exports: self.exports_of(model, &record.name),
             overbooked: datastore.is_some_and(|d| self.room(model, d).overbooked() > 0),
             clients: live.map_or(0, |live| live.clients),
             nbd_uri: crate::attach::nbd_unix_uri(&record.name, &self.dir.nbd_socket()),
@@ -162,43 +168,6 @@ impl Control {
         let live = self.live()?;
         let model = self.model();
         Ok(self.view_disk(&model, model.disk(name)?, live.get(name)))
-    }
-
-    /// All virtual machines that disks name.
-    ///
-    /// # Errors
-    /// When a shard does not answer.
-    pub fn vms(&self) -> Result<Vec<Vm>, ControlError> {
-        let mut vms = BTreeMap::<Name, Vm>::new();
-        for disk in self.disks()? {
-            let Some(name) = disk.vm else { continue };
-            let vm = vms.entry(name.clone()).or_insert_with(|| Vm {
-                name,
-                disks: Vec::new(),
-                size: Bytes(0),
-                reserved_iops: 0,
-                clients: 0,
-            });
-            vm.size = Bytes(vm.size.0.saturating_add(disk.size.0));
-            vm.reserved_iops += disk.policy.reservation.map_or(0, |r| r.get());
-            vm.clients += disk.clients;
-            vm.disks.push(disk.name);
-        }
-        Ok(vms.into_values().collect())
-    }
-
-    /// One virtual machine.
-    ///
-    /// # Errors
-    /// [`ControlError::Missing`] when no disk names it.
-    pub fn vm(&self, name: &Name) -> Result<Vm, ControlError> {
-        let vms = self.vms()?;
-        let known = vms.iter().map(|vm| vm.name.clone()).collect();
-        vms.into_iter().find(|vm| vm.name == *name).ok_or_else(|| ControlError::Missing {
-            kind: "virtual machine",
-            name: name.clone(),
-            known,
-        })
     }
 
     /// Is everything in service, and does every shard answer.

@@ -2,7 +2,7 @@
 
 use super::format::{mebibytes, micros, rate};
 use super::screen::{Mode, Screen};
-use crate::api::top::{LatencyMicros, Load, TopDatastore, TopDisk};
+use crate::api::top::{LatencyMicros, Load, TopDatastore, TopDisk, TopStream};
 use crate::api::types::ServiceState;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -31,6 +31,7 @@ RSRV    reservation in force, in normalised IOs per second; red with ! when
 LIMIT   limit in force     SHARES  weight in force
 GOT     service got over the part that the shares give among the busy disks;
         reservations and limits move it away from 1.00
+prio    IOPS and part of the disk's service by priority, highest first
 Any key closes this help.";
 
 /// Draws the whole screen.
@@ -47,7 +48,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen) {
     frame.render_widget(Paragraph::new(Text::from(lines)).scroll((offset, 0)), body);
     frame.render_widget(foot_line(screen), foot);
     if screen.mode == Mode::Help {
-        let [area] = Layout::vertical([Constraint::Max(23)]).areas(frame.area());
+        let [area] = Layout::vertical([Constraint::Max(24)]).areas(frame.area());
         frame.render_widget(Clear, area);
         frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" headgate top ")), area);
     }
@@ -96,7 +97,10 @@ fn lines(screen: &Screen, width: usize) -> Vec<Line<'static>> {
             continue;
         }
         lines.push(datastore_line(datastore));
-        lines.extend(disks.into_iter().map(|disk| disk_line(disk, width)));
+        for disk in disks {
+            lines.push(disk_line(disk, width));
+            lines.extend(streams_line(disk));
+        }
     }
     if lines.is_empty() && screen.trouble.is_none() {
         lines.push(Line::from("nothing to show"));
@@ -187,6 +191,23 @@ fn disk_line(disk: &TopDisk, width: usize) -> Line<'static> {
     Line::from(vec![Span::from(left), promise, Span::from(right)])
 }
 
+/// Priorities on one line; further ones are counted.
+const STREAMS_SHOWN: usize = 4;
+
+/// What each priority of a disk does, when there is more than one.
+fn streams_line(disk: &TopDisk) -> Option<Line<'static>> {
+    if disk.streams.len() < 2 {
+        return None;
+    }
+    let one = |s: &TopStream| format!("  {}: {} {:.0}%", s.priority, rate(s.iops), s.part * 100.0);
+    let mut text: String = disk.streams.iter().take(STREAMS_SHOWN).map(one).collect();
+    let more = disk.streams.len().saturating_sub(STREAMS_SHOWN);
+    if more > 0 {
+        text.push_str(&format!("  and {more} more"));
+    }
+    Some(Line::from(format!("    prio{text}")).dim())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,6 +247,22 @@ mod tests {
              \x20 DM-with-a-l~   250   1.0  90m/120m  5.0m/20m   32      -      -    100 0.94\n\
              \x20 RD             250   1.0  90m/120m  5.0m/20m   32 !  250      -    100 0.94\n"
         );
+    }
+
+    #[test]
+    fn priorities_are_shown_below_their_disk_when_there_are_several() {
+        let mut screen = screen();
+        let streams = |count: u64| -> Vec<TopStream> {
+            let one = |n: u64| TopStream { priority: (200 - n).try_into().unwrap(), iops: 60.0, part: 0.25 };
+            (0..count).map(one).collect()
+        };
+        screen.top.datastores[0].disks[0].streams = streams(1);
+        screen.top.datastores[0].disks[1].streams = streams(6);
+        let text = plain(&screen, 80);
+        let line = "    prio  200: 60 25%  199: 60 25%  198: 60 25%  197: 60 25%  and 2 more\n";
+        assert!(text.contains(line), "{text}");
+        assert_eq!(text.matches("prio").count(), 1, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 94), "{text}");
     }
 
     #[test]

@@ -1,0 +1,119 @@
+use super::output::{Align, Table, description, json};
+use super::{CliError, Place, Print};
+use crate::api::priorities::{self, ExportCreate, ExportPatch};
+use crate::name::Name;
+use clap::{Args, Subcommand};
+use headgate_units::Priority;
+use hyper::Method;
+use std::io::Write;
+
+/// Commands on further exports.
+#[derive(Debug, Subcommand)]
+pub(super) enum Export {
+    /// Export a disk under one more name, whose requests have a priority of their own: NBD has no field for one
+    #[command(after_help = "Example:\n  headgate export add db0-backup --disk db0 --priority 10")]
+    Add(Add),
+    /// List further exports; every disk is also exported under its own name
+    List {
+        #[command(flatten)]
+        print: Print,
+    },
+    /// Change an export's priority; clients that are connected obey it from their next request on
+    Set(Set),
+    /// Forget an export. Clients that came by it stay connected; no more come
+    Remove {
+        /// The export
+        name: Name,
+    },
+}
+
+/// Arguments of `export add`.
+#[derive(Debug, Args)]
+pub(super) struct Add {
+    /// The export: 1 to 64 letters, digits, '.', '_', '-'; not the name of a disk
+    name: Name,
+    /// The disk
+    #[arg(long)]
+    disk: Name,
+    /// What its requests count, 1 to 254, as far as the virtual machine's highest lets them; 100 is what others have
+    #[arg(long, value_name = "P")]
+    priority: Priority,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Arguments of `export set`.
+#[derive(Debug, Args)]
+pub(super) struct Set {
+    /// The export
+    name: Name,
+    /// What its requests count, 1 to 254
+    #[arg(long, value_name = "P")]
+    priority: Priority,
+    #[command(flatten)]
+    print: Print,
+}
+
+impl Export {
+    pub(super) fn print(&self) -> Option<Print> {
+        match self {
+            Export::Add(add) => Some(add.print),
+            Export::List { print } => Some(*print),
+            Export::Set(set) => Some(set.print),
+            Export::Remove { .. } => None,
+        }
+    }
+
+    pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
+        let client = place.client()?;
+        match self {
+            Export::Add(Add { name, disk, priority, print }) => {
+                let request = ExportCreate { name, disk, priority };
+                show(out, &client.send(Method::POST, "/v1/exports", &request)?, print)
+            }
+            Export::Set(Set { name, priority, print }) => {
+                let path = format!("/v1/exports/{name}");
+                show(out, &client.send(Method::PATCH, &path, &ExportPatch { priority })?, print)
+            }
+            Export::List { print } => {
+                let exports: Vec<priorities::Export> = client.get("/v1/exports")?;
+                if print.json {
+                    return Ok(json(out, &exports)?);
+                }
+                Ok(out.write_all(table(&exports).render().as_bytes())?)
+            }
+            Export::Remove { name } => Ok(client.delete(&format!("/v1/exports/{name}"))?),
+        }
+    }
+}
+
+fn show(out: &mut dyn Write, export: &priorities::Export, print: Print) -> Result<(), CliError> {
+    if print.json {
+        return Ok(json(out, export)?);
+    }
+    let text = description(&[
+        ("name", Some(export.name.to_string())),
+        ("disk", Some(export.disk.to_string())),
+        ("priority", Some(export.priority.to_string())),
+        ("nbd", Some(export.nbd_uri.clone())),
+    ]);
+    Ok(out.write_all(text.as_bytes())?)
+}
+
+fn table(exports: &[priorities::Export]) -> Table {
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("DISK", Align::Left),
+        ("PRIORITY", Align::Right),
+        ("NBD", Align::Left),
+    ]);
+    for export in exports {
+        table.row(vec![
+            export.name.to_string(),
+            export.disk.to_string(),
+            export.priority.to_string(),
+            export.nbd_uri.clone(),
+        ]);
+    }
+    table
+}

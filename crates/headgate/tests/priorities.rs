@@ -1,0 +1,129 @@
+//! Applications' priorities through the whole daemon: set, kept, read from requests, counted.
+
+mod support;
+
+use serde_json::Value;
+use support::Daemon;
+
+fn emulated(daemon: &Daemon) {
+    daemon.ok("datastore add array --emulated rate=2000,depth=8 --queue-depth 8");
+}
+
+/// Requests that each priority of a disk got, as the metrics have them.
+fn by_priority(daemon: &Daemon, disk: &str) -> Vec<(String, f64)> {
+    let (_, text) = daemon.http("GET", "/metrics", "");
+    let head = format!("headgate_disk_priority_ios_total{{datastore=\"array\",disk=\"{disk}\",priority=\"");
+    let counted = text.lines().filter_map(|line| {
+        let (band, value) = line.strip_prefix(&head)?.split_once("\"} ")?;
+        Some((band.to_owned(), value.parse().unwrap()))
+    });
+    counted.collect()
+}
+
+/// The part of all requests that each of `expected` got is within 10 % of its own: (band, part).
+fn divided(daemon: &Daemon, disk: &str, expected: &[(&str, f64)]) {
+    let got = by_priority(daemon, disk);
+    let all: f64 = got.iter().map(|(_, ios)| ios).sum();
+    assert!(all > 2_000.0, "{got:?}");
+    assert_eq!(got.len(), expected.len(), "{got:?}");
+    for ((band, ios), (name, part)) in got.iter().zip(expected) {
+        assert_eq!(band, name, "{got:?}");
+        assert!((ios / all / part - 1.0).abs() < 0.1, "{band}: {} of {part} in {got:?}", ios / all);
+    }
+}
+
+#[test]
+fn what_is_set_for_a_vm_is_in_force_at_once_and_after_a_restart() {
+    let mut daemon = Daemon::start(&[]);
+    emulated(&daemon);
+    daemon.ok("disk create a --size 16M --datastore array --vm web");
+    let set = daemon
+        .json("vm set web --max-priority 150 --default-priority 50 --priority-scope across --nice ignore");
+    assert_eq!((&set["max_priority"], &set["priority_scope"]), (&150.into(), &"across".into()));
+    daemon.ok("vm set web --ioprio-map be7=20,idle=1");
+    let priorities = |daemon: &Daemon| daemon.json("disk show a")["effective_priorities"].clone();
+    let expected: Value = serde_json::from_str(
+        r#"{"max_priority": 150, "default_priority": 50, "priority_scope": "across", "nice": "ignore",
+            "ioprio_map": "be7=20,idle=1"}"#,
+    )
+    .unwrap();
+    assert_eq!(priorities(&daemon), expected);
+    daemon.restart(libc::SIGKILL);
+    assert_eq!(priorities(&daemon), expected);
+    let list = daemon.ok("vm list");
+    assert!(list.contains("web       1  16 MiB         0        50      150  across"), "{list}");
+    assert!(daemon.ok("vm show web").contains("ioprio map:         be7=20,idle=1\n"));
+    daemon.ok("vm reset web");
+    assert_eq!(priorities(&daemon)["max_priority"], 254);
+    for (line, code, says) in [
+        ("vm set web --max-priority 0", 2, "from 1 to 254"),
+        ("vm set web --max-priority 255", 2, "from 1 to 254"),
+        ("vm set web --priority-scope host", 2, "within, across"),
+        ("vm set web --ioprio-map be4=1", 2, "default priority stands for it"),
+        ("vm set web --ioprio-map rt9=1", 2, "CLASS=PRIORITY"),
+        ("vm set web", 2, "nothing to change"),
+        ("vm reset nobody", 1, "there is no virtual machine 'nobody'"),
+        ("export add a --disk a --priority 5", 1, "disk 'a' exists already"),
+        ("export add b --disk c --priority 5", 1, "there is no disk 'c'"),
+        ("export set b --priority 5", 1, "there is no export 'b'"),
+    ] {
+        let printed = daemon.run(line);
+        assert_eq!(printed.code, code, "{line}: {}", printed.err);
+        assert!(printed.err.contains(says), "{line}: {}", printed.err);
+    }
+}
+
+#[test]
+fn what_guests_write_beside_their_requests_divides_their_disk() {
+    let daemon = Daemon::start(&[]);
+    emulated(&daemon);
+    daemon.ok("disk create a --size 16M --datastore array --vm web");
+    let load = |more: &str| {
+        let socket = daemon.dir().join("vhost/a.sock");
+        daemon.ok(&format!("load {} --depth 64 --streams {more}", socket.display()));
+    };
+    load("--seconds 3 --priority rt/0,be/0,be/7,none");
+    divided(
+        &daemon,
+        "a",
+        &[
+            ("26-50", 40.0 / 574.0),
+            ("100", 100.0 / 574.0),
+            ("151-197", 180.0 / 574.0),
+            ("198-254", 254.0 / 574.0),
+        ],
+    );
+}
+
+#[test]
+fn no_request_counts_more_than_its_vm_may() {
+    let daemon = Daemon::start(&[]);
+    daemon.ok("datastore add array --emulated rate=100000,depth=64");
+    daemon.ok("disk create a --size 16M --datastore array --vm web");
+    daemon.ok("vm set web --max-priority 25 --default-priority 10");
+    let socket = daemon.dir().join("vhost/a.sock");
+    // All values that a guest can write, among them every class that does not exist.
+    let report = daemon.json(&format!("load {} --depth 64 --ios 65536 --priority each", socket.display()));
+    assert_eq!((&report["errors"], &report["total"]["ios"]), (&0.into(), &65_536.into()));
+    assert_eq!(by_priority(&daemon, "a"), [("1-25".to_owned(), 65_536.0)]);
+}
+
+#[test]
+fn an_nbd_disk_has_a_priority_for_each_name() {
+    let daemon = Daemon::start(&[]);
+    emulated(&daemon);
+    daemon.ok("disk create a --size 16M --datastore array");
+    let fast = daemon.json("export add a-fast --disk a --priority 200");
+    daemon.ok("export add a-slow --disk a --priority 25");
+    let list = daemon.ok("export list");
+    assert!(list.contains("a-fast  a          200  nbd+unix:///a-fast?"), "{list}");
+    let shown = daemon.ok("disk show a");
+    assert!(shown.contains("further exports:  a-fast (priority 200), a-slow (priority 25)"), "{shown}");
+    let fast = fast["nbd_uri"].as_str().unwrap().to_owned();
+    let (slow, own) = (fast.replace("a-fast", "a-slow"), fast.replace("a-fast", "a"));
+    daemon.ok(&format!("load {fast} {slow} {own} --depth 32 --seconds 3"));
+    divided(&daemon, "a", &[("1-25", 25.0 / 325.0), ("100", 100.0 / 325.0), ("198-254", 200.0 / 325.0)]);
+    daemon.ok("export remove a-slow");
+    let gone = daemon.run(&format!("load {slow} --ios 1"));
+    assert_ne!(gone.code, 0, "{}", gone.out);
+}
