@@ -6,7 +6,7 @@
 
 #![no_main]
 
-use headgate_cluster::sightings::Sightings;
+use headgate_cluster::sightings::{Absence, Sightings};
 use headgate_cluster::{HostId, HostName, Identity, InstanceId, PeerHost, Place, RECORD, Record};
 use headgate_qos::window::{ActiveShares, BoardView, Bound, Config, Controller, HostReport, Observation, Slots};
 use headgate_units::Nanos;
@@ -70,7 +70,7 @@ fuzz_target!(|input: &[u8]| {
             assert_eq!(Record::decode(&record.encode(place), place).as_ref(), Ok(record));
             assert!(!record.name.as_str().chars().any(char::is_control));
         }
-        sightings.observe(now, records, Nanos::from_secs(12));
+        sightings.observe(now, config.period, records, Absence::Lost);
         let peers: Vec<_> = sightings.peers(now, &own).iter().map(PeerHost::peer).collect();
         let seen = Some(Observation { latency: Nanos::from_millis(31), ios: 100 });
         let update = controller.update(seen, &[], BoardView::Shared(&peers));

@@ -7,7 +7,7 @@ use crate::blocks::{self, Block};
 use crate::board::{Board, BoardError, View};
 use crate::identity::Identity;
 use crate::record::{FAREWELL, Place, RECORD, Record};
-use crate::sightings::Sightings;
+use crate::sightings::{Absence, Sightings};
 use headgate_qos::window::HostReport;
 use headgate_units::Nanos;
 use std::fs::{File, OpenOptions};
@@ -27,12 +27,18 @@ pub const HOSTS_MAX: usize = 1024;
 /// A host that was silent for so many periods loses its block when there is no other.
 const ABANDONED: u64 = 60;
 
-/// Hosts whose record is gone from the file are remembered for so many periods: it can lose those of hosts that live.
-const KEPT: u64 = 3;
-
 #[repr(C, align(4096))]
 #[derive(Clone)]
 struct Page([u8; BLOCK]);
+
+/// What the page cache has to do with the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Caching {
+    /// Nothing, where the file system can do without.
+    Around,
+    /// Everything goes through it, and from it to the storage at once.
+    Through,
+}
 
 /// A board in a file that all hosts of a datastore reach.
 #[derive(Debug)]
@@ -45,6 +51,7 @@ pub struct FileBoard {
     sequence: u64,
     last: Option<HostReport>,
     sightings: Sightings,
+    caching: Caching,
     most: usize,
 }
 
@@ -59,6 +66,7 @@ impl FileBoard {
             sequence: 0,
             last: None,
             sightings: Sightings::default(),
+            caching: Caching::Around,
             most: HOSTS_MAX,
         }
     }
@@ -90,9 +98,10 @@ impl FileBoard {
                 .custom_flags(flags | libc::O_NOFOLLOW | libc::O_NONBLOCK)
                 .open(&self.path)
         };
-        let opened = match open(libc::O_DIRECT) {
+        let wanted = if self.caching == Caching::Through { 0 } else { libc::O_DIRECT };
+        let opened = match open(wanted) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => open(0).map(|file| (file, false)),
-            opened => opened.map(|file| (file, true)),
+            opened => opened.map(|file| (file, wanted != 0)),
         };
         let no_file = || BoardError::NoFile { path: self.path.clone() };
         let (file, direct) = opened.map_err(|e| match e.raw_os_error() {
@@ -133,6 +142,20 @@ impl FileBoard {
         Ok(pages[..read / BLOCK].iter().enumerate().map(decode).collect())
     }
 
+    fn open_and_read(&mut self) -> Result<((File, bool), Vec<Block>), BoardError> {
+        let file = self.open()?;
+        match self.read(&file.0) {
+            // Opened, but not for blocks of this size.
+            Err(BoardError::Io { source, .. }) if file.1 && source.raw_os_error() == Some(libc::EINVAL) => {
+                self.caching = Caching::Through;
+                let file = self.open()?;
+                let blocks = self.read(&file.0)?;
+                Ok((file, blocks))
+            }
+            blocks => Ok((file, blocks?)),
+        }
+    }
+
     fn write(&self, (file, direct): &(File, bool), block: usize, record: &[u8]) -> Result<(), BoardError> {
         let mut page = Page([0; BLOCK]);
         page.0[..record.len()].copy_from_slice(record);
@@ -165,10 +188,8 @@ impl FileBoard {
 
 impl Board for FileBoard {
     fn exchange(&mut self, now: Nanos, report: &HostReport) -> Result<View, BoardError> {
-        let file = self.open()?;
-        let blocks = self.read(&file.0)?;
-        let keep = Nanos(report.period.0.saturating_mul(KEPT));
-        self.sightings.observe(now, blocks.iter().flatten().cloned(), keep);
+        let (file, blocks) = self.open_and_read()?;
+        self.sightings.observe(now, report.period, blocks.iter().flatten().cloned(), Absence::Lost);
         let block = self.claim(now, &blocks, report.period)?;
         self.sequence += 1;
         let record = self.own.record(self.sequence, report);
@@ -185,8 +206,7 @@ impl Board for FileBoard {
 
     fn leave(&mut self) -> Result<(), BoardError> {
         let (Some(block), Some(last)) = (self.block, self.last) else { return Ok(()) };
-        let file = self.open()?;
-        let blocks = self.read(&file.0)?;
+        let (file, blocks) = self.open_and_read()?;
         if blocks::is_ours(blocks.get(block), &self.own) {
             let farewell = self.own.record(FAREWELL, &last);
             self.write(&file, block, &farewell.encode(Place::Block(block as u32)))?;

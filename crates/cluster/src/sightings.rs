@@ -42,6 +42,18 @@ impl Sighting {
     }
 }
 
+/// What it means that a host's record is not on the board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// The host has left, or died.
+    Left,
+    /// The board may have lost it: the host is remembered until its word is three periods old.
+    Lost,
+}
+
+/// Nobody's word counts for longer than so many periods.
+const OLDEST: u64 = 3;
+
 /// What was read so far.
 #[derive(Clone, Debug, Default)]
 pub struct Sightings {
@@ -51,12 +63,19 @@ pub struct Sightings {
 }
 
 impl Sightings {
-    /// Takes in all records that stood on the board at `now`. Who is not among them is remembered for `keep` after its last change: a file can lose
-    /// records of hosts that live. O(records).
+    /// Takes in all records that stood on the board at `now`, in periods of `period`. O(records).
     ///
-    /// A change is dated between this reading and the one before.
-    pub fn observe(&mut self, now: Nanos, records: impl IntoIterator<Item = Record>, keep: Nanos) {
-        let (first, last) = self.read.unwrap_or((now, now));
+    /// A change is dated between this reading and the one before. After three periods without a reading nobody's word is known to be fresh: the
+    /// view has to settle anew.
+    pub fn observe(
+        &mut self,
+        now: Nanos,
+        period: Nanos,
+        records: impl IntoIterator<Item = Record>,
+        absence: Absence,
+    ) {
+        let oldest = Nanos(period.0.saturating_mul(OLDEST));
+        let (first, last) = self.read.filter(|(_, last)| now.since(*last) <= oldest).unwrap_or((now, now));
         let between = last + Nanos(now.since(last).0 / 2);
         self.read = Some((first, now));
         self.seen.values_mut().for_each(|sighting| sighting.present = false);
@@ -74,6 +93,10 @@ impl Sightings {
                 sighting.changed = Some(between);
             }
         }
+        let keep = match absence {
+            Absence::Lost => oldest,
+            Absence::Left => Nanos::ZERO,
+        };
         let remembered = |s: &Sighting| s.changed.is_some_and(|changed| now.since(changed) < keep);
         self.seen.retain(|_, sighting| sighting.present || remembered(sighting));
     }
@@ -97,7 +120,7 @@ impl Sightings {
 
     /// Another living instance of the same host: a clone.
     pub fn duplicate(&self, now: Nanos, own: &Identity, period: Nanos) -> Option<Record> {
-        let recent = Nanos(period.0.saturating_mul(3));
+        let recent = Nanos(period.0.saturating_mul(OLDEST));
         let clones = self.seen.values().filter(|s| s.record.host == own.host);
         clones
             .filter(|s| s.record.instance != own.instance)
@@ -119,8 +142,6 @@ mod tests {
     use crate::record::FAREWELL;
     use crate::record::tests::record;
 
-    const KEEP: Nanos = Nanos::from_secs(12);
-
     fn own() -> Identity {
         Identity {
             host: HostId([1; 16]),
@@ -138,7 +159,12 @@ mod tests {
     fn who_was_never_seen_to_change_does_not_count() {
         let mut sightings = Sightings::default();
         for s in [0, 4, 8, 12] {
-            sightings.observe(at(s), [record(1, 1, s), record(2, 1, 7), record(3, 1, 100 + s)], KEEP);
+            sightings.observe(
+                at(s),
+                at(4),
+                [record(1, 1, s), record(2, 1, 7), record(3, 1, 100 + s)],
+                Absence::Lost,
+            );
         }
         let peers = sightings.peers(at(13), &own());
         let seen: Vec<_> = peers.iter().map(|p| (p.record.name.as_str(), p.age)).collect();
@@ -151,30 +177,41 @@ mod tests {
     #[test]
     fn a_host_that_stops_grows_old_and_an_older_board_brings_nobody_back() {
         let mut sightings = Sightings::default();
-        sightings.observe(at(0), [record(2, 1, 10)], KEEP);
-        sightings.observe(at(4), [record(2, 1, 11)], KEEP);
-        sightings.observe(at(8), [record(2, 1, 5)], KEEP);
-        sightings.observe(at(12), [record(2, 1, 6)], KEEP);
+        sightings.observe(at(0), at(4), [record(2, 1, 10)], Absence::Lost);
+        sightings.observe(at(4), at(4), [record(2, 1, 11)], Absence::Lost);
+        sightings.observe(at(8), at(4), [record(2, 1, 5)], Absence::Lost);
+        sightings.observe(at(12), at(4), [record(2, 1, 6)], Absence::Lost);
         let peers = sightings.peers(at(12), &own());
         assert_eq!((peers[0].record.sequence, peers[0].age), (11, at(10)));
         // Lost with the file, and remembered for 12 s after its last change, unless it says farewell.
         let mut left = sightings.clone();
-        sightings.observe(at(13), [], KEEP);
+        sightings.observe(at(13), at(4), [], Absence::Lost);
         assert_eq!(sightings.peers(at(13), &own()).len(), 1);
-        sightings.observe(at(14), [], KEEP);
+        sightings.observe(at(14), at(4), [], Absence::Lost);
         assert!(sightings.peers(at(14), &own()).is_empty());
-        left.observe(at(13), [record(2, 1, FAREWELL)], KEEP);
+        left.observe(at(13), at(4), [record(2, 1, FAREWELL)], Absence::Lost);
         assert!(left.peers(at(13), &own()).is_empty());
+    }
+
+    #[test]
+    fn after_a_long_time_without_a_reading_the_view_settles_anew() {
+        let mut sightings = Sightings::default();
+        for (now, settled) in
+            [(0, false), (4, false), (8, true), (20, true), (33, false), (37, false), (41, true)]
+        {
+            sightings.observe(at(now), at(4), [record(2, 1, now)], Absence::Lost);
+            assert_eq!(sightings.is_settled(at(4)), settled, "at {now} s");
+        }
     }
 
     #[test]
     fn a_clone_is_noticed_when_it_lives() {
         let mut sightings = Sightings::default();
         // What a former life left.
-        sightings.observe(at(0), [record(1, 1, 1), record(1, 9, 50)], KEEP);
-        sightings.observe(at(4), [record(1, 1, 2), record(1, 9, 50)], KEEP);
+        sightings.observe(at(0), at(4), [record(1, 1, 1), record(1, 9, 50)], Absence::Lost);
+        sightings.observe(at(4), at(4), [record(1, 1, 2), record(1, 9, 50)], Absence::Lost);
         assert_eq!(sightings.duplicate(at(4), &own(), at(4)), None);
-        sightings.observe(at(8), [record(1, 1, 3), record(1, 9, 51)], KEEP);
+        sightings.observe(at(8), at(4), [record(1, 1, 3), record(1, 9, 51)], Absence::Lost);
         assert_eq!(sightings.duplicate(at(8), &own(), at(4)), Some(record(1, 9, 51)));
         // As a host it counts.
         assert_eq!(sightings.peers(at(8), &own()).len(), 1);

@@ -4,7 +4,7 @@ use crate::board::{Board, BoardError, View};
 use crate::file::HOSTS_MAX;
 use crate::identity::Identity;
 use crate::record::{Place, RECORD, Record};
-use crate::sightings::Sightings;
+use crate::sightings::{Absence, Sightings};
 use headgate_qos::window::HostReport;
 use headgate_units::Nanos;
 
@@ -93,7 +93,7 @@ impl Board for EtcdBoard {
             }
         }
         // Who is not there has left, or its lease ran out.
-        self.sightings.observe(now, records, Nanos::ZERO);
+        self.sightings.observe(now, report.period, records, Absence::Left);
         Ok(View {
             peers: self.sightings.peers(now, &self.own),
             settled: self.sightings.is_settled(report.period),

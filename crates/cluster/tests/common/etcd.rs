@@ -1,4 +1,5 @@
 //! A real etcd server, of which the tests know the process.
+#![allow(dead_code)] // Every test binary uses its own part.
 
 use headgate_cluster::{Client, Endpoint};
 use std::env;
