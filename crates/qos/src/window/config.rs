@@ -83,7 +83,7 @@ pub enum LowerBound {
     /// For every host alike. Under foreign load all hosts end there, and shares no longer count.
     Alike,
     /// For the mean of the active hosts; each has its part by shares, one slot at least (or `min` if that is less). Shares
-    /// then count under foreign load too.
+    /// then count under foreign load too. A host that is idle keeps `min`, to come back with.
     ByShares,
 }
 

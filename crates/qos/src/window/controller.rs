@@ -173,6 +173,10 @@ impl Controller {
         match self.config.lower_bound {
             LowerBound::Alike => min,
             LowerBound::ByShares => {
+                if cluster.own_shares() == ActiveShares::ZERO {
+                    // It uses nothing, and shall have something to come back with.
+                    return min;
+                }
                 let (hosts, shares) = cluster.active();
                 let all = Slots::from_millionths(min.as_millionths().saturating_mul(u64::from(hosts)));
                 let own = all.scaled(cluster.own_shares().as_millionths(), shares.as_millionths());

@@ -181,6 +181,28 @@ fn without_ios_nothing_moves() {
     assert_eq!(cluster.hosts[0].last.unwrap().held, Some(Held::NoIos));
 }
 
+/// While it is idle, the others use what it had; when it is back, it has its part of it within half a minute.
+#[test]
+fn an_idle_host_makes_room_and_comes_back() {
+    let mut cluster = Cluster::new(spindles(3_400.0));
+    for _ in 0..4 {
+        cluster.host(at(30), vec![vm(1_000, 64.0)]);
+    }
+    cluster.periods(60);
+    in_ratio(&cluster.windows(), &[1.0; 4], 0.02);
+    cluster.hosts[3].vms[0].outstanding = 0.0;
+    cluster.periods(60);
+    let (windows, _, latency) = cluster.mean(10);
+    near(windows[0], 3_400.0 * 0.030 / 3.0, 0.03);
+    near(latency, 30.0, 0.03);
+    assert_eq!(cluster.hosts[3].window(), 4.0);
+    cluster.hosts[3].vms[0].outstanding = 64.0;
+    cluster.periods(8);
+    assert!(cluster.hosts[3].iops > 0.5 * cluster.hosts[0].iops, "{:?}", cluster.windows());
+    cluster.periods(30);
+    in_ratio(&cluster.windows(), &[1.0; 4], 0.05);
+}
+
 /// A host that is told another threshold follows the others' if that is lower, and all are told that they differ.
 #[test]
 fn hosts_that_differ_act_by_the_lowest_threshold() {
