@@ -1,5 +1,6 @@
 //! Events per second: `cargo bench -p headgate-sim`. With `-- --day`, also a day of 1,000 VMs on 50 hosts and 20 arrays; with `-- array`
-//! and the like, that scenario alone.
+//! and the like, that scenario alone; with `-- none --day`, the day alone. HEADGATE_SIM_HOURS says how long the day is,
+//! HEADGATE_SIM_DEVICE what the arrays are, for instance "array=10,raid=5" for spindles.
 //!
 //! An event is something that happens to a request (issued, dispatched by a scheduler, completed), a message, a timer.
 
@@ -117,8 +118,12 @@ fn main() {
         }
     }
     if flags.iter().any(|flag| flag == "--day") {
+        let device =
+            std::env::var("HEADGATE_SIM_DEVICE").unwrap_or_else(|_| "rate=2000,latency=2ms".to_owned());
         let stores: String = (1..=20)
-            .map(|n| format!("[[datastore]]\nname = \"array-{n}\"\ndevice = \"rate=2000,latency=2ms\"\nnetwork = \"50us\"\n"))
+            .map(|n| {
+                format!("[[datastore]]\nname = \"array-{n}\"\ndevice = \"{device}\"\nnetwork = \"50us\"\n")
+            })
             .collect();
         let hours = std::env::var("HEADGATE_SIM_HOURS").unwrap_or_else(|_| "24".to_owned());
         measure(&DAY.replace("STORES", &stores).replace("DURATION", &format!("{hours}h")), 1);
