@@ -4,8 +4,8 @@ mod common;
 
 use common::cluster::*;
 use common::*;
-use headgate_qos::{Policy, water_fill};
-use headgate_units::Iops;
+use headgate_qos::{Config, Policy, water_fill};
+use headgate_units::{Iops, Nanos};
 use proptest::prelude::*;
 
 const SEEDS: [u64; 3] = [1, 2, 3];
@@ -34,8 +34,15 @@ fn figure_9a_shares_are_of_totals() {
     }
 }
 
+/// A reservation is claimed by requests that wait. At a server whose queue a client has left empty it claims nothing, as in the
+/// paper (equation 3 takes the larger of tag and time), and what it is served there goes by weight. Clients of several servers leave
+/// a queue empty while their requests are at the others: more often than those of one, so servers of a cluster wait for them
+/// twice as long. With the default of 2 ms up to 7 % of the claims were lost here, though nothing of the service.
+const ANTICIPATION: Nanos = Nanos::from_millis(4);
+
 fn figure_9b(route: &Route, outstanding: usize, seed: u64) -> (Vec<u64>, [u64; 3]) {
-    let mut cluster = Cluster::new(unit(), &[1_800; 3], seed);
+    let config = Config { anticipation: ANTICIPATION, ..unit() };
+    let mut cluster = Cluster::new(config, &[1_800; 3], seed);
     for (shares, reservation) in [(1, 800), (4, 1_000), (6, 100)] {
         cluster.busy(policy(shares, reservation, 0), route.clone(), outstanding);
     }
@@ -66,7 +73,7 @@ fn figure_9b_reservations_are_of_totals() {
             let (got, phases) = figure_9b(&route, outstanding, seed);
             assert_rates(&got[..1], &[800], percent);
             assert_ratio(got[1], got[2], (2, 3), 5);
-            assert_rates(&phases[1..], &[1_000, 100], 8);
+            assert_rates(&phases[1..], &[1_000, 100], 5);
             assert!(phases[0] * 100 >= got[0] * 80, "{phases:?} of {got:?}");
         }
     }
