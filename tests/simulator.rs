@@ -5,6 +5,7 @@
 //! differs is what ought not to matter: threads, sockets, the kernel, two frontends, the wall clock.
 
 use anyhow::{Context, bail, ensure};
+use headgate_devices::DEFAULT_CAPACITY;
 use headgate_lab::headgate::{Headgate, binary};
 use headgate_lab::load::Client;
 use headgate_lab::process::run;
@@ -36,6 +37,12 @@ fn a_fixed_rate_is_divided_as_simulated() {
 #[test]
 fn spindles_are_divided_as_simulated() {
     agree(&["array-mclock", "array-sfq"], ARRAY);
+}
+
+/// Limits that bind for the one VM and the other, alone and beside reservations.
+#[test]
+fn limits_bind_as_simulated() {
+    agree(&["limits", "array-limits"], RATE);
 }
 
 /// Variant, window and VM.
@@ -217,8 +224,9 @@ fn datastore_arguments(store: &Datastore) -> anyhow::Result<Vec<String>> {
     );
     ensure!(store.network == Nanos::ZERO, "{}: the daemon has its device at hand", store.name);
     let cost_model = store.config.cost_model;
+    ensure!(store.capacity == DEFAULT_CAPACITY, "{}: the daemon's devices are of one capacity", store.name);
     ensure!(
-        store.config == Config { cost_model, ..Config::default() },
+        store.config == Config::for_hosts(cost_model),
         "{}: the daemon can be told the cost model only",
         store.name
     );
@@ -241,8 +249,8 @@ fn disk_arguments(vm: &Vm) -> anyhow::Result<Vec<String>> {
         format!("--burst={}", policy.burst().get()),
     ];
     arguments.extend(policy.reservation().map(|iops| format!("--reservation={iops}")));
-    // The daemon allows limits more slack than the simulator's default.
-    ensure!(policy.limit().is_none() && policy.limit_bandwidth().is_none(), "{}: a limit", vm.name);
+    arguments.extend(policy.limit().map(|iops| format!("--limit={iops}")));
+    ensure!(policy.limit_bandwidth().is_none(), "{}: a limit of bandwidth", vm.name);
     Ok(arguments)
 }
 

@@ -25,6 +25,9 @@ pub use spec::{ModelSpec, ModelSpecError, SizeCost};
 
 use headgate_units::{Bytes, Nanos};
 
+/// The capacity that the daemon and the simulator give a device unless told: disks on it are places on its platters.
+pub const DEFAULT_CAPACITY: Bytes = Bytes(4 << 40);
+
 /// What a request does to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IoKind {

@@ -7,7 +7,7 @@ use crate::control::{
     DataPlane, DatastoreSample, DiskSample, OpenDisk, PlaneError, StreamSample, scheduler_policy,
 };
 use crate::name::Name;
-use headgate_devices::ModelSpec;
+use headgate_devices::{DEFAULT_CAPACITY, ModelSpec};
 use headgate_engine::port::Port;
 use headgate_engine::request::DiskInfo;
 use headgate_engine::{
@@ -19,20 +19,13 @@ use headgate_frontends::nbd::proto::negotiation::{Catalog as ExportCatalog, Expo
 use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to};
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_qos::{Policy, PriorityPolicy, SchedulerKind};
-use headgate_units::{Bytes, Nanos};
+use headgate_units::Bytes;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
-
-/// The capacity of an emulated device, in bytes: disks on it are places on its platters.
-const EMULATED_CAPACITY: Bytes = Bytes(4 << 40);
-
-/// A shard that shares its CPU with guests is woken late by milliseconds, and a limit must not lose what it did not
-/// dispatch in them. A second holds at most 2 % more than the limit for it, five seconds 0.4 %.
-const LIMIT_SLACK: Nanos = Nanos::from_millis(20);
 
 /// How long an image may stay locked by a daemon that was just killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -296,18 +289,14 @@ impl DataPlane for EnginePlane {
         let backend = match &model {
             None => BackendSpec::Files,
             Some(ModelSpec::Null) => BackendSpec::Null,
-            Some(model) => BackendSpec::Emulated(model.clone(), EMULATED_CAPACITY),
+            Some(model) => BackendSpec::Emulated(model.clone(), DEFAULT_CAPACITY),
         };
         let spec = DatastoreSpec {
             name: record.name.to_string(),
             backend,
             scheduler: scheduler_kind(record.scheduler),
             queue_depth: record.queue_depth,
-            qos: headgate_qos::Config {
-                limit_slack: LIMIT_SLACK,
-                cost_model: record.cost_model,
-                ..headgate_qos::Config::default()
-            },
+            qos: headgate_qos::Config::for_hosts(record.cost_model),
         };
         let id = self.engine.add_datastore(spec).map_err(failed)?;
         self.stores().insert(record.name.clone(), Store { id, model });

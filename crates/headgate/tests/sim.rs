@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{HEADGATE, Printed, run};
@@ -156,8 +156,9 @@ fn ctrl_c_ends_a_run_without_results() {
     let dir = tempfile::tempdir().unwrap();
     let long = SCENARIO.replace("\"20s\"", "\"100000s\"");
     let pair = file(dir.path(), "pair.toml", &long);
+    let picture = dir.path().join("pair.svg");
     let mut child = Command::new(HEADGATE)
-        .args(["sim", "run", &pair])
+        .args(["sim", "run", &pair, "--plot", &picture.display().to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -175,8 +176,11 @@ fn ctrl_c_ends_a_run_without_results() {
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
     let said: Vec<String> =
         BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap()).collect();
-    assert_eq!(child.wait().unwrap().code(), Some(1), "{said:?}");
-    assert_eq!(said, ["error: stopped: there are no results"]);
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said:?}");
+    assert_eq!(said, ["error: interrupted: nothing is printed or written"]);
+    let mut printed = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    assert!(printed.is_empty() && !picture.exists(), "{printed}");
 }
 
 #[test]

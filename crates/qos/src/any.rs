@@ -169,4 +169,8 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
     fn reservation_debt(&self) -> ReservationDebt {
         each!(self, s => s.reservation_debt())
     }
+
+    fn comparisons(&self) -> u64 {
+        each!(self, s => s.comparisons())
+    }
 }

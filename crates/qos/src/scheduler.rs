@@ -205,4 +205,9 @@ pub trait Scheduler<R> {
     fn reservation_debt(&self) -> ReservationDebt {
         ReservationDebt::default()
     }
+
+    /// How often two disks' tags were compared since the start: what decisions have cost, whatever the machine. O(1).
+    fn comparisons(&self) -> u64 {
+        0
+    }
 }

@@ -116,4 +116,8 @@ impl<R> Scheduler<R> for Sfq<R> {
     fn counters(&self, disk: DiskId) -> Result<DiskCounters, UnknownDisk> {
         self.inner.counters(disk)
     }
+
+    fn comparisons(&self) -> u64 {
+        self.inner.comparisons()
+    }
 }

@@ -40,6 +40,7 @@ pub(crate) struct Tournament {
     /// The first family of seats.
     seats: usize,
     winner: Entry,
+    comparisons: u64,
 }
 
 /// How many families are above the seats when `levels` levels are.
@@ -49,7 +50,12 @@ const fn above(levels: u32) -> usize {
 
 impl Tournament {
     pub(crate) fn new() -> Tournament {
-        Tournament { families: vec![EMPTY], seats: 0, winner: Entry::NOBODY }
+        Tournament { families: vec![EMPTY], seats: 0, winner: Entry::NOBODY, comparisons: 0 }
+    }
+
+    /// How often two tags were compared: what the games have cost.
+    pub(crate) fn comparisons(&self) -> u64 {
+        self.comparisons
     }
 
     /// The earliest tag and its disk.
@@ -122,12 +128,12 @@ impl Tournament {
         let (mut family, mut lane, mut winner) = (self.seats + seat / 4, seat % 4, entry);
         macro_rules! levels {
             ($($level:literal)*) => {$(
-                let _: u32 = $level;
                 let players = &mut self.families[family].0;
                 players[lane] = winner;
                 winner = winner.least(players[lane ^ 1].least(players[lane ^ 2].least(players[lane ^ 3])));
                 if family == 0 {
                     self.winner = winner;
+                    self.comparisons += 3 * $level;
                     return;
                 }
                 (family, lane) = ((family - 1) / 4, (family - 1) % 4);

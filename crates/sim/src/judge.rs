@@ -354,7 +354,12 @@ impl Measure {
             | Measure::Arrivals
             | Measure::Transactions => Unit::PerSecond,
             Measure::Bandwidth => Unit::BytesPerSecond,
-            Measure::Dropped | Measure::Outstanding | Measure::Little => Unit::Number,
+            Measure::Dropped
+            | Measure::Outstanding
+            | Measure::Little
+            | Measure::Comparisons
+            | Measure::ToldError
+            | Measure::ToldWrong => Unit::Number,
             Measure::Latency
             | Measure::LatencyP50
             | Measure::LatencyP90
@@ -388,6 +393,9 @@ impl Measure {
             Measure::Dropped => "dropped",
             Measure::Outstanding => "outstanding",
             Measure::Little => "little",
+            Measure::Comparisons => "comparisons",
+            Measure::ToldError => "told-error",
+            Measure::ToldWrong => "told-wrong",
             Measure::Latency => "latency",
             Measure::LatencyP50 => "latency-p50",
             Measure::LatencyP90 => "latency-p90",
@@ -412,6 +420,9 @@ impl Measure {
             Measure::Dropped => Some(counters.dropped as f64),
             Measure::Outstanding => Some(counters.mean_outstanding(length)),
             Measure::Little => Some(counters.iops(length) * counters.mean_latency()?.as_secs_f64()),
+            Measure::Comparisons => counters.comparisons_each(),
+            Measure::ToldError => counters.mean_told_error(),
+            Measure::ToldWrong => (counters.told > 0).then_some(counters.told_wrong as f64),
             Measure::Latency => seconds(counters.mean_latency()),
             Measure::QueueTime => seconds(counters.mean_queue()),
             Measure::DeviceTime => seconds(counters.mean_device()),

@@ -102,6 +102,14 @@ pub struct Counters {
     pub by_weight: u64,
     /// What was dispatched in normalised IOs, in millionths.
     pub cost: u64,
+    /// Comparisons of tags by the hosts' schedulers for what was dispatched.
+    pub comparisons: u64,
+    /// Requests to one of several nodes with schedulers, but for the first to each.
+    pub told: u64,
+    /// By how much what they told the node of service at the others was wrong, in millionths of IOs.
+    pub told_error: u64,
+    /// Those of them that were off by more than one IO for each other node.
+    pub told_wrong: u64,
 }
 
 impl Counters {
@@ -117,6 +125,10 @@ impl Counters {
             by_reservation: f(self.by_reservation, other.by_reservation),
             by_weight: f(self.by_weight, other.by_weight),
             cost: f(self.cost, other.cost),
+            comparisons: f(self.comparisons, other.comparisons),
+            told: f(self.told, other.told),
+            told_error: f(self.told_error, other.told_error),
+            told_wrong: f(self.told_wrong, other.told_wrong),
         }
     }
 
@@ -168,6 +180,17 @@ impl Counters {
     /// Dispatches by reservation per second.
     pub fn reservation_iops(&self, length: Nanos) -> f64 {
         per_second(self.by_reservation as f64, length)
+    }
+
+    /// Comparisons of tags for each dispatch; `None` when nothing was dispatched.
+    pub fn comparisons_each(&self) -> Option<f64> {
+        let dispatched = self.by_reservation + self.by_weight;
+        (dispatched > 0).then(|| self.comparisons as f64 / dispatched as f64)
+    }
+
+    /// By how many IOs a node was told wrong of service at the others, on average; `None` when none was told.
+    pub fn mean_told_error(&self) -> Option<f64> {
+        (self.told > 0).then(|| self.told_error as f64 / 1e6 / self.told as f64)
     }
 
     /// Dispatches by shares per second.

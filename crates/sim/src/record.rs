@@ -70,6 +70,21 @@ impl Recorder {
         self.histograms.queue.record(queue);
     }
 
+    /// What the decision for a dispatch cost.
+    #[inline]
+    pub(crate) fn on_comparisons(&mut self, comparisons: u64) {
+        self.counters.comparisons += comparisons;
+    }
+
+    /// A node was told of service at the others.
+    pub(crate) fn on_told(&mut self, error: u64, beyond_bound: bool) {
+        self.counters.told += 1;
+        self.counters.told_error = self.counters.told_error.saturating_add(error);
+        if beyond_bound {
+            self.counters.told_wrong += 1;
+        }
+    }
+
     /// Counts a dispatch by what paid for it.
     #[inline]
     pub(crate) fn on_phase(&mut self, phase: headgate_qos::Phase) {

@@ -80,6 +80,8 @@ pub struct Setup {
 pub struct Datastore {
     /// Its name.
     pub name: String,
+    /// Of each of its nodes' devices.
+    pub capacity: Bytes,
     /// Scheduler of each host for it.
     pub scheduler: SchedulerKind,
     /// Configuration of that scheduler, and of those at the nodes.

@@ -13,6 +13,7 @@ mod vm;
 use crate::api::client::{Client, ClientError};
 use crate::api::types::ErrorBody;
 use crate::control::{StateDir, StateDirError};
+use crate::serve::signals::EndSignal;
 use crate::serve::{DaemonError, ServeArgs, serve};
 use crate::top::{self, TopError};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -163,6 +164,9 @@ enum CliError {
         /// Of how many.
         all: usize,
     },
+    /// Somebody ended it, before anything was printed or written.
+    #[error("interrupted: nothing is printed or written")]
+    Interrupted(EndSignal),
     /// What was started did not come to its end.
     #[error("{0}")]
     Stopped(String),
@@ -197,6 +201,7 @@ impl CliError {
             }
             CliError::Load(e) => ExitCode::from(e.exit_code()),
             CliError::Unclean(code) => ExitCode::from(*code),
+            CliError::Interrupted(signal) => ExitCode::from(signal.exit_code()),
             _ => ExitCode::from(1),
         }
     }

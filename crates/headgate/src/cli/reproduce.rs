@@ -1,7 +1,7 @@
 //! The experiments inside the program.
 
 use super::output::{Align, Table, json};
-use super::sim::{run_jobs, write_file};
+use super::sim::{Interrupts, run_jobs, write_file};
 use super::{CliError, Print};
 use crate::sim::{Experiment, Job, experiments, report};
 use clap::Args;
@@ -77,7 +77,8 @@ impl Reproduce {
                 })
             })
             .collect();
-        let mut outcomes = run_jobs(&jobs)?.into_iter();
+        let interrupts = Interrupts::catch()?;
+        let mut outcomes = run_jobs(&jobs, &interrupts)?.into_iter();
         let runs: Vec<(Vec<Outcome>, Vec<Verdict>)> = chosen
             .iter()
             .zip(&seeds)
@@ -101,6 +102,7 @@ impl Reproduce {
             .collect();
         if let Some(file) = &self.report {
             let page = report(&self.command(), &done).map_err(|e| CliError::Stopped(e.to_string()))?;
+            interrupts.check()?;
             write_file(file, page.as_bytes())?;
         }
         match self.print.json {

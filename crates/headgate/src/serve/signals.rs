@@ -4,9 +4,33 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// A signal that asks the process to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndSignal {
+    Terminate,
+    Interrupt,
+}
+
+impl EndSignal {
+    /// What a shell says of a process that it ended: 128 and its number.
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            EndSignal::Terminate => 128 + 15,
+            EndSignal::Interrupt => 128 + 2,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            EndSignal::Terminate => "SIGTERM",
+            EndSignal::Interrupt => "SIGINT",
+        }
+    }
+}
+
 /// SIGTERM and SIGINT, as they come.
 pub(crate) struct Signals {
-    signals: Receiver<&'static str>,
+    signals: Receiver<EndSignal>,
 }
 
 impl Signals {
@@ -21,11 +45,11 @@ impl Signals {
         std::thread::Builder::new().name("headgate-signal".into()).spawn(move || {
             runtime.block_on(async {
                 loop {
-                    let name = tokio::select! {
-                        _ = term.recv() => "SIGTERM",
-                        _ = int.recv() => "SIGINT",
+                    let signal = tokio::select! {
+                        _ = term.recv() => EndSignal::Terminate,
+                        _ = int.recv() => EndSignal::Interrupt,
                     };
-                    if send.send(name).is_err() {
+                    if send.send(signal).is_err() {
                         return;
                     }
                 }
@@ -37,11 +61,11 @@ impl Signals {
     /// Waits for the first.
     pub(crate) fn wait(&self) -> &'static str {
         // The sending thread ends only with the receiver.
-        self.signals.recv().unwrap_or("the end of the signal thread")
+        self.signals.recv().map_or("the end of the signal thread", EndSignal::name)
     }
 
     /// Waits for the first, but not longer than this.
-    pub(crate) fn wait_for(&self, time: Duration) -> Option<&'static str> {
+    pub(crate) fn wait_for(&self, time: Duration) -> Option<EndSignal> {
         self.signals.recv_timeout(time).ok()
     }
 

@@ -482,4 +482,8 @@ impl<R> Scheduler<R> for MClock<R> {
         let behind = self.time.now().saturating_sub(due);
         ReservationDebt { behind: Nanos(behind), forgiven: Nanos(self.forgiven) }
     }
+
+    fn comparisons(&self) -> u64 {
+        self.shares.comparisons() + self.reservations.comparisons() + self.blocked.comparisons()
+    }
 }

@@ -69,6 +69,9 @@ struct DatastoreFile {
     name: At<String>,
     /// The device of a datastore that has no nodes of its own.
     device: Option<At<Device>>,
+    /// Bytes that an array spreads over its platters, at each node. Disks are placed one after the other; one that does
+    /// not fit begins at the beginning. 4T unless given.
+    capacity: Option<At<Size>>,
     /// Scheduler of each host for it: mclock unless given.
     scheduler: Option<Scheduler>,
     /// Requests that each host may have outstanding at it, 1 to 65536; 32 unless given.
@@ -87,7 +90,7 @@ struct DatastoreFile {
     lead: Option<At<u16>>,
     /// How late a disk may ask again without losing its place among reservations; 2ms unless given.
     anticipation: Option<At<Time>>,
-    /// How much lateness of dispatch a limit may make good for; 1ms unless given.
+    /// How much lateness of dispatch a limit may make good for; 20ms unless given.
     limit_slack: Option<At<Time>>,
     /// Time of a message between hosts and it, one way; none unless given.
     network: Option<Time>,
@@ -518,6 +521,12 @@ pub(crate) enum Measure {
     Outstanding,
     /// Completions per second times mean latency: outstanding, by Little's law.
     Little,
+    /// Comparisons of tags by the hosts' schedulers for each dispatch.
+    Comparisons,
+    /// By how many IOs a node of several was told wrong of the service at the others, on average over the requests.
+    ToldError,
+    /// Requests that told a node wrong by more than one IO for each other node.
+    ToldWrong,
     /// Mean time from arrival to completion.
     Latency,
     /// Its median.

@@ -43,12 +43,6 @@ impl<'a> World<'a> {
         let mut first = Vec::new();
         for (store_index, store) in setup.datastores.iter().enumerate() {
             first.push(self.nodes.len());
-            let size: u64 = setup
-                .vms
-                .iter()
-                .flat_map(|vm| &vm.disks)
-                .filter(|disk| disk.datastore == store_index)
-                .fold(0, |sum, disk| sum.saturating_add(disk.size.0));
             for (index, node) in store.nodes.iter().enumerate() {
                 let number = self.nodes.len() as u32;
                 let gate = match node.front {
@@ -65,7 +59,7 @@ impl<'a> World<'a> {
                     _ => None,
                 };
                 self.nodes.push(Node {
-                    device: Device::new(&node.device, Bytes(size)),
+                    device: Device::new(&node.device, store.capacity),
                     scheduled: Nanos::MAX,
                     gate,
                     datastore: store_index as u32,
@@ -73,7 +67,7 @@ impl<'a> World<'a> {
                     rate,
                     permille: 1_000,
                     stream: Stream::new(seed, &format!("node {}/{}", store.name, node.name)),
-                    capacity: Bytes(size),
+                    capacity: store.capacity,
                     held: None,
                     recorder: (store.nodes.len() > 1 || gate.is_some()).then(Recorder::new),
                 });
@@ -101,7 +95,15 @@ impl<'a> World<'a> {
         if let Some(next) = window.next_timer() {
             self.queue.push(next, Event::WindowTimer { gate: index });
         }
-        self.gates.push(Gate { scheduler, window, in_flight: 0, wake: Nanos::MAX, dirty: false, place });
+        self.gates.push(Gate {
+            scheduler,
+            window,
+            in_flight: 0,
+            compared: 0,
+            wake: Nanos::MAX,
+            dirty: false,
+            place,
+        });
         Ok(index)
     }
 
@@ -135,6 +137,13 @@ impl<'a> World<'a> {
                     Route::Weighted(weights) => weights.iter().map(|&weight| u64::from(weight)).sum(),
                     _ => 0,
                 };
+                // As the daemon does: one that does not fit begins at the beginning.
+                let end = used[disk.datastore].saturating_add(disk.size.0);
+                let mut base = 0;
+                if end <= store.capacity.0 {
+                    base = std::mem::replace(&mut used[disk.datastore], end);
+                }
+                let several = disk.nodes.len() > 1;
                 let numbered = |&index: &usize| ((first_nodes[disk.datastore] + index) as u32, index);
                 self.disks.push(Disk {
                     gate,
@@ -145,17 +154,17 @@ impl<'a> World<'a> {
                     weights,
                     turn: 0,
                     stream: Stream::new(seed, &format!("route {}/{}", vm.name, disk.name)),
-                    base: used[disk.datastore],
+                    base,
                     size: disk.size.0.max(1),
                     stripe: store.stripe.0.max(1),
                     network,
                     lane: (network > Nanos::ZERO).then(|| self.queue.lane(network)),
                     // On one node dmClock is mClock, and there is nothing to tell.
-                    tracker: (store.coordination == Coordination::Dmclock && disk.nodes.len() > 1)
-                        .then(Tracker::new),
+                    tracker: (store.coordination == Coordination::Dmclock && several).then(Tracker::new),
+                    truth: (several && disk.nodes.iter().all(|&node| store.nodes[node].front.is_some()))
+                        .then(|| Box::new(Truth::new(store.nodes.len(), disk.nodes.len()))),
                     recorder: Recorder::new(),
                 });
-                used[disk.datastore] = used[disk.datastore].saturating_add(disk.size.0);
             }
             self.add_workloads(vm, first, seed, traces)?;
         }

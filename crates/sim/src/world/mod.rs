@@ -13,6 +13,7 @@
 mod build;
 mod finish;
 mod timeline;
+mod told;
 
 use crate::device::Device;
 use crate::queue::{Lane, Queue};
@@ -27,6 +28,7 @@ use headgate_qos::dmclock::{Served, Ticket, Tracker};
 use headgate_qos::{AnyScheduler, Cost, Decision, DiskId, Dispatched, Elsewhere, Io, Phase, Scheduler};
 use headgate_units::{Bytes, Iops, Nanos};
 use slab::Slab;
+use told::Truth;
 
 /// More requests than these of one workload do not wait: what would come then is dropped and counted. Bounds the memory
 /// of a workload that asks for more than there is.
@@ -102,6 +104,8 @@ struct Gate {
     scheduler: AnyScheduler<u32>,
     window: Box<dyn IssueWindow>,
     in_flight: u32,
+    /// Comparisons already counted.
+    compared: u64,
     /// When it asked to be woken; [`Nanos::MAX`] if not.
     wake: Nanos,
     dirty: bool,
@@ -155,6 +159,8 @@ struct Disk {
     lane: Option<Lane>,
     /// What its host tells its nodes of each other.
     tracker: Option<Tracker<u32>>,
+    /// Whether that is so; none where there is nothing to tell.
+    truth: Option<Box<Truth>>,
     recorder: Recorder,
 }
 
@@ -280,7 +286,12 @@ impl World<'_> {
                 Decision::Dispatch(choice) => {
                     gate.in_flight += 1;
                     match gate.place {
-                        Place::Host { .. } => self.send(choice),
+                        Place::Host { .. } => {
+                            let comparisons = gate.scheduler.comparisons();
+                            let more = comparisons - gate.compared;
+                            gate.compared = comparisons;
+                            self.send(choice, more);
+                        }
                         Place::Node { node } => self.serve(node, choice),
                     }
                 }
@@ -298,7 +309,7 @@ impl World<'_> {
     }
 
     /// A host lets a request go.
-    fn send(&mut self, choice: Dispatched<u32>) {
+    fn send(&mut self, choice: Dispatched<u32>, comparisons: u64) {
         let now = self.now;
         self.events += 1;
         let request = &mut self.requests[choice.request as usize];
@@ -306,8 +317,15 @@ impl World<'_> {
         request.phase = choice.phase;
         let disk = &mut self.disks[request.disk as usize];
         disk.recorder.on_dispatch(now - request.arrived, choice.phase, choice.cost.as_millionths());
+        disk.recorder.on_comparisons(comparisons);
         if let (Some(tracker), Some(_)) = (&mut disk.tracker, self.nodes[request.node as usize].gate) {
             request.ticket = Some(tracker.send(now, request.node).0);
+        }
+        if let Some(truth) = &mut disk.truth {
+            let report = request.ticket.as_ref().map_or(Elsewhere::NONE, Ticket::carried);
+            if let Some(error) = truth.on_send(self.nodes[request.node as usize].index, report) {
+                disk.recorder.on_told(error.delta, error.beyond_bound);
+            }
         }
         match disk.lane {
             None => self.at_node(choice.request),
@@ -402,8 +420,11 @@ impl World<'_> {
             let queue = request.submitted - request.reached_node;
             recorder.on_complete(now, request.bytes, queue, now - request.submitted);
         }
-        let disk = &self.disks[request.disk as usize];
+        let disk = &mut self.disks[request.disk as usize];
         let (lane, network) = (disk.lane, disk.network);
+        if let Some(truth) = &mut disk.truth {
+            truth.on_served(node.index, request.phase, request.cost);
+        }
         if let (Some(gate), Some(id)) = (node.gate, disk.at_nodes[node.index]) {
             let (latency, bytes) = (now - request.submitted, request.bytes);
             self.leave(gate, id, latency, bytes);

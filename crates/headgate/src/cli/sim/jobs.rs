@@ -1,29 +1,56 @@
 use crate::cli::CliError;
-use crate::serve::signals::Signals;
+use crate::serve::signals::{EndSignal, Signals};
 use crate::sim::{Job, run_all};
-use headgate_sim::{Outcome, RunError};
+use headgate_sim::Outcome;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// Runs all jobs on all processors, with a progress bar where somebody sees it. Ctrl-C ends them.
-pub(in crate::cli) fn run_jobs(jobs: &[Job<'_>]) -> Result<Vec<Outcome>, CliError> {
-    let signals = Signals::catch().map_err(CliError::Print)?;
+/// Ctrl-C ends what is computed, but nothing that is printed or written: either all of it is there or nothing.
+pub(in crate::cli) struct Interrupts {
+    signals: Signals,
+}
+
+impl Interrupts {
+    /// From now on signals do not end the process by themselves.
+    pub(in crate::cli) fn catch() -> Result<Interrupts, CliError> {
+        Ok(Interrupts { signals: Signals::catch().map_err(CliError::Print)? })
+    }
+
+    fn seen(&self) -> Option<EndSignal> {
+        self.signals.wait_for(Duration::ZERO)
+    }
+
+    /// To be asked before the first result is printed or written.
+    ///
+    /// # Errors
+    /// [`CliError::Interrupted`] when a signal came.
+    pub(in crate::cli) fn check(&self) -> Result<(), CliError> {
+        self.seen().map_or(Ok(()), |signal| Err(CliError::Interrupted(signal)))
+    }
+}
+
+/// Runs all jobs on all processors, with a progress bar where somebody sees it.
+pub(in crate::cli) fn run_jobs(jobs: &[Job<'_>], interrupts: &Interrupts) -> Result<Vec<Outcome>, CliError> {
     let bar = ProgressBar::new(1_000);
     // The template is a constant, and its mistakes would show in every run.
     if let Ok(style) = ProgressStyle::with_template("{msg:>16} {wide_bar} {percent:>3} % {elapsed}") {
         bar.set_style(style);
     }
-    let mut stopped = false;
+    let mut stopped = None;
     let start = Instant::now();
     let result = run_all(jobs, &mut |far| {
         bar.set_position(far.permille);
         bar.set_message(format!("{} of {} runs", far.done, jobs.len()));
-        stopped |= signals.wait_for(Duration::ZERO).is_some();
-        if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        stopped = stopped.or_else(|| interrupts.seen());
+        if stopped.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
+    // A run that ended just before it heard of the signal ended for nobody.
+    if let Some(signal) = stopped {
+        return Err(CliError::Interrupted(signal));
+    }
     match result {
         Ok(outcomes) => {
             let events: u64 = outcomes.iter().map(|outcome| outcome.events).sum();
@@ -35,7 +62,6 @@ pub(in crate::cli) fn run_jobs(jobs: &[Job<'_>]) -> Result<Vec<Outcome>, CliErro
             );
             Ok(outcomes)
         }
-        Err(RunError::Cancelled { .. }) => Err(CliError::Stopped("stopped: there are no results".into())),
         Err(e) => Err(CliError::Stopped(e.to_string())),
     }
 }

@@ -4,7 +4,7 @@ mod explain;
 mod jobs;
 mod run;
 
-pub(super) use jobs::run_jobs;
+pub(super) use jobs::{Interrupts, run_jobs};
 pub(super) use run::write_file;
 
 use super::output::json;
@@ -20,7 +20,7 @@ pub(super) enum Sim {
     /// Run a scenario in simulated time, print what every VM got, and judge what the scenario expects
     #[command(after_help = "Examples:\n  headgate sim run night.toml --plot night.svg\n  \
                             headgate sim run night.toml --variant sfq --seeds 20\n\n\
-                            Exit status: 0 all that is expected holds, 1 it does not or the run failed, 2 the scenario is wrong.")]
+                            Exit status: 0 all that is expected holds, 1 it does not or the run failed, 2 the scenario is wrong, 130 interrupted.")]
     Run(run::Run),
     /// Say what every disk gets of a capacity under its policy, and where reservations and limits bind
     ///

@@ -1,4 +1,4 @@
-use super::{load, run_jobs, variant};
+use super::{Interrupts, load, run_jobs, variant};
 use crate::cli::output::{Align, Table, json};
 use crate::cli::{CliError, Print};
 use crate::plot::{png, svg};
@@ -87,10 +87,14 @@ impl Run {
             .flat_map(|&variant| seeds.iter().map(move |&seed| (variant, seed)))
             .map(|(variant, seed)| Job { scenario: &scenario, variant, seed, traces: &traces })
             .collect();
-        let outcomes = run_jobs(&jobs)?;
+        let interrupts = Interrupts::catch()?;
+        let outcomes = run_jobs(&jobs, &interrupts)?;
         let verdicts = judge(&scenario, &outcomes);
-        if let Some(picture) = &self.plot {
-            draw(&scenario, &outcomes, seeds[0], picture)?;
+        let drawn = self.plot.as_ref().map(|picture| draw(&scenario, &outcomes, seeds[0], picture.kind));
+        let drawn = drawn.transpose()?;
+        interrupts.check()?;
+        if let (Some(picture), Some(bytes)) = (&self.plot, drawn) {
+            write_file(&picture.file, &bytes)?;
         }
         if self.print.json {
             let (name, title) = (&scenario.name, &scenario.title);
@@ -112,14 +116,18 @@ impl Run {
     }
 }
 
-fn draw(scenario: &Scenario, outcomes: &[Outcome], seed: u64, picture: &Picture) -> Result<(), CliError> {
+fn draw(
+    scenario: &Scenario,
+    outcomes: &[Outcome],
+    seed: u64,
+    kind: PictureKind,
+) -> Result<Vec<u8>, CliError> {
     let shown: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.seed == seed).collect();
     let text = svg(&figures(scenario, &shown)).map_err(|e| CliError::Stopped(e.to_string()))?;
-    let bytes = match picture.kind {
+    Ok(match kind {
         PictureKind::Svg => text.into_bytes(),
         PictureKind::Png => png(&text).map_err(|e| CliError::Stopped(e.to_string()))?,
-    };
-    write_file(&picture.file, &bytes)
+    })
 }
 
 /// Writes a whole file.

@@ -5,7 +5,7 @@ use super::super::values::At;
 use super::super::{CoordinationFile, DatastoreFile, Scheduler};
 use super::names::{in_range, plain_name, some_time, unique, whole_percent};
 use crate::scenario::{Coordination, Datastore, Front, Node, Noise};
-use headgate_devices::{ModelSpec, SizeCost};
+use headgate_devices::{DEFAULT_CAPACITY, ModelSpec, SizeCost};
 use headgate_qos::{Batch, Config, CostModel, Floor, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use std::collections::BTreeSet;
@@ -93,8 +93,16 @@ pub(super) fn datastore(file: &DatastoreFile) -> Result<Datastore, Fault> {
         Some(stripe) => stripe.value.0,
         None => Bytes::from_mib(1),
     };
+    let capacity = match &file.capacity {
+        Some(capacity) if capacity.value.0.0 == 0 => {
+            return Err(Fault::new(&capacity.span, "a capacity is 1 byte or more; write such a size"));
+        }
+        Some(capacity) => capacity.value.0,
+        None => DEFAULT_CAPACITY,
+    };
     Ok(Datastore {
         name: file.name.value.clone(),
+        capacity,
         scheduler: file.scheduler.map_or(SchedulerKind::MClock, kind),
         config: config(file, default_cost_model(&nodes))?,
         queue_depth: depth(file.queue_depth.as_ref())?,
@@ -120,7 +128,7 @@ fn default_cost_model(nodes: &[Node]) -> CostModel {
 
 /// Each key is tried on its own, so that an error points at it.
 fn config(file: &DatastoreFile, cost_model: CostModel) -> Result<Config, Fault> {
-    let mut config = Config { cost_model, ..Config::default() };
+    let mut config = Config::for_hosts(cost_model);
     let checked = |config: &Config, span: &Range<usize>| {
         config.validate().map_err(|error| Fault::new(span, format!("{error}; write such a value")))
     };
