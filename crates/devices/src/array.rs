@@ -55,7 +55,7 @@ const WRITE_BACK_DEPTH: usize = 8;
 /// A range past the capacity wraps around at its beginning, and is cut at its end.
 ///
 /// Everything is a function of the specification, the capacity and the submissions (with their instants). A
-/// request costs O(log n) for n requests and rows inside, and 32 comparisons for each piece on a spindle.
+/// request costs O(log n) for n requests and rows inside, and 32 positioning times for each piece on a spindle.
 #[derive(Debug)]
 pub struct SpindleArray {
     layout: Layout,
