@@ -102,7 +102,9 @@ impl Headgate {
         for attempt in 1.. {
             let (before, began) = (self.process.cpu_wait()?, Instant::now());
             let measured = measure()?;
-            let waited = (self.process.cpu_wait()? - before).div_f64(began.elapsed().as_secs_f64());
+            // Less than before when a thread ended meanwhile: its waits are no longer counted.
+            let waited = self.process.cpu_wait()?.saturating_sub(before);
+            let waited = waited.div_f64(began.elapsed().as_secs_f64());
             if waited < QUIET || attempt == ATTEMPTS {
                 return Ok(measured);
             }

@@ -78,8 +78,11 @@ proptest! {
         let got = bench.run(secs(5));
         for (i, ideal) in water_fill(&disks, Iops::new(rate).unwrap()).into_iter().enumerate() {
             let ideal = ideal.as_millionths() / 200_000;
+            // A disk whose share is hardly more than its reservation pays back what the reservation once gave it beyond
+            // its share, at most the lead, at the speed of the difference: that may take longer, and is never more.
+            let lead = disks[i].reservation().map_or(0, |_| u64::from(patient().lead));
             prop_assert!(
-                got[i].abs_diff(ideal) <= ideal / 33 + 4,
+                got[i].abs_diff(ideal) <= ideal / 33 + 4 + lead,
                 "disk {} of {:?} at {}: {} not {}", i, disks, rate, got[i], ideal
             );
         }
