@@ -3,12 +3,14 @@
 //! read beside the rules.
 
 use crate::config::{Batch, Config, Floor};
-use crate::cost::{Cost, CostMeter, Io, clamp_bytes};
+use crate::cost::{Cost, CostMeter, Io, IoKind, clamp_bytes};
 use crate::dmclock::Elsewhere;
 use crate::policy::Policy;
+use crate::priority::{PriorityPolicy, PriorityScope};
 use crate::scheduler::Phase;
-use headgate_units::Nanos;
-use std::collections::VecDeque;
+use headgate_units::{Nanos, Priority};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 
 /// How much more by reservation elsewhere than here counts for nothing.
 const SURPLUS: i128 = 256 * ION;
@@ -83,9 +85,22 @@ enum Standing {
     Pending,
 }
 
+/// A request with the priority it was given or has inherited.
+type Queued = (Io, Option<Priority>, u64);
+
 struct Disk {
     policy: Policy,
-    queue: VecDeque<(Io, u64)>,
+    priorities: PriorityPolicy,
+    /// By falling final priority.
+    queues: BTreeMap<Reverse<Priority>, VecDeque<Queued>>,
+    /// Start tags of streams. Across VMs of all that ever asked, else of those that count.
+    streams: BTreeMap<Reverse<Priority>, Exact>,
+    /// The disk's own time, and where the share clock was then.
+    clock: i128,
+    anchor: i128,
+    /// Priorities given to writes, and after how many flushes.
+    writes: Vec<(Priority, usize)>,
+    flushes: usize,
     share: Exact,
     reservation: Option<Exact>,
     limit: Option<Exact>,
@@ -108,15 +123,96 @@ impl Disk {
         at(&self.limit).max(at(&self.bandwidth))
     }
 
-    fn cost(&self, meter: &CostMeter) -> i128 {
-        i128::from(meter.cost(clamp_bytes(self.queue[0].0.bytes)).as_millionths())
+    fn is_across(&self) -> bool {
+        self.priorities.scope == PriorityScope::AcrossVms
     }
+
+    fn waits(&self) -> bool {
+        self.queues.values().any(|q| !q.is_empty())
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = Reverse<Priority>> {
+        self.queues.iter().filter(|(_, q)| !q.is_empty()).map(|(p, _)| *p)
+    }
+
+    /// Who is next: the earliest, the highest of equals.
+    fn front(&self) -> Reverse<Priority> {
+        self.waiting().min_by_key(|p| (self.streams[p].at(), *p)).unwrap()
+    }
+
+    fn head(&self) -> &Queued {
+        &self.queues[&self.front()][0]
+    }
+
+    fn share_at(&self) -> i128 {
+        if self.is_across() { self.streams[&self.front()].at() } else { self.share.at() }
+    }
+
+    fn cost(&self, meter: &CostMeter) -> i128 {
+        i128::from(meter.cost(clamp_bytes(self.head().0.bytes)).as_millionths())
+    }
+
+    /// What the waiting streams weigh, and this one.
+    fn weight_with(&self, one: Reverse<Priority>) -> i128 {
+        let others = self.waiting().filter(|p| *p != one);
+        others.chain([one]).map(weight).sum()
+    }
+
+    fn shift(&mut self, by: i128) {
+        self.clock += by;
+        for tag in self.streams.values_mut() {
+            tag.base += by;
+        }
+    }
+
+    fn begin(&mut self, v: i128) {
+        (self.clock, self.anchor) = (self.clock.max(v), v);
+    }
+
+    fn hold_below(&mut self, bound: i128, front: Reverse<Priority>) {
+        let first = self.streams[&front].at();
+        self.shift(bound.min(first) - first);
+    }
+
+    /// Nothing is remembered of a stream that is alone.
+    fn forget_alone(&mut self) {
+        let clock = self.clock;
+        if self.streams.len() == 1 {
+            self.streams.values_mut().for_each(|tag| tag.set(clock));
+        }
+    }
+
+    fn calm_down(&mut self) {
+        if !self.is_across() && !self.waits() && self.in_flight == 0 {
+            self.streams.clear();
+        }
+    }
+
+    fn inherit(&mut self, io: Io) -> Option<Priority> {
+        let flushes = self.flushes;
+        let recent = self.writes.iter().filter(|(_, at)| flushes - at < 4).map(|(p, _)| *p).max();
+        let value = |given| self.priorities.resolve(given);
+        match io.kind {
+            IoKind::Other => return io.priority,
+            IoKind::Write => {
+                self.writes.extend(io.priority.map(|p| (p, flushes)));
+                return io.priority;
+            }
+            IoKind::Journal => {}
+            IoKind::Flush => self.flushes += 1,
+        }
+        if recent.is_some() && value(recent) > value(io.priority) { recent } else { io.priority }
+    }
+}
+
+fn weight(priority: Reverse<Priority>) -> i128 {
+    10 * i128::from(priority.0.get())
 }
 
 /// What the oracle decides: slot, request, phase, cost.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    Dispatch(usize, u64, Phase, Cost),
+    Dispatch(usize, u64, Phase, Cost, Priority),
     WaitUntil(Nanos),
     Idle,
 }
@@ -162,7 +258,13 @@ impl Oracle {
         }
         self.disks[slot] = Some(Disk {
             policy,
-            queue: VecDeque::new(),
+            priorities: PriorityPolicy::default(),
+            queues: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            clock: 0,
+            anchor: 0,
+            writes: Vec::new(),
+            flushes: 0,
             share: Exact::new(self.v, policy.shares().get()),
             reservation: policy.reservation().map(|r| Exact::new(0, r.get())),
             limit: policy.limit().map(|l| Exact::new(self.now, l.get())),
@@ -180,22 +282,52 @@ impl Oracle {
     pub(super) fn unregister(&mut self, slot: usize) -> Vec<u64> {
         self.batch = None;
         let disk = self.disks[slot].take().unwrap();
-        disk.queue.into_iter().map(|(_, request)| request).collect()
+        disk.queues.into_values().flatten().map(|(_, _, request)| request).collect()
     }
 
     pub(super) fn extract(&mut self, slot: usize, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
         let disk = self.disks[slot].as_mut().unwrap();
-        let (taken, kept): (Vec<_>, Vec<_>) = disk.queue.drain(..).partition(|(_, request)| wanted(*request));
-        disk.queue = kept.into();
-        if disk.queue.is_empty() {
-            disk.standing = Standing::Empty;
+        let mut taken = Vec::new();
+        for queue in disk.queues.values_mut() {
+            let (out, kept): (Vec<_>, Vec<_>) = queue.drain(..).partition(|(_, _, request)| wanted(*request));
+            taken.extend(out.into_iter().map(|(_, _, request)| request));
+            *queue = kept.into();
         }
-        taken.into_iter().map(|(_, request)| request).collect()
+        if !disk.waits() {
+            disk.standing = Standing::Empty;
+            disk.calm_down();
+        }
+        taken
+    }
+
+    pub(super) fn set_priorities(&mut self, slot: usize, priorities: PriorityPolicy) {
+        let (v, lead) = (self.v, u64::from(self.config.lead));
+        let disk = self.disks[slot].as_mut().unwrap();
+        if priorities == disk.priorities {
+            return;
+        }
+        let was_across = disk.is_across();
+        disk.priorities = priorities;
+        if disk.is_across() {
+            (disk.clock, disk.anchor) = (v, v);
+        } else if was_across {
+            disk.share = Exact::new(v, disk.policy.shares().get());
+        }
+        disk.streams.clear();
+        for queued in std::mem::take(&mut disk.queues).into_values().flatten() {
+            let priority = Reverse(priorities.resolve(queued.1));
+            disk.queues.entry(priority).or_default().push_back(queued);
+            disk.streams.insert(priority, Exact::new(disk.clock, weight(priority) as u64));
+        }
+        disk.standing = if disk.waits() { Standing::Blocked } else { Standing::Empty };
+        if disk.waits() {
+            self.place(slot, i128::from(self.config.debt_bound.0), lead);
+        }
     }
 
     pub(super) fn set_policy(&mut self, slot: usize, policy: Policy) {
         let (now, v, lead) = (self.now, self.v, u64::from(self.config.lead));
-        let waits = !self.disks[slot].as_ref().unwrap().queue.is_empty();
+        let waits = self.disks[slot].as_ref().unwrap().waits();
         self.forget_credit(slot, if waits { lead } else { 0 });
         let disk = self.disks[slot].as_mut().unwrap();
         let changed = |tag: Option<Exact>, rate: Option<u64>, fresh: i128| {
@@ -211,16 +343,23 @@ impl Oracle {
         disk.reservation = changed(disk.reservation, policy.reservation().map(|r| r.get()), 0);
         disk.limit = changed(disk.limit, policy.limit().map(|l| l.get()), now);
         disk.bandwidth = changed(disk.bandwidth, policy.limit_bandwidth().map(|b| b.get()), now);
-        disk.share.change_rate(policy.shares().get(), v);
+        if !disk.is_across() {
+            disk.share.change_rate(policy.shares().get(), v);
+        }
         let reservation_of = |p: &Policy| p.reservation().map_or(0, |r| r.get());
         let lowered = reservation_of(&policy) < reservation_of(&disk.policy);
         disk.policy = policy;
-        disk.standing = Standing::Empty;
+        disk.standing = if waits { Standing::Blocked } else { Standing::Empty };
         if lowered {
             let lead = ION.max(disk.peak * 1_000);
-            disk.share.lower_to(v + lead * FINE / disk.share.rate);
+            if !disk.is_across() {
+                disk.share.lower_to(v + lead * FINE / disk.share.rate);
+            } else if waits {
+                let front = disk.front();
+                disk.hold_below(v + lead * FINE / disk.weight_with(front), front);
+            }
         }
-        if !disk.queue.is_empty() {
+        if waits {
             let (patience, lag) =
                 if new_reservation { (self.config.anticipation, 0) } else { (self.config.debt_bound, lead) };
             self.place(slot, i128::from(patience.0), lag);
@@ -228,8 +367,29 @@ impl Oracle {
     }
 
     pub(super) fn enqueue(&mut self, slot: usize, io: Io, request: u64) {
+        let v = self.v;
         let disk = self.disks[slot].as_mut().unwrap();
-        disk.queue.push_back((io, request));
+        let given = disk.inherit(io);
+        let priority = Reverse(disk.priorities.resolve(given));
+        if disk.is_across() && disk.standing == Standing::Empty {
+            disk.begin(v);
+        }
+        let is_held = matches!(disk.standing, Standing::Blocked | Standing::Pending);
+        let start = if disk.is_across() && !is_held {
+            disk.clock.max(v.min(disk.clock + v - disk.anchor))
+        } else {
+            disk.clock
+        };
+        if !disk.is_across() && !disk.waits() && disk.streams.len() == 1 {
+            disk.streams.clear();
+        }
+        let queue = disk.queues.entry(priority).or_default();
+        let fresh = Exact::new(start, weight(priority) as u64);
+        let tag = disk.streams.entry(priority).or_insert(fresh);
+        if queue.is_empty() {
+            tag.raise_to(start);
+        }
+        queue.push_back((io, given, request));
         if disk.standing == Standing::Empty {
             let lag = if std::mem::take(&mut disk.busy_elsewhere) { u64::from(self.config.lead) } else { 0 };
             self.place(slot, i128::from(self.config.anticipation.0), lag);
@@ -255,7 +415,13 @@ impl Oracle {
         let more = disk.missing.clamp(0, delta - rho);
         disk.missing = (disk.missing - more).clamp(-SURPLUS, SURPLUS);
         let ahead = (i128::from(lead) * ION).max(4 * disk.peak * 1_000);
-        disk.share.advance_within(delta * FINE, v + ahead * FINE / disk.share.rate);
+        if !disk.is_across() {
+            disk.share.advance_within(delta * FINE, v + ahead * FINE / disk.share.rate);
+        } else if disk.waits() {
+            let weight = disk.weight_with(disk.front());
+            let room = (v + ahead * FINE / weight - disk.share_at()).max(0);
+            disk.shift((delta * FINE / weight).min(room));
+        }
         let ahead = (1_024 * ION).max(4 * disk.peak * 1_000) * SECOND / ION;
         if let Some(tag) = &mut disk.reservation {
             tag.advance_within(rho * SECOND / ION, now + least.max(ahead / tag.rate));
@@ -267,6 +433,7 @@ impl Oracle {
         if let Some(tag) = &mut disk.bandwidth {
             tag.advance_within(bytes * SECOND, now + least.max((256 << 20) * SECOND / tag.rate));
         }
+        let was_ready = disk.standing == Standing::Ready;
         let until = disk.until();
         let due_later = disk.reservation.is_some_and(|r| r.at() >= until);
         disk.standing = match disk.standing {
@@ -276,7 +443,7 @@ impl Oracle {
             same => same,
         };
         disk.busy_elsewhere |= disk.standing == Standing::Empty;
-        if disk.standing != Standing::Ready {
+        if !was_ready {
             self.forget_credit(slot, u64::from(lead));
         }
     }
@@ -284,6 +451,7 @@ impl Oracle {
     pub(super) fn complete(&mut self, slot: usize) {
         let disk = self.disks[slot].as_mut().unwrap();
         disk.in_flight = (disk.in_flight - 1).max(0);
+        disk.calm_down();
     }
 
     fn ready(&self) -> impl Iterator<Item = (usize, &Disk)> {
@@ -304,8 +472,8 @@ impl Oracle {
         let now = self.now;
         let disk = self.disks[slot].as_mut().unwrap();
         if disk.until() > now {
-            disk.standing = Standing::Blocked;
             self.forget_credit(slot, lag);
+            self.disks[slot].as_mut().unwrap().standing = Standing::Blocked;
         } else {
             self.make_ready(slot, patience, lag);
         }
@@ -326,7 +494,19 @@ impl Oracle {
     }
 
     fn forget_credit(&mut self, slot: usize, lag: u64) {
+        let (v, lead) = (self.v, i128::from(self.config.lead));
         let disk = self.disks[slot].as_mut().unwrap();
+        if disk.is_across() {
+            if disk.standing == Standing::Empty {
+                disk.begin(v);
+            } else {
+                let front = disk.front();
+                let bound = v - lead * ION * FINE / disk.weight_with(front);
+                disk.shift((bound - disk.share_at()).max(0));
+                (disk.clock, disk.anchor) = (disk.clock.max(bound), v);
+            }
+            return;
+        }
         let credit = i128::from(disk.policy.burst().get().max(lag)) * ION * FINE / disk.share.rate;
         disk.share.raise_to(self.v - credit);
     }
@@ -350,7 +530,7 @@ impl Oracle {
         if let Some((slot, phase)) = self.continue_batch() {
             return self.serve(slot, phase, true, false);
         }
-        let by_share = |oracle: &Oracle| oracle.ready().map(|(i, d)| (d.share.at(), i)).min();
+        let by_share = |oracle: &Oracle| oracle.ready().map(|(i, d)| (d.share_at(), i)).min();
         let Some((_, first_by_share)) = by_share(self) else {
             return match blocked(&self.disks) {
                 Some((until, _)) => Verdict::WaitUntil(self.caller.unwrap() + Nanos((until - now) as u64)),
@@ -399,7 +579,7 @@ impl Oracle {
         if left == 0 || disk.standing != Standing::Ready {
             return None;
         }
-        if disk.queue[0].0.position.abs_diff(origin) >= span.0 {
+        if disk.head().0.position.abs_diff(origin) >= span.0 {
             return None;
         }
         self.batch = Some((slot, origin, left - 1));
@@ -412,7 +592,8 @@ impl Oracle {
         let (now, v) = (self.now, self.v);
         let disk = self.disks[slot].as_mut().unwrap();
         let cost = disk.cost(&self.meter);
-        let (io, request) = disk.queue.pop_front().unwrap();
+        let front = disk.front();
+        let (io, given, request) = disk.queues.get_mut(&front).unwrap().pop_front().unwrap();
         disk.in_flight += 1;
         disk.since[0] += i128::from(phase == Phase::Reservation);
         disk.since[1] += 1;
@@ -421,14 +602,19 @@ impl Oracle {
             Phase::Reservation => {
                 disk.reservation.as_mut().unwrap().sum += cost * SECOND / ION;
                 let lead = (i128::from(self.config.lead) * ION).max(4 * disk.peak * 1_000);
-                disk.share.lower_to(v + lead * FINE / disk.share.rate);
+                if disk.is_across() {
+                    disk.hold_below(v + lead * FINE / disk.weight_with(front), front);
+                } else {
+                    disk.share.lower_to(v + lead * FINE / disk.share.rate);
+                }
                 if waits {
                     self.by_reservation_in_a_row += cost;
                 }
             }
             Phase::Weight => {
                 if !in_batch {
-                    self.v = v.max(disk.share.at());
+                    let start = if disk.is_across() { disk.streams[&front].at() } else { disk.share.at() };
+                    self.v = v.max(start);
                 }
                 match self.config.floor {
                     Floor::OneIn(n) if by_floor => self.by_reservation_in_a_row -= cost * i128::from(n),
@@ -436,7 +622,17 @@ impl Oracle {
                 }
             }
         }
-        disk.share.sum += cost * FINE;
+        let tag = disk.streams.get_mut(&front).unwrap();
+        disk.clock = tag.at();
+        tag.sum += cost * FINE;
+        if disk.is_across() {
+            disk.anchor = self.v;
+        } else {
+            disk.share.sum += cost * FINE;
+            let (queues, clock) = (&disk.queues, disk.clock);
+            disk.streams.retain(|p, tag| !queues[p].is_empty() || tag.at() >= clock);
+            disk.forget_alone();
+        }
         let bytes = i128::from(clamp_bytes(io.bytes));
         for (tag, amount) in [(&mut disk.limit, cost * SECOND / ION), (&mut disk.bandwidth, bytes * SECOND)] {
             if let Some(tag) = tag {
@@ -451,13 +647,14 @@ impl Oracle {
         {
             self.batch = Some((slot, io.position, batch.requests - 1));
         }
-        if disk.queue.is_empty() {
+        if !disk.waits() {
             disk.standing = Standing::Empty;
         } else if disk.until() > now {
             let due_later = disk.reservation.is_some_and(|r| r.at() >= disk.until());
             disk.standing = if due_later { Standing::Pending } else { Standing::Blocked };
         }
-        Verdict::Dispatch(slot, request, phase, Cost::from_millionths(cost as u64))
+        let priority = disk.priorities.resolve(given);
+        Verdict::Dispatch(slot, request, phase, Cost::from_millionths(cost as u64), priority)
     }
 
     pub(super) fn forgiven(&self) -> Nanos {

@@ -96,12 +96,12 @@ pub(super) enum Patience {
 impl<R> MClock<R> {
     /// Puts a disk whose queue is no longer empty, or whose policy changed, where it belongs.
     pub(super) fn place(&mut self, slot: usize, now: u64, patience: Patience) {
-        let disk = &mut self.disks[slot];
-        let until = disk.blocked_until();
+        let until = self.disks[slot].blocked_until();
         if until > now {
+            self.forget_credit(slot, patience);
+            let disk = &mut self.disks[slot];
             disk.state = State::Blocked;
             self.blocked.enter(disk.seat, u128::from(until), slot as u32);
-            self.forget_credit(slot, patience);
         } else {
             self.make_ready(slot, now, patience);
         }

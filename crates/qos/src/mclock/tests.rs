@@ -1,14 +1,15 @@
 //! Decision for decision against the oracle, with the structures checked after every step.
 
 use super::oracle::{Oracle, Verdict};
-use super::{Disk, MClock, State};
+use super::{Disk, MANY, MClock, State};
 use crate::config::{Batch, Config, Floor};
-use crate::cost::{Cost, CostModel, Io};
+use crate::cost::{Cost, CostModel, Io, IoKind};
 use crate::dmclock::Elsewhere;
 use crate::policy::{Burst, Policy};
+use crate::priority::{PriorityPolicy, PriorityScope};
 use crate::rate::before;
 use crate::scheduler::{Decision, DiskId, Scheduler};
-use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Priority, Shares};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ impl<R> MClock<R> {
         for tournament in [&self.shares, &self.reservations, &self.blocked] {
             tournament.self_check();
         }
-        let (mut queued, mut unreserved) = (0, 0);
+        let (mut queued, mut unreserved, mut several) = (0, 0, 0);
         let mut taken = BTreeSet::new();
         for (slot, disk) in self.disks.iter().enumerate() {
             let ready = disk.state == State::Ready;
@@ -39,20 +40,26 @@ impl<R> MClock<R> {
                 disk.queue.is_empty(),
                 matches!(disk.state, State::Empty | State::Elsewhere | State::Free)
             );
-            assert!(!ready || !before(disk.share.at, self.lowest_share(disk)), "credit beyond the burst");
-            queued += disk.queue.len();
+            let lowest = self.lowest_share(disk, self.competes_across(slot));
+            assert!(!ready || !before(disk.share.at, lowest), "credit beyond the burst");
+            several += usize::from(disk.label == MANY);
+            queued += self.queued_by(slot);
             unreserved += usize::from(ready && disk.reservation.is_none());
         }
         taken.extend(&self.seats.vacated);
         assert_eq!(taken.len(), self.seats.end as usize, "every seat is taken or vacated");
         assert_eq!(queued, self.requests.len());
         assert_eq!(unreserved, self.unreserved);
+        assert_eq!(several, self.blocks.len() - self.vacant_blocks.len(), "no block is lost");
     }
 
-    fn lowest_share(&self, disk: &Disk) -> u64 {
+    fn lowest_share(&self, disk: &Disk, across: bool) -> u64 {
         // In share units one IO at weight 1 is 2^20 millionths; tags are rounded down.
         let ios = disk.burst.get().max(u64::from(self.config.lead));
-        let credit = ((ios * 1_000_000) << 20) / disk.share.rate();
+        let credit = match across {
+            true => ((ios * 1_000_000) << 20) / 10,
+            false => ((ios * 1_000_000) << 20) / disk.share.rate(),
+        };
         self.virtual_time.at().wrapping_sub(credit)
     }
 }
@@ -63,7 +70,8 @@ enum Step {
     SetPolicy(prop::sample::Index, Policy),
     Unregister(prop::sample::Index),
     Extract(prop::sample::Index),
-    Enqueue(prop::sample::Index, u64, u64, u8),
+    SetPriorities(prop::sample::Index, PriorityPolicy),
+    Enqueue(prop::sample::Index, Io, u8),
     Elsewhere(prop::sample::Index, Elsewhere),
     Dispatch(u8),
     Complete(prop::sample::Index),
@@ -99,6 +107,20 @@ fn policies() -> impl Strategy<Value = Policy> {
         })
 }
 
+fn priorities() -> impl Strategy<Value = Priority> {
+    let value = prop_oneof![1u64..=254, Just(1), Just(100), Just(120), Just(254)];
+    value.prop_map(|n| Priority::new(n).unwrap())
+}
+
+fn priority_policies() -> impl Strategy<Value = PriorityPolicy> {
+    let scope = prop::sample::select(vec![PriorityScope::WithinVm, PriorityScope::AcrossVms]);
+    (priorities(), priorities(), scope).prop_map(|(max, default, scope)| PriorityPolicy {
+        max,
+        default,
+        scope,
+    })
+}
+
 fn elsewhere() -> impl Strategy<Value = Elsewhere> {
     let ios = prop_oneof![
         4 => 0u64..8_000_000,
@@ -117,6 +139,14 @@ fn elsewhere() -> impl Strategy<Value = Elsewhere> {
 fn steps() -> impl Strategy<Value = Step> {
     let disk = any::<prop::sample::Index>;
     let size = prop_oneof![4 => Just(4_096u64), 2 => 0u64..1 << 21, 1 => Just(u64::MAX)];
+    let kind = prop::sample::select(vec![IoKind::Other, IoKind::Write, IoKind::Journal, IoKind::Flush]);
+    let given = prop_oneof![4 => Just(None), 6 => priorities().prop_map(Some)];
+    let ios = (size, 0u64..1 << 16, given, kind).prop_map(|(bytes, place, priority, kind)| Io {
+        bytes: Bytes(bytes),
+        position: place << 8,
+        priority,
+        kind,
+    });
     let time =
         prop_oneof![0u64..2_000_000, Just(0), Just(1_000_000), 0u64..2_000_000_000, Just(86_400_000_000_000)];
     prop_oneof![
@@ -124,7 +154,8 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (disk(), policies()).prop_map(|(d, p)| Step::SetPolicy(d, p)),
         1 => disk().prop_map(Step::Unregister),
         1 => disk().prop_map(Step::Extract),
-        12 => (disk(), size, 0u64..1 << 24, 1u8..8).prop_map(|(d, s, p, n)| Step::Enqueue(d, s, p, n)),
+        2 => (disk(), priority_policies()).prop_map(|(d, p)| Step::SetPriorities(d, p)),
+        18 => (disk(), ios, 1u8..8).prop_map(|(d, io, n)| Step::Enqueue(d, io, n)),
         4 => (disk(), elsewhere()).prop_map(|(d, e)| Step::Elsewhere(d, e)),
         16 => (1u8..12).prop_map(Step::Dispatch),
         2 => disk().prop_map(Step::Complete),
@@ -211,11 +242,18 @@ impl Pair {
                     prop_assert_eq!(taken, self.oracle.extract(id.slot as usize, |request| request % 3 != 0));
                 }
             }
-            Step::Enqueue(index, bytes, position, times) => {
+            Step::SetPriorities(index, policy) => {
+                if let Some(id) = self.pick(index) {
+                    self.real.set_priorities(now, id, policy).unwrap();
+                    self.oracle.at(now);
+                    self.oracle.set_priorities(id.slot as usize, policy);
+                    prop_assert_eq!(self.real.priorities(id), Ok(policy));
+                }
+            }
+            Step::Enqueue(index, io, times) => {
                 let Some(id) = self.pick(index) else { return Ok(()) };
                 self.oracle.at(now);
                 for _ in 0..times {
-                    let io = Io { bytes: Bytes(bytes), position: position & !0xff, ..Io::default() };
                     self.requests += 1;
                     self.real.enqueue(now, id, io, self.requests).unwrap();
                     self.oracle.enqueue(id.slot as usize, io, self.requests);
@@ -255,7 +293,7 @@ impl Pair {
         let got = match self.real.dispatch(self.now) {
             Decision::Dispatch(d) => {
                 prop_assert!(self.alive.contains(&d.disk));
-                Verdict::Dispatch(d.disk.slot as usize, d.request, d.phase, d.cost)
+                Verdict::Dispatch(d.disk.slot as usize, d.request, d.phase, d.cost, d.priority)
             }
             Decision::WaitUntil(at) => {
                 prop_assert!(at > self.now);
@@ -276,7 +314,7 @@ proptest! {
     #[test]
     fn decides_as_the_rules_say(
         config in configs(),
-        first in prop::collection::vec(policies(), 1..6),
+        first in prop::collection::vec((policies(), prop::option::of(priority_policies())), 1..6),
         origin in any::<u64>(),
         steps in prop::collection::vec(steps(), 1..120),
     ) {
@@ -291,8 +329,13 @@ proptest! {
             now: Nanos::from_secs(1_000_000),
             requests: 0,
         };
-        for policy in first {
+        for (policy, priorities) in first {
             pair.apply(Step::Register(policy))?;
+            if let Some(priorities) = priorities {
+                let id = *pair.alive.last().unwrap();
+                pair.real.set_priorities(pair.now, id, priorities).unwrap();
+                pair.oracle.set_priorities(id.slot as usize, priorities);
+            }
         }
         for step in steps {
             pair.apply(step)?;
