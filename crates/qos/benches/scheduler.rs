@@ -5,10 +5,10 @@
 //! simulated second. Times are this thread's CPU time, the median of several runs and their range.
 
 use headgate_qos::{
-    AnyScheduler, Config, Cost, CostModel, Decision, DiskId, Elsewhere, Io, MClock, Policy, Scheduler,
-    SchedulerKind,
+    AnyScheduler, Config, Cost, CostModel, Decision, DiskId, Elsewhere, Io, MClock, Policy, PriorityPolicy,
+    PriorityScope, Scheduler, SchedulerKind,
 };
-use headgate_units::{Bytes, Iops, Nanos, Shares};
+use headgate_units::{Bytes, Iops, Nanos, Priority, Shares};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,6 +50,7 @@ const STEPS: u64 = 300_000;
 const RATE: u64 = 1_000_000;
 const QUEUED: usize = 4;
 
+/// What a request is: its priority, so that the next one is of the same stream.
 type Request = u64;
 
 struct Driver {
@@ -72,18 +73,33 @@ impl Driver {
         let mut driver = Driver { scheduler, disks, now, tell: Elsewhere::NONE };
         for i in 0..busy {
             for _ in 0..QUEUED {
-                driver.enqueue(driver.disks[i]);
+                driver.enqueue(driver.disks[i], 0);
             }
         }
         driver
     }
 
-    fn enqueue(&mut self, disk: DiskId) {
-        let io = Io { bytes: Bytes(4_096), ..Io::default() };
+    /// One with requests of so many priorities per disk, as many of each as of none.
+    fn with_streams(mut self, streams: u64, scope: PriorityScope) -> Driver {
+        for i in 0..self.disks.len() {
+            let disk = self.disks[i];
+            let policy = PriorityPolicy { scope, ..PriorityPolicy::default() };
+            self.scheduler.set_priorities(self.now, disk, policy).expect("the disk is registered");
+            for stream in 1..streams {
+                for _ in 0..QUEUED {
+                    self.enqueue(disk, 254 * stream / streams);
+                }
+            }
+        }
+        self
+    }
+
+    fn enqueue(&mut self, disk: DiskId, request: Request) {
+        let io = Io { bytes: Bytes(4_096), priority: Priority::new(request).ok(), ..Io::default() };
         let queued = if self.tell.is_none() {
-            self.scheduler.enqueue(self.now, disk, io, 0)
+            self.scheduler.enqueue(self.now, disk, io, request)
         } else {
-            self.scheduler.enqueue_dmclock(self.now, disk, io, self.tell, 0)
+            self.scheduler.enqueue_dmclock(self.now, disk, io, self.tell, request)
         };
         queued.expect("the disk is registered");
     }
@@ -95,9 +111,8 @@ impl Driver {
             loop {
                 match self.scheduler.dispatch(self.now) {
                     Decision::Dispatch(d) => {
-                        black_box(d.request);
                         self.scheduler.complete(self.now, d.disk);
-                        self.enqueue(d.disk);
+                        self.enqueue(d.disk, black_box(d.request));
                         break;
                     }
                     Decision::WaitUntil(at) => self.now = at,
@@ -155,7 +170,7 @@ fn line(name: &str, busy: usize, driver: impl FnOnce() -> Driver) {
 fn main() {
     println!(
         "{:<44} {:>7} {:>8}  {:^17} {:>11}",
-        "ns per step, 4 queued per disk", "busy", "median", "range", "allocations"
+        "ns per step, 4 queued per stream", "busy", "median", "range", "allocations"
     );
     let wanted: Vec<usize> = std::env::args().filter_map(|a| a.parse().ok()).collect();
     let sizes = [10usize, 100, 1_000, 10_000, 100_000];
@@ -178,6 +193,19 @@ fn main() {
                 Elsewhere::new(Cost::from_ios(2), Cost::ONE, Bytes(8_192)).expect("rho is below delta");
             Driver { tell, ..Driver::new(SchedulerKind::MClock, busy, 0, policy) }
         });
+        for streams in [1, 2, 8, 254] {
+            for (name, scope) in
+                [("within VMs", PriorityScope::WithinVm), ("across VMs", PriorityScope::AcrossVms)]
+            {
+                if streams as usize * busy > 300_000 {
+                    continue;
+                }
+                line(&format!("shares, priorities {name}, {streams} per disk"), busy, || {
+                    Driver::new(SchedulerKind::MClock, busy, 0, |i| policy(shares(i), 0, 0))
+                        .with_streams(streams, scope)
+                });
+            }
+        }
         row("sfq", busy, 0, SchedulerKind::Sfq, |i| policy(shares(i), 0, 0));
         row("fifo", busy, 0, SchedulerKind::Fifo, |i| policy(shares(i), 0, 0));
     }

@@ -30,6 +30,11 @@ pub struct Config {
     /// share beside disks with reservations, because it cannot make good for waiting behind several of them.
     /// 20 ms of slack remove that, for seconds that hold 2 % more than the limit.
     pub limit_slack: Nanos,
+    /// How long a request that is next by shares may be held back for a better stream, up to 1 ms, while others
+    /// are in flight; how long it is is found out by trying, and where it does not pay it is not done. Where
+    /// each application has few requests outstanding the scheduler has little to choose from without it.
+    /// Default: 0, never.
+    pub plug: Nanos,
 }
 
 impl Default for Config {
@@ -42,6 +47,7 @@ impl Default for Config {
             lead: 16,
             anticipation: Nanos::from_millis(2),
             limit_slack: Nanos::from_millis(1),
+            plug: Nanos::ZERO,
         }
     }
 }
@@ -113,6 +119,9 @@ pub enum ConfigError {
     /// The limit's slack.
     #[error("the slack of limits must be 0 to 100 ms, not {0}")]
     LimitSlack(Nanos),
+    /// The plug.
+    #[error("the plug must be 0 to 1 ms, not {0}")]
+    Plug(Nanos),
 }
 
 impl Config {
@@ -144,6 +153,9 @@ impl Config {
         if self.limit_slack > Nanos::from_millis(100) {
             return Err(ConfigError::LimitSlack(self.limit_slack));
         }
+        if self.plug > Nanos::from_millis(1) {
+            return Err(ConfigError::Plug(self.plug));
+        }
         Ok(())
     }
 }
@@ -163,5 +175,6 @@ mod tests {
         assert!(Config { debt_bound: Nanos::ZERO, ..Config::default() }.validate().is_err());
         assert!(Config { anticipation: Nanos::MAX, ..Config::default() }.validate().is_err());
         assert!(Config { limit_slack: Nanos::MAX, ..Config::default() }.validate().is_err());
+        assert!(Config { plug: Nanos(1_000_001), ..Config::default() }.validate().is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use super::MClock;
 use super::disk::{State, bandwidth_amount, share_amount, time_amount};
+use super::plug::Verdict;
 use super::streams::MANY;
 use crate::config::Floor;
 use crate::cost::Cost;
@@ -69,6 +70,23 @@ impl<R> MClock<R> {
         }
         let (_, slot) = self.shares.first()?;
         Some(Choice { slot: slot as usize, right })
+    }
+
+    /// Until when the choice waits for a better one.
+    #[inline]
+    pub(super) fn hold_back(&mut self, choice: Choice, now: u64) -> Option<u64> {
+        if self.plug.is_off() || choice.right != Right::Share {
+            return None;
+        }
+        let front = self.front_priority(choice.slot);
+        let until = match self.plug.decide(now, (choice.slot as u32, front), self.in_flight) {
+            Verdict::Go => return None,
+            Verdict::Wait { until } => until,
+        };
+        // Reservations that fall due, and disks that limits let go, are not held back.
+        let due = self.reservations.first().map_or(until, |(tag, _)| tag as u64 + self.forgiven);
+        let free = self.blocked.first().map_or(until, |(at, _)| at as u64);
+        Some(until.min(due).min(free).max(now + 1))
     }
 
     fn is_due(&self, tag: u64, now: u64) -> bool {
@@ -160,6 +178,7 @@ impl<R> MClock<R> {
         }
         disk.cost += cost;
         disk.in_flight += 1;
+        self.in_flight += 1;
         let id = DiskId { slot: slot as u32, generation: disk.generation };
         if disk.label == MANY || self.competes_across(slot) {
             self.served_from(slot, start, cost);

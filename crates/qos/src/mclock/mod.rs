@@ -155,6 +155,28 @@
 //! and setting the same rate again changes nothing. A disk whose reservation is lowered keeps a lead of one
 //! request.
 //!
+//! # Streams
+//! Requests of one disk and one final priority ([`PriorityPolicy`]) are a stream
+//! (`docs/decisions/0011-streams.md`). A disk with several serves the one whose start tag C is smallest, the
+//! highest priority of equals; C advances by `c/(10·priority)` at every dispatch. T is the disk's own time, the C of the
+//! stream served last. A stream that had nothing queued starts at `max(C, S)`.
+//!
+//! - *Within the VM* S is T. P and all else above is the disk's and knows nothing of streams. A stream that is alone
+//!   has no C, and a disk with nothing queued and nothing in flight forgets them.
+//! - *Across VMs* P is the C of the stream that is next, and its weight `10·priority`. S is
+//!   `max(T, V - (V' - T))`, V' being V when T was set: a disk that is not behind V takes newcomers at V, one that
+//!   a limit held back takes them beside its other streams. T stands while a limit holds the disk, and is V or
+//!   later when it had nothing queued: streams have no idle credit σ. For w the sum over the streams that wait, the bounds of
+//!   P move all C and T together, so that the order inside stays.
+//!
+//! Bai, Huang, *Tag Scheduler*, set a newcomer's counter to the least of all; that is S where nothing else binds.
+//!
+//! # The plug
+//! With few requests outstanding the better stream is often at its application when there is room. With
+//! [`Config::plug`] the request that is next by shares then waits, while others are in flight: until a better one
+//! comes, or for four times as long as it takes them to come on average, never longer than the plug. Where fewer than
+//! a quarter of the waits end well, 64 requests go before the next is tried. Reservations never wait.
+//!
 //! # Numbers
 //! Times are integer nanoseconds on a clock that only goes forward (`Steady`); share tags are units of 2^-20
 //! millionths of an IO at weight 1. What an integer cannot hold is carried to the next step: a limit of 7 is
@@ -173,6 +195,7 @@ mod elsewhere;
 #[cfg(test)]
 mod oracle;
 mod place;
+mod plug;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -218,6 +241,9 @@ pub struct MClock<R> {
     batch: Option<decide::Run>,
     /// By slot, as far as disks have told of service elsewhere.
     parts: Vec<elsewhere::Parts>,
+    plug: plug::Plug,
+    /// Requests in flight, all disks.
+    in_flight: usize,
     tagging: Tagging,
     /// By slot, as far as guests may ask for priorities or have asked.
     priorities: Vec<Priorities>,
@@ -246,6 +272,8 @@ impl<R> MClock<R> {
         config.validate()?;
         Ok(MClock {
             meter: CostMeter::new(config.cost_model)?,
+            plug: plug::Plug::new(config.plug),
+            in_flight: 0,
             config,
             time: Steady::new(),
             disks: Vec::new(),
@@ -373,6 +401,7 @@ impl<R> Scheduler<R> for MClock<R> {
         self.forget_priorities(slot);
         let gone = &mut self.disks[slot];
         gone.state = State::Free;
+        self.in_flight -= gone.in_flight as usize;
         // A slot whose generations are used up is not used again: an id never comes to mean another disk.
         if let Some(next) = gone.generation.checked_add(1) {
             gone.generation = next;
@@ -442,7 +471,10 @@ impl<R> Scheduler<R> for MClock<R> {
         let now = self.time.advance(now);
         self.wake(now);
         match self.choose(now) {
-            Some(choice) => self.serve(choice, now),
+            Some(choice) => match self.hold_back(choice, now) {
+                None => self.serve(choice, now),
+                Some(until) => Decision::WaitUntil(self.time.caller_time(until)),
+            },
             None => match self.blocked.first() {
                 Some((until, _)) => Decision::WaitUntil(self.time.caller_time(until as u64)),
                 None => Decision::Idle,
@@ -454,6 +486,7 @@ impl<R> Scheduler<R> for MClock<R> {
         self.time.advance(now);
         if let Ok(slot) = self.slot(disk) {
             let disk = &mut self.disks[slot];
+            self.in_flight -= disk.in_flight.min(1) as usize;
             disk.in_flight = disk.in_flight.saturating_sub(1);
             if disk.label == MANY && disk.in_flight == 0 {
                 self.calm_down(slot);

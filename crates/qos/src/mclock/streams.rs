@@ -155,6 +155,16 @@ impl<R> MClock<R> {
         !self.priorities.is_empty() && self.priorities_of(slot).scope == PriorityScope::AcrossVms
     }
 
+    /// The final priority of the stream that is next.
+    pub(super) fn front_priority(&self, slot: usize) -> u8 {
+        let disk = &self.disks[slot];
+        if disk.label == MANY {
+            let streams = &self.blocks[self.priorities[slot].block as usize];
+            return streams.list[streams.front].priority.get();
+        }
+        self.priorities_of(slot).resolve(Given::from_bits(disk.label).get()).get()
+    }
+
     pub(super) fn priorities_mut(&mut self, slot: usize) -> &mut Priorities {
         if slot >= self.priorities.len() {
             self.priorities.resize(self.disks.len(), Priorities::default());

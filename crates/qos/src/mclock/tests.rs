@@ -184,6 +184,7 @@ fn configs() -> impl Strategy<Value = Config> {
             lead,
             anticipation,
             limit_slack,
+            plug: Nanos::ZERO,
         },
     )
 }
