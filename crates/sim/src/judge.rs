@@ -359,7 +359,8 @@ impl Measure {
             | Measure::Little
             | Measure::Comparisons
             | Measure::ToldError
-            | Measure::ToldWrong => Unit::Number,
+            | Measure::ToldWrong
+            | Measure::Inversions => Unit::Number,
             Measure::Latency
             | Measure::LatencyP50
             | Measure::LatencyP90
@@ -379,7 +380,10 @@ impl Measure {
     /// Whether the series has it: percentiles need the histograms of windows.
     pub(crate) fn in_series(self) -> bool {
         !self.of_applications()
-            && !matches!(self, Measure::LatencyP50 | Measure::LatencyP90 | Measure::LatencyP99)
+            && !matches!(
+                self,
+                Measure::LatencyP50 | Measure::LatencyP90 | Measure::LatencyP99 | Measure::Inversions
+            )
     }
 
     fn name(self) -> &'static str {
@@ -387,6 +391,7 @@ impl Measure {
             Measure::Iops => "iops",
             Measure::NormalisedIops => "normalised-iops",
             Measure::Bandwidth => "bandwidth",
+            Measure::Inversions => "inversions",
             Measure::ReservationIops => "reservation-iops",
             Measure::WeightIops => "weight-iops",
             Measure::Arrivals => "arrivals",
@@ -429,6 +434,7 @@ impl Measure {
             Measure::LatencyP50
             | Measure::LatencyP90
             | Measure::LatencyP99
+            | Measure::Inversions
             | Measure::Transactions
             | Measure::Response
             | Measure::ResponseP90 => None,
@@ -442,6 +448,7 @@ fn measure(outcome: &Outcome, measure: Measure, group: &[String], window: Option
         return measure_application(outcome, measure, group, window);
     }
     let mut sum = Stretch::default();
+    let mut completed = Vec::new();
     for name in group {
         let subject = outcome.subject(name)?;
         let part = match window {
@@ -449,16 +456,24 @@ fn measure(outcome: &Outcome, measure: Measure, group: &[String], window: Option
             None => &subject.whole,
         };
         (sum.from, sum.to) = (part.from, part.to);
+        completed.push(part.counters.completed);
         sum.counters = sum.counters.plus(&part.counters);
         sum.latency.merge(&part.latency);
     }
     let percentile = |permille| sum.latency.at_permille(permille).map(Nanos::as_secs_f64);
     match measure {
+        Measure::Inversions => Some(inversions(&completed)),
         Measure::LatencyP50 => percentile(500),
         Measure::LatencyP90 => percentile(900),
         Measure::LatencyP99 => percentile(990),
         other => other.of_counters(&sum.counters, sum.length()),
     }
+}
+
+/// Pairs of which the later is more.
+fn inversions(completed: &[u64]) -> f64 {
+    let later = |first: usize| completed[first + 1..].iter().filter(move |other| **other > completed[first]);
+    (0..completed.len()).map(|first| later(first).count()).sum::<usize>() as f64
 }
 
 fn measure_application(

@@ -19,7 +19,7 @@ pub struct Outcome {
     pub interval: Nanos,
     /// Events that were simulated: requests issued, dispatched and completed, messages, timers.
     pub events: u64,
-    /// VMs, then datastores, in the order of the file; disks follow their VM where it has several, nodes their datastore
+    /// VMs, then datastores, in the order of the file; disks and workloads follow their VM where it has several, nodes their datastore
     /// where it has several or schedules there; then hosts where there are several.
     pub subjects: Vec<Subject>,
     /// Workloads that count transactions.
@@ -52,6 +52,8 @@ pub enum SubjectKind {
     Vm,
     /// One of several disks of a VM: `VM/DISK`.
     Disk,
+    /// One of several workloads of a VM: `VM/WORKLOAD`.
+    Workload,
     /// All requests to a datastore, as hosts see them.
     Datastore,
     /// One node of a datastore, as its requests see it from their arrival there: `DATASTORE/NODE`.

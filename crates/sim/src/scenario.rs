@@ -1,8 +1,8 @@
 //! A scenario as it runs: what the file says, checked, with names resolved to indices.
 
 use headgate_devices::ModelSpec;
-use headgate_qos::{Config, Policy, SchedulerKind};
-use headgate_units::{Bytes, Iops, Nanos};
+use headgate_qos::{Config, Policy, PriorityPolicy, SchedulerKind};
+use headgate_units::{Bytes, Iops, Nanos, Priority};
 
 /// A checked scenario: one or more variants of one experiment, and what is expected of them. Made by
 /// [`Scenario::parse`].
@@ -168,6 +168,8 @@ pub struct Vm {
     pub workloads: Vec<Workload>,
     /// When its workloads start; never when only an event starts it.
     pub start: Option<Nanos>,
+    /// What the priorities of its workloads are worth.
+    pub priorities: PriorityPolicy,
 }
 
 /// A virtual disk.
@@ -214,6 +216,8 @@ pub struct Workload {
     pub kind: WorkloadKind,
     /// What it issues.
     pub pattern: Pattern,
+    /// What its requests ask for.
+    pub priority: Option<Priority>,
 }
 
 /// When requests are issued.

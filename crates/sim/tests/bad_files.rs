@@ -202,7 +202,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             12,
             "workload = [{ kind = 'closed' }]\n[[variant]]\nname = 'a'\n[[variant]]\nname = 'b'\nset = { 'datastore.lun.schedular' = 'sfq' }",
-            "17:9: there is no key 'schedular' here; did you mean 'scheduler'? There is 'name', 'device', 'capacity', 'scheduler', 'queue-depth', 'cost-model', 'batch', 'batch-span', 'floor', 'debt-bound', 'lead', 'anticipation', 'limit-slack', 'network', 'coordination', 'stripe', 'rate-by-vms', 'noise', 'node' (in variant 'b')",
+            "17:9: there is no key 'schedular' here; did you mean 'scheduler'? There is 'name', 'device', 'capacity', 'scheduler', 'queue-depth', 'cost-model', 'batch', 'batch-span', 'floor', 'debt-bound', 'lead', 'anticipation', 'limit-slack', 'plug', 'network', 'coordination', 'stripe', 'rate-by-vms', 'noise', 'node' (in variant 'b')",
         ),
         (
             12,
@@ -218,7 +218,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             14,
             "of = 'VM2'",
-            "14:6: there is no VM, disk, datastore, node or host 'VM2'; did you mean 'VM1'? There is 'VM1', 'lun'",
+            "14:6: there is no VM, disk, workload, datastore, node or host 'VM2'; did you mean 'VM1'? There is 'VM1', 'lun'",
         ),
         (
             14,

@@ -30,7 +30,7 @@ pub(crate) fn figures(scenario: &Scenario, outcomes: &[&Outcome]) -> Vec<Figure>
 }
 
 fn figure(scenario: &Scenario, outcome: &Outcome) -> Figure {
-    let vms: Vec<&Subject> = outcome.subjects.iter().filter(|s| s.kind == SubjectKind::Vm).collect();
+    let vms = lines_of(scenario, outcome);
     // The busiest are shown, in the order of the file.
     let mut shown: Vec<usize> = (0..vms.len()).collect();
     shown.sort_by_key(|&vm| std::cmp::Reverse(vms[vm].whole.counters.completed));
@@ -70,6 +70,22 @@ fn figure(scenario: &Scenario, outcome: &Outcome) -> Figure {
         note: (vms.len() > shown.len()).then(|| format!("and {} VMs that did less", vms.len() - shown.len())),
         marks: scenario.variant(&outcome.variant).map(|variant| marks(&variant.setup)).unwrap_or_default(),
     }
+}
+
+/// What has a line: a VM, or its workloads if they have priorities.
+fn lines_of<'a>(scenario: &Scenario, outcome: &'a Outcome) -> Vec<&'a Subject> {
+    let vms = scenario.variant(&outcome.variant).map_or(&[][..], |variant| &variant.setup.vms);
+    let is_divided = |name: &str| {
+        vms.iter().any(|vm| {
+            vm.name == name && vm.workloads.len() > 1 && vm.workloads.iter().any(|w| w.priority.is_some())
+        })
+    };
+    let shown = |subject: &&Subject| match subject.kind {
+        SubjectKind::Vm => !is_divided(&subject.name),
+        SubjectKind::Workload => subject.name.split_once('/').is_some_and(|(vm, _)| is_divided(vm)),
+        _ => false,
+    };
+    outcome.subjects.iter().filter(shown).collect()
 }
 
 fn panel(axis: &'static str, lines: Vec<Line>) -> Panel {

@@ -175,7 +175,7 @@
 //! With few requests outstanding the better stream is often at its application when there is room. With
 //! [`Config::plug`] the request that is next by shares then waits, while others are in flight: until a better one
 //! comes, or for four times as long as it takes them to come on average, never longer than the plug. Where fewer than
-//! a quarter of the waits end well, 64 requests go before the next is tried. Reservations never wait.
+//! an eighth of the waits end well, 1,000 requests go before a few more are tried. Reservations never wait.
 //!
 //! # Numbers
 //! Times are integer nanoseconds on a clock that only goes forward (`Steady`); share tags are units of 2^-20

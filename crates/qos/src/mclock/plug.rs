@@ -3,16 +3,19 @@
 use headgate_units::Nanos;
 
 /// After a hit or a miss the hit rate moves by this part of the way.
-const WEIGHT: u32 = 8;
+const WEIGHT: u32 = 16;
 
 /// A hit rate of one.
 const CERTAIN: u32 = 1 << 16;
 
 /// Below this hit rate waiting does not pay.
-const WORTH: u32 = CERTAIN / 4;
+const WORTH: u32 = CERTAIN / 8;
+
+/// The hit rate with which it is tried again: enough for a few misses in a row.
+const HOPE: u32 = CERTAIN / 6;
 
 /// So many decisions are made without waiting before it is tried again.
-const PAUSE: u32 = 64;
+const PAUSE: u32 = 1_000;
 
 /// Whether to send a request now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +48,7 @@ pub(super) struct Plug {
 
 impl Plug {
     pub(super) fn new(most: Nanos) -> Plug {
-        Plug { most: most.0, hold: None, hit_rate: CERTAIN, mean: most.0, pause: 0 }
+        Plug { most: most.0, hold: None, hit_rate: CERTAIN, mean: most.0 / 8, pause: 0 }
     }
 
     pub(super) fn is_off(&self) -> bool {
@@ -75,7 +78,8 @@ impl Plug {
                 return Verdict::Go;
             }
             self.pause = PAUSE;
-            self.mean = self.most;
+            self.hit_rate = HOPE;
+            self.mean = self.most / 8;
         }
         let until = now + self.mean.saturating_mul(4).min(self.most);
         self.hold = Some(Hold { candidate, since: now, until });
@@ -100,7 +104,7 @@ mod tests {
     const B: Candidate = (1, 200);
 
     fn plug() -> Plug {
-        Plug::new(Nanos::from_micros(500))
+        Plug::new(Nanos::from_millis(1))
     }
 
     #[test]
@@ -124,22 +128,22 @@ mod tests {
     #[test]
     fn waiting_in_vain_ends_and_is_tried_again_now_and_then() {
         let (mut plug, mut now, mut waits) = (plug(), 0, 0);
-        for _ in 0..1_000 {
+        for _ in 0..10_000 {
             if let Verdict::Wait { until } = plug.decide(now, A, 1) {
                 (now, waits) = (until, waits + 1);
                 assert_eq!(plug.decide(now, A, 1), Verdict::Go);
             }
         }
-        assert!((15..=40).contains(&waits), "{waits} of 1,000 decisions waited");
+        assert!((60..=100).contains(&waits), "{waits} of 10,000 decisions waited");
         // As soon as it pays again it is done again.
         waits = 0;
-        for _ in 0..1_000 {
+        for _ in 0..10_000 {
             if let Verdict::Wait { .. } = plug.decide(now, A, 1) {
                 (now, waits) = (now + 1_000, waits + 1);
                 assert_eq!(plug.decide(now, B, 1), Verdict::Go);
             }
         }
-        assert!(waits > 700, "{waits} of 1,000");
+        assert!(waits > 8_900, "{waits} of 10,000");
     }
 
     #[test]

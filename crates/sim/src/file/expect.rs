@@ -34,6 +34,9 @@ impl Names {
                 if vm.disks.len() > 1 {
                     subjects.extend(vm.disks.iter().map(|disk| format!("{}/{}", vm.name, disk.name)));
                 }
+                if vm.workloads.len() > 1 {
+                    subjects.extend(vm.workloads.iter().map(|w| format!("{}/{}", vm.name, w.name)));
+                }
                 for workload in vm.workloads.iter().filter(|w| matches!(w.kind, WorkloadKind::Oltp(_))) {
                     applications.push(match vm.workloads.len() {
                         1 => vm.name.clone(),
@@ -73,7 +76,7 @@ impl Names {
     fn check_group(&self, group: &At<super::Names>, measure: Measure) -> Result<Vec<String>, Fault> {
         let (what, known) = match measure.of_applications() {
             true => ("oltp workload", &self.applications),
-            false => ("VM, disk, datastore, node or host", &self.subjects),
+            false => ("VM, disk, workload, datastore, node or host", &self.subjects),
         };
         for name in &group.value.0 {
             Names::check(name, &group.span, what, known)?;

@@ -12,7 +12,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use values::{
-    At, Charge, Device, MaybeBandwidth, MaybeIops, Names, Percent, Rate, Size, Sizes, Start, Stretch, Weight,
+    At, Charge, Device, MaybeBandwidth, MaybeIops, Names, Percent, Rank, Rate, Size, Sizes, Start, Stretch,
+    Weight,
 };
 
 /// A simulated experiment: storage, hosts, virtual machines, what happens, and what is expected of it.
@@ -92,6 +93,8 @@ struct DatastoreFile {
     anticipation: Option<At<Time>>,
     /// How much lateness of dispatch a limit may make good for; 20ms unless given.
     limit_slack: Option<At<Time>>,
+    /// How long a request may wait for a better stream, up to 1ms; not at all unless given.
+    plug: Option<At<Time>>,
     /// Time of a message between hosts and it, one way; none unless given.
     network: Option<Time>,
     /// What the schedulers of several nodes know of each other's service to a disk: dmclock unless given.
@@ -179,12 +182,28 @@ struct VmFile {
     start: Option<At<Start>>,
     /// When they stop; at the end unless given.
     stop: Option<At<Time>>,
+    /// The most that a priority of its workloads counts for, 1 to 254; 254 unless given.
+    max_priority: Option<At<Rank>>,
+    /// What requests without priority count for; 100 unless given.
+    default_priority: Option<At<Rank>>,
+    /// Whether its workloads compete among themselves or with those of other VMs; within unless given.
+    priority_scope: Option<ScopeFile>,
     /// Its disks.
     #[serde(default)]
     disk: Vec<At<DiskFile>>,
     /// What it does.
     #[serde(default)]
     workload: Vec<At<WorkloadFile>>,
+}
+
+/// Against whom the workloads of a VM compete by priority.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum ScopeFile {
+    /// Each other: they divide what their disk gets.
+    Within,
+    /// Those of all VMs with this scope, in place of their disks' shares.
+    Across,
 }
 
 /// A virtual disk.
@@ -239,6 +258,8 @@ struct WorkloadFile {
     kind: At<KindFile>,
     /// The disk it works on, where the VM has several.
     disk: Option<At<String>>,
+    /// The priority of its requests, 1 to 254; none unless given.
+    priority: Option<At<Rank>>,
     /// Reads among its requests; 100% unless given.
     read: Option<At<Percent>>,
     /// Requests that go anywhere; others go on where the last one ended. 100% unless given.
@@ -509,6 +530,9 @@ pub(crate) enum Measure {
     NormalisedIops,
     /// Bytes completed per second.
     Bandwidth,
+    /// Pairs among the subjects, which are named from the one that should complete most to the one that should
+    /// complete least, of which the later one completes more.
+    Inversions,
     /// Dispatches by reservation per second.
     ReservationIops,
     /// Dispatches by shares per second.

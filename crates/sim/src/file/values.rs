@@ -2,7 +2,7 @@
 
 use headgate_devices::ModelSpec;
 use headgate_qos::{CostModel, UnknownCostModel};
-use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Priority, Shares};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -349,6 +349,7 @@ macro_rules! number {
 
 number!(Rate, Iops, "a rate in IOPS", 1_000_000_000, "A rate in IOs per second.");
 number!(Weight, Shares, "a number of shares", 1_000_000, "A weight relative to others.");
+number!(Rank, Priority, "a priority", 254, "An application's priority: more is more service.");
 
 /// A time, or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

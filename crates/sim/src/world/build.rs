@@ -124,12 +124,19 @@ impl<'a> World<'a> {
                         gate
                     }
                 };
-                let id = self.gates[gate as usize].scheduler.register(Nanos::ZERO, disk.policy);
+                let register = |gates: &mut [Gate], gate: u32| {
+                    let scheduler = &mut gates[gate as usize].scheduler;
+                    let id = scheduler.register(Nanos::ZERO, disk.policy);
+                    let known = scheduler.set_priorities(Nanos::ZERO, id, vm.priorities);
+                    debug_assert!(known.is_ok());
+                    id
+                };
+                let id = register(&mut self.gates, gate);
                 let at_nodes = (0..store.nodes.len())
                     .map(|index| {
                         let gate = self.nodes[first_nodes[disk.datastore] + index].gate?;
                         let uses = disk.nodes.contains(&index);
-                        uses.then(|| self.gates[gate as usize].scheduler.register(Nanos::ZERO, disk.policy))
+                        uses.then(|| register(&mut self.gates, gate))
                     })
                     .collect();
                 let network = store.network + setup.hosts[vm.host].network;
@@ -192,7 +199,15 @@ impl<'a> World<'a> {
             let generator = Generator::new(workload.disk, &workload.kind, &workload.pattern, stream, player);
             let transactions =
                 matches!(workload.kind, WorkloadKind::Oltp(_)).then(TransactionRecorder::default);
-            self.workloads.push(Workload { vm: index, generator, epoch: 0, outstanding: 0, transactions });
+            self.workloads.push(Workload {
+                vm: index,
+                generator,
+                epoch: 0,
+                outstanding: 0,
+                transactions,
+                priority: workload.priority,
+                recorder: (vm.workloads.len() > 1).then(Recorder::new),
+            });
         }
         let workloads = first..self.workloads.len() as u32;
         self.vms.push(Vm { running: false, disks, workloads });

@@ -19,11 +19,22 @@ impl World<'_> {
             }
         }
         let mut subjects = Vec::new();
+        let (mut of_workloads, mut transactions) = (Vec::new(), Vec::new());
+        for workload in workloads {
+            of_workloads.push(workload.recorder);
+            transactions.push(workload.transactions);
+        }
+        let mut of_workloads = of_workloads.into_iter();
         for (index, vm) in setup.vms.iter().enumerate() {
             let parts: Vec<_> = of_disks.iter().filter(|d| d.0 == index).map(|d| &d.2).collect();
             subjects.push(merge(SubjectKind::Vm, vm.name.clone(), &parts, &plan));
             if parts.len() > 1 {
                 subjects.extend(parts.into_iter().cloned());
+            }
+            for workload in &vm.workloads {
+                let Some(recorder) = of_workloads.next().flatten() else { continue };
+                let name = format!("{}/{}", vm.name, workload.name);
+                subjects.push(recorder.finish(SubjectKind::Workload, name, &plan));
             }
         }
         let mut nodes = nodes.into_iter().peekable();
@@ -42,11 +53,11 @@ impl World<'_> {
                 subjects.push(merge(SubjectKind::Host, host.name.clone(), &parts, &plan));
             }
         }
-        let mut workloads = workloads.into_iter();
+        let mut transactions = transactions.into_iter();
         let mut applications = Vec::new();
         for vm in &setup.vms {
             for workload in &vm.workloads {
-                let Some(recorder) = workloads.next().and_then(|w| w.transactions) else { continue };
+                let Some(recorder) = transactions.next().flatten() else { continue };
                 let name = match vm.workloads.len() {
                     1 => vm.name.clone(),
                     _ => format!("{}/{}", vm.name, workload.name),

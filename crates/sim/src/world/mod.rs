@@ -26,7 +26,7 @@ use crate::workload::{Generator, Issue, Orders};
 use headgate_devices::{DeviceIo, IoKind};
 use headgate_qos::dmclock::{Served, Ticket, Tracker};
 use headgate_qos::{AnyScheduler, Cost, Decision, DiskId, Dispatched, Elsewhere, Io, Phase, Scheduler};
-use headgate_units::{Bytes, Iops, Nanos};
+use headgate_units::{Bytes, Iops, Nanos, Priority};
 use slab::Slab;
 use told::Truth;
 
@@ -178,6 +178,9 @@ struct Workload {
     epoch: u32,
     outstanding: u32,
     transactions: Option<TransactionRecorder>,
+    priority: Option<Priority>,
+    /// Where its VM has several.
+    recorder: Option<Recorder>,
 }
 
 impl World<'_> {
@@ -248,6 +251,7 @@ impl World<'_> {
                 self.disks.iter_mut().for_each(|disk| disk.recorder.mark(now));
                 self.nodes.iter_mut().filter_map(|n| n.recorder.as_mut()).for_each(|r| r.mark(now));
                 self.workloads.iter_mut().filter_map(|w| w.transactions.as_mut()).for_each(|t| t.mark());
+                self.workloads.iter_mut().filter_map(|w| w.recorder.as_mut()).for_each(|r| r.mark(now));
             }
         }
     }
@@ -318,6 +322,9 @@ impl World<'_> {
         let disk = &mut self.disks[request.disk as usize];
         disk.recorder.on_dispatch(now - request.arrived, choice.phase, choice.cost.as_millionths());
         disk.recorder.on_comparisons(comparisons);
+        if let Some(recorder) = &mut self.workloads[request.workload as usize].recorder {
+            recorder.on_dispatch(now - request.arrived, choice.phase, choice.cost.as_millionths());
+        }
         if let (Some(tracker), Some(_)) = (&mut disk.tracker, self.nodes[request.node as usize].gate) {
             request.ticket = Some(tracker.send(now, request.node).0);
         }
@@ -345,7 +352,8 @@ impl World<'_> {
             recorder.on_arrival(now);
         }
         let Some(gate) = node.gate else { return self.submit(index, key) };
-        let io = Io { bytes: request.bytes, position: request.offset, ..Io::default() };
+        let priority = self.workloads[request.workload as usize].priority;
+        let io = request_io(request.kind, request.bytes, request.offset, priority);
         let Some(id) = self.disks[request.disk as usize].at_nodes[node.index] else { return };
         // Disks stay registered for the whole run, so nothing is ever handed back.
         let elsewhere = request.ticket.as_ref().map_or(Elsewhere::NONE, Ticket::carried);
@@ -360,6 +368,9 @@ impl World<'_> {
         let request = &mut self.requests[choice.request as usize];
         let recorder = &mut self.disks[request.disk as usize].recorder;
         recorder.correct_phase(request.phase, choice.phase);
+        if let Some(recorder) = &mut self.workloads[request.workload as usize].recorder {
+            recorder.correct_phase(request.phase, choice.phase);
+        }
         request.phase = choice.phase;
         request.cost = choice.cost;
         if let Some(recorder) = &mut self.nodes[node as usize].recorder {
@@ -461,6 +472,9 @@ impl World<'_> {
         self.leave(gate, id, device, request.bytes);
         let workload = &mut self.workloads[request.workload as usize];
         workload.outstanding -= 1;
+        if let Some(recorder) = &mut workload.recorder {
+            recorder.on_complete(now, request.bytes, request.dispatched - request.arrived, device);
+        }
         if workload.epoch == request.epoch {
             self.drive(request.workload, |generator, orders| generator.completed(now, request.tag, orders));
         }
@@ -493,10 +507,16 @@ impl World<'_> {
         let disk = &mut self.disks[key as usize];
         if workload.outstanding >= MOST_OUTSTANDING {
             disk.recorder.on_drop();
+            if let Some(recorder) = &mut workload.recorder {
+                recorder.on_drop();
+            }
             return;
         }
         workload.outstanding += 1;
         disk.recorder.on_arrival(now);
+        if let Some(recorder) = &mut workload.recorder {
+            recorder.on_arrival(now);
+        }
         let (node, offset) = disk.route(issue.offset);
         let request = self.requests.insert(Request {
             disk: key,
@@ -517,7 +537,7 @@ impl World<'_> {
             ticket: None,
         });
         let (gate, id) = (disk.gate, disk.id);
-        let io = Io { bytes: issue.bytes, position: issue.offset, ..Io::default() };
+        let io = request_io(issue.kind, issue.bytes, issue.offset, workload.priority);
         // Disks stay registered for the whole run, so nothing is ever handed back.
         let queued = self.gates[gate as usize].scheduler.enqueue(now, id, io, request as u32);
         debug_assert!(queued.is_ok());
@@ -529,7 +549,17 @@ impl World<'_> {
         self.disks.iter_mut().for_each(|disk| disk.recorder.tick(now));
         self.nodes.iter_mut().filter_map(|node| node.recorder.as_mut()).for_each(|r| r.tick(now));
         self.workloads.iter_mut().filter_map(|w| w.transactions.as_mut()).for_each(|t| t.tick());
+        self.workloads.iter_mut().filter_map(|w| w.recorder.as_mut()).for_each(|r| r.tick(now));
     }
+}
+
+fn request_io(kind: IoKind, bytes: Bytes, position: u64, priority: Option<Priority>) -> Io {
+    let kind = match kind {
+        IoKind::Read | IoKind::Discard => headgate_qos::IoKind::Other,
+        IoKind::Write => headgate_qos::IoKind::Write,
+        IoKind::Flush => headgate_qos::IoKind::Flush,
+    };
+    Io { bytes, position, priority, kind }
 }
 
 impl Disk {

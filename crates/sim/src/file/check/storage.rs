@@ -167,5 +167,9 @@ fn config(file: &DatastoreFile, cost_model: CostModel) -> Result<Config, Fault> 
         config.limit_slack = slack.value.0;
         checked(&config, &slack.span)?;
     }
+    if let Some(plug) = &file.plug {
+        config.plug = plug.value.0;
+        checked(&config, &plug.span)?;
+    }
     Ok(config)
 }

@@ -2,11 +2,11 @@
 
 use super::super::read::Fault;
 use super::super::values::{At, MaybeBandwidth, MaybeIops, Names, Weight};
-use super::super::{DiskFile, RouteFile, ScenarioFile, VmFile};
+use super::super::{DiskFile, RouteFile, ScenarioFile, ScopeFile, VmFile};
 use super::names::{find, find_or_only, in_range, plain_name, unique};
 use super::workloads::{check_time_passes, workload};
 use crate::scenario::{Action, Datastore, Disk, Event, Host, Route, Vm, Workload};
-use headgate_qos::{Burst, Policy};
+use headgate_qos::{Burst, Policy, PriorityPolicy, PriorityScope};
 use headgate_units::{Bytes, Nanos};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -84,9 +84,30 @@ pub(super) fn add_vms(
             }
             timeline.push(Event { at: stop.value.0, action: Action::Stop { vm: vms.len() } });
         }
-        vms.push(Vm { name, host, disks, workloads, start });
+        if disks.len() > 1
+            && workloads.len() > 1
+            && let Some(workload) = workload_names.intersection(&disk_names).next()
+        {
+            let message = format!(
+                "a disk and a workload are both called '{workload}', so '{name}/{workload}' says neither; rename one"
+            );
+            return Err(Fault::new(&vm.name.span, message));
+        }
+        vms.push(Vm { name, host, disks, workloads, start, priorities: priorities(vm) });
     }
     Ok(())
+}
+
+fn priorities(vm: &VmFile) -> PriorityPolicy {
+    let usual = PriorityPolicy::default();
+    PriorityPolicy {
+        max: vm.max_priority.as_ref().map_or(usual.max, |priority| priority.value.0),
+        default: vm.default_priority.as_ref().map_or(usual.default, |priority| priority.value.0),
+        scope: match vm.priority_scope {
+            Some(ScopeFile::Across) => PriorityScope::AcrossVms,
+            Some(ScopeFile::Within) | None => PriorityScope::WithinVm,
+        },
+    }
 }
 
 /// The one that is named, or the next of several, or the only one there is.

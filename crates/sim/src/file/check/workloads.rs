@@ -129,7 +129,8 @@ pub(super) fn workload(
     };
     let pattern = pattern(w, &disks[disk], disk_files.get(disk))?;
     let name = w.name.as_ref().map_or("workload".to_owned(), |name| name.value.clone());
-    Ok(Workload { name, disk, kind, pattern })
+    let priority = w.priority.as_ref().map(|priority| priority.value.0);
+    Ok(Workload { name, disk, kind, pattern, priority })
 }
 
 /// Work that follows its own completion at once, on storage that completes at once, never ends.
