@@ -91,6 +91,18 @@ impl Headgate {
         Metrics::scrape(&self.state.join("headgate.sock"))
     }
 
+    /// Reads a path of the API.
+    pub fn get(&self, path: &str) -> anyhow::Result<String> {
+        crate::metrics::get(&self.state.join("headgate.sock"), path)
+    }
+
+    /// The daemon's memory that is not shared with files, in KiB.
+    pub fn memory_kib(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("no RssAnon")?;
+        line.trim().trim_end_matches(" kB").parse().with_context(|| line.to_owned())
+    }
+
     /// The daemon's process id.
     pub fn pid(&self) -> u32 {
         self.process.id()

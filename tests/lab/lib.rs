@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod nbd;
 pub mod peer;
 pub mod process;
+pub mod streams;
 pub mod tools;
 pub mod writer;
 

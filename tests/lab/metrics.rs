@@ -17,16 +17,8 @@ pub struct Metrics {
 impl Metrics {
     /// Reads `/metrics` over the API socket.
     pub fn scrape(socket: &Path) -> anyhow::Result<Metrics> {
-        let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        // HTTP/1.0: the body ends with the connection and is not chunked.
-        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let at = Instant::now();
-        let (head, body) = answer.split_once("\r\n\r\n").context("no end of the HTTP header")?;
-        ensure!(head.split_whitespace().nth(1) == Some("200"), "GET /metrics: {head}");
-        Ok(Metrics { at, text: body.to_owned() })
+        let text = get(socket, "/metrics")?;
+        Ok(Metrics { at: Instant::now(), text })
     }
 
     /// The value of a metric of a disk, such as `headgate_disk_read_ops_total`.
@@ -48,4 +40,17 @@ impl Metrics {
         Ok(self.of_disk("headgate_disk_read_ops_total", disk)?
             + self.of_disk("headgate_disk_write_ops_total", disk)?)
     }
+}
+
+/// Reads a path of the API.
+pub fn get(socket: &Path, path: &str) -> anyhow::Result<String> {
+    let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    // HTTP/1.0: the body ends with the connection and is not chunked.
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no end of the HTTP header")?;
+    ensure!(head.split_whitespace().nth(1) == Some("200"), "GET {path}: {head}");
+    Ok(body.to_owned())
 }

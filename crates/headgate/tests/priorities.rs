@@ -127,3 +127,21 @@ fn an_nbd_disk_has_a_priority_for_each_name() {
     let gone = daemon.run(&format!("load {slow} --ios 1"));
     assert_ne!(gone.code, 0, "{}", gone.out);
 }
+
+/// The kernel refuses fields that make no sense, and real-time to who may not have it: neither may fail a guest's request.
+#[test]
+fn no_priority_fails_a_request_on_storage_that_has_an_elevator() {
+    for daemon in [Daemon::start(&[]), Daemon::start_without_privileges()] {
+        daemon.ok("disk create a --size 16M --vm web");
+        let socket = daemon.dir().join("vhost/a.sock");
+        for scope in ["across", "within"] {
+            daemon.ok(&format!("vm set web --priority-scope {scope}"));
+            for more in
+                ["--ios 65536 --priority each", "--ios 200 --priority rt/0 --read-percent 50 --flush-every 9"]
+            {
+                let report = daemon.json(&format!("load {} --depth 64 {more}", socket.display()));
+                assert_eq!(report["errors"], 0, "{scope}, {more}: {report}");
+            }
+        }
+    }
+}

@@ -16,6 +16,8 @@ use std::time::Duration;
 const INIT: &str = include_str!("init.sh");
 const PROGRAMS: [&str; 5] = ["fio", "mkfs.ext4", "e2fsck", "fstrim", "blkdiscard"];
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_blk", "virtio_console"];
+/// Loaded by scripts that want them: `insmod $(find /kernel -name bfq.ko)`.
+const MODULES_AT_WILL: [&str; 2] = ["bfq", "kyber-iosched"];
 /// mkfs.ext4 refuses to work without its profile.
 const FILES: [&str; 1] = ["/etc/mke2fs.conf"];
 
@@ -63,6 +65,9 @@ impl Recipe {
         let modules = kernel.modules_in_order(&MODULES)?;
         for module in &modules {
             files.insert(format!("/{module}"), kernel.module_dir().join(module));
+        }
+        for module in kernel.modules_in_order(&MODULES_AT_WILL)? {
+            files.insert(format!("/{module}"), kernel.module_dir().join(&module));
         }
         Ok(Recipe { files, modules })
     }

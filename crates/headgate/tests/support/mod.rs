@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -26,7 +27,24 @@ impl Daemon {
     pub fn start(arguments: &[&str]) -> Daemon {
         // Short, because the sockets' paths are limited.
         let dir = tempfile::Builder::new().prefix("hg").tempdir_in("/tmp").unwrap();
-        let child = spawn(dir.path(), arguments);
+        let child = spawn(dir.path(), serve(dir.path(), arguments));
+        Daemon { dir, child }
+    }
+
+    /// A daemon that may not ask its kernel for real-time IO.
+    pub fn start_without_privileges() -> Daemon {
+        let dir = tempfile::Builder::new().prefix("hg").tempdir_in("/tmp").unwrap();
+        let mut command = serve(dir.path(), &[]);
+        let drop_privileges = || {
+            for capability in [CAP_SYS_ADMIN, CAP_SYS_NICE] {
+                // SAFETY: numbers only. Fails for who has no privileges to lose.
+                unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+            }
+            Ok(())
+        };
+        // SAFETY: the closure makes system calls only.
+        unsafe { command.pre_exec(drop_privileges) };
+        let child = spawn(dir.path(), command);
         Daemon { dir, child }
     }
 
@@ -65,7 +83,7 @@ impl Daemon {
 
     /// Starts the daemon again after [`Daemon::end`].
     pub fn start_again(&mut self) {
-        self.child = spawn(self.dir.path(), &[]);
+        self.child = spawn(self.dir.path(), serve(self.dir.path(), &[]));
     }
 
     pub fn end(&mut self, signal: i32) -> Option<i32> {
@@ -98,21 +116,22 @@ impl Drop for Daemon {
     }
 }
 
+const CAP_SYS_ADMIN: libc::c_ulong = 21;
+const CAP_SYS_NICE: libc::c_ulong = 23;
+
+fn serve(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(HEADGATE);
+    command.arg("serve").args(arguments).env("HEADGATE_STATE_DIR", dir).env("RUST_LOG", "warn");
+    command
+}
+
 /// Starts a daemon and waits until it says that it is ready.
-fn spawn(dir: &Path, arguments: &[&str]) -> Child {
+fn spawn(dir: &Path, mut command: Command) -> Child {
     let path: PathBuf = dir.join("notify");
     let _ = std::fs::remove_file(&path);
     let notify = UnixDatagram::bind(&path).unwrap();
     notify.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let child = Command::new(HEADGATE)
-        .arg("serve")
-        .args(arguments)
-        .env("HEADGATE_STATE_DIR", dir)
-        .env("NOTIFY_SOCKET", &path)
-        .env("RUST_LOG", "warn")
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let child = command.env("NOTIFY_SOCKET", &path).stdout(Stdio::null()).spawn().unwrap();
     let mut heard = [0; 64];
     let len = notify.recv(&mut heard).expect("the daemon did not become ready");
     assert_eq!(&heard[..len], b"READY=1");
