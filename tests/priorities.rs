@@ -56,8 +56,12 @@ fn boot(lab: &Lab, daemon: &Headgate, name: &str, disks: &[&str]) -> anyhow::Res
 
 /// Starts fio in a guest, 16 requests deep unless `options` say otherwise, until [`stop`].
 fn start(guest: &mut Guest, under: &str, options: &str) -> anyhow::Result<()> {
+    start_on("vda", guest, under, options)
+}
+
+fn start_on(drive: &str, guest: &mut Guest, under: &str, options: &str) -> anyhow::Result<()> {
     let script = format!(
-        "{under} fio --name=application --filename=/dev/vda --direct=1 --bs=4k --iodepth=16 --ioengine=libaio --thread \
+        "{under} fio --name=application --filename=/dev/{drive} --direct=1 --bs=4k --iodepth=16 --ioengine=libaio --thread \
          --time_based --runtime=3600 --norandommap {options} >>/tmp/fio.out 2>&1 &"
     );
     guest.run(&script, MINUTE).map(drop)
@@ -250,7 +254,7 @@ impl Two {
         for (n, (guest, (.., applications))) in self.guests.iter_mut().zip(TWO).enumerate() {
             let depth = if n == 1 { depth } else { 16 };
             for (under, _) in applications {
-                start(guest, under, &format!("--filename=/dev/{drive} --rw=randread --iodepth={depth}"))?;
+                start_on(drive, guest, under, &format!("--rw=randread --iodepth={depth}"))?;
             }
         }
         Ok(())
