@@ -9,7 +9,7 @@ use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::process::Process;
 use headgate_lab::streams::{Counts, Division, Stream};
-use headgate_lab::{Lab, Server, with_lab};
+use headgate_lab::{Lab, Server, wait_for, with_lab};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
@@ -351,18 +351,39 @@ fn a_machine_that_asks_for_everything_gets_what_it_may_and_no_more() {
             greedy.interrupt()?;
             greedy.wait(MINUTE)?;
         }
-        for vm in ["honest", "greedy"] {
-            daemon.command(&["vm", "set", vm, "--priority-scope=within"])?;
+        honest.interrupt()?;
+        honest.wait(MINUTE)?;
+        daemon.stop()
+    });
+}
+
+#[test]
+fn a_machine_that_writes_every_priority_there_is_harms_nobody_and_costs_nothing() {
+    with_lab(&[], |lab| {
+        let mut daemon = Headgate::start(lab)?;
+        let model = "rate=2000,depth=8";
+        daemon.command(&["datastore", "add", "array", "--emulated", model, "--queue-depth=8"])?;
+        for disk in ["honest", "greedy"] {
+            daemon.command(&["disk", "create", disk, "--datastore=array", "--size=64M", "--vm", disk])?;
         }
+        daemon.command(&["vm", "set", "greedy", "--max-priority=50"])?;
+        let mut honest = attack(lab, &daemon, "honest", &["--depth=32"])?;
         let mut greedy = attack(lab, &daemon, "greedy", &["--depth=128", "--queues=2", "--priority=each"])?;
         sleep(Duration::from_secs(5));
         let (before, memory) = (Counts::read(&daemon)?, daemon.memory_kib()?);
-        sleep(WHILE * 2);
+        wait_for("the greedy machine should go through all values", 5 * MINUTE, || {
+            let now = Counts::read(&daemon)?;
+            Ok((now.of_disk("greedy") - before.of_disk("greedy") > 1 << 16).then_some(()))
+        })?;
         let (after, grown) = (Counts::read(&daemon)?, daemon.memory_kib()?.saturating_sub(memory));
         let got = |disk: &str| (after.of_disk(disk) - before.of_disk(disk)) as f64;
         let part = got("honest") / (got("honest") + got("greedy"));
-        eprintln!("every value in turn: the honest machine gets {part:.3}, the daemon grows by {grown} KiB");
+        let streams = (1..=254).filter(|p| after.of(("greedy", *p)) > 0).count();
+        eprintln!(
+            "{streams} priorities at once: the honest machine gets {part:.3}, the daemon grows by {grown} KiB"
+        );
         ensure!((part / 0.5 - 1.0).abs() <= TOLERANCE, "the honest machine gets {part:.3} instead of half");
+        ensure!(streams == 50, "{streams} priorities of 1 to 50 were served: {after:?}");
         ensure!(
             (51..=254).all(|p| after.of(("greedy", p)) == 0),
             "something counted more than 50: {after:?}"

@@ -86,7 +86,7 @@ pub struct LoadArgs {
     pub burst_wait: bool,
 
     /// IO priority of the requests (vhost-user-blk only), or several with weights: rt/0:20,be/4:80. fine/1 to fine/254 are
-    /// Headgate's own; 'each' writes every value a guest can, in turn
+    /// Headgate's own; 'each' writes every value that a guest can, in a mixed order
     #[arg(long, default_value = "none", value_name = "PRIORITIES")]
     pub priority: Weighted<Given>,
 

@@ -119,12 +119,15 @@ impl fmt::Display for Priority {
     }
 }
 
+/// Odd, so that adding it goes through all 16-bit values; far, so that neighbours differ in class and hint.
+const STRIDE: u16 = 0x9e37;
+
 /// Where a request's priority comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// Always the same.
     This(Priority),
-    /// All 65,536 values, one after the other: what a hostile guest may write.
+    /// All 65,536 values, in a mixed order, each once before any comes again: what a hostile guest may write.
     EachInTurn,
 }
 
@@ -313,7 +316,7 @@ impl Workload {
         match self.mix.priorities.draw(&mut self.rng) {
             Given::This(priority) => priority,
             Given::EachInTurn => {
-                self.turn = self.turn.wrapping_add(1);
+                self.turn = self.turn.wrapping_add(STRIDE);
                 Priority(self.turn)
             }
         }
