@@ -159,7 +159,8 @@ fn every_elevator_of_the_guest_can_leave_the_division_to_the_host() {
         let mut guest = boot(lab, &daemon, "guest", &["disk"])?;
         for (elevator, settings) in ELEVATORS {
             choose_elevator(&mut guest, elevator, settings)?;
-            divides(&daemon, &mut guest, elevator, under_ionice("--rw=randread"))?;
+            // As deep as fits into the queue: what an elevator holds back for a moment must not be all that there is.
+            divides(&daemon, &mut guest, elevator, under_ionice("--rw=randread --iodepth=28"))?;
         }
         guest.power_off()?;
         daemon.stop()
