@@ -177,6 +177,10 @@ impl Image {
         Self::lock(&file, path, patience)?;
         let size = length(&file).map_err(io_error("measure", path))?;
         let medium = medium(&file).map_err(io_error("inspect the file system of", path))?;
+        if direct && medium == Medium::Memory {
+            // There is no cache to go around, and the flag would make the kernel copy what it could lend.
+            forget_direct(&file).map_err(io_error("set up", path))?;
+        }
         let (block_size, memory_alignment) = match medium {
             Medium::Device if direct => direct_alignment(&file).map_err(io_error("measure", path))?,
             _ => (512, 1),
@@ -315,6 +319,15 @@ impl SharedImage {
             e => Err(e),
         }
     }
+}
+
+fn forget_direct(file: &File) -> io::Result<()> {
+    // SAFETY: plain system calls on an owned descriptor.
+    let set = unsafe {
+        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+        flags >= 0 && libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_DIRECT) == 0
+    };
+    if set { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn length(file: &File) -> io::Result<u64> {

@@ -19,6 +19,7 @@
 use crate::request::{Completion, DiskInfo, Request};
 use headgate_units::Nanos;
 use std::any::Any;
+use std::io;
 use std::os::fd::RawFd;
 
 /// A message from a frontend's control thread to its port.
@@ -34,6 +35,15 @@ pub struct PortEvent {
     pub result: i32,
     /// More results of the same operation will follow (multishot poll).
     pub more: bool,
+}
+
+/// How much a [`PortIo::recv`] waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Whatever has come.
+    Some,
+    /// All that was asked for. Less comes only when the connection ends.
+    Full,
 }
 
 /// Why the daemon ends a port.
@@ -100,7 +110,7 @@ pub trait PortIo {
     ///
     /// # Safety
     /// `buf` is valid for writes of `len` bytes until the event comes or the port is dropped.
-    unsafe fn recv(&mut self, fd: RawFd, buf: *mut u8, len: usize, key: u32);
+    unsafe fn recv(&mut self, fd: RawFd, buf: *mut u8, len: usize, until: Until, key: u32);
 
     /// Writes to a socket all that `msg` names (waits for the whole, as `MSG_WAITALL`), never raising `SIGPIPE`. A short result means that the
     /// peer is gone.
@@ -108,6 +118,19 @@ pub trait PortIo {
     /// # Safety
     /// `msg` and all it points to are valid until the event comes or the port is dropped.
     unsafe fn send(&mut self, fd: RawFd, msg: *const libc::msghdr, key: u32);
+
+    /// Reports once that a socket can be written to.
+    fn poll_room(&mut self, fd: RawFd, key: u32);
+
+    /// Can this disk's data be had by [`lend`](PortIo::lend)? Does not change while the port lives.
+    fn lends(&self) -> bool;
+
+    /// Moves up to `len` bytes of the image's pages at `offset` into a pipe, without copying and without waiting; answers how many. 0: the image
+    /// ends there. For a range that [`Op::Lend`](crate::request::Op::Lend) has been granted, until the port's answer is out.
+    ///
+    /// # Errors
+    /// The system's: `WouldBlock` when the pipe is full.
+    fn lend(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32>;
 
     /// Cancels the operation with this key, if it is under way; its last event tells that it ended.
     fn cancel(&mut self, key: u32);

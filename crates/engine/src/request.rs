@@ -35,6 +35,9 @@ pub enum ZeroSpeed {
 pub enum Op {
     /// Fill the buffers from the disk.
     Read,
+    /// Read without buffers: on completion the port may fetch the data with [`PortIo::lend`](crate::port::PortIo::lend). Only where
+    /// [`PortIo::lends`](crate::port::PortIo::lends) says so.
+    Lend,
     /// Write the buffers to the disk.
     Write(Durability),
     /// Make every write that completed before this request durable. No range.
@@ -57,9 +60,14 @@ pub enum Op {
 }
 
 impl Op {
-    /// Does the request carry data to or from the client.
+    /// Does the request carry data to or from its buffers.
     pub fn moves_data(self) -> bool {
         matches!(self, Op::Read | Op::Write(_))
+    }
+
+    /// Is the request charged by its length.
+    pub(crate) fn is_transfer(self) -> bool {
+        matches!(self, Op::Read | Op::Lend | Op::Write(_))
     }
 }
 

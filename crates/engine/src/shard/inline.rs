@@ -23,6 +23,13 @@ pub(super) fn perform(fd: RawFd, slot: &mut Slot) -> Option<i32> {
             // SAFETY: an open descriptor.
             unsafe { libc::fdatasync(fd) as isize }
         }
+        (Step::Main, Op::Lend) => {
+            // The port moves the pages when it answers; only that they are there must be known by then.
+            // SAFETY: an open descriptor, whose position nobody uses.
+            let end = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
+            let there = end >= 0 && end as u64 >= slot.request.offset + slot.request.len;
+            if there { slot.request.len as isize } else { return Some(-libc::EIO) }
+        }
         (Step::Main, op @ (Op::Read | Op::Write(_))) if left <= STEP_MAX => {
             let buffers = if slot.done == 0 && slot.buffers.len() <= libc::UIO_MAXIOV as usize {
                 &slot.buffers
@@ -49,4 +56,16 @@ pub(super) fn perform(fd: RawFd, slot: &mut Slot) -> Option<i32> {
         0.. => result as i32,
         _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
     })
+}
+
+/// Moves pages of an image in memory into a pipe: see [`PortIo::lend`](crate::port::PortIo::lend).
+pub(super) fn lend(fd: RawFd, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32> {
+    let mut offset = libc::off64_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: open descriptors, and an offset that the call may change.
+    let moved = unsafe {
+        let none = std::ptr::null_mut();
+        libc::splice(fd, &raw mut offset, pipe, none, len as usize, libc::SPLICE_F_NONBLOCK)
+    };
+    // At most `len`, which fits.
+    if moved < 0 { Err(io::Error::last_os_error()) } else { Ok(moved as u32) }
 }

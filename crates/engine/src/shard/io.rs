@@ -55,7 +55,7 @@ impl Core {
             Backend::Emulated { model, .. } => {
                 slot.parties = 2;
                 let (kind, bytes) = match slot.request.op {
-                    Op::Read => (IoKind::Read, slot.request.len),
+                    Op::Read | Op::Lend => (IoKind::Read, slot.request.len),
                     Op::BlockStatus | Op::Cache => (IoKind::Read, 0),
                     Op::Write(_) | Op::WriteZeroes { unmap: Unmap::MustNot, .. } => {
                         (IoKind::Write, slot.request.len)
@@ -96,6 +96,7 @@ impl Core {
             (Step::Main, Op::Discard) => punch(key, self, file),
             (Step::Main, Op::WriteZeroes { unmap: Unmap::May, .. }) => punch(key, self, file),
             (Step::Main, Op::WriteZeroes { unmap: Unmap::MustNot, .. }) => zero_range(key, self, file),
+            (Step::Main, Op::Lend) => return self.end_party(key, Err(IoError::Unsupported)),
             (Step::Main, Op::BlockStatus) => return self.ask_extents(key),
             (Step::Main, Op::Cache) => {
                 if self.disks[slot.disk as usize].image.is_direct() {

@@ -339,7 +339,7 @@ impl Core {
 
 fn stats_op(op: Op) -> headgate_stats::Op {
     match op {
-        Op::Read => headgate_stats::Op::Read,
+        Op::Read | Op::Lend => headgate_stats::Op::Read,
         Op::Write(_) => headgate_stats::Op::Write,
         Op::Flush => headgate_stats::Op::Flush,
         Op::Discard => headgate_stats::Op::Discard,

@@ -1,12 +1,15 @@
 //! The shard's side of ports: their bookkeeping and what they may ask for.
 
 use super::Core;
+use super::inline;
 use super::ring::Owner;
-use crate::port::PortIo;
+use crate::image::Medium;
+use crate::port::{PortIo, Until};
 use crate::request::{DiskInfo, IoError, Request};
 use headgate_qos::Scheduler as _;
 use headgate_units::Nanos;
 use io_uring::{opcode, types};
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -107,14 +110,32 @@ impl PortIo for Io<'_> {
         self.start(entry, key);
     }
 
-    unsafe fn recv(&mut self, fd: RawFd, buf: *mut u8, len: usize, key: u32) {
+    unsafe fn recv(&mut self, fd: RawFd, buf: *mut u8, len: usize, until: Until, key: u32) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.start(opcode::Recv::new(types::Fd(fd), buf, len).build(), key);
+        let flags = match until {
+            Until::Some => 0,
+            Until::Full => libc::MSG_WAITALL,
+        };
+        self.start(opcode::Recv::new(types::Fd(fd), buf, len).flags(flags).build(), key);
     }
 
     unsafe fn send(&mut self, fd: RawFd, msg: *const libc::msghdr, key: u32) {
         let flags = (libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32;
         self.start(opcode::SendMsg::new(types::Fd(fd), msg).flags(flags).build(), key);
+    }
+
+    fn poll_room(&mut self, fd: RawFd, key: u32) {
+        self.start(opcode::PollAdd::new(types::Fd(fd), libc::POLLOUT as u32).build(), key);
+    }
+
+    fn lends(&self) -> bool {
+        let disk = &self.core.disks[self.disk as usize];
+        disk.image.medium() == Medium::Memory && disk.image.fd().is_some()
+    }
+
+    fn lend(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32> {
+        let image = self.core.disks[self.disk as usize].image.fd().ok_or(io::ErrorKind::Unsupported)?;
+        inline::lend(image, offset, len, pipe)
     }
 
     fn cancel(&mut self, key: u32) {
@@ -216,9 +237,10 @@ fn fits(request: &Request, disk: &DiskInfo, buffers: &[libc::iovec]) -> bool {
     let block = u64::from(disk.block_size);
     let in_range = request.offset.checked_add(request.len).is_some_and(|end| end <= disk.size);
     let aligned = request.offset.is_multiple_of(block) && request.len.is_multiple_of(block);
-    let held = if request.op.moves_data() {
-        request.len > 0
-            && buffers.iter().try_fold(0u64, |sum, b| sum.checked_add(b.iov_len as u64)) == Some(request.len)
+    let held = if request.op.is_transfer() && request.len == 0 {
+        false
+    } else if request.op.moves_data() {
+        buffers.iter().try_fold(0u64, |sum, b| sum.checked_add(b.iov_len as u64)) == Some(request.len)
     } else {
         buffers.is_empty()
     };

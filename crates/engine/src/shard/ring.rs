@@ -130,6 +130,9 @@ impl Ring {
     /// Hands queued operations to the kernel, runs its deferred work, and waits for one completion: not at all, for at
     /// most `wait`, or (`None`) until there is one.
     pub(super) fn submit(&mut self, wait: Option<Nanos>) -> io::Result<()> {
+        if wait == Some(Nanos::ZERO) && !self.has_business() {
+            return Ok(());
+        }
         let want = usize::from(wait != Some(Nanos::ZERO));
         let outcome = match wait {
             None | Some(Nanos::ZERO) => self.uring.submit_and_wait(want),
@@ -151,6 +154,13 @@ impl Ring {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Is there anything that a system call would do: entries to take, deferred work, completions that found no place.
+    /// The kernel says so in memory that both see.
+    fn has_business(&mut self) -> bool {
+        let queue = self.uring.submission();
+        !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
     /// Waits for a completion, or for work of the kernel's that will make one, without giving up the processor, until

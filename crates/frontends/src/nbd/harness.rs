@@ -5,9 +5,10 @@ use super::Tag;
 use super::departures::Departures;
 use super::port::{DeparturesOver, NbdPort};
 use super::proto::command::Session;
-use headgate_engine::port::{Detach, Port, PortEvent, PortIo};
+use headgate_engine::port::{Detach, Port, PortEvent, PortIo, Until};
 use headgate_engine::request::{Completion, DiskInfo, Extent, ExtentKind, IoError, Op, Request};
 use headgate_units::Nanos;
+use std::io::{self, Read as _};
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -21,6 +22,15 @@ pub struct Queued {
     /// The request.
     pub request: Request,
     buffers: Vec<libc::iovec>,
+}
+
+/// Does the disk lend its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lending {
+    /// As an image in memory does.
+    On,
+    /// As any other.
+    Off,
 }
 
 /// What the shard does for the port.
@@ -39,6 +49,11 @@ pub struct Shard {
     watched: Option<u32>,
     cancelled: Option<u32>,
     send: Option<(*const libc::msghdr, u32)>,
+    /// Key of the wait for room in the socket.
+    blocked: Option<u32>,
+    lending: Lending,
+    /// Where the image ends when it is asked to lend.
+    pub end: usize,
     /// Has the port closed.
     pub closed: bool,
     /// The longest receive that the port asked for since this was set.
@@ -79,7 +94,7 @@ impl PortIo for Shard {
         self.watched = Some(key);
     }
 
-    unsafe fn recv(&mut self, _fd: RawFd, buf: *mut u8, len: usize, key: u32) {
+    unsafe fn recv(&mut self, _fd: RawFd, buf: *mut u8, len: usize, _until: Until, key: u32) {
         assert!(self.receive.is_none(), "two receives at once");
         assert!(len > 0, "a receive of nothing");
         self.longest_receive = self.longest_receive.max(len);
@@ -89,6 +104,23 @@ impl PortIo for Shard {
     unsafe fn send(&mut self, _fd: RawFd, msg: *const libc::msghdr, key: u32) {
         assert!(self.send.is_none(), "two sends at once");
         self.send = Some((msg, key));
+    }
+
+    fn poll_room(&mut self, _fd: RawFd, key: u32) {
+        assert!(self.send.is_none() && self.blocked.is_none(), "two sends at once");
+        self.blocked = Some(key);
+    }
+
+    fn lends(&self) -> bool {
+        self.lending == Lending::On
+    }
+
+    fn lend(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32> {
+        let range =
+            &self.content[(offset as usize).min(self.end)..self.end.min(offset as usize + len as usize)];
+        // SAFETY: reads from a live slice.
+        let put = unsafe { libc::write(pipe, range.as_ptr().cast(), range.len()) };
+        u32::try_from(put).map_err(|_| io::Error::last_os_error())
     }
 
     fn cancel(&mut self, key: u32) {
@@ -132,6 +164,14 @@ impl Harness {
         Harness::after(Arc::default(), session, size, depth, early)
     }
 
+    /// The same, before a disk that lends.
+    ///
+    /// # Panics
+    /// As [`Harness::new`].
+    pub fn lending(session: Session, size: usize, depth: usize) -> Harness {
+        Harness::build(Arc::default(), session, size, depth, &[], Lending::On)
+    }
+
     /// The same, on a disk with departing connections.
     ///
     /// # Panics
@@ -142,6 +182,17 @@ impl Harness {
         size: usize,
         depth: usize,
         early: &[u8],
+    ) -> Harness {
+        Harness::build(departures, session, size, depth, early, Lending::Off)
+    }
+
+    fn build(
+        departures: Arc<Departures>,
+        session: Session,
+        size: usize,
+        depth: usize,
+        early: &[u8],
+        lending: Lending,
     ) -> Harness {
         let (socket, client) = UnixStream::pair().expect("there are sockets");
         let port = NbdPort::new(socket.into(), session, early, departures, Box::new(()));
@@ -157,6 +208,9 @@ impl Harness {
             watched: None,
             cancelled: None,
             send: None,
+            blocked: None,
+            lending,
+            end: size,
             closed: false,
             longest_receive: 0,
         };
@@ -234,6 +288,9 @@ impl Harness {
         if self.shard.closed {
             return false;
         }
+        if self.take_lent() {
+            return true;
+        }
         let Some((message, key)) = self.shard.send.take() else { return false };
         let before = self.output.len();
         // SAFETY: the port promised that the message stays until the event.
@@ -245,6 +302,21 @@ impl Harness {
         }
         self.event(key, (self.output.len() - before) as i32);
         true
+    }
+
+    /// The client reads what was lent to it, as much as its socket holds.
+    fn take_lent(&mut self) -> bool {
+        let Some(client) = &mut self.client else { return false };
+        let before = self.output.len();
+        client.set_nonblocking(true).expect("a socket");
+        // It ends with an error when the socket is empty; what came before counts.
+        let _ = client.read_to_end(&mut self.output);
+        let took = self.output.len() > before;
+        if let Some(key) = self.shard.blocked.take() {
+            self.event(key, libc::POLLOUT.into());
+            return true;
+        }
+        took
     }
 
     /// The disk answers the request at `index` of its queue.
@@ -317,7 +389,7 @@ impl Harness {
                 }
             }
             Op::Discard | Op::WriteZeroes { .. } => range.fill(0),
-            Op::Flush | Op::Cache => {}
+            Op::Flush | Op::Cache | Op::Lend => {}
             Op::BlockStatus => {
                 let kind = |block: &[u8]| {
                     if block.iter().all(|&byte| byte == 0) { ExtentKind::Hole } else { ExtentKind::Data }

@@ -8,6 +8,7 @@ mod buddy;
 mod departures;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
+mod lender;
 mod memory;
 mod outbox;
 pub mod port;

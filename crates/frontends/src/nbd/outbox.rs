@@ -4,6 +4,7 @@
 //! So a busy client costs one system call for many answers. Answers without data lie side by side and need one vector.
 
 use super::buddy::Block;
+use super::lender::Lent;
 use super::memory::Arena;
 use thiserror::Error;
 
@@ -19,6 +20,9 @@ pub enum SendError {
     /// Less was taken than offered.
     #[error("the client went away in the middle of an answer")]
     Short,
+    /// An answer was begun whose data cannot be had any more.
+    #[error("the image failed in the middle of an answer: {}", std::io::Error::from_raw_os_error(*.0))]
+    Lend(i32),
 }
 
 /// A piece of a message.
@@ -28,6 +32,19 @@ enum Part {
     Bytes { start: usize, len: usize },
     /// A buffer with data from the disk.
     Data { block: Block, len: usize },
+    /// A head, a range of [`Batch::bytes`], and data that the image lends. It goes out by itself.
+    Lent { start: usize, head: usize, lent: Lent },
+}
+
+/// What goes out next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<'a> {
+    /// Nothing, or something is under way.
+    Nothing,
+    /// A message. It and all it points to stay as they are until [`Outbox::on_sent`], or as long as the outbox and the arena live.
+    Message(*const libc::msghdr),
+    /// A head, and behind it data that the image lends.
+    Lent(&'a [u8], Lent),
 }
 
 #[derive(Debug, Default)]
@@ -86,23 +103,37 @@ impl Outbox {
         self.filling.parts.push(Part::Data { block, len: len as usize });
     }
 
+    /// Queues an answer with data that the image lends behind what `write` appends.
+    pub fn push_lent(&mut self, write: impl FnOnce(&mut Vec<u8>), lent: Lent) {
+        let batch = &mut self.filling;
+        let start = batch.bytes.len();
+        write(&mut batch.bytes);
+        batch.parts.push(Part::Lent { start, head: batch.bytes.len() - start, lent });
+        batch.replies += 1;
+    }
+
     /// Answers that are not wholly out yet.
     pub fn replies(&self) -> usize {
         self.filling.replies + self.sending.replies
     }
 
-    /// The next message to send, if there is one and none is under way. It and all it points to stay as they are
-    /// until [`on_sent`](Outbox::on_sent), or as long as this outbox and the arena live.
-    pub fn poll_send(&mut self, arena: &Arena) -> Option<*const libc::msghdr> {
+    /// What to send now. It is under way then.
+    pub fn poll_send(&mut self, arena: &Arena) -> Next<'_> {
         if self.under_way > 0 {
-            return None;
+            return Next::Nothing;
         }
         if self.sending.parts.is_empty() {
             std::mem::swap(&mut self.filling, &mut self.sending);
         }
-        self.under_way = self.sending.parts.len().min(MAX_VECTORS);
+        if let Some(&Part::Lent { start, head, lent }) = self.sending.parts.first() {
+            self.under_way = 1;
+            return Next::Lent(&self.sending.bytes[start..start + head], lent);
+        }
+        let lends = |part: &Part| matches!(part, Part::Lent { .. });
+        let together = self.sending.parts.iter().position(lends).unwrap_or(self.sending.parts.len());
+        self.under_way = together.min(MAX_VECTORS);
         if self.under_way == 0 {
-            return None;
+            return Next::Nothing;
         }
         self.vectors.clear();
         self.expected = 0;
@@ -112,13 +143,14 @@ impl Outbox {
                 // SAFETY: the part is a range of the batch's bytes.
                 Part::Bytes { start, len } => (unsafe { bytes.add(*start) }.cast_mut(), *len),
                 Part::Data { block, len } => (arena.at(block), *len),
+                Part::Lent { .. } => break,
             };
             self.vectors.push(libc::iovec { iov_base: base.cast(), iov_len: len });
             self.expected += len;
         }
         self.message.msg_iov = self.vectors.as_mut_ptr();
         self.message.msg_iovlen = self.vectors.len();
-        Some(&raw const *self.message)
+        Next::Message(&raw const *self.message)
     }
 
     /// The send under way ended with this result of the kernel. Gives the buffers back.
@@ -135,6 +167,16 @@ impl Outbox {
         if sent != self.expected {
             return Err(SendError::Short);
         }
+        self.finish(arena);
+        Ok(())
+    }
+
+    /// The lent answer under way is out.
+    pub fn on_lent(&mut self, arena: &mut Arena) {
+        self.finish(arena);
+    }
+
+    fn finish(&mut self, arena: &mut Arena) {
         for part in self.sending.parts.drain(..self.under_way) {
             if let Part::Data { block, .. } = part {
                 arena.give(block);
@@ -145,13 +187,17 @@ impl Outbox {
             self.sending.bytes.clear();
             self.sending.replies = 0;
         }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn message(next: Next<'_>) -> *const libc::msghdr {
+        let Next::Message(message) = next else { panic!("{next:?} is not a message") };
+        message
+    }
 
     /// What a kernel would see.
     fn gather(message: *const libc::msghdr) -> (Vec<u8>, usize) {
@@ -169,17 +215,17 @@ mod tests {
     #[test]
     fn answers_without_data_share_a_vector_and_gather_while_a_send_is_under_way() {
         let (mut outbox, mut arena) = (Outbox::default(), Arena::map().unwrap());
-        assert!(outbox.poll_send(&arena).is_none());
+        assert_eq!(outbox.poll_send(&arena), Next::Nothing);
         outbox.push(|out| out.extend(b"one"));
         outbox.push(|out| out.extend(b"two"));
-        assert_eq!(gather(outbox.poll_send(&arena).unwrap()), (b"onetwo".to_vec(), 1));
+        assert_eq!(gather(message(outbox.poll_send(&arena))), (b"onetwo".to_vec(), 1));
         for word in [b"aa", b"bb", b"cc"] {
             outbox.push(|out| out.extend(word));
         }
-        assert!(outbox.poll_send(&arena).is_none());
+        assert_eq!(outbox.poll_send(&arena), Next::Nothing);
         assert_eq!(outbox.replies(), 5);
         outbox.on_sent(6, &mut arena).unwrap();
-        assert_eq!(gather(outbox.poll_send(&arena).unwrap()), (b"aabbcc".to_vec(), 1));
+        assert_eq!(gather(message(outbox.poll_send(&arena))), (b"aabbcc".to_vec(), 1));
         outbox.on_sent(6, &mut arena).unwrap();
         assert_eq!(outbox.replies(), 0);
     }
@@ -192,7 +238,7 @@ mod tests {
             outbox.push_data(|out| out.extend(b"head"), block, 4096);
         }
         let mut total = 0;
-        while let Some(message) = outbox.poll_send(&arena) {
+        while let Next::Message(message) = outbox.poll_send(&arena) {
             let (bytes, vectors) = gather(message);
             assert!(vectors <= MAX_VECTORS);
             total += bytes.len();
@@ -206,20 +252,42 @@ mod tests {
     fn an_interrupted_message_is_sent_again() {
         let (mut outbox, mut arena) = (Outbox::default(), Arena::map().unwrap());
         outbox.push(|out| out.extend(b"one"));
-        outbox.poll_send(&arena).unwrap();
+        message(outbox.poll_send(&arena));
         outbox.on_sent(-libc::EINTR, &mut arena).unwrap();
         outbox.push(|out| out.extend(b"two"));
-        assert_eq!(gather(outbox.poll_send(&arena).unwrap()), (b"one".to_vec(), 1));
+        assert_eq!(gather(message(outbox.poll_send(&arena))), (b"one".to_vec(), 1));
         outbox.on_sent(3, &mut arena).unwrap();
-        assert_eq!(gather(outbox.poll_send(&arena).unwrap()), (b"two".to_vec(), 1));
+        assert_eq!(gather(message(outbox.poll_send(&arena))), (b"two".to_vec(), 1));
     }
 
     #[test]
     fn a_client_that_goes_away_is_noticed() {
         let (mut outbox, mut arena) = (Outbox::default(), Arena::map().unwrap());
         outbox.push(|out| out.extend(b"one"));
-        outbox.poll_send(&arena).unwrap();
+        message(outbox.poll_send(&arena));
         assert_eq!(outbox.on_sent(2, &mut arena), Err(SendError::Short));
         assert_eq!(outbox.on_sent(-libc::EPIPE, &mut arena), Err(SendError::Gone(libc::EPIPE)));
+    }
+
+    #[test]
+    fn lent_answers_go_out_by_themselves_and_in_their_place() {
+        let (mut outbox, mut arena) = (Outbox::default(), Arena::map().unwrap());
+        let lent = |offset| Lent { offset, len: 65536 };
+        outbox.push(|out| out.extend(b"one"));
+        outbox.push_lent(|out| out.extend(b"head"), lent(4096));
+        outbox.push_lent(|out| out.extend(b"next"), lent(8192));
+        outbox.push(|out| out.extend(b"two"));
+        assert_eq!(gather(message(outbox.poll_send(&arena))), (b"one".to_vec(), 1));
+        assert_eq!(outbox.poll_send(&arena), Next::Nothing);
+        outbox.on_sent(3, &mut arena).unwrap();
+        assert_eq!(outbox.poll_send(&arena), Next::Lent(b"head", lent(4096)));
+        assert_eq!(outbox.poll_send(&arena), Next::Nothing);
+        outbox.on_lent(&mut arena);
+        assert_eq!(outbox.poll_send(&arena), Next::Lent(b"next", lent(8192)));
+        outbox.on_lent(&mut arena);
+        assert_eq!(gather(message(outbox.poll_send(&arena))), (b"two".to_vec(), 1));
+        outbox.on_sent(3, &mut arena).unwrap();
+        assert_eq!(outbox.poll_send(&arena), Next::Nothing);
+        assert_eq!(outbox.replies(), 0);
     }
 }

@@ -1,7 +1,8 @@
 //! The data path: one connection in transmission, as a [`Port`] of its disk's shard.
 //!
 //! One receive picks up as many requests as the client has sent. A short write's payload is copied from there into an
-//! aligned buffer; a long one's is received into its buffer directly. Reads go out from the buffers they were read into. All
+//! aligned buffer; a long one's is received into its buffer directly. Reads go out from the buffers they were read into, long ones
+//! of an image in memory from the image itself. All
 //! answers of a turn leave in one message, and those that come while it is under way leave in the next.
 //!
 //! # Bounds
@@ -17,14 +18,15 @@
 
 use super::buddy::Block;
 use super::departures::Departures;
+use super::lender::{Lender, Lent, Progress};
 use super::memory::{Arena, Inbox};
-use super::outbox::{Outbox, SendError};
+use super::outbox::{Next, Outbox, SendError};
 use super::proto::command::{Command, ExtentCount, Session};
 use super::proto::reply;
 use super::proto::stream::{Event, Requests, StreamError};
 use super::proto::wire::NbdError;
 use super::tag::Tag;
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Until};
 use headgate_engine::request::{Completion, DiskInfo, MAX_REQUEST, Op, Request};
 use slab::Slab;
 use std::any::Any;
@@ -41,6 +43,10 @@ const INBOX_BYTES: usize = 256 << 10;
 
 /// From this payload on, in bytes, a write is received into its buffer.
 const LONG_WRITE: u32 = 32 << 10;
+
+/// From this length on, in bytes, an image in memory lends the data of a read: what three system calls cost, copying costs at
+/// about half of it.
+const LONG_READ: u32 = 32 << 10;
 
 /// What is received at a time from a client that sends long writes, in bytes: the less of a payload comes along with its
 /// head, the less is copied.
@@ -89,7 +95,7 @@ struct Piece {
 impl Piece {
     fn first(command: &Command, longest: u32) -> Piece {
         let longest = match command.op {
-            Op::Read | Op::Write(_) => command.len,
+            Op::Read | Op::Lend | Op::Write(_) => command.len,
             Op::BlockStatus => LONGEST_STATUS,
             _ => longest,
         };
@@ -150,6 +156,7 @@ pub struct NbdPort {
     inbox: Inbox,
     arena: Arena,
     outbox: Outbox,
+    lender: Option<Lender>,
     taken: Slab<Taken>,
     assembling: Option<Assembling>,
     longest_piece: u32,
@@ -166,7 +173,7 @@ pub struct NbdPort {
 
 impl NbdPort {
     /// A port for a client that agreed on `session` over `socket`. `early` are bytes that came with the last option. `departures` are
-    /// those of the disk: the port takes nothing before they are over and [`DeparturesOver`] says so. `guard` is dropped with the port. The socket is in blocking mode, for waiting is the ring's business.
+    /// those of the disk: the port takes nothing before they are over and [`DeparturesOver`] says so. `guard` is dropped with the port.
     ///
     /// # Errors
     /// There is no memory for the buffers.
@@ -185,6 +192,7 @@ impl NbdPort {
             inbox: Inbox::map(INBOX_BYTES, early)?,
             arena: Arena::map()?,
             outbox: Outbox::default(),
+            lender: None,
             taken: Slab::with_capacity(64),
             assembling: None,
             longest_piece: MAX_REQUEST as u32,
@@ -209,12 +217,11 @@ impl NbdPort {
         self.longest_piece = longest;
     }
 
-    /// Takes what can be taken, then receives more.
+    /// Takes what can be taken.
     fn pump(&mut self, io: &mut dyn PortIo) {
         if let Err(ended) = self.take_requests(io) {
             self.end(io, ended);
         }
-        self.receive(io);
     }
 
     fn take_requests(&mut self, io: &mut dyn PortIo) -> Result<(), Ended> {
@@ -237,7 +244,12 @@ impl NbdPort {
             self.inbox.consume(used);
             match event {
                 Event::NeedBytes => break,
-                Event::Command(command) => self.assembling = Some(Assembling { command, buffer: None }),
+                Event::Command(mut command) => {
+                    if command.op == Op::Read && command.len >= LONG_READ && self.lender.is_some() {
+                        command.op = Op::Lend;
+                    }
+                    self.assembling = Some(Assembling { command, buffer: None });
+                }
                 Event::Refused { cookie, error } => self.refuse(cookie, error),
                 Event::Disconnect => self.phase = Phase::Draining,
             }
@@ -312,17 +324,17 @@ impl NbdPort {
             return;
         }
         let left = self.requests.payload_left();
-        let (target, len, receiving) = match &self.assembling {
+        let (target, len, until, receiving) = match &self.assembling {
             // Bytes in the inbox come before those in the socket.
             Some(Assembling { command, buffer: Some(buffer) })
                 if left > 0 && command.len >= LONG_WRITE && self.inbox.bytes().is_empty() =>
             {
                 let filled = (command.len - left) as usize;
-                (self.arena.at(buffer).wrapping_add(filled), left as usize, Receiving::Payload)
+                (self.arena.at(buffer).wrapping_add(filled), left as usize, Until::Full, Receiving::Payload)
             }
             _ => {
                 let (target, space) = self.inbox.space();
-                (target, space.min(self.receive_at_most), Receiving::Inbox)
+                (target, space.min(self.receive_at_most), Until::Some, Receiving::Inbox)
             }
         };
         if len == 0 {
@@ -335,7 +347,7 @@ impl NbdPort {
         self.receiving = receiving;
         // SAFETY: the target is `len` bytes of the inbox's free end, or of the buffer of the request being taken behind
         // what is filled. Neither is touched while `receiving` says so, and both live as long as the port.
-        unsafe { io.recv(self.socket.as_raw_fd(), target, len, RECEIVE) }
+        unsafe { io.recv(self.socket.as_raw_fd(), target, len, until, RECEIVE) }
     }
 
     /// There is no room to receive into. Were the client to hang up now, what it sent before must not be served for long.
@@ -352,7 +364,6 @@ impl NbdPort {
         }
         if !more {
             self.watch = Watch::Off;
-            self.receive(io);
         }
     }
 
@@ -385,6 +396,10 @@ impl NbdPort {
                 let head = |out: &mut Vec<u8>| reply::data(out, replies, cookie, command.offset, command.len);
                 self.outbox.push_data(head, buffer, command.len);
             }
+            (Ok(()), _) if command.op == Op::Lend => {
+                let head = |out: &mut Vec<u8>| reply::data(out, replies, cookie, command.offset, command.len);
+                self.outbox.push_lent(head, Lent { offset: command.offset, len: command.len });
+            }
             (result, buffer) => {
                 if let Some(buffer) = buffer {
                     self.arena.give(buffer);
@@ -399,6 +414,50 @@ impl NbdPort {
                     Ok(()) => self.outbox.push(|out| reply::done(out, cookie)),
                 }
             }
+        }
+    }
+
+    /// Sends what there is, until something has to be waited for.
+    fn send(&mut self, io: &mut dyn PortIo) -> Result<(), Ended> {
+        let socket = self.socket.as_raw_fd();
+        loop {
+            match (self.outbox.poll_send(&self.arena), &mut self.lender) {
+                (Next::Nothing, _) => return Ok(()),
+                (Next::Message(message), _) => {
+                    // SAFETY: the outbox keeps the message and all it points to until `on_sent`, and lives as long as the port.
+                    unsafe { io.send(socket, message, SEND) }
+                    return Ok(());
+                }
+                (Next::Lent(head, lent), Some(lender)) => lender.begin(head, lent)?,
+                (Next::Lent(..), None) => return Err(SendError::Lend(libc::EBADF).into()),
+            }
+            if self.lend(io)? == Progress::Waiting {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Goes on with the lent answer under way.
+    fn lend(&mut self, io: &mut dyn PortIo) -> Result<Progress, Ended> {
+        let socket = self.socket.as_raw_fd();
+        let Some(lender) = &mut self.lender else { return Ok(Progress::Out) };
+        let progress = lender.advance(io, socket)?;
+        match progress {
+            Progress::Out => self.outbox.on_lent(&mut self.arena),
+            Progress::Waiting => io.poll_room(socket, SEND),
+        }
+        Ok(progress)
+    }
+
+    fn on_send_event(&mut self, io: &mut dyn PortIo, result: i32) {
+        let outcome = if self.lender.as_ref().is_some_and(Lender::is_busy) {
+            self.lend(io).map(|_| ())
+        } else {
+            self.outbox.on_sent(result, &mut self.arena).map_err(Ended::from)
+        };
+        match outcome {
+            Ok(()) => self.pump(io),
+            Err(ended) => self.end(io, ended),
         }
     }
 
@@ -433,6 +492,9 @@ impl Drop for NbdPort {
 
 impl Port for NbdPort {
     fn on_start(&mut self, io: &mut dyn PortIo) {
+        if io.lends() {
+            self.lender = Lender::new(self.socket.as_raw_fd());
+        }
         if self.departures.is_none() {
             self.phase = Phase::Open;
         }
@@ -449,10 +511,7 @@ impl Port for NbdPort {
                     self.receiving = Receiving::Nothing;
                 }
             }
-            SEND => match self.outbox.on_sent(event.result, &mut self.arena) {
-                Ok(()) => self.pump(io),
-                Err(error) => self.end(io, error.into()),
-            },
+            SEND => self.on_send_event(io, event.result),
             WATCH => self.on_watched(io, event.more),
             _ => {}
         }
@@ -494,10 +553,11 @@ impl Port for NbdPort {
         if self.phase == Phase::Closed {
             return;
         }
-        if let Some(message) = self.outbox.poll_send(&self.arena) {
-            // SAFETY: the outbox keeps the message and all it points to until `on_sent`, and lives as long as the port.
-            unsafe { io.send(self.socket.as_raw_fd(), message, SEND) }
+        if let Err(ended) = self.send(io) {
+            return self.end(io, ended);
         }
+        // Behind the answers: the client has them while the kernel looks for more requests.
+        self.receive(io);
         if self.phase == Phase::Draining && self.taken.is_empty() && self.outbox.replies() == 0 {
             self.close(io);
         }

@@ -386,6 +386,59 @@ fn a_client_out_of_step_is_dropped() {
     assert!(harness.shard.closed);
 }
 
+/// A disk that lends, with bytes that tell where they lie.
+fn lender(depth: usize) -> Harness {
+    let mut harness = Harness::lending(STRUCTURED, DISK, depth);
+    for (i, byte) in harness.shard.content.iter_mut().enumerate() {
+        *byte = (i % 251) as u8 ^ (i >> 12) as u8;
+    }
+    harness
+}
+
+#[test]
+fn a_client_that_does_not_read_lent_answers_waits_alone_and_gets_them_whole() {
+    let mut harness = lender(64);
+    let len = 256 << 10;
+    for cookie in 0..40 {
+        harness.send(&request(command::READ, cookie, 4096 * cookie, len));
+    }
+    while !harness.shard.queue.is_empty() {
+        harness.complete(0, Outcome::Served);
+    }
+    assert!(harness.output.is_empty() && !harness.shard.closed);
+    harness.settle();
+    let answers = structured(&harness);
+    assert_eq!(answers.len(), 40);
+    for (cookie, answer) in answers {
+        let start = 4096 * cookie as usize;
+        let held = harness.shard.content[start..start + len as usize].to_vec();
+        assert!(answer == Answer::Data(held), "answer {cookie}");
+    }
+}
+
+#[test]
+fn an_image_that_ends_before_a_promised_answer_ends_the_connection() {
+    let mut harness = lender(8);
+    harness.send(&request(command::READ, 1, 65536, 128 << 10));
+    harness.shard.end = 100_000;
+    harness.complete(0, Outcome::Served);
+    harness.settle();
+    assert!(harness.shard.closed);
+}
+
+#[test]
+fn a_client_that_goes_away_under_a_lent_answer_ends_the_connection() {
+    let mut harness = lender(8);
+    for cookie in 0..8 {
+        harness.send(&request(command::READ, cookie, 0, 256 << 10));
+    }
+    while !harness.shard.queue.is_empty() {
+        harness.complete(0, Outcome::Served);
+    }
+    harness.hang_up();
+    assert!(harness.shard.closed);
+}
+
 fn any_request() -> impl Strategy<Value = (u16, u64, u32)> {
     let len = prop_oneof![
         4 => Just(512u32), 4 => Just(4096), 2 => Just(33 << 10), 1 => Just(128 << 10), 1 => 0..10_000u32
@@ -422,6 +475,39 @@ fn serve(
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Lent answers and others keep their places and their bytes, whatever the order of the disk and of the client's reading.
+    #[test]
+    fn lent_answers_are_true(
+        script in prop::collection::vec((0..1000u64, 1..400u32), 1..40),
+        depth in 1..12usize,
+        steps in prop::collection::vec((0..3u8, 0..64usize), 1..60),
+    ) {
+        let mut harness = lender(depth);
+        let mut reads = HashMap::new();
+        let mut stream = Vec::new();
+        for (i, &(block, blocks)) in script.iter().enumerate() {
+            stream.extend(request(command::READ, i as u64, block * 512, blocks * 512));
+            reads.insert(i as u64, (block as usize * 512, blocks as usize * 512));
+        }
+        let mut sent = 0;
+        for &(step, size) in steps.iter().chain(&[(0, 0), (1, 0), (2, 0)]).cycle().take(20_000) {
+            match step {
+                0 => sent += harness.send_once(&stream[sent..]),
+                1 if !harness.shard.queue.is_empty() => {
+                    harness.complete(size % harness.shard.queue.len(), Outcome::Served);
+                }
+                _ => while harness.read() {},
+            }
+        }
+        prop_assert_eq!((sent, harness.shard.closed), (stream.len(), false));
+        let answers = structured(&harness);
+        prop_assert_eq!(answers.len(), script.len());
+        for (cookie, answer) in answers {
+            let (start, len) = reads[&cookie];
+            prop_assert!(answer == Answer::Data(harness.shard.content[start..start + len].to_vec()), "{cookie}");
+        }
+    }
 
     /// Whatever the cuts in the stream, the depth of the disk, the order of its answers and the client's reading:
     /// every request is answered exactly once, with what the disk held when it served it.

@@ -1,6 +1,7 @@
 //! The data path against a shard made of lists.
 
 use super::*;
+use headgate_engine::port::Until;
 use headgate_units::Nanos;
 use headgate_vring::blk::{RequestHeader, RequestType};
 use headgate_vring::{
@@ -60,11 +61,20 @@ impl PortIo for FakeShard {
     fn poll(&mut self, _fd: RawFd, key: u32) {
         self.polled.push(key);
     }
-    unsafe fn recv(&mut self, _: RawFd, _: *mut u8, _: usize, _: u32) {
+    unsafe fn recv(&mut self, _: RawFd, _: *mut u8, _: usize, _: Until, _: u32) {
         panic!("no sockets here")
     }
     unsafe fn send(&mut self, _: RawFd, _: *const libc::msghdr, _: u32) {
         panic!("no sockets here")
+    }
+    fn poll_room(&mut self, _: RawFd, _: u32) {
+        panic!("no sockets here")
+    }
+    fn lends(&self) -> bool {
+        false
+    }
+    fn lend(&mut self, _: u64, _: u32, _: RawFd) -> std::io::Result<u32> {
+        panic!("no pipes here")
     }
     fn cancel(&mut self, key: u32) {
         self.cancelled.push(key);
