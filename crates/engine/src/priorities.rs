@@ -20,9 +20,9 @@ impl Priorities {
             Op::Flush => IoKind::Flush,
             Op::Write(_) if field == Ioprio::JOURNAL => IoKind::Journal,
             Op::Write(_) | Op::WriteZeroes { .. } => IoKind::Write,
-            Op::Read | Op::Discard | Op::BlockStatus | Op::Cache => IoKind::Other,
+            Op::Read | Op::Lend | Op::Discard | Op::BlockStatus | Op::Cache => IoKind::Other,
         };
-        let bytes = if request.op.moves_data() { request.len } else { 0 };
+        let bytes = if request.op.is_transfer() { request.len } else { 0 };
         Io { bytes: Bytes(bytes), position: request.offset, priority: self.map.given(field), kind }
     }
 }

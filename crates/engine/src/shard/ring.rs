@@ -69,6 +69,9 @@ const ENTRIES: u32 = 512;
 /// enough that a storm of flushes does not flood the host.
 const WORKERS: [u32; 2] = [64, 16];
 
+/// Waiting awake, the clock costs more than a look; so many looks are well under a microsecond.
+const LOOKS_PER_CLOCK: usize = 8;
+
 pub(super) struct Ring {
     uring: IoUring,
     files: FileTable,
@@ -167,13 +170,15 @@ impl Ring {
     /// `deadline` on the shard's clock.
     pub(super) fn spin(&mut self, deadline: Nanos) -> Wait {
         loop {
-            if self.uring.submission().taskrun() || !self.uring.completion().is_empty() {
-                return Wait::Over;
+            for _ in 0..LOOKS_PER_CLOCK {
+                if self.uring.submission().taskrun() || !self.uring.completion().is_empty() {
+                    return Wait::Over;
+                }
+                std::hint::spin_loop();
             }
             if clock::now() >= deadline {
                 return Wait::GoesOn;
             }
-            std::hint::spin_loop();
         }
     }
 
