@@ -174,19 +174,20 @@ fn a_failed_node_stands_still_and_serves_everything_after_its_return() {
 }
 
 #[test]
-fn an_array_serves_streams_faster_than_random_reads() {
-    let rate = |random: &str| {
+fn an_array_serves_streams_faster_than_random_reads_and_near_ones_faster_than_far_ones() {
+    let rate = |random: &str, capacity: &str| {
         let text = format!(
             r#"
             name = "array"
             title = "An array"
             duration = "20s"
-            datastore = [{{ name = "lun", device = "array=5,raid=0" }}]
+            datastore = [{{ name = "lun", device = "array=5,raid=0", capacity = "{capacity}" }}]
             vm = [{{ name = "vm", disk = [{{}}], workload = [{{ kind = "closed", random = "{random}", size = "64K" }}] }}]
             "#
         );
         outcome(&text, 1).subject("vm").unwrap().whole.iops()
     };
-    let (streams, random) = (rate("0%"), rate("100%"));
+    let (streams, random, near) = (rate("0%", "10G"), rate("100%", "10G"), rate("100%", "4T"));
     assert!(streams > 3.0 * random, "{streams} and {random}");
+    assert!(near > 1.2 * random && near < streams, "{near} and {random}");
 }
