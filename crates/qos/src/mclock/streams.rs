@@ -76,6 +76,11 @@ impl Streams {
         Streams { list: Vec::new(), front: 0, slot: 0 }
     }
 
+    #[cfg(test)]
+    pub(super) fn streams(&self) -> usize {
+        self.list.len()
+    }
+
     fn put_front_back(&mut self, disk: &mut Disk, scope: PriorityScope) {
         let front = &mut self.list[self.front];
         front.queue = std::mem::replace(&mut disk.queue, Chain::EMPTY);

@@ -372,3 +372,45 @@ fn a_disk_left_behind_by_any_way_round_the_circle_is_served_next_and_once() {
         scheduler.extract(now, back, &mut |_| true).unwrap();
     }
 }
+
+#[test]
+fn memory_is_flat_under_guests_that_cycle_through_every_priority() {
+    for scope in [PriorityScope::WithinVm, PriorityScope::AcrossVms] {
+        let mut scheduler = MClock::new(Config::default()).unwrap();
+        let now = Nanos::from_secs(1);
+        let disks: Vec<DiskId> = (0..20).map(|_| scheduler.register(now, Policy::default())).collect();
+        for disk in &disks {
+            scheduler
+                .set_priorities(now, *disk, PriorityPolicy { scope, ..PriorityPolicy::default() })
+                .unwrap();
+        }
+        let ask = |scheduler: &mut MClock<u32>, disk: DiskId, priority: u64| {
+            let io = Io { priority: Priority::new(priority).ok(), ..Io::default() };
+            scheduler.enqueue(now, disk, io, 0).unwrap();
+        };
+        for round in 0..50u64 {
+            for disk in &disks {
+                for priority in 0..=254 {
+                    ask(&mut scheduler, *disk, (priority * 7 + round) % 255);
+                }
+            }
+            while let Decision::Dispatch(d) = scheduler.dispatch(now) {
+                scheduler.complete(now, d.disk);
+            }
+            assert!(scheduler.blocks.len() <= disks.len(), "a block for each disk at most");
+            assert!(scheduler.blocks.iter().all(|block| block.streams() <= 254));
+        }
+        // Others go on, of two priorities so that they come by the blocks of those at rest.
+        for _ in 0..2_000 {
+            for priority in [254, 1] {
+                ask(&mut scheduler, disks[0], priority);
+            }
+            while let Decision::Dispatch(d) = scheduler.dispatch(now) {
+                scheduler.complete(now, d.disk);
+            }
+        }
+        let kept = scheduler.blocks.len() - scheduler.vacant_blocks.len();
+        assert!(kept <= 1, "{kept} disks at rest hold streams in {scope:?}");
+        scheduler.self_check();
+    }
+}
