@@ -1,4 +1,4 @@
-//! Figures: quantities over time, as SVG and as PNG.
+//! Figures: quantities over time or over what was varied, as SVG and as PNG.
 //!
 //! Neither needs anything of the system: letters are measured, and drawn in PNG, with a font inside the program.
 
@@ -8,13 +8,15 @@ mod svg;
 pub(crate) use png::png;
 pub(crate) use svg::{DrawError, MOST_LINES, svg};
 
-/// Panels above each other over the same time.
+/// Panels above each other over the same axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     /// Above all.
     pub title: String,
-    /// From zero to here, in seconds.
-    pub seconds: f64,
+    /// What the panels share, and its unit: `time (s)`.
+    pub axis: String,
+    /// From zero to here.
+    pub end: f64,
     /// From top to bottom.
     pub panels: Vec<Panel>,
     /// Names of the lines, in the order of every panel's lines; a line that is not there is empty.
@@ -36,7 +38,7 @@ pub(crate) struct Panel {
     pub lines: Vec<Line>,
 }
 
-/// Values at instants in seconds; `None` interrupts the line.
+/// Values at places on the axis; `None` interrupts the line.
 pub(crate) type Line = Vec<Option<(f64, f64)>>;
 
 /// An instant at which something happened.

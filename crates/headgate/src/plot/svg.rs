@@ -153,7 +153,7 @@ fn draw(figure: &Figure, area: &Area<'_>) -> Result<(), DrawError> {
 /// Where an instant is, in the coordinates of the labels' area.
 fn place(figure: &Figure, at: f64) -> i32 {
     let wide = f64::from(WIDTH - LEGEND - VALUE_AXIS);
-    VALUE_AXIS as i32 + (at / figure.seconds.max(f64::MIN_POSITIVE) * wide) as i32
+    VALUE_AXIS as i32 + (at / figure.end.max(f64::MIN_POSITIVE) * wide) as i32
 }
 
 fn draw_panel(figure: &Figure, panel: &Panel, last: bool, area: &Area<'_>) -> Result<(), DrawError> {
@@ -164,7 +164,7 @@ fn draw_panel(figure: &Figure, panel: &Panel, last: bool, area: &Area<'_>) -> Re
         .margin_bottom(if last { 0 } else { 8 })
         .x_label_area_size(if last { TIME_AXIS } else { 0 })
         .y_label_area_size(VALUE_AXIS - MARGIN)
-        .build_cartesian_2d(0.0..figure.seconds.max(f64::MIN_POSITIVE), 0.0..top)
+        .build_cartesian_2d(0.0..figure.end.max(f64::MIN_POSITIVE), 0.0..top)
         .map_err(DrawError::new)?;
     let places = if top >= 10.0 {
         0
@@ -180,11 +180,11 @@ fn draw_panel(figure: &Figure, panel: &Panel, last: bool, area: &Area<'_>) -> Re
         .axis_style(INK.stroke_width(2))
         .x_labels(12)
         .y_labels(6)
-        .x_label_formatter(&|seconds| plain(*seconds))
+        .x_label_formatter(&|at| plain(*at))
         .y_label_formatter(&|value| grouped(*value, places))
         .label_style(text_style(TEXT, &INK))
         .axis_desc_style(text_style(TEXT, &INK))
-        .x_desc("time (s)")
+        .x_desc(figure.axis.as_str())
         .y_desc(panel.axis)
         .draw()
         .map_err(DrawError::new)?;
@@ -310,7 +310,8 @@ mod tests {
         let broken: Line = (0..100).map(|i| (i % 50 > 10).then_some((f64::from(i), 500.0))).collect();
         Figure {
             title: "A title with < and & in it".into(),
-            seconds: 100.0,
+            axis: "time (s)".into(),
+            end: 100.0,
             panels: vec![
                 Panel { axis: "throughput (IOPS)", top: 2_000.0, lines: vec![rising, broken.clone()] },
                 Panel { axis: "latency (ms)", top: 0.0, lines: vec![Line::new(), Line::new()] },

@@ -1,4 +1,4 @@
-//! From outcomes to figures: throughput and latency over time, as papers plot them.
+//! From outcomes to figures: throughput and latency over time, as papers plot them, and over what a family of variants varies.
 
 use crate::plot::{Figure, Line, MOST_LINES, Mark, Panel};
 use headgate_sim::{Action, Counters, Outcome, Scenario, Setup, Subject, SubjectKind, Transactions};
@@ -12,7 +12,10 @@ const SAME_SCALE: f64 = 4.0;
 /// More names than this are counted in a mark's label.
 const MOST_NAMES: usize = 3;
 
-/// A figure for each outcome.
+/// Fewer variants than this make no curve.
+const FEWEST_POINTS: usize = 3;
+
+/// A figure for each outcome, after one over what the variants vary, if that is a number.
 pub(crate) fn figures(scenario: &Scenario, outcomes: &[&Outcome]) -> Vec<Figure> {
     let mut figures: Vec<Figure> = outcomes.iter().map(|outcome| figure(scenario, outcome)).collect();
     let panels = figures.iter().map(|figure| figure.panels.len()).max().unwrap_or(0);
@@ -26,7 +29,61 @@ pub(crate) fn figures(scenario: &Scenario, outcomes: &[&Outcome]) -> Vec<Figure>
                 .for_each(|panel| panel.top = most);
         }
     }
-    figures
+    sweep(scenario, outcomes).into_iter().chain(figures).collect()
+}
+
+/// What each line of a family of variants got over the whole run, beside the number in the variants' names: `plug-50us`.
+fn sweep(scenario: &Scenario, outcomes: &[&Outcome]) -> Option<Figure> {
+    let family = scenario.variants.iter().find_map(|variant| family(&variant.name))?;
+    let mut points: Vec<(f64, &Outcome)> = outcomes
+        .iter()
+        .filter_map(|outcome| {
+            let number = outcome.variant.strip_prefix(family.prefix)?.strip_suffix(family.unit)?;
+            Some((number.parse().ok()?, *outcome))
+        })
+        .collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if points.len() < FEWEST_POINTS || points.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        return None;
+    }
+    let legend: Vec<String> = lines_of(scenario, points[0].1).iter().map(|line| line.name.clone()).collect();
+    let legend = &legend[..legend.len().min(MOST_LINES)];
+    let lines = |value: &dyn Fn(&Counters, Nanos) -> Option<f64>| -> Vec<Line> {
+        let of = |name: &String| {
+            let point = |(at, outcome): &(f64, &Outcome)| {
+                let subject =
+                    lines_of(scenario, outcome).into_iter().find(|subject| subject.name == *name)?;
+                Some((*at, value(&subject.whole.counters, outcome.duration)?))
+            };
+            points.iter().map(point).collect()
+        };
+        legend.iter().map(of).collect()
+    };
+    let throughput = lines(&|counters, length| Some(counters.iops(length)));
+    let latency = lines(&|counters, _| counters.mean_latency().map(|latency| latency.as_secs_f64() * 1e3));
+    let what = family.prefix.trim_end_matches(['-', '_', '.', '=']);
+    Some(Figure {
+        title: format!("{}: over {what}", scenario.name),
+        axis: if family.unit.is_empty() { what.into() } else { format!("{what} ({})", family.unit) },
+        end: points.last().map_or(0.0, |(at, _)| *at),
+        panels: vec![panel("throughput (IOPS)", throughput), panel("mean latency (ms)", latency)],
+        legend: legend.to_vec(),
+        note: None,
+        marks: Vec::new(),
+    })
+}
+
+/// A variant's name around its number.
+struct Family<'a> {
+    prefix: &'a str,
+    unit: &'a str,
+}
+
+fn family(name: &str) -> Option<Family<'_>> {
+    let start = name.find(|c: char| c.is_ascii_digit()).filter(|start| *start > 0)?;
+    let (prefix, rest) = name.split_at(start);
+    let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    unit.chars().all(char::is_alphabetic).then_some(Family { prefix, unit })
 }
 
 fn figure(scenario: &Scenario, outcome: &Outcome) -> Figure {
@@ -64,7 +121,8 @@ fn figure(scenario: &Scenario, outcome: &Outcome) -> Figure {
     };
     Figure {
         title,
-        seconds: outcome.duration.as_secs_f64(),
+        axis: "time (s)".into(),
+        end: outcome.duration.as_secs_f64(),
         panels,
         legend: shown.iter().map(|&vm| vms[vm].name.clone()).collect(),
         note: (vms.len() > shown.len()).then(|| format!("and {} VMs that did less", vms.len() - shown.len())),
@@ -246,6 +304,33 @@ mod tests {
             marks,
             [(10.0, "rate 300"), (20.0, "b starts"), (30.0, "b stops; a: max 100 shares 1000")]
         );
+    }
+
+    #[test]
+    fn variants_that_differ_by_a_number_make_a_curve() {
+        let text = r#"
+            name = "x"
+            title = "Deeper"
+            duration = "10s"
+            datastore = [{ name = "lun", device = "rate=500,latency=1ms", cost-model = "unit" }]
+            vm = [{ name = "a", disk = [{}], workload = [{ name = "w", kind = "closed", outstanding = 1, think = "4ms" }] }]
+            [[variant]]
+            name = "depth-{}"
+            each = [4, 1, 2]
+            set = { "vm.a.workload.w.outstanding" = "{}" }
+        "#;
+        let scenario = Scenario::parse("x.toml", text).unwrap_or_else(|e| panic!("{e}"));
+        let outcomes: Vec<Outcome> = ["depth-4", "depth-1", "depth-2"]
+            .map(|variant| run(&scenario, variant, 1, &mut Quiet).unwrap_or_else(|e| panic!("{e}")))
+            .into();
+        let figures = figures(&scenario, &outcomes.iter().collect::<Vec<_>>());
+        assert_eq!(figures.len(), 4);
+        assert_eq!((figures[0].axis.as_str(), figures[0].end), ("depth", 4.0));
+        let curve: Vec<(f64, f64)> =
+            figures[0].panels[0].lines[0].iter().map(|point| point.unwrap()).collect();
+        let places: Vec<f64> = curve.iter().map(|(at, _)| *at).collect();
+        assert_eq!(places, [1.0, 2.0, 4.0]);
+        assert!(curve.windows(2).all(|pair| pair[0].1 < pair[1].1), "{curve:?}");
     }
 
     #[test]
