@@ -214,11 +214,7 @@ fn parse_depth(text: &str) -> Option<NonZeroU32> {
 const TIME_UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
 fn parse_latency(text: &str) -> Option<Nanos> {
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(digits);
-    let &(_, nanos) = TIME_UNITS.iter().find(|(name, _)| *name == unit)?;
-    let time = number.parse::<u64>().ok()?.checked_mul(nanos).map(Nanos)?;
-    (time <= Nanos::from_secs(100)).then_some(time)
+    text.parse().ok().filter(|time| *time <= Nanos::from_secs(100))
 }
 
 /// Prints with the largest unit that divides the time.

@@ -8,7 +8,7 @@ use crate::shard::{AttachedPort, Backend, Mailbox, Shard, ShardGone};
 use crate::snapshot::DatastoreSnapshot;
 use headgate_devices::ModelSpec;
 use headgate_qos::{AnyScheduler, Policy, SchedulerKind};
-use headgate_units::Bytes;
+use headgate_units::{Bytes, Nanos};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -255,6 +255,14 @@ impl Engine {
     pub fn set_window(&self, datastore: DatastoreId, depth: u32) -> Result<(), EngineError> {
         check_window(depth)?;
         self.call(datastore.shard, move |s| s.set_window(datastore.key, depth))?
+    }
+
+    /// Changes how long a request of a datastore may wait for a better stream: see [`headgate_qos::Config::plug`].
+    ///
+    /// # Errors
+    /// [`EngineError::NoDatastore`].
+    pub fn set_plug(&self, datastore: DatastoreId, plug: Nanos) -> Result<(), EngineError> {
+        self.call(datastore.shard, move |s| s.set_plug(datastore.key, plug))?
     }
 
     /// Removes a datastore that has no disks open.

@@ -300,7 +300,7 @@ mod tests {
     fn top(history: Vec<Sample>) -> Top {
         let datastore = serde_json::from_str(
             r#"{"name": "ds", "state": "serving", "reason": null, "backend": {}, "scheduler": "mclock",
-                "queue_depth": 32, "cost_model": "unit", "capacity": null, "reservable_iops": null, "reserved_iops": 100,
+                "queue_depth": 32, "cost_model": "unit", "plug_ns": 0, "capacity": null, "reservable_iops": null, "reserved_iops": 100,
                 "overbooked_iops": 0, "disks": 1}"#,
         );
         let disk = serde_json::from_str(

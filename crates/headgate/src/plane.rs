@@ -19,7 +19,7 @@ use headgate_frontends::nbd::proto::negotiation::{Catalog as ExportCatalog, Expo
 use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to};
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_qos::{Policy, PriorityPolicy, SchedulerKind};
-use headgate_units::Bytes;
+use headgate_units::{Bytes, Nanos};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -296,7 +296,10 @@ impl DataPlane for EnginePlane {
             backend,
             scheduler: scheduler_kind(record.scheduler),
             queue_depth: record.queue_depth,
-            qos: headgate_qos::Config::for_hosts(record.cost_model),
+            qos: headgate_qos::Config {
+                plug: record.plug,
+                ..headgate_qos::Config::for_hosts(record.cost_model)
+            },
         };
         let id = self.engine.add_datastore(spec).map_err(failed)?;
         self.stores().insert(record.name.clone(), Store { id, model });
@@ -305,6 +308,10 @@ impl DataPlane for EnginePlane {
 
     fn set_queue_depth(&self, datastore: &Name, depth: u32) -> Result<(), PlaneError> {
         self.engine.set_window(self.store(datastore)?, depth).map_err(failed)
+    }
+
+    fn set_plug(&self, datastore: &Name, plug: Nanos) -> Result<(), PlaneError> {
+        self.engine.set_plug(self.store(datastore)?, plug).map_err(failed)
     }
 
     fn remove_datastore(&self, datastore: &Name) -> Result<(), PlaneError> {

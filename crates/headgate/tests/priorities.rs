@@ -33,6 +33,28 @@ fn divided(daemon: &Daemon, disk: &str, expected: &[(&str, f64)]) {
 }
 
 #[test]
+fn a_plug_is_set_kept_and_bounded() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.ok("datastore add array --emulated rate=2000 --plug 200us");
+    assert_eq!(daemon.json("datastore show array")["plug_ns"], 200_000);
+    assert!(daemon.ok("datastore show array").contains("plug:         200.00 us\n"));
+    daemon.ok("datastore set array --plug 1ms");
+    daemon.restart(libc::SIGKILL);
+    assert_eq!(daemon.json("datastore show array")["plug_ns"], 1_000_000);
+    for (line, says) in [
+        ("datastore set array --plug 2ms", "a plug of 2.00 ms is too long"),
+        ("datastore set array --plug 100", "such as 100us"),
+        ("datastore set array", "--plug"),
+    ] {
+        let printed = daemon.run(line);
+        assert_eq!(printed.code, 2, "{line}: {}", printed.err);
+        assert!(printed.err.contains(says), "{line}: {}", printed.err);
+    }
+    daemon.ok("datastore set array --plug 0us");
+    assert!(!daemon.ok("datastore show array").contains("plug"));
+}
+
+#[test]
 fn what_is_set_for_a_vm_is_in_force_at_once_and_after_a_restart() {
     let mut daemon = Daemon::start(&[]);
     emulated(&daemon);

@@ -124,6 +124,10 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
         each!(self, s => s.priorities(disk))
     }
 
+    fn set_plug(&mut self, plug: Nanos) {
+        each!(self, s => Scheduler::<R>::set_plug(s, plug))
+    }
+
     fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {
         each!(self, s => s.unregister(now, disk))
     }

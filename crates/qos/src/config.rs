@@ -53,6 +53,9 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The longest [`plug`](Config::plug).
+    pub const PLUG_MAX: Nanos = Nanos::from_millis(1);
+
     /// As hosts run it, in the daemon and in the simulator alike: a thread that shares its CPU with guests is woken late by
     /// milliseconds, and a limit must not lose what was not dispatched in them. A second holds at most 2 % more than
     /// the limit for it, five seconds 0.4 %.
@@ -153,7 +156,7 @@ impl Config {
         if self.limit_slack > Nanos::from_millis(100) {
             return Err(ConfigError::LimitSlack(self.limit_slack));
         }
-        if self.plug > Nanos::from_millis(1) {
+        if self.plug > Config::PLUG_MAX {
             return Err(ConfigError::Plug(self.plug));
         }
         Ok(())

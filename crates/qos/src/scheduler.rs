@@ -127,6 +127,10 @@ pub trait Scheduler<R> {
     /// [`UnknownDisk`] when it was unregistered.
     fn priorities(&self, disk: DiskId) -> Result<PriorityPolicy, UnknownDisk>;
 
+    /// From now on a request may be held back for so long for a better stream: see [`Config::plug`](crate::Config::plug). Longer
+    /// than 1 ms is 1 ms. Nothing where streams are not told apart.
+    fn set_plug(&mut self, _plug: Nanos) {}
+
     /// Lets a disk go. Its queued requests come back, each stream's in order; completions of those in flight are ignored
     /// from now on.
     ///

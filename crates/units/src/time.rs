@@ -1,6 +1,8 @@
+use crate::parse::ParseUnitError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Time in integer nanoseconds: an instant on the caller's monotonic clock, or the distance of two instants.
@@ -81,6 +83,20 @@ impl fmt::Debug for Nanos {
     }
 }
 
+const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+
+/// Parses a whole number with its unit: `350ns`, `100us`, `30ms`, `4s`.
+impl FromStr for Nanos {
+    type Err = ParseUnitError;
+    fn from_str(s: &str) -> Result<Nanos, ParseUnitError> {
+        let wrong = || ParseUnitError::new(s, "a time, a whole number with ns, us, ms or s, such as 100us");
+        let (number, unit) = s.split_at(s.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?);
+        let &(_, nanos) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        number.checked_mul(nanos).map(Nanos).ok_or_else(wrong)
+    }
+}
+
 /// Prints with the largest unit that keeps the value at or above one: `350 ns`, `4.20 ms`, `12.00 s`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,6 +113,20 @@ impl fmt::Display for Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_whole_numbers_with_a_unit() {
+        for (text, time) in
+            [("0us", 0), ("350ns", 350), ("100us", 100_000), ("30ms", 30_000_000), ("4s", 4_000_000_000)]
+        {
+            assert_eq!(text.parse(), Ok(Nanos(time)));
+        }
+        for wrong in ["", "100", "us", "1.5ms", "-1us", "1 ms", "1m", "99999999999999999999s", "18446744074s"]
+        {
+            let error = wrong.parse::<Nanos>().unwrap_err().to_string();
+            assert!(error.contains("such as 100us"), "{error}");
+        }
+    }
 
     #[test]
     fn arithmetic_never_wraps() {

@@ -71,6 +71,17 @@ impl Shard {
         Ok(())
     }
 
+    pub(crate) fn set_plug(
+        &mut self,
+        datastore: usize,
+        plug: headgate_units::Nanos,
+    ) -> Result<(), EngineError> {
+        let store = self.core.datastores.get_mut(datastore).ok_or(EngineError::NoDatastore)?;
+        store.scheduler.set_plug(plug);
+        store.dirty = true;
+        Ok(())
+    }
+
     pub(crate) fn remove_datastore(&mut self, datastore: usize) -> Result<(), EngineError> {
         if !self.core.datastores.contains(datastore) {
             return Err(EngineError::NoDatastore);

@@ -55,6 +55,9 @@ pub struct DatastoreCreate {
     /// costs nothing (emulated `rate=` and `null`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_model: Option<String>,
+    /// How long a request may wait for one of a better priority, in nanoseconds, up to 1,000,000. 0, the default: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plug_ns: Option<u64>,
 }
 
 /// What to change about a datastore. A field that is absent stays as it is.
@@ -68,6 +71,9 @@ pub struct DatastorePatch {
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub capacity: Change<Iops>,
+    /// How long a request may wait for one of a better priority, in nanoseconds, up to 1,000,000; 0: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plug_ns: Option<u64>,
 }
 
 /// What a datastore can promise.
@@ -99,6 +105,8 @@ pub struct Datastore {
     pub queue_depth: u32,
     /// What a request is charged.
     pub cost_model: String,
+    /// How long a request may wait for one of a better priority, in nanoseconds.
+    pub plug_ns: u64,
     /// What it can promise; `null` while unknown.
     pub capacity: Option<CapacityView>,
     /// IOPS that may be reserved; `null` while the capacity is unknown.

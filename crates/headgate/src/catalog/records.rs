@@ -1,7 +1,7 @@
 use crate::name::Name;
 use headgate_qos::CostModel;
 use headgate_qos::ioprio::IoprioMap;
-use headgate_units::{Bytes, BytesPerSec, Iops, Priority, Shares};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Priority, Shares};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use utoipa::ToSchema;
@@ -108,6 +108,8 @@ pub struct DatastoreRecord {
     pub capacity: Option<Capacity>,
     /// What a request of a size is charged.
     pub cost_model: CostModel,
+    /// How long a request may wait for one of a better priority, up to 1 ms.
+    pub plug: Nanos,
 }
 
 /// A disk's policy as the operator set it.

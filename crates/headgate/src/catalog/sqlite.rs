@@ -5,7 +5,7 @@ use super::{
     PolicyRecord, Scheduler, VmRecord,
 };
 use crate::name::Name;
-use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
 use rusqlite::{Connection, ErrorCode, Row, Transaction, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -55,6 +55,7 @@ const MIGRATIONS: &[&str] = &[
     ) STRICT;
     CREATE INDEX exports_by_disk ON exports(disk);
     ",
+    "ALTER TABLE datastores ADD COLUMN plug INTEGER NOT NULL DEFAULT 0;",
 ];
 
 /// The catalog in one SQLite file: write-ahead log, synchronised at every commit.
@@ -153,6 +154,7 @@ struct RawDatastore {
     queue_depth: i64,
     capacity: Option<String>,
     cost_model: String,
+    plug: i64,
 }
 
 impl RawDatastore {
@@ -164,6 +166,7 @@ impl RawDatastore {
             queue_depth: row.get(3)?,
             capacity: row.get(4)?,
             cost_model: row.get(5)?,
+            plug: row.get(6)?,
         })
     }
 
@@ -183,6 +186,7 @@ impl RawDatastore {
             queue_depth: u32::try_from(self.queue_depth).map_err(|e| bad(&e))?,
             capacity,
             cost_model: self.cost_model.parse().map_err(|e| bad(&e))?,
+            plug: Nanos(u64::try_from(self.plug).map_err(|e| bad(&e))?),
         })
     }
 }
@@ -266,7 +270,8 @@ impl Catalog for SqliteCatalog {
         let (datastores, disks, vms, exports) = self.change(|tx| {
             let datastores: Vec<RawDatastore> = tx
                 .prepare(
-                    "SELECT name, backend, scheduler, queue_depth, capacity, cost_model FROM datastores ORDER BY name",
+                    "SELECT name, backend, scheduler, queue_depth, capacity, cost_model, plug FROM datastores
+                     ORDER BY name",
                 )?
                 .query_map([], RawDatastore::read)?
                 .collect::<Result<_, _>>()?;
@@ -290,7 +295,7 @@ impl Catalog for SqliteCatalog {
     fn insert_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
         let inserted = self.change(|tx| {
             tx.execute(
-                "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 params![
                     record.name.as_str(),
                     json(&record.backend),
@@ -298,6 +303,7 @@ impl Catalog for SqliteCatalog {
                     record.queue_depth,
                     record.capacity.as_ref().map(json),
                     record.cost_model.to_string(),
+                    record.plug.0.cast_signed(),
                 ],
             )
         });
@@ -312,7 +318,8 @@ impl Catalog for SqliteCatalog {
     fn update_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
         let changed = self.change(|tx| {
             tx.execute(
-                "UPDATE datastores SET backend = ?2, scheduler = ?3, queue_depth = ?4, capacity = ?5, cost_model = ?6
+                "UPDATE datastores SET backend = ?2, scheduler = ?3, queue_depth = ?4, capacity = ?5,
+                     cost_model = ?6, plug = ?7
                  WHERE name = ?1",
                 params![
                     record.name.as_str(),
@@ -321,6 +328,7 @@ impl Catalog for SqliteCatalog {
                     record.queue_depth,
                     record.capacity.as_ref().map(json),
                     record.cost_model.to_string(),
+                    record.plug.0.cast_signed(),
                 ],
             )
         })?;
@@ -447,6 +455,7 @@ mod tests {
                 source: CapacitySource::Measured { at: 1, spread_percent: 3, confidence: Confidence::High },
             }),
             cost_model: CostModel::Unit,
+            plug: Nanos::from_micros(100),
         }
     }
 
@@ -589,6 +598,7 @@ mod tests {
         drop(connection);
         let contents = SqliteCatalog::open(&path).unwrap().load().unwrap();
         assert_eq!(contents.datastores[0].cost_model, CostModel::default());
+        assert_eq!(contents.datastores[0].plug, Nanos::ZERO);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::name::Name;
 use crate::serve::signals::Signals;
 use clap::{Args, Subcommand};
 use headgate_qos::CostModel;
-use headgate_units::Iops;
+use headgate_units::{Iops, Nanos};
 use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
@@ -54,6 +54,9 @@ pub(super) enum Datastore {
         /// Most requests outstanding at the device, 1 to 4096
         #[arg(long, value_name = "N")]
         queue_depth: Option<u32>,
+        /// How long a request may wait for one of a better priority, up to 1ms; 0us: never
+        #[arg(long, value_name = "TIME")]
+        plug: Option<Nanos>,
         #[command(flatten)]
         print: Print,
     },
@@ -100,6 +103,10 @@ pub(super) struct Add {
     /// transfer), chunks=SIZE (size/SIZE, one at least) or unit (one) [default: affine=300K, emulated rate= and null: unit]
     #[arg(long, value_name = "COST")]
     cost_model: Option<CostModel>,
+    /// How long a request may wait for one of a better priority, up to 1ms, where that is found to pay: for applications with
+    /// few requests at a time on fast storage [default: 0us, never]
+    #[arg(long, value_name = "TIME")]
+    plug: Option<Nanos>,
     #[command(flatten)]
     print: Print,
 }
@@ -155,18 +162,20 @@ impl Datastore {
                     queue_depth: add.queue_depth,
                     capacity: add.capacity,
                     cost_model: add.cost_model.map(|model| model.to_string()),
+                    plug_ns: add.plug.map(|plug| plug.0),
                 };
                 let added: Changed<types::Datastore> =
                     client.send(Method::POST, "/v1/datastores", &request)?;
                 print_changed(out, &added, add.print)
             }
-            Datastore::Set { name, capacity, queue_depth, print } => {
-                if capacity.is_none() && queue_depth.is_none() {
+            Datastore::Set { name, capacity, queue_depth, plug, print } => {
+                if capacity.is_none() && queue_depth.is_none() && plug.is_none() {
                     return Err(CliError::Usage(
-                        "nothing to change: give --capacity or --queue-depth".into(),
+                        "nothing to change: give --capacity, --queue-depth or --plug".into(),
                     ));
                 }
-                let patch = DatastorePatch { queue_depth, capacity: OrNone::change(capacity) };
+                let plug_ns = plug.map(|plug| plug.0);
+                let patch = DatastorePatch { queue_depth, capacity: OrNone::change(capacity), plug_ns };
                 let path = format!("/v1/datastores/{name}");
                 let changed: Changed<types::Datastore> = client.send(Method::PATCH, &path, &patch)?;
                 print_changed(out, &changed, print)
@@ -322,6 +331,7 @@ fn describe(datastore: &types::Datastore) -> String {
         ("scheduler", Some(datastore.scheduler.as_str().into())),
         ("queue depth", Some(datastore.queue_depth.to_string())),
         ("cost model", Some(datastore.cost_model.clone())),
+        ("plug", (datastore.plug_ns > 0).then(|| Nanos(datastore.plug_ns).to_string())),
         ("capacity", Some(datastore.capacity.as_ref().map_or_else(|| "unknown".into(), capacity))),
         ("reserved", Some(reserved)),
         ("overbooked", overbooked),
@@ -336,7 +346,7 @@ mod tests {
     fn datastore() -> types::Datastore {
         serde_json::from_str(
             r#"{"name": "array", "state": "serving", "reason": null, "backend": {"emulated": "rate=1600"},
-                "scheduler": "mclock", "queue_depth": 32, "cost_model": "unit", "capacity": {"iops": 1600, "source": "measured",
+                "scheduler": "mclock", "queue_depth": 32, "cost_model": "unit", "plug_ns": 0, "capacity": {"iops": 1600, "source": "measured",
                 "at": 1790000000, "spread_percent": 3, "confidence": "high"}, "reservable_iops": 1600,
                 "reserved_iops": 1900, "overbooked_iops": 300, "disks": 2}"#,
         )

@@ -1,10 +1,11 @@
+use super::plane::PlaneError;
 use super::{Control, ControlError, DatastoreEntry, Model, Service, images};
 use crate::api::types::{BackendSpec, Change, Changed, Datastore, DatastoreCreate, DatastorePatch};
 use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord};
 use crate::name::Name;
 use headgate_devices::{ModelSpec, SizeCost};
-use headgate_qos::{CostModel, UnknownCostModel};
-use headgate_units::Iops;
+use headgate_qos::{Config, CostModel, UnknownCostModel};
+use headgate_units::{Iops, Nanos};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -27,6 +28,22 @@ fn check_depth(depth: u32) -> Result<u32, ControlError> {
         format!("a queue depth of {depth} is out of range"),
         format!("1 to {QUEUE_DEPTH_MAX}"),
     ))
+}
+
+fn check_plug(nanos: u64) -> Result<Nanos, ControlError> {
+    let plug = Nanos(nanos);
+    if plug <= Config::PLUG_MAX {
+        return Ok(plug);
+    }
+    Err(ControlError::invalid(format!("a plug of {plug} is too long"), format!("0 to {}", Config::PLUG_MAX)))
+}
+
+/// What changes of a datastore; what is `None` stays.
+#[derive(Debug, Default)]
+struct Update {
+    queue_depth: Option<u32>,
+    capacity: Option<Option<Capacity>>,
+    plug: Option<Nanos>,
 }
 
 fn absolute(path: String, what: &str) -> Result<PathBuf, ControlError> {
@@ -157,6 +174,7 @@ impl Control {
                 .or_else(|| model_capacity(&backend)),
             backend,
             cost_model,
+            plug: check_plug(request.plug_ns.unwrap_or(0))?,
         };
         if record.capacity.is_none() {
             warnings.push(unknown_capacity(&record.name));
@@ -215,7 +233,8 @@ impl Control {
             Change::Remove => Some(None),
             Change::Set(iops) => Some(Some(Capacity { iops, source: CapacitySource::Set })),
         };
-        self.update_datastore(name, patch.queue_depth, capacity)
+        let plug = patch.plug_ns.map(check_plug).transpose()?;
+        self.update_datastore(name, Update { queue_depth: patch.queue_depth, capacity, plug })
     }
 
     /// Stores what calibration measured.
@@ -224,7 +243,7 @@ impl Control {
         name: &Name,
         capacity: Capacity,
     ) -> Result<Changed<Datastore>, ControlError> {
-        self.update_datastore(name, None, Some(Some(capacity)))
+        self.update_datastore(name, Update { capacity: Some(Some(capacity)), ..Update::default() })
     }
 
     /// The datastore, if calibration can measure it.
@@ -250,25 +269,22 @@ impl Control {
         }
     }
 
-    fn update_datastore(
-        &self,
-        name: &Name,
-        queue_depth: Option<u32>,
-        capacity: Option<Option<Capacity>>,
-    ) -> Result<Changed<Datastore>, ControlError> {
+    fn update_datastore(&self, name: &Name, update: Update) -> Result<Changed<Datastore>, ControlError> {
         let mut catalog = self.catalog();
         let before = self.model().datastore(name)?.clone();
         let mut record = before.record.clone();
-        if let Some(depth) = queue_depth {
+        if let Some(depth) = update.queue_depth {
             record.queue_depth = check_depth(depth)?;
         }
-        if let Some(capacity) = capacity {
+        if let Some(plug) = update.plug {
+            record.plug = plug;
+        }
+        if let Some(capacity) = update.capacity {
             record.capacity = capacity.or_else(|| model_capacity(&record.backend));
         }
         catalog.update_datastore(&record)?;
-        if record.queue_depth != before.record.queue_depth
-            && before.service == Service::Serving
-            && let Err(e) = self.plane.set_queue_depth(name, record.queue_depth)
+        if before.service == Service::Serving
+            && let Err(e) = self.bring_into_force(&before.record, &record)
         {
             catalog.update_datastore(&before.record)?;
             return Err(e.into());
@@ -289,6 +305,16 @@ impl Control {
             ));
         }
         Ok(Changed { now, warnings })
+    }
+
+    fn bring_into_force(&self, before: &DatastoreRecord, now: &DatastoreRecord) -> Result<(), PlaneError> {
+        if now.queue_depth != before.queue_depth {
+            self.plane.set_queue_depth(&now.name, now.queue_depth)?;
+        }
+        if now.plug != before.plug {
+            self.plane.set_plug(&now.name, now.plug)?;
+        }
+        Ok(())
     }
 
     /// Forgets a datastore that has no disks. Its directory or device is left as it is.

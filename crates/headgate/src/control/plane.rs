@@ -4,7 +4,7 @@ use crate::catalog::{DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord
 use crate::name::Name;
 use headgate_qos::{Burst, Policy, PolicyError};
 use headgate_stats::DiskSnapshot;
-use headgate_units::{Bytes, Priority};
+use headgate_units::{Bytes, Nanos, Priority};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
@@ -118,6 +118,12 @@ pub trait DataPlane: Send + Sync {
     /// # Errors
     /// When the shard does not confirm.
     fn set_queue_depth(&self, datastore: &Name, depth: u32) -> Result<(), PlaneError>;
+
+    /// Changes how long a request may wait for one of a better priority.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn set_plug(&self, datastore: &Name, plug: Nanos) -> Result<(), PlaneError>;
 
     /// Takes a datastore without disks out of service.
     ///

@@ -144,5 +144,6 @@ fn first_datastore(dir: &StateDir) -> Option<DatastoreRecord> {
         queue_depth: super::datastores::QUEUE_DEPTH_FILES,
         capacity: None,
         cost_model: CostModel::default(),
+        plug: headgate_units::Nanos::ZERO,
     })
 }

@@ -5,7 +5,7 @@ use super::{Control, Options, StateDir};
 use crate::catalog::{DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord, SqliteCatalog};
 use crate::name::Name;
 use headgate_stats::DiskSnapshot;
-use headgate_units::Bytes;
+use headgate_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -61,6 +61,10 @@ impl DataPlane for MemoryPlane {
 
     fn set_queue_depth(&self, datastore: &Name, _depth: u32) -> Result<(), PlaneError> {
         self.run("set_queue_depth", |s| assert!(s.datastores.contains(datastore)))
+    }
+
+    fn set_plug(&self, datastore: &Name, _plug: Nanos) -> Result<(), PlaneError> {
+        self.run("set_plug", |s| assert!(s.datastores.contains(datastore)))
     }
 
     fn remove_datastore(&self, datastore: &Name) -> Result<(), PlaneError> {

@@ -80,6 +80,7 @@ impl Control {
             scheduler: record.scheduler,
             queue_depth: record.queue_depth,
             cost_model: record.cost_model.to_string(),
+            plug_ns: record.plug.0,
             capacity: record
                 .capacity
                 .clone()

@@ -367,6 +367,12 @@ impl<R> Scheduler<R> for MClock<R> {
         Ok(if self.competes_across(slot) { policy.with_shares(self.priorities[slot].shares) } else { policy })
     }
 
+    fn set_plug(&mut self, plug: Nanos) {
+        if self.tagging == Tagging::Honoured {
+            self.plug = plug::Plug::new(plug.min(Config::PLUG_MAX));
+        }
+    }
+
     fn set_priorities(
         &mut self,
         now: Nanos,
