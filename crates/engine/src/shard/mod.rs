@@ -55,8 +55,6 @@ pub(crate) struct Core {
     completed: Vec<u32>,
     /// Ports called in this turn.
     touched: Vec<u32>,
-    /// Requests taken since the shard last had nothing to do.
-    taken: u32,
     /// Ports that wait for room.
     starved: Vec<u32>,
     /// Ports that are closing.
@@ -103,7 +101,6 @@ impl Shard {
             elevator,
             completed: Vec::new(),
             touched: Vec::new(),
-            taken: 0,
             starved: Vec::new(),
             ending: Vec::new(),
             spare_bounces: Vec::new(),
@@ -155,7 +152,7 @@ impl Shard {
             None => ring.submit(wait)?,
         }
         let now = clock::now();
-        self.spin.idle(now, now - start, std::mem::take(&mut self.core.taken));
+        self.spin.idle(now, now - start);
         Ok(())
     }
 

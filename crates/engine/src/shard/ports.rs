@@ -100,7 +100,6 @@ impl PortIo for Io<'_> {
         let disk = &mut core.disks[self.disk as usize];
         let key = core.slots.take(request, self.disk, self.port, buffers, core.now);
         core.port_states[self.port as usize].requests += 1;
-        core.taken = core.taken.saturating_add(1);
         disk.queued += 1;
         core.datastores[disk.datastore].dirty = true;
         core.arrive(key);

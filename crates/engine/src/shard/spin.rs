@@ -17,10 +17,6 @@ const PAUSE: Nanos = Nanos::from_millis(10);
 /// Gaps count as at most this long, so that one long idle period is forgotten after a few dozen short gaps.
 const GAP_MAX: u64 = 1_000_000;
 
-/// Mean requests per gap from which it does not pay however short the gaps: with so many at hand, nobody waits for the shard
-/// to wake up, and what a wake-up costs is divided by them.
-const CROWD: u64 = 8;
-
 /// How the shard waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -36,13 +32,11 @@ pub(super) struct Spin {
     mode: Mode,
     /// Mean gap in nanoseconds, the last eight or so.
     mean: u64,
-    /// Mean requests between two gaps, in eighths, the last eight gaps or so.
-    crowd: u64,
 }
 
 impl Spin {
     pub(super) fn new() -> Spin {
-        Spin { mode: Mode::Asleep { until: Nanos::ZERO }, mean: GAP_MAX, crowd: 0 }
+        Spin { mode: Mode::Asleep { until: Nanos::ZERO }, mean: GAP_MAX }
     }
 
     /// How long to wait awake before sleeping.
@@ -50,18 +44,16 @@ impl Spin {
         (self.mode == Mode::Awake).then_some(SPIN)
     }
 
-    /// The shard had nothing to do for this long, until `now`, after it had taken so many requests.
-    pub(super) fn idle(&mut self, now: Nanos, gap: Nanos, taken: u32) {
+    /// The shard had nothing to do for this long, until `now`.
+    pub(super) fn idle(&mut self, now: Nanos, gap: Nanos) {
         self.mean = (self.mean * 7 + gap.0.min(GAP_MAX)) / 8;
-        self.crowd = self.crowd - self.crowd / 8 + u64::from(taken);
-        let crowded = self.crowd > CROWD * 8;
         match self.mode {
-            Mode::Asleep { until } if now >= until && self.mean < ENTER && !crowded => {
+            Mode::Asleep { until } if now >= until && self.mean < ENTER => {
                 self.mode = Mode::Awake;
                 // Gaps awake are shorter; those asleep say nothing about them.
                 self.mean = LEAVE / 2;
             }
-            Mode::Awake if self.mean > LEAVE || crowded => {
+            Mode::Awake if self.mean > LEAVE => {
                 self.mode = Mode::Asleep { until: now + PAUSE };
                 self.mean = ENTER;
             }
@@ -77,10 +69,6 @@ mod tests {
     /// Feeds gaps of `asleep` or `awake` microseconds, as the mode is, for `millis`; returns the time spent awake without
     /// an event, in per cent of all.
     fn run(spin: &mut Spin, now: &mut Nanos, millis: u64, asleep: u64, awake: u64) -> u64 {
-        run_with(spin, now, millis, asleep, awake, 1)
-    }
-
-    fn run_with(spin: &mut Spin, now: &mut Nanos, millis: u64, asleep: u64, awake: u64, taken: u32) -> u64 {
         let (start, mut burnt) = (*now, 0);
         while (*now - start).0 < millis * 1_000_000 {
             let gap = match spin.patience() {
@@ -92,7 +80,7 @@ mod tests {
                 None => Nanos::from_micros(asleep),
             };
             *now += gap + Nanos::from_micros(5);
-            spin.idle(*now, gap, taken);
+            spin.idle(*now, gap);
         }
         burnt * 100 / (*now - start).0
     }
@@ -114,20 +102,11 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_not_waited_for_awake() {
-        let (mut spin, mut now) = (Spin::new(), Nanos::ZERO);
-        let burnt = run_with(&mut spin, &mut now, 1000, 30, 5, 32);
-        assert!(burnt <= 2, "{burnt} % of the time awake for nothing");
-        run(&mut spin, &mut now, 20, 40, 15);
-        assert!(spin.patience().is_some(), "one at a time again");
-    }
-
-    #[test]
     fn an_idle_stretch_ends_it_and_work_brings_it_back() {
         let (mut spin, mut now) = (Spin::new(), Nanos::ZERO);
         run(&mut spin, &mut now, 20, 40, 15);
         now += Nanos::from_secs(5);
-        spin.idle(now, Nanos::from_secs(5), 1);
+        spin.idle(now, Nanos::from_secs(5));
         assert!(spin.patience().is_none());
         run(&mut spin, &mut now, 20, 40, 15);
         assert!(spin.patience().is_some());
