@@ -383,6 +383,15 @@ pub enum HealthStatus {
     Failed,
 }
 
+/// A host among those that share storage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Host {
+    /// What people call it.
+    pub name: String,
+    /// What tells it from all others, whatever they are called: 32 hexadecimal digits.
+    pub id: String,
+}
+
 /// Who answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
@@ -390,6 +399,8 @@ pub struct Health {
     pub status: HealthStatus,
     /// The daemon's version.
     pub version: String,
+    /// The host.
+    pub host: Host,
     /// What is not in service, and why.
     pub failed: Vec<String>,
 }

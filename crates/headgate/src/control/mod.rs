@@ -29,6 +29,7 @@ pub use statedir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 
 use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, ExportRecord, PriorityRecord};
 use crate::name::Name;
+use headgate_cluster::Identity;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -111,6 +112,7 @@ impl Model {
 /// The control side of one daemon.
 pub struct Control {
     dir: StateDir,
+    identity: Identity,
     options: Options,
     plane: Arc<dyn DataPlane>,
     catalog: Mutex<Box<dyn Catalog>>,
@@ -134,6 +136,11 @@ impl Control {
     /// The directory that everything is in.
     pub fn state_dir(&self) -> &StateDir {
         &self.dir
+    }
+
+    /// Who this host is among those that share its storage.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// Where a datastore keeps its images, if it keeps files.

@@ -2,6 +2,7 @@ use super::images::{self, Recovery};
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Service, StateDir};
 use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, DiskState, Scheduler};
 use crate::control::plane::DataPlane;
+use headgate_cluster::Identity;
 use headgate_qos::CostModel;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
@@ -16,6 +17,7 @@ impl Control {
     /// When the catalog fails. Storage that fails is not an error here.
     pub fn start(
         dir: StateDir,
+        identity: Identity,
         options: Options,
         plane: Arc<dyn DataPlane>,
         mut catalog: Box<dyn Catalog>,
@@ -29,6 +31,7 @@ impl Control {
         }
         let control = Control {
             dir,
+            identity,
             options,
             plane,
             catalog: Mutex::new(catalog),

@@ -166,8 +166,9 @@ impl Bench {
 
 fn start(root: &Path) -> (Arc<MemoryPlane>, Arc<Control>) {
     let dir = StateDir::new(root).unwrap();
+    let (identity, _) = headgate_cluster::Identity::load(root).unwrap();
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog()).unwrap());
     let plane = Arc::new(MemoryPlane::default());
-    let control = Control::start(dir, Options::default(), plane.clone(), catalog).unwrap();
+    let control = Control::start(dir, identity, Options::default(), plane.clone(), catalog).unwrap();
     (plane, Arc::new(control))
 }

@@ -4,7 +4,7 @@ use super::{
     vms,
 };
 use crate::api::types::{
-    BackendSpec, CapacityView, Datastore, Disk, Health, HealthStatus, Policy, ServiceState,
+    BackendSpec, CapacityView, Datastore, Disk, Health, HealthStatus, Host, Policy, ServiceState,
 };
 use crate::catalog::{Backend, PolicyRecord, Scheduler};
 use crate::name::Name;
@@ -171,6 +171,11 @@ impl Control {
         Ok(self.view_disk(&model, model.disk(name)?, live.get(name)))
     }
 
+    /// This host as others see it.
+    pub fn host(&self) -> Host {
+        Host { name: self.identity.name.to_string(), id: self.identity.host.to_string() }
+    }
+
     /// Is everything in service, and does every shard answer.
     pub fn health(&self) -> Health {
         let shards = self.sample();
@@ -187,6 +192,6 @@ impl Control {
             (Ok(_), true) => HealthStatus::Ok,
         };
         failed.extend(shards.err().map(|e| format!("the data path: {e}")));
-        Health { status, version: env!("CARGO_PKG_VERSION").into(), failed }
+        Health { status, version: env!("CARGO_PKG_VERSION").into(), host: self.host(), failed }
     }
 }

@@ -1,4 +1,5 @@
 use super::LogFormat;
+use headgate_cluster::Endpoint;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::fs;
@@ -25,6 +26,9 @@ pub struct Config {
     pub pin_shards: Option<bool>,
     /// `text` or `json`; default `text`.
     pub log_format: Option<LogFormat>,
+    /// The etcd servers through which hosts know of each other, separated by commas; default none.
+    #[serde(default, deserialize_with = "endpoints")]
+    pub etcd: Vec<Endpoint>,
 }
 
 /// Why the configuration cannot be used.
@@ -54,6 +58,13 @@ fn percent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU
         return Err(D::Error::custom(format!("reservable-percent must be 1 to 100, not {percent}")));
     }
     Ok(Some(percent))
+}
+
+fn endpoints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Endpoint>, D::Error> {
+    let list = String::deserialize(deserializer)?;
+    list.split(',')
+        .map(|one| one.trim().parse().map_err(|e| D::Error::custom(format!("etcd: {e}"))))
+        .collect()
 }
 
 impl Config {
@@ -89,8 +100,13 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_errors() {
-        for bad in ["reservable-percent = 101", "reservable-percent = 0", "shards = 0", "nbd-listen = \"x\""]
-        {
+        for bad in [
+            "reservable-percent = 101",
+            "reservable-percent = 0",
+            "shards = 0",
+            "nbd-listen = \"x\"",
+            "etcd = \"x\"",
+        ] {
             read(bad).unwrap_err();
         }
     }
@@ -100,8 +116,11 @@ mod tests {
         assert_eq!(read("").unwrap(), Config::default());
         let full = read(
             "nbd-listen = \"127.0.0.1:10809\"\nreservable-percent = 90\ndrain-seconds = 5\nshards = 2\n\
-             pin-shards = true\nlog-format = \"json\"\n",
-        );
-        assert_eq!(full.unwrap().reservable_percent.map(NonZeroU8::get), Some(90));
+             pin-shards = true\nlog-format = \"json\"\n\
+             etcd = \"http://10.0.0.1:2379, http://10.0.0.2\"\n",
+        )
+        .unwrap();
+        assert_eq!(full.reservable_percent.map(NonZeroU8::get), Some(90));
+        assert_eq!(full.etcd[1].to_string(), "http://10.0.0.2:2379");
     }
 }

@@ -15,6 +15,7 @@ use crate::control::{Control, ControlError, Options, PlaneError, StateDir, State
 use crate::demo::Demo;
 use crate::observe::Observer;
 use crate::plane::EnginePlane;
+use headgate_cluster::{Endpoint, Identity, IdentityError, Origin};
 use headgate_engine::{EngineConfig, Pin};
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tracing::info;
+use tracing::{info, warn};
 
 /// Arguments of `headgate serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,6 +38,9 @@ pub struct ServeArgs {
     /// Serve NBD over TCP as well. NBD has no authentication: whoever reaches the address can use every disk
     #[arg(long, value_name = "ADDRESS:PORT")]
     nbd_listen: Option<SocketAddr>,
+    /// The etcd servers through which hosts know of each other
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    etcd: Vec<Endpoint>,
     /// How to write logs, to standard error. RUST_LOG sets what is logged [default: text]
     #[arg(long, value_enum)]
     log_format: Option<LogFormat>,
@@ -51,6 +55,9 @@ pub enum DaemonError {
     /// The state directory cannot be used.
     #[error(transparent)]
     StateDir(#[from] StateDirError),
+    /// The host cannot be told from others.
+    #[error("this host has no identity: {0}")]
+    Identity(#[from] IdentityError),
     /// The demonstration needs a directory of its own.
     #[error("the state directory {} is in use: the demonstration adds its own datastore and disks to a new one only", .0.display())]
     NotFresh(PathBuf),
@@ -105,6 +112,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     if args.demo && !dir.is_fresh() {
         return Err(DaemonError::NotFresh(dir.root().to_owned()));
     }
+    let identity = identify(dir)?;
     let signals = signals::Signals::catch().map_err(DaemonError::Signals)?;
     let default = EngineConfig::default();
     let engine = EngineConfig {
@@ -120,7 +128,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
         patience: config.drain_seconds.map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
     };
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
-    let control = Arc::new(Control::start(dir.clone(), options, plane.clone(), catalog)?);
+    let control = Arc::new(Control::start(dir.clone(), identity, options, plane.clone(), catalog)?);
     plane.listen(dir.nbd_socket(), args.nbd_listen.or(config.nbd_listen))?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
     let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
@@ -145,4 +153,18 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     control.shutdown();
     info!("stopped");
     Ok(())
+}
+
+/// Who this host is among those that share its storage. The state directory is locked.
+fn identify(dir: &StateDir) -> Result<Identity, IdentityError> {
+    let (identity, origin) = Identity::load(dir.root())?;
+    match origin {
+        Origin::Kept | Origin::New => {}
+        Origin::Copied => warn!("the state directory was copied: this host is another one from now on"),
+        Origin::Damaged(aside) => {
+            warn!(kept = %aside.display(), "the file with this host's identity was damaged: it is another one from now on")
+        }
+    }
+    info!(name = %identity.name, host = %identity.host, start = identity.epoch, "this host");
+    Ok(identity)
 }
