@@ -360,7 +360,8 @@ impl Measure {
             | Measure::Comparisons
             | Measure::ToldError
             | Measure::ToldWrong
-            | Measure::Inversions => Unit::Number,
+            | Measure::Inversions
+            | Measure::Jain => Unit::Number,
             Measure::Latency
             | Measure::LatencyP50
             | Measure::LatencyP90
@@ -382,7 +383,11 @@ impl Measure {
         !self.of_applications()
             && !matches!(
                 self,
-                Measure::LatencyP50 | Measure::LatencyP90 | Measure::LatencyP99 | Measure::Inversions
+                Measure::LatencyP50
+                    | Measure::LatencyP90
+                    | Measure::LatencyP99
+                    | Measure::Inversions
+                    | Measure::Jain
             )
     }
 
@@ -392,6 +397,7 @@ impl Measure {
             Measure::NormalisedIops => "normalised-iops",
             Measure::Bandwidth => "bandwidth",
             Measure::Inversions => "inversions",
+            Measure::Jain => "jain",
             Measure::ReservationIops => "reservation-iops",
             Measure::WeightIops => "weight-iops",
             Measure::Arrivals => "arrivals",
@@ -435,6 +441,7 @@ impl Measure {
             | Measure::LatencyP90
             | Measure::LatencyP99
             | Measure::Inversions
+            | Measure::Jain
             | Measure::Transactions
             | Measure::Response
             | Measure::ResponseP90 => None,
@@ -448,7 +455,7 @@ fn measure(outcome: &Outcome, measure: Measure, group: &[String], window: Option
         return measure_application(outcome, measure, group, window);
     }
     let mut sum = Stretch::default();
-    let mut completed = Vec::new();
+    let (mut completed, mut bytes) = (Vec::new(), Vec::new());
     for name in group {
         let subject = outcome.subject(name)?;
         let part = match window {
@@ -457,17 +464,25 @@ fn measure(outcome: &Outcome, measure: Measure, group: &[String], window: Option
         };
         (sum.from, sum.to) = (part.from, part.to);
         completed.push(part.counters.completed);
+        bytes.push(part.counters.bytes as f64);
         sum.counters = sum.counters.plus(&part.counters);
         sum.latency.merge(&part.latency);
     }
     let percentile = |permille| sum.latency.at_permille(permille).map(Nanos::as_secs_f64);
     match measure {
         Measure::Inversions => Some(inversions(&completed)),
+        Measure::Jain => jain(&bytes),
         Measure::LatencyP50 => percentile(500),
         Measure::LatencyP90 => percentile(900),
         Measure::LatencyP99 => percentile(990),
         other => other.of_counters(&sum.counters, sum.length()),
     }
+}
+
+/// (Σx)² / (n Σx²), of values of which one is more than nothing (Jain, Chiu, Hawe 1984).
+fn jain(values: &[f64]) -> Option<f64> {
+    let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
 }
 
 /// Pairs of which the later is more.

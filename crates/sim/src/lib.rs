@@ -41,6 +41,7 @@
 //! others ask for; no map with a random order is ever walked.
 
 mod device;
+mod elevator;
 mod explain;
 mod file;
 mod judge;

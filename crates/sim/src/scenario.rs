@@ -188,6 +188,31 @@ pub struct Disk {
     pub nodes: Vec<usize>,
     /// Which of them serves a request.
     pub route: Route,
+    /// The guest's own order before it; none hands requests over as they come.
+    pub elevator: Option<Elevator>,
+}
+
+/// What orders requests inside a guest, and how many of them its virtual disk takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Elevator {
+    /// By which rules.
+    pub kind: ElevatorKind,
+    /// Requests that the virtual disk takes at once.
+    pub depth: u32,
+}
+
+/// The rules of a guest's elevator, modelled on Linux's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElevatorKind {
+    /// By arrival.
+    Noop,
+    /// By position in one direction, reads before writes, nobody for ever.
+    Deadline,
+    /// The same, and a pause after a read for the next of the same process.
+    Anticipatory,
+    /// Processes take turns.
+    Cfq,
 }
 
 /// Which node serves a request.

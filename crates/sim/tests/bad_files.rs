@@ -146,6 +146,16 @@ fn every_kind_of_mistake_is_named_with_its_place() {
             "disk = [{ datastore = 'luna' }]",
             "11:23: there is no datastore 'luna'; did you mean 'lun'? There is 'lun'",
         ),
+        (
+            11,
+            "disk = [{ elevator-depth = 8 }]",
+            "11:28: elevator-depth means nothing without one; add elevator = 'noop'",
+        ),
+        (
+            11,
+            "disk = [{ elevator = 'noop', elevator-depth = 0 }]",
+            "11:47: the depth of an elevator's disk is 1 to 1024, not 0; write such a number",
+        ),
         (11, "disk = []", "10:8: the VM has no disk; add disk = [{}] or a [[vm.disk]]"),
         (
             12,

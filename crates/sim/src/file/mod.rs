@@ -232,6 +232,24 @@ struct DiskFile {
     route: Option<At<RouteFile>>,
     /// How often each of its nodes is used, relative to the others, for route = 'weighted'.
     weights: Option<At<Vec<u32>>>,
+    /// The order that the guest makes before it: requests go to it as they come unless given.
+    elevator: Option<ElevatorFile>,
+    /// With an elevator: requests that the virtual disk takes at once, 1 to 1024; 128 unless given.
+    elevator_depth: Option<At<u32>>,
+}
+
+/// A guest's elevator.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum ElevatorFile {
+    /// By arrival.
+    Noop,
+    /// By position in one direction, in batches, reads before writes, nobody for ever.
+    Deadline,
+    /// As deadline, and after a read a pause for the next of the same workload.
+    Anticipatory,
+    /// Workloads take turns; the writes of all have one of their own.
+    Cfq,
 }
 
 /// Which of several nodes serves a request.
@@ -537,6 +555,8 @@ pub(crate) enum Measure {
     ReservationIops,
     /// Dispatches by shares per second.
     WeightIops,
+    /// Jain's index of the subjects' completed bytes: 1 when all got the same, 1/n when one of n got everything.
+    Jain,
     /// Requests that arrived per second.
     Arrivals,
     /// Requests dropped because too many waited.

@@ -170,6 +170,7 @@ impl<'a> World<'a> {
                     tracker: (store.coordination == Coordination::Dmclock && several).then(Tracker::new),
                     truth: (several && disk.nodes.iter().all(|&node| store.nodes[node].front.is_some()))
                         .then(|| Box::new(Truth::new(store.nodes.len(), disk.nodes.len()))),
+                    elevator: disk.elevator.map(|e| Box::new(Elevator::new(e.kind, e.depth))),
                     recorder: Recorder::new(),
                 });
             }

@@ -12,10 +12,13 @@
 
 mod build;
 mod finish;
+mod guest;
+mod route;
 mod timeline;
 mod told;
 
 use crate::device::Device;
+use crate::elevator::Elevator;
 use crate::queue::{Lane, Queue};
 use crate::random::Stream;
 use crate::record::{Plan, Recorder, TransactionRecorder};
@@ -63,6 +66,7 @@ pub(crate) struct World<'a> {
 enum Event {
     Device { node: u32 },
     Wake { gate: u32 },
+    Guest { disk: u32 },
     WindowTimer { gate: u32 },
     AtNode { request: u32 },
     Back { request: u32 },
@@ -161,6 +165,8 @@ struct Disk {
     tracker: Option<Tracker<u32>>,
     /// Whether that is so; none where there is nothing to tell.
     truth: Option<Box<Truth>>,
+    /// What orders its requests inside the guest.
+    elevator: Option<Box<Elevator>>,
     recorder: Recorder,
 }
 
@@ -230,6 +236,7 @@ impl World<'_> {
                 }
                 self.ask(gate);
             }
+            Event::Guest { disk } => self.settle_guest(disk),
             Event::AtNode { request } => self.at_node(request),
             Event::Back { request } => self.back(request),
             Event::Workload { workload, token, epoch } => {
@@ -469,6 +476,10 @@ impl World<'_> {
             tracker.complete(ticket, Served { phase, cost, bytes });
         }
         let (gate, id) = (disk.gate, disk.id);
+        if let Some(elevator) = &mut disk.elevator {
+            elevator.completed(now, request.workload, request.kind);
+            self.settle_guest(request.disk);
+        }
         self.leave(gate, id, device, request.bytes);
         let workload = &mut self.workloads[request.workload as usize];
         workload.outstanding -= 1;
@@ -536,10 +547,22 @@ impl World<'_> {
             cost: Cost::default(),
             ticket: None,
         });
+        match disk.elevator {
+            Some(_) => self.order_in_guest(request as u32, index, issue),
+            None => self.arrive(request as u32, issue.offset),
+        }
+    }
+
+    /// A request reaches its host, with its place on the virtual disk.
+    #[inline]
+    fn arrive(&mut self, key: u32, position: u64) {
+        let request = &self.requests[key as usize];
+        let priority = self.workloads[request.workload as usize].priority;
+        let io = request_io(request.kind, request.bytes, position, priority);
+        let disk = &self.disks[request.disk as usize];
         let (gate, id) = (disk.gate, disk.id);
-        let io = request_io(issue.kind, issue.bytes, issue.offset, workload.priority);
         // Disks stay registered for the whole run, so nothing is ever handed back.
-        let queued = self.gates[gate as usize].scheduler.enqueue(now, id, io, request as u32);
+        let queued = self.gates[gate as usize].scheduler.enqueue(self.now, id, io, key);
         debug_assert!(queued.is_ok());
         self.ask(gate);
     }
@@ -560,40 +583,4 @@ fn request_io(kind: IoKind, bytes: Bytes, position: u64, priority: Option<Priori
         IoKind::Flush => headgate_qos::IoKind::Flush,
     };
     Io { bytes, position, priority, kind }
-}
-
-impl Disk {
-    /// The node for a request, and the place on its device, which wraps around at its end.
-    #[inline]
-    fn route(&mut self, offset: u64) -> (u32, u64) {
-        // Traces may know of a larger disk.
-        let offset = if offset < self.size { offset } else { offset % self.size };
-        if let [(node, _)] = self.nodes[..] {
-            return (node, self.base.wrapping_add(offset));
-        }
-        let many = self.nodes.len() as u64;
-        let (turn, offset) = match &self.route {
-            Route::Uniform => (self.stream.below(many), offset),
-            Route::RoundRobin => {
-                self.turn = (self.turn + 1) % self.nodes.len();
-                (self.turn as u64, offset)
-            }
-            Route::Striped => {
-                let stripe = offset / self.stripe;
-                (stripe % many, stripe / many * self.stripe + offset % self.stripe)
-            }
-            Route::Weighted(weights) => {
-                let mut left = self.stream.below(self.weights);
-                let pick = weights.iter().position(|&weight| match left.checked_sub(u64::from(weight)) {
-                    Some(rest) => {
-                        left = rest;
-                        false
-                    }
-                    None => true,
-                });
-                (pick.unwrap_or(0) as u64, offset)
-            }
-        };
-        (self.nodes[turn as usize].0, self.base.wrapping_add(offset))
-    }
 }

@@ -2,10 +2,10 @@
 
 use super::super::read::Fault;
 use super::super::values::{At, MaybeBandwidth, MaybeIops, Names, Weight};
-use super::super::{DiskFile, RouteFile, ScenarioFile, ScopeFile, VmFile};
+use super::super::{DiskFile, ElevatorFile, RouteFile, ScenarioFile, ScopeFile, VmFile};
 use super::names::{find, find_or_only, in_range, plain_name, unique};
 use super::workloads::{check_time_passes, workload};
-use crate::scenario::{Action, Datastore, Disk, Event, Host, Route, Vm, Workload};
+use crate::scenario::{Action, Datastore, Disk, Elevator, ElevatorKind, Event, Host, Route, Vm, Workload};
 use headgate_qos::{Burst, Policy, PriorityPolicy, PriorityScope};
 use headgate_units::{Bytes, Nanos};
 use std::collections::BTreeSet;
@@ -193,7 +193,25 @@ fn disk(file: &At<DiskFile>, turn: usize, datastores: &[Datastore]) -> Result<Di
         burst: disk.burst.as_ref(),
     };
     let name = disk.name.as_ref().map_or("disk".to_owned(), |name| name.value.clone());
-    Ok(Disk { name, datastore, policy: changes.apply(Policy::default())?, size, nodes, route })
+    let (policy, elevator) = (changes.apply(Policy::default())?, elevator(disk)?);
+    Ok(Disk { name, datastore, policy, size, nodes, route, elevator })
+}
+
+fn elevator(disk: &DiskFile) -> Result<Option<Elevator>, Fault> {
+    let Some(kind) = disk.elevator else {
+        let meaningless =
+            |depth| Err(Fault::new(depth, "elevator-depth means nothing without one; add elevator = 'noop'"));
+        return disk.elevator_depth.as_ref().map_or(Ok(None), |depth| meaningless(&depth.span));
+    };
+    let kind = match kind {
+        ElevatorFile::Noop => ElevatorKind::Noop,
+        ElevatorFile::Deadline => ElevatorKind::Deadline,
+        ElevatorFile::Anticipatory => ElevatorKind::Anticipatory,
+        ElevatorFile::Cfq => ElevatorKind::Cfq,
+    };
+    let depth = disk.elevator_depth.as_ref();
+    let depth = depth.map_or(Ok(128), |depth| in_range(depth, "the depth of an elevator's disk", 1_024))?;
+    Ok(Some(Elevator { kind, depth }))
 }
 
 /// The keys of a policy, wherever they stand.

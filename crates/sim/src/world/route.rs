@@ -1,0 +1,40 @@
+//! Which node serves a request of a striped disk, and where.
+
+use super::Disk;
+use crate::scenario::Route;
+
+impl Disk {
+    /// The node for a request, and the place on its device, which wraps around at its end.
+    #[inline]
+    pub(super) fn route(&mut self, offset: u64) -> (u32, u64) {
+        // Traces may know of a larger disk.
+        let offset = if offset < self.size { offset } else { offset % self.size };
+        if let [(node, _)] = self.nodes[..] {
+            return (node, self.base.wrapping_add(offset));
+        }
+        let many = self.nodes.len() as u64;
+        let (turn, offset) = match &self.route {
+            Route::Uniform => (self.stream.below(many), offset),
+            Route::RoundRobin => {
+                self.turn = (self.turn + 1) % self.nodes.len();
+                (self.turn as u64, offset)
+            }
+            Route::Striped => {
+                let stripe = offset / self.stripe;
+                (stripe % many, stripe / many * self.stripe + offset % self.stripe)
+            }
+            Route::Weighted(weights) => {
+                let mut left = self.stream.below(self.weights);
+                let pick = weights.iter().position(|&weight| match left.checked_sub(u64::from(weight)) {
+                    Some(rest) => {
+                        left = rest;
+                        false
+                    }
+                    None => true,
+                });
+                (pick.unwrap_or(0) as u64, offset)
+            }
+        };
+        (self.nodes[turn as usize].0, self.base.wrapping_add(offset))
+    }
+}
