@@ -418,3 +418,47 @@ fn a_machine_that_writes_every_priority_there_is_harms_nobody_and_costs_nothing(
         daemon.stop()
     });
 }
+
+/// TG-5 on the real daemon: six applications with one request outstanding each, on storage that takes five. There is little to
+/// choose from, unless the next request waits a little for a better one.
+const SHALLOW: [(&str, [u8; 2]); 3] = [("one", [12, 10]), ("two", [8, 6]), ("three", [4, 2])];
+
+#[test]
+fn a_plug_brings_priorities_back_where_queues_are_shallow() {
+    with_lab(&[], |lab| {
+        let mut daemon = Headgate::start(lab)?;
+        let model = "rate=1500,latency=500us";
+        daemon.command(&["datastore", "add", "array", "--emulated", model, "--queue-depth=5"])?;
+        let mut machines = Vec::new();
+        for (vm, [high, low]) in SHALLOW {
+            daemon.command(&["disk", "create", vm, "--datastore=array", "--size=64M", "--vm", vm])?;
+            daemon.command(&["vm", "set", vm, "--priority-scope=across"])?;
+            let priorities = format!("--priority=fine/{high},fine/{low}");
+            machines.push(attack(lab, &daemon, vm, &["--depth=2", "--streams", &priorities])?);
+        }
+        let streams: Vec<Stream> = SHALLOW.iter().flat_map(|(vm, of)| of.map(|p| (*vm, p))).collect();
+        let mut measured = Vec::new();
+        for plug in ["0us", "200us", "500us"] {
+            daemon.command(&["datastore", "set", "array", "--plug", plug])?;
+            let division = Division::measure(&daemon, &streams, WHILE / 2)?;
+            let lowest = division.part(("three", 2)) / division.part(("one", 12));
+            eprintln!(
+                "plug {plug}: priority 2 gets {lowest:.2} of what 12 gets, {} inversions, {:.0} requests per second",
+                inversions(&division),
+                division.rate()
+            );
+            measured.push((lowest, division.rate()));
+        }
+        let (without, total) = measured[0];
+        ensure!(without >= 0.8, "queues are deep enough without a plug: {measured:?}");
+        for (with, rate) in &measured[1..] {
+            ensure!(*with <= 0.8 * without, "the plug does not help: {measured:?}");
+            ensure!(*rate >= 0.9 * total, "the plug costs more than a tenth of the throughput: {measured:?}");
+        }
+        for mut machine in machines {
+            machine.interrupt()?;
+            machine.wait(MINUTE)?;
+        }
+        daemon.stop()
+    });
+}
