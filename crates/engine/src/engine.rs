@@ -5,8 +5,9 @@ use crate::port::{Detach, Port, PortCommand};
 use crate::priorities::Priorities;
 use crate::request::DiskInfo;
 use crate::shard::{AttachedPort, Backend, Mailbox, Shard, ShardGone};
-use crate::snapshot::DatastoreSnapshot;
+use crate::snapshot::{DatastoreSnapshot, Period};
 use headgate_devices::ModelSpec;
+use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{AnyScheduler, Policy, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use std::io;
@@ -74,10 +75,10 @@ pub enum EngineError {
     #[error("a disk without storage belongs on a null datastore only")]
     NullImage,
     /// The window must let something through.
-    #[error("the queue depth must be 1 to {max}, not {given}", max = WINDOW_MAX)]
+    #[error("the window must be above 0 and at most {max} requests, not {given}", max = WINDOW_MAX)]
     Window {
         /// What was asked.
-        given: u32,
+        given: Slots,
     },
     /// The scheduler's parameters contradict each other.
     #[error("scheduler: {0}")]
@@ -97,6 +98,9 @@ pub const WINDOW_MAX: u32 = 4096;
 
 /// Disks whose counters are read in one turn of a shard: about 100 us of its time.
 const DISKS_PER_CALL: usize = 64;
+
+/// The same for what a window is set by, which is little.
+const USAGES_PER_CALL: usize = 512;
 
 /// Names a datastore in its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -231,7 +235,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Window`], [`EngineError::Qos`].
     pub fn add_datastore(&self, spec: DatastoreSpec) -> Result<DatastoreId, EngineError> {
-        check_window(spec.queue_depth)?;
+        check_window(Slots::whole(spec.queue_depth))?;
         let least = self.members.iter().enumerate().min_by_key(|(_, m)| m.datastores.load(Ordering::Relaxed));
         let (shard, member) = least.ok_or(ShardGone)?;
         let backend = match spec.backend {
@@ -248,13 +252,38 @@ impl Engine {
         Ok(DatastoreId { shard, key })
     }
 
-    /// Changes a datastore's window from the next dispatch on.
+    /// Changes a datastore's window from the next dispatch on. It need not be whole: see [`headgate_qos::window::Pacer`].
     ///
     /// # Errors
     /// [`EngineError::Window`], [`EngineError::NoDatastore`].
-    pub fn set_window(&self, datastore: DatastoreId, depth: u32) -> Result<(), EngineError> {
-        check_window(depth)?;
-        self.call(datastore.shard, move |s| s.set_window(datastore.key, depth))?
+    pub fn set_window(&self, datastore: DatastoreId, window: Slots) -> Result<(), EngineError> {
+        check_window(window)?;
+        self.call(datastore.shard, move |s| s.set_window(datastore.key, window))?
+    }
+
+    /// Has the latency of a datastore's backend measured from now on, or no more. What was measured so far is forgotten.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDatastore`].
+    pub fn set_meter(&self, datastore: DatastoreId, meter: Option<LatencyMeter>) -> Result<(), EngineError> {
+        self.call(datastore.shard, move |s| s.set_meter(datastore.key, meter))?
+    }
+
+    /// Ends a period of a datastore's window: what was measured since the last call, and what its disks did. Disks are read a
+    /// few hundred at a time, which takes microseconds.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDatastore`].
+    pub fn end_period(&self, datastore: DatastoreId) -> Result<Period, EngineError> {
+        let latency = self.call(datastore.shard, move |s| s.take_latency(datastore.key))??;
+        let (mut disks, mut from) = (Vec::new(), Some(0));
+        while let Some(start) = from {
+            let part =
+                self.call(datastore.shard, move |s| s.disk_usage(datastore.key, start, USAGES_PER_CALL))?;
+            disks.extend(part.0);
+            from = part.1;
+        }
+        Ok(Period { latency, disks })
     }
 
     /// Changes how long a request of a datastore may wait for a better stream: see [`headgate_qos::Config::plug`].
@@ -419,11 +448,11 @@ impl Engine {
     }
 }
 
-fn check_window(depth: u32) -> Result<(), EngineError> {
-    match depth {
-        1..=WINDOW_MAX => Ok(()),
-        given => Err(EngineError::Window { given }),
+fn check_window(given: Slots) -> Result<(), EngineError> {
+    if given > Slots::ZERO && given <= Slots::whole(WINDOW_MAX) {
+        return Ok(());
     }
+    Err(EngineError::Window { given })
 }
 
 /// Timers of a shard are due to the microsecond: the default slack of 50 us would be lost IO on an emulated array.

@@ -2,6 +2,7 @@
 
 use crate::priorities::Priorities;
 use headgate_qos::Policy;
+use headgate_qos::window::{Observation, Slots};
 use headgate_units::{Bytes, Nanos, Priority};
 
 /// A datastore and its disks at one instant.
@@ -10,7 +11,7 @@ pub struct DatastoreSnapshot {
     /// Its name.
     pub name: String,
     /// Requests that may be at the backend at once.
-    pub window: u32,
+    pub window: Slots,
     /// Requests at the backend.
     pub in_flight: u32,
     /// Requests waiting in the scheduler.
@@ -50,6 +51,32 @@ pub struct DiskSnapshot {
     pub ports: usize,
     /// Counters and histograms since the disk was opened.
     pub stats: headgate_stats::DiskSnapshot,
+}
+
+/// What a datastore's window is set by: see [`Engine::end_period`](crate::Engine::end_period).
+#[derive(Clone, Debug)]
+pub struct Period {
+    /// The latency of its backend since the last call; `None` when nothing completed, or nobody asked for it.
+    pub latency: Option<Observation>,
+    /// What its disks have done since they were opened.
+    pub disks: Vec<DiskUsage>,
+}
+
+/// What a disk has done since it was opened.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskUsage {
+    /// The shard's own number for the disk, which a later disk may have again.
+    pub key: usize,
+    /// The policy in force in the scheduler.
+    pub policy: Policy,
+    /// When this was read.
+    pub at: Nanos,
+    /// Requests that waited or were at the backend, over time, in request-nanoseconds.
+    pub outstanding_time: u128,
+    /// Reads and writes that completed.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// What a disk's requests of one final priority have got.

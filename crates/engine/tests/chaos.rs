@@ -8,6 +8,7 @@ use headgate_engine::request::{Durability, Op};
 use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image,
 };
+use headgate_qos::window::Slots;
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::{Bytes, Iops, Shares};
 use proptest::prelude::*;
@@ -184,7 +185,7 @@ impl World {
                     .unwrap();
                 self.engine.set_policy(self.disks[disk], policy).unwrap();
             }
-            Action::Window { depth } => self.engine.set_window(self.datastore, depth).unwrap(),
+            Action::Window { depth } => self.engine.set_window(self.datastore, Slots::whole(depth)).unwrap(),
             Action::Settle => self.settle(),
         }
     }

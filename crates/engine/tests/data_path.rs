@@ -9,8 +9,9 @@ use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, EngineError,
     Image,
 };
-use headgate_qos::{Policy, SchedulerKind};
-use headgate_units::Bytes;
+use headgate_qos::window::{LatencyMeter, Slots, Smoothing};
+use headgate_qos::{CostModel, Policy, SchedulerKind};
+use headgate_units::{Bytes, Nanos};
 use std::path::Path;
 use std::time::Duration;
 use support::{Client, Message, PATIENCE, places};
@@ -163,6 +164,36 @@ fn an_emulated_array_keeps_the_data_and_its_pace() {
     }
     // A lower bound only: a device of 1,000 IOPS cannot be faster; how much slower is the machine's affair.
     assert!(begin.elapsed() > Duration::from_millis(230), "{:?}", begin.elapsed());
+    engine.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_period_tells_the_backends_latency_and_what_waited() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = engine();
+    let model: ModelSpec = "rate=1000000,latency=5ms,depth=64".parse().unwrap();
+    let ds = datastore(&engine, BackendSpec::Emulated(model, Bytes(SIZE)), 32);
+    let disk = disk(&engine, ds, dir.path(), Caching::Buffered);
+    let client = Client::new(&engine, disk);
+    client.write(0, &pattern(3, 4096), 0).unwrap();
+    assert_eq!(engine.end_period(ds).unwrap().latency, None, "nobody asked");
+    let meter = LatencyMeter::new(CostModel::Unit, Smoothing::PUBLISHED).unwrap();
+    engine.set_meter(ds, Some(meter)).unwrap();
+    engine.set_window(ds, Slots::from_millionths(2_500_000)).unwrap();
+    let answers: Vec<_> = (0..20).map(|_| client.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect();
+    client.run(Op::Flush, 0, 0).0.unwrap();
+    answers.iter().for_each(|a| a.recv_timeout(PATIENCE).unwrap().0.unwrap());
+    let period = engine.end_period(ds).unwrap();
+    let latency = period.latency.expect("20 reads were done");
+    assert_eq!(latency.ios, 20, "reads and writes only");
+    assert!(latency.latency >= Nanos::from_millis(5), "{latency:?}");
+    // All came at once and three went at a time at most, so they waited at least 5 ms for each three before them.
+    let [usage] = period.disks[..] else { panic!("{:?}", period.disks) };
+    assert_eq!((usage.ios, usage.bytes), (21, 21 * 4096));
+    assert!(usage.outstanding_time > 20 * 5_000_000 * 7 / 2, "{usage:?}");
+    assert_eq!(engine.end_period(ds).unwrap().latency, None, "nothing since");
+    let refused = engine.set_window(ds, Slots::ZERO).unwrap_err().to_string();
+    assert_eq!(refused, "the window must be above 0 and at most 4096 requests, not 0.00");
     engine.shutdown(PATIENCE).unwrap();
 }
 

@@ -162,10 +162,21 @@ impl DiskStats {
         self.outstanding
     }
 
+    /// Reads and writes that were done.
+    pub fn transfers(&self) -> Counts {
+        let mut both = self.reads.counts;
+        both.merge(&self.writes.counts);
+        both
+    }
+
+    /// [`DiskStats::outstanding`] integrated over time up to `now`, in request-nanoseconds.
+    pub fn outstanding_time(&self, now: Nanos) -> u128 {
+        self.outstanding_time + u128::from(self.outstanding) * u128::from(now.since(self.seen).0)
+    }
+
     /// All counters at `now`. Takes a microsecond or two for a busy disk and a few hundred bytes to some KB.
     pub fn snapshot(&self, now: Nanos) -> DiskSnapshot {
         let at = now.max(self.seen);
-        let running = u128::from(self.outstanding) * u128::from(at.since(self.seen).0);
         DiskSnapshot {
             at,
             reads: self.reads.snapshot(),
@@ -175,7 +186,7 @@ impl DiskStats {
             write_zeroes: self.write_zeroes,
             others: self.others,
             outstanding: self.outstanding,
-            outstanding_time: self.outstanding_time + running,
+            outstanding_time: self.outstanding_time(at),
             served: self.served,
             sequential: self.seeks.sequential(),
             seeks: self.seeks.snapshot(),

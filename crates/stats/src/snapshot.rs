@@ -14,7 +14,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn merge(&mut self, other: &Counts) {
+    pub(crate) fn merge(&mut self, other: &Counts) {
         self.done += other.done;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.errors += other.errors;

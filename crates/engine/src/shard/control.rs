@@ -10,7 +10,8 @@ use crate::image::Image;
 use crate::port::{Detach, Port, PortCommand};
 use crate::priorities::Priorities;
 use crate::request::DiskInfo;
-use crate::snapshot::{DatastoreSnapshot, DiskSnapshot};
+use crate::snapshot::{DatastoreSnapshot, DiskSnapshot, DiskUsage};
+use headgate_qos::window::{LatencyMeter, Observation, Pacer, Slots};
 use headgate_qos::{Policy, Scheduler};
 use headgate_stats::DiskStats;
 use std::sync::Arc;
@@ -56,19 +57,64 @@ impl Shard {
             name,
             backend,
             scheduler,
-            window,
-            in_flight: 0,
+            pacer: Pacer::new(self.core.now, Slots::whole(window)),
+            meter: None,
             wake: None,
             dirty: false,
             stats,
         })
     }
 
-    pub(crate) fn set_window(&mut self, datastore: usize, depth: u32) -> Result<(), EngineError> {
+    pub(crate) fn set_window(&mut self, datastore: usize, window: Slots) -> Result<(), EngineError> {
+        let now = self.core.now;
         let store = self.core.datastores.get_mut(datastore).ok_or(EngineError::NoDatastore)?;
-        store.window = depth;
+        store.pacer.set_window(now, window);
         store.dirty = true;
         Ok(())
+    }
+
+    pub(crate) fn set_meter(
+        &mut self,
+        datastore: usize,
+        meter: Option<LatencyMeter>,
+    ) -> Result<(), EngineError> {
+        self.core.datastores.get_mut(datastore).ok_or(EngineError::NoDatastore)?.meter = meter;
+        Ok(())
+    }
+
+    /// Ends a period of a datastore's latency.
+    pub(crate) fn take_latency(&mut self, datastore: usize) -> Result<Option<Observation>, EngineError> {
+        let store = self.core.datastores.get_mut(datastore).ok_or(EngineError::NoDatastore)?;
+        Ok(store.meter.as_mut().and_then(LatencyMeter::take))
+    }
+
+    /// What up to `most` disks of a datastore have done so far, from disk number `from` on, and where to go on.
+    pub(crate) fn disk_usage(
+        &self,
+        datastore: usize,
+        from: usize,
+        most: usize,
+    ) -> (Vec<DiskUsage>, Option<usize>) {
+        let now = crate::clock::now();
+        let mut found = Vec::new();
+        for (key, disk) in self.core.disks.iter().skip_while(|(key, _)| *key < from) {
+            if disk.datastore != datastore {
+                continue;
+            }
+            if found.len() == most {
+                return (found, Some(key));
+            }
+            let transfers = disk.stats.transfers();
+            found.push(DiskUsage {
+                key,
+                policy: disk.policy,
+                at: now,
+                outstanding_time: disk.stats.outstanding_time(now),
+                ios: transfers.done,
+                bytes: transfers.bytes,
+            });
+        }
+        (found, None)
     }
 
     pub(crate) fn set_plug(
@@ -251,8 +297,8 @@ impl Shard {
         let now = crate::clock::now();
         let snapshot = |store: &Datastore| DatastoreSnapshot {
             name: store.name.clone(),
-            window: store.window,
-            in_flight: store.in_flight,
+            window: store.pacer.window(),
+            in_flight: store.pacer.in_flight(),
             queued: store.scheduler.queued(),
             at: now,
             stats: store.stats.snapshot(now),

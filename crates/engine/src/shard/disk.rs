@@ -5,6 +5,7 @@ use crate::image::Image;
 use crate::priorities::Priorities;
 use crate::request::DiskInfo;
 use headgate_devices::DeviceModel;
+use headgate_qos::window::{LatencyMeter, Pacer};
 use headgate_qos::{AnyScheduler, DiskId as Queue, Policy};
 use headgate_stats::DiskStats;
 use headgate_units::Nanos;
@@ -58,9 +59,10 @@ pub(super) struct Datastore {
     pub name: String,
     pub backend: Backend,
     pub scheduler: AnyScheduler<u32>,
-    /// Requests that may be at the backend at once.
-    pub window: u32,
-    pub in_flight: u32,
+    /// How many requests may be at the backend at once, and how many are.
+    pub pacer: Pacer,
+    /// What is seen of the backend's latency, where somebody asks.
+    pub meter: Option<LatencyMeter>,
     /// When the scheduler wants to be asked again although nothing happened.
     pub wake: Option<Nanos>,
     /// Something happened since the scheduler was asked.

@@ -10,6 +10,7 @@ use crate::image::Medium;
 use crate::request::{Durability, IoError, Op, Unmap, ZeroSpeed};
 use headgate_devices::{DeviceIo, IoKind};
 use headgate_qos::Scheduler as _;
+use headgate_qos::window::Room;
 use headgate_units::Bytes;
 use io_uring::{opcode, squeue, types::Fixed};
 
@@ -253,8 +254,13 @@ impl Core {
             let Some(store) = self.datastores.get_mut(datastore) else { return };
             store.dirty = false;
             store.wake = None;
-            if store.in_flight >= store.window {
-                return;
+            match store.pacer.room(now) {
+                Room::Now => {}
+                Room::At(at) => {
+                    store.wake = Some(at);
+                    return;
+                }
+                Room::None => return,
             }
             if self.turn_bytes <= 0 {
                 // Those whose transfers are done need not wait for the others'.
@@ -263,7 +269,7 @@ impl Core {
             }
             match store.scheduler.dispatch(now) {
                 headgate_qos::Decision::Dispatch(choice) => {
-                    store.in_flight += 1;
+                    store.pacer.dispatched(now);
                     let key = choice.request;
                     let slot = &mut self.slots[key];
                     let queued_for = now - slot.arrived;

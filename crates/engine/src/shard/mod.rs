@@ -320,7 +320,13 @@ impl Core {
             Stage::Queued | Stage::Free | Stage::Withdrawn => {}
             Stage::Dispatched => {
                 disk.in_flight -= 1;
-                datastore.in_flight -= 1;
+                datastore.pacer.completed(self.now);
+                if let Some(meter) = &mut datastore.meter
+                    && slot.request.op.is_transfer()
+                    && slot.result.is_ok()
+                {
+                    meter.record(self.now - slot.dispatched, headgate_units::Bytes(slot.request.len));
+                }
                 datastore.scheduler.complete(self.now, disk.queue);
             }
             Stage::Expedited => disk.in_flight -= 1,

@@ -1,5 +1,9 @@
+use super::latency::REFERENCE;
 use super::slots::{MILLION, Slots, little, ratio};
-use headgate_units::{Iops, Nanos, Shares};
+use crate::config::ConfigError;
+use crate::cost::{CostMeter, CostModel, clamp_bytes};
+use crate::policy::Policy;
+use headgate_units::{Bytes, Iops, Nanos, Shares};
 use std::fmt;
 use std::ops::{Add, AddAssign};
 
@@ -13,6 +17,57 @@ pub struct Demand {
     /// The mean number of its requests that waited in the host's queue or were in flight, over the period. What its own
     /// limit holds back does not count: it could use no slot.
     pub outstanding: Slots,
+}
+
+/// What a disk did at a datastore in one period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The mean number of its requests that waited in the host's queue or were in flight.
+    pub outstanding: Slots,
+    /// Reads and writes that completed.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Tells from what a disk did what it could have used.
+#[derive(Clone, Debug)]
+pub struct DemandMeter {
+    cost: CostMeter,
+    reference: u64,
+}
+
+impl DemandMeter {
+    /// For a datastore with this cost model.
+    ///
+    /// # Errors
+    /// When the cost model is out of range.
+    pub fn new(model: CostModel) -> Result<DemandMeter, ConfigError> {
+        let cost = CostMeter::new(model)?;
+        let reference = cost.cost(clamp_bytes(REFERENCE)).as_millionths();
+        Ok(DemandMeter { cost, reference })
+    }
+
+    /// The demand of a disk. What waits because of the disk's own limit could use no slot: at a limit of l requests per second
+    /// that take `latency` each (that of a reference IO, as this host saw it) no more than `l · latency` can be in flight
+    /// (Little's law). Without a latency nothing is known of that, and everything counts. O(1).
+    pub fn demand(&self, policy: &Policy, usage: Usage, latency: Option<Nanos>) -> Demand {
+        let mut outstanding = usage.outstanding;
+        if let Some(latency) = latency {
+            // A reference IO costs `reference` millionths and takes `latency`; latency grows as the cost does.
+            let by_limit = policy.limit().map(|limit| ratio(limit.get(), MILLION * MILLION, self.reference));
+            let by_bandwidth = policy.limit_bandwidth().and_then(|limit| {
+                let size = usage.bytes.checked_div(usage.ios).filter(|&size| size > 0)?;
+                let cost = self.cost.cost(clamp_bytes(Bytes(size))).as_millionths();
+                let rate = ratio(limit.get(), MILLION, size);
+                Some(ratio(rate, cost, self.reference))
+            });
+            for rate in by_limit.into_iter().chain(by_bandwidth) {
+                outstanding = outstanding.min(little(rate, latency));
+            }
+        }
+        Demand { shares: policy.shares(), reservation: policy.reservation(), outstanding }
+    }
 }
 
 /// The shares that count: those of VMs that use their slots, in millionths of a share.
@@ -100,6 +155,28 @@ mod tests {
         assert_eq!(of(&[vm(20, 0), vm(10, 100)], 30), 10_000_000);
         assert_eq!(of(&[], 30), 0);
         assert_eq!(of(&[vm(1, 0)], 0), 0);
+    }
+
+    #[test]
+    fn what_a_limit_holds_back_could_use_no_slot() {
+        use headgate_units::BytesPerSec;
+        let outstanding = Slots::whole(32);
+        let usage = Usage { outstanding, ios: 1_000, bytes: 1_000 * 64 * 1024 };
+        let latency = Some(Nanos::from_millis(20));
+        let shares = Shares::new(100).unwrap();
+        let policy = Policy::shared(shares);
+        let unit = DemandMeter::new(CostModel::Unit).unwrap();
+        assert_eq!(unit.demand(&policy, usage, latency), Demand { shares, reservation: None, outstanding });
+        let limited = policy.with_limit(Some(Iops::new(200).unwrap())).unwrap();
+        assert_eq!(unit.demand(&limited, usage, latency).outstanding, Slots::whole(4));
+        assert_eq!(unit.demand(&limited, usage, None).outstanding, outstanding);
+        // 6.4 MB/s in requests of 64 KiB: 97.66 per second, 20 ms each.
+        let narrow = policy.with_limit_bandwidth(Some(BytesPerSec::new(6_400_000).unwrap()));
+        assert_eq!(unit.demand(&narrow, usage, latency).outstanding, Slots::from_millionths(1_953_125));
+        // By size each of them takes (1 + 64/300) / (1 + 8/300) times as long.
+        let affine = DemandMeter::new(CostModel::default()).unwrap();
+        let slots = affine.demand(&narrow, usage, latency).outstanding.as_f64();
+        assert!((slots - 2.308).abs() < 0.001, "{slots}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ const LONGEST: u64 = 1 << 39;
 const DIGITS: u32 = 16;
 
 /// The size of the reference IO that latencies are expressed for.
-const REFERENCE: Bytes = Bytes::from_kib(8);
+pub(super) const REFERENCE: Bytes = Bytes::from_kib(8);
 
 /// What one host saw of a datastore in one period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

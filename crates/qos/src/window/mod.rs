@@ -63,7 +63,7 @@ mod watch;
 pub use board::{BoardView, Bound, HostReport, Peer};
 pub use config::{Alarm, Config, ConfigError, Feedback, Gain, LowerBound, Smoothing};
 pub use controller::{Controller, Held, Update};
-pub use demand::{ActiveShares, Demand};
+pub use demand::{ActiveShares, Demand, DemandMeter, Usage};
 pub use latency::{LatencyMeter, Observation};
 pub use pacer::{Pacer, Room};
 pub use slots::{Fraction, Slots};

@@ -39,6 +39,11 @@ impl Pacer {
         Pacer { window, in_flight: 0, debt: 0, seen: now }
     }
 
+    /// The window.
+    pub fn window(&self) -> Slots {
+        self.window
+    }
+
     /// Requests in flight.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
