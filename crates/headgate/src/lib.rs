@@ -24,3 +24,4 @@ mod plot;
 pub mod serve;
 mod sim;
 pub mod top;
+pub mod windows;

@@ -3,6 +3,7 @@
 use crate::api::priorities::Priorities;
 use crate::api::top::Top;
 use crate::api::types::{Datastore, Disk, ServiceState};
+use crate::api::windows::{BoardStatus, WindowNow};
 use crate::control::StreamSample;
 use crate::control::{Control, ControlError, DatastoreSample};
 use headgate_stats::{COST_OF_ONE_IO, DirectionSnapshot, DiskSnapshot, HistogramSnapshot};
@@ -301,15 +302,65 @@ impl Scrape {
             &overbooked,
         )?;
 
+        self.encode_windows(out)?;
         let sampled = |read: &dyn Fn(&DatastoreSample) -> f64| -> Vec<(Labels, f64)> {
             self.samples.iter().map(|s| (vec![("datastore", s.name.to_string())], read(s))).collect()
         };
-        let window = sampled(&|s| f64::from(s.window));
+        let window = sampled(&|s| s.window.as_f64());
         out.gauges("datastore_window_requests", "Requests that may be at the device at once", &window)?;
         let in_flight = sampled(&|s| f64::from(s.in_flight));
         out.gauges("datastore_in_flight_requests", "Requests at the device", &in_flight)?;
         let queued = sampled(&|s| s.queued as f64);
         out.gauges("datastore_queued_requests", "Requests waiting in the scheduler", &queued)
+    }
+
+    fn encode_windows(&self, out: &mut Writer<'_>) -> fmt::Result {
+        let gauge = |read: &dyn Fn(&WindowNow) -> Option<f64>| -> Vec<(Labels, f64)> {
+            let label = |d: &Datastore| vec![("datastore", d.name.to_string())];
+            let of = |d: &Datastore| Some((label(d), read(d.window.now.as_ref()?)?));
+            self.datastores.iter().filter_map(of).collect()
+        };
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let flag = |set: bool| Some(if set { 1.0 } else { 0.0 });
+        let beta = gauge(&|w| Some(w.beta));
+        let help = "What shares bring the window per period; absent without control";
+        out.gauges("datastore_window_beta_requests", help, &beta)?;
+        let threshold = gauge(&|w| Some(seconds(w.threshold_ns)));
+        out.gauges(
+            "datastore_latency_threshold_seconds",
+            "The latency that the window is set by",
+            &threshold,
+        )?;
+        let latency = gauge(&|w| w.latency_ns.map(seconds));
+        let help = "Mean latency of an IO of 8 KiB over all hosts in the last period; absent without IOs";
+        out.gauges("datastore_cluster_latency_seconds", help, &latency)?;
+        let own = gauge(&|w| w.own_latency_ns.map(seconds));
+        out.gauges("datastore_own_latency_seconds", "What this host saw of it", &own)?;
+        let held = gauge(&|w| flag(w.held.is_some()));
+        let help = "1 while the window stays as it is: no board, no IO, or a calibration";
+        out.gauges("datastore_window_held", help, &held)?;
+        let hosts = gauge(&|w| Some(f64::from(w.hosts_counted)));
+        let help = "Hosts whose word counted in the last period, this one included";
+        out.gauges("datastore_hosts", help, &hosts)?;
+        let differing = gauge(&|w| Some(f64::from(w.hosts_differing)));
+        out.gauges("datastore_hosts_differing", "Hosts with another threshold or period", &differing)?;
+        let readable = gauge(&|w| match w.board {
+            BoardStatus::None => None,
+            BoardStatus::Starting | BoardStatus::Read => Some(1.0),
+            BoardStatus::Unreachable => Some(0.0),
+        });
+        let help = "1 when the congestion board can be used, 0 when not; absent without one";
+        out.gauges("datastore_board_up", help, &readable)?;
+        let unreadable = gauge(&|w| (w.board != BoardStatus::None).then_some(f64::from(w.board_unreadable)));
+        let help = "Places on the board that hold no good report";
+        out.gauges("datastore_board_unreadable", help, &unreadable)?;
+        let unmanaged = gauge(&|w| flag(w.unmanaged_load.is_some()));
+        let help =
+            "1 while the latency stays high although all windows are small: something else loads the storage";
+        out.gauges("datastore_unmanaged_load", help, &unmanaged)?;
+        let clone = gauge(&|w| flag(w.duplicate_identity.is_some()));
+        let help = "1 while another living host claims this host's identity";
+        out.gauges("datastore_duplicate_identity", help, &clone)
     }
 
     fn encode_disks(&self, out: &mut Writer<'_>) -> fmt::Result {

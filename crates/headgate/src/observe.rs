@@ -234,7 +234,8 @@ fn view(datastores: &[Datastore], disks: &[Disk], history: &[Arc<Sample>]) -> To
             name: info.name.clone(),
             state: info.state,
             scheduler: info.scheduler,
-            window: info.queue_depth,
+            window: info.window.now.as_ref().map_or(f64::from(info.queue_depth), |now| now.slots),
+            control: info.window.now.clone(),
             in_flight: span.as_ref().map_or(0, |span| u64::from(span.now.in_flight)),
             queued: span.as_ref().map_or(0, |span| span.now.queued),
             capacity_iops: info.capacity.as_ref().map(|capacity| capacity.iops.get()),
@@ -279,7 +280,7 @@ mod tests {
         let name = "ds".parse().unwrap();
         vec![DatastoreSample {
             name,
-            window: 32,
+            window: headgate_qos::window::Slots::whole(32),
             in_flight: 1,
             queued: u64::from(queued),
             stats,
@@ -300,7 +301,8 @@ mod tests {
     fn top(history: Vec<Sample>) -> Top {
         let datastore = serde_json::from_str(
             r#"{"name": "ds", "state": "serving", "reason": null, "backend": {}, "scheduler": "mclock",
-                "queue_depth": 32, "cost_model": "unit", "plug_ns": 0, "capacity": null, "reservable_iops": null, "reserved_iops": 100,
+                "queue_depth": 32, "cost_model": "unit", "plug_ns": 0, "window": {"latency_threshold": "none", "found": null, "min": 4, "max": 32, "period_ns": null,
+                "board": "auto", "now": null}, "capacity": null, "reservable_iops": null, "reserved_iops": 100,
                 "overbooked_iops": 0, "disks": 1}"#,
         );
         let disk = serde_json::from_str(

@@ -10,6 +10,7 @@ use crate::name::Name;
 use headgate_devices::{DEFAULT_CAPACITY, ModelSpec};
 use headgate_engine::port::Port;
 use headgate_engine::request::DiskInfo;
+use headgate_engine::snapshot::Period;
 use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image, PortRef,
     Priorities,
@@ -18,6 +19,7 @@ use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::proto::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
 use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to};
 use headgate_frontends::vhost::server::VhostServer;
+use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Policy, PriorityPolicy, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use std::collections::btree_map::Entry;
@@ -306,8 +308,16 @@ impl DataPlane for EnginePlane {
         Ok(())
     }
 
-    fn set_queue_depth(&self, datastore: &Name, depth: u32) -> Result<(), PlaneError> {
-        self.engine.set_window(self.store(datastore)?, depth).map_err(failed)
+    fn set_window(&self, datastore: &Name, window: Slots) -> Result<(), PlaneError> {
+        self.engine.set_window(self.store(datastore)?, window).map_err(failed)
+    }
+
+    fn measure_latency(&self, datastore: &Name, meter: Option<LatencyMeter>) -> Result<(), PlaneError> {
+        self.engine.set_meter(self.store(datastore)?, meter).map_err(failed)
+    }
+
+    fn end_period(&self, datastore: &Name) -> Result<Period, PlaneError> {
+        self.engine.end_period(self.store(datastore)?).map_err(failed)
     }
 
     fn set_plug(&self, datastore: &Name, plug: Nanos) -> Result<(), PlaneError> {

@@ -1,7 +1,7 @@
 //! Calibrations as they go over the API.
 
 use super::types::{CapacityView, Force};
-use crate::catalog::Capacity;
+use crate::catalog::{Capacity, FoundThreshold};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -41,7 +41,7 @@ pub enum CalibrationState {
 pub struct Calibration {
     /// How far it is.
     pub state: CalibrationState,
-    /// `preparing` (filling the scratch disk), `measuring` or `cleaning up`.
+    /// `preparing` (filling the scratch disk), `measuring`, `finding the threshold` or `cleaning up`.
     pub phase: String,
     /// How much is done, 0 to 1,000.
     pub permille: u64,
@@ -49,6 +49,9 @@ pub struct Calibration {
     pub iops: Option<u64>,
     /// What was found.
     pub capacity: Option<CapacityView>,
+    /// The latency threshold that was found.
+    #[serde(default)]
+    pub threshold: Option<FoundThreshold>,
     /// What went wrong.
     pub error: Option<String>,
 }
@@ -61,6 +64,7 @@ impl Calibration {
             permille: 0,
             iops: None,
             capacity: None,
+            threshold: None,
             error: None,
         }
     }

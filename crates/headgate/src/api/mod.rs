@@ -9,6 +9,7 @@ mod routes;
 mod server;
 pub mod top;
 pub mod types;
+pub mod windows;
 
 pub use error::ApiError;
 pub use openapi::document;

@@ -1,6 +1,7 @@
 //! The live view as it goes over the API.
 
 use super::types::{Policy, ServiceState};
+use super::windows::WindowNow;
 use crate::catalog::Scheduler;
 use crate::control::{DatastoreSample, StreamSample};
 use crate::name::Name;
@@ -94,7 +95,10 @@ pub struct TopDatastore {
     /// How it is divided.
     pub scheduler: Scheduler,
     /// Requests that may be at the device at once.
-    pub window: u32,
+    pub window: f64,
+    /// How the window follows the latency; `null` where it is the queue depth.
+    #[serde(default)]
+    pub control: Option<WindowNow>,
     /// Requests at the device now.
     pub in_flight: u64,
     /// Requests waiting in the scheduler now.

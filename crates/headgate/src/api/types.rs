@@ -1,6 +1,7 @@
 //! What goes over the API, and what `--json` prints.
 
 use super::priorities::{Export, Priorities};
+use super::windows::{Window, WindowPatch};
 use crate::catalog::{CapacitySource, PolicyRecord, Scheduler};
 use crate::name::Name;
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
@@ -58,6 +59,9 @@ pub struct DatastoreCreate {
     /// How long a request may wait for one of a better priority, in nanoseconds, up to 1,000,000. 0, the default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plug_ns: Option<u64>,
+    /// How many requests may be outstanding, by the storage's latency.
+    #[serde(default, skip_serializing_if = "WindowPatch::is_empty")]
+    pub window: WindowPatch,
 }
 
 /// What to change about a datastore. A field that is absent stays as it is.
@@ -74,6 +78,9 @@ pub struct DatastorePatch {
     /// How long a request may wait for one of a better priority, in nanoseconds, up to 1,000,000; 0: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plug_ns: Option<u64>,
+    /// How many requests may be outstanding, by the storage's latency.
+    #[serde(default, skip_serializing_if = "WindowPatch::is_empty")]
+    pub window: WindowPatch,
 }
 
 /// What a datastore can promise.
@@ -88,7 +95,7 @@ pub struct CapacityView {
 }
 
 /// A datastore.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Datastore {
     /// Its name.
     #[schema(value_type = String)]
@@ -107,6 +114,8 @@ pub struct Datastore {
     pub cost_model: String,
     /// How long a request may wait for one of a better priority, in nanoseconds.
     pub plug_ns: u64,
+    /// How many requests may be outstanding, by the storage's latency.
+    pub window: Window,
     /// What it can promise; `null` while unknown.
     pub capacity: Option<CapacityView>,
     /// IOPS that may be reserved; `null` while the capacity is unknown.

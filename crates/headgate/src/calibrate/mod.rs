@@ -4,11 +4,12 @@
 //! reads and half writes, until the rate has settled (`steady`). On a block device, whose content is an operator's, only reads are
 //! made.
 
+mod knee;
 mod steady;
 
 use crate::api::calibration::{Calibration, CalibrationCreate, CalibrationState};
 use crate::api::types::Force;
-use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord};
+use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold};
 use crate::control::{Control, ControlError, PlaneError};
 use crate::inproc::{Counts, LoadPort, Order, Pattern};
 use crate::name::Name;
@@ -197,9 +198,10 @@ impl Calibrator {
         job.update(|state| {
             state.permille = 1_000;
             match result {
-                Ok(capacity) => {
+                Ok((capacity, threshold)) => {
                     state.state = CalibrationState::Done;
                     state.capacity = Some(capacity.into());
+                    state.threshold = Some(threshold);
                 }
                 Err(End::Cancelled) => state.state = CalibrationState::Cancelled,
                 Err(End::Failed(e)) => {
@@ -211,28 +213,39 @@ impl Calibrator {
         });
     }
 
-    fn measure(&self, record: &DatastoreRecord, seconds: u16, job: &Job) -> Result<Capacity, End> {
+    fn measure(
+        &self,
+        record: &DatastoreRecord,
+        seconds: u16,
+        job: &Job,
+    ) -> Result<(Capacity, FoundThreshold), End> {
         let scratch = Scratch::open(self, record)?;
         if scratch.may_have_holes {
             scratch.fill(self, job)?;
         }
         let reads = if scratch.is_ours() { 50 } else { 100 };
         let pattern = Pattern { depth: record.queue_depth, read_percent: reads, order: Order::Random };
+        let aside = Aside::set(&self.control, record)?;
         let (counts, port) = scratch.load(self, pattern, BLOCK)?;
         job.update(|state| "measuring".clone_into(&mut state.phase));
         let measured = observe(&counts, seconds, job);
-        job.update(|state| "cleaning up".clone_into(&mut state.phase));
         port.detach(Detach::Drain);
         port.wait_gone(PATIENCE);
+        let threshold = match &measured {
+            Ok(_) => knee::find(self, record, &scratch, job),
+            Err(_) => Err(End::Cancelled),
+        };
+        job.update(|state| "cleaning up".clone_into(&mut state.phase));
+        drop(aside);
         drop(scratch);
-        let finding = measured?;
+        let (finding, threshold) = (measured?, threshold?);
         let iops = Iops::new(finding.iops).map_err(|_| PlaneError::new("the storage did nothing at all"))?;
-        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let at = seconds_now();
         let steady::Finding { spread_percent, confidence, .. } = finding;
         let capacity = Capacity { iops, source: CapacitySource::Measured { at, spread_percent, confidence } };
-        self.control.set_measured_capacity(&record.name, capacity.clone())?;
-        tracing::info!(datastore = %record.name, iops = iops.get(), spread_percent, "calibrated");
-        Ok(capacity)
+        self.control.set_measured(&record.name, capacity.clone(), Some(threshold))?;
+        tracing::info!(datastore = %record.name, iops = iops.get(), spread_percent, threshold = %threshold.threshold, "calibrated");
+        Ok((capacity, threshold))
     }
 }
 
@@ -256,10 +269,36 @@ fn observe(counts: &Counts, seconds: u16, job: &Job) -> Result<steady::Finding, 
         let finding = steadiness.on_sample(iops);
         job.update(|state| {
             state.iops = Some(iops);
-            state.permille = 100 + steadiness.permille() * 9 / 10;
+            state.permille = 100 + steadiness.permille() * 6 / 10;
         });
         if let Some(finding) = finding {
             return Ok(finding);
+        }
+    }
+}
+
+fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// A datastore's window at its queue depth, whatever the latency, as long as this value lives.
+struct Aside<'a> {
+    control: &'a Control,
+    record: &'a DatastoreRecord,
+}
+
+impl<'a> Aside<'a> {
+    fn set(control: &'a Control, record: &'a DatastoreRecord) -> Result<Aside<'a>, ControlError> {
+        control.windows().suspend(&record.name, record.queue_depth)?;
+        Ok(Aside { control, record })
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        let DatastoreRecord { name, queue_depth, .. } = self.record;
+        if let Err(e) = self.control.windows().resume(name, *queue_depth) {
+            tracing::debug!(datastore = %name, error = %e, "its window was not set back");
         }
     }
 }

@@ -15,12 +15,14 @@
 
 mod records;
 mod sqlite;
+mod window;
 
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState, ExportRecord,
     PolicyRecord, PriorityRecord, PriorityScope, Scheduler, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
+pub use window::{BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, WindowRecord};
 
 use crate::name::Name;
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+use super::WindowRecord;
 use crate::name::Name;
 use headgate_qos::CostModel;
 use headgate_qos::ioprio::IoprioMap;
@@ -110,6 +111,8 @@ pub struct DatastoreRecord {
     pub cost_model: CostModel,
     /// How long a request may wait for one of a better priority, up to 1 ms.
     pub plug: Nanos,
+    /// How many requests may be outstanding, by the storage's latency.
+    pub window: WindowRecord,
 }
 
 /// A disk's policy as the operator set it.

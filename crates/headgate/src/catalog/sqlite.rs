@@ -2,7 +2,7 @@ mod tags;
 
 use super::{
     Backend, Capacity, Catalog, CatalogError, Contents, DatastoreRecord, DiskRecord, DiskState, ExportRecord,
-    PolicyRecord, Scheduler, VmRecord,
+    PolicyRecord, Scheduler, VmRecord, WindowRecord,
 };
 use crate::name::Name;
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
@@ -56,6 +56,7 @@ const MIGRATIONS: &[&str] = &[
     CREATE INDEX exports_by_disk ON exports(disk);
     ",
     "ALTER TABLE datastores ADD COLUMN plug INTEGER NOT NULL DEFAULT 0;",
+    "ALTER TABLE datastores ADD COLUMN window_control TEXT;",
 ];
 
 /// The catalog in one SQLite file: write-ahead log, synchronised at every commit.
@@ -155,6 +156,7 @@ struct RawDatastore {
     capacity: Option<String>,
     cost_model: String,
     plug: i64,
+    window: Option<String>,
 }
 
 impl RawDatastore {
@@ -167,6 +169,7 @@ impl RawDatastore {
             capacity: row.get(4)?,
             cost_model: row.get(5)?,
             plug: row.get(6)?,
+            window: row.get(7)?,
         })
     }
 
@@ -174,6 +177,8 @@ impl RawDatastore {
         let bad = |e: &dyn std::fmt::Display| corrupt("datastores", e);
         let capacity: Option<Capacity> =
             self.capacity.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| bad(&e))?;
+        let window: Option<WindowRecord> =
+            self.window.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| bad(&e))?;
         let backend: Backend = serde_json::from_str(&self.backend).map_err(|e| bad(&e))?;
         let scheduler = [Scheduler::Mclock, Scheduler::Sfq, Scheduler::Fifo]
             .into_iter()
@@ -187,6 +192,7 @@ impl RawDatastore {
             capacity,
             cost_model: self.cost_model.parse().map_err(|e| bad(&e))?,
             plug: Nanos(u64::try_from(self.plug).map_err(|e| bad(&e))?),
+            window: window.unwrap_or_else(WindowRecord::unset),
         })
     }
 }
@@ -270,7 +276,8 @@ impl Catalog for SqliteCatalog {
         let (datastores, disks, vms, exports) = self.change(|tx| {
             let datastores: Vec<RawDatastore> = tx
                 .prepare(
-                    "SELECT name, backend, scheduler, queue_depth, capacity, cost_model, plug FROM datastores
+                    "SELECT name, backend, scheduler, queue_depth, capacity, cost_model, plug,
+                         window_control FROM datastores
                      ORDER BY name",
                 )?
                 .query_map([], RawDatastore::read)?
@@ -295,7 +302,7 @@ impl Catalog for SqliteCatalog {
     fn insert_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
         let inserted = self.change(|tx| {
             tx.execute(
-                "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                 params![
                     record.name.as_str(),
                     json(&record.backend),
@@ -304,6 +311,7 @@ impl Catalog for SqliteCatalog {
                     record.capacity.as_ref().map(json),
                     record.cost_model.to_string(),
                     record.plug.0.cast_signed(),
+                    json(&record.window),
                 ],
             )
         });
@@ -319,7 +327,7 @@ impl Catalog for SqliteCatalog {
         let changed = self.change(|tx| {
             tx.execute(
                 "UPDATE datastores SET backend = ?2, scheduler = ?3, queue_depth = ?4, capacity = ?5,
-                     cost_model = ?6, plug = ?7
+                     cost_model = ?6, plug = ?7, window_control = ?8
                  WHERE name = ?1",
                 params![
                     record.name.as_str(),
@@ -329,6 +337,7 @@ impl Catalog for SqliteCatalog {
                     record.capacity.as_ref().map(json),
                     record.cost_model.to_string(),
                     record.plug.0.cast_signed(),
+                    json(&record.window),
                 ],
             )
         })?;
@@ -435,7 +444,7 @@ impl Catalog for SqliteCatalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{CapacitySource, Confidence, PriorityRecord, PriorityScope};
+    use crate::catalog::{CapacitySource, Confidence, PriorityRecord, PriorityScope, Threshold};
     use headgate_qos::CostModel;
     use headgate_qos::ioprio::{IoprioMap, Nice};
     use headgate_units::Priority;
@@ -456,6 +465,7 @@ mod tests {
             }),
             cost_model: CostModel::Unit,
             plug: Nanos::from_micros(100),
+            window: WindowRecord { threshold: Threshold::Auto, max: Some(48), ..WindowRecord::unset() },
         }
     }
 

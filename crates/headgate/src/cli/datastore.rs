@@ -1,5 +1,6 @@
 use super::output::{Align, Table, description, json, or_dash, warnings};
 use super::values::{self, OrNone};
+use super::window::{self, WindowArgs};
 use super::{CliError, Place, Print};
 use crate::api::calibration::{Calibration, CalibrationCreate, CalibrationState};
 use crate::api::client::Client;
@@ -58,6 +59,8 @@ pub(super) enum Datastore {
         #[arg(long, value_name = "TIME")]
         plug: Option<Nanos>,
         #[command(flatten)]
+        window: Box<WindowArgs>,
+        #[command(flatten)]
         print: Print,
     },
     /// Measure what a datastore can promise, and remember it
@@ -107,6 +110,8 @@ pub(super) struct Add {
     /// few requests at a time on fast storage [default: 0us, never]
     #[arg(long, value_name = "TIME")]
     plug: Option<Nanos>,
+    #[command(flatten)]
+    window: WindowArgs,
     #[command(flatten)]
     print: Print,
 }
@@ -163,19 +168,26 @@ impl Datastore {
                     capacity: add.capacity,
                     cost_model: add.cost_model.map(|model| model.to_string()),
                     plug_ns: add.plug.map(|plug| plug.0),
+                    window: add.window.patch(),
                 };
                 let added: Changed<types::Datastore> =
                     client.send(Method::POST, "/v1/datastores", &request)?;
                 print_changed(out, &added, add.print)
             }
-            Datastore::Set { name, capacity, queue_depth, plug, print } => {
-                if capacity.is_none() && queue_depth.is_none() && plug.is_none() {
+            Datastore::Set { name, capacity, queue_depth, plug, window, print } => {
+                let patch = DatastorePatch {
+                    queue_depth,
+                    capacity: OrNone::change(capacity),
+                    plug_ns: plug.map(|plug| plug.0),
+                    window: window.patch(),
+                };
+                if patch == DatastorePatch::default() {
                     return Err(CliError::Usage(
-                        "nothing to change: give --capacity, --queue-depth or --plug".into(),
+                        "nothing to change: give --capacity, --queue-depth, --plug, --latency-threshold, --window-min, --window-max, \
+                         --window-period or --board"
+                            .into(),
                     ));
                 }
-                let plug_ns = plug.map(|plug| plug.0);
-                let patch = DatastorePatch { queue_depth, capacity: OrNone::change(capacity), plug_ns };
                 let path = format!("/v1/datastores/{name}");
                 let changed: Changed<types::Datastore> = client.send(Method::PATCH, &path, &patch)?;
                 print_changed(out, &changed, print)
@@ -201,7 +213,11 @@ impl Datastore {
                     return Ok(json(out, &done)?);
                 }
                 let found = done.capacity.as_ref().map_or_else(|| "unknown".into(), capacity);
-                Ok(writeln!(out, "capacity of '{name}': {found}")?)
+                writeln!(out, "capacity of '{name}': {found}")?;
+                if let Some(found) = done.threshold {
+                    writeln!(out, "latency threshold of '{name}': {}", window::found(&found))?;
+                }
+                Ok(())
             }
             Datastore::Remove { name } => Ok(client.delete(&format!("/v1/datastores/{name}"))?),
         }
@@ -323,7 +339,7 @@ fn describe(datastore: &types::Datastore) -> String {
     };
     let overbooked =
         (datastore.overbooked_iops > 0).then(|| format!("by {} IOPS", datastore.overbooked_iops));
-    description(&[
+    let mut lines = vec![
         ("name", Some(datastore.name.to_string())),
         ("state", Some(state(datastore))),
         ("reason", datastore.reason.clone()),
@@ -332,11 +348,15 @@ fn describe(datastore: &types::Datastore) -> String {
         ("queue depth", Some(datastore.queue_depth.to_string())),
         ("cost model", Some(datastore.cost_model.clone())),
         ("plug", (datastore.plug_ns > 0).then(|| Nanos(datastore.plug_ns).to_string())),
+    ];
+    lines.extend(window::lines(&datastore.window));
+    lines.extend([
         ("capacity", Some(datastore.capacity.as_ref().map_or_else(|| "unknown".into(), capacity))),
         ("reserved", Some(reserved)),
         ("overbooked", overbooked),
         ("disks", Some(datastore.disks.to_string())),
-    ])
+    ]);
+    description(&lines)
 }
 
 #[cfg(test)]
@@ -346,7 +366,8 @@ mod tests {
     fn datastore() -> types::Datastore {
         serde_json::from_str(
             r#"{"name": "array", "state": "serving", "reason": null, "backend": {"emulated": "rate=1600"},
-                "scheduler": "mclock", "queue_depth": 32, "cost_model": "unit", "plug_ns": 0, "capacity": {"iops": 1600, "source": "measured",
+                "scheduler": "mclock", "queue_depth": 32, "cost_model": "unit", "plug_ns": 0, "window": {"latency_threshold": "none", "found": null, "min": 4,
+                "max": 32, "period_ns": null, "board": "auto", "now": null}, "capacity": {"iops": 1600, "source": "measured",
                 "at": 1790000000, "spread_percent": 3, "confidence": "high"}, "reservable_iops": 1600,
                 "reserved_iops": 1900, "overbooked_iops": 300, "disks": 2}"#,
         )

@@ -9,6 +9,7 @@ mod sim;
 mod trace;
 mod values;
 mod vm;
+mod window;
 
 use crate::api::client::{Client, ClientError};
 use crate::api::types::ErrorBody;

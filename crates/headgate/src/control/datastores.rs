@@ -1,7 +1,8 @@
 use super::plane::PlaneError;
 use super::{Control, ControlError, DatastoreEntry, Model, Service, images};
 use crate::api::types::{BackendSpec, Change, Changed, Datastore, DatastoreCreate, DatastorePatch};
-use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord};
+use crate::api::windows::WindowPatch;
+use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold, WindowRecord};
 use crate::name::Name;
 use headgate_devices::{ModelSpec, SizeCost};
 use headgate_qos::{Config, CostModel, UnknownCostModel};
@@ -44,6 +45,8 @@ struct Update {
     queue_depth: Option<u32>,
     capacity: Option<Option<Capacity>>,
     plug: Option<Nanos>,
+    window: WindowPatch,
+    found: Option<FoundThreshold>,
 }
 
 fn absolute(path: String, what: &str) -> Result<PathBuf, ControlError> {
@@ -175,12 +178,16 @@ impl Control {
             backend,
             cost_model,
             plug: check_plug(request.plug_ns.unwrap_or(0))?,
+            window: request.window.apply(WindowRecord::unset())?,
         };
+        self.check_window(&record)?;
         if record.capacity.is_none() {
             warnings.push(unknown_capacity(&record.name));
         }
+        warnings.extend(self.window_warnings(&record));
         self.serve_datastore(&record)?;
         if let Err(e) = catalog.insert_datastore(&record) {
+            self.windows.forget(&record.name);
             self.plane.remove_datastore(&record.name)?;
             return Err(e.into());
         }
@@ -216,7 +223,12 @@ impl Control {
         if let Some(directory) = &directory {
             images::discard_scratch(directory)?;
         }
-        Ok(self.plane.add_datastore(record, directory.as_deref())?)
+        self.plane.add_datastore(record, directory.as_deref())?;
+        if let Err(e) = self.set_window(record) {
+            self.plane.remove_datastore(&record.name)?;
+            return Err(e.into());
+        }
+        Ok(())
     }
 
     /// Changes a datastore.
@@ -234,16 +246,18 @@ impl Control {
             Change::Set(iops) => Some(Some(Capacity { iops, source: CapacitySource::Set })),
         };
         let plug = patch.plug_ns.map(check_plug).transpose()?;
-        self.update_datastore(name, Update { queue_depth: patch.queue_depth, capacity, plug })
+        let DatastorePatch { queue_depth, window, .. } = patch;
+        self.update_datastore(name, Update { queue_depth, capacity, plug, window, found: None })
     }
 
     /// Stores what calibration measured.
-    pub(crate) fn set_measured_capacity(
+    pub(crate) fn set_measured(
         &self,
         name: &Name,
         capacity: Capacity,
+        found: Option<FoundThreshold>,
     ) -> Result<Changed<Datastore>, ControlError> {
-        self.update_datastore(name, Update { capacity: Some(Some(capacity)), ..Update::default() })
+        self.update_datastore(name, Update { capacity: Some(Some(capacity)), found, ..Update::default() })
     }
 
     /// The datastore, if calibration can measure it.
@@ -279,6 +293,9 @@ impl Control {
         if let Some(plug) = update.plug {
             record.plug = plug;
         }
+        record.window = update.window.apply(record.window)?;
+        record.window.found = update.found.or(record.window.found);
+        self.check_window(&record)?;
         if let Some(capacity) = update.capacity {
             record.capacity = capacity.or_else(|| model_capacity(&record.backend));
         }
@@ -293,7 +310,7 @@ impl Control {
         let entry = DatastoreEntry { record, service: before.service };
         model.datastores.insert(name.clone(), entry.clone());
         let now = self.view_datastore(&model, &entry);
-        let mut warnings = Vec::new();
+        let mut warnings = self.window_warnings(&entry.record);
         if now.capacity.is_none() {
             warnings.push(unknown_capacity(name));
         }
@@ -308,8 +325,8 @@ impl Control {
     }
 
     fn bring_into_force(&self, before: &DatastoreRecord, now: &DatastoreRecord) -> Result<(), PlaneError> {
-        if now.queue_depth != before.queue_depth {
-            self.plane.set_queue_depth(&now.name, now.queue_depth)?;
+        if now.queue_depth != before.queue_depth || now.window != before.window {
+            self.set_window(now)?;
         }
         if now.plug != before.plug {
             self.plane.set_plug(&now.name, now.plug)?;
@@ -335,6 +352,7 @@ impl Control {
         };
         catalog.delete_datastore(name)?;
         if entry.service == Service::Serving {
+            self.windows.forget(name);
             self.plane.remove_datastore(name)?;
         }
         self.model_mut().datastores.remove(name);

@@ -18,7 +18,9 @@ pub(crate) mod testing;
 mod tests;
 mod views;
 mod vms;
+mod windows;
 
+pub use datastores::QUEUE_DEPTH_MAX;
 pub(crate) use images::{free_space, scratch_path};
 
 pub use error::{ControlError, ErrorKind};
@@ -29,6 +31,7 @@ pub use statedir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 
 use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, ExportRecord, PriorityRecord};
 use crate::name::Name;
+use crate::windows::Windows;
 use headgate_cluster::Identity;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -115,6 +118,7 @@ pub struct Control {
     identity: Identity,
     options: Options,
     plane: Arc<dyn DataPlane>,
+    windows: Windows,
     catalog: Mutex<Box<dyn Catalog>>,
     model: RwLock<Model>,
 }
@@ -141,6 +145,19 @@ impl Control {
     /// Who this host is among those that share its storage.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Where other hosts may find a datastore's images too.
+    pub(crate) fn shared_directory(&self, backend: &Backend) -> Option<PathBuf> {
+        match backend {
+            Backend::Dir { path } => Some(self.dir.resolve(path)),
+            Backend::Emulated { .. } | Backend::Block { .. } => None,
+        }
+    }
+
+    /// The windows that follow their storage's latency.
+    pub(crate) fn windows(&self) -> &Windows {
+        &self.windows
     }
 
     /// Where a datastore keeps its images, if it keeps files.

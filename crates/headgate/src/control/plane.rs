@@ -2,6 +2,8 @@
 
 use crate::catalog::{DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord};
 use crate::name::Name;
+use headgate_engine::snapshot::Period;
+use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Burst, Policy, PolicyError};
 use headgate_stats::DiskSnapshot;
 use headgate_units::{Bytes, Nanos, Priority};
@@ -51,7 +53,7 @@ pub struct DatastoreSample {
     /// Its name.
     pub name: Name,
     /// Requests that may be at the device at once.
-    pub window: u32,
+    pub window: Slots,
     /// Requests at the device.
     pub in_flight: u32,
     /// Requests waiting in the scheduler.
@@ -117,7 +119,19 @@ pub trait DataPlane: Send + Sync {
     ///
     /// # Errors
     /// When the shard does not confirm.
-    fn set_queue_depth(&self, datastore: &Name, depth: u32) -> Result<(), PlaneError>;
+    fn set_window(&self, datastore: &Name, window: Slots) -> Result<(), PlaneError>;
+
+    /// Has a datastore's latency measured from now on, or no more.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn measure_latency(&self, datastore: &Name, meter: Option<LatencyMeter>) -> Result<(), PlaneError>;
+
+    /// What a datastore's window is to be set by: what was seen since the last call.
+    ///
+    /// # Errors
+    /// When the shard does not answer.
+    fn end_period(&self, datastore: &Name) -> Result<Period, PlaneError>;
 
     /// Changes how long a request may wait for one of a better priority.
     ///

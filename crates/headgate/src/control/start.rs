@@ -1,7 +1,8 @@
 use super::images::{self, Recovery};
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Service, StateDir};
-use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, DiskState, Scheduler};
+use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, DiskState, Scheduler, WindowRecord};
 use crate::control::plane::DataPlane;
+use crate::windows::Windows;
 use headgate_cluster::Identity;
 use headgate_qos::CostModel;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ impl Control {
         identity: Identity,
         options: Options,
         plane: Arc<dyn DataPlane>,
+        windows: Windows,
         mut catalog: Box<dyn Catalog>,
     ) -> Result<Control, ControlError> {
         let mut contents = catalog.load()?;
@@ -34,6 +36,7 @@ impl Control {
             identity,
             options,
             plane,
+            windows,
             catalog: Mutex::new(catalog),
             model: RwLock::new(Model::default()),
         };
@@ -129,6 +132,7 @@ impl Control {
     /// Takes everything out of service, waiting for requests under way. Changes that come later are not made.
     pub fn shutdown(&self) {
         let _no_more_changes = self.catalog();
+        self.windows.stop();
         self.plane.shutdown(self.options.patience);
     }
 }
@@ -148,5 +152,6 @@ fn first_datastore(dir: &StateDir) -> Option<DatastoreRecord> {
         capacity: None,
         cost_model: CostModel::default(),
         plug: headgate_units::Nanos::ZERO,
+        window: WindowRecord::unset(),
     })
 }

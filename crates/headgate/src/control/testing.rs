@@ -4,9 +4,13 @@ use super::plane::{DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, P
 use super::{Control, Options, StateDir};
 use crate::catalog::{DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord, SqliteCatalog};
 use crate::name::Name;
+use crate::windows::{Myself, Windows};
+use headgate_cluster::Identity;
+use headgate_engine::snapshot::Period;
+use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_stats::DiskSnapshot;
 use headgate_units::{Bytes, Nanos};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -17,6 +21,11 @@ struct State {
     datastores: BTreeSet<Name>,
     disks: BTreeMap<Name, LiveDisk>,
     exports: BTreeMap<Name, ExportRecord>,
+    windows: BTreeMap<Name, Slots>,
+    /// Datastores whose latency is measured.
+    measured: BTreeSet<Name>,
+    /// What the next periods saw.
+    periods: VecDeque<Period>,
     /// Operations that fail, by the word that their error contains.
     broken: BTreeSet<&'static str>,
 }
@@ -36,6 +45,22 @@ impl MemoryPlane {
 
     pub(crate) fn connect(&self, disk: &str, clients: usize) {
         self.0.lock().unwrap().disks.get_mut(&disk.parse::<Name>().unwrap()).unwrap().clients = clients;
+    }
+
+    /// A datastore that nobody added.
+    pub(crate) fn put_datastore(&self, name: &str) {
+        self.0.lock().unwrap().datastores.insert(name.parse().unwrap());
+    }
+
+    /// What the next period that is ended will have seen.
+    pub(crate) fn put_period(&self, period: Period) {
+        self.0.lock().unwrap().periods.push_back(period);
+    }
+
+    /// The window that a datastore was told to have, and whether its latency is measured.
+    pub(crate) fn window(&self, datastore: &str) -> (Option<Slots>, bool) {
+        let (state, name) = (self.0.lock().unwrap(), datastore.parse().unwrap());
+        (state.windows.get(&name).copied(), state.measured.contains(&name))
     }
 
     /// Name, disk and priority of every further export.
@@ -59,8 +84,24 @@ impl DataPlane for MemoryPlane {
         self.run("add_datastore", |s| assert!(s.datastores.insert(record.name.clone())))
     }
 
-    fn set_queue_depth(&self, datastore: &Name, _depth: u32) -> Result<(), PlaneError> {
-        self.run("set_queue_depth", |s| assert!(s.datastores.contains(datastore)))
+    fn set_window(&self, datastore: &Name, window: Slots) -> Result<(), PlaneError> {
+        self.run("set_window", |s| {
+            assert!(s.datastores.contains(datastore));
+            s.windows.insert(datastore.clone(), window);
+        })
+    }
+
+    fn measure_latency(&self, datastore: &Name, meter: Option<LatencyMeter>) -> Result<(), PlaneError> {
+        let keep = |s: &mut State| match meter {
+            Some(_) => s.measured.insert(datastore.clone()),
+            None => s.measured.remove(datastore),
+        };
+        self.run("measure_latency", keep).map(drop)
+    }
+
+    fn end_period(&self, _datastore: &Name) -> Result<Period, PlaneError> {
+        let none = Period { latency: None, disks: Vec::new() };
+        self.run("end_period", |s| s.periods.pop_front().unwrap_or(none))
     }
 
     fn set_plug(&self, datastore: &Name, _plug: Nanos) -> Result<(), PlaneError> {
@@ -124,7 +165,7 @@ impl DataPlane for MemoryPlane {
             let disks = disks.collect();
             vec![DatastoreSample {
                 name: "all".parse().unwrap(),
-                window: 1,
+                window: Slots::ONE,
                 in_flight: 0,
                 queued: 0,
                 stats: DiskSnapshot::default(),
@@ -166,9 +207,11 @@ impl Bench {
 
 fn start(root: &Path) -> (Arc<MemoryPlane>, Arc<Control>) {
     let dir = StateDir::new(root).unwrap();
-    let (identity, _) = headgate_cluster::Identity::load(root).unwrap();
+    let (identity, _) = Identity::load(root).unwrap();
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog()).unwrap());
     let plane = Arc::new(MemoryPlane::default());
-    let control = Control::start(dir, identity, Options::default(), plane.clone(), catalog).unwrap();
+    let myself = Myself { identity: identity.clone(), etcd: Vec::new() };
+    let windows = Windows::start(plane.clone(), myself).unwrap();
+    let control = Control::start(dir, identity, Options::default(), plane.clone(), windows, catalog).unwrap();
     (plane, Arc::new(control))
 }

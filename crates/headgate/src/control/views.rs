@@ -6,6 +6,7 @@ use super::{
 use crate::api::types::{
     BackendSpec, CapacityView, Datastore, Disk, Health, HealthStatus, Host, Policy, ServiceState,
 };
+use crate::api::windows::Window;
 use crate::catalog::{Backend, PolicyRecord, Scheduler};
 use crate::name::Name;
 use headgate_units::Shares;
@@ -81,6 +82,7 @@ impl Control {
             queue_depth: record.queue_depth,
             cost_model: record.cost_model.to_string(),
             plug_ns: record.plug.0,
+            window: Window::of(&record.window, record.queue_depth, self.windows.status(&record.name)),
             capacity: record
                 .capacity
                 .clone()

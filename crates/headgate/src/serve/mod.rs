@@ -15,6 +15,7 @@ use crate::control::{Control, ControlError, Options, PlaneError, StateDir, State
 use crate::demo::Demo;
 use crate::observe::Observer;
 use crate::plane::EnginePlane;
+use crate::windows::{Myself, Windows};
 use headgate_cluster::{Endpoint, Identity, IdentityError, Origin};
 use headgate_engine::{EngineConfig, Pin};
 use std::io;
@@ -128,7 +129,11 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
         patience: config.drain_seconds.map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
     };
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
-    let control = Arc::new(Control::start(dir.clone(), identity, options, plane.clone(), catalog)?);
+    let etcd = if args.etcd.is_empty() { config.etcd } else { args.etcd.clone() };
+    let myself = Myself { identity: identity.clone(), etcd };
+    let windows = Windows::start(plane.clone(), myself).map_err(DaemonError::Thread)?;
+    let control = Control::start(dir.clone(), identity, options, plane.clone(), windows, catalog)?;
+    let control = Arc::new(control);
     plane.listen(dir.nbd_socket(), args.nbd_listen.or(config.nbd_listen))?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
     let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));

@@ -4,6 +4,7 @@ use super::format::{mebibytes, micros, rate};
 use super::screen::{Mode, Screen};
 use crate::api::top::{LatencyMicros, Load, TopDatastore, TopDisk, TopStream};
 use crate::api::types::ServiceState;
+use crate::api::windows::{BoardStatus, Bound, Held};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style, Stylize};
@@ -31,6 +32,8 @@ RSRV    reservation in force, in normalised IOs per second; red with ! when
 LIMIT   limit in force     SHARES  weight in force
 GOT     service got over the part that the shares give among the busy disks;
         reservations and limits move it away from 1.00
+window  of a datastore whose window follows its latency: requests, what its
+        shares bring it, latency over all hosts of the threshold, hosts
 prio    IOPS and part of the disk's service by priority, highest first
 Any key closes this help.";
 
@@ -48,7 +51,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen) {
     frame.render_widget(Paragraph::new(Text::from(lines)).scroll((offset, 0)), body);
     frame.render_widget(foot_line(screen), foot);
     if screen.mode == Mode::Help {
-        let [area] = Layout::vertical([Constraint::Max(24)]).areas(frame.area());
+        let [area] = Layout::vertical([Constraint::Max(26)]).areas(frame.area());
         frame.render_widget(Clear, area);
         frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" headgate top ")), area);
     }
@@ -97,6 +100,7 @@ fn lines(screen: &Screen, width: usize) -> Vec<Line<'static>> {
             continue;
         }
         lines.push(datastore_line(datastore));
+        lines.extend(window_line(datastore));
         for disk in disks {
             lines.push(disk_line(disk, width));
             lines.extend(streams_line(disk));
@@ -125,11 +129,49 @@ fn datastore_line(datastore: &TopDatastore) -> Line<'static> {
         mebibytes(load.bytes_per_sec),
         pair(load.device_micros),
         datastore.in_flight,
-        datastore.window,
+        requests(datastore.window),
         datastore.queued,
         datastore.reserved_iops,
     )));
     Line::from(spans)
+}
+
+/// A window that need not be whole.
+fn requests(window: f64) -> String {
+    if window.fract() == 0.0 { format!("{window:.0}") } else { format!("{window:.1}") }
+}
+
+/// How a window follows its storage's latency.
+fn window_line(datastore: &TopDatastore) -> Option<Line<'static>> {
+    let now = datastore.control.as_ref()?;
+    let latency = now.latency_ns.map_or_else(|| "-".into(), |ns| micros(ns.div_ceil(1_000)));
+    let why = match (now.held, now.bound) {
+        (Some(Held::Board), _) => " (held: no board)",
+        (Some(Held::Idle), _) => " (held: no IO)",
+        (Some(Held::Calibration), _) => " (calibrating)",
+        (None, Bound::Free) => "",
+        (None, Bound::Min) => " (smallest)",
+        (None, Bound::Reservations) => " (reserved)",
+        (None, Bound::Max) => " (largest)",
+    };
+    let text = format!(
+        "    window {:.2}{why}  beta {:.2}  latency {latency} of {}  hosts {}",
+        now.slots,
+        now.beta,
+        micros(now.threshold_ns.div_ceil(1_000)),
+        now.hosts_counted,
+    );
+    let mut spans = vec![Span::from(text).dim()];
+    if now.board == BoardStatus::Unreachable {
+        spans.push("  NO BOARD".fg(Color::Red));
+    }
+    if now.unmanaged_load.is_some() {
+        spans.push("  UNMANAGED LOAD".fg(Color::Red));
+    }
+    if now.duplicate_identity.is_some() {
+        spans.push("  CLONED HOST".fg(Color::Red));
+    }
+    Some(Line::from(spans))
 }
 
 fn pair(latency: Option<LatencyMicros>) -> String {
@@ -263,6 +305,21 @@ mod tests {
         assert!(text.contains(line), "{text}");
         assert_eq!(text.matches("prio").count(), 1, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 94), "{text}");
+    }
+
+    #[test]
+    fn a_controlled_window_has_a_line_of_its_own() {
+        let mut screen = screen();
+        let control = r#"{"slots": 15.234, "bound": "free", "beta": 1.5, "threshold_ns": 25000000, "latency_ns": 26800000,
+            "own_latency_ns": null, "own_ios": 0, "held": null, "hosts_counted": 4, "hosts_differing": 0,
+            "unmanaged_load": "load", "board": "unreachable", "board_place": null, "board_error": null,
+            "board_exchanges": 0, "board_unreadable": 0, "duplicate_identity": null, "hosts": [], "periods": 9}"#;
+        screen.top.datastores[0].control = Some(serde_json::from_str(control).unwrap());
+        screen.top.datastores[0].window = 15.234;
+        let text = plain(&screen, 80);
+        let line = "    window 15.23  beta 1.50  latency 27m of 25m  hosts 4  NO BOARD  UNMANAGED LOAD\n";
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains("32/15.2"), "{text}");
     }
 
     #[test]

@@ -1,0 +1,137 @@
+//! Datastores' windows on the command line.
+
+use super::values::OrNone;
+use crate::api::types::Change;
+use crate::api::windows::{BoardHost, BoardStatus, Bound, Held, Window, WindowNow, WindowPatch};
+use crate::catalog::{BoardPlace, FoundThreshold, Threshold};
+use clap::Args;
+use headgate_units::Nanos;
+
+/// How a datastore's window is set.
+#[derive(Debug, Args)]
+pub(super) struct WindowArgs {
+    /// The latency that the storage shall have under load: as many requests are kept outstanding as bring it there, and hosts
+    /// that share the storage divide them by shares. A time (10us to 10s), 'auto' for what 'datastore calibrate' finds, or
+    /// 'none': the queue depth, whatever the latency [default: none]
+    #[arg(long, value_name = "TIME", help_heading = "Window")]
+    latency_threshold: Option<Threshold>,
+    /// The smallest window, 1 to 4096 [default: 4]
+    #[arg(long, value_name = "N", help_heading = "Window")]
+    window_min: Option<u32>,
+    /// The largest window, 1 to 4096; 'none': the queue depth [default: none]
+    #[arg(long, value_name = "N", help_heading = "Window")]
+    window_max: Option<OrNone<u32>>,
+    /// How often the window is set, 10ms to 60s, the same on all hosts; 'none' for the default [default: 4s, and 500ms
+    /// for thresholds below 5ms]
+    #[arg(long, value_name = "TIME", help_heading = "Window")]
+    window_period: Option<OrNone<Nanos>>,
+    /// Where the hosts tell each other what they see: a directory that all reach, 'etcd=NAME', 'none', or 'auto', a file in
+    /// the datastore's directory [default: auto]
+    #[arg(long, value_name = "PLACE", help_heading = "Window")]
+    board: Option<BoardPlace>,
+}
+
+impl WindowArgs {
+    pub(super) fn patch(self) -> WindowPatch {
+        WindowPatch {
+            latency_threshold: self.latency_threshold.map(|threshold| threshold.to_string()),
+            min: self.window_min,
+            max: OrNone::change(self.window_max),
+            period_ns: match OrNone::change(self.window_period) {
+                Change::Keep => Change::Keep,
+                Change::Remove => Change::Remove,
+                Change::Set(Nanos(n)) => Change::Set(n),
+            },
+            board: self.board.map(|board| board.to_string()),
+        }
+    }
+}
+
+pub(super) fn found(found: &FoundThreshold) -> String {
+    let FoundThreshold { threshold, peak, unloaded, saturated, at } = *found;
+    let end = if saturated { "" } else { ", which more requests might exceed: raise --queue-depth" };
+    format!(
+        "{threshold}, found {}: a single request takes {unloaded}, the most was {peak} random reads/s{end}",
+        super::output::date(at)
+    )
+}
+
+/// The lines that describe a window.
+pub(super) fn lines(window: &Window) -> Vec<(&'static str, Option<String>)> {
+    let set = match window.latency_threshold.as_str() {
+        "none" => "none: the window is the queue depth".into(),
+        threshold => format!(
+            "{threshold}, a window of {} to {}, every {}",
+            window.min,
+            window.max,
+            Nanos(window.period_ns.unwrap_or(0))
+        ),
+    };
+    let mut lines = vec![("threshold", Some(set)), ("found", window.found.as_ref().map(found))];
+    let Some(now) = &window.now else { return lines };
+    lines.push(("window", Some(slots(now))));
+    lines.push(("latency", Some(latency(now))));
+    lines.push(("unmanaged", now.unmanaged_load.clone()));
+    lines.push(("board", Some(board(now))));
+    lines.push(("clone", now.duplicate_identity.as_ref().map(|name| {
+        format!("host '{name}' claims this host's identity: remove the file host-id from the state directory of one and restart it")
+    })));
+    lines.extend(now.hosts.iter().map(|other| ("host", Some(host(other)))));
+    lines
+}
+
+fn slots(now: &WindowNow) -> String {
+    let why = match (now.held, now.bound) {
+        (Some(Held::Board), _) => ", held: the board cannot be read",
+        (Some(Held::Idle), _) => ", held: no IO",
+        (Some(Held::Calibration), _) => ", set aside by a calibration",
+        (None, Bound::Free) => "",
+        (None, Bound::Min) => ", the smallest",
+        (None, Bound::Reservations) => ", what the reservations need",
+        (None, Bound::Max) => ", the largest",
+    };
+    format!("{:.2} requests{why}; beta {:.2}", now.slots, now.beta)
+}
+
+fn latency(now: &WindowNow) -> String {
+    let time = |ns: Option<u64>| ns.map_or_else(|| "-".into(), |ns| Nanos(ns).to_string());
+    let differing = match now.hosts_differing {
+        0 => String::new(),
+        n => format!("; {n} of them go by another threshold or period: set them alike"),
+    };
+    format!(
+        "{} of {} over {} hosts, {} on this one{differing}",
+        time(now.latency_ns),
+        Nanos(now.threshold_ns),
+        now.hosts_counted,
+        time(now.own_latency_ns)
+    )
+}
+
+fn board(now: &WindowNow) -> String {
+    let place = now.board_place.as_deref().unwrap_or("-");
+    let unreadable = match now.board_unreadable {
+        0 => String::new(),
+        n => format!("; {n} places on it hold no good report"),
+    };
+    match now.board {
+        BoardStatus::None => "none: no other host uses the storage".into(),
+        BoardStatus::Starting => format!("{place}, read for less than two periods"),
+        BoardStatus::Read => format!("{place}{unreadable}"),
+        BoardStatus::Unreachable => {
+            format!("{place} CANNOT BE USED: {}{unreadable}", now.board_error.as_deref().unwrap_or("-"))
+        }
+    }
+}
+
+fn host(host: &BoardHost) -> String {
+    format!(
+        "{}: window {:.2}, {} active shares, {} after {} IOs, {} ago",
+        host.name,
+        host.window,
+        host.shares,
+        Nanos(host.latency_ns),
+        host.ios,
+        Nanos(host.age_ns)
+    )
+}
