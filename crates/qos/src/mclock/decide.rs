@@ -79,7 +79,8 @@ impl<R> MClock<R> {
             return None;
         }
         let front = self.front_priority(choice.slot);
-        let until = match self.plug.decide(now, (choice.slot as u32, front), self.in_flight) {
+        let rivals = self.rivals_in_flight(choice.slot);
+        let until = match self.plug.decide(now, (choice.slot as u32, front), rivals) {
             Verdict::Go => return None,
             Verdict::Wait { until } => until,
         };

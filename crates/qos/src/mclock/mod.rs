@@ -173,7 +173,7 @@
 //!
 //! # The plug
 //! With few requests outstanding the better stream is often at its application when there is room. With
-//! [`Config::plug`] the request that is next by shares then waits, while others are in flight: until a better one
+//! [`Config::plug`] the request that is next by shares then waits, while requests of other streams are in flight: until a better one
 //! comes, or for four times as long as it takes them to come on average, never longer than the plug. Where fewer than
 //! an eighth of the waits end well, 1,000 requests go before a few more are tried. Reservations never wait.
 //!
@@ -494,8 +494,14 @@ impl<R> Scheduler<R> for MClock<R> {
             let disk = &mut self.disks[slot];
             self.in_flight -= disk.in_flight.min(1) as usize;
             disk.in_flight = disk.in_flight.saturating_sub(1);
-            if disk.label == MANY && disk.in_flight == 0 {
-                self.calm_down(slot);
+            if disk.in_flight == 0 && disk.queue.is_empty() {
+                let many = disk.label == MANY;
+                if many {
+                    self.calm_down(slot);
+                }
+                if !self.plug.is_off() {
+                    self.forget_company(slot);
+                }
             }
         }
     }

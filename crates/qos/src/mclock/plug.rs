@@ -55,21 +55,21 @@ impl Plug {
         self.most == 0
     }
 
-    /// The candidate is next by shares, `in_flight` requests are with the storage.
-    pub(super) fn decide(&mut self, now: u64, candidate: Candidate, in_flight: usize) -> Verdict {
+    /// The candidate is next by shares, `rivals` requests of other streams are with the storage.
+    pub(super) fn decide(&mut self, now: u64, candidate: Candidate, rivals: usize) -> Verdict {
         if let Some(hold) = self.hold {
             if candidate != hold.candidate {
                 self.note(Some(now - hold.since));
                 return Verdict::Go;
             }
-            if now < hold.until && in_flight > 0 {
+            if now < hold.until && rivals > 0 {
                 return Verdict::Wait { until: hold.until };
             }
             self.note(None);
             return Verdict::Go;
         }
-        // Storage that has nothing to do waits for nobody, and nobody is about to come back.
-        if in_flight == 0 {
+        // Nobody who is better is about to come back, and storage with nothing to do waits for nobody.
+        if rivals == 0 {
             return Verdict::Go;
         }
         if self.hit_rate < WORTH {

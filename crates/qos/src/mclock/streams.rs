@@ -39,6 +39,19 @@ pub(super) struct Priorities {
     clock: u64,
     /// Across VMs, where the share clock was when the disk's own showed that.
     anchor: u64,
+    /// Whose requests the disk has had since it last had none.
+    company: Company,
+}
+
+/// Whose requests a disk has had since it last had none, queued or in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Company {
+    /// Of the stream that its label names, if any.
+    Usual,
+    /// Of this stream alone.
+    Only(Priority),
+    /// Of several.
+    Mixed,
 }
 
 impl Default for Priorities {
@@ -50,6 +63,7 @@ impl Default for Priorities {
             block: NOWHERE,
             clock: ORIGIN,
             anchor: 0,
+            company: Company::Usual,
         }
     }
 }
@@ -203,6 +217,7 @@ impl<R> MClock<R> {
         if across {
             self.begin_to_ask(slot);
         }
+        self.note_company(slot, priority);
         let start = self.start_of_newcomers(slot);
         let disk = &mut self.disks[slot];
         if disk.label != MANY {
@@ -234,6 +249,41 @@ impl<R> MClock<R> {
         if across && disk.state == State::Ready {
             self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
         }
+    }
+
+    /// A request of this stream comes.
+    fn note_company(&mut self, slot: usize, priority: Priority) {
+        if self.plug.is_off() {
+            return;
+        }
+        let disk = &self.disks[slot];
+        let (label, rests) = (disk.label, disk.queue.is_empty() && disk.in_flight == 0);
+        let known = self.priorities_mut(slot);
+        let first = match known.company {
+            _ if rests => priority,
+            Company::Only(first) => first,
+            Company::Usual if label != MANY => known.policy.resolve(Given::from_bits(label).get()),
+            Company::Usual | Company::Mixed => {
+                known.company = Company::Mixed;
+                return;
+            }
+        };
+        known.company = if first == priority { Company::Only(first) } else { Company::Mixed };
+    }
+
+    /// The disk has no requests any more.
+    pub(super) fn forget_company(&mut self, slot: usize) {
+        if let Some(known) = self.priorities.get_mut(slot) {
+            known.company = Company::Usual;
+        }
+    }
+
+    /// Requests in flight whose application may come back with a better one than the disk's next: all but those
+    /// of the same stream.
+    pub(super) fn rivals_in_flight(&self, slot: usize) -> usize {
+        let mixed = self.priorities.get(slot).is_some_and(|known| known.company == Company::Mixed);
+        let own = if mixed { 0 } else { self.disks[slot].in_flight as usize };
+        self.in_flight - own
     }
 
     /// The time of a disk that had nothing queued and competes across VMs is the others' again, unless it is
@@ -482,7 +532,9 @@ impl<R> MClock<R> {
     /// no tournament.
     pub(super) fn resort(&mut self, slot: usize, policy: PriorityPolicy) {
         let v = self.virtual_time.at();
+        let rests = self.disks[slot].queue.is_empty() && self.disks[slot].in_flight == 0;
         let known = self.priorities_mut(slot);
+        known.company = if rests { Company::Usual } else { Company::Mixed };
         let old = std::mem::replace(&mut known.policy, policy);
         let block = known.block;
         let disk = &mut self.disks[slot];

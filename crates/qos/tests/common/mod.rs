@@ -122,6 +122,8 @@ pub struct Bench {
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     sequence: u64,
     window: usize,
+    /// Whether requests may wait for better ones.
+    plugged: bool,
     in_flight: usize,
     rate: u64,
     /// When the device is free, in units of 1 / rate nanoseconds modulo, kept exact.
@@ -144,6 +146,7 @@ impl Bench {
             events: BinaryHeap::new(),
             sequence: 0,
             window: 32,
+            plugged: config.plug > Nanos::ZERO,
             in_flight: 0,
             rate,
             device_free: Nanos::ZERO,
@@ -343,7 +346,7 @@ impl Bench {
                 }
                 Decision::WaitUntil(at) => {
                     assert!(at > self.now, "a wake-up in the past would spin");
-                    for load in &self.loads {
+                    for load in self.loads.iter().filter(|_| !self.plugged) {
                         let policy = self.scheduler.policy(load.disk).unwrap();
                         let limited = policy.limit().is_some() || policy.limit_bandwidth().is_some();
                         assert!(limited || self.scheduler.queued_of(load.disk) == 0, "waits without a limit");
