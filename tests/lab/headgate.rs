@@ -6,6 +6,7 @@ use crate::process::{Finished, Process, run, run_to_end};
 use crate::{DiskSpec, Lab, Server, wait_for, workspace};
 use anyhow::{Context, ensure};
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -44,16 +45,28 @@ pub struct Headgate {
     state: PathBuf,
     log: PathBuf,
     nbd: PathBuf,
+    /// What its command line begins with, the program itself first unless another starts it.
+    words: Vec<OsString>,
     process: Process,
 }
 
 impl Headgate {
     /// Starts a daemon on an empty state directory and waits until its API answers.
     pub fn start(lab: &Lab) -> anyhow::Result<Headgate> {
-        let state = lab.subdir("state")?;
-        let log = lab.dir().join("headgate.log");
-        let process = launch(&state, &log)?;
-        Ok(Headgate { nbd: state.join("nbd.sock"), state, log, process })
+        Self::start_as(lab, "state", &[], &[])
+    }
+
+    /// Starts one of several daemons, called `name`: by another program if `through` names one, and with further arguments to
+    /// `serve`.
+    pub fn start_as(lab: &Lab, name: &str, through: &[&str], arguments: &[&str]) -> anyhow::Result<Headgate> {
+        let state = lab.subdir(name)?;
+        let log = lab.dir().join(format!("headgate-{name}.log"));
+        let mut words: Vec<OsString> = through.iter().map(OsString::from).collect();
+        words.push(binary()?.into());
+        words.push("serve".into());
+        words.extend(arguments.iter().map(OsString::from));
+        let process = launch(&words, &state, &log)?;
+        Ok(Headgate { nbd: state.join("nbd.sock"), state, log, words, process })
     }
 
     /// Starts a daemon and creates disks in its default datastore.
@@ -130,15 +143,21 @@ impl Headgate {
         &self.state
     }
 
+    /// All that it has logged so far.
+    pub fn log(&self) -> anyhow::Result<String> {
+        std::fs::read_to_string(&self.log).with_context(|| self.log.display().to_string())
+    }
+
     /// Fails with the end of its log when the daemon has died.
     pub fn ensure_running(&mut self) -> anyhow::Result<()> {
         self.process.ensure_running()
     }
 }
 
-fn launch(state: &Path, log: &Path) -> anyhow::Result<Process> {
-    let mut command = Command::new(binary()?);
-    command.arg("serve").arg("--state-dir").arg(state);
+fn launch(words: &[OsString], state: &Path, log: &Path) -> anyhow::Result<Process> {
+    let (program, arguments) = words.split_first().context("no program")?;
+    let mut command = Command::new(program);
+    command.args(arguments).arg("--state-dir").arg(state);
     let mut process = Process::spawn("headgate", command, log)?;
     wait_for("headgate should serve its API and NBD", PATIENCE, || {
         process.ensure_running()?;
@@ -181,7 +200,7 @@ impl Server for Headgate {
     }
 
     fn start_again(&mut self) -> anyhow::Result<()> {
-        self.process = launch(&self.state, &self.log)?;
+        self.process = launch(&self.words, &self.state, &self.log)?;
         Ok(())
     }
 }

@@ -10,6 +10,8 @@
 //! - `HEADGATE_LAB_ACCEL`: QEMU's accelerator (default: `tcg`, which every machine has).
 
 pub mod allocation;
+pub mod etcd;
+pub mod fleet;
 pub mod guest;
 pub mod headgate;
 pub mod ledger;
