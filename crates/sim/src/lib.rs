@@ -27,7 +27,8 @@
 //! ```
 //!
 //! # What is simulated
-//! - *Hosts* with the schedulers of [`headgate_qos`], one for each datastore that their VMs use, and an [`IssueWindow`].
+//! - *Hosts* with the schedulers of [`headgate_qos`], one for each datastore that their VMs use, and an [`IssueWindow`]
+//!   behind it: fixed, or controlled as [`headgate_qos::window`] does it, over a board where hosts read each other's reports.
 //! - The *network*: a delay each way.
 //! - *Datastores* of one or several nodes. Each node is a device model of [`headgate_devices`], perhaps with a scheduler
 //!   and window of its own in front. Disks are routed over nodes.
@@ -40,6 +41,7 @@
 //! device has random numbers of its own, seeded by the run's seed and its name, so a VM more does not change what the
 //! others ask for; no map with a random order is ever walked.
 
+mod board;
 mod device;
 mod elevator;
 mod explain;
@@ -51,7 +53,6 @@ mod random;
 mod record;
 mod run;
 mod scenario;
-mod window;
 mod workload;
 mod world;
 
@@ -59,12 +60,13 @@ pub use explain::{Allocation, Clamp, explain};
 pub use file::{ScenarioError, schema};
 pub use judge::{Expectation, Judgement, Reading, Unit, Verdict, judge};
 pub use outcome::{
-    Application, Counters, Outcome, Stretch, Subject, SubjectKind, TransactionStretch, Transactions,
+    Application, Counters, HostWindow, Outcome, Stretch, Subject, SubjectKind, TransactionStretch,
+    Transactions, WindowCounters, WindowStretch,
 };
 pub use run::{Progress, Quiet, RunError, run, run_with};
 pub use scenario::{
-    Action, Arrivals, Coordination, Datastore, Disk, Event, Front, Host, Node, Noise, Oltp, Pacing, Pattern,
-    Replay, ReplayTiming, Route, Scenario, Setup, Span, Variant, Vm, Window, Workload, WorkloadKind,
+    Action, Arrivals, Control, Coordination, Datastore, Disk, Event, Front, Host, IssueWindow, Knowledge,
+    Node, Noise, Oltp, Pacing, Pattern, Replay, ReplayTiming, Route, Scenario, Setup, Span, Variant, Vm,
+    Window, Workload, WorkloadKind,
 };
-pub use window::{FixedWindow, IssueWindow};
 pub use workload::{NoTraces, TraceRecord, Traces};

@@ -24,6 +24,8 @@ pub struct Outcome {
     pub subjects: Vec<Subject>,
     /// Workloads that count transactions.
     pub applications: Vec<Application>,
+    /// Hosts' windows at datastores where they are of interest, in the order in which the VMs use them.
+    pub issue_windows: Vec<HostWindow>,
 }
 
 impl Outcome {
@@ -35,6 +37,11 @@ impl Outcome {
     /// The application of that name: `VM/WORKLOAD`, or just the VM's where it has one.
     pub fn application(&self, name: &str) -> Option<&Application> {
         self.applications.iter().find(|application| application.name == name)
+    }
+
+    /// The window of that name: `HOST`, or `HOST/DATASTORE` where hosts have several.
+    pub fn issue_window(&self, name: &str) -> Option<&HostWindow> {
+        self.issue_windows.iter().find(|window| window.name == name)
     }
 
     /// When the point `index` of a series begins and ends.
@@ -279,4 +286,94 @@ pub struct TransactionStretch {
     pub counters: Transactions,
     /// Response times.
     pub response: HistogramSnapshot,
+}
+
+/// How many requests a host might have outstanding at a datastore.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct HostWindow {
+    /// `HOST`, or `HOST/DATASTORE` where hosts have several.
+    pub name: String,
+    /// One entry for each interval.
+    pub series: Vec<WindowCounters>,
+    /// The whole run.
+    pub whole: WindowStretch,
+    /// The scenario's windows.
+    pub windows: Vec<WindowStretch>,
+}
+
+/// A window and what it went by, integrated over some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct WindowCounters {
+    /// Its size, in request-nanoseconds.
+    pub window: u64,
+    /// β, in slot-nanoseconds; 0 where windows are fixed.
+    pub beta: u64,
+    /// The latency that the controller went by, in thousands of square nanoseconds.
+    pub latency: u64,
+    /// For how long it went by one, in nanoseconds.
+    pub known: u64,
+    /// For how long it said that something loads the storage which no window controls, in nanoseconds.
+    pub unmanaged: u64,
+}
+
+impl WindowCounters {
+    fn each(self, other: &WindowCounters, f: impl Fn(u64, u64) -> u64) -> WindowCounters {
+        WindowCounters {
+            window: f(self.window, other.window),
+            beta: f(self.beta, other.beta),
+            latency: f(self.latency, other.latency),
+            known: f(self.known, other.known),
+            unmanaged: f(self.unmanaged, other.unmanaged),
+        }
+    }
+
+    /// What came since `earlier`.
+    pub fn since(self, earlier: &WindowCounters) -> WindowCounters {
+        self.each(earlier, u64::saturating_sub)
+    }
+
+    /// Both together.
+    pub fn plus(self, other: &WindowCounters) -> WindowCounters {
+        self.each(other, u64::saturating_add)
+    }
+
+    /// The mean size, over a time of `length`.
+    pub fn mean_window(&self, length: Nanos) -> f64 {
+        per_second(self.window as f64 / 1e9, length)
+    }
+
+    /// The mean of β.
+    pub fn mean_beta(&self, length: Nanos) -> f64 {
+        per_second(self.beta as f64 / 1e9, length)
+    }
+
+    /// The mean latency that the controller went by; `None` where it went by none.
+    pub fn mean_latency(&self) -> Option<Nanos> {
+        let mean = (u128::from(self.latency) * 1_000).checked_div(u128::from(self.known))?;
+        Some(Nanos(u64::try_from(mean).unwrap_or(u64::MAX)))
+    }
+
+    /// The part of the time in which it said that something uncontrolled loads the storage.
+    pub fn unmanaged_part(&self, length: Nanos) -> f64 {
+        per_second(self.unmanaged as f64 / 1e9, length)
+    }
+}
+
+/// A window over a stretch of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct WindowStretch {
+    /// The stretch's name; empty for the whole run.
+    pub name: String,
+    /// Its beginning.
+    pub from: Nanos,
+    /// Its end.
+    pub to: Nanos,
+    /// Sums.
+    pub counters: WindowCounters,
 }

@@ -47,6 +47,9 @@ pub enum RunError {
     /// A scheduler does not take its configuration.
     #[error(transparent)]
     Scheduler(#[from] headgate_qos::ConfigError),
+    /// Nor does a window's controller.
+    #[error(transparent)]
+    Window(#[from] headgate_qos::window::ConfigError),
 }
 
 /// Runs one variant of a scenario that replays no traces. The same arguments give the same outcome, to the byte.

@@ -74,6 +74,33 @@ pub struct Setup {
     pub timeline: Vec<Event>,
 }
 
+impl Setup {
+    /// Whether windows are recorded at several datastores, so that a host's name does not say which is meant.
+    pub(crate) fn hosts_with_several_windows(&self) -> bool {
+        self.datastores.iter().filter(|store| store.issue_window.is_some()).count() > 1
+    }
+
+    /// The names of all windows that are recorded: `HOST`, or `HOST/DATASTORE`.
+    pub(crate) fn issue_window_names(&self) -> Vec<String> {
+        let several = self.hosts_with_several_windows();
+        let mut names = Vec::new();
+        for vm in &self.vms {
+            for disk in &vm.disks {
+                let (host, store) = (&self.hosts[vm.host], &self.datastores[disk.datastore]);
+                if store.issue_window.is_some() {
+                    names.push(match several {
+                        true => format!("{}/{}", host.name, store.name),
+                        false => host.name.clone(),
+                    });
+                }
+            }
+        }
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
 /// Storage, and how hosts use it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -86,8 +113,10 @@ pub struct Datastore {
     pub scheduler: SchedulerKind,
     /// Configuration of that scheduler, and of those at the nodes.
     pub config: Config,
-    /// Requests that each host may have outstanding at it.
+    /// Requests that each host may have outstanding at it, where that is fixed.
     pub queue_depth: u32,
+    /// How hosts' windows at it are found; recorded if there is anything here, else fixed and not recorded.
+    pub issue_window: Option<IssueWindow>,
     /// What it is made of; at least one.
     pub nodes: Vec<Node>,
     /// Size of a stripe, for disks that are striped over the nodes.
@@ -100,6 +129,36 @@ pub struct Datastore {
     pub rate_by_vms: Vec<Iops>,
     /// How the nodes' rates vary.
     pub noise: Option<Noise>,
+}
+
+/// How many requests each host may have outstanding at a datastore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IssueWindow {
+    /// Its [`Datastore::queue_depth`].
+    Fixed,
+    /// What a [`Controller`](headgate_qos::window::Controller) says.
+    Controlled(Control),
+}
+
+/// How windows are controlled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Control {
+    /// The control law and its parameters.
+    pub config: headgate_qos::window::Config,
+    /// What hosts know of each other.
+    pub knowledge: Knowledge,
+    /// Time from a host's report until others can read it.
+    pub delay: Nanos,
+}
+
+/// What hosts know of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knowledge {
+    /// Their reports.
+    Cluster,
+    /// Nothing: each acts by the latency that it sees itself.
+    Local,
 }
 
 /// What the schedulers of several nodes know of the service that a disk got at the others.
@@ -152,6 +211,12 @@ pub struct Host {
     pub name: String,
     /// Time of a message between it and any storage, one way, besides the datastore's own.
     pub network: Nanos,
+    /// Its schedulers; those of the datastores when none.
+    pub scheduler: Option<SchedulerKind>,
+    /// Requests that it may have outstanding at each datastore. It then takes no part in controlling windows.
+    pub queue_depth: Option<u32>,
+    /// What it measures of latencies, in per cent: 100 for what they are. Concerns the control of its windows alone.
+    pub latency_percent: u32,
 }
 
 /// A virtual machine.

@@ -40,6 +40,57 @@ fn the_good_file_is_good() {
 #[test]
 fn every_kind_of_mistake_is_named_with_its_place() {
     let cases = [
+        // Hosts' windows.
+        (
+            8,
+            "device = 'rate=1000'\nissue-window = { law = 'printed' }",
+            "9:24: there is no choice 'printed' here; there is 'product', 'published', 'fixed'",
+        ),
+        (
+            8,
+            "device = 'rate=1000'\nissue-window = { threshold = '5us' }",
+            "9:30: the latency threshold must be 10 us to 10 s, not 5.00 us; write such a value",
+        ),
+        (
+            8,
+            "device = 'rate=1000'\nissue-window = { step = '101%' }",
+            "9:25: a part of a whole is 100% at most; write such a percentage",
+        ),
+        (
+            8,
+            "device = 'rate=1000'\nissue-window = { excess = '51%' }",
+            "9:27: the gain of a window must be an excess of 1 to 50 per cent, not 510000 millionths; write such a value",
+        ),
+        (
+            8,
+            "device = 'rate=1000'\nissue-window = { min = 9, max = 8.5 }",
+            "9:24: a window's bounds must be 0.01 <= min <= max <= 65536, not 9.00 and 8.50; write such a value",
+        ),
+        (
+            8,
+            "device = 'rate=1000'\nissue-window = { min = 0 }",
+            "9:24: 0 is not a window; write 0.01 to 65536 requests",
+        ),
+        (
+            8,
+            "device = 'rate=1000'\nissue-window = { law = 'published', shares-per-slot = 0 }",
+            "9:55: a slot is for 1 share or more; write such a number",
+        ),
+        (
+            15,
+            "measure = 'issue-window'",
+            "14:6: there is no host with VMs at a datastore that has an issue-window 'VM1'; there is nothing",
+        ),
+        (
+            16,
+            "settles-within = '0%'\nat-most = '20s'",
+            "16:18: how near is above 0% and 100% at most; write such a percentage",
+        ),
+        (
+            16,
+            "settles-within = '5%'\nevery = '1s'\nat-most = '20s'",
+            "16:18: 'settles-within' works for sums and means only, without 'per' and 'every'; remove it",
+        ),
         // Not TOML, or not these keys.
         (
             2,

@@ -1,7 +1,7 @@
 //! Expectations, as a file says them.
 
 use super::read::{Fault, hint, position};
-use super::values::At;
+use super::values::{At, Percent};
 use super::{ExpectFile, Measure, Quantity, Time};
 use crate::judge::{Expectation, Per, Target, Test, Unit};
 use crate::scenario::{Scenario, WorkloadKind};
@@ -21,14 +21,16 @@ pub(super) fn expectations(
 struct Names {
     subjects: Vec<String>,
     applications: Vec<String>,
+    issue_windows: Vec<String>,
     windows: Vec<String>,
     variants: Vec<String>,
 }
 
 impl Names {
     fn of(scenario: &Scenario) -> Names {
-        let (mut subjects, mut applications) = (Vec::new(), Vec::new());
+        let (mut subjects, mut applications, mut issue_windows) = (Vec::new(), Vec::new(), Vec::new());
         for setup in scenario.variants.iter().map(|variant| &variant.setup) {
+            issue_windows.extend(setup.issue_window_names());
             for vm in &setup.vms {
                 subjects.push(vm.name.clone());
                 if vm.disks.len() > 1 {
@@ -54,13 +56,14 @@ impl Names {
                 subjects.extend(setup.hosts.iter().map(|host| host.name.clone()));
             }
         }
-        for list in [&mut subjects, &mut applications] {
+        for list in [&mut subjects, &mut applications, &mut issue_windows] {
             list.sort_unstable();
             list.dedup();
         }
         Names {
             subjects,
             applications,
+            issue_windows,
             windows: scenario.windows.iter().map(|window| window.name.clone()).collect(),
             variants: scenario.variants.iter().map(|variant| variant.name.clone()).collect(),
         }
@@ -74,9 +77,12 @@ impl Names {
     }
 
     fn check_group(&self, group: &At<super::Names>, measure: Measure) -> Result<Vec<String>, Fault> {
-        let (what, known) = match measure.of_applications() {
-            true => ("oltp workload", &self.applications),
-            false => ("VM, disk, workload, datastore, node or host", &self.subjects),
+        let (what, known) = match measure {
+            measure if measure.of_applications() => ("oltp workload", &self.applications),
+            measure if measure.of_windows() => {
+                ("host with VMs at a datastore that has an issue-window", &self.issue_windows)
+            }
+            _ => ("VM, disk, workload, datastore, node or host", &self.subjects),
         };
         for name in &group.value.0 {
             Names::check(name, &group.span, what, known)?;
@@ -130,7 +136,15 @@ fn expectation(
         }
         None => None,
     };
-    let unit = if per.is_some() { Unit::Ratio } else { measure.unit() };
+    let settles_within = match &e.settles_within {
+        Some(key) => Some(check_settling(key, e)?),
+        None => None,
+    };
+    let unit = match (&per, settles_within) {
+        (_, Some(_)) => Unit::Seconds,
+        (Some(_), None) => Unit::Ratio,
+        (None, None) => measure.unit(),
+    };
     let test = test(span, e, unit)?;
     let every = match &e.every {
         Some(every) => Some(check_every(every, e, &test, window.as_deref(), scenario)?),
@@ -147,6 +161,7 @@ fn expectation(
         measure,
         window,
         every,
+        settles_within,
         per,
         test,
         paper,
@@ -221,6 +236,21 @@ fn test(span: &Range<usize>, e: &ExpectFile, unit: Unit) -> Result<Test, Fault> 
         ));
     }
     Ok(Test { target, within, slack, at_least, at_most })
+}
+
+fn check_settling(key: &At<Percent>, e: &ExpectFile) -> Result<f64, Fault> {
+    if !e.measure.value.in_series() || e.per.is_some() || e.every.is_some() {
+        let message = "'settles-within' works for sums and means only, without 'per' and 'every'; remove it";
+        return Err(Fault::new(&key.span, message));
+    }
+    if e.water_fill.is_some() {
+        let message = "water-filling says nothing of how long something takes; use equals or at-most";
+        return Err(Fault::new(&key.span, message));
+    }
+    if key.value.0 == 0.0 || key.value.0 > 100.0 {
+        return Err(Fault::new(&key.span, "how near is above 0% and 100% at most; write such a percentage"));
+    }
+    Ok(key.value.0 / 100.0)
 }
 
 fn check_every(

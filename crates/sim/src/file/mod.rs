@@ -2,9 +2,12 @@
 
 mod check;
 mod expect;
+mod measure;
 mod read;
 mod values;
+mod window;
 
+pub(crate) use measure::Measure;
 pub use read::ScenarioError;
 pub(crate) use values::{Quantity, Time};
 
@@ -15,6 +18,7 @@ use values::{
     At, Charge, Device, MaybeBandwidth, MaybeIops, Names, Percent, Rank, Rate, Size, Sizes, Start, Stretch,
     Weight,
 };
+use window::IssueWindowFile;
 
 /// A simulated experiment: storage, hosts, virtual machines, what happens, and what is expected of it.
 #[derive(Clone, Deserialize, JsonSchema)]
@@ -77,6 +81,8 @@ struct DatastoreFile {
     scheduler: Option<Scheduler>,
     /// Requests that each host may have outstanding at it, 1 to 65536; 32 unless given.
     queue_depth: Option<At<u32>>,
+    /// Control of hosts' windows by latency and shares, in place of a fixed depth; windows are then recorded.
+    issue_window: Option<At<IssueWindowFile>>,
     /// How the size of a request is charged; unless given affine=300K, and unit where size costs the device nothing.
     cost_model: Option<At<Charge>>,
     /// Send near requests of one disk back to back: at most so many, 2 to 8.
@@ -166,6 +172,13 @@ struct HostFile {
     count: Option<At<u32>>,
     /// Time of a message between it and any storage, one way, besides the datastore's; none unless given.
     network: Option<Time>,
+    /// Its schedulers; those of the datastores unless given.
+    scheduler: Option<Scheduler>,
+    /// Requests that it may have outstanding at each datastore, 1 to 65536. With this it controls no window, and
+    /// others know nothing of it. What the datastores say unless given.
+    queue_depth: Option<At<u32>>,
+    /// What it measures of latencies to control its windows by: '115%' is 15 per cent too much. 100% unless given.
+    latency_seen: Option<At<Percent>>,
 }
 
 /// A virtual machine.
@@ -502,6 +515,9 @@ struct ExpectFile {
     window: Option<At<String>>,
     /// In every stretch of this length within the window, instead of the window as a whole.
     every: Option<At<Time>>,
+    /// How long it takes from the window's beginning until the series stays this near to where it ends, which is the
+    /// mean of the window's last quarter.
+    settles_within: Option<At<Percent>>,
     /// Relative to this.
     per: Option<At<PerFile>>,
     /// What it should be, with 'within' or 'slack'.
@@ -536,59 +552,6 @@ struct PerFile {
     window: Option<At<String>>,
     /// In which variant, with the same seed.
     variant: Option<At<String>>,
-}
-
-/// What is measured.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Measure {
-    /// Completions per second.
-    Iops,
-    /// Normalised IOs dispatched per second: what policies count.
-    NormalisedIops,
-    /// Bytes completed per second.
-    Bandwidth,
-    /// Pairs among the subjects, which are named from the one that should complete most to the one that should
-    /// complete least, of which the later one completes more.
-    Inversions,
-    /// Dispatches by reservation per second.
-    ReservationIops,
-    /// Dispatches by shares per second.
-    WeightIops,
-    /// Jain's index of the subjects' completed bytes: 1 when all got the same, 1/n when one of n got everything.
-    Jain,
-    /// Requests that arrived per second.
-    Arrivals,
-    /// Requests dropped because too many waited.
-    Dropped,
-    /// Mean number outstanding.
-    Outstanding,
-    /// Completions per second times mean latency: outstanding, by Little's law.
-    Little,
-    /// Comparisons of tags by the hosts' schedulers for each dispatch.
-    Comparisons,
-    /// By how many IOs a node of several was told wrong of the service at the others, on average over the requests.
-    ToldError,
-    /// Requests that told a node wrong by more than one IO for each other node.
-    ToldWrong,
-    /// Mean time from arrival to completion.
-    Latency,
-    /// Its median.
-    LatencyP50,
-    /// Not exceeded by 90%.
-    LatencyP90,
-    /// Not exceeded by 99%.
-    LatencyP99,
-    /// Mean time from arrival to dispatch.
-    QueueTime,
-    /// Mean time from dispatch to completion.
-    DeviceTime,
-    /// Transactions per second.
-    Transactions,
-    /// Mean response time of transactions.
-    Response,
-    /// Not exceeded by 90% of transactions.
-    ResponseP90,
 }
 
 /// The JSON schema of scenario files, for editors.

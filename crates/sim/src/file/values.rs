@@ -1,6 +1,7 @@
 //! The values of a scenario file: how they are written, and what is said when they are not.
 
 use headgate_devices::ModelSpec;
+use headgate_qos::window::Slots;
 use headgate_qos::{CostModel, UnknownCostModel};
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Priority, Shares};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -408,6 +409,39 @@ text!(MaybeBandwidth, "a bandwidth such as '50M' per second, or 'none'", |text| 
 written!(MaybeBandwidth, {
     "type": "string",
     "description": "Bytes per second: 50M, 1.5G; or none",
+});
+
+/// A number of requests, which need not be whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotsFile(pub(crate) Slots);
+
+impl<'de> Deserialize<'de> for SlotsFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SlotsFile, D::Error> {
+        struct Number;
+        impl Visitor<'_> for Number {
+            type Value = SlotsFile;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of requests from 0.01 to 65536, such as 2.5")
+            }
+            fn visit_i64<E: Error>(self, number: i64) -> Result<SlotsFile, E> {
+                self.visit_f64(number as f64)
+            }
+            fn visit_f64<E: Error>(self, number: f64) -> Result<SlotsFile, E> {
+                if (0.01..=65_536.0).contains(&number) {
+                    return Ok(SlotsFile(Slots::from_millionths((number * 1e6).round() as u64)));
+                }
+                Err(E::custom(format!("{number} is not a window; write 0.01 to 65536 requests")))
+            }
+        }
+        deserializer.deserialize_any(Number)
+    }
+}
+
+written!(SlotsFile, {
+    "type": "number",
+    "minimum": 0.01,
+    "maximum": 65_536,
+    "description": "A number of requests, which need not be whole",
 });
 
 /// A number in the unit of what it is compared with.

@@ -1,3 +1,4 @@
+use super::gate::Window;
 use super::*;
 use crate::scenario::{self, Coordination, Variant, WorkloadKind};
 use crate::workload::{Player, Traces};
@@ -25,12 +26,15 @@ impl<'a> World<'a> {
             disks: Vec::new(),
             vms: Vec::new(),
             workloads: Vec::new(),
+            windows: Vec::new(),
+            boards: Vec::new(),
             running: vec![0; setup.datastores.len()],
             dirty: Vec::new(),
             touched: Vec::new(),
             orders: Orders::default(),
             failure: None,
         };
+        world.add_boards();
         let first_nodes = world.add_nodes(seed)?;
         world.add_vms(seed, &first_nodes, traces)?;
         world.plan_start();
@@ -46,10 +50,10 @@ impl<'a> World<'a> {
             for (index, node) in store.nodes.iter().enumerate() {
                 let number = self.nodes.len() as u32;
                 let gate = match node.front {
-                    Some(front) => Some(self.add_gate(
+                    Some(front) => Some(self.push_gate(
                         front.scheduler,
                         store,
-                        front.queue_depth,
+                        Window::Fixed(front.queue_depth),
                         Place::Node { node: number },
                     )?),
                     None => None,
@@ -82,31 +86,6 @@ impl<'a> World<'a> {
         Ok(first)
     }
 
-    fn add_gate(
-        &mut self,
-        kind: headgate_qos::SchedulerKind,
-        store: &scenario::Datastore,
-        depth: u32,
-        place: Place,
-    ) -> Result<u32, RunError> {
-        let scheduler = AnyScheduler::new(kind, store.config)?;
-        let window: Box<dyn IssueWindow> = Box::new(FixedWindow(depth));
-        let index = self.gates.len() as u32;
-        if let Some(next) = window.next_timer() {
-            self.queue.push(next, Event::WindowTimer { gate: index });
-        }
-        self.gates.push(Gate {
-            scheduler,
-            window,
-            in_flight: 0,
-            compared: 0,
-            wake: Nanos::MAX,
-            dirty: false,
-            place,
-        });
-        Ok(index)
-    }
-
     fn add_vms(&mut self, seed: u64, first_nodes: &[usize], traces: &dyn Traces) -> Result<(), RunError> {
         let setup = self.setup;
         let mut gates: BTreeMap<(usize, usize), u32> = BTreeMap::new();
@@ -115,11 +94,10 @@ impl<'a> World<'a> {
             let first = self.disks.len() as u32;
             for disk in &vm.disks {
                 let store = &setup.datastores[disk.datastore];
-                let place = Place::Host { datastore: disk.datastore as u32 };
                 let gate = match gates.get(&(vm.host, disk.datastore)) {
                     Some(&gate) => gate,
                     None => {
-                        let gate = self.add_gate(store.scheduler, store, store.queue_depth, place)?;
+                        let gate = self.add_host_gate(seed, vm.host, disk.datastore)?;
                         gates.insert((vm.host, disk.datastore), gate);
                         gate
                     }
@@ -150,6 +128,7 @@ impl<'a> World<'a> {
                 if end <= store.capacity.0 {
                     base = std::mem::replace(&mut used[disk.datastore], end);
                 }
+                self.count_disk(gate, self.disks.len() as u32);
                 let several = disk.nodes.len() > 1;
                 let numbered = |&index: &usize| ((first_nodes[disk.datastore] + index) as u32, index);
                 self.disks.push(Disk {

@@ -7,7 +7,7 @@ use crate::record::merge;
 impl World<'_> {
     /// What was measured.
     pub(crate) fn finish(self, scenario: &str, variant: &str, seed: u64) -> Outcome {
-        let World { setup, plan, disks, nodes, workloads, events, .. } = self;
+        let World { setup, plan, disks, nodes, workloads, windows, events, .. } = self;
         let mut disks = disks.into_iter();
         let mut of_disks = Vec::new();
         for (vm_index, vm) in setup.vms.iter().enumerate() {
@@ -65,6 +65,18 @@ impl World<'_> {
                 applications.push(recorder.finish(name, &plan));
             }
         }
+        let several = setup.hosts_with_several_windows();
+        let issue_windows = windows
+            .into_iter()
+            .map(|window| {
+                let host = &setup.hosts[window.host].name;
+                let name = match several {
+                    true => format!("{host}/{}", setup.datastores[window.datastore].name),
+                    false => host.clone(),
+                };
+                window.recorder.finish(name, &plan)
+            })
+            .collect();
         Outcome {
             scenario: scenario.to_owned(),
             variant: variant.to_owned(),
@@ -74,6 +86,7 @@ impl World<'_> {
             events,
             subjects,
             applications,
+            issue_windows,
         }
     }
 }

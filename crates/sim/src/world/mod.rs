@@ -7,16 +7,19 @@
 //! ```
 //!
 //! A *gate* is a scheduler with a window: at a host, one for each datastore that its VMs use; at a storage node, if the
-//! scenario puts one there. What happens at one instant is handled event by event; after each, gates that may have
+//! scenario puts one there. A host's window may be controlled, as the daemon does it: once a period, by what it and the others saw. What happens at one instant is handled event by event; after each, gates that may have
 //! something to send are asked, as the daemon asks once in each turn of its loop.
 
 mod build;
 mod finish;
+mod gate;
 mod guest;
 mod route;
 mod timeline;
 mod told;
+mod windows;
 
+use crate::board::Board;
 use crate::device::Device;
 use crate::elevator::Elevator;
 use crate::queue::{Lane, Queue};
@@ -24,14 +27,16 @@ use crate::random::Stream;
 use crate::record::{Plan, Recorder, TransactionRecorder};
 use crate::run::{Progress, RunError};
 use crate::scenario::{Route, Setup};
-use crate::window::{FixedWindow, IssueWindow};
 use crate::workload::{Generator, Issue, Orders};
+use gate::{Gate, Place, Room};
 use headgate_devices::{DeviceIo, IoKind};
 use headgate_qos::dmclock::{Served, Ticket, Tracker};
-use headgate_qos::{AnyScheduler, Cost, Decision, DiskId, Dispatched, Elsewhere, Io, Phase, Scheduler};
+use headgate_qos::{Cost, Decision, DiskId, Dispatched, Elsewhere, Phase, Scheduler};
 use headgate_units::{Bytes, Iops, Nanos, Priority};
+use route::request_io;
 use slab::Slab;
 use told::Truth;
+use windows::HostWindow;
 
 /// More requests than these of one workload do not wait: what would come then is dropped and counted. Bounds the memory
 /// of a workload that asks for more than there is.
@@ -52,6 +57,10 @@ pub(crate) struct World<'a> {
     disks: Vec<Disk>,
     vms: Vec<Vm>,
     workloads: Vec<Workload>,
+    /// Of hosts at datastores where they are recorded.
+    windows: Vec<HostWindow>,
+    /// What hosts tell each other, for each datastore.
+    boards: Vec<Board>,
     /// VMs that run, for each datastore.
     running: Vec<usize>,
     /// Gates to be asked, each once.
@@ -67,7 +76,7 @@ enum Event {
     Device { node: u32 },
     Wake { gate: u32 },
     Guest { disk: u32 },
-    WindowTimer { gate: u32 },
+    Window { window: u32 },
     AtNode { request: u32 },
     Back { request: u32 },
     Workload { workload: u32, token: u32, epoch: u32 },
@@ -101,25 +110,6 @@ struct Request {
     cost: Cost,
     /// For the disk's tracker, which wants it back.
     ticket: Option<Ticket<u32>>,
-}
-
-/// A scheduler and its window.
-struct Gate {
-    scheduler: AnyScheduler<u32>,
-    window: Box<dyn IssueWindow>,
-    in_flight: u32,
-    /// Comparisons already counted.
-    compared: u64,
-    /// When it asked to be woken; [`Nanos::MAX`] if not.
-    wake: Nanos,
-    dirty: bool,
-    place: Place,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Host { datastore: u32 },
-    Node { node: u32 },
 }
 
 struct Node {
@@ -228,14 +218,7 @@ impl World<'_> {
                     self.ask(gate);
                 }
             }
-            Event::WindowTimer { gate } => {
-                let window = &mut self.gates[gate as usize].window;
-                window.on_timer(now);
-                if let Some(next) = window.next_timer() {
-                    self.queue.push(next.max(now + Nanos(1)), event);
-                }
-                self.ask(gate);
-            }
+            Event::Window { window } => self.end_period(window),
             Event::Guest { disk } => self.settle_guest(disk),
             Event::AtNode { request } => self.at_node(request),
             Event::Back { request } => self.back(request),
@@ -259,6 +242,7 @@ impl World<'_> {
                 self.nodes.iter_mut().filter_map(|n| n.recorder.as_mut()).for_each(|r| r.mark(now));
                 self.workloads.iter_mut().filter_map(|w| w.transactions.as_mut()).for_each(|t| t.mark());
                 self.workloads.iter_mut().filter_map(|w| w.recorder.as_mut()).for_each(|r| r.mark(now));
+                self.windows.iter_mut().for_each(|window| window.recorder.mark(now));
             }
         }
     }
@@ -290,12 +274,14 @@ impl World<'_> {
         loop {
             let gate = &mut self.gates[index as usize];
             gate.dirty = false;
-            if gate.in_flight >= gate.window.size() {
-                return;
+            match gate.room(now) {
+                Room::Now => {}
+                Room::None => return,
+                Room::At(at) => return self.wake_gate(index, at),
             }
             match gate.scheduler.dispatch(now) {
                 Decision::Dispatch(choice) => {
-                    gate.in_flight += 1;
+                    gate.dispatched(now);
                     match gate.place {
                         Place::Host { .. } => {
                             let comparisons = gate.scheduler.comparisons();
@@ -306,16 +292,17 @@ impl World<'_> {
                         Place::Node { node } => self.serve(node, choice),
                     }
                 }
-                Decision::WaitUntil(at) => {
-                    let at = at.max(now);
-                    if gate.wake != at {
-                        gate.wake = at;
-                        self.queue.push(at, Event::Wake { gate: index });
-                    }
-                    return;
-                }
+                Decision::WaitUntil(at) => return self.wake_gate(index, at),
                 Decision::Idle => return,
             }
+        }
+    }
+
+    fn wake_gate(&mut self, index: u32, at: Nanos) {
+        let (gate, at) = (&mut self.gates[index as usize], at.max(self.now));
+        if gate.wake != at {
+            gate.wake = at;
+            self.queue.push(at, Event::Wake { gate: index });
         }
     }
 
@@ -444,8 +431,7 @@ impl World<'_> {
             truth.on_served(node.index, request.phase, request.cost);
         }
         if let (Some(gate), Some(id)) = (node.gate, disk.at_nodes[node.index]) {
-            let (latency, bytes) = (now - request.submitted, request.bytes);
-            self.leave(gate, id, latency, bytes);
+            self.leave(gate, id);
         }
         match lane {
             None => self.back(key),
@@ -455,11 +441,10 @@ impl World<'_> {
 
     /// A request of a gate completed.
     #[inline]
-    fn leave(&mut self, index: u32, id: DiskId, latency: Nanos, bytes: Bytes) {
+    fn leave(&mut self, index: u32, id: DiskId) {
         let gate = &mut self.gates[index as usize];
-        gate.in_flight -= 1;
+        gate.completed(self.now);
         gate.scheduler.complete(self.now, id);
-        gate.window.on_complete(self.now, latency, bytes, gate.in_flight);
         self.ask(index);
     }
 
@@ -480,7 +465,8 @@ impl World<'_> {
             elevator.completed(now, request.workload, request.kind);
             self.settle_guest(request.disk);
         }
-        self.leave(gate, id, device, request.bytes);
+        self.gates[gate as usize].measure(request.kind, device, request.bytes);
+        self.leave(gate, id);
         let workload = &mut self.workloads[request.workload as usize];
         workload.outstanding -= 1;
         if let Some(recorder) = &mut workload.recorder {
@@ -573,14 +559,6 @@ impl World<'_> {
         self.nodes.iter_mut().filter_map(|node| node.recorder.as_mut()).for_each(|r| r.tick(now));
         self.workloads.iter_mut().filter_map(|w| w.transactions.as_mut()).for_each(|t| t.tick());
         self.workloads.iter_mut().filter_map(|w| w.recorder.as_mut()).for_each(|r| r.tick(now));
+        self.windows.iter_mut().for_each(|window| window.recorder.tick(now));
     }
-}
-
-fn request_io(kind: IoKind, bytes: Bytes, position: u64, priority: Option<Priority>) -> Io {
-    let kind = match kind {
-        IoKind::Read | IoKind::Discard => headgate_qos::IoKind::Other,
-        IoKind::Write => headgate_qos::IoKind::Write,
-        IoKind::Flush => headgate_qos::IoKind::Flush,
-    };
-    Io { bytes, position, priority, kind }
 }

@@ -1,7 +1,19 @@
-//! Which node serves a request of a striped disk, and where.
+//! Where a request goes: which node, which place there, and what schedulers are told of it.
 
 use super::Disk;
 use crate::scenario::Route;
+use headgate_devices::IoKind;
+use headgate_qos::Io;
+use headgate_units::{Bytes, Priority};
+
+pub(super) fn request_io(kind: IoKind, bytes: Bytes, position: u64, priority: Option<Priority>) -> Io {
+    let kind = match kind {
+        IoKind::Read | IoKind::Discard => headgate_qos::IoKind::Other,
+        IoKind::Write => headgate_qos::IoKind::Write,
+        IoKind::Flush => headgate_qos::IoKind::Flush,
+    };
+    Io { bytes, position, priority, kind }
+}
 
 impl Disk {
     /// The node for a request, and the place on its device, which wraps around at its end.

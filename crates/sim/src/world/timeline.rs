@@ -3,7 +3,6 @@
 use super::{Event, Place, World};
 use crate::device::Device;
 use crate::scenario::Action;
-use crate::window::FixedWindow;
 use headgate_qos::Scheduler as _;
 use headgate_units::{Iops, Nanos};
 
@@ -98,8 +97,7 @@ impl World<'_> {
             Action::QueueDepth { datastore, depth } => {
                 for index in 0..self.gates.len() {
                     if self.gates[index].place == (Place::Host { datastore: datastore as u32 }) {
-                        self.gates[index].window = Box::new(FixedWindow(depth));
-                        self.ask(index as u32);
+                        self.set_depth(index as u32, depth);
                     }
                 }
             }

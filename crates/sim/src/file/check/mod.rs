@@ -4,6 +4,7 @@ mod events;
 mod names;
 mod storage;
 mod vms;
+mod window;
 mod workloads;
 
 use super::read::Fault;

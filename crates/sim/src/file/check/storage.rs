@@ -4,6 +4,7 @@ use super::super::read::Fault;
 use super::super::values::At;
 use super::super::{CoordinationFile, DatastoreFile, Scheduler};
 use super::names::{in_range, plain_name, some_time, unique, whole_percent};
+use super::window::issue_window;
 use crate::scenario::{Coordination, Datastore, Front, Node, Noise};
 use headgate_devices::{DEFAULT_CAPACITY, ModelSpec, SizeCost};
 use headgate_qos::{Batch, Config, CostModel, Floor, SchedulerKind};
@@ -14,7 +15,7 @@ use std::ops::Range;
 /// The largest window.
 pub(super) const MOST_DEPTH: u32 = 65_536;
 
-fn kind(scheduler: Scheduler) -> SchedulerKind {
+pub(super) fn kind(scheduler: Scheduler) -> SchedulerKind {
     match scheduler {
         Scheduler::Mclock => SchedulerKind::MClock,
         Scheduler::Sfq => SchedulerKind::Sfq,
@@ -106,6 +107,7 @@ pub(super) fn datastore(file: &DatastoreFile) -> Result<Datastore, Fault> {
         scheduler: file.scheduler.map_or(SchedulerKind::MClock, kind),
         config: config(file, default_cost_model(&nodes))?,
         queue_depth: depth(file.queue_depth.as_ref())?,
+        issue_window: file.issue_window.as_ref().map(|window| issue_window(&window.value)).transpose()?,
         nodes,
         stripe,
         coordination: match file.coordination {

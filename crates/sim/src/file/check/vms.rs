@@ -3,7 +3,8 @@
 use super::super::read::Fault;
 use super::super::values::{At, MaybeBandwidth, MaybeIops, Names, Weight};
 use super::super::{DiskFile, ElevatorFile, RouteFile, ScenarioFile, ScopeFile, VmFile};
-use super::names::{find, find_or_only, in_range, plain_name, unique};
+use super::names::{find, find_or_only, in_range, plain_name, unique, whole_percent};
+use super::storage::{depth, kind};
 use super::workloads::{check_time_passes, workload};
 use crate::scenario::{Action, Datastore, Disk, Elevator, ElevatorKind, Event, Host, Route, Vm, Workload};
 use headgate_qos::{Burst, Policy, PriorityPolicy, PriorityScope};
@@ -27,14 +28,31 @@ fn numbered(name: &At<String>, count: Option<&At<u32>>) -> Result<Vec<String>, F
 
 pub(super) fn hosts(file: &ScenarioFile, names: &mut BTreeSet<String>) -> Result<Vec<Host>, Fault> {
     if file.host.is_empty() {
-        return Ok(vec![Host { name: "host".to_owned(), network: Nanos::ZERO }]);
+        return Ok(vec![Host {
+            name: "host".to_owned(),
+            network: Nanos::ZERO,
+            scheduler: None,
+            queue_depth: None,
+            latency_percent: 100,
+        }]);
     }
     let mut hosts = Vec::new();
     for host in &file.host {
         plain_name(&host.value.name, "a host")?;
+        let queue_depth = host.value.queue_depth.as_ref().map(|key| depth(Some(key))).transpose()?;
+        let latency_percent = match &host.value.latency_seen {
+            Some(seen) => u32::from(whole_percent(seen, 1, 250)?),
+            None => 100,
+        };
         for name in numbered(&host.value.name, host.value.count.as_ref())? {
             unique(names, &name, &host.value.name.span)?;
-            hosts.push(Host { name, network: host.value.network.map_or(Nanos::ZERO, |time| time.0) });
+            hosts.push(Host {
+                name,
+                network: host.value.network.map_or(Nanos::ZERO, |time| time.0),
+                scheduler: host.value.scheduler.map(kind),
+                queue_depth,
+                latency_percent,
+            });
         }
     }
     Ok(hosts)

@@ -1,10 +1,13 @@
 //! Whether the outcomes are what a scenario expects.
 
+mod measure;
+
 use crate::file::Measure;
-use crate::outcome::{Counters, Outcome, Stretch, TransactionStretch, per_second};
-use crate::scenario::{Action, Scenario, Setup};
+use crate::outcome::Outcome;
+use crate::scenario::{Action, Scenario, Setup, Window};
 use headgate_qos::{Policy, water_fill};
 use headgate_units::{Iops, Nanos};
+use measure::{Series, measure, series};
 use serde::Serialize;
 use std::fmt;
 
@@ -23,6 +26,8 @@ pub struct Expectation {
     pub(crate) measure: Measure,
     pub(crate) window: Option<String>,
     pub(crate) every: Option<Nanos>,
+    /// Not the measure, but how long it takes to stay so near to where it ends.
+    pub(crate) settles_within: Option<f64>,
     pub(crate) per: Option<Per>,
     pub(crate) test: Test,
     pub(crate) paper: Option<f64>,
@@ -251,9 +256,18 @@ fn reading(
     outcome: &Outcome,
     other: &Outcome,
 ) -> Reading {
-    let (value, target) = match expectation.every {
-        Some(length) => (extreme(expectation, group, outcome, length), None),
-        None => {
+    let window = expectation.window.as_ref();
+    let window = window.and_then(|name| scenario.windows.iter().find(|window| window.name == *name));
+    let (value, target) = match (expectation.every, expectation.settles_within) {
+        (Some(length), _) => (extreme(expectation, group, outcome, window, length), None),
+        (None, Some(within)) => {
+            let target = match expectation.test.target {
+                Some(Target::Value(value)) => Some(value),
+                _ => None,
+            };
+            (settling(expectation, group, outcome, window, within), target)
+        }
+        (None, None) => {
             let own = measure(outcome, expectation.measure, group, expectation.window.as_deref());
             let value = match &expectation.per {
                 Some(per) => {
@@ -316,7 +330,11 @@ impl Test {
 
 impl Expectation {
     fn unit(&self) -> Unit {
-        if self.per.is_some() { Unit::Ratio } else { self.measure.unit() }
+        match (&self.per, self.settles_within) {
+            (_, Some(_)) => Unit::Seconds,
+            (Some(_), None) => Unit::Ratio,
+            (None, None) => self.measure.unit(),
+        }
     }
 
     fn describe(&self, group: &[String]) -> String {
@@ -327,6 +345,9 @@ impl Expectation {
         let mut text = format!("{} of {}{}", self.measure.name(), group.join(" + "), place(&self.window));
         if let Some(length) = self.every {
             text += &format!(" in every {length}");
+        }
+        if let Some(within) = self.settles_within {
+            text = format!("time until {text} stays within {} %", digits(within * 100.0));
         }
         if let Some(per) = &self.per {
             let mut base = Vec::new();
@@ -344,203 +365,41 @@ impl Expectation {
     }
 }
 
-impl Measure {
-    pub(crate) fn unit(self) -> Unit {
-        match self {
-            Measure::Iops
-            | Measure::NormalisedIops
-            | Measure::ReservationIops
-            | Measure::WeightIops
-            | Measure::Arrivals
-            | Measure::Transactions => Unit::PerSecond,
-            Measure::Bandwidth => Unit::BytesPerSecond,
-            Measure::Dropped
-            | Measure::Outstanding
-            | Measure::Little
-            | Measure::Comparisons
-            | Measure::ToldError
-            | Measure::ToldWrong
-            | Measure::Inversions
-            | Measure::Jain => Unit::Number,
-            Measure::Latency
-            | Measure::LatencyP50
-            | Measure::LatencyP90
-            | Measure::LatencyP99
-            | Measure::QueueTime
-            | Measure::DeviceTime
-            | Measure::Response
-            | Measure::ResponseP90 => Unit::Seconds,
-        }
-    }
-
-    /// Of transactions, not of requests.
-    pub(crate) fn of_applications(self) -> bool {
-        matches!(self, Measure::Transactions | Measure::Response | Measure::ResponseP90)
-    }
-
-    /// Whether the series has it: percentiles need the histograms of windows.
-    pub(crate) fn in_series(self) -> bool {
-        !self.of_applications()
-            && !matches!(
-                self,
-                Measure::LatencyP50
-                    | Measure::LatencyP90
-                    | Measure::LatencyP99
-                    | Measure::Inversions
-                    | Measure::Jain
-            )
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Measure::Iops => "iops",
-            Measure::NormalisedIops => "normalised-iops",
-            Measure::Bandwidth => "bandwidth",
-            Measure::Inversions => "inversions",
-            Measure::Jain => "jain",
-            Measure::ReservationIops => "reservation-iops",
-            Measure::WeightIops => "weight-iops",
-            Measure::Arrivals => "arrivals",
-            Measure::Dropped => "dropped",
-            Measure::Outstanding => "outstanding",
-            Measure::Little => "little",
-            Measure::Comparisons => "comparisons",
-            Measure::ToldError => "told-error",
-            Measure::ToldWrong => "told-wrong",
-            Measure::Latency => "latency",
-            Measure::LatencyP50 => "latency-p50",
-            Measure::LatencyP90 => "latency-p90",
-            Measure::LatencyP99 => "latency-p99",
-            Measure::QueueTime => "queue-time",
-            Measure::DeviceTime => "device-time",
-            Measure::Transactions => "transactions",
-            Measure::Response => "response",
-            Measure::ResponseP90 => "response-p90",
-        }
-    }
-
-    fn of_counters(self, counters: &Counters, length: Nanos) -> Option<f64> {
-        let seconds = |time: Option<Nanos>| time.map(Nanos::as_secs_f64);
-        match self {
-            Measure::Iops => Some(counters.iops(length)),
-            Measure::NormalisedIops => Some(counters.normalised_iops(length)),
-            Measure::Bandwidth => Some(counters.bytes_per_sec(length)),
-            Measure::ReservationIops => Some(counters.reservation_iops(length)),
-            Measure::WeightIops => Some(counters.weight_iops(length)),
-            Measure::Arrivals => Some(per_second(counters.arrived as f64, length)),
-            Measure::Dropped => Some(counters.dropped as f64),
-            Measure::Outstanding => Some(counters.mean_outstanding(length)),
-            Measure::Little => Some(counters.iops(length) * counters.mean_latency()?.as_secs_f64()),
-            Measure::Comparisons => counters.comparisons_each(),
-            Measure::ToldError => counters.mean_told_error(),
-            Measure::ToldWrong => (counters.told > 0).then_some(counters.told_wrong as f64),
-            Measure::Latency => seconds(counters.mean_latency()),
-            Measure::QueueTime => seconds(counters.mean_queue()),
-            Measure::DeviceTime => seconds(counters.mean_device()),
-            Measure::LatencyP50
-            | Measure::LatencyP90
-            | Measure::LatencyP99
-            | Measure::Inversions
-            | Measure::Jain
-            | Measure::Transactions
-            | Measure::Response
-            | Measure::ResponseP90 => None,
-        }
-    }
-}
-
-/// A measure of several subjects together.
-fn measure(outcome: &Outcome, measure: Measure, group: &[String], window: Option<&str>) -> Option<f64> {
-    if measure.of_applications() {
-        return measure_application(outcome, measure, group, window);
-    }
-    let mut sum = Stretch::default();
-    let (mut completed, mut bytes) = (Vec::new(), Vec::new());
-    for name in group {
-        let subject = outcome.subject(name)?;
-        let part = match window {
-            Some(window) => subject.windows.iter().find(|stretch| stretch.name == window)?,
-            None => &subject.whole,
-        };
-        (sum.from, sum.to) = (part.from, part.to);
-        completed.push(part.counters.completed);
-        bytes.push(part.counters.bytes as f64);
-        sum.counters = sum.counters.plus(&part.counters);
-        sum.latency.merge(&part.latency);
-    }
-    let percentile = |permille| sum.latency.at_permille(permille).map(Nanos::as_secs_f64);
-    match measure {
-        Measure::Inversions => Some(inversions(&completed)),
-        Measure::Jain => jain(&bytes),
-        Measure::LatencyP50 => percentile(500),
-        Measure::LatencyP90 => percentile(900),
-        Measure::LatencyP99 => percentile(990),
-        other => other.of_counters(&sum.counters, sum.length()),
-    }
-}
-
-/// (Σx)² / (n Σx²), of values of which one is more than nothing (Jain, Chiu, Hawe 1984).
-fn jain(values: &[f64]) -> Option<f64> {
-    let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
-    (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
-}
-
-/// Pairs of which the later is more.
-fn inversions(completed: &[u64]) -> f64 {
-    let later = |first: usize| completed[first + 1..].iter().filter(move |other| **other > completed[first]);
-    (0..completed.len()).map(|first| later(first).count()).sum::<usize>() as f64
-}
-
-fn measure_application(
-    outcome: &Outcome,
-    measure: Measure,
-    group: &[String],
-    window: Option<&str>,
-) -> Option<f64> {
-    let mut sum = TransactionStretch::default();
-    for name in group {
-        let application = outcome.application(name)?;
-        let part = match window {
-            Some(window) => application.windows.iter().find(|stretch| stretch.name == window)?,
-            None => &application.whole,
-        };
-        (sum.from, sum.to) = (part.from, part.to);
-        sum.counters.completed += part.counters.completed;
-        sum.counters.response += part.counters.response;
-        sum.response.merge(&part.response);
-    }
-    match measure {
-        Measure::Transactions => Some(per_second(sum.counters.completed as f64, sum.to - sum.from)),
-        Measure::Response => sum.response.mean().map(Nanos::as_secs_f64),
-        Measure::ResponseP90 => sum.response.at_permille(900).map(Nanos::as_secs_f64),
-        _ => None,
-    }
-}
-
 /// The least or the most in any stretch of a length, whichever is to be bounded.
-fn extreme(expectation: &Expectation, group: &[String], outcome: &Outcome, length: Nanos) -> Option<f64> {
+fn extreme(
+    expectation: &Expectation,
+    group: &[String],
+    outcome: &Outcome,
+    window: Option<&Window>,
+    length: Nanos,
+) -> Option<f64> {
     let points = (length.0 / outcome.interval.0.max(1)) as usize;
-    let parts: Option<Vec<_>> = group.iter().map(|name| outcome.subject(name)).collect();
-    let parts = parts?;
-    let (from, to) = match expectation.window.as_deref() {
-        Some(name) => {
-            let stretch = parts.first()?.windows.iter().find(|stretch| stretch.name == name)?;
-            (stretch.from, stretch.to)
-        }
-        None => (Nanos::ZERO, outcome.duration),
-    };
-    let inside: Vec<usize> = (0..parts.first()?.series.len())
-        .filter(|&index| {
-            let (begins, ends) = outcome.point(index);
-            begins >= from && ends <= to && ends - begins == outcome.interval
-        })
-        .collect();
-    let values = inside.windows(points.max(1)).filter_map(|stretch| {
-        let sum = parts.iter().flat_map(|part| stretch.iter().map(|&index| part.series[index]));
-        let sum = sum.fold(Counters::default(), |sum, point| sum.plus(&point));
-        expectation.measure.of_counters(&sum, length)
-    });
+    let values = series(outcome, expectation.measure, group, window, points)?.values.into_iter().flatten();
     if expectation.test.at_least.is_some() { values.reduce(f64::min) } else { values.reduce(f64::max) }
+}
+
+/// Seconds from a window's beginning until all points of the series are within a part of the mean of its last quarter.
+fn settling(
+    expectation: &Expectation,
+    group: &[String],
+    outcome: &Outcome,
+    window: Option<&Window>,
+    within: f64,
+) -> Option<f64> {
+    let Series { from, values } = series(outcome, expectation.measure, group, window, 1)?;
+    let last: Vec<f64> =
+        values[values.len() - values.len().div_ceil(4)..].iter().copied().flatten().collect();
+    if last.is_empty() {
+        return None;
+    }
+    let end = last.iter().sum::<f64>() / last.len() as f64;
+    let far = |value: &Option<f64>| value.is_none_or(|value| (value - end).abs() > within * end.abs());
+    let settled = values.iter().rposition(far).map_or(0, |index| index + 1);
+    let begins = window.map_or(Nanos::ZERO, |window| window.from);
+    // A last point that is far off has not settled at all.
+    (settled < values.len()).then(|| {
+        (from.since(begins) + Nanos(outcome.interval.0.saturating_mul(settled as u64))).as_secs_f64()
+    })
 }
 
 /// What water-filling gives a group: the policies are those at the end of the window, the VMs those that run then.

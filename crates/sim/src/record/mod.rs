@@ -1,3 +1,7 @@
+mod window;
+
+pub(crate) use window::{Seen, WindowRecorder};
+
 use crate::outcome::{
     Application, Counters, Stretch, Subject, SubjectKind, TransactionStretch, Transactions,
 };
@@ -115,6 +119,12 @@ impl Recorder {
         self.histograms.device.record(device);
     }
 
+    /// What was counted up to now.
+    pub(crate) fn so_far(&mut self, now: Nanos) -> Counters {
+        self.integrate(now);
+        self.counters
+    }
+
     /// An interval ends.
     pub(crate) fn tick(&mut self, now: Nanos) {
         self.integrate(now);
@@ -162,7 +172,11 @@ impl Plan {
         Plan { duration, marks, windows: windows.to_vec() }
     }
 
-    fn stretches<M, S>(&self, marks: &[M], make: impl Fn(&str, Nanos, Nanos, &M, Option<&M>) -> S) -> Vec<S> {
+    pub(crate) fn stretches<M, S>(
+        &self,
+        marks: &[M],
+        make: impl Fn(&str, Nanos, Nanos, &M, Option<&M>) -> S,
+    ) -> Vec<S> {
         let index =
             |at: Nanos| self.marks.binary_search(&at).unwrap_or_else(|next| next).min(marks.len() - 1);
         self.windows

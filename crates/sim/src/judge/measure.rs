@@ -1,0 +1,282 @@
+//! What measures are, and what they are of outcomes.
+
+use super::Unit;
+use crate::file::Measure;
+use crate::outcome::{Counters, Outcome, Stretch, TransactionStretch, WindowCounters, per_second};
+use crate::scenario::Window;
+use headgate_units::Nanos;
+
+impl Measure {
+    pub(crate) fn unit(self) -> Unit {
+        match self {
+            Measure::Iops
+            | Measure::NormalisedIops
+            | Measure::ReservationIops
+            | Measure::WeightIops
+            | Measure::Arrivals
+            | Measure::Transactions => Unit::PerSecond,
+            Measure::Bandwidth => Unit::BytesPerSecond,
+            Measure::Dropped
+            | Measure::Outstanding
+            | Measure::Little
+            | Measure::Comparisons
+            | Measure::ToldError
+            | Measure::ToldWrong
+            | Measure::Inversions
+            | Measure::Jain
+            | Measure::IssueWindow
+            | Measure::Beta => Unit::Number,
+            Measure::Unmanaged => Unit::Ratio,
+            Measure::Latency
+            | Measure::LatencyP50
+            | Measure::LatencyP90
+            | Measure::LatencyP99
+            | Measure::QueueTime
+            | Measure::DeviceTime
+            | Measure::Response
+            | Measure::ResponseP90
+            | Measure::ClusterLatency => Unit::Seconds,
+        }
+    }
+
+    /// Of transactions, not of requests.
+    pub(crate) fn of_applications(self) -> bool {
+        matches!(self, Measure::Transactions | Measure::Response | Measure::ResponseP90)
+    }
+
+    /// Of hosts' windows, not of requests.
+    pub(crate) fn of_windows(self) -> bool {
+        matches!(self, Measure::IssueWindow | Measure::Beta | Measure::ClusterLatency | Measure::Unmanaged)
+    }
+
+    /// Whether the series has it: percentiles need the histograms of windows.
+    pub(crate) fn in_series(self) -> bool {
+        !self.of_applications()
+            && !matches!(
+                self,
+                Measure::LatencyP50
+                    | Measure::LatencyP90
+                    | Measure::LatencyP99
+                    | Measure::Inversions
+                    | Measure::Jain
+            )
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Measure::Iops => "iops",
+            Measure::NormalisedIops => "normalised-iops",
+            Measure::Bandwidth => "bandwidth",
+            Measure::Inversions => "inversions",
+            Measure::Jain => "jain",
+            Measure::ReservationIops => "reservation-iops",
+            Measure::WeightIops => "weight-iops",
+            Measure::Arrivals => "arrivals",
+            Measure::Dropped => "dropped",
+            Measure::Outstanding => "outstanding",
+            Measure::Little => "little",
+            Measure::Comparisons => "comparisons",
+            Measure::ToldError => "told-error",
+            Measure::ToldWrong => "told-wrong",
+            Measure::Latency => "latency",
+            Measure::LatencyP50 => "latency-p50",
+            Measure::LatencyP90 => "latency-p90",
+            Measure::LatencyP99 => "latency-p99",
+            Measure::QueueTime => "queue-time",
+            Measure::DeviceTime => "device-time",
+            Measure::Transactions => "transactions",
+            Measure::Response => "response",
+            Measure::ResponseP90 => "response-p90",
+            Measure::IssueWindow => "issue-window",
+            Measure::Beta => "beta",
+            Measure::ClusterLatency => "cluster-latency",
+            Measure::Unmanaged => "unmanaged",
+        }
+    }
+
+    pub(super) fn of_counters(self, counters: &Counters, length: Nanos) -> Option<f64> {
+        let seconds = |time: Option<Nanos>| time.map(Nanos::as_secs_f64);
+        match self {
+            Measure::Iops => Some(counters.iops(length)),
+            Measure::NormalisedIops => Some(counters.normalised_iops(length)),
+            Measure::Bandwidth => Some(counters.bytes_per_sec(length)),
+            Measure::ReservationIops => Some(counters.reservation_iops(length)),
+            Measure::WeightIops => Some(counters.weight_iops(length)),
+            Measure::Arrivals => Some(per_second(counters.arrived as f64, length)),
+            Measure::Dropped => Some(counters.dropped as f64),
+            Measure::Outstanding => Some(counters.mean_outstanding(length)),
+            Measure::Little => Some(counters.iops(length) * counters.mean_latency()?.as_secs_f64()),
+            Measure::Comparisons => counters.comparisons_each(),
+            Measure::ToldError => counters.mean_told_error(),
+            Measure::ToldWrong => (counters.told > 0).then_some(counters.told_wrong as f64),
+            Measure::Latency => seconds(counters.mean_latency()),
+            Measure::QueueTime => seconds(counters.mean_queue()),
+            Measure::DeviceTime => seconds(counters.mean_device()),
+            Measure::LatencyP50
+            | Measure::LatencyP90
+            | Measure::LatencyP99
+            | Measure::Inversions
+            | Measure::Jain
+            | Measure::Transactions
+            | Measure::Response
+            | Measure::ResponseP90
+            | Measure::IssueWindow
+            | Measure::Beta
+            | Measure::ClusterLatency
+            | Measure::Unmanaged => None,
+        }
+    }
+
+    fn of_window(self, counters: &WindowCounters, length: Nanos) -> Option<f64> {
+        match self {
+            Measure::IssueWindow => Some(counters.mean_window(length)),
+            Measure::Beta => Some(counters.mean_beta(length)),
+            Measure::ClusterLatency => counters.mean_latency().map(Nanos::as_secs_f64),
+            Measure::Unmanaged => Some(counters.unmanaged_part(length)),
+            _ => None,
+        }
+    }
+}
+
+/// A measure of several subjects together.
+pub(super) fn measure(
+    outcome: &Outcome,
+    measure: Measure,
+    group: &[String],
+    window: Option<&str>,
+) -> Option<f64> {
+    if measure.of_applications() {
+        return measure_application(outcome, measure, group, window);
+    }
+    if measure.of_windows() {
+        return measure_windows(outcome, measure, group, window);
+    }
+    let mut sum = Stretch::default();
+    let (mut completed, mut bytes) = (Vec::new(), Vec::new());
+    for name in group {
+        let subject = outcome.subject(name)?;
+        let part = match window {
+            Some(window) => subject.windows.iter().find(|stretch| stretch.name == window)?,
+            None => &subject.whole,
+        };
+        (sum.from, sum.to) = (part.from, part.to);
+        completed.push(part.counters.completed);
+        bytes.push(part.counters.bytes as f64);
+        sum.counters = sum.counters.plus(&part.counters);
+        sum.latency.merge(&part.latency);
+    }
+    let percentile = |permille| sum.latency.at_permille(permille).map(Nanos::as_secs_f64);
+    match measure {
+        Measure::Inversions => Some(inversions(&completed)),
+        Measure::Jain => jain(&bytes),
+        Measure::LatencyP50 => percentile(500),
+        Measure::LatencyP90 => percentile(900),
+        Measure::LatencyP99 => percentile(990),
+        other => other.of_counters(&sum.counters, sum.length()),
+    }
+}
+
+/// (Σx)² / (n Σx²), of values of which one is more than nothing (Jain, Chiu, Hawe 1984).
+fn jain(values: &[f64]) -> Option<f64> {
+    let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
+}
+
+/// Pairs of which the later is more.
+fn inversions(completed: &[u64]) -> f64 {
+    let later = |first: usize| completed[first + 1..].iter().filter(move |other| **other > completed[first]);
+    (0..completed.len()).map(|first| later(first).count()).sum::<usize>() as f64
+}
+
+fn measure_application(
+    outcome: &Outcome,
+    measure: Measure,
+    group: &[String],
+    window: Option<&str>,
+) -> Option<f64> {
+    let mut sum = TransactionStretch::default();
+    for name in group {
+        let application = outcome.application(name)?;
+        let part = match window {
+            Some(window) => application.windows.iter().find(|stretch| stretch.name == window)?,
+            None => &application.whole,
+        };
+        (sum.from, sum.to) = (part.from, part.to);
+        sum.counters.completed += part.counters.completed;
+        sum.counters.response += part.counters.response;
+        sum.response.merge(&part.response);
+    }
+    match measure {
+        Measure::Transactions => Some(per_second(sum.counters.completed as f64, sum.to - sum.from)),
+        Measure::Response => sum.response.mean().map(Nanos::as_secs_f64),
+        Measure::ResponseP90 => sum.response.at_permille(900).map(Nanos::as_secs_f64),
+        _ => None,
+    }
+}
+
+fn measure_windows(
+    outcome: &Outcome,
+    measure: Measure,
+    group: &[String],
+    window: Option<&str>,
+) -> Option<f64> {
+    let (mut sum, mut length) = (WindowCounters::default(), Nanos::ZERO);
+    for name in group {
+        let recorded = outcome.issue_window(name)?;
+        let part = match window {
+            Some(window) => recorded.windows.iter().find(|stretch| stretch.name == window)?,
+            None => &recorded.whole,
+        };
+        length = part.to - part.from;
+        sum = sum.plus(&part.counters);
+    }
+    measure
+        .of_window(&sum, length)
+        .map(|value| if measure == Measure::Unmanaged { value / group.len() as f64 } else { value })
+}
+
+/// Values of a measure over time.
+pub(super) struct Series {
+    /// When the first whole point within the window begins.
+    pub(super) from: Nanos,
+    /// One for each run of points; `None` where there is nothing to measure.
+    pub(super) values: Vec<Option<f64>>,
+}
+
+/// The means over every stretch of so many points within a window, each beginning a point after the one before.
+pub(super) fn series(
+    outcome: &Outcome,
+    measure: Measure,
+    group: &[String],
+    window: Option<&Window>,
+    points: usize,
+) -> Option<Series> {
+    let (from, to) = window.map_or((Nanos::ZERO, outcome.duration), |window| (window.from, window.to));
+    let count = outcome.duration.0.div_ceil(outcome.interval.0.max(1)) as usize;
+    let inside: Vec<usize> = (0..count)
+        .filter(|&index| {
+            let (begins, ends) = outcome.point(index);
+            begins >= from && ends <= to && ends - begins == outcome.interval
+        })
+        .collect();
+    let length = Nanos(outcome.interval.0.saturating_mul(points.max(1) as u64));
+    let (mut parts, mut windows) = (Vec::new(), Vec::new());
+    for name in group {
+        match measure.of_windows() {
+            true => windows.push(&outcome.issue_window(name)?.series),
+            false => parts.push(&outcome.subject(name)?.series),
+        }
+    }
+    let value = |stretch: &[usize]| {
+        if measure.of_windows() {
+            let points = windows.iter().flat_map(|series| stretch.iter().filter_map(|&i| series.get(i)));
+            let sum = points.fold(WindowCounters::default(), |sum, point| sum.plus(point));
+            return measure.of_window(&sum, length);
+        }
+        let points = parts.iter().flat_map(|series| stretch.iter().filter_map(|&i| series.get(i)));
+        let sum = points.fold(Counters::default(), |sum, point| sum.plus(point));
+        measure.of_counters(&sum, length)
+    };
+    let from = inside.first().map_or(from, |&first| outcome.point(first).0);
+    Some(Series { from, values: inside.windows(points.max(1)).map(value).collect() })
+}
