@@ -92,9 +92,14 @@ pub trait PortIo {
     /// The disk behind the port.
     fn disk(&self) -> &DiskInfo;
 
-    /// How many requests the port may submit now. When the answer is less than the port could use, the shard
+    /// How many requests the port may submit now. A few places of the disk's queue are kept for each of its ports. When the answer is less than the port could use, the shard
     /// calls [`Port::on_room`] once there is room.
     fn room(&mut self) -> usize;
+
+    /// The same if so many of these places are to stay free for others that the port speaks for.
+    fn room_beside(&mut self, kept: usize) -> usize {
+        self.room().saturating_sub(kept)
+    }
 
     /// Queues a request, after [`room`](PortIo::room) answered at least one. `buffers` is copied; it is empty unless the operation moves data.
     ///

@@ -287,3 +287,25 @@ fn a_full_file_system_fails_the_write_and_nothing_else() {
     engine.shutdown(PATIENCE).unwrap();
     std::process::Command::new("umount").arg(dir.path()).status().unwrap();
 }
+
+#[test]
+fn a_client_finds_room_in_the_queue_whatever_another_has_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = engine();
+    let model: ModelSpec = "rate=1000000,latency=3s,depth=512".parse().unwrap();
+    let ds = datastore(&engine, BackendSpec::Emulated(model, Bytes(SIZE)), 1);
+    let disk = disk(&engine, ds, dir.path(), Caching::Buffered);
+    let [greedy, modest] = [(); 2].map(|()| Client::new(&engine, disk));
+    let ask = |client: &Client, many: u64| -> Vec<_> {
+        (0..many).map(|_| client.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect()
+    };
+    let queued = || engine.snapshot().unwrap()[0].1.disks[0].queued;
+    // One is at the device.
+    let waiting = ask(&greedy, 400);
+    let full = queued();
+    assert!(full < 256, "{full}");
+    let others = ask(&modest, 20);
+    assert_eq!(queued(), 256, "the places that were kept are taken");
+    drop((waiting, others));
+    engine.shutdown(Duration::ZERO).unwrap();
+}

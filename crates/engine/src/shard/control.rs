@@ -4,6 +4,7 @@ use super::Shard;
 use super::disk::{Backend, Datastore, Disk};
 use super::ports::{Gone, PortState};
 use super::ring::PORTS_MAX;
+use super::room::Room;
 use super::streams::Streams;
 use crate::engine::EngineError;
 use crate::image::Image;
@@ -179,7 +180,7 @@ impl Shard {
             policy,
             priorities: Priorities::default(),
             streams: Streams::new(),
-            queued: 0,
+            room: Room::default(),
             in_flight: 0,
             ports: Vec::new(),
             stats,
@@ -257,6 +258,7 @@ impl Shard {
             generation: attached.generation,
             active: Vec::new(),
             requests: 0,
+            queued: 0,
             touched: false,
             starved: false,
             closing: false,
@@ -264,6 +266,7 @@ impl Shard {
         });
         found.ports.push(attached.slot);
         let port = new(&found.info);
+        core.divide_room(disk as u32);
         let slot = attached.slot as usize;
         if self.ports.len() <= slot {
             self.ports.resize_with(slot + 1, || None);
@@ -328,7 +331,7 @@ impl Shard {
                 policy: disk.policy,
                 priorities: disk.priorities,
                 streams: disk.streams.snapshot(),
-                queued: disk.queued,
+                queued: disk.room.queued(),
                 in_flight: disk.in_flight,
                 ports: disk.ports.len(),
                 stats: disk.stats.snapshot(now),

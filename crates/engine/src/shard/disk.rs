@@ -1,5 +1,6 @@
 //! A disk and a datastore as their shard holds them.
 
+use super::room::Room;
 use super::streams::Streams;
 use crate::image::Image;
 use crate::priorities::Priorities;
@@ -14,8 +15,6 @@ use io_uring::types::Fixed;
 /// Requests of one disk that may wait in the scheduler. Past that they stay where they are, in the ring or the socket,
 /// so that a throttled guest costs the host nothing.
 pub(super) const QUEUE_MAX: u32 = 256;
-/// A disk's ports are told of room once this much of its queue is free: refilling in halves keeps turns long.
-pub(super) const ROOM_WORTH_TELLING: u32 = QUEUE_MAX / 2;
 
 pub(super) struct Disk {
     pub info: DiskInfo,
@@ -26,18 +25,12 @@ pub(super) struct Disk {
     pub policy: Policy,
     pub priorities: Priorities,
     pub streams: Streams,
-    pub queued: u32,
+    pub room: Room,
     pub in_flight: u32,
     pub ports: Vec<u32>,
     pub stats: DiskStats,
     /// Where the disk begins on an emulated device.
     pub base: u64,
-}
-
-impl Disk {
-    pub(super) fn room(&self) -> u32 {
-        QUEUE_MAX.saturating_sub(self.queued)
-    }
 }
 
 /// What lies under a datastore's scheduler.

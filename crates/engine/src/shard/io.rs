@@ -274,7 +274,7 @@ impl Core {
                     let slot = &mut self.slots[key];
                     let queued_for = now - slot.arrived;
                     let disk = &mut self.disks[slot.disk as usize];
-                    disk.queued -= 1;
+                    disk.room.remove(&mut self.port_states[slot.port as usize].queued);
                     let (op, phase) = (super::stats_op(slot.request.op), super::stats_phase(choice.phase));
                     disk.stats.on_dispatch(now, op, queued_for, phase, choice.cost.as_millionths());
                     store.stats.on_dispatch(now, op, queued_for, phase, choice.cost.as_millionths());

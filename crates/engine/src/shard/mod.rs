@@ -12,6 +12,7 @@ mod io;
 mod mailbox;
 mod ports;
 mod ring;
+mod room;
 mod slots;
 mod spin;
 mod streams;
@@ -20,7 +21,7 @@ mod worker;
 use crate::clock;
 use crate::port::{Port, PortEvent};
 use crate::request::{Completion, Op};
-use disk::{Datastore, Disk, ROOM_WORTH_TELLING};
+use disk::{Datastore, Disk};
 use headgate_qos::Scheduler as _;
 use headgate_units::Nanos;
 use ports::{Io, PortState};
@@ -248,7 +249,7 @@ impl Shard {
             if state.closing {
                 return false;
             }
-            if self.core.disks[state.disk as usize].room() < ROOM_WORTH_TELLING {
+            if !self.core.disks[state.disk as usize].room.is_worth_telling(state.queued) {
                 return true;
             }
             state.starved = false;
@@ -286,6 +287,7 @@ impl Shard {
             let state = self.core.port_states.remove(port as usize);
             self.ports[port as usize] = None;
             self.core.disks[state.disk as usize].ports.retain(|&p| p != port);
+            self.core.divide_room(state.disk);
             self.core.starved.retain(|&p| p != port);
             self.core.touched.retain(|&p| p != port);
             state.gone.set();

@@ -1,6 +1,7 @@
 //! The shard's side of ports: their bookkeeping and what they may ask for.
 
 use super::Core;
+use super::disk::Disk;
 use super::inline;
 use super::ring::Owner;
 use crate::image::Medium;
@@ -47,6 +48,8 @@ pub(super) struct PortState {
     pub active: Vec<u32>,
     /// Requests queued or at the backend.
     pub requests: u32,
+    /// Those of them that are queued.
+    pub queued: u32,
     /// In the list of ports whose turn must be ended.
     pub touched: bool,
     /// Found the disk's queue full and waits for room.
@@ -83,24 +86,30 @@ impl PortIo for Io<'_> {
     }
 
     fn room(&mut self) -> usize {
+        self.room_beside(0)
+    }
+
+    fn room_beside(&mut self, kept: usize) -> usize {
         let state = &mut self.core.port_states[self.port as usize];
         if state.closing {
             return 0;
         }
-        let room = self.core.disks[self.disk as usize].room();
+        let left = self.core.disks[self.disk as usize].room.left(state.queued);
+        let room = (left as usize).saturating_sub(kept);
         if room == 0 && !state.starved {
             state.starved = true;
             self.core.starved.push(self.port);
         }
-        room as usize
+        room
     }
 
     unsafe fn submit(&mut self, request: Request, buffers: &[libc::iovec]) {
         let core = &mut *self.core;
         let disk = &mut core.disks[self.disk as usize];
         let key = core.slots.take(request, self.disk, self.port, buffers, core.now);
-        core.port_states[self.port as usize].requests += 1;
-        disk.queued += 1;
+        let state = &mut core.port_states[self.port as usize];
+        state.requests += 1;
+        disk.room.add(&mut state.queued);
         core.datastores[disk.datastore].dirty = true;
         core.arrive(key);
     }
@@ -160,6 +169,12 @@ impl Core {
         unsafe { self.ring.push(entry, Owner::Nobody) };
     }
 
+    /// Ports of a disk came or went.
+    pub(super) fn divide_room(&mut self, disk: u32) {
+        let Disk { room, ports, .. } = &mut self.disks[disk as usize];
+        room.divide_among(ports.iter().map(|port| self.port_states[*port as usize].queued));
+    }
+
     /// Marks the port as ending, stops its ring operations and takes its requests out of the queue.
     pub(super) fn close_port(&mut self, port: u32) {
         let state = &mut self.port_states[port as usize];
@@ -194,7 +209,8 @@ impl Core {
         let mut is_ours = |&key: &u32| slots[key].port == port;
         // The disk is registered as long as it is open, so there is nothing to take only if it is not.
         let taken = datastore.scheduler.extract(self.now, disk.queue, &mut is_ours).unwrap_or_default();
-        disk.queued -= taken.len() as u32;
+        let state = &mut self.port_states[port as usize];
+        taken.iter().for_each(|_| disk.room.remove(&mut state.queued));
         datastore.dirty = true;
         taken
     }
@@ -204,7 +220,7 @@ impl Core {
         let slot = &mut self.slots[key];
         slot.stage = super::slots::Stage::Withdrawn;
         slot.dispatched = self.now;
-        self.disks[slot.disk as usize].queued -= 1;
+        self.disks[slot.disk as usize].room.remove(&mut self.port_states[slot.port as usize].queued);
         self.completed.push(key);
     }
 

@@ -26,6 +26,11 @@ use std::sync::{Arc, Mutex};
 /// Requests taken from one queue before the next queue's turn.
 const TAKE_AT_ONCE: usize = 64;
 
+/// Places in the disk's queue that are kept for each of several queues, and for all of them together: however many requests one
+/// has, the scheduler sees some of each. A queue alone has all.
+const KEPT_EACH: usize = 8;
+const KEPT_IN_ALL: usize = 64;
+
 /// Requests answered without the engine before the shard's other ports have their turn: such requests take no room, and
 /// a guest could offer them as fast as they are answered.
 const ANSWERS_AT_ONCE: usize = 256;
@@ -188,17 +193,17 @@ impl BlkPort {
         let mut waiting = 0;
         while waiting < self.ready.len() {
             let Some(&index) = self.ready.front() else { return };
-            let mut left = TAKE_AT_ONCE;
+            if room == 0 {
+                room = io.room();
+                if room == 0 {
+                    self.starved = true;
+                    return;
+                }
+            }
+            let mut left = self.share_of(io, index, room).min(TAKE_AT_ONCE);
             let outcome = loop {
                 if left == 0 {
-                    break Visit::Again;
-                }
-                if room == 0 {
-                    room = io.room();
-                    if room == 0 {
-                        self.starved = true;
-                        return;
-                    }
+                    break if self.ring(index).is_some_and(|r| r.held) { Visit::Waits } else { Visit::Again };
                 }
                 match self.take_one(io, index) {
                     Taken::Submitted => {
@@ -236,6 +241,26 @@ impl BlkPort {
                 }
             }
         }
+    }
+
+    /// How much of the room a queue may use, so that the others have the places kept for them.
+    fn share_of(&mut self, io: &mut dyn PortIo, index: u16, room: usize) -> usize {
+        let rings = || self.rings.iter().enumerate().filter_map(|(i, ring)| Some((i, ring.as_ref()?)));
+        let each = match rings().count() {
+            0 | 1 => return room,
+            many => KEPT_EACH.min(KEPT_IN_ALL / many),
+        };
+        let unused = |ring: &Ring| each.saturating_sub(ring.queue.in_flight());
+        let others = rings().filter(|(i, _)| *i != usize::from(index)).map(|(_, ring)| unused(ring)).sum();
+        let Some(ring) = self.ring(index) else { return room };
+        let own = unused(ring).min(room);
+        if own == 0 && ring.held {
+            return 0;
+        }
+        let share = room.saturating_sub(others).max(own);
+        // Calls back once there is more.
+        ring.held = share == 0 && io.room_beside(others) == 0;
+        share
     }
 
     fn take_one(&mut self, io: &mut dyn PortIo, index: u16) -> Taken {
@@ -362,7 +387,7 @@ enum Taken {
 enum Visit {
     /// It may hold more.
     Again,
-    /// It holds something that must wait for replays.
+    /// It holds something that must wait, for replays or for room.
     Waits,
     /// It is empty or closed; a kick, or enabling it, makes it ready again.
     Rests,
@@ -469,6 +494,7 @@ impl Port for BlkPort {
 
     fn on_room(&mut self, io: &mut dyn PortIo) {
         self.starved = false;
+        self.rings.iter_mut().flatten().for_each(|ring| ring.held = false);
         self.pump(io);
     }
 

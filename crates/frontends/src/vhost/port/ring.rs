@@ -85,6 +85,8 @@ pub(super) struct Ring {
     pub phase: Phase,
     /// In the list of rings that may hold requests.
     pub ready: bool,
+    /// Waits for more room than is kept for other rings.
+    pub held: bool,
     /// In the list of rings whose completions are to be published.
     pub dirty: bool,
 }
@@ -102,6 +104,7 @@ impl Ring {
             key,
             phase: Phase::Running,
             ready: false,
+            held: false,
             dirty: false,
         }
     }

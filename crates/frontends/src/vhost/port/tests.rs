@@ -270,6 +270,30 @@ fn a_busy_queue_does_not_shut_the_others_out() {
 }
 
 #[test]
+fn a_queue_finds_room_whatever_the_others_have_taken() {
+    let mut rig = Rig::started();
+    (0..300).for_each(|_| rig.offer(0));
+    rig.kick(0);
+    assert_eq!(rig.submitted().len(), 100 - KEPT_EACH);
+    for n in 0..KEPT_EACH + 3 {
+        rig.offer(1);
+        rig.kick(1);
+        let of_queue_1 = rig.submitted().iter().filter(|sector| **sector >= 300).count();
+        assert_eq!(of_queue_1, (n + 1).min(KEPT_EACH));
+    }
+    // Each that is answered makes place for the next of its own queue.
+    rig.io.room = 1;
+    rig.complete(300);
+    rig.port.on_room(&mut rig.io);
+    rig.turn();
+    assert!(rig.submitted().contains(&(300 + KEPT_EACH as u64)));
+    // The busy queue goes on when it is told of room.
+    rig.io.room = 50;
+    rig.port.on_room(&mut rig.io);
+    assert_eq!(rig.io.room, 0, "both have more than their places");
+}
+
+#[test]
 fn a_guest_that_asks_for_nothing_over_and_over_does_not_hold_up_the_shard() {
     let mut rig = Rig::started();
     let at = REQUESTS;
