@@ -3,6 +3,7 @@
 use crate::image::Image;
 use crate::port::{Detach, Port, PortCommand};
 use crate::priorities::Priorities;
+use crate::remote::dialer;
 use crate::request::DiskInfo;
 use crate::shard::{AttachedPort, Backend, Mailbox, Shard, ShardGone};
 use crate::snapshot::{DatastoreSnapshot, Period};
@@ -74,6 +75,12 @@ pub enum EngineError {
     /// An image without storage needs a null datastore.
     #[error("a disk without storage belongs on a null datastore only")]
     NullImage,
+    /// An export of a server belongs on a remote datastore, and nothing else does.
+    #[error("the disk's storage is not of its datastore's kind")]
+    OtherStorage,
+    /// No thread for a remote disk.
+    #[error("cannot start a thread for the connection to the server: {0}")]
+    Dialer(#[source] io::Error),
     /// The window must let something through.
     #[error("the window must be above 0 and at most {max} requests, not {given}", max = WINDOW_MAX)]
     Window {
@@ -95,6 +102,9 @@ pub enum EngineError {
 
 /// The largest queue depth of a datastore.
 pub const WINDOW_MAX: u32 = 4096;
+
+/// How long clients get to hear that what they asked for has failed.
+const FAREWELL: Duration = Duration::from_millis(200);
 
 /// Disks whose counters are read in one turn of a shard: about 100 us of its time.
 const DISKS_PER_CALL: usize = 64;
@@ -126,6 +136,8 @@ pub enum BackendSpec {
     Emulated(ModelSpec, Bytes),
     /// Nothing; for measuring the path above.
     Null,
+    /// Exports of an NBD server: images made by [`Image::remote`].
+    Remote,
 }
 
 /// A datastore to add.
@@ -241,6 +253,7 @@ impl Engine {
         let backend = match spec.backend {
             BackendSpec::Files => Backend::Files,
             BackendSpec::Null => Backend::Null,
+            BackendSpec::Remote => Backend::Remote,
             BackendSpec::Emulated(model, capacity) => {
                 Backend::Emulated { model: model.build(capacity), capacity: capacity.0 }
             }
@@ -307,10 +320,19 @@ impl Engine {
     /// Opens a disk on a datastore, with the default priorities.
     ///
     /// # Errors
-    /// [`EngineError::NoDatastore`], [`EngineError::Register`], [`EngineError::NullImage`]; the image is closed then.
-    pub fn open_disk(&self, datastore: DatastoreId, disk: DiskSpec) -> Result<DiskId, EngineError> {
-        let opened = self
-            .call(datastore.shard, move |s| s.open_disk(datastore.key, disk.name, disk.image, disk.policy))?;
+    /// [`EngineError::NoDatastore`], [`EngineError::Register`], [`EngineError::NullImage`], [`EngineError::OtherStorage`],
+    /// [`EngineError::Dialer`]; the image is closed then.
+    pub fn open_disk(&self, datastore: DatastoreId, mut disk: DiskSpec) -> Result<DiskId, EngineError> {
+        let mailbox = &self.member(datastore.shard)?.mailbox;
+        let line = match disk.image.remote_mut() {
+            Some(remote) => {
+                Some(dialer::start(&disk.name, remote, mailbox.clone()).map_err(EngineError::Dialer)?)
+            }
+            None => None,
+        };
+        let opened = self.call(datastore.shard, move |s| {
+            s.open_disk(datastore.key, disk.name, disk.image, disk.policy, line)
+        })?;
         let key = opened.map_err(|(e, _image)| e)?;
         Ok(DiskId { shard: datastore.shard, key })
     }
@@ -353,6 +375,14 @@ impl Engine {
                 ports.iter().for_each(|p| p.detach(how));
                 for port in &ports {
                     port.wait_gone(until.saturating_duration_since(Instant::now()));
+                }
+                if !ports.iter().all(PortRef::is_gone) {
+                    // What a server owes now is not waited for: it fails, and clients hear so before they are cut off.
+                    self.call(disk.shard, move |s| s.abandon(disk.key))?;
+                    let until = Instant::now() + FAREWELL;
+                    for port in &ports {
+                        port.wait_gone(until.saturating_duration_since(Instant::now()));
+                    }
                 }
             }
             // The image is dropped here, where closing it may block.

@@ -1,7 +1,9 @@
 //! Disk images: raw sparse files and block devices, opened, locked and measured by the control side.
 
 use crate::lock;
+use crate::remote::Connection;
 use crate::request::{Extent, ExtentKind};
+use headgate_nbd::uri::Uri;
 use headgate_units::Bytes;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -73,6 +75,7 @@ enum Kind {
     File,
     BlockDevice,
     Null,
+    Remote,
 }
 
 /// What a transfer of an image's bytes may wait for.
@@ -95,6 +98,17 @@ pub struct Image {
     memory_alignment: usize,
     direct: bool,
     medium: Medium,
+    remote: Option<Box<Remote>>,
+}
+
+/// An export of an NBD server that a disk is.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    pub uri: Uri,
+    pub size: Bytes,
+    pub block_size: u32,
+    /// `None`: the server is not there yet.
+    pub connection: Option<Connection>,
 }
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError {
@@ -197,6 +211,7 @@ impl Image {
             memory_alignment,
             direct,
             medium,
+            remote: None,
         })
     }
 
@@ -217,6 +232,35 @@ impl Image {
             memory_alignment: 1,
             direct: false,
             medium: Medium::Memory,
+            remote: None,
+        })
+    }
+
+    /// An export of an NBD server, of this size and block size (512 to 4096). Without a connection the disk tries until it
+    /// has one; until then, and whenever it is lost, requests wait for up to [`remote::PATIENCE`](crate::remote::PATIENCE).
+    ///
+    /// # Errors
+    /// [`ImageError::Size`] when the size is not whole blocks.
+    pub fn remote(
+        uri: Uri,
+        size: Bytes,
+        block_size: u32,
+        connection: Option<Connection>,
+    ) -> Result<Image, ImageError> {
+        let known = (512..=4096).contains(&block_size) && block_size.is_power_of_two();
+        if size.0 == 0 || !known || !size.0.is_multiple_of(u64::from(block_size)) {
+            return Err(ImageError::Size(size.0));
+        }
+        Ok(Image {
+            file: None,
+            path: PathBuf::from(uri.to_string()),
+            kind: Kind::Remote,
+            size: size.0,
+            block_size,
+            memory_alignment: 1,
+            direct: true,
+            medium: Medium::Device,
+            remote: Some(Box::new(Remote { uri, size, block_size, connection })),
         })
     }
 
@@ -249,9 +293,18 @@ impl Image {
         self.direct
     }
 
-    /// Where the image lies; empty for a disk without storage.
+    /// Where the image lies: a path, the URI of an export, or nothing for a disk without storage.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The export, if the image is one.
+    pub(crate) fn remote_mut(&mut self) -> Option<&mut Remote> {
+        self.remote.as_deref_mut()
+    }
+
+    pub(crate) fn is_remote(&self) -> bool {
+        self.remote.is_some()
     }
 
     pub(crate) fn fd(&self) -> Option<RawFd> {

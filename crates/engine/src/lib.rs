@@ -13,6 +13,7 @@ pub mod image;
 mod lock;
 pub mod port;
 mod priorities;
+pub mod remote;
 pub mod request;
 mod shard;
 pub mod snapshot;

@@ -121,6 +121,17 @@ impl IoError {
     }
 }
 
+/// How far a request is that takes several steps at its backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The operation itself.
+    Main,
+    /// Writing zeroes by hand, because the storage cannot zero a range.
+    ZeroFill,
+    /// Making durable what was written.
+    Sync,
+}
+
 /// What a part of a disk holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {

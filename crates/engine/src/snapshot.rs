@@ -49,6 +49,8 @@ pub struct DiskSnapshot {
     pub in_flight: u32,
     /// Clients attached.
     pub ports: usize,
+    /// Of an export of an NBD server: its connection.
+    pub remote: Option<RemoteSnapshot>,
     /// Counters and histograms since the disk was opened.
     pub stats: headgate_stats::DiskSnapshot,
 }
@@ -77,6 +79,30 @@ pub struct DiskUsage {
     pub ios: u64,
     /// Their bytes.
     pub bytes: u64,
+}
+
+/// A remote disk's connection to its server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteSnapshot {
+    /// How it is.
+    pub state: RemoteState,
+    /// Why there is none, while there is none.
+    pub reason: Option<String>,
+    /// Connections made after the first one was lost.
+    pub reconnects: u64,
+    /// Connections lost while acknowledged writes were not flushed: as often, flushes failed.
+    pub losses: u64,
+}
+
+/// How a remote disk's connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteState {
+    /// The server answers.
+    Connected,
+    /// There is none: requests wait.
+    Waiting,
+    /// There has been none for too long, or the export is another: requests fail.
+    Failing,
 }
 
 /// What a disk's requests of one final priority have got.

@@ -2,7 +2,7 @@
 
 use crate::api::priorities::Priorities;
 use crate::api::top::Top;
-use crate::api::types::{Datastore, Disk, ServiceState};
+use crate::api::types::{ConnectionState, Datastore, Disk, ServiceState};
 use crate::api::windows::{BoardStatus, WindowNow};
 use crate::control::StreamSample;
 use crate::control::{Control, ControlError, DatastoreSample};
@@ -370,6 +370,16 @@ impl Scrape {
             self.disks.iter().filter_map(|d| Some((labels(d), read(d)?))).collect()
         };
         out.gauges("disk_up", "1 when in service, 0 when it could not be opened", &gauge(&|d| up(d.state)))?;
+        let connected = |d: &Disk| {
+            Some(if d.connection.as_ref()?.state == ConnectionState::Connected { 1.0 } else { 0.0 })
+        };
+        let help = "Of a disk on an NBD server: 1 when there is a connection, 0 when requests wait or fail";
+        out.gauges("disk_connected", help, &gauge(&connected))?;
+        let reconnects = gauge(&|d| Some(d.connection.as_ref()?.reconnects as f64));
+        out.counters("disk_reconnects", "Connections made after the first one was lost", &reconnects)?;
+        let losses = gauge(&|d| Some(d.connection.as_ref()?.losses as f64));
+        let help = "Connections lost while acknowledged writes were not flushed: flushes failed then";
+        out.counters("disk_unflushed_losses", help, &losses)?;
         out.gauges("disk_size_bytes", "Size of the disk", &gauge(&|d| Some(d.size.0 as f64)))?;
         out.gauges("disk_clients", "Clients connected", &gauge(&|d| Some(d.clients as f64)))?;
         let policy = |d: &Disk| d.effective_policy;

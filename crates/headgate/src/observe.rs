@@ -276,6 +276,7 @@ mod tests {
             queued,
             clients: 1,
             stats: stats.clone(),
+            remote: None,
         };
         let name = "ds".parse().unwrap();
         vec![DatastoreSample {

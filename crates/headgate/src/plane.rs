@@ -4,11 +4,13 @@ use crate::catalog::{
     Backend, DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord, PriorityScope, Scheduler,
 };
 use crate::control::{
-    DataPlane, DatastoreSample, DiskSample, OpenDisk, PlaneError, StreamSample, scheduler_policy,
+    DataPlane, DatastoreSample, DiskSample, OpenDisk, PlaneError, Probe, RemoteDisk, StreamSample,
+    scheduler_policy,
 };
 use crate::name::Name;
 use headgate_devices::{DEFAULT_CAPACITY, ModelSpec};
 use headgate_engine::port::Port;
+use headgate_engine::remote::Connection;
 use headgate_engine::request::DiskInfo;
 use headgate_engine::snapshot::Period;
 use headgate_engine::{
@@ -19,6 +21,7 @@ use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::proto::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
 use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to};
 use headgate_frontends::vhost::server::VhostServer;
+use headgate_nbd::uri::Uri;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Policy, PriorityPolicy, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
@@ -31,6 +34,9 @@ use std::time::Duration;
 
 /// How long an image may stay locked by a daemon that was just killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a server may take to answer who creates a disk.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 fn failed(e: impl std::fmt::Display) -> PlaneError {
     PlaneError::new(e)
@@ -286,9 +292,10 @@ impl DataPlane for EnginePlane {
     fn add_datastore(&self, record: &DatastoreRecord, _directory: Option<&Path>) -> Result<(), PlaneError> {
         let model = match &record.backend {
             Backend::Emulated { model, .. } => Some(model.parse::<ModelSpec>().map_err(failed)?),
-            Backend::Dir { .. } | Backend::Block { .. } => None,
+            Backend::Dir { .. } | Backend::Block { .. } | Backend::Nbd { .. } => None,
         };
         let backend = match &model {
+            None if matches!(record.backend, Backend::Nbd { .. }) => BackendSpec::Remote,
             None => BackendSpec::Files,
             Some(ModelSpec::Null) => BackendSpec::Null,
             Some(model) => BackendSpec::Emulated(model.clone(), DEFAULT_CAPACITY),
@@ -338,9 +345,20 @@ impl DataPlane for EnginePlane {
         Ok(Image::open(path, Caching::PreferDirect, LOCK_PATIENCE).map_err(failed)?.size())
     }
 
-    fn open_disk(&self, disk: &OpenDisk) -> Result<(), PlaneError> {
+    fn connect(&self, uri: &Uri) -> Result<Probe, PlaneError> {
+        let connection = Connection::open(uri, CONNECT_PATIENCE).map_err(failed)?;
+        let (size, block_size) = (connection.size(), connection.block_size());
+        Ok(Probe { size, block_size, connection: Some(connection) })
+    }
+
+    fn open_disk(&self, mut disk: OpenDisk) -> Result<(), PlaneError> {
         let store = self.store(&disk.datastore)?;
-        let image = self.image(disk)?;
+        let image = match disk.remote.take() {
+            Some(RemoteDisk { uri, block_size, connection }) => {
+                Image::remote(uri, disk.size, block_size, connection).map_err(failed)?
+            }
+            None => self.image(&disk)?,
+        };
         let emulated = self.stores().get(&disk.datastore).is_some_and(|store| store.model.is_some());
         if !image.is_direct() && !emulated {
             tracing::warn!(disk = %disk.name, image = %image.path().display(),
@@ -423,6 +441,7 @@ impl DataPlane for EnginePlane {
                         in_flight: disk.in_flight,
                         queued: disk.queued,
                         clients: disk.ports,
+                        remote: disk.remote,
                         stats: disk.stats,
                     });
                 Ok(DatastoreSample {

@@ -4,7 +4,7 @@ use crate::link::DataUse;
 use crate::nbd::ReplyStyle;
 use crate::pace::{Arrivals, BurstStart, Bursts};
 use crate::run::LoadError;
-use crate::target::{Reach, Target};
+use crate::target::{Reach, Target, resolve};
 use crate::workload::{Given, Mix, Order, Priority, Span, Streams, Weighted};
 use clap::Args;
 use headgate_units::{Bytes, Nanos};
@@ -314,7 +314,7 @@ impl Plan {
             }
             if let Target::Nbd(nbd) = target {
                 let reach = if args.allow_remote { Reach::Anywhere } else { Reach::ThisMachine };
-                nbd.address.resolve(reach).map_err(|e| LoadError::Usage(e.to_string()))?;
+                resolve(&nbd.address, reach).map_err(|e| LoadError::Usage(e.to_string()))?;
             }
         }
         if args.journal.is_some() && args.targets.len() > 1 {

@@ -303,7 +303,7 @@ fn connect_nbd(
     plan: &Plan,
     shape: Shape,
 ) -> Result<(Links, DiskInfo), LinkError> {
-    use crate::nbd::wire::export;
+    use headgate_nbd::wire::export;
     let mut links: Links = Vec::new();
     let mut disk = DiskInfo { size: 0, access: Access::ReadWrite };
     for _ in 0..args.connections {

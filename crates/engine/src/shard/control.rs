@@ -10,6 +10,8 @@ use crate::engine::EngineError;
 use crate::image::Image;
 use crate::port::{Detach, Port, PortCommand};
 use crate::priorities::Priorities;
+use crate::remote::dialer::Line;
+use crate::remote::loss::Told;
 use crate::request::DiskInfo;
 use crate::snapshot::{DatastoreSnapshot, DiskSnapshot, DiskUsage};
 use headgate_qos::window::{LatencyMeter, Observation, Pacer, Slots};
@@ -148,12 +150,16 @@ impl Shard {
         name: String,
         image: Image,
         policy: Policy,
+        line: Option<Line>,
     ) -> Result<usize, (EngineError, Image)> {
         let core = &mut self.core;
         let Some(store) = core.datastores.get_mut(datastore) else {
             return Err((EngineError::NoDatastore, image));
         };
         let file = match (image.fd(), &store.backend) {
+            (Some(_), Backend::Remote) => return Err((EngineError::OtherStorage, image)),
+            (None, Backend::Remote) if line.is_some() => None,
+            (None, _) if image.is_remote() => return Err((EngineError::OtherStorage, image)),
             (Some(fd), _) => match core.ring.register_file(fd) {
                 Ok(file) => Some(file),
                 Err(e) => return Err((EngineError::Register(e), image)),
@@ -166,16 +172,18 @@ impl Shard {
                 let taken = core.disks.iter().filter(|(_, d)| d.datastore == datastore);
                 place(taken.map(|(_, d)| (d.base, d.info.size)).collect(), image.size().0, capacity)
             }
-            Backend::Files | Backend::Null => 0,
+            Backend::Files | Backend::Null | Backend::Remote => 0,
         };
         let info = DiskInfo { name, size: image.size().0, block_size: image.block_size() };
         let queue = store.scheduler.register(core.now, policy);
         let stats = DiskStats::new(core.now);
+        let link = line.map(|line| core.add_link(core.disks.vacant_key() as u32, line));
         Ok(core.disks.insert(Disk {
             info,
             datastore,
             image,
             file,
+            link,
             queue,
             policy,
             priorities: Priorities::default(),
@@ -235,6 +243,9 @@ impl Shard {
             drop(store.scheduler.unregister(core.now, disk.queue));
             store.dirty = true;
         }
+        if let Some(link) = disk.link {
+            core.close_link(link);
+        }
         if let Some(file) = disk.file {
             core.ring.unregister_file(file);
         }
@@ -253,6 +264,7 @@ impl Shard {
             generation: core.next_generation,
             gone: Arc::new(Gone::default()),
         };
+        let told = found.link.map_or_else(Told::default, |link| core.links.on_client(link));
         core.port_states.insert(PortState {
             disk: disk as u32,
             generation: attached.generation,
@@ -263,6 +275,7 @@ impl Shard {
             starved: false,
             closing: false,
             gone: attached.gone.clone(),
+            told,
         });
         found.ports.push(attached.slot);
         let port = new(&found.info);
@@ -334,6 +347,7 @@ impl Shard {
                 queued: disk.room.queued(),
                 in_flight: disk.in_flight,
                 ports: disk.ports.len(),
+                remote: disk.link.and_then(|link| self.core.links.snapshot(link)),
                 stats: disk.stats.snapshot(now),
             };
             found.push((disk.datastore, snapshot));

@@ -21,6 +21,8 @@ pub(super) struct Disk {
     pub datastore: usize,
     pub image: Image,
     pub file: Option<Fixed>,
+    /// Of a remote disk: its link to the server.
+    pub link: Option<u32>,
     pub queue: Queue,
     pub policy: Policy,
     pub priorities: Priorities,
@@ -46,6 +48,8 @@ pub(crate) enum Backend {
     },
     /// Nothing: reads are zeroes, writes vanish.
     Null,
+    /// Exports of an NBD server.
+    Remote,
 }
 
 pub(super) struct Datastore {
@@ -68,7 +72,7 @@ impl Datastore {
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         let device = match &self.backend {
             Backend::Emulated { model, .. } => model.next_event(),
-            Backend::Files | Backend::Null => None,
+            Backend::Files | Backend::Null | Backend::Remote => None,
         };
         match (self.wake, device) {
             (Some(a), Some(b)) => Some(a.min(b)),

@@ -16,9 +16,9 @@ use io_uring::{opcode, squeue, types::Fixed};
 
 /// Zeroes for ranges that must be written by hand; never written to.
 #[repr(align(4096))]
-struct Zeroes([u8; ZEROES]);
-const ZEROES: usize = 256 << 10;
-static ZERO_BLOCK: Zeroes = Zeroes([0; ZEROES]);
+pub(super) struct Zeroes(pub [u8; ZEROES]);
+pub(super) const ZEROES: usize = 256 << 10;
+pub(super) static ZERO_BLOCK: Zeroes = Zeroes([0; ZEROES]);
 
 /// So many bytes written count as one read in what a turn moves.
 const WRITES_PER_READ: i64 = 4;
@@ -55,6 +55,10 @@ impl Core {
             Backend::Files => {
                 slot.parties = 1;
                 self.issue(key);
+            }
+            Backend::Remote => {
+                slot.parties = 1;
+                self.send_away(key);
             }
             Backend::Emulated { model, .. } => {
                 slot.parties = 2;

@@ -9,6 +9,7 @@ mod disk;
 mod elevator;
 mod inline;
 mod io;
+mod link;
 mod mailbox;
 mod ports;
 mod ring;
@@ -61,6 +62,7 @@ pub(crate) struct Core {
     /// Ports that are closing.
     ending: Vec<u32>,
     spare_bounces: Vec<bounce::Bounce>,
+    links: link::Links,
     /// Bytes that may still be moved on this thread before the turn ends.
     turn_bytes: i64,
 }
@@ -105,6 +107,7 @@ impl Shard {
             starved: Vec::new(),
             ending: Vec::new(),
             spare_bounces: Vec::new(),
+            links: link::Links::default(),
             turn_bytes: 0,
         };
         Ok(Shard { core, ports: Vec::new(), spin: Spin::new(), inbox, stopping: false })
@@ -129,6 +132,7 @@ impl Shard {
             }
             self.core.turn_bytes = BYTES_PER_TURN;
             self.work();
+            self.core.drive_links();
             self.end_turn();
         }
         Ok(())
@@ -187,6 +191,7 @@ impl Shard {
             }
             Owner::Wake | Owner::Nobody => {}
             Owner::Request(key) => self.core.on_kernel(key, event.result),
+            Owner::Link { link, way } => self.core.on_link(link, way, event.result),
             Owner::Port { port, key } => {
                 let Some(state) = self.core.port_states.get_mut(port as usize) else { return };
                 if !event.more {
@@ -288,6 +293,7 @@ impl Shard {
             self.ports[port as usize] = None;
             self.core.disks[state.disk as usize].ports.retain(|&p| p != port);
             self.core.divide_room(state.disk);
+            self.core.client_gone(state.disk, state.told);
             self.core.starved.retain(|&p| p != port);
             self.core.touched.retain(|&p| p != port);
             state.gone.set();

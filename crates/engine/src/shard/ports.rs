@@ -6,6 +6,7 @@ use super::inline;
 use super::ring::Owner;
 use crate::image::Medium;
 use crate::port::{PortIo, Until};
+use crate::remote::loss::Told;
 use crate::request::{DiskInfo, IoError, Request};
 use headgate_qos::Scheduler as _;
 use headgate_units::Nanos;
@@ -56,6 +57,8 @@ pub(super) struct PortState {
     pub starved: bool,
     pub closing: bool,
     pub gone: Arc<Gone>,
+    /// What it knows of writes that a remote server may have lost.
+    pub told: Told,
 }
 
 /// A [`PortIo`] for one call into one port.

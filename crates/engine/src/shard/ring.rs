@@ -16,6 +16,17 @@ pub(super) enum Owner {
     Port { port: u32, key: u32 },
     /// Nobody waits for it (a cancellation's own completion).
     Nobody,
+    /// An operation on the socket of a remote disk.
+    Link { link: u32, way: Way },
+}
+
+/// A connection's directions, each with one operation under way at the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Requests to the server.
+    Out,
+    /// Replies from it.
+    In,
 }
 
 const KIND_SHIFT: u32 = 60;
@@ -30,6 +41,8 @@ impl Owner {
             Owner::Request(slot) => 1 << KIND_SHIFT | u64::from(slot),
             Owner::Port { port, key } => 2 << KIND_SHIFT | u64::from(port) << PORT_SHIFT | u64::from(key),
             Owner::Nobody => 3 << KIND_SHIFT,
+            Owner::Link { link, way: Way::Out } => 4 << KIND_SHIFT | u64::from(link),
+            Owner::Link { link, way: Way::In } => 5 << KIND_SHIFT | u64::from(link),
         }
     }
 
@@ -41,6 +54,8 @@ impl Owner {
                 port: (user_data >> PORT_SHIFT) as u32 & (PORTS_MAX - 1),
                 key: user_data as u32,
             },
+            4 => Owner::Link { link: user_data as u32, way: Way::Out },
+            5 => Owner::Link { link: user_data as u32, way: Way::In },
             _ => Owner::Nobody,
         }
     }
@@ -239,6 +254,8 @@ mod tests {
             Owner::Port { port: PORTS_MAX - 1, key: u32::MAX },
             Owner::Port { port: 0, key: 7 },
             Owner::Nobody,
+            Owner::Link { link: u32::MAX, way: Way::Out },
+            Owner::Link { link: 3, way: Way::In },
         ] {
             assert_eq!(Owner::decode(owner.encode()), owner);
         }

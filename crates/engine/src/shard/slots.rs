@@ -4,6 +4,8 @@ use super::bounce::Bounce;
 use crate::request::{Extent, IoError, Request};
 use headgate_units::{Nanos, Priority};
 
+pub(super) use crate::request::Step;
+
 /// How far a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -17,17 +19,6 @@ pub(super) enum Stage {
     Dispatched,
     /// Sent around the window because its device must stop.
     Expedited,
-}
-
-/// What the kernel is doing for a request that takes several steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The operation itself.
-    Main,
-    /// Writing zeroes by hand, because the file system cannot zero a range.
-    ZeroFill,
-    /// Making a zeroed range durable.
-    Sync,
 }
 
 /// One request. `done` counts the bytes that have been moved: the kernel may do less than it was asked.

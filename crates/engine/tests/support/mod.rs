@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test program uses its own part")]
 
+pub mod server;
+
 use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
 use headgate_engine::request::{Completion, DiskInfo, Durability, Extent, IoError, Op, Request};
 use headgate_engine::{DiskId, Engine, EngineError, PortRef};

@@ -4,6 +4,7 @@ use super::priorities::{Export, Priorities};
 use super::windows::{Window, WindowPatch};
 use crate::catalog::{CapacitySource, PolicyRecord, Scheduler};
 use crate::name::Name;
+use headgate_engine::snapshot::{RemoteSnapshot, RemoteState};
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
@@ -31,6 +32,9 @@ pub struct BackendSpec {
     /// A device model, such as `rate=1600,latency=5ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulated: Option<String>,
+    /// An NBD server, of which each disk is an export: `nbd+unix:///?socket=/PATH` or `nbd://HOST[:PORT]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nbd: Option<String>,
 }
 
 /// A datastore to add.
@@ -187,7 +191,7 @@ pub struct DiskCreate {
     /// Its name.
     #[schema(value_type = String)]
     pub name: Name,
-    /// Its size in bytes, a multiple of 4,096. On a block device: absent, or the device's.
+    /// Its size in bytes, a multiple of 4,096. On a block device or an NBD server: absent, or the device's or export's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub size: Option<Bytes>,
@@ -195,6 +199,9 @@ pub struct DiskCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub datastore: Option<Name>,
+    /// On an NBD server, and only there: the name of the export that it is; empty is the server's default export.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub export: Option<String>,
     /// The virtual machine it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -297,6 +304,43 @@ pub struct Attachment {
     pub libvirt: String,
 }
 
+/// The connection of a disk to the NBD server that has its data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Connection {
+    /// How it is.
+    pub state: ConnectionState,
+    /// Why there is none, while there is none.
+    pub reason: Option<String>,
+    /// Connections made after the first one was lost.
+    pub reconnects: u64,
+    /// How often it was lost while acknowledged writes were not flushed: the next flush of each client failed then.
+    pub losses: u64,
+}
+
+/// How a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectionState {
+    /// The server answers.
+    Connected,
+    /// There is none: requests wait, for up to a minute.
+    Waiting,
+    /// There has been none for too long, or the export is another: requests fail, and it is tried again.
+    Failing,
+}
+
+impl From<&RemoteSnapshot> for Connection {
+    fn from(remote: &RemoteSnapshot) -> Connection {
+        let state = match remote.state {
+            RemoteState::Connected => ConnectionState::Connected,
+            RemoteState::Waiting => ConnectionState::Waiting,
+            RemoteState::Failing => ConnectionState::Failing,
+        };
+        let RemoteSnapshot { reason, reconnects, losses, .. } = remote.clone();
+        Connection { state, reason, reconnects, losses }
+    }
+}
+
 /// A disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Disk {
@@ -316,6 +360,12 @@ pub struct Disk {
     /// Its size in bytes.
     #[schema(value_type = u64)]
     pub size: Bytes,
+    /// Of a disk on an NBD server: the name of the export that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub export: Option<String>,
+    /// Of a disk on an NBD server: its connection; `null` when not in service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<Connection>,
     /// What was set.
     pub policy: Policy,
     /// What is in force, as the scheduler has it: read back, not remembered. `null` when not in service.

@@ -319,6 +319,8 @@ impl<'a> Scratch<'a> {
         let mut scratch = Scratch { plane, disk: None, file: None, size: 0, may_have_holes: false };
         let path = match &record.backend {
             Backend::Block { device } => device.clone(),
+            // The control side refuses it.
+            Backend::Nbd { .. } => return Err(PlaneError::new("a server has nothing to measure on").into()),
             backend @ (Backend::Dir { .. } | Backend::Emulated { .. }) => {
                 let directory = calibrator.control.directory(backend).unwrap_or_default();
                 let path = crate::control::scratch_path(&directory);

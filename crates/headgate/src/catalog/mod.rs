@@ -19,7 +19,7 @@ mod window;
 
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState, ExportRecord,
-    PolicyRecord, PriorityRecord, PriorityScope, Scheduler, VmRecord,
+    PolicyRecord, PriorityRecord, PriorityScope, RemoteRecord, Scheduler, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
 pub use window::{BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, WindowRecord};

@@ -28,6 +28,11 @@ pub enum Backend {
         /// Where the sparse files are.
         path: PathBuf,
     },
+    /// An NBD server, of which each disk is an export.
+    Nbd {
+        /// The server's URI, without an export.
+        server: String,
+    },
 }
 
 /// Which scheduler divides a datastore.
@@ -169,6 +174,17 @@ pub struct DiskRecord {
     pub policy: PolicyRecord,
     /// How far the work on it is.
     pub state: DiskState,
+    /// On an NBD server: which export it is.
+    pub remote: Option<RemoteRecord>,
+}
+
+/// The export of an NBD server that a disk is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteRecord {
+    /// Its name at the server.
+    pub export: String,
+    /// Smallest unit of a request in bytes: what clients were told, so it stays.
+    pub block_size: u32,
 }
 
 /// Among whom priorities divide.

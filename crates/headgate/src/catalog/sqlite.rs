@@ -2,7 +2,7 @@ mod tags;
 
 use super::{
     Backend, Capacity, Catalog, CatalogError, Contents, DatastoreRecord, DiskRecord, DiskState, ExportRecord,
-    PolicyRecord, Scheduler, VmRecord, WindowRecord,
+    PolicyRecord, RemoteRecord, Scheduler, VmRecord, WindowRecord,
 };
 use crate::name::Name;
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
@@ -57,6 +57,7 @@ const MIGRATIONS: &[&str] = &[
     ",
     "ALTER TABLE datastores ADD COLUMN plug INTEGER NOT NULL DEFAULT 0;",
     "ALTER TABLE datastores ADD COLUMN window_control TEXT;",
+    "ALTER TABLE disks ADD COLUMN export TEXT; ALTER TABLE disks ADD COLUMN export_block INTEGER;",
 ];
 
 /// The catalog in one SQLite file: write-ahead log, synchronised at every commit.
@@ -208,6 +209,8 @@ struct RawDisk {
     limit_bandwidth: Option<i64>,
     shares: i64,
     burst: i64,
+    export: Option<String>,
+    export_block: Option<i64>,
 }
 
 impl RawDisk {
@@ -223,6 +226,8 @@ impl RawDisk {
             limit_bandwidth: row.get(7)?,
             shares: row.get(8)?,
             burst: row.get(9)?,
+            export: row.get(10)?,
+            export_block: row.get(11)?,
         })
     }
 
@@ -239,6 +244,13 @@ impl RawDisk {
             .into_iter()
             .find(|s| s.as_str() == self.state)
             .ok_or_else(|| bad(&format_args!("state '{}'", self.state)))?;
+        let remote = match (self.export, self.export_block) {
+            (None, None) => None,
+            (Some(export), Some(block)) => {
+                Some(RemoteRecord { export, block_size: u32::try_from(block).map_err(|e| bad(&e))? })
+            }
+            _ => return Err(bad(&"an export without its block size, or the other way round")),
+        };
         Ok(DiskRecord {
             name: self.name.parse().map_err(|e| bad(&e))?,
             datastore: self.datastore.parse().map_err(|e| bad(&e))?,
@@ -252,6 +264,7 @@ impl RawDisk {
                 burst: u16::try_from(self.burst).map_err(|e| bad(&e))?,
             },
             state,
+            remote,
         })
     }
 }
@@ -284,7 +297,8 @@ impl Catalog for SqliteCatalog {
                 .collect::<Result<_, _>>()?;
             let disks: Vec<RawDisk> = tx
                 .prepare(
-                    "SELECT name, datastore, vm, size, state, reservation, limit_iops, limit_bandwidth, shares, burst
+                    "SELECT name, datastore, vm, size, state, reservation, limit_iops, limit_bandwidth, shares, burst,
+                         export, export_block
                      FROM disks JOIN policies ON policies.disk = disks.name ORDER BY name",
                 )?
                 .query_map([], RawDisk::read)?
@@ -360,13 +374,15 @@ impl Catalog for SqliteCatalog {
     fn insert_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
         let inserted = self.change(|tx| {
             tx.execute(
-                "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 params![
                     record.name.as_str(),
                     record.datastore.as_str(),
                     record.vm.as_ref().map(Name::as_str),
                     integer(record.size.0),
                     record.state.as_str(),
+                    record.remote.as_ref().map(|remote| remote.export.as_str()),
+                    record.remote.as_ref().map(|remote| remote.block_size),
                 ],
             )?;
             put_policy(tx, &record.name, &record.policy)
@@ -385,13 +401,16 @@ impl Catalog for SqliteCatalog {
     fn update_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
         let changed = self.change(|tx| {
             let changed = tx.execute(
-                "UPDATE disks SET datastore = ?2, vm = ?3, size = ?4, state = ?5 WHERE name = ?1",
+                "UPDATE disks SET datastore = ?2, vm = ?3, size = ?4, state = ?5, export = ?6, export_block = ?7
+                 WHERE name = ?1",
                 params![
                     record.name.as_str(),
                     record.datastore.as_str(),
                     record.vm.as_ref().map(Name::as_str),
                     integer(record.size.0),
                     record.state.as_str(),
+                    record.remote.as_ref().map(|remote| remote.export.as_str()),
+                    record.remote.as_ref().map(|remote| remote.block_size),
                 ],
             )?;
             if changed > 0 {
@@ -483,6 +502,7 @@ mod tests {
                 burst: 256,
             },
             state: DiskState::Creating,
+            remote: None,
         }
     }
 
@@ -518,6 +538,10 @@ mod tests {
         catalog.update_disk(&ready).unwrap();
         catalog.put_vm(&vm("web", PriorityRecord::unset())).unwrap();
         catalog.put_vm(&vm("web", strict())).unwrap();
+        let remote = RemoteRecord { export: "their name/0".into(), block_size: 4096 };
+        let away = DiskRecord { remote: Some(remote), ..disk("b", "ds") };
+        catalog.insert_disk(&away).unwrap();
+        catalog.update_disk(&away).unwrap();
         catalog.insert_export(&export("a-fast", "a", 200)).unwrap();
         catalog.update_export(&export("a-fast", "a", 201)).unwrap();
         drop(catalog);
@@ -525,7 +549,7 @@ mod tests {
         let mut catalog = SqliteCatalog::open(&dir.path().join("catalog.sqlite")).unwrap();
         let expected = Contents {
             datastores: vec![datastore("ds")],
-            disks: vec![ready],
+            disks: vec![ready, away],
             vms: vec![vm("web", strict())],
             exports: vec![export("a-fast", "a", 201)],
         };

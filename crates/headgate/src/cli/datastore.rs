@@ -29,7 +29,8 @@ pub(super) enum Datastore {
     #[command(
         after_help = "Examples:\n  headgate datastore add fast --dir /mnt/nvme/headgate --capacity 80000\n  \
         headgate datastore add array --emulated rate=1600,latency=5ms\n  \
-        headgate datastore add lun --block /dev/sdb --queue-depth 64"
+        headgate datastore add lun --block /dev/sdb --queue-depth 64\n  \
+        headgate datastore add far --nbd nbd://10.0.0.7 --capacity 5000"
     )]
     Add(Add),
     /// List datastores
@@ -79,7 +80,7 @@ pub(super) enum Datastore {
         #[command(flatten)]
         print: Print,
     },
-    /// Forget a datastore that has no disks; its directory or device is left as it is
+    /// Forget a datastore that has no disks; its directory, device or server is left as it is
     Remove {
         /// The datastore
         name: Name,
@@ -128,6 +129,9 @@ struct Backend {
     /// A device model over sparse files: rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], array=SPINDLES[,...] or null
     #[arg(long, value_name = "MODEL")]
     emulated: Option<String>,
+    /// An NBD server, of which each disk is an export: nbd+unix:///?socket=/PATH or nbd://HOST[:PORT]
+    #[arg(long, value_name = "URI")]
+    nbd: Option<String>,
 }
 
 /// The daemon has another working directory.
@@ -162,6 +166,7 @@ impl Datastore {
                         dir: add.backend.dir.as_deref().map(absolute).transpose()?,
                         block: add.backend.block.as_deref().map(absolute).transpose()?,
                         emulated: add.backend.emulated,
+                        nbd: add.backend.nbd,
                     },
                     scheduler: add.scheduler,
                     queue_depth: add.queue_depth,
@@ -270,13 +275,10 @@ fn print_changed(
 }
 
 fn storage(backend: &BackendSpec) -> String {
-    let BackendSpec { dir, block, emulated } = backend;
-    match (dir, block, emulated) {
-        (Some(dir), ..) => format!("dir {dir}"),
-        (_, Some(device), _) => format!("block {device}"),
-        (.., Some(model)) => format!("emulated {model}"),
-        _ => "-".into(),
-    }
+    let BackendSpec { dir, block, emulated, nbd } = backend;
+    let kinds = [("dir", dir), ("block", block), ("emulated", emulated), ("nbd", nbd)];
+    let given = kinds.iter().find_map(|(kind, value)| Some(format!("{kind} {}", value.as_ref()?)));
+    given.unwrap_or_else(|| "-".into())
 }
 
 fn state(datastore: &types::Datastore) -> String {

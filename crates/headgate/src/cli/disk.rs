@@ -2,7 +2,9 @@ use super::output::{Align, Table, description, json, or_dash, warnings};
 use super::values::{OrNone, force};
 use super::{CliError, Place, Print};
 use crate::api::priorities::Priorities;
-use crate::api::types::{self, Attachment, Changed, DiskCreate, DiskPatch, Policy, ServiceState};
+use crate::api::types::{
+    self, Attachment, Changed, Connection, ConnectionState, DiskCreate, DiskPatch, Policy, ServiceState,
+};
 use crate::attach::shell_lines;
 use crate::catalog::PriorityScope;
 use crate::name::Name;
@@ -40,7 +42,7 @@ pub(super) enum Disk {
     /// Print how to attach a disk to a machine
     #[command(after_help = "Example:\n  qemu-img info \"$(headgate disk attach db0 --nbd)\"")]
     Attach(Attach),
-    /// Remove a disk with its content
+    /// Remove a disk with its content; a block device and an NBD server keep theirs
     Remove {
         /// The disk
         name: Name,
@@ -75,12 +77,15 @@ struct PolicyArgs {
 pub(super) struct Create {
     /// The disk: 1 to 64 letters, digits, '.', '_', '-'
     name: Name,
-    /// Size in bytes, such as 10G; a multiple of 4096. Not needed on a block device
+    /// Size in bytes, such as 10G; a multiple of 4096. Not needed on a block device or an NBD server
     #[arg(long, value_name = "BYTES")]
     size: Option<Bytes>,
     /// Where to put it [default: default]
     #[arg(long, value_name = "DATASTORE")]
     datastore: Option<Name>,
+    /// On a datastore that is an NBD server: the export there that becomes the disk, with what it holds
+    #[arg(long, value_name = "NAME")]
+    export: Option<String>,
     /// The virtual machine it belongs to
     #[arg(long, value_name = "VM")]
     vm: Option<Name>,
@@ -189,7 +194,15 @@ impl Disk {
             }
             Disk::Remove { name, force } => {
                 let flag = if force { "?force=yes" } else { "" };
-                Ok(client.delete(&format!("/v1/disks/{name}{flag}"))?)
+                let disk: types::Disk = client.get(&format!("/v1/disks/{name}"))?;
+                client.delete(&format!("/v1/disks/{name}{flag}"))?;
+                if let Some(export) = disk.export {
+                    writeln!(
+                        out,
+                        "disk '{name}' is removed; export '{export}' keeps its data at its server"
+                    )?;
+                }
+                Ok(())
             }
         }
     }
@@ -203,6 +216,7 @@ impl Create {
             name: self.name,
             size: self.size,
             datastore: self.datastore,
+            export: self.export,
             vm: self.vm,
             policy: Policy {
                 reservation: OrNone::value(given.reservation),
@@ -261,9 +275,15 @@ fn print_changed(out: &mut dyn Write, changed: &Changed<types::Disk>, print: Pri
     Ok(())
 }
 
+fn connection(disk: &types::Disk) -> Option<ConnectionState> {
+    disk.connection.as_ref().map(|connection| connection.state)
+}
+
 fn state(disk: &types::Disk) -> String {
     match disk.state {
         ServiceState::Failed => "failed".into(),
+        ServiceState::Serving if connection(disk) == Some(ConnectionState::Waiting) => "waiting".into(),
+        ServiceState::Serving if connection(disk) == Some(ConnectionState::Failing) => "failing".into(),
         ServiceState::Serving if disk.overbooked && disk.policy.reservation.is_some() => "overbooked".into(),
         ServiceState::Serving => "serving".into(),
     }
@@ -328,6 +348,8 @@ fn describe(disk: &types::Disk) -> String {
         ("state", Some(state(disk))),
         ("reason", disk.reason.clone()),
         ("datastore", Some(disk.datastore.to_string())),
+        ("export", disk.export.clone()),
+        ("connection", disk.connection.as_ref().map(describe_connection)),
         ("vm", disk.vm.as_ref().map(Name::to_string)),
         ("size", Some(disk.size.to_string())),
         ("policy set", Some(policy(&disk.policy))),
@@ -342,6 +364,24 @@ fn describe(disk: &types::Disk) -> String {
         ("vhost-user", Some(disk.vhost_socket.clone())),
         ("further exports", exports(disk)),
     ])
+}
+
+fn describe_connection(connection: &Connection) -> String {
+    let mut text = match (connection.state, &connection.reason) {
+        (ConnectionState::Connected, _) => "connected".to_owned(),
+        (ConnectionState::Waiting, None) => "none yet, requests wait".into(),
+        (ConnectionState::Waiting, Some(reason)) => format!("none, requests wait: {reason}"),
+        (ConnectionState::Failing, reason) => {
+            format!("none, requests fail: {}", reason.as_deref().unwrap_or("no answer"))
+        }
+    };
+    if connection.reconnects > 0 {
+        text.push_str(&format!("; {} reconnects", connection.reconnects));
+    }
+    if connection.losses > 0 {
+        text.push_str(&format!(", {} with writes that may be lost", connection.losses));
+    }
+    text
 }
 
 fn exports(disk: &types::Disk) -> Option<String> {

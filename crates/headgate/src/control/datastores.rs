@@ -1,5 +1,5 @@
 use super::plane::PlaneError;
-use super::{Control, ControlError, DatastoreEntry, Model, Service, images};
+use super::{Control, ControlError, DatastoreEntry, Model, Service, images, remote};
 use crate::api::types::{BackendSpec, Change, Changed, Datastore, DatastoreCreate, DatastorePatch};
 use crate::api::windows::WindowPatch;
 use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold, WindowRecord};
@@ -74,7 +74,7 @@ fn device_of(control: &Control, backend: &Backend) -> Option<u64> {
     match backend {
         Backend::Dir { path } => fs::metadata(control.dir.resolve(path)).ok().map(|meta| meta.dev()),
         Backend::Block { device } => fs::metadata(device).ok().map(|meta| meta.rdev()),
-        Backend::Emulated { .. } => None,
+        Backend::Emulated { .. } | Backend::Nbd { .. } => None,
     }
 }
 
@@ -89,7 +89,7 @@ impl Control {
     fn backend(&self, name: &Name, spec: BackendSpec) -> Result<Backend, ControlError> {
         use std::os::unix::fs::FileTypeExt;
         match spec {
-            BackendSpec { dir: Some(path), block: None, emulated: None } => {
+            BackendSpec { dir: Some(path), block: None, emulated: None, nbd: None } => {
                 let path = absolute(path, "a directory")?;
                 if !metadata(&path, "a directory")?.is_dir() {
                     let error = format!("{} is not a directory", path.display());
@@ -97,7 +97,7 @@ impl Control {
                 }
                 Ok(Backend::Dir { path })
             }
-            BackendSpec { dir: None, block: Some(path), emulated: None } => {
+            BackendSpec { dir: None, block: Some(path), emulated: None, nbd: None } => {
                 let device = absolute(path, "a block device")?;
                 if !metadata(&device, "a block device")?.file_type().is_block_device() {
                     let error = format!("{} is not a block device", device.display());
@@ -105,15 +105,18 @@ impl Control {
                 }
                 Ok(Backend::Block { device })
             }
-            BackendSpec { dir: None, block: None, emulated: Some(model) } => {
+            BackendSpec { dir: None, block: None, emulated: Some(model), nbd: None } => {
                 let spec: ModelSpec =
                     model.parse().map_err(|e| ControlError::invalid(format!("{e}"), "a device model"))?;
                 let path = Path::new("emulated").join(name.as_str());
                 Ok(Backend::Emulated { model: spec.to_string(), path })
             }
+            BackendSpec { dir: None, block: None, emulated: None, nbd: Some(uri) } => {
+                Ok(Backend::Nbd { server: remote::server(&uri)? })
+            }
             _ => Err(ControlError::invalid(
                 "a datastore has exactly one kind of storage",
-                "one of dir, block and emulated",
+                "one of dir, block, emulated and nbd",
             )),
         }
     }
@@ -133,6 +136,15 @@ impl Control {
                     error,
                     hint: "create disks on that datastore instead".into(),
                 });
+            }
+            if let (Backend::Nbd { server: a }, Backend::Nbd { server: b }) = (backend, &other.record.backend)
+                && a == b
+            {
+                warnings.push(format!(
+                    "datastore '{}' is the same server: if their exports share storage, two schedulers divide it without \
+                     knowing of each other, and neither can keep reservations while both are busy",
+                    other.record.name
+                ));
             }
             let device = device_of(self, backend);
             if device.is_some() && device == device_of(self, &other.record.backend) {
@@ -159,7 +171,7 @@ impl Control {
         let mut warnings = self.check_alone(&self.model(), &backend)?;
         let default_depth = match backend {
             Backend::Emulated { .. } => QUEUE_DEPTH_EMULATED,
-            Backend::Dir { .. } | Backend::Block { .. } => QUEUE_DEPTH_FILES,
+            Backend::Dir { .. } | Backend::Block { .. } | Backend::Nbd { .. } => QUEUE_DEPTH_FILES,
         };
         let cost_model = match request.cost_model {
             Some(text) => text.parse().map_err(|e: UnknownCostModel| {
@@ -275,6 +287,12 @@ impl Control {
                     hint: set_by_hand,
                 })
             }
+            Backend::Nbd { .. } => Err(ControlError::Busy {
+                error: format!(
+                    "datastore '{name}' is a server: its exports hold data, and there is none to measure on"
+                ),
+                hint: set_by_hand,
+            }),
             Backend::Block { .. } if model.disks_on(name).next().is_some() => Err(ControlError::Busy {
                 error: format!("datastore '{name}' is a block device that is a disk already"),
                 hint: set_by_hand,
@@ -388,7 +406,7 @@ fn model_capacity(backend: &Backend) -> Option<Capacity> {
 fn default_cost_model(backend: &Backend) -> CostModel {
     let size_cost = match backend {
         Backend::Emulated { model, .. } => model.parse::<ModelSpec>().ok().map(|model| model.size_cost()),
-        Backend::Dir { .. } | Backend::Block { .. } => None,
+        Backend::Dir { .. } | Backend::Block { .. } | Backend::Nbd { .. } => None,
     };
     match size_cost {
         Some(SizeCost::Nothing) => CostModel::Unit,

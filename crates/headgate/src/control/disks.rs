@@ -1,9 +1,11 @@
 use super::admission::{Admission, admit};
-use super::plane::scheduler_policy;
+use super::plane::{RemoteDisk, scheduler_policy};
+use super::remote::{self, Found};
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, LiveDisk, Model, OpenDisk, Service, images};
 use crate::api::types::{Changed, Disk, DiskCreate, DiskPatch, Force};
 use crate::catalog::{Backend, Catalog, DiskRecord, DiskState, PolicyRecord, Scheduler};
 use crate::name::Name;
+use headgate_engine::remote::Connection;
 use headgate_qos::PolicyError;
 use headgate_units::{Bytes, BytesPerSec};
 use std::path::PathBuf;
@@ -57,6 +59,14 @@ fn policy_warnings(policy: &PolicyRecord, datastore: &DatastoreEntry) -> Vec<Str
     warnings
 }
 
+/// Where a new disk goes.
+fn datastore_of(request: &DiskCreate) -> Result<Name, ControlError> {
+    match &request.datastore {
+        Some(name) => Ok(name.clone()),
+        None => DEFAULT_DATASTORE.parse().map_err(|e| ControlError::invalid(format!("{e}"), "a datastore")),
+    }
+}
+
 impl Control {
     fn check_admission(
         &self,
@@ -101,11 +111,12 @@ impl Control {
         }
     }
 
-    fn open_request(&self, record: &DiskRecord, image: PathBuf) -> OpenDisk {
+    fn open_request(&self, record: &DiskRecord, image: PathBuf, remote: Option<RemoteDisk>) -> OpenDisk {
         OpenDisk {
             name: record.name.clone(),
             datastore: record.datastore.clone(),
             image,
+            remote,
             size: record.size,
             policy: record.policy,
             priorities: self.model().priorities(record.vm.as_ref()),
@@ -113,16 +124,23 @@ impl Control {
         }
     }
 
-    /// Brings a disk whose image is there into service.
-    pub(super) fn serve_disk(&self, record: &DiskRecord, backend: &Backend) -> Result<(), ControlError> {
+    /// Brings a disk whose image is there into service; a remote one without a connection tries until it has one.
+    pub(super) fn serve_disk(
+        &self,
+        record: &DiskRecord,
+        backend: &Backend,
+        connection: Option<Connection>,
+    ) -> Result<(), ControlError> {
+        let remote = remote::disk(record, backend, connection)?;
         let image = match backend {
             Backend::Block { device } => device.clone(),
+            Backend::Nbd { .. } => PathBuf::new(),
             Backend::Dir { .. } | Backend::Emulated { .. } => {
                 let directory = self.directory(backend).unwrap_or_default();
                 images::image_path(&directory, &record.name)
             }
         };
-        Ok(self.plane.open_disk(&self.open_request(record, image))?)
+        Ok(self.plane.open_disk(self.open_request(record, image, remote))?)
     }
 
     fn disk_size(
@@ -173,9 +191,11 @@ impl Control {
     /// left behind then.
     pub fn create_disk(&self, request: DiskCreate) -> Result<Changed<Disk>, ControlError> {
         let mut catalog = self.catalog();
+        let target = datastore_of(&request)?;
+        let mut found = self.find_export(&target, &request)?;
         let (record, backend, mut warnings) = {
             let model = self.model();
-            self.plan_disk(&model, request)?
+            self.plan_disk(&model, request, found.as_ref())?
         };
         catalog.insert_disk(&record)?;
         let made = match self.directory(&backend) {
@@ -190,7 +210,8 @@ impl Control {
                 return Err(e.into());
             }
         };
-        if let Err(e) = self.serve_disk(&record, &backend) {
+        let connection = found.as_mut().and_then(|found| found.connection.take());
+        if let Err(e) = self.serve_disk(&record, &backend, connection) {
             if let Some(directory) = directory {
                 images::remove(&directory, &record.name)?;
             }
@@ -214,7 +235,9 @@ impl Control {
         &self,
         model: &Model,
         request: DiskCreate,
+        found: Option<&Found>,
     ) -> Result<(DiskRecord, Backend, Vec<String>), ControlError> {
+        let target = datastore_of(&request)?;
         let name = request.name;
         model.check_export_name(&name)?;
         let longest = self.dir.longest_disk_name();
@@ -231,21 +254,18 @@ impl Control {
         }
         let policy = PolicyRecord::from(request.policy);
         check_policy(&policy)?;
-        let target = match request.datastore {
-            Some(name) => name,
-            None => {
-                DEFAULT_DATASTORE.parse().map_err(|e| ControlError::invalid(format!("{e}"), "a datastore"))?
-            }
-        };
         let datastore = model.datastore(&target)?;
         if let Some(reason) = datastore.service.reason() {
             return Err(ControlError::DatastoreFailed { name: target, reason: reason.to_owned() });
         }
-        let size = self.disk_size(model, request.size, datastore)?;
+        let size = match found {
+            Some(found) => found.size,
+            None => self.disk_size(model, request.size, datastore)?,
+        };
         let mut warnings = self.check_admission(model, datastore, &policy, None, request.force)?;
         warnings.extend(policy_warnings(&policy, datastore));
-        let state = DiskState::Creating;
-        let record = DiskRecord { name, datastore: target, vm: request.vm, size, policy, state };
+        let (state, remote) = (DiskState::Creating, found.map(|found| found.record.clone()));
+        let record = DiskRecord { name, datastore: target, vm: request.vm, size, policy, state, remote };
         Ok((record, datastore.record.backend.clone(), warnings))
     }
 
@@ -309,7 +329,7 @@ impl Control {
         Ok(())
     }
 
-    /// Takes a disk out of service and removes its image; a block device keeps its content.
+    /// Takes a disk out of service and removes its image; a block device and the export of a server keep their content.
     ///
     /// # Errors
     /// [`ControlError::InUse`] while clients are connected, [`ControlError::DatastoreFailed`] while the image cannot be

@@ -10,6 +10,7 @@ mod error;
 mod exports;
 mod images;
 mod plane;
+mod remote;
 mod start;
 mod statedir;
 #[cfg(test)]
@@ -25,7 +26,8 @@ pub(crate) use images::{free_space, scratch_path};
 
 pub use error::{ControlError, ErrorKind};
 pub use plane::{
-    DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, StreamSample, scheduler_policy,
+    DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, Probe, RemoteDisk, StreamSample,
+    scheduler_policy,
 };
 pub use statedir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 
@@ -151,7 +153,7 @@ impl Control {
     pub(crate) fn shared_directory(&self, backend: &Backend) -> Option<PathBuf> {
         match backend {
             Backend::Dir { path } => Some(self.dir.resolve(path)),
-            Backend::Emulated { .. } | Backend::Block { .. } => None,
+            Backend::Emulated { .. } | Backend::Block { .. } | Backend::Nbd { .. } => None,
         }
     }
 
@@ -164,7 +166,7 @@ impl Control {
     pub(crate) fn directory(&self, backend: &Backend) -> Option<PathBuf> {
         match backend {
             Backend::Dir { path } | Backend::Emulated { path, .. } => Some(self.dir.resolve(path)),
-            Backend::Block { .. } => None,
+            Backend::Block { .. } | Backend::Nbd { .. } => None,
         }
     }
 }

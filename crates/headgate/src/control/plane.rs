@@ -2,7 +2,10 @@
 
 use crate::catalog::{DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord};
 use crate::name::Name;
+use headgate_engine::remote::Connection;
 use headgate_engine::snapshot::Period;
+use headgate_engine::snapshot::RemoteSnapshot;
+use headgate_nbd::uri::Uri;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Burst, Policy, PolicyError};
 use headgate_stats::DiskSnapshot;
@@ -28,15 +31,39 @@ impl PlaneError {
     }
 }
 
+/// An export of an NBD server, as a connection to it found it.
+#[derive(Debug)]
+pub struct Probe {
+    /// Its size.
+    pub size: Bytes,
+    /// Smallest unit of a request in bytes.
+    pub block_size: u32,
+    /// The connection, to go on with.
+    pub connection: Option<Connection>,
+}
+
+/// The export of an NBD server that a disk is.
+#[derive(Debug)]
+pub struct RemoteDisk {
+    /// Where it is.
+    pub uri: Uri,
+    /// Smallest unit of a request in bytes.
+    pub block_size: u32,
+    /// A connection to it, if there is one already; else the disk tries until it has one.
+    pub connection: Option<Connection>,
+}
+
 /// A disk to bring into service.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct OpenDisk {
     /// Its name and that of its NBD export.
     pub name: Name,
     /// Where it lives.
     pub datastore: Name,
-    /// The image file or the block device.
+    /// The image file or the block device; empty for a remote disk.
     pub image: PathBuf,
+    /// The export, of a remote disk.
+    pub remote: Option<RemoteDisk>,
     /// Its size.
     pub size: Bytes,
     /// What it was promised.
@@ -81,6 +108,8 @@ pub struct DiskSample {
     pub queued: u32,
     /// Clients connected.
     pub clients: usize,
+    /// Of a remote disk: its connection to the server.
+    pub remote: Option<RemoteSnapshot>,
     /// What was counted since it was opened.
     pub stats: DiskSnapshot,
 }
@@ -97,7 +126,7 @@ pub struct StreamSample {
 }
 
 /// A disk in service, as the shard has it now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveDisk {
     /// The policy in force.
     pub policy: PolicyRecord,
@@ -105,6 +134,8 @@ pub struct LiveDisk {
     pub priorities: PriorityRecord,
     /// Clients connected now.
     pub clients: usize,
+    /// Of a remote disk: its connection to the server.
+    pub remote: Option<RemoteSnapshot>,
 }
 
 /// Datastores and disks in service. Calls block until the shard confirms; none is made on the data path.
@@ -157,11 +188,17 @@ pub trait DataPlane: Send + Sync {
     /// When it cannot be opened or is in use.
     fn device_size(&self, path: &Path) -> Result<Bytes, PlaneError>;
 
+    /// Connects to an export of an NBD server. Waits for it, up to a deadline.
+    ///
+    /// # Errors
+    /// When it does not answer, has no such export, or the export cannot be a disk.
+    fn connect(&self, uri: &Uri) -> Result<Probe, PlaneError>;
+
     /// Brings a disk into service: engine, NBD export, vhost-user socket.
     ///
     /// # Errors
     /// When the image cannot be opened or the socket cannot be made; the disk is not in service then.
-    fn open_disk(&self, disk: &OpenDisk) -> Result<(), PlaneError>;
+    fn open_disk(&self, disk: OpenDisk) -> Result<(), PlaneError>;
 
     /// Changes a disk's policy; in force when the call returns.
     ///

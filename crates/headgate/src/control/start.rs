@@ -123,7 +123,7 @@ impl Control {
                 return Ok(None);
             }
         }
-        Ok(Some(match self.serve_disk(record, backend) {
+        Ok(Some(match self.serve_disk(record, backend, None) {
             Ok(()) => Service::Serving,
             Err(e) => Service::Failed(e.to_string()),
         }))

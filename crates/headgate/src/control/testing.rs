@@ -1,12 +1,13 @@
 //! A data path in memory, to test the control side alone.
 
-use super::plane::{DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError};
+use super::plane::{DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, Probe};
 use super::{Control, Options, StateDir};
 use crate::catalog::{DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord, SqliteCatalog};
 use crate::name::Name;
 use crate::windows::{Myself, Windows};
 use headgate_cluster::Identity;
 use headgate_engine::snapshot::Period;
+use headgate_nbd::uri::Uri;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_stats::DiskSnapshot;
 use headgate_units::{Bytes, Nanos};
@@ -120,12 +121,17 @@ impl DataPlane for MemoryPlane {
         self.run("device_size", |_| Bytes::from_gib(1))
     }
 
-    fn open_disk(&self, disk: &OpenDisk) -> Result<(), PlaneError> {
-        if !disk.image.exists() {
+    fn connect(&self, _uri: &Uri) -> Result<Probe, PlaneError> {
+        self.run("connect", |_| Probe { size: Bytes::from_gib(1), block_size: 4096, connection: None })
+    }
+
+    fn open_disk(&self, disk: OpenDisk) -> Result<(), PlaneError> {
+        if disk.remote.is_none() && !disk.image.exists() {
             return Err(PlaneError::new(format!("{} does not exist", disk.image.display())));
         }
         self.run("open_disk", |s| {
-            let live = LiveDisk { policy: disk.policy, priorities: disk.priorities, clients: 0 };
+            let live =
+                LiveDisk { policy: disk.policy, priorities: disk.priorities, clients: 0, remote: None };
             assert!(s.disks.insert(disk.name.clone(), live).is_none());
         })
     }
@@ -160,6 +166,7 @@ impl DataPlane for MemoryPlane {
                 in_flight: 0,
                 queued: 0,
                 clients: live.clients,
+                remote: live.remote.clone(),
                 stats: DiskSnapshot::default(),
             });
             let disks = disks.collect();

@@ -32,6 +32,7 @@ fn leave_row(bench: &Bench, disk: &str, state: DiskState) {
         size: headgate_units::Bytes::from_mib(1),
         policy: crate::api::types::Policy::default().into(),
         state,
+        remote: None,
     };
     catalog.delete_disk(&record.name).unwrap();
     catalog.insert_disk(&record).unwrap();

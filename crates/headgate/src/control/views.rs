@@ -4,7 +4,7 @@ use super::{
     vms,
 };
 use crate::api::types::{
-    BackendSpec, CapacityView, Datastore, Disk, Health, HealthStatus, Host, Policy, ServiceState,
+    BackendSpec, CapacityView, Connection, Datastore, Disk, Health, HealthStatus, Host, Policy, ServiceState,
 };
 use crate::api::windows::Window;
 use crate::catalog::{Backend, PolicyRecord, Scheduler};
@@ -35,12 +35,18 @@ fn backend(backend: &Backend, control: &Control) -> BackendSpec {
         Backend::Emulated { model, .. } => {
             BackendSpec { emulated: Some(model.clone()), ..Default::default() }
         }
+        Backend::Nbd { server } => BackendSpec { nbd: Some(server.clone()), ..Default::default() },
     }
 }
 
 fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
     let disks = sample.iter().flat_map(|store| &store.disks);
-    let live = |d: &DiskSample| LiveDisk { policy: d.policy, priorities: d.priorities, clients: d.clients };
+    let live = |d: &DiskSample| LiveDisk {
+        policy: d.policy,
+        priorities: d.priorities,
+        clients: d.clients,
+        remote: d.remote.clone(),
+    };
     disks.map(|d| (d.name.clone(), live(d))).collect()
 }
 
@@ -106,6 +112,8 @@ impl Control {
             datastore: record.datastore.clone(),
             vm: record.vm.clone(),
             size: record.size,
+            export: record.remote.as_ref().map(|remote| remote.export.clone()),
+            connection: live.and_then(|live| live.remote.as_ref()).map(Connection::from),
             policy: record.policy.into(),
             effective_policy: live.map(|live| Policy::from(effective(live.policy, scheduler))),
             effective_priorities: live.and_then(|live| vms::effective(live.priorities, scheduler)),

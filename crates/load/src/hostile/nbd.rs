@@ -1,13 +1,13 @@
 //! Attacks on NBD servers.
 
 use super::{ATTENTION, NbdVictim, Reaction, Scenario};
-use crate::nbd::negotiate::{ExportInfo, go_data, greet, negotiate, read_option_reply, send_option};
 use crate::nbd::socket::Socket;
-use crate::nbd::wire::{
-    REQUEST_MAGIC, Request, SIMPLE_REPLY_MAGIC, be32, command, handshake, option, option_head, reply,
-};
-use crate::nbd::{ReplyStyle, negotiate::NegotiationError};
 use crate::workload::Rng;
+use headgate_nbd::negotiate::{ExportInfo, go_data, greet, negotiate, read_option_reply, send_option};
+use headgate_nbd::negotiate::{NegotiationError, ReplyStyle};
+use headgate_nbd::wire::{
+    REQUEST_MAGIC, Request, SIMPLE_REPLY_MAGIC, be32, command, handshake, option, option_head, option_reply,
+};
 use std::io::{ErrorKind, Read, Write};
 
 type Attacked = Result<Vec<Reaction>, String>;
@@ -108,7 +108,9 @@ fn next_bytes(socket: &mut Socket, bytes: &mut [u8]) -> Option<Reaction> {
 
 fn option_reaction(socket: &mut Socket, number: u32) -> Reaction {
     match read_option_reply(socket, number) {
-        Ok((kind, _)) if kind & reply::ERROR != 0 => Reaction::Error(format!("option reply {kind:#x}")),
+        Ok((kind, _)) if kind & option_reply::ERROR != 0 => {
+            Reaction::Error(format!("option reply {kind:#x}"))
+        }
         Ok(_) => Reaction::Served,
         Err(NegotiationError::Io(e)) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
             Reaction::Silence

@@ -1,15 +1,15 @@
 //! A connection in the transmission phase: requests leave in one message per batch, replies arrive by one large receive.
 
-use super::negotiate::{ExportInfo, NegotiationError, ReplyStyle, negotiate};
 use super::replies::{Event, ReplyBuffer};
 use super::socket::Socket;
-use super::wire::{Request, command};
 use crate::link::{
     Completion, DataUse, Durability, Kind, Link, LinkError, Op, Outcome, Readiness, Recovered, Shape, TICK,
     Wait,
 };
 use crate::target::{NbdTarget, Reach};
 use crate::workload::Rng;
+use headgate_nbd::negotiate::{ExportInfo, NegotiationError, ReplyStyle, negotiate};
+use headgate_nbd::wire::{Request, command, command_flag};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sendmsg};
 use std::io::{IoSlice, Write};
@@ -243,7 +243,7 @@ impl Link for NbdLink {
             Kind::WriteZeroes => command::WRITE_ZEROES,
             Kind::Flush => command::FLUSH,
         };
-        let flags = if op.durability == Durability::Fua { command::FLAG_FUA } else { 0 };
+        let flags = if op.durability == Durability::Fua { command_flag::FUA } else { 0 };
         let cookie = (self.issued & 0xffff_ffff) << 32 | index as u64;
         self.issued += 1;
         let slot = &mut self.slots[index];
@@ -368,7 +368,7 @@ impl Link for NbdLink {
 impl Drop for NbdLink {
     /// Says goodbye, as the protocol wants it; whether the server still hears it does not matter.
     fn drop(&mut self) {
-        let head = Request { flags: 0, command: command::DISCONNECT, cookie: 0, offset: 0, len: 0 };
+        let head = Request { flags: 0, command: command::DISC, cookie: 0, offset: 0, len: 0 };
         if self.nothing_to_send() {
             let _ = self.socket.write(&head.to_bytes());
         }

@@ -1,6 +1,6 @@
 //! The server's side of the transmission phase, parsed without IO: bytes in, events out.
 
-use super::wire::{SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, be16, be32, be64, chunk};
+use headgate_nbd::wire::{SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, be16, be32, be64, chunk};
 use thiserror::Error;
 
 /// Longest chunk without data: errors with their text.

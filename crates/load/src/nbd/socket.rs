@@ -1,6 +1,6 @@
 //! A stream socket of either family.
 
-use crate::target::{NbdAddress, Reach};
+use crate::target::{NbdAddress, Reach, resolve};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +20,7 @@ impl Socket {
         let socket = match address {
             NbdAddress::Unix(path) => Socket::Unix(UnixStream::connect(path)?),
             NbdAddress::Tcp { .. } => {
-                let addresses = address.resolve(reach).map_err(io::Error::other)?;
+                let addresses = resolve(address, reach).map_err(io::Error::other)?;
                 let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
                 let mut found = None;
                 for address in addresses {

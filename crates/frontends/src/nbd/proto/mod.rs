@@ -13,4 +13,5 @@ pub mod negotiation;
 mod options;
 pub mod reply;
 pub mod stream;
-pub mod wire;
+
+pub use headgate_nbd::wire;

@@ -1,4 +1,4 @@
-//! The numbers of the protocol. All fields on the wire are big-endian.
+//! The numbers of the protocol, and the layout of requests. All fields on the wire are big-endian.
 
 /// Opens the server's greeting: `NBDMAGIC`.
 pub const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -30,6 +30,7 @@ pub mod handshake {
 #[allow(missing_docs)]
 pub mod export {
     pub const HAS_FLAGS: u16 = 1;
+    pub const READ_ONLY: u16 = 1 << 1;
     pub const SEND_FLUSH: u16 = 1 << 2;
     pub const SEND_FUA: u16 = 1 << 3;
     pub const SEND_TRIM: u16 = 1 << 5;
@@ -61,6 +62,8 @@ pub mod option_reply {
     pub const SERVER: u32 = 2;
     pub const INFO: u32 = 3;
     pub const META_CONTEXT: u32 = 4;
+    /// Set in every error.
+    pub const ERROR: u32 = 1 << 31;
     pub const ERR_UNSUP: u32 = (1 << 31) + 1;
     pub const ERR_POLICY: u32 = (1 << 31) + 2;
     pub const ERR_INVALID: u32 = (1 << 31) + 3;
@@ -104,8 +107,12 @@ pub mod command_flag {
 #[allow(missing_docs)]
 pub mod chunk {
     pub const FLAG_DONE: u16 = 1;
+    pub const NONE: u16 = 0;
     pub const OFFSET_DATA: u16 = 1;
+    pub const OFFSET_HOLE: u16 = 2;
     pub const BLOCK_STATUS: u16 = 5;
+    /// Set in every error.
+    pub const ERROR_BIT: u16 = 1 << 15;
     pub const ERROR: u16 = (1 << 15) + 1;
 }
 
@@ -152,4 +159,57 @@ impl NbdError {
             NbdError::NotSupported => "the range cannot be zeroed faster than by writing",
         }
     }
+}
+
+/// A request's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// See [`command_flag`].
+    pub flags: u16,
+    /// See [`command`].
+    pub command: u16,
+    /// Comes back in the reply.
+    pub cookie: u64,
+    /// First byte of the range.
+    pub offset: u64,
+    /// Length of the range in bytes.
+    pub len: u32,
+}
+
+impl Request {
+    /// As it goes over the wire.
+    pub fn to_bytes(self) -> [u8; REQUEST_LEN] {
+        let mut bytes = [0; REQUEST_LEN];
+        bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.flags.to_be_bytes());
+        bytes[6..8].copy_from_slice(&self.command.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[24..28].copy_from_slice(&self.len.to_be_bytes());
+        bytes
+    }
+}
+
+/// The head of an option.
+pub fn option_head(option: u32, len: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[0..8].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
+    bytes[8..12].copy_from_slice(&option.to_be_bytes());
+    bytes[12..16].copy_from_slice(&len.to_be_bytes());
+    bytes
+}
+
+/// An integer at `at`, if the bytes are there.
+pub fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2)?.try_into().ok().map(u16::from_be_bytes)
+}
+
+/// An integer at `at`, if the bytes are there.
+pub fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// An integer at `at`, if the bytes are there.
+pub fn be64(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes)
 }

@@ -1,0 +1,250 @@
+//! A client's side of transmission with simple replies: where received bytes belong, and what they say.
+//!
+//! The payload of a read is as long as what was asked for, so a reader that knows its requests can have it received where it
+//! is wanted. [`Replies::payload`] says how much of that is next; what comes behind it goes to [`Replies::spare`].
+//! Small payloads that came with a head are handed out from there. A call that adds bytes ([`Replies::received`]) is
+//! followed by [`Replies::next`] until it answers `None`.
+
+use crate::wire::{SIMPLE_REPLY_MAGIC, be32, be64};
+use thiserror::Error;
+
+/// Length of a simple reply without its payload, in bytes.
+pub const HEAD: usize = 16;
+
+/// What the server did wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ReplyError {
+    /// It does not speak of a reply.
+    #[error("a reply starts with {0:#x}, which is not a simple reply's magic number")]
+    Magic(u32),
+    /// It answers what was not asked.
+    #[error("a reply names request {0:#x}, which is not outstanding")]
+    Cookie(u64),
+}
+
+/// What a server said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// Bytes of a payload, which begin at `at` of it.
+    Data {
+        /// The request's.
+        cookie: u64,
+        /// Where they belong, counted from the payload's beginning.
+        at: u32,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// The request has ended; of a read the whole payload is there.
+    End {
+        /// The request's.
+        cookie: u64,
+        /// 0, or why it failed.
+        error: u32,
+    },
+}
+
+/// A payload that is not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// The request's.
+    pub cookie: u64,
+    /// So much of it has come.
+    pub at: u32,
+    /// So much is to come.
+    pub left: u32,
+}
+
+/// The stream of replies of one connection.
+#[derive(Debug)]
+pub struct Replies {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+    payload: Option<Payload>,
+}
+
+impl Replies {
+    /// With so many bytes (64 at least) for heads and small payloads.
+    pub fn new(size: usize) -> Replies {
+        Replies { bytes: vec![0; size.max(64)].into_boxed_slice(), start: 0, end: 0, payload: None }
+    }
+
+    /// Forgets everything: another connection begins.
+    pub fn clear(&mut self) {
+        (self.start, self.end, self.payload) = (0, 0, None);
+    }
+
+    /// The payload that the next bytes belong to.
+    pub fn payload(&self) -> Option<Payload> {
+        self.payload
+    }
+
+    /// Where bytes behind the payload go: `most` at the most, and never none.
+    pub fn spare(&mut self, most: usize) -> &mut [u8] {
+        self.bytes.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let until = self.end.saturating_add(most.max(1)).min(self.bytes.len());
+        &mut self.bytes[self.end..until]
+    }
+
+    /// Bytes that the next head lacks.
+    pub fn head_lacks(&self) -> usize {
+        HEAD.saturating_sub(self.end - self.start).max(1)
+    }
+
+    /// So many bytes came: first the rest of the payload, where the caller has it, then in [`spare`](Replies::spare).
+    pub fn received(&mut self, count: usize) {
+        let mut rest = count;
+        if let Some(payload) = &mut self.payload {
+            let direct = rest.min(payload.left as usize);
+            payload.at += direct as u32;
+            payload.left -= direct as u32;
+            rest -= direct;
+        }
+        self.end = (self.end + rest).min(self.bytes.len());
+    }
+
+    /// What the bytes say; `None` when more are needed. `payload_of` answers how many bytes of payload a successful reply to
+    /// the cookie brings, `None` when no such request is outstanding.
+    ///
+    /// # Errors
+    /// [`ReplyError`]: the connection is of no use any more.
+    pub fn next(
+        &mut self,
+        payload_of: impl FnOnce(u64) -> Option<u32>,
+    ) -> Result<Option<Event<'_>>, ReplyError> {
+        if self.payload.is_none() {
+            let here = &self.bytes[self.start..self.end];
+            if let Some(magic) = be32(here, 0).filter(|&magic| magic != SIMPLE_REPLY_MAGIC) {
+                return Err(ReplyError::Magic(magic));
+            }
+            let (Some(error), Some(cookie)) = (be32(here, 4), be64(here, 8)) else { return Ok(None) };
+            let left = payload_of(cookie).ok_or(ReplyError::Cookie(cookie))?;
+            self.start += HEAD;
+            if error != 0 {
+                return Ok(Some(Event::End { cookie, error }));
+            }
+            self.payload = Some(Payload { cookie, at: 0, left });
+        }
+        let Some(payload) = &mut self.payload else { return Ok(None) };
+        let Payload { cookie, at, left } = *payload;
+        if left == 0 {
+            self.payload = None;
+            return Ok(Some(Event::End { cookie, error: 0 }));
+        }
+        let here = (self.end - self.start).min(left as usize);
+        if here == 0 {
+            return Ok(None);
+        }
+        payload.at += here as u32;
+        payload.left -= here as u32;
+        let from = self.start;
+        self.start += here;
+        Ok(Some(Event::Data { cookie, at, bytes: &self.bytes[from..from + here] }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn reply(cookie: u64, error: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
+        bytes.extend(error.to_be_bytes());
+        bytes.extend(cookie.to_be_bytes());
+        bytes.extend(payload);
+        bytes
+    }
+
+    /// Receives `stream` in pieces of at most `cuts`, straight into payloads where it can; answers every request's end, with its payload.
+    fn receive(
+        stream: &[u8],
+        lens: &[u32],
+        cuts: &[usize],
+        most: usize,
+    ) -> Result<Vec<(u64, u32, Vec<u8>)>, ReplyError> {
+        let mut replies = Replies::new(64);
+        let mut payloads: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len as usize]).collect();
+        let mut ended = Vec::new();
+        let mut rest = stream;
+        let mut cuts = cuts.iter().cycle();
+        while !rest.is_empty() {
+            let cut = (*cuts.next().unwrap()).min(rest.len());
+            let (mut piece, behind) = rest.split_at(cut);
+            let mut taken = 0;
+            if let Some(Payload { cookie, at, left }) = replies.payload() {
+                let direct = piece.len().min(left as usize);
+                payloads[cookie as usize][at as usize..][..direct].copy_from_slice(&piece[..direct]);
+                piece = &piece[direct..];
+                taken += direct;
+            }
+            let spare = replies.spare(most);
+            assert!(!spare.is_empty());
+            let buffered = piece.len().min(spare.len());
+            spare[..buffered].copy_from_slice(&piece[..buffered]);
+            taken += buffered;
+            replies.received(taken);
+            rest = if taken == cut { behind } else { &rest[taken..] };
+            while let Some(event) = replies.next(|cookie| lens.get(cookie as usize).copied())? {
+                match event {
+                    Event::Data { cookie, at, bytes } => {
+                        payloads[cookie as usize][at as usize..][..bytes.len()].copy_from_slice(bytes)
+                    }
+                    Event::End { cookie, error } => {
+                        ended.push((cookie, error, std::mem::take(&mut payloads[cookie as usize])))
+                    }
+                }
+            }
+        }
+        assert_eq!(replies.payload(), None);
+        Ok(ended)
+    }
+
+    proptest! {
+        /// However the stream is cut, every request ends once, with its own bytes.
+        #[test]
+        fn cuts_in_the_stream_change_nothing(
+            lens in proptest::collection::vec(0u32..300, 1..20),
+            cuts in proptest::collection::vec(1usize..400, 1..20),
+            most in 1usize..100,
+        ) {
+            let mut stream = Vec::new();
+            let mut expected = Vec::new();
+            for (cookie, &len) in lens.iter().enumerate() {
+                let payload: Vec<u8> = (0..len).map(|n| (n as u8) ^ (cookie as u8)).collect();
+                // Every third request fails: no payload then.
+                if cookie % 3 == 2 {
+                    stream.extend(reply(cookie as u64, 5, &[]));
+                    expected.push((cookie as u64, 5, vec![0; len as usize]));
+                } else {
+                    stream.extend(reply(cookie as u64, 0, &payload));
+                    expected.push((cookie as u64, 0, payload));
+                }
+            }
+            prop_assert_eq!(receive(&stream, &lens, &cuts, most).unwrap(), expected);
+        }
+
+        #[test]
+        fn noise_is_refused_and_never_panics(noise in proptest::collection::vec(any::<u8>(), 4..300), good in 0usize..3) {
+            let mut stream = Vec::new();
+            for _ in 0..good {
+                stream.extend(reply(0, 0, b"abc"));
+            }
+            stream.extend(noise);
+            let mut replies = Replies::new(1024);
+            replies.spare(usize::MAX)[..stream.len()].copy_from_slice(&stream);
+            replies.received(stream.len());
+            while let Ok(Some(_)) = replies.next(|_| Some(3)) {}
+        }
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_an_error() {
+        assert_eq!(receive(&reply(7, 0, &[]), &[0], &[400], 400), Err(ReplyError::Cookie(7)));
+        assert_eq!(
+            receive(&[0x66, 0x8e, 0x33, 0xef], &[0], &[400], 400),
+            Err(ReplyError::Magic(0x668e_33ef))
+        );
+    }
+}
