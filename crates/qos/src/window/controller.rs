@@ -124,7 +124,7 @@ impl Controller {
             None if readable => (self.window, Slots::ZERO, Some(Held::NoIos)),
             None => (self.window, Slots::ZERO, Some(Held::BoardUnreachable)),
         };
-        (self.window, self.bound) = self.bounded(wanted, reserved(vms, threshold));
+        (self.window, self.bound) = self.bounded(wanted, self.reserved(vms, own, threshold));
         self.history.push(self.window);
         let event = latency.and_then(|latency| {
             let collapsed = cluster.collapsed(self.window, self.bound);
@@ -183,6 +183,14 @@ impl Controller {
                 own.max(min.min(Slots::ONE))
             }
         }
+    }
+
+    /// What the reservations need: Σr·𝓛 in any case. While this host's requests take longer, they need more to get what they are promised; but
+    /// no more than the configured maximum, or hosts that were promised more than there is would drive each other up without end.
+    fn reserved(&self, vms: &[Demand], own: Option<Observation>, threshold: Nanos) -> Slots {
+        let at_rest = reserved(vms, threshold);
+        let latency = own.map_or(threshold, |own| own.latency.max(threshold));
+        at_rest.max(reserved(vms, latency).min(self.config.max))
     }
 
     /// Holds a window to its bounds. Where they contradict each other, what was promised goes before what was configured.

@@ -34,7 +34,8 @@
 //! report counts for three periods, by the reader's clock. Latencies are weighted by IOs.
 //!
 //! # What bounds a window
-//! It holds Σ reservations · 𝓛 requests at least, which is what they need by Little's law. Otherwise [`Config::min`] and
+//! It holds Σ reservations · 𝓛 requests at least, which is what they need by Little's law; while requests take longer, as many as they need
+//! then, up to the configured maximum. Otherwise [`Config::min`] and
 //! [`Config::max`]. When the board cannot be read, the window stays as it is ([`Held`]): by its own latency alone each host would
 //! drift its own way, for they measure differently (section 3.2).
 //!

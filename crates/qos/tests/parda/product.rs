@@ -85,6 +85,32 @@ fn reservations_keep_the_slots_they_need() {
     near(iops[1], 1_900.0, 0.03);
 }
 
+/// Somebody outside keeps the latency above the threshold: there, Σr·𝓛 slots are too few.
+#[test]
+fn reservations_keep_what_they_need_at_the_latency_that_there_is() {
+    let mut cluster = Cluster::new(spindles(3_400.0));
+    let reserved = Vm { reservation: 1_000, ..vm(100, 64.0) };
+    cluster.host(at(30), vec![reserved]);
+    cluster.host(at(30), vec![vm(1_000, 64.0)]);
+    cluster.foreign = 100.0;
+    cluster.periods(100);
+    let (windows, iops, latency) = cluster.mean(50);
+    assert!(latency > 40.0, "{latency}");
+    near(windows[0], latency, 0.01);
+    near(iops[0], 1_000.0, 0.02);
+}
+
+/// More is promised than there is: each asks for more at the latency that the others make, up to what is configured.
+#[test]
+fn reservations_beyond_the_storage_do_not_drive_each_other_up() {
+    let mut cluster = Cluster::new(spindles(1_000.0));
+    for _ in 0..4 {
+        cluster.host(at(30), vec![Vm { reservation: 1_000, ..vm(100, 1_000.0) }]);
+    }
+    cluster.periods(100);
+    assert_eq!(cluster.windows(), [64.0; 4]);
+}
+
 #[test]
 fn what_was_promised_goes_before_what_was_configured() {
     let mut cluster = Cluster::new(spindles(10_000.0));
