@@ -1,0 +1,397 @@
+//! The balancing loop (section 4.3, algorithm 1), and what is asked of a move besides.
+
+use crate::cost::{Effect, effect};
+use crate::forced::call;
+use crate::map::{Map, Mark};
+use crate::subset::subset;
+use crate::{Balance, Load, Permille, Stay, Why};
+use headgate_units::Nanos;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// A move that has been made in the map.
+pub(crate) struct Planned {
+    pub(crate) unit: usize,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) why: Why,
+    pub(crate) effect: Effect,
+    /// Disks of this decision.
+    pub(crate) company: usize,
+    pub(crate) imbalance: (f64, f64),
+}
+
+/// How balancing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was balanced from the beginning.
+    Balanced,
+    /// It is now.
+    Reached,
+    /// No further move helps.
+    Nothing,
+    /// No more disks may move.
+    Capped,
+    /// Nothing is known of any device.
+    Unmodelled,
+    /// There are not two devices.
+    Alone,
+}
+
+/// Items of a subset-sum: of more, those with most load per byte are looked at.
+const CANDIDATES: usize = 256;
+/// Of a chosen subset the smallest that make up less than this part together stay: moves that change nothing.
+const CRUMBS: u64 = 50;
+/// Single units tried for a pair of devices.
+const TRIES: usize = 8;
+
+/// Moves for load until the pool is balanced or nothing helps. At most `left` disks.
+///
+/// Every move lowers the imbalance and no unit moves twice, so it ends. Between two devices that were looked at in vain,
+/// nothing is looked at again until one of them has changed. O(D²·(u·log u + u·D)) for D devices with u units each in the worst
+/// case, of which all but the first round is usually saved.
+pub(crate) fn balance(map: &mut Map, plan: &mut Vec<Planned>, mut left: Option<u32>) -> Ended {
+    if map.devices.iter().filter(|device| device.counts).count() < 2 {
+        return Ended::Alone;
+    }
+    if !map.has_models() {
+        return Ended::Unmodelled;
+    }
+    let balance = map.pool.rules.balance;
+    if map.imbalance() <= balance.start.as_f64() {
+        return Ended::Balanced;
+    }
+    let mut changes = vec![0u32; map.devices.len()];
+    let mut in_vain: BTreeMap<(usize, usize), (u32, u32)> = BTreeMap::new();
+    loop {
+        let (imbalance, mean) = map.imbalance_with(&[]);
+        if imbalance <= balance.goal.as_f64() {
+            return Ended::Reached;
+        }
+        if left == Some(0) {
+            return Ended::Capped;
+        }
+        let mut order: Vec<(u128, usize)> = (0..map.devices.len())
+            .filter(|&device| map.devices[device].counts)
+            .map(|device| (map.normalised(device), device))
+            .collect();
+        order.sort_by_key(|&(normalised, device)| (Reverse(normalised), device));
+        let mut moved = None;
+        'pairs: for &(much, source) in &order {
+            if (much as f64) <= mean {
+                break;
+            }
+            if relievable(map, source).is_err() {
+                continue;
+            }
+            for &(little, target) in order.iter().rev() {
+                if !far_apart(map, mean, much, little) {
+                    break;
+                }
+                let state = (changes[source], changes[target]);
+                if in_vain.get(&(source, target)) == Some(&state) {
+                    continue;
+                }
+                let done = between(map, source, target, left);
+                if !done.is_empty() {
+                    moved = Some((source, target, done));
+                    break 'pairs;
+                }
+                in_vain.insert((source, target), state);
+            }
+        }
+        let Some((source, target, done)) = moved else { return Ended::Nothing };
+        changes[source] += 1;
+        changes[target] += 1;
+        if let Some(left) = &mut left {
+            let disks: usize = done.iter().map(|planned| map.units[planned.unit].disks.len()).sum();
+            *left = left.saturating_sub(u32::try_from(disks).unwrap_or(u32::MAX));
+        }
+        plan.extend(done);
+    }
+}
+
+/// Whether disks may leave a device for its load.
+pub(crate) fn relievable(map: &Map, device: usize) -> Result<(), Stay> {
+    if map.devices[device].model.is_none() {
+        return Err(Stay::Unmodelled);
+    }
+    if map.never_busy(device) {
+        return Err(Stay::NeverBusy);
+    }
+    let least = map.pool.rules.balance.latency;
+    match map.latency(device) {
+        Some(latency) if latency < least => Err(Stay::FastEnough { latency, least }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether two devices differ by more than the part of the mean that noise makes.
+pub(crate) fn far_apart(map: &Map, mean: f64, much: u128, little: u128) -> bool {
+    much > little && (much - little) as f64 > 2.0 * map.pool.rules.balance.start.as_f64() * mean
+}
+
+/// Whether a unit may move for load or space, whatever the target.
+pub(crate) fn movable(map: &Map, unit: usize) -> Result<(), Stay> {
+    let moving = &map.units[unit];
+    if moving.pinned.is_some() {
+        return Err(Stay::Pinned);
+    }
+    if moving.moved || map.divided.contains_key(&moving.family) {
+        return Err(Stay::Suffices);
+    }
+    map.held(unit).map_or(Ok(()), |wait| Err(Stay::Held(wait)))
+}
+
+/// The same for load.
+pub(crate) fn worth_moving(map: &Map, unit: usize) -> Result<(), Stay> {
+    movable(map, unit)?;
+    if !map.units[unit].known {
+        return Err(Stay::Unknown);
+    }
+    if map.units[unit].load == 0 { Err(Stay::Idle) } else { Ok(()) }
+}
+
+/// Moves from one device to another, made in the map; none when none helps.
+fn between(map: &mut Map, source: usize, target: usize, left: Option<u32>) -> Vec<Planned> {
+    let few_enough = |disks: usize| left.is_none_or(|left| disks as u64 <= u64::from(left));
+    let mut candidates: Vec<usize> = map.devices[source]
+        .units
+        .iter()
+        .copied()
+        .filter(|&unit| few_enough(map.units[unit].disks.len()))
+        .filter(|&unit| worth_moving(map, unit).is_ok() && map.barred(unit, target).is_none())
+        .filter(|&unit| map.way_in(unit, target, Mark::Relieve).is_ok())
+        .collect();
+    if candidates.is_empty() {
+        return Vec::new();
+    }
+    if map.is_learning(target) {
+        return Vec::new();
+    }
+    for ideal in ideals(map, source, target) {
+        if map.devices[target].model.is_some() {
+            let chosen = choose(map, ideal, &mut candidates);
+            let done = make(map, target, ideal, &chosen, left);
+            if !done.is_empty() {
+                return done;
+            }
+        }
+        // Nothing fits below the ideal: then one that overshoots a little, or a single one to learn by.
+        candidates.sort_by_key(|&unit| (map.units[unit].load.abs_diff(ideal), unit));
+        for &unit in candidates.iter().take(TRIES) {
+            let done = make(map, target, ideal, &[unit], left);
+            if !done.is_empty() {
+                return done;
+            }
+        }
+        if map.devices[target].model.is_some() {
+            let done = exchange(map, (source, target), ideal, &candidates, left);
+            if !done.is_empty() {
+                return done;
+            }
+        }
+    }
+    Vec::new()
+}
+
+/// One unit for another, where disks are so large that no single move helps. O(u·log u).
+fn exchange(
+    map: &mut Map,
+    (source, target): (usize, usize),
+    ideal: u64,
+    candidates: &[usize],
+    left: Option<u32>,
+) -> Vec<Planned> {
+    let mut others: Vec<usize> = map.devices[target]
+        .units
+        .iter()
+        .copied()
+        .filter(|&unit| worth_moving(map, unit).is_ok() && map.barred(unit, source).is_none())
+        .filter(|&unit| map.way_in(unit, source, Mark::Relieve).is_ok())
+        .collect();
+    others.sort_by_key(|&unit| (map.units[unit].load, unit));
+    let mut pairs: Vec<(Permille, usize, usize)> = Vec::new();
+    for &unit in candidates {
+        let load = map.units[unit].load;
+        let at = others.partition_point(|&other| map.units[other].load < load.saturating_sub(ideal));
+        for &other in &others[at.saturating_sub(1)..others.len().min(at + 1)] {
+            if map.units[other].load < load {
+                pairs.push((missed(net_load(map, unit, Some(other)), ideal), unit, other));
+            }
+        }
+    }
+    pairs.sort_unstable();
+    let before = map.normalised(source).abs_diff(map.normalised(target));
+    // Two copies for one decision: twice the difference, twice the gain.
+    let Balance { start, gain, .. } = map.pool.rules.balance;
+    let most = Permille(1_000u32.saturating_sub(gain.0.saturating_mul(2)));
+    if (before as f64) <= 3.0 * start.as_f64() * map.imbalance_with(&[]).1 {
+        return Vec::new();
+    }
+    for (missed, unit, other) in pairs.into_iter().take(TRIES) {
+        let company = map.units[unit].disks.len() + map.units[other].disks.len();
+        if missed > most || left.is_some_and(|left| company as u64 > u64::from(left)) {
+            continue;
+        }
+        let Ok((effect, imbalance)) = helps(map, unit, target, Some(other)) else { continue };
+        let ways = (map.way_in(unit, target, Mark::Relieve), map.way_in(other, source, Mark::Relieve));
+        let (Ok(to), Ok(back)) = ways else { continue };
+        let plan = [(unit, other, to), (other, unit, back)].map(|(unit, other, to)| {
+            let why = Why::Exchange(call(map, other));
+            let planned = Planned { unit, from: map.units[unit].store, to, why, effect, company, imbalance };
+            map.shift(unit, to);
+            planned
+        });
+        return plan.into();
+    }
+    Vec::new()
+}
+
+/// ΔL: the load that should go from one device to another. First until one of the two is where balance of the whole pool has it,
+/// N* = ΣS/ΣP, unless it is there but for noise; then until they are equal, (S_x - ΔL)/P_x = (S_n + ΔL)/P_n.
+pub(crate) fn ideals(map: &Map, source: usize, target: usize) -> impl Iterator<Item = u64> + use<> {
+    let slope = |device: usize| map.devices[device].slope as f64;
+    let (much, little) = (map.normalised(source) as f64, map.normalised(target) as f64);
+    let (excess, lack) = (much - map.level, map.level - little);
+    let noise = map.pool.rules.balance.start.as_f64() * map.level;
+    // A cast saturates; below zero is zero.
+    let to_level = (excess / slope(source)).min(lack / slope(target)) as u64;
+    let to_level = (excess.min(lack) > noise).then_some(to_level);
+    let equal = ((much - little) / (slope(source) + slope(target))) as u64;
+    to_level.into_iter().chain((to_level != Some(equal)).then_some(equal))
+}
+
+/// What a move of so much load leaves of the ideal: too little or too much, relative to it.
+pub(crate) fn missed(moved: u64, ideal: u64) -> Permille {
+    Permille::of_ratio(moved.abs_diff(ideal) as f64 / ideal.max(1) as f64)
+}
+
+/// What to move, so that the loads of the two devices come near each other (pairwise step): the cheapest by load per byte if
+/// that reaches three quarters of the ideal, else what the subset-sum finds.
+fn choose(map: &Map, ideal: u64, candidates: &mut [usize]) -> Vec<usize> {
+    let cost =
+        |unit: usize| u128::from(map.units[unit].used.saturating_add(map.pool.rules.copy.overhead.0)).max(1);
+    let load = |unit: usize| u128::from(map.units[unit].load);
+    candidates.sort_by(|&a, &b| {
+        let (a_first, b_first) = (load(a) * cost(b), load(b) * cost(a));
+        b_first.cmp(&a_first).then(a.cmp(&b))
+    });
+    let looked_at = &candidates[..candidates.len().min(CANDIDATES)];
+
+    let all = looked_at.iter().map(|&unit| load(unit)).sum::<u128>();
+    let (mut cheapest, mut sum) = (Vec::new(), 0);
+    for &unit in looked_at {
+        if sum + load(unit) <= u128::from(ideal) {
+            sum += load(unit);
+            cheapest.push(unit);
+        }
+    }
+    if 4 * sum >= 3 * all.min(u128::from(ideal)) {
+        return without_crumbs(map, cheapest);
+    }
+    let mut heaviest = looked_at.to_vec();
+    heaviest.sort_by_key(|&unit| (Reverse(map.units[unit].load), unit));
+    let loads: Vec<u64> = heaviest.iter().map(|&unit| map.units[unit].load).collect();
+    let chosen = subset(&loads, ideal).into_iter().map(|index| heaviest[index]).collect();
+    without_crumbs(map, chosen)
+}
+
+fn without_crumbs(map: &Map, mut chosen: Vec<usize>) -> Vec<usize> {
+    chosen.sort_by_key(|&unit| (Reverse(map.units[unit].load), unit));
+    let mut crumbs = chosen.iter().map(|&unit| Load(map.units[unit].load)).sum::<Load>().0 / CRUMBS;
+    while let Some(&smallest) = chosen.last() {
+        let load = map.units[smallest].load;
+        if load > crumbs {
+            break;
+        }
+        crumbs -= load;
+        chosen.pop();
+    }
+    chosen
+}
+
+/// What a move takes from the source and brings to the target.
+fn net_load(map: &Map, unit: usize, back: Option<usize>) -> u64 {
+    map.units[unit].load.saturating_sub(back.map_or(0, |back| map.units[back].load))
+}
+
+/// Makes those of the moves that help, and none if together they do not help enough.
+fn make(map: &mut Map, target: usize, ideal: u64, chosen: &[usize], mut left: Option<u32>) -> Vec<Planned> {
+    let mut done: Vec<Planned> = Vec::new();
+    let mut moved = 0u64;
+    for &unit in chosen {
+        let company = map.units[unit].disks.len();
+        if left.is_some_and(|left| company as u64 > u64::from(left)) {
+            continue;
+        }
+        let Ok(to) = map.way_in(unit, target, Mark::Relieve) else { continue };
+        let Ok((effect, imbalance)) = helps(map, unit, target, None) else { continue };
+        left = left.map(|left| left - company as u32);
+        moved = moved.saturating_add(map.units[unit].load);
+        let from = map.units[unit].store;
+        map.shift(unit, to);
+        done.push(Planned { unit, from, to, why: Why::Load, effect, company, imbalance });
+    }
+    if missed(moved, ideal) > most_missed(map) {
+        for planned in done.drain(..).rev() {
+            map.unshift(planned.unit, planned.from);
+        }
+    }
+    done
+}
+
+/// By how much a move may miss the ideal.
+pub(crate) fn most_missed(map: &Map) -> Permille {
+    Permille(1_000u32.saturating_sub(map.pool.rules.balance.gain.0))
+}
+
+/// Whether one unit's move to a device is worth while, but for how much of the difference it closes.
+pub(crate) fn helps(
+    map: &Map,
+    unit: usize,
+    target: usize,
+    back: Option<usize>,
+) -> Result<(Effect, (f64, f64)), Stay> {
+    let source = map.device_of(unit);
+    let datastore = || map.pool.datastores[map.devices[target].stores[0]].name.clone();
+    let load = net_load(map, unit, back);
+    if !is_sure(map, source, target, load) {
+        return Err(Stay::Unsure { datastore: datastore() });
+    }
+    let loads = [
+        (source, map.devices[source].load.saturating_sub(load)),
+        (target, map.devices[target].load.saturating_add(load)),
+    ];
+    let (before, after) = (map.imbalance(), map.imbalance_with(&loads).0);
+    // The last digits of a float are no reason to move a disk.
+    if after >= before - 1e-9 {
+        let (before, after) = (Permille::of_ratio(before), Permille::of_ratio(after));
+        return Err(Stay::Worse { datastore: datastore(), before, after });
+    }
+    let effect = effect(map, unit, target, back);
+    let most = map.pool.rules.copy.payback;
+    if most < Nanos::MAX {
+        match effect.payback {
+            None => return Err(Stay::NoBenefit { datastore: datastore() }),
+            Some(payback) if payback > most => {
+                return Err(Stay::Costly { datastore: datastore(), payback, most });
+            }
+            Some(_) => {}
+        }
+    }
+    Ok((effect, (before, after)))
+}
+
+/// Whether the source is still the busier one after the move, or the difference still smaller, when its device is better than the
+/// model says and the target's is worse, each by half of what the model leaves open.
+fn is_sure(map: &Map, source: usize, target: usize, load: u64) -> bool {
+    let load = u128::from(load);
+    let halfway = |slope: u64, bound: u64| u128::from(slope).midpoint(u128::from(bound));
+    let (x, n) = (&map.devices[source], &map.devices[target]);
+    let fast = x.model.map_or(u128::from(x.slope), |model| halfway(x.slope, model.low));
+    let slow = n.model.or(n.assumed).map_or(u128::from(n.slope), |model| halfway(n.slope, model.high));
+    let (much, little) = (u128::from(x.load) * fast, u128::from(n.load) * slow);
+    let after = much.saturating_sub(load * fast).abs_diff(little.saturating_add(load * slow));
+    much > little && after < much - little
+}

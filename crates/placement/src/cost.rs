@@ -1,0 +1,62 @@
+//! What a move gives and what it costs.
+//!
+//! Both are counted in waiting: requests times seconds. By Little's law a workload with n requests outstanding waits n seconds each
+//! second, at n/L requests per second. If its latency falls from L to L', its requests wait L - L' less each; and as it asks for more
+//! when it is served faster, they are counted at the mean of what they come at before and after: n·2·(L - L')/(L + L'). That is what
+//! a move saves or costs each disk on either device, each second from its end on. (Nearly n·ln(L/L'): the sum is largest where
+//! the product of all throughputs is, so nobody's gain counts more because he is fast already.) While it copies, its own requests at
+//! both ends make all others wait longer. It has paid when it has saved what the copy cost.
+
+use crate::map::Map;
+use headgate_units::Nanos;
+
+/// A move of a unit, before it is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effect {
+    /// Waiting saved, in requests; below zero when it causes more than it saves.
+    pub(crate) saves: f64,
+    /// From its beginning until it has paid; `None` when it never does, or no model says.
+    pub(crate) payback: Option<Nanos>,
+    /// Latencies of source and target, before and after; `None` where nothing is known.
+    pub(crate) source: (Option<Nanos>, Option<Nanos>),
+    pub(crate) target: (Option<Nanos>, Option<Nanos>),
+}
+
+/// What moving a unit to another device would do, and another unit from there back, if any. O(1).
+pub(crate) fn effect(map: &Map, unit: usize, to: usize, back: Option<usize>) -> Effect {
+    let (from, moving) = (map.device_of(unit), &map.units[unit]);
+    let copying = &map.pool.rules.copy;
+    let back = back.map(|back| &map.units[back]);
+    let (back_work, back_used) = back.map_or((0, 0), |unit| (unit.work, unit.used));
+    let takes = copying.time(moving.used.saturating_add(back_used));
+    let source = (map.latency_with(from, 0, 0), map.latency_with(from, back_work, moving.work));
+    let target = (map.latency_with(to, 0, 0), map.latency_with(to, moving.work, back_work));
+    let mut effect = Effect { saves: 0.0, payback: None, source, target };
+    let (Some(source_before), Some(source_after)) = source else { return effect };
+    let (Some(target_before), Some(target_after)) = target else { return effect };
+
+    let requests = |thousandths: u64| thousandths as f64 / 1e3;
+    let (moved, returned) = (requests(moving.outstanding), requests(back.map_or(0, |unit| unit.outstanding)));
+    let (here, there) = (requests(map.devices[from].outstanding), requests(map.devices[to].outstanding));
+    effect.saves = saved(here - moved, source_before, source_after)
+        + saved(moved, source_before, target_after)
+        + saved(there - returned, target_before, target_after)
+        + saved(returned, target_before, source_after);
+
+    let copy = map.work_of(&copying.traits);
+    let slowed = |device: usize, before: Nanos, requests: f64| {
+        map.latency_with(device, copy, 0).map_or(0.0, |during| -saved(requests, before, during))
+    };
+    let costs = slowed(from, source_before, here) + slowed(to, target_before, there);
+    let payback = takes.0 as f64 * (1.0 + costs / effect.saves);
+    if effect.saves > 0.0 && payback.is_finite() {
+        effect.payback = Some(Nanos(payback as u64));
+    }
+    effect
+}
+
+/// Waiting that a number of outstanding requests saves when latency changes; below zero when it rises.
+fn saved(requests: f64, before: Nanos, after: Nanos) -> f64 {
+    let (before, after) = (before.0 as f64, after.0 as f64);
+    requests * 2.0 * (before - after) / (before + after).max(1.0)
+}

@@ -1,0 +1,342 @@
+use super::line;
+use super::point::DevicePoint;
+use crate::{Outstanding, Permille, Traits};
+use headgate_units::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use thiserror::Error;
+
+/// How much longer a read takes for each read more that is outstanding, in picoseconds; at least one.
+///
+/// P of the paper, a device's ability, is its inverse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slope(u64);
+
+impl Slope {
+    /// In picoseconds; zero becomes one.
+    pub const fn from_picos(picos: u64) -> Slope {
+        Slope(if picos == 0 { 1 } else { picos })
+    }
+
+    /// In picoseconds.
+    pub const fn as_picos(self) -> u64 {
+        self.0
+    }
+
+    /// The nearest to so many nanoseconds; what is no number, or not above zero, is the smallest.
+    fn of_nanos(nanos: f64) -> Slope {
+        Slope::from_picos((nanos * 1e3).round() as u64)
+    }
+
+    /// In milliseconds, the paper's unit.
+    pub fn as_millis_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// P: reads per millisecond, the paper's unit.
+    pub fn ability(self) -> f64 {
+        1e9 / self.0 as f64
+    }
+}
+
+/// `1.13 ms`.
+impl fmt::Display for Slope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0..1_000 => write!(f, "{} ps", self.0),
+            picos => Nanos(picos / 1_000).fmt(f),
+        }
+    }
+}
+
+/// Where a slope comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    /// Latency was seen to rise by it.
+    Rise,
+    /// Latency did not rise as far as the device was loaded. The slope is the one beyond if the device could do no more than
+    /// it has done: 1 / throughput. It is at least so good.
+    Flat,
+    /// Always about the same number of reads: nothing to draw a line through. The slope is 1 / throughput, which it is
+    /// if the device was busy; if it was not, it is better.
+    Steady,
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Evidence::Rise => "latency rose with load",
+            Evidence::Flat => "latency never rose: at least as good as its best throughput",
+            Evidence::Steady => "load never varied: at least as good as its throughput",
+        })
+    }
+}
+
+/// What is known of a device (section 4): a line of read latency over outstanding reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceModel {
+    /// The slope; 1/P.
+    pub slope: Slope,
+    /// The slope is not less with 95 % (two-sided); zero when it may be anything below [`DeviceModel::high`].
+    pub low: u64,
+    /// The slope is not more, likewise, in picoseconds.
+    pub high: u64,
+    /// Where the line crosses zero outstanding, in nanoseconds. Below zero for a device with a knee.
+    pub base: i64,
+    /// The lowest latency seen: predictions do not go below it.
+    pub floor: Nanos,
+    /// The part of the variance of latency that the line explains: R².
+    pub explained: Permille,
+    /// Intervals it was learnt from.
+    pub points: u32,
+    /// Where the slope comes from.
+    pub evidence: Evidence,
+    /// Median size of the requests it was learnt from.
+    pub size: Bytes,
+    /// Their median randomness.
+    pub random: Permille,
+}
+
+/// Intervals below which nothing is learnt.
+pub const LEAST_POINTS: usize = 20;
+/// A slope is taken for measured when half of its 95 % interval is at most this part of it.
+const SURE: f64 = 0.5;
+/// Latency that falls by more than this part over the range of loads is an anomaly.
+const FALL: f64 = 0.1;
+/// The load varied when its 95th percentile is at least this much above its 5th.
+const VARIED: f64 = 1.5;
+
+/// Why nothing was learnt of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Too short a history.
+    #[error("{have} intervals with reads, {LEAST_POINTS} are needed")]
+    FewPoints {
+        /// Intervals there are.
+        have: u32,
+    },
+    /// Latency falls as load rises: something else than load changed, a cache or what was asked.
+    #[error(
+        "latency falls by {} ps for each read more: the intervals are not comparable, a cache changes what they show",
+        slope.unsigned_abs()
+    )]
+    Falls {
+        /// The slope, in picoseconds.
+        slope: i64,
+    },
+    /// No reads outstanding worth speaking of in any interval.
+    #[error("no reads outstanding in any interval")]
+    Idle,
+}
+
+impl DeviceModel {
+    /// Learns from intervals, in the order of time. O(n log n), some milliseconds for a day.
+    ///
+    /// Who has an older model keeps it when this one is refused: a device seldom becomes another overnight.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the points make no sense.
+    pub fn learn(points: &[DevicePoint]) -> Result<DeviceModel, Refusal> {
+        let busy: Vec<&DevicePoint> = points
+            .iter()
+            .filter(|point| point.outstanding > Outstanding::default() && point.latency > Nanos::ZERO)
+            .collect();
+        if busy.len() < LEAST_POINTS {
+            let have = busy.len() as u32;
+            return Err(if points.len() < LEAST_POINTS {
+                Refusal::FewPoints { have }
+            } else {
+                Refusal::Idle
+            });
+        }
+        let xy: Vec<(f64, f64)> =
+            busy.iter().map(|point| (point.outstanding.as_f64(), point.latency.0 as f64)).collect();
+        let mut loads: Vec<f64> = xy.iter().map(|&(x, _)| x).collect();
+        loads.sort_by(f64::total_cmp);
+        let (light, heavy) = (loads[loads.len() / 20], loads[loads.len() - 1 - loads.len() / 20]);
+        let mut latencies: Vec<f64> = xy.iter().map(|&(_, y)| y).collect();
+        latencies.sort_by(f64::total_cmp);
+        let usual = latencies[latencies.len() / 2];
+
+        let mut model = DeviceModel {
+            slope: Slope::from_picos(0),
+            low: 0,
+            high: 0,
+            base: 0,
+            floor: Nanos(latencies[0] as u64),
+            explained: Permille(0),
+            points: busy.len() as u32,
+            evidence: Evidence::Steady,
+            size: middle(busy.iter().map(|point| point.size)),
+            random: middle(busy.iter().map(|point| point.random)),
+        };
+        let line = match line::through(&xy) {
+            Some(line) if heavy >= VARIED * light => line,
+            _ => {
+                let middle_load = loads[loads.len() / 2];
+                model.bound_by(usual / middle_load, middle_load, usual);
+                model.low = model.slope.as_picos() / 2;
+                return Ok(model);
+            }
+        };
+        if line.slope < 0.0 && -line.slope * (heavy - light) > FALL * usual {
+            return Err(Refusal::Falls { slope: (line.slope * 1e3) as i64 });
+        }
+        model.explained = Permille::of_ratio(line.explained);
+        model.floor = Nanos(line.floor as u64);
+        if line.slope > 0.0 && line.error <= SURE * line.slope {
+            model.evidence = Evidence::Rise;
+            model.slope = Slope::of_nanos(line.slope);
+            model.low = Slope::of_nanos(line.slope - line.error).as_picos();
+            model.high = Slope::of_nanos(line.slope + line.error).as_picos();
+            model.base = line.base as i64;
+        } else {
+            model.evidence = Evidence::Flat;
+            model.bound_by(1.0 / line.peak, heavy, usual);
+        }
+        Ok(model)
+    }
+
+    /// A line of this slope, in nanoseconds, through a point of load and latency.
+    fn bound_by(&mut self, slope: f64, load: f64, latency: f64) {
+        self.slope = Slope::of_nanos(slope);
+        self.high = self.slope.as_picos();
+        self.base = (latency - slope * load) as i64;
+    }
+
+    /// How long a read takes with so many requests of the kind that the model was learnt from.
+    pub fn latency(&self, outstanding: Outstanding) -> Nanos {
+        self.latency_at(outstanding.as_f64())
+    }
+
+    pub(crate) fn latency_at(&self, outstanding: f64) -> Nanos {
+        // A cast saturates, and takes what is not a number for zero.
+        let line = (self.base as f64 + self.slope.as_picos() as f64 / 1e3 * outstanding) as u64;
+        Nanos(line).max(self.floor).max(Nanos(1))
+    }
+
+    /// What the model's requests look like.
+    pub(crate) fn reference(&self) -> Traits {
+        Traits {
+            outstanding: Outstanding::whole(1),
+            size: self.size,
+            read: Permille::WHOLE,
+            random: self.random,
+        }
+    }
+}
+
+/// `1.13 ms per outstanding read (1.05 ms to 1.21 ms), P 0.88, R² 97.1 %, 870 intervals; latency rose with load`.
+impl fmt::Display for DeviceModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (low, high) = (Slope(self.low), Slope(self.high));
+        write!(f, "{} per outstanding read ({low} to {high}), P {:.3}", self.slope, self.slope.ability())?;
+        if self.evidence == Evidence::Rise {
+            write!(f, ", R² {}", self.explained)?;
+        }
+        write!(f, ", {} intervals; {}", self.points, self.evidence)
+    }
+}
+
+fn middle<T: Ord + Default>(values: impl Iterator<Item = T>) -> T {
+    let mut values: Vec<T> = values.collect();
+    values.sort_unstable();
+    let at = values.len() / 2;
+    values.into_iter().nth(at).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn points(of: impl Iterator<Item = (f64, f64)>) -> Vec<DevicePoint> {
+        of.map(|(outstanding, millis)| DevicePoint {
+            outstanding: Outstanding::of(outstanding),
+            latency: Nanos((millis * 1e6) as u64),
+            size: Bytes::from_kib(8),
+            random: Permille(1_000),
+        })
+        .collect()
+    }
+
+    fn scattered(i: u32) -> f64 {
+        f64::from(i.wrapping_mul(2_654_435_761) >> 8) / f64::from(1u32 << 24)
+    }
+
+    #[test]
+    fn a_line_is_found_with_its_slope_and_base() {
+        let noisy = |i| 0.9 + 0.2 * scattered(i * 13 + 5);
+        let all = points((0..500).map(|i| {
+            let x = 2.0 + 40.0 * scattered(i);
+            (x, (6.0 + 1.13 * x) * noisy(i))
+        }));
+        let model = DeviceModel::learn(&all).unwrap();
+        assert_eq!(model.evidence, Evidence::Rise);
+        assert!((model.slope.as_millis_f64() - 1.13).abs() < 0.05, "{model}");
+        assert!(model.low < model.slope.as_picos() && model.slope.as_picos() < model.high, "{model}");
+        assert!(model.low < 1_130_000_000 && 1_130_000_000 < model.high, "{model}");
+        assert!((model.latency(Outstanding::whole(20)).0 as f64 / 28.6e6 - 1.0).abs() < 0.05, "{model}");
+        assert!(model.explained > Permille(900), "{model}");
+    }
+
+    #[test]
+    fn bursts_of_cached_writes_that_make_latency_fall_are_refused() {
+        let all = points((0..200).map(|i| {
+            let x = 1.0 + 20.0 * scattered(i);
+            (x, 8.0 - 0.2 * x + scattered(i * 3))
+        }));
+        let refused = DeviceModel::learn(&all).unwrap_err();
+        assert!(matches!(refused, Refusal::Falls { slope } if slope < -100_000_000), "{refused}");
+        assert!(refused.to_string().contains("a cache changes"), "{refused}");
+    }
+
+    #[test]
+    fn a_device_that_was_never_busy_is_as_good_as_its_best_throughput() {
+        // Up to 0.9 reads at 1 ms: it did 900 per second, so each more takes 1.11 ms at worst.
+        let all = points((0..200).map(|i| (0.1 + 0.8 * scattered(i), 1.0 + 0.02 * scattered(i * 7 + 3))));
+        let model = DeviceModel::learn(&all).unwrap();
+        assert_eq!((model.evidence, model.low), (Evidence::Flat, 0), "{model}");
+        assert!((model.slope.as_millis_f64() - 1.12).abs() < 0.03, "{model}");
+        assert!(model.latency(Outstanding::from_thousandths(100)) >= Nanos::from_millis(1));
+    }
+
+    #[test]
+    fn a_device_with_one_load_is_as_good_as_its_throughput() {
+        let all = points((0..50).map(|i| (32.0 + scattered(i), 64.0)));
+        let model = DeviceModel::learn(&all).unwrap();
+        assert_eq!(model.evidence, Evidence::Steady);
+        assert!((model.slope.as_millis_f64() - 2.0).abs() < 0.1, "{model}");
+    }
+
+    #[test]
+    fn too_little_is_nothing() {
+        let few = points((0..19).map(|i| (f64::from(i + 1), 1.0)));
+        assert_eq!(DeviceModel::learn(&few), Err(Refusal::FewPoints { have: 19 }));
+        assert_eq!(DeviceModel::learn(&points((0..50).map(|_| (0.0, 1.0)))), Err(Refusal::Idle));
+        assert!(Refusal::FewPoints { have: 19 }.to_string().contains("20 are needed"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_points_hurt(points in prop::collection::vec(any::<(u32, u64)>(), 0..120)) {
+            let points: Vec<DevicePoint> = points
+                .into_iter()
+                .map(|(outstanding, latency)| DevicePoint {
+                    outstanding: Outstanding::from_thousandths(outstanding),
+                    latency: Nanos(latency),
+                    size: Bytes(0),
+                    random: Permille(0),
+                })
+                .collect();
+            if let Ok(model) = DeviceModel::learn(&points) {
+                prop_assert!(model.low <= model.slope.as_picos() && model.slope.as_picos() <= model.high, "{}", model);
+                prop_assert!(model.latency(Outstanding::whole(1)) > Nanos::ZERO);
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What holds for any pool, however odd. 300 pools for each; `PROPTEST_CASES=10000` for more.
+
+mod common;
+
+use common::*;
+use headgate_placement::*;
+use headgate_units::{Bytes, Nanos};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where each disk is after the advice.
+fn afterwards(pool: &Pool, advice: &Advice) -> BTreeMap<Name, Name> {
+    let mut at: BTreeMap<Name, Name> =
+        pool.disks.iter().map(|disk| (disk.name.clone(), disk.datastore.clone())).collect();
+    for step in &advice.moves {
+        assert_eq!(
+            at.insert(step.disk.clone(), step.to.clone()),
+            Some(step.from.clone()),
+            "a disk moves once"
+        );
+    }
+    at
+}
+
+fn store<'a>(pool: &'a Pool, name: &Name) -> &'a Datastore {
+    pool.datastores.iter().find(|store| store.name == *name).expect("a datastore of the pool")
+}
+
+fn disk_of<'a>(pool: &'a Pool, name: &Name) -> Option<&'a Disk> {
+    pool.disks.iter().find(|disk| disk.name == *name)
+}
+
+/// Datastores that share spindles have one.
+fn device(store: &Datastore) -> Name {
+    store.spindles.as_ref().map_or_else(|| store.name.clone(), |name| format!("spindles of {name}").into())
+}
+
+/// Sets of disks that must be together, by closing over all rules the naive way.
+fn families(pool: &Pool) -> Vec<BTreeSet<Name>> {
+    let mut sets: Vec<BTreeSet<Name>> =
+        pool.disks.iter().map(|disk| BTreeSet::from([disk.name.clone()])).collect();
+    let mut links: Vec<Vec<Name>> = pool
+        .rules
+        .together
+        .iter()
+        .map(|group| group.disks.iter().filter(|name| disk_of(pool, name).is_some()).cloned().collect())
+        .collect();
+    let vms: BTreeSet<&Name> = pool.disks.iter().filter_map(|disk| disk.vm.as_ref()).collect();
+    links.extend(vms.into_iter().map(|vm| {
+        let of_vm = pool.disks.iter().filter(|d| d.vm.as_ref() == Some(vm) && d.company == Company::WithVm);
+        of_vm.map(|disk| disk.name.clone()).collect()
+    }));
+    for link in links {
+        let (touched, mut rest): (Vec<_>, Vec<_>) =
+            sets.into_iter().partition(|set| link.iter().any(|name| set.contains(name)));
+        if !touched.is_empty() {
+            rest.push(touched.into_iter().flatten().collect());
+        }
+        sets = rest;
+    }
+    sets
+}
+
+fn check_constraints(pool: &Pool, advice: &Advice) {
+    let after = afterwards(pool, advice);
+    let moved: BTreeSet<&Name> = advice.moves.iter().map(|step| &step.disk).collect();
+    for step in &advice.moves {
+        let (disk, to) = (disk_of(pool, &step.disk).unwrap(), store(pool, &step.to));
+        assert_ne!(step.from, step.to);
+        assert_eq!(disk.mobility, Mobility::Free, "{step}");
+        assert_eq!(to.state, State::Active, "{step}");
+        assert!(disk.class.is_none() || disk.class == to.class, "{step}");
+        if matches!(step.why, Why::Load | Why::Exchange(_)) {
+            assert!(disk.workload.is_some(), "{step}");
+            assert_ne!(device(store(pool, &step.from)), device(to), "{step}");
+            assert!(step.imbalance.1 <= step.imbalance.0, "{step}");
+        }
+        if let Why::Space(_) = step.why {
+            assert!(step.imbalance.1 <= step.imbalance.0.max(pool.rules.balance.start), "{step}");
+        }
+        if !is_voluntary(step) {
+            continue;
+        }
+        for past in pool.history.iter().filter(|past| past.disk == step.disk) {
+            assert!(past.at + pool.rules.calm.hold <= pool.now, "{step}");
+            let back =
+                pool.datastores.iter().any(|store| store.name == past.from && device(store) == device(to));
+            let elsewhere = device(store(pool, &step.from)) != device(to);
+            assert!(!(back && elsewhere) || past.at + pool.rules.calm.no_return <= pool.now, "{step}");
+        }
+    }
+    if let Some(most) = pool.rules.calm.most {
+        let recent = pool.history.iter().filter(|past| past.at + pool.rules.calm.window > pool.now).count();
+        let voluntary = advice.moves.iter().filter(|step| is_voluntary(step)).count();
+        assert!(voluntary <= (most as usize).saturating_sub(recent));
+    }
+    for rule in &pool.rules.apart {
+        let members: BTreeSet<&Name> = rule.disks.iter().filter(|name| after.contains_key(*name)).collect();
+        for &a in &members {
+            for &b in members.iter().filter(|&&b| a < b && (moved.contains(a) || moved.contains(b))) {
+                let (one, other) = (store(pool, &after[a]), store(pool, &after[b]));
+                let were = [a, b].map(|name| device(store(pool, &disk_of(pool, name).unwrap().datastore)));
+                assert!(device(one) != device(other) || were[0] == were[1], "{a} and {b} by {}", rule.name);
+                assert!(device(one) != device(other) || !(moved.contains(a) && moved.contains(b)));
+            }
+        }
+    }
+    for family in families(pool) {
+        let at: BTreeSet<&Name> = family.iter().map(|name| &after[name]).collect();
+        let were: BTreeSet<&Name> =
+            family.iter().map(|name| &disk_of(pool, name).unwrap().datastore).collect();
+        let any_moved = family.iter().any(|name| moved.contains(name));
+        assert!(at.len() == 1 || (at == were && !any_moved), "{family:?} was on {were:?}, will be on {at:?}");
+    }
+    for place in &pool.datastores {
+        let here = |name: &Name| disk_of(pool, name).unwrap().datastore == place.name;
+        let counted = |name: &Name| here(name) || after[name] == place.name;
+        let (mut used, mut size, mut comes) = (place.foreign.0, place.foreign.0, false);
+        for disk in pool.disks.iter().filter(|disk| counted(&disk.name)) {
+            used += disk.used.0;
+            size += disk.size.0;
+            comes |= !here(&disk.name);
+        }
+        // Even if nothing has left yet.
+        assert!(!comes || used <= pool.rules.space.full.of(place.capacity.0), "{} overflows", place.name);
+        if let Some(most) = pool.rules.space.overcommit {
+            assert!(!comes || size <= most.of(place.capacity.0), "{} is promised too much", place.name);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn no_rule_is_ever_broken(seed: u64) {
+        let pool = any_pool(seed);
+        let Ok(advice) = advise(&pool) else { return Ok(()) };
+        check_constraints(&pool, &advice);
+        // Each disk is told of once, in words.
+        let told: Vec<&Name> =
+            advice.moves.iter().map(|step| &step.disk).chain(advice.stays.iter().map(|stay| &stay.disk)).collect();
+        let names: BTreeSet<&Name> = told.iter().copied().collect();
+        prop_assert!(told.len() == pool.disks.len() && names.len() == pool.disks.len());
+        advice.moves.iter().for_each(|step| assert!(step.to_string().len() > 20));
+        advice.stays.iter().for_each(|stay| assert!(stay.why.to_string().len() > 5));
+        prop_assert_eq!(&advice, &advise(&pool).unwrap(), "the same pool gives the same advice");
+        let written = serde_json::to_string(&advice).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Advice>(&written).unwrap(), advice);
+    }
+
+    #[test]
+    fn a_new_disk_breaks_no_rule_and_is_refused_only_for_a_reason(seed: u64) {
+        let pool = any_pool(seed);
+        let mut dice = Dice(!seed);
+        let mut new = new_disk("disk31");
+        new.size = gib(1 + dice.roll(120));
+        new.class = dice.one_in(3).then(|| "fast".into());
+        new.vm = dice.one_in(2).then(|| format!("vm{}", dice.roll(8)).into());
+        new.company = if dice.one_in(2) { Company::WithVm } else { Company::Alone };
+        let with_it = |datastore: &Name| {
+            let mut with = pool.clone();
+            let mut disk = disk("disk31", datastore.as_str(), 4);
+            (disk.size, disk.used, disk.vm, disk.company) = (new.size, new.size, new.vm.clone(), new.company);
+            disk.class = new.class.clone();
+            with.disks.push(disk);
+            with
+        };
+        match place(&pool, &new) {
+            Ok(placement) => {
+                let to = store(&pool, &placement.datastore);
+                prop_assert_eq!(to.state, State::Active);
+                prop_assert!(new.class.is_none() || new.class == to.class);
+                let here: u64 = pool.disks.iter().filter(|d| d.datastore == to.name).map(|d| d.used.0).sum();
+                prop_assert!(here + to.foreign.0 + new.size.0 <= pool.rules.space.full.of(to.capacity.0));
+                prop_assert_eq!(placement.ranking.len() + placement.refused.len(), pool.datastores.len());
+                let with = with_it(&to.name);
+                for rule in pool.rules.apart.iter().filter(|rule| rule.disks.contains(&new.name)) {
+                    let others = rule.disks.iter().filter(|name| **name != new.name);
+                    let on = others.filter_map(|name| disk_of(&pool, name));
+                    prop_assert!(on.map(|d| device(store(&pool, &d.datastore))).all(|other| other != device(to)));
+                }
+                if let Some(family) = families(&with).iter().find(|f| f.contains(&new.name) && f.len() > 1) {
+                    let of_others = family.iter().filter_map(|name| disk_of(&pool, name));
+                    prop_assert!(of_others.map(|d| &d.datastore).any(|at| *at == to.name));
+                }
+            }
+            Err(NoPlace::Nowhere(refused)) => prop_assert_eq!(refused.len(), pool.datastores.len()),
+            Err(other) => prop_assert!(matches!(other, NoPlace::Pool(_)), "{}", other),
+        }
+    }
+
+    #[test]
+    fn under_constant_load_advice_comes_to_an_end(seed: u64) {
+        let mut pool = any_pool(seed);
+        pool.rules.calm = restless();
+        let mut visited = 0;
+        loop {
+            let Ok(advice) = advise(&pool) else { return Ok(()) };
+            if advice.moves.is_empty() {
+                break;
+            }
+            check_constraints(&pool, &advice);
+            apply(&mut pool, &advice, Nanos::from_secs(8 * HOUR));
+            visited += 1;
+            prop_assert!(visited <= 20, "still moving: {:?}", advice.moves);
+        }
+        // And it stays at its end.
+        pool.now += Nanos::from_secs(1_000 * HOUR);
+        prop_assert_eq!(advise(&pool).unwrap().moves, []);
+    }
+
+    #[test]
+    fn the_imbalance_is_what_its_definition_says(seed: u64) {
+        let mut pool = plain_pool(seed);
+        let advice = advise(&pool).unwrap();
+        let told = |outlook: &Outlook| outlook.imbalance.as_f64();
+        prop_assert!((told(&advice.before) - imbalance(&pool)).abs() < 2e-3);
+        apply(&mut pool, &advice, Nanos::ZERO);
+        prop_assert!((told(&advice.after) - imbalance(&pool)).abs() < 2e-3);
+        prop_assert!(advice.after.imbalance <= advice.before.imbalance);
+        let again = advise(&pool).unwrap();
+        prop_assert_eq!(again.before.datastores, advice.after.datastores);
+    }
+}
+
+/// Properties of pools in which nothing happens say nothing.
+#[test]
+fn the_pools_are_worth_testing() {
+    let (mut whys, mut stays, mut sound) = (BTreeMap::new(), BTreeMap::new(), 0);
+    for seed in 0..1_000 {
+        let Ok(advice) = advise(&any_pool(seed)) else { continue };
+        sound += 1;
+        let kind = |text: String| text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or("").to_owned();
+        for step in &advice.moves {
+            *whys.entry(kind(format!("{:?}", step.why))).or_insert(0) += 1;
+        }
+        for stay in &advice.stays {
+            *stays.entry(kind(format!("{:?}", stay.why))).or_insert(0) += 1;
+        }
+    }
+    println!("{sound} of 1000 pools; moves {whys:?}; stays {stays:?}");
+    assert!(sound > 600);
+    for why in ["Load", "Exchange", "Space", "Maintenance", "Class", "Together", "Apart"] {
+        assert!(whys.get(why).is_some_and(|&count| count >= 20), "{why}");
+    }
+    assert!(stays.len() >= 18);
+}
+
+/// 40 days of workloads that vary by a tenth either way, asked every eight hours, in 300 pools. No disk moves twice within a day or
+/// goes back within a week (checked with the other rules); and in the second half hardly anything moves at all.
+#[test]
+fn noise_makes_no_disk_wander() {
+    let mut late: Vec<usize> = (0..300u64)
+        .map(|seed| {
+            let mut pool = plain_pool(seed);
+            pool.rules.calm = Calm::default();
+            let nominal: Vec<u32> =
+                pool.disks.iter().map(|disk| disk.workload.unwrap().outstanding.as_thousandths()).collect();
+            let mut dice = Dice(seed);
+            let mut late = 0;
+            for round in 0..120 {
+                for (disk, &nominal) in pool.disks.iter_mut().zip(&nominal) {
+                    let noisy = u64::from(nominal) * (900 + dice.roll(201)) / 1_000;
+                    disk.workload.as_mut().unwrap().outstanding = Outstanding::from_thousandths(noisy as u32);
+                }
+                let advice = advise(&pool).unwrap();
+                check_constraints(&pool, &advice);
+                if round >= 60 {
+                    late += advice.moves.len();
+                }
+                apply(&mut pool, &advice, Nanos::from_secs(8 * HOUR));
+            }
+            late
+        })
+        .collect();
+    late.sort_unstable();
+    println!("moves from day 20 to day 40: median {}, 90 % {}, most {}", late[150], late[270], late[299]);
+    assert!(late[150] == 0 && late[270] <= 4 && late[299] <= 16, "{late:?}");
+}
+
+/// Datastores of their own with models, disks with workloads, and nothing else.
+fn plain_pool(seed: u64) -> Pool {
+    let mut dice = Dice(seed ^ 0x5EED);
+    let mut pool = Pool { now: Nanos::from_secs(1_000 * HOUR), ..Pool::default() };
+    for n in 0..2 + dice.roll(6) {
+        pool.datastores.push(datastore(&format!("ds{n}"), 200 + dice.roll(2_000)));
+    }
+    let stores = pool.datastores.len() as u64;
+    for n in 0..stores + dice.roll(20) {
+        let mut disk =
+            disk(&format!("disk{n}"), &format!("ds{}", dice.roll(stores)), 1 + dice.roll(32) as u32);
+        disk.used = Bytes::from_gib(1 + dice.roll(60));
+        pool.disks.push(disk);
+    }
+    pool.rules.calm = restless();
+    pool
+}
