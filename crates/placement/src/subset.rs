@@ -88,9 +88,9 @@ mod tests {
     }
 
     #[test]
-    fn large_and_zero_items() {
-        assert_eq!(subset(&[u64::MAX, u64::MAX, 1, 0], u64::MAX), [0]);
-        assert_eq!(subset(&[u64::MAX, 5, 0], 4), [2usize; 0]);
+    fn large_items_and_none() {
+        assert_eq!(subset(&[u64::MAX, u64::MAX, 1], u64::MAX), [0]);
+        assert_eq!(subset(&[u64::MAX, 5], 4), [2usize; 0]);
         assert_eq!(subset(&[], 4), [0usize; 0]);
     }
 }
