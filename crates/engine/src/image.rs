@@ -1,6 +1,7 @@
 //! Disk images: raw sparse files and block devices, opened, locked and measured by the control side.
 
 use crate::lock;
+use crate::mapping::Mapping;
 use crate::remote::Connection;
 use crate::request::{Extent, ExtentKind};
 use headgate_nbd::uri::Uri;
@@ -99,6 +100,8 @@ pub struct Image {
     direct: bool,
     medium: Medium,
     remote: Option<Box<Remote>>,
+    /// Of an image in memory, unless there is no address space for it.
+    mapping: Option<Mapping>,
 }
 
 /// An export of an NBD server that a disk is.
@@ -202,7 +205,12 @@ impl Image {
         if size == 0 || !size.is_multiple_of(u64::from(block_size)) {
             return Err(ImageError::Size(size));
         }
+        let mapping = match medium {
+            Medium::Memory => Mapping::of(&file, size).ok(),
+            Medium::Device => None,
+        };
         Ok(Image {
+            mapping,
             file: Some(file),
             path: path.to_owned(),
             kind,
@@ -233,6 +241,7 @@ impl Image {
             direct: false,
             medium: Medium::Memory,
             remote: None,
+            mapping: None,
         })
     }
 
@@ -261,6 +270,7 @@ impl Image {
             direct: true,
             medium: Medium::Device,
             remote: Some(Box::new(Remote { uri, size, block_size, connection })),
+            mapping: None,
         })
     }
 
@@ -318,6 +328,11 @@ impl Image {
 
     pub(crate) fn medium(&self) -> Medium {
         self.medium
+    }
+
+    /// The file's pages, if they can be written to where they are.
+    pub(crate) fn mapping(&self) -> Option<&Mapping> {
+        self.mapping.as_ref()
     }
 
     /// A second handle on the same open file, for work that blocks.

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod engine;
 pub mod image;
 mod lock;
+mod mapping;
 pub mod port;
 mod priorities;
 pub mod remote;

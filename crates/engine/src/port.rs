@@ -130,6 +130,20 @@ pub trait PortIo {
     /// Can this disk's data be had by [`lend`](PortIo::lend)? Does not change while the port lives.
     fn lends(&self) -> bool;
 
+    /// Can data be received to where it belongs on this disk? Does not change while the port lives.
+    fn places(&self) -> bool;
+
+    /// Where a range of the image is in memory, for a receive of the port's into it and nothing else: a touch of the port's own could raise
+    /// `SIGBUS`. For a range that [`Op::Place`](crate::request::Op::Place) has been granted, until the port's answer is out. The pointer is good as long as the
+    /// port lives. `None`: it is not there.
+    fn place(&mut self, offset: u64, len: u32) -> Option<*mut u8>;
+
+    /// Writes bytes of such a range that the port has received already.
+    ///
+    /// # Errors
+    /// The system's.
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
     /// Moves up to `len` bytes of the image's pages at `offset` into a pipe, without copying and without waiting; answers how many. 0: the image
     /// ends there. For a range that [`Op::Lend`](crate::request::Op::Lend) has been granted, until the port's answer is out.
     ///

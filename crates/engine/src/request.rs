@@ -40,6 +40,9 @@ pub enum Op {
     Lend,
     /// Write the buffers to the disk.
     Write(Durability),
+    /// Write without buffers: on completion the port has the data received to where [`PortIo::place`](crate::port::PortIo::place) says. Only
+    /// where [`PortIo::lends`](crate::port::PortIo::lends) says so.
+    Place,
     /// Make every write that completed before this request durable. No range.
     Flush,
     /// The range's content is no longer needed; it may read as anything the backend chooses (here: zeroes).
@@ -67,7 +70,7 @@ impl Op {
 
     /// Is the request charged by its length.
     pub(crate) fn is_transfer(self) -> bool {
-        matches!(self, Op::Read | Op::Lend | Op::Write(_))
+        matches!(self, Op::Read | Op::Lend | Op::Write(_) | Op::Place)
     }
 }
 

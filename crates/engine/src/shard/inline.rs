@@ -23,8 +23,8 @@ pub(super) fn perform(fd: RawFd, slot: &mut Slot) -> Option<i32> {
             // SAFETY: an open descriptor.
             unsafe { libc::fdatasync(fd) as isize }
         }
-        (Step::Main, Op::Lend) => {
-            // The port moves the pages when it answers; only that they are there must be known by then.
+        (Step::Main, Op::Lend | Op::Place) => {
+            // The port moves the data itself, later; only that its place is there must be known by then.
             // SAFETY: an open descriptor, whose position nobody uses.
             let end = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
             let there = end >= 0 && end as u64 >= slot.request.offset + slot.request.len;
@@ -56,6 +56,18 @@ pub(super) fn perform(fd: RawFd, slot: &mut Slot) -> Option<i32> {
         0.. => result as i32,
         _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
     })
+}
+
+/// Writes a few bytes: see [`PortIo::put`](crate::port::PortIo::put).
+pub(super) fn put(fd: RawFd, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: an open descriptor and a slice.
+    let written = unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), bytes.len(), offset) };
+    match usize::try_from(written) {
+        Ok(written) if written == bytes.len() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Moves pages of an image in memory into a pipe: see [`PortIo::lend`](crate::port::PortIo::lend).

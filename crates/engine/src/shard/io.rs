@@ -65,7 +65,7 @@ impl Core {
                 let (kind, bytes) = match slot.request.op {
                     Op::Read | Op::Lend => (IoKind::Read, slot.request.len),
                     Op::BlockStatus | Op::Cache => (IoKind::Read, 0),
-                    Op::Write(_) | Op::WriteZeroes { unmap: Unmap::MustNot, .. } => {
+                    Op::Write(_) | Op::Place | Op::WriteZeroes { unmap: Unmap::MustNot, .. } => {
                         (IoKind::Write, slot.request.len)
                     }
                     Op::Flush => (IoKind::Flush, 0),
@@ -92,7 +92,8 @@ impl Core {
             && let Some(result) = inline::perform(fd, &mut self.slots[key])
         {
             // The data of a read is work for its client, which may as well begin; of a write it only hears.
-            let weight = if let Op::Write(_) = self.slots[key].request.op { WRITES_PER_READ } else { 1 };
+            let weight =
+                if let Op::Write(_) | Op::Place = self.slots[key].request.op { WRITES_PER_READ } else { 1 };
             self.turn_bytes = self.turn_bytes.saturating_sub(i64::from(result.max(0)) / weight);
             return self.on_kernel(key, result);
         }
@@ -106,7 +107,7 @@ impl Core {
             (Step::Main, Op::Discard) => punch(key, self, file),
             (Step::Main, Op::WriteZeroes { unmap: Unmap::May, .. }) => punch(key, self, file),
             (Step::Main, Op::WriteZeroes { unmap: Unmap::MustNot, .. }) => zero_range(key, self, file),
-            (Step::Main, Op::Lend) => return self.end_party(key, Err(IoError::Unsupported)),
+            (Step::Main, Op::Lend | Op::Place) => return self.end_party(key, Err(IoError::Unsupported)),
             (Step::Main, Op::BlockStatus) => return self.ask_extents(key),
             (Step::Main, Op::Cache) => {
                 if self.disks[slot.disk as usize].image.is_direct() {

@@ -354,7 +354,7 @@ impl Core {
 fn stats_op(op: Op) -> headgate_stats::Op {
     match op {
         Op::Read | Op::Lend => headgate_stats::Op::Read,
-        Op::Write(_) => headgate_stats::Op::Write,
+        Op::Write(_) | Op::Place => headgate_stats::Op::Write,
         Op::Flush => headgate_stats::Op::Flush,
         Op::Discard => headgate_stats::Op::Discard,
         Op::WriteZeroes { .. } => headgate_stats::Op::WriteZeroes,

@@ -145,6 +145,19 @@ impl PortIo for Io<'_> {
         disk.image.medium() == Medium::Memory && disk.image.fd().is_some()
     }
 
+    fn places(&self) -> bool {
+        self.core.disks[self.disk as usize].image.mapping().is_some()
+    }
+
+    fn place(&mut self, offset: u64, len: u32) -> Option<*mut u8> {
+        self.core.disks[self.disk as usize].image.mapping()?.at(offset, u64::from(len))
+    }
+
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let image = self.core.disks[self.disk as usize].image.fd().ok_or(io::ErrorKind::Unsupported)?;
+        inline::put(image, offset, bytes)
+    }
+
     fn lend(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32> {
         let image = self.core.disks[self.disk as usize].image.fd().ok_or(io::ErrorKind::Unsupported)?;
         inline::lend(image, offset, len, pipe)

@@ -115,6 +115,21 @@ impl PortIo for Shard {
         self.lending == Lending::On
     }
 
+    fn places(&self) -> bool {
+        self.lending == Lending::On
+    }
+
+    fn place(&mut self, offset: u64, len: u32) -> Option<*mut u8> {
+        let end = offset as usize + len as usize;
+        (end <= self.end).then(|| self.content[offset as usize..end].as_mut_ptr())
+    }
+
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let start = offset as usize;
+        self.content[start..start + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
     fn lend(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32> {
         let range =
             &self.content[(offset as usize).min(self.end)..self.end.min(offset as usize + len as usize)];
@@ -389,7 +404,7 @@ impl Harness {
                 }
             }
             Op::Discard | Op::WriteZeroes { .. } => range.fill(0),
-            Op::Flush | Op::Cache | Op::Lend => {}
+            Op::Flush | Op::Cache | Op::Lend | Op::Place => {}
             Op::BlockStatus => {
                 let kind = |block: &[u8]| {
                     if block.iter().all(|&byte| byte == 0) { ExtentKind::Hole } else { ExtentKind::Data }

@@ -16,6 +16,7 @@ pub mod proto;
 pub mod server;
 mod socket;
 mod tag;
+mod taking;
 mod waiting_room;
 
 pub use tag::Tag;

@@ -1,7 +1,8 @@
 //! The data path: one connection in transmission, as a [`Port`] of its disk's shard.
 //!
 //! One receive picks up as many requests as the client has sent. A short write's payload is copied from there into an
-//! aligned buffer; a long one's is received into its buffer directly. Reads go out from the buffers they were read into, long ones
+//! aligned buffer; a long one's is received into its buffer directly, or into an image in memory itself, once the disk has granted
+//! the write: its connection takes nothing else until then. Reads go out from the buffers they were read into, long ones
 //! of an image in memory from the image itself. All
 //! answers of a turn leave in one message, and those that come while it is under way leave in the next.
 //!
@@ -16,18 +17,18 @@
 //! the connections that come after. After `NBD_CMD_DISC`, or when
 //! the daemon drains the disk, requests that were taken are answered first.
 
-use super::buddy::Block;
 use super::departures::Departures;
 use super::lender::{Lender, Lent, Progress};
 use super::memory::{Arena, Inbox};
 use super::outbox::{Next, Outbox, SendError};
-use super::proto::command::{Command, ExtentCount, Session};
+use super::proto::command::{ExtentCount, Session};
 use super::proto::reply;
 use super::proto::stream::{Event, Requests, StreamError};
-use super::proto::wire::NbdError;
+use super::proto::wire::{NbdError, REQUEST_LEN};
 use super::tag::Tag;
+use super::taking::{Assembling, Piece, Taken, Target};
 use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Until};
-use headgate_engine::request::{Completion, DiskInfo, MAX_REQUEST, Op, Request};
+use headgate_engine::request::{Completion, DiskInfo, Durability, IoError, MAX_REQUEST, Op, Request};
 use slab::Slab;
 use std::any::Any;
 use std::io;
@@ -52,8 +53,8 @@ const LONG_READ: u32 = 32 << 10;
 /// head, the less is copied.
 const SHORT_RECEIVE: usize = 4 << 10;
 
-/// The longest range of a block status request that is looked at, in bytes.
-const LONGEST_STATUS: u32 = 1 << 30;
+/// From this payload on, in bytes, a write is received to its place in an image in memory.
+const LONG_PLACE: u32 = 32 << 10;
 
 /// Keys of the port's ring operations.
 const RECEIVE: u32 = 0;
@@ -77,53 +78,14 @@ enum Ended {
     Protocol(#[from] StreamError),
 }
 
-/// A request at the disk.
-#[derive(Debug)]
-struct Taken {
-    command: Command,
-    buffer: Option<Block>,
-    /// The part of the range that is at the disk or was served: longer ranges than [`MAX_REQUEST`] go down piece by piece.
-    piece: Piece,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    offset: u64,
-    len: u32,
-}
-
-impl Piece {
-    fn first(command: &Command, longest: u32) -> Piece {
-        let longest = match command.op {
-            Op::Read | Op::Lend | Op::Write(_) => command.len,
-            Op::BlockStatus => LONGEST_STATUS,
-            _ => longest,
-        };
-        Piece { offset: command.offset, len: command.len.min(longest) }
-    }
-
-    /// The piece after this one, if the command has more and needs all of it done.
-    fn next(self, command: &Command, longest: u32) -> Option<Piece> {
-        let (Op::Discard | Op::WriteZeroes { .. }) = command.op else { return None };
-        let offset = self.offset + u64::from(self.len);
-        let left = command.offset + u64::from(command.len) - offset;
-        (left > 0).then(|| Piece { offset, len: left.min(u64::from(longest)) as u32 })
-    }
-}
-
-/// The request being taken: waits for its buffer, then its payload, then room at the disk.
-#[derive(Debug)]
-struct Assembling {
-    command: Command,
-    buffer: Option<Block>,
-}
-
 /// Where the receive under way writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Receiving {
     Nothing,
     Inbox,
     Payload,
+    /// The payload's place in the image.
+    Place,
 }
 
 /// Whether requests are taken.
@@ -146,6 +108,13 @@ enum Watch {
     Ending,
 }
 
+/// Whether long writes are received to their places in the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Placing {
+    Off,
+    On,
+}
+
 /// One connection in transmission.
 pub struct NbdPort {
     /// What counts connections. Goes before the socket: a client that sees the end finds the place free.
@@ -157,6 +126,7 @@ pub struct NbdPort {
     arena: Arena,
     outbox: Outbox,
     lender: Option<Lender>,
+    placing: Placing,
     taken: Slab<Taken>,
     assembling: Option<Assembling>,
     longest_piece: u32,
@@ -193,6 +163,7 @@ impl NbdPort {
             arena: Arena::map()?,
             outbox: Outbox::default(),
             lender: None,
+            placing: Placing::Off,
             taken: Slab::with_capacity(64),
             assembling: None,
             longest_piece: MAX_REQUEST as u32,
@@ -245,10 +216,24 @@ impl NbdPort {
             match event {
                 Event::NeedBytes => break,
                 Event::Command(mut command) => {
-                    if command.op == Op::Read && command.len >= LONG_READ && self.lender.is_some() {
-                        command.op = Op::Lend;
+                    match command.op {
+                        Op::Read if command.len >= LONG_READ && self.lender.is_some() => {
+                            command.op = Op::Lend;
+                        }
+                        Op::Write(Durability::Cached)
+                            if command.len >= LONG_PLACE && self.placing == Placing::On =>
+                        {
+                            command.op = Op::Place;
+                        }
+                        _ => {}
                     }
-                    self.assembling = Some(Assembling { command, buffer: None });
+                    self.receive_at_most = match command.op {
+                        Op::Place => REQUEST_LEN,
+                        Op::Write(_) if command.len >= LONG_WRITE => SHORT_RECEIVE,
+                        Op::Write(_) => INBOX_BYTES,
+                        _ => self.receive_at_most.max(SHORT_RECEIVE),
+                    };
+                    self.assembling = Some(Assembling { command, target: Target::None });
                 }
                 Event::Refused { cookie, error } => self.refuse(cookie, error),
                 Event::Disconnect => self.phase = Phase::Draining,
@@ -260,15 +245,16 @@ impl NbdPort {
     /// Brings the request being taken as far as possible; `true` when it is at the disk.
     fn finish_taking(&mut self, io: &mut dyn PortIo) -> bool {
         let Some(assembling) = &mut self.assembling else { return true };
-        if assembling.command.op.moves_data() && assembling.buffer.is_none() {
-            assembling.buffer = self.arena.take(assembling.command.len);
-            if assembling.buffer.is_none() {
-                return false;
-            }
+        if assembling.command.op == Op::Place {
+            return self.finish_placing(io);
+        }
+        if assembling.command.op.moves_data() && matches!(assembling.target, Target::None) {
+            let Some(buffer) = self.arena.take(assembling.command.len) else { return false };
+            assembling.target = Target::Buffer(buffer);
         }
         let left = self.requests.payload_left();
         if left > 0
-            && let Some(buffer) = &assembling.buffer
+            && let Target::Buffer(buffer) = &assembling.target
         {
             let filled = assembling.command.len - left;
             let target = self.arena.at(buffer).wrapping_add(filled as usize);
@@ -284,11 +270,8 @@ impl NbdPort {
         if io.room() == 0 {
             return false;
         }
-        if let Some(Assembling { command, buffer }) = self.assembling.take() {
-            if let Op::Write(_) = command.op {
-                let long = command.len >= LONG_WRITE;
-                self.receive_at_most = if long { SHORT_RECEIVE } else { INBOX_BYTES };
-            }
+        if let Some(Assembling { command, target }) = self.assembling.take() {
+            let buffer = if let Target::Buffer(buffer) = target { Some(buffer) } else { None };
             let key = self.taken.insert(Taken {
                 command,
                 buffer,
@@ -326,7 +309,14 @@ impl NbdPort {
         let left = self.requests.payload_left();
         let (target, len, until, receiving) = match &self.assembling {
             // Bytes in the inbox come before those in the socket.
-            Some(Assembling { command, buffer: Some(buffer) })
+            Some(Assembling { target: Target::Asked, .. }) => return self.watch(io),
+            Some(Assembling { command, target: Target::Place(_, place) })
+                if left > 0 && self.inbox.bytes().is_empty() =>
+            {
+                let filled = (command.len - left) as usize;
+                (place.wrapping_add(filled), left as usize, Until::Full, Receiving::Place)
+            }
+            Some(Assembling { command, target: Target::Buffer(buffer) })
                 if left > 0 && command.len >= LONG_WRITE && self.inbox.bytes().is_empty() =>
             {
                 let filled = (command.len - left) as usize;
@@ -345,8 +335,8 @@ impl NbdPort {
             io.cancel(WATCH);
         }
         self.receiving = receiving;
-        // SAFETY: the target is `len` bytes of the inbox's free end, or of the buffer of the request being taken behind
-        // what is filled. Neither is touched while `receiving` says so, and both live as long as the port.
+        // SAFETY: the target is `len` bytes of the inbox's free end, or of the buffer or the place of the request being taken behind
+        // what is filled. None is touched while `receiving` says so, and all live as long as the port.
         unsafe { io.recv(self.socket.as_raw_fd(), target, len, until, RECEIVE) }
     }
 
@@ -373,10 +363,17 @@ impl NbdPort {
             Ok(0) => return self.end(io, Ended::HungUp),
             Ok(received) => received,
             Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => 0,
+            // Not the socket's failure but the image's.
+            Err(_) if into == Receiving::Place && -result == libc::EFAULT => {
+                if let Some(Assembling { target: Target::Place(key, _), .. }) = self.assembling {
+                    self.misplaced(key, IoError::NoSpace);
+                }
+                return self.pump(io);
+            }
             Err(_) => return self.end(io, Ended::Receive(-result)),
         };
         match into {
-            Receiving::Payload => self.requests.on_payload(received as u32),
+            Receiving::Payload | Receiving::Place => self.requests.on_payload(received as u32),
             Receiving::Inbox | Receiving::Nothing => self.inbox.on_received(received),
         }
         self.pump(io);
@@ -465,6 +462,7 @@ impl NbdPort {
     fn drain(&mut self) {
         if matches!(self.phase, Phase::Waiting | Phase::Open) {
             self.phase = Phase::Draining;
+            self.abandon_placing();
         }
     }
 
@@ -494,6 +492,9 @@ impl Port for NbdPort {
     fn on_start(&mut self, io: &mut dyn PortIo) {
         if io.lends() {
             self.lender = Lender::new(self.socket.as_raw_fd());
+        }
+        if io.places() {
+            self.placing = Placing::On;
         }
         if self.departures.is_none() {
             self.phase = Phase::Open;
@@ -541,10 +542,13 @@ impl Port for NbdPort {
             self.continuing.push(key);
             return self.pump(io);
         }
+        if self.taken.get(key).is_some_and(|taken| taken.command.op == Op::Place) {
+            return self.on_granted(io, key, completion.result);
+        }
         if let Some(taken) = self.taken.try_remove(key) {
             self.answer(taken, &completion);
         }
-        if self.assembling.as_ref().is_some_and(|a| a.buffer.is_none()) {
+        if self.assembling.as_ref().is_some_and(|a| matches!(a.target, Target::None)) {
             self.pump(io);
         }
     }
@@ -580,6 +584,9 @@ fn has_hung_up(fd: RawFd) -> bool {
     // SAFETY: the pointer names one initialised `pollfd`; without a timeout the call does not wait.
     unsafe { libc::poll(&mut watched, 1, 0) > 0 }
 }
+
+#[path = "port_placing.rs"]
+mod placing;
 
 #[cfg(test)]
 #[path = "port_tests.rs"]

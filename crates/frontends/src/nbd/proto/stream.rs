@@ -115,6 +115,13 @@ impl Requests {
         }
     }
 
+    /// The rest of the last write's payload is not wanted: later polls skip it.
+    pub fn skip_payload(&mut self) {
+        if let State::Payload { left } = self.state {
+            self.state = State::Skip { left };
+        }
+    }
+
     /// The caller took `len` bytes of payload out of the stream, at most [`payload_left`](Requests::payload_left).
     pub fn on_payload(&mut self, len: u32) {
         let left = self.payload_left().saturating_sub(len);

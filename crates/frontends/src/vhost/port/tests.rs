@@ -73,6 +73,15 @@ impl PortIo for FakeShard {
     fn lends(&self) -> bool {
         false
     }
+    fn places(&self) -> bool {
+        false
+    }
+    fn place(&mut self, _: u64, _: u32) -> Option<*mut u8> {
+        None
+    }
+    fn put(&mut self, _: u64, _: &[u8]) -> std::io::Result<()> {
+        panic!("no places here")
+    }
     fn lend(&mut self, _: u64, _: u32, _: RawFd) -> std::io::Result<u32> {
         panic!("no pipes here")
     }
