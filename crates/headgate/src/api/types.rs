@@ -436,7 +436,7 @@ pub struct ErrorBody {
 pub enum HealthStatus {
     /// Everything is in service.
     Ok,
-    /// A datastore or a disk could not be opened; the others serve.
+    /// A datastore or a disk could not be opened, or a disk has no connection to its server; the others serve.
     Degraded,
     /// A shard does not answer: restart the daemon.
     Failed,

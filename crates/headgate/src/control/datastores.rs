@@ -194,7 +194,7 @@ impl Control {
         };
         self.check_window(&record)?;
         if record.capacity.is_none() {
-            warnings.push(unknown_capacity(&record.name));
+            warnings.push(unknown_capacity(&record));
         }
         warnings.extend(self.window_warnings(&record));
         self.serve_datastore(&record)?;
@@ -330,7 +330,7 @@ impl Control {
         let now = self.view_datastore(&model, &entry);
         let mut warnings = self.window_warnings(&entry.record);
         if now.capacity.is_none() {
-            warnings.push(unknown_capacity(name));
+            warnings.push(unknown_capacity(&entry.record));
         }
         if now.overbooked_iops > 0 {
             warnings.push(format!(
@@ -384,11 +384,15 @@ impl Control {
     }
 }
 
-fn unknown_capacity(name: &Name) -> String {
+fn unknown_capacity(record: &DatastoreRecord) -> String {
+    let name = &record.name;
+    let measure = match record.backend {
+        Backend::Nbd { .. } => String::new(),
+        _ => format!("measure it with 'headgate datastore calibrate {name}' or "),
+    };
     format!(
         "the capacity of datastore '{name}' is unknown, so reservations on it are not checked: \
-         measure it with 'headgate datastore calibrate {name}' or set it with \
-         'headgate datastore set {name} --capacity IOPS'"
+         {measure}set it with 'headgate datastore set {name} --capacity IOPS'"
     )
 }
 

@@ -9,6 +9,7 @@ use crate::api::types::{
 use crate::api::windows::Window;
 use crate::catalog::{Backend, PolicyRecord, Scheduler};
 use crate::name::Name;
+use headgate_engine::snapshot::RemoteState;
 use headgate_units::Shares;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -196,6 +197,13 @@ impl Control {
         let mut failed: Vec<String> =
             model.datastores.iter().filter_map(|(name, e)| reasons("datastore", name, &e.service)).collect();
         failed.extend(model.disks.iter().filter_map(|(name, e)| reasons("disk", name, &e.service)));
+        let unconnected = |d: &DiskSample| {
+            let remote = d.remote.as_ref().filter(|remote| remote.state != RemoteState::Connected)?;
+            let reason = remote.reason.as_deref().unwrap_or("not yet");
+            Some(format!("disk '{}': no connection to its server: {reason}", d.name))
+        };
+        let sampled = shards.iter().flatten().flat_map(|store| &store.disks);
+        failed.extend(sampled.filter_map(unconnected));
         let status = match (&shards, failed.is_empty()) {
             (Err(_), _) => HealthStatus::Failed,
             (Ok(_), false) => HealthStatus::Degraded,
