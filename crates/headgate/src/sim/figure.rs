@@ -1,5 +1,6 @@
 //! From outcomes to figures: throughput and latency over time, as papers plot them, and over what a family of variants varies.
 
+use super::hosts::{hosts, hosts_say_all};
 use crate::plot::{Figure, Line, MOST_LINES, Mark, Panel};
 use headgate_sim::{Action, Counters, Outcome, Scenario, Setup, Subject, SubjectKind, Transactions};
 use headgate_units::Nanos;
@@ -15,9 +16,18 @@ const MOST_NAMES: usize = 3;
 /// Fewer variants than this make no curve.
 const FEWEST_POINTS: usize = 3;
 
-/// A figure for each outcome, after one over what the variants vary, if that is a number.
+/// A figure for each outcome, by host where windows were recorded and by VM, after one over what the variants vary, if that is a
+/// number.
 pub(crate) fn figures(scenario: &Scenario, outcomes: &[&Outcome]) -> Vec<Figure> {
-    let mut figures: Vec<Figure> = outcomes.iter().map(|outcome| figure(scenario, outcome)).collect();
+    let mut by_host: Vec<Figure> = outcomes.iter().filter_map(|outcome| hosts(scenario, outcome)).collect();
+    let by_vm = outcomes.iter().filter(|outcome| !hosts_say_all(scenario, outcome));
+    let mut by_vm: Vec<Figure> = by_vm.map(|outcome| figure(scenario, outcome)).collect();
+    same_scale(&mut by_host);
+    same_scale(&mut by_vm);
+    sweep(scenario, outcomes).into_iter().chain(by_host).chain(by_vm).collect()
+}
+
+fn same_scale(figures: &mut [Figure]) {
     let panels = figures.iter().map(|figure| figure.panels.len()).max().unwrap_or(0);
     for panel in 0..panels {
         let tops = || figures.iter().filter_map(|figure| figure.panels.get(panel)).map(|panel| panel.top);
@@ -29,7 +39,6 @@ pub(crate) fn figures(scenario: &Scenario, outcomes: &[&Outcome]) -> Vec<Figure>
                 .for_each(|panel| panel.top = most);
         }
     }
-    sweep(scenario, outcomes).into_iter().chain(figures).collect()
 }
 
 /// What each line of a family of variants got over the whole run, beside the number in the variants' names: `plug-50us`.
@@ -146,14 +155,14 @@ fn lines_of<'a>(scenario: &Scenario, outcome: &'a Outcome) -> Vec<&'a Subject> {
     outcome.subjects.iter().filter(shown).collect()
 }
 
-fn panel(axis: &'static str, lines: Vec<Line>) -> Panel {
+pub(super) fn panel(axis: &'static str, lines: Vec<Line>) -> Panel {
     let mut panel = Panel { axis, top: 0.0, lines };
     panel.top = panel.largest();
     panel
 }
 
 /// Points in the middle of their intervals.
-fn series<T: Copy>(
+pub(super) fn series<T: Copy>(
     outcome: &Outcome,
     points: &[T],
     plus: impl Fn(T, &T) -> T,
@@ -192,7 +201,7 @@ fn transactions(outcome: &Outcome, vm: &str) -> Line {
 }
 
 /// What happens after the beginning, by its time.
-fn marks(setup: &Setup) -> Vec<Mark> {
+pub(super) fn marks(setup: &Setup) -> Vec<Mark> {
     let mut by_time: BTreeMap<Nanos, Vec<(&'static str, String)>> = BTreeMap::new();
     let mut add = |at: Nanos, verb, what: String| by_time.entry(at).or_default().push((verb, what));
     let vm = |index: usize| setup.vms.get(index).map_or_else(String::new, |vm| vm.name.clone());

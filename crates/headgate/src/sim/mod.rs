@@ -3,6 +3,7 @@
 mod breaks;
 mod experiments;
 mod figure;
+mod hosts;
 mod html;
 mod runs;
 mod traces;

@@ -6,7 +6,7 @@ use crate::sim::{FileTraces, Job, figures};
 use clap::Args;
 use headgate_sim::{
     Application, Judgement, Outcome, Scenario, Stretch, Subject, SubjectKind, TransactionStretch, Verdict,
-    judge,
+    WindowCounters, WindowStretch, judge,
 };
 use headgate_stats::HistogramSnapshot;
 use headgate_units::Nanos;
@@ -237,7 +237,9 @@ fn print_variant(
         if left_out > 0 {
             writeln!(out, "and {left_out} VMs that did less: --vms N, or all of them with --json")?;
         }
-        print_applications(out, &runs, (!scenario.windows.is_empty()).then_some(index))?;
+        let window = (!scenario.windows.is_empty()).then_some(index);
+        print_issue_windows(out, &runs, window)?;
+        print_applications(out, &runs, window)?;
     }
     Ok(())
 }
@@ -314,6 +316,47 @@ fn print_applications(out: &mut dyn Write, runs: &[&Outcome], window: Option<usi
             format!("{:.1}", all.iter().map(rate).sum::<f64>() / all.len().max(1) as f64),
             time(response.mean()),
             time(response.at_permille(900)),
+        ]);
+    }
+    Ok(write!(out, "\n{}", table.render())?)
+}
+
+fn print_issue_windows(
+    out: &mut dyn Write,
+    runs: &[&Outcome],
+    window: Option<usize>,
+) -> Result<(), CliError> {
+    let Some(first) = runs.first().filter(|run| !run.issue_windows.is_empty()) else { return Ok(()) };
+    let mut table = Table::new(&[
+        ("HOST", Align::Left),
+        ("WINDOW", Align::Right),
+        ("BETA", Align::Right),
+        ("CLUSTER LATENCY", Align::Right),
+        ("UNMANAGED LOAD", Align::Right),
+    ]);
+    for (index, host) in first.issue_windows.iter().enumerate() {
+        let recorded = runs.iter().filter_map(|run| run.issue_windows.get(index));
+        let all: Vec<&WindowStretch> = match window {
+            Some(window) => recorded.filter_map(|host| host.windows.get(window)).collect(),
+            None => recorded.map(|host| &host.whole).collect(),
+        };
+        let mean = |value: &dyn Fn(&WindowStretch) -> f64| {
+            all.iter().map(|stretch| value(stretch)).sum::<f64>() / all.len().max(1) as f64
+        };
+        let sum = all.iter().fold(WindowCounters::default(), |sum, stretch| sum.plus(&stretch.counters));
+        table.row(vec![
+            host.name.clone(),
+            format!("{:.2}", mean(&|s| s.counters.mean_window(s.to - s.from))),
+            // Nothing that is controlled has a beta of zero all the time.
+            sum.mean_latency().map_or_else(
+                || "-".into(),
+                |_| format!("{:.2}", mean(&|s| s.counters.mean_beta(s.to - s.from))),
+            ),
+            sum.mean_latency().map_or_else(|| "-".into(), |latency| latency.to_string()),
+            match mean(&|s| s.counters.unmanaged_part(s.to - s.from)) {
+                part if part > 0.0 => format!("{:.0} %", part * 100.0),
+                _ => "-".into(),
+            },
         ]);
     }
     Ok(write!(out, "\n{}", table.render())?)
