@@ -332,6 +332,7 @@ impl Core {
                 if let Some(meter) = &mut datastore.meter
                     && slot.request.op.is_transfer()
                     && slot.result.is_ok()
+                    && !slot.outage
                 {
                     meter.record(self.now - slot.dispatched, headgate_units::Bytes(slot.request.len));
                 }

@@ -37,6 +37,8 @@ pub(super) struct Slot {
     pub done: u64,
     pub arrived: Nanos,
     pub dispatched: Nanos,
+    /// It waited for a server that was gone: what it took says nothing of the storage.
+    pub outage: bool,
     /// Parties that still work on it: the kernel, the device model, a worker.
     pub parties: u8,
     pub result: Result<(), IoError>,
@@ -72,6 +74,7 @@ impl Slots {
                 done: 0,
                 arrived: now,
                 dispatched: now,
+                outage: false,
                 parties: 0,
                 result: Ok(()),
                 bounce: None,
@@ -89,6 +92,7 @@ impl Slots {
         slot.buffers.extend_from_slice(buffers);
         slot.done = 0;
         slot.arrived = now;
+        slot.outage = false;
         slot.parties = 0;
         slot.result = Ok(());
         key

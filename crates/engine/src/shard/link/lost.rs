@@ -41,6 +41,7 @@ impl Core {
         link.long_reads = 0;
         for &key in &link.queue {
             let slot = &mut self.slots[key];
+            slot.outage = true;
             // What a former connection has written of it may be lost with that.
             if command::modifies(slot.request.op) {
                 (slot.done, slot.step) = (0, Step::Main);
