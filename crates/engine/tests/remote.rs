@@ -10,7 +10,8 @@ use headgate_engine::{
     BackendSpec, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, EngineError, Image,
 };
 use headgate_nbd::wire::{command, command_flag, export};
-use headgate_qos::{Policy, SchedulerKind};
+use headgate_qos::window::{Fraction, LatencyMeter, Smoothing};
+use headgate_qos::{CostModel, Policy, SchedulerKind};
 use headgate_units::Bytes;
 use std::time::{Duration, Instant};
 use support::server::{EVERYTHING, Manner, Server};
@@ -241,6 +242,54 @@ fn a_server_that_breaks_the_protocol_is_left_and_asked_again() {
 }
 
 #[test]
+fn a_reply_that_comes_twice_ends_the_connection() {
+    let server = Server::start(SIZE);
+    let bench = Bench::new(&server);
+    let client = bench.client();
+    server.state().manner = Manner::Twice;
+    assert_eq!(client.read(0, 4096, 0), [0; 4096]);
+    bench.reconnected(1);
+    assert_eq!(client.read(0, 4096, 0), [0; 4096]);
+}
+
+#[test]
+fn a_server_that_says_it_is_going_is_asked_again_when_it_is_back() {
+    let server = Server::start(SIZE);
+    let bench = Bench::new(&server);
+    let client = bench.client();
+    server.state().manner = Manner::ShuttingDown;
+    client.write(0, &[6; 4096], 0).unwrap();
+    assert_eq!(bench.remote().reconnects, 1);
+    assert_eq!(server.count(command::WRITE), 2);
+}
+
+#[test]
+fn a_server_that_hangs_up_on_its_clients_is_not_asked_without_pause() {
+    let server = Server::start(SIZE);
+    let bench = Bench::new(&server);
+    let client = bench.client();
+    server.state().manner = Manner::HangUp;
+    server.hang_up();
+    let read = client.start(Op::Read, 0, 4096, vec![0; 4096], 0);
+    bench.wait_for("attempts", |r| r.reconnects >= 3);
+    server.state().manner = Manner::InOrder;
+    assert_eq!(read.recv_timeout(PATIENCE).unwrap().0, Ok(()));
+    assert!(bench.remote().reconnects < 20, "{:?}", bench.remote());
+}
+
+#[test]
+fn a_write_that_is_answered_too_early_ends_when_it_has_left() {
+    let server = Server::start(SIZE);
+    let bench = Bench::new(&server);
+    let client = bench.client();
+    server.state().manner = Manner::Early;
+    let data = pattern(4, 6 << 20);
+    client.write(0, &data, 0).unwrap();
+    assert_eq!(client.read(0, 6 << 20, 0), data);
+    assert_eq!(bench.remote().reconnects, 0);
+}
+
+#[test]
 fn requests_survive_their_connection_wherever_it_is_cut() {
     let server = Server::start(SIZE);
     let bench = Bench::new(&server);
@@ -371,6 +420,32 @@ fn a_disk_whose_server_comes_late_serves_then() {
     server.listen();
     assert_eq!(early.recv_timeout(PATIENCE).unwrap().0, Ok(()));
     assert_eq!(bench.remote().reconnects, 0);
+}
+
+#[test]
+fn what_waited_for_a_lost_server_is_no_latency_of_the_storage() {
+    let mut server = Server::start(SIZE);
+    let bench = Bench::new(&server);
+    let client = bench.client();
+    let smoothing = Smoothing::PerPeriod { past: Fraction::from_millionths(2_000).unwrap() };
+    let meter = LatencyMeter::new(CostModel::Unit, smoothing).unwrap();
+    bench.engine.set_meter(bench.datastore, Some(meter)).unwrap();
+    server.state().manner = Manner::Silent;
+    let sent = client.start(Op::Read, 0, 4096, vec![0; 4096], 0);
+    while server.count(command::READ) == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.crash();
+    bench.wait_for("the loss", |r| r.state == RemoteState::Waiting);
+    let late = client.start(Op::Read, 0, 4096, vec![0; 4096], 0);
+    server.state().manner = Manner::InOrder;
+    server.listen();
+    for answer in [sent, late] {
+        assert_eq!(answer.recv_timeout(PATIENCE).unwrap().0, Ok(()));
+    }
+    assert_eq!(bench.engine.end_period(bench.datastore).unwrap().latency, None);
+    client.read(0, 4096, 0);
+    assert_eq!(bench.engine.end_period(bench.datastore).unwrap().latency.unwrap().ios, 1);
 }
 
 #[test]

@@ -36,6 +36,14 @@ pub enum Manner {
     CutReads(u32),
     /// Never.
     Silent,
+    /// Writes are answered before their payload is read.
+    Early,
+    /// The first reply comes twice.
+    Twice,
+    /// The first request fails because the server is about to go.
+    ShuttingDown,
+    /// Connections end after the handshake.
+    HangUp,
     /// Every request fails with this error.
     Error(u32),
 }
@@ -148,6 +156,9 @@ impl Drop for Server {
 
 fn serve(mut stream: UnixStream, state: &Mutex<State>) -> io::Result<()> {
     handshake(&mut stream, state)?;
+    if state.lock().unwrap().manner == Manner::HangUp {
+        return stream.shutdown(Shutdown::Both);
+    }
     let mut replies: Vec<Vec<u8>> = Vec::new();
     loop {
         let mut head = [0; REQUEST_LEN];
@@ -168,11 +179,20 @@ fn serve(mut stream: UnixStream, state: &Mutex<State>) -> io::Result<()> {
             stream.read_exact(&mut head)?;
         }
         let manner = state.lock().unwrap().manner;
+        let early = manner == Manner::Early && be16(&head, 6) == Some(command::WRITE);
+        if early {
+            stream.write_all(&simple(SIMPLE_REPLY_MAGIC, 0, be64(&head, 8).unwrap()))?;
+        }
         let Some(reply) = answer(&mut stream, &head, state)? else { return Ok(()) };
         match manner {
             Manner::Reversed => replies.push(reply),
             _ if !replies.is_empty() => replies.push(reply),
             Manner::Silent => {}
+            Manner::Early if early => {}
+            Manner::Twice => {
+                state.lock().unwrap().manner = Manner::InOrder;
+                stream.write_all(&[&reply[..], &reply[..]].concat())?;
+            }
             Manner::CutReads(every) if reply.len() > 16 && state.lock().unwrap().cut(every) => {
                 stream.write_all(&reply[..16 + (reply.len() - 16) / 2])?;
                 return stream.shutdown(Shutdown::Both);
@@ -270,15 +290,25 @@ fn answer(stream: &mut UnixStream, head: &[u8], state: &Mutex<State>) -> io::Res
             cookie ^= 1 << 40;
             state.manner = Manner::InOrder;
         }
+        Manner::ShuttingDown => {
+            error = 108;
+            data.clear();
+            state.manner = Manner::InOrder;
+        }
         Manner::Error(number) => {
             error = number;
             data.clear();
         }
         _ => {}
     }
+    let mut reply = simple(magic, error, cookie);
+    reply.extend(data);
+    Ok(Some(reply))
+}
+
+fn simple(magic: u32, error: u32, cookie: u64) -> Vec<u8> {
     let mut reply = magic.to_be_bytes().to_vec();
     reply.extend(error.to_be_bytes());
     reply.extend(cookie.to_be_bytes());
-    reply.extend(data);
-    Ok(Some(reply))
+    reply
 }

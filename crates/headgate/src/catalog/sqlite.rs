@@ -1,12 +1,10 @@
+mod rows;
 mod tags;
 
-use super::{
-    Backend, Capacity, Catalog, CatalogError, Contents, DatastoreRecord, DiskRecord, DiskState, ExportRecord,
-    PolicyRecord, RemoteRecord, Scheduler, VmRecord, WindowRecord,
-};
+use super::{Catalog, CatalogError, Contents, DatastoreRecord, DiskRecord, ExportRecord, VmRecord};
 use crate::name::Name;
-use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
-use rusqlite::{Connection, ErrorCode, Row, Transaction, params};
+use rows::{RawDatastore, RawDisk, integer, put_policy};
+use rusqlite::{Connection, ErrorCode, Transaction, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tags::{RawExport, RawVm};
@@ -135,153 +133,12 @@ fn is_constraint(error: &CatalogError, extended: i32) -> bool {
         if e.code == ErrorCode::ConstraintViolation && e.extended_code == extended)
 }
 
-/// SQLite's integers are signed; the upper half of the range goes there and back by its bits.
-fn integer(value: u64) -> i64 {
-    value.cast_signed()
-}
-
 fn json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("records are plain data, and their paths came as text")
 }
 
 fn corrupt(table: &str, what: impl std::fmt::Display) -> CatalogError {
     CatalogError::Corrupt { what: format!("in {table}: {what}") }
-}
-
-/// A datastore's columns as SQLite gives them; the check comes after.
-struct RawDatastore {
-    name: String,
-    backend: String,
-    scheduler: String,
-    queue_depth: i64,
-    capacity: Option<String>,
-    cost_model: String,
-    plug: i64,
-    window: Option<String>,
-}
-
-impl RawDatastore {
-    fn read(row: &Row<'_>) -> Result<RawDatastore, rusqlite::Error> {
-        Ok(RawDatastore {
-            name: row.get(0)?,
-            backend: row.get(1)?,
-            scheduler: row.get(2)?,
-            queue_depth: row.get(3)?,
-            capacity: row.get(4)?,
-            cost_model: row.get(5)?,
-            plug: row.get(6)?,
-            window: row.get(7)?,
-        })
-    }
-
-    fn check(self) -> Result<DatastoreRecord, CatalogError> {
-        let bad = |e: &dyn std::fmt::Display| corrupt("datastores", e);
-        let capacity: Option<Capacity> =
-            self.capacity.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| bad(&e))?;
-        let window: Option<WindowRecord> =
-            self.window.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| bad(&e))?;
-        let backend: Backend = serde_json::from_str(&self.backend).map_err(|e| bad(&e))?;
-        let scheduler = [Scheduler::Mclock, Scheduler::Sfq, Scheduler::Fifo]
-            .into_iter()
-            .find(|s| s.as_str() == self.scheduler)
-            .ok_or_else(|| bad(&format_args!("scheduler '{}'", self.scheduler)))?;
-        Ok(DatastoreRecord {
-            name: self.name.parse().map_err(|e| bad(&e))?,
-            backend,
-            scheduler,
-            queue_depth: u32::try_from(self.queue_depth).map_err(|e| bad(&e))?,
-            capacity,
-            cost_model: self.cost_model.parse().map_err(|e| bad(&e))?,
-            plug: Nanos(u64::try_from(self.plug).map_err(|e| bad(&e))?),
-            window: window.unwrap_or_else(WindowRecord::unset),
-        })
-    }
-}
-
-struct RawDisk {
-    name: String,
-    datastore: String,
-    vm: Option<String>,
-    size: i64,
-    state: String,
-    reservation: Option<i64>,
-    limit: Option<i64>,
-    limit_bandwidth: Option<i64>,
-    shares: i64,
-    burst: i64,
-    export: Option<String>,
-    export_block: Option<i64>,
-}
-
-impl RawDisk {
-    fn read(row: &Row<'_>) -> Result<RawDisk, rusqlite::Error> {
-        Ok(RawDisk {
-            name: row.get(0)?,
-            datastore: row.get(1)?,
-            vm: row.get(2)?,
-            size: row.get(3)?,
-            state: row.get(4)?,
-            reservation: row.get(5)?,
-            limit: row.get(6)?,
-            limit_bandwidth: row.get(7)?,
-            shares: row.get(8)?,
-            burst: row.get(9)?,
-            export: row.get(10)?,
-            export_block: row.get(11)?,
-        })
-    }
-
-    fn check(self) -> Result<DiskRecord, CatalogError> {
-        let bad = |e: &dyn std::fmt::Display| corrupt("disks", e);
-        let iops =
-            |value: Option<i64>| value.map(|v| Iops::new(v.cast_unsigned()).map_err(|e| bad(&e))).transpose();
-        let bandwidth = self
-            .limit_bandwidth
-            .map(|v| BytesPerSec::new(v.cast_unsigned()))
-            .transpose()
-            .map_err(|e| bad(&e))?;
-        let state = DiskState::ALL
-            .into_iter()
-            .find(|s| s.as_str() == self.state)
-            .ok_or_else(|| bad(&format_args!("state '{}'", self.state)))?;
-        let remote = match (self.export, self.export_block) {
-            (None, None) => None,
-            (Some(export), Some(block)) => {
-                Some(RemoteRecord { export, block_size: u32::try_from(block).map_err(|e| bad(&e))? })
-            }
-            _ => return Err(bad(&"an export without its block size, or the other way round")),
-        };
-        Ok(DiskRecord {
-            name: self.name.parse().map_err(|e| bad(&e))?,
-            datastore: self.datastore.parse().map_err(|e| bad(&e))?,
-            vm: self.vm.map(|vm| vm.parse::<Name>()).transpose().map_err(|e| bad(&e))?,
-            size: Bytes(self.size.cast_unsigned()),
-            policy: PolicyRecord {
-                reservation: iops(self.reservation)?,
-                limit: iops(self.limit)?,
-                limit_bandwidth: bandwidth,
-                shares: Shares::new(self.shares.cast_unsigned()).map_err(|e| bad(&e))?,
-                burst: u16::try_from(self.burst).map_err(|e| bad(&e))?,
-            },
-            state,
-            remote,
-        })
-    }
-}
-
-fn put_policy(tx: &Transaction<'_>, disk: &Name, policy: &PolicyRecord) -> Result<(), rusqlite::Error> {
-    tx.execute(
-        "INSERT OR REPLACE INTO policies VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![
-            disk.as_str(),
-            policy.reservation.map(|r| integer(r.get())),
-            policy.limit.map(|l| integer(l.get())),
-            policy.limit_bandwidth.map(|b| integer(b.get())),
-            integer(policy.shares.get()),
-            policy.burst,
-        ],
-    )?;
-    Ok(())
 }
 
 impl Catalog for SqliteCatalog {
@@ -463,10 +320,13 @@ impl Catalog for SqliteCatalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{CapacitySource, Confidence, PriorityRecord, PriorityScope, Threshold};
+    use crate::catalog::{
+        Backend, Capacity, CapacitySource, Confidence, DiskState, PolicyRecord, PriorityRecord,
+        PriorityScope, RemoteRecord, Scheduler, Threshold, WindowRecord,
+    };
     use headgate_qos::CostModel;
     use headgate_qos::ioprio::{IoprioMap, Nice};
-    use headgate_units::Priority;
+    use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Priority, Shares};
 
     fn name(text: &str) -> Name {
         text.parse().unwrap()
