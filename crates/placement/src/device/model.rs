@@ -1,4 +1,4 @@
-use super::line;
+use super::line::{self, Line};
 use super::point::DevicePoint;
 use crate::{Outstanding, Permille, Traits};
 use headgate_units::{Bytes, Nanos};
@@ -62,6 +62,8 @@ pub enum Evidence {
     /// Always about the same number of reads: nothing to draw a line through. The slope is 1 / throughput, which it is
     /// if the device was busy; if it was not, it is better.
     Steady,
+    /// Latency changed with something else than load, and too much to see the load in it. The slope is 1 / throughput, as before.
+    Unclear,
 }
 
 impl fmt::Display for Evidence {
@@ -69,6 +71,9 @@ impl fmt::Display for Evidence {
         f.write_str(match self {
             Evidence::Rise => "latency rose with load",
             Evidence::Flat => "latency never rose: at least as good as its best throughput",
+            Evidence::Unclear => {
+                "latency changed with other things than load: at least as good as its throughput"
+            }
             Evidence::Steady => "load never varied: at least as good as its throughput",
         })
     }
@@ -105,6 +110,8 @@ pub const LEAST_POINTS: usize = 20;
 const SURE: f64 = 0.5;
 /// Latency that falls by more than this part over the range of loads is an anomaly.
 const FALL: f64 = 0.1;
+/// Latency that surely rises by less than this part over the range of loads does not rise, if it does not change much otherwise.
+const LEVEL: f64 = 0.3;
 /// The load varied when its 95th percentile is at least this much above its 5th.
 const VARIED: f64 = 1.5;
 
@@ -158,9 +165,11 @@ impl DeviceModel {
         let mut loads: Vec<f64> = xy.iter().map(|&(x, _)| x).collect();
         loads.sort_by(f64::total_cmp);
         let (light, heavy) = (loads[loads.len() / 20], loads[loads.len() - 1 - loads.len() / 20]);
+        let middle_load = loads[loads.len() / 2];
         let mut latencies: Vec<f64> = xy.iter().map(|&(_, y)| y).collect();
         latencies.sort_by(f64::total_cmp);
         let usual = latencies[latencies.len() / 2];
+        let spread = latencies[latencies.len() * 9 / 10] - latencies[latencies.len() / 10];
 
         let mut model = DeviceModel {
             slope: Slope::from_picos(0),
@@ -175,9 +184,11 @@ impl DeviceModel {
             random: middle(busy.iter().map(|point| point.random)),
         };
         let line = match line::through(&xy) {
-            Some(line) if heavy >= VARIED * light => line,
+            Some(line) if heavy >= VARIED * light => above_a_knee(&xy, middle_load).map_or(line, |above| {
+                let steeper = above.slope - above.error > line.slope + line.error;
+                if steeper { Line { floor: line.floor, peak: line.peak, ..above } } else { line }
+            }),
             _ => {
-                let middle_load = loads[loads.len() / 2];
                 model.bound_by(usual / middle_load, middle_load, usual);
                 model.low = model.slope.as_picos() / 2;
                 return Ok(model);
@@ -194,9 +205,13 @@ impl DeviceModel {
             model.low = Slope::of_nanos(line.slope - line.error).as_picos();
             model.high = Slope::of_nanos(line.slope + line.error).as_picos();
             model.base = line.base as i64;
-        } else {
+        } else if (line.slope + line.error) * (heavy - light) <= LEVEL * usual && spread <= usual {
             model.evidence = Evidence::Flat;
             model.bound_by(1.0 / line.peak, heavy, usual);
+        } else {
+            model.evidence = Evidence::Unclear;
+            model.bound_by(usual / middle_load, middle_load, usual);
+            model.low = model.slope.as_picos() / 2;
         }
         Ok(model)
     }
@@ -240,6 +255,13 @@ impl fmt::Display for DeviceModel {
         }
         write!(f, ", {} intervals; {}", self.points, self.evidence)
     }
+}
+
+/// The line through the busier half. Storage that serves many at once is flat until it is busy; a line through all
+/// would take it for better than it is when it matters.
+fn above_a_knee(xy: &[(f64, f64)], middle_load: f64) -> Option<Line> {
+    let busier: Vec<(f64, f64)> = xy.iter().copied().filter(|&(x, _)| x > middle_load).collect();
+    if busier.len() < LEAST_POINTS { None } else { line::through(&busier) }
 }
 
 fn middle<T: Ord + Default>(values: impl Iterator<Item = T>) -> T {
@@ -303,6 +325,28 @@ mod tests {
         assert_eq!((model.evidence, model.low), (Evidence::Flat, 0), "{model}");
         assert!((model.slope.as_millis_f64() - 1.12).abs() < 0.03, "{model}");
         assert!(model.latency(Outstanding::from_thousandths(100)) >= Nanos::from_millis(1));
+    }
+
+    #[test]
+    fn the_slope_is_that_beyond_the_knee() {
+        // Ten at once for 5 ms each; then 2,000 per second. The line of a fixed rate, and 0.5 ms for each more.
+        let all = points((0..400).map(|i| {
+            let x = 1.0 + 19.0 * scattered(i);
+            (x, (0.5 * x).max(5.0) * (0.97 + 0.06 * scattered(i * 17 + 2)))
+        }));
+        let model = DeviceModel::learn(&all).unwrap();
+        assert_eq!(model.evidence, Evidence::Rise);
+        assert!((model.slope.as_millis_f64() - 0.5).abs() < 0.05, "{model}");
+        assert!((model.latency(Outstanding::whole(3)).0 as f64 / 5e6 - 1.0).abs() < 0.1, "{model}");
+    }
+
+    #[test]
+    fn latency_that_changes_with_other_things_is_not_taken_for_flat() {
+        let all = points((0..400).map(|i| (4.0 + 28.0 * scattered(i), 5.0 + 60.0 * scattered(i / 40 * 977))));
+        match DeviceModel::learn(&all) {
+            Ok(model) => assert!(model.evidence == Evidence::Unclear && model.low > 0, "{model}"),
+            Err(refused) => assert!(matches!(refused, Refusal::Falls { .. }), "{refused}"),
+        }
     }
 
     #[test]

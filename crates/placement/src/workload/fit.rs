@@ -1,8 +1,8 @@
 //! Constants of the workload model from measurements.
 //!
 //! Two ways: the published one, pair by pair, which wants measurements that differ in one trait only; and least squares over
-//! all traits at once, for measurements as they come. Both take each latency relative to itself: a request of 512 KiB takes
-//! fifty times as long as one of 8 KiB, and a fit of absolute errors would be a fit of the large ones.
+//! all traits at once, for measurements as they come. There each squared error counts in relation to the latency: with absolute errors, the
+//! slowest measurements would be all that matters, with relative ones the fastest, which are writes into a cache.
 
 use super::{Constants, Load, Outstanding, Traits};
 use crate::Permille;
@@ -36,23 +36,24 @@ impl Fit {
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The same K1 to K4 on a device of which there are these measurements: K5 by least squares of the relative errors.
-    /// O(measurements).
+    /// The same K1 to K4 on a device of which there are these measurements: K5 is the median of load over latency, so that
+    /// half of the predictions are too high and half too low. O(measurements).
     ///
     /// # Errors
     /// [`FitError::TooFew`] when none has a latency and a load.
     pub fn with_constants(constants: Constants, measured: &[Measurement]) -> Result<Fit, FitError> {
-        // Σ(1 - load/(K5·latency))² is least where K5 = Σ(load/latency)² / Σ(load/latency).
-        let rates = measured.iter().filter(|point| point.latency > Nanos::ZERO).map(|point| {
-            let load = constants.load(&point.traits).0 as f64;
-            load / (point.latency.0 as f64 / 1e6)
-        });
-        let (sum, squares) = rates.fold((0.0, 0.0), |(sum, squares), r| (sum + r, squares + r * r));
-        let scale = squares / sum;
-        if !scale.is_finite() || scale <= 0.0 {
+        let busy = measured.iter().filter(|point| point.latency > Nanos::ZERO);
+        let loads = busy.map(|point| (constants.load(&point.traits).0, point.latency.0));
+        let mut rates: Vec<f64> = loads
+            .filter(|&(load, _)| load > 0)
+            .map(|(load, latency)| load as f64 / (latency as f64 / 1e6))
+            .collect();
+        if rates.is_empty() {
             return Err(FitError::TooFew { about: "load", have: 0, need: 1 });
         }
-        Ok(Fit { constants, per_millisecond: Load((scale.round() as u64).max(1)) })
+        let middle = rates.len() / 2;
+        let (_, &mut median, _) = rates.select_nth_unstable_by(middle, f64::total_cmp);
+        Ok(Fit { constants, per_millisecond: Load((median.round() as u64).max(1)) })
     }
 }
 
@@ -174,8 +175,8 @@ fn solve(first: (f64, f64), second: (f64, f64)) -> Option<f64> {
 /// Rounds after which the constants no longer move by what matters.
 const ROUNDS: usize = 60;
 
-/// K1 to K5 with the least sum of squared relative errors, one factor after the other: with three held, the model is
-/// linear in the fourth, α·rest + β·x·rest, and K is α/β. No measurements need be alike. O(measurements).
+/// K1 to K4 with the least sum of squared errors over latencies, one factor after the other: with three held, the model is
+/// linear in the fourth, α·rest + β·x·rest, and K is α/β. Then K5. No measurements need be alike. O(measurements).
 ///
 /// # Errors
 /// [`FitError::TooFew`] names a trait of which fewer than two values occur, or says that there are fewer than eight
@@ -196,7 +197,9 @@ pub fn fit_by_least_squares(measured: &[Measurement]) -> Result<Fit, FitError> {
         for (index, factor) in FACTORS.iter().enumerate() {
             let (mut uu, mut uv, mut vv, mut u1, mut v1) = (0.0, 0.0, 0.0, 0.0, 0.0);
             for point in &points {
-                let mut rest = 1e6 / point.latency.0 as f64;
+                let latency = point.latency.0 as f64 / 1e6;
+                let weight = 1.0 / latency.sqrt();
+                let mut rest = weight;
                 for (other, factor) in FACTORS.iter().enumerate().filter(|&(other, _)| other != index) {
                     rest *= k[other] + (factor.value)(&point.traits);
                 }
@@ -204,8 +207,8 @@ pub fn fit_by_least_squares(measured: &[Measurement]) -> Result<Fit, FitError> {
                 uu += u * u;
                 uv += u * v;
                 vv += v * v;
-                u1 += u;
-                v1 += v;
+                u1 += u * latency * weight;
+                v1 += v * latency * weight;
             }
             // Cramer's rule for α·uu + β·uv = u1, α·uv + β·vv = v1; the determinant is common and positive.
             let (alpha, beta) = (u1 * vv - v1 * uv, uu * v1 - uv * u1);
