@@ -267,6 +267,54 @@ fn a_server_that_is_not_there_keeps_nobody_from_starting() {
 }
 
 #[test]
+fn a_host_that_restarts_while_its_server_is_away_fails_nothing() {
+    with_lab(&[], |lab| {
+        let disks = ["one", "two"];
+        let mut server = Headgate::with_disks(lab, &disks.map(|disk| DiskSpec::mib(disk, 64)))?;
+        let config = lab.dir().join("host.toml");
+        std::fs::write(&config, "drain-seconds = 1\n")?;
+        let config = config.display().to_string();
+        let mut host = Headgate::start_as(lab, "host", &[], &["--config", &config])?;
+        host.command(&["datastore", "add", "far", "--nbd", &uri(server.nbd_socket())])?;
+        let mut loads = Vec::new();
+        for disk in disks {
+            create(&host, disk, disk, &[])?;
+            let target = if disk == "one" {
+                host.nbd_uri(disk)
+            } else {
+                host.vhost_socket(disk).display().to_string()
+            };
+            let mut command = Command::new(headgate::binary()?);
+            command.args(["load", &target, "--verify", "--read-percent=50", "--seconds=3600"]);
+            command.args(["--reconnect=60", "--timeout=60"]);
+            let log = lab.dir().join(format!("load-{disk}.log"));
+            loads.push((Process::spawn("headgate load", command, &log)?, log));
+        }
+        let done = |host: &Headgate| -> anyhow::Result<f64> {
+            let metrics = host.metrics()?;
+            disks.iter().try_fold(f64::MAX, |least, disk| Ok(least.min(metrics.ops(disk)?)))
+        };
+        let gets_on = |host: &Headgate| {
+            wait_for("both disks should get on", PATIENCE, || Ok((done(host)? > 1000.0).then_some(())))
+        };
+        gets_on(&host)?;
+        server.kill()?;
+        wait_until(&host, "one", "waiting")?;
+        host.stop()?;
+        host.start_again()?;
+        sleep(Duration::from_millis(500));
+        server.start_again()?;
+        gets_on(&host)?;
+        for (mut load, log) in loads {
+            load.interrupt()?;
+            let status = load.wait(PATIENCE)?;
+            ensure!(status.success(), "headgate load: {status}\n{}", std::fs::read_to_string(&log)?);
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_what_was_expected() {
     with_lab(&["nbdkit"], |lab| {
         let mut server = Peer::start(lab, &["nbdkit", "-f", "-U", "SOCKET", "memory", "64M"])?;

@@ -103,9 +103,6 @@ pub enum EngineError {
 /// The largest queue depth of a datastore.
 pub const WINDOW_MAX: u32 = 4096;
 
-/// How long clients get to hear that what they asked for has failed.
-const FAREWELL: Duration = Duration::from_millis(200);
-
 /// Disks whose counters are read in one turn of a shard: about 100 us of its time.
 const DISKS_PER_CALL: usize = 64;
 
@@ -373,16 +370,12 @@ impl Engine {
             for (how, until) in [(Detach::Drain, deadline), (Detach::Now, deadline + Duration::from_secs(5))]
             {
                 ports.iter().for_each(|p| p.detach(how));
+                if how == Detach::Now && !ports.iter().all(PortRef::is_gone) {
+                    // What a server owes is not waited for, nor answered: clients repeat it to a successor.
+                    self.call(disk.shard, move |s| s.abandon(disk.key))?;
+                }
                 for port in &ports {
                     port.wait_gone(until.saturating_duration_since(Instant::now()));
-                }
-                if !ports.iter().all(PortRef::is_gone) {
-                    // What a server owes now is not waited for: it fails, and clients hear so before they are cut off.
-                    self.call(disk.shard, move |s| s.abandon(disk.key))?;
-                    let until = Instant::now() + FAREWELL;
-                    for port in &ports {
-                        port.wait_gone(until.saturating_duration_since(Instant::now()));
-                    }
                 }
             }
             // The image is dropped here, where closing it may block.

@@ -468,7 +468,7 @@ fn a_closed_disk_says_goodbye_and_is_not_held_up_by_a_silent_server() {
         std::thread::sleep(Duration::from_millis(5));
     }
     bench.engine.close_disk(bench.disk, Duration::from_millis(50)).unwrap();
-    assert_eq!(asked.recv_timeout(PATIENCE).unwrap().0, EIO);
+    assert!(asked.recv_timeout(PATIENCE).is_err(), "not answered: a machine repeats it to the next daemon");
     assert!(matches!(Client::try_new(&bench.engine, bench.disk), Err(EngineError::NoDisk)));
 }
 
