@@ -16,6 +16,7 @@ pub mod cli;
 pub mod control;
 pub mod demo;
 pub mod inproc;
+pub mod leases;
 pub mod metrics;
 pub mod name;
 pub mod observe;

@@ -45,6 +45,8 @@ struct Scrape {
     datastores: Vec<Datastore>,
     disks: Vec<Disk>,
     top: Top,
+    leases_lost: u64,
+    etcd_answers: Option<bool>,
 }
 
 /// The metrics now.
@@ -54,7 +56,8 @@ struct Scrape {
 pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
     let samples = control.sample()?;
     let disks = control.disks_at(&samples);
-    Ok(Scrape { samples, datastores: control.datastores(), disks, top }.render())
+    let (leases_lost, etcd_answers) = (control.leases().lost(), control.leases().etcd_answers());
+    Ok(Scrape { samples, datastores: control.datastores(), disks, top, leases_lost, etcd_answers }.render())
 }
 
 impl Scrape {
@@ -229,6 +232,7 @@ impl Collector for Scrape {
         }
         self.encode_priorities(&mut out)?;
         self.encode_datastores(&mut out)?;
+        self.encode_leases(&mut out)?;
         self.encode_disks(&mut out)
     }
 }
@@ -361,6 +365,19 @@ impl Scrape {
         let clone = gauge(&|w| flag(w.duplicate_identity.is_some()));
         let help = "1 while another living host claims this host's identity";
         out.gauges("datastore_duplicate_identity", help, &clone)
+    }
+
+    fn encode_leases(&self, out: &mut Writer<'_>) -> fmt::Result {
+        let held = |d: &Disk| Some(if d.lease.as_ref()?.number.is_some() { 1.0 } else { 0.0 });
+        let labels = |d: &Disk| vec![("datastore", d.datastore.to_string()), ("disk", d.name.to_string())];
+        let values: Vec<_> = self.disks.iter().filter_map(|d| Some((labels(d), held(d)?))).collect();
+        let help = "1 while this daemon holds the disk's lease, 0 while not; absent where no other host can reach the disk";
+        out.gauges("disk_lease_held", help, &values)?;
+        let help = "Leases lost to other hosts or to time";
+        out.counters("leases_lost", help, &[(Vec::new(), self.leases_lost as f64)])?;
+        let answers: Vec<(Labels, f64)> =
+            self.etcd_answers.iter().map(|up| (Vec::new(), if *up { 1.0 } else { 0.0 })).collect();
+        out.gauges("etcd_up", "1 while etcd answers for leases, 0 while not; absent without etcd", &answers)
     }
 
     fn encode_disks(&self, out: &mut Writer<'_>) -> fmt::Result {

@@ -424,6 +424,16 @@ impl DataPlane for EnginePlane {
         })
     }
 
+    fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError> {
+        let id = self.disk(disk)?;
+        self.exports.disks_mut().remove(disk);
+        let vhost = self.vhost().remove(disk);
+        if let Some(mut server) = vhost {
+            server.stop_listening();
+        }
+        self.engine.close_disk(id, Duration::ZERO).map_err(failed)
+    }
+
     fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError> {
         let snapshot = self.engine.snapshot().map_err(failed)?;
         snapshot

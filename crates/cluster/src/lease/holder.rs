@@ -47,10 +47,7 @@ impl fmt::Display for Holder {
 #[derive(Debug, Error)]
 pub enum LeaseError {
     /// Another serves it.
-    #[error(
-        "disk '{disk}' is served by {holder}: stop it there first; if that host is dead, the disk can be had as soon as its lease has run \
-         out, or at once with a forced takeover"
-    )]
+    #[error("disk '{disk}' is served by {holder}")]
     Held {
         /// The disk.
         disk: String,

@@ -3,6 +3,7 @@
 pub mod calibration;
 pub mod client;
 mod error;
+pub mod leases;
 mod openapi;
 pub mod priorities;
 mod routes;

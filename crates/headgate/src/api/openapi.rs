@@ -22,6 +22,7 @@ use utoipa::OpenApi;
         routes::create_disk,
         routes::show_disk,
         routes::set_disk,
+        routes::take_over,
         routes::remove_disk,
         routes::show_attachment,
         routes::list_vms,

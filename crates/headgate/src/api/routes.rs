@@ -1,10 +1,11 @@
 use super::calibration::{Calibration, CalibrationCreate};
 use super::error::{ApiError, Body, Flags, Param};
+use super::leases::DiskTakeover;
 use super::priorities::{Export, ExportCreate, ExportPatch, VmPatch};
 use super::top::{DatastoreStats, Top};
 use super::types::{
     Attachment, Changed, Datastore, DatastoreCreate, DatastorePatch, Disk, DiskCreate, DiskPatch, ErrorBody,
-    Force, Health, HealthStatus, Vm,
+    Force, Health, HealthStatus, ImageFate, Vm,
 };
 use crate::calibrate::Calibrator;
 use crate::control::{Control, ControlError};
@@ -13,7 +14,7 @@ use crate::observe::Observer;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -59,13 +60,16 @@ impl App {
     }
 }
 
-/// Flags of a removal.
+/// Flags of a disk's removal.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RemoveFlags {
     /// `yes` disconnects clients.
     #[serde(default)]
     force: Force,
+    /// `keep` leaves the image for another host.
+    #[serde(default)]
+    image: ImageFate,
 }
 
 /// All routes.
@@ -80,6 +84,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/disks", get(list_disks).post(create_disk))
         .route("/v1/disks/{name}", get(show_disk).patch(set_disk).delete(remove_disk))
         .route("/v1/disks/{name}/attachment", get(show_attachment))
+        .route("/v1/takeovers", post(take_over))
         .route("/v1/vms", get(list_vms))
         .route("/v1/vms/{name}", get(show_vm).patch(set_vm).delete(reset_vm))
         .route("/v1/exports", get(list_exports).post(add_export))
@@ -229,7 +234,20 @@ pub(super) async fn set_disk(
     Ok(Json(app.blocking(move |control| control.set_disk(&name, patch)).await?))
 }
 
-/// Removes a disk with its content.
+/// Serves a disk that another host made or served.
+#[utoipa::path(post, path = "/v1/takeovers", tag = "disks", request_body = DiskTakeover, responses(
+    (status = 200, body = Changed<Disk>),
+    (status = 404, body = ErrorBody, description = "no such datastore"),
+    (status = 409, body = ErrorBody, description = "another host serves it, or the reservation does not fit"),
+    (status = 422, body = ErrorBody, description = "a value makes no sense, or there is no such image")))]
+pub(super) async fn take_over(
+    State(app): State<App>,
+    Body(request): Body<DiskTakeover>,
+) -> Answer<Changed<Disk>> {
+    Ok(Json(app.blocking(move |control| control.take_over(request)).await?))
+}
+
+/// Removes a disk with its content, or leaves that for another host.
 #[utoipa::path(delete, path = "/v1/disks/{name}", tag = "disks", params(("name" = String, Path), RemoveFlags), responses(
     (status = 204), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody, description = "it is in use")))]
 pub(super) async fn remove_disk(
@@ -237,7 +255,7 @@ pub(super) async fn remove_disk(
     Param(name): Param<Name>,
     Flags(flags): Flags<RemoveFlags>,
 ) -> Result<StatusCode, ApiError> {
-    app.blocking(move |control| control.remove_disk(&name, flags.force)).await?;
+    app.blocking(move |control| control.remove_disk(&name, flags.force, flags.image)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

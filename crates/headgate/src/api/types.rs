@@ -1,5 +1,6 @@
 //! What goes over the API, and what `--json` prints.
 
+use super::leases::Lease;
 use super::priorities::{Export, Priorities};
 use super::windows::{Window, WindowPatch};
 use crate::catalog::{CapacitySource, PolicyRecord, Scheduler};
@@ -182,6 +183,17 @@ pub enum Force {
     No,
     /// Overbook, or disconnect clients.
     Yes,
+}
+
+/// What becomes of the image of a disk that is removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageFate {
+    /// It is removed.
+    #[default]
+    Remove,
+    /// It stays, for another host to take over.
+    Keep,
 }
 
 /// A disk to create.
@@ -377,6 +389,9 @@ pub struct Disk {
     /// Further NBD exports.
     #[serde(default)]
     pub exports: Vec<Export>,
+    /// Who serves it, where several hosts can reach it.
+    #[serde(default)]
+    pub lease: Option<Lease>,
     /// Is its datastore promised beyond its capacity.
     pub overbooked: bool,
     /// Clients connected now.

@@ -1,6 +1,7 @@
 use super::output::{Align, Table, description, json, or_dash, warnings};
 use super::values::{OrNone, force};
 use super::{CliError, Place, Print};
+use crate::api::leases::{DiskTakeover, Lease, LeasePlace};
 use crate::api::priorities::Priorities;
 use crate::api::types::{
     self, Attachment, Changed, Connection, ConnectionState, DiskCreate, DiskPatch, Policy, ServiceState,
@@ -42,6 +43,13 @@ pub(super) enum Disk {
     /// Print how to attach a disk to a machine
     #[command(after_help = "Example:\n  qemu-img info \"$(headgate disk attach db0 --nbd)\"")]
     Attach(Attach),
+    /// Serve a disk that another host made or served: one whose image is on a shared datastore, or one known here that another has taken
+    /// over
+    #[command(
+        after_help = "Examples:\n  headgate disk takeover db0 --datastore shared --vm db --reservation 500\n  \
+        headgate disk takeover db0"
+    )]
+    Takeover(Takeover),
     /// Remove a disk with its content; a block device and an NBD server keep theirs
     Remove {
         /// The disk
@@ -49,6 +57,9 @@ pub(super) enum Disk {
         /// Even while clients are connected
         #[arg(long)]
         force: bool,
+        /// Forget the disk here and leave its content, for another host to take over
+        #[arg(long)]
+        keep_image: bool,
     },
 }
 
@@ -94,6 +105,29 @@ pub(super) struct Create {
     /// Overbook the datastore if the reservation does not fit
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Arguments of `disk takeover`.
+#[derive(Debug, Args)]
+pub(super) struct Takeover {
+    /// The disk
+    name: Name,
+    /// Where its image is, for a disk that is not known here [default: default]
+    #[arg(long, value_name = "DATASTORE")]
+    datastore: Option<Name>,
+    /// The virtual machine it belongs to, for a disk that is not known here
+    #[arg(long, value_name = "VM")]
+    vm: Option<Name>,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// Overbook the datastore if the reservation does not fit
+    #[arg(long)]
+    force: bool,
+    /// Take it from the host that holds it in etcd, and wait until that one has certainly stopped
+    #[arg(long)]
+    evict: bool,
     #[command(flatten)]
     print: Print,
 }
@@ -148,6 +182,7 @@ impl Disk {
             Disk::Create(create) => Some(create.print),
             Disk::Set(set) => Some(set.print),
             Disk::Attach(attach) => Some(attach.print),
+            Disk::Takeover(takeover) => Some(takeover.print),
             Disk::Remove { .. } => None,
         }
     }
@@ -192,10 +227,17 @@ impl Disk {
                 }
                 Ok(out.write_all(attach.form.render(&attachment).as_bytes())?)
             }
-            Disk::Remove { name, force } => {
-                let flag = if force { "?force=yes" } else { "" };
+            Disk::Takeover(takeover) => {
+                let print = takeover.print;
+                let taken: Changed<types::Disk> =
+                    client.send(Method::POST, "/v1/takeovers", &takeover.request())?;
+                print_changed(out, &taken, print)
+            }
+            Disk::Remove { name, force, keep_image } => {
+                let force = if force { "force=yes" } else { "force=no" };
+                let image = if keep_image { "image=keep" } else { "image=remove" };
                 let disk: types::Disk = client.get(&format!("/v1/disks/{name}"))?;
-                client.delete(&format!("/v1/disks/{name}{flag}"))?;
+                client.delete(&format!("/v1/disks/{name}?{force}&{image}"))?;
                 if let Some(export) = disk.export {
                     writeln!(
                         out,
@@ -208,24 +250,51 @@ impl Disk {
     }
 }
 
+impl PolicyArgs {
+    fn policy(self) -> Policy {
+        let default = Policy::default();
+        Policy {
+            reservation: OrNone::value(self.reservation),
+            limit: OrNone::value(self.limit),
+            limit_bandwidth: OrNone::value(self.limit_bandwidth),
+            shares: self.shares.unwrap_or(default.shares),
+            burst: self.burst.unwrap_or(default.burst),
+        }
+    }
+
+    fn says_nothing(&self) -> bool {
+        let PolicyArgs { reservation, limit, limit_bandwidth, shares, burst } = self;
+        reservation.is_none()
+            && limit.is_none()
+            && limit_bandwidth.is_none()
+            && shares.is_none()
+            && burst.is_none()
+    }
+}
+
 impl Create {
     fn request(self) -> DiskCreate {
-        let given = self.policy;
-        let default = Policy::default();
         DiskCreate {
             name: self.name,
             size: self.size,
             datastore: self.datastore,
             export: self.export,
             vm: self.vm,
-            policy: Policy {
-                reservation: OrNone::value(given.reservation),
-                limit: OrNone::value(given.limit),
-                limit_bandwidth: OrNone::value(given.limit_bandwidth),
-                shares: given.shares.unwrap_or(default.shares),
-                burst: given.burst.unwrap_or(default.burst),
-            },
+            policy: self.policy.policy(),
             force: force(self.force),
+        }
+    }
+}
+
+impl Takeover {
+    fn request(self) -> DiskTakeover {
+        DiskTakeover {
+            name: self.name,
+            datastore: self.datastore,
+            vm: self.vm,
+            policy: if self.policy.says_nothing() { None } else { Some(self.policy.policy()) },
+            force: force(self.force),
+            evict: force(self.evict),
         }
     }
 }
@@ -363,6 +432,7 @@ fn describe(disk: &types::Disk) -> String {
         ("nbd", Some(disk.nbd_uri.clone())),
         ("vhost-user", Some(disk.vhost_socket.clone())),
         ("further exports", exports(disk)),
+        ("lease", disk.lease.as_ref().map(lease)),
     ])
 }
 
@@ -382,6 +452,20 @@ fn describe_connection(connection: &Connection) -> String {
         text.push_str(&format!(", {} with writes that may be lost", connection.losses));
     }
     text
+}
+
+fn lease(lease: &Lease) -> String {
+    let place = match lease.place {
+        LeasePlace::Etcd => "in etcd",
+        LeasePlace::File => "by its file",
+    };
+    match (lease.number, &lease.holder) {
+        (Some(number), _) => format!("held here {place}, as holder number {number}"),
+        (None, Some(holder)) => {
+            format!("not held: with host '{}' (headgate process {})", holder.name, holder.pid)
+        }
+        (None, None) => "not held".into(),
+    }
 }
 
 fn exports(disk: &types::Disk) -> Option<String> {

@@ -2,8 +2,9 @@ use super::admission::{Admission, admit};
 use super::plane::{RemoteDisk, scheduler_policy};
 use super::remote::{self, Found};
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, LiveDisk, Model, OpenDisk, Service, images};
-use crate::api::types::{Changed, Disk, DiskCreate, DiskPatch, Force};
+use crate::api::types::{Changed, Disk, DiskCreate, DiskPatch, Force, ImageFate};
 use crate::catalog::{Backend, Catalog, DiskRecord, DiskState, PolicyRecord, Scheduler};
+use crate::leases::{Eviction, Sight};
 use crate::name::Name;
 use headgate_engine::remote::Connection;
 use headgate_qos::PolicyError;
@@ -140,7 +141,27 @@ impl Control {
                 images::image_path(&directory, &record.name)
             }
         };
-        Ok(self.plane.open_disk(self.open_request(record, image, remote))?)
+        self.hold(&record.name, backend, Sight::Existing, Eviction::Never)?;
+        let opened = self.check_hold(&record.name, backend);
+        let opened =
+            opened.and_then(|()| Ok(self.plane.open_disk(self.open_request(record, image, remote))?));
+        if let Err(ControlError::Plane(_)) = &opened {
+            self.leases.release(&record.name);
+        }
+        opened
+    }
+
+    /// A block device is one disk.
+    pub(super) fn check_vacant(&self, model: &Model, datastore: &Name) -> Result<(), ControlError> {
+        let Some(other) = model.disks_on(datastore).next() else { return Ok(()) };
+        Err(ControlError::Busy {
+            error: format!(
+                "datastore '{datastore}' is a block device and holds disk '{}' already",
+                other.record.name
+            ),
+            hint: "a block device is one disk: use another datastore, or make a file system and use --dir"
+                .into(),
+        })
     }
 
     fn disk_size(
@@ -163,17 +184,7 @@ impl Control {
             return Ok(size);
         };
         let name = &datastore.record.name;
-        if let Some(other) = model.disks_on(name).next() {
-            return Err(ControlError::Busy {
-                error: format!(
-                    "datastore '{name}' is a block device and holds disk '{}' already",
-                    other.record.name
-                ),
-                hint:
-                    "a block device is one disk: use another datastore, or make a file system and use --dir"
-                        .into(),
-            });
-        }
+        self.check_vacant(model, name)?;
         let size = self.plane.device_size(device)?;
         match asked {
             Some(asked) if asked != size => Err(ControlError::invalid(
@@ -192,12 +203,16 @@ impl Control {
     pub fn create_disk(&self, request: DiskCreate) -> Result<Changed<Disk>, ControlError> {
         let mut catalog = self.catalog();
         let target = datastore_of(&request)?;
-        let mut found = self.find_export(&target, &request)?;
-        let (record, backend, mut warnings) = {
+        let device = self.hold_device(&request)?;
+        let planned = self.find_export(&target, &request).and_then(|found| {
             let model = self.model();
-            self.plan_disk(&model, request, found.as_ref())?
-        };
-        catalog.insert_disk(&record)?;
+            Ok((self.plan_disk(&model, request, found.as_ref())?, found))
+        });
+        let ((record, backend, mut warnings), mut found) = planned.inspect_err(|_| {
+            device.iter().for_each(|disk| self.leases.release(disk));
+        })?;
+        self.hold(&record.name, &backend, Sight::New, Eviction::Never)?;
+        catalog.insert_disk(&record).inspect_err(|_| self.leases.release(&record.name))?;
         let made = match self.directory(&backend) {
             Some(directory) => images::create(self.plane.as_ref(), &directory, &record.name, record.size)
                 .map(|_| Some(directory)),
@@ -206,6 +221,7 @@ impl Control {
         let directory = match made {
             Ok(directory) => directory,
             Err(e) => {
+                self.leases.release(&record.name);
                 catalog.delete_disk(&record.name)?;
                 return Err(e.into());
             }
@@ -215,6 +231,7 @@ impl Control {
             if let Some(directory) = directory {
                 images::remove(&directory, &record.name)?;
             }
+            self.leases.release(&record.name);
             catalog.delete_disk(&record.name)?;
             return Err(e);
         }
@@ -230,6 +247,24 @@ impl Control {
         Ok(Changed { now, warnings })
     }
 
+    /// A device's size is asked of the device, which is to be left alone while another host has it. Answers the disk whose lease was
+    /// acquired for that.
+    fn hold_device(&self, request: &DiskCreate) -> Result<Option<Name>, ControlError> {
+        let backend = {
+            let model = self.model();
+            let on = request.datastore.as_ref().and_then(|target| model.datastores.get(target));
+            match on {
+                Some(on) if !model.disks.contains_key(&request.name) => on.record.backend.clone(),
+                _ => return Ok(None),
+            }
+        };
+        if !matches!(backend, Backend::Block { .. }) {
+            return Ok(None);
+        }
+        self.hold(&request.name, &backend, Sight::New, Eviction::Never)?;
+        Ok(Some(request.name.clone()))
+    }
+
     /// Everything about a new disk that can be checked before anything is changed.
     fn plan_disk(
         &self,
@@ -239,34 +274,48 @@ impl Control {
     ) -> Result<(DiskRecord, Backend, Vec<String>), ControlError> {
         let target = datastore_of(&request)?;
         let name = request.name;
-        model.check_export_name(&name)?;
+        let policy = PolicyRecord::from(request.policy);
+        let warnings = self.check_new(model, &name, &target, &policy, request.force)?;
+        let datastore = model.datastore(&target)?;
+        let size = match found {
+            Some(found) => found.size,
+            None => self.disk_size(model, request.size, datastore)?,
+        };
+        let (state, remote) = (DiskState::Creating, found.map(|found| found.record.clone()));
+        let record = DiskRecord { name, datastore: target, vm: request.vm, size, policy, state, remote };
+        Ok((record, datastore.record.backend.clone(), warnings))
+    }
+
+    /// What holds for every disk that is to be known: its name, its policy, and that its datastore serves and has room for it.
+    pub(super) fn check_new(
+        &self,
+        model: &Model,
+        name: &Name,
+        target: &Name,
+        policy: &PolicyRecord,
+        force: Force,
+    ) -> Result<Vec<String>, ControlError> {
+        model.check_export_name(name)?;
         let longest = self.dir.longest_disk_name();
         if name.as_str().len() > longest {
             return Err(ControlError::invalid(
                 format!(
                     "the name '{name}' is too long for this state directory: its socket {} would have more than {} \
                          bytes",
-                    self.dir.vhost_socket(&name).display(),
+                    self.dir.vhost_socket(name).display(),
                     super::SOCKET_PATH_MAX
                 ),
                 format!("a name of at most {longest} characters, or a shorter --state-dir"),
             ));
         }
-        let policy = PolicyRecord::from(request.policy);
-        check_policy(&policy)?;
-        let datastore = model.datastore(&target)?;
+        check_policy(policy)?;
+        let datastore = model.datastore(target)?;
         if let Some(reason) = datastore.service.reason() {
-            return Err(ControlError::DatastoreFailed { name: target, reason: reason.to_owned() });
+            return Err(ControlError::DatastoreFailed { name: target.clone(), reason: reason.to_owned() });
         }
-        let size = match found {
-            Some(found) => found.size,
-            None => self.disk_size(model, request.size, datastore)?,
-        };
-        let mut warnings = self.check_admission(model, datastore, &policy, None, request.force)?;
-        warnings.extend(policy_warnings(&policy, datastore));
-        let (state, remote) = (DiskState::Creating, found.map(|found| found.record.clone()));
-        let record = DiskRecord { name, datastore: target, vm: request.vm, size, policy, state, remote };
-        Ok((record, datastore.record.backend.clone(), warnings))
+        let mut warnings = self.check_admission(model, datastore, policy, None, force)?;
+        warnings.extend(policy_warnings(policy, datastore));
+        Ok(warnings)
     }
 
     /// Changes a disk. A policy is in force when the call returns.
@@ -308,7 +357,10 @@ impl Control {
         } else {
             warnings.push("the disk is not serving: the policy takes effect when it does".into());
         }
-        self.model_mut().disks.insert(name.clone(), DiskEntry { record, service: before.service });
+        // It may have lost its lease meanwhile.
+        if let Some(entry) = self.model_mut().disks.get_mut(name) {
+            entry.record = record;
+        }
         drop(catalog);
         Ok(Changed { now: self.disk(name)?, warnings })
     }
@@ -329,19 +381,20 @@ impl Control {
         Ok(())
     }
 
-    /// Takes a disk out of service and removes its image; a block device and the export of a server keep their content.
+    /// Takes a disk out of service and removes its image, or leaves it for another host; a block device and the export of a server
+    /// keep their content.
     ///
     /// # Errors
     /// [`ControlError::InUse`] while clients are connected, [`ControlError::DatastoreFailed`] while the image cannot be
     /// reached, unless `force` says otherwise; or the storage refuses.
-    pub fn remove_disk(&self, name: &Name, force: Force) -> Result<(), ControlError> {
+    pub fn remove_disk(&self, name: &Name, force: Force, image: ImageFate) -> Result<(), ControlError> {
         let mut catalog = self.catalog();
         let (entry, backend) = {
             let model = self.model();
             let entry = model.disk(name)?.clone();
             let datastore = model.datastore(&entry.record.datastore)?;
             // Storage that is not there now would keep the image for ever.
-            if let (Some(reason), Force::No) = (datastore.service.reason(), force) {
+            if let (Some(reason), Force::No, ImageFate::Remove) = (datastore.service.reason(), force, image) {
                 let (name, reason) = (datastore.record.name.clone(), reason.to_owned());
                 return Err(ControlError::DatastoreFailed { name, reason });
             }
@@ -353,6 +406,17 @@ impl Control {
                 return Err(ControlError::InUse { name: name.clone(), clients });
             }
         }
+        if image == ImageFate::Keep {
+            if entry.service == Service::Serving {
+                self.plane.close_disk(name, self.options.patience)?;
+            }
+            catalog.delete_disk(name)?;
+            self.leases.release(name);
+            self.model_mut().disks.remove(name);
+            self.forget_exports_of(name);
+            return Ok(());
+        }
+        self.hold_to_remove(name, &backend, force)?;
         let record = DiskRecord { state: DiskState::Removing, ..entry.record };
         catalog.update_disk(&record)?;
         if entry.service == Service::Serving {
@@ -379,6 +443,11 @@ impl Control {
         if let Some(directory) = self.directory(backend) {
             images::remove(&directory, &record.name)?;
         }
+        let seat = self.seat(&record.name, backend);
+        self.leases.remove(&record.name, seat.as_ref()).map_err(|source| ControlError::Io {
+            doing: format!("remove the lease of disk '{}'", record.name),
+            source,
+        })?;
         Ok(catalog.delete_disk(&record.name)?)
     }
 }

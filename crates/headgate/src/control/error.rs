@@ -1,6 +1,7 @@
 use crate::catalog::CatalogError;
 use crate::control::plane::PlaneError;
 use crate::name::Name;
+use headgate_cluster::lease::LeaseError;
 use headgate_units::Iops;
 use thiserror::Error;
 
@@ -107,6 +108,9 @@ pub enum ControlError {
         /// What to do.
         hint: String,
     },
+    /// Another serves the disk, or nobody can say.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
     /// The data path did not do it.
     #[error(transparent)]
     Plane(#[from] PlaneError),
@@ -145,7 +149,13 @@ impl ControlError {
             | ControlError::Catalog(CatalogError::Exists { .. } | CatalogError::InUse { .. }) => {
                 ErrorKind::Conflict
             }
-            ControlError::Plane(_) | ControlError::Catalog(_) | ControlError::Io { .. } => ErrorKind::Failed,
+            ControlError::Lease(LeaseError::Held { .. } | LeaseError::HeldByUnknown { .. }) => {
+                ErrorKind::Conflict
+            }
+            ControlError::Lease(_)
+            | ControlError::Plane(_)
+            | ControlError::Catalog(_)
+            | ControlError::Io { .. } => ErrorKind::Failed,
         }
     }
 
@@ -194,6 +204,14 @@ impl ControlError {
                     .into(),
             ),
             ControlError::Busy { hint, .. } => Some(hint.clone()),
+            ControlError::Lease(LeaseError::Held { disk, .. }) => Some(format!(
+                "stop that daemon, or let it go there with 'headgate disk remove {disk} --keep-image'; a dead one gives its disks up by \
+                 itself, in etcd after 15 s. Then 'headgate disk takeover {disk}'"
+            )),
+            ControlError::Lease(LeaseError::HeldByUnknown { .. }) => {
+                Some("stop whatever has locked the lease's file".into())
+            }
+            ControlError::Lease(LeaseError::Etcd(_)) => Some("see that etcd is reachable".into()),
             ControlError::Plane(e) => e.hint.clone(),
             _ => None,
         }

@@ -156,7 +156,7 @@ mod tests {
         let bench = bench.restart();
         assert_eq!(bench.plane.exports(), [("a-backup".into(), "a".into(), 11)]);
         assert_eq!(bench.control.export(&name("a-backup")).unwrap().priority.get(), 11);
-        bench.control.remove_disk(&name("a"), Force::No).unwrap();
+        bench.control.remove_disk(&name("a"), Force::No, crate::api::types::ImageFate::Remove).unwrap();
         assert_eq!(bench.control.exports(), []);
         assert_eq!(bench.plane.exports(), []);
         assert_eq!(bench.restart().control.exports(), []);

@@ -69,7 +69,9 @@ pub(super) fn create(
         Err(e) => {
             remove_file(&unfinished)?;
             let mut error = failed("create", &path)(e);
-            error.hint = Some("move that file away, or choose another name for the disk".into());
+            error.hint = Some(format!(
+                "serve the disk that is there with 'headgate disk takeover {disk}', choose another name, or move that file away"
+            ));
             Err(error)
         }
     }

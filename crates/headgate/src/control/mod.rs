@@ -9,6 +9,7 @@ mod disks;
 mod error;
 mod exports;
 mod images;
+mod leases;
 mod plane;
 mod remote;
 mod start;
@@ -32,6 +33,7 @@ pub use plane::{
 pub use statedir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 
 use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, ExportRecord, PriorityRecord};
+use crate::leases::Leases;
 use crate::name::Name;
 use crate::windows::Windows;
 use headgate_cluster::Identity;
@@ -121,6 +123,7 @@ pub struct Control {
     options: Options,
     plane: Arc<dyn DataPlane>,
     windows: Windows,
+    leases: Leases,
     catalog: Mutex<Box<dyn Catalog>>,
     model: RwLock<Model>,
 }

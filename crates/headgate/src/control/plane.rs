@@ -224,6 +224,13 @@ pub trait DataPlane: Send + Sync {
     /// When the shard does not confirm.
     fn close_disk(&self, disk: &Name, patience: Duration) -> Result<(), PlaneError>;
 
+    /// Takes a disk out of service at once: its clients are cut off, its requests that are at the storage waited for. It is not
+    /// brought back, whatever happens.
+    ///
+    /// # Errors
+    /// When requests are still at the storage after a while, or the shard does not confirm.
+    fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError>;
+
     /// Everything in service, as the shards have it now.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
 use super::images::{self, Recovery};
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Service, StateDir};
+use crate::api::types::Force;
 use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, DiskState, Scheduler, WindowRecord};
 use crate::control::plane::DataPlane;
+use crate::leases::Leases;
 use crate::windows::Windows;
 use headgate_cluster::Identity;
 use headgate_qos::CostModel;
@@ -22,6 +24,7 @@ impl Control {
         options: Options,
         plane: Arc<dyn DataPlane>,
         windows: Windows,
+        leases: Leases,
         mut catalog: Box<dyn Catalog>,
     ) -> Result<Control, ControlError> {
         let mut contents = catalog.load()?;
@@ -37,6 +40,7 @@ impl Control {
             options,
             plane,
             windows,
+            leases,
             catalog: Mutex::new(catalog),
             model: RwLock::new(Model::default()),
         };
@@ -50,6 +54,16 @@ impl Control {
                 }
             };
             control.model_mut().datastores.insert(record.name.clone(), DatastoreEntry { record, service });
+        }
+        {
+            let model = control.model();
+            let backend = |record: &DiskRecord| {
+                let entry =
+                    model.datastores.get(&record.datastore).filter(|d| d.service == Service::Serving)?;
+                Some(entry.record.backend.clone())
+            };
+            let disks: Vec<_> = contents.disks.iter().filter_map(|r| Some((r, backend(r)?))).collect();
+            control.hold_all(disks.iter().map(|(record, backend)| (*record, backend)));
         }
         for record in contents.disks {
             control.recover_disk(record)?;
@@ -119,6 +133,7 @@ impl Control {
             }
             Recovery::Remove => {
                 info!(disk = %record.name, "finishing a removal that was cut");
+                self.hold_to_remove(&record.name, backend, Force::No)?;
                 self.finish_removal(self.catalog().as_mut(), record, backend)?;
                 return Ok(None);
             }
@@ -134,6 +149,7 @@ impl Control {
         let _no_more_changes = self.catalog();
         self.windows.stop();
         self.plane.shutdown(self.options.patience);
+        self.leases.release_all();
     }
 }
 

@@ -3,6 +3,7 @@
 use super::plane::{DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, Probe};
 use super::{Control, Options, StateDir};
 use crate::catalog::{DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord, SqliteCatalog};
+use crate::leases::Leases;
 use crate::name::Name;
 use crate::windows::{Myself, Windows};
 use headgate_cluster::Identity;
@@ -156,6 +157,10 @@ impl DataPlane for MemoryPlane {
         self.run("close_disk", |s| assert!(s.disks.remove(disk).is_some()))
     }
 
+    fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError> {
+        self.run("abandon_disk", |s| assert!(s.disks.remove(disk).is_some()))
+    }
+
     fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError> {
         self.run("sample", |s| {
             let disks = s.disks.iter().map(|(name, live)| DiskSample {
@@ -203,12 +208,17 @@ impl Bench {
         Bench { temp, plane, control }
     }
 
+    /// A daemon on what one left that was killed.
+    pub(crate) fn start_again(temp: tempfile::TempDir) -> Bench {
+        let (plane, control) = start(temp.path());
+        Bench { temp, plane, control }
+    }
+
     /// The process is killed, and started again.
     pub(crate) fn restart(self) -> Bench {
         let Bench { temp, plane, control } = self;
         drop((plane, control));
-        let (plane, control) = start(temp.path());
-        Bench { temp, plane, control }
+        Bench::start_again(temp)
     }
 }
 
@@ -219,6 +229,9 @@ fn start(root: &Path) -> (Arc<MemoryPlane>, Arc<Control>) {
     let plane = Arc::new(MemoryPlane::default());
     let myself = Myself { identity: identity.clone(), etcd: Vec::new() };
     let windows = Windows::start(plane.clone(), myself).unwrap();
-    let control = Control::start(dir, identity, Options::default(), plane.clone(), windows, catalog).unwrap();
+    let control = {
+        let leases = Leases::new(identity.clone(), None);
+        Control::start(dir, identity, Options::default(), plane.clone(), windows, leases, catalog).unwrap()
+    };
     (plane, Arc::new(control))
 }

@@ -1,6 +1,8 @@
 use super::ErrorKind;
 use super::testing::Bench;
-use crate::api::types::{Change, Changed, Disk, DiskCreate, DiskPatch, Force, HealthStatus, ServiceState};
+use crate::api::types::{
+    Change, Changed, Disk, DiskCreate, DiskPatch, Force, HealthStatus, ImageFate, ServiceState,
+};
 use crate::catalog::{Catalog, DiskRecord, DiskState, SqliteCatalog};
 use crate::control::ControlError;
 use headgate_units::{Iops, Shares};
@@ -101,7 +103,7 @@ fn one_bad_disk_does_not_keep_the_others_from_serving() {
     assert_eq!((disks[0].state, disks[1].state), (ServiceState::Failed, ServiceState::Serving));
     assert!(disks[0].reason.as_ref().unwrap().contains("does not exist"), "{:?}", disks[0].reason);
     assert_eq!(bench.control.health().status, HealthStatus::Degraded);
-    bench.control.remove_disk(&"bad".parse().unwrap(), Force::No).unwrap();
+    bench.control.remove_disk(&"bad".parse().unwrap(), Force::No, ImageFate::Remove).unwrap();
     assert_eq!(bench.control.health().status, HealthStatus::Ok);
 }
 
@@ -235,9 +237,9 @@ fn a_disk_in_use_is_removed_only_by_force() {
     create(&bench, json!({})).unwrap();
     bench.plane.connect("d", 2);
     let name = "d".parse().unwrap();
-    let error = bench.control.remove_disk(&name, Force::No).unwrap_err();
+    let error = bench.control.remove_disk(&name, Force::No, ImageFate::Remove).unwrap_err();
     assert_eq!(error.to_string(), "disk 'd' is in use by 2 client(s)");
-    bench.control.remove_disk(&name, Force::Yes).unwrap();
+    bench.control.remove_disk(&name, Force::Yes, ImageFate::Remove).unwrap();
     assert!(!image(&bench, "d").exists());
 }
 
@@ -246,7 +248,7 @@ fn a_removal_whose_drain_fails_leaves_the_disk_in_service() {
     let bench = Bench::new();
     create(&bench, json!({})).unwrap();
     bench.plane.break_down("close_disk");
-    bench.control.remove_disk(&"d".parse().unwrap(), Force::No).unwrap_err();
+    bench.control.remove_disk(&"d".parse().unwrap(), Force::No, ImageFate::Remove).unwrap_err();
     let bench = bench.restart();
     assert_eq!(bench.control.disks().unwrap()[0].state, ServiceState::Serving);
 }
@@ -258,7 +260,7 @@ fn a_datastore_with_disks_stays() {
     let array = "array".parse().unwrap();
     let error = bench.control.remove_datastore(&array).unwrap_err();
     assert_eq!(error.to_string(), "datastore 'array' still has 1 disk(s): d");
-    bench.control.remove_disk(&"d".parse().unwrap(), Force::No).unwrap();
+    bench.control.remove_disk(&"d".parse().unwrap(), Force::No, ImageFate::Remove).unwrap();
     bench.control.remove_datastore(&array).unwrap();
     assert!(!bench.temp.path().join("emulated/array").exists());
 }
@@ -319,7 +321,7 @@ fn an_image_on_storage_that_is_not_there_is_not_forgotten_without_force() {
     std::fs::rename(&mount, outside.path().join("unmounted")).unwrap();
     let bench = bench.restart();
     let name = "d".parse().unwrap();
-    let error = bench.control.remove_disk(&name, Force::No).unwrap_err();
+    let error = bench.control.remove_disk(&name, Force::No, ImageFate::Remove).unwrap_err();
     assert!(error.to_string().starts_with("datastore 'away' is not serving"), "{error}");
     std::fs::rename(outside.path().join("unmounted"), &mount).unwrap();
     let bench = bench.restart();

@@ -119,6 +119,7 @@ impl Control {
             effective_policy: live.map(|live| Policy::from(effective(live.policy, scheduler))),
             effective_priorities: live.and_then(|live| vms::effective(live.priorities, scheduler)),
             exports: self.exports_of(model, &record.name),
+            lease: datastore.and_then(|d| self.view_lease(&record.name, &d.record.backend)),
             overbooked: datastore.is_some_and(|d| self.room(model, d).overbooked() > 0),
             clients: live.map_or(0, |live| live.clients),
             nbd_uri: crate::attach::nbd_unix_uri(&record.name, &self.dir.nbd_socket()),

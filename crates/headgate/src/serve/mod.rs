@@ -13,6 +13,7 @@ use crate::calibrate::Calibrator;
 use crate::catalog::{CatalogError, SqliteCatalog};
 use crate::control::{Control, ControlError, Options, PlaneError, StateDir, StateDirError};
 use crate::demo::Demo;
+use crate::leases::{Keeper, KeeperError, LOOK, Leases, Ticker};
 use crate::observe::Observer;
 use crate::plane::EnginePlane;
 use crate::windows::{Myself, Windows};
@@ -74,6 +75,9 @@ pub enum DaemonError {
     /// The API cannot be served.
     #[error(transparent)]
     Api(#[from] ServeError),
+    /// Leases in etcd cannot be kept.
+    #[error(transparent)]
+    Leases(#[from] KeeperError),
     /// There is no thread to be had.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
@@ -130,10 +134,17 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     };
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
     let etcd = if args.etcd.is_empty() { config.etcd } else { args.etcd.clone() };
+    let keeper = if etcd.is_empty() {
+        None
+    } else {
+        Some(Keeper::start(&etcd, &identity).map_err(DaemonError::Leases)?)
+    };
+    let leases = Leases::new(identity.clone(), keeper);
     let myself = Myself { identity: identity.clone(), etcd };
     let windows = Windows::start(plane.clone(), myself).map_err(DaemonError::Thread)?;
-    let control = Control::start(dir.clone(), identity, options, plane.clone(), windows, catalog)?;
+    let control = Control::start(dir.clone(), identity, options, plane.clone(), windows, leases, catalog)?;
     let control = Arc::new(control);
+    let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;
     plane.listen(dir.nbd_socket(), args.nbd_listen.or(config.nbd_listen))?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
     let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
@@ -155,9 +166,35 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     calibrator.cancel_all();
     api.stop();
     drop(observer);
+    drop(leases.resume);
     control.shutdown();
+    drop((leases.looks, leases.terms));
     info!("stopped");
     Ok(())
+}
+
+/// What goes on about leases beside all else. None of them waits for another.
+struct LeaseThreads {
+    looks: Ticker,
+    terms: Ticker,
+    resume: Ticker,
+}
+
+impl LeaseThreads {
+    fn start(control: &Arc<Control>) -> io::Result<LeaseThreads> {
+        let [files, terms, resume] = [(); 3].map(|()| control.clone());
+        Ok(LeaseThreads {
+            looks: Ticker::start("headgate-leases", move || {
+                files.look_at_leases();
+                LOOK
+            })?,
+            terms: Ticker::start("headgate-terms", move || terms.keep_terms())?,
+            resume: Ticker::start("headgate-resume", move || {
+                resume.resume();
+                LOOK
+            })?,
+        })
+    }
 }
 
 /// Who this host is among those that share its storage. The state directory is locked.

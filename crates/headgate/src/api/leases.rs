@@ -1,0 +1,64 @@
+//! Who serves a disk, as it goes over the API.
+
+use super::types::{Force, Policy};
+use crate::name::Name;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A disk that another host made or served, to be served here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskTakeover {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Where its image is; `default` when absent. Absent for a disk that is known here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub datastore: Option<Name>,
+    /// The virtual machine it belongs to. Absent for a disk that is known here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub vm: Option<Name>,
+    /// What it is promised: policies do not travel with images. Absent for a disk that is known here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// Overbook the datastore if need be.
+    #[serde(default)]
+    pub force: Force,
+    /// Take it from the host that holds it in etcd, dead or alive, and wait until that one has certainly stopped.
+    #[serde(default)]
+    pub evict: Force,
+}
+
+/// Where a lease is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LeasePlace {
+    /// In a file beside the image.
+    File,
+    /// In etcd.
+    Etcd,
+}
+
+/// Who serves a disk that several hosts can reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Lease {
+    /// Where the lease is.
+    pub place: LeasePlace,
+    /// This daemon's number among the disk's holders; `null` when it is not the holder.
+    pub number: Option<u64>,
+    /// Who is, as far as it is known.
+    pub holder: Option<LeaseHolder>,
+}
+
+/// A daemon that holds a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeaseHolder {
+    /// Its host's name.
+    pub name: String,
+    /// Its host's number.
+    pub id: String,
+    /// Its process there.
+    pub pid: u32,
+}
