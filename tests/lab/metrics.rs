@@ -35,6 +35,16 @@ impl Metrics {
         value.parse().with_context(|| format!("not a number: {line}"))
     }
 
+    /// The value of a metric without labels, such as `headgate_leases_lost_total`.
+    pub fn plain(&self, metric: &str) -> anyhow::Result<f64> {
+        let mut values = self.text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(metric)?;
+            rest.strip_prefix("{}").unwrap_or(rest).strip_prefix(' ')
+        });
+        let value = values.next().with_context(|| format!("no {metric} in\n{}", self.text))?;
+        value.parse().with_context(|| format!("not a number: {value}"))
+    }
+
     /// Reads and writes of a disk since the daemon started.
     pub fn ops(&self, disk: &str) -> anyhow::Result<f64> {
         Ok(self.of_disk("headgate_disk_read_ops_total", disk)?

@@ -6,12 +6,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A disk that another host made or served, to be served here.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskTakeover {
-    /// Its name.
-    #[schema(value_type = String)]
-    pub name: Name,
     /// Where its image is; `default` when absent. Absent for a disk that is known here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]

@@ -38,7 +38,8 @@ use utoipa::OpenApi;
         routes::top,
         routes::metrics,
         routes::healthz,
-    )
+    ),
+    components(schemas(super::types::ImageFate))
 )]
 struct Document;
 

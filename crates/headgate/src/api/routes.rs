@@ -84,7 +84,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/disks", get(list_disks).post(create_disk))
         .route("/v1/disks/{name}", get(show_disk).patch(set_disk).delete(remove_disk))
         .route("/v1/disks/{name}/attachment", get(show_attachment))
-        .route("/v1/takeovers", post(take_over))
+        .route("/v1/disks/{name}/takeover", post(take_over))
         .route("/v1/vms", get(list_vms))
         .route("/v1/vms/{name}", get(show_vm).patch(set_vm).delete(reset_vm))
         .route("/v1/exports", get(list_exports).post(add_export))
@@ -235,16 +235,18 @@ pub(super) async fn set_disk(
 }
 
 /// Serves a disk that another host made or served.
-#[utoipa::path(post, path = "/v1/takeovers", tag = "disks", request_body = DiskTakeover, responses(
+#[utoipa::path(post, path = "/v1/disks/{name}/takeover", tag = "disks", params(("name" = String, Path)),
+    request_body = DiskTakeover, responses(
     (status = 200, body = Changed<Disk>),
     (status = 404, body = ErrorBody, description = "no such datastore"),
     (status = 409, body = ErrorBody, description = "another host serves it, or the reservation does not fit"),
     (status = 422, body = ErrorBody, description = "a value makes no sense, or there is no such image")))]
 pub(super) async fn take_over(
     State(app): State<App>,
+    Param(name): Param<Name>,
     Body(request): Body<DiskTakeover>,
 ) -> Answer<Changed<Disk>> {
-    Ok(Json(app.blocking(move |control| control.take_over(request)).await?))
+    Ok(Json(app.blocking(move |control| control.take_over(&name, request)).await?))
 }
 
 /// Removes a disk with its content, or leaves that for another host.

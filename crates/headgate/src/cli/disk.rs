@@ -228,9 +228,8 @@ impl Disk {
                 Ok(out.write_all(attach.form.render(&attachment).as_bytes())?)
             }
             Disk::Takeover(takeover) => {
-                let print = takeover.print;
-                let taken: Changed<types::Disk> =
-                    client.send(Method::POST, "/v1/takeovers", &takeover.request())?;
+                let (print, path) = (takeover.print, format!("/v1/disks/{}/takeover", takeover.name));
+                let taken: Changed<types::Disk> = client.send(Method::POST, &path, &takeover.request())?;
                 print_changed(out, &taken, print)
             }
             Disk::Remove { name, force, keep_image } => {
@@ -289,7 +288,6 @@ impl Create {
 impl Takeover {
     fn request(self) -> DiskTakeover {
         DiskTakeover {
-            name: self.name,
             datastore: self.datastore,
             vm: self.vm,
             policy: if self.policy.says_nothing() { None } else { Some(self.policy.policy()) },

@@ -209,44 +209,40 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::Lease`] while another serves it. Nothing is changed then.
-    pub fn take_over(&self, request: DiskTakeover) -> Result<Changed<Disk>, ControlError> {
+    pub fn take_over(&self, name: &Name, request: DiskTakeover) -> Result<Changed<Disk>, ControlError> {
         let mut catalog = self.catalog();
-        let name = request.name.clone();
         let eviction = if request.evict == Force::Yes { Eviction::IfHeld } else { Eviction::Never };
-        let known = self.model().disks.get(&name).cloned();
+        let known = self.model().disks.get(name).cloned();
         let warnings = match known {
             Some(entry) => {
                 self.check_known(&entry, &request)?;
                 let backend = self.model().datastore(&entry.record.datastore)?.record.backend.clone();
-                self.hold(&name, &backend, Sight::Existing, eviction)?;
-                if let Err(e) = self.serve_disk(&entry.record, &backend, None) {
-                    self.leases.release(&name);
-                    return Err(e);
-                }
-                self.leases.no_longer_wanted(&name);
-                self.set_service(&name, Service::Serving);
+                self.hold(name, &backend, Sight::Existing, eviction)?;
+                self.serve_disk(&entry.record, &backend, None)?;
+                self.leases.no_longer_wanted(name);
+                self.set_service(name, Service::Serving);
                 Vec::new()
             }
             None => {
-                let (record, backend, warnings) = self.plan_takeover(&self.model(), request)?;
-                self.hold(&name, &backend, Sight::Existing, eviction)?;
+                let (record, backend, warnings) = self.plan_takeover(&self.model(), name, request)?;
+                self.hold(name, &backend, Sight::Existing, eviction)?;
                 let served = self.size_of(&record, &backend).and_then(|size| {
                     let record = DiskRecord { size, ..record };
                     catalog.insert_disk(&record)?;
                     if let Err(e) = self.serve_disk(&record, &backend, None) {
-                        catalog.delete_disk(&name)?;
+                        catalog.delete_disk(name)?;
                         return Err(e);
                     }
                     Ok(record)
                 });
-                let record = served.inspect_err(|_| self.leases.release(&name))?;
+                let record = served.inspect_err(|_| self.leases.release(name))?;
                 let entry = DiskEntry { record, service: Service::Serving };
                 self.model_mut().disks.insert(name.clone(), entry);
                 warnings
             }
         };
         drop(catalog);
-        Ok(Changed { now: self.disk(&name)?, warnings })
+        Ok(Changed { now: self.disk(name)?, warnings })
     }
 
     fn check_known(&self, entry: &DiskEntry, request: &DiskTakeover) -> Result<(), ControlError> {
@@ -279,9 +275,10 @@ impl Control {
     fn plan_takeover(
         &self,
         model: &Model,
+        name: &Name,
         request: DiskTakeover,
     ) -> Result<(DiskRecord, Backend, Vec<String>), ControlError> {
-        let DiskTakeover { name, datastore, vm, policy, force, .. } = request;
+        let DiskTakeover { datastore, vm, policy, force, .. } = request;
         let target = match datastore {
             Some(name) => name,
             None => {
@@ -297,13 +294,21 @@ impl Control {
                 "a datastore on a directory or a block device",
             ));
         }
-        let warnings = self.check_new(model, &name, &target, &policy, force)?;
+        let warnings = self.check_new(model, name, &target, &policy, force)?;
         if let Backend::Block { .. } = backend {
             self.check_vacant(model, &target)?;
         }
         let state = DiskState::Ready;
         Ok((
-            DiskRecord { name, datastore: target, vm, size: Bytes(0), policy, state, remote: None },
+            DiskRecord {
+                name: name.clone(),
+                datastore: target,
+                vm,
+                size: Bytes(0),
+                policy,
+                state,
+                remote: None,
+            },
             backend,
             warnings,
         ))
@@ -367,9 +372,7 @@ mod tests {
         }
 
         fn take_over(&self, host: usize, with: serde_json::Value) -> Result<Changed<Disk>, ControlError> {
-            let mut request = json!({"name": "db"});
-            request.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
-            self.hosts[host].control.take_over(serde_json::from_value(request).unwrap())
+            self.hosts[host].control.take_over(&db(), serde_json::from_value(with).unwrap())
         }
 
         fn disk(&self, host: usize) -> Disk {
@@ -426,8 +429,8 @@ mod tests {
         // It dies, and the other is told to go on.
         let Bench { temp, plane, control } = first;
         drop((plane, control));
-        let take = json!({"name": "db", "datastore": "shared"});
-        second.control.take_over(serde_json::from_value(take).unwrap()).unwrap();
+        let take = json!({"datastore": "shared"});
+        second.control.take_over(&db(), serde_json::from_value(take).unwrap()).unwrap();
         assert!(begun.elapsed() >= Duration::from_secs(2), "its former holder has time to notice");
         let first = Bench::start_again(temp);
         let two = Two { hosts: [first, second], dir };
@@ -468,13 +471,13 @@ mod tests {
     #[test]
     fn a_disk_that_is_not_there_is_not_taken_over() {
         let two = two();
-        let other = json!({"name": "other", "datastore": "shared"});
-        let error = two.hosts[1].control.take_over(serde_json::from_value(other).unwrap()).unwrap_err();
+        let shared = serde_json::from_value(json!({"datastore": "shared"})).unwrap();
+        let other = "other".parse().unwrap();
+        let error = two.hosts[1].control.take_over(&other, shared).unwrap_err();
         assert!(error.to_string().contains("there is no image"), "{error}");
         let known = two.hosts[1].control.disks().unwrap();
         assert!(known.is_empty(), "{known:?}");
-        let emulated = json!({"name": "db", "datastore": "array"});
-        let error = two.hosts[1].control.take_over(serde_json::from_value(emulated).unwrap()).unwrap_err();
+        let error = two.take_over(1, json!({"datastore": "array"})).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
     }
 }

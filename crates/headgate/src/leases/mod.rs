@@ -158,7 +158,12 @@ impl Leases {
         if locked(&self.in_etcd).contains_key(disk) {
             return Ok(());
         }
-        let (token, wait) = keeper.acquire(name, eviction)?;
+        let (token, wait) = keeper.acquire(name, eviction).map_err(|e| match e {
+            LeaseError::Held { holder, token, .. } => {
+                LeaseError::Held { disk: disk.to_string(), holder, token }
+            }
+            other => other,
+        })?;
         let from = Instant::now() + wait;
         locked(&self.in_etcd).insert(disk.clone(), (name.to_owned(), token, from));
         Ok(())
