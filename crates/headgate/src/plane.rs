@@ -427,10 +427,8 @@ impl DataPlane for EnginePlane {
     fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError> {
         let id = self.disk(disk)?;
         self.exports.disks_mut().remove(disk);
-        let vhost = self.vhost().remove(disk);
-        if let Some(mut server) = vhost {
-            server.stop_listening();
-        }
+        let mut vhost = self.vhost().remove(disk);
+        vhost.iter_mut().for_each(VhostServer::stop_listening);
         self.engine.close_disk(id, Duration::ZERO).map_err(failed)
     }
 

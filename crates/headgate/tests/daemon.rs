@@ -205,7 +205,9 @@ fn killed_in_the_middle_of_creations_and_removals_it_comes_back_with_disks_and_i
             .as_array()
             .unwrap()
             .iter()
-            .map(|disk| format!("{}.img", disk["name"].as_str().unwrap()))
+            .flat_map(|disk| {
+                ["img", "img.lease"].map(|kind| format!("{}.{kind}", disk["name"].as_str().unwrap()))
+            })
             .collect();
         assert!(list.as_array().unwrap().iter().all(|disk| disk["state"] == "serving"), "{list}");
         let images = std::fs::read_dir(daemon.dir().join("default")).unwrap();

@@ -211,8 +211,11 @@ impl Control {
         let ((record, backend, mut warnings), mut found) = planned.inspect_err(|_| {
             device.iter().for_each(|disk| self.leases.release(disk));
         })?;
-        self.hold(&record.name, &backend, Sight::New, Eviction::Never)?;
-        catalog.insert_disk(&record).inspect_err(|_| self.leases.release(&record.name))?;
+        catalog.insert_disk(&record).inspect_err(|_| self.let_go(&record.name, &backend))?;
+        if let Err(e) = self.hold(&record.name, &backend, Sight::New, Eviction::Never) {
+            catalog.delete_disk(&record.name)?;
+            return Err(e);
+        }
         let made = match self.directory(&backend) {
             Some(directory) => images::create(self.plane.as_ref(), &directory, &record.name, record.size)
                 .map(|_| Some(directory)),
@@ -221,7 +224,7 @@ impl Control {
         let directory = match made {
             Ok(directory) => directory,
             Err(e) => {
-                self.leases.release(&record.name);
+                self.let_go(&record.name, &backend);
                 catalog.delete_disk(&record.name)?;
                 return Err(e.into());
             }
@@ -231,7 +234,7 @@ impl Control {
             if let Some(directory) = directory {
                 images::remove(&directory, &record.name)?;
             }
-            self.leases.release(&record.name);
+            self.let_go(&record.name, &backend);
             catalog.delete_disk(&record.name)?;
             return Err(e);
         }

@@ -109,6 +109,19 @@ impl Control {
         }
     }
 
+    /// After a creation that came to nothing: of a disk without an image no lease is left either.
+    pub(super) fn let_go(&self, disk: &Name, backend: &Backend) {
+        let image = self.directory(backend).map(|directory| images::image_path(&directory, disk));
+        match (image, self.seat(disk, backend)) {
+            (Some(image), Some(seat)) if !image.exists() => {
+                if let Err(e) = self.leases.remove(disk, Some(&seat)) {
+                    warn!(%disk, error = %e, "the lease of a disk that is none is left");
+                }
+            }
+            _ => self.leases.release(disk),
+        }
+    }
+
     pub(super) fn view_lease(&self, disk: &Name, backend: &Backend) -> Option<Lease> {
         let seat = self.seat(disk, backend)?;
         let state = self.leases.state(disk, &seat);
@@ -143,20 +156,24 @@ impl Control {
     /// Brings disks back into service that stopped because etcd could not be reached.
     pub fn resume(&self) {
         for disk in self.leases.wanted() {
+            // Etcd may take its time; changes need not wait for that.
+            let held = self.stopped(&disk).map(|(_, backend)| {
+                let seat = self.seat(&disk, &backend);
+                seat.map_or(Ok(()), |seat| {
+                    self.leases.acquire(&disk, &seat, Sight::Existing, Eviction::Never)
+                })
+            });
+            if let Some(Err(LeaseError::Etcd(_))) = held {
+                return;
+            }
             let _one_change_at_a_time = self.catalog();
-            let (record, backend) = {
-                let model = self.model();
-                let known = model.disks.get(&disk).filter(|entry| entry.service != Service::Serving);
-                let datastore = known.and_then(|entry| model.datastores.get(&entry.record.datastore));
-                match (known, datastore) {
-                    (Some(entry), Some(datastore)) => {
-                        (entry.record.clone(), datastore.record.backend.clone())
-                    }
-                    _ => {
-                        self.leases.no_longer_wanted(&disk);
-                        continue;
-                    }
+            let Some((record, backend)) = self.stopped(&disk) else {
+                // Served again or removed by somebody else meanwhile.
+                self.leases.no_longer_wanted(&disk);
+                if !self.model().disks.contains_key(&disk) {
+                    self.leases.release(&disk);
                 }
+                continue;
             };
             match self.serve_disk(&record, &backend, None) {
                 Ok(()) => {
@@ -174,6 +191,17 @@ impl Control {
                 Err(e) => self.set_service(&disk, Service::Failed(e.to_string())),
             }
         }
+    }
+
+    /// A disk that is known and not served.
+    fn stopped(&self, disk: &Name) -> Option<(DiskRecord, Backend)> {
+        let model = self.model();
+        let entry = model.disks.get(disk).filter(|entry| entry.service != Service::Serving)?;
+        if entry.record.state != DiskState::Ready {
+            return None;
+        }
+        let datastore = model.datastores.get(&entry.record.datastore)?;
+        Some((entry.record.clone(), datastore.record.backend.clone()))
     }
 
     fn set_service(&self, disk: &Name, service: Service) {

@@ -125,8 +125,12 @@ impl Control {
             }
             Recovery::Undo => {
                 info!(disk = %record.name, "undoing a creation that was cut");
-                if let Some(directory) = &directory {
-                    images::discard_unfinished(directory, &record.name)?;
+                // If another host has the name by now, what is there is that one's.
+                if self.hold_to_remove(&record.name, backend, Force::No).is_ok() {
+                    if let Some(directory) = &directory {
+                        images::discard_unfinished(directory, &record.name)?;
+                    }
+                    self.let_go(&record.name, backend);
                 }
                 self.catalog().delete_disk(&record.name)?;
                 return Ok(None);

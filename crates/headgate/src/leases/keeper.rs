@@ -16,6 +16,9 @@ use tracing::{info, warn};
 /// How long to wait after a failure.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// For so long after a failure nobody waits for another: many disks may ask at once.
+const NOT_AGAIN: Duration = Duration::from_secs(2);
+
 /// Why leases in etcd cannot be kept.
 #[derive(Debug, Error)]
 pub enum KeeperError {
@@ -64,7 +67,8 @@ impl Keeper {
             terms,
             origin: Instant::now(),
             known: known.clone(),
-            failed: false,
+            first: endpoints.first().cloned(),
+            failed: None,
         };
         let thread = std::thread::Builder::new()
             .name("headgate-etcd".into())
@@ -130,7 +134,9 @@ struct Worker {
     terms: Terms,
     origin: Instant,
     known: Arc<Mutex<Known>>,
-    failed: bool,
+    first: Option<Endpoint>,
+    /// When etcd did not answer the last question.
+    failed: Option<Instant>,
 }
 
 impl Worker {
@@ -161,7 +167,7 @@ impl Worker {
 
     /// How long until the next renewal.
     fn pause(&mut self) -> Duration {
-        if self.failed {
+        if self.failed.is_some() {
             return RETRY;
         }
         let now = self.now();
@@ -192,11 +198,11 @@ impl Worker {
     /// Says once when etcd stops or begins to answer.
     fn note(&mut self, error: Option<&EtcdError>) {
         match error {
-            Some(e) if !self.failed => warn!(error = %e, "leases cannot be renewed"),
-            None if self.failed => info!("etcd answers again"),
+            Some(e) if self.failed.is_none() => warn!(error = %e, "leases cannot be renewed"),
+            None if self.failed.is_some() => info!("etcd answers again"),
             _ => {}
         }
-        self.failed = error.is_some();
+        self.failed = error.map(|_| Instant::now());
     }
 
     fn publish(&mut self) {
@@ -206,10 +212,16 @@ impl Worker {
             Duty::Pause { .. } | Duty::Stop => None,
         };
         let held = self.leases.disks().map(|(disk, token)| (disk.to_owned(), token)).collect();
-        *locked(&self.known) = Known { until, held, answers: !self.failed };
+        *locked(&self.known) = Known { until, held, answers: self.failed.is_none() };
     }
 
     fn acquire(&mut self, disk: &str, eviction: Eviction) -> Result<(Token, Duration), LeaseError> {
+        if let (Some(at), Some(endpoint)) = (self.failed, self.first.clone())
+            && at.elapsed() < NOT_AGAIN
+        {
+            let reason = "it did not answer just now".to_owned();
+            return Err(EtcdError::Unreachable { endpoint, timeout: NOT_AGAIN, reason }.into());
+        }
         let first = self.try_acquire(disk);
         let Err(LeaseError::Held { holder, token, .. }) = &first else {
             return first.map(|token| (token, Duration::ZERO));

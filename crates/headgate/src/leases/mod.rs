@@ -61,6 +61,8 @@ struct Held {
     lease: FileLease,
     /// Not to be served before.
     from: Instant,
+    /// It could not be looked at the last time.
+    unseen: bool,
 }
 
 /// A lease on a disk, as others are told of it.
@@ -149,7 +151,7 @@ impl Leases {
             warn!(%disk, %former, "taken over from a host that did not give it back");
         }
         let from = Instant::now() + Duration::from_nanos(wait.0);
-        files.insert(disk.clone(), Held { lease, from });
+        files.insert(disk.clone(), Held { lease, from, unseen: false });
         Ok(())
     }
 
@@ -226,9 +228,13 @@ impl Leases {
         let mut lost = Vec::new();
         for (disk, held) in files.iter_mut() {
             match held.lease.standing() {
-                Ok(Standing::Held) => {}
+                Ok(Standing::Held) => held.unseen = false,
                 Ok(Standing::Lost { to }) => lost.push((disk.clone(), to)),
-                Err(e) => warn!(%disk, error = %e, "the lease cannot be looked at"),
+                Err(e) => {
+                    if !std::mem::replace(&mut held.unseen, true) {
+                        warn!(%disk, error = %e, "the lease cannot be looked at");
+                    }
+                }
             }
         }
         let mut taken = Vec::new();
