@@ -190,6 +190,52 @@ proptest! {
         }
     }
 
+    /// Numbers from anywhere: a damaged catalog, a clock that stepped back.
+    #[test]
+    fn wild_numbers_do_no_harm(seed: u64) {
+        let mut pool = any_pool(seed);
+        let mut dice = Dice(seed);
+        let mut wild = move || match dice.roll(4) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => dice.roll(1_000),
+            _ => dice.roll(u64::MAX),
+        };
+        pool.now = Nanos(wild());
+        for store in &mut pool.datastores {
+            (store.capacity, store.foreign) = (Bytes(wild()), Bytes(wild()));
+            store.model.iter_mut().for_each(|model| {
+                model.slope = Slope::from_picos(wild());
+                (model.low, model.high, model.base) = (wild(), wild(), wild() as i64);
+                (model.floor, model.size, model.random) = (Nanos(wild()), Bytes(wild()), Permille(wild() as u32));
+            });
+        }
+        for disk in &mut pool.disks {
+            (disk.size, disk.used) = (Bytes(wild()), Bytes(wild()));
+            disk.workload = Some(Traits {
+                outstanding: Outstanding::from_thousandths(wild() as u32),
+                size: Bytes(wild()),
+                read: Permille(wild() as u32),
+                random: Permille(wild() as u32),
+            });
+        }
+        let rules = &mut pool.rules;
+        (rules.balance.start, rules.balance.gain) = (Permille(wild() as u32), Permille(wild() as u32));
+        (rules.space.full, rules.space.relieve) = (Permille(wild() as u32), Permille(wild() as u32));
+        (rules.copy.payback, rules.copy.overhead) = (Nanos(wild()), Bytes(wild()));
+        rules.constants.outstanding = Outstanding::from_thousandths(wild() as u32);
+        rules.constants.size = Bytes(wild());
+        if let Ok(advice) = advise(&pool) {
+            prop_assert_eq!(advice.moves.len() + advice.stays.len(), pool.disks.len());
+            advice.moves.iter().for_each(|step| _ = step.to_string());
+            advice.stays.iter().for_each(|stay| _ = stay.why.to_string());
+        }
+        let new = NewDisk { size: Bytes(wild()), ..new_disk("new") };
+        if let Err(error) = place(&pool, &new) {
+            prop_assert!(error.to_string().len() > 5);
+        }
+    }
+
     #[test]
     fn under_constant_load_advice_comes_to_an_end(seed: u64) {
         let mut pool = any_pool(seed);
