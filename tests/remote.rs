@@ -5,11 +5,13 @@ use anyhow::{Context, ensure};
 use headgate_lab::headgate::{self, Headgate};
 use headgate_lab::nbd::Handshake;
 use headgate_lab::process::{Process, run_to_end};
+use headgate_lab::writer::Writer;
 use headgate_lab::{DiskSpec, Lab, Server, tools, wait_for, with_lab};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -263,6 +265,39 @@ fn a_server_that_is_not_there_keeps_nobody_from_starting() {
         let connection = connection(&host, "disk")?;
         ensure!(connection["state"] == "connected" && connection["reconnects"] == 0, "{connection}");
         host.stop()
+    });
+}
+
+#[test]
+fn a_host_killed_again_and_again_keeps_what_was_flushed() {
+    with_lab(&[], |lab| {
+        let server = Headgate::with_disks(lab, &[DiskSpec::mib("volume", 16)])?;
+        let mut host = host(lab, server.nbd_socket())?;
+        create(&host, "disk", "volume", &[])?;
+        let writer = Writer::new(host.nbd_socket(), "disk", 1, 1024);
+        let progress = writer.progress();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| writer.run());
+            let outcome = (1..=KILLS).try_for_each(|round| {
+                let more = |counter: &AtomicU64, than: u64| {
+                    wait_for("the writer should get on", PATIENCE, || {
+                        let now = counter.load(Ordering::Relaxed);
+                        Ok((now > than || writer.is_finished()).then_some(()))
+                    })
+                };
+                let flushes = progress.flushes.load(Ordering::Relaxed);
+                more(&progress.flushes, flushes + round % 5)?;
+                host.kill()?;
+                host.start_again()?;
+                more(&progress.crashes, round - 1)
+            });
+            progress.stop.store(true, Ordering::Relaxed);
+            writer.join().expect("the writer does not panic")?;
+            outcome
+        })?;
+        let crashes = progress.crashes.load(Ordering::Relaxed);
+        ensure!(crashes >= KILLS, "only {crashes} crashes were noticed");
+        Ok(())
     });
 }
 

@@ -489,8 +489,15 @@ mod tests {
         connection.execute_batch("CREATE TABLE migrations (version INTEGER PRIMARY KEY NOT NULL, applied_at TEXT NOT NULL,
             headgate TEXT NOT NULL) STRICT; INSERT INTO migrations VALUES (1, '', ''); PRAGMA user_version = 1;
             INSERT INTO datastores VALUES ('old', '{\"kind\":\"dir\",\"path\":\"/x\"}', 'mclock', 32, NULL)").unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO disks VALUES ('d', 'old', NULL, 4096, 'ready');
+                 INSERT INTO policies VALUES ('d', NULL, NULL, NULL, 1000, 1)",
+            )
+            .unwrap();
         drop(connection);
         let contents = SqliteCatalog::open(&path).unwrap().load().unwrap();
+        assert_eq!((contents.disks.len(), &contents.disks[0].remote), (1, &None));
         assert_eq!(contents.datastores[0].cost_model, CostModel::default());
         assert_eq!(contents.datastores[0].plug, Nanos::ZERO);
     }
