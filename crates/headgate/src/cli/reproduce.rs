@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// Arguments of `reproduce`.
 #[derive(Debug, Args)]
 pub(super) struct Reproduce {
-    /// Experiments; a name may be shortened as long as it is clear: mc-04
+    /// Experiments; a name may be shortened as long as it is clear: mc-04. mc, pa, tg: all of that paper
     names: Vec<String>,
     /// All of them
     #[arg(long, conflicts_with = "names")]
@@ -61,7 +61,11 @@ impl Reproduce {
         }
         let chosen: Vec<&Scenario> = match self.all {
             true => known.iter().collect(),
-            false => self.names.iter().map(|name| find(&known, name)).collect::<Result<_, _>>()?,
+            false => {
+                let found: Vec<_> =
+                    self.names.iter().map(|name| find(&known, name)).collect::<Result<_, _>>()?;
+                found.concat()
+            }
         };
         let seeds: Vec<Vec<u64>> = chosen
             .iter()
@@ -130,15 +134,20 @@ impl Reproduce {
     }
 }
 
-/// An experiment by its name, or by the beginning of it where no other begins so.
-fn find<'a>(known: &'a [Scenario], name: &str) -> Result<&'a Scenario, CliError> {
+/// An experiment by its name, or by the beginning of it where no other begins so; or all whose names begin with this word.
+fn find<'a>(known: &'a [Scenario], name: &str) -> Result<Vec<&'a Scenario>, CliError> {
     if let Some(exact) = known.iter().find(|scenario| scenario.name == name) {
-        return Ok(exact);
+        return Ok(vec![exact]);
+    }
+    let word = |scenario: &&Scenario| scenario.name.split_once('-').is_some_and(|(first, _)| first == name);
+    let series: Vec<&Scenario> = known.iter().filter(word).collect();
+    if !series.is_empty() {
+        return Ok(series);
     }
     let begins: Vec<&Scenario> = known.iter().filter(|scenario| scenario.name.starts_with(name)).collect();
     let names = |all: &[&Scenario]| all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
     match begins.as_slice() {
-        [one] => Ok(one),
+        [one] => Ok(vec![*one]),
         [] => Err(CliError::Usage(format!(
             "there is no experiment '{name}', expected one of {}",
             names(&known.iter().collect::<Vec<_>>())

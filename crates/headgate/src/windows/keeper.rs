@@ -7,7 +7,8 @@ use crate::name::Name;
 use headgate_cluster::{Courier, News};
 use headgate_engine::snapshot::{DiskUsage, Period};
 use headgate_qos::window::{
-    BoardView, Controller, Demand, DemandMeter, LatencyMeter, LoadEvent, Observation, Slots, Update, Usage,
+    BoardView, Bound, Controller, Demand, DemandMeter, LatencyMeter, LoadEvent, Observation, Slots, Update,
+    Usage,
 };
 use headgate_units::Nanos;
 use std::collections::HashMap;
@@ -77,9 +78,11 @@ impl Keeper {
         if self.suspended { Ok(()) } else { plane.set_window(&self.name, window) }
     }
 
+    /// The controller's, but for a maximum that was set since it spoke. What reservations need is never cut.
     fn window(&self) -> Slots {
-        let config = self.controller.config();
-        self.controller.window().clamp(config.min.min(config.max), config.max)
+        let reserved = self.last.is_some_and(|last| last.bound == Bound::Reservations);
+        let (window, max) = (self.controller.window(), self.controller.config().max);
+        if reserved { window } else { window.min(max) }
     }
 
     pub(super) fn suspend(&mut self, window: Slots, plane: &dyn DataPlane) -> Result<(), PlaneError> {
@@ -216,7 +219,7 @@ impl Keeper {
 mod tests {
     use super::*;
     use crate::control::testing::MemoryPlane;
-    use headgate_qos::window::{Bound, Config};
+    use headgate_qos::window::Config;
     use headgate_qos::{CostModel, Policy};
     use headgate_units::{Iops, Shares};
 
