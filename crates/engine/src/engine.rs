@@ -414,20 +414,31 @@ impl Engine {
     pub fn snapshot(&self) -> Result<Vec<(DatastoreId, DatastoreSnapshot)>, EngineError> {
         let mut all = Vec::new();
         for shard in 0..self.members.len() {
-            let mut stores = self.call(shard, |s| s.snapshot_datastores())?;
+            let stores = self.snapshot_of(shard)?;
+            all.extend(stores.into_iter().map(|(key, snapshot)| (DatastoreId { shard, key }, snapshot)));
+        }
+        Ok(all)
+    }
+
+    fn snapshot_of(&self, shard: usize) -> Result<Vec<(usize, DatastoreSnapshot)>, EngineError> {
+        loop {
+            let (mut stores, before) = self.call(shard, |s| (s.snapshot_datastores(), s.closures()))?;
             let mut from = Some(0);
             while let Some(start) = from {
                 let (disks, next) = self.call(shard, move |s| s.snapshot_disks(start, DISKS_PER_CALL))?;
                 for (datastore, disk) in disks {
                     if let Some((_, store)) = stores.iter_mut().find(|(key, _)| *key == datastore) {
+                        store.stats.merge(&disk.stats);
                         store.disks.push(disk);
                     }
                 }
                 from = next;
             }
-            all.extend(stores.into_iter().map(|(key, snapshot)| (DatastoreId { shard, key }, snapshot)));
+            // A disk closed meanwhile would be counted twice or not at all.
+            if self.call(shard, |s| s.closures())? == before {
+                return Ok(stores);
+            }
         }
-        Ok(all)
     }
 
     /// The disk that a snapshot taken of this datastore speaks of.

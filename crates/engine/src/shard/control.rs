@@ -55,7 +55,6 @@ impl Shard {
         scheduler: headgate_qos::AnyScheduler<u32>,
         window: u32,
     ) -> usize {
-        let stats = DiskStats::new(self.core.now);
         self.core.datastores.insert(Datastore {
             name,
             backend,
@@ -64,7 +63,8 @@ impl Shard {
             meter: None,
             wake: None,
             dirty: false,
-            stats,
+            closed: headgate_stats::DiskSnapshot { at: self.core.now, ..Default::default() },
+            closures: 0,
         })
     }
 
@@ -242,6 +242,7 @@ impl Shard {
             // No ports, so nothing is queued.
             drop(store.scheduler.unregister(core.now, disk.queue));
             store.dirty = true;
+            store.keep_counts(core.now, &disk.stats);
         }
         if let Some(link) = disk.link {
             core.close_link(link);
@@ -317,10 +318,15 @@ impl Shard {
             in_flight: store.pacer.in_flight(),
             queued: store.scheduler.queued(),
             at: now,
-            stats: store.stats.snapshot(now),
+            stats: headgate_stats::DiskSnapshot { at: now, ..store.closed.clone() },
             disks: Vec::new(),
         };
         self.core.datastores.iter().map(|(key, store)| (key, snapshot(store))).collect()
+    }
+
+    /// How many disks were closed so far: what was read of the others in between does not go together if it changes.
+    pub(crate) fn closures(&self) -> u64 {
+        self.core.datastores.iter().map(|(_, store)| store.closures).sum()
     }
 
     /// Up to `most` disks from number `from` on, each with its datastore, and where to go on.

@@ -8,7 +8,7 @@ use crate::request::DiskInfo;
 use headgate_devices::DeviceModel;
 use headgate_qos::window::{LatencyMeter, Pacer};
 use headgate_qos::{AnyScheduler, DiskId as Queue, Policy};
-use headgate_stats::DiskStats;
+use headgate_stats::{DiskSnapshot, DiskStats, Recent};
 use headgate_units::Nanos;
 use io_uring::types::Fixed;
 
@@ -64,10 +64,21 @@ pub(super) struct Datastore {
     pub wake: Option<Nanos>,
     /// Something happened since the scheduler was asked.
     pub dirty: bool,
-    pub stats: DiskStats,
+    /// What disks had counted when they were closed.
+    pub closed: DiskSnapshot,
+    /// How many disks were closed.
+    pub closures: u64,
 }
 
 impl Datastore {
+    /// Keeps what a disk that is closed has counted.
+    pub(super) fn keep_counts(&mut self, now: Nanos, stats: &DiskStats) {
+        let counted = stats.snapshot(now);
+        // What it did of late it does no more.
+        self.closed.merge(&DiskSnapshot { outstanding: 0, recent: Recent::default(), ..counted });
+        self.closures += 1;
+    }
+
     /// The next instant at which this datastore has work without any event.
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         let device = match &self.backend {

@@ -282,7 +282,6 @@ impl Core {
                     disk.room.remove(&mut self.port_states[slot.port as usize].queued);
                     let (op, phase) = (super::stats_op(slot.request.op), super::stats_phase(choice.phase));
                     disk.stats.on_dispatch(now, op, queued_for, phase, choice.cost.as_millionths());
-                    store.stats.on_dispatch(now, op, queued_for, phase, choice.cost.as_millionths());
                     disk.streams.on_dispatch(choice.priority, choice.cost.as_millionths());
                     slot.priority = choice.priority;
                     self.start(key, Stage::Dispatched);

@@ -347,7 +347,6 @@ impl Core {
             headgate_stats::Latency { device: self.now - slot.dispatched, total: self.now - slot.arrived };
         let outcome = stats_outcome(&slot.result);
         disk.stats.on_complete(self.now, stats_op(request.op), bytes, latency, outcome);
-        datastore.stats.on_complete(self.now, stats_op(request.op), bytes, latency, outcome);
         Completion { cookie: request.cookie, result: slot.result, extents: std::mem::take(&mut slot.extents) }
     }
 }

@@ -248,7 +248,6 @@ impl Core {
         let datastore = &mut self.datastores[disk.datastore];
         let op = super::stats_op(request.op);
         disk.stats.on_arrival(self.now, op, request.offset, headgate_units::Bytes(request.len));
-        datastore.stats.on_arrival(self.now, op, request.offset, headgate_units::Bytes(request.len));
         if !fits(&request, &disk.info, &slot.buffers) {
             slot.result = Err(IoError::Invalid);
             self.refuse(key);
