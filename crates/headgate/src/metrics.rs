@@ -2,7 +2,7 @@
 
 use crate::api::priorities::Priorities;
 use crate::api::top::Top;
-use crate::api::types::{ConnectionState, Datastore, Disk, ServiceState};
+use crate::api::types::{ConnectionState, Datastore, Disk, Host, ServiceState};
 use crate::api::windows::{BoardStatus, WindowNow};
 use crate::control::StreamSample;
 use crate::control::{Control, ControlError, DatastoreSample};
@@ -45,6 +45,7 @@ struct Scrape {
     datastores: Vec<Datastore>,
     disks: Vec<Disk>,
     top: Top,
+    host: Host,
     leases_lost: u64,
     etcd_answers: Option<bool>,
 }
@@ -57,7 +58,8 @@ pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
     let samples = control.sample()?;
     let disks = control.disks_at(&samples);
     let (leases_lost, etcd_answers) = (control.leases().lost(), control.leases().etcd_answers());
-    Ok(Scrape { samples, datastores: control.datastores(), disks, top, leases_lost, etcd_answers }.render())
+    let (datastores, host) = (control.datastores(), control.host());
+    Ok(Scrape { samples, datastores, disks, top, host, leases_lost, etcd_answers }.render())
 }
 
 impl Scrape {
@@ -207,6 +209,8 @@ impl Collector for Scrape {
         let mut out = Writer { encoder };
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
         out.gauges("build_info", "The daemon's version, in a label", &[(version, 1.0)])?;
+        let host = vec![("name", self.host.name.clone()), ("id", self.host.id.clone())];
+        out.gauges("host_info", "This host as others see it, in labels", &[(host, 1.0)])?;
         for of in [Of::Datastore, Of::Disk] {
             let (prefix, subjects) = (of.prefix(), self.subjects(of));
             for (name, help, read) in COUNTERS {

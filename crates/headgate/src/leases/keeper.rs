@@ -34,7 +34,7 @@ pub enum KeeperError {
 #[derive(Debug, Default)]
 struct Known {
     /// Until when disks may be served that are held.
-    until: Option<Instant>,
+    until: Option<Nanos>,
     /// The disks that are held.
     held: BTreeMap<String, Token>,
     /// It answered the last question.
@@ -65,7 +65,6 @@ impl Keeper {
             leases,
             own: own.host.to_string(),
             terms,
-            origin: Instant::now(),
             known: known.clone(),
             first: endpoints.first().cloned(),
             failed: None,
@@ -95,12 +94,12 @@ impl Keeper {
     }
 
     /// Until when disks that are held may be served.
-    pub(crate) fn serves_until(&self) -> Option<Instant> {
+    pub(crate) fn serves_until(&self) -> Option<Nanos> {
         locked(&self.known).until
     }
 
     /// Whether this holder may serve its disk now.
-    pub(crate) fn may_serve(&self, disk: &str, token: Token, now: Instant) -> bool {
+    pub(crate) fn may_serve(&self, disk: &str, token: Token, now: Nanos) -> bool {
         let known = locked(&self.known);
         known.until.is_some_and(|until| now < until) && known.held.get(disk) == Some(&token)
     }
@@ -132,18 +131,21 @@ struct Worker {
     /// This host.
     own: String,
     terms: Terms,
-    origin: Instant,
     known: Arc<Mutex<Known>>,
     first: Option<Endpoint>,
     /// When etcd did not answer the last question.
     failed: Option<Instant>,
 }
 
-impl Worker {
-    fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
+/// The clock that terms are kept by. It goes on while the machine is suspended, as etcd's does.
+pub(crate) fn now() -> Nanos {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writes; the call cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) };
+    Nanos::from_secs(time.tv_sec.unsigned_abs()) + Nanos(time.tv_nsec.unsigned_abs())
+}
 
+impl Worker {
     fn run(mut self, inbox: &Receiver<Command>) {
         loop {
             match inbox.recv_timeout(self.pause()) {
@@ -170,7 +172,7 @@ impl Worker {
         if self.failed.is_some() {
             return RETRY;
         }
-        let now = self.now();
+        let now = now();
         match self.leases.duty(now) {
             Duty::Serve { renew_at, .. } => Duration::from_nanos(renew_at.0.saturating_sub(now.0)),
             Duty::Pause { .. } => Duration::ZERO,
@@ -179,7 +181,7 @@ impl Worker {
     }
 
     fn renew(&mut self) {
-        let now = self.now();
+        let now = now();
         match self.leases.renew(now) {
             Ok(lost) => {
                 // Without a lease nobody was asked.
@@ -206,9 +208,9 @@ impl Worker {
     }
 
     fn publish(&mut self) {
-        let now = self.now();
+        let now = now();
         let until = match self.leases.duty(now) {
-            Duty::Serve { stop_at, .. } => Some(self.origin + Duration::from_nanos(stop_at.0)),
+            Duty::Serve { stop_at, .. } => Some(stop_at),
             Duty::Pause { .. } | Duty::Stop => None,
         };
         let held = self.leases.disks().map(|(disk, token)| (disk.to_owned(), token)).collect();
@@ -240,7 +242,7 @@ impl Worker {
     }
 
     fn try_acquire(&mut self, disk: &str) -> Result<Token, LeaseError> {
-        let now = self.now();
+        let now = now();
         let outcome = self.leases.acquire(now, disk);
         match &outcome {
             Err(LeaseError::Etcd(e)) => self.note(Some(e)),

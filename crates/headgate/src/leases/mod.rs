@@ -256,7 +256,7 @@ impl Leases {
     /// [wanted](Leases::wanted) from now on.
     pub(crate) fn in_doubt(&self) -> Vec<Name> {
         let Some(keeper) = &self.keeper else { return Vec::new() };
-        let now = Instant::now();
+        let now = keeper::now();
         let mut in_etcd = locked(&self.in_etcd);
         let doubtful = in_etcd.iter().filter(|(_, (name, token, _))| !keeper.may_serve(name, *token, now));
         let stop: Vec<Name> = doubtful.map(|(disk, _)| disk.clone()).collect();
@@ -277,21 +277,21 @@ impl Leases {
             (Seat::Etcd(_), None) => true,
             (Seat::Etcd(_), Some(keeper)) => locked(&self.in_etcd)
                 .get(disk)
-                .is_some_and(|(name, token, _)| keeper.may_serve(name, *token, Instant::now())),
+                .is_some_and(|(name, token, _)| keeper.may_serve(name, *token, keeper::now())),
         }
     }
 
     /// When to look for disks [in doubt](Leases::in_doubt) again.
     pub(crate) fn next_doubt(&self) -> Duration {
         let until = self.keeper.as_ref().and_then(Keeper::serves_until);
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = until.map(|until| Duration::from_nanos(until.since(keeper::now()).0));
         left.map_or(LOOK / 5, |left| left.clamp(Duration::from_millis(20), LOOK / 5))
     }
 
     /// Disks that stopped because their leases were in doubt, and may be tried again: the lease is good again, or is to be acquired anew.
     pub(crate) fn wanted(&self) -> Vec<Name> {
         let wanted: Vec<Name> = locked(&self.wanted).iter().cloned().collect();
-        let (in_etcd, now) = (locked(&self.in_etcd), Instant::now());
+        let (in_etcd, now) = (locked(&self.in_etcd), keeper::now());
         let may = |disk: &Name| match (in_etcd.get(disk), &self.keeper) {
             (Some((name, token, _)), Some(keeper)) => keeper.may_serve(name, *token, now),
             _ => true,
