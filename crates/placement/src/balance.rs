@@ -26,7 +26,7 @@ pub(crate) struct Planned {
 pub(crate) enum Ended {
     /// It was balanced from the beginning.
     Balanced,
-    /// It is now.
+    /// It is now: at the goal, or below where balancing starts and nothing helps further.
     Reached,
     /// No further move helps.
     Nothing,
@@ -62,7 +62,7 @@ pub(crate) fn balance(map: &mut Map, plan: &mut Vec<Planned>, mut left: Option<u
         return Ended::Balanced;
     }
     let mut changes = vec![0u32; map.devices.len()];
-    let mut in_vain: BTreeMap<(usize, usize), (u32, u32)> = BTreeMap::new();
+    let mut in_vain: BTreeMap<(usize, usize, Aim), (u32, u32)> = BTreeMap::new();
     loop {
         let (imbalance, mean) = map.imbalance_with(&[]);
         if imbalance <= balance.goal.as_f64() {
@@ -77,30 +77,34 @@ pub(crate) fn balance(map: &mut Map, plan: &mut Vec<Planned>, mut left: Option<u
             .collect();
         order.sort_by_key(|&(normalised, device)| (Reverse(normalised), device));
         let mut moved = None;
-        'pairs: for &(much, source) in &order {
-            if (much as f64) <= mean {
-                break;
-            }
-            if relievable(map, source).is_err() {
-                continue;
-            }
-            for &(little, target) in order.iter().rev() {
-                if !far_apart(map, mean, much, little) {
+        'pairs: for aim in Aim::ALL {
+            for &(much, source) in &order {
+                if (much as f64) <= mean {
                     break;
                 }
-                let state = (changes[source], changes[target]);
-                if in_vain.get(&(source, target)) == Some(&state) {
+                if relievable(map, source).is_err() {
                     continue;
                 }
-                let done = between(map, source, target, left);
-                if !done.is_empty() {
-                    moved = Some((source, target, done));
-                    break 'pairs;
+                for &(little, target) in order.iter().rev() {
+                    if !far_apart(map, mean, much, little) {
+                        break;
+                    }
+                    let state = (changes[source], changes[target]);
+                    if in_vain.get(&(source, target, aim)) == Some(&state) {
+                        continue;
+                    }
+                    let done = between(map, source, target, aim, left);
+                    if !done.is_empty() {
+                        moved = Some((source, target, done));
+                        break 'pairs;
+                    }
+                    in_vain.insert((source, target, aim), state);
                 }
-                in_vain.insert((source, target), state);
             }
         }
-        let Some((source, target, done)) = moved else { return Ended::Nothing };
+        let Some((source, target, done)) = moved else {
+            return if imbalance <= balance.start.as_f64() { Ended::Reached } else { Ended::Nothing };
+        };
         changes[source] += 1;
         changes[target] += 1;
         if let Some(left) = &mut left {
@@ -153,7 +157,8 @@ pub(crate) fn worth_moving(map: &Map, unit: usize) -> Result<(), Stay> {
 }
 
 /// Moves from one device to another, made in the map; none when none helps.
-fn between(map: &mut Map, source: usize, target: usize, left: Option<u32>) -> Vec<Planned> {
+fn between(map: &mut Map, source: usize, target: usize, aim: Aim, left: Option<u32>) -> Vec<Planned> {
+    let Some(ideal) = ideal(map, source, target, aim) else { return Vec::new() };
     let few_enough = |disks: usize| left.is_none_or(|left| disks as u64 <= u64::from(left));
     let mut candidates: Vec<usize> = map.devices[source]
         .units
@@ -169,30 +174,26 @@ fn between(map: &mut Map, source: usize, target: usize, left: Option<u32>) -> Ve
     if map.is_learning(target) {
         return Vec::new();
     }
-    for ideal in ideals(map, source, target) {
-        if map.devices[target].model.is_some() {
-            let chosen = choose(map, ideal, &mut candidates);
-            let done = make(map, target, ideal, &chosen, left);
-            if !done.is_empty() {
-                return done;
-            }
-        }
-        // Nothing fits below the ideal: then one that overshoots a little, or a single one to learn by.
-        candidates.sort_by_key(|&unit| (map.units[unit].load.abs_diff(ideal), unit));
-        for &unit in candidates.iter().take(TRIES) {
-            let done = make(map, target, ideal, &[unit], left);
-            if !done.is_empty() {
-                return done;
-            }
-        }
-        if map.devices[target].model.is_some() {
-            let done = exchange(map, (source, target), ideal, &candidates, left);
-            if !done.is_empty() {
-                return done;
-            }
+    if map.devices[target].model.is_some() {
+        let chosen = choose(map, ideal, &mut candidates);
+        let done = make(map, target, ideal, &chosen, left);
+        if !done.is_empty() {
+            return done;
         }
     }
-    Vec::new()
+    // Nothing fits below the ideal: then one that overshoots a little, or a single one to learn by.
+    candidates.sort_by_key(|&unit| (map.units[unit].load.abs_diff(ideal), unit));
+    for &unit in candidates.iter().take(TRIES) {
+        let done = make(map, target, ideal, &[unit], left);
+        if !done.is_empty() {
+            return done;
+        }
+    }
+    if map.devices[target].model.is_some() {
+        exchange(map, (source, target), ideal, &candidates, left)
+    } else {
+        Vec::new()
+    }
 }
 
 /// One unit for another, where disks are so large that no single move helps. O(u·log u).
@@ -248,18 +249,35 @@ fn exchange(
     Vec::new()
 }
 
-/// ΔL: the load that should go from one device to another. First until one of the two is where balance of the whole pool has it,
-/// N* = ΣS/ΣP, unless it is there but for noise; then until they are equal, (S_x - ΔL)/P_x = (S_n + ΔL)/P_n.
-pub(crate) fn ideals(map: &Map, source: usize, target: usize) -> impl Iterator<Item = u64> + use<> {
+/// How far to go between two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Aim {
+    /// Until one of the two is where balance of the whole pool has it, N* = ΣS/ΣP.
+    Level,
+    /// The same, but the target may have as much more as noise makes: where many lack a little and one has it all.
+    Beyond,
+    /// Until they are equal, (S_x - ΔL)/P_x = (S_n + ΔL)/P_n: as a last resort, where those that lack load cannot take it.
+    Equal,
+}
+
+impl Aim {
+    /// In the order in which they are tried.
+    pub(crate) const ALL: [Aim; 3] = [Aim::Level, Aim::Beyond, Aim::Equal];
+}
+
+/// ΔL: the load that should go from one device to another; `None` where one of the two is where it should be but for noise.
+pub(crate) fn ideal(map: &Map, source: usize, target: usize, aim: Aim) -> Option<u64> {
     let slope = |device: usize| map.devices[device].slope as f64;
     let (much, little) = (map.normalised(source) as f64, map.normalised(target) as f64);
-    let (excess, lack) = (much - map.level, map.level - little);
     let noise = map.pool.rules.balance.start.as_f64() * map.level;
-    // A cast saturates; below zero is zero.
-    let to_level = (excess / slope(source)).min(lack / slope(target)) as u64;
-    let to_level = (excess.min(lack) > noise).then_some(to_level);
-    let equal = ((much - little) / (slope(source) + slope(target))) as u64;
-    to_level.into_iter().chain((to_level != Some(equal)).then_some(equal))
+    let (excess, lack) = (much - map.level, map.level - little);
+    // Casts saturate; below zero is zero.
+    let until = |lack: f64| (excess / slope(source)).min(lack / slope(target)) as u64;
+    match aim {
+        Aim::Level => (excess.min(lack) > noise).then(|| until(lack)),
+        Aim::Beyond => (excess > noise && lack + noise / 2.0 > 0.0).then(|| until(lack + noise)),
+        Aim::Equal => Some(((much - little) / (slope(source) + slope(target))) as u64),
+    }
 }
 
 /// What a move of so much load leaves of the ideal: too little or too much, relative to it.

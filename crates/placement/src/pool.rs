@@ -162,7 +162,7 @@ pub struct Group {
 #[serde(default, deny_unknown_fields)]
 pub struct Balance {
     /// Nothing moves for load while the imbalance, the standard deviation of normalised loads over their mean, is not above
-    /// this. Two datastores must differ by this part of the mean before a disk moves between them. 10 %.
+    /// this. Two datastores must differ by twice this part of the mean before a disk moves between them. 10 %.
     pub start: Permille,
     /// Once started, disks move until the imbalance is not above this. 5 %.
     pub goal: Permille,

@@ -1,6 +1,6 @@
 //! Why each disk that is not moved stays.
 
-use crate::balance::{Ended, far_apart, helps, ideals, missed, most_missed, relievable, worth_moving};
+use crate::balance::{Aim, Ended, far_apart, helps, ideal, missed, most_missed, relievable, worth_moving};
 use crate::forced::{Stuck, call, excess, fullness, space_for};
 use crate::map::{Map, Mark};
 use crate::{Load, NotThere, Permille, Stay, Staying};
@@ -132,7 +132,9 @@ fn against(map: &Map, unit: usize, target: usize) -> Option<Stay> {
         return Some(Stay::NoReturn { datastore: datastore(), wait });
     }
     let load = map.units[unit].load;
-    let best = ideals(map, map.device_of(unit), target).min_by_key(|&ideal| missed(load, ideal))?;
+    let source = map.device_of(unit);
+    let ideals = Aim::ALL.into_iter().filter_map(|aim| ideal(map, source, target, aim));
+    let best = ideals.min_by_key(|&ideal| missed(load, ideal))?;
     if missed(load, best) > most_missed(map) {
         return Some(Stay::LittleGain { datastore: datastore(), load: Load(load), ideal: Load(best) });
     }
