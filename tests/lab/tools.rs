@@ -19,6 +19,16 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
+/// The path of a shared library that is named by a path below the system's directories for them.
+pub fn library(name: &str) -> anyhow::Result<PathBuf> {
+    let directories = ["/usr/lib", "/usr/local/lib"].map(Path::new).into_iter().flat_map(|dir| {
+        let below = std::fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        below.chain([dir.to_owned()])
+    });
+    let found = directories.map(|dir| dir.join(name)).find(|candidate| candidate.is_file());
+    found.with_context(|| format!("there is no {name} below /usr/lib: run tests/install"))
+}
+
 /// `nbdinfo --json`: what the server says of an export.
 pub fn nbdinfo(uri: &str) -> anyhow::Result<serde_json::Value> {
     let mut command = Command::new("nbdinfo");
