@@ -3,6 +3,7 @@
 use crate::process::Process;
 use crate::{Lab, cache_dir, tools, wait_for};
 use anyhow::Context;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
@@ -50,11 +51,24 @@ impl Etcd {
         self.process.kill()
     }
 
-    /// Starts it again on what it stored.
+    /// Starts it again on what it stored, and waits until it has elected itself and answers.
     pub fn start_again(&mut self) -> anyhow::Result<()> {
         self.process = launch(&self.program, &self.dir, self.ports)?;
-        Ok(())
+        let port = self.ports[0];
+        wait_for("etcd should be healthy", Duration::from_secs(60), || Ok(is_healthy(port).then_some(())))
     }
+}
+
+fn is_healthy(port: u16) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.contains("\"health\":\"true\""))
 }
 
 fn launch(program: &std::path::Path, dir: &std::path::Path, ports: [u16; 2]) -> anyhow::Result<Process> {

@@ -29,7 +29,7 @@ pub trait Board: Send {
 pub struct View {
     /// The other hosts that were seen to live, however old their word is.
     pub peers: Vec<PeerHost>,
-    /// Whether the board has been read for two periods, so that no living host can be missing.
+    /// Whether the board has been read for so long that no living host can be missing: two periods for a file, two readings for etcd.
     pub settled: bool,
     /// Another living host with this host's identity: a clone of this machine.
     pub duplicate: Option<Record>,

@@ -198,7 +198,7 @@ impl Board for FileBoard {
         let unreadable = |b: &&Block| !matches!(b, Ok(_) | Err(crate::RecordError::Empty));
         Ok(View {
             peers: self.sightings.peers(now, &self.own),
-            settled: self.sightings.is_settled(report.period),
+            settled: self.sightings.is_settled(report.period, Absence::Lost),
             duplicate: self.sightings.duplicate(now, &self.own, report.period),
             unreadable: u32::try_from(blocks.iter().filter(unreadable).count()).unwrap_or(u32::MAX),
         })

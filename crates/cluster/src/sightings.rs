@@ -101,9 +101,14 @@ impl Sightings {
         self.seen.retain(|_, sighting| sighting.present || remembered(sighting));
     }
 
-    /// Whether the board was read for so long that every living host must have been seen to change.
-    pub fn is_settled(&self, period: Nanos) -> bool {
-        let settled = Nanos(period.0.saturating_mul(2));
+    /// Whether the board was read for so long that every living host must have been seen to change, as far as it is known who lives.
+    pub fn is_settled(&self, period: Nanos, absence: Absence) -> bool {
+        let settled = match absence {
+            // A block may have been lost to another and be written again a period late.
+            Absence::Lost => Nanos(period.0.saturating_mul(2)),
+            // Two readings, a period apart but for what threads are late.
+            Absence::Left => Nanos(period.0 / 8 * 7),
+        };
         self.read.is_some_and(|(first, last)| last.since(first) >= settled)
     }
 
@@ -170,7 +175,7 @@ mod tests {
         let seen: Vec<_> = peers.iter().map(|p| (p.record.name.as_str(), p.age)).collect();
         // Changed between 8 and 12.
         assert_eq!(seen, [("host3", at(3))]);
-        assert!(sightings.is_settled(at(4)) && !sightings.is_settled(at(7)));
+        assert!(sightings.is_settled(at(4), Absence::Lost) && !sightings.is_settled(at(7), Absence::Lost));
         assert_eq!(sightings.silent(at(13), &record(2, 1, 7)), at(13));
     }
 
@@ -200,7 +205,7 @@ mod tests {
             [(0, false), (4, false), (8, true), (20, true), (33, false), (37, false), (41, true)]
         {
             sightings.observe(at(now), at(4), [record(2, 1, now)], Absence::Lost);
-            assert_eq!(sightings.is_settled(at(4)), settled, "at {now} s");
+            assert_eq!(sightings.is_settled(at(4), Absence::Lost), settled, "at {now} s");
         }
     }
 

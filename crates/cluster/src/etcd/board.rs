@@ -96,7 +96,7 @@ impl Board for EtcdBoard {
         self.sightings.observe(now, report.period, records, Absence::Left);
         Ok(View {
             peers: self.sightings.peers(now, &self.own),
-            settled: self.sightings.is_settled(report.period),
+            settled: self.sightings.is_settled(report.period, Absence::Left),
             duplicate: self.sightings.duplicate(now, &self.own, report.period),
             unreadable,
         })

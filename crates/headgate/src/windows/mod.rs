@@ -23,8 +23,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long etcd may take to answer; a board that answers later is as good as none for a period.
+/// How long etcd may take to answer at most: a board that answers later is as good as none for a period.
 const ETCD_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The least that it is given, however short the period.
+const ETCD_LEAST: Duration = Duration::from_millis(250);
 
 /// How long the other hosts' board may take to hear of our end.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -116,15 +119,18 @@ impl Shared {
         }
     }
 
-    fn courier(&self, name: &Name, meeting: &Meeting) -> Result<Option<Courier>, PlaneError> {
+    fn courier(&self, name: &Name, setup: &Setup) -> Result<Option<Courier>, PlaneError> {
         let identity = self.myself.identity.clone();
-        let started = match meeting {
+        let started = match &setup.meeting {
             Meeting::Alone => return Ok(None),
             Meeting::Directory(path) => {
                 Courier::start(name.as_str(), FileBoard::new(path, identity), clock::now)
             }
             Meeting::Etcd(key) => {
-                let client = Client::new(self.myself.etcd.clone(), ETCD_PATIENCE).map_err(PlaneError::new)?;
+                // A question that hangs must not cost more than the period it is asked in.
+                let period = Duration::from_nanos(setup.config.period.0);
+                let patience = period.clamp(ETCD_LEAST, ETCD_PATIENCE);
+                let client = Client::new(self.myself.etcd.clone(), patience).map_err(PlaneError::new)?;
                 let board = EtcdBoard::new(client, key, identity).map_err(PlaneError::new)?;
                 Courier::start(name.as_str(), board, clock::now)
             }
@@ -166,7 +172,7 @@ impl Windows {
                 return Ok(());
             }
         }
-        let courier = self.shared.courier(name, &setup.meeting)?;
+        let courier = self.shared.courier(name, &setup)?;
         let keeper = Keeper::new(name.clone(), setup, courier, &*self.shared.plane)?;
         let due = clock::now() + keeper.period();
         let entry = Entry { keeper: Arc::new(Mutex::new(keeper)), due };
