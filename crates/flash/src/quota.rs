@@ -1,0 +1,261 @@
+//! Who may hold how many blocks: the initial division by weight, and Algorithm 1, which lets space follow targets.
+
+use crate::equations::Utilisation;
+use crate::ftl::Ftl;
+use crate::medium::Medium;
+use crate::owner::{OwnerId, OwnerSpec};
+use crate::pool::Wanting;
+use crate::stats::{Reach, Standing};
+use headgate_units::Iops;
+
+/// Blocks outside all quotas in the isolated modes: with them a quota that moved can be used before its blocks have followed.
+const IN_TRANSIT: u32 = 2;
+
+/// Divides `total` by weight, nobody getting less than its least; rounded so that the sum is exact (largest remainders,
+/// of equal ones the first). Weights of nothing but least are those whose part would be smaller. O(n² log n) at worst.
+///
+/// `None`: the least parts are more than there is.
+pub(crate) fn apportion(total: u32, parts: &[(u64, u32)]) -> Option<Vec<u32>> {
+    let mut given = vec![0; parts.len()];
+    let mut left = u64::from(total);
+    let mut open: Vec<usize> = (0..parts.len()).collect();
+    loop {
+        let weights: u128 = open.iter().map(|&i| u128::from(parts[i].0)).sum();
+        let share = |i: usize, left: u64| u128::from(left) * u128::from(parts[i].0);
+        let (poor, rich): (Vec<usize>, Vec<usize>) =
+            open.iter().partition(|&&i| share(i, left) < u128::from(parts[i].1) * weights);
+        if poor.is_empty() {
+            let mut rest = left;
+            for &i in &open {
+                given[i] = u32::try_from(share(i, left) / weights).ok()?;
+                rest -= u64::from(given[i]);
+            }
+            let mut by_remainder = open.clone();
+            by_remainder.sort_by_key(|&i| std::cmp::Reverse(share(i, left) % weights));
+            for &i in by_remainder.iter().take(usize::try_from(rest).ok()?) {
+                given[i] += 1;
+            }
+            return Some(given);
+        }
+        for i in poor {
+            given[i] = parts[i].1;
+            left = left.checked_sub(parts[i].1.into())?;
+        }
+        open = rich;
+    }
+}
+
+impl<M: Medium> Ftl<M> {
+    /// Blocks in no quota.
+    pub(crate) fn kept_back(&self) -> u32 {
+        if self.is_shared() { 0 } else { IN_TRANSIT }
+    }
+
+    /// The least over-provisioning space: an open block for each stream, what the foreground threshold keeps free, and a block for
+    /// levelled pages. With it and one page overwritten there is always a block to gain from.
+    pub(crate) fn least_spare(&self) -> u32 {
+        let levelled = if self.levels() { 1 } else { 0 };
+        self.config.thresholds.foreground.saturating_add(self.streams() + levelled)
+    }
+
+    fn data_blocks(&self, pages: u64) -> u32 {
+        u32::try_from(pages.div_ceil(u64::from(self.geometry.pages_per_block()))).unwrap_or(u32::MAX)
+    }
+
+    /// Blocks that one more owner of so many pages needs at least, and blocks that there are for it.
+    pub(crate) fn room_for(&self, pages: u32) -> (u32, u32) {
+        let own = self.owners.iter().filter(|owner| owner.id.is_some());
+        let all = self.geometry.blocks() - self.kept_back();
+        if self.is_shared() {
+            let present: u64 = own.map(|owner| u64::from(owner.spec.pages)).sum();
+            let before = self.data_blocks(present);
+            let needed = self.data_blocks(present + u64::from(pages)).saturating_sub(before);
+            return (needed, all.saturating_sub(before.saturating_add(self.least_spare())));
+        }
+        let least = |pages: u32| self.data_blocks(pages.into()).saturating_add(self.least_spare());
+        let taken = own.fold(0_u32, |sum, owner| sum.saturating_add(least(owner.spec.pages)));
+        (least(pages), all.saturating_sub(taken))
+    }
+
+    /// Divides the over-provisioning space among all owners by weight, as at the beginning of Algorithm 1.
+    pub(crate) fn divide(&mut self) {
+        let all = self.geometry.blocks() - self.kept_back();
+        if self.is_shared() {
+            let pages = self.owners.iter().map(|owner| u64::from(owner.spec.pages)).sum();
+            self.pools[0].data = self.data_blocks(pages);
+            self.pools[0].quota = all;
+            self.widen(0);
+            return;
+        }
+        let present: Vec<usize> = (0..self.owners.len()).filter(|&o| self.owners[o].id.is_some()).collect();
+        for o in 0..self.pools.len() {
+            let pages = self.owners.get(o).map_or(0, |owner| owner.spec.pages);
+            self.pools[o].data = self.data_blocks(pages.into());
+            self.pools[o].quota = 0;
+        }
+        let data: u32 = present.iter().map(|&o| self.pools[o].data).sum();
+        let least = self.least_spare();
+        let parts: Vec<(u64, u32)> =
+            present.iter().map(|&o| (self.owners[o].spec.shares.get(), least)).collect();
+        self.shares = parts.iter().map(|part| part.0).sum();
+        self.unassigned = all.saturating_sub(data);
+        // There is room for everybody's least: `room_for` was asked when each came.
+        let Some(spare) = apportion(self.unassigned, &parts) else { return };
+        for (&o, spare) in present.iter().zip(spare) {
+            self.pools[o].quota = self.pools[o].data + spare;
+            self.pools[o].wanting = Wanting::Nothing;
+            self.unassigned -= spare;
+        }
+        for p in 0..self.pools.len() {
+            self.widen(p);
+        }
+    }
+
+    /// Fits the number of open blocks to the space: they come out of it.
+    fn widen(&mut self, p: usize) {
+        let pool = &self.pools[p];
+        let spare = pool.quota.saturating_sub(pool.data);
+        let beside = self.least_spare() - self.streams();
+        let most = spare.saturating_sub(beside) / self.streams();
+        let wanted = (most / 2).clamp(1, self.stripe());
+        if wanted > pool.width {
+            self.pools[p].width = wanted;
+        } else if pool.width > most.max(1) {
+            self.pools[p].width = wanted;
+            self.seal_above(p, wanted);
+        }
+    }
+
+    /// Algorithm 1 before a collection: one block more for whoever has to move too many pages for its target, one less for whoever
+    /// moves too few. O(owners) when a block has to come from another owner, else O(1).
+    pub(crate) fn adjust(&mut self, p: usize) {
+        let Some(control) = self.control() else { return };
+        let margin = control.hysteresis.millionths();
+        let Some((now, target)) = self.utilisation_and_target(p) else { return };
+        self.pools[p].wanting = Wanting::Nothing;
+        if now > target.saturating_add(margin) {
+            if self.unassigned > 0 {
+                self.unassigned -= 1;
+            } else if let Some(donor) = self.donor(p) {
+                self.pools[donor].quota -= 1;
+                self.widen(donor);
+            } else {
+                self.pools[p].wanting = Wanting::Space;
+                return;
+            }
+            self.pools[p].quota += 1;
+        } else if now.saturating_add(margin) < target {
+            if self.pools[p].quota <= self.pools[p].data + self.least_spare() {
+                return;
+            }
+            self.pools[p].quota -= 1;
+            self.unassigned += 1;
+        }
+        self.widen(p);
+    }
+
+    /// Measured and target utilisation in millionths.
+    fn utilisation_and_target(&self, p: usize) -> Option<(u32, u32)> {
+        let now = self.pools[p].meter.value()?;
+        let target = self.target_utilisation(p)?.unwrap_or(Utilisation::EMPTY);
+        Some((now.millionths(), target.millionths()))
+    }
+
+    /// Who can give a block: of those with more than the least, the one farthest below its target; one that has not collected
+    /// while all others did so often as to replace its blocks does not need them.
+    fn donor(&self, taker: usize) -> Option<usize> {
+        let margin = self.control()?.hysteresis.millionths();
+        let slack = |p: usize| {
+            let pool = &self.pools[p];
+            if p == taker || pool.quota <= pool.data + self.least_spare() {
+                return None;
+            }
+            let (now, target) = self.utilisation_and_target(p).unwrap_or((0, 0));
+            let idle = self.stats.victims - pool.last_collected > u64::from(pool.quota);
+            let slack = if idle { u32::MAX } else { target.saturating_sub(now) };
+            (slack > margin).then_some(slack)
+        };
+        let able = (0..self.pools.len()).filter_map(|p| slack(p).map(|slack| (slack, p)));
+        able.max_by_key(|&(slack, p)| (slack, usize::MAX - p)).map(|(_, p)| p)
+    }
+
+    fn target_rate(&self, p: usize) -> Option<Iops> {
+        let control = self.control()?;
+        let owner = self.owners.get(p).filter(|owner| owner.id.is_some())?;
+        if owner.spec.target.is_some() {
+            return owner.spec.target;
+        }
+        let rate = u128::from(control.rated.get()) * u128::from(owner.spec.shares.get());
+        let rate = rate / u128::from(self.shares.max(1));
+        Some(Iops::new(u64::try_from(rate).ok()?.max(1)).unwrap_or(Iops::MAX))
+    }
+
+    /// The outer `None`: no target. The inner: beyond the chip.
+    fn target_utilisation(&self, p: usize) -> Option<Option<Utilisation>> {
+        let times = self.control()?.times;
+        Some(times.utilisation_for(self.target_rate(p)?))
+    }
+
+    /// What an owner has and is to have. `None`: nobody has that number. O(owners).
+    pub fn standing(&self, owner: OwnerId) -> Option<Standing> {
+        let p = self.pool_of(self.place_of(owner)?);
+        let pool = &self.pools[p];
+        let spare = pool.quota.saturating_sub(pool.data);
+        let goal = if self.is_shared() { None } else { self.target_utilisation(p) };
+        let utilisation = pool.meter.value();
+        let margin = self.control().map_or(0, |control| control.hysteresis.millionths());
+        let reach = match goal {
+            Some(None) => Reach::TooFast,
+            Some(Some(_)) if pool.wanting == Wanting::Space => Reach::NoSpace,
+            Some(Some(goal))
+                if spare <= self.least_spare()
+                    && utilisation.is_some_and(|now| now.millionths() + margin < goal.millionths()) =>
+            {
+                Reach::AtLeast
+            }
+            _ => Reach::Open,
+        };
+        Some(Standing {
+            held: pool.held,
+            quota: pool.quota,
+            spare,
+            least_spare: self.least_spare(),
+            utilisation,
+            target: if self.is_shared() { None } else { self.target_rate(p) },
+            target_utilisation: goal.flatten(),
+            reach,
+        })
+    }
+
+    /// Over-provisioning space of the whole medium, in blocks, and what part of it is nobody's now.
+    pub fn spare_blocks(&self) -> (u32, u32) {
+        let spare: u32 = self.pools.iter().map(|pool| pool.quota.saturating_sub(pool.data)).sum();
+        (spare + self.unassigned, self.unassigned)
+    }
+
+    /// Whether another owner of this kind would fit.
+    pub fn has_room_for(&self, spec: &OwnerSpec) -> bool {
+        let (needed, left) = self.room_for(spec.pages);
+        needed <= left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::apportion;
+
+    #[test]
+    fn weights_1_3_6_get_10_30_60_percent() {
+        assert_eq!(apportion(1000, &[(1, 2), (3, 2), (6, 2)]), Some(vec![100, 300, 600]));
+        assert_eq!(apportion(10, &[(1, 1), (3, 1), (6, 1)]), Some(vec![1, 3, 6]));
+    }
+
+    #[test]
+    fn parts_sum_up_and_nobody_is_below_its_least() {
+        assert_eq!(apportion(10, &[(1, 0), (1, 0), (1, 0)]), Some(vec![4, 3, 3]));
+        assert_eq!(apportion(10, &[(1, 4), (99, 4)]), Some(vec![4, 6]));
+        assert_eq!(apportion(10, &[(1, 4), (1, 4), (1_000_000, 4)]), None);
+        assert_eq!(apportion(12, &[(1, 4), (1, 4), (1_000_000, 4)]), Some(vec![4, 4, 4]));
+        assert_eq!(apportion(5, &[]), Some(vec![]));
+    }
+}
