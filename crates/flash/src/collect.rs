@@ -43,7 +43,6 @@ impl<M: Medium> Ftl<M> {
             } else {
                 return Ok(());
             };
-            // First-in-first-out may meet full blocks, but not only those.
             in_vain = if gained == 0 { in_vain + 1 } else { 0 };
             if in_vain > self.geometry.blocks() {
                 return Err(FtlError::NoSpace);
@@ -70,17 +69,23 @@ impl<M: Medium> Ftl<M> {
         Ok(())
     }
 
-    /// Frees a block that the medium owes: one of a removed owner, or of a pool that holds more than its quota.
+    /// Frees a block outside the caller's quota: one of a removed owner, else of the pool that holds most above its quota. Where blocks still
+    /// hold pages of several owners, from a time without isolation, it may be any that has something to gain.
     fn reclaim<S: Sink>(&mut self, trigger: Option<usize>, sink: &mut S) -> Result<u32, FtlError> {
         if let Some(block) = self.dirty.pop_front() {
             self.erase(block, Cause::Collection, sink)?;
             return Ok(self.geometry.pages_per_block());
         }
+        let pages = self.geometry.pages_per_block();
+        let gains = |p: usize| match (self.pools[p].job, self.pools[p].closed.emptiest()) {
+            (Some(_), _) => pages,
+            (None, Some(block)) => pages - self.blocks[block.0 as usize].valid,
+            (None, None) => 0,
+        };
         let excess = |p: usize| self.pools[p].held.saturating_sub(self.pools[p].quota);
-        match (0..self.pools.len()).max_by_key(|&p| (excess(p), usize::MAX - p)) {
-            Some(p) if excess(p) > 0 => self.collect(p, trigger, sink),
-            _ => Err(FtlError::NoSpace),
-        }
+        let able = (0..self.pools.len()).filter(|&p| gains(p) > 0);
+        let p = able.max_by_key(|&p| (excess(p), gains(p), usize::MAX - p)).ok_or(FtlError::NoSpace)?;
+        self.collect(p, trigger, sink)
     }
 
     /// Erases what only waits for it.
@@ -124,12 +129,14 @@ impl<M: Medium> Ftl<M> {
     /// Begins to collect a block of the pool. Before that its quota is adjusted.
     pub(crate) fn choose(&mut self, p: usize, trigger: Option<usize>) -> Result<Job, FtlError> {
         self.adjust(p);
-        let block = self.victim(p).ok_or(FtlError::NoSpace)?;
-        let valid = self.blocks[block.0 as usize].valid;
         let pages = self.geometry.pages_per_block();
-        if valid == pages && self.config.victims != Victims::Fifo {
+        // First-in-first-out may meet full blocks, but there must be others behind them.
+        let emptiest = self.pools[p].closed.emptiest().ok_or(FtlError::NoSpace)?;
+        if self.blocks[emptiest.0 as usize].valid == pages {
             return Err(FtlError::NoSpace);
         }
+        let block = self.victim(p).ok_or(FtlError::NoSpace)?;
+        let valid = self.blocks[block.0 as usize].valid;
         self.take_out(p, block);
         self.stats.victims += 1;
         self.stats.victim_valid += u64::from(valid);
@@ -147,6 +154,8 @@ impl<M: Medium> Ftl<M> {
     pub(crate) fn victim(&self, p: usize) -> Option<BlockId> {
         let pool = &self.pools[p];
         match self.config.victims {
+            // Without a free block only what is left of the open ones can be filled.
+            _ if self.free.len() == 0 => pool.closed.emptiest(),
             Victims::Greedy => pool.closed.emptiest(),
             Victims::Fifo => {
                 let closed = |block: &u32| self.blocks[*block as usize].state == State::Closed;
@@ -264,7 +273,7 @@ impl<M: Medium> Ftl<M> {
         if self.free.len() == 0 {
             self.scrape(sink)?;
         }
-        let slot = self.destination(p, plane, cause)?;
+        let (p, slot) = self.destination(p, plane, cause)?;
         let Some(open) = self.pools[p].slots[slot] else { return Err(FtlError::NoSpace) };
         let to = self.geometry.page_at(open.block, open.next);
         let outcome = self.medium.copy(from, to, record);
@@ -299,8 +308,8 @@ impl<M: Medium> Ftl<M> {
         Ok(to)
     }
 
-    /// Where a page of a plane goes: an open block of the same plane if the pool has or may have one.
-    fn destination(&mut self, p: usize, plane: PlaneId, cause: Cause) -> Result<usize, FtlError> {
+    /// Where a page of a plane goes: an open block of the same plane if the pool has or may have one. A pool and its slot.
+    fn destination(&mut self, p: usize, plane: PlaneId, cause: Cause) -> Result<(usize, usize), FtlError> {
         let width = self.pools[p].width;
         let slot = match (cause, self.config.streams) {
             (Cause::Levelling, _) => self.pools[p].slots.len() - 1,
@@ -308,10 +317,12 @@ impl<M: Medium> Ftl<M> {
             (_, Streams::Apart) => (self.stripe() + plane.0 % width) as usize,
         };
         if self.pools[p].slots[slot].is_some() || self.open(p, slot, Some(plane)).is_ok() {
-            return Ok(slot);
+            return Ok((p, slot));
         }
-        // No free block: any open one will do.
-        self.pools[p].slots.iter().position(Option::is_some).ok_or(FtlError::NoSpace)
+        // No free block: any open one will do, of the pool if possible. Another's is needed only after a crash of a
+        // layer without isolation.
+        let open = |p: usize| self.pools[p].slots.iter().position(Option::is_some).map(|slot| (p, slot));
+        open(p).or_else(|| (0..self.pools.len()).find_map(open)).ok_or(FtlError::NoSpace)
     }
 
     /// Erases a block without valid pages.

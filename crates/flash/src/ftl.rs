@@ -322,8 +322,8 @@ impl<M: Medium> Ftl<M> {
         if self.owners[o].tombstones >= most || !self.owners[o].map[range.clone()].iter().any(has_data) {
             return Ok(0);
         }
-        let sequence = self.sequence;
         let at = self.program_host(o, Content::Trim { first, count }, sink)?;
+        let sequence = self.sequence - 1;
         self.stats.trim_writes += 1;
         let mut live = 0;
         for page in range {
