@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`FixedRate`] | so many requests per second, whatever they are, with a least service time | `rate=1600,latency=5ms,depth=32` |
 //! | [`SpindleArray`] | disks with arms and platters, RAID, a write-back cache | `array=10,raid=5,disk=fc15k,cache=256M` |
+//! | [`Ssd`] | a flash drive that collects garbage, of one disk for another or each for itself | `ssd=2G,op=15%,isolation=dynamic,aged=yes` |
 //! | [`Null`] | completes at once | `null` |
 //!
 //! A model is a state machine without a clock. Its caller, the *driver*, tells it the time with every call and asks
@@ -17,13 +18,16 @@ mod fixed_rate;
 mod null;
 mod rng;
 mod spec;
+mod ssd;
 
 pub use array::{ArraySpec, ArraySpecError, CachePower, DiskKind, Raid, SpindleArray};
 pub use fixed_rate::{FixedRate, Stragglers};
 pub use null::Null;
 pub use spec::{ModelSpec, ModelSpecError, SizeCost};
+pub use ssd::{FlashCounters, Ssd, SsdAge, SsdIsolation, SsdSpec, SsdSpecError, SsdVictims, Switch};
 
-use headgate_units::{Bytes, Nanos};
+use headgate_units::{Bytes, Nanos, Shares};
+use thiserror::Error;
 
 /// The capacity that the daemon and the simulator give a device unless told: disks on it are places on its platters.
 pub const DEFAULT_CAPACITY: Bytes = Bytes(4 << 40);
@@ -50,6 +54,41 @@ pub struct DeviceIo {
     pub offset: u64,
     /// Length of the range.
     pub bytes: Bytes,
+}
+
+/// Where a disk lies on a device, and what it is worth: for devices that treat disks apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskPlace {
+    /// Its first byte on the device.
+    pub offset: u64,
+    /// Its size.
+    pub size: Bytes,
+    /// Its weight.
+    pub shares: Shares,
+}
+
+/// Why a device does not take a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// There is no such place, or somebody has it.
+    #[error(
+        "the device has {capacity} for disks, {left} of it left, and the disk is {size}; give it another size, or remove others"
+    )]
+    NoRoom {
+        /// The disk's size.
+        size: Bytes,
+        /// The device's.
+        capacity: Bytes,
+        /// What no disk has.
+        left: Bytes,
+    },
+    /// As many disks as it can tell apart.
+    #[error("the device has 65536 disks already; remove one")]
+    TooMany,
+    /// The device's own reason.
+    #[error("the device does not take the disk: {0}")]
+    Refused(String),
 }
 
 /// A device in virtual or real time.
@@ -92,6 +131,26 @@ pub trait DeviceModel {
 
     /// Requests submitted and not yet returned by [`DeviceModel::poll`].
     fn in_flight(&self) -> usize;
+
+    /// Tells the device of a disk. To most it is nothing; a flash drive gives it pages, and blocks under isolation. The driver
+    /// keeps disks apart: places do not overlap, and nothing of a disk is inside when it is removed.
+    ///
+    /// # Errors
+    /// [`PlaceError`], from a device with a capacity of its own ([`ModelSpec::capacity`]).
+    fn add_disk(&mut self, _now: Nanos, _place: DiskPlace) -> Result<(), PlaceError> {
+        Ok(())
+    }
+
+    /// The disk that begins there is no more, and its data need not be kept.
+    fn remove_disk(&mut self, _now: Nanos, _offset: u64) {}
+
+    /// The disk that begins there has another weight.
+    fn set_shares(&mut self, _now: Nanos, _offset: u64, _shares: Shares) {}
+
+    /// What a flash drive did for the disk that begins there; `None` where there is no flash, or no disk.
+    fn flash(&self, _offset: u64) -> Option<FlashCounters> {
+        None
+    }
 }
 
 impl<D: DeviceModel + ?Sized> DeviceModel for Box<D> {
@@ -106,5 +165,17 @@ impl<D: DeviceModel + ?Sized> DeviceModel for Box<D> {
     }
     fn in_flight(&self) -> usize {
         (**self).in_flight()
+    }
+    fn add_disk(&mut self, now: Nanos, place: DiskPlace) -> Result<(), PlaceError> {
+        (**self).add_disk(now, place)
+    }
+    fn remove_disk(&mut self, now: Nanos, offset: u64) {
+        (**self).remove_disk(now, offset);
+    }
+    fn set_shares(&mut self, now: Nanos, offset: u64, shares: Shares) {
+        (**self).set_shares(now, offset, shares);
+    }
+    fn flash(&self, offset: u64) -> Option<FlashCounters> {
+        (**self).flash(offset)
     }
 }

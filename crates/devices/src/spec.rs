@@ -1,6 +1,6 @@
 use crate::{
-    ArraySpec, ArraySpecError, CachePower, DeviceModel, DiskKind, FixedRate, Null, Raid, SpindleArray,
-    Stragglers,
+    ArraySpec, ArraySpecError, CachePower, DeviceModel, DiskKind, FixedRate, Null, Raid, SpindleArray, Ssd,
+    SsdSpec, SsdSpecError, Stragglers, ssd,
 };
 use headgate_units::{Bytes, Iops, Nanos};
 use std::fmt;
@@ -9,7 +9,8 @@ use std::str::FromStr;
 use thiserror::Error;
 
 const FORMS: &str = "rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE]\
-    [,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,seed=N], or null";
+    [,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,seed=N], \
+    ssd[=SIZE][,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full|no] and more, or null";
 const DEFAULT_LATENCY: Nanos = Nanos::from_micros(100);
 const DEFAULT_DEPTH: NonZeroU32 = NonZeroU32::new(1024).unwrap();
 const MAX_DEPTH: u32 = 65_536;
@@ -21,6 +22,10 @@ const MAX_DEPTH: u32 = 65_536;
 ///   request for 300 ms, none unless given.
 /// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile][,readahead=0][,seed=1]`:
 ///   a [`SpindleArray`]; what is not given is as in [`ArraySpec::new`], RAID-0.
+/// - `ssd[=2G][,op=15%][,isolation=none|static|dynamic][,aged=yes|full|no][,rated=1000][,hysteresis=1%]
+///   [,victims=greedy|cost-benefit|fifo][,buffer=0][,background=yes|no][,copyback=yes|no][,dies=8][,channels=8][,planes=8][,block=64]
+///   [,page=4K][,read=25us][,program=200us][,erase=1500us][,transfer=102400ns][,seed=1]`: an [`Ssd`]. `rated` is what dynamic
+///   isolation divides by shares, in page writes per second; `hysteresis` how far from its target a disk's utilisation may be.
 /// - `null`: a [`Null`].
 ///
 /// `Display` writes every option and parses back to the same value.
@@ -40,6 +45,8 @@ pub enum ModelSpec {
     },
     /// A [`SpindleArray`].
     Array(ArraySpec),
+    /// An [`Ssd`].
+    Ssd(SsdSpec),
     /// A [`Null`].
     Null,
 }
@@ -58,7 +65,15 @@ impl ModelSpec {
     pub fn size_cost(&self) -> SizeCost {
         match self {
             ModelSpec::Rate { .. } | ModelSpec::Null => SizeCost::Nothing,
-            ModelSpec::Array(_) => SizeCost::Time,
+            ModelSpec::Array(_) | ModelSpec::Ssd(_) => SizeCost::Time,
+        }
+    }
+
+    /// The capacity that the text says; `None` for a device that is as large as its driver wants.
+    pub fn capacity(&self) -> Option<Bytes> {
+        match self {
+            ModelSpec::Ssd(spec) => Some(spec.size()),
+            ModelSpec::Rate { .. } | ModelSpec::Array(_) | ModelSpec::Null => None,
         }
     }
 
@@ -69,6 +84,7 @@ impl ModelSpec {
                 Box::new(FixedRate::new(rate, latency, depth).with_stragglers(stragglers))
             }
             ModelSpec::Array(spec) => Box::new(SpindleArray::new(spec, capacity)),
+            ModelSpec::Ssd(spec) => Box::new(Ssd::new(spec)),
             ModelSpec::Null => Box::new(Null::new()),
         }
     }
@@ -113,6 +129,9 @@ pub enum ModelSpecError {
     /// An array that cannot be.
     #[error(transparent)]
     Array(#[from] ArraySpecError),
+    /// A flash drive that cannot be.
+    #[error(transparent)]
+    Ssd(#[from] SsdSpecError),
 }
 
 impl FromStr for ModelSpec {
@@ -128,6 +147,13 @@ impl FromStr for ModelSpec {
             Some(("array", spindles)) => {
                 let known = "raid, disk, unit, cache, power, readahead and seed";
                 parse_array(spindles, Options::split("array", known, rest)?)
+            }
+            Some(("ssd", size)) => Ok(ModelSpec::Ssd(ssd::text::parse(
+                Some(size),
+                Options::split("ssd", ssd::text::KNOWN, rest)?,
+            )?)),
+            None if head == "ssd" => {
+                Ok(ModelSpec::Ssd(ssd::text::parse(None, Options::split("ssd", ssd::text::KNOWN, rest)?)?))
             }
             None if head == "null" => {
                 Options::split("null", "no options", rest)?.finish()?;
@@ -194,11 +220,11 @@ const DISKS: [(&str, DiskKind); 2] = [("fc15k", DiskKind::Fc15k), ("sata7k", Dis
 const POWERS: [(&str, CachePower); 2] =
     [("battery", CachePower::Battery), ("volatile", CachePower::Volatile)];
 
-fn by_name<T: Copy>(names: &[(&str, T)], text: &str) -> Option<T> {
+pub(crate) fn by_name<T: Copy>(names: &[(&str, T)], text: &str) -> Option<T> {
     names.iter().find(|(name, _)| *name == text).map(|&(_, value)| value)
 }
 
-fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str {
+pub(crate) fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str {
     names.iter().find(|(_, named)| named == value).map_or("", |(name, _)| name)
 }
 
@@ -213,12 +239,12 @@ fn parse_depth(text: &str) -> Option<NonZeroU32> {
 
 const TIME_UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
-fn parse_latency(text: &str) -> Option<Nanos> {
+pub(crate) fn parse_latency(text: &str) -> Option<Nanos> {
     text.parse().ok().filter(|time| *time <= Nanos::from_secs(100))
 }
 
 /// Prints with the largest unit that divides the time.
-fn write_latency(f: &mut fmt::Formatter<'_>, time: Nanos) -> fmt::Result {
+pub(crate) fn write_latency(f: &mut fmt::Formatter<'_>, time: Nanos) -> fmt::Result {
     let exact = TIME_UNITS.iter().rev().find(|(_, nanos)| time.0.is_multiple_of(*nanos));
     let &(name, nanos) = exact.unwrap_or(&TIME_UNITS[0]);
     write!(f, "{}{name}", time.0 / nanos)
@@ -227,21 +253,21 @@ fn write_latency(f: &mut fmt::Formatter<'_>, time: Nanos) -> fmt::Result {
 const SIZE_UNITS: [(&str, u32); 4] = [("", 0), ("K", 10), ("M", 20), ("G", 30)];
 
 /// Prints with the largest unit that divides the size.
-fn write_size(f: &mut fmt::Formatter<'_>, size: Bytes) -> fmt::Result {
+pub(crate) fn write_size(f: &mut fmt::Formatter<'_>, size: Bytes) -> fmt::Result {
     let exact = SIZE_UNITS.iter().rev().find(|(_, shift)| size.0 != 0 && size.0.trailing_zeros() >= *shift);
     let &(name, shift) = exact.unwrap_or(&SIZE_UNITS[0]);
     write!(f, "{}{name}", size.0 >> shift)
 }
 
 /// The options behind a model's name, until each is taken.
-struct Options<'a> {
+pub(crate) struct Options<'a> {
     model: &'static str,
     known: &'static str,
     given: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Options<'a> {
-    fn split(
+    pub(crate) fn split(
         model: &'static str,
         known: &'static str,
         text: Option<&'a str>,
@@ -261,7 +287,7 @@ impl<'a> Options<'a> {
         ModelSpecError::UnknownOption { model: self.model, given: given.to_owned(), expected: self.known }
     }
 
-    fn take<T>(
+    pub(crate) fn take<T>(
         &mut self,
         option: &'static str,
         parse: impl Fn(&str) -> Option<T>,
@@ -278,7 +304,21 @@ impl<'a> Options<'a> {
         }
     }
 
-    fn finish(self) -> Result<(), ModelSpecError> {
+    /// Takes an option, if it is given, into a place that has its default.
+    pub(crate) fn set<T>(
+        &mut self,
+        option: &'static str,
+        place: &mut T,
+        parse: impl Fn(&str) -> Option<T>,
+        expected: &str,
+    ) -> Result<(), ModelSpecError> {
+        if let Some(value) = self.take(option, parse, expected)? {
+            *place = value;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> Result<(), ModelSpecError> {
         self.given.first().map_or(Ok(()), |&(name, _)| Err(self.unknown(name)))
     }
 }
@@ -304,6 +344,7 @@ impl fmt::Display for ModelSpec {
                 write_size(f, spec.readahead)?;
                 write!(f, ",seed={}", spec.seed)
             }
+            ModelSpec::Ssd(spec) => ssd::text::write(f, spec),
             ModelSpec::Null => f.write_str("null"),
         }
     }
@@ -345,6 +386,9 @@ mod tests {
             "array=1",
             "array=256,raid=5,disk=sata7k,unit=4608,cache=0,power=volatile,readahead=64M,seed=18446744073709551615",
             "array=3,unit=16M,cache=1.5G,readahead=100",
+            "ssd",
+            "ssd=1.5G,op=7.25%,isolation=dynamic,rated=2500,hysteresis=0.2%,victims=cost-benefit,buffer=3M,aged=full",
+            "ssd=4M,op=50%,dies=2,planes=1,channels=1,block=32,page=8K,read=0s,erase=1ns,background=no,copyback=no,aged=yes,seed=9",
             "null",
         ] {
             let spec: ModelSpec = text.parse().unwrap();
@@ -358,7 +402,7 @@ mod tests {
             error_of("ratte=5"),
             "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], \
              array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,seed=N], \
-             or null"
+             ssd[=SIZE][,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full|no] and more, or null"
         );
         assert_eq!(
             error_of("array=2,raid=5"),
@@ -384,6 +428,20 @@ mod tests {
         assert_eq!(
             error_of("rate=5,depth=3,depth=4"),
             "option 'depth' of the device model is given twice; give it once"
+        );
+        assert_eq!(
+            error_of("ssd=1G,isolation=some"),
+            "isolation='some' does not fit the device model; isolation is none, static or dynamic"
+        );
+        assert_eq!(
+            error_of("ssd=1G,op=15"),
+            "op='15' does not fit the device model; op is a percentage of the size, such as 15%"
+        );
+        assert_eq!(error_of("ssd=1M"), "an ssd has 4 MiB to 64 GiB, not 1 MiB; give a size in that range");
+        assert_eq!(
+            error_of("ssd=16M,op=1%"),
+            "64 blocks hold no more than the 16 MiB of the ssd and the least over-provisioning space; give more op, a larger size, \
+             or fewer dies or planes"
         );
         for text in
             ["", "null=3", "null,depth=3", "rate", "rate=", "rate=5,", "rate=5,latency", "rate=5,latency=5"]

@@ -49,6 +49,15 @@ fn model() -> impl Strategy<Value = (ModelSpec, Nanos)> {
         with_minimum("array=3,raid=5,cache=3K,power=volatile", Nanos::from_micros(500)),
         with_minimum("array=4,cache=64K,readahead=300K", Nanos::from_micros(500)),
         with_minimum("array=3,raid=5,unit=4K,power=volatile,readahead=1M", Nanos::from_micros(500)),
+        with_minimum("ssd=4M,dies=2,planes=2,block=16", Nanos::from_micros(10)),
+        with_minimum(
+            "ssd=4M,dies=2,planes=2,block=16,buffer=64K,isolation=static,aged=full",
+            Nanos::from_micros(10),
+        ),
+        with_minimum(
+            "ssd=4M,dies=1,planes=2,block=16,isolation=dynamic,copyback=no,aged=yes",
+            Nanos::from_micros(10),
+        ),
     ])
 }
 

@@ -6,7 +6,7 @@ use crate::medium::Medium;
 use crate::owner::{OwnerId, OwnerSpec};
 use crate::pool::Wanting;
 use crate::stats::{Reach, Standing};
-use headgate_units::Iops;
+use headgate_units::{Iops, Shares};
 
 /// Blocks outside all quotas in the isolated modes: with them a quota that moved can be used before its blocks have followed.
 const IN_TRANSIT: u32 = 2;
@@ -109,6 +109,15 @@ impl<M: Medium> Ftl<M> {
         for p in 0..self.pools.len() {
             self.widen(p);
         }
+    }
+
+    /// Gives an owner another weight: over-provisioning space is divided anew by weight, as when somebody comes or goes.
+    /// False: nobody has that number. O(owners).
+    pub fn set_shares(&mut self, owner: OwnerId, shares: Shares) -> bool {
+        let Some(o) = self.place_of(owner) else { return false };
+        self.owners[o].spec.shares = shares;
+        self.divide();
+        true
     }
 
     /// Fits the number of open blocks to the space: they come out of it.

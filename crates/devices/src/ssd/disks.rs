@@ -1,0 +1,274 @@
+//! Who has which part of a drive, and what became of it.
+
+use crate::DiskPlace;
+use headgate_flash::{OwnerId, OwnerStats, Standing};
+use headgate_units::Shares;
+use std::collections::VecDeque;
+
+/// What a flash drive did for a disk, in pages and blocks, since the drive began to serve it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlashCounters {
+    /// Pages that the disk wrote.
+    pub writes: u64,
+    /// Pages that were moved because it wrote, its own and others'.
+    pub moved_for: u64,
+    /// Of these, its own.
+    pub moved_own_for: u64,
+    /// Its pages that were moved, whoever wrote.
+    pub moved: u64,
+    /// Blocks that were collected because it wrote.
+    pub victims: u64,
+    /// Pages of those blocks.
+    pub victim_pages: u64,
+    /// Of these, those that were still of use.
+    pub victim_valid: u64,
+    /// Those blocks that held pages of several disks.
+    pub victims_mixed: u64,
+    /// Blocks of its over-provisioning space now; on a shared drive of everybody's.
+    pub spare: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Disk {
+    place: DiskPlace,
+    pages: u32,
+    is_young: bool,
+    is_gone: bool,
+    /// What had happened before it was served.
+    before: OwnerStats,
+    /// Pages that went into the write buffer, and that left it.
+    entered: u64,
+    left: u64,
+    /// Requests with a page that waits for room in the buffer, and when there is: so many must have left.
+    waiting: VecDeque<(u64, u32)>,
+}
+
+impl Disk {
+    pub(super) fn new(place: DiskPlace, pages: u32) -> Disk {
+        Disk {
+            place,
+            pages,
+            is_young: true,
+            is_gone: false,
+            before: OwnerStats::default(),
+            entered: 0,
+            left: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+/// All disks of a drive. A disk's number is its owner's at the translation layer.
+#[derive(Debug, Default)]
+pub(super) struct Disks {
+    all: Vec<Option<Disk>>,
+    /// First byte and number, ascending.
+    places: Vec<(u64, u32)>,
+    /// Nobody was told of, and the only disk is the whole drive.
+    pub(super) is_nobodys: bool,
+}
+
+impl Disks {
+    pub(super) fn owner(key: u32) -> OwnerId {
+        OwnerId(key as u16)
+    }
+
+    fn get(&self, key: u32) -> Option<&Disk> {
+        self.all.get(key as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, key: u32) -> Option<&mut Disk> {
+        self.all.get_mut(key as usize)?.as_mut()
+    }
+
+    fn vacant_slot(&self) -> usize {
+        self.all.iter().position(Option::is_none).unwrap_or(self.all.len())
+    }
+
+    /// The number that the next disk gets.
+    pub(super) fn vacant(&self) -> Option<OwnerId> {
+        u16::try_from(self.vacant_slot()).ok().map(OwnerId)
+    }
+
+    pub(super) fn insert(&mut self, disk: Disk) {
+        let slot = self.vacant_slot();
+        let at = self.places.partition_point(|&(offset, _)| offset < disk.place.offset);
+        self.places.insert(at, (disk.place.offset, slot as u32));
+        if slot == self.all.len() {
+            self.all.push(None);
+        }
+        self.all[slot] = Some(disk);
+    }
+
+    /// Its number is free again when the last of its pages has left the buffer.
+    pub(super) fn remove(&mut self, key: u32) {
+        self.places.retain(|&(_, other)| other != key);
+        if let Some(disk) = self.get_mut(key) {
+            disk.is_gone = true;
+        }
+        self.bury(key);
+    }
+
+    fn bury(&mut self, key: u32) {
+        if self.get(key).is_some_and(|disk| disk.is_gone && disk.entered == disk.left) {
+            self.all[key as usize] = None;
+        }
+    }
+
+    /// Disks that there are.
+    pub(super) fn count(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// Numbers that are or were in use.
+    pub(super) fn slots(&self) -> u32 {
+        self.all.len() as u32
+    }
+
+    pub(super) fn taken(&self) -> u64 {
+        self.places.iter().filter_map(|&(_, key)| self.get(key)).map(|disk| disk.place.size.0).sum()
+    }
+
+    pub(super) fn meets(&self, place: &DiskPlace) -> bool {
+        let overlaps = |disk: &Disk| {
+            disk.place.offset < place.offset + place.size.0
+                && place.offset < disk.place.offset + disk.place.size.0
+        };
+        self.places.iter().filter_map(|&(_, key)| self.get(key)).any(overlaps)
+    }
+
+    /// The disk that has a byte.
+    pub(super) fn at(&self, offset: u64) -> Option<(u32, DiskPlace)> {
+        let next = self.places.partition_point(|&(first, _)| first <= offset);
+        let &(first, key) = self.places.get(next.checked_sub(1)?)?;
+        let place = self.get(key)?.place;
+        (offset - first < place.size.0).then_some((key, place))
+    }
+
+    pub(super) fn shares(&self, owner: OwnerId) -> Option<Shares> {
+        self.get(owner.0.into()).map(|disk| disk.place.shares)
+    }
+
+    pub(super) fn set_shares(&mut self, key: u32, shares: Shares) {
+        if let Some(disk) = self.get_mut(key) {
+            disk.place.shares = shares;
+        }
+    }
+
+    /// Disks that nobody has used yet, and their pages: they are asked for once.
+    pub(super) fn take_young(&mut self) -> Vec<(OwnerId, u32)> {
+        let mut young = Vec::new();
+        for (key, disk) in self.all.iter_mut().enumerate() {
+            let Some(disk) = disk else { continue };
+            if disk.is_young && !disk.is_gone {
+                young.push((Disks::owner(key as u32), disk.pages));
+            }
+            disk.is_young = false;
+        }
+        young
+    }
+
+    /// What happened so far does not count.
+    pub(super) fn begin(&mut self, owner: OwnerId, before: OwnerStats) {
+        if let Some(disk) = self.get_mut(owner.0.into()) {
+            disk.before = before;
+        }
+    }
+
+    /// A page comes into the buffer, of which the disk may have `room` pages. False: its request has to wait until it may.
+    pub(super) fn enter_buffer(&mut self, key: u32, room: u64, request: u32) -> bool {
+        let Some(disk) = self.get_mut(key) else { return true };
+        disk.entered += 1;
+        if disk.entered - disk.left <= room {
+            return true;
+        }
+        let must_have_left = disk.entered - room;
+        disk.waiting.push_back((must_have_left, request));
+        false
+    }
+
+    /// A page has been programmed. The request that the buffer has room for now.
+    pub(super) fn leave_buffer(&mut self, key: u32) -> Option<u32> {
+        let disk = self.get_mut(key)?;
+        disk.left += 1;
+        let ready = disk.waiting.front().is_some_and(|&(after, _)| after <= disk.left);
+        let admitted = if ready { disk.waiting.pop_front() } else { None };
+        self.bury(key);
+        admitted.map(|(_, request)| request)
+    }
+
+    pub(super) fn counters(
+        &self,
+        key: u32,
+        now: OwnerStats,
+        standing: Standing,
+        block: u32,
+    ) -> FlashCounters {
+        let before = self.get(key).map(|disk| disk.before).unwrap_or_default();
+        let victims = now.victims - before.victims;
+        FlashCounters {
+            writes: now.host_writes - before.host_writes,
+            moved_for: now.moved_for - before.moved_for,
+            moved_own_for: now.moved_own_for - before.moved_own_for,
+            moved: now.moved - before.moved,
+            victims,
+            victim_pages: victims * u64::from(block),
+            victim_valid: now.victim_valid - before.victim_valid,
+            victims_mixed: now.victims_mixed - before.victims_mixed,
+            spare: standing.spare.into(),
+        }
+    }
+}
+
+/// Pages in the buffer by the flush that came after them.
+#[derive(Debug, Default)]
+pub(super) struct Epochs {
+    first: u32,
+    open: VecDeque<Epoch>,
+}
+
+#[derive(Debug, Default)]
+struct Epoch {
+    pages: u64,
+    /// The flush that ended it.
+    flush: Option<u32>,
+}
+
+impl Epochs {
+    /// A page comes in.
+    pub(super) fn enter(&mut self) -> u32 {
+        if self.open.back().is_none_or(|epoch| epoch.flush.is_some()) {
+            self.open.push_back(Epoch::default());
+        }
+        let last = self.open.len() - 1;
+        self.open[last].pages += 1;
+        self.first.wrapping_add(last as u32)
+    }
+
+    /// A page has been programmed. Flushes that waited for nothing else.
+    pub(super) fn leave(&mut self, epoch: u32) -> Vec<u32> {
+        if let Some(epoch) = self.open.get_mut(epoch.wrapping_sub(self.first) as usize) {
+            epoch.pages -= 1;
+        }
+        let mut flushed = Vec::new();
+        while self.open.front().is_some_and(|epoch| epoch.pages == 0) {
+            flushed.extend(self.open.pop_front().and_then(|epoch| epoch.flush));
+            self.first = self.first.wrapping_add(1);
+        }
+        flushed
+    }
+
+    /// Whether a flush has something to wait for.
+    pub(super) fn wait(&mut self, request: u32) -> bool {
+        if self.open.is_empty() {
+            return false;
+        }
+        if self.open.back().is_some_and(|epoch| epoch.flush.is_some()) {
+            self.open.push_back(Epoch::default());
+        }
+        if let Some(last) = self.open.back_mut() {
+            last.flush = Some(request);
+        }
+        true
+    }
+}
