@@ -137,6 +137,7 @@ impl<M: Medium> Ftl<M> {
         }
         let block = self.victim(p).ok_or(FtlError::NoSpace)?;
         let valid = self.blocks[block.0 as usize].valid;
+        self.look_over(block)?;
         self.take_out(p, block);
         self.stats.victims += 1;
         self.stats.victim_valid += u64::from(valid);
@@ -148,6 +149,31 @@ impl<M: Medium> Ftl<M> {
             self.owners[o].stats.victim_valid += u64::from(valid);
         }
         Ok(Job::new(block, Cause::Collection, trigger.or(own)))
+    }
+
+    /// Whether the maps point to the valid pages of a block. Each page is looked at again when it moves; but here the memory that holds
+    /// the entries is asked for all of them at once instead of one after the other, which is most of what moving costs.
+    fn look_over(&mut self, block: BlockId) -> Result<(), FtlError> {
+        let first = self.geometry.page_at(block, 0).0;
+        let end = first + self.geometry.pages_per_block();
+        let mut from = first;
+        while let Some(page) = self.valid.next(from, end) {
+            from = page + 1;
+            let at = PageAddr(page);
+            let PageState::Written(record) = self.medium.page(at) else { return self.corrupt(at) };
+            let Some(o) = self.place_of(record.owner) else { return self.corrupt(at) };
+            if let Content::Data { page } = record.content
+                && self.owners[o].map.get(page as usize) != Some(&Entry::data(at))
+            {
+                return self.corrupt(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn corrupt(&mut self, at: PageAddr) -> Result<(), FtlError> {
+        self.stopped = true;
+        Err(FtlError::Corrupt(at.0))
     }
 
     /// The block to collect next.

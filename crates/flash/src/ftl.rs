@@ -265,6 +265,10 @@ impl<M: Medium> Ftl<M> {
     /// [`FtlError`]. After an error of the medium the layer has stopped.
     pub fn write<S: Sink>(&mut self, owner: OwnerId, page: u32, sink: &mut S) -> Result<(), FtlError> {
         let o = self.target(owner, page.into(), 1)?;
+        // What the old page needs is far away in memory: asked for now, it comes while the new page is programmed.
+        if let Where::Data(old) = self.owners[o].map[page as usize].get() {
+            std::hint::black_box(self.blocks[self.geometry.block_of(old).0 as usize].valid);
+        }
         let at = self.program_host(o, Content::Data { page }, sink)?;
         self.stats.host_writes += 1;
         self.owners[o].stats.host_writes += 1;
