@@ -79,7 +79,10 @@ impl<M: Medium> Ftl<M> {
             Task::Collect(p) => {
                 let mut job = match self.pools[p].job.take() {
                     Some(job) => job,
-                    None => self.choose(p, None)?,
+                    None => {
+                        self.adjust(p);
+                        self.choose(p, None)?
+                    }
                 };
                 if self.advance(&mut job, sink)? == Step::Moved {
                     self.pools[p].job = Some(job);

@@ -30,8 +30,15 @@ impl<M: Medium> Ftl<M> {
     ) -> Result<(), FtlError> {
         let foreground = self.config.thresholds.foreground;
         let mut in_vain = 0;
+        // An adjustment is followed by a collection, also where it gave room: what comes of it has to be seen before the next one. And
+        // there is one only, though it may take several blocks to free one: else a write might chase its quota through the whole pool.
+        let mut first = self.pools[p].room() <= foreground;
+        if first && self.pools[p].job.is_none() {
+            self.adjust(p);
+        }
         loop {
-            let gained = if self.pools[p].room() <= foreground {
+            let gained = if self.pools[p].room() <= foreground || first {
+                first = false;
                 match self.collect(p, trigger, sink) {
                     // Full of others' pages, from a time without isolation. Those will leave as their owners write.
                     Err(FtlError::NoSpace) if !self.stopped && self.free.len() > foreground => return Ok(()),
@@ -126,9 +133,8 @@ impl<M: Medium> Ftl<M> {
         Ok(gained)
     }
 
-    /// Begins to collect a block of the pool. Before that its quota is adjusted.
+    /// Begins to collect a block of the pool.
     pub(crate) fn choose(&mut self, p: usize, trigger: Option<usize>) -> Result<Job, FtlError> {
-        self.adjust(p);
         let pages = self.geometry.pages_per_block();
         // First-in-first-out may meet full blocks, but there must be others behind them.
         let emptiest = self.pools[p].closed.emptiest().ok_or(FtlError::NoSpace)?;

@@ -53,16 +53,17 @@ pub struct Control {
     pub rated: Iops,
     /// Times of the chip in equation 1; `read` and `erase` do not count.
     pub times: CellTimes,
-    /// How far from its target an owner's utilisation may be before its space changes.
+    /// How far from its target an owner's utilisation may be before its space changes. A twentieth of the target's rate counts where
+    /// that is less.
     pub hysteresis: Utilisation,
     /// Victims over which utilisation is averaged (exponentially), 1 or more.
     pub window: u32,
 }
 
 impl Control {
-    /// Control for a device of so many page writes per second, with a hysteresis of 0.01 and a window of 32 victims.
+    /// Control for a device of so many page writes per second, with a hysteresis of 0.01 and a window of 64 victims.
     pub fn new(rated: Iops, times: CellTimes) -> Control {
-        Control { rated, times, hysteresis: Utilisation::from_millionths(10_000), window: 32 }
+        Control { rated, times, hysteresis: Utilisation::from_millionths(10_000), window: 64 }
     }
 }
 

@@ -45,6 +45,19 @@ pub(crate) fn apportion(total: u32, parts: &[(u64, u32)]) -> Option<Vec<u32>> {
     }
 }
 
+/// What an owner makes of its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Writing,
+    Idle,
+}
+
+/// How far from its target a utilisation may be: the hysteresis, but no more than changes the rate by a twentieth. Rates are
+/// nearly in proportion to 1 - u, so at 0.96 a hundredth is a quarter of the rate.
+fn margin(hysteresis: Utilisation, target: u32) -> u32 {
+    hysteresis.millionths().min((1_000_000 - target) / 20)
+}
+
 impl<M: Medium> Ftl<M> {
     /// Blocks in no quota.
     pub(crate) fn kept_back(&self) -> u32 {
@@ -139,19 +152,15 @@ impl<M: Medium> Ftl<M> {
     /// moves too few. O(owners) when a block has to come from another owner, else O(1).
     pub(crate) fn adjust(&mut self, p: usize) {
         let Some(control) = self.control() else { return };
-        let margin = control.hysteresis.millionths();
+        let hysteresis = control.hysteresis;
         let Some((now, target)) = self.utilisation_and_target(p) else { return };
+        let margin = margin(hysteresis, target);
         self.pools[p].wanting = Wanting::Nothing;
         if now > target.saturating_add(margin) {
-            if self.unassigned > 0 {
-                self.unassigned -= 1;
-            } else if let Some(donor) = self.donor(p) {
-                self.pools[donor].quota -= 1;
-                self.widen(donor);
-            } else {
-                self.pools[p].wanting = Wanting::Space;
+            if !self.is_one_left() && !self.take_one(p) {
                 return;
             }
+            self.unassigned -= 1;
             self.pools[p].quota += 1;
         } else if now.saturating_add(margin) < target {
             if self.pools[p].quota <= self.pools[p].data + self.least_spare() {
@@ -163,6 +172,29 @@ impl<M: Medium> Ftl<M> {
         self.widen(p);
     }
 
+    /// Whether a block of nobody's quota is one that nobody holds either.
+    fn is_one_left(&self) -> bool {
+        let excess = self.pools.iter().map(|pool| pool.held.saturating_sub(pool.quota)).sum();
+        self.unassigned > excess
+    }
+
+    /// Takes a block away from somebody's quota, for a pool. Returns whether it can be had now: who writes pays for its loss itself, and
+    /// until it has, nobody has gained anything; where nobody writes, the taker collects.
+    fn take_one(&mut self, p: usize) -> bool {
+        if self.unassigned > 0 {
+            // One is on its way.
+            return false;
+        }
+        let Some((donor, use_of_it)) = self.donor(p) else {
+            self.pools[p].wanting = Wanting::Space;
+            return false;
+        };
+        self.pools[donor].quota -= 1;
+        self.unassigned += 1;
+        self.widen(donor);
+        use_of_it == Use::Idle || self.is_one_left()
+    }
+
     /// Measured and target utilisation in millionths.
     fn utilisation_and_target(&self, p: usize) -> Option<(u32, u32)> {
         let now = self.pools[p].meter.value()?;
@@ -172,8 +204,8 @@ impl<M: Medium> Ftl<M> {
 
     /// Who can give a block: of those with more than the least, the one farthest below its target; one that has not collected
     /// while all others did so often as to replace its blocks does not need them.
-    fn donor(&self, taker: usize) -> Option<usize> {
-        let margin = self.control()?.hysteresis.millionths();
+    fn donor(&self, taker: usize) -> Option<(usize, Use)> {
+        let hysteresis = self.control()?.hysteresis;
         let slack = |p: usize| {
             let pool = &self.pools[p];
             if p == taker || pool.quota <= pool.data + self.least_spare() {
@@ -182,10 +214,11 @@ impl<M: Medium> Ftl<M> {
             let (now, target) = self.utilisation_and_target(p).unwrap_or((0, 0));
             let idle = self.stats.victims - pool.last_collected > u64::from(pool.quota);
             let slack = if idle { u32::MAX } else { target.saturating_sub(now) };
-            (slack > margin).then_some(slack)
+            (slack > margin(hysteresis, target)).then_some(slack)
         };
         let able = (0..self.pools.len()).filter_map(|p| slack(p).map(|slack| (slack, p)));
-        able.max_by_key(|&(slack, p)| (slack, usize::MAX - p)).map(|(_, p)| p)
+        let (slack, p) = able.max_by_key(|&(slack, p)| (slack, usize::MAX - p))?;
+        Some((p, if slack == u32::MAX { Use::Idle } else { Use::Writing }))
     }
 
     fn target_rate(&self, p: usize) -> Option<Iops> {
@@ -212,13 +245,15 @@ impl<M: Medium> Ftl<M> {
         let spare = pool.quota.saturating_sub(pool.data);
         let goal = if self.is_shared() { None } else { self.target_utilisation(p) };
         let utilisation = pool.meter.value();
-        let margin = self.control().map_or(0, |control| control.hysteresis.millionths());
+        let hysteresis = self.control().map_or(Utilisation::EMPTY, |control| control.hysteresis);
         let reach = match goal {
             Some(None) => Reach::TooFast,
             Some(Some(_)) if pool.wanting == Wanting::Space => Reach::NoSpace,
             Some(Some(goal))
                 if spare <= self.least_spare()
-                    && utilisation.is_some_and(|now| now.millionths() + margin < goal.millionths()) =>
+                    && utilisation.is_some_and(|now| {
+                        now.millionths() + margin(hysteresis, goal.millionths()) < goal.millionths()
+                    }) =>
             {
                 Reach::AtLeast
             }
