@@ -58,15 +58,18 @@ mod world;
 
 pub use explain::{Allocation, Clamp, explain};
 pub use file::{ScenarioError, schema};
-pub use judge::{Expectation, Judgement, Reading, Unit, Verdict, judge};
+pub use judge::{Expectation, Judgement, Reading, Summary, Unit, Verdict, judge};
+pub use outcome::pool::{PoolMove, PoolOutcome, PooledDatastore, PooledDisk, Round};
+pub use outcome::sweep::{SweepOutcome, SweepPoint};
 pub use outcome::{
     Application, Counters, HostWindow, Outcome, Stretch, Subject, SubjectKind, TransactionStretch,
     Transactions, WindowCounters, WindowStretch,
 };
 pub use run::{Progress, Quiet, RunError, run, run_with};
 pub use scenario::{
-    Action, Arrivals, Control, Coordination, Datastore, Disk, Event, Front, Host, IssueWindow, Knowledge,
-    Node, Noise, Oltp, Pacing, Pattern, Replay, ReplayTiming, Route, Scenario, Setup, Span, Variant, Vm,
-    Window, Workload, WorkloadKind,
+    Action, Arrivals, Balancing, Chooser, Control, Coordination, Copying, Datastore, Disk, Event, Front,
+    Host, IssueWindow, Knowledge, Membership, Moves, Node, Noise, Oltp, Pacing, Pattern, Pool, Record,
+    Replay, ReplayTiming, Route, Scenario, Setup, Span, Stretches, Sweep, Tide, Variant, Vm, Window,
+    Workload, WorkloadKind,
 };
 pub use workload::{NoTraces, TraceRecord, Traces};

@@ -1,6 +1,11 @@
+pub(crate) mod pool;
+pub(crate) mod sweep;
+
 use headgate_stats::HistogramSnapshot;
 use headgate_units::Nanos;
+use pool::PoolOutcome;
 use serde::Serialize;
+use sweep::SweepOutcome;
 
 /// What a run measured. Equal runs give equal outcomes, to the byte when written out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,6 +31,12 @@ pub struct Outcome {
     pub applications: Vec<Application>,
     /// Hosts' windows at datastores where they are of interest, in the order in which the VMs use them.
     pub issue_windows: Vec<HostWindow>,
+    /// What became of the pool, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolOutcome>,
+    /// Points of sweeps, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sweeps: Vec<SweepOutcome>,
 }
 
 impl Outcome {

@@ -19,6 +19,14 @@ impl Stream {
         ((u128::from(self.0.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// One of several, with equal chances; `None` of none.
+    pub(crate) fn one_of<'a, T>(&mut self, choices: &'a [T]) -> Option<&'a T> {
+        if choices.is_empty() {
+            return None;
+        }
+        choices.get(self.below(choices.len() as u64) as usize)
+    }
+
     /// True with so many per cent. Certainties draw nothing.
     #[inline]
     pub(crate) fn percent(&mut self, percent: u8) -> bool {

@@ -1,6 +1,11 @@
 //! A scenario as it runs: what the file says, checked, with names resolved to indices.
 
+mod pool;
+
+pub use pool::{Balancing, Chooser, Copying, Membership, Moves, Pool, Stretches, Sweep, Tide};
+
 use headgate_devices::ModelSpec;
+use headgate_placement::Name;
 use headgate_qos::{Config, Policy, PriorityPolicy, SchedulerKind};
 use headgate_units::{Bytes, Iops, Nanos, Priority};
 
@@ -19,6 +24,10 @@ pub struct Scenario {
     pub source: String,
     /// The seeds to run it with.
     pub seeds: Vec<u64>,
+    /// The seeds of the whole experiment, where it takes long; as [`Scenario::seeds`] unless the file says more.
+    pub all_seeds: Vec<u64>,
+    /// Traces without which it cannot run at all, as it names them.
+    pub traces: Vec<String>,
     /// At least one, in the order of the file.
     pub variants: Vec<Variant>,
     /// Named stretches of time, by name.
@@ -72,6 +81,23 @@ pub struct Setup {
     pub vms: Vec<Vm>,
     /// What happens at its time, in order.
     pub timeline: Vec<Event>,
+    /// Datastores among which disks are placed and moved.
+    pub pool: Option<Pool>,
+    /// When workloads do less than they say.
+    pub tide: Option<Tide>,
+    /// VMs that go through many workloads, one after the other.
+    pub sweeps: Vec<Sweep>,
+    /// Whether stretches of time have the distribution of their latencies, or sums alone.
+    pub record: Record,
+}
+
+/// How much is recorded of stretches of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Sums, and histograms of latencies.
+    Histograms,
+    /// Sums alone: a thousandth of the memory, for experiments of many runs.
+    Sums,
 }
 
 impl Setup {
@@ -129,6 +155,10 @@ pub struct Datastore {
     pub rate_by_vms: Vec<Iops>,
     /// How the nodes' rates vary.
     pub noise: Option<Noise>,
+    /// What kind of storage it is, for disks that ask for one.
+    pub class: Option<Name>,
+    /// The device under it, for datastores that share one in the books of the pool.
+    pub spindles: Option<Name>,
 }
 
 /// How many requests each host may have outstanding at a datastore.
@@ -237,6 +267,11 @@ pub struct Vm {
     pub priorities: PriorityPolicy,
 }
 
+/// What a disk is called among others: its VM's name where that has one disk, else `VM/DISK`.
+pub(crate) fn disk_name(vm: &Vm, disk: &Disk) -> String {
+    if vm.disks.len() == 1 { vm.name.clone() } else { format!("{}/{}", vm.name, disk.name) }
+}
+
 /// A virtual disk.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -255,6 +290,10 @@ pub struct Disk {
     pub route: Route,
     /// The guest's own order before it; none hands requests over as they come.
     pub elevator: Option<Elevator>,
+    /// Who chooses its datastore when its VM starts; none where the file does.
+    pub place: Option<Chooser>,
+    /// What the pool knows of it.
+    pub membership: Membership,
 }
 
 /// What orders requests inside a guest, and how many of them its virtual disk takes at once.
@@ -308,6 +347,10 @@ pub struct Workload {
     pub pattern: Pattern,
     /// What its requests ask for.
     pub priority: Option<Priority>,
+    /// One of these patterns is drawn by the seed in place of its own; none where there is none.
+    pub patterns: Vec<Pattern>,
+    /// For a closed loop: one of these numbers is drawn by the seed in place of its own.
+    pub outstanding: Vec<u32>,
 }
 
 /// When requests are issued.

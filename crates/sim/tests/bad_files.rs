@@ -105,7 +105,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             2,
             "titel = 'A good file'",
-            "2:1: there is no key 'titel' here; did you mean 'title'? There is 'name', 'title', 'about', 'source', 'duration', 'interval', 'seeds', 'windows', 'datastore', 'host', 'vm', 'event', 'variant', 'expect'",
+            "2:1: there is no key 'titel' here; did you mean 'title'? There is 'name', 'title', 'about', 'source', 'duration', 'interval', 'seeds', 'full-seeds', 'traces', 'histograms', 'windows', 'datastore', 'host', 'vm', 'type', 'pool', 'tide', 'sweep', 'event', 'variant', 'expect'",
         ),
         (2, "", "1:1: the key 'title' is missing here; add it"),
         (
@@ -263,7 +263,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             12,
             "workload = [{ kind = 'closed' }]\n[[variant]]\nname = 'a'\n[[variant]]\nname = 'b'\nset = { 'datastore.lun.schedular' = 'sfq' }",
-            "17:9: there is no key 'schedular' here; did you mean 'scheduler'? There is 'name', 'device', 'capacity', 'scheduler', 'queue-depth', 'issue-window', 'cost-model', 'batch', 'batch-span', 'floor', 'debt-bound', 'lead', 'anticipation', 'limit-slack', 'plug', 'network', 'coordination', 'stripe', 'rate-by-vms', 'noise', 'node' (in variant 'b')",
+            "17:9: there is no key 'schedular' here; did you mean 'scheduler'? There is 'name', 'device', 'capacity', 'scheduler', 'queue-depth', 'issue-window', 'cost-model', 'batch', 'batch-span', 'floor', 'debt-bound', 'lead', 'anticipation', 'limit-slack', 'plug', 'network', 'coordination', 'stripe', 'rate-by-vms', 'noise', 'class', 'spindles', 'node' (in variant 'b')",
         ),
         (
             12,

@@ -3,17 +3,17 @@
 use super::output::{Align, Table, json};
 use super::sim::{Interrupts, run_jobs, write_file};
 use super::{CliError, Print};
-use crate::sim::{Experiment, Job, experiments, report};
+use crate::sim::{Experiment, FileTraces, Job, experiments, report};
 use clap::Args;
-use headgate_sim::{Judgement, NoTraces, Outcome, Scenario, Verdict, judge};
+use headgate_sim::{Judgement, Outcome, Scenario, Verdict, judge};
 use serde::Serialize;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `reproduce`.
 #[derive(Debug, Args)]
 pub(super) struct Reproduce {
-    /// Experiments; a name may be shortened as long as it is clear: mc-04. mc, pa, tg: all of that paper
+    /// Experiments; a name may be shortened as long as it is clear: mc-04. mc, pa, tg, ba: all of that paper
     names: Vec<String>,
     /// All of them
     #[arg(long, conflicts_with = "names")]
@@ -27,6 +27,12 @@ pub(super) struct Reproduce {
     /// Run with the seeds 1 to N [default: those of each experiment]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: Option<u64>,
+    /// Run with as many seeds as the published experiment has, where that takes minutes
+    #[arg(long, conflicts_with = "seeds")]
+    full: bool,
+    /// Where traces are that some experiments replay [default: the environment's HEADGATE_TRACES]
+    #[arg(long, value_name = "DIR", env = "HEADGATE_TRACES", hide_env_values = true)]
+    traces: Option<PathBuf>,
     #[command(flatten)]
     pub(super) print: Print,
 }
@@ -53,6 +59,13 @@ struct Reproduced<'a> {
     verdicts: &'a [Verdict],
 }
 
+/// One that cannot be run here, in the list of `reproduce --json`.
+#[derive(Serialize)]
+struct Skipped<'a> {
+    name: &'a str,
+    skipped: &'a str,
+}
+
 impl Reproduce {
     pub(super) fn run(self, out: &mut dyn Write) -> Result<(), CliError> {
         let known = experiments()?;
@@ -67,17 +80,28 @@ impl Reproduce {
                 found.concat()
             }
         };
+        let traces = FileTraces::within(self.traces.as_deref().unwrap_or(Path::new("traces")));
+        let (chosen, skipped) = divide(chosen, &traces, self.traces.as_deref());
+        // Aloud, and before anything that takes long.
+        for (scenario, why) in &skipped {
+            eprintln!("{}: skipped: {why}", scenario.name);
+        }
         let seeds: Vec<Vec<u64>> = chosen
             .iter()
-            .map(|scenario| self.seeds.map_or_else(|| scenario.seeds.clone(), |most| (1..=most).collect()))
+            .map(|scenario| match (self.seeds, self.full) {
+                (Some(most), _) => (1..=most).collect(),
+                (None, true) => scenario.all_seeds.clone(),
+                (None, false) => scenario.seeds.clone(),
+            })
             .collect();
         let jobs: Vec<Job<'_>> = chosen
             .iter()
             .zip(&seeds)
             .flat_map(|(&scenario, seeds)| {
                 let variants = scenario.variants.iter().map(|variant| variant.name.as_str());
+                let traces = &traces;
                 variants.flat_map(move |variant| {
-                    seeds.iter().map(move |&seed| Job { scenario, variant, seed, traces: &NoTraces })
+                    seeds.iter().map(move |&seed| Job { scenario, variant, seed, traces })
                 })
             })
             .collect();
@@ -110,8 +134,8 @@ impl Reproduce {
             write_file(file, page.as_bytes())?;
         }
         match self.print.json {
-            true => print_json(out, &done)?,
-            false => print_text(out, &done)?,
+            true => print_json(out, &done, &skipped)?,
+            false => print_text(out, &done, &skipped)?,
         }
         match done.iter().map(Experiment::failed).sum() {
             0 => Ok(()),
@@ -130,8 +154,33 @@ impl Reproduce {
         if let Some(seeds) = self.seeds {
             command.push_str(&format!(" --seeds {seeds}"));
         }
+        if self.full {
+            command.push_str(" --full");
+        }
         command
     }
+}
+
+/// Experiments that can be run, and those whose traces are not there.
+fn divide<'a>(
+    chosen: Vec<&'a Scenario>,
+    traces: &FileTraces,
+    directory: Option<&Path>,
+) -> (Vec<&'a Scenario>, Vec<(&'a Scenario, String)>) {
+    let (mut can, mut cannot) = (Vec::new(), Vec::new());
+    for scenario in chosen {
+        match (traces.missing(&scenario.traces).first(), directory) {
+            (None, _) => can.push(scenario),
+            (Some(_), None) => {
+                cannot.push((scenario, "it replays traces; say where they are with --traces DIR".into()))
+            }
+            (Some(file), Some(directory)) => {
+                let why = format!("it replays traces, and {} is not there", directory.join(file).display());
+                cannot.push((scenario, why));
+            }
+        }
+    }
+    (can, cannot)
 }
 
 /// An experiment by its name, or by the beginning of it where no other begins so; or all whose names begin with this word.
@@ -190,8 +239,22 @@ fn list(out: &mut dyn Write, known: &[Scenario], print: Print) -> Result<(), Cli
     Ok(out.write_all(table.render().as_bytes())?)
 }
 
-fn print_json(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliError> {
-    let all: Vec<Reproduced<'_>> = done
+/// What `reproduce --json` prints a list of.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Entry<'a> {
+    Reproduced(Reproduced<'a>),
+    Skipped(Skipped<'a>),
+}
+
+fn print_json(
+    out: &mut dyn Write,
+    done: &[Experiment<'_>],
+    skipped: &[(&Scenario, String)],
+) -> Result<(), CliError> {
+    let left =
+        skipped.iter().map(|(scenario, why)| Entry::Skipped(Skipped { name: &scenario.name, skipped: why }));
+    let all: Vec<Entry<'_>> = done
         .iter()
         .map(|experiment| Reproduced {
             name: &experiment.scenario.name,
@@ -201,11 +264,17 @@ fn print_json(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliErr
             failed: experiment.failed(),
             verdicts: experiment.verdicts,
         })
+        .map(Entry::Reproduced)
+        .chain(left)
         .collect();
     Ok(json(out, &all)?)
 }
 
-fn print_text(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliError> {
+fn print_text(
+    out: &mut dyn Write,
+    done: &[Experiment<'_>],
+    skipped: &[(&Scenario, String)],
+) -> Result<(), CliError> {
     for (index, experiment) in done.iter().enumerate() {
         let Scenario { name, title, source, .. } = experiment.scenario;
         let source = if source.is_empty() { String::new() } else { format!(" ({source})") };
@@ -220,13 +289,14 @@ fn print_text(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliErr
             ("VERDICT", Align::Left),
         ]);
         for verdict in experiment.verdicts {
-            let show =
-                |value: Option<f64>| value.map_or_else(|| "-".into(), |value| verdict.unit.show(value));
+            let show = |value: Option<f64>| {
+                value.map_or_else(|| "-".into(), |value| verdict.shown_unit().show(value))
+            };
             table.row(vec![
                 verdict.variant.clone(),
                 verdict.what.clone(),
                 show(verdict.paper),
-                show(verdict.mean()),
+                show(verdict.ours()),
                 verdict.expected.clone(),
                 match verdict.judgement {
                     Judgement::Holds => "holds".into(),
@@ -253,5 +323,9 @@ fn print_text(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliErr
         many => format!(", {many} differ for reasons that are given"),
     };
     let good = all - failed - differing;
-    Ok(writeln!(out, "\n{} {what}: {good} of {all} numbers as expected{differ}", done.len())?)
+    for (scenario, why) in skipped {
+        writeln!(out, "\n{}: {}\nskipped: {why}", scenario.name, scenario.title)?;
+    }
+    let left = if skipped.is_empty() { String::new() } else { format!(", {} skipped", skipped.len()) };
+    Ok(writeln!(out, "\n{} {what}: {good} of {all} numbers as expected{differ}{left}", done.len())?)
 }

@@ -146,7 +146,8 @@ fn verdicts(page: &mut String, verdicts: &[Verdict]) {
             why = &verdict.about;
             let _ = writeln!(page, "<tr class=\"why\"><td colspan=\"7\">{}</td></tr>", escaped(why));
         }
-        let show = |value: f64| escaped(&verdict.unit.show(value));
+        let show = |value: f64| escaped(&verdict.shown_unit().show(value));
+        let of_one = |value: f64| escaped(&verdict.unit.show(value));
         let (class, word) = word(verdict.judgement);
         let _ = writeln!(
             page,
@@ -155,11 +156,11 @@ fn verdicts(page: &mut String, verdicts: &[Verdict]) {
             escaped(&verdict.variant),
             escaped(&verdict.what),
             verdict.paper.map_or_else(String::new, show),
-            verdict.mean().map_or_else(|| "nothing".into(), show),
+            verdict.ours().map_or_else(|| "nothing".into(), show),
             verdict.range().map_or_else(String::new, |(least, most)| format!(
                 "{} to {}",
-                show(least),
-                show(most)
+                of_one(least),
+                of_one(most)
             )),
             escaped(&verdict.expected),
         );

@@ -22,6 +22,19 @@ impl FileTraces {
     }
 }
 
+impl FileTraces {
+    /// Traces in a directory.
+    pub(crate) fn within(directory: &Path) -> FileTraces {
+        FileTraces { directory: directory.to_owned() }
+    }
+
+    /// Of some files, with or without the name of a disk behind, those that are not there.
+    pub(crate) fn missing<'a>(&self, names: &'a [String]) -> Vec<&'a str> {
+        let file = |name: &'a String| name.split_once('#').map_or(name.as_str(), |(file, _)| file);
+        names.iter().map(file).filter(|file| !self.directory.join(file).is_file()).collect()
+    }
+}
+
 impl Traces for FileTraces {
     fn open(&self, name: &str) -> Result<Box<dyn Iterator<Item = Result<TraceRecord, String>>>, String> {
         let whole = self.directory.join(name);

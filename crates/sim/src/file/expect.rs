@@ -1,10 +1,12 @@
 //! Expectations, as a file says them.
 
+use super::expected::ExpectFile;
+use super::pool::SelectionFile;
 use super::read::{Fault, hint, position};
 use super::values::{At, Percent};
-use super::{ExpectFile, Measure, Quantity, Time};
-use crate::judge::{Expectation, Per, Target, Test, Unit};
-use crate::scenario::{Scenario, WorkloadKind};
+use super::{Measure, Quantity, Time};
+use crate::judge::{Expectation, POOL, Per, Selection, Summary, Target, Test, Unit};
+use crate::scenario::{Record, Scenario, WorkloadKind};
 use headgate_units::{BytesPerSec, Nanos};
 use std::ops::Range;
 
@@ -22,6 +24,10 @@ struct Names {
     subjects: Vec<String>,
     applications: Vec<String>,
     issue_windows: Vec<String>,
+    /// Datastores of a pool, and the pool.
+    pooled: Vec<String>,
+    pools: Vec<String>,
+    sweeps: Vec<String>,
     windows: Vec<String>,
     variants: Vec<String>,
 }
@@ -29,8 +35,14 @@ struct Names {
 impl Names {
     fn of(scenario: &Scenario) -> Names {
         let (mut subjects, mut applications, mut issue_windows) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut pooled, mut pools, mut sweeps) = (Vec::new(), Vec::new(), Vec::new());
         for setup in scenario.variants.iter().map(|variant| &variant.setup) {
             issue_windows.extend(setup.issue_window_names());
+            sweeps.extend(setup.sweeps.iter().map(|sweep| sweep.name.clone()));
+            if let Some(pool) = &setup.pool {
+                pools.push(POOL.to_owned());
+                pooled.extend(pool.datastores.iter().map(|&store| setup.datastores[store].name.clone()));
+            }
             for vm in &setup.vms {
                 subjects.push(vm.name.clone());
                 if vm.disks.len() > 1 {
@@ -56,7 +68,9 @@ impl Names {
                 subjects.extend(setup.hosts.iter().map(|host| host.name.clone()));
             }
         }
-        for list in [&mut subjects, &mut applications, &mut issue_windows] {
+        let lists =
+            [&mut subjects, &mut applications, &mut issue_windows, &mut pooled, &mut pools, &mut sweeps];
+        for list in lists {
             list.sort_unstable();
             list.dedup();
         }
@@ -64,6 +78,9 @@ impl Names {
             subjects,
             applications,
             issue_windows,
+            pooled,
+            pools,
+            sweeps,
             windows: scenario.windows.iter().map(|window| window.name.clone()).collect(),
             variants: scenario.variants.iter().map(|variant| variant.name.clone()).collect(),
         }
@@ -79,6 +96,9 @@ impl Names {
     fn check_group(&self, group: &At<super::Names>, measure: Measure) -> Result<Vec<String>, Fault> {
         let (what, known) = match measure {
             measure if measure.of_applications() => ("oltp workload", &self.applications),
+            measure if measure.of_the_pool() => ("pool", &self.pools),
+            measure if measure.of_pooled_datastores() => ("datastore of a pool", &self.pooled),
+            measure if measure.of_sweeps() => ("sweep", &self.sweeps),
             measure if measure.of_windows() => {
                 ("host with VMs at a datastore that has an issue-window", &self.issue_windows)
             }
@@ -145,12 +165,52 @@ fn expectation(
         (Some(_), None) => Unit::Ratio,
         (None, None) => measure.unit(),
     };
+    let rank_among = match &e.rank_among {
+        Some(rivals) => {
+            for name in &rivals.value.0 {
+                Names::check(name, &rivals.span, "variant", &names.variants)?;
+            }
+            rivals.value.0.clone()
+        }
+        None => Vec::new(),
+    };
+    let unit = if rank_among.is_empty() { unit } else { Unit::Number };
     let test = test(span, e, unit)?;
+    let summary = summary(e, &test)?;
+    if let Some(members) = e.members.as_ref().filter(|m| e.each.is_none() || m.value as usize > groups.len())
+    {
+        let message = "'members' says how many of 'each' must be as expected; name at least so many there";
+        return Err(Fault::new(&members.span, message));
+    }
+    let selection = match &e.selected {
+        Some(key) if !measure.of_sweeps() => {
+            return Err(Fault::new(
+                &key.span,
+                "'where' picks points of a sweep, and this is of none; remove it",
+            ));
+        }
+        Some(key) => selection(key)?,
+        None => Selection::default(),
+    };
+    if let Some(key) = e.window.as_ref().filter(|_| measure.of_sweeps()) {
+        return Err(Fault::new(&key.span, "a sweep is measured as a whole; remove the window"));
+    }
+    let needs_histograms = matches!(measure, Measure::LatencyP50 | Measure::LatencyP90 | Measure::LatencyP99);
+    if needs_histograms && scenario.variants.iter().any(|v| v.setup.record == Record::Sums) {
+        let message =
+            "without histograms there are no percentiles; measure 'latency', or remove histograms = false";
+        return Err(Fault::new(&e.measure.span, message));
+    }
     let every = match &e.every {
         Some(every) => Some(check_every(every, e, &test, window.as_deref(), scenario)?),
         None => None,
     };
-    let paper = e.paper.as_ref().map(|paper| quantity(paper, unit)).transpose()?;
+    let paper_unit = match (&e.members, &e.in_seeds) {
+        (_, Some(_)) => Unit::Ratio,
+        (Some(_), None) => Unit::Number,
+        (None, None) => unit,
+    };
+    let paper = e.paper.as_ref().map(|paper| quantity(paper, paper_unit)).transpose()?;
     let (line, _) = position(text, span.start);
     let about = e.about.trim().to_owned();
     Ok(Expectation {
@@ -163,9 +223,60 @@ fn expectation(
         every,
         settles_within,
         per,
+        selection,
+        rank_among,
+        members: e.members.as_ref().map(|members| members.value),
+        summary,
         test,
         paper,
         differs: e.differs.clone(),
+    })
+}
+
+fn summary(e: &ExpectFile, test: &Test) -> Result<Summary, Fault> {
+    let part = |key: &At<Percent>| {
+        let permille = key.value.0 * 10.0;
+        if permille.fract() != 0.0 || !(0.0..=1_000.0).contains(&permille) {
+            return Err(Fault::new(
+                &key.span,
+                "seeds are counted in tenths of a per cent, up to 100%; write such a part",
+            ));
+        }
+        Ok(permille as u32)
+    };
+    match (&e.quantile, &e.in_seeds) {
+        (Some(key), Some(_)) => {
+            Err(Fault::new(&key.span, "'quantile' and 'in-seeds' exclude each other; keep one"))
+        }
+        (Some(key), None) if matches!(test.target, Some(Target::WaterFill { .. })) || e.members.is_some() => {
+            Err(Fault::new(
+                &key.span,
+                "a quantile is of values, held against one value; remove water-fill or members",
+            ))
+        }
+        (Some(key), None) => Ok(Summary::Quantile(part(key)?)),
+        (None, Some(key)) => Ok(Summary::Share(part(key)?)),
+        (None, None) => Ok(Summary::Each),
+    }
+}
+
+fn selection(key: &At<SelectionFile>) -> Result<Selection, Fault> {
+    let percents = |list: &[Percent]| -> Result<Vec<u8>, Fault> {
+        list.iter()
+            .map(|percent| match percent.0 {
+                whole if whole.fract() == 0.0 && whole <= 100.0 => Ok(whole as u8),
+                _ => Err(Fault::new(
+                    &key.span,
+                    "parts of requests are whole, up to 100%; write such percentages",
+                )),
+            })
+            .collect()
+    };
+    Ok(Selection {
+        outstanding: key.value.outstanding.clone(),
+        sizes: key.value.size.iter().map(|size| size.0).collect(),
+        read: percents(&key.value.read)?,
+        random: percents(&key.value.random)?,
     })
 }
 

@@ -60,4 +60,61 @@ pub(crate) enum Measure {
     ClusterLatency,
     /// The part of the time in which it said that something loads the storage which no window controls.
     Unmanaged,
+    /// Standard deviation of the subjects' mean latencies: 0 when all are served alike.
+    LatencySpread,
+    /// Of 'pool': moves that were advised; in a window: in it.
+    Moves,
+    /// Of 'pool': moves of a disk to where it had been before.
+    Returns,
+    /// Of 'pool': standard deviation of the datastores' normalised loads over their mean, as the models have it; at the end, or in a
+    /// window: before the first advice in it.
+    Imbalance,
+    /// Of 'pool': GiB that copies wrote.
+    Copied,
+    /// Of 'pool': from the first advice to the end of the last move.
+    CopyTime,
+    /// Of 'pool': rules found broken, after every move and placement.
+    Violations,
+    /// Of datastores of the pool: its disks there at the end.
+    Disks,
+    /// Of a datastore of the pool: how much longer a read takes for each read more, as learnt; 1/P.
+    Slope,
+    /// Of a datastore of the pool: the part of the variance that the line explains, R².
+    SlopeFit,
+    /// Of a datastore of the pool: least squares over all requests in all intervals, without any filter.
+    RawSlope,
+    /// Of a datastore of the pool: intervals that were left out of its model.
+    LeftOut,
+    /// Of datastores of the pool: normalised load relative to the mean of all; when as 'imbalance'.
+    RelativeLoad,
+    /// Of a datastore of the pool: predicted latency of reads; when as 'imbalance'.
+    Predicted,
+    /// Of a sweep, as all that follow: the mean of the points' latencies.
+    SweepLatency,
+    /// The median over points of the workload model's relative error.
+    ModelError,
+    /// The part of the points of which the model is within 40%.
+    ModelGood,
+    /// The part of the points for which the model is too high.
+    ModelOver,
+    /// Of the worst tenth of all points the part that 'where' takes.
+    ModelWorst,
+    /// K3, by which reads count: large where they do not.
+    ConstantReads,
+    /// R² of latency over requests outstanding, all else being equal, of all lines but the worst tenth.
+    LinearInOutstanding,
+    /// The same over their size.
+    LinearInSize,
+    /// The same over reads.
+    LinearInReads,
+    /// The same over randomness.
+    LinearInRandom,
+    /// By how much latency rises from the fewest to the most requests outstanding, relative to its mean: the median of all lines.
+    RiseWithOutstanding,
+    /// The same with their size.
+    RiseWithSize,
+    /// The same with reads.
+    RiseWithReads,
+    /// The same with randomness.
+    RiseWithRandom,
 }

@@ -2,7 +2,9 @@
 
 mod check;
 mod expect;
+mod expected;
 mod measure;
+mod pool;
 mod read;
 mod values;
 mod window;
@@ -11,12 +13,14 @@ pub(crate) use measure::Measure;
 pub use read::ScenarioError;
 pub(crate) use values::{Quantity, Time};
 
+use expected::ExpectFile;
+use pool::{ChooserFile, PoolFile, SweepFile, TideFile, TypeFile};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use values::{
-    At, Charge, Device, MaybeBandwidth, MaybeIops, Names, Percent, Rank, Rate, Size, Sizes, Start, Stretch,
-    Weight,
+    At, Charge, Device, MaybeBandwidth, MaybeIops, Names, Percent, Rank, Rate, Seeds, Size, Sizes, Start,
+    Stretch, Weight,
 };
 use window::IssueWindowFile;
 
@@ -39,8 +43,15 @@ pub(crate) struct ScenarioFile {
     duration: At<Time>,
     /// Length of one point of the recorded series; 1s unless given.
     interval: Option<At<Time>>,
-    /// Seeds to run it with; 1, 2 and 3 unless given.
-    seeds: Option<At<Vec<u64>>>,
+    /// Seeds to run it with, or how many: 60 for 1 to 60. 1, 2 and 3 unless given.
+    seeds: Option<At<Seeds>>,
+    /// As many as the whole experiment has, where 'seeds' are some of them: for 'headgate reproduce --full'.
+    full_seeds: Option<At<u32>>,
+    /// Traces without which it is skipped.
+    #[serde(default)]
+    traces: Vec<String>,
+    /// Whether latencies have distributions; true unless given. Without them a run takes a thousandth of the memory.
+    histograms: Option<bool>,
     /// Named stretches of time, for expectations: steady = "60s..120s".
     #[serde(default)]
     windows: BTreeMap<String, At<Stretch>>,
@@ -53,6 +64,16 @@ pub(crate) struct ScenarioFile {
     /// Virtual machines.
     #[serde(default)]
     vm: Vec<At<VmFile>>,
+    /// Kinds of workloads, for VMs that draw theirs.
+    #[serde(default, rename = "type")]
+    types: Vec<At<TypeFile>>,
+    /// Datastores among which disks are placed and moved.
+    pool: Option<At<PoolFile>>,
+    /// Hours in which closed loops have less outstanding.
+    tide: Option<At<TideFile>>,
+    /// VMs that go through many workloads.
+    #[serde(default)]
+    sweep: Vec<At<SweepFile>>,
     /// What happens at which time.
     #[serde(default)]
     event: Vec<At<EventFile>>,
@@ -111,6 +132,10 @@ struct DatastoreFile {
     rate_by_vms: Option<At<Vec<Rate>>>,
     /// Random variation of the devices' rate.
     noise: Option<At<NoiseFile>>,
+    /// In a pool: what kind of storage it is.
+    class: Option<String>,
+    /// In a pool: the device under it, for datastores that share one.
+    spindles: Option<String>,
     /// Storage nodes; one with the datastore's device unless given.
     #[serde(default)]
     node: Vec<At<NodeFile>>,
@@ -249,6 +274,18 @@ struct DiskFile {
     elevator: Option<ElevatorFile>,
     /// With an elevator: requests that the virtual disk takes at once, 1 to 1024; 128 unless given.
     elevator_depth: Option<At<u32>>,
+    /// Who chooses among the pool's datastores when the VM starts, in place of 'datastore'.
+    place: Option<At<ChooserFile>>,
+    /// In a pool: whether it is the pool's; if not it loads its datastore as somebody else's. True unless given.
+    listed: Option<At<bool>>,
+    /// In a pool: the part that is allocated; 100% unless given.
+    used: Option<At<Percent>>,
+    /// In a pool: whether it must stay where it is; false unless given.
+    pinned: Option<At<bool>>,
+    /// In a pool: whether it stays together with the VM's other disks that say so; false unless given.
+    with_vm: Option<At<bool>>,
+    /// In a pool: the class of datastore that it must be on; any unless given.
+    class: Option<At<String>>,
 }
 
 /// A guest's elevator.
@@ -303,6 +340,10 @@ struct WorkloadFile {
     offset: Option<At<Size>>,
     /// closed, on-off, and replay with timing 'closed': requests that it keeps outstanding; 32 unless given.
     outstanding: Option<At<u32>>,
+    /// closed: one of these numbers instead, drawn by the seed.
+    outstanding_of: Option<At<Vec<u32>>>,
+    /// closed: one of these types instead of read, random and size, drawn by the seed.
+    types: Option<At<Names>>,
     /// closed and oltp: time between a completion and what follows; none unless given.
     think: Option<At<Time>>,
     /// closed, on-off and oltp: whether think, on, off and cpu are constant or exponential; constant unless given.
@@ -494,64 +535,6 @@ impl JsonSchema for Anything {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         true.into()
     }
-}
-
-/// What is expected of the results.
-#[derive(Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct ExpectFile {
-    /// Why, in one line.
-    #[serde(default)]
-    about: String,
-    /// In which variants; in all unless given.
-    variant: Option<At<Names>>,
-    /// What is measured.
-    measure: At<Measure>,
-    /// Of which VMs, disks, datastores, nodes or hosts; of several together.
-    of: Option<At<Names>>,
-    /// Of which, each for itself.
-    each: Option<At<Names>>,
-    /// When; in the whole run unless given.
-    window: Option<At<String>>,
-    /// In every stretch of this length within the window, instead of the window as a whole.
-    every: Option<At<Time>>,
-    /// How long it takes from the window's beginning until the series stays this near to where it ends, which is the
-    /// mean of the window's last quarter.
-    settles_within: Option<At<Percent>>,
-    /// Relative to this.
-    per: Option<At<PerFile>>,
-    /// What it should be, with 'within' or 'slack'.
-    equals: Option<At<Quantity>>,
-    /// That it should be what water-filling gives to each: of 'capacity', or of what all that run get together.
-    water_fill: Option<At<bool>>,
-    /// The capacity for water-filling, in the unit of the measure.
-    capacity: Option<At<Rate>>,
-    /// How much it may differ, relative.
-    within: Option<At<Percent>>,
-    /// How much it may differ at least, in its own unit, however small 'within' is.
-    slack: Option<At<Quantity>>,
-    /// The least it may be.
-    at_least: Option<At<Quantity>>,
-    /// The most it may be.
-    at_most: Option<At<Quantity>>,
-    /// What was published.
-    paper: Option<At<Quantity>>,
-    /// Why it is known not to hold. Then it is an error that it does.
-    differs: Option<String>,
-}
-
-/// What a measure is divided by. What is not given is as in the expectation.
-#[derive(Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct PerFile {
-    /// What is measured.
-    measure: Option<At<Measure>>,
-    /// Of which together.
-    of: Option<At<Names>>,
-    /// When.
-    window: Option<At<String>>,
-    /// In which variant, with the same seed.
-    variant: Option<At<String>>,
 }
 
 /// The JSON schema of scenario files, for editors.

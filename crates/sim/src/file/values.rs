@@ -318,6 +318,44 @@ written!(Names, {
     "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }],
 });
 
+/// Seeds, or how many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seeds(pub(crate) Vec<u64>);
+
+impl<'de> Deserialize<'de> for Seeds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Seeds, D::Error> {
+        struct ListOrCount;
+        impl<'de> Visitor<'de> for ListOrCount {
+            type Value = Seeds;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("seeds such as [1, 2, 3], or how many from 1 on, up to 10000")
+            }
+            fn visit_i64<E: Error>(self, many: i64) -> Result<Seeds, E> {
+                match u64::try_from(many) {
+                    Ok(many @ 1..=10_000) => Ok(Seeds((1..=many).collect())),
+                    _ => Err(E::custom(format!("{many} is no number of seeds; write 1 to 10000"))),
+                }
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Seeds, A::Error> {
+                let mut seeds = Vec::new();
+                while let Some(seed) = seq.next_element()? {
+                    seeds.push(seed);
+                }
+                Ok(Seeds(seeds))
+            }
+        }
+        deserializer.deserialize_any(ListOrCount)
+    }
+}
+
+written!(Seeds, {
+    "description": "Seeds, or how many from 1 on",
+    "anyOf": [
+        { "type": "integer", "minimum": 1, "maximum": 10_000 },
+        { "type": "array", "items": { "type": "integer", "minimum": 0 } },
+    ],
+});
+
 /// A whole number in a range.
 macro_rules! number {
     ($name:ident, $of:ty, $what:literal, $max:literal, $doc:literal) => {

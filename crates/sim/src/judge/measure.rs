@@ -1,6 +1,8 @@
 //! What measures are, and what they are of outcomes.
 
 use super::Unit;
+use super::pool::measure_pool;
+use super::sweep::{Selection, measure_sweep};
 use crate::file::Measure;
 use crate::outcome::{Counters, Outcome, Stretch, TransactionStretch, WindowCounters, per_second};
 use crate::scenario::Window;
@@ -25,8 +27,30 @@ impl Measure {
             | Measure::Inversions
             | Measure::Jain
             | Measure::IssueWindow
+            | Measure::Moves
+            | Measure::Returns
+            | Measure::Copied
+            | Measure::Violations
+            | Measure::Disks
+            | Measure::LeftOut
+            | Measure::ConstantReads
             | Measure::Beta => Unit::Number,
-            Measure::Unmanaged => Unit::Ratio,
+            Measure::Unmanaged
+            | Measure::Imbalance
+            | Measure::SlopeFit
+            | Measure::RelativeLoad
+            | Measure::ModelError
+            | Measure::ModelGood
+            | Measure::ModelOver
+            | Measure::ModelWorst
+            | Measure::LinearInOutstanding
+            | Measure::LinearInSize
+            | Measure::LinearInReads
+            | Measure::LinearInRandom
+            | Measure::RiseWithOutstanding
+            | Measure::RiseWithSize
+            | Measure::RiseWithReads
+            | Measure::RiseWithRandom => Unit::Ratio,
             Measure::Latency
             | Measure::LatencyP50
             | Measure::LatencyP90
@@ -35,7 +59,13 @@ impl Measure {
             | Measure::DeviceTime
             | Measure::Response
             | Measure::ResponseP90
-            | Measure::ClusterLatency => Unit::Seconds,
+            | Measure::ClusterLatency
+            | Measure::LatencySpread
+            | Measure::CopyTime
+            | Measure::Slope
+            | Measure::RawSlope
+            | Measure::Predicted
+            | Measure::SweepLatency => Unit::Seconds,
         }
     }
 
@@ -49,14 +79,70 @@ impl Measure {
         matches!(self, Measure::IssueWindow | Measure::Beta | Measure::ClusterLatency | Measure::Unmanaged)
     }
 
+    /// Of the pool or of its datastores, not of requests.
+    pub(crate) fn of_pools(self) -> bool {
+        self.of_the_pool() || self.of_pooled_datastores()
+    }
+
+    /// Of the pool as a whole.
+    pub(crate) fn of_the_pool(self) -> bool {
+        matches!(
+            self,
+            Measure::Moves
+                | Measure::Returns
+                | Measure::Imbalance
+                | Measure::Copied
+                | Measure::CopyTime
+                | Measure::Violations
+        )
+    }
+
+    /// Of datastores, as the pool sees them.
+    pub(crate) fn of_pooled_datastores(self) -> bool {
+        matches!(
+            self,
+            Measure::Disks
+                | Measure::Slope
+                | Measure::SlopeFit
+                | Measure::RawSlope
+                | Measure::LeftOut
+                | Measure::RelativeLoad
+                | Measure::Predicted
+        )
+    }
+
+    /// Of sweeps.
+    pub(crate) fn of_sweeps(self) -> bool {
+        matches!(
+            self,
+            Measure::SweepLatency
+                | Measure::ModelError
+                | Measure::ModelGood
+                | Measure::ModelOver
+                | Measure::ModelWorst
+                | Measure::ConstantReads
+                | Measure::LinearInOutstanding
+                | Measure::LinearInSize
+                | Measure::LinearInReads
+                | Measure::LinearInRandom
+                | Measure::RiseWithOutstanding
+                | Measure::RiseWithSize
+                | Measure::RiseWithReads
+                | Measure::RiseWithRandom
+        )
+    }
+
     /// Whether the series has it: percentiles need the histograms of windows.
     pub(crate) fn in_series(self) -> bool {
         !self.of_applications()
+            && !self.of_pools()
+            && !self.of_sweeps()
             && !matches!(
                 self,
                 Measure::LatencyP50
                     | Measure::LatencyP90
                     | Measure::LatencyP99
+                    | Measure::LatencySpread
                     | Measure::Inversions
                     | Measure::Jain
             )
@@ -91,6 +177,34 @@ impl Measure {
             Measure::Beta => "beta",
             Measure::ClusterLatency => "cluster-latency",
             Measure::Unmanaged => "unmanaged",
+            Measure::LatencySpread => "latency-spread",
+            Measure::Moves => "moves",
+            Measure::Returns => "returns",
+            Measure::Imbalance => "imbalance",
+            Measure::Copied => "copied",
+            Measure::CopyTime => "copy-time",
+            Measure::Violations => "violations",
+            Measure::Disks => "disks",
+            Measure::Slope => "slope",
+            Measure::SlopeFit => "slope-fit",
+            Measure::RawSlope => "raw-slope",
+            Measure::LeftOut => "left-out",
+            Measure::RelativeLoad => "relative-load",
+            Measure::Predicted => "predicted",
+            Measure::SweepLatency => "sweep-latency",
+            Measure::ModelError => "model-error",
+            Measure::ModelGood => "model-good",
+            Measure::ModelOver => "model-over",
+            Measure::ModelWorst => "model-worst",
+            Measure::ConstantReads => "constant-reads",
+            Measure::LinearInOutstanding => "linear-in-outstanding",
+            Measure::LinearInSize => "linear-in-size",
+            Measure::LinearInReads => "linear-in-reads",
+            Measure::LinearInRandom => "linear-in-random",
+            Measure::RiseWithOutstanding => "rise-with-outstanding",
+            Measure::RiseWithSize => "rise-with-size",
+            Measure::RiseWithReads => "rise-with-reads",
+            Measure::RiseWithRandom => "rise-with-random",
         }
     }
 
@@ -112,18 +226,7 @@ impl Measure {
             Measure::Latency => seconds(counters.mean_latency()),
             Measure::QueueTime => seconds(counters.mean_queue()),
             Measure::DeviceTime => seconds(counters.mean_device()),
-            Measure::LatencyP50
-            | Measure::LatencyP90
-            | Measure::LatencyP99
-            | Measure::Inversions
-            | Measure::Jain
-            | Measure::Transactions
-            | Measure::Response
-            | Measure::ResponseP90
-            | Measure::IssueWindow
-            | Measure::Beta
-            | Measure::ClusterLatency
-            | Measure::Unmanaged => None,
+            _ => None,
         }
     }
 
@@ -143,8 +246,16 @@ pub(super) fn measure(
     outcome: &Outcome,
     measure: Measure,
     group: &[String],
-    window: Option<&str>,
+    window: Option<&Window>,
+    selection: &Selection,
 ) -> Option<f64> {
+    if measure.of_pools() {
+        return measure_pool(outcome, measure, group, window);
+    }
+    if measure.of_sweeps() {
+        return measure_sweep(outcome, measure, group, selection);
+    }
+    let window = window.map(|window| window.name.as_str());
     if measure.of_applications() {
         return measure_application(outcome, measure, group, window);
     }
@@ -152,7 +263,7 @@ pub(super) fn measure(
         return measure_windows(outcome, measure, group, window);
     }
     let mut sum = Stretch::default();
-    let (mut completed, mut bytes) = (Vec::new(), Vec::new());
+    let (mut completed, mut bytes, mut latencies) = (Vec::new(), Vec::new(), Vec::new());
     for name in group {
         let subject = outcome.subject(name)?;
         let part = match window {
@@ -162,6 +273,7 @@ pub(super) fn measure(
         (sum.from, sum.to) = (part.from, part.to);
         completed.push(part.counters.completed);
         bytes.push(part.counters.bytes as f64);
+        latencies.extend(part.counters.mean_latency().map(Nanos::as_secs_f64));
         sum.counters = sum.counters.plus(&part.counters);
         sum.latency.merge(&part.latency);
     }
@@ -169,6 +281,7 @@ pub(super) fn measure(
     match measure {
         Measure::Inversions => Some(inversions(&completed)),
         Measure::Jain => jain(&bytes),
+        Measure::LatencySpread => spread(&latencies),
         Measure::LatencyP50 => percentile(500),
         Measure::LatencyP90 => percentile(900),
         Measure::LatencyP99 => percentile(990),
@@ -180,6 +293,13 @@ pub(super) fn measure(
 fn jain(values: &[f64]) -> Option<f64> {
     let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
+}
+
+/// The standard deviation of some values.
+fn spread(values: &[f64]) -> Option<f64> {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
+    (!values.is_empty()).then(|| (squares / values.len() as f64).sqrt())
 }
 
 /// Pairs of which the later is more.

@@ -1,6 +1,9 @@
 //! Whether the outcomes are what a scenario expects.
 
 mod measure;
+mod over;
+mod pool;
+mod sweep;
 
 use crate::file::Measure;
 use crate::outcome::Outcome;
@@ -8,8 +11,11 @@ use crate::scenario::{Action, Scenario, Setup, Window};
 use headgate_qos::{Policy, water_fill};
 use headgate_units::{Iops, Nanos};
 use measure::{Series, measure, series};
+pub use over::Summary;
+pub(crate) use pool::POOL;
 use serde::Serialize;
 use std::fmt;
+pub(crate) use sweep::Selection;
 
 /// Something that a scenario expects, as its file says.
 #[derive(Clone, Debug)]
@@ -29,6 +35,14 @@ pub struct Expectation {
     /// Not the measure, but how long it takes to stay so near to where it ends.
     pub(crate) settles_within: Option<f64>,
     pub(crate) per: Option<Per>,
+    /// Of a sweep: which of its points.
+    pub(crate) selection: Selection,
+    /// Not the value, but its place among those of these variants.
+    pub(crate) rank_among: Vec<String>,
+    /// How many of the groups must be as expected; all by themselves when none.
+    pub(crate) members: Option<u32>,
+    /// How the seeds count.
+    pub(crate) summary: Summary,
     pub(crate) test: Test,
     pub(crate) paper: Option<f64>,
     pub(crate) differs: Option<String>,
@@ -137,29 +151,16 @@ pub struct Verdict {
     pub expected: String,
     /// What was published, in the verdict's unit.
     pub paper: Option<f64>,
-    /// The unit of all values here.
+    /// The unit of all values here; of the published one and ours [`Verdict::summary`] may make a part of a whole.
     pub unit: Unit,
+    /// What of all seeds is held against what is expected.
+    pub summary: Summary,
     /// One for each outcome of the variant.
     pub readings: Vec<Reading>,
     /// Why it is known not to hold, if it is.
     pub differs: Option<String>,
     /// How it came out.
     pub judgement: Judgement,
-}
-
-impl Verdict {
-    /// The mean of what was measured over all seeds.
-    pub fn mean(&self) -> Option<f64> {
-        let values: Vec<f64> = self.readings.iter().filter_map(|reading| reading.value).collect();
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-    }
-
-    /// The smallest and the largest value over all seeds.
-    pub fn range(&self) -> Option<(f64, f64)> {
-        let mut values = self.readings.iter().filter_map(|reading| reading.value);
-        let first = values.next()?;
-        Some(values.fold((first, first), |(low, high), value| (low.min(value), high.max(value))))
-    }
 }
 
 impl fmt::Display for Verdict {
@@ -170,10 +171,10 @@ impl fmt::Display for Verdict {
             Judgement::Differs => "differs",
             Judgement::NotRun => "not run",
         };
-        let ours = self.mean().map_or("nothing".to_owned(), |mean| self.unit.show(mean));
+        let ours = self.ours().map_or("nothing".to_owned(), |ours| self.shown_unit().show(ours));
         write!(f, "{word}: [{}] {}: {ours}, expected {}", self.variant, self.what, self.expected)?;
         match self.paper {
-            Some(paper) => write!(f, " (paper: {})", self.unit.show(paper)),
+            Some(paper) => write!(f, " (paper: {})", self.shown_unit().show(paper)),
             None => Ok(()),
         }
     }
@@ -194,14 +195,22 @@ pub struct Reading {
     pub holds: bool,
 }
 
+/// Values that differ by less than this part have the same rank: chance alone differs by as much.
+const ALIKE: f64 = 0.01;
+
 /// Judges all expectations, in the order of the file. Outcomes may come from any variants and seeds, in any order; those
 /// of other scenarios are left out.
 pub fn judge(scenario: &Scenario, outcomes: &[Outcome]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for expectation in &scenario.expectations {
         for variant in &expectation.variants {
-            for group in &expectation.groups {
-                verdicts.push(verdict(scenario, expectation, variant, group, outcomes));
+            // Counted together, or each for itself.
+            let parts: Vec<&[Vec<String>]> = match expectation.members {
+                Some(_) => vec![&expectation.groups[..]],
+                None => expectation.groups.iter().map(std::slice::from_ref).collect(),
+            };
+            for groups in parts {
+                verdicts.push(verdict(scenario, expectation, variant, groups, outcomes));
             }
         }
     }
@@ -212,37 +221,66 @@ fn verdict(
     scenario: &Scenario,
     expectation: &Expectation,
     variant: &str,
-    group: &[String],
+    groups: &[Vec<String>],
     outcomes: &[Outcome],
 ) -> Verdict {
     let of_variant = |name: &str| {
         let name = name.to_owned();
         outcomes.iter().filter(move |o| o.scenario == scenario.name && o.variant == name)
     };
+    let read = |group: &[String], outcome: &Outcome| -> Option<Reading> {
+        let with_seed = |name: &str| of_variant(name).find(|o| o.seed == outcome.seed);
+        // Relative to another variant: to its run with the same seed.
+        let other = |outcome| match expectation.per.as_ref().and_then(|per| per.variant.as_deref()) {
+            Some(other) => with_seed(other),
+            None => Some(outcome),
+        };
+        let own = reading(scenario, expectation, group, outcome, other(outcome)?);
+        if expectation.rank_among.is_empty() {
+            return Some(own);
+        }
+        let mut rank = own.value.map(|_| 1.0);
+        for name in &expectation.rank_among {
+            let rival = with_seed(name)?;
+            let rival = reading(scenario, expectation, group, rival, other(rival)?);
+            match own.value.zip(rival.value) {
+                Some((own, rival)) if rival < own * (1.0 - ALIKE) => rank = rank.map(|rank| rank + 1.0),
+                Some(_) => {}
+                None => rank = None,
+            }
+        }
+        let holds = rank.is_some_and(|rank| expectation.test.holds(rank, expectation.test.value()));
+        Some(Reading { value: rank, holds, ..own })
+    };
     let readings: Vec<Reading> = of_variant(variant)
-        .filter_map(|outcome| {
-            // Relative to another variant: to its run with the same seed.
-            let other = match expectation.per.as_ref().and_then(|per| per.variant.as_deref()) {
-                Some(other) => of_variant(other).find(|o| o.seed == outcome.seed)?,
-                None => outcome,
-            };
-            Some(reading(scenario, expectation, group, outcome, other))
+        .filter_map(|outcome| match expectation.members {
+            None => read(groups.first()?, outcome),
+            Some(least) => {
+                let each: Vec<Reading> =
+                    groups.iter().map(|group| read(group, outcome)).collect::<Option<_>>()?;
+                let holding = each.iter().filter(|reading| reading.holds).count();
+                let (value, holds) = (Some(holding as f64), holding >= least as usize);
+                Some(Reading { seed: outcome.seed, value, target: None, holds })
+            }
         })
         .collect();
-    let judgement = match &readings[..] {
-        [] => Judgement::NotRun,
-        all if all.iter().all(|reading| reading.holds) => Judgement::Holds,
-        _ if expectation.differs.is_some() => Judgement::Differs,
-        _ => Judgement::Fails,
+    let holds = expectation.summary.holds(&readings, &expectation.test);
+    let judgement = match (readings.is_empty(), holds) {
+        (true, _) => Judgement::NotRun,
+        (false, true) => Judgement::Holds,
+        (false, false) if expectation.differs.is_some() => Judgement::Differs,
+        (false, false) => Judgement::Fails,
     };
+    let names: Vec<String> = groups.iter().flatten().cloned().collect();
     Verdict {
         line: expectation.line,
         about: expectation.about.clone(),
         variant: variant.to_owned(),
-        what: expectation.describe(group),
-        expected: expectation.test.describe(expectation.unit()),
+        what: expectation.describe(&names),
+        expected: expectation.expected(),
         paper: expectation.paper,
         unit: expectation.unit(),
+        summary: expectation.summary,
         readings,
         differs: expectation.differs.clone(),
         judgement,
@@ -256,33 +294,32 @@ fn reading(
     outcome: &Outcome,
     other: &Outcome,
 ) -> Reading {
-    let window = expectation.window.as_ref();
-    let window = window.and_then(|name| scenario.windows.iter().find(|window| window.name == *name));
+    let find =
+        |name: Option<&str>| name.and_then(|name| scenario.windows.iter().find(|window| window.name == name));
+    let window = find(expectation.window.as_deref());
+    let selection = &expectation.selection;
     let (value, target) = match (expectation.every, expectation.settles_within) {
         (Some(length), _) => (extreme(expectation, group, outcome, window, length), None),
         (None, Some(within)) => {
-            let target = match expectation.test.target {
-                Some(Target::Value(value)) => Some(value),
-                _ => None,
-            };
-            (settling(expectation, group, outcome, window, within), target)
+            (settling(expectation, group, outcome, window, within), expectation.test.value())
         }
         (None, None) => {
-            let own = measure(outcome, expectation.measure, group, expectation.window.as_deref());
+            let own = measure(outcome, expectation.measure, group, window, selection);
             let value = match &expectation.per {
                 Some(per) => {
                     let of = per.of.as_deref().unwrap_or(group);
-                    let base = measure(other, per.measure, of, per.window.as_deref());
+                    let base = measure(other, per.measure, of, find(per.window.as_deref()), selection);
                     own.zip(base).map(|(own, base)| own / base).filter(|ratio| ratio.is_finite())
                 }
                 None => own,
             };
             let target = match expectation.test.target {
-                Some(Target::Value(value)) => Some(value),
-                Some(Target::WaterFill { capacity }) => scenario
-                    .variant(&outcome.variant)
-                    .and_then(|variant| allocation(&variant.setup, expectation, group, outcome, capacity)),
-                None => None,
+                Some(Target::WaterFill { capacity }) => {
+                    scenario.variant(&outcome.variant).and_then(|variant| {
+                        allocation(&variant.setup, expectation, group, outcome, window, capacity)
+                    })
+                }
+                _ => expectation.test.value(),
             };
             (value, target)
         }
@@ -292,6 +329,14 @@ fn reading(
 }
 
 impl Test {
+    /// The one value that it is held against, if it is one.
+    fn value(&self) -> Option<f64> {
+        match self.target {
+            Some(Target::Value(value)) => Some(value),
+            Some(Target::WaterFill { .. }) | None => None,
+        }
+    }
+
     fn holds(&self, value: f64, target: Option<f64>) -> bool {
         let near = match (&self.target, target) {
             (None, _) => true,
@@ -330,11 +375,28 @@ impl Test {
 
 impl Expectation {
     fn unit(&self) -> Unit {
+        if self.members.is_some() || !self.rank_among.is_empty() {
+            return Unit::Number;
+        }
+        self.test_unit()
+    }
+
+    /// Of what is tested.
+    fn test_unit(&self) -> Unit {
         match (&self.per, self.settles_within) {
             (_, Some(_)) => Unit::Seconds,
             (Some(_), None) => Unit::Ratio,
             (None, None) => self.measure.unit(),
         }
+    }
+
+    fn expected(&self) -> String {
+        let unit = if self.rank_among.is_empty() { self.test_unit() } else { Unit::Number };
+        let mut text = self.test.describe(unit);
+        if let Some(members) = self.members {
+            text += &format!(" for {members} of {}", self.groups.len());
+        }
+        text + &self.summary.expected()
     }
 
     fn describe(&self, group: &[String]) -> String {
@@ -361,7 +423,10 @@ impl Expectation {
             base.extend(per.variant.as_ref().map(|variant| format!("under {variant}")));
             text += &format!(" / {}", base.join(" "));
         }
-        text
+        if !self.rank_among.is_empty() {
+            text = format!("rank of {text} among {}", self.rank_among.join(", "));
+        }
+        self.summary.describe(text)
     }
 }
 
@@ -408,6 +473,7 @@ fn allocation(
     expectation: &Expectation,
     group: &[String],
     outcome: &Outcome,
+    window: Option<&Window>,
     capacity: Option<Iops>,
 ) -> Option<f64> {
     let first = outcome.subject(group.first()?)?;
@@ -440,7 +506,7 @@ fn allocation(
     let capacity = match capacity {
         Some(capacity) => capacity,
         None => {
-            let together = measure(outcome, expectation.measure, &names, expectation.window.as_deref())?;
+            let together = measure(outcome, expectation.measure, &names, window, &expectation.selection)?;
             Iops::new(together.round() as u64).ok()?
         }
     };

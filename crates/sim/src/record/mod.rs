@@ -5,7 +5,7 @@ pub(crate) use window::{Seen, WindowRecorder};
 use crate::outcome::{
     Application, Counters, Stretch, Subject, SubjectKind, TransactionStretch, Transactions,
 };
-use crate::scenario::Window;
+use crate::scenario::{Record, Window};
 use headgate_stats::{HistogramSnapshot, LatencyHistogram};
 use headgate_units::{Bytes, Nanos};
 
@@ -14,7 +14,8 @@ pub(crate) struct Recorder {
     seen: Nanos,
     waiting: u64,
     counters: Counters,
-    histograms: Box<Histograms>,
+    /// None where sums are all that is wanted.
+    histograms: Option<Box<Histograms>>,
     at_tick: Counters,
     series: Vec<Counters>,
     marks: Vec<Mark>,
@@ -37,12 +38,12 @@ struct Mark {
 }
 
 impl Recorder {
-    pub(crate) fn new() -> Recorder {
+    pub(crate) fn new(record: Record) -> Recorder {
         Recorder {
             seen: Nanos::ZERO,
             waiting: 0,
             counters: Counters::default(),
-            histograms: Box::default(),
+            histograms: (record == Record::Histograms).then(Box::default),
             at_tick: Counters::default(),
             series: Vec::new(),
             marks: Vec::new(),
@@ -71,7 +72,9 @@ impl Recorder {
     pub(crate) fn on_dispatch(&mut self, queue: Nanos, phase: headgate_qos::Phase, cost: u64) {
         self.on_phase(phase);
         self.counters.cost = self.counters.cost.saturating_add(cost);
-        self.histograms.queue.record(queue);
+        if let Some(histograms) = &mut self.histograms {
+            histograms.queue.record(queue);
+        }
     }
 
     /// What the decision for a dispatch cost.
@@ -115,8 +118,10 @@ impl Recorder {
         self.counters.bytes = self.counters.bytes.saturating_add(bytes.0);
         self.counters.latency = self.counters.latency.saturating_add((queue + device).0);
         self.counters.queue = self.counters.queue.saturating_add(queue.0);
-        self.histograms.latency.record(queue + device);
-        self.histograms.device.record(device);
+        if let Some(histograms) = &mut self.histograms {
+            histograms.latency.record(queue + device);
+            histograms.device.record(device);
+        }
     }
 
     /// What was counted up to now.
@@ -133,11 +138,14 @@ impl Recorder {
     }
 
     fn state(&self) -> Mark {
+        let Some(histograms) = &self.histograms else {
+            return Mark { counters: self.counters, ..Mark::default() };
+        };
         Mark {
             counters: self.counters,
-            latency: self.histograms.latency.snapshot(),
-            queue: self.histograms.queue.snapshot(),
-            device: self.histograms.device.snapshot(),
+            latency: histograms.latency.snapshot(),
+            queue: histograms.queue.snapshot(),
+            device: histograms.device.snapshot(),
         }
     }
 

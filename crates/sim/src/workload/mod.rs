@@ -50,12 +50,40 @@ pub(crate) struct Generator {
 }
 
 enum Kind {
-    Closed { outstanding: u32, think: Span },
-    Burst { requests: u32, every: Nanos, pacing: Pacing, left: u32 },
-    Open { rate: Iops, arrivals: Arrivals, started: Nanos, issued: u64 },
-    OnOff { outstanding: u32, on: Span, off: Span, busy: bool, running: u32 },
+    /// `most` is what it has outstanding unless told otherwise, `running` what it has now, thinking included.
+    Closed {
+        most: u32,
+        outstanding: u32,
+        running: u32,
+        think: Span,
+    },
+    Burst {
+        requests: u32,
+        every: Nanos,
+        pacing: Pacing,
+        left: u32,
+    },
+    Open {
+        rate: Iops,
+        arrivals: Arrivals,
+        started: Nanos,
+        issued: u64,
+    },
+    OnOff {
+        outstanding: u32,
+        on: Span,
+        off: Span,
+        busy: bool,
+        running: u32,
+    },
     Oltp(Box<Terminals>),
     Replay(Box<Player>),
+}
+
+impl Kind {
+    fn closed(outstanding: u32, think: Span) -> Kind {
+        Kind::Closed { most: outstanding, outstanding, running: 0, think }
+    }
 }
 
 const BUSY_ENDS: u32 = 0;
@@ -72,7 +100,7 @@ impl Generator {
     ) -> Generator {
         let kind = match (kind, player) {
             (_, Some(player)) => Kind::Replay(Box::new(player)),
-            (&WorkloadKind::Closed { outstanding, think }, None) => Kind::Closed { outstanding, think },
+            (&WorkloadKind::Closed { outstanding, think }, None) => Kind::closed(outstanding, think),
             (&WorkloadKind::Burst { requests, every, pacing }, None) => {
                 Kind::Burst { requests, every, pacing, left: 0 }
             }
@@ -83,7 +111,7 @@ impl Generator {
                 Kind::OnOff { outstanding, on, off, busy: false, running: 0 }
             }
             (WorkloadKind::Oltp(oltp), None) => Kind::Oltp(Box::new(Terminals::new(disk, oltp.clone()))),
-            (WorkloadKind::Replay(_), None) => Kind::Closed { outstanding: 0, think: Span::ZERO },
+            (WorkloadKind::Replay(_), None) => Kind::closed(0, Span::ZERO),
         };
         Generator { disk, source: Source::new(pattern), stream, kind }
     }
@@ -97,7 +125,11 @@ impl Generator {
     /// Starts, or starts again after a stop.
     pub(crate) fn start(&mut self, now: Nanos, orders: &mut Orders) {
         match &mut self.kind {
-            &mut Kind::Closed { outstanding, .. } => self.issue(orders, outstanding),
+            Kind::Closed { outstanding, running, .. } => {
+                *running = *outstanding;
+                let many = *outstanding;
+                self.issue(orders, many);
+            }
             Kind::Burst { left, .. } => {
                 *left = 0;
                 self.timer(now, 0, orders);
@@ -151,6 +183,7 @@ impl Generator {
     #[inline]
     pub(crate) fn completed(&mut self, now: Nanos, tag: u32, orders: &mut Orders) {
         match &mut self.kind {
+            Kind::Closed { outstanding, running, .. } if *running > *outstanding => *running -= 1,
             Kind::Closed { think: Span::ZERO, .. } => self.issue(orders, 1),
             Kind::Closed { think, .. } => orders.timers.push((now + think.draw(&mut self.stream), 0)),
             Kind::Burst { every, pacing, left, .. } => {
@@ -167,6 +200,16 @@ impl Generator {
             }
             Kind::Replay(player) => player.completed(now, orders),
         }
+    }
+
+    /// A closed loop has so many per cent of what it has at most from now on, at least one: those beyond end, or more begin.
+    pub(crate) fn scale(&mut self, percent: u64, orders: &mut Orders) {
+        let Kind::Closed { most, outstanding, running, .. } = &mut self.kind else { return };
+        let scaled = (u64::from(*most) * percent).div_ceil(100).min(u64::from(*most));
+        *outstanding = scaled as u32;
+        let more = outstanding.saturating_sub(*running);
+        *running += more;
+        self.issue(orders, more);
     }
 
     fn next_arrival(&mut self, now: Nanos, orders: &mut Orders) {

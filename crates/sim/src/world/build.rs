@@ -1,9 +1,9 @@
 use super::gate::Window;
+use super::pool::HostGates;
 use super::*;
 use crate::scenario::{self, Coordination, Variant, WorkloadKind};
 use crate::workload::{Player, Traces};
 use headgate_devices::ModelSpec;
-use std::collections::BTreeMap;
 
 impl<'a> World<'a> {
     /// Everything as it is before the first instant.
@@ -33,10 +33,17 @@ impl<'a> World<'a> {
             touched: Vec::new(),
             orders: Orders::default(),
             failure: None,
+            seed,
+            pool: None,
+            tide: None,
+            sweeps: Vec::new(),
         };
         world.add_boards();
         let first_nodes = world.add_nodes(seed)?;
-        world.add_vms(seed, &first_nodes, traces)?;
+        let mut gates = world.add_vms(seed, &first_nodes, traces)?;
+        world.add_pool(seed, &first_nodes, &mut gates)?;
+        world.add_tide(seed);
+        world.add_sweeps();
         world.plan_start();
         Ok(world)
     }
@@ -73,7 +80,7 @@ impl<'a> World<'a> {
                     stream: Stream::new(seed, &format!("node {}/{}", store.name, node.name)),
                     capacity: store.capacity,
                     held: None,
-                    recorder: (store.nodes.len() > 1 || gate.is_some()).then(Recorder::new),
+                    recorder: (store.nodes.len() > 1 || gate.is_some()).then(|| Recorder::new(setup.record)),
                 });
                 if let Some(&rate) = store.rate_by_vms.first() {
                     self.set_rates(store_index, Some(index), rate);
@@ -86,9 +93,14 @@ impl<'a> World<'a> {
         Ok(first)
     }
 
-    fn add_vms(&mut self, seed: u64, first_nodes: &[usize], traces: &dyn Traces) -> Result<(), RunError> {
+    fn add_vms(
+        &mut self,
+        seed: u64,
+        first_nodes: &[usize],
+        traces: &dyn Traces,
+    ) -> Result<HostGates, RunError> {
         let setup = self.setup;
-        let mut gates: BTreeMap<(usize, usize), u32> = BTreeMap::new();
+        let mut gates = HostGates::new();
         let mut used = vec![0u64; setup.datastores.len()];
         for vm in &setup.vms {
             let first = self.disks.len() as u32;
@@ -150,12 +162,14 @@ impl<'a> World<'a> {
                     truth: (several && disk.nodes.iter().all(|&node| store.nodes[node].front.is_some()))
                         .then(|| Box::new(Truth::new(store.nodes.len(), disk.nodes.len()))),
                     elevator: disk.elevator.map(|e| Box::new(Elevator::new(e.kind, e.depth))),
-                    recorder: Recorder::new(),
+                    recorder: Recorder::new(setup.record),
+                    member: None,
+                    seat: 0,
                 });
             }
             self.add_workloads(vm, first, seed, traces)?;
         }
-        Ok(())
+        Ok(gates)
     }
 
     fn add_workloads(
@@ -176,7 +190,15 @@ impl<'a> World<'a> {
                 _ => None,
             };
             let stream = Stream::new(seed, &format!("workload {}/{}", vm.name, workload.name));
-            let generator = Generator::new(workload.disk, &workload.kind, &workload.pattern, stream, player);
+            let mut drawn = Stream::new(seed, &format!("draw {}/{}", vm.name, workload.name));
+            let pattern = drawn.one_of(&workload.patterns).unwrap_or(&workload.pattern);
+            let kind = match (&workload.kind, drawn.one_of(&workload.outstanding)) {
+                (&WorkloadKind::Closed { think, .. }, Some(&outstanding)) => {
+                    WorkloadKind::Closed { outstanding, think }
+                }
+                (kind, _) => kind.clone(),
+            };
+            let generator = Generator::new(workload.disk, &kind, pattern, stream, player);
             let transactions =
                 matches!(workload.kind, WorkloadKind::Oltp(_)).then(TransactionRecorder::default);
             self.workloads.push(Workload {
@@ -186,7 +208,7 @@ impl<'a> World<'a> {
                 outstanding: 0,
                 transactions,
                 priority: workload.priority,
-                recorder: (vm.workloads.len() > 1).then(Recorder::new),
+                recorder: (vm.workloads.len() > 1).then(|| Recorder::new(self.setup.record)),
             });
         }
         let workloads = first..self.workloads.len() as u32;

@@ -6,7 +6,10 @@ use crate::record::merge;
 
 impl World<'_> {
     /// What was measured.
-    pub(crate) fn finish(self, scenario: &str, variant: &str, seed: u64) -> Outcome {
+    pub(crate) fn finish(mut self, scenario: &str, variant: &str, seed: u64) -> Outcome {
+        let sweeps = self.finish_sweeps();
+        let (pool, mut of_stores) =
+            self.finish_pool().map_or_else(Default::default, |(pool, of)| (Some(pool), of));
         let World { setup, plan, disks, nodes, workloads, windows, events, .. } = self;
         let mut disks = disks.into_iter();
         let mut of_disks = Vec::new();
@@ -40,7 +43,11 @@ impl World<'_> {
         let mut nodes = nodes.into_iter().peekable();
         for (index, store) in setup.datastores.iter().enumerate() {
             let parts: Vec<_> = of_disks.iter().filter(|d| d.1 == index).map(|d| &d.2).collect();
-            subjects.push(merge(SubjectKind::Datastore, store.name.clone(), &parts, &plan));
+            // Disks of a pool come and go.
+            subjects.push(match of_stores.remove(&index) {
+                Some(recorder) => recorder.finish(SubjectKind::Datastore, store.name.clone(), &plan),
+                None => merge(SubjectKind::Datastore, store.name.clone(), &parts, &plan),
+            });
             while let Some(node) = nodes.next_if(|node| node.datastore as usize == index) {
                 let name = format!("{}/{}", store.name, store.nodes[node.index].name);
                 subjects.extend(node.recorder.map(|r| r.finish(SubjectKind::Node, name, &plan)));
@@ -87,6 +94,8 @@ impl World<'_> {
             subjects,
             applications,
             issue_windows,
+            pool,
+            sweeps,
         }
     }
 }

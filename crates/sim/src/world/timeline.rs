@@ -12,6 +12,7 @@ impl World<'_> {
             return;
         }
         self.count_running(index, 1);
+        self.place_disks(index as usize);
         let now = self.now;
         for workload in self.vms[index as usize].workloads.clone() {
             let w = &mut self.workloads[workload as usize];
@@ -83,6 +84,9 @@ impl World<'_> {
             Action::Policy { vm, disk, policy } => {
                 let disk = &self.disks[self.vms[vm].disks as usize + disk];
                 let mut places = vec![(disk.gate, disk.id)];
+                if let (Some(member), Some(pool)) = (disk.member, &self.pool) {
+                    places = pool.gates_of(member).collect();
+                }
                 for &(node, index) in &disk.nodes {
                     places.extend(self.nodes[node as usize].gate.zip(disk.at_nodes[index]));
                 }

@@ -2,6 +2,7 @@
 
 mod explain;
 mod jobs;
+mod pool;
 mod run;
 
 pub(super) use jobs::{Interrupts, run_jobs};

@@ -1,3 +1,4 @@
+use super::pool::print_pool;
 use super::{Interrupts, load, run_jobs, variant};
 use crate::cli::output::{Align, Table, json};
 use crate::cli::{CliError, Print};
@@ -5,8 +6,8 @@ use crate::plot::{png, svg};
 use crate::sim::{FileTraces, Job, figures};
 use clap::Args;
 use headgate_sim::{
-    Application, Judgement, Outcome, Scenario, Stretch, Subject, SubjectKind, TransactionStretch, Verdict,
-    WindowCounters, WindowStretch, judge,
+    Application, Counters, Judgement, Outcome, Scenario, Stretch, Subject, SubjectKind, TransactionStretch,
+    Verdict, WindowCounters, WindowStretch, judge,
 };
 use headgate_stats::HistogramSnapshot;
 use headgate_units::Nanos;
@@ -167,6 +168,7 @@ impl Row<'_> {
         let most = self.stretches.iter().map(|s| iops(s)).fold(0.0, f64::max);
         let mut latency = HistogramSnapshot::default();
         self.stretches.iter().for_each(|stretch| latency.merge(&stretch.latency));
+        let sum = self.stretches.iter().fold(Counters::default(), |sum, stretch| sum.plus(&stretch.counters));
         let time = |time: Option<Nanos>| time.map_or_else(|| "-".into(), |time| time.to_string());
         let mut cells = vec![self.name.to_owned(), format!("{:.1}", self.mean(iops))];
         if self.stretches.len() > 1 {
@@ -174,7 +176,7 @@ impl Row<'_> {
         }
         cells.extend([
             format!("{:.2}", self.mean(|s| s.counters.bytes_per_sec(s.length())) / f64::from(1 << 20)),
-            time(latency.mean()),
+            time(sum.mean_latency()),
             time(latency.at_permille(990)),
             format!("{:.1}", self.mean(|s| s.counters.reservation_iops(s.length()))),
             format!("{:.1}", self.mean(|s| s.counters.weight_iops(s.length()))),
@@ -241,7 +243,7 @@ fn print_variant(
         print_issue_windows(out, &runs, window)?;
         print_applications(out, &runs, window)?;
     }
-    Ok(())
+    print_pool(out, &runs)
 }
 
 /// Prints the busiest VMs with their disks, and all storage and hosts; answers how many VMs were left out.

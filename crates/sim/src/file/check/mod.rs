@@ -2,6 +2,7 @@
 
 mod events;
 mod names;
+mod pool;
 mod storage;
 mod vms;
 mod window;
@@ -10,11 +11,11 @@ mod workloads;
 use super::read::Fault;
 use super::values::At;
 use super::{EventFile, ScenarioFile, expect};
-use crate::scenario::{Event, Scenario, Setup, Variant, Window};
+use crate::scenario::{Event, Record, Scenario, Setup, Variant, Window};
 use events::action;
 use headgate_qos::Policy;
 use headgate_units::Nanos;
-use names::{plain_name, some_time, unique};
+use names::{in_range, plain_name, some_time, unique};
 use std::collections::BTreeSet;
 use storage::datastore;
 use vms::{add_vms, hosts};
@@ -40,14 +41,26 @@ pub(super) fn scenario(text: &str, files: &[(String, ScenarioFile)]) -> Result<S
     let common = |fault| (0, fault);
     plain_name(&first.name, "a scenario").map_err(common)?;
     let seeds = match &first.seeds {
-        Some(seeds) if seeds.value.is_empty() => {
+        Some(seeds) if seeds.value.0.is_empty() => {
             return Err((
                 0,
                 Fault::new(&seeds.span, "there is no seed; write at least one, such as [1, 2, 3]"),
             ));
         }
-        Some(seeds) => seeds.value.clone(),
+        Some(seeds) => seeds.value.0.clone(),
         None => vec![1, 2, 3],
+    };
+    let all_seeds = match &first.full_seeds {
+        Some(many) => {
+            let all: Vec<u64> =
+                (1..=u64::from(in_range(many, "a number of seeds", 10_000).map_err(common)?)).collect();
+            if let Some(other) = seeds.iter().find(|seed| !all.contains(seed)) {
+                let message = format!("seed {other} is none of all; write more of them, or leave it out");
+                return Err((0, Fault::new(&many.span, message)));
+            }
+            all
+        }
+        None => seeds.clone(),
     };
     let mut windows = Vec::new();
     for (name, stretch) in &first.windows {
@@ -65,6 +78,8 @@ pub(super) fn scenario(text: &str, files: &[(String, ScenarioFile)]) -> Result<S
         about: first.about.trim().to_owned(),
         source: first.source.trim().to_owned(),
         seeds,
+        all_seeds,
+        traces: first.traces.clone(),
         variants,
         windows,
         expectations: Vec::new(),
@@ -96,7 +111,7 @@ fn setup(file: &ScenarioFile) -> Result<Setup, Fault> {
     let mut vms = Vec::new();
     let mut timeline = Vec::new();
     for vm in &file.vm {
-        add_vms(vm, &datastores, &hosts, &mut names, &mut vms, &mut timeline)?;
+        add_vms(vm, file, &datastores, &hosts, &mut names, &mut vms, &mut timeline)?;
     }
     if vms.is_empty() {
         return Err(Fault::new(
@@ -132,5 +147,25 @@ fn setup(file: &ScenarioFile) -> Result<Setup, Fault> {
         timeline.push(Event { at, action });
     }
     timeline.sort_by_key(|event| event.at);
-    Ok(Setup { duration, interval, datastores, hosts, vms, timeline })
+    let pool = file.pool.as_ref().map(|file| pool::pool(file, &datastores, &vms, duration)).transpose()?;
+    vms::check_members(file, pool.as_ref(), &vms)?;
+    let tide = file.tide.as_ref().map(|tide| pool::tide(tide, duration)).transpose()?;
+    let record = if file.histograms == Some(false) { Record::Sums } else { Record::Histograms };
+    let mut setup = Setup {
+        duration,
+        interval,
+        datastores,
+        hosts,
+        vms,
+        timeline,
+        pool,
+        tide,
+        sweeps: Vec::new(),
+        record,
+    };
+    for sweep in &file.sweep {
+        let sweep = pool::sweep(sweep, &setup, &mut names)?;
+        setup.sweeps.push(sweep);
+    }
+    Ok(setup)
 }

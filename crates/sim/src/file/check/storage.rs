@@ -7,6 +7,7 @@ use super::names::{in_range, plain_name, some_time, unique, whole_percent};
 use super::window::issue_window;
 use crate::scenario::{Coordination, Datastore, Front, Node, Noise};
 use headgate_devices::{DEFAULT_CAPACITY, ModelSpec, SizeCost};
+use headgate_placement::Name;
 use headgate_qos::{Batch, Config, CostModel, Floor, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use std::collections::BTreeSet;
@@ -117,6 +118,8 @@ pub(super) fn datastore(file: &DatastoreFile) -> Result<Datastore, Fault> {
         network: file.network.map_or(Nanos::ZERO, |time| time.0),
         rate_by_vms,
         noise,
+        class: file.class.as_deref().map(Name::from),
+        spindles: file.spindles.as_deref().map(Name::from),
     })
 }
 

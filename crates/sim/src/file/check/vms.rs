@@ -2,11 +2,15 @@
 
 use super::super::read::Fault;
 use super::super::values::{At, MaybeBandwidth, MaybeIops, Names, Weight};
-use super::super::{DiskFile, ElevatorFile, RouteFile, ScenarioFile, ScopeFile, VmFile};
+use super::super::{ChooserFile, DiskFile, ElevatorFile, RouteFile, ScenarioFile, ScopeFile, VmFile};
 use super::names::{find, find_or_only, in_range, plain_name, unique, whole_percent};
 use super::storage::{depth, kind};
 use super::workloads::{check_time_passes, workload};
-use crate::scenario::{Action, Datastore, Disk, Elevator, ElevatorKind, Event, Host, Route, Vm, Workload};
+use crate::scenario::{
+    Action, Chooser, Datastore, Disk, Elevator, ElevatorKind, Event, Host, Membership, Pool, Route, Vm,
+    Workload,
+};
+use headgate_placement::{Company, Mobility, Name};
 use headgate_qos::{Burst, Policy, PriorityPolicy, PriorityScope};
 use headgate_units::{Bytes, Nanos};
 use std::collections::BTreeSet;
@@ -60,6 +64,7 @@ pub(super) fn hosts(file: &ScenarioFile, names: &mut BTreeSet<String>) -> Result
 
 pub(super) fn add_vms(
     file: &At<VmFile>,
+    scenario: &ScenarioFile,
     datastores: &[Datastore],
     hosts: &[Host],
     names: &mut BTreeSet<String>,
@@ -78,7 +83,7 @@ pub(super) fn add_vms(
         let mut disks: Vec<Disk> = Vec::new();
         let mut disk_names = BTreeSet::new();
         for disk_file in &vm.disk {
-            let disk = disk(disk_file, turn, datastores)?;
+            let disk = disk(disk_file, turn, scenario, datastores)?;
             let span = disk_file.value.name.as_ref().map_or(&disk_file.span, |name| &name.span);
             unique(&mut disk_names, &disk.name, span)?;
             disks.push(disk);
@@ -86,7 +91,7 @@ pub(super) fn add_vms(
         let mut workloads: Vec<Workload> = Vec::new();
         let mut workload_names = BTreeSet::new();
         for workload_file in &vm.workload {
-            let workload = workload(workload_file, &disks, &vm.disk)?;
+            let workload = workload(workload_file, &disks, &vm.disk, &scenario.types)?;
             check_time_passes(workload_file, &workload, &disks, &hosts[host], datastores)?;
             let span = workload_file.value.name.as_ref().map_or(&workload_file.span, |name| &name.span);
             unique(&mut workload_names, &workload.name, span)?;
@@ -154,13 +159,31 @@ fn in_turn<'a>(
     Ok(found[turn % found.len()])
 }
 
-fn disk(file: &At<DiskFile>, turn: usize, datastores: &[Datastore]) -> Result<Disk, Fault> {
+fn disk(
+    file: &At<DiskFile>,
+    turn: usize,
+    scenario: &ScenarioFile,
+    datastores: &[Datastore],
+) -> Result<Disk, Fault> {
     let disk = &file.value;
     if let Some(name) = &disk.name {
         plain_name(name, "a disk")?;
     }
     let names = datastores.iter().map(|store| store.name.as_str());
-    let datastore = in_turn(disk.datastore.as_ref(), turn, &file.span, "datastore", names)?;
+    let datastore = match (&disk.place, &scenario.pool, &disk.datastore) {
+        (Some(place), None, _) => {
+            return Err(Fault::new(&place.span, "there is no pool to place it in; add a [pool]"));
+        }
+        (Some(place), Some(_), Some(_)) => {
+            return Err(Fault::new(&place.span, "'place' and 'datastore' exclude each other; keep one"));
+        }
+        // Until its VM starts it is nowhere; where it will be is one of these.
+        (Some(_), Some(pool), None) => match &pool.value.datastores {
+            Some(some) => in_turn(Some(some), 0, &file.span, "datastore", names)?,
+            None => 0,
+        },
+        (None, ..) => in_turn(disk.datastore.as_ref(), turn, &file.span, "datastore", names)?,
+    };
     let store = &datastores[datastore];
     let size = match &disk.size {
         Some(size) if !(4_096..=1 << 60).contains(&size.value.0.0) => {
@@ -212,7 +235,62 @@ fn disk(file: &At<DiskFile>, turn: usize, datastores: &[Datastore]) -> Result<Di
     };
     let name = disk.name.as_ref().map_or("disk".to_owned(), |name| name.value.clone());
     let (policy, elevator) = (changes.apply(Policy::default())?, elevator(disk)?);
-    Ok(Disk { name, datastore, policy, size, nodes, route, elevator })
+    let place = disk.place.as_ref().map(|place| match place.value {
+        ChooserFile::Load => Chooser::Load,
+        ChooserFile::Random => Chooser::Random,
+        ChooserFile::Count => Chooser::Count,
+        ChooserFile::Space => Chooser::Space,
+    });
+    let membership = membership(disk, size)?;
+    Ok(Disk { name, datastore, policy, size, nodes, route, elevator, place, membership })
+}
+
+fn membership(disk: &DiskFile, size: Bytes) -> Result<Membership, Fault> {
+    let used = match &disk.used {
+        Some(used) if used.value.0 > 100.0 => {
+            return Err(Fault::new(&used.span, "a disk is 100% allocated at most; write such a percentage"));
+        }
+        Some(used) => Bytes((size.0 as f64 * used.value.0 / 100.0) as u64),
+        None => size,
+    };
+    let is = |key: &Option<At<bool>>, usual| key.as_ref().map_or(usual, |key| key.value);
+    Ok(Membership {
+        listed: is(&disk.listed, true),
+        used,
+        mobility: if is(&disk.pinned, false) { Mobility::Pinned } else { Mobility::Free },
+        company: if is(&disk.with_vm, false) { Company::WithVm } else { Company::Alone },
+        class: disk.class.as_ref().map(|class| Name::from(class.value.as_str())),
+    })
+}
+
+/// Keys of disks that only a pool knows, and disks that are placed in one.
+pub(super) fn check_members(file: &ScenarioFile, pool: Option<&Pool>, vms: &[Vm]) -> Result<(), Fault> {
+    for disk in file.vm.iter().flat_map(|vm| &vm.value.disk) {
+        let DiskFile { listed, used, pinned, with_vm, class, .. } = &disk.value;
+        let flags = [listed, pinned, with_vm].into_iter().flatten().map(|key| &key.span);
+        let keys = flags.chain(used.as_ref().map(|key| &key.span)).chain(class.as_ref().map(|key| &key.span));
+        if let (None, Some(span)) = (pool, keys.into_iter().next()) {
+            return Err(Fault::new(span, "this is what a pool goes by, and there is none; add a [pool]"));
+        }
+        if let (Some(place), Some(listed)) = (&disk.value.place, listed)
+            && !listed.value
+        {
+            return Err(Fault::new(
+                &place.span,
+                "a disk that is none of the pool's is not placed by it; name its datastore",
+            ));
+        }
+    }
+    let Some(pool) = pool else { return Ok(()) };
+    for vm in vms {
+        let inside = vm.disks.iter().filter(|disk| pool.datastores.contains(&disk.datastore));
+        if inside.clone().any(|disk| !matches!(disk.route, Route::Uniform)) {
+            let message =
+                format!("a disk of '{}' has a route, which a pool has no use for; remove it", vm.name);
+            return Err(Fault::new(&file.name.span, message));
+        }
+    }
+    Ok(())
 }
 
 fn elevator(disk: &DiskFile) -> Result<Option<Elevator>, Fault> {

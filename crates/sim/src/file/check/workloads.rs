@@ -1,7 +1,8 @@
 //! Workloads: which keys belong to which kind, and what they mean.
 
+use super::super::pool::TypeFile;
 use super::super::read::{Fault, list};
-use super::super::values::{At, Percent, Size, Time};
+use super::super::values::{At, Percent, Size, Sizes, Time};
 use super::super::{ArrivalsFile, DiskFile, KindFile, PacingFile, Times, TimingFile, WorkloadFile};
 use super::names::{Special, find, find_or_only, in_range, plain_name, some_time, whole_percent};
 use super::storage::MOST_DEPTH;
@@ -21,6 +22,8 @@ fn special_keys(file: &WorkloadFile) -> Vec<Special<'_, KindFile>> {
     }
     vec![
         ("outstanding", place(&file.outstanding), &[Closed, OnOff, Replay]),
+        ("outstanding-of", place(&file.outstanding_of), &[Closed]),
+        ("types", place(&file.types), &[Closed]),
         ("think", place(&file.think), &[Closed, Oltp]),
         ("times", place(&file.times), &[Closed, OnOff, Oltp]),
         ("requests", place(&file.requests), &[Burst]),
@@ -64,6 +67,7 @@ pub(super) fn workload(
     file: &At<WorkloadFile>,
     disks: &[Disk],
     disk_files: &[At<DiskFile>],
+    types: &[At<TypeFile>],
 ) -> Result<Workload, Fault> {
     let w = &file.value;
     for (key, place, kinds) in special_keys(w) {
@@ -127,10 +131,46 @@ pub(super) fn workload(
         KindFile::Oltp => WorkloadKind::Oltp(oltp(w, &needed, time(&w.think), time(&w.cpu), names)?),
         KindFile::Replay => WorkloadKind::Replay(replay(w, &needed, outstanding)?),
     };
-    let pattern = pattern(w, &disks[disk], disk_files.get(disk))?;
+    let own = (w.size.as_ref(), w.read.as_ref(), w.random.as_ref());
+    let pattern_of = |keys| pattern(w, keys, &disks[disk], disk_files.get(disk));
+    let pattern = pattern_of(own)?;
+    let patterns = match &w.types {
+        Some(drawn) => {
+            let given = [
+                w.size.as_ref().map(|k| &k.span),
+                w.read.as_ref().map(|k| &k.span),
+                w.random.as_ref().map(|k| &k.span),
+            ];
+            if let Some(span) = given.into_iter().flatten().next() {
+                return Err(Fault::new(span, "the types say this; remove it, or 'types'"));
+            }
+            let known = types.iter().map(|kind| kind.value.name.value.as_str());
+            let of = |name: &String| {
+                let kind = &types[find(name, &drawn.span, "type", known.clone())?].value;
+                pattern_of((kind.size.as_ref(), kind.read.as_ref(), kind.random.as_ref()))
+            };
+            drawn.value.0.iter().map(of).collect::<Result<_, _>>()?
+        }
+        None => Vec::new(),
+    };
+    let numbers = match &w.outstanding_of {
+        Some(numbers) => {
+            if let Some(outstanding) = &w.outstanding {
+                return Err(Fault::new(&outstanding.span, "'outstanding-of' says this; keep one of the two"));
+            }
+            if numbers.value.is_empty() {
+                return Err(Fault::new(&numbers.span, "there is nothing to draw from; write numbers"));
+            }
+            let check = |&value: &u32| {
+                in_range(&At { value, span: numbers.span.clone() }, "the number outstanding", MOST_DEPTH)
+            };
+            numbers.value.iter().map(check).collect::<Result<_, _>>()?
+        }
+        None => Vec::new(),
+    };
     let name = w.name.as_ref().map_or("workload".to_owned(), |name| name.value.clone());
     let priority = w.priority.as_ref().map(|priority| priority.value.0);
-    Ok(Workload { name, disk, kind, pattern, priority })
+    Ok(Workload { name, disk, kind, pattern, priority, patterns, outstanding: numbers })
 }
 
 /// Work that follows its own completion at once, on storage that completes at once, never ends.
@@ -239,8 +279,16 @@ fn check_request_size(size: Bytes, span: &Range<usize>) -> Result<Bytes, Fault> 
     Err(Fault::new(span, format!("a request is 512 bytes to 64 MiB, not {size}; write such a size")))
 }
 
-fn pattern(w: &WorkloadFile, disk: &Disk, disk_file: Option<&At<DiskFile>>) -> Result<Pattern, Fault> {
-    let sizes = match &w.size {
+/// Size, reads and randomness.
+type PatternKeys<'a> = (Option<&'a At<Sizes>>, Option<&'a At<Percent>>, Option<&'a At<Percent>>);
+
+fn pattern(
+    w: &WorkloadFile,
+    (size, read, random): PatternKeys<'_>,
+    disk: &Disk,
+    disk_file: Option<&At<DiskFile>>,
+) -> Result<Pattern, Fault> {
+    let sizes = match size {
         Some(sizes) => {
             for &(size, _) in &sizes.value.0 {
                 check_request_size(size, &sizes.span)?;
@@ -264,6 +312,6 @@ fn pattern(w: &WorkloadFile, disk: &Disk, disk_file: Option<&At<DiskFile>>) -> R
         );
         return Err(Fault::new(span, message));
     }
-    let percent = |key: &Option<At<Percent>>| key.as_ref().map_or(Ok(100), |key| whole_percent(key, 0, 100));
-    Ok(Pattern { read: percent(&w.read)?, random: percent(&w.random)?, sizes, extent: (offset, length) })
+    let percent = |key: Option<&At<Percent>>| key.map_or(Ok(100), |key| whole_percent(key, 0, 100));
+    Ok(Pattern { read: percent(read)?, random: percent(random)?, sizes, extent: (offset, length) })
 }
