@@ -3,6 +3,8 @@
 use headgate_sim::{Judgement, Quiet, Scenario, judge, run};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments")
@@ -17,28 +19,48 @@ fn every_experiment_comes_out_as_expected() {
         .collect();
     paths.sort();
     assert!(!paths.is_empty());
-    let mut failures = Vec::new();
-    for path in paths {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let text = fs::read_to_string(&path).unwrap();
-        let scenario = Scenario::parse(&name, &text).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(format!("{}.toml", scenario.name), name, "a scenario is named like its file");
-        assert!(scenario.seeds.len() >= 3 && !scenario.expectations.is_empty(), "{name}");
-        let mut outcomes = Vec::new();
-        for variant in &scenario.variants {
-            for &seed in &scenario.seeds {
-                outcomes.push(run(&scenario, &variant.name, seed, &mut Quiet).unwrap());
-            }
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    failures.lock().unwrap().extend(failures_of(path));
+                }
+            });
         }
-        let verdicts = judge(&scenario, &outcomes);
-        let red = verdicts.iter().filter(|v| matches!(v.judgement, Judgement::Fails | Judgement::NotRun));
-        failures.extend(red.map(|verdict| format!("{name}:{}: {verdict}", verdict.line)));
-        // A deviation that is said to be known must be one.
-        for known in verdicts.iter().filter(|v| v.differs.is_some() && v.judgement == Judgement::Holds) {
-            failures.push(format!("{name}:{}: {known}: remove 'differs'", known.line));
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// Runs an experiment with all its seeds and says what is not as expected.
+fn failures_of(path: &Path) -> Vec<String> {
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    let text = fs::read_to_string(path).unwrap();
+    let scenario = Scenario::parse(&name, &text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(format!("{}.toml", scenario.name), name, "a scenario is named like its file");
+    assert!(scenario.all_seeds.len() >= 3 && !scenario.expectations.is_empty(), "{name}");
+    if !scenario.traces.is_empty() {
+        println!("{name}: skipped, it replays traces: headgate reproduce {} --traces DIR", scenario.name);
+        return Vec::new();
+    }
+    let mut outcomes = Vec::new();
+    for variant in &scenario.variants {
+        for &seed in &scenario.seeds {
+            outcomes.push(run(&scenario, &variant.name, seed, &mut Quiet).unwrap());
         }
     }
-    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+    let verdicts = judge(&scenario, &outcomes);
+    let red = verdicts.iter().filter(|v| matches!(v.judgement, Judgement::Fails | Judgement::NotRun));
+    let mut failures: Vec<String> =
+        red.map(|verdict| format!("{name}:{}: {verdict}", verdict.line)).collect();
+    // A deviation that is said to be known must be one.
+    for known in verdicts.iter().filter(|v| v.differs.is_some() && v.judgement == Judgement::Holds) {
+        failures.push(format!("{name}:{}: {known}: remove 'differs'", known.line));
+    }
+    failures
 }
 
 /// To make it anew: `HEADGATE_WRITE_SCHEMA=1 cargo test -p headgate-sim --test experiments`.
