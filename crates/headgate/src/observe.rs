@@ -33,11 +33,11 @@ type Sample = Vec<DatastoreSample>;
 struct History(VecDeque<Arc<Sample>>);
 
 impl History {
-    fn push(&mut self, sample: Sample) {
+    fn push(&mut self, sample: Arc<Sample>) {
         if self.0.len() == KEPT {
             self.0.pop_front();
         }
-        self.0.push_back(Arc::new(sample));
+        self.0.push_back(sample);
     }
 }
 
@@ -62,7 +62,11 @@ impl Observer {
             std::thread::Builder::new().name("headgate-observe".into()).spawn(move || {
                 loop {
                     match control.sample() {
-                        Ok(sample) => history.write().unwrap_or_else(PoisonError::into_inner).push(sample),
+                        Ok(sample) => {
+                            let sample = Arc::new(sample);
+                            control.samples().record(&sample);
+                            history.write().unwrap_or_else(PoisonError::into_inner).push(sample);
+                        }
                         Err(e) => tracing::warn!(error = %e, "no statistics"),
                     }
                     if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {

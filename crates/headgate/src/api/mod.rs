@@ -5,6 +5,7 @@ pub mod client;
 mod error;
 pub mod leases;
 mod openapi;
+pub mod placement;
 pub mod priorities;
 mod routes;
 mod server;

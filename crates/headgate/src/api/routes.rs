@@ -1,6 +1,7 @@
 use super::calibration::{Calibration, CalibrationCreate};
 use super::error::{ApiError, Body, Flags, Param};
 use super::leases::DiskTakeover;
+use super::placement::{AdviceReport, Created, ModelPoint};
 use super::priorities::{Export, ExportCreate, ExportPatch, VmPatch};
 use super::top::{DatastoreStats, Top};
 use super::types::{
@@ -11,11 +12,13 @@ use crate::calibrate::Calibrator;
 use crate::control::{Control, ControlError};
 use crate::name::Name;
 use crate::observe::Observer;
+use crate::samples::{UnknownWindow, Window};
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use headgate_placement::Rules;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -81,6 +84,9 @@ pub fn router(app: App) -> Router {
             "/v1/datastores/{name}/calibration",
             get(show_calibration).post(start_calibration).delete(cancel_calibration),
         )
+        .route("/v1/datastores/{name}/points", get(model_points))
+        .route("/v1/advice", get(advice))
+        .route("/v1/rules", get(rules).put(set_rules))
         .route("/v1/disks", get(list_disks).post(create_disk))
         .route("/v1/disks/{name}", get(show_disk).patch(set_disk).delete(remove_disk))
         .route("/v1/disks/{name}/attachment", get(show_attachment))
@@ -132,7 +138,58 @@ pub(super) async fn add_datastore(
 #[utoipa::path(get, path = "/v1/datastores/{name}", tag = "datastores", params(("name" = String, Path)), responses(
     (status = 200, body = Datastore), (status = 404, body = ErrorBody)))]
 pub(super) async fn show_datastore(State(app): State<App>, Param(name): Param<Name>) -> Answer<Datastore> {
-    Ok(Json(app.control.datastore(&name)?))
+    let datastore = app.blocking(move |control| {
+        let datastore = control.datastore(&name)?;
+        Ok(Datastore { model: Some(control.model_of(&name)?), ..datastore })
+    });
+    Ok(Json(datastore.await?))
+}
+
+/// The intervals that a datastore's model is learnt from, of the last 24 hours.
+#[utoipa::path(get, path = "/v1/datastores/{name}/points", tag = "placement", params(("name" = String, Path)), responses(
+    (status = 200, body = [ModelPoint]), (status = 404, body = ErrorBody)))]
+pub(super) async fn model_points(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Answer<Vec<ModelPoint>> {
+    Ok(Json(app.blocking(move |control| control.model_points(&name)).await?))
+}
+
+/// How far back to look.
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AdviceFlags {
+    /// A time of 1 min to 30 d, such as `90min`, `24h` or `7d`; 24 h when absent.
+    window: Option<String>,
+}
+
+/// Which disks to move where, what that changes, and why the others stay.
+#[utoipa::path(get, path = "/v1/advice", tag = "placement", params(AdviceFlags), responses(
+    (status = 200, body = AdviceReport), (status = 422, body = ErrorBody)))]
+pub(super) async fn advice(State(app): State<App>, Flags(flags): Flags<AdviceFlags>) -> Answer<AdviceReport> {
+    let window = match flags.window {
+        None => Window::default(),
+        Some(text) => text.parse().map_err(|e: UnknownWindow| ControlError::Invalid {
+            error: e.to_string(),
+            expected: "1min to 30d".into(),
+        })?,
+    };
+    Ok(Json(app.blocking(move |control| control.advice(window)).await?))
+}
+
+/// The rules of placement.
+#[utoipa::path(get, path = "/v1/rules", tag = "placement", responses((status = 200, body = Object)))]
+pub(super) async fn rules(State(app): State<App>) -> Json<Rules> {
+    Json(app.control.rules())
+}
+
+/// Replaces the rules of placement.
+#[utoipa::path(put, path = "/v1/rules", tag = "placement", request_body = Object, responses(
+    (status = 200, body = Changed<Object>), (status = 422, body = ErrorBody)))]
+pub(super) async fn set_rules(State(app): State<App>, Body(rules): Body<Rules>) -> Answer<Changed<Rules>> {
+    let now = rules.clone();
+    let warnings = app.blocking(move |control| control.set_rules(rules)).await?;
+    Ok(Json(Changed { now, warnings }))
 }
 
 /// Changes a datastore.
@@ -201,14 +258,14 @@ pub(super) async fn list_disks(State(app): State<App>) -> Answer<Vec<Disk>> {
 
 /// Creates a disk and brings it into service.
 #[utoipa::path(post, path = "/v1/disks", tag = "disks", request_body = DiskCreate, responses(
-    (status = 201, body = Changed<Disk>),
+    (status = 201, body = Created<Disk>),
     (status = 404, body = ErrorBody, description = "no such datastore"),
     (status = 409, body = ErrorBody, description = "the name is taken, or the reservation does not fit"),
     (status = 422, body = ErrorBody, description = "a value makes no sense")))]
 pub(super) async fn create_disk(
     State(app): State<App>,
     Body(request): Body<DiskCreate>,
-) -> Result<(StatusCode, Json<Changed<Disk>>), ApiError> {
+) -> Result<(StatusCode, Json<Created<Disk>>), ApiError> {
     let created = app.blocking(move |control| control.create_disk(request)).await?;
     Ok((StatusCode::CREATED, Json(created)))
 }

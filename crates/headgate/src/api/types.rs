@@ -1,9 +1,10 @@
 //! What goes over the API, and what `--json` prints.
 
 use super::leases::Lease;
+use super::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
 use super::priorities::{Export, Priorities};
 use super::windows::{Window, WindowPatch};
-use crate::catalog::{CapacitySource, PolicyRecord, Scheduler};
+use crate::catalog::{CapacitySource, DatastorePlacement, DiskPlacement, PolicyRecord, Scheduler};
 use crate::name::Name;
 use headgate_engine::snapshot::{RemoteSnapshot, RemoteState};
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
@@ -67,6 +68,9 @@ pub struct DatastoreCreate {
     /// How many requests may be outstanding, by the storage's latency.
     #[serde(default, skip_serializing_if = "WindowPatch::is_empty")]
     pub window: WindowPatch,
+    /// What placement is to know of it.
+    #[serde(default, skip_serializing_if = "DatastorePlacementPatch::is_empty")]
+    pub placement: DatastorePlacementPatch,
 }
 
 /// What to change about a datastore. A field that is absent stays as it is.
@@ -86,6 +90,9 @@ pub struct DatastorePatch {
     /// How many requests may be outstanding, by the storage's latency.
     #[serde(default, skip_serializing_if = "WindowPatch::is_empty")]
     pub window: WindowPatch,
+    /// What placement is to know of it.
+    #[serde(default, skip_serializing_if = "DatastorePlacementPatch::is_empty")]
+    pub placement: DatastorePlacementPatch,
 }
 
 /// What a datastore can promise.
@@ -131,6 +138,12 @@ pub struct Datastore {
     pub overbooked_iops: u64,
     /// Disks on it.
     pub disks: usize,
+    /// What placement is to know of it.
+    #[serde(default)]
+    pub placement: DatastorePlacement,
+    /// What placement has learnt of it; only where one datastore is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<DatastoreModel>,
 }
 
 /// A disk's policy.
@@ -207,7 +220,7 @@ pub struct DiskCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub size: Option<Bytes>,
-    /// Where to put it; `default` when absent.
+    /// Where to put it; when absent, where it fits best by load and space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub datastore: Option<Name>,
@@ -221,6 +234,9 @@ pub struct DiskCreate {
     /// What it is promised.
     #[serde(default)]
     pub policy: Policy,
+    /// What placement is to know of it.
+    #[serde(default)]
+    pub placement: DiskPlacement,
     /// Overbook the datastore if need be.
     #[serde(default)]
     pub force: Force,
@@ -253,6 +269,9 @@ pub struct DiskPatch {
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     #[schema(value_type = Option<String>)]
     pub vm: Change<Name>,
+    /// What placement is to know of it.
+    #[serde(default, skip_serializing_if = "DiskPlacementPatch::is_empty")]
+    pub placement: DiskPlacementPatch,
     /// Overbook the datastore if need be.
     #[serde(default)]
     pub force: Force,
@@ -389,6 +408,9 @@ pub struct Disk {
     /// Further NBD exports.
     #[serde(default)]
     pub exports: Vec<Export>,
+    /// What placement is to know of it.
+    #[serde(default)]
+    pub placement: DiskPlacement,
     /// Who serves it, where several hosts can reach it.
     #[serde(default)]
     pub lease: Option<Lease>,

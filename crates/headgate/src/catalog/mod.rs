@@ -1,4 +1,4 @@
-//! What the daemon must remember: datastores, disks and their policies, exports, virtual machines' priorities.
+//! What the daemon must remember: datastores, disks and their policies, exports, virtual machines' priorities, rules of placement.
 //!
 //! The catalog is the control path's alone. The data path never reads it and never waits for it: what a shard needs is
 //! handed over when a disk is opened or its policy changes.
@@ -13,10 +13,12 @@
 //!
 //! Every step is durable before the next begins.
 
+mod placement;
 mod records;
 mod sqlite;
 mod window;
 
+pub use placement::{DatastorePlacement, DiskPlacement};
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState, ExportRecord,
     PolicyRecord, PriorityRecord, PriorityScope, RemoteRecord, Scheduler, VmRecord,
@@ -25,6 +27,7 @@ pub use sqlite::SqliteCatalog;
 pub use window::{BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, WindowRecord};
 
 use crate::name::Name;
+use headgate_placement::Rules;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -39,6 +42,8 @@ pub struct Contents {
     pub vms: Vec<VmRecord>,
     /// The further exports of disks.
     pub exports: Vec<ExportRecord>,
+    /// The rules of placement.
+    pub rules: Rules,
 }
 
 /// Where the records are kept. A change is durable when the call returns.
@@ -96,6 +101,12 @@ pub trait Catalog: Send {
     /// # Errors
     /// When the store cannot be written.
     fn delete_vm(&mut self, name: &Name) -> Result<(), CatalogError>;
+
+    /// Remembers the rules of placement, in place of those that were.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn put_rules(&mut self, rules: &Rules) -> Result<(), CatalogError>;
 
     /// Adds an export.
     ///

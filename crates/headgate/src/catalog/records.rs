@@ -1,4 +1,4 @@
-use super::WindowRecord;
+use super::{DatastorePlacement, DiskPlacement, WindowRecord};
 use crate::name::Name;
 use headgate_qos::CostModel;
 use headgate_qos::ioprio::IoprioMap;
@@ -118,6 +118,8 @@ pub struct DatastoreRecord {
     pub plug: Nanos,
     /// How many requests may be outstanding, by the storage's latency.
     pub window: WindowRecord,
+    /// What placement is to know of it.
+    pub placement: DatastorePlacement,
 }
 
 /// A disk's policy as the operator set it.
@@ -176,6 +178,8 @@ pub struct DiskRecord {
     pub state: DiskState,
     /// On an NBD server: which export it is.
     pub remote: Option<RemoteRecord>,
+    /// What placement is to know of it.
+    pub placement: DiskPlacement,
 }
 
 /// The export of an NBD server that a disk is.

@@ -3,8 +3,9 @@ mod tags;
 
 use super::{Catalog, CatalogError, Contents, DatastoreRecord, DiskRecord, ExportRecord, VmRecord};
 use crate::name::Name;
+use headgate_placement::Rules;
 use rows::{RawDatastore, RawDisk, integer, put_policy};
-use rusqlite::{Connection, ErrorCode, Transaction, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tags::{RawExport, RawVm};
@@ -56,6 +57,11 @@ const MIGRATIONS: &[&str] = &[
     "ALTER TABLE datastores ADD COLUMN plug INTEGER NOT NULL DEFAULT 0;",
     "ALTER TABLE datastores ADD COLUMN window_control TEXT;",
     "ALTER TABLE disks ADD COLUMN export TEXT; ALTER TABLE disks ADD COLUMN export_block INTEGER;",
+    "
+    ALTER TABLE datastores ADD COLUMN placement TEXT;
+    ALTER TABLE disks ADD COLUMN placement TEXT;
+    CREATE TABLE rules (id INTEGER PRIMARY KEY CHECK (id = 1), document TEXT NOT NULL) STRICT;
+    ",
 ];
 
 /// The catalog in one SQLite file: write-ahead log, synchronised at every commit.
@@ -143,11 +149,11 @@ fn corrupt(table: &str, what: impl std::fmt::Display) -> CatalogError {
 
 impl Catalog for SqliteCatalog {
     fn load(&mut self) -> Result<Contents, CatalogError> {
-        let (datastores, disks, vms, exports) = self.change(|tx| {
+        let (datastores, disks, vms, exports, rules) = self.change(|tx| {
             let datastores: Vec<RawDatastore> = tx
                 .prepare(
                     "SELECT name, backend, scheduler, queue_depth, capacity, cost_model, plug,
-                         window_control FROM datastores
+                         window_control, placement FROM datastores
                      ORDER BY name",
                 )?
                 .query_map([], RawDatastore::read)?
@@ -155,25 +161,31 @@ impl Catalog for SqliteCatalog {
             let disks: Vec<RawDisk> = tx
                 .prepare(
                     "SELECT name, datastore, vm, size, state, reservation, limit_iops, limit_bandwidth, shares, burst,
-                         export, export_block
+                         export, export_block, placement
                      FROM disks JOIN policies ON policies.disk = disks.name ORDER BY name",
                 )?
                 .query_map([], RawDisk::read)?
                 .collect::<Result<_, _>>()?;
-            Ok((datastores, disks, RawVm::read_all(tx)?, RawExport::read_all(tx)?))
+            let rules: Option<String> =
+                tx.query_row("SELECT document FROM rules", [], |row| row.get(0)).optional()?;
+            Ok((datastores, disks, RawVm::read_all(tx)?, RawExport::read_all(tx)?, rules))
         })?;
         Ok(Contents {
             datastores: datastores.into_iter().map(RawDatastore::check).collect::<Result<_, _>>()?,
             disks: disks.into_iter().map(RawDisk::check).collect::<Result<_, _>>()?,
             vms: vms.into_iter().map(RawVm::check).collect::<Result<_, _>>()?,
             exports: exports.into_iter().map(RawExport::check).collect::<Result<_, _>>()?,
+            rules: rules
+                .map(|text| serde_json::from_str(&text).map_err(|e| corrupt("rules", e)))
+                .transpose()?
+                .unwrap_or_default(),
         })
     }
 
     fn insert_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
         let inserted = self.change(|tx| {
             tx.execute(
-                "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
                 params![
                     record.name.as_str(),
                     json(&record.backend),
@@ -183,6 +195,7 @@ impl Catalog for SqliteCatalog {
                     record.cost_model.to_string(),
                     record.plug.0.cast_signed(),
                     json(&record.window),
+                    json(&record.placement),
                 ],
             )
         });
@@ -198,7 +211,7 @@ impl Catalog for SqliteCatalog {
         let changed = self.change(|tx| {
             tx.execute(
                 "UPDATE datastores SET backend = ?2, scheduler = ?3, queue_depth = ?4, capacity = ?5,
-                     cost_model = ?6, plug = ?7, window_control = ?8
+                     cost_model = ?6, plug = ?7, window_control = ?8, placement = ?9
                  WHERE name = ?1",
                 params![
                     record.name.as_str(),
@@ -209,6 +222,7 @@ impl Catalog for SqliteCatalog {
                     record.cost_model.to_string(),
                     record.plug.0.cast_signed(),
                     json(&record.window),
+                    json(&record.placement),
                 ],
             )
         })?;
@@ -231,7 +245,7 @@ impl Catalog for SqliteCatalog {
     fn insert_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
         let inserted = self.change(|tx| {
             tx.execute(
-                "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                 params![
                     record.name.as_str(),
                     record.datastore.as_str(),
@@ -240,6 +254,7 @@ impl Catalog for SqliteCatalog {
                     record.state.as_str(),
                     record.remote.as_ref().map(|remote| remote.export.as_str()),
                     record.remote.as_ref().map(|remote| remote.block_size),
+                    json(&record.placement),
                 ],
             )?;
             put_policy(tx, &record.name, &record.policy)
@@ -258,7 +273,8 @@ impl Catalog for SqliteCatalog {
     fn update_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
         let changed = self.change(|tx| {
             let changed = tx.execute(
-                "UPDATE disks SET datastore = ?2, vm = ?3, size = ?4, state = ?5, export = ?6, export_block = ?7
+                "UPDATE disks SET datastore = ?2, vm = ?3, size = ?4, state = ?5, export = ?6, export_block = ?7,
+                     placement = ?8
                  WHERE name = ?1",
                 params![
                     record.name.as_str(),
@@ -268,6 +284,7 @@ impl Catalog for SqliteCatalog {
                     record.state.as_str(),
                     record.remote.as_ref().map(|remote| remote.export.as_str()),
                     record.remote.as_ref().map(|remote| remote.block_size),
+                    json(&record.placement),
                 ],
             )?;
             if changed > 0 {
@@ -291,6 +308,10 @@ impl Catalog for SqliteCatalog {
 
     fn delete_vm(&mut self, name: &Name) -> Result<(), CatalogError> {
         self.change(|tx| tx.execute("DELETE FROM vms WHERE name = ?1", [name.as_str()])).map(drop)
+    }
+
+    fn put_rules(&mut self, rules: &Rules) -> Result<(), CatalogError> {
+        self.change(|tx| tx.execute("INSERT OR REPLACE INTO rules VALUES (1, ?1)", [json(rules)])).map(drop)
     }
 
     fn insert_export(&mut self, record: &ExportRecord) -> Result<(), CatalogError> {
@@ -321,9 +342,10 @@ impl Catalog for SqliteCatalog {
 mod tests {
     use super::*;
     use crate::catalog::{
-        Backend, Capacity, CapacitySource, Confidence, DiskState, PolicyRecord, PriorityRecord,
-        PriorityScope, RemoteRecord, Scheduler, Threshold, WindowRecord,
+        Backend, Capacity, CapacitySource, Confidence, DatastorePlacement, DiskPlacement, DiskState,
+        PolicyRecord, PriorityRecord, PriorityScope, RemoteRecord, Scheduler, Threshold, WindowRecord,
     };
+    use headgate_placement::{Group, Mobility};
     use headgate_qos::CostModel;
     use headgate_qos::ioprio::{IoprioMap, Nice};
     use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Priority, Shares};
@@ -345,6 +367,7 @@ mod tests {
             cost_model: CostModel::Unit,
             plug: Nanos::from_micros(100),
             window: WindowRecord { threshold: Threshold::Auto, max: Some(48), ..WindowRecord::unset() },
+            placement: DatastorePlacement { class: Some(name("fast")), ..Default::default() },
         }
     }
 
@@ -363,6 +386,7 @@ mod tests {
             },
             state: DiskState::Creating,
             remote: None,
+            placement: DiskPlacement { mobility: Mobility::Pinned, ..Default::default() },
         }
     }
 
@@ -407,11 +431,16 @@ mod tests {
         drop(catalog);
 
         let mut catalog = SqliteCatalog::open(&dir.path().join("catalog.sqlite")).unwrap();
+        let rules =
+            Rules { apart: vec![Group { name: "r".into(), disks: vec!["a".into()] }], ..Rules::default() };
+        catalog.put_rules(&Rules::default()).unwrap();
+        catalog.put_rules(&rules).unwrap();
         let expected = Contents {
             datastores: vec![datastore("ds")],
             disks: vec![ready, away],
             vms: vec![vm("web", strict())],
             exports: vec![export("a-fast", "a", 201)],
+            rules,
         };
         assert_eq!(catalog.load().unwrap(), expected);
     }

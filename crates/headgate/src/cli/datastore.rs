@@ -1,4 +1,5 @@
 use super::output::{Align, Table, description, json, or_dash, warnings};
+use super::placement::{self, DatastoreArgs};
 use super::values::{self, OrNone};
 use super::window::{self, WindowArgs};
 use super::{CliError, Place, Print};
@@ -32,7 +33,7 @@ pub(super) enum Datastore {
         headgate datastore add lun --block /dev/sdb --queue-depth 64\n  \
         headgate datastore add far --nbd nbd://10.0.0.7 --capacity 5000"
     )]
-    Add(Add),
+    Add(Box<Add>),
     /// List datastores
     List {
         #[command(flatten)]
@@ -61,6 +62,8 @@ pub(super) enum Datastore {
         plug: Option<Nanos>,
         #[command(flatten)]
         window: Box<WindowArgs>,
+        #[command(flatten)]
+        placement: Box<DatastoreArgs>,
         #[command(flatten)]
         print: Print,
     },
@@ -113,6 +116,8 @@ pub(super) struct Add {
     plug: Option<Nanos>,
     #[command(flatten)]
     window: WindowArgs,
+    #[command(flatten)]
+    placement: DatastoreArgs,
     #[command(flatten)]
     print: Print,
 }
@@ -174,22 +179,24 @@ impl Datastore {
                     cost_model: add.cost_model.map(|model| model.to_string()),
                     plug_ns: add.plug.map(|plug| plug.0),
                     window: add.window.patch(),
+                    placement: add.placement.patch(),
                 };
                 let added: Changed<types::Datastore> =
                     client.send(Method::POST, "/v1/datastores", &request)?;
                 print_changed(out, &added, add.print)
             }
-            Datastore::Set { name, capacity, queue_depth, plug, window, print } => {
+            Datastore::Set { name, capacity, queue_depth, plug, window, placement, print } => {
                 let patch = DatastorePatch {
                     queue_depth,
                     capacity: OrNone::change(capacity),
                     plug_ns: plug.map(|plug| plug.0),
                     window: window.patch(),
+                    placement: placement.patch(),
                 };
                 if patch == DatastorePatch::default() {
                     return Err(CliError::Usage(
                         "nothing to change: give --capacity, --queue-depth, --plug, --latency-threshold, --window-min, --window-max, \
-                         --window-period or --board"
+                         --window-period, --board, --class, --spindles or --placement"
                             .into(),
                     ));
                 }
@@ -358,6 +365,7 @@ fn describe(datastore: &types::Datastore) -> String {
         ("overbooked", overbooked),
         ("disks", Some(datastore.disks.to_string())),
     ]);
+    lines.extend(placement::datastore(&datastore.placement, datastore.model.as_ref()));
     description(&lines)
 }
 

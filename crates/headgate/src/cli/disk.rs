@@ -1,7 +1,9 @@
 use super::output::{Align, Table, description, json, or_dash, warnings};
+use super::placement::{self, DiskArgs};
 use super::values::{OrNone, force};
 use super::{CliError, Place, Print};
 use crate::api::leases::{DiskTakeover, Lease, LeasePlace};
+use crate::api::placement::Created;
 use crate::api::priorities::Priorities;
 use crate::api::types::{
     self, Attachment, Changed, Connection, ConnectionState, DiskCreate, DiskPatch, Policy, ServiceState,
@@ -10,6 +12,7 @@ use crate::attach::shell_lines;
 use crate::catalog::PriorityScope;
 use crate::name::Name;
 use clap::{Args, Subcommand};
+use headgate_placement::Placement;
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use hyper::Method;
 use std::io::Write;
@@ -91,7 +94,7 @@ pub(super) struct Create {
     /// Size in bytes, such as 10G; a multiple of 4096. Not needed on a block device or an NBD server
     #[arg(long, value_name = "BYTES")]
     size: Option<Bytes>,
-    /// Where to put it [default: default]
+    /// Where to put it [default: where it fits best by load and space]
     #[arg(long, value_name = "DATASTORE")]
     datastore: Option<Name>,
     /// On a datastore that is an NBD server: the export there that becomes the disk, with what it holds
@@ -102,6 +105,8 @@ pub(super) struct Create {
     vm: Option<Name>,
     #[command(flatten)]
     policy: PolicyArgs,
+    #[command(flatten)]
+    placement: DiskArgs,
     /// Overbook the datastore if the reservation does not fit
     #[arg(long)]
     force: bool,
@@ -142,6 +147,8 @@ pub(super) struct Set {
     /// The virtual machine it belongs to, or 'none'
     #[arg(long, value_name = "VM")]
     vm: Option<OrNone<Name>>,
+    #[command(flatten)]
+    placement: DiskArgs,
     /// Overbook the datastore if the reservation does not fit
     #[arg(long)]
     force: bool,
@@ -192,15 +199,21 @@ impl Disk {
         match self {
             Disk::Create(create) => {
                 let print = create.print;
-                let created: Changed<types::Disk> =
+                let created: Created<types::Disk> =
                     client.send(Method::POST, "/v1/disks", &create.request())?;
-                print_changed(out, &created, print)
+                if print.json {
+                    return Ok(json(out, &created)?);
+                }
+                out.write_all(describe(&created.now).as_bytes())?;
+                out.write_all(chosen(created.placement_chosen.as_ref()).as_bytes())?;
+                warnings(&created.warnings);
+                Ok(())
             }
             Disk::Set(set) => {
                 let (print, path) = (set.print, format!("/v1/disks/{}", set.name));
                 let patch = set.patch();
                 if patch == (DiskPatch { force: patch.force, ..DiskPatch::default() }) {
-                    let what = "--reservation, --limit, --limit-bandwidth, --shares, --burst or --vm";
+                    let what = "--reservation, --limit, --limit-bandwidth, --shares, --burst, --vm, --class, --mobility or --company";
                     return Err(CliError::Usage(format!("nothing to change: give {what}")));
                 }
                 let changed: Changed<types::Disk> = client.send(Method::PATCH, &path, &patch)?;
@@ -280,6 +293,7 @@ impl Create {
             export: self.export,
             vm: self.vm,
             policy: self.policy.policy(),
+            placement: self.placement.new_disk(),
             force: force(self.force),
         }
     }
@@ -307,6 +321,7 @@ impl Set {
             shares: given.shares,
             burst: given.burst,
             vm: OrNone::change(self.vm),
+            placement: self.placement.patch(),
             force: force(self.force),
         }
     }
@@ -331,6 +346,21 @@ impl Form {
             }
         }
     }
+}
+
+/// Why a disk is where it is, when that was not asked for and there was something to choose from.
+fn chosen(placement: Option<&Placement>) -> String {
+    let Some(placement) = placement.filter(|found| found.ranking.len() + found.refused.len() > 1) else {
+        return String::new();
+    };
+    let mut text = format!("\nplaced on '{}': {}\n", placement.datastore, placement.basis);
+    for other in &placement.ranking {
+        let latency =
+            other.latency.map_or_else(|| "latency not known".into(), |latency| format!("latency {latency}"));
+        text.push_str(&format!("  {}: load {} of the mean, {latency}\n", other.datastore, other.load));
+    }
+    placement.refused.iter().for_each(|(name, because)| text.push_str(&format!("  {name}: {because}\n")));
+    text
 }
 
 fn print_changed(out: &mut dyn Write, changed: &Changed<types::Disk>, print: Print) -> Result<(), CliError> {
@@ -410,7 +440,7 @@ fn priorities(set: &Priorities) -> String {
 
 fn describe(disk: &types::Disk) -> String {
     let in_force = disk.effective_policy.as_ref().map_or_else(|| "not in service".into(), policy);
-    description(&[
+    let mut lines = vec![
         ("name", Some(disk.name.to_string())),
         ("state", Some(state(disk))),
         ("reason", disk.reason.clone()),
@@ -431,7 +461,9 @@ fn describe(disk: &types::Disk) -> String {
         ("vhost-user", Some(disk.vhost_socket.clone())),
         ("further exports", exports(disk)),
         ("lease", disk.lease.as_ref().map(lease)),
-    ])
+    ];
+    lines.extend(placement::disk(&disk.placement));
+    description(&lines)
 }
 
 fn describe_connection(connection: &Connection) -> String {

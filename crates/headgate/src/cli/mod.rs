@@ -1,10 +1,13 @@
 //! The command line.
 
+mod advise;
 mod datastore;
 mod disk;
 mod export;
 mod output;
+mod placement;
 mod reproduce;
+mod rules;
 mod sim;
 mod trace;
 mod values;
@@ -73,6 +76,12 @@ enum Command {
     /// Virtual machines: disks that belong together, and what their applications may ask for
     #[command(subcommand)]
     Vm(vm::Vm),
+    /// Which disks to move to other datastores, what that would change, and why the others stay
+    #[command(after_help = "Examples:\n  headgate advise\n  headgate advise --window 7d --json")]
+    Advise(advise::Advise),
+    /// Rules of placement: which disks belong together or apart, and when moving is worth while
+    #[command(subcommand)]
+    Rules(rules::Rules),
     /// Watch what datastores and disks do, and what they get of what they were promised
     #[command(after_help = "Keys: q quit, ? help, s sort, / filter.")]
     Top {
@@ -229,6 +238,8 @@ impl Cli {
             Command::Disk(command) => command.print().is_some_and(|p| p.json),
             Command::Export(command) => command.print().is_some_and(|p| p.json),
             Command::Vm(command) => command.print().is_some_and(|p| p.json),
+            Command::Advise(command) => command.print.json,
+            Command::Rules(command) => command.print().json,
             Command::Top { print, .. } => print.json,
             Command::Load(args) => args.json,
             Command::Sim(command) => command.print().is_some_and(|p| p.json),
@@ -245,6 +256,8 @@ impl Cli {
             Command::Disk(command) => command.run(&self.place, out),
             Command::Export(command) => command.run(&self.place, out),
             Command::Vm(command) => command.run(&self.place, out),
+            Command::Advise(command) => command.run(&self.place, out),
+            Command::Rules(command) => command.run(&self.place, out),
             Command::Top { once, print } => {
                 let client = self.place.client()?;
                 // Who redirects the output wants lines.

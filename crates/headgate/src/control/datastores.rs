@@ -1,5 +1,6 @@
 use super::plane::PlaneError;
 use super::{Control, ControlError, DatastoreEntry, Model, Service, images, remote};
+use crate::api::placement::DatastorePlacementPatch;
 use crate::api::types::{BackendSpec, Change, Changed, Datastore, DatastoreCreate, DatastorePatch};
 use crate::api::windows::WindowPatch;
 use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold, WindowRecord};
@@ -46,6 +47,7 @@ struct Update {
     capacity: Option<Option<Capacity>>,
     plug: Option<Nanos>,
     window: WindowPatch,
+    placement: DatastorePlacementPatch,
     found: Option<FoundThreshold>,
 }
 
@@ -191,6 +193,7 @@ impl Control {
             cost_model,
             plug: check_plug(request.plug_ns.unwrap_or(0))?,
             window: request.window.apply(WindowRecord::unset())?,
+            placement: request.placement.apply(Default::default()),
         };
         self.check_window(&record)?;
         if record.capacity.is_none() {
@@ -258,8 +261,8 @@ impl Control {
             Change::Set(iops) => Some(Some(Capacity { iops, source: CapacitySource::Set })),
         };
         let plug = patch.plug_ns.map(check_plug).transpose()?;
-        let DatastorePatch { queue_depth, window, .. } = patch;
-        self.update_datastore(name, Update { queue_depth, capacity, plug, window, found: None })
+        let DatastorePatch { queue_depth, window, placement, .. } = patch;
+        self.update_datastore(name, Update { queue_depth, capacity, plug, window, placement, found: None })
     }
 
     /// Stores what calibration measured.
@@ -311,6 +314,7 @@ impl Control {
         if let Some(plug) = update.plug {
             record.plug = plug;
         }
+        record.placement = update.placement.apply(record.placement);
         record.window = update.window.apply(record.window)?;
         record.window.found = update.found.or(record.window.found);
         self.check_window(&record)?;
@@ -374,6 +378,7 @@ impl Control {
             self.plane.remove_datastore(name)?;
         }
         self.model_mut().datastores.remove(name);
+        self.samples.forget_datastore(name);
         if let (Backend::Emulated { .. }, Some(own)) =
             (&entry.record.backend, self.directory(&entry.record.backend))
         {

@@ -2,6 +2,7 @@ use super::admission::{Admission, admit};
 use super::plane::{RemoteDisk, scheduler_policy};
 use super::remote::{self, Found};
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, LiveDisk, Model, OpenDisk, Service, images};
+use crate::api::placement::Created;
 use crate::api::types::{Changed, Disk, DiskCreate, DiskPatch, Force, ImageFate};
 use crate::catalog::{Backend, Catalog, DiskRecord, DiskState, PolicyRecord, Scheduler};
 use crate::leases::{Eviction, Sight};
@@ -200,9 +201,16 @@ impl Control {
     /// # Errors
     /// When a value makes no sense, the name is taken, the reservation does not fit or the storage refuses. Nothing is
     /// left behind then.
-    pub fn create_disk(&self, request: DiskCreate) -> Result<Changed<Disk>, ControlError> {
+    pub fn create_disk(&self, mut request: DiskCreate) -> Result<Created<Disk>, ControlError> {
         let mut catalog = self.catalog();
-        let target = datastore_of(&request)?;
+        let (target, placement_chosen) = match request.datastore.clone() {
+            Some(target) => (target, None),
+            None => {
+                let (target, chosen) = self.place(&request)?;
+                request.datastore = Some(target.clone());
+                (target, Some(chosen))
+            }
+        };
         let device = self.hold_device(&request)?;
         let planned = self.find_export(&target, &request).and_then(|found| {
             let model = self.model();
@@ -247,7 +255,7 @@ impl Control {
         if now.overbooked && warnings.is_empty() {
             warnings.push(format!("datastore '{}' is overbooked", now.datastore));
         }
-        Ok(Changed { now, warnings })
+        Ok(Created { now, warnings, placement_chosen })
     }
 
     /// A device's size is asked of the device, which is to be left alone while another host has it. Answers the disk whose lease was
@@ -285,7 +293,16 @@ impl Control {
             None => self.disk_size(model, request.size, datastore)?,
         };
         let (state, remote) = (DiskState::Creating, found.map(|found| found.record.clone()));
-        let record = DiskRecord { name, datastore: target, vm: request.vm, size, policy, state, remote };
+        let record = DiskRecord {
+            name,
+            datastore: target,
+            vm: request.vm,
+            size,
+            policy,
+            state,
+            remote,
+            placement: request.placement,
+        };
         Ok((record, datastore.record.backend.clone(), warnings))
     }
 
@@ -333,6 +350,7 @@ impl Control {
             let before = model.disk(name)?.clone();
             let mut record = before.record.clone();
             record.vm = patch.vm.apply(record.vm);
+            record.placement = patch.placement.apply(record.placement);
             let policy = &mut record.policy;
             policy.reservation = patch.reservation.apply(policy.reservation);
             policy.limit = patch.limit.apply(policy.limit);
@@ -416,6 +434,7 @@ impl Control {
             catalog.delete_disk(name)?;
             self.leases.release(name);
             self.model_mut().disks.remove(name);
+            self.samples.forget_disk(name);
             self.forget_exports_of(name);
             return Ok(());
         }
@@ -432,6 +451,7 @@ impl Control {
         }
         self.finish_removal(catalog.as_mut(), &record, &backend)?;
         self.model_mut().disks.remove(name);
+        self.samples.forget_disk(name);
         self.forget_exports_of(name);
         Ok(())
     }

@@ -1,6 +1,7 @@
 use crate::catalog::CatalogError;
 use crate::control::plane::PlaneError;
 use crate::name::Name;
+use crate::samples::SamplesError;
 use headgate_cluster::lease::LeaseError;
 use headgate_units::Iops;
 use thiserror::Error;
@@ -100,6 +101,15 @@ pub enum ControlError {
         /// The datastore with the most room for it, and how much room that is.
         better: Option<(Name, u64)>,
     },
+    /// No datastore takes a new disk.
+    #[error("no datastore takes the disk: {reasons}")]
+    NoPlace {
+        /// Why not, datastore by datastore.
+        reasons: String,
+    },
+    /// What disks did cannot be read.
+    #[error(transparent)]
+    Samples(#[from] SamplesError),
     /// Something else is under way that excludes it.
     #[error("{error}")]
     Busy {
@@ -144,6 +154,7 @@ impl ControlError {
             | ControlError::InUse { .. }
             | ControlError::NotAdmitted { .. }
             | ControlError::Busy { .. }
+            | ControlError::NoPlace { .. }
             | ControlError::DatastoreFailed { .. }
             | ControlError::DiskFailed { .. }
             | ControlError::Catalog(CatalogError::Exists { .. } | CatalogError::InUse { .. }) => {
@@ -155,6 +166,7 @@ impl ControlError {
             ControlError::Lease(_)
             | ControlError::Plane(_)
             | ControlError::Catalog(_)
+            | ControlError::Samples(_)
             | ControlError::Io { .. } => ErrorKind::Failed,
         }
     }
@@ -204,6 +216,9 @@ impl ControlError {
                     .into(),
             ),
             ControlError::Busy { hint, .. } => Some(hint.clone()),
+            ControlError::NoPlace { .. } => Some(
+                "make room, add a datastore, ask for less, or name one with --datastore".into(),
+            ),
             ControlError::Lease(LeaseError::Held { disk, .. }) => Some(format!(
                 "stop that daemon, or let it go there with 'headgate disk remove {disk} --keep-image'; a dead one gives its disks up by \
                  itself, in etcd after 15 s. Then 'headgate disk takeover {disk}'"

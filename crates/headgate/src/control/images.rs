@@ -130,6 +130,20 @@ pub(super) fn discard_scratch(directory: &Path) -> Result<(), PlaneError> {
 /// # Errors
 /// When the file system does not say.
 pub(crate) fn free_space(directory: &Path) -> Result<Bytes, PlaneError> {
+    Ok(space(directory)?.free)
+}
+
+/// The space of a file system.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    /// All of it.
+    pub capacity: Bytes,
+    /// What can be had without being root.
+    pub free: Bytes,
+}
+
+/// The space of the file system that a directory is on.
+pub(super) fn space(directory: &Path) -> Result<Space, PlaneError> {
     let path = CString::new(directory.as_os_str().as_bytes()).map_err(PlaneError::new)?;
     let mut found = MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: a path that ends with zero, and a buffer of the right type to write into.
@@ -138,7 +152,8 @@ pub(crate) fn free_space(directory: &Path) -> Result<Bytes, PlaneError> {
     }
     // SAFETY: the call succeeded, so the buffer is filled.
     let found = unsafe { found.assume_init() };
-    Ok(Bytes(found.f_bavail.saturating_mul(found.f_frsize)))
+    let bytes = |blocks: u64| Bytes(blocks.saturating_mul(found.f_frsize));
+    Ok(Space { capacity: bytes(found.f_blocks), free: bytes(found.f_bavail) })
 }
 
 #[cfg(test)]

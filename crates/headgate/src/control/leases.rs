@@ -336,6 +336,7 @@ impl Control {
                 policy,
                 state,
                 remote: None,
+                placement: Default::default(),
             },
             backend,
             warnings,
@@ -366,6 +367,7 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::placement::Created;
     use crate::api::types::{ImageFate, ServiceState};
     use crate::control::ErrorKind;
     use crate::control::testing::Bench;
@@ -394,7 +396,7 @@ mod tests {
     }
 
     impl Two {
-        fn create(&self, host: usize) -> Result<Changed<Disk>, ControlError> {
+        fn create(&self, host: usize) -> Result<Created<Disk>, ControlError> {
             let create = json!({"name": "db", "datastore": "shared", "size": 1 << 20});
             self.hosts[host].control.create_disk(serde_json::from_value(create).unwrap())
         }
@@ -416,7 +418,7 @@ mod tests {
         }
     }
 
-    fn refused(outcome: Result<Changed<Disk>, ControlError>) {
+    fn refused<T: std::fmt::Debug>(outcome: Result<T, ControlError>) {
         let error = outcome.unwrap_err();
         let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let expected = format!(

@@ -10,7 +10,9 @@ mod error;
 mod exports;
 mod images;
 mod leases;
+mod placing;
 mod plane;
+mod pools;
 mod remote;
 mod start;
 mod statedir;
@@ -35,8 +37,10 @@ pub use statedir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, ExportRecord, PriorityRecord};
 use crate::leases::Leases;
 use crate::name::Name;
+use crate::samples::Samples;
 use crate::windows::Windows;
 use headgate_cluster::Identity;
+use headgate_placement::Rules;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -55,6 +59,20 @@ impl Default for Options {
     fn default() -> Options {
         Options { reservable_percent: 100, patience: Duration::from_secs(10) }
     }
+}
+
+/// What the control side works with.
+pub struct Parts {
+    /// The data path.
+    pub plane: Arc<dyn DataPlane>,
+    /// The windows that follow their storage's latency.
+    pub windows: Windows,
+    /// Who serves which disk.
+    pub leases: Leases,
+    /// What disks and datastores did.
+    pub samples: Arc<Samples>,
+    /// What is remembered.
+    pub catalog: Box<dyn Catalog>,
 }
 
 /// In service, or why not.
@@ -92,6 +110,7 @@ struct Model {
     /// The virtual machines that something was set for.
     vms: BTreeMap<Name, PriorityRecord>,
     exports: BTreeMap<Name, ExportRecord>,
+    rules: Rules,
 }
 
 impl Model {
@@ -124,6 +143,7 @@ pub struct Control {
     plane: Arc<dyn DataPlane>,
     windows: Windows,
     leases: Leases,
+    samples: Arc<Samples>,
     catalog: Mutex<Box<dyn Catalog>>,
     model: RwLock<Model>,
 }
@@ -158,6 +178,11 @@ impl Control {
             Backend::Dir { path } => Some(self.dir.resolve(path)),
             Backend::Emulated { .. } | Backend::Block { .. } | Backend::Nbd { .. } => None,
         }
+    }
+
+    /// What disks and datastores did.
+    pub(crate) fn samples(&self) -> &Samples {
+        &self.samples
     }
 
     /// The windows that follow their storage's latency.

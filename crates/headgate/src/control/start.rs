@@ -1,14 +1,13 @@
 use super::images::{self, Recovery};
-use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Service, StateDir};
+use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Parts, Service, StateDir};
 use crate::api::types::Force;
-use crate::catalog::{Backend, Catalog, DatastoreRecord, DiskRecord, DiskState, Scheduler, WindowRecord};
-use crate::control::plane::DataPlane;
-use crate::leases::Leases;
-use crate::windows::Windows;
+use crate::catalog::{
+    Backend, DatastorePlacement, DatastoreRecord, DiskRecord, DiskState, Scheduler, WindowRecord,
+};
 use headgate_cluster::Identity;
 use headgate_qos::CostModel;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Mutex, RwLock};
 use tracing::{info, warn};
 
 impl Control {
@@ -22,11 +21,9 @@ impl Control {
         dir: StateDir,
         identity: Identity,
         options: Options,
-        plane: Arc<dyn DataPlane>,
-        windows: Windows,
-        leases: Leases,
-        mut catalog: Box<dyn Catalog>,
+        parts: Parts,
     ) -> Result<Control, ControlError> {
+        let Parts { plane, windows, leases, samples, mut catalog } = parts;
         let mut contents = catalog.load()?;
         if contents.datastores.is_empty()
             && let Some(record) = first_datastore(&dir)
@@ -41,9 +38,11 @@ impl Control {
             plane,
             windows,
             leases,
+            samples,
             catalog: Mutex::new(catalog),
             model: RwLock::new(Model::default()),
         };
+        control.model_mut().rules = contents.rules;
         control.model_mut().vms = contents.vms.into_iter().map(|vm| (vm.name, vm.priorities)).collect();
         for record in contents.datastores {
             let service = match control.serve_datastore(&record) {
@@ -173,5 +172,6 @@ fn first_datastore(dir: &StateDir) -> Option<DatastoreRecord> {
         cost_model: CostModel::default(),
         plug: headgate_units::Nanos::ZERO,
         window: WindowRecord::unset(),
+        placement: DatastorePlacement::default(),
     })
 }

@@ -166,6 +166,11 @@ impl StateDir {
         self.root.join("catalog.sqlite")
     }
 
+    /// What disks and datastores did.
+    pub fn samples(&self) -> PathBuf {
+        self.root.join("samples.sqlite")
+    }
+
     /// A path from the catalog: relative ones are in the state directory, so that it can be moved.
     pub fn resolve(&self, path: &Path) -> PathBuf {
         self.root.join(path)

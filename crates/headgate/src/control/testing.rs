@@ -1,10 +1,11 @@
 //! A data path in memory, to test the control side alone.
 
 use super::plane::{DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, Probe};
-use super::{Control, Options, StateDir};
+use super::{Control, Options, Parts, StateDir};
 use crate::catalog::{DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord, SqliteCatalog};
 use crate::leases::Leases;
 use crate::name::Name;
+use crate::samples::Samples;
 use crate::windows::{Myself, Windows};
 use headgate_cluster::Identity;
 use headgate_engine::snapshot::Period;
@@ -231,7 +232,10 @@ fn start(root: &Path) -> (Arc<MemoryPlane>, Arc<Control>) {
     let windows = Windows::start(plane.clone(), myself).unwrap();
     let control = {
         let leases = Leases::new(identity.clone(), None);
-        Control::start(dir, identity, Options::default(), plane.clone(), windows, leases, catalog).unwrap()
+        let samples = Arc::new(Samples::open(&dir.samples(), Duration::from_secs(5)).unwrap());
+        let options = Options::default();
+        let parts = Parts { plane: plane.clone(), windows, leases, samples, catalog };
+        Control::start(dir, identity, options, parts).unwrap()
     };
     (plane, Arc::new(control))
 }

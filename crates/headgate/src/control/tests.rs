@@ -1,8 +1,7 @@
 use super::ErrorKind;
 use super::testing::Bench;
-use crate::api::types::{
-    Change, Changed, Disk, DiskCreate, DiskPatch, Force, HealthStatus, ImageFate, ServiceState,
-};
+use crate::api::placement::Created;
+use crate::api::types::{Change, Disk, DiskCreate, DiskPatch, Force, HealthStatus, ImageFate, ServiceState};
 use crate::catalog::{Catalog, DiskRecord, DiskState, SqliteCatalog};
 use crate::control::ControlError;
 use headgate_units::{Iops, Shares};
@@ -12,7 +11,7 @@ fn iops(n: u64) -> Iops {
     Iops::new(n).unwrap()
 }
 
-fn create(bench: &Bench, body: serde_json::Value) -> Result<Changed<Disk>, ControlError> {
+fn create(bench: &Bench, body: serde_json::Value) -> Result<Created<Disk>, ControlError> {
     let mut request = json!({"name": "d", "size": 1 << 20, "datastore": "array"});
     for (key, value) in body.as_object().unwrap() {
         request[key] = value.clone();
@@ -35,6 +34,7 @@ fn leave_row(bench: &Bench, disk: &str, state: DiskState) {
         policy: crate::api::types::Policy::default().into(),
         state,
         remote: None,
+        placement: Default::default(),
     };
     catalog.delete_disk(&record.name).unwrap();
     catalog.insert_disk(&record).unwrap();

@@ -98,6 +98,8 @@ impl Control {
             reserved_iops: room.reserved,
             overbooked_iops: room.overbooked(),
             disks: model.disks_on(&record.name).count(),
+            placement: record.placement.clone(),
+            model: None,
         }
     }
 
@@ -119,6 +121,7 @@ impl Control {
             effective_policy: live.map(|live| Policy::from(effective(live.policy, scheduler))),
             effective_priorities: live.and_then(|live| vms::effective(live.priorities, scheduler)),
             exports: self.exports_of(model, &record.name),
+            placement: record.placement.clone(),
             lease: datastore.and_then(|d| self.view_lease(&record.name, &d.record.backend)),
             overbooked: datastore.is_some_and(|d| self.room(model, d).overbooked() > 0),
             clients: live.map_or(0, |live| live.clients),

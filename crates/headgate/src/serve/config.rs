@@ -1,4 +1,5 @@
 use super::LogFormat;
+use crate::samples::{PERIOD_MAX, PERIOD_MIN};
 use headgate_cluster::Endpoint;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -24,6 +25,9 @@ pub struct Config {
     pub shards: Option<NonZeroU8>,
     /// Keep each such thread on one CPU; default no.
     pub pin_shards: Option<bool>,
+    /// How long an interval is that placement learns from, in seconds, 2 to 10; default 5.
+    #[serde(default, deserialize_with = "sample_seconds")]
+    pub sample_seconds: Option<u8>,
     /// `text` or `json`; default `text`.
     pub log_format: Option<LogFormat>,
     /// The etcd servers through which hosts know of each other, separated by commas; default none.
@@ -58,6 +62,16 @@ fn percent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU
         return Err(D::Error::custom(format!("reservable-percent must be 1 to 100, not {percent}")));
     }
     Ok(Some(percent))
+}
+
+fn sample_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    let seconds = u8::deserialize(deserializer)?;
+    if !(PERIOD_MIN..=PERIOD_MAX).contains(&seconds) {
+        return Err(D::Error::custom(format!(
+            "sample-seconds must be {PERIOD_MIN} to {PERIOD_MAX}, not {seconds}"
+        )));
+    }
+    Ok(Some(seconds))
 }
 
 fn endpoints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Endpoint>, D::Error> {
@@ -104,6 +118,8 @@ mod tests {
             "reservable-percent = 101",
             "reservable-percent = 0",
             "shards = 0",
+            "sample-seconds = 1",
+            "sample-seconds = 11",
             "nbd-listen = \"x\"",
             "etcd = \"x\"",
         ] {

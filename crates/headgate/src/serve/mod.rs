@@ -11,11 +11,12 @@ pub use log::LogFormat;
 use crate::api::{ApiServer, App, ServeError, router};
 use crate::calibrate::Calibrator;
 use crate::catalog::{CatalogError, SqliteCatalog};
-use crate::control::{Control, ControlError, Options, PlaneError, StateDir, StateDirError};
+use crate::control::{Control, ControlError, Options, Parts, PlaneError, StateDir, StateDirError};
 use crate::demo::Demo;
 use crate::leases::{Keeper, KeeperError, LOOK, Leases, Ticker};
 use crate::observe::Observer;
 use crate::plane::EnginePlane;
+use crate::samples::{Samples, SamplesError};
 use crate::windows::{Myself, Windows};
 use headgate_cluster::{Endpoint, Identity, IdentityError, Origin};
 use headgate_engine::{EngineConfig, Pin};
@@ -26,6 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tracing::{info, warn};
+
+/// How long an interval is that placement learns from, in seconds.
+const SAMPLE_SECONDS: u8 = 5;
 
 /// Arguments of `headgate serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -78,6 +82,9 @@ pub enum DaemonError {
     /// Leases in etcd cannot be kept.
     #[error(transparent)]
     Leases(#[from] KeeperError),
+    /// What disks did cannot be kept.
+    #[error(transparent)]
+    Samples(#[from] SamplesError),
     /// There is no thread to be had.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
@@ -142,7 +149,10 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let leases = Leases::new(identity.clone(), keeper);
     let myself = Myself { identity: identity.clone(), etcd };
     let windows = Windows::start(plane.clone(), myself).map_err(DaemonError::Thread)?;
-    let control = Control::start(dir.clone(), identity, options, plane.clone(), windows, leases, catalog)?;
+    let period = Duration::from_secs(u64::from(config.sample_seconds.unwrap_or(SAMPLE_SECONDS)));
+    let samples = Arc::new(Samples::open(&dir.samples(), period)?);
+    let parts = Parts { plane: plane.clone(), windows, leases, samples: samples.clone(), catalog };
+    let control = Control::start(dir.clone(), identity, options, parts)?;
     let control = Arc::new(control);
     let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;
     plane.listen(dir.nbd_socket(), args.nbd_listen.or(config.nbd_listen))?;
@@ -166,6 +176,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     calibrator.cancel_all();
     api.stop();
     drop(observer);
+    samples.flush();
     drop(leases.resume);
     control.shutdown();
     drop((leases.looks, leases.terms));

@@ -2,8 +2,8 @@
 
 use super::corrupt;
 use crate::catalog::{
-    Backend, Capacity, CatalogError, DatastoreRecord, DiskRecord, DiskState, PolicyRecord, RemoteRecord,
-    Scheduler, WindowRecord,
+    Backend, Capacity, CatalogError, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord,
+    DiskState, PolicyRecord, RemoteRecord, Scheduler, WindowRecord,
 };
 use crate::name::Name;
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
@@ -24,6 +24,7 @@ pub(super) struct RawDatastore {
     cost_model: String,
     plug: i64,
     window: Option<String>,
+    placement: Option<String>,
 }
 
 impl RawDatastore {
@@ -37,6 +38,7 @@ impl RawDatastore {
             cost_model: row.get(5)?,
             plug: row.get(6)?,
             window: row.get(7)?,
+            placement: row.get(8)?,
         })
     }
 
@@ -46,6 +48,8 @@ impl RawDatastore {
             self.capacity.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| bad(&e))?;
         let window: Option<WindowRecord> =
             self.window.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| bad(&e))?;
+        let placement: Option<DatastorePlacement> =
+            self.placement.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| bad(&e))?;
         let backend: Backend = serde_json::from_str(&self.backend).map_err(|e| bad(&e))?;
         let scheduler = [Scheduler::Mclock, Scheduler::Sfq, Scheduler::Fifo]
             .into_iter()
@@ -60,6 +64,7 @@ impl RawDatastore {
             cost_model: self.cost_model.parse().map_err(|e| bad(&e))?,
             plug: Nanos(u64::try_from(self.plug).map_err(|e| bad(&e))?),
             window: window.unwrap_or_else(WindowRecord::unset),
+            placement: placement.unwrap_or_default(),
         })
     }
 }
@@ -77,6 +82,7 @@ pub(super) struct RawDisk {
     burst: i64,
     export: Option<String>,
     export_block: Option<i64>,
+    placement: Option<String>,
 }
 
 impl RawDisk {
@@ -94,6 +100,7 @@ impl RawDisk {
             burst: row.get(9)?,
             export: row.get(10)?,
             export_block: row.get(11)?,
+            placement: row.get(12)?,
         })
     }
 
@@ -117,6 +124,8 @@ impl RawDisk {
             }
             _ => return Err(bad(&"an export without its block size, or the other way round")),
         };
+        let placement: Option<DiskPlacement> =
+            self.placement.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| bad(&e))?;
         Ok(DiskRecord {
             name: self.name.parse().map_err(|e| bad(&e))?,
             datastore: self.datastore.parse().map_err(|e| bad(&e))?,
@@ -131,6 +140,7 @@ impl RawDisk {
             },
             state,
             remote,
+            placement: placement.unwrap_or_default(),
         })
     }
 }

@@ -1,0 +1,187 @@
+//! Placement as it goes over the API: what it is to know, what it knows, and what it says.
+
+use super::types::Change;
+use crate::catalog::{DatastorePlacement, DiskPlacement};
+use crate::name::Name;
+use crate::samples::Learnt;
+use headgate_placement::{Advice, Company, DeviceModel, LeftOut, Mobility, Placement, Pool, State};
+use headgate_units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// What to change about a datastore's placement. A field that is absent stays as it is; `null` takes a value away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DatastorePlacementPatch {
+    /// What kind of storage it is.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
+    pub class: Change<Name>,
+    /// The device under it, for datastores that share one.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
+    pub spindles: Change<Name>,
+    /// `active`, `closed` or `maintenance`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub state: Option<State>,
+}
+
+impl DatastorePlacementPatch {
+    /// Does it change nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == DatastorePlacementPatch::default()
+    }
+
+    pub(crate) fn apply(self, before: DatastorePlacement) -> DatastorePlacement {
+        DatastorePlacement {
+            class: self.class.apply(before.class),
+            spindles: self.spindles.apply(before.spindles),
+            state: self.state.unwrap_or(before.state),
+        }
+    }
+}
+
+/// What to change about a disk's placement. A field that is absent stays as it is; `null` takes a value away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiskPlacementPatch {
+    /// The class of datastore it must be on.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
+    pub class: Change<Name>,
+    /// `free` or `pinned`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub mobility: Option<Mobility>,
+    /// `alone` or `with-vm`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub company: Option<Company>,
+}
+
+impl DiskPlacementPatch {
+    /// Does it change nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == DiskPlacementPatch::default()
+    }
+
+    pub(crate) fn apply(self, before: DiskPlacement) -> DiskPlacement {
+        DiskPlacement {
+            class: self.class.apply(before.class),
+            mobility: self.mobility.unwrap_or(before.mobility),
+            company: self.company.unwrap_or(before.company),
+        }
+    }
+}
+
+/// What is known of what a datastore can do: read latency over outstanding reads (BASIL, FAST 2010, section 4).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DatastoreModel {
+    /// P: the inverse of the slope, in reads per millisecond; `null` without a model.
+    pub ability: Option<f64>,
+    /// How much longer a read takes for each read more that is outstanding, in nanoseconds.
+    pub slope_ns: Option<f64>,
+    /// The slope is not less with 95 %, in nanoseconds.
+    pub slope_low_ns: Option<f64>,
+    /// The slope is not more, likewise.
+    pub slope_high_ns: Option<f64>,
+    /// The part of the variance of latency that the line explains, 0 to 1.
+    pub r_squared: Option<f64>,
+    /// The model in words.
+    pub text: Option<String>,
+    /// The whole model.
+    #[schema(value_type = Object)]
+    pub model: Option<DeviceModel>,
+    /// Why the last 24 hours make no model; an older one is used then, if there is one.
+    pub refusal: Option<String>,
+    /// Intervals of the last 24 hours that the model is learnt from.
+    pub intervals: u64,
+    /// Intervals that were left out, by reason.
+    pub left_out: BTreeMap<String, u64>,
+}
+
+impl From<&Learnt> for DatastoreModel {
+    fn from(learnt: &Learnt) -> DatastoreModel {
+        let model = learnt.model.as_ref();
+        let counted = LeftOut::ALL.into_iter().zip(learnt.tally.left_out);
+        DatastoreModel {
+            ability: model.map(|model| model.slope.ability()),
+            slope_ns: model.map(|model| model.slope.as_picos() as f64 / 1e3),
+            slope_low_ns: model.map(|model| model.low as f64 / 1e3),
+            slope_high_ns: model.map(|model| model.high as f64 / 1e3),
+            r_squared: model.map(|model| model.explained.as_f64()),
+            text: model.map(DeviceModel::to_string),
+            model: learnt.model,
+            refusal: learnt.refusal.as_ref().map(ToString::to_string),
+            intervals: learnt.tally.taken,
+            left_out: counted.filter(|&(_, n)| n > 0).map(|(why, n)| (why.to_string(), n)).collect(),
+        }
+    }
+}
+
+/// An interval that a model is learnt from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ModelPoint {
+    /// When it ended, in nanoseconds since 1970.
+    #[schema(value_type = u64)]
+    pub at: Nanos,
+    /// Mean number of reads at the device.
+    pub outstanding: f64,
+    /// Mean latency of a read there, in nanoseconds.
+    #[schema(value_type = u64)]
+    pub latency: Nanos,
+}
+
+/// A disk, and where it was placed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Created<T> {
+    /// The disk as it is now.
+    #[serde(flatten)]
+    pub now: T,
+    /// What may not be as intended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Why it is where it is, when that was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub placement_chosen: Option<Placement>,
+}
+
+/// Datastores among which disks may be moved, what is known of them and what to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PoolAdvice {
+    /// The class of its datastores.
+    #[schema(value_type = Option<String>)]
+    pub class: Option<Name>,
+    /// What the advice is given by.
+    #[schema(value_type = Object)]
+    pub pool: Pool,
+    /// The advice.
+    #[schema(value_type = Object)]
+    pub advice: Advice,
+}
+
+/// A datastore that takes no part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Outside {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub datastore: Name,
+    /// Why.
+    pub reason: String,
+}
+
+/// Advice for a whole daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AdviceReport {
+    /// How far back workloads were looked at, such as `24h`.
+    pub window: String,
+    /// One for each class of datastores, and more classes together where a disk is on the wrong one.
+    pub pools: Vec<PoolAdvice>,
+    /// Datastores that take no part.
+    pub outside: Vec<Outside>,
+    /// What is known of each datastore that takes part.
+    pub models: BTreeMap<String, DatastoreModel>,
+}

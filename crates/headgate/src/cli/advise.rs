@@ -1,0 +1,130 @@
+//! `headgate advise`: which disks to move where, what that changes, and why the others stay.
+
+use super::output::{Align, Table, json};
+use super::{CliError, Place, Print};
+use crate::api::placement::{AdviceReport, PoolAdvice};
+use crate::samples::Window;
+use clap::Args;
+use headgate_placement::{DatastoreOutlook, Load, Outlook, Pool};
+use headgate_units::Nanos;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Arguments of `headgate advise`.
+#[derive(Debug, Args)]
+pub(super) struct Advise {
+    /// How far back workloads are looked at: a time of 1 min to 30 d, such as 90min, 24h or 7d
+    #[arg(long, value_name = "TIME", default_value_t)]
+    window: Window,
+    #[command(flatten)]
+    pub(super) print: Print,
+}
+
+impl Advise {
+    pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
+        let report: AdviceReport = place.client()?.get(&format!("/v1/advice?window={}", self.window))?;
+        if self.print.json {
+            return Ok(json(out, &report)?);
+        }
+        Ok(out.write_all(render(&report).as_bytes())?)
+    }
+}
+
+/// The report as text.
+fn render(report: &AdviceReport) -> String {
+    let mut text = String::new();
+    if report.pools.is_empty() {
+        text.push_str("there is no datastore among which disks could be moved\n");
+    }
+    for (index, pool) in report.pools.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        render_pool(&mut text, pool, report);
+    }
+    for outside in &report.outside {
+        text.push_str(&format!("\ndatastore '{}' takes no part: {}\n", outside.datastore, outside.reason));
+    }
+    text
+}
+
+fn render_pool(text: &mut String, pool: &PoolAdvice, report: &AdviceReport) {
+    let advice = &pool.advice;
+    let class = pool.class.as_ref().map_or_else(String::new, |class| format!("class {class}: "));
+    let moves = match advice.moves.len() {
+        0 => "no disk moves".to_owned(),
+        1 => "1 disk moves".to_owned(),
+        n => format!("{n} disks move"),
+    };
+    text.push_str(&format!("{class}{}; {moves}\n\n", advice.verdict));
+    text.push_str(&datastores(&advice.before, &advice.after).render());
+    text.push_str(&format!(
+        "imbalance {} -> {}, latency {} -> {}, by workloads of the last {}\n",
+        advice.before.imbalance,
+        advice.after.imbalance,
+        time(advice.before.latency),
+        time(advice.after.latency),
+        report.window
+    ));
+    text.push_str("\nmodels\n");
+    for datastore in &pool.pool.datastores {
+        let Some(known) = report.models.get(datastore.name.as_str()) else { continue };
+        let model = known.text.as_deref().unwrap_or("none yet");
+        let refusal = known.refusal.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+        text.push_str(&format!("  {}: {model}{refusal}\n", datastore.name));
+    }
+    if !advice.moves.is_empty() {
+        text.push_str("\nmoves\n");
+        advice.moves.iter().for_each(|each| text.push_str(&format!("  {each}\n")));
+    }
+    if !advice.stays.is_empty() {
+        text.push_str("\nstays\n");
+        let loads = loads(&pool.pool);
+        for staying in &advice.stays {
+            let load = loads.get(staying.disk.as_str()).copied().flatten();
+            let load = load.map_or_else(|| "load unknown".into(), |load| format!("load {load}"));
+            text.push_str(&format!("  {} ({load}): {}\n", staying.disk, staying.why));
+        }
+    }
+}
+
+fn loads(pool: &Pool) -> BTreeMap<&str, Option<Load>> {
+    pool.disks.iter().map(|disk| (disk.name.as_str(), disk.load(&pool.rules))).collect()
+}
+
+fn time(latency: Option<Nanos>) -> String {
+    latency.map_or_else(|| "-".into(), |latency| latency.to_string())
+}
+
+fn datastores(before: &Outlook, after: &Outlook) -> Table {
+    let mut table = Table::new(&[
+        ("DATASTORE", Align::Left),
+        ("DISKS", Align::Right),
+        ("", Align::Right),
+        ("LOAD", Align::Right),
+        ("", Align::Right),
+        ("OF MEAN", Align::Right),
+        ("", Align::Right),
+        ("LATENCY", Align::Right),
+        ("", Align::Right),
+        ("FULL", Align::Right),
+        ("", Align::Right),
+    ]);
+    for (before, after) in before.datastores.iter().zip(&after.datastores) {
+        let mut cells = vec![before.name.to_string()];
+        let each: [fn(&DatastoreOutlook) -> String; 5] = [
+            |outlook| outlook.disks.to_string(),
+            |outlook| outlook.load.to_string(),
+            |outlook| outlook.relative.to_string(),
+            |outlook| time(outlook.latency),
+            |outlook| outlook.full.to_string(),
+        ];
+        for show in each {
+            let (was, will) = (show(before), show(after));
+            let change = if was == will { String::new() } else { format!("-> {will}") };
+            cells.extend([was, change]);
+        }
+        table.row(cells);
+    }
+    table
+}

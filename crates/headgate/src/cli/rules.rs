@@ -1,0 +1,74 @@
+//! `headgate rules`: the rules of placement.
+
+use super::output::{json, warnings};
+use super::{CliError, Place, Print};
+use crate::api::types::Changed;
+use clap::Subcommand;
+use headgate_placement::Rules as PlacementRules;
+use hyper::Method;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Commands on rules.
+#[derive(Debug, Subcommand)]
+pub(super) enum Rules {
+    /// Print the rules in TOML
+    Show {
+        #[command(flatten)]
+        print: Print,
+    },
+    /// Replace the rules by those of a file in TOML; what it does not say gets its default
+    #[command(
+        after_help = "A rule that two disks be apart, and one that moves begin at an imbalance of 20 %:\n\n  \
+        [[apart]]\n  name = \"replicas\"\n  disks = [\"db1\", \"db2\"]\n\n  [balance]\n  start = 200\n\n\
+        'headgate rules show' prints all that can be said."
+    )]
+    Set {
+        /// The file
+        file: PathBuf,
+        #[command(flatten)]
+        print: Print,
+    },
+}
+
+/// Reads rules from a file.
+pub(super) fn read(path: &Path) -> Result<PlacementRules, CliError> {
+    let text = fs::read_to_string(path).map_err(|source| CliError::File {
+        doing: "read",
+        file: path.to_owned(),
+        source,
+    })?;
+    toml::from_str(&text).map_err(|e| CliError::Usage(format!("{}: {e}", path.display())))
+}
+
+impl Rules {
+    pub(super) fn print(&self) -> Print {
+        match self {
+            Rules::Show { print } | Rules::Set { print, .. } => *print,
+        }
+    }
+
+    pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
+        let client = place.client()?;
+        match self {
+            Rules::Show { print } => {
+                let rules: PlacementRules = client.get("/v1/rules")?;
+                if print.json {
+                    return Ok(json(out, &rules)?);
+                }
+                let text = toml::to_string(&rules).map_err(|e| CliError::Usage(e.to_string()))?;
+                Ok(out.write_all(text.as_bytes())?)
+            }
+            Rules::Set { file, print } => {
+                let changed: Changed<PlacementRules> =
+                    client.send(Method::PUT, "/v1/rules", &read(&file)?)?;
+                if print.json {
+                    return Ok(json(out, &changed)?);
+                }
+                warnings(&changed.warnings);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The daemon's datastores and disks as placement sees them.
+
+use super::{Control, ControlError, DatastoreEntry, DiskEntry, Service, images};
+use crate::api::placement::{AdviceReport, DatastoreModel, ModelPoint, Outside, PoolAdvice};
+use crate::catalog::Backend;
+use crate::name::Name;
+use crate::samples::{Learnt, Window, wall_clock};
+use headgate_placement as placement;
+use headgate_placement::{Datastore, Disk, Group, Pool, Rules, WorkloadMeter};
+use headgate_units::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+
+/// A name of ours as placement has it.
+pub(super) fn name(name: &Name) -> placement::Name {
+    placement::Name::from(name.as_str())
+}
+
+/// All datastores that disks may be placed on and moved between, in one pool.
+pub(super) struct Whole {
+    pub pool: Pool,
+    pub outside: Vec<Outside>,
+    learnt: BTreeMap<Name, Learnt>,
+}
+
+/// Why disks are neither placed on a datastore nor moved to or from it.
+fn apart(entry: &DatastoreEntry) -> Option<String> {
+    if let Service::Failed(reason) = &entry.service {
+        return Some(format!("it is not serving: {reason}"));
+    }
+    match &entry.record.backend {
+        Backend::Dir { .. } | Backend::Emulated { .. } => None,
+        Backend::Block { .. } => Some("it is a block device, which is one disk".into()),
+        Backend::Nbd { .. } => Some("it is a server whose exports are not made here".into()),
+    }
+}
+
+/// Rules about disks that are there, and one that is to come.
+fn known_groups(groups: &[Group], known: impl Fn(&placement::Name) -> bool) -> Vec<Group> {
+    let of = |group: &Group| Group {
+        name: group.name.clone(),
+        disks: group.disks.iter().filter(|disk| known(disk)).cloned().collect(),
+    };
+    groups.iter().map(of).filter(|group| group.disks.len() > 1).collect()
+}
+
+impl Control {
+    /// All that placement goes by. `newcomer` is a disk that rules may name though it is not there yet.
+    ///
+    /// # Errors
+    /// When samples or the file system cannot be read.
+    pub(super) fn pool(&self, window: Window, newcomer: Option<&Name>) -> Result<Whole, ControlError> {
+        let workloads = self.samples.workloads(window)?;
+        let (datastores, disks, rules) = {
+            let model = self.model();
+            let datastores: Vec<DatastoreEntry> = model.datastores.values().cloned().collect();
+            let disks: Vec<DiskEntry> = model.disks.values().cloned().collect();
+            (datastores, disks, model.rules.clone())
+        };
+        let (mut whole, mut taking_part) =
+            (Whole { pool: Pool::default(), outside: Vec::new(), learnt: BTreeMap::new() }, BTreeSet::new());
+        for entry in &datastores {
+            let datastore = entry.record.name.clone();
+            match apart(entry) {
+                Some(reason) => whole.outside.push(Outside { datastore, reason }),
+                None => {
+                    taking_part.insert(datastore.clone());
+                    let learnt = self.samples.learnt(&datastore)?;
+                    let on_it = disks.iter().filter(|disk| disk.record.datastore == datastore);
+                    whole.pool.datastores.push(self.pool_datastore(entry, on_it, &learnt)?);
+                    whole.learnt.insert(datastore, learnt);
+                }
+            }
+        }
+        let mine = disks.iter().filter(|disk| taking_part.contains(&disk.record.datastore));
+        whole.pool.disks =
+            mine.map(|disk| self.pool_disk(disk, &datastores, workloads.get(&disk.record.name))).collect();
+        whole.pool.now = wall_clock();
+        let names: BTreeSet<&placement::Name> = whole.pool.disks.iter().map(|disk| &disk.name).collect();
+        let known = |disk: &placement::Name| {
+            names.contains(disk) || newcomer.is_some_and(|newcomer| newcomer.as_str() == disk.as_str())
+        };
+        let (together, apart) = (known_groups(&rules.together, known), known_groups(&rules.apart, known));
+        whole.pool.rules = Rules { together, apart, ..rules };
+        Ok(whole)
+    }
+
+    fn pool_datastore<'a>(
+        &self,
+        entry: &DatastoreEntry,
+        disks: impl Iterator<Item = &'a DiskEntry>,
+        learnt: &Learnt,
+    ) -> Result<Datastore, ControlError> {
+        let record = &entry.record;
+        let directory = self.directory(&record.backend).unwrap_or_default();
+        let space = images::space(&directory)?;
+        let ours: u64 = disks.map(|disk| self.allocated(disk, &record.backend).0).sum();
+        // Two directories on one file system share what is under it, without being told.
+        let device = match &record.backend {
+            Backend::Dir { .. } => {
+                std::fs::metadata(&directory).ok().map(|meta| format!("device {}", meta.dev()))
+            }
+            _ => None,
+        };
+        let spindles = record.placement.spindles.as_ref().map(name);
+        Ok(Datastore {
+            name: name(&record.name),
+            class: record.placement.class.as_ref().map(name),
+            spindles: spindles.or_else(|| device.map(placement::Name::from)),
+            capacity: space.capacity,
+            foreign: Bytes(space.capacity.0.saturating_sub(space.free.0).saturating_sub(ours)),
+            state: record.placement.state,
+            model: learnt.model,
+        })
+    }
+
+    /// What of a disk's image is allocated; nothing when it cannot be looked at.
+    fn allocated(&self, disk: &DiskEntry, backend: &Backend) -> Bytes {
+        let directory = self.directory(backend).unwrap_or_default();
+        let image = images::image_path(&directory, &disk.record.name);
+        Bytes(std::fs::metadata(image).map_or(0, |meta| meta.blocks() * 512))
+    }
+
+    fn pool_disk(
+        &self,
+        disk: &DiskEntry,
+        datastores: &[DatastoreEntry],
+        meter: Option<&WorkloadMeter>,
+    ) -> Disk {
+        let record = &disk.record;
+        let on = datastores.iter().find(|entry| entry.record.name == record.datastore);
+        Disk {
+            name: name(&record.name),
+            vm: record.vm.as_ref().map(name),
+            datastore: name(&record.datastore),
+            size: record.size,
+            used: on.map_or(Bytes(0), |entry| self.allocated(disk, &entry.record.backend)),
+            workload: meter.and_then(WorkloadMeter::traits),
+            mobility: record.placement.mobility,
+            class: record.placement.class.as_ref().map(name),
+            company: record.placement.company,
+        }
+    }
+
+    /// What is known of a datastore.
+    ///
+    /// # Errors
+    /// When there is none of this name, or samples cannot be read.
+    pub fn model_of(&self, datastore: &Name) -> Result<DatastoreModel, ControlError> {
+        self.model().datastore(datastore)?;
+        Ok(DatastoreModel::from(&self.samples.learnt(datastore)?))
+    }
+
+    /// The intervals that a datastore's model is learnt from.
+    ///
+    /// # Errors
+    /// When there is none of this name, or samples cannot be read.
+    pub fn model_points(&self, datastore: &Name) -> Result<Vec<ModelPoint>, ControlError> {
+        self.model().datastore(datastore)?;
+        let points = self.samples.points(datastore)?;
+        let point = |(at, point): (_, placement::DevicePoint)| ModelPoint {
+            at,
+            outstanding: point.outstanding.as_f64(),
+            latency: point.latency,
+        };
+        Ok(points.into_iter().map(point).collect())
+    }
+
+    /// Which disks to move, and why the others stay.
+    ///
+    /// # Errors
+    /// When samples or file systems cannot be read, or the rules contradict each other.
+    pub fn advice(&self, window: Window) -> Result<AdviceReport, ControlError> {
+        let whole = self.pool(window, None)?;
+        let pools = by_class(&whole.pool)
+            .into_iter()
+            .map(|(class, pool)| {
+                let advice = placement::advise(&pool).map_err(|e| contradiction(&e))?;
+                Ok(PoolAdvice { class, pool, advice })
+            })
+            .collect::<Result<_, ControlError>>()?;
+        let models = whole.learnt.iter().map(|(name, learnt)| (name.to_string(), learnt.into())).collect();
+        Ok(AdviceReport { window: window.to_string(), pools, outside: whole.outside, models })
+    }
+
+    /// The rules of placement.
+    pub fn rules(&self) -> Rules {
+        self.model().rules.clone()
+    }
+
+    /// Replaces the rules of placement. Answers what may not be as intended.
+    ///
+    /// # Errors
+    /// When they contradict each other or the disks that are there, or the catalog fails.
+    pub fn set_rules(&self, rules: Rules) -> Result<Vec<String>, ControlError> {
+        let mut catalog = self.catalog();
+        let known = self.pool(Window::default(), None)?.pool;
+        let names: BTreeSet<&str> = known.disks.iter().map(|disk| disk.name.as_str()).collect();
+        let in_rules = rules.together.iter().chain(&rules.apart).flat_map(|group| &group.disks);
+        let missing: BTreeSet<&str> =
+            in_rules.map(placement::Name::as_str).filter(|disk| !names.contains(disk)).collect();
+        let here = |disk: &placement::Name| names.contains(disk.as_str());
+        let checked = Rules {
+            together: known_groups(&rules.together, here),
+            apart: known_groups(&rules.apart, here),
+            ..rules.clone()
+        };
+        placement::advise(&Pool { rules: checked, ..known.clone() }).map_err(|e| contradiction(&e))?;
+        let warn = |disk| format!("there is no disk '{disk}' yet: the rule counts for it once it is there");
+        let warnings = missing.into_iter().map(warn).collect();
+        catalog.put_rules(&rules)?;
+        self.model_mut().rules = rules;
+        Ok(warnings)
+    }
+}
+
+pub(super) fn contradiction(error: &placement::PoolError) -> ControlError {
+    ControlError::invalid(
+        error.to_string(),
+        "rules that agree with each other and with the disks: see 'headgate rules show'",
+    )
+}
+
+/// A pool for each class of datastores. Classes are one pool where a disk is on a datastore of another class than it must be on, so that
+/// it can be moved to where it belongs.
+fn by_class(whole: &Pool) -> Vec<(Option<Name>, Pool)> {
+    let classes: BTreeSet<Option<&placement::Name>> =
+        whole.datastores.iter().map(|datastore| datastore.class.as_ref()).collect();
+    let mut groups: Vec<BTreeSet<Option<&placement::Name>>> =
+        classes.into_iter().map(|class| BTreeSet::from([class])).collect();
+    for disk in &whole.disks {
+        let Some(wanted) = disk.class.as_ref() else { continue };
+        let on = whole.datastores.iter().find(|datastore| datastore.name == disk.datastore);
+        let is = on.and_then(|datastore| datastore.class.as_ref());
+        let of = |class| groups.iter().position(|group| group.contains(&class));
+        if let (Some(a), Some(b)) = (of(is), of(Some(wanted)))
+            && a != b
+        {
+            let (first, second) = (a.min(b), a.max(b));
+            let joined = groups.remove(second);
+            groups[first].extend(joined);
+        }
+    }
+    let pool = |classes: BTreeSet<Option<&placement::Name>>| {
+        let datastores: Vec<Datastore> =
+            whole.datastores.iter().filter(|d| classes.contains(&d.class.as_ref())).cloned().collect();
+        let here: BTreeSet<&placement::Name> = datastores.iter().map(|datastore| &datastore.name).collect();
+        let disks: Vec<Disk> =
+            whole.disks.iter().filter(|disk| here.contains(&disk.datastore)).cloned().collect();
+        let names: BTreeSet<&placement::Name> = disks.iter().map(|disk| &disk.name).collect();
+        let known = |disk: &placement::Name| names.contains(disk);
+        let rules = Rules {
+            together: known_groups(&whole.rules.together, known),
+            apart: known_groups(&whole.rules.apart, known),
+            ..whole.rules.clone()
+        };
+        let class = classes.iter().next().copied().flatten().and_then(|class| class.as_str().parse().ok());
+        let pool = Pool { datastores: datastores.clone(), disks: disks.clone(), rules, ..whole.clone() };
+        (class, pool)
+    };
+    groups.into_iter().map(pool).collect()
+}

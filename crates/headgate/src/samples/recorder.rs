@@ -1,0 +1,320 @@
+use super::judge;
+use crate::control::{DatastoreSample, DiskSample};
+use crate::name::Name;
+use headgate_placement::{DevicePoint, LeftOut, Traits, WorkloadMeter};
+use headgate_stats::Interval;
+use headgate_units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The shortest period of samples, in seconds.
+pub const PERIOD_MIN: u8 = 2;
+/// The longest, in seconds.
+pub const PERIOD_MAX: u8 = 10;
+
+/// How long samples are gathered before they are written.
+const GATHER: Nanos = Nanos::from_secs(300);
+
+/// An interval of a disk: what it did; `None` when it neither read nor wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DiskFine(pub Option<Traits>);
+
+impl DiskFine {
+    pub(super) fn count_in(&self, meter: &mut WorkloadMeter) {
+        meter.record_traits(self.0);
+    }
+}
+
+/// An interval of a datastore: a point of its model, or why it is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StoreFine(pub Result<DevicePoint, LeftOut>);
+
+impl StoreFine {
+    pub(super) fn point(&self) -> Option<DevicePoint> {
+        self.0.ok()
+    }
+}
+
+/// Intervals of one period each, one after the other without a gap.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chunk {
+    /// When the last of them ended, on the wall clock.
+    pub ended: Nanos,
+    /// How long each is.
+    pub period: Nanos,
+    /// A disk that came later has fewer.
+    pub disks: BTreeMap<Name, Vec<DiskFine>>,
+    /// Likewise.
+    pub stores: BTreeMap<Name, Vec<StoreFine>>,
+}
+
+impl Chunk {
+    /// How many of `count` intervals ended before `from`.
+    pub fn older_than(&self, from: Nanos, count: usize) -> usize {
+        let younger = self.ended.since(from).0 / self.period.0.max(1) + 1;
+        if self.ended < from {
+            count
+        } else {
+            count.saturating_sub(usize::try_from(younger).unwrap_or(count))
+        }
+    }
+
+    /// A datastore's intervals, each with its end.
+    pub fn store_intervals(&self, datastore: &Name) -> impl Iterator<Item = (Nanos, StoreFine)> {
+        let intervals = self.stores.get(datastore).map_or(&[][..], Vec::as_slice);
+        with_ends(intervals, self.ended, self.period)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.disks.is_empty() && self.stores.is_empty()
+    }
+}
+
+/// Intervals with their ends, the last of which is given.
+pub(super) fn with_ends<T: Copy>(
+    intervals: &[T],
+    ended: Nanos,
+    period: Nanos,
+) -> impl Iterator<Item = (Nanos, T)> {
+    let count = intervals.len() as u64;
+    let end = move |index: usize| ended.0.saturating_sub((count - 1 - index as u64) * period.0);
+    intervals.iter().enumerate().map(move |(index, &interval)| (Nanos(end(index)), interval))
+}
+
+/// Makes intervals of samples, and gathers them.
+pub(super) struct Recorder {
+    period: Nanos,
+    last: Option<Arc<Vec<DatastoreSample>>>,
+    began: Nanos,
+    chunk: Chunk,
+    /// What was removed since the last sample.
+    gone: BTreeSet<Name>,
+}
+
+impl Recorder {
+    pub fn new(period: Duration) -> Recorder {
+        let period = Nanos(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
+        Recorder {
+            period,
+            last: None,
+            began: Nanos::ZERO,
+            chunk: Chunk { period, ..Chunk::default() },
+            gone: BTreeSet::new(),
+        }
+    }
+
+    /// Takes a sample if it is due, by the clock of the samples; answers what was gathered when that is long enough. O(disks · buckets).
+    pub fn observe(&mut self, now: Nanos, sample: &Arc<Vec<DatastoreSample>>) -> Option<Chunk> {
+        let at = |sample: &[DatastoreSample]| sample.iter().map(|store| store.stats.at).max();
+        let Some(last) = &self.last else {
+            (self.last, self.began) = (Some(sample.clone()), now);
+            return None;
+        };
+        // Samples are taken a second apart; half of one is what threads may be late.
+        let due = match (at(last), at(sample)) {
+            (Some(before), Some(now)) => now.since(before) + Nanos::from_millis(500) >= self.period,
+            _ => true,
+        };
+        if !due {
+            return None;
+        }
+        let last = self.last.replace(sample.clone())?;
+        let gone = std::mem::take(&mut self.gone);
+        for store in sample.iter().filter(|store| !gone.contains(&store.name)) {
+            let Some(before) =
+                last.iter().find(|old| old.name == store.name && old.stats.at < store.stats.at)
+            else {
+                continue;
+            };
+            let old: HashMap<&Name, &DiskSample> =
+                before.disks.iter().map(|disk| (&disk.name, disk)).collect();
+            let known = store.disks.iter().filter(|disk| !gone.contains(&disk.name));
+            let intervals: Vec<(&DiskSample, Interval)> = known
+                .filter_map(|disk| {
+                    let old = old.get(&disk.name).filter(|old| old.stats.at < disk.stats.at)?;
+                    Some((disk, disk.stats.since(&old.stats)))
+                })
+                .collect();
+            let whole = store.stats.since(&before.stats);
+            let parts = intervals.iter().map(|(disk, interval)| (interval, &disk.policy));
+            let interval = StoreFine(judge::datastore(&whole, parts));
+            self.chunk.stores.entry(store.name.clone()).or_default().push(interval);
+            for (disk, interval) in intervals {
+                let interval = DiskFine(judge::disk(&interval, &disk.policy));
+                self.chunk.disks.entry(disk.name.clone()).or_default().push(interval);
+            }
+        }
+        self.chunk.ended = now;
+        // A wall clock that was set back must not keep them for ever.
+        let long = now < self.began || now.since(self.began) >= GATHER;
+        (long && !self.chunk.is_empty()).then(|| self.take())
+    }
+
+    /// What was gathered and not handed out.
+    pub fn chunk(&self) -> &Chunk {
+        &self.chunk
+    }
+
+    /// Hands it out.
+    pub fn take(&mut self) -> Chunk {
+        let empty = Chunk { period: self.period, ended: self.chunk.ended, ..Chunk::default() };
+        self.began = self.chunk.ended;
+        std::mem::replace(&mut self.chunk, empty)
+    }
+
+    /// The next of its name is another.
+    pub fn forget_disk(&mut self, disk: &Name) {
+        self.chunk.disks.remove(disk);
+        self.gone.insert(disk.clone());
+    }
+
+    /// Likewise.
+    pub fn forget_datastore(&mut self, datastore: &Name) {
+        self.chunk.stores.remove(datastore);
+        self.gone.insert(datastore.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::PriorityRecord;
+    use headgate_qos::window::Slots;
+    use headgate_stats::{COST_OF_ONE_IO, DiskStats, Latency, Op, Outcome, Phase};
+    use headgate_units::Bytes;
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    /// What a datastore with these disks shows after so many seconds: each has read `iops` per second, of 2 ms each.
+    fn sample(second: u64, iops: &[(&str, u64)]) -> Arc<Vec<DatastoreSample>> {
+        let policy: crate::api::types::Policy = serde_json::from_str("{}").unwrap();
+        let mut whole = DiskStats::new(Nanos::ZERO).snapshot(Nanos::from_secs(second));
+        let disks: Vec<DiskSample> = iops
+            .iter()
+            .map(|&(disk, iops)| {
+                let mut stats = DiskStats::new(Nanos::ZERO);
+                let took = Nanos::from_millis(2);
+                for n in 0..second * iops {
+                    let at = Nanos(n * 1_000_000_000 / iops);
+                    stats.on_arrival(at, Op::Read, n * 7919 % 1_000 * (1 << 20), Bytes(4096));
+                    stats.on_dispatch(at, Op::Read, Nanos::ZERO, Phase::Weight, COST_OF_ONE_IO);
+                    let latency = Latency { device: took, total: took };
+                    stats.on_complete(at + took, Op::Read, Bytes(4096), latency, Outcome::Done);
+                }
+                let stats = stats.snapshot(Nanos::from_secs(second));
+                whole.merge(&stats);
+                DiskSample {
+                    name: name(disk),
+                    policy: policy.into(),
+                    priorities: PriorityRecord::unset(),
+                    streams: Vec::new(),
+                    in_flight: 0,
+                    queued: 0,
+                    clients: 1,
+                    stats,
+                    remote: None,
+                }
+            })
+            .collect();
+        let store = DatastoreSample {
+            name: name("array"),
+            window: Slots::whole(32),
+            in_flight: 0,
+            queued: 0,
+            stats: whole,
+            disks,
+        };
+        Arc::new(vec![store])
+    }
+
+    fn recorder() -> Recorder {
+        Recorder::new(Duration::from_secs(5))
+    }
+
+    /// On the wall clock, which is far from the other.
+    fn wall(second: u64) -> Nanos {
+        Nanos::from_secs(1_790_000_000 + second)
+    }
+
+    #[test]
+    fn samples_a_period_apart_become_intervals_and_others_are_passed_over() {
+        let mut recorder = recorder();
+        for second in 1..=21 {
+            assert!(recorder.observe(wall(second), &sample(second, &[("a", 100), ("b", 50)])).is_none());
+        }
+        let chunk = recorder.chunk();
+        assert_eq!((chunk.ended, chunk.disks.len()), (wall(21), 2));
+        let a: Vec<f64> =
+            chunk.disks[&name("a")].iter().map(|fine| fine.0.unwrap().outstanding.as_f64()).collect();
+        assert_eq!(a.len(), 4);
+        assert!(a.iter().all(|outstanding| (outstanding - 0.2).abs() < 0.01), "{a:?}");
+        let array: Vec<_> = chunk.store_intervals(&name("array")).collect();
+        assert_eq!(array.iter().map(|&(at, _)| at).collect::<Vec<_>>(), [6, 11, 16, 21].map(wall));
+        let point = array[0].1.point().unwrap();
+        assert!(
+            (point.outstanding.as_f64() - 0.3).abs() < 0.01 && point.latency == Nanos::from_millis(2),
+            "{point:?}"
+        );
+    }
+
+    #[test]
+    fn what_was_gathered_for_five_minutes_is_handed_out_once() {
+        let mut recorder = recorder();
+        let chunks: Vec<Chunk> = (0..=610)
+            .step_by(5)
+            .filter_map(|s| recorder.observe(wall(s), &sample(s + 1, &[("a", 1)])))
+            .collect();
+        assert_eq!(chunks.iter().map(|chunk| chunk.ended).collect::<Vec<_>>(), [wall(300), wall(600)]);
+        assert!(chunks.iter().all(|chunk| chunk.disks[&name("a")].len() == 60));
+        assert_eq!(recorder.chunk().disks[&name("a")].len(), 2);
+    }
+
+    #[test]
+    fn a_disk_of_the_same_name_is_another() {
+        let mut recorder = recorder();
+        recorder.observe(wall(1), &sample(1, &[("a", 100)]));
+        recorder.observe(wall(6), &sample(6, &[("a", 100)]));
+        recorder.forget_disk(&name("a"));
+        assert!(!recorder.chunk().disks.contains_key(&name("a")));
+        // It is made again before the next sample, and its counters have begun anew.
+        recorder.observe(wall(11), &sample(11, &[("a", 7)]));
+        assert!(!recorder.chunk().disks.contains_key(&name("a")), "half of the interval was the other's");
+        recorder.observe(wall(16), &sample(16, &[("a", 7)]));
+        assert_eq!(recorder.chunk().disks[&name("a")].len(), 1);
+    }
+
+    #[test]
+    fn a_disk_that_is_idle_is_seen_to_be() {
+        let mut recorder = recorder();
+        recorder.observe(wall(1), &sample(1, &[("a", 0)]));
+        recorder.observe(wall(6), &sample(6, &[("a", 0)]));
+        assert_eq!(recorder.chunk().disks[&name("a")], [DiskFine(None)]);
+        assert_eq!(recorder.chunk().stores[&name("array")], [StoreFine(Err(LeftOut::FewReads))]);
+    }
+
+    #[test]
+    fn a_wall_clock_that_jumps_loses_nothing() {
+        let mut recorder = recorder();
+        recorder.observe(wall(1_000), &sample(1, &[("a", 1)]));
+        let chunk = recorder.observe(wall(10), &sample(6, &[("a", 1)])).expect("set back: written at once");
+        assert_eq!(chunk.disks[&name("a")].len(), 1);
+        assert!(recorder.observe(wall(15), &sample(11, &[("a", 1)])).is_none());
+    }
+
+    #[test]
+    fn the_part_of_a_chunk_before_a_window_is_known() {
+        let chunk = Chunk { ended: wall(100), period: Nanos::from_secs(5), ..Chunk::default() };
+        // Intervals end at 60, 65, ..., 100.
+        assert_eq!(chunk.older_than(wall(60), 9), 0);
+        assert_eq!(chunk.older_than(wall(61), 9), 1);
+        assert_eq!(chunk.older_than(wall(0), 9), 0);
+        assert_eq!(chunk.older_than(wall(100), 9), 8);
+        assert_eq!(chunk.older_than(wall(101), 9), 9);
+    }
+}
