@@ -1,0 +1,231 @@
+//! Placement learns what datastores can do and what disks ask for from real clients, and its advice is worth following: table 4 of the
+//! BASIL paper (FAST 2010). Eight disks with the paper's workloads are on an array of six spindles; arrays of three and of nine come
+//! to it, empty and unknown. Disks are moved by making them anew where the advice says: what is on them does not matter here.
+
+use anyhow::{Context, ensure};
+use headgate_lab::headgate::Headgate;
+use headgate_lab::process::Process;
+use headgate_lab::{Lab, Server, with_lab};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+const SPINDLES: [u32; 3] = [3, 6, 9];
+
+/// The Iometer types of the paper's table 1: KiB, reads and random requests in per cent.
+const TYPES: [(&str, u32, u32, u32); 4] =
+    [("workstation", 8, 80, 80), ("exchange", 4, 67, 100), ("web", 8, 95, 75), ("oltp", 8, 70, 100)];
+
+/// Requests that each disk's client keeps outstanding at most.
+const DEPTHS: [u32; 8] = [8, 12, 16, 12, 16, 8, 12, 12];
+
+/// Parts of that, in per cent, one after the other: nothing can be learnt from one load.
+const STEPS: [u32; 5] = [20, 40, 60, 80, 100];
+const STEP: Duration = Duration::from_secs(8);
+
+/// How long is measured at full load.
+const LOOK: Duration = Duration::from_secs(12);
+
+struct Disk {
+    name: String,
+    on: String,
+    client: Option<Process>,
+    dir: PathBuf,
+}
+
+struct Pod {
+    daemon: Headgate,
+    disks: Vec<Disk>,
+}
+
+/// What the disks did at full load.
+#[derive(Clone, Debug, Default)]
+struct Measured {
+    /// Requests per second and their mean latency in milliseconds, by disk.
+    disks: BTreeMap<String, (f64, f64)>,
+    /// Reads and writes per second, all disks together.
+    iops: f64,
+    /// Mean latency in milliseconds, weighted by requests.
+    latency: f64,
+}
+
+impl Pod {
+    fn start(lab: &Lab) -> anyhow::Result<Pod> {
+        let config = lab.dir().join("headgate.toml");
+        std::fs::write(&config, "sample-seconds = 2\n")?;
+        let config = config.display().to_string();
+        let daemon = Headgate::start_as(lab, "state", &[], &["--config", &config])?;
+        let mut pod = Pod { daemon, disks: Vec::new() };
+        pod.add_array(6)?;
+        for number in 0..DEPTHS.len() {
+            let name = format!("{}{}", TYPES[number % TYPES.len()].0, number / TYPES.len() + 1);
+            let dir = lab.subdir(&format!("client-{name}"))?;
+            pod.disks.push(Disk { name, on: "array6".into(), client: None, dir });
+            pod.create(number)?;
+        }
+        Ok(pod)
+    }
+
+    /// A cache so small that it is in its steady state within a second, and as many requests at the array as there are.
+    fn add_array(&self, spindles: u32) -> anyhow::Result<()> {
+        let (name, model) = (format!("array{spindles}"), format!("array={spindles},cache=8M"));
+        let add = ["datastore", "add", &name, "--emulated", &model, "--queue-depth=512", "--class=pod"];
+        self.daemon.command(&add).map(drop)
+    }
+
+    fn create(&self, number: usize) -> anyhow::Result<()> {
+        let Disk { name, on, .. } = &self.disks[number];
+        let create = ["disk", "create", name, "--datastore", on, "--size=2G", "--class=pod"];
+        self.daemon.command(&create).map(drop)
+    }
+
+    /// Starts a client that raises its load step by step and then stays where it is.
+    fn load(&mut self, number: usize) -> anyhow::Result<()> {
+        let (_, kib, read, random) = TYPES[number % TYPES.len()];
+        let uri = self.daemon.nbd_uri(&self.disks[number].name);
+        let mut jobs = format!(
+            "[global]\nioengine=nbd\nuri={uri}\nrw=randrw\nbs={kib}k\nrwmixread={read}\npercentage_random={random}\n\
+             time_based\nrandom_generator=tausworthe64\nnorandommap\n"
+        );
+        for (step, part) in STEPS.into_iter().enumerate() {
+            let depth = (DEPTHS[number] * part).div_ceil(100);
+            let seconds = if step + 1 == STEPS.len() { 3_600 } else { STEP.as_secs() };
+            write!(jobs, "[step{step}]\niodepth={depth}\nruntime={seconds}\nstonewall\n")?;
+        }
+        let disk = &mut self.disks[number];
+        let file = disk.dir.join("load.fio");
+        std::fs::write(&file, jobs)?;
+        let mut command = Command::new("fio");
+        command.arg("--output").arg(disk.dir.join("report")).arg(file);
+        disk.client = Some(Process::spawn("fio", command, &disk.dir.join("log"))?);
+        Ok(())
+    }
+
+    fn stop(&mut self, number: usize) -> anyhow::Result<()> {
+        if let Some(mut client) = self.disks[number].client.take() {
+            client.interrupt()?;
+            client.wait(Duration::from_secs(60))?;
+        }
+        Ok(())
+    }
+
+    /// Loads all disks through the steps, and measures at the last.
+    fn run(&mut self) -> anyhow::Result<Measured> {
+        (0..self.disks.len()).try_for_each(|number| self.load(number))?;
+        sleep(STEP * (STEPS.len() as u32 - 1) + Duration::from_secs(2));
+        let before = self.daemon.metrics()?;
+        sleep(LOOK);
+        let after = self.daemon.metrics()?;
+        let seconds = (after.at - before.at).as_secs_f64();
+        let mut measured = Measured::default();
+        let mut waited = 0.0;
+        for Disk { name, .. } in &self.disks {
+            let count = after.ops(name)? - before.ops(name)?;
+            let busy = "headgate_disk_outstanding_request_seconds_total";
+            let busy = after.of_disk(busy, name)? - before.of_disk(busy, name)?;
+            measured.disks.insert(name.clone(), (count / seconds, busy / count * 1e3));
+            measured.iops += count / seconds;
+            waited += busy / seconds;
+        }
+        measured.latency = waited / measured.iops * 1e3;
+        (0..self.disks.len()).try_for_each(|number| self.stop(number))?;
+        Ok(measured)
+    }
+
+    /// The pool that the disks are in, and what is advised for it.
+    fn advice(&self) -> anyhow::Result<Value> {
+        let report = self.daemon.json(&["advise"])?;
+        let pools = report["pools"].as_array().context("no pools")?;
+        pools.iter().find(|pool| pool["class"] == "pod").cloned().context("no pool of this class")
+    }
+
+    /// Does what is advised; answers how many disks went to each datastore.
+    fn follow(&mut self, advice: &Value) -> anyhow::Result<BTreeMap<String, usize>> {
+        let mut gone: BTreeMap<String, usize> = BTreeMap::new();
+        for each in advice["moves"].as_array().context("no moves")? {
+            let (disk, to) = (each["disk"].as_str().context("no disk")?, each["to"].as_str().context("no target")?);
+            let number = self.disks.iter().position(|known| known.name == disk).context("an unknown disk")?;
+            self.daemon.command(&["disk", "remove", disk])?;
+            self.disks[number].on = to.to_owned();
+            self.create(number)?;
+            *gone.entry(to.to_owned()).or_default() += 1;
+        }
+        Ok(gone)
+    }
+
+    fn ability(&self, spindles: u32) -> anyhow::Result<Option<f64>> {
+        let store = self.daemon.json(&["datastore", "show", &format!("array{spindles}")])?;
+        eprintln!("  array{spindles}: {}, {} intervals", store["model"]["text"], store["model"]["intervals"]);
+        Ok(store["model"]["ability"].as_f64())
+    }
+}
+
+fn millis(nanos: &Value) -> f64 {
+    nanos.as_f64().unwrap_or(f64::NAN) / 1e6
+}
+
+#[test]
+fn disks_on_one_array_are_advised_to_spread_over_three_and_it_pays() {
+    with_lab(&["fio"], |lab| {
+        let mut pod = Pod::start(lab)?;
+        let first = pod.run()?;
+        let mut last = first.clone();
+        pod.ability(6)?.context("nothing was learnt of the array that all disks are on")?;
+        pod.add_array(3)?;
+        pod.add_array(9)?;
+        let mut predictions = Vec::new();
+        for round in 1.. {
+            let found = pod.advice()?;
+            eprintln!("{}", pod.daemon.command(&["advise"])?);
+            let advice = &found["advice"];
+            if advice["moves"].as_array().is_some_and(Vec::is_empty) {
+                eprintln!("round {round}: {}", advice["verdict"]);
+                break;
+            }
+            ensure!(round <= 4, "the advice does not come to an end");
+            let unknown: Vec<String> = found["pool"]["datastores"]
+                .as_array()
+                .context("no datastores")?
+                .iter()
+                .filter(|store| store["model"].is_null())
+                .filter_map(|store| store["name"].as_str().map(str::to_owned))
+                .collect();
+            let gone = pod.follow(advice)?;
+            for (name, count) in &gone {
+                ensure!(!unknown.contains(name) || *count == 1, "{count} disks at once to {name}, which is not known");
+            }
+            last = pod.run()?;
+            let predicted = millis(&advice["after"]["latency"]);
+            eprintln!(
+                "round {round}: {gone:?}; {:.0} IOPS, {:.1} ms, predicted {predicted:.1} ms for reads",
+                last.iops, last.latency
+            );
+            predictions.push((predicted, last.latency));
+        }
+        let abilities: Vec<f64> = SPINDLES
+            .into_iter()
+            .map(|spindles| pod.ability(spindles)?.with_context(|| format!("no model of array{spindles}")))
+            .collect::<anyhow::Result<_>>()?;
+        let each: Vec<f64> = abilities.iter().zip(SPINDLES).map(|(ability, n)| ability / f64::from(n)).collect();
+        let mean = each.iter().sum::<f64>() / 3.0;
+        eprintln!("P {abilities:.3?}, per spindle {each:.3?}");
+        eprintln!(
+            "before {:.0} IOPS, {:.1} ms; after {:.0} IOPS, {:.1} ms",
+            first.iops, first.latency, last.iops, last.latency
+        );
+        let better = first.disks.iter().filter(|(name, was)| last.disks[*name].0 > was.0).count();
+        for (name, (iops, latency)) in &first.disks {
+            let now = last.disks[name];
+            eprintln!("  {name}: {iops:.0} -> {:.0} IOPS, {latency:.1} -> {:.1} ms", now.0, now.1);
+        }
+        ensure!(each.iter().all(|one| (one / mean - 1.0).abs() <= 0.15), "P is not as the spindles: {each:.3?}");
+        ensure!(last.iops >= 1.8 * first.iops, "throughput rose by too little");
+        ensure!(last.latency <= 0.6 * first.latency, "latency fell by too little");
+        ensure!(better >= 6, "only {better} of 8 disks are better off");
+        pod.daemon.stop()
+    });
+}
