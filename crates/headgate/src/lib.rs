@@ -22,6 +22,7 @@ pub mod name;
 pub mod observe;
 pub mod plane;
 mod plot;
+mod recorded;
 pub mod samples;
 pub mod serve;
 mod sim;

@@ -49,6 +49,7 @@ fn pool(used: u64) -> Pool {
             spindles: None,
             capacity: Bytes::from_gib(400_000),
             foreign: Bytes(0),
+            reservable: None,
             state: State::Active,
             model: Some(DeviceModel {
                 slope: Slope::from_picos(picos),
@@ -72,6 +73,7 @@ fn pool(used: u64) -> Pool {
             datastore: format!("ds{}", random % used).into(),
             size: Bytes::from_gib(100),
             used: Bytes::from_gib(1 + random % 60),
+            reservation: None,
             workload: Some(Traits {
                 outstanding: Outstanding::from_thousandths((random >> 20) as u32 % 16_000),
                 size: Bytes::from_kib(4 << (random >> 40 & 3)),
@@ -134,6 +136,7 @@ fn main() {
         vm: None,
         size: Bytes::from_gib(100),
         expected: None,
+        reservation: None,
         workload: None,
         class: None,
         company: Company::Alone,

@@ -6,7 +6,7 @@ use crate::check::{Index, PoolError};
 use crate::{
     DeviceModel, Evidence, Load, Mobility, Name, NotThere, Outstanding, Permille, Pool, State, Traits,
 };
-use headgate_units::{Bytes, Nanos};
+use headgate_units::{Bytes, Iops, Nanos};
 use std::collections::BTreeMap;
 
 /// How full a datastore may become.
@@ -27,6 +27,8 @@ pub(crate) struct Store {
     pub(crate) leaving: u64,
     /// Sizes of the disks, likewise.
     promised: u64,
+    /// IOPS reserved by disks that are on it, or were until their move.
+    reserved: u64,
 }
 
 /// One device: a datastore, or several that share spindles.
@@ -64,6 +66,7 @@ pub(crate) struct Unit {
     pub(crate) outstanding: u64,
     pub(crate) used: u64,
     size: u64,
+    reserved: u64,
     pub(crate) class: Option<Name>,
     apart: Vec<usize>,
     pub(crate) pinned: Option<usize>,
@@ -84,6 +87,8 @@ pub(crate) struct Wants<'a> {
     pub(crate) comes_from: Option<usize>,
     pub(crate) used: u64,
     pub(crate) size: u64,
+    /// IOPS.
+    pub(crate) reserved: u64,
 }
 
 pub(crate) struct Map<'a> {
@@ -159,6 +164,7 @@ impl<'a> Map<'a> {
                     work: 0,
                     outstanding: 0,
                     used: 0,
+                    reserved: 0,
                     size: 0,
                     class: None,
                     apart: Vec::new(),
@@ -177,6 +183,7 @@ impl<'a> Map<'a> {
             unit.outstanding += u64::from(outstanding);
             unit.used = unit.used.saturating_add(disk.used.0);
             unit.size = unit.size.saturating_add(disk.size.0.max(disk.used.0));
+            unit.reserved = unit.reserved.saturating_add(reserved(disk.reservation));
             unit.class = unit.class.take().or_else(|| disk.class.clone());
             unit.apart.extend_from_slice(&self.index.apart_of[disk_index]);
             if disk.mobility == Mobility::Pinned {
@@ -202,6 +209,7 @@ impl<'a> Map<'a> {
         let (moving, device) = (&self.units[unit], &mut self.devices[at]);
         self.stores[store].occupied = self.stores[store].occupied.saturating_add(moving.used);
         self.stores[store].promised = self.stores[store].promised.saturating_add(moving.size);
+        self.stores[store].reserved = self.stores[store].reserved.saturating_add(moving.reserved);
         device.load = device.load.saturating_add(moving.load);
         device.work = device.work.saturating_add(moving.work);
         device.outstanding += moving.outstanding;
@@ -243,17 +251,19 @@ impl<'a> Map<'a> {
 
     /// Takes [`Map::shift`] back.
     pub(crate) fn unshift(&mut self, unit: usize, from: usize) {
-        let (to, used, size) = {
+        let (to, used, size, reserved) = {
             let unit = &self.units[unit];
-            (unit.store, unit.used, unit.size)
+            (unit.store, unit.used, unit.size, unit.reserved)
         };
         self.depart(unit);
         self.stores[to].occupied = self.stores[to].occupied.saturating_sub(used);
         self.stores[to].promised = self.stores[to].promised.saturating_sub(size);
+        self.stores[to].reserved = self.stores[to].reserved.saturating_sub(reserved);
         // It never left there, as far as space goes.
         self.stores[from].leaving = self.stores[from].leaving.saturating_sub(used);
         self.stores[from].occupied = self.stores[from].occupied.saturating_sub(used);
         self.stores[from].promised = self.stores[from].promised.saturating_sub(size);
+        self.stores[from].reserved = self.stores[from].reserved.saturating_sub(reserved);
         self.arrive(unit, from);
         self.units[unit].moved = false;
     }
@@ -272,6 +282,7 @@ impl<'a> Map<'a> {
             comes_from: Some(self.device_of(unit)),
             used: moving.used,
             size: moving.size,
+            reserved: moving.reserved,
         };
         self.admits(store, &wants, mark)
     }
@@ -299,6 +310,12 @@ impl<'a> Map<'a> {
         let free = self.free(store, mark);
         if wants.used > free {
             return Err(NotThere::Space { needs: Bytes(wants.used), free: Bytes(free) });
+        }
+        if let Some(most) = spec.reservable.filter(|_| wants.reserved > 0) {
+            let free = most.saturating_sub(place.reserved);
+            if wants.reserved > free {
+                return Err(NotThere::Reserved { needs: wants.reserved, free });
+            }
         }
         if let Some(most) = self.pool.rules.space.overcommit {
             let promised = place.promised.saturating_add(wants.size);
@@ -484,7 +501,13 @@ fn devices(pool: &Pool) -> (Vec<Store>, Vec<Device>) {
         // Of several models of one device, the one that more was learnt for.
         let better = |model: &DeviceModel| device.model.is_none_or(|known| model.points > known.points);
         device.model = store.model.filter(better).or(device.model);
-        stores.push(Store { device: at, occupied: store.foreign.0, leaving: 0, promised: store.foreign.0 });
+        stores.push(Store {
+            device: at,
+            occupied: store.foreign.0,
+            leaving: 0,
+            promised: store.foreign.0,
+            reserved: 0,
+        });
     }
     let slowest = devices.iter().filter_map(|device| device.model).max_by_key(|model| model.slope);
     for device in &mut devices {
@@ -497,4 +520,9 @@ fn devices(pool: &Pool) -> (Vec<Store>, Vec<Device>) {
         }
     }
     (stores, devices)
+}
+
+/// In IOPS.
+pub(crate) fn reserved(reservation: Option<Iops>) -> u64 {
+    reservation.map_or(0, Iops::get)
 }

@@ -1,5 +1,5 @@
 use crate::check::PoolError;
-use crate::map::{Map, Mark, Wants};
+use crate::map::{Map, Mark, Wants, reserved};
 use crate::{Company, Name, NewDisk, NotThere, Permille, Pool};
 use headgate_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,7 @@ pub fn place(pool: &Pool, disk: &NewDisk) -> Result<Placement, NoPlace> {
         comes_from: None,
         used,
         size: disk.size.0,
+        reserved: reserved(disk.reservation),
     };
     let (mut found, mut refused) = (Vec::new(), Vec::new());
     for (store, spec) in pool.datastores.iter().enumerate() {

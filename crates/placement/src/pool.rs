@@ -1,5 +1,5 @@
 use crate::{Constants, DeviceModel, Load, Name, Permille, Traits};
-use headgate_units::{Bytes, BytesPerSec, Nanos};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Datastores among which disks may be moved, and the disks on them: all that advice is given by.
@@ -34,6 +34,9 @@ pub struct Datastore {
     pub capacity: Bytes,
     /// Bytes of it that are taken by other things than the pool's disks.
     pub foreign: Bytes,
+    /// IOPS that may be reserved on it; `None` while nobody knows, and nothing is checked.
+    #[serde(default)]
+    pub reservable: Option<u64>,
     /// Whether it takes part.
     pub state: State,
     /// What is known of it.
@@ -66,6 +69,9 @@ pub struct Disk {
     pub size: Bytes,
     /// What is allocated: what a move copies and the datastore loses.
     pub used: Bytes,
+    /// What it was promised.
+    #[serde(default)]
+    pub reservation: Option<Iops>,
     /// What it does, in its busier hours; `None` until that is known.
     pub workload: Option<Traits>,
     /// Whether it may move.
@@ -109,6 +115,9 @@ pub struct NewDisk {
     pub size: Bytes,
     /// What it is expected to take; `None` for all of its size, without hope.
     pub expected: Option<Bytes>,
+    /// What it is to be promised.
+    #[serde(default)]
+    pub reservation: Option<Iops>,
     /// What it is expected to do; `None` for what disks of this pool usually do.
     pub workload: Option<Traits>,
     /// The class of datastore it must be on.

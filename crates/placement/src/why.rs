@@ -76,6 +76,14 @@ pub enum NotThere {
         /// What is free.
         free: Bytes,
     },
+    /// Too much is reserved already.
+    #[error("{needs} IOPS are reserved for it, and {free} can still be")]
+    Reserved {
+        /// IOPS that the disk, and those with it, have reserved.
+        needs: u64,
+        /// IOPS that can still be reserved.
+        free: u64,
+    },
     /// Too much is promised already.
     #[error("its disks would be {0} of its capacity if they were full")]
     Overcommitted(Permille),

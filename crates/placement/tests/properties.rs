@@ -116,11 +116,16 @@ fn check_constraints(pool: &Pool, advice: &Advice) {
         let here = |name: &Name| disk_of(pool, name).unwrap().datastore == place.name;
         let counted = |name: &Name| here(name) || after[name] == place.name;
         let (mut used, mut size, mut comes) = (place.foreign.0, place.foreign.0, false);
+        let (mut reserved, mut comes_reserved) = (0, false);
         for disk in pool.disks.iter().filter(|disk| counted(&disk.name)) {
             used += disk.used.0;
             size += disk.size.0;
             comes |= !here(&disk.name);
+            reserved += disk.reservation.map_or(0, |iops| iops.get());
+            comes_reserved |= !here(&disk.name) && disk.reservation.is_some();
         }
+        let reservable = place.reservable.unwrap_or(u64::MAX);
+        assert!(!comes_reserved || reserved <= reservable, "{} is overbooked", place.name);
         // Even if nothing has left yet.
         assert!(!comes || used <= pool.rules.space.full.of(place.capacity.0), "{} overflows", place.name);
         if let Some(most) = pool.rules.space.overcommit {

@@ -4,8 +4,10 @@ use super::types::Change;
 use crate::catalog::{DatastorePlacement, DiskPlacement};
 use crate::name::Name;
 use crate::samples::Learnt;
-use headgate_placement::{Advice, Company, DeviceModel, LeftOut, Mobility, Placement, Pool, State};
-use headgate_units::Nanos;
+use headgate_placement::{
+    Advice, Company, DeviceModel, DevicePoint, LeftOut, Mobility, Placement, Pool, State,
+};
+use headgate_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -132,6 +134,18 @@ pub struct ModelPoint {
     /// Mean latency of a read there, in nanoseconds.
     #[schema(value_type = u64)]
     pub latency: Nanos,
+    /// Mean size of reads and writes in bytes.
+    #[schema(value_type = u64)]
+    pub size: Bytes,
+    /// Reads and writes that continue no stream, 0 to 1.
+    pub random: f64,
+}
+
+impl ModelPoint {
+    pub(crate) fn new(at: Nanos, point: &DevicePoint) -> ModelPoint {
+        let DevicePoint { outstanding, latency, size, random } = *point;
+        ModelPoint { at, outstanding: outstanding.as_f64(), latency, size, random: random.as_f64() }
+    }
 }
 
 /// A disk, and where it was placed.

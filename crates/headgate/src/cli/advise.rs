@@ -2,13 +2,16 @@
 
 use super::output::{Align, Table, json};
 use super::{CliError, Place, Print};
-use crate::api::placement::{AdviceReport, PoolAdvice};
+use crate::api::client::Client;
+use crate::api::placement::{AdviceReport, ModelPoint, PoolAdvice};
+use crate::recorded;
 use crate::samples::Window;
 use clap::Args;
 use headgate_placement::{DatastoreOutlook, Load, Outlook, Pool};
 use headgate_units::Nanos;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `headgate advise`.
 #[derive(Debug, Args)]
@@ -16,18 +19,43 @@ pub(super) struct Advise {
     /// How far back workloads are looked at: a time of 1 min to 30 d, such as 90min, 24h or 7d
     #[arg(long, value_name = "TIME", default_value_t)]
     window: Window,
+    /// Advise by what is recorded in this directory, without a daemon: what --save wrote, or a pool.toml with block traces
+    #[arg(long, value_name = "DIR", conflicts_with = "window")]
+    from: Option<PathBuf>,
+    /// Write what the advice is given by to this directory, for --from
+    #[arg(long, value_name = "DIR", conflicts_with = "from")]
+    save: Option<PathBuf>,
     #[command(flatten)]
     pub(super) print: Print,
 }
 
 impl Advise {
     pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
-        let report: AdviceReport = place.client()?.get(&format!("/v1/advice?window={}", self.window))?;
+        let report = match &self.from {
+            Some(directory) => recorded::advise(directory)?,
+            None => {
+                let client = place.client()?;
+                let report: AdviceReport = client.get(&format!("/v1/advice?window={}", self.window))?;
+                if let Some(directory) = &self.save {
+                    save(&client, directory, &report)?;
+                }
+                report
+            }
+        };
         if self.print.json {
             return Ok(json(out, &report)?);
         }
         Ok(out.write_all(render(&report).as_bytes())?)
     }
+}
+
+fn save(client: &Client, directory: &Path, report: &AdviceReport) -> Result<(), CliError> {
+    let mut points: BTreeMap<String, Vec<ModelPoint>> = BTreeMap::new();
+    for datastore in report.pools.iter().flat_map(|pool| &pool.pool.datastores) {
+        let name = datastore.name.to_string();
+        points.insert(name.clone(), client.get(&format!("/v1/datastores/{name}/points"))?);
+    }
+    Ok(recorded::save(directory, report, &points)?)
 }
 
 /// The report as text.

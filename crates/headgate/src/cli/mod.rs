@@ -77,7 +77,9 @@ enum Command {
     #[command(subcommand)]
     Vm(vm::Vm),
     /// Which disks to move to other datastores, what that would change, and why the others stay
-    #[command(after_help = "Examples:\n  headgate advise\n  headgate advise --window 7d --json")]
+    #[command(
+        after_help = "Examples:\n  headgate advise\n  headgate advise --window 7d --json\n  headgate advise --save pool && headgate advise --from pool"
+    )]
     Advise(advise::Advise),
     /// Rules of placement: which disks belong together or apart, and when moving is worth while
     #[command(subcommand)]
@@ -130,6 +132,9 @@ enum CliError {
     /// No state directory can be guessed.
     #[error("no state directory is given and neither XDG_STATE_HOME nor HOME is set")]
     NoStateDir,
+    /// A pool on disk cannot be used or written.
+    #[error(transparent)]
+    Recorded(#[from] crate::recorded::RecordedError),
     /// The arguments contradict each other.
     #[error("{0}")]
     Usage(String),

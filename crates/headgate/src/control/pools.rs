@@ -109,6 +109,10 @@ impl Control {
             spindles: spindles.or_else(|| device.map(placement::Name::from)),
             capacity: space.capacity,
             foreign: Bytes(space.capacity.0.saturating_sub(space.free.0).saturating_sub(ours)),
+            reservable: super::admission::reservable(
+                record.capacity.as_ref(),
+                self.options.reservable_percent,
+            ),
             state: record.placement.state,
             model: learnt.model,
         })
@@ -135,6 +139,7 @@ impl Control {
             datastore: name(&record.datastore),
             size: record.size,
             used: on.map_or(Bytes(0), |entry| self.allocated(disk, &entry.record.backend)),
+            reservation: record.policy.reservation,
             workload: meter.and_then(WorkloadMeter::traits),
             mobility: record.placement.mobility,
             class: record.placement.class.as_ref().map(name),
@@ -158,12 +163,7 @@ impl Control {
     pub fn model_points(&self, datastore: &Name) -> Result<Vec<ModelPoint>, ControlError> {
         self.model().datastore(datastore)?;
         let points = self.samples.points(datastore)?;
-        let point = |(at, point): (_, placement::DevicePoint)| ModelPoint {
-            at,
-            outstanding: point.outstanding.as_f64(),
-            latency: point.latency,
-        };
-        Ok(points.into_iter().map(point).collect())
+        Ok(points.iter().map(|(at, point)| ModelPoint::new(*at, point)).collect())
     }
 
     /// Which disks to move, and why the others stay.

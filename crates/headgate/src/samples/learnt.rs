@@ -17,6 +17,20 @@ pub struct Learnt {
 }
 
 impl Learnt {
+    /// What these points make.
+    pub(crate) fn of_points(points: &[DevicePoint]) -> Learnt {
+        let tally = Tally { taken: points.len() as u64, ..Tally::default() };
+        match DeviceModel::learn(points) {
+            Ok(model) => Learnt { model: Some(model), refusal: None, tally },
+            Err(refusal) => Learnt { model: None, refusal: Some(refusal), tally },
+        }
+    }
+
+    /// What was learnt before.
+    pub(crate) fn of_model(model: DeviceModel) -> Learnt {
+        Learnt { model: Some(model), refusal: None, tally: Tally::default() }
+    }
+
     pub(super) fn from<'a>(
         intervals: impl Iterator<Item = &'a StoreFine>,
         before: Option<DeviceModel>,

@@ -6,7 +6,7 @@ mod figure;
 mod hosts;
 mod html;
 mod runs;
-mod traces;
+pub(crate) mod traces;
 
 pub(crate) use breaks::{Breaks, breaks};
 pub(crate) use experiments::experiments;

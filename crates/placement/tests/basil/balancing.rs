@@ -112,6 +112,7 @@ impl Pod {
                 spindles: None,
                 capacity: Bytes::from_gib(150),
                 foreign: Bytes(0),
+                reservable: None,
                 state: State::Active,
                 model: models[index],
             })
@@ -122,6 +123,7 @@ impl Pod {
             datastore: pool.datastores[self.at[index]].name.clone(),
             size: Bytes::from_gib(10),
             used: Bytes::from_gib(10),
+            reservation: None,
             workload: traits[index],
             mobility: Mobility::Free,
             class: None,
@@ -341,6 +343,7 @@ fn best_place(pod: &Pod, work: Work) -> usize {
         vm: None,
         size: Bytes::from_gib(10),
         expected: None,
+        reservation: None,
         workload: Some(work.traits()),
         class: None,
         company: Company::Alone,

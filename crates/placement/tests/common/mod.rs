@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use headgate_placement::*;
-use headgate_units::{Bytes, Nanos};
+use headgate_units::{Bytes, Iops, Nanos};
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::FileFailurePersistence;
 
@@ -72,6 +72,7 @@ pub fn datastore(name: &str, slope_micros: u64) -> Datastore {
         spindles: None,
         capacity: gib(10_000),
         foreign: Bytes(0),
+        reservable: None,
         state: State::Active,
         model: Some(model(slope_micros)),
     }
@@ -84,6 +85,7 @@ pub fn disk(name: &str, datastore: &str, outstanding: u32) -> Disk {
         datastore: datastore.into(),
         size: gib(40),
         used: gib(20),
+        reservation: None,
         workload: Some(traits(outstanding)),
         mobility: Mobility::Free,
         class: None,
@@ -97,6 +99,7 @@ pub fn new_disk(name: &str) -> NewDisk {
         vm: None,
         size: gib(20),
         expected: None,
+        reservation: None,
         workload: None,
         class: None,
         company: Company::Alone,
@@ -109,6 +112,16 @@ pub fn restless() -> Calm {
 }
 
 /// Any pool: rules, states, classes, shared spindles, tight space, missing models and workloads, a history.
+/// Reservations, and datastores that cannot keep more.
+fn promise(pool: &mut Pool, mut dice: Dice) {
+    for store in &mut pool.datastores {
+        store.reservable = dice.one_in(2).then(|| dice.roll(3_000));
+    }
+    for disk in &mut pool.disks {
+        disk.reservation = if dice.one_in(4) { Iops::new(1 + dice.roll(1_000)).ok() } else { None };
+    }
+}
+
 pub fn any_pool(seed: u64) -> Pool {
     let mut dice = Dice(seed);
     let mut pool = Pool { now: Nanos::from_secs(1_000 * HOUR), ..Pool::default() };
@@ -184,6 +197,7 @@ pub fn any_pool(seed: u64) -> Pool {
     if dice.one_in(3) {
         pool.rules.copy.payback = Nanos::MAX;
     }
+    promise(&mut pool, Dice(seed ^ 0x5bd1_e995));
     pool
 }
 

@@ -18,6 +18,8 @@ impl Pool<'_> {
                 spindles: spec.spindles.clone(),
                 capacity: spec.capacity,
                 foreign: Bytes(0),
+                // Nobody says what they can promise.
+                reservable: None,
                 state: State::Active,
                 model: store.model,
             }
@@ -34,6 +36,7 @@ impl Pool<'_> {
                 datastore: datastores[at].name.clone(),
                 size: disk.size,
                 used: disk.membership.used,
+                reservation: None,
                 workload: member.traits(),
                 // A disk that is being copied is not moved anew.
                 mobility: if self.copies.of(member) { Mobility::Pinned } else { disk.membership.mobility },
@@ -121,6 +124,7 @@ impl Pool<'_> {
             vm: Some(vm.name.as_str().into()),
             size: disk.size,
             expected: Some(disk.membership.used),
+            reservation: None,
             // Nobody knows what a new disk will do.
             workload: None,
             class: disk.membership.class.clone(),
