@@ -1,10 +1,14 @@
+use super::model_plot;
 use super::output::{Align, Table, description, json, or_dash, warnings};
+use super::picture::Picture;
 use super::placement::{self, DatastoreArgs};
+use super::sim::write_file;
 use super::values::{self, OrNone};
 use super::window::{self, WindowArgs};
 use super::{CliError, Place, Print};
 use crate::api::calibration::{Calibration, CalibrationCreate, CalibrationState};
 use crate::api::client::Client;
+use crate::api::placement::ModelPoint;
 use crate::api::types::{
     self, BackendSpec, CapacityView, Changed, DatastoreCreate, DatastorePatch, ServiceState,
 };
@@ -39,10 +43,13 @@ pub(super) enum Datastore {
         #[command(flatten)]
         print: Print,
     },
-    /// Show a datastore
+    /// Show a datastore, and what is known of its speed
     Show {
         /// The datastore
         name: Name,
+        /// Draw the intervals that its model is learnt from, and the model: a .svg or .png
+        #[arg(long, value_name = "FILE", value_parser = Picture::parse)]
+        plot: Option<Picture>,
         #[command(flatten)]
         print: Print,
     },
@@ -211,8 +218,14 @@ impl Datastore {
                 }
                 Ok(out.write_all(table(&datastores).render().as_bytes())?)
             }
-            Datastore::Show { name, print } => {
+            Datastore::Show { name, plot, print } => {
                 let datastore: types::Datastore = client.get(&format!("/v1/datastores/{name}"))?;
+                if let Some(picture) = plot {
+                    let points: Vec<ModelPoint> = client.get(&format!("/v1/datastores/{name}/points"))?;
+                    let model = datastore.model.as_ref().and_then(|known| known.model.as_ref());
+                    let drawn = picture.draw(&[model_plot::figure(&name, model, &points)])?;
+                    write_file(&picture.file, &drawn)?;
+                }
                 if print.json {
                     return Ok(json(out, &datastore)?);
                 }

@@ -39,6 +39,8 @@ const LABEL_ROWS: usize = 3;
 const LABEL_GAP: i32 = 14;
 const LEGEND_ROW: i32 = 38;
 const LEGEND_LINE: u32 = 58;
+/// Radius of a point that is not part of a line.
+const DOT: i32 = 6;
 
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(40, 40, 40);
@@ -197,6 +199,11 @@ fn draw_panel(figure: &Figure, panel: &Panel, last: bool, area: &Area<'_>) -> Re
         let lines = panel.lines.iter().zip(COLOURS).enumerate();
         for (_, (line, colour)) in lines.filter(|(index, _)| Stroke::of(*index) == pass) {
             for piece in pieces(line) {
+                if let [point] = piece[..] {
+                    let dot = Circle::new(point, DOT, colour.filled());
+                    chart.draw_series([dot]).map_err(DrawError::new)?;
+                    continue;
+                }
                 let style = colour.stroke_width(pass.width());
                 match pass.dash() {
                     None => chart.draw_series([PathElement::new(piece, style)]).map(drop),
@@ -241,7 +248,7 @@ impl Stroke {
     }
 }
 
-/// The line between its interruptions. A point alone becomes a short dash.
+/// The line between its interruptions. A point alone becomes a dot.
 fn pieces(line: &Line) -> impl Iterator<Item = Vec<(f64, f64)>> + '_ {
     line.split(Option::is_none)
         .filter(|piece| !piece.is_empty())

@@ -1,8 +1,8 @@
 use super::pool::print_pool;
 use super::{Interrupts, load, run_jobs, variant};
 use crate::cli::output::{Align, Table, json};
+use crate::cli::picture::Picture;
 use crate::cli::{CliError, Print};
-use crate::plot::{png, svg};
 use crate::sim::{FileTraces, Job, figures};
 use clap::Args;
 use headgate_sim::{
@@ -36,31 +36,6 @@ pub(in crate::cli) struct Run {
     pub(super) print: Print,
 }
 
-/// A file to draw into.
-#[derive(Clone, Debug)]
-struct Picture {
-    file: PathBuf,
-    kind: PictureKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PictureKind {
-    Svg,
-    Png,
-}
-
-impl Picture {
-    fn parse(text: &str) -> Result<Picture, String> {
-        let file = PathBuf::from(text);
-        let kind = match file.extension().and_then(|extension| extension.to_str()) {
-            Some("svg") => PictureKind::Svg,
-            Some("png") => PictureKind::Png,
-            _ => return Err(format!("'{text}' ends neither in .svg nor in .png")),
-        };
-        Ok(Picture { file, kind })
-    }
-}
-
 /// What `sim run --json` prints.
 #[derive(Serialize)]
 struct Results<'a> {
@@ -91,7 +66,7 @@ impl Run {
         let interrupts = Interrupts::catch()?;
         let outcomes = run_jobs(&jobs, &interrupts)?;
         let verdicts = judge(&scenario, &outcomes);
-        let drawn = self.plot.as_ref().map(|picture| draw(&scenario, &outcomes, seeds[0], picture.kind));
+        let drawn = self.plot.as_ref().map(|picture| draw(&scenario, &outcomes, seeds[0], picture));
         let drawn = drawn.transpose()?;
         interrupts.check()?;
         if let (Some(picture), Some(bytes)) = (&self.plot, drawn) {
@@ -121,14 +96,10 @@ fn draw(
     scenario: &Scenario,
     outcomes: &[Outcome],
     seed: u64,
-    kind: PictureKind,
+    picture: &Picture,
 ) -> Result<Vec<u8>, CliError> {
     let shown: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.seed == seed).collect();
-    let text = svg(&figures(scenario, &shown)).map_err(|e| CliError::Stopped(e.to_string()))?;
-    Ok(match kind {
-        PictureKind::Svg => text.into_bytes(),
-        PictureKind::Png => png(&text).map_err(|e| CliError::Stopped(e.to_string()))?,
-    })
+    picture.draw(&figures(scenario, &shown))
 }
 
 /// Writes a whole file.
