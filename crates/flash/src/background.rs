@@ -91,6 +91,9 @@ impl<M: Medium> Ftl<M> {
                 self.turn = p + 1;
             }
         }
+        if work.kind == WorkKind::Erase {
+            self.look_at_wear();
+        }
         Ok(Some(work))
     }
 
@@ -115,7 +118,7 @@ impl<M: Medium> Ftl<M> {
         let spare = pool.quota.saturating_sub(pool.data);
         let wanted = self.config.thresholds.background.min(spare / 4);
         let over = pool.held > pool.quota;
-        if !over && pool.room() >= wanted || self.free.len() <= 1 {
+        if !over && pool.room() >= wanted || self.free.len() == 0 {
             return false;
         }
         let pages = self.geometry.pages_per_block();

@@ -164,6 +164,14 @@ impl FreeBlocks {
         Some(BlockId(block))
     }
 
+    /// The most worn of all: its wear and its plane. O(planes).
+    pub fn oldest(&self) -> Option<(u32, u32)> {
+        let oldest = |(plane, blocks): (usize, &BTreeSet<(u32, u32)>)| {
+            blocks.last().map(|&(erases, _)| (erases, plane as u32))
+        };
+        self.planes.iter().enumerate().filter_map(oldest).max()
+    }
+
     pub fn contains(&self, plane: u32, erases: u32, block: BlockId) -> bool {
         self.planes[plane as usize].contains(&(erases, block.0))
     }

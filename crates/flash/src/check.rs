@@ -108,6 +108,24 @@ impl<M: Medium> Ftl<M> {
             let fewest = self.blocks.iter().filter(|b| fewest(b)).map(|b| b.valid).min();
             let listed = pool.closed.emptiest().map(|block| self.blocks[block.0 as usize].valid);
             hold!(fewest == listed, "pool {p}: emptiest has {listed:?}, not {fewest:?}");
+            self.check_victim(p)?;
+        }
+        Ok(())
+    }
+
+    /// Cost-benefit looks at the first of each bucket only: none of the others may be better.
+    fn check_victim(&self, p: usize) -> Result<(), String> {
+        let pages = self.geometry.pages_per_block();
+        let ratio = |block: &crate::blocks::Block| {
+            let age = u128::from(self.sequence - block.modified);
+            (age * u128::from(pages - block.valid), u128::from(block.valid))
+        };
+        let free = self.free.len() > 0 && self.config.victims == crate::Victims::CostBenefit;
+        let Some(chosen) = self.victim(p).filter(|_| free) else { return Ok(()) };
+        let (benefit, cost) = ratio(&self.blocks[chosen.0 as usize]);
+        let closed = self.blocks.iter().filter(|b| b.pool as usize == p && b.state == State::Closed);
+        for (other, its_cost) in closed.map(ratio) {
+            hold!(other * cost <= benefit * its_cost, "pool {p}: {chosen:?} is not the best victim");
         }
         Ok(())
     }
@@ -130,7 +148,7 @@ impl<M: Medium> Ftl<M> {
             }
         }
         let in_wear = self.wear.contains(&(block.erases, id.0));
-        let needed = self.levels() && block.state == State::Closed;
+        let needed = self.levels() && matches!(block.state, State::Open | State::Closed);
         hold!(in_wear == needed, "{id:?}: wear list");
         Ok(())
     }

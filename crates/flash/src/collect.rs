@@ -48,6 +48,7 @@ impl<M: Medium> Ftl<M> {
             } else if self.free.len() <= 1 {
                 self.reclaim(trigger, sink)?
             } else {
+                self.look_at_wear();
                 return Ok(());
             };
             in_vain = if gained == 0 { in_vain + 1 } else { 0 };
@@ -372,9 +373,6 @@ impl<M: Medium> Ftl<M> {
         self.release(block);
         self.blocks[block.0 as usize].erases += 1;
         self.put_free(block);
-        if self.levels() {
-            self.look_at_wear(block);
-        }
         Ok(())
     }
 
@@ -382,6 +380,7 @@ impl<M: Medium> Ftl<M> {
     pub(crate) fn release(&mut self, block: BlockId) {
         let opened = self.opened[block.0 as usize];
         self.ages.remove(&(opened, block.0));
+        self.wear.remove(&(self.blocks[block.0 as usize].erases, block.0));
         let p = std::mem::replace(&mut self.blocks[block.0 as usize].pool, crate::blocks::NONE);
         if let Some(pool) = self.pools.get_mut(p as usize)
             && pool.ages.remove(&(opened, block.0))

@@ -81,7 +81,8 @@ pub enum Victims {
 /// When collection runs, in free blocks: of the medium when owners share it, else of each owner's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// A write that would leave fewer waits for collection. 1 or more: collection needs a block to move pages to.
+    /// A write that would leave fewer waits for collection. 1 or more: collection needs a block to move pages to. With as many as
+    /// there are planes, most moved pages find an open block in their own.
     pub foreground: u32,
     /// With fewer, [`Ftl::work`](crate::Ftl::work) has something to do. At most a quarter of the over-provisioning
     /// space counts, or background collection would undo it.
@@ -113,7 +114,8 @@ pub enum CopyBack {
 pub enum Levelling {
     /// Whatever comes of it.
     Off,
-    /// When a block has been erased so many times more often than the least worn block with data, whosever it is, that one's
-    /// pages move to the most worn free block of its plane.
+    /// The erases that the most worn block may have had more than the least worn one, roughly. From half of it on, the pages of the least
+    /// worn block with data, whosever it is, move to the most worn free one, for every sixteenth block that is collected; beyond it for every
+    /// fourth.
     Spread(u32),
 }

@@ -45,7 +45,7 @@ pub struct Ftl<M> {
     pub(crate) free: FreeBlocks,
     /// All blocks with records, by the sequence number when they were opened.
     pub(crate) ages: BTreeSet<(u64, u32)>,
-    /// Closed blocks by wear.
+    /// Open and closed blocks by wear, where wear is levelled.
     pub(crate) wear: BTreeSet<(u32, u32)>,
     pub(crate) dirty: VecDeque<BlockId>,
     pub(crate) tombstones: BTreeMap<u32, Tombstone>,
@@ -471,11 +471,7 @@ impl<M: Medium> Ftl<M> {
         let state = &mut self.blocks[block.0 as usize];
         state.state = State::Closed;
         state.modified = self.sequence;
-        let erases = state.erases;
         self.pools[p].closed.insert(&mut self.blocks, block);
-        if self.levels() {
-            self.wear.insert((erases, block.0));
-        }
     }
 
     /// A free block for a slot: in the plane asked for, or one of the slot's own planes, or any.
@@ -513,6 +509,9 @@ impl<M: Medium> Ftl<M> {
         self.ages.insert((opened, block.0));
         self.pools[p].ages.insert((opened, block.0));
         self.pools[p].held += 1;
+        if self.levels() {
+            self.wear.insert((self.blocks[block.0 as usize].erases, block.0));
+        }
     }
 
     /// What a map entry pointed to is of use to one page less.
