@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// How long a division is measured.
-const WHILE: Duration = Duration::from_secs(20);
+const WHILE: Duration = Duration::from_secs(12);
 /// How far a part may be from what is due.
 const TOLERANCE: f64 = 0.05;
 /// Requests per second of the array.
