@@ -51,6 +51,8 @@ pub enum Isolation {
 pub struct Control {
     /// Page writes per second of the whole device. Owners without a target of their own get their part of it by weight.
     pub rated: Iops,
+    /// Whether that is how it is, or only where to begin.
+    pub rating: Rating,
     /// Times of the chip in equation 1; `read` and `erase` do not count.
     pub times: CellTimes,
     /// How far from its target an owner's utilisation may be before its space changes. A twentieth of the target's rate counts where
@@ -63,8 +65,25 @@ pub struct Control {
 impl Control {
     /// Control for a device of so many page writes per second, with a hysteresis of 0.01 and a window of 64 victims.
     pub fn new(rated: Iops, times: CellTimes) -> Control {
-        Control { rated, times, hysteresis: Utilisation::from_millionths(10_000), window: 64 }
+        Control {
+            rated,
+            rating: Rating::Given,
+            times,
+            hysteresis: Utilisation::from_millionths(10_000),
+            window: 64,
+        }
     }
+}
+
+/// Where the rate of the whole device comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rating {
+    /// It is known.
+    Given,
+    /// It is sought: the greatest at which all targets can be reached with the over-provisioning space there is. Every
+    /// [`Control::window`] victims it rises by a sixty-fourth while more than a sixteenth of the space is nobody's, and falls by as much when somebody
+    /// needs space and nobody has any to give.
+    Sought,
 }
 
 /// Which block is collected.

@@ -55,6 +55,10 @@ pub struct Ftl<M> {
     pub(crate) unassigned: u32,
     /// Of all owners together, under isolation.
     pub(crate) shares: u64,
+    /// Page writes per second of the device, given or sought.
+    pub(crate) rated: u64,
+    /// Victims when it last changed.
+    pub(crate) rated_at: u64,
     pub(crate) levelling: Option<Job>,
     pub(crate) erases_since_levelled: u32,
     pub(crate) turn: usize,
@@ -107,6 +111,11 @@ impl<M: Medium> Ftl<M> {
             sequence: 1,
             unassigned: 0,
             shares: 0,
+            rated: match &config.isolation {
+                Isolation::Dynamic(control) => control.rated.get(),
+                Isolation::Shared | Isolation::Static => 0,
+            },
+            rated_at: 0,
             levelling: None,
             erases_since_levelled: 0,
             turn: 0,

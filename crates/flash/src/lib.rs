@@ -75,7 +75,7 @@ mod recover;
 mod stats;
 
 pub use background::{Work, WorkKind};
-pub use config::{Config, Control, CopyBack, Isolation, Levelling, Streams, Thresholds, Victims};
+pub use config::{Config, Control, CopyBack, Isolation, Levelling, Rating, Streams, Thresholds, Victims};
 pub use equations::{CellTimes, Utilisation};
 pub use error::{ConfigError, FtlError, OwnerError};
 pub use ftl::Ftl;

@@ -1,5 +1,6 @@
 //! Who may hold how many blocks: the initial division by weight, and Algorithm 1, which lets space follow targets.
 
+use crate::config::Rating;
 use crate::equations::Utilisation;
 use crate::ftl::Ftl;
 use crate::medium::Medium;
@@ -155,6 +156,7 @@ impl<M: Medium> Ftl<M> {
         let hysteresis = control.hysteresis;
         let Some((now, target)) = self.utilisation_and_target(p) else { return };
         let margin = margin(hysteresis, target);
+        self.seek_rate();
         self.pools[p].wanting = Wanting::Nothing;
         if now > target.saturating_add(margin) {
             if !self.is_one_left() && !self.take_one(p) {
@@ -170,6 +172,30 @@ impl<M: Medium> Ftl<M> {
             self.unassigned += 1;
         }
         self.widen(p);
+    }
+
+    /// Raises or lowers the rate of the device, where it is sought, and not more often than its consequences can be seen.
+    fn seek_rate(&mut self) {
+        let Some(control) = self.control().filter(|control| control.rating == Rating::Sought) else { return };
+        if self.stats.victims - self.rated_at < u64::from(control.window) {
+            return;
+        }
+        let (spare, unassigned) = self.spare_blocks();
+        let step = (self.rated / 64).max(1);
+        if self.pools.iter().any(|pool| pool.wanting == Wanting::Space) {
+            self.rated = self.rated.saturating_sub(step).max(Iops::MIN.get());
+        } else if unassigned > spare / 16 {
+            self.rated = (self.rated + step).min(Iops::MAX.get());
+        } else {
+            return;
+        }
+        self.rated_at = self.stats.victims;
+    }
+
+    /// The rate of the whole device of which owners get their parts, as given or as sought so far. `None` without dynamic isolation.
+    pub fn rated(&self) -> Option<Iops> {
+        self.control()?;
+        Iops::new(self.rated).ok()
     }
 
     /// Whether a block of nobody's quota is one that nobody holds either.
@@ -222,12 +248,12 @@ impl<M: Medium> Ftl<M> {
     }
 
     fn target_rate(&self, p: usize) -> Option<Iops> {
-        let control = self.control()?;
+        self.control()?;
         let owner = self.owners.get(p).filter(|owner| owner.id.is_some())?;
         if owner.spec.target.is_some() {
             return owner.spec.target;
         }
-        let rate = u128::from(control.rated.get()) * u128::from(owner.spec.shares.get());
+        let rate = u128::from(self.rated) * u128::from(owner.spec.shares.get());
         let rate = rate / u128::from(self.shares.max(1));
         Some(Iops::new(u64::try_from(rate).ok()?.max(1)).unwrap_or(Iops::MAX))
     }

@@ -10,8 +10,8 @@ mod workload;
 
 use common::geometry;
 use headgate_flash::{
-    CellTimes, Config, Control, Ftl, Image, Isolation, Levelling, Op, OwnerId, OwnerSpec, Reach, Sink,
-    Standing, Thresholds,
+    CellTimes, Config, Control, Ftl, Image, Isolation, Levelling, Op, OwnerId, OwnerSpec, Rating, Reach,
+    Sink, Standing, Thresholds,
 };
 use headgate_units::{Iops, Nanos, Shares};
 use workload::{Kind, Workload};
@@ -150,6 +150,25 @@ fn bandwidth_by_weight() {
         assert!(dynamic < 0.1, "{shares:?}: {dynamic}");
         assert!(fixed >= 2.0 * dynamic, "{shares:?}: static {fixed}, dynamic {dynamic}");
         assert!(none > fixed, "{shares:?}: none {none}, static {fixed}");
+    }
+}
+
+#[test]
+fn a_rate_that_is_sought_is_found_from_above_and_below() {
+    let shares = [1, 3, 6];
+    let machines: Vec<(Kind, u64)> = KINDS.into_iter().zip(shares).collect();
+    for start in [200, 2_600, 20_000] {
+        let control = Control::new(Iops::new(start).unwrap(), CellTimes::DISKSIM);
+        let mut bench =
+            Bench::new(Isolation::Dynamic(Control { rating: Rating::Sought, ..control }), &machines, 1);
+        bench.run(300_000);
+        let rates = bench.rates(100_000);
+        let (spare, unassigned) = bench.ftl.spare_blocks();
+        let sought = bench.ftl.rated().unwrap();
+        println!("from {start}: {rates:.0?}, {sought} sought, {unassigned} of {spare} blocks are nobody's");
+        assert!(greatest(&errors(&rates, &shares)) < 0.1, "{rates:?}");
+        assert!(unassigned <= spare / 4, "{unassigned} of {spare}");
+        assert!(rates.iter().sum::<f64>() > 2_600.0, "{rates:?}");
     }
 }
 

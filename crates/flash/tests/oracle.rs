@@ -6,7 +6,7 @@ mod common;
 use common::{Fragile, Outside, Rng, geometry};
 use headgate_flash::{
     CellTimes, Config, Control, CopyBack, Ftl, FtlError, Ignore, Isolation, KnownOwner, Levelling,
-    OwnerError, OwnerId, OwnerSpec, RecoverError, Streams, Thresholds, Victims,
+    OwnerError, OwnerId, OwnerSpec, Rating, RecoverError, Streams, Thresholds, Victims,
 };
 use headgate_units::{Iops, Shares};
 use std::cell::RefCell;
@@ -35,6 +35,7 @@ struct Trial {
 fn config(rng: &mut Rng) -> Config {
     let control = Control {
         window: 1 + rng.below(40),
+        rating: if rng.one_in(2) { Rating::Given } else { Rating::Sought },
         ..Control::new(Iops::new(1 + u64::from(rng.below(4_000))).unwrap(), CellTimes::DISKSIM)
     };
     Config {
