@@ -107,15 +107,12 @@ mod tests {
         Target::Nbd(NbdTarget { address, export: export.into() })
     }
 
+    /// What URIs are is tested with them.
     #[test]
-    fn all_documented_forms_are_understood() {
+    fn a_target_is_a_uri_or_a_socket() {
         for (text, target) in [
-            ("nbd+unix:///db?socket=/run/nbd.sock", unix("/run/nbd.sock", "db")),
-            ("nbd+unix:///?socket=/run/nbd.sock", unix("/run/nbd.sock", "")),
-            ("nbd+unix:///a%20b?x=1&socket=/run/a%2Fb", unix("/run/a/b", "a b")),
-            ("nbd://127.0.0.1:10810/db", tcp("127.0.0.1", 10810, "db")),
-            ("nbd://localhost", tcp("localhost", 10809, "")),
-            ("nbd://[::1]:99/x/y", tcp("::1", 99, "x/y")),
+            ("nbd+unix:///a%20b?socket=/run/nbd.sock", unix("/run/nbd.sock", "a b")),
+            ("nbd://localhost/db", tcp("localhost", 10809, "db")),
             ("/run/vhost/db.sock", Target::VhostUserBlk("/run/vhost/db.sock".into())),
         ] {
             assert_eq!(text.parse(), Ok(target), "{text}");
@@ -124,15 +121,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused_with_the_expected_form() {
-        for text in [
-            "",
-            "http://x/y",
-            "nbd+unix:///db",
-            "nbd+unix://db",
-            "nbd://:1/x",
-            "nbd://h:99999/",
-            "nbd://[::1",
-        ] {
+        for text in ["", "http://x/y", "nbd+unix:///db", "nbd://:1/x"] {
             let error = text.parse::<Target>().unwrap_err();
             assert_eq!(error, TargetError::Form(text.into()));
             assert!(error.to_string().contains("nbd+unix:///NAME?socket=PATH"));

@@ -190,8 +190,9 @@ pub struct Outside {
 /// Advice for a whole daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AdviceReport {
-    /// How far back workloads were looked at, such as `24h`.
-    pub window: String,
+    /// How far back workloads were looked at, such as `24h`; absent where they were recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<String>,
     /// One for each class of datastores, and more classes together where a disk is on the wrong one.
     pub pools: Vec<PoolAdvice>,
     /// Datastores that take no part.

@@ -87,12 +87,15 @@ fn render_pool(text: &mut String, pool: &PoolAdvice, report: &AdviceReport) {
     text.push_str(&format!("{class}{}; {moves}\n\n", advice.verdict));
     text.push_str(&datastores(&advice.before, &advice.after).render());
     text.push_str(&format!(
-        "imbalance {} -> {}, latency {} -> {}, by workloads of the last {}\n",
+        "imbalance {} -> {}, latency {} -> {}, by {}\n",
         advice.before.imbalance,
         advice.after.imbalance,
         time(advice.before.latency),
         time(advice.after.latency),
-        report.window
+        report
+            .window
+            .as_ref()
+            .map_or_else(|| "what was recorded".into(), |window| format!("workloads of the last {window}"))
     ));
     text.push_str("\nmodels\n");
     for datastore in &pool.pool.datastores {

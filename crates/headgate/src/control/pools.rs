@@ -180,7 +180,7 @@ impl Control {
             })
             .collect::<Result<_, ControlError>>()?;
         let models = whole.learnt.iter().map(|(name, learnt)| (name.to_string(), learnt.into())).collect();
-        Ok(AdviceReport { window: window.to_string(), pools, outside: whole.outside, models })
+        Ok(AdviceReport { window: Some(window.to_string()), pools, outside: whole.outside, models })
     }
 
     /// The rules of placement.
