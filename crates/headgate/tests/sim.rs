@@ -281,6 +281,41 @@ fn an_experiment_is_reproduced_with_a_report() {
 }
 
 #[test]
+fn experiments_without_their_traces_are_skipped_aloud() {
+    let printed = headgate("reproduce ba-15-traces --traces /nonexistent");
+    assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);
+    assert!(printed.out.contains("skipped: it replays traces, and /nonexistent/"), "{}", printed.out);
+    assert!(printed.err.contains("ba-15-traces: skipped:"), "{}", printed.err);
+    let json: Value =
+        serde_json::from_str(&headgate("reproduce ba-15-traces --traces /nonexistent --json").out).unwrap();
+    assert!(json[0]["skipped"].as_str().is_some_and(|why| why.contains("is not there")), "{json}");
+}
+
+#[test]
+fn a_pool_is_printed_with_its_models_and_moves() {
+    let dir = tempfile::tempdir().unwrap();
+    let experiment = include_str!("../../../experiments/ba-16-subset-sum.toml");
+    let pool = file(dir.path(), "ba-16-subset-sum.toml", experiment);
+    let plot = dir.path().join("pool.svg");
+    let printed = headgate(&format!("sim run {pool} --seeds 10 --plot {}", plot.display()));
+    assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);
+    for said in [
+        "the pool with seed 1",
+        "per outstanding read",
+        "here -> there, 10 GiB, to balance load",
+        "median of imbalance",
+    ] {
+        assert!(printed.out.contains(said), "{said}: {}", printed.out);
+    }
+    let drawn = std::fs::read_to_string(plot).unwrap();
+    assert!(
+        drawn.contains("part of the seeds")
+            && drawn.contains("reads outstanding")
+            && drawn.contains("<circle")
+    );
+}
+
+#[test]
 fn the_scenario_of_the_documentation_runs() {
     let page = include_str!("../../../docs/simulator.md");
     let scenario = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();

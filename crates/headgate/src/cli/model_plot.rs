@@ -20,7 +20,8 @@ pub(super) fn figure(datastore: &Name, model: Option<&DeviceModel>, points: &[Mo
         Some((outstanding, latency.0 as f64 / 1e6))
     };
     let fitted: Line = (0..=STEPS).map(predicted).collect();
-    let mut panel = Panel { axis: "latency of reads (ms)", top: 0.0, lines: vec![measured, fitted] };
+    let mut panel =
+        Panel { axis: "latency of reads (ms)", top: 0.0, lines: vec![measured, fitted], points: Vec::new() };
     panel.top = panel.largest();
     Figure {
         title: format!("{datastore}: latency over outstanding reads"),

@@ -36,6 +36,8 @@ pub(crate) struct Panel {
     pub top: f64,
     /// One for each name of the legend.
     pub lines: Vec<Line>,
+    /// Points by themselves, in the colours of the lines.
+    pub points: Vec<Vec<(f64, f64)>>,
 }
 
 /// Values at places on the axis; `None` interrupts the line.
@@ -51,8 +53,9 @@ pub(crate) struct Mark {
 }
 
 impl Panel {
-    /// The largest value of any line.
+    /// The largest value of any line or point.
     pub(crate) fn largest(&self) -> f64 {
-        self.lines.iter().flatten().flatten().map(|&(_, value)| value).fold(0.0, f64::max)
+        let points = self.points.iter().flatten();
+        self.lines.iter().flatten().flatten().chain(points).map(|&(_, value)| value).fold(0.0, f64::max)
     }
 }

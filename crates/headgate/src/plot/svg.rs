@@ -194,6 +194,10 @@ fn draw_panel(figure: &Figure, panel: &Panel, last: bool, area: &Area<'_>) -> Re
         let line = [(*at, 0.0), (*at, top)];
         chart.draw_series(DashedLineSeries::new(line, 8, 8, MARK.stroke_width(2))).map_err(DrawError::new)?;
     }
+    for (points, colour) in panel.points.iter().zip(COLOURS) {
+        let dots = points.iter().map(|&at| Circle::new(at, 4, colour.mix(0.45).filled()));
+        chart.draw_series(dots).map_err(DrawError::new)?;
+    }
     // Lines often lie upon each other: whole ones below, dotted ones above, so that all show.
     for pass in [Stroke::Whole, Stroke::Dashed, Stroke::Dotted] {
         let lines = panel.lines.iter().zip(COLOURS).enumerate();
@@ -320,8 +324,18 @@ mod tests {
             axis: "time (s)".into(),
             end: 100.0,
             panels: vec![
-                Panel { axis: "throughput (IOPS)", top: 2_000.0, lines: vec![rising, broken.clone()] },
-                Panel { axis: "latency (ms)", top: 0.0, lines: vec![Line::new(), Line::new()] },
+                Panel {
+                    axis: "throughput (IOPS)",
+                    top: 2_000.0,
+                    lines: vec![rising, broken.clone()],
+                    points: vec![vec![(3.0, 40.0)]],
+                },
+                Panel {
+                    axis: "latency (ms)",
+                    top: 0.0,
+                    lines: vec![Line::new(), Line::new()],
+                    points: Vec::new(),
+                },
             ],
             legend: vec!["VM1".into(), "a name that is much too long".into()],
             note: Some("and 7 more".into()),

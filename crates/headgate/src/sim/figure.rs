@@ -1,6 +1,7 @@
 //! From outcomes to figures: throughput and latency over time, as papers plot them, and over what a family of variants varies.
 
 use super::hosts::{hosts, hosts_say_all};
+use super::models::models;
 use crate::plot::{Figure, Line, MOST_LINES, Mark, Panel};
 use headgate_sim::{Action, Counters, Outcome, Scenario, Setup, Subject, SubjectKind, Transactions};
 use headgate_units::Nanos;
@@ -24,7 +25,8 @@ pub(crate) fn figures(scenario: &Scenario, outcomes: &[&Outcome]) -> Vec<Figure>
     let mut by_vm: Vec<Figure> = by_vm.map(|outcome| figure(scenario, outcome)).collect();
     same_scale(&mut by_host);
     same_scale(&mut by_vm);
-    sweep(scenario, outcomes).into_iter().chain(by_host).chain(by_vm).collect()
+    let models = outcomes.iter().filter_map(|outcome| models(scenario, outcome));
+    sweep(scenario, outcomes).into_iter().chain(models).chain(by_host).chain(by_vm).collect()
 }
 
 fn same_scale(figures: &mut [Figure]) {
@@ -156,7 +158,7 @@ fn lines_of<'a>(scenario: &Scenario, outcome: &'a Outcome) -> Vec<&'a Subject> {
 }
 
 pub(super) fn panel(axis: &'static str, lines: Vec<Line>) -> Panel {
-    let mut panel = Panel { axis, top: 0.0, lines };
+    let mut panel = Panel { axis, top: 0.0, lines, points: Vec::new() };
     panel.top = panel.largest();
     panel
 }

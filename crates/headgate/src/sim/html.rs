@@ -1,7 +1,7 @@
 //! A report as one file: tables and figures, nothing from outside.
 
 use crate::plot::{DrawError, svg};
-use crate::sim::figures;
+use crate::sim::{distributions, figures};
 use headgate_sim::{Judgement, Outcome, Scenario, Verdict};
 use std::fmt::Write as _;
 
@@ -127,7 +127,8 @@ fn section(page: &mut String, experiment: &Experiment<'_>) -> Result<(), DrawErr
         experiment.outcomes.iter().filter(|outcome| Some(&outcome.seed) == first).collect();
     let many = if shown.len() > MOST_LARGE { " many" } else { "" };
     let _ = writeln!(page, "<div class=\"figures{many}\">");
-    for figure in figures(experiment.scenario, &shown) {
+    let over_seeds = distributions(experiment.scenario, experiment.verdicts);
+    for figure in over_seeds.into_iter().chain(figures(experiment.scenario, &shown)) {
         page.push_str(&svg(&[figure])?);
         page.push('\n');
     }

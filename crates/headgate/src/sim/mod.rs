@@ -5,6 +5,7 @@ mod experiments;
 mod figure;
 mod hosts;
 mod html;
+mod models;
 mod runs;
 pub(crate) mod traces;
 
@@ -12,5 +13,6 @@ pub(crate) use breaks::{Breaks, breaks};
 pub(crate) use experiments::experiments;
 pub(crate) use figure::figures;
 pub(crate) use html::{Experiment, report};
+pub(crate) use models::distributions;
 pub(crate) use runs::{Job, run_all};
 pub(crate) use traces::FileTraces;

@@ -59,10 +59,10 @@ pub enum Evidence {
     /// Latency did not rise as far as the device was loaded. The slope is the one beyond if the device could do no more than
     /// it has done: 1 / throughput. It is at least so good.
     Flat,
-    /// Always about the same number of reads: nothing to draw a line through. The slope is 1 / throughput, which it is
+    /// Always about the same number of reads: nothing to draw a line through. The slope is 1 / the best throughput, which it is
     /// if the device was busy; if it was not, it is better.
     Steady,
-    /// Latency changed with something else than load, and too much to see the load in it. The slope is 1 / throughput, as before.
+    /// Latency changed with something else than load, and too much to see the load in it. The slope is 1 / the best throughput.
     Unclear,
 }
 
@@ -143,7 +143,8 @@ pub enum Refusal {
 impl DeviceModel {
     /// Learns from intervals, in the order of time. O(n log n), some milliseconds for a day.
     ///
-    /// Who has an older model keeps it when this one is refused: a device seldom becomes another overnight.
+    /// Who has an older model keeps it when this one is refused: a device seldom becomes another overnight. When it is not, see
+    /// [`DeviceModel::renewed`].
     ///
     /// # Errors
     /// [`Refusal`] when the points make no sense.
@@ -166,6 +167,10 @@ impl DeviceModel {
         loads.sort_by(f64::total_cmp);
         let (light, heavy) = (loads[loads.len() / 20], loads[loads.len() - 1 - loads.len() / 20]);
         let middle_load = loads[loads.len() / 2];
+        // What it has done for a twentieth of the time, in reads per nanosecond: it can do so much.
+        let mut rates: Vec<f64> = xy.iter().map(|&(x, y)| x / y).collect();
+        rates.sort_by(f64::total_cmp);
+        let shown = 1.0 / rates[rates.len() - 1 - rates.len() / 20];
         let mut latencies: Vec<f64> = xy.iter().map(|&(_, y)| y).collect();
         latencies.sort_by(f64::total_cmp);
         let usual = latencies[latencies.len() / 2];
@@ -189,7 +194,7 @@ impl DeviceModel {
                 if steeper { Line { floor: line.floor, peak: line.peak, ..above } } else { line }
             }),
             _ => {
-                model.bound_by(usual / middle_load, middle_load, usual);
+                model.bound_by(shown, middle_load, usual);
                 model.low = model.slope.as_picos() / 2;
                 return Ok(model);
             }
@@ -210,10 +215,19 @@ impl DeviceModel {
             model.bound_by(1.0 / line.peak, heavy, usual);
         } else {
             model.evidence = Evidence::Unclear;
-            model.bound_by(usual / middle_load, middle_load, usual);
+            model.bound_by(shown, middle_load, usual);
             model.low = model.slope.as_picos() / 2;
         }
         Ok(model)
+    }
+
+    /// What is known of a device of which this was known, once something newer was learnt: a slope that was seen is not given up for a bound,
+    /// which says only that the load did not vary, or other things did.
+    pub fn renewed(self, newer: DeviceModel) -> DeviceModel {
+        match (self.evidence, newer.evidence) {
+            (Evidence::Rise, Evidence::Steady | Evidence::Unclear) => self,
+            _ => newer,
+        }
     }
 
     /// A line of this slope, in nanoseconds, through a point of load and latency.
@@ -355,6 +369,24 @@ mod tests {
         let model = DeviceModel::learn(&all).unwrap();
         assert_eq!(model.evidence, Evidence::Steady);
         assert!((model.slope.as_millis_f64() - 2.0).abs() < 0.1, "{model}");
+    }
+
+    #[test]
+    fn what_was_seen_is_not_given_up_for_a_bound() {
+        // Busy for a tenth of the time, at up to 4,000 a second; then hardly, between streams that come and go.
+        let busy = (0..40).map(|i| (4.0 + 60.0 * scattered(i), 1.0 + (4.0 + 60.0 * scattered(i)) / 4.0));
+        let known = DeviceModel::learn(&points(busy.clone())).unwrap();
+        assert_eq!(known.evidence, Evidence::Rise);
+        let calm = (0..360).map(|i| (0.5 + 0.5 * scattered(i * 3), 2.0 + 20.0 * scattered(i * 7 / 9)));
+        let newer = DeviceModel::learn(&points(busy.chain(calm))).unwrap();
+        if newer.evidence != Evidence::Rise {
+            // The bound is by what it has done at its best, not by what it usually does.
+            assert!(newer.slope.as_millis_f64() < 0.4, "{newer}");
+            assert_eq!(known.renewed(newer), known);
+        }
+        let steady = DeviceModel::learn(&points((0..50).map(|i| (1.0 + 0.1 * scattered(i), 9.0)))).unwrap();
+        assert_eq!(known.renewed(steady), known);
+        assert_eq!(steady.renewed(known), known);
     }
 
     #[test]

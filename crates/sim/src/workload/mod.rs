@@ -203,13 +203,17 @@ impl Generator {
     }
 
     /// A closed loop has so many per cent of what it has at most from now on, at least one: those beyond end, or more begin.
-    pub(crate) fn scale(&mut self, percent: u64, orders: &mut Orders) {
-        let Kind::Closed { most, outstanding, running, .. } = &mut self.kind else { return };
-        let scaled = (u64::from(*most) * percent).div_ceil(100).min(u64::from(*most));
-        *outstanding = scaled as u32;
-        let more = outstanding.saturating_sub(*running);
-        *running += more;
-        self.issue(orders, more);
+    pub(crate) fn scale(&mut self, now: Nanos, percent: u64, orders: &mut Orders) {
+        match &mut self.kind {
+            Kind::Closed { most, outstanding, running, .. } => {
+                *outstanding = part_of(*most, percent);
+                let more = outstanding.saturating_sub(*running);
+                *running += more;
+                self.issue(orders, more);
+            }
+            Kind::Replay(player) => player.scale(now, percent, orders),
+            Kind::Burst { .. } | Kind::Open { .. } | Kind::OnOff { .. } | Kind::Oltp(_) => {}
+        }
     }
 
     fn next_arrival(&mut self, now: Nanos, orders: &mut Orders) {
@@ -225,6 +229,11 @@ impl Generator {
         };
         orders.timers.push((at, 0));
     }
+}
+
+/// So many per cent of a number, rounded up.
+fn part_of(most: u32, percent: u64) -> u32 {
+    (u64::from(most) * percent).div_ceil(100).min(u64::from(most)) as u32
 }
 
 impl Span {

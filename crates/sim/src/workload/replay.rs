@@ -45,6 +45,9 @@ type Records = Box<dyn Iterator<Item = Result<TraceRecord, String>>>;
 pub(crate) struct Player {
     disk: usize,
     timing: ReplayTiming,
+    /// In a closed loop: how many it keeps outstanding now, and how many it has.
+    wanted: u32,
+    running: u32,
     repeat: bool,
     /// Read once, kept to be played again; empty unless it repeats.
     kept: Vec<TraceRecord>,
@@ -62,6 +65,11 @@ impl Player {
         Player {
             disk,
             timing: replay.timing,
+            wanted: match replay.timing {
+                ReplayTiming::Closed { outstanding } => outstanding,
+                ReplayTiming::Recorded { .. } => 0,
+            },
+            running: 0,
             repeat: replay.repeat,
             kept: Vec::new(),
             replayed: 0,
@@ -82,11 +90,22 @@ impl Player {
         self.begins = now;
         match self.timing {
             ReplayTiming::Recorded { .. } => self.play(now, orders),
-            ReplayTiming::Closed { outstanding } => {
-                for _ in 0..outstanding {
+            ReplayTiming::Closed { .. } => {
+                self.running = self.wanted;
+                for _ in 0..self.wanted {
                     self.take(now, orders);
                 }
             }
+        }
+    }
+
+    /// A closed loop has so many per cent of what it has at most from now on.
+    pub(crate) fn scale(&mut self, now: Nanos, percent: u64, orders: &mut Orders) {
+        let ReplayTiming::Closed { outstanding } = self.timing else { return };
+        self.wanted = super::part_of(outstanding, percent);
+        while self.running < self.wanted {
+            self.running += 1;
+            self.take(now, orders);
         }
     }
 
@@ -95,7 +114,12 @@ impl Player {
     }
 
     pub(crate) fn completed(&mut self, now: Nanos, orders: &mut Orders) {
-        if matches!(self.timing, ReplayTiming::Closed { .. }) {
+        if matches!(self.timing, ReplayTiming::Recorded { .. }) {
+            return;
+        }
+        if self.running > self.wanted {
+            self.running -= 1;
+        } else {
             self.take(now, orders);
         }
     }

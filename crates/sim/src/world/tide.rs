@@ -45,7 +45,7 @@ impl World<'_> {
                 None => 100,
             };
             if self.vms[self.workloads[index].vm as usize].running {
-                self.drive(index as u32, |generator, orders| generator.scale(percent, orders));
+                self.drive(index as u32, |generator, orders| generator.scale(now, percent, orders));
             }
         }
     }

@@ -3,7 +3,7 @@ use super::{Interrupts, load, run_jobs, variant};
 use crate::cli::output::{Align, Table, json};
 use crate::cli::picture::Picture;
 use crate::cli::{CliError, Print};
-use crate::sim::{FileTraces, Job, figures};
+use crate::sim::{FileTraces, Job, distributions, figures};
 use clap::Args;
 use headgate_sim::{
     Application, Counters, Judgement, Outcome, Scenario, Stretch, Subject, SubjectKind, TransactionStretch,
@@ -66,7 +66,8 @@ impl Run {
         let interrupts = Interrupts::catch()?;
         let outcomes = run_jobs(&jobs, &interrupts)?;
         let verdicts = judge(&scenario, &outcomes);
-        let drawn = self.plot.as_ref().map(|picture| draw(&scenario, &outcomes, seeds[0], picture));
+        let drawn =
+            self.plot.as_ref().map(|picture| draw(&scenario, &outcomes, &verdicts, seeds[0], picture));
         let drawn = drawn.transpose()?;
         interrupts.check()?;
         if let (Some(picture), Some(bytes)) = (&self.plot, drawn) {
@@ -95,11 +96,14 @@ impl Run {
 fn draw(
     scenario: &Scenario,
     outcomes: &[Outcome],
+    verdicts: &[Verdict],
     seed: u64,
     picture: &Picture,
 ) -> Result<Vec<u8>, CliError> {
     let shown: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.seed == seed).collect();
-    picture.draw(&figures(scenario, &shown))
+    let mut drawn = distributions(scenario, verdicts);
+    drawn.extend(figures(scenario, &shown));
+    picture.draw(&drawn)
 }
 
 /// Writes a whole file.

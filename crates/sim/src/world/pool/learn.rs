@@ -92,7 +92,10 @@ impl Pool<'_> {
     pub(super) fn learn(&mut self) {
         for store in &mut self.stores {
             match DeviceModel::learn(&store.points) {
-                Ok(model) => (store.model, store.refused) = (Some(model), None),
+                Ok(model) => {
+                    store.model = Some(store.model.map_or(model, |known| known.renewed(model)));
+                    store.refused = None;
+                }
                 Err(why) => store.refused = Some(why),
             }
         }
