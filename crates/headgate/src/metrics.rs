@@ -6,12 +6,15 @@ use crate::api::types::{ConnectionState, Datastore, Disk, Host, ServiceState};
 use crate::api::windows::{BoardStatus, WindowNow};
 use crate::control::StreamSample;
 use crate::control::{Control, ControlError, DatastoreSample};
+use crate::name::Name;
+use headgate_placement::DeviceModel;
 use headgate_stats::{COST_OF_ONE_IO, DirectionSnapshot, DiskSnapshot, HistogramSnapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The content type of the answer.
@@ -48,6 +51,7 @@ struct Scrape {
     host: Host,
     leases_lost: u64,
     etcd_answers: Option<bool>,
+    models: BTreeMap<Name, DeviceModel>,
 }
 
 /// The metrics now.
@@ -59,7 +63,12 @@ pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
     let disks = control.disks_at(&samples);
     let (leases_lost, etcd_answers) = (control.leases().lost(), control.leases().etcd_answers());
     let (datastores, host) = (control.datastores(), control.host());
-    Ok(Scrape { samples, datastores, disks, top, host, leases_lost, etcd_answers }.render())
+    // What is learnt is no reason to tell nothing.
+    let models = control.samples().models().unwrap_or_else(|e| {
+        tracing::warn!(error = %e, "no models for metrics");
+        BTreeMap::new()
+    });
+    Ok(Scrape { samples, datastores, disks, top, host, leases_lost, etcd_answers, models }.render())
 }
 
 impl Scrape {
@@ -310,6 +319,14 @@ impl Scrape {
             &overbooked,
         )?;
 
+        let model = |read: &dyn Fn(&DeviceModel) -> f64| -> Vec<(Labels, f64)> {
+            let here = self.datastores.iter().filter_map(|d| Some((d, self.models.get(&d.name)?)));
+            here.map(|(d, model)| (vec![("datastore", d.name.to_string())], read(model))).collect()
+        };
+        let help = "How much longer a read takes for each read more at the device, by the last model learnt; absent while there is none";
+        out.gauges("datastore_model_slope_seconds", help, &model(&|m| m.slope.as_picos() as f64 / 1e12))?;
+        let help = "Intervals that the last model was learnt from";
+        out.gauges("datastore_model_intervals", help, &model(&|m| f64::from(m.points)))?;
         self.encode_windows(out)?;
         let sampled = |read: &dyn Fn(&DatastoreSample) -> f64| -> Vec<(Labels, f64)> {
             self.samples.iter().map(|s| (vec![("datastore", s.name.to_string())], read(s))).collect()

@@ -25,7 +25,7 @@ pub use store::SamplesError;
 
 use crate::control::DatastoreSample;
 use crate::name::Name;
-use headgate_placement::{DevicePoint, WorkloadMeter};
+use headgate_placement::{DeviceModel, DevicePoint, WorkloadMeter};
 use headgate_units::Nanos;
 use recorder::{Chunk, Recorder};
 use std::collections::BTreeMap;
@@ -108,6 +108,14 @@ impl Samples {
         let intervals = self.intervals(datastore)?;
         let before = lock(&self.file).model(datastore)?;
         Ok(Learnt::from(intervals.iter().map(|(_, interval)| interval), before))
+    }
+
+    /// The last models that were written, at most five minutes old.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn models(&self) -> Result<BTreeMap<Name, DeviceModel>, SamplesError> {
+        lock(&self.file).models()
     }
 
     /// The points of a datastore's model with their instants, in nanoseconds since 1970.

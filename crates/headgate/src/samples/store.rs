@@ -2,7 +2,7 @@ use super::recorder::{Chunk, DiskFine, StoreFine, with_ends};
 use crate::name::Name;
 use headgate_placement::{DeviceModel, WorkloadMeter};
 use headgate_units::Nanos;
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ impl SamplesFile {
         // What is lost in a power cut is the last five minutes.
         connection.pragma_update(None, "synchronous", "NORMAL").map_err(store)?;
         let make = |connection: &mut Connection| {
-            let tx = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let found: i64 = tx.query_row("PRAGMA user_version", [], |row| row.get(0))?;
             if found == 0 {
                 tx.execute_batch(TABLES)?;
@@ -126,8 +126,24 @@ impl SamplesFile {
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, rusqlite::Error>,
     ) -> Result<T, SamplesError> {
+        self.run(TransactionBehavior::Immediate, work)
+    }
+
+    /// Who reads does not wait for who writes.
+    fn read<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, SamplesError> {
+        self.run(TransactionBehavior::Deferred, work)
+    }
+
+    fn run<T>(
+        &mut self,
+        behavior: TransactionBehavior,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, SamplesError> {
         let run = || {
-            let tx = self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let tx = self.connection.transaction_with_behavior(behavior)?;
             let result = work(&tx)?;
             tx.commit()?;
             Ok(result)
@@ -193,7 +209,7 @@ impl SamplesFile {
         from: Nanos,
         fine: bool,
     ) -> Result<BTreeMap<Name, WorkloadMeter>, SamplesError> {
-        self.change(|tx| {
+        self.read(|tx| {
             let mut meters: BTreeMap<Name, WorkloadMeter> = BTreeMap::new();
             let (sql, from_second) = if fine {
                 ("SELECT disk, intervals FROM disk_intervals WHERE at >= ?1", seconds(from))
@@ -228,12 +244,29 @@ impl SamplesFile {
         datastore: &Name,
         from: Nanos,
     ) -> Result<Vec<(Nanos, StoreFine)>, SamplesError> {
-        self.change(|tx| store_intervals(tx, datastore, from))
+        self.read(|tx| store_intervals(tx, datastore, from))
+    }
+
+    /// The last model of each datastore.
+    pub fn models(&mut self) -> Result<BTreeMap<Name, DeviceModel>, SamplesError> {
+        self.read(|tx| {
+            let mut rows = tx.prepare("SELECT datastore, model FROM models")?;
+            let found =
+                rows.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+            let mut models = BTreeMap::new();
+            for row in found {
+                let (name, blob) = row?;
+                if let (Ok(name), Some(model)) = (name.parse(), decode(&blob)) {
+                    models.insert(name, model);
+                }
+            }
+            Ok(models)
+        })
     }
 
     /// The last model that made sense.
     pub fn model(&mut self, datastore: &Name) -> Result<Option<DeviceModel>, SamplesError> {
-        let found: Option<Vec<u8>> = self.change(|tx| {
+        let found: Option<Vec<u8>> = self.read(|tx| {
             tx.query_row("SELECT model FROM models WHERE datastore = ?1", [datastore.as_str()], |row| {
                 row.get(0)
             })
@@ -395,6 +428,7 @@ mod tests {
         let intervals = file.store_intervals(&name("array"), at(0)).unwrap();
         assert_eq!((intervals.len(), intervals[0].0, intervals[119].0), (120, at(5), at(600)));
         let model = file.model(&name("array")).unwrap().unwrap();
+        assert_eq!(file.models().unwrap(), BTreeMap::from([(name("array"), model)]));
         assert!((model.slope.as_millis_f64() - 1.0).abs() < 0.01, "{model}");
     }
 
