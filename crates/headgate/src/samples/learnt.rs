@@ -44,7 +44,10 @@ impl Learnt {
             })
             .collect();
         match DeviceModel::learn(&points) {
-            Ok(model) => Learnt { model: Some(model), refusal: None, tally },
+            Ok(model) => {
+                let model = before.map_or(model, |known| known.renewed(model));
+                Learnt { model: Some(model), refusal: None, tally }
+            }
             Err(refusal) => Learnt { model: before, refusal: Some(refusal), tally },
         }
     }
@@ -117,6 +120,24 @@ impl fmt::Display for Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_placement::{Outstanding, Permille};
+    use headgate_units::Bytes;
+
+    #[test]
+    fn a_slope_that_was_seen_is_not_given_up_while_the_load_does_not_vary() {
+        let point = |outstanding: u32| {
+            let latency = Nanos::from_micros(3_000 + 500 * u64::from(outstanding));
+            let (size, random) = (Bytes::from_kib(8), Permille::WHOLE);
+            DevicePoint { outstanding: Outstanding::whole(outstanding), latency, size, random }
+        };
+        let varied: Vec<_> = (0..60).map(|n| StoreFine(Ok(point(n % 12 + 1)))).collect();
+        let steady = vec![StoreFine(Ok(point(4))); 60];
+        let known = Learnt::from(varied.iter(), None).model;
+        assert!((known.unwrap().slope.as_millis_f64() - 0.5).abs() < 0.01);
+        assert_eq!(Learnt::from(steady.iter(), known).model, known);
+        let alone = Learnt::from(steady.iter(), None).model.unwrap();
+        assert!(alone.slope.as_millis_f64() > 1.0, "latency over load: {alone}");
+    }
 
     #[test]
     fn windows_are_written_as_they_are_read() {

@@ -171,7 +171,8 @@ impl SamplesFile {
             for datastore in chunk.stores.keys() {
                 let from = Nanos(chunk.ended.0.saturating_sub(DAY * SECOND));
                 let intervals = store_intervals(tx, datastore, from)?;
-                let learnt = super::Learnt::from(intervals.iter().map(|(_, interval)| interval), None);
+                let known = model(tx, datastore)?;
+                let learnt = super::Learnt::from(intervals.iter().map(|(_, interval)| interval), known);
                 if let Some(model) = learnt.model {
                     tx.execute(
                         "INSERT OR REPLACE INTO models VALUES (?1, ?2, ?3)",
@@ -266,13 +267,7 @@ impl SamplesFile {
 
     /// The last model that made sense.
     pub fn model(&mut self, datastore: &Name) -> Result<Option<DeviceModel>, SamplesError> {
-        let found: Option<Vec<u8>> = self.read(|tx| {
-            tx.query_row("SELECT model FROM models WHERE datastore = ?1", [datastore.as_str()], |row| {
-                row.get(0)
-            })
-            .optional()
-        })?;
-        Ok(found.and_then(|blob| decode(&blob)))
+        self.read(|tx| model(tx, datastore))
     }
 }
 
@@ -343,6 +338,13 @@ fn add_to_hours(
         ])?;
     }
     Ok(())
+}
+
+fn model(tx: &Transaction<'_>, datastore: &Name) -> Result<Option<DeviceModel>, rusqlite::Error> {
+    let found: Option<Vec<u8>> = tx
+        .query_row("SELECT model FROM models WHERE datastore = ?1", [datastore.as_str()], |row| row.get(0))
+        .optional()?;
+    Ok(found.and_then(|blob| decode(&blob)))
 }
 
 fn store_intervals(
