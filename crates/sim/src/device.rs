@@ -1,5 +1,5 @@
-use headgate_devices::{DeviceIo, DeviceModel, FixedRate, ModelSpec};
-use headgate_units::{Bytes, Iops, Nanos};
+use headgate_devices::{DeviceIo, DeviceModel, DiskPlace, FixedRate, FlashCounters, ModelSpec, PlaceError};
+use headgate_units::{Bytes, Iops, Nanos, Shares};
 
 /// A device model; that of a fixed rate apart, because its rate can be changed and calls to it need no table.
 pub(crate) enum Device {
@@ -21,6 +21,29 @@ impl Device {
     pub(crate) fn set_rate(&mut self, now: Nanos, rate: Iops) {
         if let Device::Rate(device) = self {
             device.set_rate(now, rate);
+        }
+    }
+
+    /// Tells the device of a disk, where it wants to know.
+    pub(crate) fn add_disk(&mut self, now: Nanos, place: DiskPlace) -> Result<(), PlaceError> {
+        match self {
+            Device::Rate(_) => Ok(()),
+            Device::Other(device) => device.add_disk(now, place),
+        }
+    }
+
+    /// Another weight for the disk that begins there.
+    pub(crate) fn set_shares(&mut self, now: Nanos, offset: u64, shares: Shares) {
+        if let Device::Other(device) = self {
+            device.set_shares(now, offset, shares);
+        }
+    }
+
+    /// What flash did for the disk that begins there.
+    pub(crate) fn flash(&self, offset: u64) -> Option<FlashCounters> {
+        match self {
+            Device::Rate(_) => None,
+            Device::Other(device) => device.flash(offset),
         }
     }
 

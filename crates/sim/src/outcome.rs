@@ -1,5 +1,8 @@
+mod flash;
 pub(crate) mod pool;
 pub(crate) mod sweep;
+
+pub use flash::FlashCounts;
 
 use headgate_stats::HistogramSnapshot;
 use headgate_units::Nanos;
@@ -130,10 +133,13 @@ pub struct Counters {
     pub told_error: u64,
     /// Those of them that were off by more than one IO for each other node.
     pub told_wrong: u64,
+    /// What flash drives did, where there are any.
+    #[serde(skip_serializing_if = "FlashCounts::is_nothing")]
+    pub flash: FlashCounts,
 }
 
 impl Counters {
-    fn each(self, other: &Counters, f: impl Fn(u64, u64) -> u64) -> Counters {
+    fn each(self, other: &Counters, f: impl Copy + Fn(u64, u64) -> u64) -> Counters {
         Counters {
             arrived: f(self.arrived, other.arrived),
             dropped: f(self.dropped, other.dropped),
@@ -149,6 +155,7 @@ impl Counters {
             told: f(self.told, other.told),
             told_error: f(self.told_error, other.told_error),
             told_wrong: f(self.told_wrong, other.told_wrong),
+            flash: self.flash.each(&other.flash, f),
         }
     }
 

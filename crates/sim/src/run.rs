@@ -44,6 +44,14 @@ pub enum RunError {
     /// A trace is missing or damaged.
     #[error("{0}")]
     Trace(String),
+    /// A device has no room for a disk.
+    #[error("disk '{disk}': {why}")]
+    Place {
+        /// `VM/DISK`.
+        disk: String,
+        /// What the device says.
+        why: headgate_devices::PlaceError,
+    },
     /// A scheduler does not take its configuration.
     #[error(transparent)]
     Scheduler(#[from] headgate_qos::ConfigError),

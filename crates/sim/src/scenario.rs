@@ -480,6 +480,8 @@ pub struct Pattern {
     pub read: u8,
     /// Requests that go anywhere, in per cent; others go on where the last one ended.
     pub random: u8,
+    /// Of those that go anywhere so many per cent go to so many per cent of the extent, at its beginning, and the others to the rest.
+    pub hot: Option<(u8, u8)>,
     /// Sizes and how often each is drawn, relative to the others.
     pub sizes: Vec<(Bytes, u32)>,
     /// The part of the disk that is used: first byte and length.

@@ -28,6 +28,24 @@ pub struct FlashCounters {
     pub spare: u64,
 }
 
+impl FlashCounters {
+    /// Those of several drives together.
+    #[must_use]
+    pub fn plus(&self, other: &FlashCounters) -> FlashCounters {
+        FlashCounters {
+            writes: self.writes + other.writes,
+            moved_for: self.moved_for + other.moved_for,
+            moved_own_for: self.moved_own_for + other.moved_own_for,
+            moved: self.moved + other.moved,
+            victims: self.victims + other.victims,
+            victim_pages: self.victim_pages + other.victim_pages,
+            victim_valid: self.victim_valid + other.victim_valid,
+            victims_mixed: self.victims_mixed + other.victims_mixed,
+            spare: self.spare + other.spare,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Disk {
     place: DiskPlace,

@@ -154,6 +154,11 @@ impl SsdSpec {
         self.size
     }
 
+    /// Over-provisioning space in millionths of the size, as asked for; the drive has it to the nearest block of each plane.
+    pub fn over_provisioning(&self) -> u32 {
+        self.over
+    }
+
     pub(crate) fn checked(self) -> Result<SsdSpec, SsdSpecError> {
         if self.size < Bytes::from_mib(4) || self.size > Bytes::from_gib(64) {
             return Err(SsdSpecError::Size(self.size));

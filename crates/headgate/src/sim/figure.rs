@@ -1,5 +1,6 @@
 //! From outcomes to figures: throughput and latency over time, as papers plot them, and over what a family of variants varies.
 
+use super::flash::{over_provisioning, over_time};
 use super::hosts::{hosts, hosts_say_all};
 use super::models::models;
 use crate::plot::{Figure, Line, MOST_LINES, Mark, Panel};
@@ -26,7 +27,10 @@ pub(crate) fn figures(scenario: &Scenario, outcomes: &[&Outcome]) -> Vec<Figure>
     same_scale(&mut by_host);
     same_scale(&mut by_vm);
     let models = outcomes.iter().filter_map(|outcome| models(scenario, outcome));
-    sweep(scenario, outcomes).into_iter().chain(models).chain(by_host).chain(by_vm).collect()
+    let mut flash: Vec<Figure> = outcomes.iter().filter_map(|outcome| over_time(scenario, outcome)).collect();
+    same_scale(&mut flash);
+    let over = sweep(scenario, outcomes).into_iter().chain(over_provisioning(scenario, outcomes));
+    over.chain(models).chain(by_host).chain(by_vm).chain(flash).collect()
 }
 
 fn same_scale(figures: &mut [Figure]) {

@@ -3,6 +3,7 @@
 mod breaks;
 mod experiments;
 mod figure;
+mod flash;
 mod hosts;
 mod html;
 mod models;

@@ -52,6 +52,24 @@ pub(crate) enum Measure {
     Response,
     /// Not exceeded by 90% of transactions.
     ResponseP90,
+    /// Pages that disks on flash wrote per second.
+    PageWrites,
+    /// Pages that flash programmed for each page that a disk wrote: its own and those moved because it wrote.
+    WriteAmplification,
+    /// Pages moved because a disk wrote, for each page that it wrote.
+    ExtraWrites,
+    /// Which part of the pages of the blocks that were collected because a disk wrote was still of use.
+    Utilisation,
+    /// Pages moved because a disk wrote.
+    MovedFor,
+    /// Which part of these was its own.
+    OwnMoved,
+    /// Pages of a disk that were moved, whoever wrote.
+    Moved,
+    /// Which part of the blocks that were collected because a disk wrote held pages of several disks.
+    MixedVictims,
+    /// Over-provisioning space of a disk in blocks, of a shared drive everybody's.
+    SpareBlocks,
     /// How many requests a host might have outstanding; of several hosts the sum. Where a datastore has an issue-window.
     IssueWindow,
     /// What it got for its shares: beta, in slots per period.

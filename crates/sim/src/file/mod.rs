@@ -19,8 +19,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use values::{
-    At, Charge, Device, MaybeBandwidth, MaybeIops, Names, Percent, Rank, Rate, Seeds, Size, Sizes, Start,
-    Stretch, Weight,
+    At, Charge, Device, Hot, MaybeBandwidth, MaybeIops, Names, Percent, Rank, Rate, Seeds, Size, Sizes,
+    Start, Stretch, Weight,
 };
 use window::IssueWindowFile;
 
@@ -332,6 +332,8 @@ struct WorkloadFile {
     read: Option<At<Percent>>,
     /// Requests that go anywhere; others go on where the last one ended. 100% unless given.
     random: Option<At<Percent>>,
+    /// Random requests that go to the beginning of what it uses: '80% in 20%' is four of five to its first fifth; evenly unless given.
+    hot: Option<At<Hot>>,
     /// Size of its requests; 4K unless given.
     size: Option<At<Sizes>>,
     /// The part of the disk that it uses, from 'offset' on; all unless given.

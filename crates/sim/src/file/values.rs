@@ -197,6 +197,34 @@ written!(Percent, {
     "description": "A percentage with its sign: 5%",
 });
 
+/// Which part of the requests goes to which part of what is used, in per cent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hot {
+    pub(crate) requests: u8,
+    pub(crate) part: u8,
+}
+
+impl Hot {
+    fn parse(text: &str) -> Result<Hot, String> {
+        let percent =
+            |text: &str| text.strip_suffix('%')?.parse().ok().filter(|part| (1..100).contains(part));
+        let parts = text.split_once(" in ").and_then(|(requests, part)| percent(requests).zip(percent(part)));
+        match parts {
+            Some((requests, part)) => Ok(Hot { requests, part }),
+            None => Err(format!(
+                "'{text}' is not a hot part; write whole percentages of 1% to 99%, such as '80% in 20%'"
+            )),
+        }
+    }
+}
+
+text!(Hot, "a hot part such as '80% in 20%'", Hot::parse);
+written!(Hot, {
+    "type": "string",
+    "pattern": "^[0-9]{1,2}% in [0-9]{1,2}%$",
+    "description": "Which part of the requests goes to which part of the place: 80% in 20%",
+});
+
 /// A size: text with a unit, or a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) Bytes);

@@ -16,6 +16,7 @@ impl Measure {
             | Measure::ReservationIops
             | Measure::WeightIops
             | Measure::Arrivals
+            | Measure::PageWrites
             | Measure::Transactions => Unit::PerSecond,
             Measure::Bandwidth => Unit::BytesPerSecond,
             Measure::Dropped
@@ -26,6 +27,9 @@ impl Measure {
             | Measure::ToldWrong
             | Measure::Inversions
             | Measure::Jain
+            | Measure::MovedFor
+            | Measure::Moved
+            | Measure::SpareBlocks
             | Measure::IssueWindow
             | Measure::Moves
             | Measure::Returns
@@ -35,7 +39,12 @@ impl Measure {
             | Measure::LeftOut
             | Measure::ConstantReads
             | Measure::Beta => Unit::Number,
-            Measure::Unmanaged
+            Measure::WriteAmplification
+            | Measure::ExtraWrites
+            | Measure::Utilisation
+            | Measure::OwnMoved
+            | Measure::MixedVictims
+            | Measure::Unmanaged
             | Measure::Imbalance
             | Measure::SlopeFit
             | Measure::RelativeLoad
@@ -173,6 +182,15 @@ impl Measure {
             Measure::Transactions => "transactions",
             Measure::Response => "response",
             Measure::ResponseP90 => "response-p90",
+            Measure::PageWrites => "page-writes",
+            Measure::WriteAmplification => "write-amplification",
+            Measure::ExtraWrites => "extra-writes",
+            Measure::Utilisation => "utilisation",
+            Measure::MovedFor => "moved-for",
+            Measure::OwnMoved => "own-moved",
+            Measure::Moved => "moved",
+            Measure::MixedVictims => "mixed-victims",
+            Measure::SpareBlocks => "spare-blocks",
             Measure::IssueWindow => "issue-window",
             Measure::Beta => "beta",
             Measure::ClusterLatency => "cluster-latency",
@@ -226,6 +244,15 @@ impl Measure {
             Measure::Latency => seconds(counters.mean_latency()),
             Measure::QueueTime => seconds(counters.mean_queue()),
             Measure::DeviceTime => seconds(counters.mean_device()),
+            Measure::PageWrites => Some(counters.flash.page_writes(length)),
+            Measure::WriteAmplification => counters.flash.extra_writes().map(|extra| 1.0 + extra),
+            Measure::ExtraWrites => counters.flash.extra_writes(),
+            Measure::Utilisation => counters.flash.utilisation(),
+            Measure::MovedFor => Some(counters.flash.moved_for as f64),
+            Measure::OwnMoved => counters.flash.own_moved(),
+            Measure::Moved => Some(counters.flash.moved as f64),
+            Measure::MixedVictims => counters.flash.mixed(),
+            Measure::SpareBlocks => Some(counters.flash.mean_spare(length)),
             _ => None,
         }
     }

@@ -13,6 +13,7 @@ use headgate_units::{Bytes, Nanos};
 pub(crate) struct Recorder {
     seen: Nanos,
     waiting: u64,
+    flash_seen: Nanos,
     counters: Counters,
     /// None where sums are all that is wanted.
     histograms: Option<Box<Histograms>>,
@@ -42,6 +43,7 @@ impl Recorder {
         Recorder {
             seen: Nanos::ZERO,
             waiting: 0,
+            flash_seen: Nanos::ZERO,
             counters: Counters::default(),
             histograms: (record == Record::Histograms).then(Box::default),
             at_tick: Counters::default(),
@@ -122,6 +124,12 @@ impl Recorder {
             histograms.latency.record(queue + device);
             histograms.device.record(device);
         }
+    }
+
+    /// What the flash under a disk has counted, from the beginning.
+    pub(crate) fn on_flash(&mut self, now: Nanos, counted: &headgate_devices::FlashCounters) {
+        self.counters.flash.take(counted, now - self.flash_seen);
+        self.flash_seen = now;
     }
 
     /// What was counted up to now.

@@ -29,13 +29,24 @@ impl Source {
         let (first, length) = self.pattern.extent;
         let places = (length / bytes.0).max(1);
         if stream.percent(self.pattern.random) {
-            self.cursor = stream.below(places) * bytes.0;
+            self.cursor = self.place(places, stream) * bytes.0;
         } else if self.cursor + bytes.0 > length {
             self.cursor = 0;
         }
         let offset = first + self.cursor;
         self.cursor += bytes.0;
         Issue { disk, kind, offset, bytes, tag }
+    }
+
+    #[inline]
+    fn place(&self, places: u64, stream: &mut Stream) -> u64 {
+        let Some((requests, part)) = self.pattern.hot else { return stream.below(places) };
+        let hot = (places * u64::from(part) / 100).max(1);
+        if stream.percent(requests) || hot == places {
+            stream.below(hot)
+        } else {
+            hot + stream.below(places - hot)
+        }
     }
 
     #[inline]
@@ -59,7 +70,13 @@ mod tests {
     use super::*;
 
     fn pattern(read: u8, random: u8) -> Pattern {
-        Pattern { read, random, sizes: vec![(Bytes(4096), 3), (Bytes(8192), 1)], extent: (1 << 20, 1 << 24) }
+        Pattern {
+            read,
+            random,
+            hot: None,
+            sizes: vec![(Bytes(4096), 3), (Bytes(8192), 1)],
+            extent: (1 << 20, 1 << 24),
+        }
     }
 
     #[test]
@@ -78,6 +95,23 @@ mod tests {
         assert!((74_500..75_500).contains(&reads), "{reads}");
         assert!((74_500..75_500).contains(&small), "{small}");
         assert!((39_300..40_700).contains(&jumps), "{jumps}: wraps and accidental neighbours are few");
+    }
+
+    #[test]
+    fn four_fifths_go_to_the_hot_fifth() {
+        let mut stream = Stream::new(1, "hot");
+        let mut source = Source::new(&Pattern { hot: Some((80, 20)), ..pattern(100, 100) });
+        let (mut hot, mut last) = (0, 0);
+        for _ in 0..100_000 {
+            let issue = source.next(0, 0, &mut stream);
+            let place = issue.offset - (1 << 20);
+            last = last.max(place + issue.bytes.0);
+            if place < (1 << 24) / 5 {
+                hot += 1;
+            }
+        }
+        assert!((79_500..80_500).contains(&hot), "{hot}");
+        assert_eq!(last, 1 << 24, "the rest is used as well");
     }
 
     #[test]

@@ -44,6 +44,7 @@ impl<'a> World<'a> {
         world.add_pool(seed, &first_nodes, &mut gates)?;
         world.add_tide(seed);
         world.add_sweeps();
+        (0..world.nodes.len()).try_for_each(|node| world.tell_device(node))?;
         world.plan_start();
         Ok(world)
     }
@@ -154,6 +155,7 @@ impl<'a> World<'a> {
                     stream: Stream::new(seed, &format!("route {}/{}", vm.name, disk.name)),
                     base,
                     size: disk.size.0.max(1),
+                    shares: disk.policy.shares(),
                     stripe: store.stripe.0.max(1),
                     network,
                     lane: (network > Nanos::ZERO).then(|| self.queue.lane(network)),

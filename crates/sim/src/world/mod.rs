@@ -12,6 +12,7 @@
 
 mod build;
 mod finish;
+mod flash;
 mod flow;
 mod gate;
 mod guest;
@@ -36,7 +37,7 @@ use gate::{Gate, Place, Room};
 use headgate_devices::{DeviceIo, IoKind};
 use headgate_qos::dmclock::{Served, Ticket, Tracker};
 use headgate_qos::{Cost, DiskId, Phase, Scheduler};
-use headgate_units::{Bytes, Iops, Nanos, Priority};
+use headgate_units::{Bytes, Iops, Nanos, Priority, Shares};
 use route::request_io;
 use slab::Slab;
 use told::Truth;
@@ -168,6 +169,8 @@ struct Disk {
     /// Its first byte on the datastore.
     base: u64,
     size: u64,
+    /// What it is worth to devices that treat disks apart.
+    shares: Shares,
     stripe: u64,
     /// One way between its host and its datastore.
     network: Nanos,
@@ -267,6 +270,7 @@ impl World<'_> {
             Event::Tide => self.turn_tide(),
             Event::Sweep { sweep } => self.go_on_with_sweep(sweep),
             Event::Mark => {
+                self.count_flash();
                 self.disks.iter_mut().for_each(|disk| disk.recorder.mark(now));
                 self.nodes.iter_mut().filter_map(|n| n.recorder.as_mut()).for_each(|r| r.mark(now));
                 self.workloads.iter_mut().filter_map(|w| w.transactions.as_mut()).for_each(|t| t.mark());
@@ -301,6 +305,7 @@ impl World<'_> {
 
     fn tick(&mut self) {
         let now = self.now;
+        self.count_flash();
         self.disks.iter_mut().for_each(|disk| disk.recorder.tick(now));
         self.nodes.iter_mut().filter_map(|node| node.recorder.as_mut()).for_each(|r| r.tick(now));
         self.workloads.iter_mut().filter_map(|w| w.transactions.as_mut()).for_each(|t| t.tick());

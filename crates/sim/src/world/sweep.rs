@@ -87,7 +87,7 @@ impl World<'_> {
         let own = &self.setup.vms[sweep.vm].workloads[0];
         let (outstanding, size, read, random) = sweep.combination(next);
         let kind = WorkloadKind::Closed { outstanding, think: Span::ZERO };
-        let pattern = Pattern { read, random, sizes: vec![(size, 1)], extent: own.pattern.extent };
+        let pattern = Pattern { read, random, hot: None, sizes: vec![(size, 1)], extent: own.pattern.extent };
         let stream = Stream::new(self.seed, &format!("sweep {}/{next}", sweep.name));
         Generator::new(own.disk, &kind, &pattern, stream, None)
     }

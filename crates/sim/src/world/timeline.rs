@@ -82,12 +82,15 @@ impl World<'_> {
             Action::Start { vm } => self.start(vm as u32),
             Action::Stop { vm } => self.stop(vm as u32),
             Action::Policy { vm, disk, policy } => {
-                let disk = &self.disks[self.vms[vm].disks as usize + disk];
+                let disk = &mut self.disks[self.vms[vm].disks as usize + disk];
+                disk.shares = policy.shares();
                 let mut places = vec![(disk.gate, disk.id)];
                 if let (Some(member), Some(pool)) = (disk.member, &self.pool) {
                     places = pool.gates_of(member).collect();
                 }
                 for &(node, index) in &disk.nodes {
+                    self.nodes[node as usize].device.set_shares(now, disk.base, policy.shares());
+                    self.touched.push(node);
                     places.extend(self.nodes[node as usize].gate.zip(disk.at_nodes[index]));
                 }
                 for (gate, id) in places {
@@ -139,6 +142,9 @@ impl World<'_> {
         let spec = &self.setup.datastores[datastore].nodes[index].device;
         self.nodes[back].device = Device::new(spec, self.nodes[back].capacity);
         self.apply_rate(back as u32);
+        if let Err(error) = self.tell_device(back) {
+            self.failure = Some(error.to_string());
+        }
         for key in held {
             self.submit(back as u32, key);
         }

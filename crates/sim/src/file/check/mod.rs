@@ -11,10 +11,10 @@ mod workloads;
 use super::read::Fault;
 use super::values::At;
 use super::{EventFile, ScenarioFile, expect};
-use crate::scenario::{Event, Record, Scenario, Setup, Variant, Window};
+use crate::scenario::{Datastore, Event, Record, Scenario, Setup, Variant, Vm, Window};
 use events::action;
 use headgate_qos::Policy;
-use headgate_units::Nanos;
+use headgate_units::{Bytes, Nanos};
 use names::{in_range, plain_name, some_time, unique};
 use std::collections::BTreeSet;
 use storage::datastore;
@@ -88,6 +88,29 @@ pub(super) fn scenario(text: &str, files: &[(String, ScenarioFile)]) -> Result<S
     Ok(scenario)
 }
 
+/// A device that has a capacity of its own has no room beyond it.
+fn check_room(file: &ScenarioFile, datastores: &[Datastore], vms: &[Vm]) -> Result<(), Fault> {
+    for (index, store) in datastores.iter().enumerate() {
+        let Some(capacity) = store.nodes.iter().filter_map(|node| node.device.capacity()).min() else {
+            continue;
+        };
+        if file.pool.is_some() {
+            let message = "disks of a pool move, and a flash drive cannot follow yet; remove the pool, or take another device";
+            return Err(Fault::new(&file.datastore[index].value.name.span, message));
+        }
+        let sizes = vms.iter().flat_map(|vm| &vm.disks).filter(|disk| disk.datastore == index);
+        let needed = sizes.fold(Bytes(0), |sum, disk| Bytes(sum.0.saturating_add(disk.size.0)));
+        if needed > capacity {
+            let message = format!(
+                "the disks on '{}' are {needed} and it has {capacity}; give disks a smaller size",
+                store.name
+            );
+            return Err(Fault::new(&file.datastore[index].value.name.span, message));
+        }
+    }
+    Ok(())
+}
+
 fn setup(file: &ScenarioFile) -> Result<Setup, Fault> {
     let duration = some_time(&file.duration, "the duration")?;
     let interval = match &file.interval {
@@ -119,6 +142,7 @@ fn setup(file: &ScenarioFile) -> Result<Setup, Fault> {
             "nothing would run; add a [[vm]] with a disk and a workload",
         ));
     }
+    check_room(file, &datastores, &vms)?;
     let disks: usize = vms.iter().map(|vm| vm.disks.len()).sum();
     if disks > MOST_DISKS {
         let message = format!("{disks} disks are more than fit into memory; simulate {MOST_DISKS} at most");

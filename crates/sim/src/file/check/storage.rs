@@ -95,12 +95,18 @@ pub(super) fn datastore(file: &DatastoreFile) -> Result<Datastore, Fault> {
         Some(stripe) => stripe.value.0,
         None => Bytes::from_mib(1),
     };
+    let own = nodes.iter().filter_map(|node| node.device.capacity()).min();
+    if let (Some(given), Some(own)) = (&file.capacity, own) {
+        let message =
+            format!("the device says itself that it has {own}; remove capacity, or change the device");
+        return Err(Fault::new(&given.span, message));
+    }
     let capacity = match &file.capacity {
         Some(capacity) if capacity.value.0.0 == 0 => {
             return Err(Fault::new(&capacity.span, "a capacity is 1 byte or more; write such a size"));
         }
         Some(capacity) => capacity.value.0,
-        None => DEFAULT_CAPACITY,
+        None => own.unwrap_or(DEFAULT_CAPACITY),
     };
     Ok(Datastore {
         name: file.name.value.clone(),

@@ -46,6 +46,7 @@ fn special_keys(file: &WorkloadFile) -> Vec<Special<'_, KindFile>> {
         ("repeat", place(&file.repeat), &[Replay]),
         ("read", place(&file.read), &[Closed, Burst, Open, OnOff]),
         ("random", place(&file.random), &[Closed, Burst, Open, OnOff, Oltp]),
+        ("hot", place(&file.hot), &[Closed, Burst, Open, OnOff, Oltp]),
         ("size", place(&file.size), &[Closed, Burst, Open, OnOff, Oltp]),
         ("extent", place(&file.extent), &[Closed, Burst, Open, OnOff, Oltp]),
         ("offset", place(&file.offset), &[Closed, Burst, Open, OnOff, Oltp]),
@@ -312,6 +313,12 @@ fn pattern(
         );
         return Err(Fault::new(span, message));
     }
+    let hot = w.hot.as_ref().map(|hot| (hot.value.requests, hot.value.part));
+    if let (Some(hot), Some((_, part))) = (&w.hot, hot)
+        && length / 100 * u64::from(part) < largest
+    {
+        return Err(Fault::new(&hot.span, "the hot part is smaller than a request; make it larger"));
+    }
     let percent = |key: Option<&At<Percent>>| key.map_or(Ok(100), |key| whole_percent(key, 0, 100));
-    Ok(Pattern { read: percent(read)?, random: percent(random)?, sizes, extent: (offset, length) })
+    Ok(Pattern { read: percent(read)?, random: percent(random)?, hot, sizes, extent: (offset, length) })
 }

@@ -1,0 +1,96 @@
+use super::per_second;
+use headgate_devices::FlashCounters;
+use headgate_units::Nanos;
+use serde::Serialize;
+
+/// What flash drives did for a disk, in pages and blocks. Sums, so that intervals can be added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct FlashCounts {
+    /// Pages that it wrote.
+    pub writes: u64,
+    /// Pages that were moved because it wrote, its own and others'.
+    pub moved_for: u64,
+    /// Of these, its own.
+    pub moved_own_for: u64,
+    /// Its pages that were moved, whoever wrote.
+    pub moved: u64,
+    /// Blocks that were collected because it wrote.
+    pub victims: u64,
+    /// Pages of those blocks.
+    pub victim_pages: u64,
+    /// Of these, those that were still of use.
+    pub victim_valid: u64,
+    /// Those blocks that held pages of several disks.
+    pub victims_mixed: u64,
+    /// Blocks of its over-provisioning space, or of everybody's where it is shared, integrated over time, in block-nanoseconds: as of the ends
+    /// of intervals.
+    pub spare: u64,
+}
+
+impl FlashCounts {
+    pub(super) fn each(self, other: &FlashCounts, f: impl Fn(u64, u64) -> u64) -> FlashCounts {
+        FlashCounts {
+            writes: f(self.writes, other.writes),
+            moved_for: f(self.moved_for, other.moved_for),
+            moved_own_for: f(self.moved_own_for, other.moved_own_for),
+            moved: f(self.moved, other.moved),
+            victims: f(self.victims, other.victims),
+            victim_pages: f(self.victim_pages, other.victim_pages),
+            victim_valid: f(self.victim_valid, other.victim_valid),
+            victims_mixed: f(self.victims_mixed, other.victims_mixed),
+            spare: f(self.spare, other.spare),
+        }
+    }
+
+    /// Whether no flash drive did anything.
+    pub fn is_nothing(&self) -> bool {
+        *self == FlashCounts::default()
+    }
+
+    /// What a device counted; blocks for the time that has passed since it was asked last.
+    pub(crate) fn take(&mut self, counted: &FlashCounters, passed: Nanos) {
+        *self = FlashCounts {
+            writes: counted.writes,
+            moved_for: counted.moved_for,
+            moved_own_for: counted.moved_own_for,
+            moved: counted.moved,
+            victims: counted.victims,
+            victim_pages: counted.victim_pages,
+            victim_valid: counted.victim_valid,
+            victims_mixed: counted.victims_mixed,
+            spare: self.spare.saturating_add(counted.spare.saturating_mul(passed.0)),
+        };
+    }
+
+    /// Pages written per second, over a time of `length`.
+    pub fn page_writes(&self, length: Nanos) -> f64 {
+        per_second(self.writes as f64, length)
+    }
+
+    /// Pages moved for each page written; `None` when none was.
+    pub fn extra_writes(&self) -> Option<f64> {
+        (self.writes > 0).then(|| self.moved_for as f64 / self.writes as f64)
+    }
+
+    /// Which part of the pages of collected blocks was of use; `None` when none was collected.
+    pub fn utilisation(&self) -> Option<f64> {
+        (self.victim_pages > 0).then(|| self.victim_valid as f64 / self.victim_pages as f64)
+    }
+
+    /// Which part of the pages that were moved because it wrote was its own; `None` when none was moved.
+    pub fn own_moved(&self) -> Option<f64> {
+        (self.moved_for > 0).then(|| self.moved_own_for as f64 / self.moved_for as f64)
+    }
+
+    /// Which part of the collected blocks held pages of several disks; `None` when none was collected.
+    pub fn mixed(&self) -> Option<f64> {
+        (self.victims > 0).then(|| self.victims_mixed as f64 / self.victims as f64)
+    }
+
+    /// The mean of its over-provisioning space in blocks, over a time of `length`.
+    pub fn mean_spare(&self, length: Nanos) -> f64 {
+        per_second(self.spare as f64 / 1e9, length)
+    }
+}
