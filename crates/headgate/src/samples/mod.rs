@@ -7,7 +7,7 @@
 //! | what | how fine | how long |
 //! |---|---|---|
 //! | intervals of disks and datastores | each | 24 h |
-//! | distributions of a disk's traits; how many intervals of a datastore told something | an hour | 30 days |
+//! | distributions of a disk's traits | an hour | 30 days |
 //! | the last model of a datastore that made sense | | until there is a better |
 //!
 //! A daemon that is killed forgets at most the last five minutes. Samples are no promises: when they cannot be written the log says so, and
