@@ -375,7 +375,10 @@ fn what_cannot_be_is_refused_with_what_was_expected() {
             &[&on_far[..], &["--export", "", "--size", "1M"]].concat(),
             &["1048576 bytes", "67108864 bytes"],
         )?;
-        refused(&["disk", "create", "d", "--size", "1M", "--export", "x"], &["'default' is no NBD server"])?;
+        let an_export = ["disk", "create", "d", "--size", "1M", "--export", "x"];
+        refused(&an_export, &["no datastore is given", "--datastore with the server"])?;
+        let here = ["--datastore", "default"];
+        refused(&[&an_export[..], &here].concat(), &["'default' is no NBD server"])?;
         create(&host, "d", "", &[])?;
         refused(&["disk", "create", "e", "--datastore", "far", "--export", ""], &["is disk 'd' already"])?;
         refused(&["datastore", "calibrate", "far"], &["there is none to measure on", "--capacity IOPS"])?;
