@@ -45,12 +45,14 @@ fn known_groups(groups: &[Group], known: impl Fn(&placement::Name) -> bool) -> V
 }
 
 impl Control {
-    /// All that placement goes by. `newcomer` is a disk that rules may name though it is not there yet.
+    /// All that placement goes by. `newcomer` is a disk that rules may name though it is not there yet; who creates one does not wait for
+    /// models to be learnt anew, those last written are at most five minutes old.
     ///
     /// # Errors
     /// When samples or the file system cannot be read.
     pub(super) fn pool(&self, window: Window, newcomer: Option<&Name>) -> Result<Whole, ControlError> {
         let workloads = self.samples.workloads(window)?;
+        let written = if newcomer.is_some() { self.samples.models()? } else { BTreeMap::new() };
         let (datastores, disks, rules) = {
             let model = self.model();
             let datastores: Vec<DatastoreEntry> = model.datastores.values().cloned().collect();
@@ -65,7 +67,10 @@ impl Control {
                 Some(reason) => whole.outside.push(Outside { datastore, reason }),
                 None => {
                     taking_part.insert(datastore.clone());
-                    let learnt = self.samples.learnt(&datastore)?;
+                    let learnt = match written.get(&datastore) {
+                        Some(model) => Learnt::of_model(*model),
+                        None => self.samples.learnt(&datastore)?,
+                    };
                     let on_it = disks.iter().filter(|disk| disk.record.datastore == datastore);
                     whole.pool.datastores.push(self.pool_datastore(entry, on_it, &learnt)?);
                     whole.learnt.insert(datastore, learnt);
