@@ -49,9 +49,9 @@ pub enum Isolation {
 /// How space follows targets ([`Isolation::Dynamic`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// Page writes per second of the whole device. Owners without a target of their own get their part of it by weight.
+    /// Page writes per second of the whole device, if given. Owners without a target of their own get their part of it by weight.
     pub rated: Iops,
-    /// Whether that is how it is, or only where to begin.
+    /// Whether it is given or sought.
     pub rating: Rating,
     /// Times of the chip in equation 1; `read` and `erase` do not count.
     pub times: CellTimes,
@@ -80,9 +80,9 @@ impl Control {
 pub enum Rating {
     /// It is known.
     Given,
-    /// It is sought: the greatest at which all targets can be reached with the over-provisioning space there is. Every
-    /// [`Control::window`] victims it rises by a sixty-fourth while more than a sixteenth of the space is nobody's, and falls by as much when somebody
-    /// needs space and nobody has any to give.
+    /// It is what owners achieve together with the over-provisioning space there is, and follows that: nobody has to know it, and
+    /// [`Control::rated`] does not count. Owners that do not write take no part in it, and those that have the least space only where nobody
+    /// has more.
     Sought,
 }
 

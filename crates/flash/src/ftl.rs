@@ -1,5 +1,5 @@
 use crate::blocks::{Block, FreeBlocks, State, ValidPages};
-use crate::config::{Config, Isolation, Levelling, Streams};
+use crate::config::{Config, Isolation, Levelling, Rating, Streams};
 use crate::error::{ConfigError, FtlError, OwnerError};
 use crate::geometry::{BlockId, Geometry, PageAddr, PlaneId};
 use crate::map::{Entry, Tombstone, Where, nowhere};
@@ -55,7 +55,7 @@ pub struct Ftl<M> {
     pub(crate) unassigned: u32,
     /// Of all owners together, under isolation.
     pub(crate) shares: u64,
-    /// Page writes per second of the device, given or sought.
+    /// Page writes per second of the device, given or sought; 0 while not known.
     pub(crate) rated: u64,
     /// Victims when it last changed.
     pub(crate) rated_at: u64,
@@ -112,8 +112,8 @@ impl<M: Medium> Ftl<M> {
             unassigned: 0,
             shares: 0,
             rated: match &config.isolation {
-                Isolation::Dynamic(control) => control.rated.get(),
-                Isolation::Shared | Isolation::Static => 0,
+                Isolation::Dynamic(control) if control.rating == Rating::Given => control.rated.get(),
+                Isolation::Dynamic(_) | Isolation::Shared | Isolation::Static => 0,
             },
             rated_at: 0,
             levelling: None,
@@ -241,6 +241,7 @@ impl<M: Medium> Ftl<M> {
             }
             let window = self.window();
             self.pools[place].meter = crate::pool::Meter::new(window);
+            self.pools[place].adjusted_at = 0;
         }
         place
     }

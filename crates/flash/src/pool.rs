@@ -32,6 +32,8 @@ pub(crate) struct Pool {
     pub meter: Meter,
     /// Whether the last adjustment asked for a block and there was none to have.
     pub wanting: Wanting,
+    /// Its collections when its quota last changed.
+    pub adjusted_at: u64,
     /// Collections of all pools when this one last collected.
     pub last_collected: u64,
 }
@@ -57,8 +59,16 @@ impl Pool {
             job: None,
             meter: Meter::new(window),
             wanting: Wanting::Nothing,
+            adjusted_at: 0,
             last_collected: 0,
         }
+    }
+
+    /// Whether what came of the last adjustment has been seen enough for the next one. Far from its target a pool is adjusted at each
+    /// collection, near it once in a window: the mean of the victims follows that late.
+    pub fn has_settled(&self, window: u32, margin: u32, off: u32) -> bool {
+        let wait = u64::from(window) * u64::from(margin) / u64::from(off.max(1));
+        self.meter.victims() - self.adjusted_at >= wait
     }
 
     /// Blocks that it may still take.
@@ -112,6 +122,10 @@ impl Meter {
         // Until the window is full, the plain mean.
         let over = self.victims.min(u64::from(self.window)) as i64;
         self.mean += ((i64::from(u.millionths()) << 20) - self.mean) / over;
+    }
+
+    pub fn victims(&self) -> u64 {
+        self.victims
     }
 
     pub fn value(&self) -> Option<Utilisation> {

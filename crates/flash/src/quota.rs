@@ -5,12 +5,15 @@ use crate::equations::Utilisation;
 use crate::ftl::Ftl;
 use crate::medium::Medium;
 use crate::owner::{OwnerId, OwnerSpec};
-use crate::pool::Wanting;
+use crate::pool::{Pool, Wanting};
 use crate::stats::{Reach, Standing};
 use headgate_units::{Iops, Shares};
 
 /// Blocks outside all quotas in the isolated modes: with them a quota that moved can be used before its blocks have followed.
 const IN_TRANSIT: u32 = 2;
+
+/// Victims between two looks at what owners achieve.
+const SEEK_EVERY: u64 = 8;
 
 /// Divides `total` by weight, nobody getting less than its least; rounded so that the sum is exact (largest remainders,
 /// of equal ones the first). Weights of nothing but least are those whose part would be smaller. O(n² log n) at worst.
@@ -153,11 +156,15 @@ impl<M: Medium> Ftl<M> {
     /// moves too few. O(owners) when a block has to come from another owner, else O(1).
     pub(crate) fn adjust(&mut self, p: usize) {
         let Some(control) = self.control() else { return };
-        let hysteresis = control.hysteresis;
+        let (hysteresis, window) = (control.hysteresis, control.window);
+        self.seek_rate();
         let Some((now, target)) = self.utilisation_and_target(p) else { return };
         let margin = margin(hysteresis, target);
-        self.seek_rate();
+        if !self.pools[p].has_settled(window, margin, now.abs_diff(target)) {
+            return;
+        }
         self.pools[p].wanting = Wanting::Nothing;
+        let before = self.pools[p].quota;
         if now > target.saturating_add(margin) {
             if !self.is_one_left() && !self.take_one(p) {
                 return;
@@ -171,28 +178,50 @@ impl<M: Medium> Ftl<M> {
             self.pools[p].quota -= 1;
             self.unassigned += 1;
         }
+        if self.pools[p].quota != before {
+            self.pools[p].adjusted_at = self.pools[p].meter.victims();
+        }
         self.widen(p);
     }
 
-    /// Raises or lowers the rate of the device, where it is sought, and not more often than its consequences can be seen.
+    /// Where the rate of the device is sought, it is what owners achieve with the space they have: for everybody's shares, what those that collect
+    /// write by equation 1 for theirs. So who is above it gives space and who is below takes, until all are on it. Who has the least
+    /// space and can give none counts only where nobody has more. A drive with more than a sixteenth of its space in nobody's hands achieves
+    /// an eighth more. O(owners), for every eighth victim.
     fn seek_rate(&mut self) {
         let Some(control) = self.control().filter(|control| control.rating == Rating::Sought) else { return };
-        if self.stats.victims - self.rated_at < u64::from(control.window) {
+        if self.rated > 0 && self.stats.victims - self.rated_at < SEEK_EVERY {
+            return;
+        }
+        let times = control.times;
+        let (mut able, mut bound) = ((0, 0), (0, 0));
+        for (pool, owner) in self.pools.iter().zip(&self.owners) {
+            let Some(u) = pool.meter.value() else { continue };
+            if owner.id.is_none() || owner.spec.target.is_some() || self.is_idle(pool) {
+                continue;
+            }
+            let sum = if pool.quota > pool.data + self.least_spare() { &mut able } else { &mut bound };
+            sum.0 += u128::from(times.rate(u).min(Iops::MAX.get()));
+            sum.1 += u128::from(owner.spec.shares.get());
+        }
+        let (rates, shares) = if able.1 > 0 { able } else { bound };
+        if shares == 0 {
             return;
         }
         let (spare, unassigned) = self.spare_blocks();
-        let step = (self.rated / 64).max(1);
-        if self.pools.iter().any(|pool| pool.wanting == Wanting::Space) {
-            self.rated = self.rated.saturating_sub(step).max(Iops::MIN.get());
-        } else if unassigned > spare / 16 {
-            self.rated = (self.rated + step).min(Iops::MAX.get());
-        } else {
-            return;
-        }
+        let achieved = rates * u128::from(self.shares) / shares;
+        let rated = if unassigned > spare / 16 { achieved + achieved / 8 } else { achieved };
+        self.rated = u64::try_from(rated).unwrap_or(u64::MAX).clamp(Iops::MIN.get(), Iops::MAX.get());
         self.rated_at = self.stats.victims;
     }
 
-    /// The rate of the whole device of which owners get their parts, as given or as sought so far. `None` without dynamic isolation.
+    /// Whether a pool has not collected while all others did so often as to replace its blocks.
+    fn is_idle(&self, pool: &Pool) -> bool {
+        self.stats.victims - pool.last_collected > u64::from(pool.quota)
+    }
+
+    /// The rate of the whole device of which owners get their parts, as given or as achieved of late. `None` without dynamic isolation, or when
+    /// it is sought and nothing has been collected yet.
     pub fn rated(&self) -> Option<Iops> {
         self.control()?;
         Iops::new(self.rated).ok()
@@ -238,8 +267,7 @@ impl<M: Medium> Ftl<M> {
                 return None;
             }
             let (now, target) = self.utilisation_and_target(p).unwrap_or((0, 0));
-            let idle = self.stats.victims - pool.last_collected > u64::from(pool.quota);
-            let slack = if idle { u32::MAX } else { target.saturating_sub(now) };
+            let slack = if self.is_idle(pool) { u32::MAX } else { target.saturating_sub(now) };
             (slack > margin(hysteresis, target)).then_some(slack)
         };
         let able = (0..self.pools.len()).filter_map(|p| slack(p).map(|slack| (slack, p)));
@@ -252,6 +280,9 @@ impl<M: Medium> Ftl<M> {
         let owner = self.owners.get(p).filter(|owner| owner.id.is_some())?;
         if owner.spec.target.is_some() {
             return owner.spec.target;
+        }
+        if self.rated == 0 {
+            return None;
         }
         let rate = u128::from(self.rated) * u128::from(owner.spec.shares.get());
         let rate = rate / u128::from(self.shares.max(1));
@@ -293,6 +324,9 @@ impl<M: Medium> Ftl<M> {
             utilisation,
             target: if self.is_shared() { None } else { self.target_rate(p) },
             target_utilisation: goal.flatten(),
+            tolerance: goal
+                .flatten()
+                .map(|goal| Utilisation::from_millionths(margin(hysteresis, goal.millionths()))),
             reach,
         })
     }

@@ -22,6 +22,33 @@ pub struct FtlStats {
     pub victim_valid: u64,
 }
 
+impl FtlStats {
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &FtlStats) -> FtlStats {
+        self.with(other, |a, b| a + b)
+    }
+
+    /// What came after an earlier reading.
+    #[must_use]
+    pub fn since(&self, earlier: &FtlStats) -> FtlStats {
+        self.with(earlier, u64::saturating_sub)
+    }
+
+    fn with(&self, other: &FtlStats, f: impl Fn(u64, u64) -> u64) -> FtlStats {
+        FtlStats {
+            host_writes: f(self.host_writes, other.host_writes),
+            trim_writes: f(self.trim_writes, other.trim_writes),
+            moved: f(self.moved, other.moved),
+            levelled: f(self.levelled, other.levelled),
+            copy_backs: f(self.copy_backs, other.copy_backs),
+            erases: f(self.erases, other.erases),
+            victims: f(self.victims, other.victims),
+            victim_valid: f(self.victim_valid, other.victim_valid),
+        }
+    }
+}
+
 /// How worn the blocks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wear {
@@ -50,6 +77,8 @@ pub struct Standing {
     pub target: Option<Iops>,
     /// The utilisation at which it does; `None` also where none is low enough.
     pub target_utilisation: Option<Utilisation>,
+    /// How far from that its utilisation may be before its space changes.
+    pub tolerance: Option<Utilisation>,
     /// Whether it can.
     pub reach: Reach,
 }
