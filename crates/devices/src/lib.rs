@@ -22,9 +22,13 @@ mod ssd;
 
 pub use array::{ArraySpec, ArraySpecError, CachePower, DiskKind, Raid, SpindleArray};
 pub use fixed_rate::{FixedRate, Stragglers};
+pub use headgate_flash::{Reach, Standing as FlashStanding, Utilisation};
 pub use null::Null;
 pub use spec::{ModelSpec, ModelSpecError, SizeCost};
-pub use ssd::{FlashCounters, Ssd, SsdAge, SsdIsolation, SsdSpec, SsdSpecError, SsdVictims, Switch};
+pub use ssd::{
+    FlashCounters, FlashDrive, Ssd, SsdAge, SsdIsolation, SsdRating, SsdSpec, SsdSpecError, SsdVictims,
+    Switch,
+};
 
 use headgate_units::{Bytes, Nanos, Shares};
 use thiserror::Error;
@@ -56,7 +60,8 @@ pub struct DeviceIo {
     pub bytes: Bytes,
 }
 
-/// Where a disk lies on a device, and what it is worth: for devices that treat disks apart.
+/// Where a disk lies on a device, and what it is worth: for devices that treat disks apart. To a flash drive the place is a name: disks may lie
+/// anywhere, as long as they do not overlap and there is room for them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskPlace {
     /// Its first byte on the device.
@@ -89,6 +94,15 @@ pub enum PlaceError {
     /// The device's own reason.
     #[error("the device does not take the disk: {0}")]
     Refused(String),
+}
+
+/// Whether a device has anything to do before its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Nothing (more).
+    Ready,
+    /// Some: it has to be asked again.
+    Busy,
 }
 
 /// A device in virtual or real time.
@@ -147,8 +161,25 @@ pub trait DeviceModel {
     /// The disk that begins there has another weight.
     fn set_shares(&mut self, _now: Nanos, _offset: u64, _shares: Shares) {}
 
+    /// Does a part of the computing that a device has to do before the next request, and that takes no time of its own: what was written to
+    /// a drive that is aged. `pages` is how many page writes, or a few more; five million take about a second. Who does not call it
+    /// has all of it done by the next [`DeviceModel::submit`].
+    fn make_ready(&mut self, _now: Nanos, _pages: u32) -> Readiness {
+        Readiness::Ready
+    }
+
     /// What a flash drive did for the disk that begins there; `None` where there is no flash, or no disk.
     fn flash(&self, _offset: u64) -> Option<FlashCounters> {
+        None
+    }
+
+    /// What the disk that begins there has of a flash drive and is to have; `None` where there is no flash, or no disk.
+    fn flash_standing(&self, _offset: u64) -> Option<FlashStanding> {
+        None
+    }
+
+    /// What a flash drive did for all disks; `None` where there is no flash. O(disks).
+    fn flash_drive(&self) -> Option<FlashDrive> {
         None
     }
 }
@@ -175,7 +206,16 @@ impl<D: DeviceModel + ?Sized> DeviceModel for Box<D> {
     fn set_shares(&mut self, now: Nanos, offset: u64, shares: Shares) {
         (**self).set_shares(now, offset, shares);
     }
+    fn make_ready(&mut self, now: Nanos, pages: u32) -> Readiness {
+        (**self).make_ready(now, pages)
+    }
     fn flash(&self, offset: u64) -> Option<FlashCounters> {
         (**self).flash(offset)
+    }
+    fn flash_standing(&self, offset: u64) -> Option<FlashStanding> {
+        (**self).flash_standing(offset)
+    }
+    fn flash_drive(&self) -> Option<FlashDrive> {
+        (**self).flash_drive()
     }
 }

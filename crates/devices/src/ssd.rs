@@ -7,14 +7,15 @@ mod lane;
 mod spec;
 pub(crate) mod text;
 
-pub use disks::FlashCounters;
-pub use spec::{SsdAge, SsdIsolation, SsdSpec, SsdSpecError, SsdVictims, Switch};
+pub use disks::{FlashCounters, FlashDrive};
+pub use spec::{SsdAge, SsdIsolation, SsdRating, SsdSpec, SsdSpecError, SsdVictims, Switch};
 
 use crate::rng::SplitMix64;
-use crate::{DeviceIo, DeviceModel, DiskPlace, IoKind, PlaceError};
+use crate::{DeviceIo, DeviceModel, DiskPlace, IoKind, PlaceError, Readiness};
+use age::{Ageing, Progress};
 use disks::{Disk, Disks, Epochs};
 use fabric::{Class, Fabric, Task};
-use headgate_flash::{Cause, Ftl, FtlError, Image, Op, OwnerSpec};
+use headgate_flash::{Cause, Ftl, FtlError, FtlStats, Image, Op, OwnerError, OwnerSpec, Standing};
 use headgate_units::{Bytes, Nanos, Shares};
 use lane::{Lane, Who};
 use slab::Slab;
@@ -44,10 +45,10 @@ const PAGE_BUFFERS: u32 = 2;
 /// - Every request takes 10 us at least.
 ///
 /// Disks are told by [`DeviceModel::add_disk`]; until there is one, the whole drive is one disk. What lies on no disk is answered
-/// and kept nowhere. `aged` is done when the first request comes, for all disks that came before it together, and takes
-/// about half a second of computing for each GiB.
+/// and kept nowhere. `aged` is done when the first request comes (or before it, by [`DeviceModel::make_ready`]), for all disks that came before it
+/// together, and takes about half a second of computing for each GiB.
 ///
-/// A range past the capacity wraps around at its beginning, and is cut at the end of its disk.
+/// An offset that lies on no disk wraps around at the capacity. A range is cut at the end of its disk.
 ///
 /// Everything is a function of the specification, the disks and the submissions (with their instants). A page costs O(log n) for n
 /// operations under way, and what its collection moves the same.
@@ -69,6 +70,9 @@ pub struct Ssd {
     idle: Option<Nanos>,
     done: VecDeque<(Nanos, u64)>,
     ops: Vec<Op>,
+    ageing: Option<Ageing>,
+    /// What the layer did to age disks.
+    past: FtlStats,
     random: SplitMix64,
     seen: Nanos,
 }
@@ -98,6 +102,8 @@ impl Ssd {
             idle: None,
             done: VecDeque::new(),
             ops: Vec::new(),
+            ageing: None,
+            past: FtlStats::default(),
             random: SplitMix64::new(spec.seed),
             seen: Nanos::ZERO,
             spec: spec.clone(),
@@ -110,15 +116,15 @@ impl Ssd {
     }
 
     fn place(&mut self, place: DiskPlace) -> Result<(), PlaceError> {
-        let end = place.offset.checked_add(place.size.0).filter(|&end| end <= self.spec.size.0);
-        if end.is_none() || self.disks.meets(&place) {
-            let (size, left) = (place.size, Bytes(self.spec.size.0.saturating_sub(self.disks.taken())));
-            return Err(PlaceError::NoRoom { size, capacity: self.spec.size, left });
+        let left = Bytes(self.spec.size.0.saturating_sub(self.disks.taken()));
+        let is_nowhere = place.offset.checked_add(place.size.0).is_none();
+        if is_nowhere || place.size > left || self.disks.meets(&place) {
+            return Err(PlaceError::NoRoom { size: place.size, capacity: self.spec.size, left });
         }
         let pages = u32::try_from(place.size.0.div_ceil(self.spec.page.0)).unwrap_or(u32::MAX);
         let key = self.disks.vacant().ok_or(PlaceError::TooMany)?;
         let owner = OwnerSpec { pages, shares: place.shares, target: None };
-        self.ftl.add_owner(key, owner).map_err(|error| PlaceError::Refused(error.to_string()))?;
+        self.ftl.add_owner(key, owner).map_err(|error| self.refusal(&error))?;
         self.disks.insert(Disk::new(place, pages));
         self.fit_lanes();
         Ok(())
@@ -144,19 +150,27 @@ impl Ssd {
         }
     }
 
-    /// Gives disks that are young the past that the specification says, all together.
-    fn grow_old(&mut self) {
-        let young = self.disks.take_young();
-        if young.is_empty() || self.spec.aged == SsdAge::New {
-            return;
+    /// Gives disks that are young the past that the specification says, all together, with so many page writes at most.
+    fn grow_old(&mut self, most: u32) -> Readiness {
+        let mut ageing = match self.ageing.take() {
+            Some(ageing) => ageing,
+            None => {
+                let young = self.disks.take_young();
+                if young.is_empty() || self.spec.aged == SsdAge::New {
+                    return Readiness::Ready;
+                }
+                Ageing::new(young, self.spec.aged)
+            }
+        };
+        let before = self.ftl.stats();
+        let outcome = ageing.step(&mut self.ftl, &mut self.random, most);
+        let done = self.expect(outcome);
+        self.past = self.past.plus(&self.ftl.stats().since(&before));
+        if done == Some(Progress::Going) {
+            self.ageing = Some(ageing);
+            return Readiness::Busy;
         }
-        let random = &mut self.random;
-        let outcome = age::fill(&mut self.ftl, &young).and_then(|()| match self.spec.aged {
-            SsdAge::Aged => age::overwrite(&mut self.ftl, &young, random),
-            SsdAge::New | SsdAge::Full => Ok(()),
-        });
-        self.expect(outcome);
-        for &(owner, _) in &young {
+        for &(owner, _) in &ageing.disks {
             let stats = self.ftl.owner_stats(owner).unwrap_or_default();
             self.disks.begin(owner, stats);
             if let Some(shares) = self.disks.shares(owner) {
@@ -164,6 +178,20 @@ impl Ssd {
                 self.ftl.set_shares(owner, shares);
             }
         }
+        // Others may have come meanwhile.
+        Readiness::Busy
+    }
+
+    /// A layer that has no blocks for a disk of which the drive has the bytes: under isolation each takes a few beside its data.
+    fn refusal(&self, error: &OwnerError) -> PlaceError {
+        let block = Bytes(self.spec.page.0 * u64::from(self.spec.block));
+        PlaceError::Refused(match error {
+            OwnerError::NoRoom { needed, left, .. } => format!(
+                "it needs {needed} blocks of {block}, those that collection takes included, and {left} are left; give it another size, remove \
+                 others, or give the drive more op"
+            ),
+            other => other.to_string(),
+        })
     }
 
     /// The image never fails and pages are checked against their disk, so the layer refuses nothing.
@@ -173,7 +201,10 @@ impl Ssd {
     }
 
     fn submit_pages(&mut self, request: u32, io: DeviceIo) {
-        let offset = io.offset % self.spec.size.0;
+        let offset = match self.disks.at(io.offset) {
+            Some(_) => io.offset,
+            None => io.offset % self.spec.size.0,
+        };
         let Some((key, place)) = self.disks.at(offset).filter(|_| io.bytes.0 > 0) else { return };
         let (page, first) = (self.spec.page.0, offset - place.offset);
         let end = first.saturating_add(io.bytes.0).min(place.size.0);
@@ -365,7 +396,7 @@ impl Ssd {
 impl DeviceModel for Ssd {
     fn submit(&mut self, now: Nanos, id: u64, io: DeviceIo) {
         self.advance(now);
-        self.grow_old();
+        while io.kind != IoKind::Flush && self.grow_old(u32::MAX) == Readiness::Busy {}
         self.idle = None;
         let request = self.requests.insert(Request { id, parts: 1 }) as u32;
         self.controller.push_back((self.seen + CONTROLLER, request));
@@ -409,6 +440,9 @@ impl DeviceModel for Ssd {
             return;
         };
         self.disks.remove(key);
+        if let Some(ageing) = &mut self.ageing {
+            ageing.forget(Disks::owner(key));
+        }
         let outcome = self.ftl.remove_owner(Disks::owner(key));
         debug_assert!(outcome.is_ok());
         self.fit_lanes();
@@ -426,11 +460,39 @@ impl DeviceModel for Ssd {
         }
     }
 
+    fn make_ready(&mut self, now: Nanos, pages: u32) -> Readiness {
+        self.advance(now);
+        self.grow_old(pages)
+    }
+
     fn flash(&self, offset: u64) -> Option<FlashCounters> {
         let (key, _) = self.disks.at(offset)?;
         let owner = Disks::owner(key);
         let (stats, standing) = (self.ftl.owner_stats(owner)?, self.ftl.standing(owner)?);
         Some(self.disks.counters(key, stats, standing, self.spec.block))
+    }
+
+    fn flash_standing(&self, offset: u64) -> Option<Standing> {
+        let (key, _) = self.disks.at(offset)?;
+        self.ftl.standing(Disks::owner(key))
+    }
+
+    fn flash_drive(&self) -> Option<FlashDrive> {
+        let (done, (spare, unassigned)) = (self.ftl.stats().since(&self.past), self.ftl.spare_blocks());
+        Some(FlashDrive {
+            isolation: self.spec.isolation,
+            rating: self.spec.rated,
+            rated: self.ftl.rated(),
+            block: Bytes(self.spec.page.0 * u64::from(self.spec.block)),
+            page: self.spec.page,
+            spare,
+            unassigned,
+            writes: done.host_writes,
+            trims: done.trim_writes,
+            moved: done.moved,
+            levelled: done.levelled,
+            erases: done.erases,
+        })
     }
 }
 

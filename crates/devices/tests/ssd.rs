@@ -3,7 +3,9 @@
 mod common;
 
 use common::completion_times;
-use headgate_devices::{DeviceIo, DeviceModel, DiskPlace, FlashCounters, IoKind, ModelSpec, PlaceError, Ssd};
+use headgate_devices::{
+    DeviceIo, DeviceModel, DiskPlace, FlashCounters, IoKind, ModelSpec, PlaceError, Reach, Readiness, Ssd,
+};
 use headgate_units::{Bytes, Nanos, Shares};
 
 const MIB: u64 = 1 << 20;
@@ -238,4 +240,72 @@ fn the_same_seed_gives_the_same_drive() {
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
+}
+
+#[test]
+fn a_past_that_is_made_in_parts_is_the_same_past() {
+    let text = "ssd=64M,aged=yes,dies=2,planes=2,isolation=static";
+    let run = |most: Option<u32>| {
+        let mut writers = Writers::new(text, 16 * MIB, &[1, 2, 3]);
+        let mut parts = 0;
+        while let Some(most) = most
+            && writers.ssd.make_ready(Nanos::ZERO, most) == Readiness::Busy
+        {
+            parts += 1;
+        }
+        writers.start(2);
+        writers.run(Nanos::from_secs(1));
+        (writers.completed.clone(), writers.flash(1), writers.ssd.flash_drive(), parts)
+    };
+    let (at_once, in_parts) = (run(None), run(Some(100)));
+    assert_eq!((&at_once.0, at_once.1, at_once.2), (&in_parts.0, in_parts.1, in_parts.2));
+    assert!(in_parts.3 > 300, "{} parts", in_parts.3);
+}
+
+#[test]
+fn a_disk_that_goes_while_it_is_given_a_past_takes_it_along() {
+    for steps in [1, 30, 60, 90, 150] {
+        let mut ssd = drive("ssd=64M,aged=yes,dies=2,planes=2,isolation=dynamic");
+        let now = Nanos::ZERO;
+        for disk in 0..3 {
+            ssd.add_disk(now, place(disk * 20 * MIB, 20 * MIB, 1)).unwrap();
+        }
+        for _ in 0..steps {
+            ssd.make_ready(now, 256);
+        }
+        ssd.remove_disk(now, 20 * MIB);
+        ssd.add_disk(now, place(60 * MIB, 20 * MIB, 1)).unwrap();
+        ssd.submit(now, 1, write(60 * MIB, 4_096));
+        assert_eq!(completion_times(&mut ssd, now).len(), 1);
+        assert_eq!(ssd.make_ready(now, 1), Readiness::Ready);
+        assert_eq!(ssd.flash(60 * MIB).unwrap().writes, 1, "after {steps} steps");
+        assert_eq!(ssd.flash_drive().unwrap().writes, 1, "after {steps} steps");
+    }
+}
+
+#[test]
+fn a_rate_that_is_sought_divides_by_shares_whatever_the_space() {
+    for (op, shares) in [(7, [1, 3, 6]), (15, [6, 1, 3]), (28, [2, 3, 4]), (60, [1, 3, 6])] {
+        let text = format!("ssd=96M,op={op}%,dies=8,planes=2,block=32,aged=yes,isolation=dynamic");
+        let mut writers = Writers::new(&text, 32 * MIB, &shares);
+        writers.start(1);
+        writers.run(Nanos::from_secs(60));
+        let done = parts(&writers.run(Nanos::from_secs(60)));
+        let all: u64 = shares.iter().sum();
+        let drive = writers.ssd.flash_drive().unwrap();
+        assert!(drive.unassigned <= drive.spare / 16 + 1, "{drive:?}");
+        let mut below = 0.0;
+        for (disk, share) in (0..3).zip(shares) {
+            let standing = writers.ssd.flash_standing(disk as u64 * 32 * MIB).unwrap();
+            let error = done[disk] / share as f64 * all as f64 - 1.0;
+            println!("op {op} %, {share} of {all}: {error:+.3}, {standing:?}");
+            if standing.reach == Reach::AtLeast {
+                // What it has too much is not the others'.
+                below = 0.05;
+                assert!(error > 0.1, "{text}: {error} is no reason to say that the target is out of reach");
+                continue;
+            }
+            assert!(error.abs() < 0.1 + below, "{text}: {share} of {all} is off by {error}");
+        }
+    }
 }

@@ -1,9 +1,39 @@
 //! Who has which part of a drive, and what became of it.
 
+use super::spec::{SsdIsolation, SsdRating};
 use crate::DiskPlace;
 use headgate_flash::{OwnerId, OwnerStats, Standing};
-use headgate_units::Shares;
+use headgate_units::{Bytes, Iops, Shares};
 use std::collections::VecDeque;
+
+/// What a flash drive is and did for all its disks, in pages and blocks, since it was made; what ageing did is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashDrive {
+    /// Whether disks share blocks.
+    pub isolation: SsdIsolation,
+    /// Where the rate comes from that dynamic isolation divides by shares.
+    pub rating: SsdRating,
+    /// That rate now, in page writes per second; `None` without dynamic isolation.
+    pub rated: Option<Iops>,
+    /// Size of an erase block.
+    pub block: Bytes,
+    /// Size of a page.
+    pub page: Bytes,
+    /// Over-provisioning space in blocks.
+    pub spare: u32,
+    /// Blocks of it that are nobody's.
+    pub unassigned: u32,
+    /// Pages that disks wrote.
+    pub writes: u64,
+    /// Pages that were programmed to keep word of discards.
+    pub trims: u64,
+    /// Pages that collection moved.
+    pub moved: u64,
+    /// Pages that wear levelling moved.
+    pub levelled: u64,
+    /// Blocks erased.
+    pub erases: u64,
+}
 
 /// What a flash drive did for a disk, in pages and blocks, since the drive began to serve it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 use headgate_flash::{
-    CellTimes, Config, Control, CopyBack, Ftl, Geometry, Image, Isolation, Thresholds, Utilisation, Victims,
+    CellTimes, Config, Control, CopyBack, Ftl, Geometry, Image, Isolation, Rating, Thresholds, Utilisation,
+    Victims,
 };
 use headgate_units::{Bytes, Iops};
 use thiserror::Error;
@@ -17,6 +18,15 @@ pub enum SsdIsolation {
     Static,
     /// As `Static` at first, then its space follows its target rate.
     Dynamic,
+}
+
+/// Where the rate comes from that dynamic isolation divides by shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SsdRating {
+    /// What the disks that write achieve together with the space there is.
+    Sought,
+    /// Page writes per second of the whole drive.
+    Given(Iops),
 }
 
 /// Which block is collected.
@@ -68,7 +78,7 @@ pub struct SsdSpec {
     pub(crate) times: CellTimes,
     pub(crate) buffer: Bytes,
     pub(crate) isolation: SsdIsolation,
-    pub(crate) rated: Iops,
+    pub(crate) rated: SsdRating,
     pub(crate) hysteresis: Utilisation,
     pub(crate) victims: SsdVictims,
     pub(crate) background: Switch,
@@ -139,7 +149,7 @@ impl SsdSpec {
             times: CellTimes::DISKSIM,
             buffer: Bytes(0),
             isolation: SsdIsolation::None,
-            rated: Iops::new(1_000).unwrap_or(Iops::MAX),
+            rated: SsdRating::Sought,
             hysteresis: Utilisation::from_millionths(10_000),
             victims: SsdVictims::Greedy,
             background: Switch::Yes,
@@ -152,6 +162,11 @@ impl SsdSpec {
     /// What disks can be placed on it.
     pub fn size(&self) -> Bytes {
         self.size
+    }
+
+    /// Whether its disks share blocks.
+    pub fn isolation(&self) -> SsdIsolation {
+        self.isolation
     }
 
     /// Over-provisioning space in millionths of the size, as asked for; the drive has it to the nearest block of each plane.
@@ -221,10 +236,18 @@ impl SsdSpec {
         let isolation = match self.isolation {
             SsdIsolation::None => Isolation::Shared,
             SsdIsolation::Static => Isolation::Static,
-            SsdIsolation::Dynamic => Isolation::Dynamic(Control {
-                hysteresis: self.hysteresis,
-                ..Control::new(self.rated, self.times)
-            }),
+            SsdIsolation::Dynamic => {
+                let (rated, rating) = match self.rated {
+                    // Where it begins makes no difference.
+                    SsdRating::Sought => (Iops::MIN, Rating::Sought),
+                    SsdRating::Given(rated) => (rated, Rating::Given),
+                };
+                Isolation::Dynamic(Control {
+                    rating,
+                    hysteresis: self.hysteresis,
+                    ..Control::new(rated, self.times)
+                })
+            }
         };
         let victims = match self.victims {
             SsdVictims::Greedy => Victims::Greedy,

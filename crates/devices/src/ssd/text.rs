@@ -1,6 +1,6 @@
 //! The text form of a drive.
 
-use super::spec::{SsdAge, SsdIsolation, SsdSpec, SsdVictims, Switch};
+use super::spec::{SsdAge, SsdIsolation, SsdRating, SsdSpec, SsdVictims, Switch};
 use crate::spec::{ModelSpecError, Options, by_name, name_of, parse_latency, write_latency, write_size};
 use headgate_flash::Utilisation;
 use headgate_units::{Bytes, Iops};
@@ -8,6 +8,7 @@ use std::fmt;
 
 pub(crate) const KNOWN: &str = "op, isolation, aged, rated, hysteresis, victims, buffer, background, copyback, channels, dies, planes, \
     block, page, read, program, erase, transfer and seed";
+const SOUGHT: &str = "sought";
 const DEFAULT_SIZE: Bytes = Bytes::from_gib(2);
 
 const ISOLATIONS: [(&str, SsdIsolation); 3] =
@@ -42,8 +43,11 @@ pub(crate) fn parse(size: Option<&str>, mut options: Options) -> Result<SsdSpec,
     options.set(
         "rated",
         &mut spec.rated,
-        |text| text.parse::<Iops>().ok(),
-        "page writes per second, such as 1000",
+        |text| match text {
+            SOUGHT => Some(SsdRating::Sought),
+            text => text.parse::<Iops>().ok().map(SsdRating::Given),
+        },
+        "page writes per second, such as 1000, or 'sought'",
     )?;
     let utilisation =
         |text: &str| parse_percent(text).filter(|&part| part <= 1_000_000).map(Utilisation::from_millionths);
@@ -88,7 +92,10 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, spec: &SsdSpec) -> fmt::Result {
     f.write_str(",op=")?;
     write_percent(f, spec.over)?;
     write!(f, ",isolation={},aged={}", name_of(&ISOLATIONS, &spec.isolation), name_of(&AGES, &spec.aged))?;
-    write!(f, ",rated={},hysteresis=", spec.rated)?;
+    match spec.rated {
+        SsdRating::Sought => write!(f, ",rated={SOUGHT},hysteresis=")?,
+        SsdRating::Given(rated) => write!(f, ",rated={rated},hysteresis=")?,
+    }
     write_percent(f, spec.hysteresis.millionths())?;
     write!(f, ",victims={},buffer=", name_of(&VICTIMS, &spec.victims))?;
     write_size(f, spec.buffer)?;
