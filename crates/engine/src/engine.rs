@@ -78,6 +78,9 @@ pub enum EngineError {
     /// An export of a server belongs on a remote datastore, and nothing else does.
     #[error("the disk's storage is not of its datastore's kind")]
     OtherStorage,
+    /// The emulated device does not take the disk.
+    #[error(transparent)]
+    Place(#[from] headgate_devices::PlaceError),
     /// No thread for a remote disk.
     #[error("cannot start a thread for the connection to the server: {0}")]
     Dialer(#[source] io::Error),
@@ -129,7 +132,8 @@ pub enum BackendSpec {
     /// Image files or block devices, at their own speed.
     Files,
     /// Image files behind a device model in real time, on a device of this capacity. Disks get places of their own on it, so that they are
-    /// as far apart as on a real array; more disks than it holds share places again from its beginning.
+    /// as far apart as on a real array; more disks than it holds share places again from its beginning. A model with a capacity of its
+    /// own has that one, and refuses disks that it has no room for.
     Emulated(ModelSpec, Bytes),
     /// Nothing; for measuring the path above.
     Null,
@@ -252,7 +256,9 @@ impl Engine {
             BackendSpec::Null => Backend::Null,
             BackendSpec::Remote => Backend::Remote,
             BackendSpec::Emulated(model, capacity) => {
-                Backend::Emulated { model: model.build(capacity), capacity: capacity.0 }
+                // One with a capacity of its own counts what it has left itself.
+                let places = if model.capacity().is_some() { u64::MAX / 2 } else { capacity.0 };
+                Backend::Emulated { model: model.build(capacity), capacity: places }
             }
         };
         let scheduler = AnyScheduler::new(spec.scheduler, spec.qos)?;
@@ -318,7 +324,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::NoDatastore`], [`EngineError::Register`], [`EngineError::NullImage`], [`EngineError::OtherStorage`],
-    /// [`EngineError::Dialer`]; the image is closed then.
+    /// [`EngineError::Dialer`], [`EngineError::Place`]; the image is closed then.
     pub fn open_disk(&self, datastore: DatastoreId, mut disk: DiskSpec) -> Result<DiskId, EngineError> {
         let mailbox = &self.member(datastore.shard)?.mailbox;
         let line = match disk.image.remote_mut() {

@@ -1,6 +1,7 @@
 //! What the engine tells of itself.
 
 use crate::priorities::Priorities;
+use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
 use headgate_qos::Policy;
 use headgate_qos::window::{Observation, Slots};
 use headgate_units::{Bytes, Nanos, Priority};
@@ -22,6 +23,8 @@ pub struct DatastoreSnapshot {
     pub stats: headgate_stats::DiskSnapshot,
     /// Its disks.
     pub disks: Vec<DiskSnapshot>,
+    /// Of an emulated flash drive: what it is and did for all its disks.
+    pub flash: Option<FlashDrive>,
 }
 
 /// A disk at one instant.
@@ -53,6 +56,17 @@ pub struct DiskSnapshot {
     pub remote: Option<RemoteSnapshot>,
     /// Counters and histograms since the disk was opened.
     pub stats: headgate_stats::DiskSnapshot,
+    /// On an emulated flash drive: what that did for it.
+    pub flash: Option<FlashSnapshot>,
+}
+
+/// A disk on an emulated flash drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashSnapshot {
+    /// What the drive did for it since it was opened.
+    pub counters: FlashCounters,
+    /// What it has of the drive, and is to have.
+    pub standing: FlashStanding,
 }
 
 /// What a datastore's window is set by: see [`Engine::end_period`](crate::Engine::end_period).

@@ -1,5 +1,7 @@
 //! Metrics in the OpenMetrics text format, made out of the shards' counters at every scrape.
 
+mod flash;
+
 use crate::api::priorities::Priorities;
 use crate::api::top::Top;
 use crate::api::types::{ConnectionState, Datastore, Disk, Host, ServiceState};
@@ -246,6 +248,7 @@ impl Collector for Scrape {
         self.encode_priorities(&mut out)?;
         self.encode_datastores(&mut out)?;
         self.encode_leases(&mut out)?;
+        self.encode_flash(&mut out)?;
         self.encode_disks(&mut out)
     }
 }

@@ -281,6 +281,7 @@ mod tests {
             clients: 1,
             stats: stats.clone(),
             remote: None,
+            flash: None,
         };
         let name = "ds".parse().unwrap();
         vec![DatastoreSample {
@@ -290,6 +291,7 @@ mod tests {
             queued: u64::from(queued),
             stats,
             disks: vec![disk],
+            flash: None,
         }]
     }
 

@@ -298,7 +298,7 @@ impl DataPlane for EnginePlane {
             None if matches!(record.backend, Backend::Nbd { .. }) => BackendSpec::Remote,
             None => BackendSpec::Files,
             Some(ModelSpec::Null) => BackendSpec::Null,
-            Some(model) => BackendSpec::Emulated(model.clone(), DEFAULT_CAPACITY),
+            Some(model) => BackendSpec::Emulated(model.clone(), model.capacity().unwrap_or(DEFAULT_CAPACITY)),
         };
         let spec = DatastoreSpec {
             name: record.name.to_string(),
@@ -451,6 +451,7 @@ impl DataPlane for EnginePlane {
                         clients: disk.ports,
                         remote: disk.remote,
                         stats: disk.stats,
+                        flash: disk.flash,
                     });
                 Ok(DatastoreSample {
                     name: store.name.parse().map_err(failed)?,
@@ -459,6 +460,7 @@ impl DataPlane for EnginePlane {
                     queued: store.queued as u64,
                     stats: store.stats,
                     disks: disks.collect(),
+                    flash: store.flash,
                 })
             })
             .collect()

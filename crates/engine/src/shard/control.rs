@@ -13,7 +13,8 @@ use crate::priorities::Priorities;
 use crate::remote::dialer::Line;
 use crate::remote::loss::Told;
 use crate::request::DiskInfo;
-use crate::snapshot::{DatastoreSnapshot, DiskSnapshot, DiskUsage};
+use crate::snapshot::{DatastoreSnapshot, DiskSnapshot, DiskUsage, FlashSnapshot};
+use headgate_devices::DiskPlace;
 use headgate_qos::window::{LatencyMeter, Observation, Pacer, Slots};
 use headgate_qos::{Policy, Scheduler};
 use headgate_stats::DiskStats;
@@ -41,6 +42,12 @@ fn place(mut taken: Vec<(u64, u64)>, len: u64, capacity: u64) -> u64 {
         at = at.max(base.saturating_add(size));
     }
     if capacity.saturating_sub(at) >= len { at } else { 0 }
+}
+
+/// What a flash drive did for the disk at a place.
+fn flash(store: &Datastore, base: u64) -> Option<FlashSnapshot> {
+    let Backend::Emulated { model, .. } = &store.backend else { return None };
+    Some(FlashSnapshot { counters: model.flash(base)?, standing: model.flash_standing(base)? })
 }
 
 impl Shard {
@@ -174,6 +181,16 @@ impl Shard {
             }
             Backend::Files | Backend::Null | Backend::Remote => 0,
         };
+        if let Backend::Emulated { model, .. } = &mut store.backend {
+            let place = DiskPlace { offset: base, size: image.size(), shares: policy.shares() };
+            if let Err(refusal) = model.add_disk(core.now, place) {
+                if let Some(file) = file {
+                    core.ring.unregister_file(file);
+                }
+                return Err((refusal.into(), image));
+            }
+            store.dirty = true;
+        }
         let info = DiskInfo { name, size: image.size().0, block_size: image.block_size() };
         let queue = store.scheduler.register(core.now, policy);
         let stats = DiskStats::new(core.now);
@@ -201,6 +218,9 @@ impl Shard {
         let disk = core.disks.get_mut(disk).ok_or(EngineError::NoDisk)?;
         let store = &mut core.datastores[disk.datastore];
         store.scheduler.set_policy(core.now, disk.queue, policy).map_err(|_| EngineError::NoDisk)?;
+        if let Backend::Emulated { model, .. } = &mut store.backend {
+            model.set_shares(core.now, disk.base, policy.shares());
+        }
         store.dirty = true;
         disk.policy = policy;
         Ok(())
@@ -241,6 +261,9 @@ impl Shard {
         if let Some(store) = core.datastores.get_mut(disk.datastore) {
             // No ports, so nothing is queued.
             drop(store.scheduler.unregister(core.now, disk.queue));
+            if let Backend::Emulated { model, .. } = &mut store.backend {
+                model.remove_disk(core.now, disk.base);
+            }
             store.dirty = true;
             store.keep_counts(core.now, &disk.stats);
         }
@@ -320,6 +343,10 @@ impl Shard {
             at: now,
             stats: headgate_stats::DiskSnapshot { at: now, ..store.closed.clone() },
             disks: Vec::new(),
+            flash: match &store.backend {
+                Backend::Emulated { model, .. } => model.flash_drive(),
+                Backend::Files | Backend::Null | Backend::Remote => None,
+            },
         };
         self.core.datastores.iter().map(|(key, store)| (key, snapshot(store))).collect()
     }
@@ -355,6 +382,7 @@ impl Shard {
                 ports: disk.ports.len(),
                 remote: disk.link.and_then(|link| self.core.links.snapshot(link)),
                 stats: disk.stats.snapshot(now),
+                flash: self.core.datastores.get(disk.datastore).and_then(|store| flash(store, disk.base)),
             };
             found.push((disk.datastore, snapshot));
         }

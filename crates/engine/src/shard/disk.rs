@@ -43,7 +43,7 @@ pub(crate) enum Backend {
     Emulated {
         /// The device.
         model: Box<dyn DeviceModel + Send>,
-        /// Its size in bytes.
+        /// Where places for disks on it end, in bytes.
         capacity: u64,
     },
     /// Nothing: reads are zeroes, writes vanish.

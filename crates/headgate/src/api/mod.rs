@@ -3,6 +3,7 @@
 pub mod calibration;
 pub mod client;
 mod error;
+pub mod flash;
 pub mod leases;
 mod openapi;
 pub mod placement;

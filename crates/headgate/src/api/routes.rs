@@ -140,7 +140,8 @@ pub(super) async fn add_datastore(
 pub(super) async fn show_datastore(State(app): State<App>, Param(name): Param<Name>) -> Answer<Datastore> {
     let datastore = app.blocking(move |control| {
         let datastore = control.datastore(&name)?;
-        Ok(Datastore { model: Some(control.model_of(&name)?), ..datastore })
+        let (model, flash) = (Some(control.model_of(&name)?), control.flash_of(&name)?);
+        Ok(Datastore { model, flash, ..datastore })
     });
     Ok(Json(datastore.await?))
 }

@@ -1,5 +1,6 @@
 //! What goes over the API, and what `--json` prints.
 
+use super::flash::{Flash, Room};
 use super::leases::Lease;
 use super::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
 use super::priorities::{Export, Priorities};
@@ -141,6 +142,12 @@ pub struct Datastore {
     /// What placement is to know of it.
     #[serde(default)]
     pub placement: DatastorePlacement,
+    /// Space for disks, of a device with a capacity of its own; `null` for others, which have what their file systems have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Room>,
+    /// Of an emulated flash drive: what it does; only where one datastore is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash: Option<Flash>,
     /// What placement has learnt of it; only where one datastore is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<DatastoreModel>,

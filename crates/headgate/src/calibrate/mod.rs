@@ -8,9 +8,10 @@ mod knee;
 mod steady;
 
 use crate::api::calibration::{Calibration, CalibrationCreate, CalibrationState};
+use crate::api::flash::Room;
 use crate::api::types::Force;
 use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold};
-use crate::control::{Control, ControlError, PlaneError};
+use crate::control::{Control, ControlError, PlaneError, capacity_for_disks};
 use crate::inproc::{Counts, LoadPort, Order, Pattern};
 use crate::name::Name;
 use crate::plane::{EnginePlane, Internal};
@@ -325,11 +326,13 @@ impl<'a> Scratch<'a> {
                 let directory = calibrator.control.directory(backend).unwrap_or_default();
                 let path = crate::control::scratch_path(&directory);
                 remove(&path)?;
-                let size = scratch_size(backend, &directory)?;
+                let size =
+                    scratch_size(backend, &directory, calibrator.control.datastore(&record.name)?.room)?;
                 scratch.file = Some(path.clone());
                 Image::create(&path, size).map_err(PlaneError::new)?;
-                // A model does not care what is below it.
-                scratch.may_have_holes = matches!(backend, Backend::Dir { .. });
+                // A model does not care what is below it, but a flash drive whether a page was ever written.
+                scratch.may_have_holes =
+                    matches!(backend, Backend::Dir { .. }) || capacity_for_disks(backend).is_some();
                 path
             }
         };
@@ -403,7 +406,11 @@ fn remove(path: &std::path::Path) -> Result<(), ControlError> {
 }
 
 /// As much as is wanted, but no more than a quarter of what is free.
-fn scratch_size(backend: &Backend, directory: &std::path::Path) -> Result<Bytes, ControlError> {
+fn scratch_size(
+    backend: &Backend,
+    directory: &std::path::Path,
+    room: Option<Room>,
+) -> Result<Bytes, ControlError> {
     const LEAST: u64 = 64 << 20;
     let free = crate::control::free_space(directory)?.0 / 4;
     if free < LEAST {
@@ -412,6 +419,17 @@ fn scratch_size(backend: &Backend, directory: &std::path::Path) -> Result<Bytes,
             hint: "free 256 MiB, or set the capacity with 'headgate datastore set NAME --capacity IOPS'"
                 .into(),
         });
+    }
+    if let Some(Room { left, .. }) = room {
+        let size = left.0.min(SCRATCH_MODEL.0) / u64::from(FILL_BLOCK) * u64::from(FILL_BLOCK);
+        if size == 0 {
+            return Err(ControlError::Busy {
+                error: format!("{left} of the drive are left, too little to measure on"),
+                hint: "remove a disk, or set the capacity with 'headgate datastore set NAME --capacity IOPS'"
+                    .into(),
+            });
+        }
+        return Ok(Bytes(size));
     }
     if let Backend::Emulated { model, .. } = backend {
         let spindles = !matches!(model.parse(), Ok(ModelSpec::Rate { .. }));

@@ -1,3 +1,4 @@
+use super::flash;
 use super::model_plot;
 use super::output::{Align, Table, description, json, or_dash, warnings};
 use super::picture::Picture;
@@ -34,6 +35,7 @@ pub(super) enum Datastore {
     #[command(
         after_help = "Examples:\n  headgate datastore add fast --dir /mnt/nvme/headgate --capacity 80000\n  \
         headgate datastore add array --emulated rate=1600,latency=5ms\n  \
+        headgate datastore add flash --emulated ssd=2G,isolation=dynamic,aged=yes --scheduler fifo\n  \
         headgate datastore add lun --block /dev/sdb --queue-depth 64\n  \
         headgate datastore add far --nbd nbd://10.0.0.7 --capacity 5000"
     )]
@@ -138,7 +140,8 @@ struct Backend {
     /// A block device, which becomes one disk
     #[arg(long, value_name = "DEV")]
     block: Option<PathBuf>,
-    /// A device model over sparse files: rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], array=SPINDLES[,...] or null
+    /// A device model over sparse files: rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], array=SPINDLES[,...],
+    /// ssd=SIZE[,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full][,...] or null
     #[arg(long, value_name = "MODEL")]
     emulated: Option<String>,
     /// An NBD server, of which each disk is an export: nbd+unix:///?socket=/PATH or nbd://HOST[:PORT]
@@ -378,8 +381,10 @@ fn describe(datastore: &types::Datastore) -> String {
         ("overbooked", overbooked),
         ("disks", Some(datastore.disks.to_string())),
     ]);
+    lines.extend(flash::lines(datastore.room, datastore.flash.as_ref()));
     lines.extend(placement::datastore(&datastore.placement, datastore.model.as_ref()));
-    description(&lines)
+    let disks = datastore.flash.as_ref().map(flash::disks).unwrap_or_default();
+    description(&lines) + &disks
 }
 
 #[cfg(test)]

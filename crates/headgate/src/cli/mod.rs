@@ -4,6 +4,7 @@ mod advise;
 mod datastore;
 mod disk;
 mod export;
+mod flash;
 mod model_plot;
 mod output;
 mod picture;

@@ -110,12 +110,6 @@ impl Control {
             BackendSpec { dir: None, block: None, emulated: Some(model), nbd: None } => {
                 let spec: ModelSpec =
                     model.parse().map_err(|e| ControlError::invalid(format!("{e}"), "a device model"))?;
-                if let ModelSpec::Ssd(_) = spec {
-                    return Err(ControlError::invalid(
-                        "a flash drive is emulated in scenarios only: the daemon does not tell it yet which disk writes",
-                        "another model, such as rate=20000,latency=100us; or 'headgate sim run'",
-                    ));
-                }
                 let path = Path::new("emulated").join(name.as_str());
                 Ok(Backend::Emulated { model: spec.to_string(), path })
             }

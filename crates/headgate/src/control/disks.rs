@@ -1,7 +1,9 @@
 use super::admission::{Admission, admit};
 use super::plane::{RemoteDisk, scheduler_policy};
 use super::remote::{self, Found};
-use super::{Control, ControlError, DatastoreEntry, DiskEntry, LiveDisk, Model, OpenDisk, Service, images};
+use super::{
+    Control, ControlError, DatastoreEntry, DiskEntry, LiveDisk, Model, OpenDisk, Service, flash, images,
+};
 use crate::api::placement::Created;
 use crate::api::types::{Changed, Disk, DiskCreate, DiskPatch, Force, ImageFate};
 use crate::catalog::{Backend, Catalog, DiskRecord, DiskState, PolicyRecord, Scheduler};
@@ -50,7 +52,9 @@ fn policy_warnings(policy: &PolicyRecord, datastore: &DatastoreEntry) -> Vec<Str
         ));
     }
     let (name, scheduler) = (&datastore.record.name, datastore.record.scheduler);
-    let keeps = super::views::effective(*policy, scheduler);
+    let keeps = super::views::effective(*policy, &datastore.record);
+    // Burst credit is of use with limits only, and those that are lost are seen by themselves.
+    let keeps = PolicyRecord { burst: policy.burst, ..keeps };
     if keeps != *policy && scheduler != Scheduler::Mclock {
         warnings.push(format!(
             "datastore '{name}' is divided by {}, which enforces {}: see effective_policy",
@@ -182,6 +186,7 @@ impl Control {
                     format!("a multiple of {SIZE_STEP} bytes, at least {SIZE_STEP}"),
                 ));
             }
+            flash::check_room(model, datastore, asked)?;
             return Ok(size);
         };
         let name = &datastore.record.name;

@@ -3,7 +3,7 @@ use crate::control::plane::PlaneError;
 use crate::name::Name;
 use crate::samples::SamplesError;
 use headgate_cluster::lease::LeaseError;
-use headgate_units::Iops;
+use headgate_units::{Bytes, Iops};
 use thiserror::Error;
 
 /// What kind of failure it is, for exit codes and HTTP statuses.
@@ -101,6 +101,18 @@ pub enum ControlError {
         /// The datastore with the most room for it, and how much room that is.
         better: Option<(Name, u64)>,
     },
+    /// The device is too small for one disk more.
+    #[error("a disk of {asked} has no room on datastore '{datastore}': {left} of its {size} are left")]
+    NoRoom {
+        /// Where the disk should go.
+        datastore: Name,
+        /// Its size.
+        asked: Bytes,
+        /// What all disks can have together.
+        size: Bytes,
+        /// What no disk has.
+        left: Bytes,
+    },
     /// No datastore takes a new disk.
     #[error("no datastore takes the disk: {reasons}")]
     NoPlace {
@@ -153,6 +165,7 @@ impl ControlError {
             | ControlError::HasDisks { .. }
             | ControlError::InUse { .. }
             | ControlError::NotAdmitted { .. }
+            | ControlError::NoRoom { .. }
             | ControlError::Busy { .. }
             | ControlError::NoPlace { .. }
             | ControlError::DatastoreFailed { .. }
@@ -186,6 +199,8 @@ impl ControlError {
             ControlError::NotAdmitted { reserved, reservable, .. } => {
                 Some(format!("a reservation of at most {} IOPS", reservable.saturating_sub(*reserved)))
             }
+            ControlError::NoRoom { left: Bytes(0), .. } => None,
+            ControlError::NoRoom { left, .. } => Some(format!("a size of at most {} bytes", left.0)),
             _ => None,
         }
     }
@@ -215,6 +230,9 @@ impl ControlError {
                  overbook"
                     .into(),
             ),
+            ControlError::NoRoom { .. } => {
+                Some("give another size or another datastore, or remove disks from this one".into())
+            }
             ControlError::Busy { hint, .. } => Some(hint.clone()),
             ControlError::NoPlace { .. } => Some(
                 "make room, add a datastore, ask for less, or name one with --datastore".into(),

@@ -8,6 +8,7 @@ mod datastores;
 mod disks;
 mod error;
 mod exports;
+mod flash;
 mod images;
 mod leases;
 mod placing;
@@ -25,6 +26,7 @@ mod vms;
 mod windows;
 
 pub use datastores::QUEUE_DEPTH_MAX;
+pub(crate) use flash::capacity_for_disks;
 pub(crate) use images::{free_space, scratch_path};
 
 pub use error::{ControlError, ErrorKind};

@@ -2,9 +2,10 @@
 
 use crate::catalog::{DatastoreRecord, ExportRecord, PolicyRecord, PriorityRecord};
 use crate::name::Name;
+use headgate_devices::FlashDrive;
 use headgate_engine::remote::Connection;
 use headgate_engine::snapshot::Period;
-use headgate_engine::snapshot::RemoteSnapshot;
+use headgate_engine::snapshot::{FlashSnapshot, RemoteSnapshot};
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Burst, Policy, PolicyError};
@@ -89,6 +90,8 @@ pub struct DatastoreSample {
     pub stats: DiskSnapshot,
     /// Its disks.
     pub disks: Vec<DiskSample>,
+    /// Of an emulated flash drive: what it is and did for all its disks.
+    pub flash: Option<FlashDrive>,
 }
 
 /// A disk at one instant, as the shard reports it.
@@ -112,6 +115,8 @@ pub struct DiskSample {
     pub remote: Option<RemoteSnapshot>,
     /// What was counted since it was opened.
     pub stats: DiskSnapshot,
+    /// On an emulated flash drive: what that did for it.
+    pub flash: Option<FlashSnapshot>,
 }
 
 /// What a disk's requests of one final priority have got.

@@ -1,6 +1,6 @@
 //! The daemon's datastores and disks as placement sees them.
 
-use super::{Control, ControlError, DatastoreEntry, DiskEntry, Service, images};
+use super::{Control, ControlError, DatastoreEntry, DiskEntry, Service, flash, images};
 use crate::api::placement::{AdviceReport, DatastoreModel, ModelPoint, Outside, PoolAdvice};
 use crate::catalog::Backend;
 use crate::name::Name;
@@ -98,8 +98,15 @@ impl Control {
     ) -> Result<Datastore, ControlError> {
         let record = &entry.record;
         let directory = self.directory(&record.backend).unwrap_or_default();
-        let space = images::space(&directory)?;
         let ours: u64 = disks.map(|disk| self.allocated(disk, &record.backend).0).sum();
+        let (capacity, foreign) = match flash::capacity_for_disks(&record.backend) {
+            Some(capacity) => (capacity, Bytes(0)),
+            None => {
+                let space = images::space(&directory)?;
+                let taken = space.capacity.0.saturating_sub(space.free.0);
+                (space.capacity, Bytes(taken.saturating_sub(ours)))
+            }
+        };
         // Two directories on one file system share what is under it, without being told.
         let device = match &record.backend {
             Backend::Dir { .. } => {
@@ -112,8 +119,8 @@ impl Control {
             name: name(&record.name),
             class: record.placement.class.as_ref().map(name),
             spindles: spindles.or_else(|| device.map(placement::Name::from)),
-            capacity: space.capacity,
-            foreign: Bytes(space.capacity.0.saturating_sub(space.free.0).saturating_sub(ours)),
+            capacity,
+            foreign,
             reservable: super::admission::reservable(
                 record.capacity.as_ref(),
                 self.options.reservable_percent,
@@ -123,8 +130,11 @@ impl Control {
         })
     }
 
-    /// What of a disk's image is allocated; nothing when it cannot be looked at.
+    /// What of a disk's image is allocated, nothing when it cannot be looked at; all of it on a device that keeps room for it.
     fn allocated(&self, disk: &DiskEntry, backend: &Backend) -> Bytes {
+        if flash::capacity_for_disks(backend).is_some() {
+            return disk.record.size;
+        }
         let directory = self.directory(backend).unwrap_or_default();
         let image = images::image_path(&directory, &disk.record.name);
         Bytes(std::fs::metadata(image).map_or(0, |meta| meta.blocks() * 512))

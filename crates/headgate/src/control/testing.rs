@@ -174,6 +174,7 @@ impl DataPlane for MemoryPlane {
                 clients: live.clients,
                 remote: live.remote.clone(),
                 stats: DiskSnapshot::default(),
+                flash: None,
             });
             let disks = disks.collect();
             vec![DatastoreSample {
@@ -183,6 +184,7 @@ impl DataPlane for MemoryPlane {
                 queued: 0,
                 stats: DiskSnapshot::default(),
                 disks,
+                flash: None,
             }]
         })
     }

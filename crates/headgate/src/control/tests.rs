@@ -223,6 +223,47 @@ fn what_a_scheduler_does_not_enforce_is_said_and_not_shown_as_effective() {
     assert_eq!((effective.reservation, effective.limit, effective.shares.get()), (None, None, 5));
 }
 
+fn with_drive(bench: &Bench) {
+    let drive = "ssd=8M,op=50%,dies=2,planes=2,block=16,isolation=dynamic";
+    let flash = json!({"name": "flash", "backend": {"emulated": drive}, "scheduler": "fifo"});
+    let added = bench.control.add_datastore(serde_json::from_value(flash).unwrap()).unwrap();
+    assert_eq!(added.now.room.map(|room| (room.size.0, room.left.0)), Some((8 << 20, 8 << 20)));
+}
+
+#[test]
+fn a_drive_takes_as_many_bytes_as_it_has() {
+    let bench = Bench::new();
+    with_drive(&bench);
+    let on =
+        |name: &str, mib: u64| create(&bench, json!({"name": name, "datastore": "flash", "size": mib << 20}));
+    on("a", 5).unwrap();
+    let error = on("b", 4).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert_eq!(
+        error.to_string(),
+        "a disk of 4 MiB has no room on datastore 'flash': 3 MiB of its 8 MiB are left"
+    );
+    assert_eq!(error.expected().unwrap(), "a size of at most 3145728 bytes");
+    assert!(error.hint().is_some());
+    let catalog = SqliteCatalog::open(&bench.temp.path().join("catalog.sqlite")).unwrap().load().unwrap();
+    assert_eq!(catalog.disks.len(), 1, "nothing is left of it");
+    on("b", 3).unwrap();
+    bench.control.remove_disk(&"a".parse().unwrap(), Force::No, ImageFate::Remove).unwrap();
+    on("c", 5).unwrap();
+    let bench = bench.restart();
+    let room = bench.control.datastore(&"flash".parse().unwrap()).unwrap().room.unwrap();
+    assert_eq!(room.left.0, 0);
+}
+
+#[test]
+fn a_drive_that_divides_by_shares_keeps_them_under_fifo() {
+    let bench = Bench::new();
+    with_drive(&bench);
+    let made = create(&bench, json!({"datastore": "flash", "policy": {"shares": 6000}})).unwrap();
+    assert!(!made.warnings.iter().any(|warning| warning.contains("fifo")), "{:?}", made.warnings);
+    assert_eq!(made.now.effective_policy.unwrap().shares.get(), 6000);
+}
+
 #[test]
 fn a_low_limit_is_warned_about() {
     let bench = Bench::new();

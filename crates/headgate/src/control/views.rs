@@ -1,13 +1,13 @@
 use super::admission::{self, Room};
 use super::{
     Control, ControlError, DatastoreEntry, DatastoreSample, DiskEntry, DiskSample, LiveDisk, Model, Service,
-    vms,
+    flash, vms,
 };
 use crate::api::types::{
     BackendSpec, CapacityView, Connection, Datastore, Disk, Health, HealthStatus, Host, Policy, ServiceState,
 };
 use crate::api::windows::Window;
-use crate::catalog::{Backend, PolicyRecord, Scheduler};
+use crate::catalog::{Backend, DatastoreRecord, PolicyRecord, Scheduler};
 use crate::name::Name;
 use headgate_engine::snapshot::RemoteState;
 use headgate_units::Shares;
@@ -51,13 +51,14 @@ fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
     disks.map(|d| (d.name.clone(), live(d))).collect()
 }
 
-/// What of a policy a scheduler keeps.
-pub(super) fn effective(policy: PolicyRecord, scheduler: Scheduler) -> PolicyRecord {
+/// What of a policy is kept by the scheduler of a datastore, or by the device under it.
+pub(super) fn effective(policy: PolicyRecord, datastore: &DatastoreRecord) -> PolicyRecord {
     let unlimited =
         PolicyRecord { reservation: None, limit: None, limit_bandwidth: None, burst: 0, ..policy };
-    match scheduler {
+    match datastore.scheduler {
         Scheduler::Mclock => policy,
         Scheduler::Sfq => unlimited,
+        Scheduler::Fifo if flash::keeps_shares(&datastore.backend) => unlimited,
         Scheduler::Fifo => PolicyRecord { shares: Shares::default(), ..unlimited },
     }
 }
@@ -100,6 +101,8 @@ impl Control {
             disks: model.disks_on(&record.name).count(),
             placement: record.placement.clone(),
             model: None,
+            room: flash::room(model, entry),
+            flash: None,
         }
     }
 
@@ -118,7 +121,9 @@ impl Control {
             export: record.remote.as_ref().map(|remote| remote.export.clone()),
             connection: live.and_then(|live| live.remote.as_ref()).map(Connection::from),
             policy: record.policy.into(),
-            effective_policy: live.map(|live| Policy::from(effective(live.policy, scheduler))),
+            effective_policy: live
+                .zip(datastore)
+                .map(|(live, on)| Policy::from(effective(live.policy, &on.record))),
             effective_priorities: live.and_then(|live| vms::effective(live.priorities, scheduler)),
             exports: self.exports_of(model, &record.name),
             placement: record.placement.clone(),

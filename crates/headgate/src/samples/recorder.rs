@@ -219,6 +219,7 @@ mod tests {
                     clients: 1,
                     stats,
                     remote: None,
+                    flash: None,
                 }
             })
             .collect();
@@ -229,6 +230,7 @@ mod tests {
             queued: 0,
             stats: whole,
             disks,
+            flash: None,
         };
         Arc::new(vec![store])
     }
