@@ -1,7 +1,7 @@
 //! What advice costs: `cargo bench -p headgate-placement`.
 
 use headgate_placement::{
-    Company, Datastore, DeviceModel, DevicePoint, Disk, Evidence, Group, Mobility, Name, NewDisk,
+    Company, Datastore, DeviceModel, DevicePoint, Disk, Doubts, Evidence, Group, Mobility, Name, NewDisk,
     Outstanding, Permille, Pool, Slope, State, Traits, advise, place,
 };
 use headgate_units::{Bytes, Nanos};
@@ -62,6 +62,7 @@ fn pool(used: u64) -> Pool {
                 evidence: Evidence::Rise,
                 size: Bytes::from_kib(8),
                 random: Permille(1_000),
+                doubts: Doubts::default(),
             }),
         });
     }

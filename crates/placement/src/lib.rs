@@ -9,6 +9,7 @@
 //! | what a workload asks for, whatever it is on | [`WorkloadMeter`] → [`Traits`] → [`Constants::load`], equation 1 |
 //! | constants of equation 1 for a pool | [`fit_by_pairs`], [`fit_by_least_squares`] |
 //! | what a datastore can do | [`DevicePoint::of`] → [`DeviceModel::learn`] |
+//! | the same where there are few good intervals, or only those of long ago | [`DeviceInterval::of`] → [`DeviceModel::learn_from`], [`Coarse`] → [`DeviceModel::learn_coarsely`] |
 //! | where a new disk goes | [`place`] |
 //! | which disks move, which stay, and why | [`advise`] |
 //!
@@ -68,7 +69,10 @@ mod workload;
 
 pub use advice::{Advice, Change, DatastoreOutlook, Move, Outlook, Staying, Verdict, advise};
 pub use check::PoolError;
-pub use device::{DeviceModel, DevicePoint, Evidence, Filters, LEAST_POINTS, LeftOut, Refusal, Slope, Tally};
+pub use device::{
+    Coarse, DeviceInterval, DeviceModel, DevicePoint, Doubts, Evidence, Filters, LEAST_POINTS, LeftOut,
+    Refusal, Slope, Tally,
+};
 pub use place::{Basis, Candidate, NoPlace, Placement, place};
 pub use pool::{
     Balance, Calm, Company, Copying, Datastore, Disk, Group, Mobility, NewDisk, PastMove, Pool, Rules, Space,

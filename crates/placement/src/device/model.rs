@@ -102,6 +102,27 @@ pub struct DeviceModel {
     pub size: Bytes,
     /// Their median randomness.
     pub random: Permille,
+    /// What else than good intervals it was learnt from.
+    #[serde(default)]
+    pub doubts: Doubts,
+}
+
+/// How many of the points of a model are second choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Doubts {
+    /// In which requests waited for a limit or for the window.
+    pub held: u32,
+    /// Of large requests, brought to a usual size by equation 1.
+    pub large: u32,
+    /// Which each stand for several intervals of one hour.
+    pub coarse: u32,
+}
+
+impl Doubts {
+    /// No: all points are good.
+    pub fn is_empty(&self) -> bool {
+        *self == Doubts::default()
+    }
 }
 
 /// Intervals below which nothing is learnt.
@@ -187,6 +208,7 @@ impl DeviceModel {
             evidence: Evidence::Steady,
             size: middle(busy.iter().map(|point| point.size)),
             random: middle(busy.iter().map(|point| point.random)),
+            doubts: Doubts::default(),
         };
         let line = match line::through(&xy) {
             Some(line) if heavy >= VARIED * light => above_a_knee(&xy, middle_load).map_or(line, |above| {
@@ -267,7 +289,21 @@ impl fmt::Display for DeviceModel {
         if self.evidence == Evidence::Rise {
             write!(f, ", R² {}", self.explained)?;
         }
-        write!(f, ", {} intervals; {}", self.points, self.evidence)
+        write!(
+            f,
+            ", {} {}",
+            self.points,
+            if self.doubts.coarse > 0 { "points of whole hours" } else { "intervals" }
+        )?;
+        for (count, what) in [
+            (self.doubts.held, "in which requests waited for a limit or the queue depth"),
+            (self.doubts.large, "of large requests, brought to a usual size"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} of them {what}")?;
+            }
+        }
+        write!(f, "; {}", self.evidence)
     }
 }
 
@@ -278,7 +314,7 @@ fn above_a_knee(xy: &[(f64, f64)], middle_load: f64) -> Option<Line> {
     if busier.len() < LEAST_POINTS { None } else { line::through(&busier) }
 }
 
-fn middle<T: Ord + Default>(values: impl Iterator<Item = T>) -> T {
+pub(super) fn middle<T: Ord + Default>(values: impl Iterator<Item = T>) -> T {
     let mut values: Vec<T> = values.collect();
     values.sort_unstable();
     let at = values.len() / 2;

@@ -76,11 +76,76 @@ impl DevicePoint {
     /// # Errors
     /// [`LeftOut`] says why it does not.
     pub fn of(interval: &Interval, held: Held, filters: &Filters) -> Result<DevicePoint, LeftOut> {
-        match held {
-            Held::ByLimit => return Err(LeftOut::Limited),
-            Held::ByWindow => return Err(LeftOut::Windowed),
-            Held::No => {}
+        match DeviceInterval::of(interval, held, filters) {
+            DeviceInterval::Point(point) => Ok(point),
+            DeviceInterval::Doubtful(_, why) | DeviceInterval::Nothing(why) => Err(why),
         }
+    }
+}
+
+/// What an interval of a datastore says of the device.
+///
+/// Outstanding requests and latency are those at the device, from dispatch to completion. So an interval in which requests waited for us
+/// shows the device as truly as another: at what we let through. It is second choice all the same, because it shows
+/// the device at one load and says nothing of what it would do at what was asked for. [`DeviceModel::learn_from`](crate::DeviceModel::learn_from)
+/// has recourse to it where there is too little else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceInterval {
+    /// A point of its model.
+    Point(DevicePoint),
+    /// A point where there are too few of the others, and why it is no better: [`LeftOut::Limited`], [`LeftOut::Windowed`], or
+    /// [`LeftOut::Large`]. Of a large one that was held back, too, the size tells.
+    Doubtful(DevicePoint, LeftOut),
+    /// Nothing.
+    Nothing(LeftOut),
+}
+
+impl DeviceInterval {
+    /// Sorts an interval. Few reads and sequential ones say nothing of the device, whatever else there is.
+    pub fn of(interval: &Interval, held: Held, filters: &Filters) -> DeviceInterval {
+        let held = match held {
+            Held::ByLimit => Some(LeftOut::Limited),
+            Held::ByWindow => Some(LeftOut::Windowed),
+            Held::No => None,
+        };
+        let doubt =
+            |point: DevicePoint| match held.or((point.size > filters.largest).then_some(LeftOut::Large)) {
+                Some(why) => DeviceInterval::Doubtful(point, why),
+                None => DeviceInterval::Point(point),
+            };
+        match DeviceInterval::point_of(interval, filters) {
+            Ok(point) => doubt(point),
+            Err(why) => DeviceInterval::Nothing(held.unwrap_or(why)),
+        }
+    }
+
+    /// The same, of a device whose window moves with its latency: what waited for that is no point. Who else uses
+    /// the device makes it slower and the window smaller, and a line through such points would fall.
+    pub fn without_windowed(self) -> DeviceInterval {
+        match self {
+            DeviceInterval::Doubtful(_, LeftOut::Windowed) => DeviceInterval::Nothing(LeftOut::Windowed),
+            other => other,
+        }
+    }
+
+    /// The point, good or doubtful.
+    pub fn any_point(&self) -> Option<DevicePoint> {
+        match self {
+            DeviceInterval::Point(point) | DeviceInterval::Doubtful(point, _) => Some(*point),
+            DeviceInterval::Nothing(_) => None,
+        }
+    }
+
+    /// Why it is no good point; `None` for one that is.
+    pub fn why(&self) -> Option<LeftOut> {
+        match self {
+            DeviceInterval::Point(_) => None,
+            DeviceInterval::Doubtful(_, why) | DeviceInterval::Nothing(why) => Some(*why),
+        }
+    }
+
+    fn point_of(interval: &Interval, filters: &Filters) -> Result<DevicePoint, LeftOut> {
         let count = interval.reads.iops * interval.length.as_secs_f64();
         let latency = match interval.reads.device {
             Some(latency) if count.round() >= f64::from(filters.least_reads.max(1)) => latency.mean,
@@ -88,12 +153,9 @@ impl DevicePoint {
         };
         // There are reads, so this is a number.
         let size = Bytes((interval.bytes_per_sec / (interval.reads.iops + interval.writes.iops)) as u64);
-        if size > filters.largest {
-            return Err(LeftOut::Large);
-        }
         let sequential = Permille::of_ratio(interval.sequential_fraction.unwrap_or(0.0)).min(Permille::WHOLE);
         if sequential > filters.most_sequential {
-            return Err(LeftOut::Sequential);
+            return Err(if size > filters.largest { LeftOut::Large } else { LeftOut::Sequential });
         }
         Ok(DevicePoint {
             outstanding: Outstanding::of(interval.reads.at_device),
@@ -116,9 +178,22 @@ pub struct Tally {
 impl Tally {
     /// Counts one interval.
     pub fn count<T>(&mut self, point: &Result<T, LeftOut>) {
-        match point {
-            Ok(_) => self.taken += 1,
-            Err(why) => self.left_out[*why as usize] += 1,
+        self.count_why(point.as_ref().err().copied());
+    }
+
+    /// The same by why it was left out, if it was.
+    pub fn count_why(&mut self, why: Option<LeftOut>) {
+        match why {
+            None => self.taken += 1,
+            Some(why) => self.left_out[why as usize] += 1,
+        }
+    }
+
+    /// Adds what another counted.
+    pub fn merge(&mut self, other: &Tally) {
+        self.taken = self.taken.saturating_add(other.taken);
+        for (mine, theirs) in self.left_out.iter_mut().zip(other.left_out) {
+            *mine = mine.saturating_add(theirs);
         }
     }
 }

@@ -5,4 +5,5 @@
 mod balancing;
 mod devices;
 mod rig;
+mod second_choice;
 mod workloads;

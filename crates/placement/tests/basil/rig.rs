@@ -106,6 +106,11 @@ impl Rig {
         self.top_up(client);
     }
 
+    /// One request more than it keeps outstanding.
+    pub fn issue_one(&mut self, client: usize) {
+        self.issue(client);
+    }
+
     fn top_up(&mut self, client: usize) {
         while self.clients[client].in_flight < self.clients[client].work.outstanding {
             self.issue(client);

@@ -62,6 +62,7 @@ pub fn model(slope_micros: u64) -> DeviceModel {
         evidence: Evidence::Rise,
         size: Bytes::from_kib(8),
         random: Permille(1_000),
+        doubts: Doubts::default(),
     }
 }
 
