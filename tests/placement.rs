@@ -1,6 +1,7 @@
 //! Placement learns what datastores can do and what disks ask for from real clients, and its advice is worth following: table 4 of the
 //! BASIL paper (FAST 2010). Eight disks with the paper's workloads are on an array of six spindles; arrays of three and of nine come
-//! to it, empty and unknown. Disks are moved by making them anew where the advice says: what is on them does not matter here.
+//! to it, empty and unknown. Disks are moved by making them anew where the advice says, as the same disks: what is on them does not matter
+//! here, what they did does.
 
 use anyhow::{Context, bail, ensure};
 use headgate_lab::headgate::Headgate;
@@ -70,7 +71,7 @@ impl Pod {
             let name = format!("{}{}", TYPES[number % TYPES.len()].0, number / TYPES.len() + 1);
             let dir = lab.subdir(&format!("client-{name}"))?;
             pod.disks.push(Disk { name, on: "array6".into(), client: None, dir });
-            pod.create(number)?;
+            pod.create(number, &[])?;
         }
         Ok(pod)
     }
@@ -82,10 +83,10 @@ impl Pod {
         self.daemon.command(&add).map(drop)
     }
 
-    fn create(&self, number: usize) -> anyhow::Result<()> {
+    fn create(&self, number: usize, more: &[&str]) -> anyhow::Result<()> {
         let Disk { name, on, .. } = &self.disks[number];
         let create = ["disk", "create", name, "--datastore", on, "--size=2G", "--class=pod"];
-        self.daemon.command(&create).map(drop)
+        self.daemon.command(&[&create[..], more].concat()).map(drop)
     }
 
     /// Starts a client that raises its load step by step and then stays where it is.
@@ -176,10 +177,33 @@ impl Pod {
             let number = self.disks.iter().position(|known| known.name == disk).context("an unknown disk")?;
             self.daemon.command(&["disk", "remove", disk])?;
             self.disks[number].on = to.to_owned();
-            self.create(number)?;
+            self.create(number, &["--moved-from", disk])?;
             *gone.entry(to.to_owned()).or_default() += 1;
         }
         Ok(gone)
+    }
+
+    /// How many moves of disks of the pool are known, none of which moved twice: a disk that has moved is left in peace.
+    fn known_moves(&self, found: &Value) -> anyhow::Result<usize> {
+        let history = found["pool"]["history"].as_array().context("no history")?;
+        let ours = history.iter().filter_map(|moved| moved["disk"].as_str());
+        let mut disks: Vec<&str> =
+            ours.filter(|disk| self.disks.iter().any(|known| known.name == *disk)).collect();
+        disks.sort_unstable();
+        ensure!(disks.windows(2).all(|pair| pair[0] != pair[1]), "a disk moved twice: {disks:?}");
+        Ok(disks.len())
+    }
+
+    /// What an array did is there by the hour.
+    fn check_history(&self, datastore: &str) -> anyhow::Result<()> {
+        let store = self.daemon.json(&["datastore", "show", datastore, "--history"])?;
+        let hours = store["history"].as_array().context("no history")?;
+        let sum = |what: &str| hours.iter().filter_map(|hour| hour[what].as_f64()).sum::<f64>();
+        ensure!(sum("reads") > 0.0 && sum("seen_seconds") > 0.0, "no reads in {hours:?}");
+        ensure!(sum("intervals") > 0.0, "none to learn from in {hours:?}");
+        let slowest = hours.iter().filter_map(|hour| hour["device_micros"]["p99"].as_f64());
+        ensure!(slowest.fold(0.0, f64::max) > 1_000.0, "spindles take milliseconds: {hours:?}");
+        Ok(())
     }
 
     fn model(&self, datastore: &str) -> anyhow::Result<Value> {
@@ -198,13 +222,18 @@ fn disks_on_one_array_are_advised_to_spread_over_three_and_it_pays() {
     with_lab(&["fio"], |lab| {
         let mut pod = Pod::start(lab)?;
         let first = pod.run()?;
-        let mut last = first.clone();
+        let (mut last, mut moved) = (first.clone(), 0);
         pod.add_array(3)?;
         pod.add_array(9)?;
         for round in 1.. {
             let found = pod.advice()?;
             eprintln!("{}", pod.daemon.command(&["advise"])?);
             let advice = &found["advice"];
+            ensure!(
+                pod.known_moves(&found)? == moved,
+                "{moved} disks have moved, not {}",
+                found["pool"]["history"]
+            );
             if advice["moves"].as_array().is_some_and(Vec::is_empty) {
                 eprintln!("round {round}: {}", advice["verdict"]);
                 break;
@@ -218,6 +247,7 @@ fn disks_on_one_array_are_advised_to_spread_over_three_and_it_pays() {
                 .filter_map(|store| store["name"].as_str().map(str::to_owned))
                 .collect();
             let gone = pod.follow(advice)?;
+            moved += gone.values().sum::<usize>();
             for (name, count) in &gone {
                 ensure!(
                     !unknown.contains(name) || *count == 1,
@@ -233,6 +263,7 @@ fn disks_on_one_array_are_advised_to_spread_over_three_and_it_pays() {
                 millis(&advice["after"]["latency"])
             );
         }
+        SPINDLES.into_iter().try_for_each(|spindles| pod.check_history(&format!("array{spindles}")))?;
         let abilities: Vec<f64> = SPINDLES
             .into_iter()
             .map(|spindles| {

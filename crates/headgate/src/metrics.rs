@@ -65,11 +65,7 @@ pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
     let disks = control.disks_at(&samples);
     let (leases_lost, etcd_answers) = (control.leases().lost(), control.leases().etcd_answers());
     let (datastores, host) = (control.datastores(), control.host());
-    // What is learnt is no reason to tell nothing.
-    let models = control.samples().models().unwrap_or_else(|e| {
-        tracing::warn!(error = %e, "no models for metrics");
-        BTreeMap::new()
-    });
+    let models = control.samples().known().models.clone();
     Ok(Scrape { samples, datastores, disks, top, host, leases_lost, etcd_answers, models }.render())
 }
 

@@ -4,6 +4,7 @@ pub mod calibration;
 pub mod client;
 mod error;
 pub mod flash;
+pub mod history;
 pub mod leases;
 mod openapi;
 pub mod placement;

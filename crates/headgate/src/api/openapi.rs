@@ -16,6 +16,7 @@ use utoipa::OpenApi;
         routes::set_datastore,
         routes::remove_datastore,
         routes::model_points,
+        routes::datastore_history,
         routes::advice,
         routes::rules,
         routes::set_rules,

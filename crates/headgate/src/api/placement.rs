@@ -3,9 +3,9 @@
 use super::types::Change;
 use crate::catalog::{DatastorePlacement, DiskPlacement};
 use crate::name::Name;
-use crate::samples::Learnt;
+use crate::samples::{Learnt, Source};
 use headgate_placement::{
-    Advice, Company, DeviceModel, DevicePoint, LeftOut, Mobility, Placement, Pool, State,
+    Advice, Company, DeviceInterval, DeviceModel, DevicePoint, LeftOut, Mobility, Placement, Pool, State,
 };
 use headgate_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -96,12 +96,34 @@ pub struct DatastoreModel {
     /// The whole model.
     #[schema(value_type = Object)]
     pub model: Option<DeviceModel>,
+    /// Where the model comes from: `day`, intervals of the last 24 hours; `month`, a few points of each hour of the last 30 days, while
+    /// the last 24 hours do not show how latency rises; `earlier`, intervals of 24 hours that ended at `learnt_at`, likewise; `recorded`,
+    /// without a daemon. Absent without a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<ModelSource>,
+    /// When the intervals ended that the model is learnt from, in seconds since 1970; only of an earlier model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learnt_at: Option<u64>,
     /// Why the last 24 hours make no model; an older one is used then, if there is one.
     pub refusal: Option<String>,
     /// Intervals of the last 24 hours that the model is learnt from.
     pub intervals: u64,
     /// Intervals that were left out, by reason.
     pub left_out: BTreeMap<String, u64>,
+}
+
+/// Where a model comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelSource {
+    /// Intervals of the last 24 hours.
+    Day,
+    /// A few points of each hour of the last 30 days.
+    Month,
+    /// Intervals of an earlier time.
+    Earlier,
+    /// What was recorded, without a daemon.
+    Recorded,
 }
 
 impl From<&Learnt> for DatastoreModel {
@@ -116,6 +138,16 @@ impl From<&Learnt> for DatastoreModel {
             r_squared: model.map(|model| model.explained.as_f64()),
             text: model.map(DeviceModel::to_string),
             model: learnt.model,
+            source: model.map(|_| match learnt.source {
+                Source::Day => ModelSource::Day,
+                Source::Month => ModelSource::Month,
+                Source::Earlier(_) => ModelSource::Earlier,
+                Source::Recorded => ModelSource::Recorded,
+            }),
+            learnt_at: match learnt.source {
+                Source::Earlier(at) if model.is_some() => Some(at.0 / 1_000_000_000),
+                _ => None,
+            },
             refusal: learnt.refusal.as_ref().map(ToString::to_string),
             intervals: learnt.tally.taken,
             left_out: counted.filter(|&(_, n)| n > 0).map(|(why, n)| (why.to_string(), n)).collect(),
@@ -123,10 +155,10 @@ impl From<&Learnt> for DatastoreModel {
     }
 }
 
-/// An interval that a model is learnt from.
+/// An interval that a model is learnt from, or a point that stands for several of one hour.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ModelPoint {
-    /// When it ended, in nanoseconds since 1970.
+    /// When it ended, in nanoseconds since 1970; of a point that stands for several, the beginning of the hour.
     #[schema(value_type = u64)]
     pub at: Nanos,
     /// Mean number of reads at the device.
@@ -139,12 +171,18 @@ pub struct ModelPoint {
     pub size: Bytes,
     /// Reads and writes that continue no stream, 0 to 1.
     pub random: f64,
+    /// Why it is second choice: `limited`, `windowed` or `large`. Absent for one that is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub doubt: Option<LeftOut>,
 }
 
 impl ModelPoint {
-    pub(crate) fn new(at: Nanos, point: &DevicePoint) -> ModelPoint {
-        let DevicePoint { outstanding, latency, size, random } = *point;
-        ModelPoint { at, outstanding: outstanding.as_f64(), latency, size, random: random.as_f64() }
+    /// `None` for an interval that says nothing of the device.
+    pub(crate) fn new(at: Nanos, interval: &DeviceInterval) -> Option<ModelPoint> {
+        let DevicePoint { outstanding, latency, size, random } = interval.any_point()?;
+        let (outstanding, random) = (outstanding.as_f64(), random.as_f64());
+        Some(ModelPoint { at, outstanding, latency, size, random, doubt: interval.why() })
     }
 }
 

@@ -1,5 +1,6 @@
 use super::calibration::{Calibration, CalibrationCreate};
 use super::error::{ApiError, Body, Flags, Param};
+use super::history::DatastoreHour;
 use super::leases::DiskTakeover;
 use super::placement::{AdviceReport, Created, ModelPoint};
 use super::priorities::{Export, ExportCreate, ExportPatch, VmPatch};
@@ -85,6 +86,7 @@ pub fn router(app: App) -> Router {
             get(show_calibration).post(start_calibration).delete(cancel_calibration),
         )
         .route("/v1/datastores/{name}/points", get(model_points))
+        .route("/v1/datastores/{name}/history", get(datastore_history))
         .route("/v1/advice", get(advice))
         .route("/v1/rules", get(rules).put(set_rules))
         .route("/v1/disks", get(list_disks).post(create_disk))
@@ -146,7 +148,7 @@ pub(super) async fn show_datastore(State(app): State<App>, Param(name): Param<Na
     Ok(Json(datastore.await?))
 }
 
-/// The intervals that a datastore's model is learnt from, of the last 24 hours.
+/// The intervals that a datastore's model is learnt from: of the last 24 hours, or a few points of each hour of the last 30 days.
 #[utoipa::path(get, path = "/v1/datastores/{name}/points", tag = "placement", params(("name" = String, Path)), responses(
     (status = 200, body = [ModelPoint]), (status = 404, body = ErrorBody)))]
 pub(super) async fn model_points(
@@ -156,25 +158,42 @@ pub(super) async fn model_points(
     Ok(Json(app.blocking(move |control| control.model_points(&name)).await?))
 }
 
+/// What a datastore did, by the hour, the oldest first. The hour in which the window begins is there whole; hours of which nothing was seen
+/// are not.
+#[utoipa::path(get, path = "/v1/datastores/{name}/history", tag = "datastores", params(("name" = String, Path), WindowFlags),
+    responses((status = 200, body = [DatastoreHour]), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(super) async fn datastore_history(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Flags(flags): Flags<WindowFlags>,
+) -> Answer<Vec<DatastoreHour>> {
+    let window = flags.window()?;
+    Ok(Json(app.blocking(move |control| control.datastore_history(&name, window)).await?))
+}
+
 /// How far back to look.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AdviceFlags {
+pub(super) struct WindowFlags {
     /// A time of 1 min to 30 d, such as `90min`, `24h` or `7d`; 24 h when absent.
     window: Option<String>,
 }
 
-/// Which disks to move where, what that changes, and why the others stay.
-#[utoipa::path(get, path = "/v1/advice", tag = "placement", params(AdviceFlags), responses(
-    (status = 200, body = AdviceReport), (status = 422, body = ErrorBody)))]
-pub(super) async fn advice(State(app): State<App>, Flags(flags): Flags<AdviceFlags>) -> Answer<AdviceReport> {
-    let window = match flags.window {
-        None => Window::default(),
-        Some(text) => text.parse().map_err(|e: UnknownWindow| ControlError::Invalid {
+impl WindowFlags {
+    fn window(self) -> Result<Window, ControlError> {
+        let Some(text) = self.window else { return Ok(Window::default()) };
+        text.parse().map_err(|e: UnknownWindow| ControlError::Invalid {
             error: e.to_string(),
             expected: "1min to 30d".into(),
-        })?,
-    };
+        })
+    }
+}
+
+/// Which disks to move where, what that changes, and why the others stay.
+#[utoipa::path(get, path = "/v1/advice", tag = "placement", params(WindowFlags), responses(
+    (status = 200, body = AdviceReport), (status = 422, body = ErrorBody)))]
+pub(super) async fn advice(State(app): State<App>, Flags(flags): Flags<WindowFlags>) -> Answer<AdviceReport> {
+    let window = flags.window()?;
     Ok(Json(app.blocking(move |control| control.advice(window)).await?))
 }
 

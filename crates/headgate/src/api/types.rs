@@ -244,6 +244,11 @@ pub struct DiskCreate {
     /// What placement is to know of it.
     #[serde(default)]
     pub placement: DiskPlacement,
+    /// The disk that it continues: it is the same disk, moved here. That disk may be there yet, or have been removed within 7 days. What
+    /// it did counts as what this one did, and rules that leave moved disks in peace know of the move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub moved_from: Option<Name>,
     /// Overbook the datastore if need be.
     #[serde(default)]
     pub force: Force,

@@ -1,6 +1,7 @@
 //! `headgate advise`: which disks to move where, what that changes, and why the others stay.
 
 use super::output::{Align, Table, json};
+use super::placement::source;
 use super::{CliError, Place, Print};
 use crate::api::client::Client;
 use crate::api::placement::{AdviceReport, ModelPoint, PoolAdvice};
@@ -102,7 +103,8 @@ fn render_pool(text: &mut String, pool: &PoolAdvice, report: &AdviceReport) {
         let Some(known) = report.models.get(datastore.name.as_str()) else { continue };
         let model = known.text.as_deref().unwrap_or("none yet");
         let refusal = known.refusal.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
-        text.push_str(&format!("  {}: {model}{refusal}\n", datastore.name));
+        let source = source(known).map_or_else(String::new, |source| format!("; learnt from {source}"));
+        text.push_str(&format!("  {}: {model}{source}{refusal}\n", datastore.name));
     }
     if !advice.moves.is_empty() {
         text.push_str("\nmoves\n");

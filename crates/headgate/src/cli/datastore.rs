@@ -1,4 +1,5 @@
 use super::flash;
+use super::history;
 use super::model_plot;
 use super::output::{Align, Table, description, json, or_dash, warnings};
 use super::picture::Picture;
@@ -9,18 +10,21 @@ use super::window::{self, WindowArgs};
 use super::{CliError, Place, Print};
 use crate::api::calibration::{Calibration, CalibrationCreate, CalibrationState};
 use crate::api::client::Client;
+use crate::api::history::DatastoreHour;
 use crate::api::placement::ModelPoint;
 use crate::api::types::{
     self, BackendSpec, CapacityView, Changed, DatastoreCreate, DatastorePatch, ServiceState,
 };
 use crate::catalog::{CapacitySource, Confidence, Scheduler};
 use crate::name::Name;
+use crate::samples::Window;
 use crate::serve::signals::Signals;
 use clap::{Args, Subcommand};
 use headgate_qos::CostModel;
 use headgate_units::{Iops, Nanos};
 use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,12 +50,16 @@ pub(super) enum Datastore {
         print: Print,
     },
     /// Show a datastore, and what is known of its speed
+    #[command(after_help = "Example:\n  headgate datastore show array --history 7d")]
     Show {
         /// The datastore
         name: Name,
         /// Draw the intervals that its model is learnt from, and the model: a .svg or .png
         #[arg(long, value_name = "FILE", value_parser = Picture::parse)]
         plot: Option<Picture>,
+        /// What it did, by the hour, so far back: a time of 1 min to 30 d, such as 24h or 7d [default when given without a time: 24h]
+        #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "24h")]
+        history: Option<Window>,
         #[command(flatten)]
         print: Print,
     },
@@ -149,6 +157,15 @@ struct Backend {
     nbd: Option<String>,
 }
 
+/// A datastore as `show --json` prints it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    datastore: &'a types::Datastore,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<Vec<DatastoreHour>>,
+}
+
 /// The daemon has another working directory.
 fn absolute(path: &Path) -> Result<String, CliError> {
     let absolute =
@@ -221,7 +238,7 @@ impl Datastore {
                 }
                 Ok(out.write_all(table(&datastores).render().as_bytes())?)
             }
-            Datastore::Show { name, plot, print } => {
+            Datastore::Show { name, plot, history, print } => {
                 let datastore: types::Datastore = client.get(&format!("/v1/datastores/{name}"))?;
                 if let Some(picture) = plot {
                     let points: Vec<ModelPoint> = client.get(&format!("/v1/datastores/{name}/points"))?;
@@ -229,10 +246,24 @@ impl Datastore {
                     let drawn = picture.draw(&[model_plot::figure(&name, model, &points)])?;
                     write_file(&picture.file, &drawn)?;
                 }
+                let history: Option<Vec<DatastoreHour>> = match history {
+                    Some(window) => {
+                        Some(client.get(&format!("/v1/datastores/{name}/history?window={window}"))?)
+                    }
+                    None => None,
+                };
                 if print.json {
-                    return Ok(json(out, &datastore)?);
+                    return Ok(json(out, &Shown { datastore: &datastore, history })?);
                 }
-                Ok(out.write_all(describe(&datastore).as_bytes())?)
+                out.write_all(describe(&datastore).as_bytes())?;
+                match history {
+                    Some(hours) if hours.is_empty() => {
+                        writeln!(out, "\nnothing was seen of it in this time")?
+                    }
+                    Some(hours) => write!(out, "\n{}", history::table(&hours).render())?,
+                    None => {}
+                }
+                Ok(())
             }
             Datastore::Calibrate { name, force, seconds, print } => {
                 let request = CalibrationCreate { force: values::force(force), seconds };

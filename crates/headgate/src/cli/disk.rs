@@ -23,7 +23,8 @@ pub(super) enum Disk {
     /// Create a disk and bring it into service
     #[command(
         after_help = "Examples:\n  headgate disk create db0 --size 100G --vm db --reservation 500 --shares 2000\n  \
-        headgate disk create scratch --size 20G --limit 200 --limit-bandwidth 50M"
+        headgate disk create scratch --size 20G --limit 200 --limit-bandwidth 50M\n  \
+        headgate disk create db1-new --size 100G --datastore array9 --moved-from db1"
     )]
     Create(Create),
     /// List disks with the policies in force
@@ -107,6 +108,10 @@ pub(super) struct Create {
     policy: PolicyArgs,
     #[command(flatten)]
     placement: DiskArgs,
+    /// It is the same disk as this one, moved: what that did counts as what this one did, and advice leaves it in peace for a while. The
+    /// other may be there yet, or have been removed within 7 days
+    #[arg(long, value_name = "DISK", help_heading = "Placement")]
+    moved_from: Option<Name>,
     /// Overbook the datastore if the reservation does not fit
     #[arg(long)]
     force: bool,
@@ -294,6 +299,7 @@ impl Create {
             vm: self.vm,
             policy: self.policy.policy(),
             placement: self.placement.new_disk(),
+            moved_from: self.moved_from,
             force: force(self.force),
         }
     }

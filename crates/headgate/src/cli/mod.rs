@@ -5,6 +5,7 @@ mod datastore;
 mod disk;
 mod export;
 mod flash;
+mod history;
 mod model_plot;
 mod output;
 mod picture;

@@ -10,25 +10,31 @@ const STEPS: u32 = 200;
 
 pub(super) fn figure(datastore: &Name, model: Option<&DeviceModel>, points: &[ModelPoint]) -> Figure {
     let end = points.iter().map(|point| point.outstanding).fold(1.0, f64::max) * 1.05;
-    let measured: Line = points
-        .iter()
-        .flat_map(|point| [Some((point.outstanding, point.latency.0 as f64 / 1e6)), None])
-        .collect();
+    let measured = |good: bool| -> Line {
+        let wanted = points.iter().filter(|point| point.doubt.is_none() == good);
+        wanted.flat_map(|point| [Some((point.outstanding, point.latency.0 as f64 / 1e6)), None]).collect()
+    };
     let predicted = |step: u32| {
         let outstanding = end * f64::from(step) / f64::from(STEPS);
         let latency = model?.latency(Outstanding::of(outstanding));
         Some((outstanding, latency.0 as f64 / 1e6))
     };
     let fitted: Line = (0..=STEPS).map(predicted).collect();
-    let mut panel =
-        Panel { axis: "latency of reads (ms)", top: 0.0, lines: vec![measured, fitted], points: Vec::new() };
+    let second = points.iter().filter(|point| point.doubt.is_some()).count();
+    let (mut lines, mut legend) =
+        (vec![measured(true), fitted], vec![format!("{} intervals", points.len() - second), "model".into()]);
+    if second > 0 {
+        lines.push(measured(false));
+        legend.push(format!("{second} doubtful"));
+    }
+    let mut panel = Panel { axis: "latency of reads (ms)", top: 0.0, lines, points: Vec::new() };
     panel.top = panel.largest();
     Figure {
         title: format!("{datastore}: latency over outstanding reads"),
         axis: "reads outstanding at the device".into(),
         end,
         panels: vec![panel],
-        legend: vec![format!("{} intervals", points.len()), "model".into()],
+        legend,
         note: model.map(|model| format!("P {:.3}, R² {}", model.slope.ability(), model.explained)),
         marks: Vec::new(),
     }
@@ -37,6 +43,7 @@ pub(super) fn figure(datastore: &Name, model: Option<&DeviceModel>, points: &[Mo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_placement::LeftOut;
     use headgate_units::{Bytes, Nanos};
 
     #[test]
@@ -47,11 +54,16 @@ mod tests {
             latency: Nanos::from_micros(3_000 + 500 * n),
             size: Bytes::from_kib(8),
             random: 1.0,
+            doubt: (n > 8).then_some(LeftOut::Windowed),
         };
         let points: Vec<ModelPoint> = (0..60).map(|n| point(n % 12 + 1)).collect();
         let figure = figure(&"array".parse().unwrap(), None, &points);
         let text = crate::plot::svg(&[figure]).unwrap();
         assert_eq!(text.matches("<circle").count(), 60);
-        assert!(text.contains("60 intervals") && text.contains("latency of reads"));
+        assert!(
+            text.contains("40 intervals")
+                && text.contains("20 doubtful")
+                && text.contains("latency of reads")
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! What placement is to know, on the command line.
 
 use super::values::OrNone;
-use crate::api::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
+use crate::api::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch, ModelSource};
 use crate::catalog::{DatastorePlacement, DiskPlacement};
 use crate::name::Name;
 use clap::Args;
@@ -100,9 +100,26 @@ pub(super) fn datastore(
 
 fn learnt_from(model: &DatastoreModel) -> String {
     let left_out: Vec<String> = model.left_out.iter().map(|(why, n)| format!("{n} ({why})")).collect();
-    match left_out.is_empty() {
-        true => format!("{} intervals of the last 24 h", model.intervals),
-        false => format!("{} intervals of the last 24 h; left out: {}", model.intervals, left_out.join(", ")),
+    let day = format!("{} intervals of the last 24 h", model.intervals);
+    let left_out = match left_out.is_empty() {
+        true => String::new(),
+        false => format!("; left out: {}", left_out.join(", ")),
+    };
+    match source(model) {
+        Some(source) => format!("{source}; there are {day}{left_out}"),
+        None => format!("{day}{left_out}"),
+    }
+}
+
+/// What a model is learnt from when it is not the last day.
+pub(super) fn source(model: &DatastoreModel) -> Option<String> {
+    match model.source? {
+        ModelSource::Day | ModelSource::Recorded => None,
+        ModelSource::Month => Some("a few points of each hour of the last 30 days".into()),
+        ModelSource::Earlier => {
+            let at = model.learnt_at.map_or_else(|| "earlier".into(), super::output::date);
+            Some(format!("24 h that ended on {at}"))
+        }
     }
 }
 
@@ -121,4 +138,35 @@ pub(super) fn disk(placement: &DiskPlacement) -> Vec<(&'static str, Option<Strin
         ("mobility", mobility),
         ("company", company),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_when_a_model_is_not_of_the_last_day() {
+        let model = |source: &str| -> DatastoreModel {
+            serde_json::from_str(&format!(
+                r#"{{"ability": 1.0, "slope_ns": 1.0, "slope_low_ns": 1.0, "slope_high_ns": 1.0, "r_squared": 1.0, "text": "t",
+                    "model": null, "refusal": null, "intervals": 3, "left_out": {{"too few reads": 9}}{source}}}"#
+            ))
+            .unwrap()
+        };
+        let day = "3 intervals of the last 24 h; left out: 9 (too few reads)";
+        for (source, expected) in [
+            ("", day.to_owned()),
+            (r#", "source": "day""#, day.to_owned()),
+            (
+                r#", "source": "month""#,
+                format!("a few points of each hour of the last 30 days; there are {day}"),
+            ),
+            (
+                r#", "source": "earlier", "learnt_at": 1790000000"#,
+                format!("24 h that ended on 2026-09-21 14:13 UTC; there are {day}"),
+            ),
+        ] {
+            assert_eq!(learnt_from(&model(source)), expected);
+        }
+    }
 }

@@ -208,10 +208,11 @@ impl Control {
     /// left behind then.
     pub fn create_disk(&self, mut request: DiskCreate) -> Result<Created<Disk>, ControlError> {
         let mut catalog = self.catalog();
+        let old = self.predecessor(&request)?;
         let (target, placement_chosen) = match request.datastore.clone() {
             Some(target) => (target, None),
             None => {
-                let (target, chosen) = self.place(&request)?;
+                let (target, chosen) = self.place(&request, old.as_ref())?;
                 request.datastore = Some(target.clone());
                 (target, Some(chosen))
             }
@@ -254,6 +255,9 @@ impl Control {
         let record = DiskRecord { state: DiskState::Ready, ..record };
         catalog.update_disk(&record)?;
         let name = record.name.clone();
+        if let Some(old) = &old {
+            self.take_over_history(&name, &record.datastore, old);
+        }
         self.model_mut().disks.insert(name.clone(), DiskEntry { record, service: Service::Serving });
         drop(catalog);
         let now = self.disk(&name)?;
@@ -439,7 +443,7 @@ impl Control {
             catalog.delete_disk(name)?;
             self.leases.release(name);
             self.model_mut().disks.remove(name);
-            self.samples.forget_disk(name);
+            self.samples.forget_disk(name, &entry.record.datastore);
             self.forget_exports_of(name);
             return Ok(());
         }
@@ -456,7 +460,7 @@ impl Control {
         }
         self.finish_removal(catalog.as_mut(), &record, &backend)?;
         self.model_mut().disks.remove(name);
-        self.samples.forget_disk(name);
+        self.samples.forget_disk(name, &record.datastore);
         self.forget_exports_of(name);
         Ok(())
     }

@@ -11,6 +11,8 @@ mod exports;
 mod flash;
 mod images;
 mod leases;
+#[cfg(test)]
+mod moved_tests;
 mod placing;
 mod plane;
 mod pools;

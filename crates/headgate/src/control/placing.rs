@@ -1,19 +1,78 @@
-//! Where a new disk goes that names no datastore.
+//! Where a new disk goes that names no datastore, and which disk it continues.
 
-use super::pools::{contradiction, name};
+use super::pools::{Knowledge, contradiction, name};
 use super::{Control, ControlError};
 use crate::api::types::{DiskCreate, Force};
 use crate::name::Name;
-use crate::samples::Window;
-use headgate_placement::{NewDisk, NoPlace, Placement};
+use headgate_placement::{NewDisk, NoPlace, Placement, Traits};
+
+/// The disk that a new one continues: the same disk elsewhere, as its operator says.
+pub(super) struct Predecessor {
+    name: Name,
+    datastore: Name,
+    workload: Option<Traits>,
+    presence: Presence,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    Here,
+    Removed,
+}
 
 impl Control {
+    /// The disk that a new one is said to continue.
+    ///
+    /// # Errors
+    /// When it is not there, and was not lately.
+    pub(super) fn predecessor(&self, request: &DiskCreate) -> Result<Option<Predecessor>, ControlError> {
+        let Some(old) = &request.moved_from else { return Ok(None) };
+        let here = match self.model().disks.get(old) {
+            Some(entry) if *old != request.name => Some(entry.record.datastore.clone()),
+            _ => None,
+        };
+        if let Some(datastore) = here {
+            let workload = self.samples.usual_workloads().get(old).copied();
+            return Ok(Some(Predecessor {
+                name: old.clone(),
+                datastore,
+                workload,
+                presence: Presence::Here,
+            }));
+        }
+        match self.samples.predecessor(old) {
+            Some(gone) => Ok(Some(Predecessor {
+                name: old.clone(),
+                datastore: gone.datastore,
+                workload: gone.workload,
+                presence: Presence::Removed,
+            })),
+            None => Err(ControlError::invalid(
+                format!("there is no disk '{old}' to continue, and none was removed in the last 7 days"),
+                "the name of the disk that this one was before it moved, or no --moved-from for a disk without a past",
+            )),
+        }
+    }
+
+    /// A disk is there that continues another.
+    pub(super) fn take_over_history(&self, disk: &Name, on: &Name, old: &Predecessor) {
+        let origin = (old.datastore != *on).then_some(&old.datastore);
+        match old.presence {
+            Presence::Here => self.samples.continue_disk(disk, &old.name, origin),
+            Presence::Removed => self.samples.continue_removed(disk, &old.name, origin),
+        }
+    }
+
     /// Finds a datastore for a disk: of those that have room for its size and its reservation, the one that will have the least load for
-    /// its ability.
+    /// its ability. One that continues another does what that did, which does nothing more.
     ///
     /// # Errors
     /// When none takes it; the error says why, datastore by datastore.
-    pub(super) fn place(&self, request: &DiskCreate) -> Result<(Name, Placement), ControlError> {
+    pub(super) fn place(
+        &self,
+        request: &DiskCreate,
+        old: Option<&Predecessor>,
+    ) -> Result<(Name, Placement), ControlError> {
         let size = request.size.ok_or_else(|| {
             ControlError::invalid("the disk has no size", "a size in bytes, such as --size 10G")
         })?;
@@ -23,14 +82,18 @@ impl Control {
                 "--datastore with the server that has the export",
             ));
         }
-        let whole = self.pool(Window::default(), Some(&request.name))?;
+        let mut whole = self.pool(&Knowledge::Remembered, Some(&request.name))?;
+        if let Some(old) = old {
+            let same = whole.pool.disks.iter_mut().find(|disk| disk.name.as_str() == old.name.as_str());
+            same.into_iter().for_each(|disk| disk.workload = Some(Traits::default()));
+        }
         let disk = NewDisk {
             name: name(&request.name),
             vm: request.vm.as_ref().map(name),
             size,
             expected: None,
             reservation: request.policy.reservation.filter(|_| request.force == Force::No),
-            workload: None,
+            workload: old.and_then(|old| old.workload),
             class: request.placement.class.as_ref().map(name),
             company: request.placement.company,
         };

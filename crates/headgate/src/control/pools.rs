@@ -1,12 +1,13 @@
 //! The daemon's datastores and disks as placement sees them.
 
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, Service, flash, images};
+use crate::api::history::DatastoreHour;
 use crate::api::placement::{AdviceReport, DatastoreModel, ModelPoint, Outside, PoolAdvice};
 use crate::catalog::Backend;
 use crate::name::Name;
 use crate::samples::{Learnt, Window, wall_clock};
 use headgate_placement as placement;
-use headgate_placement::{Datastore, Disk, Group, Pool, Rules, WorkloadMeter};
+use headgate_placement::{Datastore, Disk, Group, Pool, Rules, Traits};
 use headgate_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -44,61 +45,93 @@ fn known_groups(groups: &[Group], known: impl Fn(&placement::Name) -> bool) -> V
     groups.iter().map(of).filter(|group| group.disks.len() > 1).collect()
 }
 
+/// What a pool is made from.
+pub(super) enum Knowledge {
+    /// What samples say, back to the beginning of the window, with models learnt anew.
+    Learnt(Window),
+    /// What was known when samples were last written, at most five minutes ago. No file of samples is read: for who holds the
+    /// catalog.
+    Remembered,
+}
+
 impl Control {
-    /// All that placement goes by. `newcomer` is a disk that rules may name though it is not there yet; who creates one does not wait for
-    /// models to be learnt anew, those last written are at most five minutes old.
+    fn workloads_by(&self, knowledge: &Knowledge) -> Result<BTreeMap<Name, Traits>, ControlError> {
+        match knowledge {
+            Knowledge::Learnt(window) => {
+                let meters = self.samples.workloads(*window)?;
+                Ok(meters.into_iter().filter_map(|(disk, meter)| Some((disk, meter.traits()?))).collect())
+            }
+            Knowledge::Remembered => Ok(self.samples.usual_workloads()),
+        }
+    }
+
+    fn models_by(&self, knowledge: &Knowledge, of: &[Name]) -> Result<BTreeMap<Name, Learnt>, ControlError> {
+        match knowledge {
+            Knowledge::Learnt(_) => {
+                of.iter().map(|name| Ok((name.clone(), self.samples.learnt(name)?))).collect()
+            }
+            Knowledge::Remembered => Ok(self.samples.usual_models(of)),
+        }
+    }
+
+    /// All that placement goes by. `newcomer` is a disk that rules may name though it is not there yet. Linear in disks and datastores,
+    /// with a look at each disk's image.
     ///
     /// # Errors
     /// When samples or the file system cannot be read.
-    pub(super) fn pool(&self, window: Window, newcomer: Option<&Name>) -> Result<Whole, ControlError> {
-        let workloads = self.samples.workloads(window)?;
-        let written = if newcomer.is_some() { self.samples.models()? } else { BTreeMap::new() };
+    pub(super) fn pool(&self, knowledge: &Knowledge, newcomer: Option<&Name>) -> Result<Whole, ControlError> {
+        let workloads = self.workloads_by(knowledge)?;
         let (datastores, disks, rules) = {
             let model = self.model();
             let datastores: Vec<DatastoreEntry> = model.datastores.values().cloned().collect();
             let disks: Vec<DiskEntry> = model.disks.values().cloned().collect();
             (datastores, disks, model.rules.clone())
         };
-        let (mut whole, mut taking_part) =
-            (Whole { pool: Pool::default(), outside: Vec::new(), learnt: BTreeMap::new() }, BTreeSet::new());
+        let (mut outside, mut part) = (Vec::new(), BTreeMap::new());
         for entry in &datastores {
             let datastore = entry.record.name.clone();
             match apart(entry) {
-                Some(reason) => whole.outside.push(Outside { datastore, reason }),
+                Some(reason) => outside.push(Outside { datastore, reason }),
                 None => {
-                    taking_part.insert(datastore.clone());
-                    let learnt = match written.get(&datastore) {
-                        Some(model) => Learnt::of_model(*model),
-                        None => self.samples.learnt(&datastore)?,
-                    };
-                    let on_it = disks.iter().filter(|disk| disk.record.datastore == datastore);
-                    whole.pool.datastores.push(self.pool_datastore(entry, on_it, &learnt)?);
-                    whole.learnt.insert(datastore, learnt);
+                    part.insert(datastore, entry);
                 }
             }
         }
-        let mine = disks.iter().filter(|disk| taking_part.contains(&disk.record.datastore));
-        whole.pool.disks =
-            mine.map(|disk| self.pool_disk(disk, &datastores, workloads.get(&disk.record.name))).collect();
-        whole.pool.now = wall_clock();
-        let names: BTreeSet<&placement::Name> = whole.pool.disks.iter().map(|disk| &disk.name).collect();
+        let names: Vec<Name> = part.keys().cloned().collect();
+        let learnt = self.models_by(knowledge, &names)?;
+        let mut pool = Pool { now: wall_clock(), ..Pool::default() };
+        let mut ours: BTreeMap<&Name, u64> = BTreeMap::new();
+        for disk in &disks {
+            let Some(on) = part.get(&disk.record.datastore) else { continue };
+            let used = self.allocated(disk, &on.record.backend);
+            *ours.entry(&on.record.name).or_default() += used.0;
+            let workload = workloads.get(&disk.record.name).copied();
+            pool.disks.push(pool_disk(disk, used, workload));
+        }
+        for (datastore, entry) in &part {
+            let taken = ours.get(datastore).copied().unwrap_or(0);
+            let model = learnt.get(datastore).and_then(|learnt| learnt.model);
+            pool.datastores.push(self.pool_datastore(entry, taken, model)?);
+        }
+        let here: BTreeSet<&placement::Name> = pool.disks.iter().map(|disk| &disk.name).collect();
         let known = |disk: &placement::Name| {
-            names.contains(disk) || newcomer.is_some_and(|newcomer| newcomer.as_str() == disk.as_str())
+            here.contains(disk) || newcomer.is_some_and(|newcomer| newcomer.as_str() == disk.as_str())
         };
         let (together, apart) = (known_groups(&rules.together, known), known_groups(&rules.apart, known));
-        whole.pool.rules = Rules { together, apart, ..rules };
-        Ok(whole)
+        pool.rules = Rules { together, apart, ..rules };
+        pool.history = self.samples.known().moves.clone();
+        Ok(Whole { pool, outside, learnt })
     }
 
-    fn pool_datastore<'a>(
+    /// A datastore, of which so many bytes are taken by disks of ours.
+    fn pool_datastore(
         &self,
         entry: &DatastoreEntry,
-        disks: impl Iterator<Item = &'a DiskEntry>,
-        learnt: &Learnt,
+        ours: u64,
+        model: Option<placement::DeviceModel>,
     ) -> Result<Datastore, ControlError> {
         let record = &entry.record;
         let directory = self.directory(&record.backend).unwrap_or_default();
-        let ours: u64 = disks.map(|disk| self.allocated(disk, &record.backend).0).sum();
         let (capacity, foreign) = match flash::capacity_for_disks(&record.backend) {
             Some(capacity) => (capacity, Bytes(0)),
             None => {
@@ -126,7 +159,7 @@ impl Control {
                 self.options.reservable_percent,
             ),
             state: record.placement.state,
-            model: learnt.model,
+            model,
         })
     }
 
@@ -140,28 +173,6 @@ impl Control {
         Bytes(std::fs::metadata(image).map_or(0, |meta| meta.blocks() * 512))
     }
 
-    fn pool_disk(
-        &self,
-        disk: &DiskEntry,
-        datastores: &[DatastoreEntry],
-        meter: Option<&WorkloadMeter>,
-    ) -> Disk {
-        let record = &disk.record;
-        let on = datastores.iter().find(|entry| entry.record.name == record.datastore);
-        Disk {
-            name: name(&record.name),
-            vm: record.vm.as_ref().map(name),
-            datastore: name(&record.datastore),
-            size: record.size,
-            used: on.map_or(Bytes(0), |entry| self.allocated(disk, &entry.record.backend)),
-            reservation: record.policy.reservation,
-            workload: meter.and_then(WorkloadMeter::traits),
-            mobility: record.placement.mobility,
-            class: record.placement.class.as_ref().map(name),
-            company: record.placement.company,
-        }
-    }
-
     /// What is known of a datastore.
     ///
     /// # Errors
@@ -171,14 +182,28 @@ impl Control {
         Ok(DatastoreModel::from(&self.samples.learnt(datastore)?))
     }
 
-    /// The intervals that a datastore's model is learnt from.
+    /// The intervals or hours that a datastore's model is learnt from.
     ///
     /// # Errors
     /// When there is none of this name, or samples cannot be read.
     pub fn model_points(&self, datastore: &Name) -> Result<Vec<ModelPoint>, ControlError> {
         self.model().datastore(datastore)?;
         let points = self.samples.points(datastore)?;
-        Ok(points.iter().map(|(at, point)| ModelPoint::new(*at, point)).collect())
+        Ok(points.iter().filter_map(|(at, interval)| ModelPoint::new(*at, interval)).collect())
+    }
+
+    /// What a datastore did within the window, by the hour.
+    ///
+    /// # Errors
+    /// When there is none of this name, or samples cannot be read.
+    pub fn datastore_history(
+        &self,
+        datastore: &Name,
+        window: Window,
+    ) -> Result<Vec<DatastoreHour>, ControlError> {
+        self.model().datastore(datastore)?;
+        let hours = self.samples.history(datastore, window)?;
+        Ok(hours.iter().map(|(&begin, hour)| DatastoreHour::new(begin, hour)).collect())
     }
 
     /// Which disks to move, and why the others stay.
@@ -186,7 +211,7 @@ impl Control {
     /// # Errors
     /// When samples or file systems cannot be read, or the rules contradict each other.
     pub fn advice(&self, window: Window) -> Result<AdviceReport, ControlError> {
-        let whole = self.pool(window, None)?;
+        let whole = self.pool(&Knowledge::Learnt(window), None)?;
         let pools = by_class(&whole.pool)
             .into_iter()
             .map(|(class, pool)| {
@@ -209,7 +234,7 @@ impl Control {
     /// When they contradict each other or the disks that are there, or the catalog fails.
     pub fn set_rules(&self, rules: Rules) -> Result<Vec<String>, ControlError> {
         let mut catalog = self.catalog();
-        let known = self.pool(Window::default(), None)?.pool;
+        let known = self.pool(&Knowledge::Remembered, None)?.pool;
         let names: BTreeSet<&str> = known.disks.iter().map(|disk| disk.name.as_str()).collect();
         let in_rules = rules.together.iter().chain(&rules.apart).flat_map(|group| &group.disks);
         let missing: BTreeSet<&str> =
@@ -226,6 +251,22 @@ impl Control {
         catalog.put_rules(&rules)?;
         self.model_mut().rules = rules;
         Ok(warnings)
+    }
+}
+
+fn pool_disk(disk: &DiskEntry, used: Bytes, workload: Option<Traits>) -> Disk {
+    let record = &disk.record;
+    Disk {
+        name: name(&record.name),
+        vm: record.vm.as_ref().map(name),
+        datastore: name(&record.datastore),
+        size: record.size,
+        used,
+        reservation: record.policy.reservation,
+        workload,
+        mobility: record.placement.mobility,
+        class: record.placement.class.as_ref().map(name),
+        company: record.placement.company,
     }
 }
 

@@ -113,6 +113,13 @@ pub(super) enum DatastoreSource {
     Device(ModelSpec),
 }
 
+/// What is written of a datastore's model.
+pub(super) enum Known {
+    /// A file of points.
+    Points(String),
+    Model(DeviceModel),
+}
+
 /// What a disk's workload comes from.
 pub(super) enum WorkloadSource {
     Unknown,
@@ -168,9 +175,12 @@ impl PoolFile {
 }
 
 impl DatastoreEntry {
-    pub(super) fn of(datastore: &Datastore, points: String) -> DatastoreEntry {
+    pub(super) fn of(datastore: &Datastore, known: Known) -> DatastoreEntry {
         let Datastore { name, class, spindles, capacity, foreign, reservable, state, .. } = datastore.clone();
-        let points = Some(PathBuf::from(points));
+        let (points, model) = match known {
+            Known::Points(file) => (Some(PathBuf::from(file)), None),
+            Known::Model(model) => (None, Some(model)),
+        };
         DatastoreEntry {
             name,
             class,
@@ -181,7 +191,7 @@ impl DatastoreEntry {
             state,
             points,
             device: None,
-            model: None,
+            model,
         }
     }
 

@@ -9,7 +9,7 @@ mod replay;
 
 pub(crate) use file::PoolFile;
 
-use crate::api::placement::{AdviceReport, DatastoreModel, ModelPoint, PoolAdvice};
+use crate::api::placement::{AdviceReport, DatastoreModel, ModelPoint, ModelSource, PoolAdvice};
 use crate::samples::Learnt;
 use file::{DatastoreSource, WorkloadSource};
 use headgate_placement::{Pool, PoolError, WorkloadMeter};
@@ -88,7 +88,8 @@ fn learn(
     Ok((pool, models))
 }
 
-/// Writes what a daemon knows, for [`advise`] to read, with the points of each datastore's model. Files that are there are replaced.
+/// Writes what a daemon knows, for [`advise`] to read, with the points of each datastore's model; and the model itself in their place where it is not
+/// that of good intervals of a day. Files that are there are replaced.
 pub(crate) fn save(
     directory: &Path,
     report: &AdviceReport,
@@ -105,7 +106,17 @@ pub(crate) fn save(
             let name = format!("{}.csv", datastore.name);
             let known = points.get(datastore.name.as_str()).map_or(&[][..], Vec::as_slice);
             points::write(&directory.join(&name), known)?;
-            file.datastores.push(file::DatastoreEntry::of(datastore, name));
+            let known = report.models.get(datastore.name.as_str());
+            let of_day = known.is_none_or(|known| {
+                let older = matches!(known.source, Some(ModelSource::Month | ModelSource::Earlier));
+                !older && known.model.is_none_or(|model| model.doubts.is_empty())
+            });
+            // The points of a day do not make a model that is of other ones.
+            let source = match datastore.model {
+                Some(model) if !of_day => file::Known::Model(model),
+                _ => file::Known::Points(name),
+            };
+            file.datastores.push(file::DatastoreEntry::of(datastore, source));
         }
         file.disks.extend(pool.pool.disks.iter().map(file::DiskEntry::of));
         let rules = &pool.pool.rules;
@@ -120,7 +131,7 @@ pub(crate) fn save(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headgate_placement::Evidence;
+    use headgate_placement::{DeviceInterval, Evidence};
 
     fn pool(
         text: &str,
@@ -195,8 +206,8 @@ mod tests {
                 let dir = tempfile::tempdir().unwrap();
                 std::fs::write(dir.path().join(name), text).unwrap();
                 let points = points::read(&dir.path().join(name)).unwrap();
-                let of = |point: &headgate_placement::DevicePoint| ModelPoint::new(Nanos(1), point);
-                (name.trim_end_matches(".csv").to_owned(), points.iter().map(of).collect())
+                let of = |point| ModelPoint::new(Nanos(1), &DeviceInterval::Point(point));
+                (name.trim_end_matches(".csv").to_owned(), points.into_iter().filter_map(of).collect())
             })
             .collect();
         let saved = tempfile::tempdir().unwrap();
@@ -204,6 +215,21 @@ mod tests {
         let again = advise(saved.path()).unwrap();
         assert_eq!(again.pools[0].advice, report.pools[0].advice);
         assert_eq!(again.models, report.models);
+    }
+
+    #[test]
+    fn a_model_that_is_not_of_the_points_of_a_day_is_saved_itself() {
+        let (_dir, report) = pool(&two(6), &csvs());
+        let mut report = report.unwrap();
+        let slow = report.models.get_mut("slow").unwrap();
+        slow.source = Some(ModelSource::Month);
+        let saved = tempfile::tempdir().unwrap();
+        // What points there are would say nothing.
+        save(saved.path(), &report, &BTreeMap::from([("fast".to_owned(), Vec::new())])).unwrap();
+        let again = advise(saved.path()).unwrap();
+        let model = |report: &AdviceReport, index: usize| report.pools[0].pool.datastores[index].model;
+        assert_eq!(model(&again, 0), model(&report, 0));
+        assert_eq!(model(&again, 1), None);
     }
 
     #[test]

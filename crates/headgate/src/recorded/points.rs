@@ -13,7 +13,7 @@ const HEADER: &str = "at_ns,outstanding,latency_ns,size,random";
 
 pub(super) fn write(path: &Path, points: &[ModelPoint]) -> Result<(), RecordedError> {
     let mut text = format!("{HEADER}\n");
-    for ModelPoint { at, outstanding, latency, size, random } in points {
+    for ModelPoint { at, outstanding, latency, size, random, .. } in points {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{},{outstanding},{},{},{random}", at.0, latency.0, size.0);
     }

@@ -1,7 +1,7 @@
 //! What an interval of counters says: whether something of ours held requests back, and what a disk's or a datastore's interval is then.
 
 use crate::catalog::PolicyRecord;
-use headgate_placement::{DevicePoint, Filters, Held, LeftOut, Traits};
+use headgate_placement::{DeviceInterval, Filters, Held, Traits};
 use headgate_stats::{Flow, Interval};
 
 /// Requests were held back when more than this part of what was outstanding waited in our queue,
@@ -56,11 +56,11 @@ pub(super) fn disk(interval: &Interval, policy: &PolicyRecord) -> Option<Traits>
     Traits::of(interval, held(interval, policy))
 }
 
-/// A datastore's interval, with those of its disks: a point of its model, or why it is none.
+/// A datastore's interval, with those of its disks: a point of its model, or why it is none or not as good as others.
 pub(super) fn datastore<'a>(
     interval: &Interval,
     disks: impl Iterator<Item = (&'a Interval, &'a PolicyRecord)>,
-) -> Result<DevicePoint, LeftOut> {
+) -> DeviceInterval {
     let waiting = Waiting::of(interval);
     let held = if waiting.was_held() {
         let limited: f64 = disks
@@ -71,12 +71,13 @@ pub(super) fn datastore<'a>(
     } else {
         Held::No
     };
-    DevicePoint::of(interval, held, &Filters::default())
+    DeviceInterval::of(interval, held, &Filters::default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_placement::LeftOut;
     use headgate_stats::{COST_OF_ONE_IO, DiskStats, Latency, Op, Outcome, Phase};
     use headgate_units::{Bytes, Iops, Nanos, Shares};
 
@@ -114,7 +115,10 @@ mod tests {
     fn the_time_to_pass_is_no_wait() {
         let interval = second(Nanos::from_micros(15));
         assert_eq!(held(&interval, &policy(Some(1_000))), Held::No);
-        let point = datastore(&interval, [(&interval, &policy(None))].into_iter()).unwrap();
+        let DeviceInterval::Point(point) = datastore(&interval, [(&interval, &policy(None))].into_iter())
+        else {
+            panic!("it was not held back");
+        };
         assert_eq!(point.latency, Nanos::from_millis(2));
         assert!((point.outstanding.as_f64() - 2.0).abs() < 0.05, "{point:?}");
     }
@@ -126,8 +130,13 @@ mod tests {
         assert_eq!(held(&interval, &policy(Some(2_000))), Held::ByWindow);
         assert_eq!(held(&interval, &policy(None)), Held::ByWindow);
         let of = |policy: PolicyRecord| datastore(&interval, [(&interval, &policy)].into_iter());
-        assert_eq!(of(policy(Some(1_000))), Err(LeftOut::Limited));
-        assert_eq!(of(policy(None)), Err(LeftOut::Windowed));
+        for (limit, why) in [(Some(1_000), LeftOut::Limited), (None, LeftOut::Windowed)] {
+            let DeviceInterval::Doubtful(point, found) = of(policy(limit)) else {
+                panic!("the device was seen at what was let through");
+            };
+            assert_eq!((found, point.latency), (why, Nanos::from_millis(2)));
+            assert!((point.outstanding.as_f64() - 2.0).abs() < 0.05, "not what waited: {point:?}");
+        }
     }
 
     #[test]

@@ -1,55 +1,110 @@
 use super::recorder::StoreFine;
-use headgate_placement::{DeviceModel, DevicePoint, LeftOut, Refusal, Tally};
+use headgate_placement::{DeviceInterval, DeviceModel, DevicePoint, Evidence, LeftOut, Refusal, Tally};
 use headgate_units::Nanos;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
+/// Where a model comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Intervals of the last 24 hours.
+    Day,
+    /// What is left of the hours of the last 30 days.
+    Month,
+    /// Intervals of 24 hours that ended then, in nanoseconds since 1970.
+    Earlier(Nanos),
+    /// What was recorded elsewhere.
+    Recorded,
+}
+
 /// What is known of a datastore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Learnt {
-    /// The model, if there is one: of the last 24 hours, or an older one while those make none.
+    /// The model, if there is one.
     pub model: Option<DeviceModel>,
+    /// Where it comes from; of no meaning without one.
+    pub source: Source,
     /// Why the last 24 hours make none.
     pub refusal: Option<Refusal>,
     /// How many intervals of the last 24 hours told something, and why others did not.
     pub tally: Tally,
 }
 
+/// What was learnt before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Before {
+    /// From 24 hours that ended then.
+    pub day: Option<(Nanos, DeviceModel)>,
+    /// From the hours of 30 days.
+    pub month: Option<DeviceModel>,
+}
+
+impl Before {
+    /// What holds while the last 24 hours say nothing: a slope that was seen, lately if possible.
+    pub fn model(&self) -> Option<(Source, DeviceModel)> {
+        let day = self.day.map(|(at, model)| (Source::Earlier(at), model));
+        let month = self.month.map(|model| (Source::Month, model));
+        let rises = |known: &(Source, DeviceModel)| known.1.evidence == Evidence::Rise;
+        day.filter(rises).or(month.filter(rises)).or(day).or(month)
+    }
+}
+
 impl Learnt {
     /// What these points make.
     pub(crate) fn of_points(points: &[DevicePoint]) -> Learnt {
         let tally = Tally { taken: points.len() as u64, ..Tally::default() };
-        match DeviceModel::learn(points) {
-            Ok(model) => Learnt { model: Some(model), refusal: None, tally },
-            Err(refusal) => Learnt { model: None, refusal: Some(refusal), tally },
-        }
+        let (model, refusal) = match DeviceModel::learn(points) {
+            Ok(model) => (Some(model), None),
+            Err(refusal) => (None, Some(refusal)),
+        };
+        Learnt { model, source: Source::Recorded, refusal, tally }
     }
 
     /// What was learnt before.
     pub(crate) fn of_model(model: DeviceModel) -> Learnt {
-        Learnt { model: Some(model), refusal: None, tally: Tally::default() }
+        Learnt { model: Some(model), source: Source::Recorded, refusal: None, tally: Tally::default() }
     }
 
-    pub(super) fn from<'a>(
-        intervals: impl Iterator<Item = &'a StoreFine>,
-        before: Option<DeviceModel>,
-    ) -> Learnt {
+    /// Learns from the intervals of the last 24 hours. A slope that was seen before is not given up while those show only a bound: that
+    /// says that the load did not vary, or other things did.
+    pub(super) fn from<'a>(intervals: impl Iterator<Item = &'a StoreFine>, before: &Before) -> Learnt {
+        let intervals: Vec<DeviceInterval> = intervals.map(|fine| fine.0).collect();
+        let found = DeviceModel::learn_from(&intervals);
         let mut tally = Tally::default();
-        let points: Vec<DevicePoint> = intervals
-            .filter_map(|interval| {
-                let interval: &Result<DevicePoint, LeftOut> = &interval.0;
-                tally.count(interval);
-                interval.ok()
-            })
-            .collect();
-        match DeviceModel::learn(&points) {
-            Ok(model) => {
-                let model = before.map_or(model, |known| known.renewed(model));
-                Learnt { model: Some(model), refusal: None, tally }
-            }
-            Err(refusal) => Learnt { model: before, refusal: Some(refusal), tally },
-        }
+        let of_day = found.as_ref().ok();
+        intervals.iter().for_each(|interval| {
+            let why = interval.why().filter(|_| of_day.is_none_or(|model| !was_taken(model, interval)));
+            tally.count_why(why);
+        });
+        let (model, refusal) = match found {
+            Ok(model) => (Some((Source::Day, model)), None),
+            Err(refusal) => (None, Some(refusal)),
+        };
+        let kept = before.model();
+        let better = match (&model, &kept) {
+            (Some((_, new)), Some((_, old))) => old.renewed(*new) == *new,
+            (found, _) => found.is_some(),
+        };
+        let chosen = if better { model } else { kept };
+        let source = chosen.map_or(Source::Day, |(source, _)| source);
+        Learnt { model: chosen.map(|(_, model)| model), source, refusal, tally }
+    }
+
+    /// Whether the model is learnt from such an interval.
+    pub(super) fn takes(&self, interval: &DeviceInterval) -> bool {
+        let by_model = self.model.as_ref().is_some_and(|model| was_taken(model, interval));
+        matches!(interval, DeviceInterval::Point(_)) || by_model
+    }
+}
+
+/// Whether a model looked at such an interval.
+fn was_taken(model: &DeviceModel, interval: &DeviceInterval) -> bool {
+    match interval {
+        DeviceInterval::Point(_) => true,
+        DeviceInterval::Doubtful(_, LeftOut::Large) => model.doubts.large > 0,
+        DeviceInterval::Doubtful(..) => model.doubts.held > 0 || model.doubts.large > 0,
+        DeviceInterval::Nothing(_) => false,
     }
 }
 
@@ -70,8 +125,11 @@ impl Window {
     /// 24 hours.
     pub const DAY: Window = Window(Nanos::from_secs(DAY));
 
+    /// 30 days, the longest.
+    pub(crate) const MONTH: Window = Window(Nanos::from_secs(30 * DAY));
+
     /// The window as of now.
-    pub(super) fn from(self, now: Nanos) -> Nanos {
+    pub(crate) fn from(self, now: Nanos) -> Nanos {
         Nanos(now.0.saturating_sub(self.0.0))
     }
 
@@ -130,13 +188,22 @@ mod tests {
             let (size, random) = (Bytes::from_kib(8), Permille::WHOLE);
             DevicePoint { outstanding: Outstanding::whole(outstanding), latency, size, random }
         };
-        let varied: Vec<_> = (0..60).map(|n| StoreFine(Ok(point(n % 12 + 1)))).collect();
-        let steady = vec![StoreFine(Ok(point(4))); 60];
-        let known = Learnt::from(varied.iter(), None).model;
-        assert!((known.unwrap().slope.as_millis_f64() - 0.5).abs() < 0.01);
-        assert_eq!(Learnt::from(steady.iter(), known).model, known);
-        let alone = Learnt::from(steady.iter(), None).model.unwrap();
+        let varied: Vec<_> = (0..60).map(|n| StoreFine(DeviceInterval::Point(point(n % 12 + 1)))).collect();
+        let steady = vec![StoreFine(DeviceInterval::Point(point(4))); 60];
+        let learnt = Learnt::from(varied.iter(), &Before::default());
+        let known = learnt.model.unwrap();
+        assert!((known.slope.as_millis_f64() - 0.5).abs() < 0.01 && learnt.source == Source::Day);
+        let day = Before { day: Some((Nanos(7), known)), month: None };
+        let kept = Learnt::from(steady.iter(), &day);
+        assert_eq!((kept.model, kept.source), (Some(known), Source::Earlier(Nanos(7))));
+        let alone = Learnt::from(steady.iter(), &Before::default()).model.unwrap();
         assert!(alone.slope.as_millis_f64() > 1.0, "latency over load: {alone}");
+        // Of a day's bound, of another's and of a month's slope, the slope counts.
+        let month = DeviceModel { points: 99, ..known };
+        let bound = Before { day: Some((Nanos(7), alone)), month: Some(month) };
+        let found = Learnt::from(steady.iter(), &bound);
+        assert_eq!((found.model, found.source), (Some(month), Source::Month));
+        assert_eq!(Learnt::from(varied.iter(), &bound).source, Source::Day);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 use super::judge;
+use super::tally::StoreHour;
 use crate::control::{DatastoreSample, DiskSample};
 use crate::name::Name;
-use headgate_placement::{DevicePoint, LeftOut, Traits, WorkloadMeter};
+use headgate_placement::{DeviceInterval, Traits, WorkloadMeter};
+use headgate_qos::window::Slots;
 use headgate_stats::Interval;
 use headgate_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -17,6 +19,14 @@ pub const PERIOD_MAX: u8 = 10;
 /// How long samples are gathered before they are written.
 const GATHER: Nanos = Nanos::from_secs(300);
 
+/// A window that was the same for so long follows nobody's latency.
+const STILL: Nanos = Nanos::from_secs(60);
+
+/// The hour in which an instant of the wall clock is, by its first second.
+pub(super) fn hour_of(at: Nanos) -> i64 {
+    (at.0 / 1_000_000_000 / 3_600 * 3_600).cast_signed()
+}
+
 /// An interval of a disk: what it did; `None` when it neither read nor wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -28,16 +38,10 @@ impl DiskFine {
     }
 }
 
-/// An interval of a datastore: a point of its model, or why it is none.
+/// An interval of a datastore: what it says of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct StoreFine(pub Result<DevicePoint, LeftOut>);
-
-impl StoreFine {
-    pub(super) fn point(&self) -> Option<DevicePoint> {
-        self.0.ok()
-    }
-}
+pub struct StoreFine(pub DeviceInterval);
 
 /// Intervals of one period each, one after the other without a gap.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +54,8 @@ pub(super) struct Chunk {
     pub disks: BTreeMap<Name, Vec<DiskFine>>,
     /// Likewise.
     pub stores: BTreeMap<Name, Vec<StoreFine>>,
+    /// What datastores did, by the hour.
+    pub hours: BTreeMap<Name, BTreeMap<i64, StoreHour>>,
 }
 
 impl Chunk {
@@ -67,6 +73,12 @@ impl Chunk {
     pub fn store_intervals(&self, datastore: &Name) -> impl Iterator<Item = (Nanos, StoreFine)> {
         let intervals = self.stores.get(datastore).map_or(&[][..], Vec::as_slice);
         with_ends(intervals, self.ended, self.period)
+    }
+
+    /// The same time with one disk alone.
+    fn of_disk(&self, disk: &Name, intervals: Vec<DiskFine>) -> Chunk {
+        let disks = BTreeMap::from([(disk.clone(), intervals)]);
+        Chunk { ended: self.ended, period: self.period, disks, ..Chunk::default() }
     }
 
     fn is_empty(&self) -> bool {
@@ -91,6 +103,8 @@ pub(super) struct Recorder {
     last: Option<Arc<Vec<DatastoreSample>>>,
     began: Nanos,
     chunk: Chunk,
+    /// Each datastore's window, and since when it is what it is, by the clock of the samples.
+    windows: BTreeMap<Name, (Slots, Nanos)>,
     /// What was removed since the last sample.
     gone: BTreeSet<Name>,
 }
@@ -103,6 +117,7 @@ impl Recorder {
             last: None,
             began: Nanos::ZERO,
             chunk: Chunk { period, ..Chunk::default() },
+            windows: BTreeMap::new(),
             gone: BTreeSet::new(),
         }
     }
@@ -139,10 +154,16 @@ impl Recorder {
                     Some((disk, disk.stats.since(&old.stats)))
                 })
                 .collect();
-            let whole = store.stats.since(&before.stats);
+            let delta = store.stats.difference(&before.stats);
+            let whole = delta.since_start(before.stats.at);
             let parts = intervals.iter().map(|(disk, interval)| (interval, &disk.policy));
-            let interval = StoreFine(judge::datastore(&whole, parts));
-            self.chunk.stores.entry(store.name.clone()).or_default().push(interval);
+            let mut interval = judge::datastore(&whole, parts);
+            if !is_still(&mut self.windows, store) {
+                interval = interval.without_windowed();
+            }
+            let hours = self.chunk.hours.entry(store.name.clone()).or_default();
+            hours.entry(hour_of(now)).or_default().count(&delta, &whole, interval.why());
+            self.chunk.stores.entry(store.name.clone()).or_default().push(StoreFine(interval));
             for (disk, interval) in intervals {
                 let interval = DiskFine(judge::disk(&interval, &disk.policy));
                 self.chunk.disks.entry(disk.name.clone()).or_default().push(interval);
@@ -166,73 +187,48 @@ impl Recorder {
         std::mem::replace(&mut self.chunk, empty)
     }
 
-    /// The next of its name is another.
-    pub fn forget_disk(&mut self, disk: &Name) {
-        self.chunk.disks.remove(disk);
+    /// The next of its name is another. Answers what was gathered of it.
+    pub fn forget_disk(&mut self, disk: &Name) -> Option<Chunk> {
         self.gone.insert(disk.clone());
+        let intervals = self.chunk.disks.remove(disk)?;
+        Some(self.chunk.of_disk(disk, intervals))
     }
 
-    /// Likewise.
+    /// What was gathered of a disk, as if another had done it.
+    pub fn as_of(&self, disk: &Name, other: &Name) -> Option<Chunk> {
+        Some(self.chunk.of_disk(other, self.chunk.disks.get(disk)?.clone()))
+    }
+
+    /// The next of its name is another.
     pub fn forget_datastore(&mut self, datastore: &Name) {
         self.chunk.stores.remove(datastore);
+        self.chunk.hours.remove(datastore);
+        self.windows.remove(datastore);
         self.gone.insert(datastore.clone());
+    }
+}
+
+/// Whether a datastore's window is set by its operator. One that follows latency tells of the device what the device told it.
+fn is_still(windows: &mut BTreeMap<Name, (Slots, Nanos)>, store: &DatastoreSample) -> bool {
+    let at = store.stats.at;
+    match windows.get(&store.name) {
+        Some(&(window, since)) if window == store.window => at.since(since) >= STILL,
+        _ => {
+            windows.insert(store.name.clone(), (store.window, at));
+            false
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{sample, waiting};
     use super::*;
-    use crate::catalog::PriorityRecord;
-    use headgate_qos::window::Slots;
-    use headgate_stats::{COST_OF_ONE_IO, DiskStats, Latency, Op, Outcome, Phase};
+    use headgate_placement::LeftOut;
     use headgate_units::Bytes;
 
     fn name(text: &str) -> Name {
         text.parse().unwrap()
-    }
-
-    /// What a datastore with these disks shows after so many seconds: each has read `iops` per second, of 2 ms each.
-    fn sample(second: u64, iops: &[(&str, u64)]) -> Arc<Vec<DatastoreSample>> {
-        let policy: crate::api::types::Policy = serde_json::from_str("{}").unwrap();
-        let mut whole = DiskStats::new(Nanos::ZERO).snapshot(Nanos::from_secs(second));
-        let disks: Vec<DiskSample> = iops
-            .iter()
-            .map(|&(disk, iops)| {
-                let mut stats = DiskStats::new(Nanos::ZERO);
-                let took = Nanos::from_millis(2);
-                for n in 0..second * iops {
-                    let at = Nanos(n * 1_000_000_000 / iops);
-                    stats.on_arrival(at, Op::Read, n * 7919 % 1_000 * (1 << 20), Bytes(4096));
-                    stats.on_dispatch(at, Op::Read, Nanos::ZERO, Phase::Weight, COST_OF_ONE_IO);
-                    let latency = Latency { device: took, total: took };
-                    stats.on_complete(at + took, Op::Read, Bytes(4096), latency, Outcome::Done);
-                }
-                let stats = stats.snapshot(Nanos::from_secs(second));
-                whole.merge(&stats);
-                DiskSample {
-                    name: name(disk),
-                    policy: policy.into(),
-                    priorities: PriorityRecord::unset(),
-                    streams: Vec::new(),
-                    in_flight: 0,
-                    queued: 0,
-                    clients: 1,
-                    stats,
-                    remote: None,
-                    flash: None,
-                }
-            })
-            .collect();
-        let store = DatastoreSample {
-            name: name("array"),
-            window: Slots::whole(32),
-            in_flight: 0,
-            queued: 0,
-            stats: whole,
-            disks,
-            flash: None,
-        };
-        Arc::new(vec![store])
     }
 
     fn recorder() -> Recorder {
@@ -258,7 +254,7 @@ mod tests {
         assert!(a.iter().all(|outstanding| (outstanding - 0.2).abs() < 0.01), "{a:?}");
         let array: Vec<_> = chunk.store_intervals(&name("array")).collect();
         assert_eq!(array.iter().map(|&(at, _)| at).collect::<Vec<_>>(), [6, 11, 16, 21].map(wall));
-        let point = array[0].1.point().unwrap();
+        let DeviceInterval::Point(point) = array[0].1.0 else { panic!("nothing held it back") };
         assert!(
             (point.outstanding.as_f64() - 0.3).abs() < 0.01 && point.latency == Nanos::from_millis(2),
             "{point:?}"
@@ -282,7 +278,8 @@ mod tests {
         let mut recorder = recorder();
         recorder.observe(wall(1), &sample(1, &[("a", 100)]));
         recorder.observe(wall(6), &sample(6, &[("a", 100)]));
-        recorder.forget_disk(&name("a"));
+        let before = recorder.forget_disk(&name("a")).expect("one interval was gathered");
+        assert_eq!((before.ended, before.disks[&name("a")].len(), before.stores.len()), (wall(6), 1, 0));
         assert!(!recorder.chunk().disks.contains_key(&name("a")));
         // It is made again before the next sample, and its counters have begun anew.
         recorder.observe(wall(11), &sample(11, &[("a", 7)]));
@@ -297,7 +294,55 @@ mod tests {
         recorder.observe(wall(1), &sample(1, &[("a", 0)]));
         recorder.observe(wall(6), &sample(6, &[("a", 0)]));
         assert_eq!(recorder.chunk().disks[&name("a")], [DiskFine(None)]);
-        assert_eq!(recorder.chunk().stores[&name("array")], [StoreFine(Err(LeftOut::FewReads))]);
+        assert_eq!(
+            recorder.chunk().stores[&name("array")],
+            [StoreFine(DeviceInterval::Nothing(LeftOut::FewReads))]
+        );
+    }
+
+    #[test]
+    fn what_waited_for_a_window_tells_of_the_device_once_the_window_has_been_still() {
+        let kinds = |window: fn(u64) -> Slots| -> Vec<bool> {
+            let mut recorder = recorder();
+            for second in (1..=96).step_by(5) {
+                let sample = waiting(second, &[("a", 20)], Nanos::from_millis(8), window(second));
+                assert!(recorder.observe(wall(second), &sample).is_none());
+            }
+            let array = name("array");
+            let intervals = recorder.chunk().store_intervals(&array);
+            let doubtful = |fine: StoreFine| match fine.0 {
+                DeviceInterval::Doubtful(_, LeftOut::Windowed) => true,
+                DeviceInterval::Nothing(LeftOut::Windowed) => false,
+                other => panic!("{other:?}"),
+            };
+            intervals.map(|(_, fine)| doubtful(fine)).collect()
+        };
+        let still = kinds(|_| Slots::whole(32));
+        // The first interval ends at 6 s; a minute later it is known that nobody moves the window.
+        assert_eq!(still, (0..19).map(|n| n >= 12).collect::<Vec<bool>>());
+        assert!(!kinds(|second| Slots::whole(8 + second as u32 / 30)).contains(&true));
+    }
+
+    #[test]
+    fn hours_begin_by_the_wall_clock_and_count_what_was_done() {
+        let mut recorder = recorder();
+        // The wall clock's hour ends between two samples.
+        let to_the_hour = 3_600 - 1_790_000_000 % 3_600;
+        for second in [0, 5, 10] {
+            recorder.observe(wall(to_the_hour - 7 + second), &sample(second + 1, &[("a", 100), ("b", 20)]));
+        }
+        let hours = &recorder.chunk().hours[&name("array")];
+        let begin = (1_790_000_000 + to_the_hour).cast_signed();
+        assert_eq!(hours.keys().copied().collect::<Vec<i64>>(), [begin - 3_600, begin]);
+        for hour in hours.values() {
+            assert_eq!((hour.seen, hour.reads.count, hour.tally.taken), (Nanos::from_secs(5), 600, 1));
+            assert_eq!((hour.reads.bytes, hour.writes.count), (Bytes(600 * 4096), 0));
+            let (p50, p99) = (hour.device.at_permille(500).unwrap(), hour.total.at_permille(990).unwrap());
+            assert!(p50 == p99 && p50 >= Nanos::from_millis(2) && p50 < Nanos::from_micros(2_200), "{p50}");
+            assert!((hour.mean_outstanding() - 0.24).abs() < 0.01, "{}", hour.mean_outstanding());
+        }
+        recorder.forget_datastore(&name("array"));
+        assert!(recorder.chunk().hours.is_empty());
     }
 
     #[test]

@@ -1,6 +1,9 @@
+use super::SamplesError;
+use super::known::{Keeper, Shared};
 use super::recorder::Chunk;
-use super::store::SamplesFile;
+use super::store::{SamplesFile, set_aside_name};
 use crate::name::Name;
+use headgate_units::Nanos;
 use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -8,9 +11,18 @@ use tracing::warn;
 
 enum Work {
     Write(Chunk),
-    ForgetDisk(Name),
+    Depart { disk: Name, datastore: Name, now: Nanos },
+    Inherit { disk: Name, from: Heritage, origin: Option<Name>, now: Nanos },
     ForgetDatastore(Name),
     Settle(Sender<()>),
+}
+
+/// Whose samples a disk takes over.
+pub(super) enum Heritage {
+    /// Those of a disk that is there: they are copied.
+    Of(Name),
+    /// Those of one that was removed.
+    Left(Name),
 }
 
 /// Writes samples on a thread of its own, in the order in which it is told, until dropped.
@@ -19,22 +31,54 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
+struct Desk {
+    file: SamplesFile,
+    keeper: Keeper,
+}
+
+impl Desk {
+    fn run(&mut self, work: Work) -> Result<(), SamplesError> {
+        let Desk { file, keeper } = self;
+        match work {
+            Work::Write(chunk) => {
+                let learnt = file.write(&chunk)?;
+                keeper.wrote(file, &chunk, learnt)
+            }
+            Work::Depart { disk, datastore, now } => {
+                file.depart(&disk, &datastore, now)?;
+                keeper.departed(file, &disk, &datastore)
+            }
+            Work::Inherit { disk, from, origin, now } => {
+                let from = match from {
+                    Heritage::Of(disk) => disk.to_string(),
+                    Heritage::Left(disk) => set_aside_name(&disk),
+                };
+                file.inherit(&disk, &from, origin.as_ref(), now)?;
+                keeper.inherited(file, &disk, now)
+            }
+            Work::ForgetDatastore(datastore) => {
+                file.forget_datastore(&datastore)?;
+                keeper.forgot_datastore(file, &datastore)
+            }
+            Work::Settle(waiting) => {
+                // Who does not wait any more does not need to know.
+                let _ = waiting.send(());
+                Ok(())
+            }
+        }
+    }
+}
+
 impl Writer {
-    pub fn start(mut file: SamplesFile) -> io::Result<Writer> {
+    pub fn start(file: SamplesFile, shared: Shared) -> io::Result<Writer> {
         let (work, todo) = channel();
         let thread = std::thread::Builder::new().name("headgate-samples".into()).spawn(move || {
+            let mut desk = Desk { file, keeper: Keeper::new(shared) };
+            if let Err(e) = desk.keeper.begin(&mut desk.file, super::wall_clock()) {
+                warn!(error = %e, "what was learnt before is not known");
+            }
             for work in todo {
-                let done = match work {
-                    Work::Write(chunk) => file.write(&chunk),
-                    Work::ForgetDisk(disk) => file.forget_disk(&disk),
-                    Work::ForgetDatastore(datastore) => file.forget_datastore(&datastore),
-                    Work::Settle(waiting) => {
-                        // Who does not wait any more does not need to know.
-                        let _ = waiting.send(());
-                        Ok(())
-                    }
-                };
-                if let Err(e) = done {
+                if let Err(e) = desk.run(work) {
                     warn!(error = %e, "samples are lost: advice will know less");
                 }
             }
@@ -54,8 +98,14 @@ impl Writer {
         self.tell(Work::Write(chunk));
     }
 
-    pub fn forget_disk(&self, disk: &Name) {
-        self.tell(Work::ForgetDisk(disk.clone()));
+    /// Sets a removed disk's samples aside.
+    pub fn depart(&self, disk: &Name, datastore: &Name, now: Nanos) {
+        self.tell(Work::Depart { disk: disk.clone(), datastore: datastore.clone(), now });
+    }
+
+    /// Lets a disk continue another; `origin` is where that was, if it was elsewhere.
+    pub fn inherit(&self, disk: &Name, from: Heritage, origin: Option<&Name>, now: Nanos) {
+        self.tell(Work::Inherit { disk: disk.clone(), from, origin: origin.cloned(), now });
     }
 
     pub fn forget_datastore(&self, datastore: &Name) {

@@ -1,0 +1,139 @@
+//! What placement goes by, in memory: who creates a disk waits for no file.
+
+use super::SamplesError;
+use super::learnt::{Learnt, Window};
+use super::recorder::{Chunk, hour_of};
+use super::store::{Departed, SamplesFile, set_aside_name};
+use crate::name::Name;
+use headgate_placement::{DeviceModel, PastMove, Traits, WorkloadMeter};
+use headgate_units::Nanos;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// A disk that was removed, and may be continued by another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Predecessor {
+    /// Where it was.
+    pub datastore: Name,
+    /// What it did.
+    pub workload: Option<Traits>,
+}
+
+/// What was known when samples were last written: at most five minutes ago.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// What each disk did in the last 24 hours, in its busier time.
+    pub workloads: BTreeMap<Name, Traits>,
+    /// What datastores can do.
+    pub models: BTreeMap<Name, DeviceModel>,
+    /// Moves of disks that are there.
+    pub moves: Vec<PastMove>,
+    /// Disks that were removed in the last days.
+    pub departed: BTreeMap<Name, Predecessor>,
+}
+
+/// Where [`Known`] is left for others; `None` until the file has been read.
+pub(super) type Shared = Arc<Mutex<Option<Arc<Known>>>>;
+
+/// Keeps [`Known`] true to the file. The meters of all disks over the last 24 hours are read once an hour, and what comes in between is added.
+pub(super) struct Keeper {
+    shared: Shared,
+    /// The hour in which the meters were read.
+    hour: i64,
+    meters: BTreeMap<Name, WorkloadMeter>,
+    models: BTreeMap<Name, DeviceModel>,
+    departed: BTreeMap<Name, Predecessor>,
+}
+
+impl Keeper {
+    pub fn new(shared: Shared) -> Keeper {
+        let (meters, models, departed) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Keeper { shared, hour: 0, meters, models, departed }
+    }
+
+    /// Reads all.
+    pub fn begin(&mut self, file: &mut SamplesFile, now: Nanos) -> Result<(), SamplesError> {
+        self.read_meters(file, now)?;
+        let before = file.all_before()?;
+        self.models = before.into_iter().filter_map(|(name, known)| Some((name, known.model()?.1))).collect();
+        self.read_departed(file, now)?;
+        self.publish(file)
+    }
+
+    fn read_meters(&mut self, file: &mut SamplesFile, now: Nanos) -> Result<(), SamplesError> {
+        self.meters = file.workloads(Window::DAY.from(now), false)?;
+        self.hour = hour_of(now);
+        Ok(())
+    }
+
+    fn read_departed(&mut self, file: &mut SamplesFile, now: Nanos) -> Result<(), SamplesError> {
+        let mut departed = BTreeMap::new();
+        for Departed { disk, datastore } in file.departed()? {
+            let meter = file.hours_of(&set_aside_name(&disk), Window::DAY.from(now))?;
+            departed.insert(disk, Predecessor { datastore, workload: meter.traits() });
+        }
+        self.departed = departed;
+        Ok(())
+    }
+
+    /// A chunk was written.
+    pub fn wrote(
+        &mut self,
+        file: &mut SamplesFile,
+        chunk: &Chunk,
+        learnt: BTreeMap<Name, Learnt>,
+    ) -> Result<(), SamplesError> {
+        if hour_of(chunk.ended) == self.hour {
+            for (disk, intervals) in &chunk.disks {
+                let meter = self.meters.entry(disk.clone()).or_default();
+                intervals.iter().for_each(|interval| interval.count_in(meter));
+            }
+        } else {
+            self.read_meters(file, chunk.ended)?;
+            self.read_departed(file, chunk.ended)?;
+        }
+        for (datastore, learnt) in learnt {
+            match learnt.model {
+                Some(model) => self.models.insert(datastore, model),
+                None => self.models.remove(&datastore),
+            };
+        }
+        self.publish(file)
+    }
+
+    /// A disk was set aside.
+    pub fn departed(
+        &mut self,
+        file: &mut SamplesFile,
+        disk: &Name,
+        datastore: &Name,
+    ) -> Result<(), SamplesError> {
+        let workload = self.meters.remove(disk).and_then(|meter| meter.traits());
+        self.departed.insert(disk.clone(), Predecessor { datastore: datastore.clone(), workload });
+        self.publish(file)
+    }
+
+    /// A disk continues another.
+    pub fn inherited(&mut self, file: &mut SamplesFile, disk: &Name, now: Nanos) -> Result<(), SamplesError> {
+        self.meters.insert(disk.clone(), file.hours_of(disk.as_str(), Window::DAY.from(now))?);
+        self.read_departed(file, now)?;
+        self.publish(file)
+    }
+
+    pub fn forgot_datastore(&mut self, file: &mut SamplesFile, datastore: &Name) -> Result<(), SamplesError> {
+        self.models.remove(datastore);
+        self.publish(file)
+    }
+
+    fn publish(&self, file: &mut SamplesFile) -> Result<(), SamplesError> {
+        let traits = self.meters.iter().filter_map(|(disk, meter)| Some((disk.clone(), meter.traits()?)));
+        let known = Known {
+            workloads: traits.collect(),
+            models: self.models.clone(),
+            moves: file.moves()?,
+            departed: self.departed.clone(),
+        };
+        *super::lock(&self.shared) = Some(Arc::new(known));
+        Ok(())
+    }
+}
