@@ -82,7 +82,8 @@ impl Samples {
         self.record_at(wall_clock(), sample);
     }
 
-    pub(crate) fn record_at(&self, now: Nanos, sample: &Arc<Vec<DatastoreSample>>) {
+    /// The same at an instant of another clock, in nanoseconds since 1970.
+    pub fn record_at(&self, now: Nanos, sample: &Arc<Vec<DatastoreSample>>) {
         if let Some(chunk) = lock(&self.recorder).observe(now, sample) {
             self.writer.write(chunk);
         }
@@ -240,6 +241,11 @@ impl Samples {
         let recorder = lock(&self.recorder);
         intervals.extend(recorder.chunk().store_intervals(datastore));
         Ok(intervals)
+    }
+
+    /// Waits until all is written that was handed over to be.
+    pub fn settle(&self) {
+        self.writer.settle();
     }
 
     /// Writes what there is, and waits for it.
