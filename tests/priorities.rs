@@ -166,10 +166,11 @@ fn every_elevator_of_the_guest_can_leave_the_division_to_the_host() {
     });
 }
 
-/// bfq divides by weights of its own and serves one process at a time. The field arrives all the same, and nobody overtakes a
-/// higher priority.
+/// bfq divides by weights of its own and serves one process at a time. The field arrives all the same, and the order of classes is
+/// kept; but the lowest level and the idle class get what bfq lets out: the former little by its weight, the latter a turn
+/// every 200 ms, and which of them is more is bfq's to say.
 #[test]
-fn priorities_keep_their_order_under_bfq() {
+fn the_upper_priorities_keep_their_order_under_bfq() {
     with_lab(&PROGRAMS, |lab| {
         let mut daemon = daemon(lab, "mclock", &["disk"])?;
         let mut guest = boot(lab, &daemon, "guest", &["disk"])?;
@@ -181,7 +182,9 @@ fn priorities_keep_their_order_under_bfq() {
         let division = Division::measure(&daemon, &streams, WHILE)?;
         stop(&mut guest)?;
         eprintln!("{:?}", division.got);
-        ensure!(inversions(&division) == 0, "a lower priority got more: {division:?}");
+        let [realtime, highest, lowest, idle] = streams.map(|stream| division.part(stream));
+        ensure!(realtime > highest && highest > lowest.max(idle), "a lower priority got more: {division:?}");
+        ensure!(lowest.min(idle) > 0.0, "a priority did not arrive: {division:?}");
         guest.power_off()?;
         daemon.stop()
     });
