@@ -295,6 +295,12 @@ impl<M: Medium> Ftl<M> {
         Some(times.utilisation_for(self.target_rate(p)?))
     }
 
+    /// Whether a pool's target is its part of what all achieve: there is space for that, though it may come late.
+    fn follows_what_is_achieved(&self, p: usize) -> bool {
+        let has_its_own = self.owners.get(p).is_some_and(|owner| owner.spec.target.is_some());
+        !has_its_own && self.control().is_some_and(|control| control.rating == Rating::Sought)
+    }
+
     /// What an owner has and is to have. `None`: nobody has that number. O(owners).
     pub fn standing(&self, owner: OwnerId) -> Option<Standing> {
         let p = self.pool_of(self.place_of(owner)?);
@@ -305,7 +311,9 @@ impl<M: Medium> Ftl<M> {
         let hysteresis = self.control().map_or(Utilisation::EMPTY, |control| control.hysteresis);
         let reach = match goal {
             Some(None) => Reach::TooFast,
-            Some(Some(_)) if pool.wanting == Wanting::Space => Reach::NoSpace,
+            Some(Some(_)) if pool.wanting == Wanting::Space && !self.follows_what_is_achieved(p) => {
+                Reach::NoSpace
+            }
             Some(Some(goal))
                 if spare <= self.least_spare()
                     && utilisation.is_some_and(|now| {

@@ -172,6 +172,48 @@ fn a_rate_that_is_sought_is_found_from_above_and_below() {
     }
 }
 
+/// `FLASH_SEEDS` says how many draws, `FLASH_SEED` repeats one.
+#[test]
+fn what_is_achieved_is_divided_by_any_weights_among_any_writers() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = match number("FLASH_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FLASH_SEEDS").unwrap_or(6),
+    };
+    for seed in seeds {
+        let mut rng = common::Rng(seed);
+        let machines: Vec<(Kind, u64)> = (0..2 + rng.below(4))
+            .map(|_| (KINDS[rng.below(3) as usize], 1 + u64::from(rng.below(6))))
+            .collect();
+        let control = Control::new(Iops::new(1).unwrap(), CellTimes::DISKSIM);
+        let control = Control { rating: Rating::Sought, ..control };
+        let mut bench = Bench::new(Isolation::Dynamic(control), &machines, seed);
+        bench.run(20_000);
+        // Somebody stops, and what it had is divided too.
+        let mut shares: Vec<u64> = machines.iter().map(|machine| machine.1).collect();
+        let stops = machines.len() > 2 && rng.one_in(3);
+        if stops {
+            bench.machines.remove(0);
+            shares.remove(0);
+        }
+        bench.run(200_000);
+        let rates = bench.rates(100_000);
+        let errors = errors(&rates, &shares);
+        let standing = |machine: &Machine| bench.ftl.standing(machine.owner).unwrap();
+        let reach: Vec<Reach> = bench.machines.iter().map(|machine| standing(machine).reach).collect();
+        let (spare, unassigned) = bench.ftl.spare_blocks();
+        println!(
+            "seed {seed}: {machines:?}, the first stops: {stops}: {rates:.0?}, {errors:+.3?}, {unassigned} of {spare} left, {reach:?}"
+        );
+        assert!(unassigned <= spare / 16 + 2, "seed {seed}: {unassigned} of {spare} blocks are nobody's");
+        // Who cannot be slowed any more, or be any faster, has another part, and so have all others.
+        if reach.iter().all(|&reach| reach == Reach::Open) {
+            assert!(greatest(&errors) < 0.1, "seed {seed}: {machines:?} {rates:.0?} {errors:+.3?}");
+        }
+        bench.ftl.check().unwrap();
+    }
+}
+
 #[test]
 fn pages_moved_for_each_by_owner() {
     println!("isolation  machine    moved for it  its own  mixed victims");
