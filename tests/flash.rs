@@ -22,14 +22,16 @@ const SHARES: [u32; 3] = [1_000, 3_000, 6_000];
 
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(500);
-/// How near to its target each disk's utilisation has to come before it counts as settled: the drives' hysteresis.
+/// How often in a row each disk has to be on its target before it counts as settled.
+const LOOKS: u32 = 3;
+/// How near to its target each disk's utilisation has to come: the drives' hysteresis.
 const NEAR: f64 = 0.01;
-/// And how many blocks have to have been collected for each: the window of the mean.
+/// How many blocks have to have been collected for each before: the window of the mean.
 const COLLECTED: u64 = 64;
 /// How long that may take.
 const SETTLE: Duration = Duration::from_secs(120);
 /// What is measured over, in page writes on the drive with dynamic isolation.
-const WRITES: u64 = 5_000;
+const WRITES: u64 = 6_000;
 /// How long that may take.
 const MEASURE: Duration = Duration::from_secs(240);
 /// How far from its share a disk's part may be.
@@ -62,11 +64,13 @@ fn dynamic_isolation_divides_an_aged_drive_by_shares() {
                 writers.push(writer(lab, &daemon, &name(isolation, shares))?);
             }
         }
-        let mut calm = 0;
+        let mut calm = [0; SHARES.len()];
         wait_for("utilisation should come to its targets", SETTLE, || {
             sleep(LOOK);
-            calm = if is_settled(&drive(&daemon, "dynamic")?)? { calm + 1 } else { 0 };
-            Ok((calm == 3).then_some(()))
+            for (near, calm) in near_targets(&drive(&daemon, "dynamic")?)?.into_iter().zip(&mut calm) {
+                *calm = if near || *calm >= LOOKS { *calm + 1 } else { 0 };
+            }
+            Ok(calm.iter().all(|calm| *calm >= LOOKS).then_some(()))
         })?;
         let from = page_writes(&daemon)?;
         let to = wait_for("pages should be written", MEASURE, || {
@@ -197,19 +201,18 @@ fn by_shares(daemon: &Headgate) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether every disk's victims are as full as its target wants them, over a window of them.
-fn is_settled(drive: &Value) -> anyhow::Result<bool> {
-    let mut settled = true;
-    for disk in disks(drive) {
+/// Whether each disk's victims are as full as its target wants them, over a window of them.
+fn near_targets(drive: &Value) -> anyhow::Result<Vec<bool>> {
+    let is_near = |disk: &Value| {
         let near = match (disk["utilisation"].as_f64(), disk["target_utilisation"].as_f64()) {
             (Some(u), Some(target)) => (u - target).abs() <= NEAR,
             _ => false,
         };
         let collected = disk["blocks_collected"].as_u64().context("blocks that were collected")?;
         ensure!(disk["reach"] == "open", "a target is out of reach: {drive:#}");
-        settled &= near && collected >= COLLECTED;
-    }
-    Ok(settled)
+        Ok(near && collected >= COLLECTED)
+    };
+    disks(drive).map(is_near).collect()
 }
 
 /// Pages that the disks of each drive wrote so far, in the order of their shares.
