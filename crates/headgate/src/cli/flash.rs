@@ -80,7 +80,9 @@ pub(super) fn disks(flash: &Flash) -> String {
 fn remark(disk: &FlashDisk) -> Option<String> {
     let why = match disk.reach {
         FlashReach::Open => return None,
-        FlashReach::TooFast => "the chips are slower even when nothing has to be moved; give a lower rated",
+        FlashReach::TooFast => {
+            "the chips are slower even when nothing has to be moved; give it fewer shares, or a lower rated"
+        }
         FlashReach::NoSpace => {
             "no disk has over-provisioning space to give; give a lower rated, or a drive with more op"
         }
