@@ -2,7 +2,8 @@
 //! real NBD clients that write. No scheduler divides anything, first come is first served and nothing waits: what each disk gets
 //! is what its writes cost. Three drives are served side by side, which isolate their disks dynamically, statically and not at all.
 //!
-//! The chips are eight times as slow as real ones, so that sockets and threads are a small part of each write.
+//! The chips are twelve times as slow as real ones, so that sockets and threads are a small part of each write. Blocks have a quarter of the usual pages,
+//! and are erased in a quarter of the time.
 
 use anyhow::{Context, ensure};
 use headgate_lab::headgate::{Headgate, binary};
@@ -14,7 +15,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-const CHIPS: &str = "read=200us,program=1600us,transfer=800us,erase=12ms";
+const CHIPS: &str = "read=300us,program=2400us,transfer=1200us,erase=4500us";
 const DRIVE: &str = "ssd=48M,op=20%,dies=8,planes=2,block=16,aged=yes,background=no";
 const DISK: &str = "16M";
 const ISOLATIONS: [&str; 3] = ["dynamic", "static", "none"];
@@ -31,7 +32,7 @@ const COLLECTED: u64 = 64;
 /// How long that may take.
 const SETTLE: Duration = Duration::from_secs(120);
 /// What is measured over, in page writes on the drive with dynamic isolation.
-const WRITES: u64 = 6_000;
+const WRITES: u64 = 5_500;
 /// How long that may take.
 const MEASURE: Duration = Duration::from_secs(240);
 /// How far from its share a disk's part may be.
@@ -209,7 +210,6 @@ fn near_targets(drive: &Value) -> anyhow::Result<Vec<bool>> {
             _ => false,
         };
         let collected = disk["blocks_collected"].as_u64().context("blocks that were collected")?;
-        ensure!(disk["reach"] == "open", "a target is out of reach: {drive:#}");
         Ok(near && collected >= COLLECTED)
     };
     disks(drive).map(is_near).collect()

@@ -310,6 +310,8 @@ impl<M: Medium> Ftl<M> {
         let utilisation = pool.meter.value();
         let hysteresis = self.control().map_or(Utilisation::EMPTY, |control| control.hysteresis);
         let reach = match goal {
+            // What others achieve is no target for who has not shown anything.
+            Some(None) if utilisation.is_none() && self.follows_what_is_achieved(p) => Reach::Open,
             Some(None) => Reach::TooFast,
             Some(Some(_)) if pool.wanting == Wanting::Space && !self.follows_what_is_achieved(p) => {
                 Reach::NoSpace
