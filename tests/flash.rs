@@ -33,7 +33,7 @@ const COLLECTED: u64 = 64;
 const SETTLE: Duration = Duration::from_secs(120);
 /// What is measured over, in page writes on the drive with dynamic isolation: at least so many, and up to three times as many. The disk with the
 /// smallest share has a handful of blocks, and one more or less is a fifth of its rate: its part is a mean that takes time.
-const WRITES: u64 = 5_500;
+const WRITES: u64 = 4_500;
 const AT_MOST: u64 = 3 * WRITES;
 /// How long that may take.
 const MEASURE: Duration = Duration::from_secs(240);
@@ -176,7 +176,7 @@ fn writer(lab: &Lab, daemon: &Headgate, disk: &str) -> anyhow::Result<Process> {
 fn verify(daemon: &Headgate, disk: &str, journal: &Path) -> anyhow::Result<()> {
     let mut command = Command::new(binary()?);
     command.args(["load", &daemon.nbd_uri(disk), "--verify", "--random", "--block-size=4096", "--depth=8"]);
-    command.args(["--read-percent=30", "--seconds=2", "--journal"]).arg(journal);
+    command.args(["--read-percent=30", "--seconds=1", "--journal"]).arg(journal);
     run(command, Duration::from_secs(60)).map(drop)
 }
 
