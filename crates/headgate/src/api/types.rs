@@ -423,6 +423,9 @@ pub struct Disk {
     /// What placement is to know of it.
     #[serde(default)]
     pub placement: DiskPlacement,
+    /// Its last move: that it was said to be another disk, which was elsewhere. Only where one disk is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<DiskMoved>,
     /// Who serves it, where several hosts can reach it.
     #[serde(default)]
     pub lease: Option<Lease>,
@@ -434,6 +437,15 @@ pub struct Disk {
     pub nbd_uri: String,
     /// The vhost-user-blk socket.
     pub vhost_socket: String,
+}
+
+/// A disk's move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DiskMoved {
+    /// The datastore where it was.
+    pub from: String,
+    /// When it had moved, in seconds since 1970.
+    pub at: u64,
 }
 
 /// A change that was made, and what the operator should know about it.

@@ -1,4 +1,4 @@
-use super::output::{Align, Table, description, json, or_dash, warnings};
+use super::output::{Align, Table, date, description, json, or_dash, warnings};
 use super::placement::{self, DiskArgs};
 use super::values::{OrNone, force};
 use super::{CliError, Place, Print};
@@ -467,6 +467,7 @@ fn describe(disk: &types::Disk) -> String {
         ("vhost-user", Some(disk.vhost_socket.clone())),
         ("further exports", exports(disk)),
         ("lease", disk.lease.as_ref().map(lease)),
+        ("moved", disk.moved.as_ref().map(|moved| format!("from '{}' on {}", moved.from, date(moved.at)))),
     ];
     lines.extend(placement::disk(&disk.placement));
     description(&lines)

@@ -60,6 +60,8 @@ fn a_disk_that_is_removed_and_made_elsewhere_has_moved_if_it_is_said_so() {
     let now = bench.control.samples().usual_workloads();
     let [a, b] = ["a", "b"].map(|disk| disk.parse().unwrap());
     assert_eq!((now.get(&a), now.get(&b)), (did.get(&a), None));
+    let moved = bench.control.disk(&"a".parse().unwrap()).unwrap().moved.unwrap();
+    assert!(moved.from == "array" && moved.at >= wall_clock().0 / 1_000_000_000 - 60, "{moved:?}");
     // All that is known survives a restart.
     let bench = bench.restart();
     assert_eq!(moves(&bench), [("a".to_owned(), "array".to_owned())]);

@@ -4,7 +4,8 @@ use super::{
     flash, vms,
 };
 use crate::api::types::{
-    BackendSpec, CapacityView, Connection, Datastore, Disk, Health, HealthStatus, Host, Policy, ServiceState,
+    BackendSpec, CapacityView, Connection, Datastore, Disk, DiskMoved, Health, HealthStatus, Host, Policy,
+    ServiceState,
 };
 use crate::api::windows::Window;
 use crate::catalog::{Backend, DatastoreRecord, PolicyRecord, Scheduler};
@@ -127,6 +128,7 @@ impl Control {
             effective_priorities: live.and_then(|live| vms::effective(live.priorities, scheduler)),
             exports: self.exports_of(model, &record.name),
             placement: record.placement.clone(),
+            moved: None,
             lease: datastore.and_then(|d| self.view_lease(&record.name, &d.record.backend)),
             overbooked: datastore.is_some_and(|d| self.room(model, d).overbooked() > 0),
             clients: live.map_or(0, |live| live.clients),
@@ -187,8 +189,12 @@ impl Control {
     /// [`ControlError::Missing`], or a shard that does not answer.
     pub fn disk(&self, name: &Name) -> Result<Disk, ControlError> {
         let live = self.live()?;
+        let known = self.samples.known();
+        let last = known.moves.iter().rev().find(|moved| moved.disk.as_str() == name.as_str());
+        let moved =
+            last.map(|moved| DiskMoved { from: moved.from.to_string(), at: moved.at.0 / 1_000_000_000 });
         let model = self.model();
-        Ok(self.view_disk(&model, model.disk(name)?, live.get(name)))
+        Ok(Disk { moved, ..self.view_disk(&model, model.disk(name)?, live.get(name)) })
     }
 
     /// This host as others see it.

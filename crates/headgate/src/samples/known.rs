@@ -41,14 +41,22 @@ pub(super) struct Keeper {
     /// The hour in which the meters were read.
     hour: i64,
     meters: BTreeMap<Name, WorkloadMeter>,
+    /// What they say.
+    workloads: BTreeMap<Name, Traits>,
     models: BTreeMap<Name, DeviceModel>,
     departed: BTreeMap<Name, Predecessor>,
 }
 
 impl Keeper {
     pub fn new(shared: Shared) -> Keeper {
-        let (meters, models, departed) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Keeper { shared, hour: 0, meters, models, departed }
+        Keeper {
+            shared,
+            hour: 0,
+            meters: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+            models: BTreeMap::new(),
+            departed: BTreeMap::new(),
+        }
     }
 
     /// Reads all.
@@ -62,6 +70,8 @@ impl Keeper {
 
     fn read_meters(&mut self, file: &mut SamplesFile, now: Nanos) -> Result<(), SamplesError> {
         self.meters = file.workloads(Window::DAY.from(now), false)?;
+        let traits = self.meters.iter().filter_map(|(disk, meter)| Some((disk.clone(), meter.traits()?)));
+        self.workloads = traits.collect();
         self.hour = hour_of(now);
         Ok(())
     }
@@ -87,6 +97,7 @@ impl Keeper {
             for (disk, intervals) in &chunk.disks {
                 let meter = self.meters.entry(disk.clone()).or_default();
                 intervals.iter().for_each(|interval| interval.count_in(meter));
+                self.workloads.extend(meter.traits().map(|traits| (disk.clone(), traits)));
             }
         } else {
             self.read_meters(file, chunk.ended)?;
@@ -108,14 +119,17 @@ impl Keeper {
         disk: &Name,
         datastore: &Name,
     ) -> Result<(), SamplesError> {
-        let workload = self.meters.remove(disk).and_then(|meter| meter.traits());
+        self.meters.remove(disk);
+        let workload = self.workloads.remove(disk);
         self.departed.insert(disk.clone(), Predecessor { datastore: datastore.clone(), workload });
         self.publish(file)
     }
 
     /// A disk continues another.
     pub fn inherited(&mut self, file: &mut SamplesFile, disk: &Name, now: Nanos) -> Result<(), SamplesError> {
-        self.meters.insert(disk.clone(), file.hours_of(disk.as_str(), Window::DAY.from(now))?);
+        let meter = file.hours_of(disk.as_str(), Window::DAY.from(now))?;
+        self.workloads.extend(meter.traits().map(|traits| (disk.clone(), traits)));
+        self.meters.insert(disk.clone(), meter);
         self.read_departed(file, now)?;
         self.publish(file)
     }
@@ -126,9 +140,8 @@ impl Keeper {
     }
 
     fn publish(&self, file: &mut SamplesFile) -> Result<(), SamplesError> {
-        let traits = self.meters.iter().filter_map(|(disk, meter)| Some((disk.clone(), meter.traits()?)));
         let known = Known {
-            workloads: traits.collect(),
+            workloads: self.workloads.clone(),
             models: self.models.clone(),
             moves: file.moves()?,
             departed: self.departed.clone(),
