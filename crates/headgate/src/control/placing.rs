@@ -1,10 +1,10 @@
 //! Where a new disk goes that names no datastore, and which disk it continues.
 
-use super::pools::{Knowledge, contradiction, name};
+use super::pools::{Images, Knowledge, contradiction, name};
 use super::{Control, ControlError};
 use crate::api::types::{DiskCreate, Force};
 use crate::name::Name;
-use headgate_placement::{NewDisk, NoPlace, Placement, Traits};
+use headgate_placement::{Company, Group, NewDisk, NoPlace, Placement, Traits};
 
 /// The disk that a new one continues: the same disk elsewhere, as its operator says.
 pub(super) struct Predecessor {
@@ -82,7 +82,11 @@ impl Control {
                 "--datastore with the server that has the export",
             ));
         }
-        let mut whole = self.pool(&Knowledge::Remembered, Some(&request.name))?;
+        let joins = |group: &Group| group.disks.iter().any(|disk| disk.as_str() == request.name.as_str());
+        let joined =
+            request.placement.company == Company::WithVm || self.model().rules.together.iter().any(joins);
+        let images = if joined { Images::Looked } else { Images::Passed };
+        let mut whole = self.pool(&Knowledge::Remembered(images), Some(&request.name))?;
         if let Some(old) = old {
             let same = whole.pool.disks.iter_mut().find(|disk| disk.name.as_str() == old.name.as_str());
             same.into_iter().for_each(|disk| disk.workload = Some(Traits::default()));

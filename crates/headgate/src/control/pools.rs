@@ -51,7 +51,15 @@ pub(super) enum Knowledge {
     Learnt(Window),
     /// What was known when samples were last written, at most five minutes ago. No file of samples is read: for who holds the
     /// catalog.
-    Remembered,
+    Remembered(Images),
+}
+
+/// Whether what single images take is looked at. It matters to moves, to who joins others that are not together, and to a bound on all
+/// sizes; else it is enough to know how full a datastore is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Images {
+    Looked,
+    Passed,
 }
 
 impl Control {
@@ -61,7 +69,7 @@ impl Control {
                 let meters = self.samples.workloads(*window)?;
                 Ok(meters.into_iter().filter_map(|(disk, meter)| Some((disk, meter.traits()?))).collect())
             }
-            Knowledge::Remembered => Ok(self.samples.usual_workloads()),
+            Knowledge::Remembered(_) => Ok(self.samples.usual_workloads()),
         }
     }
 
@@ -70,12 +78,12 @@ impl Control {
             Knowledge::Learnt(_) => {
                 of.iter().map(|name| Ok((name.clone(), self.samples.learnt(name)?))).collect()
             }
-            Knowledge::Remembered => Ok(self.samples.usual_models(of)),
+            Knowledge::Remembered(_) => Ok(self.samples.usual_models(of)),
         }
     }
 
-    /// All that placement goes by. `newcomer` is a disk that rules may name though it is not there yet. Linear in disks and datastores,
-    /// with a look at each disk's image.
+    /// All that placement goes by. `newcomer` is a disk that rules may name though it is not there yet. Linear in disks and datastores;
+    /// with a look at each disk's image where that matters.
     ///
     /// # Errors
     /// When samples or the file system cannot be read.
@@ -101,9 +109,13 @@ impl Control {
         let learnt = self.models_by(knowledge, &names)?;
         let mut pool = Pool { now: wall_clock(), ..Pool::default() };
         let mut ours: BTreeMap<&Name, u64> = BTreeMap::new();
+        let passed = matches!(knowledge, Knowledge::Remembered(Images::Passed));
+        let by_image = !passed || rules.space.overcommit.is_some();
         for disk in &disks {
             let Some(on) = part.get(&disk.record.datastore) else { continue };
-            let used = self.allocated(disk, &on.record.backend);
+            let keeps_room = flash::capacity_for_disks(&on.record.backend).is_some();
+            let used =
+                if by_image || keeps_room { self.allocated(disk, &on.record.backend) } else { Bytes(0) };
             *ours.entry(&on.record.name).or_default() += used.0;
             let workload = workloads.get(&disk.record.name).copied();
             pool.disks.push(pool_disk(disk, used, workload));
@@ -234,7 +246,7 @@ impl Control {
     /// When they contradict each other or the disks that are there, or the catalog fails.
     pub fn set_rules(&self, rules: Rules) -> Result<Vec<String>, ControlError> {
         let mut catalog = self.catalog();
-        let known = self.pool(&Knowledge::Remembered, None)?.pool;
+        let known = self.pool(&Knowledge::Remembered(Images::Passed), None)?.pool;
         let names: BTreeSet<&str> = known.disks.iter().map(|disk| disk.name.as_str()).collect();
         let in_rules = rules.together.iter().chain(&rules.apart).flat_map(|group| &group.disks);
         let missing: BTreeSet<&str> =
