@@ -102,6 +102,10 @@ fn learn_up_to(worst: Kind, known: &[(Kind, DevicePoint)]) -> Result<DeviceModel
     let mut model = DeviceModel::learn(&points)?;
     let count = |of: Kind| taken().filter(|(kind, point)| *kind == of && is_busy(point)).count() as u32;
     model.doubts = Doubts { held: count(Kind::Held), large: count(Kind::Large), coarse: 0 };
+    // What we let through bounds the device's ability from below only, and says nothing of how far it goes.
+    if model.doubts.held > 0 && model.evidence != Evidence::Rise {
+        model.low = 0;
+    }
     if worst == Kind::Large {
         let size = middle(taken().filter(|(_, point)| is_busy(point)).map(|(_, point)| point.size));
         admit_size(&mut model, size);

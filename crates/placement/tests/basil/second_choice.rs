@@ -58,7 +58,7 @@ fn under_a_window_that_always_binds_an_array_is_as_good_as_its_throughput() {
         );
         let (model, truth) = (DeviceModel::learn_from(&held).unwrap(), truth(&spec));
         println!("{spindles} disks: {model}\n  instead of {truth}");
-        assert_eq!((model.evidence, model.doubts.held), (Evidence::Steady, 60));
+        assert_eq!((model.evidence, model.doubts.held, model.low), (Evidence::Steady, 60, 0));
         assert!((0.9..1.8).contains(&ratio(&model, &truth)), "{model} instead of {truth}");
         model
     });
