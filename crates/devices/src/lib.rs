@@ -182,6 +182,12 @@ pub trait DeviceModel {
     fn flash_drive(&self) -> Option<FlashDrive> {
         None
     }
+
+    /// Of the pages that a flash drive moved because the disk at `offset` wrote, those of the disk at `other`. `None`: it is no flash
+    /// drive, or has no such disks.
+    fn moved_for(&self, _offset: u64, _other: u64) -> Option<u64> {
+        None
+    }
 }
 
 impl<D: DeviceModel + ?Sized> DeviceModel for Box<D> {
@@ -217,5 +223,8 @@ impl<D: DeviceModel + ?Sized> DeviceModel for Box<D> {
     }
     fn flash_drive(&self) -> Option<FlashDrive> {
         (**self).flash_drive()
+    }
+    fn moved_for(&self, offset: u64, other: u64) -> Option<u64> {
+        (**self).moved_for(offset, other)
     }
 }

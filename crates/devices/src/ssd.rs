@@ -15,7 +15,7 @@ use crate::{DeviceIo, DeviceModel, DiskPlace, IoKind, PlaceError, Readiness};
 use age::{Ageing, Progress};
 use disks::{Disk, Disks, Epochs};
 use fabric::{Class, Fabric, Task};
-use headgate_flash::{Cause, Ftl, FtlError, FtlStats, Image, Op, OwnerError, OwnerSpec, Standing};
+use headgate_flash::{Cause, Ftl, FtlError, FtlStats, Image, Op, OwnerError, OwnerId, OwnerSpec, Standing};
 use headgate_units::{Bytes, Nanos, Shares};
 use lane::{Lane, Who};
 use slab::Slab;
@@ -172,7 +172,11 @@ impl Ssd {
         }
         for &(owner, _) in &ageing.disks {
             let stats = self.ftl.owner_stats(owner).unwrap_or_default();
-            self.disks.begin(owner, stats);
+            let of = |&(other, _): &(OwnerId, u32)| {
+                self.ftl.moved_between(owner, other).map(|pages| (other, pages))
+            };
+            let moved = ageing.disks.iter().filter_map(of).collect();
+            self.disks.begin(owner, stats, moved);
             if let Some(shares) = self.disks.shares(owner) {
                 // Over-provisioning space is as Algorithm 1 begins.
                 self.ftl.set_shares(owner, shares);
@@ -493,6 +497,13 @@ impl DeviceModel for Ssd {
             levelled: done.levelled,
             erases: done.erases,
         })
+    }
+
+    fn moved_for(&self, offset: u64, other: u64) -> Option<u64> {
+        let ((key, _), (of, _)) = (self.disks.at(offset)?, self.disks.at(other)?);
+        let of = Disks::owner(of);
+        let moved = self.ftl.moved_between(Disks::owner(key), of)?;
+        Some(moved.saturating_sub(self.disks.moved_before(key, of)))
     }
 }
 

@@ -329,6 +329,9 @@ impl<M: Medium> Ftl<M> {
         self.owners[o].stats.moved += 1;
         if let Some(trigger) = job.trigger {
             self.owners[trigger].stats.moved_for += 1;
+            if let Some(pages) = self.owners[trigger].moved_of.get_mut(o) {
+                *pages += 1;
+            }
             if trigger == o {
                 self.owners[o].stats.moved_own_for += 1;
             }

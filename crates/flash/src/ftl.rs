@@ -18,6 +18,8 @@ pub(crate) struct Owner {
     pub map: Vec<Entry>,
     pub tombstones: u32,
     pub stats: OwnerStats,
+    /// Pages moved because it wrote, by whose they were: by place in the table of owners.
+    pub moved_of: Vec<u64>,
 }
 
 /// A page-mapped flash translation layer over a [`Medium`].
@@ -166,6 +168,13 @@ impl<M: Medium> Ftl<M> {
         self.place_of(owner).map(|o| self.owners[o].stats)
     }
 
+    /// Of the pages that collection moved because `writer` wrote, those of `owner`: all of them add up to
+    /// [`OwnerStats::moved_for`] as long as nobody leaves. `None`: nobody has one of the numbers.
+    pub fn moved_between(&self, writer: OwnerId, owner: OwnerId) -> Option<u64> {
+        let (writer, owner) = (self.place_of(writer)?, self.place_of(owner)?);
+        self.owners[writer].moved_of.get(owner).copied()
+    }
+
     /// The owners, by their place in the tables, as [`Ftl::recover`] wants to know them.
     pub fn owners(&self) -> impl Iterator<Item = KnownOwner> + '_ {
         self.owners
@@ -222,12 +231,18 @@ impl<M: Medium> Ftl<M> {
             map: nowhere(known.spec.pages),
             tombstones: 0,
             stats: OwnerStats::default(),
+            moved_of: Vec::new(),
         };
         let place = self.owners.iter().position(|owner| owner.id.is_none()).unwrap_or(self.owners.len());
         if place == self.owners.len() {
             self.owners.push(owner);
         } else {
             self.owners[place] = owner;
+        }
+        let places = self.owners.len();
+        for owner in &mut self.owners {
+            owner.moved_of.resize(places, 0);
+            owner.moved_of[place] = 0;
         }
         let number = usize::from(known.id.0);
         if self.numbers.len() <= number {

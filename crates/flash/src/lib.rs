@@ -14,6 +14,7 @@
 //! | collection between requests, step by step | [`Ftl::work`], [`Ftl::step`] |
 //! | shared, static, dynamic | [`Isolation`] |
 //! | what collection costs, and back | [`Utilisation`], [`CellTimes`] |
+//! | what it costs by analysis, for comparison | [`theory`] |
 //! | rebuilding the state | [`Ftl::recover`] |
 //!
 //! ```
@@ -73,6 +74,7 @@ mod pool;
 mod quota;
 mod recover;
 mod stats;
+pub mod theory;
 
 pub use background::{Work, WorkKind};
 pub use config::{Config, Control, CopyBack, Isolation, Levelling, Rating, Streams, Thresholds, Victims};

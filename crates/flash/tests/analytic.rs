@@ -2,13 +2,11 @@
 //! `cargo test -p headgate-flash --test analytic -- --nocapture` prints the table.
 
 mod common;
-#[path = "common/theory.rs"]
-mod theory;
 
 use common::{Rng, geometry};
 use headgate_flash::{
     CellTimes, Config, CopyBack, Ftl, Image, Isolation, Levelling, Op, OwnerId, OwnerSpec, Sink, Streams,
-    Thresholds, Utilisation, Victims,
+    Thresholds, Utilisation, Victims, theory,
 };
 
 const DISK: OwnerId = OwnerId(0);

@@ -84,6 +84,8 @@ pub(super) struct Disk {
     is_gone: bool,
     /// What had happened before it was served.
     before: OwnerStats,
+    /// The same of pages moved because it wrote, by whose they were.
+    moved_before: Vec<(OwnerId, u64)>,
     /// Pages that went into the write buffer, and that left it.
     entered: u64,
     left: u64,
@@ -99,6 +101,7 @@ impl Disk {
             is_young: true,
             is_gone: false,
             before: OwnerStats::default(),
+            moved_before: Vec::new(),
             entered: 0,
             left: 0,
             waiting: VecDeque::new(),
@@ -217,10 +220,16 @@ impl Disks {
     }
 
     /// What happened so far does not count.
-    pub(super) fn begin(&mut self, owner: OwnerId, before: OwnerStats) {
+    pub(super) fn begin(&mut self, owner: OwnerId, before: OwnerStats, moved_before: Vec<(OwnerId, u64)>) {
         if let Some(disk) = self.get_mut(owner.0.into()) {
-            disk.before = before;
+            (disk.before, disk.moved_before) = (before, moved_before);
         }
+    }
+
+    /// Of pages moved because a disk wrote, so many before it was served were another's.
+    pub(super) fn moved_before(&self, key: u32, of: OwnerId) -> u64 {
+        let Some(disk) = self.get(key) else { return 0 };
+        disk.moved_before.iter().find(|&&(owner, _)| owner == of).map_or(0, |&(_, pages)| pages)
     }
 
     /// A page comes into the buffer, of which the disk may have `room` pages. False: its request has to wait until it may.

@@ -174,6 +174,11 @@ impl SsdSpec {
         self.over
     }
 
+    /// Pages of an erase block: N_p.
+    pub fn pages_per_block(&self) -> u32 {
+        self.block
+    }
+
     pub(crate) fn checked(self) -> Result<SsdSpec, SsdSpecError> {
         if self.size < Bytes::from_mib(4) || self.size > Bytes::from_gib(64) {
             return Err(SsdSpecError::Size(self.size));
