@@ -1,4 +1,6 @@
-use headgate_devices::{DeviceIo, DeviceModel, DiskPlace, FixedRate, FlashCounters, ModelSpec, PlaceError};
+use headgate_devices::{
+    DeviceIo, DeviceModel, DiskPlace, FixedRate, FlashCounters, ModelSpec, PlaceError, Utilisation,
+};
 use headgate_units::{Bytes, Iops, Nanos, Shares};
 
 /// A device model; that of a fixed rate apart, because its rate can be changed and calls to it need no table.
@@ -44,6 +46,22 @@ impl Device {
         match self {
             Device::Rate(_) => None,
             Device::Other(device) => device.flash(offset),
+        }
+    }
+
+    /// How full the victims of the disk that begins there are to be; `None` also where no space brings its target about.
+    pub(crate) fn target_utilisation(&self, offset: u64) -> Option<Utilisation> {
+        match self {
+            Device::Rate(_) => None,
+            Device::Other(device) => device.flash_standing(offset)?.target_utilisation,
+        }
+    }
+
+    /// Of the pages that flash moved because the one disk wrote, those of the other; both by where they begin.
+    pub(crate) fn moved_for(&self, offset: u64, other: u64) -> Option<u64> {
+        match self {
+            Device::Rate(_) => None,
+            Device::Other(device) => device.moved_for(offset, other),
         }
     }
 

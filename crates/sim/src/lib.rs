@@ -62,7 +62,7 @@ pub use judge::{Expectation, Judgement, Reading, Summary, Unit, Verdict, judge};
 pub use outcome::pool::{PoolMove, PoolOutcome, PooledDatastore, PooledDisk, Round};
 pub use outcome::sweep::{SweepOutcome, SweepPoint};
 pub use outcome::{
-    Application, Counters, FlashCounts, HostWindow, Outcome, Stretch, Subject, SubjectKind,
+    Application, Counters, FlashCounts, HostWindow, MovedPages, Outcome, Stretch, Subject, SubjectKind,
     TransactionStretch, Transactions, WindowCounters, WindowStretch,
 };
 pub use run::{Progress, Quiet, RunError, run, run_with};

@@ -1,8 +1,8 @@
-mod flash;
+pub(crate) mod flash;
 pub(crate) mod pool;
 pub(crate) mod sweep;
 
-pub use flash::FlashCounts;
+pub use flash::{FlashCounts, MovedPages};
 
 use headgate_stats::HistogramSnapshot;
 use headgate_units::Nanos;
@@ -34,6 +34,9 @@ pub struct Outcome {
     pub applications: Vec<Application>,
     /// Hosts' windows at datastores where they are of interest, in the order in which the VMs use them.
     pub issue_windows: Vec<HostWindow>,
+    /// Pages that flash drives moved, by who wrote and whose they were, over the whole run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved_pages: Option<MovedPages>,
     /// What became of the pool, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolOutcome>,

@@ -341,6 +341,8 @@ pub struct Workload {
     pub name: String,
     /// The disk it works on, an index into the VM's.
     pub disk: usize,
+    /// Time from its VM's start until it begins.
+    pub delay: Nanos,
     /// How it issues.
     pub kind: WorkloadKind,
     /// What it issues.

@@ -70,8 +70,65 @@ fn disks_are_owners_and_their_shares_divide_space() {
     let all = ["a", "b", "c"].map(moved);
     let (caused, suffered) = all.iter().fold((0, 0), |(c, s), flash| (c + flash.moved_for, s + flash.moved));
     assert_eq!(caused, suffered, "every page that was moved was somebody's, and moved for somebody");
+    // By whom and of whom: rows and columns of the one table are the sums above.
+    let table = none.moved_pages.as_ref().unwrap();
+    assert_eq!(table.vms, ["a", "b", "c"]);
+    for (vm, flash) in all.iter().enumerate() {
+        assert_eq!(table.pages[vm].iter().sum::<u64>(), flash.moved_for);
+        assert_eq!(table.pages.iter().map(|row| row[vm]).sum::<u64>(), flash.moved);
+        assert_eq!(table.pages[vm][vm], flash.moved_own_for);
+        assert!(table.pages[vm].iter().all(|&pages| pages > 0), "{table:?}");
+    }
+    let table = fixed.moved_pages.as_ref().unwrap();
+    let others = (0..9).filter(|cell| cell / 3 != cell % 3).map(|cell| table.pages[cell / 3][cell % 3]);
+    assert_eq!(others.sum::<u64>(), 0, "under isolation each moves its own");
     let whole = none.subject("ssd").unwrap().whole.counters.flash;
     assert_eq!((whole.moved_for, whole.writes), (caused, all.iter().map(|flash| flash.writes).sum()));
+}
+
+#[test]
+fn targets_and_steps_of_space_are_recorded() {
+    let text = THREE.replace(
+        "    [[variant]]\n    name = \"none\"",
+        r#"
+    [[expect]]
+    variant = "dynamic"
+    measure = "target-utilisation"
+    of = "c"
+    window = "late"
+    equals = 0.872
+    slack = 0.001
+    [[expect]]
+    variant = "dynamic"
+    measure = "space-step"
+    of = ["a", "b", "c"]
+    window = "late"
+    at-most = 1
+    [[variant]]
+    name = "dynamic"
+    [variant.set]
+    "datastore.ssd.device" = "ssd=48M,dies=2,planes=2,aged=yes,isolation=dynamic,rated=1000"
+    "interval" = "10ms"
+    [[variant]]
+    name = "none""#,
+    );
+    let text = text.replace("duration = \"20s\"", "duration = \"9s\"\n    windows = { late = \"2s..9s\" }");
+    let text = text.replace(
+        "    [[event]]\n    at = \"10s\"\n    do = \"policy\"\n    vm = \"a\"\n    shares = 6000\n",
+        "",
+    );
+    let scenario = parse(&text);
+    let outcome = run(&scenario, "dynamic", 1, &mut Quiet).unwrap();
+    let verdicts = judge(&scenario, std::slice::from_ref(&outcome));
+    let mine: Vec<_> = verdicts.iter().filter(|verdict| verdict.variant == "dynamic").take(2).collect();
+    for verdict in &mine {
+        assert_eq!(verdict.judgement, headgate_sim::Judgement::Holds, "{verdict}");
+    }
+    // A rate divided by weight: 100, 300 and 600 of 1,000.
+    let target = |vm: &str| outcome.subject(vm).unwrap().whole.counters.flash.target_utilisation().unwrap();
+    assert!(target("a") > target("b") && target("b") > target("c"));
+    let without = run(&scenario, "none", 1, &mut Quiet).unwrap();
+    assert_eq!(without.subject("a").unwrap().whole.counters.flash.target_utilisation(), None);
 }
 
 #[test]

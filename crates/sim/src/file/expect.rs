@@ -1,11 +1,13 @@
 //! Expectations, as a file says them.
 
-use super::expected::ExpectFile;
+use super::expected::{ExpectFile, PerFile};
 use super::pool::SelectionFile;
 use super::read::{Fault, hint, position};
 use super::values::{At, Percent};
 use super::{Measure, Quantity, Time};
-use crate::judge::{Expectation, POOL, Per, Selection, Summary, Target, Test, Unit};
+use crate::judge::{
+    Against, Expectation, POOL, Per, Quantity as Measured, Selection, Summary, Target, Test, Unit,
+};
 use crate::scenario::{Record, Scenario, WorkloadKind};
 use headgate_units::{BytesPerSec, Nanos};
 use std::ops::Range;
@@ -22,6 +24,8 @@ pub(super) fn expectations(
 /// What may be measured.
 struct Names {
     subjects: Vec<String>,
+    /// VMs, and disks of those that have several.
+    holders: Vec<String>,
     applications: Vec<String>,
     issue_windows: Vec<String>,
     /// Datastores of a pool, and the pool.
@@ -35,6 +39,7 @@ struct Names {
 impl Names {
     fn of(scenario: &Scenario) -> Names {
         let (mut subjects, mut applications, mut issue_windows) = (Vec::new(), Vec::new(), Vec::new());
+        let mut holders = Vec::new();
         let (mut pooled, mut pools, mut sweeps) = (Vec::new(), Vec::new(), Vec::new());
         for setup in scenario.variants.iter().map(|variant| &variant.setup) {
             issue_windows.extend(setup.issue_window_names());
@@ -44,9 +49,9 @@ impl Names {
                 pooled.extend(pool.datastores.iter().map(|&store| setup.datastores[store].name.clone()));
             }
             for vm in &setup.vms {
-                subjects.push(vm.name.clone());
+                holders.push(vm.name.clone());
                 if vm.disks.len() > 1 {
-                    subjects.extend(vm.disks.iter().map(|disk| format!("{}/{}", vm.name, disk.name)));
+                    holders.extend(vm.disks.iter().map(|disk| format!("{}/{}", vm.name, disk.name)));
                 }
                 if vm.workloads.len() > 1 {
                     subjects.extend(vm.workloads.iter().map(|w| format!("{}/{}", vm.name, w.name)));
@@ -68,14 +73,23 @@ impl Names {
                 subjects.extend(setup.hosts.iter().map(|host| host.name.clone()));
             }
         }
-        let lists =
-            [&mut subjects, &mut applications, &mut issue_windows, &mut pooled, &mut pools, &mut sweeps];
+        subjects.extend_from_slice(&holders);
+        let lists = [
+            &mut subjects,
+            &mut holders,
+            &mut applications,
+            &mut issue_windows,
+            &mut pooled,
+            &mut pools,
+            &mut sweeps,
+        ];
         for list in lists {
             list.sort_unstable();
             list.dedup();
         }
         Names {
             subjects,
+            holders,
             applications,
             issue_windows,
             pooled,
@@ -99,6 +113,7 @@ impl Names {
             measure if measure.of_the_pool() => ("pool", &self.pools),
             measure if measure.of_pooled_datastores() => ("datastore of a pool", &self.pooled),
             measure if measure.of_sweeps() => ("sweep", &self.sweeps),
+            measure if measure.of_shares() => ("VM or disk of a VM with several", &self.holders),
             measure if measure.of_windows() => {
                 ("host with VMs at a datastore that has an issue-window", &self.issue_windows)
             }
@@ -137,22 +152,37 @@ fn expectation(
         None => names.variants.clone(),
     };
     let window = window(e.window.as_ref(), names)?;
-    let per = match &e.per {
-        Some(per) => {
-            let other = per.value.measure.as_ref().map_or(measure, |measure| measure.value);
-            if let Some(variant) = &per.value.variant {
-                Names::check(&variant.value, &variant.span, "variant", &names.variants)?;
+    let per = against(e.per.as_ref(), e.less.as_ref(), measure, &window, &groups, names)?;
+    let rank_with = match &e.rank_with {
+        Some(key) if e.each.is_none() || groups.len() < 3 || e.members.is_some() => {
+            return Err(Fault::new(
+                &key.span,
+                "an order needs three at least; name them with 'each', without 'members'",
+            ));
+        }
+        Some(key) => {
+            let rival = &key.value;
+            for group in &groups {
+                let group = At { value: super::Names(group.clone()), span: rival.measure.span.clone() };
+                names.check_group(&group, rival.measure.value)?;
             }
-            if other.of_applications() != measure.of_applications() && per.value.of.is_none() {
-                return Err(Fault::new(
-                    &per.span,
-                    "requests and transactions have different subjects; add 'of'",
-                ));
+            let window = window_or(rival.window.as_ref(), &window, names)?;
+            let (per, less) = (rival.per.as_ref(), rival.less.as_ref());
+            let per = against(per, less, rival.measure.value, &window, &groups, names)?;
+            Some(Measured { measure: rival.measure.value, window, per })
+        }
+        None => None,
+    };
+    let reversal = match &e.reversal {
+        Some(key) => {
+            let alone =
+                e.per.is_none() && e.less.is_none() && e.every.is_none() && e.settles_within.is_none();
+            if !measure.in_series() || !alone {
+                let message = "'reversal' works for sums and means only, without 'per', 'less', 'every' and 'settles-within'; remove it";
+                return Err(Fault::new(&key.span, message));
             }
-            let of = per.value.of.as_ref().map(|of| names.check_group(of, other)).transpose()?;
-            let own_window = window_or(per.value.window.as_ref(), &window, names)?;
-            let variant = per.value.variant.as_ref().map(|variant| variant.value.clone());
-            Some(Per { measure: other, of, window: own_window, variant })
+            check_length(key, window.as_deref(), scenario)?;
+            Some(key.value.0)
         }
         None => None,
     };
@@ -162,9 +192,10 @@ fn expectation(
     };
     let unit = match (&per, settles_within) {
         (_, Some(_)) => Unit::Seconds,
-        (Some(_), None) => Unit::Ratio,
-        (None, None) => measure.unit(),
+        (Some(Per { against: Against::Quotient, .. }), None) => Unit::Ratio,
+        (Some(_) | None, None) => measure.unit(),
     };
+    let unit = if rank_with.is_some() { Unit::Number } else { unit };
     let rank_among = match &e.rank_among {
         Some(rivals) => {
             for name in &rivals.value.0 {
@@ -222,7 +253,9 @@ fn expectation(
         window,
         every,
         settles_within,
+        reversal,
         per,
+        rank_with,
         selection,
         rank_among,
         members: e.members.as_ref().map(|members| members.value),
@@ -231,6 +264,45 @@ fn expectation(
         paper,
         differs: e.differs.clone(),
     })
+}
+
+/// What a measure is held against: divided by it, or by how much it is more.
+fn against(
+    per: Option<&At<PerFile>>,
+    less: Option<&At<PerFile>>,
+    measure: Measure,
+    window: &Option<String>,
+    groups: &[Vec<String>],
+    names: &Names,
+) -> Result<Option<Per>, Fault> {
+    let (file, against) = match (per, less) {
+        (Some(_), Some(less)) => {
+            return Err(Fault::new(&less.span, "'per' and 'less' exclude each other; keep one"));
+        }
+        (Some(per), None) => (per, Against::Quotient),
+        (None, Some(less)) => (less, Against::Difference),
+        (None, None) => return Ok(None),
+    };
+    let other = file.value.measure.as_ref().map_or(measure, |measure| measure.value);
+    if let Some(variant) = &file.value.variant {
+        for group in groups {
+            let name = Per::of_group(&variant.value, group);
+            Names::check(&name, &variant.span, "variant", &names.variants)?;
+        }
+    }
+    if against == Against::Difference && other.unit() != measure.unit() {
+        return Err(Fault::new(
+            &file.span,
+            "what is taken from it has another unit; use 'per', or the same measure",
+        ));
+    }
+    if other.of_applications() != measure.of_applications() && file.value.of.is_none() {
+        return Err(Fault::new(&file.span, "requests and transactions have different subjects; add 'of'"));
+    }
+    let of = file.value.of.as_ref().map(|of| names.check_group(of, other)).transpose()?;
+    let window = window_or(file.value.window.as_ref(), window, names)?;
+    let variant = file.value.variant.as_ref().map(|variant| variant.value.clone());
+    Ok(Some(Per { against, measure: other, of, window, variant }))
 }
 
 fn summary(e: &ExpectFile, test: &Test) -> Result<Summary, Fault> {
@@ -302,7 +374,9 @@ fn test(span: &Range<usize>, e: &ExpectFile, unit: Unit) -> Result<Test, Fault> 
         }
         (Some(equals), false) => Some(Target::Value(quantity(equals, unit)?)),
         (None, true)
-            if !matches!(e.measure.value, Measure::Iops | Measure::NormalisedIops) || e.per.is_some() =>
+            if !matches!(e.measure.value, Measure::Iops | Measure::NormalisedIops)
+                || e.per.is_some()
+                || e.less.is_some() =>
         {
             return Err(Fault::new(
                 span,
@@ -350,7 +424,7 @@ fn test(span: &Range<usize>, e: &ExpectFile, unit: Unit) -> Result<Test, Fault> 
 }
 
 fn check_settling(key: &At<Percent>, e: &ExpectFile) -> Result<f64, Fault> {
-    if !e.measure.value.in_series() || e.per.is_some() || e.every.is_some() {
+    if !e.measure.value.in_series() || e.per.is_some() || e.less.is_some() || e.every.is_some() {
         let message = "'settles-within' works for sums and means only, without 'per' and 'every'; remove it";
         return Err(Fault::new(&key.span, message));
     }
@@ -372,13 +446,20 @@ fn check_every(
     scenario: &Scenario,
 ) -> Result<Nanos, Fault> {
     let fault = |message: String| Err(Fault::new(&every.span, message));
-    let length = every.value.0;
-    if !e.measure.value.in_series() || e.per.is_some() {
+    if !e.measure.value.in_series() || e.per.is_some() || e.less.is_some() {
         return fault("'every' works for sums and means only, without 'per'; remove it".to_owned());
     }
     if test.target.is_some() || (test.at_least.is_some() == test.at_most.is_some()) {
         return fault("'every' needs one bound; write either at-least or at-most, and no other".to_owned());
     }
+    check_length(every, window, scenario)?;
+    Ok(every.value.0)
+}
+
+/// A length over which a series is looked at must fit it.
+fn check_length(key: &At<Time>, window: Option<&str>, scenario: &Scenario) -> Result<(), Fault> {
+    let fault = |message: String| Err(Fault::new(&key.span, message));
+    let length = key.value.0;
     for setup in scenario.variants.iter().map(|variant| &variant.setup) {
         if length == Nanos::ZERO || !length.0.is_multiple_of(setup.interval.0) {
             let interval = setup.interval;
@@ -392,7 +473,7 @@ fn check_every(
             return fault(format!("{length} is longer than the window, {room}; shorten it"));
         }
     }
-    Ok(length)
+    Ok(())
 }
 
 /// A quantity in the unit: seconds, bytes per second, or a plain number.

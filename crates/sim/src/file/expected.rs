@@ -42,6 +42,14 @@ pub(super) struct ExpectFile {
     pub(super) settles_within: Option<At<Percent>>,
     /// Relative to this.
     pub(super) per: Option<At<PerFile>>,
+    /// By how much more than this.
+    pub(super) less: Option<At<PerFile>>,
+    /// Not the values of 'each', but whether they are in the same order as these: Spearman's rank correlation, 1 for the same order,
+    /// -1 for the opposite.
+    pub(super) rank_with: Option<At<RivalFile>>,
+    /// Not the measure, but by how much it goes back at most on its way from the window's beginning to its end, in means over
+    /// this length.
+    pub(super) reversal: Option<At<Time>>,
     /// What it should be, with 'within' or 'slack'.
     pub(super) equals: Option<At<Quantity>>,
     /// That it should be what water-filling gives to each: of 'capacity', or of what all that run get together.
@@ -62,7 +70,21 @@ pub(super) struct ExpectFile {
     pub(super) differs: Option<String>,
 }
 
-/// What a measure is divided by. What is not given is as in the expectation.
+/// What else is measured of each, to compare the order. What is not given is as in the expectation.
+#[derive(Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RivalFile {
+    /// What is measured.
+    pub(super) measure: At<Measure>,
+    /// When.
+    pub(super) window: Option<At<String>>,
+    /// Relative to this.
+    pub(super) per: Option<At<PerFile>>,
+    /// By how much more than this.
+    pub(super) less: Option<At<PerFile>>,
+}
+
+/// What a measure is held against. What is not given is as in the expectation.
 #[derive(Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct PerFile {
@@ -72,6 +94,6 @@ pub(super) struct PerFile {
     pub(super) of: Option<At<Names>>,
     /// When.
     pub(super) window: Option<At<String>>,
-    /// In which variant, with the same seed.
+    /// In which variant, with the same seed; with 'each' a {} in it stands for the name of each.
     pub(super) variant: Option<At<String>>,
 }

@@ -70,6 +70,16 @@ pub(crate) enum Measure {
     MixedVictims,
     /// Over-provisioning space of a disk in blocks, of a shared drive everybody's.
     SpareBlocks,
+    /// What its utilisation is to be, under dynamic isolation.
+    TargetUtilisation,
+    /// Of several disks on flash: by how many blocks the space of one of them changed between two recorded points, at most, for each
+    /// block that was collected meanwhile. The recorded interval should be short.
+    SpaceStep,
+    /// Of VMs or disks: by how much the part of the bandwidth that one of them got differs from its part of the shares, relative to that;
+    /// of the one for which that is most.
+    ShareError,
+    /// Of VMs or disks: the sum of those differences, not relative to anything.
+    ShareDistance,
     /// How many requests a host might have outstanding; of several hosts the sum. Where a datastore has an issue-window.
     IssueWindow,
     /// What it got for its shares: beta, in slots per period.

@@ -326,6 +326,8 @@ struct WorkloadFile {
     kind: At<KindFile>,
     /// The disk it works on, where the VM has several.
     disk: Option<At<String>>,
+    /// Time from its VM's start until it begins; none unless given.
+    delay: Option<Time>,
     /// The priority of its requests, 1 to 254; none unless given.
     priority: Option<At<Rank>>,
     /// Reads among its requests; 100% unless given.

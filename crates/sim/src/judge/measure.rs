@@ -2,10 +2,11 @@
 
 use super::Unit;
 use super::pool::measure_pool;
+use super::shares::measure_shares;
 use super::sweep::{Selection, measure_sweep};
 use crate::file::Measure;
 use crate::outcome::{Counters, Outcome, Stretch, TransactionStretch, WindowCounters, per_second};
-use crate::scenario::Window;
+use crate::scenario::{Scenario, Window};
 use headgate_units::Nanos;
 
 impl Measure {
@@ -30,6 +31,7 @@ impl Measure {
             | Measure::MovedFor
             | Measure::Moved
             | Measure::SpareBlocks
+            | Measure::SpaceStep
             | Measure::IssueWindow
             | Measure::Moves
             | Measure::Returns
@@ -42,6 +44,9 @@ impl Measure {
             Measure::WriteAmplification
             | Measure::ExtraWrites
             | Measure::Utilisation
+            | Measure::TargetUtilisation
+            | Measure::ShareError
+            | Measure::ShareDistance
             | Measure::OwnMoved
             | Measure::MixedVictims
             | Measure::Unmanaged
@@ -81,6 +86,11 @@ impl Measure {
     /// Of transactions, not of requests.
     pub(crate) fn of_applications(self) -> bool {
         matches!(self, Measure::Transactions | Measure::Response | Measure::ResponseP90)
+    }
+
+    /// Of who has shares.
+    pub(crate) fn of_shares(self) -> bool {
+        matches!(self, Measure::ShareError | Measure::ShareDistance)
     }
 
     /// Of hosts' windows, not of requests.
@@ -146,6 +156,7 @@ impl Measure {
         !self.of_applications()
             && !self.of_pools()
             && !self.of_sweeps()
+            && !self.of_shares()
             && !matches!(
                 self,
                 Measure::LatencyP50
@@ -154,6 +165,7 @@ impl Measure {
                     | Measure::LatencySpread
                     | Measure::Inversions
                     | Measure::Jain
+                    | Measure::SpaceStep
             )
     }
 
@@ -191,6 +203,10 @@ impl Measure {
             Measure::Moved => "moved",
             Measure::MixedVictims => "mixed-victims",
             Measure::SpareBlocks => "spare-blocks",
+            Measure::TargetUtilisation => "target-utilisation",
+            Measure::SpaceStep => "space-step",
+            Measure::ShareError => "share-error",
+            Measure::ShareDistance => "share-distance",
             Measure::IssueWindow => "issue-window",
             Measure::Beta => "beta",
             Measure::ClusterLatency => "cluster-latency",
@@ -248,6 +264,7 @@ impl Measure {
             Measure::WriteAmplification => counters.flash.extra_writes().map(|extra| 1.0 + extra),
             Measure::ExtraWrites => counters.flash.extra_writes(),
             Measure::Utilisation => counters.flash.utilisation(),
+            Measure::TargetUtilisation => counters.flash.target_utilisation(),
             Measure::MovedFor => Some(counters.flash.moved_for as f64),
             Measure::OwnMoved => counters.flash.own_moved(),
             Measure::Moved => Some(counters.flash.moved as f64),
@@ -270,6 +287,7 @@ impl Measure {
 
 /// A measure of several subjects together.
 pub(super) fn measure(
+    scenario: &Scenario,
     outcome: &Outcome,
     measure: Measure,
     group: &[String],
@@ -281,6 +299,12 @@ pub(super) fn measure(
     }
     if measure.of_sweeps() {
         return measure_sweep(outcome, measure, group, selection);
+    }
+    if measure.of_shares() {
+        return measure_shares(scenario, outcome, measure, group, window);
+    }
+    if measure == Measure::SpaceStep {
+        return space_step(outcome, group, window);
     }
     let window = window.map(|window| window.name.as_str());
     if measure.of_applications() {
@@ -314,6 +338,30 @@ pub(super) fn measure(
         Measure::LatencyP99 => percentile(990),
         other => other.of_counters(&sum.counters, sum.length()),
     }
+}
+
+/// By how many blocks the space of one of them changed from one end of an interval to the next at most, for each block that
+/// was collected in between; where none was, for one.
+fn space_step(outcome: &Outcome, group: &[String], window: Option<&Window>) -> Option<f64> {
+    let (from, to) = window.map_or((Nanos::ZERO, outcome.duration), |window| (window.from, window.to));
+    let series: Vec<&[Counters]> =
+        group.iter().map(|name| Some(&outcome.subject(name)?.series[..])).collect::<Option<_>>()?;
+    let points = series.iter().map(|series| series.len()).min()?;
+    let mut most: Option<f64> = None;
+    for index in 1..points {
+        let (begins, ends) = outcome.point(index);
+        if begins < from || ends > to || ends - begins != outcome.interval {
+            continue;
+        }
+        let collected: u64 = series.iter().map(|series| series[index].flash.victims).sum();
+        for series in &series {
+            // Space is integrated as of the ends of intervals.
+            let blocks = |index: usize| series[index].flash.spare / outcome.interval.0.max(1);
+            let step = blocks(index).abs_diff(blocks(index - 1)) as f64 / collected.max(1) as f64;
+            most = Some(most.map_or(step, |most| most.max(step)));
+        }
+    }
+    most
 }
 
 /// (Σx)² / (n Σx²), of values of which one is more than nothing (Jain, Chiu, Hawe 1984).

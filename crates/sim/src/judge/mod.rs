@@ -1,19 +1,25 @@
 //! Whether the outcomes are what a scenario expects.
 
+mod course;
 mod measure;
 mod over;
 mod pool;
+mod rank;
+mod shares;
 mod sweep;
 
 use crate::file::Measure;
 use crate::outcome::Outcome;
-use crate::scenario::{Action, Scenario, Setup, Window};
+use crate::scenario::{Scenario, Setup, Window};
+use course::{extreme, reversal, settling};
 use headgate_qos::{Policy, water_fill};
 use headgate_units::{Iops, Nanos};
-use measure::{Series, measure, series};
+use measure::measure;
 pub use over::Summary;
 pub(crate) use pool::POOL;
+use rank::correlation;
 use serde::Serialize;
+use shares::policies_at;
 use std::fmt;
 pub(crate) use sweep::Selection;
 
@@ -34,7 +40,11 @@ pub struct Expectation {
     pub(crate) every: Option<Nanos>,
     /// Not the measure, but how long it takes to stay so near to where it ends.
     pub(crate) settles_within: Option<f64>,
+    /// Not the measure, but by how much it goes back on its way through the window, in means over this.
+    pub(crate) reversal: Option<Nanos>,
     pub(crate) per: Option<Per>,
+    /// Not the values of the groups, but whether they have the order of this.
+    pub(crate) rank_with: Option<Quantity>,
     /// Of a sweep: which of its points.
     pub(crate) selection: Selection,
     /// Not the value, but its place among those of these variants.
@@ -48,15 +58,40 @@ pub struct Expectation {
     pub(crate) differs: Option<String>,
 }
 
-/// What a measure is divided by.
+/// What is measured of a group, and what that is held against.
+#[derive(Clone, Debug)]
+pub(crate) struct Quantity {
+    pub(crate) measure: Measure,
+    pub(crate) window: Option<String>,
+    pub(crate) per: Option<Per>,
+}
+
+/// How a measure is held against another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Against {
+    /// How often that is in it.
+    Quotient,
+    /// By how much it is more.
+    Difference,
+}
+
+/// What a measure is held against.
 #[derive(Clone, Debug)]
 pub(crate) struct Per {
+    pub(crate) against: Against,
     pub(crate) measure: Measure,
     /// The expectation's own group when none.
     pub(crate) of: Option<Vec<String>>,
     pub(crate) window: Option<String>,
-    /// The expectation's own variant when none.
+    /// The expectation's own variant when none. A {} in it is the group.
     pub(crate) variant: Option<String>,
+}
+
+impl Per {
+    /// The name of a variant for a group: where it has a {}, the group goes.
+    pub(crate) fn of_group(variant: &str, group: &[String]) -> String {
+        variant.replace("{}", &group.join("+"))
+    }
 }
 
 /// What a value is held against.
@@ -205,9 +240,10 @@ pub fn judge(scenario: &Scenario, outcomes: &[Outcome]) -> Vec<Verdict> {
     for expectation in &scenario.expectations {
         for variant in &expectation.variants {
             // Counted together, or each for itself.
-            let parts: Vec<&[Vec<String>]> = match expectation.members {
-                Some(_) => vec![&expectation.groups[..]],
-                None => expectation.groups.iter().map(std::slice::from_ref).collect(),
+            let together = expectation.members.is_some() || expectation.rank_with.is_some();
+            let parts: Vec<&[Vec<String>]> = match together {
+                true => vec![&expectation.groups[..]],
+                false => expectation.groups.iter().map(std::slice::from_ref).collect(),
             };
             for groups in parts {
                 verdicts.push(verdict(scenario, expectation, variant, groups, outcomes));
@@ -230,11 +266,7 @@ fn verdict(
     };
     let read = |group: &[String], outcome: &Outcome| -> Option<Reading> {
         let with_seed = |name: &str| of_variant(name).find(|o| o.seed == outcome.seed);
-        // Relative to another variant: to its run with the same seed.
-        let other = |outcome| match expectation.per.as_ref().and_then(|per| per.variant.as_deref()) {
-            Some(other) => with_seed(other),
-            None => Some(outcome),
-        };
+        let other = |outcome| other_run(expectation.per.as_ref(), group, outcome, &with_seed);
         let own = reading(scenario, expectation, group, outcome, other(outcome)?);
         if expectation.rank_among.is_empty() {
             return Some(own);
@@ -252,8 +284,25 @@ fn verdict(
         let holds = rank.is_some_and(|rank| expectation.test.holds(rank, expectation.test.value()));
         Some(Reading { value: rank, holds, ..own })
     };
+    let ranked = |quantity: &Quantity, outcome: &Outcome| -> Option<Reading> {
+        let with_seed = |name: &str| of_variant(name).find(|o| o.seed == outcome.seed);
+        let values = |quantity: &Quantity| -> Option<Vec<f64>> {
+            let of = |group: &Vec<String>| {
+                let other = other_run(quantity.per.as_ref(), group, outcome, &with_seed)?;
+                value_of(scenario, quantity, &expectation.selection, group, outcome, other)
+            };
+            groups.iter().map(of).collect()
+        };
+        let Expectation { measure, window, per, .. } = expectation;
+        let own = Quantity { measure: *measure, window: window.clone(), per: per.clone() };
+        let value = values(&own).zip(values(quantity)).and_then(|(own, rival)| correlation(&own, &rival));
+        let target = expectation.test.value();
+        let holds = value.is_some_and(|value| expectation.test.holds(value, target));
+        Some(Reading { seed: outcome.seed, value, target, holds })
+    };
     let readings: Vec<Reading> = of_variant(variant)
         .filter_map(|outcome| match expectation.members {
+            None if expectation.rank_with.is_some() => ranked(expectation.rank_with.as_ref()?, outcome),
             None => read(groups.first()?, outcome),
             Some(least) => {
                 let each: Vec<Reading> =
@@ -287,6 +336,45 @@ fn verdict(
     }
 }
 
+/// The run that a measure is held against: that of another variant with the same seed, or the same.
+fn other_run<'a>(
+    per: Option<&Per>,
+    group: &[String],
+    outcome: &'a Outcome,
+    with_seed: &dyn Fn(&str) -> Option<&'a Outcome>,
+) -> Option<&'a Outcome> {
+    match per.and_then(|per| per.variant.as_deref()) {
+        Some(variant) => with_seed(&Per::of_group(variant, group)),
+        None => Some(outcome),
+    }
+}
+
+fn find_window<'a>(scenario: &'a Scenario, name: Option<&str>) -> Option<&'a Window> {
+    name.and_then(|name| scenario.windows.iter().find(|window| window.name == name))
+}
+
+/// A quantity of a group, held against what it is to be held against.
+fn value_of(
+    scenario: &Scenario,
+    quantity: &Quantity,
+    selection: &Selection,
+    group: &[String],
+    outcome: &Outcome,
+    other: &Outcome,
+) -> Option<f64> {
+    let window = find_window(scenario, quantity.window.as_deref());
+    let own = measure(scenario, outcome, quantity.measure, group, window, selection);
+    let Some(per) = &quantity.per else { return own };
+    let of = per.of.as_deref().unwrap_or(group);
+    let base =
+        measure(scenario, other, per.measure, of, find_window(scenario, per.window.as_deref()), selection);
+    let value = own.zip(base).map(|(own, base)| match per.against {
+        Against::Quotient => own / base,
+        Against::Difference => own - base,
+    });
+    value.filter(|value| value.is_finite())
+}
+
 fn reading(
     scenario: &Scenario,
     expectation: &Expectation,
@@ -294,29 +382,25 @@ fn reading(
     outcome: &Outcome,
     other: &Outcome,
 ) -> Reading {
-    let find =
-        |name: Option<&str>| name.and_then(|name| scenario.windows.iter().find(|window| window.name == name));
-    let window = find(expectation.window.as_deref());
+    let window = find_window(scenario, expectation.window.as_deref());
     let selection = &expectation.selection;
-    let (value, target) = match (expectation.every, expectation.settles_within) {
-        (Some(length), _) => (extreme(expectation, group, outcome, window, length), None),
-        (None, Some(within)) => {
+    let (value, target) = match (expectation.every, expectation.settles_within, expectation.reversal) {
+        (Some(length), ..) => (extreme(expectation, group, outcome, window, length), None),
+        (None, Some(within), _) => {
             (settling(expectation, group, outcome, window, within), expectation.test.value())
         }
-        (None, None) => {
-            let own = measure(outcome, expectation.measure, group, window, selection);
-            let value = match &expectation.per {
-                Some(per) => {
-                    let of = per.of.as_deref().unwrap_or(group);
-                    let base = measure(other, per.measure, of, find(per.window.as_deref()), selection);
-                    own.zip(base).map(|(own, base)| own / base).filter(|ratio| ratio.is_finite())
-                }
-                None => own,
-            };
+        (None, None, Some(length)) => {
+            (reversal(expectation, group, outcome, window, length), expectation.test.value())
+        }
+        (None, None, None) => {
+            let Expectation { measure, window: name, per, .. } = expectation;
+            let quantity = Quantity { measure: *measure, window: name.clone(), per: per.clone() };
+            let value = value_of(scenario, &quantity, selection, group, outcome, other);
             let target = match expectation.test.target {
                 Some(Target::WaterFill { capacity }) => {
                     scenario.variant(&outcome.variant).and_then(|variant| {
-                        allocation(&variant.setup, expectation, group, outcome, window, capacity)
+                        let setup = &variant.setup;
+                        allocation(scenario, setup, expectation, group, outcome, window, capacity)
                     })
                 }
                 _ => expectation.test.value(),
@@ -375,7 +459,7 @@ impl Test {
 
 impl Expectation {
     fn unit(&self) -> Unit {
-        if self.members.is_some() || !self.rank_among.is_empty() {
+        if self.members.is_some() || !self.rank_among.is_empty() || self.rank_with.is_some() {
             return Unit::Number;
         }
         self.test_unit()
@@ -385,13 +469,14 @@ impl Expectation {
     fn test_unit(&self) -> Unit {
         match (&self.per, self.settles_within) {
             (_, Some(_)) => Unit::Seconds,
-            (Some(_), None) => Unit::Ratio,
-            (None, None) => self.measure.unit(),
+            (Some(Per { against: Against::Quotient, .. }), None) => Unit::Ratio,
+            (Some(_) | None, None) => self.measure.unit(),
         }
     }
 
     fn expected(&self) -> String {
-        let unit = if self.rank_among.is_empty() { self.test_unit() } else { Unit::Number };
+        let ranks = !self.rank_among.is_empty() || self.rank_with.is_some();
+        let unit = if ranks { Unit::Number } else { self.test_unit() };
         let mut text = self.test.describe(unit);
         if let Some(members) = self.members {
             text += &format!(" for {members} of {}", self.groups.len());
@@ -411,17 +496,35 @@ impl Expectation {
         if let Some(within) = self.settles_within {
             text = format!("time until {text} stays within {} %", digits(within * 100.0));
         }
-        if let Some(per) = &self.per {
+        if let Some(length) = self.reversal {
+            text = format!("way back of {text} in means over {length}");
+        }
+        let variant_of = |variant: &String| match self.rank_with {
+            Some(_) => variant.clone(),
+            None => Per::of_group(variant, group),
+        };
+        let base_of = |per: &Per, measure: Measure, window: &Option<String>| {
             let mut base = Vec::new();
-            if per.measure != self.measure {
+            if per.measure != measure {
                 base.push(per.measure.name().to_owned());
             }
             base.extend(per.of.as_ref().map(|of| of.join(" + ")));
-            if per.window != self.window {
+            if per.window != *window {
                 base.push(format!("in {}", per.window.as_deref().unwrap_or("the whole run")));
             }
-            base.extend(per.variant.as_ref().map(|variant| format!("under {variant}")));
-            text += &format!(" / {}", base.join(" "));
+            base.extend(per.variant.as_ref().map(|variant| format!("under {}", variant_of(variant))));
+            let sign = match per.against {
+                Against::Quotient => "/",
+                Against::Difference => "-",
+            };
+            format!(" {sign} {}", base.join(" "))
+        };
+        if let Some(per) = &self.per {
+            text += &base_of(per, self.measure, &self.window);
+        }
+        if let Some(Quantity { measure, window, per }) = &self.rank_with {
+            let base = per.as_ref().map_or_else(String::new, |per| base_of(per, *measure, window));
+            text = format!("rank correlation of {text} with {}{base}", measure.name());
         }
         if !self.rank_among.is_empty() {
             text = format!("rank of {text} among {}", self.rank_among.join(", "));
@@ -430,45 +533,9 @@ impl Expectation {
     }
 }
 
-/// The least or the most in any stretch of a length, whichever is to be bounded.
-fn extreme(
-    expectation: &Expectation,
-    group: &[String],
-    outcome: &Outcome,
-    window: Option<&Window>,
-    length: Nanos,
-) -> Option<f64> {
-    let points = (length.0 / outcome.interval.0.max(1)) as usize;
-    let values = series(outcome, expectation.measure, group, window, points)?.values.into_iter().flatten();
-    if expectation.test.at_least.is_some() { values.reduce(f64::min) } else { values.reduce(f64::max) }
-}
-
-/// Seconds from a window's beginning until all points of the series are within a part of the mean of its last quarter.
-fn settling(
-    expectation: &Expectation,
-    group: &[String],
-    outcome: &Outcome,
-    window: Option<&Window>,
-    within: f64,
-) -> Option<f64> {
-    let Series { from, values } = series(outcome, expectation.measure, group, window, 1)?;
-    let last: Vec<f64> =
-        values[values.len() - values.len().div_ceil(4)..].iter().copied().flatten().collect();
-    if last.is_empty() {
-        return None;
-    }
-    let end = last.iter().sum::<f64>() / last.len() as f64;
-    let far = |value: &Option<f64>| value.is_none_or(|value| (value - end).abs() > within * end.abs());
-    let settled = values.iter().rposition(far).map_or(0, |index| index + 1);
-    let begins = window.map_or(Nanos::ZERO, |window| window.from);
-    // A last point that is far off has not settled at all.
-    (settled < values.len()).then(|| {
-        (from.since(begins) + Nanos(outcome.interval.0.saturating_mul(settled as u64))).as_secs_f64()
-    })
-}
-
 /// What water-filling gives a group: the policies are those at the end of the window, the VMs those that run then.
 fn allocation(
+    scenario: &Scenario,
     setup: &Setup,
     expectation: &Expectation,
     group: &[String],
@@ -484,29 +551,13 @@ fn allocation(
         }
         None => (Nanos::ZERO, outcome.duration),
     };
-    let (mut names, mut policies): (Vec<String>, Vec<Policy>) = (Vec::new(), Vec::new());
-    for (index, vm) in setup.vms.iter().enumerate() {
-        let mut runs = vm.start.is_some_and(|start| start <= from);
-        let mut own: Vec<Policy> = vm.disks.iter().map(|disk| disk.policy).collect();
-        for event in setup.timeline.iter().filter(|event| event.at < to) {
-            match event.action {
-                Action::Start { vm } if vm == index => runs = true,
-                Action::Stop { vm } if vm == index => runs = false,
-                Action::Policy { vm, disk, policy } if vm == index => own[disk] = policy,
-                _ => {}
-            }
-        }
-        for (disk, policy) in vm.disks.iter().zip(own).filter(|_| runs) {
-            let name =
-                if vm.disks.len() == 1 { vm.name.clone() } else { format!("{}/{}", vm.name, disk.name) };
-            names.push(name);
-            policies.push(policy);
-        }
-    }
+    let running = policies_at(setup, from, to).into_iter().filter(|held| held.runs);
+    let (names, policies): (Vec<String>, Vec<Policy>) = running.map(|held| (held.name, held.policy)).unzip();
     let capacity = match capacity {
         Some(capacity) => capacity,
         None => {
-            let together = measure(outcome, expectation.measure, &names, window, &expectation.selection)?;
+            let Expectation { measure: of, selection, .. } = expectation;
+            let together = measure(scenario, outcome, *of, &names, window, selection)?;
             Iops::new(together.round() as u64).ok()?
         }
     };

@@ -1,5 +1,5 @@
 use super::per_second;
-use headgate_devices::FlashCounters;
+use headgate_devices::{FlashCounters, Utilisation};
 use headgate_units::Nanos;
 use serde::Serialize;
 
@@ -27,6 +27,16 @@ pub struct FlashCounts {
     /// Blocks of its over-provisioning space, or of everybody's where it is shared, integrated over time, in block-nanoseconds: as of the ends
     /// of intervals.
     pub spare: u64,
+    /// How full its victims are to be, in millionths, integrated over the time in which it has a target, in microseconds: as of the ends of intervals.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub target: u64,
+    /// That time, in microseconds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub targeted: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl FlashCounts {
@@ -41,6 +51,8 @@ impl FlashCounts {
             victim_valid: f(self.victim_valid, other.victim_valid),
             victims_mixed: f(self.victims_mixed, other.victims_mixed),
             spare: f(self.spare, other.spare),
+            target: f(self.target, other.target),
+            targeted: f(self.targeted, other.targeted),
         }
     }
 
@@ -50,7 +62,9 @@ impl FlashCounts {
     }
 
     /// What a device counted; blocks for the time that has passed since it was asked last.
-    pub(crate) fn take(&mut self, counted: &FlashCounters, passed: Nanos) {
+    pub(crate) fn take(&mut self, counted: &FlashCounters, target: Option<Utilisation>, passed: Nanos) {
+        let targeted = if target.is_some() { passed.0 } else { 0 };
+        let target = target.map_or(0, |target| u64::from(target.millionths()));
         *self = FlashCounts {
             writes: counted.writes,
             moved_for: counted.moved_for,
@@ -61,6 +75,9 @@ impl FlashCounts {
             victim_valid: counted.victim_valid,
             victims_mixed: counted.victims_mixed,
             spare: self.spare.saturating_add(counted.spare.saturating_mul(passed.0)),
+            // Microseconds, or a day would not fit.
+            target: self.target.saturating_add(target.saturating_mul(targeted / 1_000)),
+            targeted: self.targeted.saturating_add(targeted / 1_000),
         };
     }
 
@@ -79,6 +96,11 @@ impl FlashCounts {
         (self.victim_pages > 0).then(|| self.victim_valid as f64 / self.victim_pages as f64)
     }
 
+    /// Which part of those pages is to be of use; `None` where there is no target.
+    pub fn target_utilisation(&self) -> Option<f64> {
+        (self.targeted > 0).then(|| self.target as f64 / self.targeted as f64 / 1e6)
+    }
+
     /// Which part of the pages that were moved because it wrote was its own; `None` when none was moved.
     pub fn own_moved(&self) -> Option<f64> {
         (self.moved_for > 0).then(|| self.moved_own_for as f64 / self.moved_for as f64)
@@ -93,4 +115,15 @@ impl FlashCounts {
     pub fn mean_spare(&self, length: Nanos) -> f64 {
         per_second(self.spare as f64 / 1e9, length)
     }
+}
+
+/// Pages that flash drives moved: because which VM wrote, and of which VM they were.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct MovedPages {
+    /// VMs with disks on flash, in the order of the file.
+    pub vms: Vec<String>,
+    /// A row for each that wrote, in it the pages of each.
+    pub pages: Vec<Vec<u64>>,
 }

@@ -6,6 +6,7 @@ use crate::outcome::{
     Application, Counters, Stretch, Subject, SubjectKind, TransactionStretch, Transactions,
 };
 use crate::scenario::{Record, Window};
+use headgate_devices::{FlashCounters, Utilisation};
 use headgate_stats::{HistogramSnapshot, LatencyHistogram};
 use headgate_units::{Bytes, Nanos};
 
@@ -127,8 +128,8 @@ impl Recorder {
     }
 
     /// What the flash under a disk has counted, from the beginning.
-    pub(crate) fn on_flash(&mut self, now: Nanos, counted: &headgate_devices::FlashCounters) {
-        self.counters.flash.take(counted, now - self.flash_seen);
+    pub(crate) fn on_flash(&mut self, now: Nanos, counted: &FlashCounters, target: Option<Utilisation>) {
+        self.counters.flash.take(counted, target, now - self.flash_seen);
         self.flash_seen = now;
     }
 

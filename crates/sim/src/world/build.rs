@@ -206,6 +206,7 @@ impl<'a> World<'a> {
             self.workloads.push(Workload {
                 vm: index,
                 generator,
+                delay: workload.delay,
                 epoch: 0,
                 outstanding: 0,
                 transactions,

@@ -8,6 +8,7 @@ impl World<'_> {
     /// What was measured.
     pub(crate) fn finish(mut self, scenario: &str, variant: &str, seed: u64) -> Outcome {
         let sweeps = self.finish_sweeps();
+        let moved_pages = self.moved_pages();
         let (pool, mut of_stores) =
             self.finish_pool().map_or_else(Default::default, |(pool, of)| (Some(pool), of));
         let World { setup, plan, disks, nodes, workloads, windows, events, .. } = self;
@@ -94,6 +95,7 @@ impl World<'_> {
             subjects,
             applications,
             issue_windows,
+            moved_pages,
             pool,
             sweeps,
         }

@@ -89,6 +89,7 @@ enum Event {
     AtNode { request: u32 },
     Back { request: u32 },
     Workload { workload: u32, token: u32, epoch: u32 },
+    Begin { workload: u32, epoch: u32 },
     Start { vm: u32 },
     Timeline { index: u32 },
     Noise { node: u32 },
@@ -198,6 +199,8 @@ struct Vm {
 struct Workload {
     vm: u32,
     generator: Generator,
+    /// From its VM's start until it begins.
+    delay: Nanos,
     /// Grows with every start and stop: what was planned before no longer counts.
     epoch: u32,
     outstanding: u32,
@@ -253,6 +256,11 @@ impl World<'_> {
             Event::Workload { workload, token, epoch } => {
                 if self.workloads[workload as usize].epoch == epoch {
                     self.drive(workload, |generator, orders| generator.timer(now, token, orders));
+                }
+            }
+            Event::Begin { workload, epoch } => {
+                if self.workloads[workload as usize].epoch == epoch {
+                    self.drive(workload, |generator, orders| generator.start(now, orders));
                 }
             }
             Event::Start { vm } => self.start(vm),

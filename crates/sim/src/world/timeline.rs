@@ -17,7 +17,12 @@ impl World<'_> {
         for workload in self.vms[index as usize].workloads.clone() {
             let w = &mut self.workloads[workload as usize];
             w.epoch += 1;
-            self.drive(workload, |generator, orders| generator.start(now, orders));
+            let (epoch, delay) = (w.epoch, w.delay);
+            if delay > Nanos::ZERO {
+                self.queue.push(now + delay, Event::Begin { workload, epoch });
+            } else {
+                self.drive(workload, |generator, orders| generator.start(now, orders));
+            }
         }
     }
 

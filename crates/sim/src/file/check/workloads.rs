@@ -171,7 +171,8 @@ pub(super) fn workload(
     };
     let name = w.name.as_ref().map_or("workload".to_owned(), |name| name.value.clone());
     let priority = w.priority.as_ref().map(|priority| priority.value.0);
-    Ok(Workload { name, disk, kind, pattern, priority, patterns, outstanding: numbers })
+    let delay = w.delay.map_or(Nanos::ZERO, |delay| delay.0);
+    Ok(Workload { name, disk, delay, kind, pattern, priority, patterns, outstanding: numbers })
 }
 
 /// Work that follows its own completion at once, on storage that completes at once, never ends.
