@@ -27,8 +27,7 @@ pub(super) fn figure(datastore: &Name, model: Option<&DeviceModel>, points: &[Mo
         lines.push(measured(false));
         legend.push(format!("{second} doubtful"));
     }
-    let mut panel = Panel { axis: "latency of reads (ms)", top: 0.0, lines, points: Vec::new() };
-    panel.top = panel.largest();
+    let panel = Panel::of_lines("latency of reads (ms)", lines);
     Figure {
         title: format!("{datastore}: latency over outstanding reads"),
         axis: "reads outstanding at the device".into(),

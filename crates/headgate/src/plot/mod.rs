@@ -38,6 +38,27 @@ pub(crate) struct Panel {
     pub lines: Vec<Line>,
     /// Points by themselves, in the colours of the lines.
     pub points: Vec<Vec<(f64, f64)>>,
+    /// Rectangles below the lines: bars, cells of a table.
+    pub blocks: Vec<Block>,
+    /// Names of places on the axis, instead of numbers.
+    pub places: Vec<(f64, String)>,
+    /// Names of rows from top to bottom, each of height 1, instead of numbers.
+    pub rows: Vec<String>,
+}
+
+/// A rectangle.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Block {
+    /// Its lower left corner.
+    pub from: (f64, f64),
+    /// Its upper right corner.
+    pub to: (f64, f64),
+    /// In the colour of which line.
+    pub colour: usize,
+    /// How much of the colour, 0 to 1.
+    pub shade: f64,
+    /// What stands in it.
+    pub text: String,
 }
 
 /// Values at places on the axis; `None` interrupts the line.
@@ -53,9 +74,18 @@ pub(crate) struct Mark {
 }
 
 impl Panel {
-    /// The largest value of any line or point.
+    /// With lines alone, up to their largest value.
+    pub(crate) fn of_lines(axis: &'static str, lines: Vec<Line>) -> Panel {
+        let (points, blocks, places, rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut panel = Panel { axis, top: 0.0, lines, points, blocks, places, rows };
+        panel.top = panel.largest();
+        panel
+    }
+
+    /// The largest value of any line, point or block.
     pub(crate) fn largest(&self) -> f64 {
         let points = self.points.iter().flatten();
-        self.lines.iter().flatten().flatten().chain(points).map(|&(_, value)| value).fold(0.0, f64::max)
+        let lines = self.lines.iter().flatten().flatten().chain(points).map(|&(_, value)| value);
+        lines.chain(self.blocks.iter().map(|block| block.to.1)).fold(0.0, f64::max)
     }
 }

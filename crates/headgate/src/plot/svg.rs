@@ -1,6 +1,6 @@
 //! Figures as SVG.
 
-use super::{Figure, Line, Mark, Panel};
+use super::{Block, Figure, Line, Mark, Panel};
 use plotters::coord::Shift;
 use plotters::element::PathElement;
 use plotters::prelude::*;
@@ -159,7 +159,11 @@ fn place(figure: &Figure, at: f64) -> i32 {
 }
 
 fn draw_panel(figure: &Figure, panel: &Panel, last: bool, area: &Area<'_>) -> Result<(), DrawError> {
-    let top = if panel.top > 0.0 { panel.top * 1.05 } else { 1.0 };
+    let top = match panel.rows.len() {
+        0 if panel.top > 0.0 => panel.top * 1.05,
+        0 => 1.0,
+        rows => rows as f64,
+    };
     let mut chart = ChartBuilder::on(area)
         .margin_top(14)
         .margin_left(MARGIN)
@@ -180,8 +184,8 @@ fn draw_panel(figure: &Figure, panel: &Panel, last: bool, area: &Area<'_>) -> Re
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID.stroke_width(2))
         .axis_style(INK.stroke_width(2))
-        .x_labels(12)
-        .y_labels(6)
+        .x_labels(if panel.places.is_empty() { 12 } else { 0 })
+        .y_labels(if panel.rows.is_empty() { 6 } else { 0 })
         .x_label_formatter(&|at| plain(*at))
         .y_label_formatter(&|value| grouped(*value, places))
         .label_style(text_style(TEXT, &INK))
@@ -190,6 +194,30 @@ fn draw_panel(figure: &Figure, panel: &Panel, last: bool, area: &Area<'_>) -> Re
         .y_desc(panel.axis)
         .draw()
         .map_err(DrawError::new)?;
+    for Block { from, to, colour, shade, .. } in &panel.blocks {
+        let colour = COLOURS[colour % COLOURS.len()].mix(*shade);
+        chart.draw_series([Rectangle::new([*from, *to], colour.filled())]).map_err(DrawError::new)?;
+    }
+    let (left, above) = area.get_base_pixel();
+    let pixel = |at: (f64, f64)| {
+        let (x, y) = chart.backend_coord(&at);
+        (x - left, y - above)
+    };
+    let below = text_style(TEXT, &INK).pos(Pos::new(HPos::Center, VPos::Top));
+    for (place, name) in panel.places.iter().filter(|_| last) {
+        let (x, y) = pixel((*place, 0.0));
+        area.draw_text(name, &below, (x, y + 12)).map_err(DrawError::new)?;
+    }
+    let beside = text_style(TEXT, &INK).pos(Pos::new(HPos::Right, VPos::Center));
+    for (row, name) in panel.rows.iter().enumerate() {
+        let (x, y) = pixel((0.0, top - row as f64 - 0.5));
+        area.draw_text(&shortened(name, 6), &beside, (x - 12, y)).map_err(DrawError::new)?;
+    }
+    let inside = text_style(TEXT, &INK).pos(Pos::new(HPos::Center, VPos::Center));
+    for Block { from, to, text, .. } in panel.blocks.iter().filter(|block| !block.text.is_empty()) {
+        let middle = pixel(((from.0 + to.0) / 2.0, (from.1 + to.1) / 2.0));
+        area.draw_text(text, &inside, middle).map_err(DrawError::new)?;
+    }
     for Mark { at, .. } in &figure.marks {
         let line = [(*at, 0.0), (*at, top)];
         chart.draw_series(DashedLineSeries::new(line, 8, 8, MARK.stroke_width(2))).map_err(DrawError::new)?;
@@ -325,17 +353,11 @@ mod tests {
             end: 100.0,
             panels: vec![
                 Panel {
-                    axis: "throughput (IOPS)",
                     top: 2_000.0,
-                    lines: vec![rising, broken.clone()],
                     points: vec![vec![(3.0, 40.0)]],
+                    ..Panel::of_lines("throughput (IOPS)", vec![rising, broken.clone()])
                 },
-                Panel {
-                    axis: "latency (ms)",
-                    top: 0.0,
-                    lines: vec![Line::new(), Line::new()],
-                    points: Vec::new(),
-                },
+                Panel::of_lines("latency (ms)", vec![Line::new(), Line::new()]),
             ],
             legend: vec!["VM1".into(), "a name that is much too long".into()],
             note: Some("and 7 more".into()),
@@ -366,6 +388,30 @@ mod tests {
         assert_eq!(strokes("#0072B2"), 4);
         assert!(strokes("#D55E00") > 20);
         assert!(!drawn.contains("href"), "nothing from outside");
+    }
+
+    #[test]
+    fn blocks_have_texts_and_places_and_rows_have_names() {
+        let block = |text: &str, at: f64| Block {
+            from: (at, 0.0),
+            to: (at + 1.0, 1.0),
+            colour: 1,
+            shade: 0.5,
+            text: text.into(),
+        };
+        let mut figure = figure();
+        figure.panels = vec![Panel {
+            blocks: vec![block("40 %", 0.0), block("", 50.0)],
+            places: vec![(0.5, "left".into()), (50.5, "right".into())],
+            rows: vec!["upper".into(), "much too long".into()],
+            ..Panel::of_lines("who wrote", Vec::new())
+        }];
+        let drawn = svg(&[figure]).unwrap();
+        for text in ["40 %", "left", "right", "upper", "much …", "who wrote"] {
+            assert!(drawn.contains(text), "{text}");
+        }
+        assert!(!drawn.contains("\n0.5\n"), "names stand where numbers would");
+        assert!(drawn.matches("fill=\"#D55E00\"").count() >= 2);
     }
 
     #[test]

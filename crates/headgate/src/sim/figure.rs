@@ -1,6 +1,6 @@
 //! From outcomes to figures: throughput and latency over time, as papers plot them, and over what a family of variants varies.
 
-use super::flash::{over_provisioning, over_time};
+use super::flash::{by_shares, moved_pages, over_provisioning, over_time};
 use super::hosts::{hosts, hosts_say_all};
 use super::models::models;
 use crate::plot::{Figure, Line, MOST_LINES, Mark, Panel};
@@ -30,6 +30,8 @@ pub(crate) fn figures(scenario: &Scenario, outcomes: &[&Outcome]) -> Vec<Figure>
     let mut flash: Vec<Figure> = outcomes.iter().filter_map(|outcome| over_time(scenario, outcome)).collect();
     same_scale(&mut flash);
     let over = sweep(scenario, outcomes).into_iter().chain(over_provisioning(scenario, outcomes));
+    let moved = outcomes.iter().filter_map(|outcome| moved_pages(scenario, outcome));
+    let over = over.chain(by_shares(scenario, outcomes)).chain(moved);
     over.chain(models).chain(by_host).chain(by_vm).chain(flash).collect()
 }
 
@@ -162,9 +164,7 @@ fn lines_of<'a>(scenario: &Scenario, outcome: &'a Outcome) -> Vec<&'a Subject> {
 }
 
 pub(super) fn panel(axis: &'static str, lines: Vec<Line>) -> Panel {
-    let mut panel = Panel { axis, top: 0.0, lines, points: Vec::new() };
-    panel.top = panel.largest();
-    panel
+    Panel::of_lines(axis, lines)
 }
 
 /// Points in the middle of their intervals.
