@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 /// Fewer points than this make no curve.
 const FEWEST_POINTS: usize = 3;
-const FIFO: &str = "fifo, analysis";
-const GREEDY: &str = "greedy, analysis";
+const FIFO: &str = "fifo, theory";
+const GREEDY: &str = "greedy, theory";
 
 /// Write amplification and utilisation over over-provisioning space, a line for each family of variants (by their names up to the first
 /// digit), if a family has drives of several.
