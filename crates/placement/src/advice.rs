@@ -3,6 +3,7 @@ use crate::check::PoolError;
 use crate::forced::{free_space, fullness, repair};
 use crate::map::Map;
 use crate::stays::stays;
+use crate::streams::untangle;
 use crate::{Load, Name, Permille, Pool, Stay, Why};
 use headgate_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -143,10 +144,13 @@ pub fn advise(pool: &Pool) -> Result<Advice, PoolError> {
     let stuck = repair(&mut map, &mut plan);
     let left = allowance(pool);
     let moved = free_space(&mut map, &mut plan, left);
-    let ended = balance(&mut map, &mut plan, left.map(|left| left.saturating_sub(moved)));
+    let left = left.map(|left| left.saturating_sub(moved));
+    let untangled = untangle(&mut map, &mut plan, left);
+    let ended = balance(&mut map, &mut plan, left.map(|left| left.saturating_sub(untangled)));
     Ok(Advice {
         verdict: match ended {
-            Ended::Balanced => Verdict::Balanced,
+            Ended::Balanced if untangled == 0 => Verdict::Balanced,
+            Ended::Balanced => Verdict::Reached,
             Ended::Reached => Verdict::Reached,
             Ended::Nothing => Verdict::NoBeneficialMove,
             Ended::Capped => Verdict::Capped,
@@ -214,7 +218,7 @@ fn outlook(map: &Map) -> Outlook {
 /// All requests over all requests per second (Little's law): the mean weighted by requests.
 fn mean_latency(map: &Map) -> Option<Nanos> {
     let known = map.devices.iter().enumerate().filter_map(|(index, device)| {
-        let requests = device.outstanding as f64;
+        let requests = device.demand.requests();
         let latency = map.latency(index)?;
         (requests > 0.0).then(|| (requests, requests / latency.0 as f64))
     });

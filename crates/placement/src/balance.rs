@@ -1,10 +1,11 @@
 //! The balancing loop (section 4.3, algorithm 1), and what is asked of a move besides.
 
-use crate::cost::{Effect, effect};
+use crate::cost::{Effect, effect, rates};
 use crate::forced::call;
+use crate::interference::Demand;
 use crate::map::{Map, Mark};
 use crate::subset::subset;
-use crate::{Balance, Load, Permille, Stay, Why};
+use crate::{Balance, DeviceModel, Interference, Load, Permille, Stay, Why};
 use headgate_units::Nanos;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -387,28 +388,45 @@ pub(crate) fn helps(
         let (before, after) = (Permille::of_ratio(before), Permille::of_ratio(after));
         return Err(Stay::Worse { datastore: datastore(), before, after });
     }
+    if does_less(map, unit, target, back) {
+        return Err(Stay::NoBenefit { datastore: datastore() });
+    }
     let effect = effect(map, unit, target, back);
     let most = map.pool.rules.copy.payback;
-    if most < Nanos::MAX {
+    if most < Nanos::MAX || map.pool.rules.interference == Interference::Streams {
         match effect.payback {
-            None => return Err(Stay::NoBenefit { datastore: datastore() }),
+            None if effect.saves <= 0.0 || most < Nanos::MAX => {
+                return Err(Stay::NoBenefit { datastore: datastore() });
+            }
             Some(payback) if payback > most => {
                 return Err(Stay::Costly { datastore: datastore(), payback, most });
             }
-            Some(_) => {}
+            _ => {}
         }
     }
     Ok((effect, (before, after)))
+}
+
+/// Whether two devices do less together after a move, where that is asked.
+fn does_less(map: &Map, unit: usize, target: usize, back: Option<usize>) -> bool {
+    let slope = |model: &DeviceModel| model.slope.as_picos();
+    let back = back.map_or_else(Demand::default, |back| map.units[back].demand);
+    let (before, after) = rates(map, (unit, back), target, slope, slope);
+    map.pool.rules.interference == Interference::Streams && after < before
+}
+
+/// Half of the way from a slope to one of its bounds.
+pub(crate) fn halfway(slope: u64, bound: u64) -> u64 {
+    slope.midpoint(bound)
 }
 
 /// Whether the source is still the busier one after the move, or the difference still smaller, when its device is better than the
 /// model says and the target's is worse, each by half of what the model leaves open.
 fn is_sure(map: &Map, source: usize, target: usize, load: u64) -> bool {
     let load = u128::from(load);
-    let halfway = |slope: u64, bound: u64| u128::from(slope).midpoint(u128::from(bound));
     let (x, n) = (&map.devices[source], &map.devices[target]);
-    let fast = x.model.map_or(u128::from(x.slope), |model| halfway(x.slope, model.low));
-    let slow = n.model.or(n.assumed).map_or(u128::from(n.slope), |model| halfway(n.slope, model.high));
+    let fast = u128::from(x.model.map_or(x.slope, |model| halfway(x.slope, model.low)));
+    let slow = u128::from(n.model.or(n.assumed).map_or(n.slope, |model| halfway(n.slope, model.high)));
     let (much, little) = (u128::from(x.load) * fast, u128::from(n.load) * slow);
     let after = much.saturating_sub(load * fast).abs_diff(little.saturating_add(load * slow));
     much > little && after < much - little

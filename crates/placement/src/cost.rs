@@ -7,6 +7,8 @@
 //! the product of all throughputs is, so nobody's gain counts more because he is fast already.) While it copies, its own requests at
 //! both ends make all others wait longer. It has paid when it has saved what the copy cost.
 
+use crate::DeviceModel;
+use crate::interference::Demand;
 use crate::map::Map;
 use headgate_units::Nanos;
 
@@ -27,25 +29,25 @@ pub(crate) fn effect(map: &Map, unit: usize, to: usize, back: Option<usize>) -> 
     let (from, moving) = (map.device_of(unit), &map.units[unit]);
     let copying = &map.pool.rules.copy;
     let back = back.map(|back| &map.units[back]);
-    let (back_work, back_used) = back.map_or((0, 0), |unit| (unit.work, unit.used));
+    let (returns, back_used) = back.map_or((Demand::default(), 0), |unit| (unit.demand, unit.used));
+    let nothing = Demand::default();
     let takes = copying.time(moving.used.saturating_add(back_used));
-    let source = (map.latency_with(from, 0, 0), map.latency_with(from, back_work, moving.work));
-    let target = (map.latency_with(to, 0, 0), map.latency_with(to, moving.work, back_work));
+    let source = (map.latency_with(from, nothing, nothing), map.latency_with(from, returns, moving.demand));
+    let target = (map.latency_with(to, nothing, nothing), map.latency_with(to, moving.demand, returns));
     let mut effect = Effect { saves: 0.0, payback: None, source, target };
     let (Some(source_before), Some(source_after)) = source else { return effect };
     let (Some(target_before), Some(target_after)) = target else { return effect };
 
-    let requests = |thousandths: u64| thousandths as f64 / 1e3;
-    let (moved, returned) = (requests(moving.outstanding), requests(back.map_or(0, |unit| unit.outstanding)));
-    let (here, there) = (requests(map.devices[from].outstanding), requests(map.devices[to].outstanding));
+    let (moved, returned) = (moving.demand.requests(), returns.requests());
+    let (here, there) = (map.devices[from].demand.requests(), map.devices[to].demand.requests());
     effect.saves = saved(here - moved, source_before, source_after)
         + saved(moved, source_before, target_after)
         + saved(there - returned, target_before, target_after)
         + saved(returned, target_before, source_after);
 
-    let copy = map.work_of(&copying.traits);
+    let copy = map.demand_of(&copying.traits);
     let slowed = |device: usize, before: Nanos, requests: f64| {
-        map.latency_with(device, copy, 0).map_or(0.0, |during| -saved(requests, before, during))
+        map.latency_with(device, copy, nothing).map_or(0.0, |during| -saved(requests, before, during))
     };
     let costs = slowed(from, source_before, here) + slowed(to, target_before, there);
     let payback = takes.0 as f64 * (1.0 + costs / effect.saves);
@@ -59,4 +61,23 @@ pub(crate) fn effect(map: &Map, unit: usize, to: usize, back: Option<usize>) -> 
 fn saved(requests: f64, before: Nanos, after: Nanos) -> f64 {
     let (before, after) = (before.0 as f64, after.0 as f64);
     requests * 2.0 * (before - after) / (before + after).max(1.0)
+}
+
+/// Predicted requests per nanosecond of source and target together, before and after a unit moves and something else comes back; with slopes
+/// that may be others than the models'. O(1).
+pub(crate) fn rates(
+    map: &Map,
+    (unit, back): (usize, Demand),
+    target: usize,
+    here: impl Fn(&DeviceModel) -> u64,
+    there: impl Fn(&DeviceModel) -> u64,
+) -> (f64, f64) {
+    let (source, moving, nothing) = (map.device_of(unit), map.units[unit].demand, Demand::default());
+    let both = |from, to| {
+        let (comes, goes) = from;
+        let at_source = map.rate_with(source, comes, goes, &here);
+        let (comes, goes) = to;
+        at_source + map.rate_with(target, comes, goes, &there)
+    };
+    (both((nothing, nothing), (nothing, nothing)), both((back, moving), (moving, back)))
 }

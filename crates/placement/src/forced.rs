@@ -187,7 +187,7 @@ fn record(map: &mut Map, plan: &mut Vec<Planned>, unit: usize, to: usize, why: W
 /// Datastores by the normalised load of their device with the unit on it, the least first; unknown devices that have something to
 /// learn by, and those that would become too full, last. The unit's own is left out.
 pub(crate) fn by_load_after(map: &Map, unit: usize) -> Vec<usize> {
-    let load = map.units[unit].load;
+    let (load, demand) = (map.units[unit].load, map.units[unit].demand);
     let mut stores: Vec<usize> =
         (0..map.stores.len()).filter(|&store| store != map.units[unit].store).collect();
     let own = map.device_of(unit);
@@ -199,6 +199,7 @@ pub(crate) fn by_load_after(map: &Map, unit: usize) -> Vec<usize> {
         (
             map.free(store, Mark::Relieve) < map.units[unit].used,
             map.has_models() && map.is_learning(device),
+            device != own && map.spoils(device, demand),
             after,
             map.stores[store].occupied,
             store,

@@ -26,7 +26,9 @@
 //!    the two what it should be) and that cost least to copy; where that does not help, one disk, or two in exchange; where that does not,
 //!    the next pair. Each move must lower the imbalance, moves must come as near to ΔL as [`Balance::gain`] says, they must help also
 //!    if the models are off by half of what they leave open, and each must pay within [`Copying::payback`].
-//! 4. For each disk that stays, why ([`Stay`]).
+//! 4. Throughput, under [`Interference::Streams`]: disks that break sequential streams where they are, or whose requests are of another size than
+//!    those around, move where source and target do more together then.
+//! 5. For each disk that stays, why ([`Stay`]).
 //!
 //! Nobody moves while f is below [`Balance::start`]. A disk that moved is left in peace for [`Calm::hold`], does not go back
 //! for [`Calm::no_return`], and [`Calm::most`] disks move within [`Calm::window`].
@@ -35,7 +37,7 @@
 //!
 //! # Predictions
 //! Requests of all kinds are counted in requests of the kind that the device's model was learnt from, by the last three factors of
-//! equation 1; the model's line gives the latency. It is one for all disks of a device, and as of the 90th percentile of what they do.
+//! equation 1, with what neighbours do to streams; the model's line gives the latency. It is one for all disks of a device, and as of the 90th percentile of what they do.
 //!
 //! # Arithmetic
 //! Traits, loads, slopes and thus normalised loads are integers: sums over a datastore are exact in any order, and a disk that goes and
@@ -50,7 +52,8 @@
 //!
 //! # Source
 //! A. Gulati, C. Kumar, I. Ahmad, K. Kumar: *BASIL: Automated IO Load Balancing Across Storage Devices*, FAST 2010. What the paper leaves
-//! open, and what is done otherwise, is in `docs/decisions/0030-placement.md`.
+//! open, and what is done otherwise, is in `docs/decisions/0030-placement.md`; on
+//! interference, which it names as future work, in `docs/decisions/0036-interference.md`.
 
 mod advice;
 mod balance;
@@ -58,11 +61,13 @@ mod check;
 mod cost;
 mod device;
 mod forced;
+mod interference;
 mod map;
 mod place;
 mod pool;
 mod quantity;
 mod stays;
+mod streams;
 mod subset;
 mod why;
 mod workload;
@@ -73,6 +78,7 @@ pub use device::{
     Coarse, DeviceInterval, DeviceModel, DevicePoint, Doubts, Evidence, Filters, LEAST_POINTS, LeftOut,
     Refusal, Slope, Tally,
 };
+pub use interference::Interference;
 pub use place::{Basis, Candidate, NoPlace, Placement, place};
 pub use pool::{
     Balance, Calm, Company, Copying, Datastore, Disk, Group, Mobility, NewDisk, PastMove, Pool, Rules, Space,

@@ -3,8 +3,10 @@
 //! All sums are integers, so a move and its reverse leave no trace, and the order of moves does not matter.
 
 use crate::check::{Index, PoolError};
+use crate::interference::Demand;
 use crate::{
-    DeviceModel, Evidence, Load, Mobility, Name, NotThere, Outstanding, Permille, Pool, State, Traits,
+    DeviceModel, Evidence, Interference, Load, Mobility, Name, NotThere, Outstanding, Permille, Pool, State,
+    Traits,
 };
 use headgate_units::{Bytes, Iops, Nanos};
 use std::collections::BTreeMap;
@@ -41,12 +43,10 @@ pub(crate) struct Device {
     pub(crate) slope: u64,
     /// Σ𝓛.
     pub(crate) load: u64,
-    /// Σ outstanding · weight of a request: requests of all kinds in those of the model.
-    work: u128,
+    /// The same as predictions need it.
+    pub(crate) demand: Demand,
     /// Weight of a request of the model.
-    weight: u128,
-    /// Σ outstanding, in thousandths.
-    pub(crate) outstanding: u64,
+    pub(crate) weight: u128,
     /// Units with a load.
     pub(crate) workloads: usize,
     /// Whether it counts for the imbalance: not while all of it is in maintenance.
@@ -61,9 +61,7 @@ pub(crate) struct Unit {
     pub(crate) family: usize,
     pub(crate) store: usize,
     pub(crate) load: u64,
-    pub(crate) work: u128,
-    /// In thousandths.
-    pub(crate) outstanding: u64,
+    pub(crate) demand: Demand,
     pub(crate) used: u64,
     size: u64,
     reserved: u64,
@@ -161,8 +159,7 @@ impl<'a> Map<'a> {
                     family,
                     store,
                     load: 0,
-                    work: 0,
-                    outstanding: 0,
+                    demand: Demand::default(),
                     used: 0,
                     reserved: 0,
                     size: 0,
@@ -176,11 +173,9 @@ impl<'a> Map<'a> {
             });
             let unit = &mut self.units[at];
             let traits = disk.workload.unwrap_or(self.usual);
-            let outstanding = traits.outstanding.as_thousandths();
             unit.disks.push(disk_index);
             unit.load = unit.load.saturating_add(constants.load(&traits).0);
-            unit.work = unit.work.saturating_add(constants.weight(&traits) * u128::from(outstanding));
-            unit.outstanding += u64::from(outstanding);
+            unit.demand = unit.demand.plus(Demand::of(&traits, constants));
             unit.used = unit.used.saturating_add(disk.used.0);
             unit.size = unit.size.saturating_add(disk.size.0.max(disk.used.0));
             unit.reserved = unit.reserved.saturating_add(reserved(disk.reservation));
@@ -211,8 +206,7 @@ impl<'a> Map<'a> {
         self.stores[store].promised = self.stores[store].promised.saturating_add(moving.size);
         self.stores[store].reserved = self.stores[store].reserved.saturating_add(moving.reserved);
         device.load = device.load.saturating_add(moving.load);
-        device.work = device.work.saturating_add(moving.work);
-        device.outstanding += moving.outstanding;
+        device.demand = device.demand.plus(moving.demand);
         if moving.load > 0 {
             device.workloads += 1;
         }
@@ -227,8 +221,7 @@ impl<'a> Map<'a> {
         let at = self.stores[self.units[unit].store].device;
         let (moving, device) = (&self.units[unit], &mut self.devices[at]);
         device.load = device.load.saturating_sub(moving.load);
-        device.work = device.work.saturating_sub(moving.work);
-        device.outstanding = device.outstanding.saturating_sub(moving.outstanding);
+        device.demand = device.demand.minus(moving.demand);
         if moving.load > 0 {
             device.workloads -= 1;
         }
@@ -428,22 +421,43 @@ impl<'a> Map<'a> {
     }
 
     /// Predicted latency of a device with `more` and without `less` work; `None` where no model says.
-    pub(crate) fn latency_with(&self, device: usize, more: u128, less: u128) -> Option<Nanos> {
+    pub(crate) fn latency_with(&self, device: usize, more: Demand, less: Demand) -> Option<Nanos> {
         let device = &self.devices[device];
         let model = device.model.as_ref().or(device.assumed.as_ref())?;
-        let work = device.work.saturating_add(more).saturating_sub(less);
-        Some(model.latency_at(work as f64 / device.weight as f64 / 1e3))
+        let demand = device.demand.plus(more).minus(less);
+        Some(demand.latency(self.pool.rules.interference, model, device.weight))
+    }
+
+    /// Predicted requests per nanosecond of a device, likewise; its slope may be another than the model's.
+    pub(crate) fn rate_with(
+        &self,
+        device: usize,
+        more: Demand,
+        less: Demand,
+        slope: impl Fn(&DeviceModel) -> u64,
+    ) -> f64 {
+        let device = &self.devices[device];
+        let Some(model) = device.model.as_ref().or(device.assumed.as_ref()) else { return 0.0 };
+        let demand = device.demand.plus(more).minus(less);
+        demand.rate(self.pool.rules.interference, model, slope(model), device.weight)
+    }
+
+    /// Whether something that comes to a device breaks so much of the streams there that the device would do less for it.
+    pub(crate) fn spoils(&self, device: usize, comes: Demand) -> bool {
+        let rate = |more| self.rate_with(device, more, Demand::default(), |model| model.slope.as_picos());
+        self.pool.rules.interference == Interference::Streams
+            && rate(comes) < rate(Demand::default()) * (1.0 - self.pool.rules.balance.start.as_f64())
     }
 
     /// Predicted latency of a device that has a model.
     pub(crate) fn latency(&self, device: usize) -> Option<Nanos> {
         self.devices[device].model?;
-        self.latency_with(device, 0, 0)
+        self.latency_with(device, Demand::default(), Demand::default())
     }
 
-    /// Load of a kind of request on a device, as work.
-    pub(crate) fn work_of(&self, traits: &Traits) -> u128 {
-        self.pool.rules.constants.weight(traits) * u128::from(traits.outstanding.as_thousandths())
+    /// What a workload asks for.
+    pub(crate) fn demand_of(&self, traits: &Traits) -> Demand {
+        Demand::of(traits, &self.pool.rules.constants)
     }
 
     /// Whether any device has a model.
@@ -487,9 +501,8 @@ fn devices(pool: &Pool) -> (Vec<Store>, Vec<Device>) {
                 assumed: None,
                 slope: 1,
                 load: 0,
-                work: 0,
+                demand: Demand::default(),
                 weight: 1,
-                outstanding: 0,
                 workloads: 0,
                 counts: false,
                 units: Vec::new(),

@@ -1,4 +1,5 @@
 use crate::check::PoolError;
+use crate::interference::Demand;
 use crate::map::{Map, Mark, Wants, reserved};
 use crate::{Company, Name, NewDisk, NotThere, Permille, Pool};
 use headgate_units::Nanos;
@@ -37,6 +38,8 @@ pub struct Candidate {
 pub enum Basis {
     /// It has the least normalised load with the disk.
     LeastLoad,
+    /// On those with less it would break sequential streams ([`Interference::Streams`](crate::Interference::Streams)).
+    SparesStreams,
     /// Nothing is known of it, and it is empty: the disk is to learn by.
     ToLearn,
     /// Nothing is known of it, and there is no better: all take it for as good as the slowest that is known, or for alike.
@@ -49,6 +52,7 @@ impl fmt::Display for Basis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Basis::LeastLoad => "it will have the least load for its ability",
+            Basis::SparesStreams => "where there is less load it would break sequential streams",
             Basis::ToLearn => "it is empty, and its ability is to be learnt",
             Basis::Assumed => "its ability is not known yet, and none that is known is better",
             Basis::Together => "disks that it must be together with are there",
@@ -82,7 +86,7 @@ fn list(refused: &[(Name, NotThere)]) -> String {
 /// Finds the place for a new disk: of the datastores that may take it, the one with the least normalised load once it is
 /// there (section 4.3 takes the least before; that is the same for a light disk, and worse for a heavy one).
 ///
-/// One that it would fill beyond [`Space::relieve`](crate::Space::relieve) is taken only if there is no other.
+/// One whose streams it would break is taken only if there is no other, likewise one that it would fill beyond [`Space::relieve`](crate::Space::relieve).
 /// A datastore without a model takes one disk to learn by, as soon as its assumed load is the least; after that it is the last choice.
 /// O(n log n) in disks and datastores.
 ///
@@ -98,7 +102,7 @@ pub fn place(pool: &Pool, disk: &NewDisk) -> Result<Placement, NoPlace> {
     }
     let traits = disk.workload.unwrap_or(map.usual);
     let load = pool.rules.constants.load(&traits).0;
-    let (used, work) = (disk.expected.map_or(disk.size.0, |bytes| bytes.0), map.work_of(&traits));
+    let (used, demand) = (disk.expected.map_or(disk.size.0, |bytes| bytes.0), map.demand_of(&traits));
     let named = |group: &&crate::Group| group.disks.contains(&disk.name);
     let apart: Vec<usize> =
         (0..pool.rules.apart.len()).filter(|&rule| named(&&pool.rules.apart[rule])).collect();
@@ -126,29 +130,36 @@ pub fn place(pool: &Pool, disk: &NewDisk) -> Result<Placement, NoPlace> {
             Ok(()) => {
                 let after = u128::from(map.devices[device].load.saturating_add(load))
                     * u128::from(map.devices[device].slope);
-                let last =
-                    (map.free(store, Mark::Relieve) < used, map.has_models() && map.is_learning(device));
+                let last = (
+                    map.free(store, Mark::Relieve) < used,
+                    map.has_models() && map.is_learning(device),
+                    map.spoils(device, demand),
+                );
                 found.push((last, after, map.stores[store].occupied, store));
             }
             Err(because) => refused.push((spec.name.clone(), because)),
         }
     }
     found.sort_unstable();
-    let Some(&(_, _, _, chosen)) = found.first() else { return Err(NoPlace::Nowhere(refused)) };
+    let Some(&(_, least, _, chosen)) = found.first() else { return Err(NoPlace::Nowhere(refused)) };
     let mean = found.iter().map(|&(_, after, _, _)| after as f64).sum::<f64>() / found.len() as f64;
     let ranking = found.iter().map(|&(_, after, _, store)| {
         let device = map.stores[store].device;
         Candidate {
             datastore: pool.datastores[store].name.clone(),
             load: Permille::of_ratio(after as f64 / mean),
-            latency: map.devices[device].model.and_then(|_| map.latency_with(device, work, 0)),
+            latency: map.devices[device]
+                .model
+                .and_then(|_| map.latency_with(device, demand, Demand::default())),
         }
     });
     let device = &map.devices[map.stores[chosen].device];
+    let spares = found.iter().any(|&((_, _, spoils), after, ..)| spoils && after < least);
     Ok(Placement {
         datastore: pool.datastores[chosen].name.clone(),
         basis: match (&with, &device.model) {
             (Some(_), _) => Basis::Together,
+            (None, Some(_)) if spares => Basis::SparesStreams,
             (None, Some(_)) => Basis::LeastLoad,
             (None, None) if device.workloads == 0 => Basis::ToLearn,
             (None, None) => Basis::Assumed,

@@ -1,4 +1,4 @@
-use crate::{Constants, DeviceModel, Load, Name, Permille, Traits};
+use crate::{Constants, DeviceModel, Interference, Load, Name, Permille, Traits};
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -141,6 +141,8 @@ pub struct PastMove {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
+    /// How disks on one device change each other.
+    pub interference: Interference,
     /// K1 to K4 for this pool.
     pub constants: Constants,
     /// Disks that must be on one datastore (affinity).

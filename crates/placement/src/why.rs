@@ -16,6 +16,10 @@ pub enum Why {
     /// The load of the two datastores differs, and another disk comes in exchange: neither move is worth while alone.
     #[error("to balance load, in exchange for {0}")]
     Exchange(Name),
+    /// Both datastores do so much more together afterwards: where it is it breaks sequential streams, or is one, or its requests are of
+    /// another size than the others ([`Interference::Streams`](crate::Interference::Streams)).
+    #[error("because with it there both datastores together do {0} more")]
+    Throughput(Permille),
     /// Its datastore is too full.
     #[error("to free space on a datastore that is {0} full")]
     Space(Permille),

@@ -270,6 +270,17 @@ impl DeviceModel {
         Nanos(line).max(self.floor).max(Nanos(1))
     }
 
+    /// The same for requests of another kind, which weigh as much as so many of the model's: the line as a whole is as much higher or lower
+    /// as each of them weighs more or less, as equation 1 has it.
+    pub(crate) fn latency_of(&self, outstanding: f64, weighed: f64) -> Nanos {
+        let each = if outstanding > 0.0 { weighed / outstanding } else { 1.0 };
+        // What is below zero is a knee's, and no time that a request takes.
+        let base = self.base as f64 * if self.base > 0 { each } else { 1.0 };
+        let line = (base + self.slope.as_picos() as f64 / 1e3 * weighed) as u64;
+        let floor = (self.floor.0 as f64 * each.min(1.0)) as u64;
+        Nanos(line).max(Nanos(floor)).max(Nanos(1))
+    }
+
     /// What the model's requests look like.
     pub(crate) fn reference(&self) -> Traits {
         Traits {

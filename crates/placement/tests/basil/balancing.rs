@@ -12,18 +12,18 @@ fn runs(few: u64) -> u64 {
     std::env::var("BASIL_RUNS").map_or(few, |n| n.parse().expect("BASIL_RUNS is a number"))
 }
 
-const SPINDLES: [u32; 3] = [3, 6, 9];
+pub const SPINDLES: [u32; 3] = [3, 6, 9];
 
 /// With a cache so small that it is in its steady state within a second: what is written must go to the disks.
-fn array(spindles: u32) -> ArraySpec {
+pub fn array(spindles: u32) -> ArraySpec {
     let spec = ArraySpec::new(spindles, Raid::Raid0).unwrap();
     spec.with_cache(Bytes::from_mib(8), CachePower::Battery).unwrap()
 }
 
 /// The Iometer types of table 1: workstation, Exchange server, web server, OLTP.
-fn typed(kind: u64, outstanding: u32) -> Work {
+pub fn typed(kind: u64, outstanding: u32) -> Work {
     let (kib, read, random) = [(8, 80, 80), (4, 67, 100), (8, 95, 75), (8, 70, 100)][kind as usize % 4];
-    Work { outstanding, kib, read, random }
+    Work { outstanding, kib, read, random, think: Nanos::ZERO }
 }
 
 fn any_work(dice: &mut Dice) -> Work {
@@ -33,9 +33,9 @@ fn any_work(dice: &mut Dice) -> Work {
 
 /// Disks, and the array each is on.
 #[derive(Clone)]
-struct Pod {
-    works: Vec<Work>,
-    at: Vec<usize>,
+pub struct Pod {
+    pub works: Vec<Work>,
+    pub at: Vec<usize>,
 }
 
 /// What the disks of a pod did: requests per second and mean latency in milliseconds of each.
@@ -101,10 +101,11 @@ impl Pod {
         }
     }
 
-    fn pool(&self, models: &[Option<DeviceModel>], traits: &[Option<Traits>]) -> Pool {
+    pub fn pool(&self, models: &[Option<DeviceModel>], traits: &[Option<Traits>]) -> Pool {
         let mut pool = Pool { now: Nanos::from_secs(1_000_000), ..Pool::default() };
         pool.rules.calm = Calm { hold: Nanos::ZERO, no_return: Nanos::ZERO, most: None, window: Nanos::ZERO };
         pool.rules.copy.payback = Nanos::MAX;
+        pool.rules.interference = Interference::None;
         pool.datastores = (0..SPINDLES.len())
             .map(|index| Datastore {
                 name: format!("array{}", SPINDLES[index]).into(),
@@ -133,7 +134,7 @@ impl Pod {
         pool
     }
 
-    fn apply(&mut self, pool: &Pool, advice: &Advice) {
+    pub fn apply(&mut self, pool: &Pool, advice: &Advice) {
         for step in &advice.moves {
             let disk = pool.disks.iter().position(|disk| disk.name == step.disk).unwrap();
             self.at[disk] = pool.datastores.iter().position(|store| store.name == step.to).unwrap();
@@ -168,7 +169,7 @@ impl Pod {
 }
 
 /// The models of the three arrays, learnt from many pods.
-fn known_models() -> &'static [Option<DeviceModel>] {
+pub fn known_models() -> &'static [Option<DeviceModel>] {
     static MODELS: OnceLock<Vec<Option<DeviceModel>>> = OnceLock::new();
     MODELS.get_or_init(|| {
         let mut points = vec![Vec::new(); SPINDLES.len()];

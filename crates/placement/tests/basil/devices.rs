@@ -13,7 +13,7 @@ fn array(spindles: u32) -> ArraySpec {
         .unwrap()
 }
 
-const RANDOM_READS: Work = Work { outstanding: 8, kib: 8, read: 100, random: 100 };
+const RANDOM_READS: Work = Work { outstanding: 8, kib: 8, read: 100, random: 100, think: Nanos::ZERO };
 
 /// Intervals of 2 s in which the number of random reads outstanding varies.
 fn reads_of_all_depths(spec: &ArraySpec, depths: (u64, u64)) -> Vec<Interval> {
@@ -65,7 +65,7 @@ fn faster_disks_have_a_smaller_slope() {
 fn database(spindles: u32) -> Vec<Interval> {
     let mut rig = Rig::new(&array(spindles), CAPACITY);
     rig.add(RANDOM_READS, (0, 100 * GIB), 1);
-    rig.add(Work { outstanding: 0, kib: 8, read: 0, random: 100 }, (100 * GIB, 10 * GIB), 2);
+    rig.add(Work { outstanding: 0, read: 0, ..RANDOM_READS }, (100 * GIB, 10 * GIB), 2);
     let mut dice = Dice::new(3);
     (0..60)
         .map(|_| {

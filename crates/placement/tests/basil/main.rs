@@ -4,6 +4,7 @@
 
 mod balancing;
 mod devices;
+mod populations;
 mod rig;
 mod second_choice;
 mod workloads;

@@ -4,7 +4,8 @@ use headgate_devices::{ArraySpec, DeviceIo, DeviceModel, IoKind, SpindleArray};
 use headgate_placement::{Outstanding, Permille, Traits};
 use headgate_stats::{DiskSnapshot, DiskStats, Interval, Latency, Op, Outcome};
 use headgate_units::{Bytes, Nanos};
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 
 /// A generator of scattered numbers.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct Work {
     pub kib: u32,
     pub read: u32,
     pub random: u32,
+    /// From an answer to the next request in its stead.
+    pub think: Nanos,
 }
 
 impl Work {
@@ -69,6 +72,8 @@ pub struct Rig {
     in_flight: HashMap<u64, InFlight>,
     next_id: u64,
     now: Nanos,
+    /// Clients that think, until when.
+    thinking: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
 
 pub const GIB: u64 = 1 << 30;
@@ -84,6 +89,7 @@ impl Rig {
             in_flight: HashMap::new(),
             next_id: 0,
             now: Nanos::ZERO,
+            thinking: BinaryHeap::new(),
         }
     }
 
@@ -141,8 +147,18 @@ impl Rig {
 
     pub fn run(&mut self, length: Nanos) {
         let end = self.now + length;
-        while let Some(next) = self.device.next_event().filter(|&next| next <= end) {
+        loop {
+            let thought = self.thinking.peek().map(|Reverse((until, _))| *until);
+            let next = self.device.next_event().into_iter().chain(thought).min();
+            let Some(next) = next.filter(|&next| next <= end) else { break };
             self.now = self.now.max(next);
+            while let Some(&Reverse((_, client))) =
+                self.thinking.peek().filter(|Reverse((until, _))| *until <= self.now)
+            {
+                self.thinking.pop();
+                self.clients[client].in_flight -= 1;
+                self.top_up(client);
+            }
             while let Some(id) = self.device.poll(self.now) {
                 let InFlight { client, op, bytes, since } =
                     self.in_flight.remove(&id).expect("was submitted");
@@ -150,8 +166,14 @@ impl Rig {
                 let latency = Latency { device: took, total: took };
                 self.clients[client].stats.on_complete(self.now, op, bytes, latency, Outcome::Done);
                 self.stats.on_complete(self.now, op, bytes, latency, Outcome::Done);
-                self.clients[client].in_flight -= 1;
-                self.top_up(client);
+                let think = self.clients[client].work.think;
+                if think > Nanos::ZERO {
+                    let part = self.clients[client].dice.roll(2 * think.0);
+                    self.thinking.push(Reverse((self.now + Nanos(part), client)));
+                } else {
+                    self.clients[client].in_flight -= 1;
+                    self.top_up(client);
+                }
             }
         }
         self.now = end;

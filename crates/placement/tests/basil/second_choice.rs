@@ -7,7 +7,7 @@ use headgate_placement::*;
 use headgate_stats::Interval;
 use headgate_units::{Bytes, Nanos};
 
-const READS: Work = Work { outstanding: 8, kib: 8, read: 100, random: 100 };
+const READS: Work = Work { outstanding: 8, kib: 8, read: 100, random: 100, think: Nanos::ZERO };
 const INTERVAL: Nanos = Nanos::from_secs(2);
 
 fn array(spindles: u32, disk: DiskKind) -> ArraySpec {

@@ -46,7 +46,7 @@ fn sweep(spec: &ArraySpec) -> Vec<Point> {
         for kib in SIZES {
             for read in PERCENT {
                 for random in PERCENT {
-                    let work = Work { outstanding, kib, read, random };
+                    let work = Work { outstanding, kib, read, random, think: Nanos::ZERO };
                     let interval = alone(spec, work, 100 * GIB, Nanos::from_secs(2));
                     points.push(Point { work, latency: mean_latency(&interval) / 1e6 });
                 }
@@ -130,7 +130,9 @@ fn latency_is_linear_in_each_trait_but_for_sequential_work() {
 
     // Reads from the disks are much slower than writes into the cache; the first jumps are what costs.
     let at = |read: u32, random: u32| {
-        let found = points.iter().find(|p| p.work == Work { outstanding: 16, kib: 8, read, random });
+        let found = points
+            .iter()
+            .find(|p| p.work == Work { outstanding: 16, kib: 8, read, random, think: Nanos::ZERO });
         found.unwrap().latency
     };
     assert!(at(100, 100) > 8.0 * at(0, 100), "{} and {}", at(100, 100), at(0, 100));

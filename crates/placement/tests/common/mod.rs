@@ -115,6 +115,7 @@ pub fn restless() -> Calm {
 /// Any pool: rules, states, classes, shared spindles, tight space, missing models and workloads, a history.
 /// Reservations, and datastores that cannot keep more.
 fn promise(pool: &mut Pool, mut dice: Dice) {
+    pool.rules.interference = if dice.one_in(3) { Interference::None } else { Interference::Streams };
     for store in &mut pool.datastores {
         store.reservable = dice.one_in(2).then(|| dice.roll(3_000));
     }
@@ -219,7 +220,7 @@ pub fn apply(pool: &mut Pool, advice: &Advice, later: Nanos) {
 
 /// Whether a move is for load or space, and so held up by what keeps a pool calm.
 pub fn is_voluntary(step: &Move) -> bool {
-    matches!(step.why, Why::Load | Why::Exchange(_) | Why::Space(_))
+    matches!(step.why, Why::Load | Why::Exchange(_) | Why::Throughput(_) | Why::Space(_))
 }
 
 /// The imbalance of a pool in which each datastore has spindles and a model of its own, from first principles.

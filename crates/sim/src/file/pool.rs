@@ -16,6 +16,8 @@ pub(super) struct PoolFile {
     pub(super) advice: Option<At<Names>>,
     /// Whose advice; load unless given.
     pub(super) balance: Option<BalanceFile>,
+    /// How disks on one device are taken to change each other; streams unless given.
+    pub(super) interference: Option<InterferenceFile>,
     /// How disks move; instant unless given.
     pub(super) moves: Option<MovesFile>,
     /// moves = 'copy': pieces under way at once for each disk, 1 to 64; 2 unless given.
@@ -68,6 +70,16 @@ pub(super) enum BalanceFile {
     Count,
     /// As full everywhere.
     Space,
+}
+
+/// How disks on one device are taken to change each other.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum InterferenceFile {
+    /// Not at all: the paper's models as printed.
+    None,
+    /// As the daemon has it: other requests break sequential streams.
+    Streams,
 }
 
 /// How disks move.

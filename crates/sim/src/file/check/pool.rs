@@ -1,6 +1,6 @@
 //! Pools, tides and sweeps.
 
-use super::super::pool::{BalanceFile, MovesFile, PoolFile, SweepFile, TideFile};
+use super::super::pool::{BalanceFile, InterferenceFile, MovesFile, PoolFile, SweepFile, TideFile};
 use super::super::read::{Fault, list};
 use super::super::values::{At, Names, Percent, Time};
 use super::names::{find, in_range, plain_name, some_time, unique, whole_percent};
@@ -9,7 +9,7 @@ use crate::scenario::{
     Balancing, Copying, Datastore, Moves, Pool, Setup, Sweep, Tide, Vm, WorkloadKind, disk_name,
 };
 use headgate_devices::ModelSpec;
-use headgate_placement::{Group, Name, Permille, Rules};
+use headgate_placement::{Group, Interference, Name, Permille, Rules};
 use headgate_qos::{Burst, Policy};
 use headgate_units::{Bytes, BytesPerSec, Nanos, Shares};
 use std::collections::BTreeSet;
@@ -157,6 +157,11 @@ fn rules(p: &PoolFile) -> Result<Rules, Fault> {
         None => Ok(usual),
     };
     let time = |key: &Option<At<Time>>, usual: Nanos| key.as_ref().map_or(usual, |key| key.value.0);
+    rules.interference = match p.interference {
+        Some(InterferenceFile::None) => Interference::None,
+        Some(InterferenceFile::Streams) => Interference::Streams,
+        None => rules.interference,
+    };
     let balance = &mut rules.balance;
     balance.start = part(&p.start, balance.start)?;
     balance.goal = part(&p.goal, balance.goal)?.min(balance.start);
