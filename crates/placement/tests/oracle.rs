@@ -184,6 +184,7 @@ fn a_new_disk_spares_a_stream() {
     pool.datastores = vec![datastore("stream", 500), datastore("busy", 500)];
     pool.disks = vec![disk("scan", "stream", 16), disk("db1", "busy", 14), disk("db2", "busy", 14)];
     pool.disks[0].workload.as_mut().unwrap().random = Permille(0);
+    pool.rules.interference = Interference::Streams;
     let chosen = |pool: &Pool| {
         let placement = place(pool, &new_disk("new")).unwrap();
         (placement.datastore.to_string(), placement.basis)
@@ -203,6 +204,7 @@ fn a_stream_is_parted_from_random_disks() {
         .into();
     pool.disks[0].workload.as_mut().unwrap().random = Permille(0);
     pool.disks[0].workload.as_mut().unwrap().outstanding = Outstanding::whole(24);
+    pool.rules.interference = Interference::Streams;
     let moves = |pool: &Pool| advise(pool).unwrap().moves;
     let advised = moves(&pool);
     assert!(

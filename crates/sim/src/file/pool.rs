@@ -16,7 +16,7 @@ pub(super) struct PoolFile {
     pub(super) advice: Option<At<Names>>,
     /// Whose advice; load unless given.
     pub(super) balance: Option<BalanceFile>,
-    /// How disks on one device are taken to change each other; streams unless given.
+    /// How disks on one device are taken to change each other; none unless given.
     pub(super) interference: Option<InterferenceFile>,
     /// How disks move; instant unless given.
     pub(super) moves: Option<MovesFile>,
@@ -76,9 +76,9 @@ pub(super) enum BalanceFile {
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum InterferenceFile {
-    /// Not at all: the paper's models as printed.
+    /// Not at all, as the daemon has it unless told: the paper's models as printed.
     None,
-    /// As the daemon has it: other requests break sequential streams.
+    /// Other requests break sequential streams.
     Streams,
 }
 
