@@ -66,6 +66,7 @@ impl Pod {
         let config = config.display().to_string();
         let daemon = Headgate::start_as(lab, "state", &[], &["--config", &config])?;
         let mut pod = Pod { daemon, disks: Vec::new() };
+        pod.go_by_load_alone(lab)?;
         pod.add_array(6)?;
         for number in 0..DEPTHS.len() {
             let name = format!("{}{}", TYPES[number % TYPES.len()].0, number / TYPES.len() + 1);
@@ -74,6 +75,13 @@ impl Pod {
             pod.create(number, &[])?;
         }
         Ok(pod)
+    }
+
+    /// The arrays' files share a file system with all else that is on the machine: how full that is shall not matter.
+    fn go_by_load_alone(&self, lab: &Lab) -> anyhow::Result<()> {
+        let rules = lab.dir().join("rules.toml");
+        std::fs::write(&rules, "[space]\nfull = 1000\nrelieve = 1000\n")?;
+        self.daemon.command(&["rules", "set", &rules.display().to_string()]).map(drop)
     }
 
     /// A cache so small that it is in its steady state within a second, and as many requests at the array as there are.
