@@ -22,6 +22,9 @@ pub(crate) struct Owner {
     pub moved_of: Vec<u64>,
 }
 
+/// Owners of whom is counted whose pages each of them has moved: the square of it is memory.
+const PAIRED: usize = 256;
+
 /// A page-mapped flash translation layer over a [`Medium`].
 ///
 /// Its callers say which owner writes, reads or trims which of its pages; it answers with operations for the medium, in a
@@ -169,7 +172,8 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Of the pages that collection moved because `writer` wrote, those of `owner`: all of them add up to
-    /// [`OwnerStats::moved_for`] as long as nobody leaves. `None`: nobody has one of the numbers.
+    /// [`OwnerStats::moved_for`] as long as nobody leaves. `None`: nobody has one of the numbers, or there are more than 256 owners and one of the
+    /// two came after them.
     pub fn moved_between(&self, writer: OwnerId, owner: OwnerId) -> Option<u64> {
         let (writer, owner) = (self.place_of(writer)?, self.place_of(owner)?);
         self.owners[writer].moved_of.get(owner).copied()
@@ -239,10 +243,12 @@ impl<M: Medium> Ftl<M> {
         } else {
             self.owners[place] = owner;
         }
-        let places = self.owners.len();
-        for owner in &mut self.owners {
-            owner.moved_of.resize(places, 0);
-            owner.moved_of[place] = 0;
+        let paired = self.owners.len().min(PAIRED);
+        for owner in &mut self.owners[..paired] {
+            owner.moved_of.resize(paired, 0);
+            if let Some(pages) = owner.moved_of.get_mut(place) {
+                *pages = 0;
+            }
         }
         let number = usize::from(known.id.0);
         if self.numbers.len() <= number {

@@ -225,6 +225,8 @@ fn pages_moved_for_each_by_owner() {
             let stats = bench.ftl.owner_stats(bench.machines[i].owner).unwrap();
             let own = stats.moved_own_for as f64 / stats.moved_for as f64;
             let mixed = stats.victims_mixed as f64 / stats.victims as f64;
+            let of = |other: &Machine| bench.ftl.moved_between(bench.machines[i].owner, other.owner).unwrap();
+            assert_eq!(bench.machines.iter().map(of).sum::<u64>(), stats.moved_for, "{kind:?}");
             let name = if shared { "none" } else { "own blocks" };
             println!(
                 "{name:<10} {:<10} {:>12} {:>6.1} % {:>9.1} %",
@@ -242,6 +244,23 @@ fn pages_moved_for_each_by_owner() {
         let mixed = bench.ftl.mixed_blocks();
         assert!(if shared { mixed > 0 } else { mixed == 0 }, "{mixed} mixed blocks");
     }
+}
+
+#[test]
+fn whose_pages_were_moved_is_counted_for_the_first_256_owners_only() {
+    let image = Image::new(geometry(1, 1, 64, 64));
+    let mut ftl = Ftl::format(image, Config::default()).unwrap();
+    let spec = OwnerSpec { pages: 8, shares: Shares::default(), target: None };
+    for id in 0..300 {
+        ftl.add_owner(OwnerId(id), spec).unwrap();
+    }
+    let between = |ftl: &Ftl<Image>, a, b| ftl.moved_between(OwnerId(a), OwnerId(b));
+    assert_eq!((between(&ftl, 255, 0), between(&ftl, 0, 255)), (Some(0), Some(0)));
+    assert_eq!((between(&ftl, 256, 0), between(&ftl, 0, 256), between(&ftl, 299, 299)), (None, None, None));
+    // A place that became free counts from nothing.
+    ftl.remove_owner(OwnerId(3)).unwrap();
+    ftl.add_owner(OwnerId(300), spec).unwrap();
+    assert_eq!((between(&ftl, 300, 0), between(&ftl, 299, 0)), (Some(0), None));
 }
 
 #[test]
