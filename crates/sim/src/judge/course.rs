@@ -14,8 +14,7 @@ pub(super) fn extreme(
     window: Option<&Window>,
     length: Nanos,
 ) -> Option<f64> {
-    let points = (length.0 / outcome.interval.0.max(1)) as usize;
-    let values = series(outcome, expectation.measure, group, window, points)?.values.into_iter().flatten();
+    let values = means(expectation, group, outcome, window, length)?.into_iter();
     if expectation.test.at_least.is_some() { values.reduce(f64::min) } else { values.reduce(f64::max) }
 }
 
@@ -51,9 +50,7 @@ pub(super) fn reversal(
     window: Option<&Window>,
     length: Nanos,
 ) -> Option<f64> {
-    let points = (length.0 / outcome.interval.0.max(1)) as usize;
-    let all = series(outcome, expectation.measure, group, window, points)?.values;
-    let values: Vec<f64> = all.into_iter().flatten().collect();
+    let values = means(expectation, group, outcome, window, length)?;
     let (first, last) = (*values.first()?, *values.last()?);
     let sign = if last < first { -1.0 } else { 1.0 };
     let (mut farthest, mut back) = (f64::NEG_INFINITY, 0.0_f64);
@@ -62,4 +59,17 @@ pub(super) fn reversal(
         back = back.max(farthest - sign * value);
     }
     Some(back)
+}
+
+/// The measure over stretches of a length, where it has a value.
+fn means(
+    expectation: &Expectation,
+    group: &[String],
+    outcome: &Outcome,
+    window: Option<&Window>,
+    length: Nanos,
+) -> Option<Vec<f64>> {
+    let points = (length.0 / outcome.interval.0.max(1)) as usize;
+    let all = series(outcome, expectation.measure, group, window, points)?.values;
+    Some(all.into_iter().flatten().collect())
 }
