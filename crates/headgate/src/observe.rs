@@ -255,7 +255,6 @@ fn view(datastores: &[Datastore], disks: &[Disk], history: &[Arc<Sample>]) -> To
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::PriorityRecord;
     use headgate_stats::{COST_OF_ONE_IO, DiskStats, Latency, Op, Outcome, Phase};
     use headgate_units::{Bytes, Priority};
 
@@ -272,16 +271,10 @@ mod tests {
         }
         let stats = stats.snapshot(Nanos::from_secs(second));
         let disk = DiskSample {
-            name: "d".parse().unwrap(),
-            policy: policy().into(),
-            priorities: PriorityRecord::unset(),
             streams: (1..=20).map(|priority| stream(priority, second)).collect(),
             in_flight: 1,
             queued,
-            clients: 1,
-            stats: stats.clone(),
-            remote: None,
-            flash: None,
+            ..DiskSample::new("d".parse().unwrap(), policy().into(), stats.clone())
         };
         let name = "ds".parse().unwrap();
         vec![DatastoreSample {

@@ -119,6 +119,24 @@ pub struct DiskSample {
     pub flash: Option<FlashSnapshot>,
 }
 
+impl DiskSample {
+    /// A disk that did so much for its one client, with nothing under way now: no streams, no server, no flash drive.
+    pub fn new(name: Name, policy: PolicyRecord, stats: DiskSnapshot) -> DiskSample {
+        DiskSample {
+            name,
+            policy,
+            priorities: PriorityRecord::unset(),
+            streams: Vec::new(),
+            in_flight: 0,
+            queued: 0,
+            clients: 1,
+            remote: None,
+            stats,
+            flash: None,
+        }
+    }
+}
+
 /// What a disk's requests of one final priority have got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSample {

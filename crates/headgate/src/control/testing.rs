@@ -165,16 +165,10 @@ impl DataPlane for MemoryPlane {
     fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError> {
         self.run("sample", |s| {
             let disks = s.disks.iter().map(|(name, live)| DiskSample {
-                name: name.clone(),
-                policy: live.policy,
                 priorities: live.priorities,
-                streams: Vec::new(),
-                in_flight: 0,
-                queued: 0,
                 clients: live.clients,
                 remote: live.remote.clone(),
-                stats: DiskSnapshot::default(),
-                flash: None,
+                ..DiskSample::new(name.clone(), live.policy, DiskSnapshot::default())
             });
             let disks = disks.collect();
             vec![DatastoreSample {

@@ -1,6 +1,5 @@
 //! Samples of a datastore that is not there.
 
-use crate::catalog::PriorityRecord;
 use crate::control::{DatastoreSample, DiskSample};
 use crate::name::Name;
 use headgate_qos::window::Slots;
@@ -40,18 +39,7 @@ pub(crate) fn waiting(
             }
             let stats = stats.snapshot(Nanos::from_secs(second));
             whole.merge(&stats);
-            DiskSample {
-                name: name(disk),
-                policy: policy.into(),
-                priorities: PriorityRecord::unset(),
-                streams: Vec::new(),
-                in_flight: 0,
-                queued: 0,
-                clients: 1,
-                stats,
-                remote: None,
-                flash: None,
-            }
+            DiskSample::new(name(disk), policy.into(), stats)
         })
         .collect();
     let store = DatastoreSample {
