@@ -1,11 +1,12 @@
 //! What keeping samples costs, and what placing a new disk waits for: `cargo bench -p headgate --bench samples`.
 
-use headgate::catalog::{PolicyRecord, PriorityRecord};
+use headgate::catalog::PolicyRecord;
 use headgate::control::{DatastoreSample, DiskSample};
 use headgate::name::Name;
 use headgate::samples::Samples;
 use headgate_placement::{
-    Company, Datastore, DeviceModel, Disk, Mobility, NewDisk, Outstanding, Pool, State, Traits, place,
+    Company, Datastore, DeviceModel, Disk, Mobility, NewDisk, Outstanding, Pool, Provisioning, State, Traits,
+    place,
 };
 use headgate_qos::window::Slots;
 use headgate_stats::{COST_OF_ONE_IO, DiskStats, Latency, Op, Outcome, Phase};
@@ -82,18 +83,7 @@ impl Host {
             let store = &mut stores[index % DATASTORES];
             let stats = stats.snapshot(end);
             store.stats.merge(&stats);
-            store.disks.push(DiskSample {
-                name: disk.clone(),
-                policy,
-                priorities: PriorityRecord::unset(),
-                streams: Vec::new(),
-                in_flight: 0,
-                queued: 0,
-                clients: 1,
-                stats,
-                remote: None,
-                flash: None,
-            });
+            store.disks.push(DiskSample::new(disk.clone(), policy, stats));
         }
         Arc::new(stores)
     }
@@ -173,6 +163,8 @@ fn datastore(store: &Name, model: Option<DeviceModel>) -> Datastore {
         spindles: None,
         capacity: Bytes::from_gib(1 << 20),
         foreign: Bytes(0),
+        volume: None,
+        provisioning: Provisioning::Thin,
         reservable: None,
         state: State::Active,
         model,

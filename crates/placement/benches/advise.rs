@@ -2,7 +2,7 @@
 
 use headgate_placement::{
     Company, Datastore, DeviceModel, DevicePoint, Disk, Doubts, Evidence, Group, Mobility, Name, NewDisk,
-    Outstanding, Permille, Pool, Slope, State, Traits, advise, place,
+    Outstanding, Permille, Pool, Provisioning, Slope, State, Traits, advise, place,
 };
 use headgate_units::{Bytes, Nanos};
 use std::hint::black_box;
@@ -49,6 +49,8 @@ fn pool(used: u64) -> Pool {
             spindles: None,
             capacity: Bytes::from_gib(400_000),
             foreign: Bytes(0),
+            volume: None,
+            provisioning: Provisioning::Thin,
             reservable: None,
             state: State::Active,
             model: Some(DeviceModel {

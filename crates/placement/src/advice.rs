@@ -1,7 +1,8 @@
 use crate::balance::{Ended, Planned, balance};
 use crate::check::PoolError;
-use crate::forced::{free_space, fullness, repair};
+use crate::forced::{free_space, repair};
 use crate::map::Map;
+use crate::space::fullness;
 use crate::stays::stays;
 use crate::streams::untangle;
 use crate::{Load, Name, Permille, Pool, Stay, Why};
@@ -125,7 +126,7 @@ pub struct DatastoreOutlook {
     pub latency: Option<Nanos>,
     /// Disks on it.
     pub disks: u32,
-    /// Allocated, foreign bytes included.
+    /// Allocated, foreign bytes included; with what shares its space.
     pub used: Bytes,
     /// The same as part of the capacity.
     pub full: Permille,
@@ -197,14 +198,14 @@ fn outlook(map: &Map) -> Outlook {
     let mut disks = vec![0u32; map.stores.len()];
     map.units.iter().for_each(|unit| disks[unit.store] += unit.disks.len() as u32);
     let datastores = map.stores.iter().zip(&map.pool.datastores).enumerate().map(|(index, (store, spec))| {
-        let normalised = map.normalised(store.device) as f64;
+        let (normalised, volume) = (map.normalised(store.device) as f64, map.volume(index));
         DatastoreOutlook {
             name: spec.name.clone(),
             load: Load(map.devices[store.device].load),
             relative: Permille::of_ratio(normalised / mean),
             latency: map.latency(store.device),
             disks: disks[index],
-            used: Bytes(store.occupied.saturating_sub(store.leaving)),
+            used: Bytes(volume.occupied.saturating_sub(volume.leaving)),
             full: fullness(map, index),
         }
     });

@@ -3,6 +3,7 @@
 use crate::balance::{Planned, movable};
 use crate::cost::effect;
 use crate::map::{Map, Mark};
+use crate::space::{excess, fullness};
 use crate::{Name, NotThere, State, Why};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -197,11 +198,11 @@ pub(crate) fn by_load_after(map: &Map, unit: usize) -> Vec<usize> {
         let after =
             u128::from(map.devices[device].load.saturating_add(more)) * u128::from(map.devices[device].slope);
         (
-            map.free(store, Mark::Relieve) < map.units[unit].used,
+            map.free(store, Mark::Relieve) < map.takes(unit, store),
             map.has_models() && map.is_learning(device),
             device != own && map.spoils(device, demand),
             after,
-            map.stores[store].occupied,
+            map.volume(store).occupied,
             store,
         )
     });
@@ -223,42 +224,30 @@ fn best_for(map: &Map, unit: usize) -> Result<usize, Option<(usize, NotThere)>> 
 /// Moves disks away from datastores that are too full. At most `left` disks; the number that moved.
 pub(crate) fn free_space(map: &mut Map, plan: &mut Vec<Planned>, mut left: Option<u32>) -> u32 {
     let mut moved = 0;
-    for store in 0..map.stores.len() {
-        if map.pool.datastores[store].state == State::Maintenance {
-            continue;
-        }
-        while let Some(excess) = excess(map, store) {
-            let Some((unit, to)) = relief(map, store, excess, left) else { break };
+    for volume in 0..map.volumes.len() {
+        let first = map.volumes[volume].stores[0];
+        while let Some(excess) = excess(map, first) {
+            let Some((unit, to)) = relief(map, volume, excess, left) else { break };
             let disks = u32::try_from(map.units[unit].disks.len()).unwrap_or(u32::MAX);
             left = left.map(|left| left.saturating_sub(disks));
             moved += disks;
-            let full = fullness(map, store);
+            let full = fullness(map, first);
             record(map, plan, unit, to, Why::Space(full));
         }
     }
     moved
 }
 
-/// How full a datastore will be, in thousandths.
-pub(crate) fn fullness(map: &Map, store: usize) -> crate::Permille {
-    let place = &map.stores[store];
-    let then = u128::from(place.occupied.saturating_sub(place.leaving)) * 1_000;
-    let part = then / u128::from(map.pool.datastores[store].capacity.0.max(1));
-    crate::Permille(u32::try_from(part).unwrap_or(u32::MAX))
-}
-
-/// Bytes above the mark.
-pub(crate) fn excess(map: &Map, store: usize) -> Option<u64> {
-    let mark = map.pool.rules.space.relieve.of(map.pool.datastores[store].capacity.0);
-    let then = map.stores[store].occupied.saturating_sub(map.stores[store].leaving);
-    (then > mark).then(|| then - mark)
-}
-
 /// The unit to move: the smallest that is enough, else the largest; and the datastore with least to do that has room for it.
-fn relief(map: &Map, store: usize, excess: u64, left: Option<u32>) -> Option<(usize, usize)> {
-    let here = map.devices[map.stores[store].device].units.iter().copied();
+fn relief(map: &Map, volume: usize, excess: u64, left: Option<u32>) -> Option<(usize, usize)> {
+    let emptied = |store: usize| map.pool.datastores[store].state == State::Maintenance;
+    let stores = map.volumes[volume].stores.iter().filter(|&&store| !emptied(store));
+    let here = stores.flat_map(|&store| {
+        let units = map.devices[map.stores[store].device].units.iter().copied();
+        units.filter(move |&unit| map.units[unit].store == store)
+    });
     let mut units: Vec<usize> = here
-        .filter(|&unit| map.units[unit].store == store && map.units[unit].used > 0)
+        .filter(|&unit| map.units[unit].used > 0)
         .filter(|&unit| left.is_none_or(|left| map.units[unit].disks.len() as u64 <= u64::from(left)))
         .filter(|&unit| movable(map, unit).is_ok())
         .collect();
@@ -272,15 +261,16 @@ fn relief(map: &Map, store: usize, excess: u64, left: Option<u32>) -> Option<(us
 /// A datastore for a unit that leaves for space, or why the best is none.
 pub(crate) fn space_for(map: &Map, unit: usize) -> Result<usize, Option<(usize, NotThere)>> {
     let rules = &map.pool.rules;
-    let (source, load) = (map.device_of(unit), map.units[unit].load);
-    let full = fullness(map, map.units[unit].store);
+    let (source, load, from) = (map.device_of(unit), map.units[unit].load, map.units[unit].store);
+    let full = fullness(map, from);
     let bound = map.imbalance().max(rules.balance.start.as_f64());
     let mut refused = None;
     for to in by_load_after(map, unit) {
         let target = map.stores[to].device;
         let mut fits = map.fits(unit, to, Mark::Relieve);
         let little = fullness(map, to).0.saturating_add(rules.space.difference.0) > full.0;
-        if fits.is_ok() && little {
+        let same = map.stores[to].volume == map.stores[from].volume;
+        if fits.is_ok() && (little || same) {
             fits = Err(NotThere::AsFull);
         }
         if fits.is_ok() && target != source {

@@ -66,6 +66,7 @@ mod map;
 mod place;
 mod pool;
 mod quantity;
+mod space;
 mod stays;
 mod streams;
 mod subset;
@@ -81,8 +82,8 @@ pub use device::{
 pub use interference::Interference;
 pub use place::{Basis, Candidate, NoPlace, Placement, place};
 pub use pool::{
-    Balance, Calm, Company, Copying, Datastore, Disk, Group, Mobility, NewDisk, PastMove, Pool, Rules, Space,
-    State,
+    Balance, Calm, Company, Copying, Datastore, Disk, Group, Mobility, NewDisk, PastMove, Pool, Provisioning,
+    Rules, Space, State,
 };
 pub use quantity::{Name, Permille};
 pub use why::{NotThere, Stay, Why};

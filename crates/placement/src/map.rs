@@ -4,6 +4,7 @@
 
 use crate::check::{Index, PoolError};
 use crate::interference::Demand;
+use crate::space::{Volume, taken, volumes};
 use crate::{
     DeviceModel, Evidence, Interference, Load, Mobility, Name, NotThere, Outstanding, Permille, Pool, State,
     Traits,
@@ -23,12 +24,7 @@ pub(crate) enum Mark {
 /// A datastore.
 pub(crate) struct Store {
     pub(crate) device: usize,
-    /// Allocated, with what is to come and without what is to leave: space is only free when a disk is gone.
-    pub(crate) occupied: u64,
-    /// Of it, what is to leave.
-    pub(crate) leaving: u64,
-    /// Sizes of the disks, likewise.
-    promised: u64,
+    pub(crate) volume: usize,
     /// IOPS reserved by disks that are on it, or were until their move.
     reserved: u64,
 }
@@ -63,7 +59,7 @@ pub(crate) struct Unit {
     pub(crate) load: u64,
     pub(crate) demand: Demand,
     pub(crate) used: u64,
-    size: u64,
+    pub(crate) size: u64,
     reserved: u64,
     pub(crate) class: Option<Name>,
     apart: Vec<usize>,
@@ -93,6 +89,7 @@ pub(crate) struct Map<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) index: Index<'a>,
     pub(crate) stores: Vec<Store>,
+    pub(crate) volumes: Vec<Volume>,
     pub(crate) devices: Vec<Device>,
     pub(crate) units: Vec<Unit>,
     /// Units of each family that has several.
@@ -113,11 +110,13 @@ impl<'a> Map<'a> {
     /// O(n log n) in disks and datastores.
     pub(crate) fn of(pool: &'a Pool) -> Result<Map<'a>, PoolError> {
         let index = Index::of(pool)?;
-        let (stores, devices) = devices(pool);
+        let (volumes, volume_of) = volumes(pool);
+        let (stores, devices) = devices(pool, &volume_of);
         let mut map = Map {
             pool,
             index,
             stores,
+            volumes,
             devices,
             units: Vec::new(),
             divided: BTreeMap::new(),
@@ -201,9 +200,11 @@ impl<'a> Map<'a> {
 
     fn arrive(&mut self, unit: usize, store: usize) {
         let at = self.stores[store].device;
+        let takes = self.takes(unit, store);
         let (moving, device) = (&self.units[unit], &mut self.devices[at]);
-        self.stores[store].occupied = self.stores[store].occupied.saturating_add(moving.used);
-        self.stores[store].promised = self.stores[store].promised.saturating_add(moving.size);
+        let volume = &mut self.volumes[self.stores[store].volume];
+        volume.occupied = volume.occupied.saturating_add(takes);
+        volume.promised = volume.promised.saturating_add(moving.size);
         self.stores[store].reserved = self.stores[store].reserved.saturating_add(moving.reserved);
         device.load = device.load.saturating_add(moving.load);
         device.demand = device.demand.plus(moving.demand);
@@ -236,7 +237,9 @@ impl<'a> Map<'a> {
     /// Moves a unit. Space where it was is not free yet.
     pub(crate) fn shift(&mut self, unit: usize, to: usize) {
         let from = self.units[unit].store;
-        self.stores[from].leaving = self.stores[from].leaving.saturating_add(self.units[unit].used);
+        let takes = self.takes(unit, from);
+        let volume = self.volume_mut(from);
+        volume.leaving = volume.leaving.saturating_add(takes);
         self.depart(unit);
         self.arrive(unit, to);
         self.units[unit].moved = true;
@@ -244,19 +247,22 @@ impl<'a> Map<'a> {
 
     /// Takes [`Map::shift`] back.
     pub(crate) fn unshift(&mut self, unit: usize, from: usize) {
-        let (to, used, size, reserved) = {
+        let (to, size, reserved) = {
             let unit = &self.units[unit];
-            (unit.store, unit.used, unit.size, unit.reserved)
+            (unit.store, unit.size, unit.reserved)
         };
         self.depart(unit);
-        self.stores[to].occupied = self.stores[to].occupied.saturating_sub(used);
-        self.stores[to].promised = self.stores[to].promised.saturating_sub(size);
-        self.stores[to].reserved = self.stores[to].reserved.saturating_sub(reserved);
         // It never left there, as far as space goes.
-        self.stores[from].leaving = self.stores[from].leaving.saturating_sub(used);
-        self.stores[from].occupied = self.stores[from].occupied.saturating_sub(used);
-        self.stores[from].promised = self.stores[from].promised.saturating_sub(size);
-        self.stores[from].reserved = self.stores[from].reserved.saturating_sub(reserved);
+        let takes = self.takes(unit, from);
+        let volume = self.volume_mut(from);
+        volume.leaving = volume.leaving.saturating_sub(takes);
+        for store in [to, from] {
+            let takes = self.takes(unit, store);
+            let volume = self.volume_mut(store);
+            volume.occupied = volume.occupied.saturating_sub(takes);
+            volume.promised = volume.promised.saturating_sub(size);
+            self.stores[store].reserved = self.stores[store].reserved.saturating_sub(reserved);
+        }
         self.arrive(unit, from);
         self.units[unit].moved = false;
     }
@@ -293,16 +299,17 @@ impl<'a> Map<'a> {
         }
         // Who comes from the same device is counted there itself.
         let own = if wants.comes_from == Some(place.device) { 1 } else { 0 };
-        let taken = |rule: &&usize| self.apart.get(&(**rule, place.device)).is_some_and(|&count| count > own);
-        if let Some(&rule) = wants.apart.iter().find(taken) {
+        let crowded =
+            |rule: &&usize| self.apart.get(&(**rule, place.device)).is_some_and(|&count| count > own);
+        if let Some(&rule) = wants.apart.iter().find(crowded) {
             return Err(NotThere::Apart {
                 rule: self.pool.rules.apart[rule].name.clone(),
                 from: self.member_on(rule, place.device, wants.unit),
             });
         }
-        let free = self.free(store, mark);
-        if wants.used > free {
-            return Err(NotThere::Space { needs: Bytes(wants.used), free: Bytes(free) });
+        let (needs, free) = (taken(spec.provisioning, wants.used, wants.size), self.free(store, mark));
+        if needs > free {
+            return Err(NotThere::Space { needs: Bytes(needs), free: Bytes(free) });
         }
         if let Some(most) = spec.reservable.filter(|_| wants.reserved > 0) {
             let free = most.saturating_sub(place.reserved);
@@ -311,24 +318,14 @@ impl<'a> Map<'a> {
             }
         }
         if let Some(most) = self.pool.rules.space.overcommit {
-            let promised = place.promised.saturating_add(wants.size);
-            if promised > most.of(spec.capacity.0) {
-                let part = u128::from(promised) * 1_000 / u128::from(spec.capacity.0.max(1));
+            let volume = self.volume(store);
+            let promised = volume.promised.saturating_add(wants.size);
+            if promised > most.of(volume.capacity) {
+                let part = u128::from(promised) * 1_000 / u128::from(volume.capacity.max(1));
                 return Err(NotThere::Overcommitted(Permille(u32::try_from(part).unwrap_or(u32::MAX))));
             }
         }
         Ok(())
-    }
-
-    /// Bytes free below a mark.
-    pub(crate) fn free(&self, store: usize, mark: Mark) -> u64 {
-        let space = &self.pool.rules.space;
-        let part = match mark {
-            Mark::Full => space.full,
-            Mark::Relieve => space.full.min(space.relieve),
-        };
-        let room = part.min(Permille::WHOLE).of(self.pool.datastores[store].capacity.0);
-        room.saturating_sub(self.stores[store].occupied)
     }
 
     /// A disk of a rule that is on a device, other than those of a unit.
@@ -360,8 +357,8 @@ impl<'a> Map<'a> {
         for &store in &self.devices[device].stores {
             match self.fits(unit, store, mark) {
                 Ok(()) => {
-                    let free =
-                        self.pool.datastores[store].capacity.0.saturating_sub(self.stores[store].occupied);
+                    let volume = self.volume(store);
+                    let free = volume.capacity.saturating_sub(volume.occupied);
                     if best.is_none_or(|(most, _)| free > most) {
                         best = Some((free, store));
                     }
@@ -487,7 +484,7 @@ fn usual(pool: &Pool) -> Traits {
     known.get(known.len() / 2).map_or(nothing_known, |&(_, traits)| traits)
 }
 
-fn devices(pool: &Pool) -> (Vec<Store>, Vec<Device>) {
+fn devices(pool: &Pool, volume_of: &[usize]) -> (Vec<Store>, Vec<Device>) {
     let mut shared: BTreeMap<&str, usize> = BTreeMap::new();
     let mut devices: Vec<Device> = Vec::new();
     let mut stores = Vec::with_capacity(pool.datastores.len());
@@ -514,13 +511,7 @@ fn devices(pool: &Pool) -> (Vec<Store>, Vec<Device>) {
         // Of several models of one device, the one that more was learnt for.
         let better = |model: &DeviceModel| device.model.is_none_or(|known| model.points > known.points);
         device.model = store.model.filter(better).or(device.model);
-        stores.push(Store {
-            device: at,
-            occupied: store.foreign.0,
-            leaving: 0,
-            promised: store.foreign.0,
-            reserved: 0,
-        });
+        stores.push(Store { device: at, volume: volume_of[index], reserved: 0 });
     }
     let slowest = devices.iter().filter_map(|device| device.model).max_by_key(|model| model.slope);
     for device in &mut devices {

@@ -1,6 +1,7 @@
 use crate::check::PoolError;
 use crate::interference::Demand;
 use crate::map::{Map, Mark, Wants, reserved};
+use crate::space::taken;
 use crate::{Company, Name, NewDisk, NotThere, Permille, Pool};
 use headgate_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -131,11 +132,11 @@ pub fn place(pool: &Pool, disk: &NewDisk) -> Result<Placement, NoPlace> {
                 let after = u128::from(map.devices[device].load.saturating_add(load))
                     * u128::from(map.devices[device].slope);
                 let last = (
-                    map.free(store, Mark::Relieve) < used,
+                    map.free(store, Mark::Relieve) < taken(spec.provisioning, used, disk.size.0),
                     map.has_models() && map.is_learning(device),
                     map.spoils(device, demand),
                 );
-                found.push((last, after, map.stores[store].occupied, store));
+                found.push((last, after, map.volume(store).occupied, store));
             }
             Err(because) => refused.push((spec.name.clone(), because)),
         }

@@ -30,10 +30,17 @@ pub struct Datastore {
     /// The device under it, for datastores that share one. They count as one in all but space: moving a disk between them
     /// changes nothing for anybody.
     pub spindles: Option<Name>,
+    /// What its bytes lie on, for datastores that share one: a file system. Its space is there once: capacity and foreign bytes are
+    /// the volume's, the same for all of them. Should they differ, the least capacity and the most foreign bytes count.
+    #[serde(default)]
+    pub volume: Option<Name>,
     /// Bytes it holds.
     pub capacity: Bytes,
     /// Bytes of it that are taken by other things than the pool's disks.
     pub foreign: Bytes,
+    /// When disks take their space.
+    #[serde(default)]
+    pub provisioning: Provisioning,
     /// IOPS that may be reserved on it; `None` while nobody knows, and nothing is checked.
     #[serde(default)]
     pub reservable: Option<u64>,
@@ -41,6 +48,18 @@ pub struct Datastore {
     pub state: State,
     /// What is known of it.
     pub model: Option<DeviceModel>,
+}
+
+/// When a disk takes its space of a datastore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Provisioning {
+    /// As its guest writes: what is there grows, up to the disks' sizes, and may run out.
+    #[default]
+    Thin,
+    /// All of its size from the beginning: nothing grows. Such a datastore may be filled to its last byte, and being full is no reason to move
+    /// anything; [`Space::full`] and [`Space::relieve`] are room to grow, and not asked for.
+    Thick,
 }
 
 /// Whether a datastore takes part.
@@ -194,7 +213,7 @@ impl Default for Balance {
     }
 }
 
-/// How full datastores may be. All are parts of the capacity, and of what is allocated.
+/// How full datastores may be, where disks grow ([`Provisioning::Thin`]). All are parts of the capacity, and of what is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Space {

@@ -1,8 +1,9 @@
 //! Why each disk that is not moved stays.
 
 use crate::balance::{Aim, Ended, far_apart, helps, ideal, missed, most_missed, relievable, worth_moving};
-use crate::forced::{Stuck, call, excess, fullness, space_for};
+use crate::forced::{Stuck, call, space_for};
 use crate::map::{Map, Mark};
+use crate::space::{excess, fullness};
 use crate::{Load, NotThere, Permille, Stay, Staying};
 use std::collections::BTreeMap;
 

@@ -35,6 +35,27 @@ fn device(store: &Datastore) -> Name {
     store.spindles.as_ref().map_or_else(|| store.name.clone(), |name| format!("spindles of {name}").into())
 }
 
+/// Datastores that have their space together.
+fn sharers<'a>(pool: &'a Pool, with: &Datastore) -> Vec<&'a Datastore> {
+    let shared = |store: &&Datastore| {
+        store.name == with.name || (with.volume.is_some() && store.volume == with.volume)
+    };
+    pool.datastores.iter().filter(shared).collect()
+}
+
+/// What may be taken of a space, and how much of that others take.
+fn bounds(sharers: &[&Datastore], full: Permille) -> (u64, u64, u64) {
+    let capacity = sharers.iter().map(|store| store.capacity.0).min().unwrap();
+    let foreign = sharers.iter().map(|store| store.foreign.0).max().unwrap();
+    let thick = sharers.iter().all(|store| store.provisioning == Provisioning::Thick);
+    (capacity, if thick { capacity } else { full.of(capacity) }, foreign)
+}
+
+/// What a disk takes where it is on a datastore.
+fn takes(disk: &Disk, on: &Datastore) -> u64 {
+    if on.provisioning == Provisioning::Thick { disk.size.0 } else { disk.used.0 }
+}
+
 /// Sets of disks that must be together, by closing over all rules the naive way.
 fn families(pool: &Pool) -> Vec<BTreeSet<Name>> {
     let mut sets: Vec<BTreeSet<Name>> =
@@ -115,21 +136,28 @@ fn check_constraints(pool: &Pool, advice: &Advice) {
     for place in &pool.datastores {
         let here = |name: &Name| disk_of(pool, name).unwrap().datastore == place.name;
         let counted = |name: &Name| here(name) || after[name] == place.name;
-        let (mut used, mut size, mut comes) = (place.foreign.0, place.foreign.0, false);
-        let (mut reserved, mut comes_reserved) = (0, false);
+        let (mut comes, mut reserved, mut comes_reserved) = (false, 0, false);
         for disk in pool.disks.iter().filter(|disk| counted(&disk.name)) {
-            used += disk.used.0;
-            size += disk.size.0;
             comes |= !here(&disk.name);
             reserved += disk.reservation.map_or(0, |iops| iops.get());
             comes_reserved |= !here(&disk.name) && disk.reservation.is_some();
         }
+        let sharers = sharers(pool, place);
+        let (capacity, most_used, foreign) = bounds(&sharers, pool.rules.space.full);
+        let (mut used, mut size) = (foreign, foreign);
+        for store in sharers {
+            let on = |disk: &&Disk| disk.datastore == store.name || after[&disk.name] == store.name;
+            for disk in pool.disks.iter().filter(on) {
+                used += takes(disk, store);
+                size += disk.size.0;
+            }
+        }
         let reservable = place.reservable.unwrap_or(u64::MAX);
         assert!(!comes_reserved || reserved <= reservable, "{} is overbooked", place.name);
         // Even if nothing has left yet.
-        assert!(!comes || used <= pool.rules.space.full.of(place.capacity.0), "{} overflows", place.name);
+        assert!(!comes || used <= most_used, "{} overflows", place.name);
         if let Some(most) = pool.rules.space.overcommit {
-            assert!(!comes || size <= most.of(place.capacity.0), "{} is promised too much", place.name);
+            assert!(!comes || size <= most.of(capacity), "{} is promised too much", place.name);
         }
     }
 }
@@ -176,8 +204,14 @@ proptest! {
                 let to = store(&pool, &placement.datastore);
                 prop_assert_eq!(to.state, State::Active);
                 prop_assert!(new.class.is_none() || new.class == to.class);
-                let here: u64 = pool.disks.iter().filter(|d| d.datastore == to.name).map(|d| d.used.0).sum();
-                prop_assert!(here + to.foreign.0 + new.size.0 <= pool.rules.space.full.of(to.capacity.0));
+                let sharers = sharers(&pool, to);
+                let (_, most, foreign) = bounds(&sharers, pool.rules.space.full);
+                let on = |store: &Datastore| -> u64 {
+                    let here = pool.disks.iter().filter(|disk| disk.datastore == store.name);
+                    here.map(|disk| takes(disk, store)).sum()
+                };
+                let here: u64 = sharers.into_iter().map(on).sum();
+                prop_assert!(here + foreign + new.size.0 <= most);
                 prop_assert_eq!(placement.ranking.len() + placement.refused.len(), pool.datastores.len());
                 let with = with_it(&to.name);
                 for rule in pool.rules.apart.iter().filter(|rule| rule.disks.contains(&new.name)) {

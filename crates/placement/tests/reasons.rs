@@ -345,6 +345,56 @@ fn space_is_freed_by_the_smallest_that_is_enough() {
     assert!(matches!(why, Stay::Full { because: NotThere::AsFull, .. }), "{why}");
 }
 
+/// Eight disks of 40 GiB, of which 20 are written, fill a datastore of 320 GiB that gives disks all of their size.
+#[test]
+fn a_datastore_where_nothing_grows_is_filled_and_not_relieved() {
+    let mut pool = crowd();
+    pool.rules.balance.start = Permille(10_000);
+    (pool.datastores[0].capacity, pool.datastores[0].provisioning) = (gib(320), Provisioning::Thick);
+    let full = advice(&pool);
+    assert_eq!(full.moves, []);
+    assert_eq!((full.before.datastores[0].used, full.before.datastores[0].full), (gib(320), Permille(1_000)));
+    // Where disks grow, so many bytes are relieved.
+    let mut grown = pool.clone();
+    grown.datastores[0].provisioning = Provisioning::Thin;
+    grown.disks.iter_mut().for_each(|disk| disk.used = disk.size);
+    assert!(matches!(advice(&grown).moves[0].why, Why::Space(_)));
+    // The last disk that has room, and the first that has none, whatever will be written of them.
+    for (size, fits) in [(40, true), (41, false)] {
+        let mut pool = pool.clone();
+        pool.disks.remove(7);
+        let new = NewDisk { size: gib(size), expected: Some(gib(1)), ..new_disk("new") };
+        let placed = place(&pool, &new).unwrap();
+        assert_eq!(placed.ranking.iter().any(|at| at.datastore.as_str() == "a"), fits);
+        let no_room = (Name::from("a"), NotThere::Space { needs: gib(41), free: gib(40) });
+        assert_eq!(placed.refused, if fits { Vec::new() } else { vec![no_room] });
+    }
+}
+
+/// Two datastores on one file system of 190 GiB, of which 176 GiB are taken: it lacks 24 GiB, not each of them.
+#[test]
+fn what_datastores_share_is_counted_once() {
+    let mut pool = crowd();
+    pool.rules.balance.start = Permille(10_000);
+    for store in &mut pool.datastores[..2] {
+        (store.capacity, store.foreign, store.volume) = (gib(190), gib(6), Some("fs".into()));
+    }
+    pool.disks.iter_mut().filter(|disk| disk.datastore.as_str() == "b").for_each(|disk| disk.used = gib(10));
+    let relieved = advice(&pool);
+    let full: Vec<Permille> = relieved.before.datastores.iter().map(|store| store.full).collect();
+    assert_eq!(full, [Permille(926), Permille(926), Permille(2)]);
+    // 20 or 10 GiB are not enough, 40 are; and nothing goes from one to the other.
+    assert_eq!(moved(&relieved).iter().map(|step| step.1).collect::<Vec<_>>(), ["c", "c"]);
+    let full: Vec<Permille> = relieved.after.datastores.iter().map(|store| store.full).collect();
+    assert_eq!(full[..2], [Permille(768), Permille(768)], "{:?}", moved(&relieved));
+    // 152 GiB are 80 %: what was taken from one is missing to the other.
+    pool.disks.retain(|disk| disk.datastore.as_str() != "c");
+    pool.datastores.truncate(2);
+    let nowhere = place(&pool, &new_disk("new")).unwrap_err();
+    let NoPlace::Nowhere(refused) = nowhere else { panic!("{nowhere}") };
+    assert!(refused.iter().all(|(_, why)| matches!(why, NotThere::Space { .. })), "{refused:?}");
+}
+
 #[test]
 fn contradictions_are_named() {
     let mut pool = crowd();

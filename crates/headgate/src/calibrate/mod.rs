@@ -11,7 +11,7 @@ use crate::api::calibration::{Calibration, CalibrationCreate, CalibrationState};
 use crate::api::flash::Room;
 use crate::api::types::Force;
 use crate::catalog::{Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold};
-use crate::control::{Control, ControlError, PlaneError, capacity_for_disks};
+use crate::control::{Control, ControlError, PlaneError};
 use crate::inproc::{Counts, LoadPort, Order, Pattern};
 use crate::name::Name;
 use crate::plane::{EnginePlane, Internal};
@@ -326,13 +326,12 @@ impl<'a> Scratch<'a> {
                 let directory = calibrator.control.directory(backend).unwrap_or_default();
                 let path = crate::control::scratch_path(&directory);
                 remove(&path)?;
-                let size =
-                    scratch_size(backend, &directory, calibrator.control.datastore(&record.name)?.room)?;
+                let room = calibrator.control.datastore(&record.name)?.room;
+                let size = scratch_size(backend, &directory, room)?;
                 scratch.file = Some(path.clone());
                 Image::create(&path, size).map_err(PlaneError::new)?;
                 // A model does not care what is below it, but a flash drive whether a page was ever written.
-                scratch.may_have_holes =
-                    matches!(backend, Backend::Dir { .. }) || capacity_for_disks(backend).is_some();
+                scratch.may_have_holes = matches!(backend, Backend::Dir { .. }) || room.is_some();
                 path
             }
         };

@@ -206,7 +206,7 @@ impl Control {
             self.plane.remove_datastore(&record.name)?;
             return Err(e.into());
         }
-        let entry = DatastoreEntry { record, service: Service::Serving };
+        let entry = DatastoreEntry::new(record, Service::Serving);
         let mut model = self.model_mut();
         let now = self.view_datastore(&model, &entry);
         model.datastores.insert(entry.record.name.clone(), entry);
@@ -329,7 +329,7 @@ impl Control {
             return Err(e.into());
         }
         let mut model = self.model_mut();
-        let entry = DatastoreEntry { record, service: before.service };
+        let entry = DatastoreEntry { record, ..before };
         model.datastores.insert(name.clone(), entry.clone());
         let now = self.view_datastore(&model, &entry);
         let mut warnings = self.window_warnings(&entry.record);

@@ -52,7 +52,7 @@ fn policy_warnings(policy: &PolicyRecord, datastore: &DatastoreEntry) -> Vec<Str
         ));
     }
     let (name, scheduler) = (&datastore.record.name, datastore.record.scheduler);
-    let keeps = super::views::effective(*policy, &datastore.record);
+    let keeps = super::views::effective(*policy, datastore);
     // Burst credit is of use with limits only, and those that are lost are seen by themselves.
     let keeps = PolicyRecord { burst: policy.burst, ..keeps };
     if keeps != *policy && scheduler != Scheduler::Mclock {

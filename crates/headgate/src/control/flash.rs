@@ -2,26 +2,23 @@
 
 use super::{Control, ControlError, DatastoreEntry, Model};
 use crate::api::flash::{Flash, Room};
-use crate::catalog::Backend;
 use crate::name::Name;
 use headgate_devices::{ModelSpec, SsdIsolation};
 use headgate_units::Bytes;
 
 /// What disks of a datastore can have together, where its device says so.
-pub(crate) fn capacity_for_disks(backend: &Backend) -> Option<Bytes> {
-    let Backend::Emulated { model, .. } = backend else { return None };
-    model.parse::<ModelSpec>().ok()?.capacity()
+pub(super) fn capacity_for_disks(datastore: &DatastoreEntry) -> Option<Bytes> {
+    datastore.device.as_ref()?.capacity()
 }
 
 /// Whether the device under a datastore divides by shares, whatever the scheduler does.
-pub(super) fn keeps_shares(backend: &Backend) -> bool {
-    let Backend::Emulated { model, .. } = backend else { return false };
-    matches!(model.parse(), Ok(ModelSpec::Ssd(drive)) if drive.isolation() != SsdIsolation::None)
+pub(super) fn keeps_shares(datastore: &DatastoreEntry) -> bool {
+    matches!(&datastore.device, Some(ModelSpec::Ssd(drive)) if drive.isolation() != SsdIsolation::None)
 }
 
 /// The space for disks of a datastore that has so much and no more.
 pub(super) fn room(model: &Model, datastore: &DatastoreEntry) -> Option<Room> {
-    let size = capacity_for_disks(&datastore.record.backend)?;
+    let size = capacity_for_disks(datastore)?;
     let taken: u64 = model.disks_on(&datastore.record.name).map(|disk| disk.record.size.0).sum();
     Some(Room { size, left: Bytes(size.0.saturating_sub(taken)) })
 }
@@ -46,8 +43,7 @@ impl Control {
     /// # Errors
     /// When there is no datastore of this name, or a shard does not answer.
     pub fn flash_of(&self, datastore: &Name) -> Result<Option<Flash>, ControlError> {
-        let device = capacity_for_disks(&self.model().datastore(datastore)?.record.backend);
-        if device.is_none() {
+        if capacity_for_disks(self.model().datastore(datastore)?).is_none() {
             return Ok(None);
         }
         Ok(self.sample()?.iter().find(|sample| sample.name == *datastore).and_then(Flash::of))

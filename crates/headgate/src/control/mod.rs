@@ -17,6 +17,8 @@ mod placing;
 mod plane;
 mod pools;
 mod remote;
+#[cfg(test)]
+mod space_tests;
 mod start;
 mod statedir;
 #[cfg(test)]
@@ -28,7 +30,6 @@ mod vms;
 mod windows;
 
 pub use datastores::QUEUE_DEPTH_MAX;
-pub(crate) use flash::capacity_for_disks;
 pub(crate) use images::{free_space, scratch_path};
 
 pub use error::{ControlError, ErrorKind};
@@ -44,6 +45,7 @@ use crate::name::Name;
 use crate::samples::Samples;
 use crate::windows::Windows;
 use headgate_cluster::Identity;
+use headgate_devices::ModelSpec;
 use headgate_placement::Rules;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -99,6 +101,18 @@ impl Service {
 struct DatastoreEntry {
     record: DatastoreRecord,
     service: Service,
+    /// The device model that its record names; `None` on other storage, and where the name is none: then it is not served.
+    device: Option<ModelSpec>,
+}
+
+impl DatastoreEntry {
+    fn new(record: DatastoreRecord, service: Service) -> DatastoreEntry {
+        let device = match &record.backend {
+            Backend::Emulated { model, .. } => model.parse().ok(),
+            Backend::Dir { .. } | Backend::Block { .. } | Backend::Nbd { .. } => None,
+        };
+        DatastoreEntry { record, service, device }
+    }
 }
 
 #[derive(Clone, Debug)]

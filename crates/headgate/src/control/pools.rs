@@ -7,10 +7,11 @@ use crate::catalog::Backend;
 use crate::name::Name;
 use crate::samples::{Learnt, Window, wall_clock};
 use headgate_placement as placement;
-use headgate_placement::{Datastore, Disk, Group, Pool, Rules, Traits};
+use headgate_placement::{Datastore, Disk, Group, Pool, Provisioning, Rules, Traits};
 use headgate_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 /// A name of ours as placement has it.
 pub(super) fn name(name: &Name) -> placement::Name {
@@ -22,6 +23,20 @@ pub(super) struct Whole {
     pub pool: Pool,
     pub outside: Vec<Outside>,
     learnt: BTreeMap<Name, Learnt>,
+}
+
+/// Where a datastore keeps its images.
+struct Ground {
+    directory: PathBuf,
+    /// The file system, whose space all datastores on it share; `None` where the datastore's device has a capacity of its own, or the
+    /// directory cannot be looked at.
+    volume: Option<placement::Name>,
+}
+
+/// What of a disk's image is allocated; nothing when it cannot be looked at.
+fn allocated(disk: &DiskEntry, on: &Ground) -> Bytes {
+    let image = images::image_path(&on.directory, &disk.record.name);
+    Bytes(std::fs::metadata(image).map_or(0, |meta| meta.blocks() * 512))
 }
 
 /// Why disks are neither placed on a datastore nor moved to or from it.
@@ -108,22 +123,23 @@ impl Control {
         let names: Vec<Name> = part.keys().cloned().collect();
         let learnt = self.models_by(knowledge, &names)?;
         let mut pool = Pool { now: wall_clock(), ..Pool::default() };
-        let mut ours: BTreeMap<&Name, u64> = BTreeMap::new();
+        let grounds: BTreeMap<&Name, Ground> =
+            part.iter().map(|(datastore, entry)| (datastore, self.ground(entry))).collect();
+        let mut ours: BTreeMap<&placement::Name, u64> = BTreeMap::new();
         let passed = matches!(knowledge, Knowledge::Remembered(Images::Passed));
         let by_image = !passed || rules.space.overcommit.is_some();
         for disk in &disks {
-            let Some(on) = part.get(&disk.record.datastore) else { continue };
-            let keeps_room = flash::capacity_for_disks(&on.record.backend).is_some();
-            let used =
-                if by_image || keeps_room { self.allocated(disk, &on.record.backend) } else { Bytes(0) };
-            *ours.entry(&on.record.name).or_default() += used.0;
+            let Some(ground) = grounds.get(&disk.record.datastore) else { continue };
+            let used = if by_image { allocated(disk, ground) } else { Bytes(0) };
+            if let Some(volume) = &ground.volume {
+                *ours.entry(volume).or_default() += used.0;
+            }
             let workload = workloads.get(&disk.record.name).copied();
             pool.disks.push(pool_disk(disk, used, workload));
         }
         for (datastore, entry) in &part {
-            let taken = ours.get(datastore).copied().unwrap_or(0);
             let model = learnt.get(datastore).and_then(|learnt| learnt.model);
-            pool.datastores.push(self.pool_datastore(entry, taken, model)?);
+            pool.datastores.push(self.pool_datastore(entry, &grounds[datastore], &ours, model)?);
         }
         let here: BTreeSet<&placement::Name> = pool.disks.iter().map(|disk| &disk.name).collect();
         let known = |disk: &placement::Name| {
@@ -135,37 +151,47 @@ impl Control {
         Ok(Whole { pool, outside, learnt })
     }
 
-    /// A datastore, of which so many bytes are taken by disks of ours.
+    fn ground(&self, entry: &DatastoreEntry) -> Ground {
+        let directory = self.directory(&entry.record.backend).unwrap_or_default();
+        let volume = match flash::capacity_for_disks(entry) {
+            Some(_) => None,
+            None => std::fs::metadata(&directory).ok().map(|meta| format!("device {}", meta.dev()).into()),
+        };
+        Ground { directory, volume }
+    }
+
+    /// A datastore. `ours` is what disks of ours have allocated on each file system.
     fn pool_datastore(
         &self,
         entry: &DatastoreEntry,
-        ours: u64,
+        ground: &Ground,
+        ours: &BTreeMap<&placement::Name, u64>,
         model: Option<placement::DeviceModel>,
     ) -> Result<Datastore, ControlError> {
         let record = &entry.record;
-        let directory = self.directory(&record.backend).unwrap_or_default();
-        let (capacity, foreign) = match flash::capacity_for_disks(&record.backend) {
-            Some(capacity) => (capacity, Bytes(0)),
+        let (capacity, foreign, provisioning) = match flash::capacity_for_disks(entry) {
+            Some(capacity) => (capacity, Bytes(0), Provisioning::Thick),
             None => {
-                let space = images::space(&directory)?;
+                let space = images::space(&ground.directory)?;
                 let taken = space.capacity.0.saturating_sub(space.free.0);
-                (space.capacity, Bytes(taken.saturating_sub(ours)))
+                let ours = ground.volume.as_ref().and_then(|volume| ours.get(volume)).copied().unwrap_or(0);
+                (space.capacity, Bytes(taken.saturating_sub(ours)), Provisioning::Thin)
             }
         };
         // Two directories on one file system share what is under it, without being told.
         let device = match &record.backend {
-            Backend::Dir { .. } => {
-                std::fs::metadata(&directory).ok().map(|meta| format!("device {}", meta.dev()))
-            }
+            Backend::Dir { .. } => ground.volume.clone(),
             _ => None,
         };
         let spindles = record.placement.spindles.as_ref().map(name);
         Ok(Datastore {
             name: name(&record.name),
             class: record.placement.class.as_ref().map(name),
-            spindles: spindles.or_else(|| device.map(placement::Name::from)),
+            spindles: spindles.or(device),
+            volume: ground.volume.clone(),
             capacity,
             foreign,
+            provisioning,
             reservable: super::admission::reservable(
                 record.capacity.as_ref(),
                 self.options.reservable_percent,
@@ -173,16 +199,6 @@ impl Control {
             state: record.placement.state,
             model,
         })
-    }
-
-    /// What of a disk's image is allocated, nothing when it cannot be looked at; all of it on a device that keeps room for it.
-    fn allocated(&self, disk: &DiskEntry, backend: &Backend) -> Bytes {
-        if flash::capacity_for_disks(backend).is_some() {
-            return disk.record.size;
-        }
-        let directory = self.directory(backend).unwrap_or_default();
-        let image = images::image_path(&directory, &disk.record.name);
-        Bytes(std::fs::metadata(image).map_or(0, |meta| meta.blocks() * 512))
     }
 
     /// What is known of a datastore.
@@ -291,7 +307,7 @@ pub(super) fn contradiction(error: &placement::PoolError) -> ControlError {
 
 /// A pool for each class of datastores. Classes are one pool where a disk is on a datastore of another class than it must be on, so that
 /// it can be moved to where it belongs.
-fn by_class(whole: &Pool) -> Vec<(Option<Name>, Pool)> {
+pub(super) fn by_class(whole: &Pool) -> Vec<(Option<Name>, Pool)> {
     let classes: BTreeSet<Option<&placement::Name>> =
         whole.datastores.iter().map(|datastore| datastore.class.as_ref()).collect();
     let mut groups: Vec<BTreeSet<Option<&placement::Name>>> =
@@ -309,12 +325,29 @@ fn by_class(whole: &Pool) -> Vec<(Option<Name>, Pool)> {
             groups[first].extend(joined);
         }
     }
+    let volume_of: BTreeMap<&placement::Name, &placement::Name> = whole
+        .datastores
+        .iter()
+        .filter_map(|datastore| Some((&datastore.name, datastore.volume.as_ref()?)))
+        .collect();
     let pool = |classes: BTreeSet<Option<&placement::Name>>| {
-        let datastores: Vec<Datastore> =
+        let mut datastores: Vec<Datastore> =
             whole.datastores.iter().filter(|d| classes.contains(&d.class.as_ref())).cloned().collect();
-        let here: BTreeSet<&placement::Name> = datastores.iter().map(|datastore| &datastore.name).collect();
-        let disks: Vec<Disk> =
-            whole.disks.iter().filter(|disk| here.contains(&disk.datastore)).cloned().collect();
+        let here: BTreeSet<placement::Name> = datastores.iter().map(|d| d.name.clone()).collect();
+        let (disks, others): (Vec<&Disk>, Vec<&Disk>) =
+            whole.disks.iter().partition(|disk| here.contains(&disk.datastore));
+        let disks: Vec<Disk> = disks.into_iter().cloned().collect();
+        // Disks of other classes on the same file system.
+        let mut foreign: BTreeMap<&placement::Name, u64> = BTreeMap::new();
+        for disk in others {
+            if let Some(&volume) = volume_of.get(&disk.datastore) {
+                *foreign.entry(volume).or_default() += disk.used.0;
+            }
+        }
+        for datastore in &mut datastores {
+            let more = datastore.volume.as_ref().and_then(|volume| foreign.get(volume));
+            datastore.foreign.0 += more.copied().unwrap_or(0);
+        }
         let names: BTreeSet<&placement::Name> = disks.iter().map(|disk| &disk.name).collect();
         let known = |disk: &placement::Name| names.contains(disk);
         let rules = Rules {
@@ -323,7 +356,7 @@ fn by_class(whole: &Pool) -> Vec<(Option<Name>, Pool)> {
             ..whole.rules.clone()
         };
         let class = classes.iter().next().copied().flatten().and_then(|class| class.as_str().parse().ok());
-        let pool = Pool { datastores: datastores.clone(), disks: disks.clone(), rules, ..whole.clone() };
+        let pool = Pool { datastores, disks, rules, ..whole.clone() };
         (class, pool)
     };
     groups.into_iter().map(pool).collect()

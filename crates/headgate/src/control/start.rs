@@ -52,7 +52,7 @@ impl Control {
                     Service::Failed(e.to_string())
                 }
             };
-            control.model_mut().datastores.insert(record.name.clone(), DatastoreEntry { record, service });
+            control.model_mut().datastores.insert(record.name.clone(), DatastoreEntry::new(record, service));
         }
         {
             let model = control.model();

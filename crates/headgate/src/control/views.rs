@@ -8,7 +8,7 @@ use crate::api::types::{
     ServiceState,
 };
 use crate::api::windows::Window;
-use crate::catalog::{Backend, DatastoreRecord, PolicyRecord, Scheduler};
+use crate::catalog::{Backend, PolicyRecord, Scheduler};
 use crate::name::Name;
 use headgate_engine::snapshot::RemoteState;
 use headgate_units::Shares;
@@ -53,13 +53,13 @@ fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
 }
 
 /// What of a policy is kept by the scheduler of a datastore, or by the device under it.
-pub(super) fn effective(policy: PolicyRecord, datastore: &DatastoreRecord) -> PolicyRecord {
+pub(super) fn effective(policy: PolicyRecord, datastore: &DatastoreEntry) -> PolicyRecord {
     let unlimited =
         PolicyRecord { reservation: None, limit: None, limit_bandwidth: None, burst: 0, ..policy };
-    match datastore.scheduler {
+    match datastore.record.scheduler {
         Scheduler::Mclock => policy,
         Scheduler::Sfq => unlimited,
-        Scheduler::Fifo if flash::keeps_shares(&datastore.backend) => unlimited,
+        Scheduler::Fifo if flash::keeps_shares(datastore) => unlimited,
         Scheduler::Fifo => PolicyRecord { shares: Shares::default(), ..unlimited },
     }
 }
@@ -122,9 +122,7 @@ impl Control {
             export: record.remote.as_ref().map(|remote| remote.export.clone()),
             connection: live.and_then(|live| live.remote.as_ref()).map(Connection::from),
             policy: record.policy.into(),
-            effective_policy: live
-                .zip(datastore)
-                .map(|(live, on)| Policy::from(effective(live.policy, &on.record))),
+            effective_policy: live.zip(datastore).map(|(live, on)| Policy::from(effective(live.policy, on))),
             effective_priorities: live.and_then(|live| vms::effective(live.priorities, scheduler)),
             exports: self.exports_of(model, &record.name),
             placement: record.placement.clone(),

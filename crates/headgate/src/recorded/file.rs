@@ -1,7 +1,8 @@
 use super::{POOL, RecordedError};
 use headgate_devices::ModelSpec;
 use headgate_placement::{
-    Company, Datastore, DeviceModel, Disk, Mobility, Name, Outstanding, Permille, Rules, State, Traits,
+    Company, Datastore, DeviceModel, Disk, Mobility, Name, Outstanding, Permille, Provisioning, Rules, State,
+    Traits,
 };
 use headgate_units::{Bytes, Iops};
 use serde::de::Error as _;
@@ -29,10 +30,14 @@ pub(crate) struct DatastoreEntry {
     class: Option<Name>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     spindles: Option<Name>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    volume: Option<Name>,
     #[serde(deserialize_with = "bytes")]
     capacity: Bytes,
     #[serde(default, deserialize_with = "bytes")]
     foreign: Bytes,
+    #[serde(default)]
+    provisioning: Provisioning,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reservable: Option<u64>,
     #[serde(default)]
@@ -176,7 +181,18 @@ impl PoolFile {
 
 impl DatastoreEntry {
     pub(super) fn of(datastore: &Datastore, known: Known) -> DatastoreEntry {
-        let Datastore { name, class, spindles, capacity, foreign, reservable, state, .. } = datastore.clone();
+        let Datastore {
+            name,
+            class,
+            spindles,
+            volume,
+            capacity,
+            foreign,
+            provisioning,
+            reservable,
+            state,
+            model: _,
+        } = datastore.clone();
         let (points, model) = match known {
             Known::Points(file) => (Some(PathBuf::from(file)), None),
             Known::Model(model) => (None, Some(model)),
@@ -185,8 +201,10 @@ impl DatastoreEntry {
             name,
             class,
             spindles,
+            volume,
             capacity,
             foreign,
+            provisioning,
             reservable,
             state,
             points,
@@ -212,8 +230,21 @@ impl DatastoreEntry {
     }
 
     pub(super) fn datastore(&self, model: Option<DeviceModel>) -> Datastore {
-        let DatastoreEntry { name, class, spindles, capacity, foreign, reservable, state, .. } = self.clone();
-        Datastore { name, class, spindles, capacity, foreign, reservable, state, model }
+        let DatastoreEntry {
+            name,
+            class,
+            spindles,
+            volume,
+            capacity,
+            foreign,
+            provisioning,
+            reservable,
+            state,
+            points: _,
+            device: _,
+            model: _,
+        } = self.clone();
+        Datastore { name, class, spindles, volume, capacity, foreign, provisioning, reservable, state, model }
     }
 }
 

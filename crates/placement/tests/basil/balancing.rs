@@ -113,6 +113,8 @@ impl Pod {
                 spindles: None,
                 capacity: Bytes::from_gib(150),
                 foreign: Bytes(0),
+                volume: None,
+                provisioning: Provisioning::Thin,
                 reservable: None,
                 state: State::Active,
                 model: models[index],

@@ -71,8 +71,10 @@ pub fn datastore(name: &str, slope_micros: u64) -> Datastore {
         name: name.into(),
         class: None,
         spindles: None,
+        volume: None,
         capacity: gib(10_000),
         foreign: Bytes(0),
+        provisioning: Provisioning::Thin,
         reservable: None,
         state: State::Active,
         model: Some(model(slope_micros)),
@@ -112,7 +114,16 @@ pub fn restless() -> Calm {
     Calm { hold: Nanos::ZERO, no_return: Nanos::ZERO, most: None, window: Nanos::ZERO }
 }
 
-/// Any pool: rules, states, classes, shared spindles, tight space, missing models and workloads, a history.
+/// Datastores whose disks take all of their size, and some that share their space.
+fn divide_space(pool: &mut Pool, mut dice: Dice) {
+    for store in &mut pool.datastores {
+        if dice.one_in(5) {
+            store.provisioning = Provisioning::Thick;
+        }
+        store.volume = dice.one_in(3).then(|| format!("fs{}", dice.roll(2)).into());
+    }
+}
+
 /// Reservations, and datastores that cannot keep more.
 fn promise(pool: &mut Pool, mut dice: Dice) {
     pool.rules.interference = if dice.one_in(3) { Interference::None } else { Interference::Streams };
@@ -124,6 +135,7 @@ fn promise(pool: &mut Pool, mut dice: Dice) {
     }
 }
 
+/// Any pool: rules, states, classes, shared spindles and space, tight space, missing models and workloads, a history.
 pub fn any_pool(seed: u64) -> Pool {
     let mut dice = Dice(seed);
     let mut pool = Pool { now: Nanos::from_secs(1_000 * HOUR), ..Pool::default() };
@@ -200,6 +212,7 @@ pub fn any_pool(seed: u64) -> Pool {
         pool.rules.copy.payback = Nanos::MAX;
     }
     promise(&mut pool, Dice(seed ^ 0x5bd1_e995));
+    divide_space(&mut pool, Dice(seed ^ 0x1b87_3593));
     pool
 }
 

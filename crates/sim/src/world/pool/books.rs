@@ -3,7 +3,9 @@
 use super::learn::pool_time;
 use super::{Member, Pool};
 use crate::scenario::{Chooser, Setup};
-use headgate_placement::{Company, Datastore, Disk, Mobility, Name, NewDisk, Outlook, State, advise, place};
+use headgate_placement::{
+    Company, Datastore, Disk, Mobility, Name, NewDisk, Outlook, Provisioning, State, advise, place,
+};
 use headgate_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +20,8 @@ impl Pool<'_> {
                 spindles: spec.spindles.clone(),
                 capacity: spec.capacity,
                 foreign: Bytes(0),
+                volume: None,
+                provisioning: Provisioning::Thin,
                 // Nobody says what they can promise.
                 reservable: None,
                 state: State::Active,
