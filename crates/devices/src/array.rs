@@ -36,8 +36,8 @@ const WRITE_BACK_DEPTH: usize = 8;
 /// - Each spindle has one arm. A piece of work costs a seek (shortest + (longest - shortest) * sqrt(distance /
 ///   stroke)), the rest of a revolution until the place passes the head, and its transfer. Going on where the head is
 ///   costs the transfer only. The capacity is spread over the whole stroke of the spindles, however small it is.
-/// - A spindle's queue is served shortest positioning time first among the 32 oldest; the first is passed over 64 times
-///   at most. So throughput grows with depth and with locality.
+/// - A spindle's queue is served shortest positioning time first among the oldest, 32 unless the specification says another number; the
+///   first is passed over 64 times at most. So throughput grows with depth and with locality.
 /// - RAID-5 reads old data and parity before it writes both, unless the rest of the row is fewer reads, or the whole row
 ///   is written.
 /// - A write is done once it is in the write-back cache. Neighbours and overwrites become one there. What is a whole
@@ -55,7 +55,7 @@ const WRITE_BACK_DEPTH: usize = 8;
 /// A range past the capacity wraps around at its beginning, and is cut at its end.
 ///
 /// Everything is a function of the specification, the capacity and the submissions (with their instants). A
-/// request costs O(log n) for n requests and rows inside, and 32 positioning times for each piece on a spindle.
+/// request costs O(log n) for n requests and rows inside, and as many positioning times for each piece on a spindle as its elevator chooses among.
 #[derive(Debug)]
 pub struct SpindleArray {
     layout: Layout,
@@ -126,8 +126,8 @@ impl SpindleArray {
         let capacity = Bytes(capacity.0.clamp(1, 1 << 60));
         let layout = Layout::new(spec, capacity);
         let mut random = SplitMix64::new(spec.seed);
-        let spindles =
-            (0..spec.spindles).map(|_| Spindle::new(spec.disk, layout.span(), &mut random)).collect();
+        let spindle = |_| Spindle::new(spec.disk, layout.span(), spec.elevator, &mut random);
+        let spindles = (0..spec.spindles).map(spindle).collect();
         SpindleArray {
             capacity: capacity.0,
             power: spec.power,

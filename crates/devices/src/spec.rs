@@ -9,7 +9,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 const FORMS: &str = "rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE]\
-    [,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,seed=N], \
+    [,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,seed=N], \
     ssd[=SIZE][,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full|no] and more, or null";
 const DEFAULT_LATENCY: Nanos = Nanos::from_micros(100);
 const DEFAULT_DEPTH: NonZeroU32 = NonZeroU32::new(1024).unwrap();
@@ -20,7 +20,8 @@ const MAX_DEPTH: u32 = 65_536;
 /// - `rate=1600[,latency=5ms][,depth=32][,stragglers=16:300ms]`: a [`FixedRate`]. Latency is 0 to 100 s with a unit (`ns`,
 ///   `us`, `ms`, `s`), 100 us unless given; depth is 1 to 65,536, 1,024 unless given; stragglers hold back every 16th
 ///   request for 300 ms, none unless given.
-/// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile][,readahead=0][,seed=1]`:
+/// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile][,readahead=0]
+///   [,elevator=32][,seed=1]`:
 ///   a [`SpindleArray`]; what is not given is as in [`ArraySpec::new`], RAID-0.
 /// - `ssd[=2G][,op=15%][,isolation=none|static|dynamic][,aged=yes|full|no][,rated=1000][,hysteresis=1%]
 ///   [,victims=greedy|cost-benefit|fifo][,buffer=0][,background=yes|no][,copyback=yes|no][,dies=8][,channels=8][,planes=8][,block=64]
@@ -145,7 +146,7 @@ impl FromStr for ModelSpec {
                 parse_rate(rate, Options::split("rate", "latency, depth and stragglers", rest)?)
             }
             Some(("array", spindles)) => {
-                let known = "raid, disk, unit, cache, power, readahead and seed";
+                let known = "raid, disk, unit, cache, power, readahead, elevator and seed";
                 parse_array(spindles, Options::split("array", known, rest)?)
             }
             Some(("ssd", size)) => Ok(ModelSpec::Ssd(ssd::text::parse(
@@ -205,6 +206,11 @@ fn parse_array(spindles: &str, mut options: Options) -> Result<ModelSpec, ModelS
     spec = spec.clone().with_cache(cache.unwrap_or(spec.cache), power.unwrap_or(spec.power))?;
     if let Some(readahead) = options.take("readahead", size, "a size such as 1M, or 0 for none")? {
         spec = spec.with_readahead(readahead)?;
+    }
+    if let Some(elevator) =
+        options.take("elevator", |text| text.parse().ok(), "a whole number from 1 to 256")?
+    {
+        spec = spec.with_elevator(elevator)?;
     }
     if let Some(seed) =
         options.take("seed", |text| text.parse().ok(), "a whole number from 0 to 18446744073709551615")?
@@ -342,7 +348,7 @@ impl fmt::Display for ModelSpec {
                 write_size(f, spec.cache)?;
                 write!(f, ",power={},readahead=", name_of(&POWERS, &spec.power))?;
                 write_size(f, spec.readahead)?;
-                write!(f, ",seed={}", spec.seed)
+                write!(f, ",elevator={},seed={}", spec.elevator, spec.seed)
             }
             ModelSpec::Ssd(spec) => ssd::text::write(f, spec),
             ModelSpec::Null => f.write_str("null"),
@@ -371,7 +377,7 @@ mod tests {
         assert_eq!("rate=7".parse::<ModelSpec>().unwrap().to_string(), "rate=7,latency=100us,depth=1024");
         assert_eq!(
             "array=10,seed=7,raid=5".parse::<ModelSpec>().unwrap().to_string(),
-            "array=10,raid=5,disk=fc15k,unit=64K,cache=256M,power=battery,readahead=0,seed=7"
+            "array=10,raid=5,disk=fc15k,unit=64K,cache=256M,power=battery,readahead=0,elevator=32,seed=7"
         );
         assert_eq!("null".parse(), Ok(ModelSpec::Null));
     }
@@ -385,7 +391,8 @@ mod tests {
             "rate=5,stragglers=16:300ms",
             "array=1",
             "array=256,raid=5,disk=sata7k,unit=4608,cache=0,power=volatile,readahead=64M,seed=18446744073709551615",
-            "array=3,unit=16M,cache=1.5G,readahead=100",
+            "array=3,unit=16M,cache=1.5G,readahead=100,elevator=1",
+            "array=3,elevator=256",
             "ssd",
             "ssd=1.5G,op=7.25%,isolation=dynamic,rated=2500,hysteresis=0.2%,victims=cost-benefit,buffer=3M,aged=full",
             "ssd=4M,op=50%,dies=2,planes=1,channels=1,block=32,page=8K,read=0s,erase=1ns,background=no,copyback=no,aged=yes,seed=9",
@@ -401,7 +408,7 @@ mod tests {
         assert_eq!(
             error_of("ratte=5"),
             "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], \
-             array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,seed=N], \
+             array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,seed=N], \
              ssd[=SIZE][,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full|no] and more, or null"
         );
         assert_eq!(
@@ -416,6 +423,14 @@ mod tests {
         assert_eq!(
             error_of("array=4,readahead=65M"),
             "a read-ahead is 0 (none) to 64 MiB for each stream, not 65 MiB; give a size in that range"
+        );
+        assert_eq!(
+            error_of("array=4,elevator=0"),
+            "an elevator chooses among 1 (first come, first served) to 256 requests, not 0; give a number in that range"
+        );
+        assert_eq!(
+            error_of("array=4,elevator=some"),
+            "elevator='some' does not fit the device model; elevator is a whole number from 1 to 256"
         );
         assert_eq!(
             error_of("rate=0"),

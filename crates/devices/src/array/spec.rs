@@ -38,6 +38,7 @@ pub struct ArraySpec {
     pub(crate) cache: Bytes,
     pub(crate) power: CachePower,
     pub(crate) readahead: Bytes,
+    pub(crate) elevator: u32,
     pub(crate) seed: u64,
 }
 
@@ -65,6 +66,11 @@ pub enum ArraySpecError {
     /// Read-ahead out of range.
     #[error("a read-ahead is 0 (none) to 64 MiB for each stream, not {0}; give a size in that range")]
     ReadAhead(Bytes),
+    /// Elevator out of range.
+    #[error(
+        "an elevator chooses among 1 (first come, first served) to 256 requests, not {0}; give a number in that range"
+    )]
+    Elevator(u32),
 }
 
 impl ArraySpec {
@@ -72,9 +78,10 @@ impl ArraySpec {
     pub const MAX_SPINDLES: u32 = 256;
     pub(crate) const MAX_CACHE: Bytes = Bytes::from_gib(64);
     pub(crate) const MAX_READAHEAD: Bytes = Bytes::from_mib(64);
+    pub(crate) const MAX_ELEVATOR: u32 = 256;
 
     /// An array of [`DiskKind::Fc15k`] disks, stripe unit 64 KiB, cache 256 MiB with a battery, no read-ahead,
-    /// seed 1.
+    /// elevators that choose among 32 requests, seed 1.
     ///
     /// # Errors
     /// [`ArraySpecError::Spindles`] unless there are 1 to 256 spindles, with RAID-5 at least 3.
@@ -95,6 +102,7 @@ impl ArraySpec {
             cache: Bytes::from_mib(256),
             power: CachePower::Battery,
             readahead: Bytes(0),
+            elevator: 32,
             seed: 1,
         })
     }
@@ -139,5 +147,15 @@ impl ArraySpec {
             return Err(ArraySpecError::ReadAhead(readahead));
         }
         Ok(ArraySpec { readahead, ..self })
+    }
+
+    /// The same with spindles that choose their next piece of work among so many, the oldest: what a disk's command queue holds. 1 is
+    /// first come, first served; 32 is that of SATA's native command queuing.
+    ///
+    /// # Errors
+    /// [`ArraySpecError::Elevator`] unless it is 1 to 256.
+    pub fn with_elevator(self, elevator: u32) -> Result<ArraySpec, ArraySpecError> {
+        let fits = (1..=ArraySpec::MAX_ELEVATOR).contains(&elevator);
+        if fits { Ok(ArraySpec { elevator, ..self }) } else { Err(ArraySpecError::Elevator(elevator)) }
     }
 }

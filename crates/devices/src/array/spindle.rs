@@ -4,8 +4,6 @@ use crate::rng::SplitMix64;
 use headgate_units::Nanos;
 use std::collections::VecDeque;
 
-/// Requests that the elevator chooses among: what a disk's command queue holds.
-const WINDOW: usize = 32;
 /// The first in the queue is passed over so many times in a row, then it is its turn.
 const PATIENCE: u32 = 64;
 
@@ -45,6 +43,8 @@ struct Queue {
 #[derive(Debug)]
 pub(super) struct Spindle {
     mechanics: Mechanics,
+    /// Requests that the elevator chooses among: what a disk's command queue holds.
+    choice: usize,
     /// The platter's angle at time zero.
     phase: u64,
     /// Past the last byte transferred.
@@ -55,10 +55,12 @@ pub(super) struct Spindle {
 }
 
 impl Spindle {
-    pub(super) fn new(kind: DiskKind, span: u64, random: &mut SplitMix64) -> Spindle {
+    /// A disk of which `span` bytes are used, and whose elevator chooses among the `choice` oldest pieces.
+    pub(super) fn new(kind: DiskKind, span: u64, choice: u32, random: &mut SplitMix64) -> Spindle {
         let mechanics = Mechanics::new(kind, span);
         Spindle {
             mechanics,
+            choice: choice as usize,
             phase: random.below(mechanics.rotation()),
             head: random.below(span),
             busy: None,
@@ -108,12 +110,12 @@ impl Spindle {
         }
     }
 
-    /// The piece that the head reaches first among the first [`WINDOW`], or the first one if it has waited its share.
+    /// The piece that the head reaches first among the first [`Spindle::choice`], or the first one if it has waited its share.
     fn nearest(&self, stance: Stance, queue: &Queue) -> Option<(u64, usize)> {
         if queue.passed_over >= PATIENCE {
             return Some((0, 0));
         }
-        let window = queue.parts.iter().take(WINDOW).enumerate();
+        let window = queue.parts.iter().take(self.choice).enumerate();
         window.map(|(at, &(place, _))| (self.mechanics.positioning(stance, place), at)).min()
     }
 }
@@ -132,7 +134,7 @@ mod tests {
     const SPAN: u64 = 100 << 30;
 
     fn spindle(kind: DiskKind) -> Spindle {
-        Spindle::new(kind, SPAN, &mut SplitMix64::new(7))
+        Spindle::new(kind, SPAN, 32, &mut SplitMix64::new(7))
     }
 
     #[test]
@@ -163,6 +165,21 @@ mod tests {
         disk.enqueue(Class::Foreground, part);
         let written = disk.begin(read, Urgency::Calm).unwrap();
         assert!((written - read).0.abs_diff(4_000_000) <= 2, "{}", written - read);
+    }
+
+    #[test]
+    fn an_elevator_chooses_among_the_oldest_only() {
+        let served = |choice| {
+            let mut disk = Spindle::new(DiskKind::Fc15k, SPAN, choice, &mut SplitMix64::new(7));
+            disk.head = 0;
+            for (job, start) in [(0, SPAN / 2), (1, SPAN / 4), (2, 0)] {
+                disk.enqueue(Class::Foreground, Part { job, start, len: 4_096 });
+            }
+            disk.begin(Nanos::ZERO, Urgency::Calm);
+            disk.finish().unwrap().job
+        };
+        assert_eq!((served(1), served(3)), (0, 2));
+        assert_ne!(served(2), 2, "the nearest is not among the two oldest");
     }
 
     #[test]
