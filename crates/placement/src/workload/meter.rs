@@ -77,8 +77,8 @@ impl WorkloadMeter {
         WorkloadMeter::default()
     }
 
-    /// Counts an interval. One in which the disk neither read nor wrote counts as nothing outstanding; its other traits are
-    /// those of the intervals that have any. O(log buckets).
+    /// Counts an interval. One in which the disk neither read nor wrote counts as nothing outstanding, and one in which it waited and got
+    /// nothing as what was outstanding; its other traits are those of the intervals that have any. O(log buckets).
     pub fn record(&mut self, interval: &Interval, held: Held) {
         self.record_traits(Traits::of(interval, held));
     }
@@ -87,7 +87,7 @@ impl WorkloadMeter {
     pub fn record_traits(&mut self, traits: Option<Traits>) {
         let outstanding = traits.map_or(0, |traits| traits.outstanding.as_thousandths());
         self.outstanding.record(u64::from(outstanding));
-        if let Some(traits) = traits {
+        if let Some(traits) = traits.filter(|traits| !traits.is_stalled()) {
             self.size.record(traits.size.0);
             self.read.record(u64::from(traits.read.0.min(1_000)));
             self.random.record(u64::from(traits.random.0.min(1_000)));
@@ -161,6 +161,23 @@ mod tests {
         assert_eq!(with_bursts(9).outstanding, Outstanding::default());
         assert!(with_bursts(9).read >= busy.read, "what it does when it does something is known");
         assert_eq!(WorkloadMeter::new().traits(), None);
+    }
+
+    #[test]
+    fn a_disk_that_starves_keeps_its_outstanding_requests() {
+        let seen = Traits {
+            outstanding: Outstanding::whole(4),
+            size: Bytes::from_kib(64),
+            read: Permille(500),
+            random: Permille(1_000),
+        };
+        let stalled = Traits { outstanding: Outstanding::whole(4), ..Traits::default() };
+        let (mut starving, mut served) = (WorkloadMeter::new(), WorkloadMeter::new());
+        for i in 0..100 {
+            starving.record_traits(Some(if i < 5 { seen } else { stalled }));
+            served.record_traits(Some(seen));
+        }
+        assert_eq!(starving.traits(), served.traits());
     }
 
     #[test]

@@ -62,18 +62,30 @@ pub struct Traits {
 impl Traits {
     /// The traits in an interval of a disk's statistics; `None` when it neither read nor wrote. What waited for its own
     /// limit is not demand, but the limit's doing: then only what was at the device is outstanding.
+    ///
+    /// A disk that waited all the time and got nothing is not idle, but worst off: then what is outstanding is known, and nothing else
+    /// ([`Traits::is_stalled`]).
     pub fn of(interval: &Interval, held: Held) -> Option<Traits> {
         let ios = interval.reads.iops + interval.writes.iops;
         let outstanding = match held {
             Held::No | Held::ByWindow => interval.outstanding,
             Held::ByLimit => interval.reads.at_device + interval.writes.at_device,
         };
+        let outstanding = Outstanding::of(outstanding);
+        if interval.iops == 0.0 && outstanding > Outstanding::default() {
+            return Some(Traits { outstanding, ..Traits::default() });
+        }
         Some(Traits {
-            outstanding: Outstanding::of(outstanding),
+            outstanding,
             size: Bytes((interval.bytes_per_sec / ios) as u64),
             read: Permille::of_ratio(interval.read_fraction?),
             random: Permille::of_ratio(1.0 - interval.sequential_fraction.unwrap_or(0.0)),
         })
+    }
+
+    /// Whether requests waited and none was done: what is outstanding is all that was seen.
+    pub fn is_stalled(&self) -> bool {
+        self.outstanding > Outstanding::default() && self.size == Bytes(0)
     }
 }
 
@@ -251,5 +263,23 @@ mod tests {
         stats.on_complete(headgate_units::Nanos(0), headgate_stats::Op::Read, Bytes(512), latency, done);
         let instant = stats.snapshot(headgate_units::Nanos(0)).since_start(headgate_units::Nanos(0));
         assert_eq!(Traits::of(&instant, Held::No).map(|t| t.outstanding), Some(Outstanding(0)));
+    }
+
+    #[test]
+    fn who_waits_and_gets_nothing_is_not_idle() {
+        use headgate_stats::{DiskStats, Latency, Op, Outcome};
+        use headgate_units::Nanos;
+        let second = Nanos::from_secs(1);
+        let mut stats = DiskStats::new(Nanos::ZERO);
+        (0..3).for_each(|n| stats.on_arrival(Nanos::ZERO, Op::Write, n << 20, Bytes::from_kib(64)));
+        let stalled = Traits::of(&stats.snapshot(second).since_start(Nanos::ZERO), Held::No);
+        assert!(stalled.is_some_and(|traits| traits.is_stalled()), "{stalled:?}");
+        assert_eq!(stalled.map(|traits| traits.outstanding), Some(Outstanding::whole(3)));
+        // A flush that was done is no reading or writing, but nothing waited in vain either.
+        let latency = Latency { device: Nanos(1), total: Nanos(1) };
+        let mut flushes = DiskStats::new(Nanos::ZERO);
+        flushes.on_arrival(Nanos::ZERO, Op::Flush, 0, Bytes(0));
+        flushes.on_complete(second, Op::Flush, Bytes(0), latency, Outcome::Done);
+        assert_eq!(Traits::of(&flushes.snapshot(second).since_start(Nanos::ZERO), Held::No), None);
     }
 }
