@@ -12,6 +12,7 @@
 //! | the same where there are few good intervals, or only those of long ago | [`DeviceInterval::of`] → [`DeviceModel::learn_from`], [`Coarse`] → [`DeviceModel::learn_coarsely`] |
 //! | where a new disk goes | [`place`] |
 //! | which disks move, which stay, and why | [`advise`] |
+//! | which moves did harm, and are to be taken back | [`review()`] |
 //!
 //! # The models
 //! A workload has four traits: requests outstanding, their size, reads, randomness. Latency is nearly linear in each, and so
@@ -66,6 +67,7 @@ mod map;
 mod place;
 mod pool;
 mod quantity;
+mod review;
 mod space;
 mod stays;
 mod streams;
@@ -86,6 +88,7 @@ pub use pool::{
     Rules, Space, State,
 };
 pub use quantity::{Name, Permille};
+pub use review::{Course, Done, Finding, LEAST_INTERVALS, Made, Review, review};
 pub use why::{NotThere, Stay, Why};
 pub use workload::{
     Constants, Fit, FitError, Held, Load, Measurement, Outstanding, Traits, WorkloadMeter,

@@ -374,10 +374,11 @@ impl<'a> Map<'a> {
         self.devices[device].model.is_none() && self.devices[device].workloads > 0
     }
 
-    /// How long a unit must still stay because it moved.
+    /// How long a unit must still stay because it moved. One that came back to where it was has been moved in vain, and stays longer.
     pub(crate) fn held(&self, unit: usize) -> Option<Nanos> {
         let moved = self.units[unit].disks.iter().filter_map(|disk| self.last.get(disk)).max()?;
         let left = (*moved + self.pool.rules.calm.hold).since(self.pool.now);
+        let left = left.max(self.barred(unit, self.device_of(unit)).unwrap_or_default());
         (left > Nanos::ZERO).then_some(left)
     }
 

@@ -278,7 +278,7 @@ impl Copying {
 pub struct Calm {
     /// A disk that has moved stays for so long. 24 h.
     pub hold: Nanos,
-    /// And does not go back to where it was for so long. 7 days.
+    /// And does not go back to where it was for so long. 7 days. One that is back there all the same, moved in vain, stays for so long.
     pub no_return: Nanos,
     /// At most so many disks move within [`Calm::window`]; `None` for no bound. 10.
     pub most: Option<u32>,

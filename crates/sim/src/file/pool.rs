@@ -44,6 +44,9 @@ pub(super) struct PoolFile {
     pub(super) hold: Option<At<Time>>,
     /// And does not go back for so long; 7d unless given.
     pub(super) no_return: Option<At<Time>>,
+    /// Moves after which requests take longer by more than this are taken back when advice is taken next, and nothing else moves until that is known;
+    /// never unless given.
+    pub(super) take_back: Option<At<Percent>>,
     /// So many disks move within 8h at most; 10 unless given.
     pub(super) most: Option<At<u32>>,
     /// Nothing is placed or moved where it would be fuller; 90% unless given.

@@ -66,11 +66,12 @@ fn outlook_at<'a>(pool: &'a PoolOutcome, window: Option<&Window>) -> Option<&'a 
     }
 }
 
-/// Moves of a disk to where it has been before.
+/// Moves of a disk to where it has been before, but for those that take a move back; and any move of a disk that was taken back.
 fn returns(moves: &[PoolMove]) -> usize {
     let been = |index: usize| {
         let step = &moves[index];
-        moves[..index].iter().any(|before| before.disk == step.disk && before.from == step.to)
+        let mut before = moves[..index].iter().filter(|before| before.disk == step.disk);
+        before.any(|before| before.taken_back || (before.from == step.to && !step.taken_back))
     };
     (0..moves.len()).filter(|&index| been(index)).count()
 }

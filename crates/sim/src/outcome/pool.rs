@@ -53,6 +53,9 @@ pub struct PoolMove {
     pub to: String,
     /// Why.
     pub why: String,
+    /// Whether it takes an earlier move back, after which everybody waited longer.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub taken_back: bool,
     /// What is allocated of it.
     pub size: Bytes,
     /// When that was advised.

@@ -1,7 +1,7 @@
 //! Pools: where disks go, which move, and what workloads do meanwhile.
 
 use headgate_devices::ModelSpec;
-use headgate_placement::{Company, Mobility, Name, Rules};
+use headgate_placement::{Company, Mobility, Name, Permille, Rules};
 use headgate_qos::Policy;
 use headgate_units::{Bytes, Nanos};
 
@@ -22,6 +22,8 @@ pub struct Pool {
     pub moves: Moves,
     /// What must be, and what is worth while.
     pub rules: Rules,
+    /// Moves after which requests take longer by more than this are taken back when advice is taken next; none where there is none.
+    pub take_back: Option<Permille>,
 }
 
 /// Whose advice on moves is followed.

@@ -71,7 +71,16 @@ pub(super) fn pool(
     rules.together =
         p.together.iter().enumerate().map(|each| group(each, "together")).collect::<Result<_, _>>()?;
     rules.apart = p.apart.iter().enumerate().map(|each| group(each, "apart")).collect::<Result<_, _>>()?;
-    Ok(Pool { datastores: chosen, sample, advice, balancing, moves, rules })
+    let take_back = match &p.take_back {
+        Some(key) if balancing != Balancing::Load => {
+            return Err(Fault::new(
+                &key.span,
+                "only moves for load are taken back; leave this out, or write balance = 'load'",
+            ));
+        }
+        key => key.as_ref().map(part).transpose()?,
+    };
+    Ok(Pool { datastores: chosen, sample, advice, balancing, moves, rules, take_back })
 }
 
 /// What a datastore of a pool may not have: a disk must be the same wherever it is.
@@ -147,15 +156,16 @@ fn copying(p: &PoolFile, policy: Policy) -> Result<Copying, Fault> {
     Ok(Copying { outstanding, piece, at_once, policy })
 }
 
+fn part(key: &At<Percent>) -> Result<Permille, Fault> {
+    if key.value.0 > 1_000.0 {
+        return Err(Fault::new(&key.span, "a part is 1000% at most; write such a percentage"));
+    }
+    Ok(Permille((key.value.0 * 10.0).round() as u32))
+}
+
 fn rules(p: &PoolFile) -> Result<Rules, Fault> {
     let mut rules = Rules::default();
-    let part = |key: &Option<At<Percent>>, usual: Permille| match key {
-        Some(key) if key.value.0 > 1_000.0 => {
-            Err(Fault::new(&key.span, "a part is 1000% at most; write such a percentage"))
-        }
-        Some(key) => Ok(Permille((key.value.0 * 10.0).round() as u32)),
-        None => Ok(usual),
-    };
+    let part = |key: &Option<At<Percent>>, usual: Permille| key.as_ref().map_or(Ok(usual), part);
     let time = |key: &Option<At<Time>>, usual: Nanos| key.as_ref().map_or(usual, |key| key.value.0);
     rules.interference = match p.interference {
         Some(InterferenceFile::None) => Interference::None,

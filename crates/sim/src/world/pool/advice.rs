@@ -1,6 +1,7 @@
 //! Advice is taken and followed: the daemon's own, or that of the rules of thumb it is compared with.
 
 use super::learn::pool_time;
+use super::trial::Sentence;
 use super::{Pool, World};
 use crate::outcome::pool::{PoolMove, Round};
 use crate::scenario::{Balancing, Moves, Setup};
@@ -8,10 +9,11 @@ use headgate_placement::{PastMove, advise};
 use headgate_units::{Bytes, Nanos};
 
 /// A disk that shall move.
-struct Step {
-    member: usize,
-    to: usize,
-    why: String,
+pub(super) struct Step {
+    pub(super) member: usize,
+    pub(super) to: usize,
+    pub(super) why: String,
+    pub(super) taken_back: bool,
 }
 
 impl World<'_> {
@@ -22,7 +24,7 @@ impl World<'_> {
         let before = pool.outlook(setup, self.now);
         let (verdict, steps) = match pool.spec.balancing {
             Balancing::Off => (None, Vec::new()),
-            Balancing::Load => match pool.by_load(setup, self.now) {
+            Balancing::Load => match pool.by_load_or_back(setup, self.now) {
                 Ok((verdict, steps)) => (Some(verdict), steps),
                 Err(why) => {
                     self.failure = Some(why);
@@ -32,7 +34,8 @@ impl World<'_> {
             Balancing::Count => (None, pool.by_count(setup)),
             Balancing::Space => (None, pool.by_space(setup)),
         };
-        for Step { member, to, why } in steps {
+        let first = pool.moves.len();
+        for Step { member, to, why, taken_back } in steps {
             let Some(from) = pool.members[member].at else { continue };
             let name = |store: usize| setup.datastores[pool.stores[store].datastore].name.clone();
             pool.moves.push(PoolMove {
@@ -40,6 +43,7 @@ impl World<'_> {
                 from: name(from),
                 to: name(to),
                 why,
+                taken_back,
                 size: Bytes(pool.used(setup, &pool.members[member])),
                 advised: self.now,
                 done: None,
@@ -52,6 +56,10 @@ impl World<'_> {
                     pool.copies.ask_for((member, disk), to, number);
                 }
             }
+        }
+        let new = &pool.moves[first..];
+        if !new.is_empty() && new.iter().all(|step| !step.taken_back) {
+            pool.trials.begin(first..pool.moves.len());
         }
         if pool.copies.are_done() {
             pool.violations += pool.broken(setup);
@@ -73,6 +81,18 @@ impl World<'_> {
 }
 
 impl Pool<'_> {
+    /// What is on trial first: one thing at a time, or nobody could say what did harm.
+    fn by_load_or_back(&mut self, setup: &Setup, now: Nanos) -> Result<(String, Vec<Step>), String> {
+        let Some(margin) = self.spec.take_back else { return self.by_load(setup, now) };
+        let name = |store: &super::Store| setup.datastores[store.datastore].name.clone();
+        let names: Vec<String> = self.stores.iter().map(name).collect();
+        match self.judge(&names, margin) {
+            Sentence::Free => self.by_load(setup, now),
+            Sentence::Wait => Ok(("moves are on trial".to_owned(), Vec::new())),
+            Sentence::Back(steps) => Ok(("moves did harm and are taken back".to_owned(), steps)),
+        }
+    }
+
     fn by_load(&self, setup: &Setup, now: Nanos) -> Result<(String, Vec<Step>), String> {
         let books = self.books(setup, now);
         let advice =
@@ -82,6 +102,7 @@ impl Pool<'_> {
                 member: self.members.iter().position(|member| member.name == step.disk)?,
                 to: books.datastores.iter().position(|store| store.name == step.to)?,
                 why: step.why.to_string(),
+                taken_back: false,
             })
         };
         Ok((advice.verdict.to_string(), advice.moves.iter().filter_map(step).collect()))
@@ -118,7 +139,7 @@ impl Pool<'_> {
             let chosen = self.smallest(setup, &at, most).into_iter().find(fits);
             let Some(member) = chosen.filter(|_| taken[most].1 > taken[fewest].1 + 1) else { return steps };
             self.shift(setup, &mut taken, &mut at, member, fewest);
-            steps.push(Step { member, to: fewest, why: "fewest disks are there".into() });
+            steps.push(Step { member, to: fewest, why: "fewest disks are there".into(), taken_back: false });
         }
     }
 
@@ -142,7 +163,7 @@ impl Pool<'_> {
                 return steps;
             };
             self.shift(setup, &mut taken, &mut at, member, emptiest);
-            steps.push(Step { member, to: emptiest, why: "most space is there".into() });
+            steps.push(Step { member, to: emptiest, why: "most space is there".into(), taken_back: false });
         }
     }
 

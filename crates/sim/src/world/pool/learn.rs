@@ -2,7 +2,7 @@
 
 use super::{Event, Pool, Store, World};
 use crate::outcome::pool::PooledDatastore;
-use headgate_placement::{DeviceModel, DevicePoint, Filters, Held, Refusal, Tally};
+use headgate_placement::{DeviceModel, DevicePoint, Done, Filters, Held, Refusal, Tally};
 use headgate_stats::{DiskSnapshot, Flow, Interval};
 use headgate_units::Nanos;
 
@@ -60,9 +60,16 @@ impl World<'_> {
                 member.meter.record(&interval, held(&interval, limited));
             }
         }
+        let copied = pool.stores.iter().any(|store| store.copied);
+        let mut did = Vec::new();
         for (store, (mut sum, held)) in pool.stores.iter_mut().zip(of_stores) {
             sum.at = now;
-            store.learn_from(&sum.since_start(began), held);
+            let interval = sum.since_start(began);
+            did.push(Done::of(&interval));
+            store.learn_from(&interval, held);
+        }
+        if !copied && pool.spec.take_back.is_some() {
+            pool.trials.saw(now, did);
         }
         pool.mark_copies();
     }

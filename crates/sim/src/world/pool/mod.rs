@@ -4,6 +4,7 @@ mod advice;
 mod books;
 mod copy;
 mod learn;
+mod trial;
 
 use super::{Event, Request, World};
 use crate::outcome::pool::{PoolMove, PoolOutcome, PooledDisk, Round};
@@ -46,6 +47,7 @@ pub(super) struct Pool<'a> {
     began: Nanos,
     violations: u64,
     copies: copy::Copies,
+    trials: trial::Trials,
 }
 
 /// A disk on one of the pool's datastores.
@@ -180,6 +182,7 @@ impl<'a> World<'a> {
             began: Nanos::ZERO,
             violations: 0,
             copies: copy::Copies::default(),
+            trials: trial::Trials::default(),
         }));
         if let Moves::Copy(copying) = spec.moves {
             self.add_copiers(copying);

@@ -1,0 +1,94 @@
+//! Moves on trial: those after which everybody waits longer are taken back.
+
+use super::Pool;
+use super::advice::Step;
+use crate::outcome::pool::PoolMove;
+use headgate_placement::{Course, Done, Finding, LEAST_INTERVALS, Made, Permille, review};
+use headgate_units::Nanos;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Intervals that are looked at before moves and after them, at most.
+const MOST_INTERVALS: usize = 16;
+
+/// What datastores did, and the moves that are on trial.
+#[derive(Default)]
+pub(super) struct Trials {
+    /// What each datastore did in an interval in which nothing was copied, and when that ended.
+    seen: Vec<(Nanos, Vec<Done>)>,
+    /// Moves of one advice that nobody has judged yet, as indices of the pool's.
+    open: Range<usize>,
+}
+
+/// What the moves on trial mean for advice.
+pub(super) enum Sentence {
+    /// There are none any more: new moves may be made.
+    Free,
+    /// It is too soon to say.
+    Wait,
+    /// These go back where they were.
+    Back(Vec<Step>),
+}
+
+impl Trials {
+    pub(super) fn saw(&mut self, at: Nanos, did: Vec<Done>) {
+        self.seen.push((at, did));
+    }
+
+    /// New moves are on trial.
+    pub(super) fn begin(&mut self, moves: Range<usize>) {
+        self.open = moves;
+    }
+}
+
+impl Pool<'_> {
+    /// Judges the moves on trial, if enough was seen since they were done.
+    pub(super) fn judge(&mut self, names: &[String], margin: Permille) -> Sentence {
+        let tried = &self.moves[self.trials.open.clone()];
+        let Some(advised) = tried.first().map(|step| step.advised) else { return Sentence::Free };
+        let done: Option<Vec<Nanos>> = tried.iter().map(|step| step.done).collect();
+        let Some(done) = done.and_then(|done| done.into_iter().max()) else { return Sentence::Wait };
+        let before = &self.moves[..self.trials.open.start];
+        let settled = before.iter().filter_map(|step| step.done).max().unwrap_or_default();
+        // What was under way when disks moved ends where they were: one interval is neither before nor after.
+        let sample = self.spec.sample;
+        let calm = |end: Nanos, since: Nanos| end >= since + sample + sample;
+        let seen = &self.trials.seen;
+        let earlier = seen.iter().rev().filter(|&&(end, _)| end <= advised && calm(end, settled));
+        let later = seen.iter().rev().filter(|&&(end, _)| calm(end, done));
+        let (earlier, later): (Vec<_>, Vec<_>) =
+            (earlier.take(MOST_INTERVALS).collect(), later.take(MOST_INTERVALS).collect());
+        if later.len() < LEAST_INTERVALS {
+            return Sentence::Wait;
+        }
+        let of = |intervals: &[&(Nanos, Vec<Done>)], store: usize| {
+            intervals.iter().rev().map(|(_, did)| did[store]).collect::<Vec<Done>>()
+        };
+        let course = |store: usize| Course { before: of(&earlier, store), after: of(&later, store) };
+        let courses: BTreeMap<_, _> = names
+            .iter()
+            .enumerate()
+            .map(|(store, name)| (headgate_placement::Name::from(name.as_str()), course(store)))
+            .collect();
+        let made = |step: &PoolMove| Made {
+            disk: step.disk.as_str().into(),
+            from: step.from.as_str().into(),
+            to: step.to.as_str().into(),
+        };
+        let made: Vec<Made> = tried.iter().map(made).collect();
+        let mut back = Vec::new();
+        for found in review(&made, &courses, margin) {
+            let Finding::Worse { before, after } = found.finding else { continue };
+            for made in found.moves.iter().map(|&index| &made[index]) {
+                let member = self.members.iter().position(|member| member.name == made.disk);
+                let to = names.iter().position(|name| name == made.from.as_str());
+                if let (Some(member), Some(to)) = (member, to) {
+                    let why = format!("taken back: requests took {before} before and take {after}");
+                    back.push(Step { member, to, why, taken_back: true });
+                }
+            }
+        }
+        self.trials.open = 0..0;
+        if back.is_empty() { Sentence::Free } else { Sentence::Back(back) }
+    }
+}
