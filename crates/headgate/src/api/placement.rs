@@ -10,6 +10,7 @@ use headgate_placement::{
 use headgate_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use utoipa::ToSchema;
 
 /// What to change about a datastore's placement. A field that is absent stays as it is; `null` takes a value away.
@@ -237,4 +238,80 @@ pub struct AdviceReport {
     pub outside: Vec<Outside>,
     /// What is known of each datastore that takes part.
     pub models: BTreeMap<String, DatastoreModel>,
+    /// What came of the moves of the last two days.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reviews: Vec<MoveReview>,
+}
+
+/// What came of a move, by what its datastores did in the hours after it and in the same hours of the day before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MoveReview {
+    /// The disk.
+    pub disk: String,
+    /// Where it was: where it should go back to, if the move did harm.
+    pub from: String,
+    /// Where it is.
+    pub to: String,
+    /// What came of it.
+    pub finding: MoveFinding,
+}
+
+/// What came of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MoveFinding {
+    /// Requests take no longer.
+    NoWorse,
+    /// They take longer, with no more being done: how long on the datastores together, in nanoseconds.
+    Worse {
+        /// Before.
+        before: u64,
+        /// After.
+        after: u64,
+    },
+    /// They take longer, but more or less is asked for than before.
+    Changed,
+    /// Fewer than four whole hours were seen on both days.
+    TooSoon,
+}
+
+impl MoveReview {
+    pub(crate) fn new(made: &headgate_placement::Made, finding: &headgate_placement::Finding) -> MoveReview {
+        use headgate_placement::Finding;
+        MoveReview {
+            disk: made.disk.to_string(),
+            from: made.from.to_string(),
+            to: made.to.to_string(),
+            finding: match *finding {
+                Finding::NoWorse => MoveFinding::NoWorse,
+                Finding::Worse { before, after } => MoveFinding::Worse { before: before.0, after: after.0 },
+                Finding::Changed => MoveFinding::Changed,
+                Finding::TooSoon => MoveFinding::TooSoon,
+            },
+        }
+    }
+}
+
+/// `db0: b -> a, to take its move back: requests there took 5.00 ms a day before and take 8.00 ms since, with no more done`.
+impl fmt::Display for MoveReview {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MoveReview { disk, from, to, finding } = self;
+        match *finding {
+            MoveFinding::Worse { before, after } => write!(
+                f,
+                "{disk}: {to} -> {from}, to take its move back: requests there took {} a day before and take {} since, with no more done",
+                Nanos(before),
+                Nanos(after)
+            ),
+            MoveFinding::NoWorse => {
+                write!(f, "{disk}: stays on {to}, requests take no longer than a day before")
+            }
+            MoveFinding::Changed => {
+                write!(f, "{disk}: stays on {to}, requests take longer, but what is asked for has changed")
+            }
+            MoveFinding::TooSoon => {
+                write!(f, "{disk}: stays on {to}, too few hours were seen since it moved")
+            }
+        }
+    }
 }

@@ -71,6 +71,10 @@ fn render(report: &AdviceReport) -> String {
         }
         render_pool(&mut text, pool, report);
     }
+    if !report.reviews.is_empty() {
+        text.push_str("\nmoves of the last two days\n");
+        report.reviews.iter().for_each(|each| text.push_str(&format!("  {each}\n")));
+    }
     for outside in &report.outside {
         text.push_str(&format!("\ndatastore '{}' takes no part: {}\n", outside.datastore, outside.reason));
     }

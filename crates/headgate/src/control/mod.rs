@@ -17,6 +17,7 @@ mod placing;
 mod plane;
 mod pools;
 mod remote;
+mod reviews;
 #[cfg(test)]
 mod space_tests;
 mod start;

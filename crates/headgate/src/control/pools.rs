@@ -248,7 +248,8 @@ impl Control {
             })
             .collect::<Result<_, ControlError>>()?;
         let models = whole.learnt.iter().map(|(name, learnt)| (name.to_string(), learnt.into())).collect();
-        Ok(AdviceReport { window: Some(window.to_string()), pools, outside: whole.outside, models })
+        let reviews = self.reviews(&whole.pool)?;
+        Ok(AdviceReport { window: Some(window.to_string()), pools, outside: whole.outside, models, reviews })
     }
 
     /// The rules of placement.
