@@ -1,8 +1,8 @@
 //! What advice costs: `cargo bench -p headgate-placement`.
 
 use headgate_placement::{
-    Company, Datastore, DeviceModel, DevicePoint, Disk, Doubts, Evidence, Group, Mobility, Name, NewDisk,
-    Outstanding, Permille, Pool, Provisioning, Slope, State, Traits, advise, place,
+    Company, Copying, Datastore, DeviceModel, DevicePoint, Disk, Doubts, Evidence, Group, Interference,
+    Mobility, Name, NewDisk, Outstanding, Permille, Pool, Provisioning, Slope, State, Traits, advise, place,
 };
 use headgate_units::{Bytes, Nanos};
 use std::hint::black_box;
@@ -106,6 +106,20 @@ fn advice(what: &str, pool: &Pool) {
 
 fn main() {
     println!("{DISKS} disks on {DATASTORES} datastores");
+    for interference in [Interference::None, Interference::Streams] {
+        println!("{interference:?}");
+        advice_for(interference);
+    }
+    println!("either");
+    others();
+}
+
+fn advice_for(interference: Interference) {
+    let pool = |used| {
+        let mut pool = pool(used);
+        pool.rules.interference = interference;
+        pool
+    };
     advice("disks anywhere", &pool(DATASTORES));
     advice("on a tenth of the datastores", &pool(DATASTORES / 10));
     advice("all on one datastore", &pool(1));
@@ -132,7 +146,12 @@ fn main() {
     let mut emptied = pool(DATASTORES);
     emptied.datastores.iter_mut().take(20).for_each(|store| store.state = State::Maintenance);
     advice("twenty datastores to empty", &emptied);
+    let mut usual = pool(DATASTORES);
+    usual.rules.copy = Copying::default();
+    advice("disks anywhere, moves must pay within a day", &usual);
+}
 
+fn others() {
     let all = pool(DATASTORES);
     let new = NewDisk {
         name: "new".into(),

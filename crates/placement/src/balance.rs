@@ -1,11 +1,11 @@
 //! The balancing loop (section 4.3, algorithm 1), and what is asked of a move besides.
 
-use crate::cost::{Effect, effect, rates};
+use crate::cost::{Effect, effect, rates, slope};
 use crate::forced::call;
 use crate::interference::Demand;
 use crate::map::{Map, Mark};
 use crate::subset::subset;
-use crate::{Balance, DeviceModel, Interference, Load, Permille, Stay, Why};
+use crate::{Balance, Interference, Load, Permille, Stay, Why};
 use headgate_units::Nanos;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -45,13 +45,19 @@ const CANDIDATES: usize = 256;
 const CRUMBS: u64 = 50;
 /// Single units tried for a pair of devices.
 const TRIES: usize = 8;
+/// Under [`Interference::Streams`]: how much less two devices may do together for the sake of their loads. On devices that are saturated whatever moves,
+/// half of all moves make them do a little less, as the mix of requests becomes another on either.
+const LESS: Permille = Permille(30);
+/// But not if so many units move at once: streams that have a device for themselves do not keep it while crowds wait elsewhere.
+/// Crowds also come first.
+const CROWD: usize = 8;
 
 /// Moves for load until the pool is balanced or nothing helps. At most `left` disks.
 ///
 /// Every move lowers the imbalance and no unit moves twice, so it ends. Between two devices that were looked at in vain,
 /// nothing is looked at again until one of them has changed. O(D²·(u·log u + u·D)) for D devices with u units each in the worst
 /// case, of which all but the first round is usually saved.
-pub(crate) fn balance(map: &mut Map, plan: &mut Vec<Planned>, mut left: Option<u32>) -> Ended {
+pub(crate) fn balance(map: &mut Map, plan: &mut Vec<Planned>, mut left: Option<u32>, which: Which) -> Ended {
     if map.devices.iter().filter(|device| device.counts).count() < 2 {
         return Ended::Alone;
     }
@@ -78,7 +84,7 @@ pub(crate) fn balance(map: &mut Map, plan: &mut Vec<Planned>, mut left: Option<u
             .collect();
         order.sort_by_key(|&(normalised, device)| (Reverse(normalised), device));
         let mut moved = None;
-        'pairs: for aim in Aim::ALL {
+        'pairs: for &aim in which.aims() {
             for &(much, source) in &order {
                 if (much as f64) <= mean {
                     break;
@@ -94,7 +100,7 @@ pub(crate) fn balance(map: &mut Map, plan: &mut Vec<Planned>, mut left: Option<u
                     if in_vain.get(&(source, target, aim)) == Some(&state) {
                         continue;
                     }
-                    let done = between(map, source, target, aim, left);
+                    let done = between(map, (source, target), aim, left, which);
                     if !done.is_empty() {
                         moved = Some((source, target, done));
                         break 'pairs;
@@ -158,8 +164,19 @@ pub(crate) fn worth_moving(map: &Map, unit: usize) -> Result<(), Stay> {
 }
 
 /// Moves from one device to another, made in the map; none when none helps.
-fn between(map: &mut Map, source: usize, target: usize, aim: Aim, left: Option<u32>) -> Vec<Planned> {
+fn between(
+    map: &mut Map,
+    (source, target): (usize, usize),
+    aim: Aim,
+    left: Option<u32>,
+    which: Which,
+) -> Vec<Planned> {
     let Some(ideal) = ideal(map, source, target, aim) else { return Vec::new() };
+    // With half of the usual load each, there is no crowd in it.
+    let usual = map.devices[source].load / map.devices[source].workloads.max(1) as u64;
+    if which == Which::Crowds && ideal / (CROWD as u64 / 2) < usual {
+        return Vec::new();
+    }
     let few_enough = |disks: usize| left.is_none_or(|left| disks as u64 <= u64::from(left));
     let mut candidates: Vec<usize> = map.devices[source]
         .units
@@ -169,7 +186,7 @@ fn between(map: &mut Map, source: usize, target: usize, aim: Aim, left: Option<u
         .filter(|&unit| worth_moving(map, unit).is_ok() && map.barred(unit, target).is_none())
         .filter(|&unit| map.way_in(unit, target, Mark::Relieve).is_ok())
         .collect();
-    if candidates.is_empty() {
+    if candidates.is_empty() || which == Which::Crowds && candidates.len() < CROWD {
         return Vec::new();
     }
     if map.is_learning(target) {
@@ -177,10 +194,16 @@ fn between(map: &mut Map, source: usize, target: usize, aim: Aim, left: Option<u
     }
     if map.devices[target].model.is_some() {
         let chosen = choose(map, ideal, &mut candidates);
-        let done = make(map, target, ideal, &chosen, left);
+        let mut done = make(map, target, ideal, &chosen, left);
+        if which == Which::Crowds && done.len() < CROWD {
+            take_back(map, &mut done);
+        }
         if !done.is_empty() {
             return done;
         }
+    }
+    if which == Which::Crowds {
+        return Vec::new();
     }
     // Nothing fits below the ideal: then one that overshoots a little, or a single one to learn by.
     candidates.sort_by_key(|&unit| (map.units[unit].load.abs_diff(ideal), unit));
@@ -237,6 +260,9 @@ fn exchange(
             continue;
         }
         let Ok((effect, imbalance)) = helps(map, unit, target, Some(other)) else { continue };
+        if does_less_with(map, unit, target, Some(other)).is_some() {
+            continue;
+        }
         let ways = (map.way_in(unit, target, Mark::Relieve), map.way_in(other, source, Mark::Relieve));
         let (Ok(to), Ok(back)) = ways else { continue };
         let plan = [(unit, other, to), (other, unit, back)].map(|(unit, other, to)| {
@@ -248,6 +274,24 @@ fn exchange(
         return plan.into();
     }
     Vec::new()
+}
+
+/// What is balanced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Only where many units go from one device to another at once. With so many it does not matter much which they are.
+    Crowds,
+    All,
+}
+
+impl Which {
+    fn aims(self) -> &'static [Aim] {
+        match self {
+            // What has moved moves no more: a crowd must not be too large.
+            Which::Crowds => &[Aim::Level, Aim::Beyond],
+            Which::All => &Aim::ALL,
+        }
+    }
 }
 
 /// How far to go between two devices.
@@ -339,6 +383,8 @@ fn net_load(map: &Map, unit: usize, back: Option<usize>) -> u64 {
 fn make(map: &mut Map, target: usize, ideal: u64, chosen: &[usize], mut left: Option<u32>) -> Vec<Planned> {
     let mut done: Vec<Planned> = Vec::new();
     let mut moved = 0u64;
+    let Some(source) = chosen.first().map(|&unit| map.device_of(unit)) else { return done };
+    let rate = rate_of_both(map, source, target);
     for &unit in chosen {
         let company = map.units[unit].disks.len();
         if left.is_some_and(|left| company as u64 > u64::from(left)) {
@@ -352,12 +398,17 @@ fn make(map: &mut Map, target: usize, ideal: u64, chosen: &[usize], mut left: Op
         map.shift(unit, to);
         done.push(Planned { unit, from, to, why: Why::Load, effect, company, imbalance });
     }
-    if missed(moved, ideal) > most_missed(map) {
-        for planned in done.drain(..).rev() {
-            map.unshift(planned.unit, planned.from);
-        }
+    let less = does_less(map, (rate, rate_of_both(map, source, target))).is_some();
+    if less && done.len() < CROWD || missed(moved, ideal) > most_missed(map) {
+        take_back(map, &mut done);
     }
     done
+}
+
+fn take_back(map: &mut Map, done: &mut Vec<Planned>) {
+    for planned in done.drain(..).rev() {
+        map.unshift(planned.unit, planned.from);
+    }
 }
 
 /// By how much a move may miss the ideal.
@@ -365,7 +416,7 @@ pub(crate) fn most_missed(map: &Map) -> Permille {
     Permille(1_000u32.saturating_sub(map.pool.rules.balance.gain.0))
 }
 
-/// Whether one unit's move to a device is worth while, but for how much of the difference it closes.
+/// Whether one unit's move to a device is worth while, but for how much of the difference it closes, and for what both devices do together ([`does_less`]).
 pub(crate) fn helps(
     map: &Map,
     unit: usize,
@@ -388,9 +439,6 @@ pub(crate) fn helps(
         let (before, after) = (Permille::of_ratio(before), Permille::of_ratio(after));
         return Err(Stay::Worse { datastore: datastore(), before, after });
     }
-    if does_less(map, unit, target, back) {
-        return Err(Stay::NoBenefit { datastore: datastore() });
-    }
     let effect = effect(map, unit, target, back);
     let most = map.pool.rules.copy.payback;
     if most < Nanos::MAX || map.pool.rules.interference == Interference::Streams {
@@ -407,12 +455,23 @@ pub(crate) fn helps(
     Ok((effect, (before, after)))
 }
 
-/// Whether two devices do less together after a move, where that is asked.
-fn does_less(map: &Map, unit: usize, target: usize, back: Option<usize>) -> bool {
-    let slope = |model: &DeviceModel| model.slope.as_picos();
+/// By how much two devices do too much less together after moves for load, where that is asked.
+fn does_less(map: &Map, (before, after): (f64, f64)) -> Option<Permille> {
+    let less = after < before * (1.0 - LESS.as_f64());
+    let asked = map.pool.rules.interference == Interference::Streams;
+    (asked && less).then(|| Permille::of_ratio(1.0 - after / before))
+}
+
+/// [`does_less`] of one unit's move, or of an exchange.
+pub(crate) fn does_less_with(map: &Map, unit: usize, target: usize, back: Option<usize>) -> Option<Permille> {
     let back = back.map_or_else(Demand::default, |back| map.units[back].demand);
-    let (before, after) = rates(map, (unit, back), target, slope, slope);
-    map.pool.rules.interference == Interference::Streams && after < before
+    does_less(map, rates(map, (unit, back), target, slope, slope))
+}
+
+/// Requests per nanosecond that two devices do together.
+fn rate_of_both(map: &Map, one: usize, other: usize) -> f64 {
+    let rate = |device| map.rate_with(device, Demand::default(), Demand::default(), slope);
+    rate(one) + rate(other)
 }
 
 /// Half of the way from a slope to one of its bounds.

@@ -6,16 +6,21 @@
 //! a move saves or costs each disk on either device, each second from its end on. (Nearly n·ln(L/L'): the sum is largest where
 //! the product of all throughputs is, so nobody's gain counts more because he is fast already.) While it copies, its own requests at
 //! both ends make all others wait longer. It has paid when it has saved what the copy cost.
+//!
+//! Under [`Interference::Streams`] a change counts n·(1/√L' - 1/√L) instead. Σ n/√L stands between the sum of all throughputs Σ n/L, for which one fast
+//! stream is worth any number of others that wait, and their product, for which no stream is worth its datastore (α-fairness with α = 1/2:
+//! J. Mo, J. Walrand, *Fair end-to-end window-based congestion control*, 2000). It depends on nothing but where disks are: moves that each make it greater
+//! never come back to where they began.
 
-use crate::DeviceModel;
 use crate::interference::Demand;
 use crate::map::Map;
+use crate::{DeviceModel, Interference};
 use headgate_units::Nanos;
 
 /// A move of a unit, before it is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effect {
-    /// Waiting saved, in requests; below zero when it causes more than it saves.
+    /// Waiting saved, in requests, or what counts for it under [`Interference::Streams`]; below zero when it causes more than it saves.
     pub(crate) saves: f64,
     /// From its beginning until it has paid; `None` when it never does, or no model says.
     pub(crate) payback: Option<Nanos>,
@@ -38,6 +43,7 @@ pub(crate) fn effect(map: &Map, unit: usize, to: usize, back: Option<usize>) -> 
     let (Some(source_before), Some(source_after)) = source else { return effect };
     let (Some(target_before), Some(target_after)) = target else { return effect };
 
+    let saved = |requests, before, after| saved(map.pool.rules.interference, requests, before, after);
     let (moved, returned) = (moving.demand.requests(), returns.requests());
     let (here, there) = (map.devices[from].demand.requests(), map.devices[to].demand.requests());
     effect.saves = saved(here - moved, source_before, source_after)
@@ -58,9 +64,18 @@ pub(crate) fn effect(map: &Map, unit: usize, to: usize, back: Option<usize>) -> 
 }
 
 /// Waiting that a number of outstanding requests saves when latency changes; below zero when it rises.
-fn saved(requests: f64, before: Nanos, after: Nanos) -> f64 {
-    let (before, after) = (before.0 as f64, after.0 as f64);
-    requests * 2.0 * (before - after) / (before + after).max(1.0)
+fn saved(interference: Interference, requests: f64, before: Nanos, after: Nanos) -> f64 {
+    let (before, after) = (before.max(Nanos(1)).0 as f64, after.max(Nanos(1)).0 as f64);
+    requests
+        * match interference {
+            Interference::None => 2.0 * (before - after) / (before + after),
+            Interference::Streams => 1.0 / after.sqrt() - 1.0 / before.sqrt(),
+        }
+}
+
+/// That of the model, for [`rates`].
+pub(crate) fn slope(model: &DeviceModel) -> u64 {
+    model.slope.as_picos()
 }
 
 /// Predicted requests per nanosecond of source and target together, before and after a unit moves and something else comes back; with slopes

@@ -23,12 +23,14 @@
 //! # Advice, step by step
 //! 1. What rules and maintenance demand ([`Why`] but for load and space): whatever it costs, however lately a disk has moved.
 //! 2. Space: datastores above [`Space::relieve`] give disks to emptier ones, unless that unbalances load.
-//! 3. Load: from the device with the most to that with the least, the disks whose load comes near the ideal ΔL (which makes one of
+//! 3. Throughput, under [`Interference::Streams`]: disks that break sequential streams where they are, or whose requests are of another size than
+//!    those around, move where source and target do more together then. That is [`Balance::start`] at least: with many disks on a datastore no single one is worth so much.
+//! 4. Load: from the device with the most to that with the least, the disks whose load comes near the ideal ΔL (which makes one of
 //!    the two what it should be) and that cost least to copy; where that does not help, one disk, or two in exchange; where that does not,
 //!    the next pair. Each move must lower the imbalance, moves must come as near to ΔL as [`Balance::gain`] says, they must help also
-//!    if the models are off by half of what they leave open, and each must pay within [`Copying::payback`].
-//! 4. Throughput, under [`Interference::Streams`]: disks that break sequential streams where they are, or whose requests are of another size than
-//!    those around, move where source and target do more together then.
+//!    if the models are off by half of what they leave open, and each must pay within [`Copying::payback`]. Under [`Interference::Streams`] each must also save
+//!    more waiting than it causes, whatever the payback, and the two devices must not do more than 3 % less together, unless requests took six times as long on the source
+//!    as they do on the target then. Σ n/√L (n requests outstanding, latency L) grows with each move of these two steps, so they do not undo each other.
 //! 5. For each disk that stays, why ([`Stay`]).
 //!
 //! Nobody moves while f is below [`Balance::start`]. A disk that moved is left in peace for [`Calm::hold`], does not go back
@@ -47,7 +49,7 @@
 //! operations only, which are the same on every machine, and compared by total order. What is not a number counts as no reason to move.
 //!
 //! # Complexity
-//! [`place`] takes O(n log n) for n disks and datastores. [`advise`] takes O(n log n + m·D²) for m rounds of the loop, D devices, plus
+//! [`place`] takes O(n log n) for n disks and datastores. [`advise`] takes O(n log n + m·D²) for m rounds of the two loops, D devices, plus
 //! O(u·log u + u·s) for each pair of devices that is tried, u being the units on the busier one and s the datastores on the other. A pair tried in vain
 //! is not tried again until one of the two has changed. `cargo bench -p headgate-placement` prints the time.
 //!

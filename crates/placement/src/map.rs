@@ -51,6 +51,22 @@ pub(crate) struct Device {
     pub(crate) units: Vec<usize>,
 }
 
+impl Device {
+    /// N, in (𝓛 · ps).
+    fn rough(&self) -> f64 {
+        self.load as f64 * self.slope as f64
+    }
+}
+
+/// How normalised loads of the devices that count are spread.
+#[derive(Clone, Copy, Default)]
+struct Spread {
+    count: f64,
+    mean: f64,
+    /// Of the differences from the mean.
+    squares: f64,
+}
+
 /// What moves as one: disks of a family that are on one datastore.
 pub(crate) struct Unit {
     pub(crate) disks: Vec<usize>,
@@ -102,6 +118,7 @@ pub(crate) struct Map<'a> {
     last: BTreeMap<usize, Nanos>,
     /// What a disk of unknown workload is taken for.
     pub(crate) usual: Traits,
+    spread: Spread,
     /// N of every device when all is balanced, ΣS/ΣP, in (𝓛 · ps). Moves do not change it.
     pub(crate) level: f64,
 }
@@ -124,6 +141,7 @@ impl<'a> Map<'a> {
             left: BTreeMap::new(),
             last: BTreeMap::new(),
             usual: usual(pool),
+            spread: Spread::default(),
             level: 0.0,
         };
         map.remember();
@@ -131,6 +149,7 @@ impl<'a> Map<'a> {
         let counted = || map.devices.iter().filter(|device| device.counts);
         let load: f64 = counted().map(|device| device.load as f64).sum();
         map.level = load / counted().map(|device| 1.0 / device.slope as f64).sum::<f64>();
+        map.spread = map.spread_now();
         Ok(map)
     }
 
@@ -242,6 +261,7 @@ impl<'a> Map<'a> {
         volume.leaving = volume.leaving.saturating_add(takes);
         self.depart(unit);
         self.arrive(unit, to);
+        self.spread = self.spread_now();
         self.units[unit].moved = true;
     }
 
@@ -264,6 +284,7 @@ impl<'a> Map<'a> {
             self.stores[store].reserved = self.stores[store].reserved.saturating_sub(reserved);
         }
         self.arrive(unit, from);
+        self.spread = self.spread_now();
         self.units[unit].moved = false;
     }
 
@@ -397,18 +418,27 @@ impl<'a> Map<'a> {
         u128::from(self.devices[device].load) * u128::from(self.devices[device].slope)
     }
 
-    /// The imbalance (standard deviation over mean, of the population) with other loads on some devices, and the mean.
-    pub(crate) fn imbalance_with(&self, changed: &[(usize, u64)]) -> (f64, f64) {
-        let normalised = |device: usize| {
-            let load = changed.iter().find(|&&(other, _)| other == device);
-            let load = load.map_or(self.devices[device].load, |&(_, load)| load);
-            load as f64 * self.devices[device].slope as f64
-        };
-        let counted =
-            || (0..self.devices.len()).filter(|&device| self.devices[device].counts).map(normalised);
+    /// O(D).
+    fn spread_now(&self) -> Spread {
+        let counted = || self.devices.iter().filter(|device| device.counts).map(|device| device.rough());
         let count = counted().count() as f64;
         let mean = counted().sum::<f64>() / count;
-        let squares: f64 = counted().map(|n| (n - mean) * (n - mean)).sum();
+        Spread { count, mean, squares: counted().map(|n| (n - mean) * (n - mean)).sum() }
+    }
+
+    /// The imbalance (standard deviation over mean, of the population) with other loads on some devices, each named once, and the mean. O(1) for each.
+    pub(crate) fn imbalance_with(&self, changed: &[(usize, u64)]) -> (f64, f64) {
+        let Spread { count, mean: now, mut squares } = self.spread;
+        let mut shift = 0.0;
+        for &(device, load) in changed.iter().filter(|&&(device, _)| self.devices[device].counts) {
+            let device = &self.devices[device];
+            let (before, after) = (device.rough() - now, load as f64 * device.slope as f64 - now);
+            shift += after - before;
+            squares += after * after - before * before;
+        }
+        // About the mean as it was; the mean has shifted.
+        let mean = now + shift / count;
+        squares = (squares - shift * shift / count).max(0.0);
         let ratio = (squares / count).sqrt() / mean;
         // No devices, or nothing to do anywhere, is balanced.
         if ratio.is_finite() { (ratio, mean) } else { (0.0, 0.0) }

@@ -1,6 +1,8 @@
 //! Why each disk that is not moved stays.
 
-use crate::balance::{Aim, Ended, far_apart, helps, ideal, missed, most_missed, relievable, worth_moving};
+use crate::balance::{
+    Aim, Ended, does_less_with, far_apart, helps, ideal, missed, most_missed, relievable, worth_moving,
+};
 use crate::forced::{Stuck, call, space_for};
 use crate::map::{Map, Mark};
 use crate::space::{excess, fullness};
@@ -139,5 +141,9 @@ fn against(map: &Map, unit: usize, target: usize) -> Option<Stay> {
     if missed(load, best) > most_missed(map) {
         return Some(Stay::LittleGain { datastore: datastore(), load: Load(load), ideal: Load(best) });
     }
-    helps(map, unit, target, None).err()
+    match helps(map, unit, target, None) {
+        Ok(_) => does_less_with(map, unit, target, None)
+            .map(|less| Stay::DoesLess { datastore: datastore(), less }),
+        Err(why) => Some(why),
+    }
 }

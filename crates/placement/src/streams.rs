@@ -1,7 +1,7 @@
 //! Moves that part workloads which disturb each other, whatever their loads: [`Interference::Streams`].
 
 use crate::balance::{Planned, halfway, relievable, worth_moving};
-use crate::cost::{effect, rates};
+use crate::cost::{effect, rates, slope};
 use crate::interference::Demand;
 use crate::map::{Map, Mark};
 use crate::{DeviceModel, Interference, Permille, Why};
@@ -9,40 +9,62 @@ use headgate_units::Nanos;
 
 /// Targets that are looked at: those with the least normalised load.
 const TARGETS: usize = 8;
+/// Units of a device that are looked at again when a target has changed: those that gained most when all of them were looked at.
+const SHORT: usize = 16;
+/// All units of a device are looked at again when this part of them has come or gone.
+const STALE: usize = 16;
 /// Moves of a device that are looked at more closely, the best first.
 const TRIES: usize = 8;
 
-/// The best move away from a device, while neither it nor any target has changed.
+/// A move, and what it gains as long as neither device changes.
+#[derive(Clone, Copy)]
 struct Found {
+    /// Requests per nanosecond that the two do more together, and the same in parts of what they do now.
     gain: f64,
+    more: Permille,
     unit: usize,
     target: usize,
+}
+
+/// What is known of moves away from a device.
+#[derive(Default)]
+struct Source {
+    /// Whether `best` holds.
+    known: bool,
+    best: Option<Found>,
+    /// Those with most to gain when all were looked at, and how many have come or gone since.
+    short: Vec<usize>,
+    changes: usize,
+    looked: bool,
 }
 
 /// Moves units where source and target do more together afterwards, as long as that is more than [`Balance::start`](crate::Balance::start) of what they do now; the disks that
 /// moved, `left` at most.
 ///
 /// By what is predicted for requests of all kinds at once. Each move must also save waiting (see [`effect`]): what gains is not one fast stream at the
-/// cost of many others. The sum over a pool of what is saved grows with every move, here and in balancing, so nothing goes in circles. No unit moves twice.
-/// O(u·8) for all units at first, and for those on changed devices after each move.
+/// cost of many others. Σ n/√L of the pool grows with every move, here and in balancing, so nothing goes in circles. No unit moves twice.
+/// O(u) for all units at first and O(D) for each move; all units on a device are looked at again when a sixteenth of them is other ones, or none of
+/// those that were the best is worth while.
 pub(crate) fn untangle(map: &mut Map, plan: &mut Vec<Planned>, left: Option<u32>) -> u32 {
     if map.pool.rules.interference == Interference::None || !map.has_models() {
         return 0;
     }
     let mut moved = 0u32;
-    let mut found: Vec<Option<Option<Found>>> = map.devices.iter().map(|_| None).collect();
+    let mut sources: Vec<Source> = map.devices.iter().map(|_| Source::default()).collect();
     loop {
         let targets = least_loaded(map);
         let left = left.map(|left| left.saturating_sub(moved));
-        for (source, best) in found.iter_mut().enumerate() {
-            best.get_or_insert_with(|| best_from(map, source, &targets, left));
+        for (device, source) in sources.iter_mut().enumerate().filter(|(_, source)| !source.known) {
+            source.best = best_from(map, device, source, &targets, left);
+            source.known = true;
         }
-        let best = found.iter().flatten().flatten().max_by(|a, b| a.gain.total_cmp(&b.gain));
+        let best = sources.iter().filter_map(|source| source.best.as_ref());
+        let best = best.max_by(|a, b| a.gain.total_cmp(&b.gain));
         let Some(&Found { unit, target, .. }) = best else { return moved };
         let (source, company) = (map.device_of(unit), map.units[unit].disks.len());
-        let possible = (rated(map, unit, target), map.way_in(unit, target, Mark::Relieve));
-        let (Some((_, more)), Ok(to), true) = (possible.0, possible.1, few_enough(company, left)) else {
-            found[source] = Some(None);
+        let possible = (more(map, unit, target), map.way_in(unit, target, Mark::Relieve));
+        let (Some(more), Ok(to), true) = (possible.0, possible.1, few_enough(company, left)) else {
+            sources[source].best = None;
             continue;
         };
         let effect = effect(map, unit, target, None);
@@ -52,10 +74,14 @@ pub(crate) fn untangle(map: &mut Map, plan: &mut Vec<Planned>, left: Option<u32>
         plan.push(Planned { unit, from, to, why, effect, company, imbalance });
         moved = moved.saturating_add(u32::try_from(company).unwrap_or(u32::MAX));
         // What was best with one of the two may be so no more.
-        for (device, best) in found.iter_mut().enumerate() {
-            let meets = matches!(best, Some(Some(best)) if best.target == target || best.target == source);
-            if device == source || device == target || meets {
-                *best = None;
+        for (device, found) in sources.iter_mut().enumerate() {
+            let changed = device == source || device == target;
+            let meets = |best: &Found| best.target == target || best.target == source;
+            if changed || found.best.as_ref().is_some_and(meets) {
+                found.known = false;
+            }
+            if changed {
+                found.changes += 1;
             }
         }
     }
@@ -74,27 +100,81 @@ fn least_loaded(map: &Map) -> Vec<usize> {
     order
 }
 
-fn best_from(map: &Map, source: usize, targets: &[usize], left: Option<u32>) -> Option<Found> {
-    if !map.devices[source].counts || relievable(map, source).is_err() {
+fn best_from(
+    map: &Map,
+    device: usize,
+    source: &mut Source,
+    targets: &[usize],
+    left: Option<u32>,
+) -> Option<Found> {
+    if !map.devices[device].counts || relievable(map, device).is_err() {
         return None;
     }
-    let movable = map.devices[source].units.iter().copied();
-    let mut all: Vec<Found> = movable
-        .filter(|&unit| few_enough(map.units[unit].disks.len(), left) && worth_moving(map, unit).is_ok())
-        .flat_map(|unit| targets.iter().map(move |&target| (unit, target)))
-        .filter(|&(_, target)| target != source)
-        .filter_map(|(unit, target)| rated(map, unit, target).map(|(gain, _)| Found { gain, unit, target }))
-        .collect();
-    all.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.unit.cmp(&b.unit)));
-    all.into_iter().take(TRIES).find(|found| is_worth(map, found.unit, found.target))
+    let worth = |all: &[Found]| {
+        let worth = all.iter().filter(|found| found.more > map.pool.rules.balance.start);
+        worth.take(TRIES).find(|found| is_worth(map, found.unit, found.target)).copied()
+    };
+    if source.looked && source.changes * STALE <= map.devices[device].units.len() {
+        let here = |&unit: &usize| map.device_of(unit) == device;
+        let all = gains(map, device, source.short.iter().copied().filter(here), targets, left);
+        if let Some(found) = worth(&all) {
+            return Some(found);
+        }
+        if source.changes == 0 {
+            return None;
+        }
+    }
+    let all = gains(map, device, map.devices[device].units.iter().copied(), targets, left);
+    (source.looked, source.changes) = (true, 0);
+    source.short.clear();
+    for found in &all {
+        if source.short.len() == SHORT {
+            break;
+        }
+        if !source.short.contains(&found.unit) {
+            source.short.push(found.unit);
+        }
+    }
+    worth(&all)
 }
 
-/// How many requests more the two devices do together, per nanosecond and in parts of what they do now; `None` where that is too little.
-fn rated(map: &Map, unit: usize, target: usize) -> Option<(f64, Permille)> {
-    let slope = |model: &DeviceModel| model.slope.as_picos();
+/// What each move away from a device would gain, the most first. O(u·log u).
+fn gains(
+    map: &Map,
+    source: usize,
+    units: impl Iterator<Item = usize>,
+    targets: &[usize],
+    left: Option<u32>,
+) -> Vec<Found> {
+    let rate = |device, more, less| map.rate_with(device, more, less, slope);
+    let nothing = Demand::default();
+    let here = rate(source, nothing, nothing);
+    let there: Vec<(usize, f64)> = targets
+        .iter()
+        .filter(|&&target| target != source)
+        .map(|&target| (target, rate(target, nothing, nothing)))
+        .collect();
+    let mut all = Vec::new();
+    for unit in units.filter(|&unit| few_enough(map.units[unit].disks.len(), left)) {
+        if worth_moving(map, unit).is_err() {
+            continue;
+        }
+        let demand = map.units[unit].demand;
+        let without = rate(source, nothing, demand);
+        all.extend(there.iter().map(|&(target, before)| {
+            let gain = without + rate(target, demand, nothing) - here - before;
+            Found { gain, more: Permille::of_ratio(gain / (here + before)), unit, target }
+        }));
+    }
+    all.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.unit.cmp(&b.unit)));
+    all
+}
+
+/// How much more the two devices do together after a move, in parts of what they do now; `None` where that is too little.
+fn more(map: &Map, unit: usize, target: usize) -> Option<Permille> {
     let (before, after) = rates(map, (unit, Demand::default()), target, slope, slope);
     let more = Permille::of_ratio(after / before - 1.0);
-    (more > map.pool.rules.balance.start).then_some((after - before, more))
+    (more > map.pool.rules.balance.start).then_some(more)
 }
 
 /// Whether it may go there, is surely better there, and pays.

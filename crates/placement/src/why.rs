@@ -220,6 +220,14 @@ pub enum Stay {
         /// The best target.
         datastore: Name,
     },
+    /// Both datastores would do less together ([`Interference::Streams`](crate::Interference::Streams)).
+    #[error("with it on '{datastore}' both datastores together would do {less} less")]
+    DoesLess {
+        /// The best target.
+        datastore: Name,
+        /// In parts of what they do now.
+        less: Permille,
+    },
     /// Enough disks have moved for now.
     #[error("{most} disks may move within {window}")]
     Enough {
