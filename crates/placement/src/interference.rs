@@ -30,13 +30,12 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub enum Interference {
     /// Not at all, as published: equation 1 is the same whatever else is there, the model's line holds for requests of any kind, and load is
-    /// all that disks move for. The default.
-    #[default]
+    /// all that disks move for.
     None,
     /// Other requests break sequential streams: of what is sequential, only the part is that the workload's own requests are of all on
     /// the device. The model's line is that of requests of its kind; where requests weigh half as much, it is half as high. Disks also
-    /// move because the two datastores do more together afterwards, and none does that makes others wait more than it saves. For pools of some dozens of
-    /// disks: with 10,000 on 200 datastores advice takes seconds, and where all datastores are saturated it stops short of balance.
+    /// move because the two datastores do more together afterwards, and none does that makes others wait more than it saves. The default.
+    #[default]
     Streams,
 }
 

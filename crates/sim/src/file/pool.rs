@@ -16,7 +16,7 @@ pub(super) struct PoolFile {
     pub(super) advice: Option<At<Names>>,
     /// Whose advice; load unless given.
     pub(super) balance: Option<BalanceFile>,
-    /// How disks on one device are taken to change each other; none unless given.
+    /// How disks on one device are taken to change each other; streams unless given.
     pub(super) interference: Option<InterferenceFile>,
     /// How disks move; instant unless given.
     pub(super) moves: Option<MovesFile>,
