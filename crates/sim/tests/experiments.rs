@@ -26,7 +26,9 @@ fn every_experiment_comes_out_as_expected() {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    failures.lock().unwrap().extend(failures_of(path));
+                    // Not in one statement: the lock would be held while the experiment runs.
+                    let found = failures_of(path);
+                    failures.lock().unwrap().extend(found);
                 }
             });
         }
