@@ -2,15 +2,20 @@
 //! disks, tags on an endless line as exact fractions, reservations shifted one by one. Slow, and meant to be
 //! read beside the rules.
 
+mod disk;
+mod exact;
+
 use crate::config::{Batch, Config, Floor};
-use crate::cost::{Cost, CostMeter, Io, IoKind, clamp_bytes};
+use crate::cost::{Cost, CostMeter, Io, clamp_bytes};
 use crate::dmclock::Elsewhere;
 use crate::policy::Policy;
-use crate::priority::{PriorityPolicy, PriorityScope};
+use crate::priority::PriorityPolicy;
 use crate::scheduler::Phase;
+use disk::{Disk, Standing, weight};
+use exact::Exact;
 use headgate_units::{Nanos, Priority};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// How much more by reservation elsewhere than here counts for nothing.
 const SURPLUS: i128 = 256 * ION;
@@ -18,196 +23,6 @@ const SECOND: i128 = 1_000_000_000;
 const ION: i128 = 1_000_000;
 /// Share units per millionth of an IO at weight 1.
 const FINE: i128 = 1 << 20;
-
-/// `base + sum / rate`, compared by its integer part.
-#[derive(Clone, Copy, Debug)]
-struct Exact {
-    base: i128,
-    sum: i128,
-    rate: i128,
-}
-
-impl Exact {
-    fn new(base: i128, rate: u64) -> Exact {
-        Exact { base, sum: 0, rate: i128::from(rate) }
-    }
-
-    fn at(&self) -> i128 {
-        self.base + self.sum / self.rate
-    }
-
-    fn set(&mut self, at: i128) {
-        *self = Exact { base: at, sum: 0, ..*self };
-    }
-
-    fn raise_to(&mut self, bound: i128) {
-        if self.at() < bound {
-            self.set(bound);
-        }
-    }
-
-    fn lower_to(&mut self, bound: i128) {
-        if self.at() > bound {
-            self.set(bound);
-        }
-    }
-
-    /// Not beyond `bound`, and not at all from there.
-    fn advance_within(&mut self, amount: i128, bound: i128) {
-        if self.at() < bound {
-            self.sum += amount;
-            self.lower_to(bound);
-        }
-    }
-
-    /// What lies ahead of `origin` is owed service and keeps its amount, up to 146 years.
-    fn change_rate(&mut self, rate: u64, origin: i128) {
-        let rate = i128::from(rate);
-        if rate == self.rate {
-            return;
-        }
-        let at = if self.at() > origin {
-            let owed = (self.base - origin) * self.rate + self.sum;
-            origin + (owed / rate).min(1 << 62)
-        } else {
-            self.at()
-        };
-        *self = Exact { base: at, sum: 0, rate };
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    Empty,
-    Ready,
-    Blocked,
-    /// Blocked, with a reservation that is not due before the limit lets the disk go.
-    Pending,
-}
-
-/// A request with the priority it was given or has inherited.
-type Queued = (Io, Option<Priority>, u64);
-
-struct Disk {
-    policy: Policy,
-    priorities: PriorityPolicy,
-    /// By falling final priority.
-    queues: BTreeMap<Reverse<Priority>, VecDeque<Queued>>,
-    /// Start tags of streams. Across VMs of all that ever asked, else of those that count.
-    streams: BTreeMap<Reverse<Priority>, Exact>,
-    /// The disk's own time, and where the share clock was then.
-    clock: i128,
-    anchor: i128,
-    /// Priorities given to writes, and after how many flushes.
-    writes: Vec<(Priority, usize)>,
-    flushes: usize,
-    share: Exact,
-    reservation: Option<Exact>,
-    limit: Option<Exact>,
-    bandwidth: Option<Exact>,
-    /// In thousandths.
-    peak: i128,
-    in_flight: i128,
-    /// Dispatches by reservation and all since the last report.
-    since: [i128; 2],
-    /// The same of reports before, fading.
-    before: [i128; 2],
-    missing: i128,
-    busy_elsewhere: bool,
-    standing: Standing,
-}
-
-impl Disk {
-    fn until(&self) -> i128 {
-        let at = |t: &Option<Exact>| t.map_or(0, |t| t.at());
-        at(&self.limit).max(at(&self.bandwidth))
-    }
-
-    fn is_across(&self) -> bool {
-        self.priorities.scope == PriorityScope::AcrossVms
-    }
-
-    fn waits(&self) -> bool {
-        self.queues.values().any(|q| !q.is_empty())
-    }
-
-    fn waiting(&self) -> impl Iterator<Item = Reverse<Priority>> {
-        self.queues.iter().filter(|(_, q)| !q.is_empty()).map(|(p, _)| *p)
-    }
-
-    /// Who is next: the earliest, the highest of equals.
-    fn front(&self) -> Reverse<Priority> {
-        self.waiting().min_by_key(|p| (self.streams[p].at(), *p)).unwrap()
-    }
-
-    fn head(&self) -> &Queued {
-        &self.queues[&self.front()][0]
-    }
-
-    fn share_at(&self) -> i128 {
-        if self.is_across() { self.streams[&self.front()].at() } else { self.share.at() }
-    }
-
-    fn cost(&self, meter: &CostMeter) -> i128 {
-        i128::from(meter.cost(clamp_bytes(self.head().0.bytes)).as_millionths())
-    }
-
-    /// What the waiting streams weigh, and this one.
-    fn weight_with(&self, one: Reverse<Priority>) -> i128 {
-        let others = self.waiting().filter(|p| *p != one);
-        others.chain([one]).map(weight).sum()
-    }
-
-    fn shift(&mut self, by: i128) {
-        self.clock += by;
-        for tag in self.streams.values_mut() {
-            tag.base += by;
-        }
-    }
-
-    fn begin(&mut self, v: i128) {
-        (self.clock, self.anchor) = (self.clock.max(v), v);
-    }
-
-    fn hold_below(&mut self, bound: i128, front: Reverse<Priority>) {
-        let first = self.streams[&front].at();
-        self.shift(bound.min(first) - first);
-    }
-
-    /// Nothing is remembered of a stream that is alone.
-    fn forget_alone(&mut self) {
-        let clock = self.clock;
-        if self.streams.len() == 1 {
-            self.streams.values_mut().for_each(|tag| tag.set(clock));
-        }
-    }
-
-    fn calm_down(&mut self) {
-        if !self.is_across() && !self.waits() && self.in_flight == 0 {
-            self.streams.clear();
-        }
-    }
-
-    fn inherit(&mut self, io: Io) -> Option<Priority> {
-        let flushes = self.flushes;
-        let recent = self.writes.iter().filter(|(_, at)| flushes - at < 4).map(|(p, _)| *p).max();
-        let value = |given| self.priorities.resolve(given);
-        match io.kind {
-            IoKind::Other => return io.priority,
-            IoKind::Write => {
-                self.writes.extend(io.priority.map(|p| (p, flushes)));
-                return io.priority;
-            }
-            IoKind::Journal => {}
-            IoKind::Flush => self.flushes += 1,
-        }
-        if recent.is_some() && value(recent) > value(io.priority) { recent } else { io.priority }
-    }
-}
-
-fn weight(priority: Reverse<Priority>) -> i128 {
-    10 * i128::from(priority.0.get())
-}
 
 /// What the oracle decides: slot, request, phase, cost.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,0 +1,142 @@
+//! A disk as the rules see it: what waits, its tags, and who of its streams is next.
+
+use super::exact::Exact;
+use crate::cost::{CostMeter, Io, IoKind, clamp_bytes};
+use crate::policy::Policy;
+use crate::priority::{PriorityPolicy, PriorityScope};
+use headgate_units::Priority;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Empty,
+    Ready,
+    Blocked,
+    /// Blocked, with a reservation that is not due before the limit lets the disk go.
+    Pending,
+}
+
+/// A request with the priority it was given or has inherited.
+pub(super) type Queued = (Io, Option<Priority>, u64);
+
+pub(super) struct Disk {
+    pub(super) policy: Policy,
+    pub(super) priorities: PriorityPolicy,
+    /// By falling final priority.
+    pub(super) queues: BTreeMap<Reverse<Priority>, VecDeque<Queued>>,
+    /// Start tags of streams. Across VMs of all that ever asked, else of those that count.
+    pub(super) streams: BTreeMap<Reverse<Priority>, Exact>,
+    /// The disk's own time, and where the share clock was then.
+    pub(super) clock: i128,
+    pub(super) anchor: i128,
+    /// Priorities given to writes, and after how many flushes.
+    pub(super) writes: Vec<(Priority, usize)>,
+    pub(super) flushes: usize,
+    pub(super) share: Exact,
+    pub(super) reservation: Option<Exact>,
+    pub(super) limit: Option<Exact>,
+    pub(super) bandwidth: Option<Exact>,
+    /// In thousandths.
+    pub(super) peak: i128,
+    pub(super) in_flight: i128,
+    /// Dispatches by reservation and all since the last report.
+    pub(super) since: [i128; 2],
+    /// The same of reports before, fading.
+    pub(super) before: [i128; 2],
+    pub(super) missing: i128,
+    pub(super) busy_elsewhere: bool,
+    pub(super) standing: Standing,
+}
+
+impl Disk {
+    pub(super) fn until(&self) -> i128 {
+        let at = |t: &Option<Exact>| t.map_or(0, |t| t.at());
+        at(&self.limit).max(at(&self.bandwidth))
+    }
+
+    pub(super) fn is_across(&self) -> bool {
+        self.priorities.scope == PriorityScope::AcrossVms
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.queues.values().any(|q| !q.is_empty())
+    }
+
+    pub(super) fn waiting(&self) -> impl Iterator<Item = Reverse<Priority>> {
+        self.queues.iter().filter(|(_, q)| !q.is_empty()).map(|(p, _)| *p)
+    }
+
+    /// Who is next: the earliest, the highest of equals.
+    pub(super) fn front(&self) -> Reverse<Priority> {
+        self.waiting().min_by_key(|p| (self.streams[p].at(), *p)).unwrap()
+    }
+
+    pub(super) fn head(&self) -> &Queued {
+        &self.queues[&self.front()][0]
+    }
+
+    pub(super) fn share_at(&self) -> i128 {
+        if self.is_across() { self.streams[&self.front()].at() } else { self.share.at() }
+    }
+
+    pub(super) fn cost(&self, meter: &CostMeter) -> i128 {
+        i128::from(meter.cost(clamp_bytes(self.head().0.bytes)).as_millionths())
+    }
+
+    /// What the waiting streams weigh, and this one.
+    pub(super) fn weight_with(&self, one: Reverse<Priority>) -> i128 {
+        let others = self.waiting().filter(|p| *p != one);
+        others.chain([one]).map(weight).sum()
+    }
+
+    pub(super) fn shift(&mut self, by: i128) {
+        self.clock += by;
+        for tag in self.streams.values_mut() {
+            tag.base += by;
+        }
+    }
+
+    pub(super) fn begin(&mut self, v: i128) {
+        (self.clock, self.anchor) = (self.clock.max(v), v);
+    }
+
+    pub(super) fn hold_below(&mut self, bound: i128, front: Reverse<Priority>) {
+        let first = self.streams[&front].at();
+        self.shift(bound.min(first) - first);
+    }
+
+    /// Nothing is remembered of a stream that is alone.
+    pub(super) fn forget_alone(&mut self) {
+        let clock = self.clock;
+        if self.streams.len() == 1 {
+            self.streams.values_mut().for_each(|tag| tag.set(clock));
+        }
+    }
+
+    pub(super) fn calm_down(&mut self) {
+        if !self.is_across() && !self.waits() && self.in_flight == 0 {
+            self.streams.clear();
+        }
+    }
+
+    pub(super) fn inherit(&mut self, io: Io) -> Option<Priority> {
+        let flushes = self.flushes;
+        let recent = self.writes.iter().filter(|(_, at)| flushes - at < 4).map(|(p, _)| *p).max();
+        let value = |given| self.priorities.resolve(given);
+        match io.kind {
+            IoKind::Other => return io.priority,
+            IoKind::Write => {
+                self.writes.extend(io.priority.map(|p| (p, flushes)));
+                return io.priority;
+            }
+            IoKind::Journal => {}
+            IoKind::Flush => self.flushes += 1,
+        }
+        if recent.is_some() && value(recent) > value(io.priority) { recent } else { io.priority }
+    }
+}
+
+pub(super) fn weight(priority: Reverse<Priority>) -> i128 {
+    10 * i128::from(priority.0.get())
+}
