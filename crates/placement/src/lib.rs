@@ -74,6 +74,7 @@ mod space;
 mod stays;
 mod streams;
 mod subset;
+mod way_back;
 mod why;
 mod workload;
 
@@ -91,6 +92,7 @@ pub use pool::{
 };
 pub use quantity::{Name, Permille};
 pub use review::{Course, Done, Finding, LEAST_INTERVALS, Made, Review, review};
+pub use way_back::{Barred, way_back};
 pub use why::{NotThere, Stay, Why};
 pub use workload::{
     Constants, Fit, FitError, Held, Load, Measurement, Outstanding, Traits, WorkloadMeter,

@@ -73,7 +73,7 @@ pub enum NotThere {
         on: Name,
     },
     /// No room.
-    #[error("{needs} do not fit: {free} are free below its mark")]
+    #[error("{needs} do not fit: {free} are free for disks")]
     Space {
         /// What the disk takes.
         needs: Bytes,

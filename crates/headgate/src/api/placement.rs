@@ -5,7 +5,8 @@ use crate::catalog::{DatastorePlacement, DiskPlacement};
 use crate::name::Name;
 use crate::samples::{Learnt, Source};
 use headgate_placement::{
-    Advice, Company, DeviceInterval, DeviceModel, DevicePoint, LeftOut, Mobility, Placement, Pool, State,
+    Advice, Barred, Company, DeviceInterval, DeviceModel, DevicePoint, Finding, LeftOut, Made, Mobility,
+    Placement, Pool, State,
 };
 use headgate_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -257,7 +258,7 @@ pub struct MoveReview {
 }
 
 /// What came of a move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MoveFinding {
     /// Requests take no longer.
@@ -268,6 +269,9 @@ pub enum MoveFinding {
         before: u64,
         /// After.
         after: u64,
+        /// What keeps it, and the moves made with it, from being taken back; absent if nothing does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        barred: Option<String>,
     },
     /// They take longer, but more or less is asked for than before.
     Changed,
@@ -276,15 +280,18 @@ pub enum MoveFinding {
 }
 
 impl MoveReview {
-    pub(crate) fn new(made: &headgate_placement::Made, finding: &headgate_placement::Finding) -> MoveReview {
-        use headgate_placement::Finding;
+    pub(crate) fn new(made: &Made, finding: Finding, barred: Option<&Barred>) -> MoveReview {
         MoveReview {
             disk: made.disk.to_string(),
             from: made.from.to_string(),
             to: made.to.to_string(),
-            finding: match *finding {
+            finding: match finding {
                 Finding::NoWorse => MoveFinding::NoWorse,
-                Finding::Worse { before, after } => MoveFinding::Worse { before: before.0, after: after.0 },
+                Finding::Worse { before, after } => MoveFinding::Worse {
+                    before: before.0,
+                    after: after.0,
+                    barred: barred.map(Barred::to_string),
+                },
                 Finding::Changed => MoveFinding::Changed,
                 Finding::TooSoon => MoveFinding::TooSoon,
             },
@@ -296,13 +303,18 @@ impl MoveReview {
 impl fmt::Display for MoveReview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MoveReview { disk, from, to, finding } = self;
-        match *finding {
-            MoveFinding::Worse { before, after } => write!(
-                f,
-                "{disk}: {to} -> {from}, to take its move back: requests there took {} a day before and take {} since, with no more done",
-                Nanos(before),
-                Nanos(after)
-            ),
+        match finding {
+            MoveFinding::Worse { before, after, barred } => {
+                let (before, after) = (Nanos(*before), Nanos(*after));
+                match barred {
+                    None => write!(f, "{disk}: {to} -> {from}, to take its move back")?,
+                    Some(barred) => write!(f, "{disk}: stays on {to}, as {barred}; but its move did harm")?,
+                }
+                write!(
+                    f,
+                    ": requests there took {before} a day before and take {after} since, with no more done"
+                )
+            }
             MoveFinding::NoWorse => {
                 write!(f, "{disk}: stays on {to}, requests take no longer than a day before")
             }

@@ -1,11 +1,12 @@
 //! What moves of the last days did: the hours after them beside the same hours of the day before.
 
+use super::pools::contradiction;
 use super::{Control, ControlError};
 use crate::api::placement::MoveReview;
 use crate::name::Name;
 use crate::samples::{StoreHour, Window};
 use headgate_placement as placement;
-use headgate_placement::{Course, Done, Made, PastMove, Permille, Pool, review};
+use headgate_placement::{Course, Done, Finding, Made, PastMove, Permille, Pool, review, way_back};
 use headgate_units::Nanos;
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ impl Control {
     /// an hour of each other are taken for those of one advice.
     ///
     /// # Errors
-    /// When samples cannot be read.
+    /// When samples cannot be read, or the rules contradict each other.
     pub(super) fn reviews(&self, pool: &Pool) -> Result<Vec<MoveReview>, ControlError> {
         let mut reviews = Vec::new();
         for round in rounds(pool) {
@@ -45,8 +46,13 @@ impl Control {
             }
             let courses = courses(&hours, first, last);
             for found in review(&made, &courses, MARGIN) {
-                let moves = found.moves.iter().map(|&index| made[index].clone());
-                reviews.extend(moves.map(|made| MoveReview::new(&made, &found.finding)));
+                let decision: Vec<Made> = found.moves.iter().map(|&index| made[index].clone()).collect();
+                let barred = match found.finding {
+                    Finding::Worse { .. } => way_back(pool, &decision).map_err(|e| contradiction(&e))?,
+                    Finding::NoWorse | Finding::Changed | Finding::TooSoon => None,
+                };
+                let of = |made| MoveReview::new(made, found.finding, barred.as_ref());
+                reviews.extend(decision.iter().map(of));
             }
         }
         Ok(reviews)
@@ -121,7 +127,7 @@ fn courses(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headgate_placement::{Company, Disk, Finding, Mobility};
+    use headgate_placement::{Company, Disk, Mobility};
     use headgate_units::Bytes;
 
     /// An hour of requests that took so many milliseconds each.

@@ -84,9 +84,8 @@ impl Pool<'_> {
     /// What is on trial first: one thing at a time, or nobody could say what did harm.
     fn by_load_or_back(&mut self, setup: &Setup, now: Nanos) -> Result<(String, Vec<Step>), String> {
         let Some(margin) = self.spec.take_back else { return self.by_load(setup, now) };
-        let name = |store: &super::Store| setup.datastores[store.datastore].name.clone();
-        let names: Vec<String> = self.stores.iter().map(name).collect();
-        match self.judge(&names, margin) {
+        let books = self.books(setup, now);
+        match self.judge(&books, margin).map_err(|e| e.to_string())? {
             Sentence::Free => self.by_load(setup, now),
             Sentence::Wait => Ok(("moves are on trial".to_owned(), Vec::new())),
             Sentence::Back(steps) => Ok(("moves did harm and are taken back".to_owned(), steps)),

@@ -3,7 +3,9 @@
 use super::Pool;
 use super::advice::Step;
 use crate::outcome::pool::PoolMove;
-use headgate_placement::{Course, Done, Finding, LEAST_INTERVALS, Made, Permille, review};
+use headgate_placement::{
+    Course, Done, Finding, LEAST_INTERVALS, Made, Permille, PoolError, review, way_back,
+};
 use headgate_units::Nanos;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -42,12 +44,19 @@ impl Trials {
 }
 
 impl Pool<'_> {
-    /// Judges the moves on trial, if enough was seen since they were done.
-    pub(super) fn judge(&mut self, names: &[String], margin: Permille) -> Sentence {
+    /// Judges the moves on trial, if enough was seen since they were done. Those that rules keep from going back stay.
+    ///
+    /// # Errors
+    /// When the pool contradicts itself.
+    pub(super) fn judge(
+        &mut self,
+        books: &headgate_placement::Pool,
+        margin: Permille,
+    ) -> Result<Sentence, PoolError> {
         let tried = &self.moves[self.trials.open.clone()];
-        let Some(advised) = tried.first().map(|step| step.advised) else { return Sentence::Free };
+        let Some(advised) = tried.first().map(|step| step.advised) else { return Ok(Sentence::Free) };
         let done: Option<Vec<Nanos>> = tried.iter().map(|step| step.done).collect();
-        let Some(done) = done.and_then(|done| done.into_iter().max()) else { return Sentence::Wait };
+        let Some(done) = done.and_then(|done| done.into_iter().max()) else { return Ok(Sentence::Wait) };
         let before = &self.moves[..self.trials.open.start];
         let settled = before.iter().filter_map(|step| step.done).max().unwrap_or_default();
         // What was under way when disks moved ends where they were: one interval is neither before nor after.
@@ -59,17 +68,15 @@ impl Pool<'_> {
         let (earlier, later): (Vec<_>, Vec<_>) =
             (earlier.take(MOST_INTERVALS).collect(), later.take(MOST_INTERVALS).collect());
         if later.len() < LEAST_INTERVALS {
-            return Sentence::Wait;
+            return Ok(Sentence::Wait);
         }
         let of = |intervals: &[&(Nanos, Vec<Done>)], store: usize| {
             intervals.iter().rev().map(|(_, did)| did[store]).collect::<Vec<Done>>()
         };
         let course = |store: usize| Course { before: of(&earlier, store), after: of(&later, store) };
-        let courses: BTreeMap<_, _> = names
-            .iter()
-            .enumerate()
-            .map(|(store, name)| (headgate_placement::Name::from(name.as_str()), course(store)))
-            .collect();
+        let names = || books.datastores.iter().map(|datastore| &datastore.name);
+        let courses: BTreeMap<_, _> =
+            names().enumerate().map(|(store, name)| (name.clone(), course(store))).collect();
         let made = |step: &PoolMove| Made {
             disk: step.disk.as_str().into(),
             from: step.from.as_str().into(),
@@ -79,9 +86,13 @@ impl Pool<'_> {
         let mut back = Vec::new();
         for found in review(&made, &courses, margin) {
             let Finding::Worse { before, after } = found.finding else { continue };
-            for made in found.moves.iter().map(|&index| &made[index]) {
+            let decision: Vec<Made> = found.moves.iter().map(|&index| made[index].clone()).collect();
+            if way_back(books, &decision)?.is_some() {
+                continue;
+            }
+            for made in &decision {
                 let member = self.members.iter().position(|member| member.name == made.disk);
-                let to = names.iter().position(|name| name == made.from.as_str());
+                let to = names().position(|name| *name == made.from);
                 if let (Some(member), Some(to)) = (member, to) {
                     let why = format!("taken back: requests took {before} before and take {after}");
                     back.push(Step { member, to, why, taken_back: true });
@@ -89,6 +100,6 @@ impl Pool<'_> {
             }
         }
         self.trials.open = 0..0;
-        if back.is_empty() { Sentence::Free } else { Sentence::Back(back) }
+        Ok(if back.is_empty() { Sentence::Free } else { Sentence::Back(back) })
     }
 }
