@@ -46,6 +46,24 @@ pub enum Until {
     Full,
 }
 
+/// What a look at a port saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// Something to do.
+    Work,
+    /// Nothing.
+    Nothing,
+}
+
+/// Whether the shard looks at a port itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// It does, until it says otherwise ([`Port::on_last_look`]).
+    Yes,
+    /// Only events bring the port back.
+    No,
+}
+
 /// Why the daemon ends a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detach {
@@ -69,6 +87,20 @@ pub trait Port {
 
     /// The disk's queue has room again after [`PortIo::room`] had answered less than the port could use.
     fn on_room(&mut self, io: &mut dyn PortIo);
+
+    /// Has something come that no event will tell of, since the port asked for none ([`PortIo::watches`])? Called very often: a look at
+    /// memory and no more.
+    fn looks(&self) -> Sight {
+        Sight::Nothing
+    }
+
+    /// [`looks`](Port::looks) or [`on_last_look`](Port::on_last_look) saw something.
+    fn on_look(&mut self, _io: &mut dyn PortIo) {}
+
+    /// The shard looks no more: the port asks for events again, and then looks a last time.
+    fn on_last_look(&mut self) -> Sight {
+        Sight::Nothing
+    }
 
     /// A request ended; its buffers are the port's again. Not called for requests dropped at the port's end.
     fn on_complete(&mut self, io: &mut dyn PortIo, completion: Completion);
@@ -150,6 +182,12 @@ pub trait PortIo {
     /// # Errors
     /// The system's: `WouldBlock` when the pipe is full.
     fn lend(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32>;
+
+    /// Asks the shard to look at this port ([`Port::looks`]), so that it need not ask for events. The shard agrees where it waits awake and has
+    /// no other port to serve.
+    fn watches(&mut self) -> Watch {
+        Watch::No
+    }
 
     /// Cancels the operation with this key, if it is under way; its last event tells that it ended.
     fn cancel(&mut self, key: u32);

@@ -256,6 +256,11 @@ impl DeviceQueue {
         self.fetch(head, scratch).map(Some)
     }
 
+    /// Has the driver offered more than was taken? One load, of a cache line that is shared until the driver writes to it.
+    pub fn has_new(&self) -> bool {
+        self.known_avail != self.next_avail || self.areas.avail_idx() != self.next_avail
+    }
+
     fn breaks(&mut self, error: QueueError) -> QueueError {
         // Nobody will ask for these any more: they must not keep a drain waiting. The in-flight region still has them.
         for head in self.replays.drain(..) {
@@ -325,6 +330,15 @@ impl DeviceQueue {
         fence(Ordering::SeqCst);
         match self.features.event_index {
             EventIndex::On => passed(self.areas.used_event(), new, old),
+            EventIndex::Off => self.areas.avail_flags() & FLAG_NO_SIGNAL == 0,
+        }
+    }
+
+    /// Does the driver wait to be called for the next answer that is published? Only a hint: no fence orders this look against the driver's
+    /// stores, so it may be late.
+    pub fn is_armed(&self) -> bool {
+        match self.features.event_index {
+            EventIndex::On => self.areas.used_event() == self.published,
             EventIndex::Off => self.areas.avail_flags() & FLAG_NO_SIGNAL == 0,
         }
     }

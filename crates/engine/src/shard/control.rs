@@ -298,6 +298,7 @@ impl Shard {
             touched: false,
             starved: false,
             closing: false,
+            unsent: None,
             gone: attached.gone.clone(),
             told,
         });

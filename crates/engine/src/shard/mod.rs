@@ -5,6 +5,7 @@
 //! Nothing here is shared or locked; other threads send closures through the [`Mailbox`].
 
 mod bounce;
+mod company;
 mod disk;
 mod elevator;
 mod inline;
@@ -17,6 +18,7 @@ mod room;
 mod slots;
 mod spin;
 mod streams;
+mod watch;
 mod worker;
 
 use crate::clock;
@@ -65,6 +67,10 @@ pub(crate) struct Core {
     links: link::Links,
     /// Bytes that may still be moved on this thread before the turn ends.
     turn_bytes: i64,
+    /// The shard waits awake.
+    awake: bool,
+    company: company::Company,
+    watched: watch::Watched,
 }
 
 /// The state of a shard's thread.
@@ -109,6 +115,9 @@ impl Shard {
             spare_bounces: Vec::new(),
             links: link::Links::default(),
             turn_bytes: 0,
+            awake: false,
+            company: company::Company::default(),
+            watched: watch::Watched::default(),
         };
         Ok(Shard { core, ports: Vec::new(), spin: Spin::new(), inbox, stopping: false })
     }
@@ -123,6 +132,7 @@ impl Shard {
             let wait = self.wait();
             self.rest(wait)?;
             self.core.now = clock::now();
+            events.append(&mut self.core.watched.ended);
             self.core.ring.reap(&mut events);
             for event in events.drain(..) {
                 self.on_ring(event);
@@ -131,6 +141,7 @@ impl Shard {
                 command(&mut self);
             }
             self.core.turn_bytes = BYTES_PER_TURN;
+            self.look();
             self.work();
             self.core.drive_links();
             self.end_turn();
@@ -140,31 +151,44 @@ impl Shard {
 
     /// Submits, and waits for at most `wait` (`None`: until something happens), awake at first where that pays.
     fn rest(&mut self, wait: Option<Nanos>) -> std::io::Result<()> {
-        let ring = &mut self.core.ring;
         if wait == Some(Nanos::ZERO) {
-            return ring.submit(wait);
+            // More may have come while there was work. Ends of operations are no work: a rest follows soon.
+            if self.core.watched.ended.is_empty() {
+                self.core.watched.try_receives();
+            }
+            return self.core.ring.submit(wait);
         }
         let start = clock::now();
-        match self.spin.patience() {
-            Some(patience) => {
-                ring.submit(Some(Nanos::ZERO))?;
-                let patience = wait.map_or(patience, |wait| wait.min(patience));
-                match ring.spin(start + patience) {
-                    Wait::Over => ring.submit(Some(Nanos::ZERO))?,
-                    Wait::GoesOn => ring.submit(wait.map(|wait| wait - (clock::now() - start)))?,
-                }
-            }
-            None => ring.submit(wait)?,
+        let mut outcome = Wait::GoesOn;
+        if let Some(patience) = self.spin.patience() {
+            self.core.ring.submit(Some(Nanos::ZERO))?;
+            outcome = self.wait_awake(start + wait.map_or(patience, |wait| wait.min(patience)));
+        }
+        match outcome {
+            Wait::Over => self.core.ring.submit(Some(Nanos::ZERO))?,
+            Wait::GoesOn => self.sleep(start, wait)?,
         }
         let now = clock::now();
         self.spin.idle(now, now - start);
+        self.core.awake = self.spin.patience().is_some();
         Ok(())
+    }
+
+    /// Submits, and gives up the processor until something happens or `wait` since `start` is over.
+    fn sleep(&mut self, start: Nanos, wait: Option<Nanos>) -> std::io::Result<()> {
+        self.core.awake = false;
+        self.stop_looking();
+        if self.core.touched.is_empty() {
+            let wait = wait.map(|wait| wait - (clock::now() - start));
+            return self.core.ring.submit(wait);
+        }
+        self.core.ring.submit(Some(Nanos::ZERO))
     }
 
     /// How long the loop may sleep: not at all while there is work, else until the next timer.
     fn wait(&self) -> Option<Nanos> {
         let core = &self.core;
-        if !core.completed.is_empty() || !core.touched.is_empty() {
+        if !core.completed.is_empty() || !core.touched.is_empty() || !core.watched.ended.is_empty() {
             return Some(Nanos::ZERO);
         }
         let mut wake: Option<Nanos> = None;
@@ -194,11 +218,24 @@ impl Shard {
             Owner::Link { link, way } => self.core.on_link(link, way, event.result),
             Owner::Port { port, key } => {
                 let Some(state) = self.core.port_states.get_mut(port as usize) else { return };
+                let mut result = event.result;
+                if state.unsent.as_ref().is_some_and(|rest| rest.key == key)
+                    && !state.closing
+                    && matches!(-result, libc::EINTR | libc::EAGAIN)
+                {
+                    // A part is out already: only the rest may be tried again.
+                    return self.core.send_rest(port, key);
+                }
                 if !event.more {
                     state.active.retain(|&k| k != key);
+                    if let Some(rest) = state.unsent.take_if(|rest| rest.key == key)
+                        && result >= 0
+                    {
+                        result += rest.sent;
+                    }
                 }
                 if !state.closing {
-                    let event = PortEvent { key, result: event.result, more: event.more };
+                    let event = PortEvent { key, result, more: event.more };
                     self.with_port(port, |p, io| p.on_event(io, event));
                 }
             }
@@ -267,6 +304,7 @@ impl Shard {
     fn end_turn(&mut self) {
         // A port that is called here may touch itself again; that is this turn's business still.
         let mut touched = std::mem::take(&mut self.core.touched);
+        self.core.company.after_turn(&touched);
         for &port in &touched {
             let Some(state) = self.core.port_states.get_mut(port as usize) else { continue };
             state.touched = false;
@@ -296,6 +334,7 @@ impl Shard {
             self.core.client_gone(state.disk, state.told);
             self.core.starved.retain(|&p| p != port);
             self.core.touched.retain(|&p| p != port);
+            self.core.watched.forget_port(port);
             state.gone.set();
             false
         });

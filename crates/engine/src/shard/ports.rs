@@ -4,8 +4,9 @@ use super::Core;
 use super::disk::Disk;
 use super::inline;
 use super::ring::Owner;
+use super::watch::{POLL_FIRST, Receive, Rest, Sent, send_now};
 use crate::image::Medium;
-use crate::port::{PortIo, Until};
+use crate::port::{PortIo, Until, Watch};
 use crate::remote::loss::Told;
 use crate::request::{DiskInfo, IoError, Request};
 use headgate_qos::Scheduler as _;
@@ -56,6 +57,8 @@ pub(super) struct PortState {
     /// Found the disk's queue full and waits for room.
     pub starved: bool,
     pub closing: bool,
+    /// What is left of a message that the socket took a part of.
+    pub unsent: Option<Box<Rest>>,
     pub gone: Arc<Gone>,
     /// What it knows of writes that a remote server may have lost.
     pub told: Told,
@@ -69,10 +72,14 @@ pub(super) struct Io<'a> {
 }
 
 impl Io<'_> {
-    fn start(&mut self, entry: io_uring::squeue::Entry, key: u32) {
+    fn begin(&mut self, key: u32) {
         let state = &mut self.core.port_states[self.port as usize];
         debug_assert!(!state.active.contains(&key), "one operation per key");
         state.active.push(key);
+    }
+
+    fn start(&mut self, entry: io_uring::squeue::Entry, key: u32) {
+        self.begin(key);
         // SAFETY: the callers of `recv` and `send` promise that their memory outlives the operation, and the shard
         // keeps the port until every active key has ended.
         unsafe { self.core.ring.push(entry, Owner::Port { port: self.port, key }) };
@@ -124,16 +131,36 @@ impl PortIo for Io<'_> {
 
     unsafe fn recv(&mut self, fd: RawFd, buf: *mut u8, len: usize, until: Until, key: u32) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
+        if until == Until::Some && self.core.is_looking() {
+            self.begin(key);
+            return self.core.watched.add_receive(Receive { port: self.port, key, fd, buf, len });
+        }
         let flags = match until {
             Until::Some => 0,
             Until::Full => libc::MSG_WAITALL,
         };
-        self.start(opcode::Recv::new(types::Fd(fd), buf, len).flags(flags).build(), key);
+        let entry = opcode::Recv::new(types::Fd(fd), buf, len).flags(flags);
+        let first = if until == Until::Some && self.core.company.is_one() { POLL_FIRST } else { 0 };
+        self.start(entry.ioprio(first).build(), key);
     }
 
     unsafe fn send(&mut self, fd: RawFd, msg: *const libc::msghdr, key: u32) {
-        let flags = (libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32;
-        self.start(opcode::SendMsg::new(types::Fd(fd), msg).flags(flags).build(), key);
+        if self.core.company.is_one() {
+            // SAFETY: the caller's promise.
+            match unsafe { send_now(fd, msg, key) } {
+                Sent::All(bytes) => {
+                    self.begin(key);
+                    return self.core.watched.end(self.port, key, bytes);
+                }
+                Sent::Part(rest) => {
+                    self.begin(key);
+                    self.core.port_states[self.port as usize].unsent = Some(rest);
+                    return self.core.send_rest(self.port, key);
+                }
+                Sent::Nothing => {}
+            }
+        }
+        self.start(opcode::SendMsg::new(types::Fd(fd), msg).flags(SEND_FLAGS).build(), key);
     }
 
     fn poll_room(&mut self, fd: RawFd, key: u32) {
@@ -163,6 +190,14 @@ impl PortIo for Io<'_> {
         inline::lend(image, offset, len, pipe)
     }
 
+    fn watches(&mut self) -> Watch {
+        if !self.core.is_looking() {
+            return Watch::No;
+        }
+        self.core.watched.add_port(self.port);
+        Watch::Yes
+    }
+
     fn cancel(&mut self, key: u32) {
         if self.core.port_states[self.port as usize].active.contains(&key) {
             self.core.cancel(self.port, key);
@@ -178,8 +213,24 @@ impl PortIo for Io<'_> {
     }
 }
 
+/// A send takes as long as it needs, and a client that went away is no signal.
+const SEND_FLAGS: u32 = (libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32;
+
 impl Core {
+    /// Goes on with a message of which a part is out.
+    pub(super) fn send_rest(&mut self, port: u32, key: u32) {
+        let Some(rest) = &self.port_states[port as usize].unsent else { return };
+        let entry =
+            opcode::SendMsg::new(types::Fd(rest.fd), &raw const rest.message).flags(SEND_FLAGS).build();
+        // SAFETY: the message names what the caller of `PortIo::send` keeps valid until the port has its event, and `unsent` keeps the
+        // message until then.
+        unsafe { self.ring.push(entry, Owner::Port { port, key }) };
+    }
+
     pub(super) fn cancel(&mut self, port: u32, key: u32) {
+        if self.watched.cancel(port, key) {
+            return;
+        }
         let entry = opcode::AsyncCancel::new(Owner::Port { port, key }.encode()).build();
         // SAFETY: the entry names no memory.
         unsafe { self.ring.push(entry, Owner::Nobody) };

@@ -1,6 +1,5 @@
 //! The shard's io_uring, and how a completion finds its owner.
 
-use crate::clock;
 use headgate_units::Nanos;
 use io_uring::{IoUring, squeue, types};
 use std::io;
@@ -83,9 +82,6 @@ const ENTRIES: u32 = 512;
 /// Kernel workers for what cannot be done without blocking (flushes, hole punching): enough to keep a disk busy, few
 /// enough that a storm of flushes does not flood the host.
 const WORKERS: [u32; 2] = [64, 16];
-
-/// Waiting awake, the clock costs more than a look; so many looks are well under a microsecond.
-const LOOKS_PER_CLOCK: usize = 8;
 
 pub(super) struct Ring {
     uring: IoUring,
@@ -181,20 +177,9 @@ impl Ring {
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Waits for a completion, or for work of the kernel's that will make one, without giving up the processor, until
-    /// `deadline` on the shard's clock.
-    pub(super) fn spin(&mut self, deadline: Nanos) -> Wait {
-        loop {
-            for _ in 0..LOOKS_PER_CLOCK {
-                if self.uring.submission().taskrun() || !self.uring.completion().is_empty() {
-                    return Wait::Over;
-                }
-                std::hint::spin_loop();
-            }
-            if clock::now() >= deadline {
-                return Wait::GoesOn;
-            }
-        }
+    /// Is there a completion, or work of the kernel's that will make one? Looks at memory.
+    pub(super) fn has_events(&mut self) -> bool {
+        self.uring.submission().taskrun() || !self.uring.completion().is_empty()
     }
 
     /// Moves what has completed into `events`.

@@ -3,6 +3,7 @@
 //! Kicks come as readiness of eventfds from the shard's ring; requests go down with their buffers where they lie in guest
 //! memory; completions are written to the used rings and published once per turn.
 
+mod holding;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -10,7 +11,7 @@ mod tests;
 pub(crate) use ring::{Enabled, EventFd, MovedRing, NewRing, NotAnEventFd};
 
 use super::config::{MAX_DISCARD, MAX_QUEUES, MAX_WRITE_ZEROES};
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Sight, Watch};
 use headgate_engine::request::{self as engine, DiskInfo, Durability, IoError, Op, ZeroSpeed};
 use headgate_units::Bytes;
 use headgate_vring::blk::Status;
@@ -34,6 +35,9 @@ const KEPT_IN_ALL: usize = 64;
 /// Requests answered without the engine before the shard's other ports have their turn: such requests take no room, and
 /// a guest could offer them as fast as they are answered.
 const ANSWERS_AT_ONCE: usize = 256;
+
+/// So many times in a row, one ring and no other had requests: it may be watched instead of kicked.
+const TIMES_ALONE: u32 = 32;
 
 /// What the control thread tells its port.
 pub(crate) enum Command {
@@ -97,6 +101,9 @@ pub(crate) struct BlkPort {
     replaying: usize,
     /// The daemon drains the disk.
     draining: bool,
+    /// The ring that had requests last, and how often in a row.
+    last: u16,
+    times: u32,
     /// The connection, to be cut when the port ends.
     peer: UnixStream,
 }
@@ -125,6 +132,8 @@ impl BlkPort {
             replays_left: 0,
             replaying: 0,
             draining: false,
+            last: 0,
+            times: 0,
             peer,
         }
     }
@@ -138,6 +147,17 @@ impl BlkPort {
         if !std::mem::replace(&mut ring.ready, true) {
             self.ready.push_back(index);
         }
+    }
+
+    /// A ring has requests, as an event or a look told.
+    fn wake(&mut self, index: u16) {
+        self.times = if self.last == index { self.times.saturating_add(1) } else { 0 };
+        self.last = index;
+        if let Some(ring) = self.ring(index) {
+            ring.watched = false;
+            ring.on_shown();
+        }
+        self.mark_ready(index);
     }
 
     fn mark_dirty(&mut self, index: u16) {
@@ -290,12 +310,17 @@ impl BlkPort {
                 return Taken::Answered;
             }
             Ok(None) => {
+                if self.times >= TIMES_ALONE && io.watches() == Watch::Yes {
+                    ring.watch();
+                    return Taken::Nothing(Visit::Rests);
+                }
                 return if ring.rest() { Taken::Answered } else { Taken::Nothing(Visit::Rests) };
             }
             Err(error) => {
                 ring.breaks(&self.info.name, index, &error);
                 // The rest of its replays is lost with it.
                 self.count_replays();
+                self.mark_dirty(index);
                 return Taken::Nothing(Visit::Rests);
             }
         };
@@ -326,10 +351,15 @@ impl BlkPort {
     /// Publishes what was completed, and lets stopping rings go that waited for that.
     fn settle(&mut self, io: &mut dyn PortIo) {
         let mut dirty = std::mem::take(&mut self.dirty);
+        let draining = self.draining;
         for index in dirty.drain(..) {
             if let Some(ring) = self.ring(index) {
                 ring.dirty = false;
-                ring.publish();
+                if ring.watched && !draining && matches!(ring.phase, Phase::Running) {
+                    ring.publish();
+                } else {
+                    ring.publish_all();
+                }
                 if let Phase::Stopping(answer) = &ring.phase
                     && ring.queue.in_flight() == 0
                 {
@@ -340,6 +370,16 @@ impl BlkPort {
             }
         }
         self.dirty = dirty;
+    }
+
+    /// Nothing new is taken, and nothing kept back.
+    fn drain(&mut self) {
+        self.draining = true;
+        for index in 0..self.rings.len() as u16 {
+            if self.ring(index).is_some_and(|ring| ring.owes()) {
+                self.mark_dirty(index);
+            }
+        }
     }
 
     fn stop(&mut self, io: &mut dyn PortIo, index: u16, answer: SyncSender<u16>) {
@@ -453,10 +493,42 @@ impl Port for BlkPort {
         if !event.more {
             io.poll(ring.kick.raw(), ring.key);
         }
-        self.mark_ready(index);
+        self.wake(index);
         if !self.starved {
             self.pump(io);
         }
+    }
+
+    fn looks(&self) -> Sight {
+        if self.rings.iter().flatten().any(Ring::shows) { Sight::Work } else { Sight::Nothing }
+    }
+
+    fn on_look(&mut self, io: &mut dyn PortIo) {
+        for index in 0..self.rings.len() as u16 {
+            let Some(ring) = self.ring(index).filter(|ring| ring.shows()) else { continue };
+            if ring.queue.has_new() {
+                self.wake(index);
+            } else {
+                ring.on_shown();
+            }
+        }
+        if !self.starved {
+            self.pump(io);
+        }
+    }
+
+    fn on_last_look(&mut self) -> Sight {
+        let mut sight = Sight::Nothing;
+        for index in 0..self.rings.len() as u16 {
+            let Some(ring) = self.ring(index).filter(|ring| ring.watched) else { continue };
+            ring.watched = false;
+            ring.publish_all();
+            if ring.rest() {
+                self.mark_ready(index);
+                sight = Sight::Work;
+            }
+        }
+        sight
     }
 
     fn on_command(&mut self, io: &mut dyn PortIo, command: PortCommand) {
@@ -511,7 +583,7 @@ impl Port for BlkPort {
         if let Some(ring) = self.ring(request.queue)
             && ring.key == request.key
         {
-            ring.queue.complete(request.completion, status, written);
+            ring.finish(request.completion, status, written);
             self.mark_dirty(request.queue);
         }
     }
@@ -533,8 +605,9 @@ impl Port for BlkPort {
 
     fn on_detach(&mut self, io: &mut dyn PortIo, how: Detach) {
         match how {
-            Detach::Drain => self.draining = true,
+            Detach::Drain => self.drain(),
             Detach::Now => {
+                self.drain();
                 self.settle(io);
                 io.close();
             }

@@ -1,6 +1,9 @@
 //! One virtqueue inside its shard: the rings, and the event descriptors of both sides.
 
-use headgate_vring::{DeviceQueue, Kicks, QueueError, QueueLayout};
+use super::holding::{Driver, Holding, Shown};
+use headgate_vring::blk::Status;
+use headgate_vring::{Completion, DeviceQueue, Kicks, QueueError, QueueLayout};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -89,6 +92,18 @@ pub(super) struct Ring {
     pub held: bool,
     /// In the list of rings whose completions are to be published.
     pub dirty: bool,
+    /// Empty, and the shard looks whether it still is: no kick was asked for.
+    pub watched: bool,
+    /// Finished, not given back yet.
+    answers: VecDeque<Answer>,
+    holding: Holding,
+}
+
+/// What the driver is to be told of a request.
+struct Answer {
+    completion: Completion,
+    status: Status,
+    written: u32,
 }
 
 impl Ring {
@@ -106,6 +121,9 @@ impl Ring {
             ready: false,
             held: false,
             dirty: false,
+            watched: false,
+            answers: VecDeque::new(),
+            holding: Holding::new(),
         }
     }
 
@@ -113,8 +131,55 @@ impl Ring {
         matches!(self.phase, Phase::Running) && self.enabled == Enabled::Yes
     }
 
-    /// Publishes completions and calls the driver if it wants that.
+    /// A request is finished; the driver hears of it by [`publish`](Self::publish).
+    pub(super) fn finish(&mut self, completion: Completion, status: Status, written: u32) {
+        self.answers.push_back(Answer { completion, status, written });
+    }
+
+    /// Are there answers that were not given back?
+    pub(super) fn owes(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Publishes the answers that are due and calls the driver if it wants that.
     pub(super) fn publish(&mut self) {
+        let driver = if self.queue.is_armed() { Driver::Armed } else { Driver::Awake };
+        let due = self.holding.due(self.answers.len(), self.queue.in_flight(), driver);
+        self.give(due);
+    }
+
+    /// Publishes all answers.
+    pub(super) fn publish_all(&mut self) {
+        self.holding.stop();
+        self.give(self.answers.len());
+    }
+
+    /// Has the driver done something that the shard must look at?
+    pub(super) fn shows(&self) -> bool {
+        self.watched && (self.queue.has_new() || self.holding.is_on() && self.queue.is_armed())
+    }
+
+    /// The driver showed itself: it gets what was kept back.
+    pub(super) fn on_shown(&mut self) {
+        let how = if self.queue.has_new() { Shown::Offers } else { Shown::Waits };
+        if self.holding.is_on() {
+            self.holding.shown(how, self.answers.len());
+        }
+        if self.owes() {
+            self.give(self.answers.len());
+        }
+    }
+
+    /// The shard looks at this ring from now on.
+    pub(super) fn watch(&mut self) {
+        self.queue.disable_kicks();
+        self.watched = true;
+    }
+
+    fn give(&mut self, count: usize) {
+        for Answer { completion, status, written } in self.answers.drain(..count) {
+            self.queue.complete(completion, status, written);
+        }
         self.queue.publish();
         if self.queue.needs_call()
             && let Some(call) = &self.call

@@ -1,5 +1,7 @@
 //! The data path against a shard made of lists.
 
+mod watching;
+
 use super::*;
 use headgate_engine::port::Until;
 use headgate_units::Nanos;
@@ -37,6 +39,7 @@ struct FakeShard {
     cancelled: Vec<u32>,
     closed: bool,
     expedited: bool,
+    watch: Watch,
 }
 
 impl PortIo for FakeShard {
@@ -88,6 +91,9 @@ impl PortIo for FakeShard {
     fn cancel(&mut self, key: u32) {
         self.cancelled.push(key);
     }
+    fn watches(&mut self) -> Watch {
+        self.watch
+    }
     fn close(&mut self) {
         self.closed = true;
     }
@@ -137,6 +143,7 @@ impl Rig {
             cancelled: vec![],
             closed: false,
             expedited: false,
+            watch: Watch::No,
         };
         let inflight = Arc::new(HeapMapping::new(QUEUES * InflightRegion::bytes(SIZE)));
         Rig { memory, inflight, guests, port, io, offered: 0, _peer: peer }

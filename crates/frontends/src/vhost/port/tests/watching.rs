@@ -1,0 +1,126 @@
+//! A ring that is looked at instead of kicked, and answers that are kept back from a driver that is being woken.
+
+use super::*;
+
+/// A rig whose first queue has had the shard to itself for long.
+fn watched() -> Rig {
+    let mut rig = Rig::started();
+    rig.io.watch = Watch::Yes;
+    (0..=TIMES_ALONE).for_each(|_| rig.kick(0));
+    rig
+}
+
+impl Rig {
+    /// What the shard does while it waits awake.
+    fn look(&mut self) -> Sight {
+        let sight = self.port.looks();
+        if sight == Sight::Work {
+            self.port.on_look(&mut self.io);
+            self.turn();
+        }
+        sight
+    }
+
+    /// Serves all that is at the engine, in one turn.
+    fn serve(&mut self) {
+        self.submitted().into_iter().for_each(|sector| self.complete_as(sector, Ok(())));
+        self.turn();
+    }
+
+    /// Offers so many requests, as a driver does that wants to be called for the first answer and looks for none itself.
+    fn offer_and_sleep(&mut self, requests: usize) {
+        (0..requests).for_each(|_| self.offer(0));
+        self.guests[0].driver.enable_calls();
+    }
+
+    /// Half of the answers to eight requests was given, and half is kept back.
+    fn with_four_kept_back() -> Rig {
+        let mut rig = watched();
+        rig.offer_and_sleep(8);
+        rig.look();
+        signals(&rig.guests[0].call);
+        rig.serve();
+        assert_eq!((rig.back(0), signals(&rig.guests[0].call)), (4, 1));
+        assert_eq!(rig.look(), Sight::Nothing, "it sleeps");
+        rig
+    }
+}
+
+#[test]
+fn a_watched_ring_needs_no_kick_until_the_last_look() {
+    let mut rig = watched();
+    assert_eq!(rig.look(), Sight::Nothing);
+    (0..3).for_each(|_| rig.offer(0));
+    assert!(!rig.guests[0].driver.publish(), "nobody asked for a kick");
+    assert_eq!(rig.look(), Sight::Work);
+    assert_eq!(rig.submitted(), [0, 1, 2]);
+    rig.offer(0);
+    assert_eq!(rig.port.on_last_look(), Sight::Work, "what came meanwhile is found");
+    rig.port.on_look(&mut rig.io);
+    rig.io.watch = Watch::No;
+    rig.turn();
+    assert_eq!(rig.submitted(), [0, 1, 2, 3]);
+    assert_eq!(rig.port.looks(), Sight::Nothing);
+}
+
+#[test]
+fn two_busy_rings_are_kicked() {
+    let mut rig = watched();
+    assert!(rig.port.rings[0].as_ref().unwrap().watched);
+    for _ in 0..=TIMES_ALONE {
+        rig.kick(1);
+        rig.kick(0);
+    }
+    assert!(rig.port.rings.iter().flatten().all(|ring| !ring.watched));
+}
+
+#[test]
+fn what_is_kept_back_is_given_when_the_driver_offers() {
+    let mut rig = Rig::with_four_kept_back();
+    rig.offer(0);
+    assert_eq!(rig.look(), Sight::Work);
+    assert_eq!((rig.back(0), rig.submitted().len()), (4, 1));
+}
+
+#[test]
+fn a_driver_that_asks_to_be_called_is_called_and_left_alone() {
+    let mut rig = Rig::with_four_kept_back();
+    rig.guests[0].driver.enable_calls();
+    assert_eq!(rig.look(), Sight::Work);
+    assert_eq!((rig.back(0), signals(&rig.guests[0].call)), (4, 1));
+    rig.offer_and_sleep(8);
+    rig.look();
+    rig.serve();
+    assert_eq!(rig.back(0), 8);
+}
+
+#[test]
+fn nothing_is_kept_back_for_good() {
+    type End = fn(&mut Rig);
+    let ends: [(&str, End); 5] = [
+        ("the shard sleeps", |rig| _ = rig.port.on_last_look()),
+        ("a kick", |rig| rig.kick(0)),
+        ("the ring stops", |rig| _ = rig.stop(0)),
+        ("the disk is drained", |rig| {
+            rig.port.on_detach(&mut rig.io, Detach::Drain);
+            rig.turn();
+        }),
+        ("the disk goes", |rig| rig.port.on_detach(&mut rig.io, Detach::Now)),
+    ];
+    for (name, end) in ends {
+        let mut rig = Rig::with_four_kept_back();
+        end(&mut rig);
+        assert_eq!(rig.back(0), 4, "{name}");
+    }
+}
+
+#[test]
+fn what_is_kept_back_when_the_process_dies_is_replayed() {
+    let mut rig = Rig::with_four_kept_back();
+    rig.crash();
+    rig.io.watch = Watch::No;
+    rig.start(0);
+    assert_eq!(rig.submitted(), [4, 5, 6, 7]);
+    rig.serve();
+    assert_eq!(rig.back(0), 4);
+}
