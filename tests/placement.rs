@@ -272,17 +272,19 @@ fn disks_on_one_array_are_advised_to_spread_over_three_and_it_pays() {
             );
         }
         SPINDLES.into_iter().try_for_each(|spindles| pod.check_history(&format!("array{spindles}")))?;
-        let abilities: Vec<f64> = SPINDLES
+        // P for each spindle: the least, the likely, the most (95 %).
+        let each: Vec<[f64; 3]> = SPINDLES
             .into_iter()
             .map(|spindles| {
                 let model = pod.model(&format!("array{spindles}"))?;
-                model["ability"].as_f64().with_context(|| format!("no model of array{spindles}"))
+                let slope =
+                    |key: &str| model[key].as_f64().with_context(|| format!("no model of array{spindles}"));
+                let slopes = [slope("slope_high_ns")?, slope("slope_ns")?, slope("slope_low_ns")?];
+                Ok(slopes.map(|nanos| 1e6 / nanos / f64::from(spindles)))
             })
             .collect::<anyhow::Result<_>>()?;
-        let each: Vec<f64> =
-            abilities.iter().zip(SPINDLES).map(|(ability, n)| ability / f64::from(n)).collect();
-        let mean = each.iter().sum::<f64>() / 3.0;
-        eprintln!("P {abilities:.3?}, per spindle {each:.3?}");
+        let mean = each.iter().map(|[_, likely, _]| likely).sum::<f64>() / 3.0;
+        eprintln!("P per spindle {each:.3?}, mean {mean:.3}");
         eprintln!(
             "before {:.0} IOPS, {:.1} ms; after {:.0} IOPS, {:.1} ms",
             first.iops, first.latency, last.iops, last.latency
@@ -292,8 +294,9 @@ fn disks_on_one_array_are_advised_to_spread_over_three_and_it_pays() {
             let now = last.disks[name];
             eprintln!("  {name}: {iops:.0} -> {:.0} IOPS, {latency:.1} -> {:.1} ms", now.0, now.1);
         }
+        // Within 15 %, as far as a few minutes of measurements can tell: each slope is known to some 7 %.
         ensure!(
-            each.iter().all(|one| (one / mean - 1.0).abs() <= 0.15),
+            each.iter().all(|[least, _, most]| *least <= 1.15 * mean && *most >= 0.85 * mean),
             "P is not as the spindles: {each:.3?}"
         );
         ensure!(last.iops >= 1.8 * first.iops, "throughput rose by too little");
