@@ -33,7 +33,7 @@ const AGED_PER_ROUND: u32 = 256;
 impl Core {
     /// Hands a request to its datastore's backend.
     pub(super) fn start(&mut self, key: u32, stage: Stage) {
-        let looking = self.is_looking();
+        let looking = self.watched.has_ports();
         let slot = &mut self.slots[key];
         slot.stage = stage;
         slot.dispatched = self.now;

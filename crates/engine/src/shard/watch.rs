@@ -69,6 +69,10 @@ impl Watched {
         }
     }
 
+    pub(super) fn has_ports(&self) -> bool {
+        !self.ports.is_empty()
+    }
+
     pub(super) fn forget_port(&mut self, port: u32) {
         self.ports.retain(|&p| p != port);
     }

@@ -94,7 +94,7 @@ pub(super) struct Ring {
     pub dirty: bool,
     /// Empty, and the shard looks whether it still is: no kick was asked for.
     pub watched: bool,
-    /// Finished, not given back yet.
+    /// Finished while the ring was watched, not given back yet.
     answers: VecDeque<Answer>,
     holding: Holding,
 }
@@ -133,7 +133,11 @@ impl Ring {
 
     /// A request is finished; the driver hears of it by [`publish`](Self::publish).
     pub(super) fn finish(&mut self, completion: Completion, status: Status, written: u32) {
-        self.answers.push_back(Answer { completion, status, written });
+        if self.watched {
+            self.answers.push_back(Answer { completion, status, written });
+        } else {
+            self.queue.complete(completion, status, written);
+        }
     }
 
     /// Are there answers that were not given back?
@@ -161,8 +165,8 @@ impl Ring {
 
     /// The driver showed itself: it gets what was kept back.
     pub(super) fn on_shown(&mut self) {
-        let how = if self.queue.has_new() { Shown::Offers } else { Shown::Waits };
         if self.holding.is_on() {
+            let how = if self.queue.has_new() { Shown::Offers } else { Shown::Waits };
             self.holding.shown(how, self.answers.len());
         }
         if self.owes() {
