@@ -8,6 +8,7 @@
 //! The control side ([`engine::Engine`]) talks to shards by messages and never shares their state.
 
 pub mod clock;
+pub mod company;
 pub mod engine;
 pub mod image;
 mod lock;

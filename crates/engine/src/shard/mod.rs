@@ -5,7 +5,6 @@
 //! Nothing here is shared or locked; other threads send closures through the [`Mailbox`].
 
 mod bounce;
-mod company;
 mod disk;
 mod elevator;
 mod inline;
@@ -22,6 +21,7 @@ mod watch;
 mod worker;
 
 use crate::clock;
+use crate::company::Company;
 use crate::port::{Port, PortEvent};
 use crate::request::{Completion, Op};
 use disk::{Datastore, Disk};
@@ -69,7 +69,7 @@ pub(crate) struct Core {
     turn_bytes: i64,
     /// The shard waits awake.
     awake: bool,
-    company: company::Company,
+    company: Company,
     watched: watch::Watched,
 }
 
@@ -116,7 +116,7 @@ impl Shard {
             links: link::Links::default(),
             turn_bytes: 0,
             awake: false,
-            company: company::Company::default(),
+            company: Company::default(),
             watched: watch::Watched::default(),
         };
         Ok(Shard { core, ports: Vec::new(), spin: Spin::new(), inbox, stopping: false })

@@ -7,15 +7,16 @@ mod holding;
 mod ring;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 pub(crate) use ring::{Enabled, EventFd, MovedRing, NewRing, NotAnEventFd};
 
-use super::config::{MAX_DISCARD, MAX_QUEUES, MAX_WRITE_ZEROES};
+use super::config::MAX_QUEUES;
+use headgate_engine::company::Company;
 use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Sight, Watch};
-use headgate_engine::request::{self as engine, DiskInfo, Durability, IoError, Op, ZeroSpeed};
-use headgate_units::Bytes;
+use headgate_engine::request::{self as engine, DiskInfo};
 use headgate_vring::blk::Status;
-use headgate_vring::{Completion, Fetched, GuestMemory, Operation, Request, Scratch, Segment, Unmap};
+use headgate_vring::{Completion, Fetched, GuestMemory, Scratch, Segment};
 use ring::{Phase, Ring};
 use slab::Slab;
 use std::collections::{BTreeSet, VecDeque};
@@ -23,6 +24,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
+use verdict::{Verdict, judge, status_of};
 
 /// Requests taken from one queue before the next queue's turn.
 const TAKE_AT_ONCE: usize = 64;
@@ -35,9 +37,6 @@ const KEPT_IN_ALL: usize = 64;
 /// Requests answered without the engine before the shard's other ports have their turn: such requests take no room, and
 /// a guest could offer them as fast as they are answered.
 const ANSWERS_AT_ONCE: usize = 256;
-
-/// So many times in a row, one ring and no other had requests: it may be watched instead of kicked.
-const TIMES_ALONE: u32 = 32;
 
 /// What the control thread tells its port.
 pub(crate) enum Command {
@@ -101,9 +100,8 @@ pub(crate) struct BlkPort {
     replaying: usize,
     /// The daemon drains the disk.
     draining: bool,
-    /// The ring that had requests last, and how often in a row.
-    last: u16,
-    times: u32,
+    /// Which ring had requests: one that is alone may be watched instead of kicked.
+    company: Company,
     /// The connection, to be cut when the port ends.
     peer: UnixStream,
 }
@@ -132,8 +130,7 @@ impl BlkPort {
             replays_left: 0,
             replaying: 0,
             draining: false,
-            last: 0,
-            times: 0,
+            company: Company::default(),
             peer,
         }
     }
@@ -151,8 +148,7 @@ impl BlkPort {
 
     /// A ring has requests, as an event or a look told.
     fn wake(&mut self, index: u16) {
-        self.times = if self.last == index { self.times.saturating_add(1) } else { 0 };
-        self.last = index;
+        self.company.after_turn(&[u32::from(index)]);
         if let Some(ring) = self.ring(index) {
             ring.watched = false;
             ring.on_shown();
@@ -310,7 +306,7 @@ impl BlkPort {
                 return Taken::Answered;
             }
             Ok(None) => {
-                if self.times >= TIMES_ALONE && io.watches() == Watch::Yes {
+                if self.company.is_one() && io.watches() == Watch::Yes {
                     ring.watch();
                     return Taken::Nothing(Visit::Rests);
                 }
@@ -431,49 +427,6 @@ enum Visit {
     Waits,
     /// It is empty or closed; a kick, or enabling it, makes it ready again.
     Rests,
-}
-
-/// What to do with a request.
-enum Verdict {
-    Answer(Status, u32),
-    Submit { op: Op, offset: Bytes, len: Bytes, writes: u32 },
-}
-
-/// Checks a request against its disk and says what to ask of the engine.
-fn judge(request: &Request<'_>, disk: &DiskInfo, durability: Durability) -> Verdict {
-    let ranged = |op, offset: Bytes, len: Bytes, longest: u64| {
-        // `offset + len` does not overflow: the queue checked that.
-        if len.0 > longest || offset.0 + len.0 > disk.size {
-            return Verdict::Answer(Status::IoError, 0);
-        }
-        let writes = if op == Op::Read { len.0 as u32 } else { 0 };
-        Verdict::Submit { op, offset, len, writes }
-    };
-    match request.operation {
-        Operation::Read { offset, len } => ranged(Op::Read, offset, len, engine::MAX_REQUEST),
-        Operation::Write { offset, len } => ranged(Op::Write(durability), offset, len, engine::MAX_REQUEST),
-        Operation::Flush => Verdict::Submit { op: Op::Flush, offset: Bytes(0), len: Bytes(0), writes: 0 },
-        Operation::Discard { offset, len } => ranged(Op::Discard, offset, len, MAX_DISCARD),
-        Operation::WriteZeroes { offset, len, unmap } => {
-            let unmap = match unmap {
-                Unmap::May => engine::Unmap::May,
-                Unmap::MustNot => engine::Unmap::MustNot,
-            };
-            let op = Op::WriteZeroes { unmap, speed: ZeroSpeed::Any, durability };
-            ranged(op, offset, len, MAX_WRITE_ZEROES)
-        }
-        Operation::GetId => Verdict::Answer(Status::Ok, request.write_id(&disk.name)),
-    }
-}
-
-/// What the guest is told; nothing of a request that was not served, so that it is replayed later.
-fn status_of(result: Result<(), IoError>) -> Option<Status> {
-    match result {
-        Ok(()) => Some(Status::Ok),
-        Err(IoError::Cancelled) => None,
-        Err(IoError::Unsupported) => Some(Status::Unsupported),
-        Err(IoError::Invalid | IoError::NoSpace | IoError::Backend(_)) => Some(Status::IoError),
-    }
 }
 
 impl Port for BlkPort {

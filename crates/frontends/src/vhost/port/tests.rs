@@ -4,6 +4,7 @@ mod watching;
 
 use super::*;
 use headgate_engine::port::Until;
+use headgate_engine::request::{Durability, IoError};
 use headgate_units::Nanos;
 use headgate_vring::blk::{RequestHeader, RequestType};
 use headgate_vring::{

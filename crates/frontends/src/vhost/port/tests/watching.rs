@@ -1,12 +1,13 @@
 //! A ring that is looked at instead of kicked, and answers that are kept back from a driver that is being woken.
 
 use super::*;
+use headgate_engine::company::TURNS;
 
 /// A rig whose first queue has had the shard to itself for long.
 fn watched() -> Rig {
     let mut rig = Rig::started();
     rig.io.watch = Watch::Yes;
-    (0..=TIMES_ALONE).for_each(|_| rig.kick(0));
+    (0..=TURNS).for_each(|_| rig.kick(0));
     rig
 }
 
@@ -67,7 +68,7 @@ fn a_watched_ring_needs_no_kick_until_the_last_look() {
 fn two_busy_rings_are_kicked() {
     let mut rig = watched();
     assert!(rig.port.rings[0].as_ref().unwrap().watched);
-    for _ in 0..=TIMES_ALONE {
+    for _ in 0..=TURNS {
         rig.kick(1);
         rig.kick(0);
     }
