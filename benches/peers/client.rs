@@ -93,7 +93,12 @@ impl Tool {
         }
     }
 
-    fn run(self, workload: &Workload, seconds: u32, target: &str) -> anyhow::Result<serde_json::Value> {
+    fn run(
+        self,
+        workload: &Workload,
+        seconds: u32,
+        target: &str,
+    ) -> anyhow::Result<serde_json::Value> {
         let mut command = match self {
             Tool::Load => Command::new(headgate::binary()?),
             Tool::Fio => Command::new("fio"),
@@ -129,7 +134,9 @@ fn from_fio(report: &serde_json::Value, direction: Direction) -> anyhow::Result<
     ensure!(job["error"] == 0, "fio saw errors: {job}");
     let side = &job[if direction == Direction::Read { "read" } else { "write" }];
     let percentile = |p: &str| -> anyhow::Result<f64> {
-        Ok(side["clat_ns"]["percentile"][p].as_f64().with_context(|| format!("no percentile {p}: {side}"))?
+        Ok(side["clat_ns"]["percentile"][p]
+            .as_f64()
+            .with_context(|| format!("no percentile {p}: {side}"))?
             / 1e3)
     };
     Ok(Sample {

@@ -1,8 +1,11 @@
-//! Headgate beside its peers over NBD and vhost-user-blk: throughput, latency and the server's CPU per IO.
+//! Headgate beside its peers over NBD and vhost-user-blk: throughput, latency and the server's CPU
+//! per IO.
 //!
-//! All serve the same file with O_DIRECT, or a null backend, one at a time: a server is started, warmed up, measured and stopped before the next one. Rounds
-//! are interleaved and each begins with another server, so that a machine that slows down slows all. What counts is the
-//! median over the rounds of the ratio to Headgate in the same round. Headgate schedules: reservation, limit and shares are set.
+//! All serve the same file with O_DIRECT, or a null backend, one at a time: a server is started,
+//! warmed up, measured and stopped before the next one. Rounds are interleaved and each begins with
+//! another server, so that a machine that slows down slows all. What counts is the median over the
+//! rounds of the ratio to Headgate in the same round. Headgate schedules: reservation, limit and
+//! shares are set.
 
 mod client;
 mod servers;
@@ -15,6 +18,9 @@ use servers::{Backend, Contender, Storage};
 use std::path::PathBuf;
 
 /// Compares Headgate with qemu-nbd, qemu-storage-daemon and nbdkit on the same file, or on none.
+///
+/// With HEADGATE_OTHER_BIN set, another build of Headgate is measured beside them: `--server other`
+/// compares the two builds alone. HEADGATE_BIN names the build itself.
 #[derive(Parser)]
 struct Options {
     /// Rounds; each measures every server once per workload.
@@ -26,7 +32,8 @@ struct Options {
     /// Size of the file in MiB.
     #[arg(long, default_value_t = 1024)]
     size_mib: u64,
-    /// Where the file goes: a directory on the disk to be measured, or on tmpfs to see the servers' own cost.
+    /// Where the file goes: a directory on the disk to be measured, or on tmpfs to see the servers'
+    /// own cost.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
     /// What is behind the servers.
@@ -104,7 +111,8 @@ fn main() -> anyhow::Result<()> {
         options.rounds > 0 && options.seconds > 0 && options.size_mib >= 64,
         "rounds and seconds of at least 1, 64 MiB"
     );
-    let workloads: Vec<&Workload> = WORKLOADS.iter().filter(|w| w.name.contains(&options.workload)).collect();
+    let workloads: Vec<&Workload> =
+        WORKLOADS.iter().filter(|w| w.name.contains(&options.workload)).collect();
     ensure!(!workloads.is_empty(), "no workload has '{}' in its name", options.workload);
     let dir = tempfile::Builder::new().prefix("headgate-peers-").tempdir_in(&options.dir)?;
     let storage = Storage::prepare(dir.path(), options.size_mib << 20, options.backend)
@@ -121,12 +129,16 @@ fn main() -> anyhow::Result<()> {
     let mut measured = || -> anyhow::Result<()> {
         for round in 0..options.rounds {
             for (w, workload) in workloads.iter().enumerate() {
-                let mut line = format!("round {} of {}, {}:", round + 1, options.rounds, workload.name);
+                let mut line =
+                    format!("round {} of {}, {}:", round + 1, options.rounds, workload.name);
                 for turn in 0..contenders.len() {
                     let c = (round + turn) % contenders.len();
                     let mut server = contenders[c].start(dir.path(), &storage)?;
-                    let sample = client::measure(options.client, &mut server, workload, options.seconds)
-                        .with_context(|| format!("{} under {}", contenders[c].name(), workload.name))?;
+                    let sample =
+                        client::measure(options.client, &mut server, workload, options.seconds)
+                            .with_context(|| {
+                                format!("{} under {}", contenders[c].name(), workload.name)
+                            })?;
                     server.stop()?;
                     line += &format!(
                         " {} {:.0}/{:.2}",
@@ -136,21 +148,27 @@ fn main() -> anyhow::Result<()> {
                     );
                     samples[w][c].push(sample);
                 }
-                // Whoever interrupts a long run has what was measured so far: IOPS and CPU seconds per million.
+                // Whoever interrupts a long run has what was measured so far: IOPS and CPU seconds
+                // per million.
                 eprintln!("{line}");
             }
         }
         Ok(())
     };
     let end = measured();
-    for (workload, samples) in workloads.iter().zip(&samples).filter(|(_, s)| s.iter().any(|s| !s.is_empty()))
+    for (workload, samples) in
+        workloads.iter().zip(&samples).filter(|(_, s)| s.iter().any(|s| !s.is_empty()))
     {
         table::print(workload.name, &contenders, samples);
     }
     end?;
     println!("\nCommand lines:");
     for contender in &contenders {
-        println!("- {}: `{}`", contender.name(), contender.command_line(dir.path(), &storage).join("; "));
+        println!(
+            "- {}: `{}`",
+            contender.name(),
+            contender.command_line(dir.path(), &storage).join("; ")
+        );
     }
     for workload in &workloads {
         println!(

@@ -1,9 +1,10 @@
 //! The servers: how each is started on the file.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use headgate_lab::nbd::Handshake;
 use headgate_lab::process::{Process, run};
 use headgate_lab::{headgate, tools, wait_for};
+use std::env;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,17 @@ const START: Duration = Duration::from_secs(30);
 const DATASTORE: &str = "bench";
 const DISK: &str = "bench";
 /// The scheduler has all its work to do: no limit that binds, but one to be kept.
-const POLICY: [&str; 9] =
-    [DISK, "--datastore", DATASTORE, "--reservation", "1000", "--limit", "100000000", "--shares", "500"];
+const POLICY: [&str; 9] = [
+    DISK,
+    "--datastore",
+    DATASTORE,
+    "--reservation",
+    "1000",
+    "--limit",
+    "100000000",
+    "--shares",
+    "500",
+];
 
 /// How clients reach a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,6 +51,48 @@ pub enum Contender {
     HeadgateVhost,
     /// qemu-storage-daemon's vhost-user-blk.
     StorageDaemonVhost,
+    /// The NBD server of another build of Headgate.
+    OtherNbd,
+    /// vhost-user-blk of another build of Headgate.
+    OtherVhost,
+}
+
+/// Names the other build of Headgate: one to compare with.
+const OTHER: &str = "HEADGATE_OTHER_BIN";
+
+/// Which build of Headgate. Each has a state directory and an image of its own: an older one may
+/// refuse what a newer one wrote.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Build {
+    This,
+    Other,
+}
+
+impl Build {
+    fn program(self) -> anyhow::Result<PathBuf> {
+        match self {
+            Build::This => headgate::binary(),
+            Build::Other => env::var_os(OTHER).map(PathBuf::from).context("no other build"),
+        }
+    }
+
+    fn state(self, dir: &Path) -> PathBuf {
+        dir.join(if self == Build::This { "state" } else { "other" })
+    }
+
+    fn images(self, dir: &Path) -> PathBuf {
+        dir.join(if self == Build::This { "images" } else { "other-images" })
+    }
+
+    fn nbd(self, dir: &Path) -> PathBuf {
+        self.state(dir).join("nbd.sock")
+    }
+
+    fn serve(self, dir: &Path) -> anyhow::Result<Command> {
+        let mut command = Command::new(self.program()?);
+        command.arg("serve").arg("--state-dir").arg(self.state(dir));
+        Ok(command)
+    }
 }
 
 /// What is behind all servers.
@@ -61,15 +113,30 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// Creates the disk, and fills its image, if it has one, with bytes that no layer can compress or leave out.
+    /// Creates the disk, and fills its image, if it has one, with bytes that no layer can compress
+    /// or leave out.
     pub fn prepare(dir: &Path, size: u64, backend: Backend) -> anyhow::Result<Storage> {
-        let images = dir.join("images");
+        if env::var_os(OTHER).is_some() {
+            Storage::prepare_for(Build::Other, dir, size, backend)?;
+        }
+        Storage::prepare_for(Build::This, dir, size, backend)
+    }
+
+    fn prepare_for(
+        build: Build,
+        dir: &Path,
+        size: u64,
+        backend: Backend,
+    ) -> anyhow::Result<Storage> {
+        let images = build.images(dir);
         std::fs::create_dir(&images)?;
-        let mut daemon = launch("headgate", serve(dir)?, dir)?;
-        wait_for("headgate should greet NBD clients", START, || Ok(Handshake::connect(&nbd(dir)).ok()))?;
+        let mut daemon = launch("headgate", build.serve(dir)?, dir)?;
+        wait_for("headgate should greet NBD clients", START, || {
+            Ok(Handshake::connect(&build.nbd(dir)).ok())
+        })?;
         let command = |arguments: &[&str]| {
-            let mut command = Command::new(headgate::binary()?);
-            command.args(arguments).env("HEADGATE_STATE_DIR", dir.join("state"));
+            let mut command = Command::new(build.program()?);
+            command.args(arguments).env("HEADGATE_STATE_DIR", build.state(dir));
             run(command, START)
         };
         let path = images.to_string_lossy().into_owned();
@@ -101,9 +168,13 @@ impl Storage {
     fn blockdev(&self) -> String {
         match self {
             Storage::File(image) => {
-                format!("driver=file,filename={},cache.direct=on,aio=io_uring,discard=unmap", image.display())
+                format!(
+                    "driver=file,filename={},cache.direct=on,aio=io_uring,discard=unmap",
+                    image.display()
+                )
             }
-            // Without read-zeroes the peer leaves the reader's buffer as it was, which a guest must not be shown.
+            // Without read-zeroes the peer leaves the reader's buffer as it was, which a guest must
+            // not be shown.
             Storage::Null(size) => format!("driver=null-co,size={size},read-zeroes=on"),
         }
     }
@@ -149,13 +220,15 @@ fn tree_cpu_seconds(pid: u32) -> anyhow::Result<f64> {
 
 impl Contender {
     /// All of them, Headgate first of each way.
-    pub const ALL: [Contender; 6] = [
+    pub const ALL: [Contender; 8] = [
         Contender::HeadgateNbd,
         Contender::QemuNbd,
         Contender::StorageDaemonNbd,
         Contender::NbdkitFile,
         Contender::HeadgateVhost,
         Contender::StorageDaemonVhost,
+        Contender::OtherNbd,
+        Contender::OtherVhost,
     ];
 
     /// As in the tables.
@@ -167,26 +240,40 @@ impl Contender {
             Contender::NbdkitFile => "nbdkit",
             Contender::HeadgateVhost => "headgate vhost-user-blk",
             Contender::StorageDaemonVhost => "qemu-storage-daemon vhost-user-blk",
+            Contender::OtherNbd => "other build NBD",
+            Contender::OtherVhost => "other build vhost-user-blk",
+        }
+    }
+
+    /// Which build of Headgate it is, if it is one.
+    fn build(self) -> Option<Build> {
+        match self {
+            Contender::HeadgateNbd | Contender::HeadgateVhost => Some(Build::This),
+            Contender::OtherNbd | Contender::OtherVhost => Some(Build::Other),
+            _ => None,
         }
     }
 
     /// How clients reach it.
     pub fn way(self) -> Way {
         match self {
-            Contender::HeadgateVhost | Contender::StorageDaemonVhost => Way::VhostUser,
+            Contender::HeadgateVhost | Contender::StorageDaemonVhost | Contender::OtherVhost => {
+                Way::VhostUser
+            }
             _ => Way::Nbd,
         }
     }
 
     /// Is it ours?
     pub fn is_headgate(self) -> bool {
-        matches!(self, Contender::HeadgateNbd | Contender::HeadgateVhost)
+        self.build() == Some(Build::This)
     }
 
     /// Is its program here?
     pub fn installed(self) -> bool {
         match self {
             Contender::HeadgateNbd | Contender::HeadgateVhost => true,
+            Contender::OtherNbd | Contender::OtherVhost => env::var_os(OTHER).is_some(),
             Contender::QemuNbd => tools::find("qemu-nbd").is_some(),
             Contender::StorageDaemonNbd | Contender::StorageDaemonVhost => {
                 tools::find("qemu-storage-daemon").is_some()
@@ -222,7 +309,7 @@ impl Contender {
             .map(|word| if word.ends_with("/headgate") { "headgate".to_owned() } else { word })
             .collect();
         let server = words.join(" ");
-        if self.is_headgate() {
+        if self.build().is_some() {
             vec![server, format!("headgate disk create {}", POLICY.join(" "))]
         } else {
             vec![server]
@@ -231,28 +318,40 @@ impl Contender {
 
     fn socket(self, dir: &Path) -> PathBuf {
         match self {
-            Contender::HeadgateNbd => nbd(dir),
-            Contender::HeadgateVhost => dir.join(format!("state/vhost/{DISK}.sock")),
+            Contender::HeadgateNbd => Build::This.nbd(dir),
+            Contender::OtherNbd => Build::Other.nbd(dir),
+            Contender::HeadgateVhost => vhost(Build::This, dir),
+            Contender::OtherVhost => vhost(Build::Other, dir),
             _ => dir.join("peer.sock"),
         }
     }
 
     fn command(self, dir: &Path, storage: &Storage) -> anyhow::Result<Command> {
+        if let Some(build) = self.build() {
+            return build.serve(dir);
+        }
         let socket = self.socket(dir).display().to_string();
         let fixed = match (self, storage) {
-            (Contender::HeadgateNbd | Contender::HeadgateVhost, _) => return serve(dir),
             (Contender::QemuNbd, Storage::File(_)) => {
                 "qemu-nbd --persistent --shared=8 --format=raw --cache=none --aio=io_uring --discard=unmap"
             }
-            (Contender::QemuNbd, Storage::Null(_)) => "qemu-nbd --persistent --shared=8 --image-opts",
-            (Contender::StorageDaemonNbd | Contender::StorageDaemonVhost, _) => "qemu-storage-daemon",
-            (Contender::NbdkitFile, Storage::File(_)) => "nbdkit --foreground --exit-with-parent file",
-            (Contender::NbdkitFile, Storage::Null(_)) => "nbdkit --foreground --exit-with-parent null",
+            (Contender::QemuNbd, Storage::Null(_)) => {
+                "qemu-nbd --persistent --shared=8 --image-opts"
+            }
+            (Contender::StorageDaemonNbd | Contender::StorageDaemonVhost, _) => {
+                "qemu-storage-daemon"
+            }
+            (Contender::NbdkitFile, Storage::File(_)) => {
+                "nbdkit --foreground --exit-with-parent file"
+            }
+            (Contender::NbdkitFile, Storage::Null(_)) => {
+                "nbdkit --foreground --exit-with-parent null"
+            }
+            _ => return Err(anyhow!("{} has no command", self.name())),
         };
         let mut words: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
         let blockdev = ["--blockdev".to_owned(), format!("{},node-name=f", storage.blockdev())];
         match self {
-            Contender::HeadgateNbd | Contender::HeadgateVhost => {}
             Contender::QemuNbd => {
                 words.extend([format!("--export-name={DISK}"), format!("--socket={socket}")]);
                 words.push(match storage {
@@ -271,15 +370,21 @@ impl Contender {
             Contender::StorageDaemonVhost => {
                 words.extend(blockdev);
                 let options = "type=vhost-user-blk,id=e,node-name=f,writable=on,num-queues=4";
-                words.extend(["--export".into(), format!("{options},addr.type=unix,addr.path={socket}")]);
+                words.extend([
+                    "--export".into(),
+                    format!("{options},addr.type=unix,addr.path={socket}"),
+                ]);
             }
             Contender::NbdkitFile => {
                 words.insert(1, format!("--unix={socket}"));
                 match storage {
-                    Storage::File(image) => words.extend([image.display().to_string(), "cache=none".into()]),
+                    Storage::File(image) => {
+                        words.extend([image.display().to_string(), "cache=none".into()])
+                    }
                     Storage::Null(size) => words.push(size.to_string()),
                 }
             }
+            _ => {}
         }
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
@@ -287,14 +392,8 @@ impl Contender {
     }
 }
 
-fn nbd(dir: &Path) -> PathBuf {
-    dir.join("state/nbd.sock")
-}
-
-fn serve(dir: &Path) -> anyhow::Result<Command> {
-    let mut command = Command::new(headgate::binary()?);
-    command.arg("serve").arg("--state-dir").arg(dir.join("state"));
-    Ok(command)
+fn vhost(build: Build, dir: &Path) -> PathBuf {
+    build.state(dir).join(format!("vhost/{DISK}.sock"))
 }
 
 fn launch(name: &str, command: Command, dir: &Path) -> anyhow::Result<Process> {

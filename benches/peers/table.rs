@@ -3,7 +3,8 @@
 use crate::client::Sample;
 use crate::servers::Contender;
 
-/// Prints one workload's table. Ratios are of the same round and way of attachment: Headgate divided by the server of the row.
+/// Prints one workload's table. Ratios are of the same round and way of attachment: Headgate
+/// divided by the server of the row.
 pub fn print(workload: &str, contenders: &[Contender], samples: &[Vec<Sample>]) {
     println!("\n**{workload}**\n");
     println!(

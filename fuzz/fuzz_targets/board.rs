@@ -1,13 +1,14 @@
-//! Blocks of a congestion board, read one after the other: none panics, what decodes is a record that encodes to itself, and whatever the
-//! hosts say, the window that follows stays within its bounds.
+//! Blocks of a congestion board, read one after the other: none panics, what decodes is a record
+//! that encodes to itself, and whatever the hosts say, the window that follows stays within its
+//! bounds.
 //!
-//! The input is pieces of 64 bytes. The first of each says whether the block is those bytes as they are, or a good record with some of
-//! its bytes replaced by them and a checksum that fits.
+//! The input is pieces of 64 bytes. The first of each says whether the block is those bytes as they
+//! are, or a good record with some of its bytes replaced by them and a checksum that fits.
 
 #![no_main]
 
 use headgate_cluster::sightings::{Absence, Sightings};
-use headgate_cluster::{HostId, HostName, Identity, InstanceId, PeerHost, Place, RECORD, Record};
+use headgate_cluster::{HostId, HostName, Identity, InstanceId, PeerHost, RecordKey, RECORD, Record};
 use headgate_qos::window::{ActiveShares, BoardView, Bound, Config, Controller, HostReport, Observation, Slots};
 use headgate_units::Nanos;
 use libfuzzer_sys::fuzz_target;
@@ -35,14 +36,14 @@ fn good(host: u8) -> Record {
     }
 }
 
-fn block(piece: &[u8], place: Place) -> [u8; RECORD] {
+fn block(piece: &[u8], key: RecordKey) -> [u8; RECORD] {
     let [how, rest @ ..] = piece else { return [0; RECORD] };
     if how % 4 == 0 {
         let mut bytes = [0; RECORD];
         bytes[..rest.len()].copy_from_slice(rest);
         return bytes;
     }
-    let mut bytes = good(how % 8).encode(place);
+    let mut bytes = good(how % 8).encode(key);
     bytes[FIELDS..FIELDS + rest.len()].iter_mut().zip(rest).for_each(|(byte, new)| *byte ^= new);
     bytes[CHECKSUM].fill(0);
     let checksum = crc32fast::hash(&bytes).to_le_bytes();
@@ -51,7 +52,7 @@ fn block(piece: &[u8], place: Place) -> [u8; RECORD] {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let place = Place::Block(3);
+    let key = RecordKey::Block(3);
     let own = Identity {
         host: HostId([1; 16]),
         instance: InstanceId([255; 16]),
@@ -64,10 +65,10 @@ fuzz_target!(|input: &[u8]| {
     let mut now = Nanos::ZERO;
     for pieces in input.chunks(4 * 64) {
         now += config.period;
-        let decoded = pieces.chunks(64).map(|piece| Record::decode(&block(piece, place), place));
+        let decoded = pieces.chunks(64).map(|piece| Record::decode(&block(piece, key), key));
         let records: Vec<Record> = decoded.filter_map(Result::ok).collect();
         for record in &records {
-            assert_eq!(Record::decode(&record.encode(place), place).as_ref(), Ok(record));
+            assert_eq!(Record::decode(&record.encode(key), key).as_ref(), Ok(record));
             assert!(!record.name.as_str().chars().any(char::is_control));
         }
         sightings.observe(now, config.period, records, Absence::Lost);

@@ -1,14 +1,14 @@
-//! A client's handshake, byte by byte and whole: it must not matter how the stream is cut, and the answers stay in proportion
-//! to what was asked.
+//! A client's handshake, byte by byte and whole: the cuts in the stream change nothing, and the
+//! length of the answers is bounded by the length of the questions.
 //!
-//! The first byte of the input says whether the rest is the stream itself, or a list of options to make one from, so that names,
-//! queries and lengths get past the magic numbers.
+//! The first byte of the input says whether the rest is the stream itself, or a list of options to
+//! make one from, so that names, queries and lengths get past the magic numbers.
 
 #![no_main]
 
-use headgate_engine::request::DiskInfo;
-use headgate_frontends::nbd::proto::command::Session;
-use headgate_frontends::nbd::proto::negotiation::{
+use headgate_nbd::server::Export;
+use headgate_nbd::server::command::Session;
+use headgate_nbd::server::negotiation::{
     Catalog, ExportName, Negotiation, NegotiationError, OpenError, Opened, Step,
 };
 use libfuzzer_sys::fuzz_target;
@@ -25,7 +25,8 @@ impl Catalog for Disks {
     fn open(&self, name: &str) -> Result<Opened<()>, OpenError> {
         match name {
             "a" => Ok(Opened {
-                disk: DiskInfo { name: "a".into(), size: 1 << 20, block_size: 512 },
+                name: "a".into(),
+                export: Export { size: 1 << 20, block_size: 512 },
                 description: "a disk".into(),
                 handle: (),
             }),
@@ -69,7 +70,8 @@ fn negotiate(stream: &[u8], piece: usize) -> (Vec<u8>, End) {
 
 const NAMES: [&str; 8] = ["a", "b", "", "none", "base:allocation", "base:", "base:x", "x-y:z"];
 
-/// Options of few bytes: the option, what its data says, and by how much the announced lengths are wrong.
+/// Options of few bytes: the option, what its data says, and by how much the announced lengths are
+/// wrong.
 fn options(mut input: &[u8]) -> Vec<u8> {
     let mut stream = 3u32.to_be_bytes().to_vec();
     while let Some((&[option, shape, names, lie], rest)) = input.split_first_chunk::<4>() {

@@ -1,34 +1,42 @@
-//! A server's handshake and replies, as it likes them and however they are cut: never a panic, never a byte outside the payload that it
-//! belongs to, and no reply to what was not asked.
+//! What a hostile server sends to a client, cut anywhere: never a panic, never a byte outside the
+//! payload that it belongs to, and no reply to a request that is not outstanding.
 //!
-//! The first byte of the input chooses: the handshake, noise as replies, or replies made from the input, so that magic numbers and cookies
-//! fit and what comes behind them is reached.
+//! The first byte of the input chooses the part: the handshake, simple replies, or replies of
+//! either form. Each gets noise, or messages made from the input, so that magic numbers and cookies
+//! fit and the code behind them is reached.
 
 #![no_main]
 
-use headgate_nbd::negotiate::{ReplyStyle, negotiate};
-use headgate_nbd::replies::{Event, Replies};
-use headgate_nbd::wire::{GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, option};
+use headgate_nbd::client::handshake::{ExportInfo, Handshake, HandshakeError, ReplyStyle, Step};
+use headgate_nbd::client::replies::{Event, Replies};
+use headgate_nbd::client::structured::{self, ReplyBuffer};
+use headgate_nbd::wire::{GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, option};
 use libfuzzer_sys::fuzz_target;
-use std::io::{self, Read, Write};
 
-/// A server that says what it says and does not listen.
-struct Deaf<'a>(&'a [u8]);
-
-impl Read for Deaf<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.read(bytes)
+/// Runs a handshake over the stream in cuts: how it ended, and what the client sent.
+fn shake_hands(stream: &[u8], style: ReplyStyle, cuts: &[u8]) -> (Result<Option<ExportInfo>, HandshakeError>, Vec<u8>) {
+    let mut handshake = Handshake::new("x", style);
+    let (mut out, mut start, mut end) = (Vec::new(), 0, 0);
+    let mut cuts = cuts.iter().cycle();
+    while end < stream.len() {
+        end += cuts.next().map_or(usize::MAX, |cut| usize::from(*cut) + 1).min(stream.len() - end);
+        loop {
+            match handshake.poll(&stream[start..end], &mut out) {
+                Ok((0, Step::NeedBytes(least))) => {
+                    assert!(least > end - start);
+                    break;
+                }
+                Ok((used, Step::Answered)) => {
+                    assert!(used > 0);
+                    start += used;
+                }
+                Ok((_, Step::Transmission(info))) => return (Ok(Some(info)), out),
+                Ok(other) => panic!("{other:?}"),
+                Err(e) => return (Err(e), out),
+            }
+        }
     }
-}
-
-impl Write for Deaf<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    (Ok(None), out)
 }
 
 /// A greeting, and answers to the option whose types and data are the input's.
@@ -110,14 +118,78 @@ fn receive(stream: &[u8], cuts: &[u8]) -> Vec<(u64, u32, Vec<u8>)> {
     ends
 }
 
+/// Replies of either form, whose types, lengths and cookies are the input's.
+fn chunks(mut input: &[u8]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    while let [kind, cookie, len, lie, rest @ ..] = input {
+        let (data, behind) = rest.split_at(usize::from(len % 64).min(rest.len()));
+        input = behind;
+        if kind % 8 == 7 {
+            stream.extend(replies(&[*cookie]));
+            continue;
+        }
+        stream.extend(STRUCTURED_REPLY_MAGIC.to_be_bytes());
+        stream.extend(u16::from(kind >> 7).to_be_bytes());
+        let kind = if kind % 8 >= 4 { 1 << 15 | u16::from(kind % 4) } else { u16::from(kind % 8) };
+        stream.extend(kind.to_be_bytes());
+        stream.extend(u64::from(cookie & 0x1f).to_be_bytes());
+        let announced = data.len() as u32 + if lie % 16 == 15 { u32::from(*lie) << 8 } else { 0 };
+        stream.extend(announced.to_be_bytes());
+        stream.extend(data);
+    }
+    stream
+}
+
+/// The events of a stream of either form in cuts, up to the first breach of the protocol.
+fn events(stream: &[u8], cuts: &[u8]) -> Vec<String> {
+    let mut buffer = ReplyBuffer::new(15 * 37);
+    let mut events = Vec::new();
+    let mut rest = stream;
+    let mut cuts = cuts.iter().cycle();
+    while !rest.is_empty() {
+        let spare = buffer.spare();
+        assert!(!spare.is_empty());
+        let cut = cuts.next().map_or(usize::MAX, |cut| usize::from(*cut) + 1);
+        let cut = cut.min(rest.len()).min(spare.len());
+        spare[..cut].copy_from_slice(&rest[..cut]);
+        buffer.filled(cut);
+        rest = &rest[cut..];
+        loop {
+            match buffer.next(|cookie| payload_of(&[false; 16], cookie)) {
+                Ok(Some(event)) => {
+                    if let structured::Event::Simple { cookie, error: 0, data } = event {
+                        assert_eq!(Some(data.len() as u32), payload_of(&[false; 16], cookie));
+                    }
+                    events.push(format!("{event:?}"));
+                }
+                Ok(None) => break,
+                Err(e) => {
+                    events.push(e.to_string());
+                    return events;
+                }
+            }
+        }
+    }
+    events
+}
+
 fuzz_target!(|input: &[u8]| {
     let [mode, cut, input @ ..] = input else { return };
+    let cuts = [*cut, cut.wrapping_mul(7), 0];
+    let made = cut % 2 == 0;
     match mode % 3 {
-        0 => drop(negotiate(&mut Deaf(&handshake(input)), "x", ReplyStyle::Simple)),
-        1 => drop(negotiate(&mut Deaf(input), "x", ReplyStyle::Simple)),
+        0 => {
+            let stream = if made { handshake(input) } else { input.to_vec() };
+            let style = if mode % 2 == 0 { ReplyStyle::Simple } else { ReplyStyle::Structured };
+            assert_eq!(shake_hands(&stream, style, &[]), shake_hands(&stream, style, &cuts));
+        }
+        1 => {
+            let stream = if made { replies(input) } else { input.to_vec() };
+            assert_eq!(receive(&stream, &[]), receive(&stream, &cuts));
+        }
         _ => {
-            let stream = if cut % 2 == 0 { replies(input) } else { input.to_vec() };
-            assert_eq!(receive(&stream, &[]), receive(&stream, &[*cut, cut.wrapping_mul(7), 0]));
+            let stream = if made { chunks(input) } else { input.to_vec() };
+            assert_eq!(events(&stream, &[]), events(&stream, &cuts));
         }
     }
 });

@@ -1,12 +1,13 @@
-//! A connection in transmission: the input says what the client sends and reads, and when and how the disk answers. The harness
-//! checks every request that reaches the disk; every answer must make sense to a client.
+//! A connection in transmission: the input says what the client sends and reads, and when and how
+//! the disk answers. The harness checks every request that reaches the disk; every answer must make
+//! sense to a client.
 
 #![no_main]
 
 use headgate_engine::port::Detach;
 use headgate_engine::request::IoError;
 use headgate_frontends::nbd::harness::{Harness, Outcome};
-use headgate_frontends::nbd::proto::command::{BlockStatus, Replies, Session};
+use headgate_nbd::server::command::{BlockStatus, Replies, Session};
 use libfuzzer_sys::fuzz_target;
 
 /// Answers in the structured form, of which the simple one is a part for requests without data.

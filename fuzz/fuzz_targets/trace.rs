@@ -1,5 +1,5 @@
-//! A trace of any bytes, in a format that the first byte names or leaves to be found out: no panic, times that never go back, ranges
-//! that end, every line accounted for.
+//! A trace of any bytes, in a format that the first byte names or leaves to be found out: no panic,
+//! times that never go back, ranges that end, every line accounted for.
 
 #![no_main]
 

@@ -1,7 +1,8 @@
-//! Descriptor chains of a driver that keeps the rules mostly, against the device side with its in-flight region.
+//! Descriptor chains of a driver that keeps the rules mostly, against the device side with its
+//! in-flight region.
 //!
-//! Whatever comes: no panic, every buffer handed out lies in guest memory (the address sanitiser watches), lengths add up,
-//! and a restart finds the region in order.
+//! Whatever comes: no panic, every buffer handed out lies in guest memory (the address sanitiser
+//! watches), lengths add up, and a restart finds the region in order.
 
 #![no_main]
 

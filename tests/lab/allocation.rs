@@ -1,5 +1,7 @@
-//! What each disk should get: the target allocation of the mClock paper (USENIX OSDI 2010, §2, equations 1 and 2), written down
-//! independently of the scheduler under test.
+//! What each disk should get: the target allocation of the mClock paper (USENIX OSDI 2010, §2,
+//! equations 1 and 2), written down independently of the scheduler under test.
+
+use crate::premise::Pace;
 
 /// A disk's policy and its arguments on the command line.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,9 +20,19 @@ impl Promise {
         Promise { reservation: 0, limit: None, shares }
     }
 
+    /// The same on storage that is slower by this pace.
+    pub fn at(&self, pace: Pace) -> Promise {
+        Promise {
+            reservation: pace.rate(self.reservation),
+            limit: self.limit.map(|limit| pace.rate(limit)),
+            shares: self.shares,
+        }
+    }
+
     /// The arguments that make `disk create` and `disk set` promise this and nothing else.
     pub fn arguments(&self) -> Vec<String> {
-        let or_none = |value: Option<u32>| value.map_or_else(|| "none".to_owned(), |v| v.to_string());
+        let or_none =
+            |value: Option<u32>| value.map_or_else(|| "none".to_owned(), |v| v.to_string());
         vec![
             format!("--reservation={}", or_none(Some(self.reservation).filter(|r| *r > 0))),
             format!("--limit={}", or_none(self.limit)),
@@ -29,8 +41,8 @@ impl Promise {
     }
 }
 
-/// Divides a total among disks that always ask for more: finds x with Σ min(limit, max(reservation, x·shares)) = total. When
-/// even the reservations do not fit, they are scaled down.
+/// Divides a total among disks that always ask for more: finds x with Σ min(limit, max(reservation,
+/// x·shares)) = total. When even the reservations do not fit, they are scaled down.
 pub fn divide(total: f64, promises: &[Promise]) -> Vec<f64> {
     let reserved: f64 = promises.iter().map(|p| f64::from(p.reservation)).sum();
     if reserved >= total {

@@ -55,7 +55,9 @@ impl Etcd {
     pub fn start_again(&mut self) -> anyhow::Result<()> {
         self.process = launch(&self.program, &self.dir, self.ports)?;
         let port = self.ports[0];
-        wait_for("etcd should be healthy", Duration::from_secs(60), || Ok(is_healthy(port).then_some(())))
+        wait_for("etcd should be healthy", Duration::from_secs(60), || {
+            Ok(is_healthy(port).then_some(()))
+        })
     }
 }
 
@@ -71,7 +73,11 @@ fn is_healthy(port: u16) -> bool {
     ask().is_ok_and(|answer| answer.contains("\"health\":\"true\""))
 }
 
-fn launch(program: &std::path::Path, dir: &std::path::Path, ports: [u16; 2]) -> anyhow::Result<Process> {
+fn launch(
+    program: &std::path::Path,
+    dir: &std::path::Path,
+    ports: [u16; 2],
+) -> anyhow::Result<Process> {
     let [client, peer] = ports.map(url);
     let mut command = Command::new(program);
     command

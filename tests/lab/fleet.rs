@@ -1,9 +1,11 @@
-//! Several hosts that share one array: daemons whose datastores are exports of one more daemon, which plays the array.
+//! Several hosts that share one array: daemons whose datastores are exports of one more daemon,
+//! which plays the array.
 
 use crate::headgate::{self, Headgate};
+use crate::premise::{Premises, Unmet, measure};
 use crate::process::Process;
-use crate::{Lab, Server, wait_for};
-use anyhow::{Context, ensure};
+use crate::{Lab, Server};
+use anyhow::{Context, anyhow, ensure};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -14,29 +16,38 @@ pub const SHARED: &str = "shared";
 /// Size of each disk.
 const SIZE: &str = "1G";
 
-/// Requests of each client: those of the cost model's reference, so that latencies are what the clock says.
+/// Requests of each client: those of the cost model's reference, so that latencies are what the
+/// clock says.
 pub const BLOCK: &str = "8K";
 
-/// An array that serves requests in the order of their arrival, as hosts see it: it knows nothing of them.
+/// An array that serves requests in the order of their arrival, as hosts see it: it knows nothing
+/// of them.
 pub struct Array {
     /// The daemon that plays it.
     pub daemon: Headgate,
+    rate: u32,
 }
 
 impl Array {
-    /// Starts one of this model.
-    pub fn start(lab: &Lab, model: &str) -> anyhow::Result<Array> {
+    /// Starts one that serves so many requests per second, each in no less than `latency`.
+    pub fn start(lab: &Lab, rate: u32, latency: Duration) -> anyhow::Result<Array> {
+        let model = format!("rate={rate},latency={}us", latency.as_micros());
         let daemon = Headgate::start_as(lab, "array", &[], &[])?;
         daemon.command(&[
             "datastore",
             "add",
             "spindles",
             "--emulated",
-            model,
+            &model,
             "--scheduler=fifo",
             "--queue-depth=4096",
         ])?;
-        Ok(Array { daemon })
+        Ok(Array { daemon, rate })
+    }
+
+    /// It serves all that it can.
+    fn busy(&self) -> Premises {
+        Premises::new().busy("spindles", self.rate.into())
     }
 
     /// Makes a volume.
@@ -58,6 +69,7 @@ pub struct Host {
 
 struct Client {
     disk: String,
+    depth: u32,
     process: Process,
 }
 
@@ -73,7 +85,8 @@ pub struct Seen {
 }
 
 impl Host {
-    /// Starts a host on this array: by another program if `through` names one, and with further arguments to `serve`.
+    /// Starts a host on this array: by another program if `through` names one, and with further
+    /// arguments to `serve`.
     pub fn start(
         lab: &Lab,
         name: &str,
@@ -104,7 +117,7 @@ impl Host {
     pub fn load(&mut self, disk: &str, depth: u32) -> anyhow::Result<()> {
         let what = format!("{}-{disk}", self.name);
         let process = load(&self.lab, &what, &self.daemon.nbd_uri(disk), depth)?;
-        self.clients.push(Client { disk: disk.into(), process });
+        self.clients.push(Client { disk: disk.into(), depth, process });
         Ok(())
     }
 
@@ -123,6 +136,13 @@ impl Host {
     /// How the window is, as the daemon tells it.
     pub fn now(&self) -> anyhow::Result<serde_json::Value> {
         Ok(self.daemon.json(&["datastore", "show", SHARED])?["window"]["now"].clone())
+    }
+
+    /// Its clients keep their requests outstanding.
+    fn backlog(&self) -> Premises {
+        let clients = self.clients.iter();
+        clients
+            .fold(Premises::new(), |premises, client| premises.backlog(&client.disk, client.depth))
     }
 
     /// Kills the daemon, and with it its clients.
@@ -149,54 +169,75 @@ pub fn end(mut client: Process) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Watches hosts for so long: means over samples a quarter of a second apart.
-pub fn watch(hosts: &[&Host], disks: &[Vec<&str>], length: Duration) -> anyhow::Result<Vec<Seen>> {
-    let begin: Vec<_> = hosts.iter().map(|host| host.daemon.metrics()).collect::<Result<_, _>>()?;
-    let (mut windows, mut latencies) = (vec![Vec::new(); hosts.len()], vec![Vec::new(); hosts.len()]);
+/// Watches hosts for so long: means over samples a quarter of a second apart. Meanwhile the array
+/// is busy and all clients keep their requests outstanding.
+///
+/// # Errors
+/// [`Unmet`] when that was not so in any attempt.
+pub fn watch(
+    array: &Array,
+    hosts: &[&Host],
+    disks: &[Vec<&str>],
+    length: Duration,
+) -> anyhow::Result<Vec<Seen>> {
+    let busy = array.busy();
+    let backlogs: Vec<Premises> = hosts.iter().map(|host| host.backlog()).collect();
+    let daemons = hosts.iter().map(|host| &host.daemon).zip(&backlogs);
+    let subjects: Vec<_> = std::iter::once((&array.daemon, &busy)).chain(daemons).collect();
+    let (shown, intervals) = measure(&subjects, || sample_windows(hosts, length))?;
+    let seen = shown.into_iter().zip(&intervals[1..]).zip(disks);
+    seen.map(|(((window, latency), interval), disks)| {
+        let iops = disks.iter().map(|disk| interval.iops(disk)).collect::<anyhow::Result<_>>()?;
+        Ok(Seen { window, latency, iops })
+    })
+    .collect()
+}
+
+/// The mean window and the mean latency in seconds of each host over this time.
+fn sample_windows(hosts: &[&Host], length: Duration) -> anyhow::Result<Vec<(f64, f64)>> {
+    let mut samples = vec![(Vec::new(), Vec::new()); hosts.len()];
     let end = Instant::now() + length;
     while Instant::now() < end {
         std::thread::sleep(Duration::from_millis(250));
-        for (n, host) in hosts.iter().enumerate() {
+        for (host, (windows, latencies)) in hosts.iter().zip(&mut samples) {
             let now = host.now()?;
-            windows[n].extend(now["slots"].as_f64());
-            latencies[n].extend(now["latency_ns"].as_f64().map(|ns| ns / 1e9));
+            windows.extend(now["slots"].as_f64());
+            latencies.extend(now["latency_ns"].as_f64().map(|ns| ns / 1e9));
         }
     }
-    let mean = |of: &[f64]| if of.is_empty() { 0.0 } else { of.iter().sum::<f64>() / of.len() as f64 };
-    hosts
-        .iter()
-        .enumerate()
-        .map(|(n, host)| {
-            let now = host.daemon.metrics()?;
-            let seconds = (now.at - begin[n].at).as_secs_f64();
-            let rate = |disk: &&str| Ok((now.ops(disk)? - begin[n].ops(disk)?) / seconds);
-            let iops = disks[n].iter().map(rate).collect::<anyhow::Result<_>>()?;
-            Ok(Seen { window: mean(&windows[n]), latency: mean(&latencies[n]), iops })
-        })
-        .collect()
+    let mean =
+        |of: &[f64]| if of.is_empty() { 0.0 } else { of.iter().sum::<f64>() / of.len() as f64 };
+    Ok(samples.iter().map(|(windows, latencies)| (mean(windows), mean(latencies))).collect())
 }
 
-/// Waits until what the hosts show over `length` is as wanted: `Ok` of the last look, with what was wrong in it otherwise.
+/// Waits until what the hosts show over `length` is as wanted: what was seen last, or what was
+/// wrong in it.
+///
+/// # Errors
+/// [`Unmet`] when at the end it was a premise that was not met.
 pub fn settle(
+    array: &Array,
     hosts: &[&Host],
     disks: &[Vec<&str>],
     length: Duration,
     within: Duration,
     wanted: impl Fn(&[Seen]) -> Result<(), String>,
 ) -> anyhow::Result<Vec<Seen>> {
-    let mut last = String::new();
-    let found = wait_for("the windows should settle", within, || {
-        let seen = watch(hosts, disks, length)?;
-        match wanted(&seen) {
-            Ok(()) => Ok(Some(seen)),
-            Err(why) => {
-                last = format!("{why}: {seen:.2?}");
-                eprintln!("  not yet: {last}");
-                Ok(None)
-            }
+    let deadline = Instant::now() + within;
+    loop {
+        let wrong = match watch(array, hosts, disks, length) {
+            Ok(seen) => match wanted(&seen) {
+                Ok(()) => return Ok(seen),
+                Err(why) => anyhow!("the windows did not settle: {why}: {seen:.2?}"),
+            },
+            Err(error) if error.is::<Unmet>() => error,
+            Err(error) => return Err(error),
+        };
+        eprintln!("  not yet: {wrong:#}");
+        if Instant::now() >= deadline {
+            return Err(wrong);
         }
-    });
-    found.with_context(|| last)
+    }
 }
 
 /// Are these as `parts` are to each other, each within `tolerance` of its part.

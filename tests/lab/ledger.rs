@@ -1,8 +1,9 @@
-//! What a client may rely on: for each block the content that must survive a crash, and what may have replaced it.
+//! What a client may rely on: for each block the content that must survive a crash, and what may
+//! have replaced it.
 //!
-//! A write that completed before a flush was sent is durable once that flush completes; one with FUA when it completes itself.
-//! Anything issued later may be there or not, acknowledged or not, but whole. The ledger assumes that the client has at most
-//! one write to a block under way.
+//! A write that completed before a flush was sent is durable once that flush completes; one with
+//! FUA when it completes itself. Anything issued later may be there or not, acknowledged or not,
+//! but whole. The ledger assumes that the client has at most one write to a block under way.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -147,11 +148,12 @@ impl Ledger {
         }
     }
 
-    /// Checks what was read after a crash, with nothing under way any more. What is found becomes what is expected; the caller
-    /// flushes before it relies on that.
+    /// Checks what was read after a crash, with nothing under way any more. What is found becomes
+    /// what is expected; the caller flushes before it relies on that.
     pub fn on_read_back(&mut self, block: u64, bytes: &[u8]) -> Result<(), Violation> {
         let state = &self.blocks[block as usize];
-        let candidates = std::iter::once(state.durable).chain(state.later.iter().rev().map(|e| e.content));
+        let candidates =
+            std::iter::once(state.durable).chain(state.later.iter().rev().map(|e| e.content));
         let Some(found) = candidates.into_iter().find(|c| self.bytes(block, *c) == bytes) else {
             return Err(Violation {
                 block,
@@ -165,7 +167,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// The bytes of a content: 16-byte cells of (seed and block mixed with the cell's index, version).
+    /// The bytes of a content: 16-byte cells of (seed and block mixed with the cell's index,
+    /// version).
     fn bytes(&self, block: u64, content: Content) -> Vec<u8> {
         let Content::Version(version) = content else { return vec![0; BLOCK] };
         (0..BLOCK as u64 / 16)
@@ -181,7 +184,8 @@ impl Ledger {
         if bytes.len() != BLOCK {
             return format!("{} bytes", bytes.len());
         }
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let word =
+            |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         if bytes.iter().all(|b| *b == 0) {
             return "zeroes".to_owned();
         }
@@ -190,7 +194,8 @@ impl Ledger {
         match owner {
             Some(block) => format!("version {version} of block {block}"),
             None => {
-                let mut versions: Vec<u64> = (0..BLOCK / 16).map(|cell| word(cell * 16 + 8)).collect();
+                let mut versions: Vec<u64> =
+                    (0..BLOCK / 16).map(|cell| word(cell * 16 + 8)).collect();
                 versions.dedup();
                 versions.truncate(8);
                 format!("a mixture: {versions:?}")

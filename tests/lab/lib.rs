@@ -1,8 +1,9 @@
-//! The test lab: runs a server, real guests and real NBD clients against each other on one machine without KVM.
+//! The test lab: runs a server, real guests and real NBD clients against each other on one machine
+//! without KVM.
 //!
-//! A test asks for the lab with [`with_lab`]; everything that the test starts lives in the [`Lab`]'s directory and ends
-//! with the test. The server under test is a [`Server`]: Headgate, or a peer, so that a test can show that it passes
-//! where it should and is no proof of itself.
+//! A test asks for the lab with [`with_lab`]; everything that the test starts lives in the
+//! [`Lab`]'s directory and ends with the test. The server under test is a [`Server`]: Headgate, or
+//! a peer, so that a test can show that it passes where it should and is no proof of itself.
 //!
 //! # Environment
 //! - `HEADGATE_LAB=require`: a test that cannot run for want of a tool fails instead of skipping.
@@ -19,7 +20,9 @@ pub mod load;
 pub mod metrics;
 pub mod nbd;
 pub mod peer;
+pub mod premise;
 pub mod process;
+pub mod sample;
 pub mod streams;
 pub mod tools;
 pub mod writer;
@@ -56,7 +59,8 @@ pub trait Server {
     /// The vhost-user-blk socket of a disk.
     fn vhost_socket(&self, disk: &str) -> PathBuf;
 
-    /// The file that holds the disk's bytes, as any other program reads them once the server has stopped.
+    /// The file that holds the disk's bytes, as any other program reads them once the server has
+    /// stopped.
     fn image(&self, disk: &str) -> anyhow::Result<PathBuf>;
 
     /// Ends the server in good order.
@@ -93,11 +97,19 @@ impl Lab {
     }
 }
 
-/// Runs a test in a lab of its own, or skips it aloud when one of `programs` or the guest kernel is missing.
+/// Runs a test in a lab of its own, or skips it aloud when one of `programs` or the guest kernel is
+/// missing.
 ///
-/// When the test fails, its directory (with the logs of all it started) stays and the message names it.
+/// When the test fails, its directory (with the logs of all it started) stays and the message names
+/// it.
 pub fn with_lab(programs: &[&str], test: impl FnOnce(&Lab) -> anyhow::Result<()>) {
-    let missing: Vec<&str> = programs.iter().copied().filter(|p| tools::find(p).is_none()).collect();
+    with_lab_in(&env::temp_dir(), programs, test);
+}
+
+/// The same with the lab's directory in `base`.
+fn with_lab_in(base: &Path, programs: &[&str], test: impl FnOnce(&Lab) -> anyhow::Result<()>) {
+    let missing: Vec<&str> =
+        programs.iter().copied().filter(|p| tools::find(p).is_none()).collect();
     if !missing.is_empty() {
         return skip(&format!("{} not installed", missing.join(", ")));
     }
@@ -106,8 +118,10 @@ pub fn with_lab(programs: &[&str], test: impl FnOnce(&Lab) -> anyhow::Result<()>
     {
         return skip(&format!("{reason:#}"));
     }
-    let dir =
-        tempfile::Builder::new().prefix("headgate-lab-").tempdir().expect("a directory for temporary files");
+    let dir = tempfile::Builder::new()
+        .prefix("headgate-lab-")
+        .tempdir_in(base)
+        .expect("a directory for temporary files");
     let lab = Lab { dir };
     if let Err(error) = test(&lab) {
         let kept = lab.dir.keep();

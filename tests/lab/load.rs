@@ -1,4 +1,5 @@
-//! Clients that keep 32 random reads of 16 KiB under way, as in the papers' experiments, until told to stop.
+//! Clients that keep 32 random reads of 16 KiB under way, as in the papers' experiments, until told
+//! to stop.
 
 use crate::guest::{Guest, QEMU};
 use crate::headgate;
@@ -19,7 +20,8 @@ pub const READ: u64 = 16 << 10;
 pub const DEPTH: u32 = 32;
 
 const FIO: &str = "--name=load --direct=1 --rw=randread --bs=16k --iodepth=32 --time_based --runtime=3600 \
-                   --random_generator=tausworthe64 --norandommap --output-format=json";
+                   --thread --random_generator=tausworthe64 --norandommap \
+                   --output-format=json";
 
 /// A client that reads as fast as it is served.
 pub enum Client {
@@ -67,28 +69,41 @@ impl Client {
         match self {
             Client::Guest(guest) => {
                 let script = format!(
-                    "fio {FIO} --thread --ioengine=libaio --filename=/dev/vda --output=/tmp/load.json 2>/tmp/load.err &"
+                    "fio {FIO} --ioengine=libaio --filename=/dev/vda --output=/tmp/load.json 2>/tmp/load.err &"
                 );
                 guest.run(&script, Duration::from_secs(20)).map(drop)
             }
             Client::Nbd { process, uri, dir } => {
                 let mut command = Command::new("fio");
-                command.args(FIO.split_whitespace()).arg("--ioengine=nbd").arg(format!("--uri={uri}"));
+                command
+                    .args(FIO.split_whitespace())
+                    .arg("--ioengine=nbd")
+                    .arg(format!("--uri={uri}"));
                 command.arg(format!("--output={}", dir.join("report.json").display()));
                 *process = Some(Process::spawn("fio", command, &dir.join("log"))?);
                 Ok(())
             }
             Client::Vhost { process, socket, report } => {
                 let mut command = Command::new(headgate::binary()?);
-                command.args(["load", "--json", "--random", "--read-percent=100", "--seconds=3600"]);
-                command.arg(format!("--depth={DEPTH}")).arg(format!("--block-size={READ}")).arg(socket);
+                command.args([
+                    "load",
+                    "--json",
+                    "--random",
+                    "--read-percent=100",
+                    "--seconds=3600",
+                ]);
+                command
+                    .arg(format!("--depth={DEPTH}"))
+                    .arg(format!("--block-size={READ}"))
+                    .arg(socket);
                 *process = Some(Process::spawn("headgate load", command, report)?);
                 Ok(())
             }
         }
     }
 
-    /// Stops and returns how many reads the client says it has completed; any error it saw is an error.
+    /// Stops and returns how many reads the client says it has completed; any error it saw is an
+    /// error.
     pub fn stop(self) -> anyhow::Result<u64> {
         let report = match self {
             Client::Guest(mut guest) => {

@@ -28,7 +28,8 @@ impl Metrics {
             .text
             .lines()
             .find(|line| {
-                line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{')) && line.contains(&label)
+                line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{'))
+                    && line.contains(&label)
             })
             .with_context(|| format!("no {metric} of disk {disk} in\n{}", self.text))?;
         let value = line.rsplit(' ').next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! A plain NBD client (fixed newstyle, simple replies) that a test can make say anything, also what no client should.
+//! A plain NBD client (fixed newstyle, simple replies) that a test can make say anything, also what
+//! no client should.
 //!
 //! Source: the NBD protocol document, "Protocol phases" and "Constants".
 
@@ -82,7 +83,8 @@ pub struct OptionReply {
 impl Handshake {
     /// Connects and reads the server's greeting.
     pub fn connect(socket: &Path) -> anyhow::Result<Handshake> {
-        let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
+        let mut stream =
+            UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut greeting = [0; 18];
@@ -130,7 +132,10 @@ impl Handshake {
                 REP_INFO => {}
                 REP_ACK => break,
                 kind => {
-                    bail!("NBD_OPT_GO {export:?} refused: {kind:#x} {}", String::from_utf8_lossy(&reply.data))
+                    bail!(
+                        "NBD_OPT_GO {export:?} refused: {kind:#x} {}",
+                        String::from_utf8_lossy(&reply.data)
+                    )
                 }
             }
         }
@@ -188,7 +193,8 @@ impl Client {
         Ok(Some((be32(&head[4..]), be64(&head[8..]))))
     }
 
-    /// Sends one request and waits for its reply: `NBD_SUCCESS` (0) or an error; `None` when the server has hung up.
+    /// Sends one request and waits for its reply: `NBD_SUCCESS` (0) or an error; `None` when the
+    /// server has hung up.
     pub fn ask(
         &mut self,
         command: (u16, u16),

@@ -1,4 +1,5 @@
-//! Programs that a test starts: their output is kept, their end is waited for, none outlives its test.
+//! Programs that a test starts: their output is kept, their end is waited for, none outlives its
+//! test.
 
 use crate::wait_for;
 use anyhow::{Context, bail};
@@ -32,13 +33,19 @@ impl Process {
         self.child.id()
     }
 
-    /// How long the process's threads have been ready to run and had no CPU, all together.
-    pub fn cpu_wait(&self) -> anyhow::Result<Duration> {
+    /// How long the threads of the process that `counts` accepts by their name have been ready to
+    /// run and had no CPU, all together.
+    pub fn cpu_wait(&self, counts: impl Fn(&str) -> bool) -> anyhow::Result<Duration> {
         let mut nanos = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            // Time on a CPU, time waiting for one, number of slices. A thread may have ended meanwhile.
-            let schedstat = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
-            nanos += schedstat.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+            let task = task?.path();
+            // Empty when the thread has ended meanwhile.
+            let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+            if counts(read("comm").trim_end()) {
+                // Nanoseconds on a CPU, nanoseconds waiting for one, number of slices.
+                let wait = read("schedstat").split_whitespace().nth(1).and_then(|n| n.parse().ok());
+                nanos += wait.unwrap_or(0_u64);
+            }
         }
         Ok(Duration::from_nanos(nanos))
     }
@@ -129,7 +136,8 @@ pub fn run_to_end(mut command: Command, within: Duration) -> anyhow::Result<Fini
     Ok(Finished { status, stdout, stderr })
 }
 
-/// Runs a program and returns its standard output; anything but exit status 0 is an error that tells all it said.
+/// Runs a program and returns its standard output; anything but exit status 0 is an error that
+/// tells all it said.
 pub fn run(command: Command, within: Duration) -> anyhow::Result<String> {
     let shown = format!("{command:?}");
     let finished = run_to_end(command, within)?;

@@ -22,7 +22,10 @@ pub fn find(program: &str) -> Option<PathBuf> {
 /// The path of a shared library that is named by a path below the system's directories for them.
 pub fn library(name: &str) -> anyhow::Result<PathBuf> {
     let directories = ["/usr/lib", "/usr/local/lib"].map(Path::new).into_iter().flat_map(|dir| {
-        let below = std::fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        let below = std::fs::read_dir(dir)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path()));
         below.chain([dir.to_owned()])
     });
     let found = directories.map(|dir| dir.join(name)).find(|candidate| candidate.is_file());
@@ -53,12 +56,14 @@ pub fn nbdcopy(from: &str, to: &str) -> anyhow::Result<()> {
 /// `qemu-img compare`: succeeds when a URI or raw file has the very bytes of another.
 pub fn qemu_img_compare(one: &str, other: &str) -> anyhow::Result<()> {
     let mut command = Command::new("qemu-img");
-    // The server may still have the image open for writing: share it, the caller knows that nobody writes.
+    // The server may still have the image open for writing: share it, the caller knows that nobody
+    // writes.
     command.args(["compare", "--force-share", "-f", "raw", "-F", "raw", one, other]);
     run(command, LONG).map(drop)
 }
 
-/// `qemu-io`: runs commands (`write -P 7 0 64k`) on an export; a failed command or pattern check is an error.
+/// `qemu-io`: runs commands (`write -P 7 0 64k`) on an export; a failed command or pattern check is
+/// an error.
 pub fn qemu_io(uri: &str, commands: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new("qemu-io");
     command.args(["-f", "raw"]);

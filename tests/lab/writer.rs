@@ -1,5 +1,5 @@
-//! A client that writes through NBD with many requests under way, keeps the [`Ledger`], and after each crash of the server
-//! checks the whole disk.
+//! A client that writes through NBD with many requests under way, keeps the [`Ledger`], and after
+//! each crash of the server checks the whole disk.
 
 use crate::ledger::{BLOCK, Flush, Force, Ledger, splitmix};
 use crate::nbd::{CMD_FLUSH, CMD_TRIM, CMD_WRITE, CMD_WRITE_ZEROES, Client, FLAG_FUA};
@@ -71,7 +71,8 @@ impl Writer {
         self.progress.clone()
     }
 
-    /// Writes until told to stop, checking the disk whenever the server has been away, and once at the end.
+    /// Writes until told to stop, checking the disk whenever the server has been away, and once at
+    /// the end.
     pub fn run(mut self) -> anyhow::Result<()> {
         loop {
             let mut client = wait_for("the server should be back", AWAY, || {
@@ -105,7 +106,10 @@ impl Writer {
             }
         }
         let flushed = client.ask((CMD_FLUSH, 0), 0, 0, &[])?;
-        ensure!(flushed.is_none_or(|error| error == 0), "the flush after a check failed: {flushed:?}");
+        ensure!(
+            flushed.is_none_or(|error| error == 0),
+            "the flush after a check failed: {flushed:?}"
+        );
         Ok(())
     }
 
@@ -127,7 +131,8 @@ impl Writer {
                 return Ok(End::Stopped);
             }
             let Some((error, answered)) = client.reply()? else { return Ok(End::Disconnected) };
-            let sent = under_way.remove(&answered).context("a reply to a handle that is not under way")?;
+            let sent =
+                under_way.remove(&answered).context("a reply to a handle that is not under way")?;
             youngest = youngest.max(answered);
             self.overtaken = under_way.keys().any(|&handle| handle < youngest);
             ensure!(error == 0, "the server answered with error {error}");
@@ -144,8 +149,8 @@ impl Writer {
         }
     }
 
-    /// Sends a request of a random kind: mostly writes, now and then a flush, a trim or zeroes. A server that dies meanwhile may
-    /// have seen it or not, so it counts as sent either way.
+    /// Sends a request of a random kind: mostly writes, now and then a flush, a trim or zeroes. A
+    /// server that dies meanwhile may have seen it or not, so it counts as sent either way.
     fn send_one(&mut self, client: &mut Client, handle: u64) -> (Sent, anyhow::Result<()>) {
         let dice = self.dice(100);
         if dice < 8 {
@@ -159,7 +164,8 @@ impl Writer {
         }
         let offset = block * BLOCK as u64;
         let length = BLOCK as u32;
-        let (force, flags) = if dice.is_multiple_of(10) { (Force::Fua, FLAG_FUA) } else { (Force::No, 0) };
+        let (force, flags) =
+            if dice.is_multiple_of(10) { (Force::Fua, FLAG_FUA) } else { (Force::No, 0) };
         let result = match dice {
             8..12 => {
                 self.ledger.zero(block, force);

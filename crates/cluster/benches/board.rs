@@ -1,6 +1,7 @@
 //! What an exchange over a board file takes: `cargo bench -p headgate-cluster`.
 //!
-//! The file lies in the current directory's `target`, so on a disk; wall-clock times, the median of many and the 99th percentile.
+//! The file lies in the current directory's `target`, so on a disk; wall-clock times, the median of
+//! many and the 99th percentile.
 
 use headgate_cluster::{Board, FileBoard, HostId, HostName, Identity, InstanceId, Record};
 use headgate_qos::window::{ActiveShares, Bound, HostReport, Slots};
@@ -38,7 +39,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for hosts in [4u16, 64, 1_000] {
         let file = dir.path().join(format!("{hosts}"));
         std::fs::create_dir(&file)?;
-        let mut boards: Vec<FileBoard> = (0..hosts).map(|n| FileBoard::new(&file, identity(n))).collect();
+        let mut boards: Vec<FileBoard> =
+            (0..hosts).map(|n| FileBoard::new(&file, identity(n))).collect();
         let mut now = Nanos::ZERO;
         let mut times = Vec::new();
         for turn in 0..(2_000 / usize::from(hosts)).max(3) {
@@ -61,11 +63,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         name: HostName::new("host").expect("a name"),
         report: report(),
     };
-    let place = headgate_cluster::Place::Block(1);
+    let key = headgate_cluster::RecordKey::Block(1);
     let start = Instant::now();
     for _ in 0..100_000 {
-        let bytes = black_box(&record).encode(place);
-        black_box(Record::decode(black_box(&bytes), place))?;
+        let bytes = black_box(&record).encode(key);
+        black_box(Record::decode(black_box(&bytes), key))?;
     }
     println!("{:<50} {:>12.1?}", "a record written and read", start.elapsed() / 100_000);
     Ok(())

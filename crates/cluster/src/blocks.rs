@@ -3,7 +3,8 @@
 use crate::identity::Identity;
 use crate::record::{Record, RecordError};
 
-/// A new host picks among so many free blocks, so that hosts which start together seldom pick the same.
+/// A new host picks among so many free blocks, so that hosts which start together seldom pick the
+/// same.
 const CHOICE: u64 = 16;
 
 /// What stands in a block.
@@ -11,8 +12,9 @@ pub(crate) type Block = Result<Record, RecordError>;
 
 /// Whether this host may write to the block that it has been using.
 ///
-/// Not if somebody else's good record stands there: then two hosts picked the block at the same time, the other wrote later, and it stays.
-/// Anything else (nothing, garbage, half a record) is written over.
+/// Not if somebody else's good record stands there: then two hosts picked the block at the same
+/// time, the other wrote later, and it stays. Anything else (nothing, garbage, half a record) is
+/// written over.
 pub(crate) fn is_ours(block: Option<&Block>, own: &Identity) -> bool {
     match block {
         Some(Ok(record)) if !record.is_farewell() => {
@@ -22,10 +24,11 @@ pub(crate) fn is_ours(block: Option<&Block>, own: &Identity) -> bool {
     }
 }
 
-/// The block for a host that has none, or lost the one it had `attempt` times. `None` when all of `most` are taken; `is_abandoned` says
-/// whose record may be written over in that case.
+/// The block for a host that has none, or lost the one it had `attempt` times. `None` when all of
+/// `most` are taken; `is_abandoned` says whose record may be written over in that case.
 ///
-/// The one that a former life of this host left, else one of the first empty ones, counting those beyond the end of the file.
+/// The one that a former life of this host left, else one of the first empty ones, counting those
+/// beyond the end of the file.
 pub(crate) fn choose(
     blocks: &[Block],
     most: usize,
@@ -34,12 +37,14 @@ pub(crate) fn choose(
     is_abandoned: impl Fn(&Record) -> bool,
 ) -> Option<usize> {
     if attempt == 0
-        && let Some(former) = blocks.iter().position(|b| b.as_ref().is_ok_and(|r| r.host == own.host))
+        && let Some(former) =
+            blocks.iter().position(|b| b.as_ref().is_ok_and(|r| r.host == own.host))
     {
         return Some(former);
     }
-    let is_empty =
-        |at: &usize| !matches!(blocks.get(*at), Some(Ok(_) | Err(RecordError::Torn | RecordError::Foreign)));
+    let is_empty = |at: &usize| {
+        !matches!(blocks.get(*at), Some(Ok(_) | Err(RecordError::Torn | RecordError::Foreign)))
+    };
     let empty: Vec<usize> = (0..most).filter(is_empty).take(CHOICE as usize).collect();
     if !empty.is_empty() {
         return empty.get((spread(own, attempt) % empty.len() as u64) as usize).copied();
@@ -76,8 +81,12 @@ mod tests {
 
     #[test]
     fn a_host_returns_to_its_block_and_else_spoils_none() {
-        let blocks =
-            [Ok(record(1, 1, 1)), Err(RecordError::Torn), Err(RecordError::Empty), Ok(record(2, 1, 1))];
+        let blocks = [
+            Ok(record(1, 1, 1)),
+            Err(RecordError::Torn),
+            Err(RecordError::Empty),
+            Ok(record(2, 1, 1)),
+        ];
         assert_eq!(choose(&blocks, 64, &host(2, 9), 0, |_| false), Some(3));
         for instance in 0..200 {
             let chosen = choose(&blocks, 64, &host(9, instance), 0, |_| false).unwrap();
@@ -87,9 +96,11 @@ mod tests {
 
     #[test]
     fn hosts_that_start_together_mostly_spread_and_who_lost_chooses_otherwise() {
-        let chosen: HashSet<_> = (0..8).map(|i| choose(&[], 64, &host(i, i), 0, |_| false)).collect();
+        let chosen: HashSet<_> =
+            (0..8).map(|i| choose(&[], 64, &host(i, i), 0, |_| false)).collect();
         assert!(chosen.len() >= 4, "{chosen:?}");
-        let tries: HashSet<_> = (1..20).map(|a| choose(&[], 64, &host(1, 1), a, |_| false)).collect();
+        let tries: HashSet<_> =
+            (1..20).map(|a| choose(&[], 64, &host(1, 1), a, |_| false)).collect();
         assert!(tries.len() > 8, "{tries:?}");
     }
 

@@ -22,6 +22,12 @@ struct Shared {
 #[derive(Default)]
 struct State {
     report: Option<HostReport>,
+    /// The board is to be read, in periods of so long.
+    read: Option<Nanos>,
+    /// How often that was asked for.
+    asked: u64,
+    /// How many of those have their answer.
+    answered: u64,
     last: Option<(View, Nanos)>,
     error: Option<String>,
     exchanges: u64,
@@ -54,25 +60,35 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self, board: &mut dyn Board, clock: impl Fn() -> Nanos) {
+    fn work(&self, board: &mut dyn Board, clock: impl Fn() -> Nanos, answered: impl Fn()) {
         let mut state = self.lock();
         while state.end == End::Running {
-            let Some(report) = state.report.take() else {
+            let (report, read) = (state.report.take(), state.read.take());
+            if report.is_none() && read.is_none() {
                 state = self.woken.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
-            };
+            }
+            let asked = state.asked;
             drop(state);
             let now = clock();
-            let outcome = board.exchange(now, &report);
+            // Who writes reads as well.
+            let outcome = match (&report, read) {
+                (Some(report), _) => board.exchange(now, report),
+                (None, period) => board.read(now, period.unwrap_or_default()),
+            };
             state = self.lock();
             match outcome {
                 Ok(view) => {
                     state.last = Some((view, now));
                     state.error = None;
-                    state.exchanges += 1;
+                    state.exchanges += u64::from(report.is_some());
                 }
                 Err(e) => state.error = Some(e.to_string()),
             }
+            state.answered = asked;
+            drop(state);
+            answered();
+            state = self.lock();
         }
         drop(state);
         // The others notice without it, a little later.
@@ -83,7 +99,8 @@ impl Shared {
 }
 
 impl Courier {
-    /// Starts the thread. `clock` is the monotonic clock that `now` is read from elsewhere.
+    /// Starts the thread. `clock` is the monotonic clock that `now` is read from elsewhere;
+    /// `answered` is called on the thread when the board has answered or failed.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -91,21 +108,40 @@ impl Courier {
         name: &str,
         mut board: impl Board + 'static,
         clock: impl Fn() -> Nanos + Send + 'static,
+        answered: impl Fn() + Send + 'static,
     ) -> io::Result<Courier> {
         let shared = Arc::new(Shared { state: Mutex::default(), woken: Condvar::new() });
         let its = Arc::clone(&shared);
-        thread::Builder::new().name(format!("board {name}")).spawn(move || its.work(&mut board, clock))?;
+        thread::Builder::new()
+            .name(format!("board {name}"))
+            .spawn(move || its.work(&mut board, clock, answered))?;
         Ok(Courier { shared })
     }
 
-    /// Has this told to the others as soon as may be; a report that still waits is replaced by it. Never blocks on the board.
+    /// Has this told to the others as soon as may be; a report that still waits is replaced by it.
+    /// Never blocks on the board.
     pub fn post(&self, report: HostReport) {
         self.shared.lock().report = Some(report);
         self.shared.woken.notify_all();
     }
 
-    /// What is known of the others at `now`. What was read more than two periods ago is not; a board that was read for less
-    /// than two is not known whole. Never blocks on the board.
+    /// Has the board read as soon as may be, in periods of `period`. Never blocks on the board.
+    pub fn refresh(&self, period: Nanos) {
+        let mut state = self.shared.lock();
+        state.read = Some(period);
+        state.asked += 1;
+        drop(state);
+        self.shared.woken.notify_all();
+    }
+
+    /// Whether the board was read, or could not be, since the last [`refresh`](Courier::refresh).
+    pub fn is_refreshed(&self) -> bool {
+        let state = self.shared.lock();
+        state.answered == state.asked
+    }
+
+    /// What is known of the others at `now`. What was read more than two periods ago is not; a
+    /// board that was read for less than two is not known whole. Never blocks on the board.
     pub fn news(&self, now: Nanos, period: Nanos) -> News {
         let state = self.shared.lock();
         let (mut view, at) = state.last.clone().unwrap_or_default();
@@ -165,6 +201,10 @@ mod tests {
             self.answers.recv().expect("the test answers").map_err(|e| failed(io::Error::other(e)))
         }
 
+        fn read(&mut self, now: Nanos, _: Nanos) -> Result<View, BoardError> {
+            self.exchange(now, &report())
+        }
+
         fn leave(&mut self) -> Result<(), BoardError> {
             self.left.send(()).expect("the test listens");
             Ok(())
@@ -185,7 +225,9 @@ mod tests {
     fn news_grow_old_while_the_board_hangs_and_come_back() {
         let (answer, answers) = mpsc::channel();
         let (left, was_left) = mpsc::channel();
-        let courier = Courier::start("test", Script { answers, left }, || Nanos::from_secs(10)).unwrap();
+        let courier =
+            Courier::start("test", Script { answers, left }, || Nanos::from_secs(10), || {})
+                .unwrap();
         let period = Nanos::from_secs(4);
         assert_eq!(courier.news(Nanos::from_secs(10), period).peers, None);
 
@@ -209,6 +251,19 @@ mod tests {
         courier.post(report());
         answer.send(Ok(view)).unwrap();
         assert_eq!(wait(&courier, |news| news.exchanges == 2).error, None);
+
+        // A reading brings news and writes nothing.
+        let peers = vec![PeerHost { record: record(3, 1, 1), age: Nanos::ZERO }];
+        courier.refresh(period);
+        assert!(!courier.is_refreshed());
+        answer.send(Ok(View { peers, settled: true, ..View::default() })).unwrap();
+        let news = wait(&courier, |news| news.view.peers[0].record.host != record(2, 1, 7).host);
+        assert_eq!((news.exchanges, news.error), (2, None));
+        wait(&courier, |_| courier.is_refreshed());
+        // So does one that fails, in that nobody waits for it any more.
+        courier.refresh(period);
+        answer.send(Err("gone again")).unwrap();
+        wait(&courier, |_| courier.is_refreshed());
         courier.stop(Duration::from_secs(10));
         was_left.recv().unwrap();
     }

@@ -1,14 +1,16 @@
-//! The board as a file on the shared datastore, as in the paper (section 3.2): one block per host, no locks.
+//! The board as a file on the shared datastore, as in the paper (section 3.2): one block per host,
+//! no locks.
 //!
-//! Whatever happens to the file, the hosts make it good again by themselves within a period or two: the file is opened anew for every exchange, and
-//! every exchange writes the whole own block, so a file that was deleted, truncated or overwritten is simply written again.
+//! Whatever happens to the file, the hosts make it good again by themselves within a period or two:
+//! the file is opened anew for every exchange, and every exchange writes the whole own block, so a
+//! file that was deleted, truncated or overwritten is simply written again.
 
 use crate::blocks::{self, Block};
 use crate::board::{Board, BoardError, View};
 use crate::identity::Identity;
-use crate::record::{FAREWELL, Place, RECORD, Record};
-use crate::sightings::{Absence, Sightings};
-use headgate_qos::window::HostReport;
+use crate::record::{FAREWELL, RECORD, Record, RecordKey};
+use crate::sightings::Sightings;
+use headgate_qos::window::{Absence, HostReport};
 use headgate_units::Nanos;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -65,7 +67,7 @@ impl FileBoard {
             lost: 0,
             sequence: 0,
             last: None,
-            sightings: Sightings::default(),
+            sightings: Sightings::new(Absence::Lost),
             caching: Caching::Around,
             most: HOSTS_MAX,
         }
@@ -86,7 +88,8 @@ impl FileBoard {
         move |source| BoardError::Io { doing, path, source }
     }
 
-    /// Direct where the file system can: a network file system then neither answers from nor writes to this host's cache.
+    /// Direct where the file system can: a network file system then neither answers from nor writes
+    /// to this host's cache.
     fn open(&self) -> Result<(File, bool), BoardError> {
         let open = |flags| {
             OpenOptions::new()
@@ -116,12 +119,15 @@ impl FileBoard {
     }
 
     /// All blocks that the file has, in one read where the system allows it.
-    fn read(&self, file: &File) -> Result<Vec<Block>, BoardError> {
+    fn read_blocks(&self, file: &File) -> Result<Vec<Block>, BoardError> {
         let length = file.metadata().map_err(self.failed("look at"))?.len();
         let count = usize::try_from(length / BLOCK as u64).unwrap_or(usize::MAX).min(self.most);
         let mut pages = vec![Page([0; BLOCK]); count];
-        // SAFETY: a slice of `Page` is as many times 4,096 initialised bytes without padding, and bytes have no alignment.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(pages.as_mut_ptr().cast::<u8>(), count * BLOCK) };
+        // SAFETY: a slice of `Page` is as many times 4,096 initialised bytes without padding, and
+        // bytes have no alignment.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(pages.as_mut_ptr().cast::<u8>(), count * BLOCK)
+        };
         let mut read = 0;
         while read < bytes.len() {
             match file.read_at(&mut bytes[read..], read as u64) {
@@ -137,26 +143,33 @@ impl FileBoard {
         let decode = |(number, page): (usize, &Page)| {
             let mut record = [0; RECORD];
             record.copy_from_slice(&page.0[..RECORD]);
-            Record::decode(&record, Place::Block(number as u32))
+            Record::decode(&record, RecordKey::Block(number as u32))
         };
         Ok(pages[..read / BLOCK].iter().enumerate().map(decode).collect())
     }
 
     fn open_and_read(&mut self) -> Result<((File, bool), Vec<Block>), BoardError> {
         let file = self.open()?;
-        match self.read(&file.0) {
+        match self.read_blocks(&file.0) {
             // Opened, but not for blocks of this size.
-            Err(BoardError::Io { source, .. }) if file.1 && source.raw_os_error() == Some(libc::EINVAL) => {
+            Err(BoardError::Io { source, .. })
+                if file.1 && source.raw_os_error() == Some(libc::EINVAL) =>
+            {
                 self.caching = Caching::Through;
                 let file = self.open()?;
-                let blocks = self.read(&file.0)?;
+                let blocks = self.read_blocks(&file.0)?;
                 Ok((file, blocks))
             }
             blocks => Ok((file, blocks?)),
         }
     }
 
-    fn write(&self, (file, direct): &(File, bool), block: usize, record: &[u8]) -> Result<(), BoardError> {
+    fn write(
+        &self,
+        (file, direct): &(File, bool),
+        block: usize,
+        record: &[u8],
+    ) -> Result<(), BoardError> {
         let mut page = Page([0; BLOCK]);
         page.0[..record.len()].copy_from_slice(record);
         file.write_all_at(&page.0, (block * BLOCK) as u64).map_err(self.failed("write"))?;
@@ -186,22 +199,34 @@ impl FileBoard {
     }
 }
 
+impl FileBoard {
+    fn view(&self, now: Nanos, period: Nanos, blocks: &[Block]) -> View {
+        let unreadable = |b: &&Block| !matches!(b, Ok(_) | Err(crate::RecordError::Empty));
+        View {
+            peers: self.sightings.peers(now, &self.own),
+            settled: self.sightings.is_settled(period),
+            duplicate: self.sightings.duplicate(now, &self.own, period),
+            unreadable: u32::try_from(blocks.iter().filter(unreadable).count()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
 impl Board for FileBoard {
     fn exchange(&mut self, now: Nanos, report: &HostReport) -> Result<View, BoardError> {
         let (file, blocks) = self.open_and_read()?;
-        self.sightings.observe(now, report.period, blocks.iter().flatten().cloned(), Absence::Lost);
+        self.sightings.observe(now, report.period, blocks.iter().flatten().cloned());
         let block = self.claim(now, &blocks, report.period)?;
         self.sequence += 1;
         let record = self.own.record(self.sequence, report);
         self.last = Some(*report);
-        self.write(&file, block, &record.encode(Place::Block(block as u32)))?;
-        let unreadable = |b: &&Block| !matches!(b, Ok(_) | Err(crate::RecordError::Empty));
-        Ok(View {
-            peers: self.sightings.peers(now, &self.own),
-            settled: self.sightings.is_settled(report.period, Absence::Lost),
-            duplicate: self.sightings.duplicate(now, &self.own, report.period),
-            unreadable: u32::try_from(blocks.iter().filter(unreadable).count()).unwrap_or(u32::MAX),
-        })
+        self.write(&file, block, &record.encode(RecordKey::Block(block as u32)))?;
+        Ok(self.view(now, report.period, &blocks))
+    }
+
+    fn read(&mut self, now: Nanos, period: Nanos) -> Result<View, BoardError> {
+        let (_, blocks) = self.open_and_read()?;
+        self.sightings.observe(now, period, blocks.iter().flatten().cloned());
+        Ok(self.view(now, period, &blocks))
     }
 
     fn leave(&mut self) -> Result<(), BoardError> {
@@ -209,7 +234,7 @@ impl Board for FileBoard {
         let (file, blocks) = self.open_and_read()?;
         if blocks::is_ours(blocks.get(block), &self.own) {
             let farewell = self.own.record(FAREWELL, &last);
-            self.write(&file, block, &farewell.encode(Place::Block(block as u32)))?;
+            self.write(&file, block, &farewell.encode(RecordKey::Block(block as u32)))?;
         }
         self.block = None;
         Ok(())

@@ -1,9 +1,11 @@
 //! Who a host is to the others: the same after a restart, and nobody else.
 //!
-//! A host is a random number in a file of the daemon's state directory, made at its first start. The file also says for which machine
-//! (`/etc/machine-id`) and which directory it was made: a state directory that was copied elsewhere is noticed at the next start and gets a
-//! number of its own. A virtual machine that was cloned whole has everything in common with the original. What tells the two apart
-//! is the [`InstanceId`], random for every start; the board [notices](crate::View::duplicate) when two of them live.
+//! A host is a random number in a file of the daemon's state directory, made at its first start.
+//! The file also says for which machine (`/etc/machine-id`) and which directory it was made: a
+//! state directory that was copied elsewhere is noticed at the next start and gets a number of its
+//! own. A virtual machine that was cloned whole has everything in common with the original. What
+//! tells the two apart is the [`InstanceId`], random for every start; the board
+//! [notices](crate::View::duplicate) when two of them live.
 
 use crate::record::Record;
 use headgate_qos::window::HostReport;
@@ -65,7 +67,8 @@ pub struct HostName(String);
 impl HostName {
     /// `None` when it is empty, too long, or not fit to be printed.
     pub fn new(name: &str) -> Option<HostName> {
-        let good = !name.is_empty() && name.len() <= NAME_MAX && !name.chars().any(char::is_control);
+        let good =
+            !name.is_empty() && name.len() <= NAME_MAX && !name.chars().any(char::is_control);
         good.then(|| HostName(name.to_owned()))
     }
 
@@ -134,26 +137,34 @@ struct Stored {
 }
 
 impl Identity {
-    /// Reads the identity of the daemon that owns this state directory, or makes one, and counts this start.
+    /// Reads the identity of the daemon that owns this state directory, or makes one, and counts
+    /// this start.
     ///
     /// The caller holds the state directory's lock: two daemons never have one.
     ///
     /// # Errors
-    /// When the directory, the file or the kernel's random numbers cannot be read, or the file not be written.
+    /// When the directory, the file or the kernel's random numbers cannot be read, or the file not
+    /// be written.
     pub fn load(state_dir: &Path) -> Result<(Identity, Origin), IdentityError> {
         let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned();
         let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Identity::of(state_dir, &machine, name.trim())
     }
 
-    fn of(state_dir: &Path, machine: &str, name: &str) -> Result<(Identity, Origin), IdentityError> {
+    fn of(
+        state_dir: &Path,
+        machine: &str,
+        name: &str,
+    ) -> Result<(Identity, Origin), IdentityError> {
         let directory = state_dir.canonicalize().map_err(failed("find", state_dir))?;
         let path = directory.join(FILE);
         let (kept, origin) = match fs::read(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => (None, Origin::New),
             Err(e) => return Err(failed("read", &path)(e)),
             Ok(bytes) => match read(&bytes) {
-                Some((host, stored)) if stored.machine == machine && stored.directory == directory => {
+                Some((host, stored))
+                    if stored.machine == machine && stored.directory == directory =>
+                {
                     (Some((host, stored.epoch)), Origin::Kept)
                 }
                 Some(_) => (None, Origin::Copied),
@@ -168,7 +179,8 @@ impl Identity {
             Some((host, epoch)) => (host, epoch.saturating_add(1)),
             None => (HostId(random()?), 1),
         };
-        let stored = Stored { host: host.to_string(), machine: machine.to_owned(), directory, epoch };
+        let stored =
+            Stored { host: host.to_string(), machine: machine.to_owned(), directory, epoch };
         write(&path, &stored)?;
         let name = HostName::new(name).or_else(|| HostName::new(&host.to_string()));
         let name = name.unwrap_or_else(|| HostName("host".to_owned()));
@@ -192,7 +204,8 @@ fn write(path: &Path, stored: &Stored) -> Result<(), IdentityError> {
     let write = || {
         let mut text = serde_json::to_vec_pretty(stored)?;
         text.push(b'\n');
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(&new, path)?;

@@ -1,8 +1,9 @@
 //! What hosts that share a datastore tell each other.
 //!
 //! # The congestion board
-//! Every host that uses a datastore says once a period what it saw there and what it does: its mean latency, its IOs, its window, its
-//! active shares ([`HostReport`](headgate_qos::window::HostReport)). The windows follow from what all of them say
+//! Every host that uses a datastore says once a period what it saw there and what it does: its mean
+//! latency, its IOs, its window, its active shares
+//! ([`HostReport`](headgate_qos::window::HostReport)). The windows follow from what all of them say
 //! ([`headgate_qos::window`]). A [`Board`] is where they say it:
 //!
 //! | board | where | needs |
@@ -10,8 +11,9 @@
 //! | [`FileBoard`] | a file on the datastore itself, a block per host, as in the paper | nothing |
 //! | [`EtcdBoard`] | a key per host, with a lease | etcd 3.4 or later |
 //!
-//! Hosts judge each other by one thing: whether their word [changes](sightings). No clock but the reader's own matters. [`Identity`] says who is
-//! who; two machines that claim to be one are [noticed](View::duplicate).
+//! Hosts judge each other by one thing: whether their word [changes](sightings). No clock but the
+//! reader's own matters. [`Identity`] says who is who; two machines that claim to be one are
+//! [noticed](View::duplicate).
 //!
 //! A board may hang as storage does. A [`Courier`] keeps it on a thread of its own.
 //!
@@ -33,5 +35,5 @@ pub use courier::{Courier, News};
 pub use etcd::{Client, Endpoint, EndpointError, EtcdBoard, EtcdError, EtcdLeases};
 pub use file::{BOARD_FILE, FileBoard, HOSTS_MAX};
 pub use identity::{HostId, HostName, Identity, IdentityError, InstanceId, NAME_MAX, Origin};
-pub use record::{Place, RECORD, Record, RecordError};
+pub use record::{RECORD, Record, RecordError, RecordKey};
 pub use sightings::PeerHost;

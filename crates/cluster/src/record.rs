@@ -1,6 +1,7 @@
 //! A host's report as bytes: what stands on the board.
 //!
-//! 512 bytes, so that it fits into one sector of any disk and is written whole or not at all. Little endian:
+//! 512 bytes, so that it fits into one sector of any disk and is written whole or not at all.
+//! Little endian:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -51,6 +52,8 @@ const NAME_LENGTH: usize = 113;
 const NAME: usize = 114;
 const END: usize = NAME + NAME_MAX;
 
+const _: () = assert!(END <= RECORD && NAME_MAX <= u8::MAX as usize, "the longest name fits");
+
 /// What one host says at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -70,18 +73,18 @@ pub struct Record {
 
 /// Where a record stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RecordKey {
     /// In this block of a file.
     Block(u32),
     /// Where there are no blocks.
     Key,
 }
 
-impl Place {
+impl RecordKey {
     fn number(self) -> u32 {
         match self {
-            Place::Block(number) => number,
-            Place::Key => u32::MAX,
+            RecordKey::Block(number) => number,
+            RecordKey::Key => u32::MAX,
         }
     }
 }
@@ -113,11 +116,11 @@ impl Record {
     }
 
     /// The record as bytes.
-    pub fn encode(&self, place: Place) -> [u8; RECORD] {
+    pub fn encode(&self, key: RecordKey) -> [u8; RECORD] {
         let mut bytes = [0; RECORD];
         let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
         put(0, MAGIC);
-        put(BLOCK, &place.number().to_le_bytes());
+        put(BLOCK, &key.number().to_le_bytes());
         put(HOST, &self.host.0);
         put(INSTANCE, &self.instance.0);
         let report = &self.report;
@@ -147,11 +150,11 @@ impl Record {
         bytes
     }
 
-    /// Reads a record that stands at `place`.
+    /// Reads a record that stands at `key`.
     ///
     /// # Errors
     /// Why the bytes are none. No bytes panic.
-    pub fn decode(bytes: &[u8; RECORD], place: Place) -> Result<Record, RecordError> {
+    pub fn decode(bytes: &[u8; RECORD], key: RecordKey) -> Result<Record, RecordError> {
         if bytes.iter().all(|b| *b == 0) {
             return Err(RecordError::Empty);
         }
@@ -171,7 +174,7 @@ impl Record {
         if number(CHECKSUM) as u32 != checksum(bytes) {
             return Err(RecordError::Torn);
         }
-        if (number(CHECKSUM) >> 32) as u32 != place.number() {
+        if (number(CHECKSUM) >> 32) as u32 != key.number() {
             return Err(RecordError::Misplaced);
         }
         let bound = match bytes[BOUND] {
@@ -190,7 +193,12 @@ impl Record {
         let report = HostReport {
             latency: Nanos(within("latency", LATENCY, 0, 1 << 48)?),
             ios: within("IOs", IOS, 0, 1 << 48)?,
-            window: Slots::from_millionths(within("window", WINDOW, 1, Slots::WINDOW_MAX.as_millionths())?),
+            window: Slots::from_millionths(within(
+                "window",
+                WINDOW,
+                1,
+                Slots::WINDOW_MAX.as_millionths(),
+            )?),
             bound,
             shares: ActiveShares::from_millionths(within("shares", SHARES, 0, 1 << 56)?),
             threshold: Nanos(within("threshold", THRESHOLD, 10_000, 10_000_000_000)?),
@@ -249,48 +257,52 @@ pub(crate) mod tests {
         for bound in [Bound::Free, Bound::Min, Bound::Reservations, Bound::Max] {
             let mut record = Record { name: longest.clone(), ..record(1, 2, u64::MAX) };
             record.report.bound = bound;
-            for place in [Place::Block(7), Place::Key] {
-                assert_eq!(Record::decode(&record.encode(place), place), Ok(record.clone()));
+            for key in [RecordKey::Block(7), RecordKey::Key] {
+                assert_eq!(Record::decode(&record.encode(key), key), Ok(record.clone()));
             }
         }
     }
 
     #[test]
     fn every_changed_byte_is_noticed() {
-        let place = Place::Block(7);
-        let good = record(1, 2, 3).encode(place);
+        let key = RecordKey::Block(7);
+        let good = record(1, 2, 3).encode(key);
         for at in 0..RECORD {
             for bit in 0..8 {
                 let mut bytes = good;
                 bytes[at] ^= 1 << bit;
                 let error = if at < 8 { RecordError::Foreign } else { RecordError::Torn };
-                assert_eq!(Record::decode(&bytes, place), Err(error), "byte {at}");
+                assert_eq!(Record::decode(&bytes, key), Err(error), "byte {at}");
             }
         }
         // Half of the next one, as a device that tears sectors would leave it.
-        let next = record(1, 2, 4).encode(place);
+        let next = record(1, 2, 4).encode(key);
         for cut in 1..RECORD {
             let mut bytes = good;
             bytes[..cut].copy_from_slice(&next[..cut]);
-            let read = Record::decode(&bytes, place);
-            assert!(read == Err(RecordError::Torn) || bytes == good || bytes == next, "cut at {cut}");
+            let read = Record::decode(&bytes, key);
+            assert!(
+                read == Err(RecordError::Torn) || bytes == good || bytes == next,
+                "cut at {cut}"
+            );
         }
     }
 
     #[test]
     fn what_is_not_ours_is_named() {
-        let place = Place::Block(0);
-        assert_eq!(Record::decode(&[0; RECORD], place), Err(RecordError::Empty));
-        assert_eq!(Record::decode(&[0xff; RECORD], place), Err(RecordError::Foreign));
-        let copied = record(1, 2, 3).encode(Place::Block(1));
-        assert_eq!(Record::decode(&copied, place), Err(RecordError::Misplaced));
+        let key = RecordKey::Block(0);
+        assert_eq!(Record::decode(&[0; RECORD], key), Err(RecordError::Empty));
+        assert_eq!(Record::decode(&[0xff; RECORD], key), Err(RecordError::Foreign));
+        let copied = record(1, 2, 3).encode(RecordKey::Block(1));
+        assert_eq!(Record::decode(&copied, key), Err(RecordError::Misplaced));
         let mut wrong = record(1, 2, 3);
         wrong.report.threshold = Nanos(1);
-        assert_eq!(Record::decode(&wrong.encode(place), place), Err(RecordError::Value("threshold")));
+        assert_eq!(Record::decode(&wrong.encode(key), key), Err(RecordError::Value("threshold")));
     }
 
     proptest! {
-        /// Whatever decodes, with a checksum that was made to fit, encodes to the same bytes but for the unused ones.
+        /// Whatever decodes, with a checksum that was made to fit, encodes to the same bytes but
+        /// for the unused ones.
         #[test]
         fn no_bytes_panic(mut bytes in prop::array::uniform32(any::<u8>()), fill in any::<u8>(), honest in any::<bool>()) {
             let mut block = [fill; RECORD];
@@ -301,9 +313,9 @@ pub(crate) mod tests {
                 let checksum = checksum(&block);
                 block[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
             }
-            let place = Place::Block(u32::from_le_bytes([fill; 4]));
-            if let Ok(record) = Record::decode(&block, place) {
-                prop_assert_eq!(Record::decode(&record.encode(place), place), Ok(record));
+            let key = RecordKey::Block(u32::from_le_bytes([fill; 4]));
+            if let Ok(record) = Record::decode(&block, key) {
+                prop_assert_eq!(Record::decode(&record.encode(key), key), Ok(record));
             }
         }
     }

@@ -1,13 +1,12 @@
-//! Whose word still counts, judged by our own clock alone.
+//! Which hosts' records still count, and which say that this machine was cloned.
 //!
-//! A record carries no time: the clocks of two hosts may be hours apart. It counts from the moment in which it was first seen to *change*, and
-//! for as long as it keeps changing. So a record that somebody left years ago never counts, and nobody's clock matters.
+//! Who is alive is decided by [`headgate_qos::window::Sightings`], in the simulator as here. This
+//! is what only records have: a farewell, and the identity of who wrote them.
 
 use crate::identity::{HostId, Identity, InstanceId};
 use crate::record::Record;
-use headgate_qos::window::Peer;
+use headgate_qos::window::{self, ALIVE_PERIODS, Absence, Alive, Peer, Posted};
 use headgate_units::Nanos;
-use std::collections::HashMap;
 
 /// Another host, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,118 +24,70 @@ impl PeerHost {
     }
 }
 
+type Key = (HostId, InstanceId);
+
+fn key_of(record: &Record) -> Key {
+    (record.host, record.instance)
+}
+
+/// What was read of a board so far.
 #[derive(Clone, Debug)]
-struct Sighting {
-    record: Record,
-    /// When it was read first.
-    first: Nanos,
-    /// When it changed last, if it ever did.
-    changed: Option<Nanos>,
-    /// Whether it stood there at the last reading.
-    present: bool,
-}
-
-impl Sighting {
-    fn new(record: Record, now: Nanos) -> Sighting {
-        Sighting { record, first: now, changed: None, present: true }
-    }
-}
-
-/// What it means that a host's record is not on the board.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absence {
-    /// The host has left, or died.
-    Left,
-    /// The board may have lost it: the host is remembered until its word is three periods old.
-    Lost,
-}
-
-/// Nobody's word counts for longer than so many periods.
-const OLDEST: u64 = 3;
-
-/// What was read so far.
-#[derive(Clone, Debug, Default)]
-pub struct Sightings {
-    seen: HashMap<(HostId, InstanceId), Sighting>,
-    /// The first and the last reading.
-    read: Option<(Nanos, Nanos)>,
-}
+pub struct Sightings(window::Sightings<Key, Record>);
 
 impl Sightings {
-    /// Takes in all records that stood on the board at `now`, in periods of `period`. O(records).
-    ///
-    /// A change is dated between this reading and the one before. After three periods without a reading nobody's word is known to be fresh: the
-    /// view has to settle anew.
+    /// Nothing read yet of a board on which absence means this.
+    pub fn new(absence: Absence) -> Sightings {
+        Sightings(window::Sightings::new(absence))
+    }
+
+    /// Takes in all records that were on the board at `now`, in periods of `period`.
+    /// O(n log n) for n records.
     pub fn observe(
         &mut self,
         now: Nanos,
         period: Nanos,
         records: impl IntoIterator<Item = Record>,
-        absence: Absence,
     ) {
-        let oldest = Nanos(period.0.saturating_mul(OLDEST));
-        let (first, last) = self.read.filter(|(_, last)| now.since(*last) <= oldest).unwrap_or((now, now));
-        let between = last + Nanos(now.since(last).0 / 2);
-        self.read = Some((first, now));
-        self.seen.values_mut().for_each(|sighting| sighting.present = false);
-        for record in records {
-            let key = (record.host, record.instance);
-            if record.is_farewell() {
-                self.seen.remove(&key);
-                continue;
-            }
-            let sighting = self.seen.entry(key).or_insert_with(|| Sighting::new(record.clone(), now));
-            sighting.present = true;
-            // Otherwise the same, or one from a copy of an older board.
-            if record.sequence > sighting.record.sequence {
-                sighting.record = record;
-                sighting.changed = Some(between);
-            }
-        }
-        let keep = match absence {
-            Absence::Lost => oldest,
-            Absence::Left => Nanos::ZERO,
+        let (farewells, records): (Vec<Record>, Vec<Record>) =
+            records.into_iter().partition(Record::is_farewell);
+        farewells.iter().for_each(|record| self.0.forget(&key_of(record)));
+        let posted = |record: Record| Posted {
+            host: key_of(&record),
+            sequence: record.sequence,
+            report: record,
         };
-        let remembered = |s: &Sighting| s.changed.is_some_and(|changed| now.since(changed) < keep);
-        self.seen.retain(|_, sighting| sighting.present || remembered(sighting));
+        self.0.observe(now, period, records.into_iter().map(posted));
     }
 
-    /// Whether the board was read for so long that every living host must have been seen to change, as far as it is known who lives.
-    pub fn is_settled(&self, period: Nanos, absence: Absence) -> bool {
-        let settled = match absence {
-            // A block may have been lost to another and be written again a period late.
-            Absence::Lost => Nanos(period.0.saturating_mul(2)),
-            // Two readings, a period apart but for what threads are late.
-            Absence::Left => Nanos(period.0 / 8 * 7),
-        };
-        self.read.is_some_and(|(first, last)| last.since(first) >= settled)
+    /// Whether the board has been read for so long that every living host must have been seen to
+    /// change.
+    pub fn is_settled(&self, period: Nanos) -> bool {
+        self.0.is_settled(period)
     }
 
-    /// All hosts but this one that were seen to live, in the order of their identities.
+    /// All hosts but this one that were seen to change, in the order of their identities. O(n).
     pub fn peers(&self, now: Nanos, own: &Identity) -> Vec<PeerHost> {
-        let is_own = |r: &Record| r.host == own.host && r.instance == own.instance;
-        let others = self.seen.values().filter(|s| !is_own(&s.record));
-        let mut peers: Vec<PeerHost> = others
-            .filter_map(|s| Some(PeerHost { record: s.record.clone(), age: now.since(s.changed?) }))
-            .collect();
-        peers.sort_by_key(|peer| (peer.record.host, peer.record.instance));
-        peers
+        let others = self.0.alive(now).filter(|alive| *alive.host != (own.host, own.instance));
+        let peer = |alive: Alive<'_, Key, Record>| PeerHost {
+            record: alive.report.clone(),
+            age: alive.age,
+        };
+        others.map(peer).collect()
     }
 
-    /// Another living instance of the same host: a clone.
+    /// Another living instance of the same host: a clone. O(n).
     pub fn duplicate(&self, now: Nanos, own: &Identity, period: Nanos) -> Option<Record> {
-        let recent = Nanos(period.0.saturating_mul(OLDEST));
-        let clones = self.seen.values().filter(|s| s.record.host == own.host);
-        clones
-            .filter(|s| s.record.instance != own.instance)
-            .find(|s| s.changed.is_some_and(|changed| now.since(changed) <= recent))
-            .map(|s| s.record.clone())
+        let recent = Nanos(period.0.saturating_mul(ALIVE_PERIODS));
+        let is_clone = |alive: &Alive<'_, Key, Record>| {
+            let (host, instance) = *alive.host;
+            host == own.host && instance != own.instance && alive.age <= recent
+        };
+        self.0.alive(now).find(is_clone).map(|alive| alive.report.clone())
     }
 
-    /// For how long this record has been seen not to change.
+    /// For how long this record has been seen not to change. O(log n).
     pub fn silent(&self, now: Nanos, record: &Record) -> Nanos {
-        let sighting = self.seen.get(&(record.host, record.instance));
-        sighting.map_or(Nanos::ZERO, |s| now.since(s.changed.unwrap_or(s.first)))
+        self.0.silent(now, &key_of(record))
     }
 }
 
@@ -162,61 +113,61 @@ mod tests {
 
     #[test]
     fn who_was_never_seen_to_change_does_not_count() {
-        let mut sightings = Sightings::default();
+        let mut sightings = Sightings::new(Absence::Lost);
         for s in [0, 4, 8, 12] {
             sightings.observe(
                 at(s),
                 at(4),
                 [record(1, 1, s), record(2, 1, 7), record(3, 1, 100 + s)],
-                Absence::Lost,
             );
         }
         let peers = sightings.peers(at(13), &own());
         let seen: Vec<_> = peers.iter().map(|p| (p.record.name.as_str(), p.age)).collect();
         // Changed between 8 and 12.
         assert_eq!(seen, [("host3", at(3))]);
-        assert!(sightings.is_settled(at(4), Absence::Lost) && !sightings.is_settled(at(7), Absence::Lost));
+        assert!(sightings.is_settled(at(4)) && !sightings.is_settled(at(7)));
         assert_eq!(sightings.silent(at(13), &record(2, 1, 7)), at(13));
     }
 
     #[test]
     fn a_host_that_stops_grows_old_and_an_older_board_brings_nobody_back() {
-        let mut sightings = Sightings::default();
-        sightings.observe(at(0), at(4), [record(2, 1, 10)], Absence::Lost);
-        sightings.observe(at(4), at(4), [record(2, 1, 11)], Absence::Lost);
-        sightings.observe(at(8), at(4), [record(2, 1, 5)], Absence::Lost);
-        sightings.observe(at(12), at(4), [record(2, 1, 6)], Absence::Lost);
+        let mut sightings = Sightings::new(Absence::Lost);
+        sightings.observe(at(0), at(4), [record(2, 1, 10)]);
+        sightings.observe(at(4), at(4), [record(2, 1, 11)]);
+        sightings.observe(at(8), at(4), [record(2, 1, 5)]);
+        sightings.observe(at(12), at(4), [record(2, 1, 6)]);
         let peers = sightings.peers(at(12), &own());
         assert_eq!((peers[0].record.sequence, peers[0].age), (11, at(10)));
-        // Lost with the file, and remembered for 12 s after its last change, unless it says farewell.
+        // Lost with the file, and remembered for 12 s after its last change, unless it says
+        // farewell.
         let mut left = sightings.clone();
-        sightings.observe(at(13), at(4), [], Absence::Lost);
+        sightings.observe(at(13), at(4), []);
         assert_eq!(sightings.peers(at(13), &own()).len(), 1);
-        sightings.observe(at(14), at(4), [], Absence::Lost);
+        sightings.observe(at(14), at(4), []);
         assert!(sightings.peers(at(14), &own()).is_empty());
-        left.observe(at(13), at(4), [record(2, 1, FAREWELL)], Absence::Lost);
+        left.observe(at(13), at(4), [record(2, 1, FAREWELL)]);
         assert!(left.peers(at(13), &own()).is_empty());
     }
 
     #[test]
     fn after_a_long_time_without_a_reading_the_view_settles_anew() {
-        let mut sightings = Sightings::default();
+        let mut sightings = Sightings::new(Absence::Lost);
         for (now, settled) in
             [(0, false), (4, false), (8, true), (20, true), (33, false), (37, false), (41, true)]
         {
-            sightings.observe(at(now), at(4), [record(2, 1, now)], Absence::Lost);
-            assert_eq!(sightings.is_settled(at(4), Absence::Lost), settled, "at {now} s");
+            sightings.observe(at(now), at(4), [record(2, 1, now)]);
+            assert_eq!(sightings.is_settled(at(4)), settled, "at {now} s");
         }
     }
 
     #[test]
     fn a_clone_is_noticed_when_it_lives() {
-        let mut sightings = Sightings::default();
+        let mut sightings = Sightings::new(Absence::Lost);
         // What a former life left.
-        sightings.observe(at(0), at(4), [record(1, 1, 1), record(1, 9, 50)], Absence::Lost);
-        sightings.observe(at(4), at(4), [record(1, 1, 2), record(1, 9, 50)], Absence::Lost);
+        sightings.observe(at(0), at(4), [record(1, 1, 1), record(1, 9, 50)]);
+        sightings.observe(at(4), at(4), [record(1, 1, 2), record(1, 9, 50)]);
         assert_eq!(sightings.duplicate(at(4), &own(), at(4)), None);
-        sightings.observe(at(8), at(4), [record(1, 1, 3), record(1, 9, 51)], Absence::Lost);
+        sightings.observe(at(8), at(4), [record(1, 1, 3), record(1, 9, 51)]);
         assert_eq!(sightings.duplicate(at(8), &own(), at(4)), Some(record(1, 9, 51)));
         // As a host it counts.
         assert_eq!(sightings.peers(at(8), &own()).len(), 1);

@@ -1,5 +1,5 @@
-//! Board and leases in a real etcd, which is killed, restarted and robbed of its memory. Hosts' clocks are the tests' own, where it matters
-//! not etcd's.
+//! Board and leases in a real etcd, which is killed, restarted and robbed of its memory. Hosts'
+//! clocks are the tests' own, where it matters not etcd's.
 
 mod common;
 #[path = "common/etcd.rs"]
@@ -39,7 +39,8 @@ fn hosts_see_each_other_and_a_server_that_is_killed_or_forgets_is_survived() {
     let mut now = 0;
     exchange(&mut boards, &mut now);
     let view = exchange(&mut boards, &mut now);
-    let seen: Vec<_> = view.peers.iter().map(|peer| (peer.record.host, peer.record.report.ios)).collect();
+    let seen: Vec<_> =
+        view.peers.iter().map(|peer| (peer.record.host, peer.record.report.ios)).collect();
     assert_eq!(seen, [(HostId([2; 16]), 1), (HostId([3; 16]), 2)]);
     assert!(view.settled && view.duplicate.is_none() && view.unreadable == 0);
     assert!(view.peers.iter().all(|peer| peer.age <= secs(4)), "{view:?}");
@@ -92,7 +93,8 @@ fn clones_are_named_and_what_others_write_is_counted() {
 #[test]
 fn a_server_that_is_gone_is_passed_over() {
     let Some(etcd) = etcd() else { return };
-    let client = Client::new(vec![Etcd::nowhere(), etcd.endpoint()], Duration::from_secs(10)).unwrap();
+    let client =
+        Client::new(vec![Etcd::nowhere(), etcd.endpoint()], Duration::from_secs(10)).unwrap();
     let mut board = EtcdBoard::new(client, "gold", host(1, 1)).unwrap();
     board.exchange(secs(0), &report(1)).unwrap();
 }
@@ -175,7 +177,9 @@ fn a_holder_survives_a_server_that_restarts_and_stops_when_it_stays_away() {
     let lost = until("a renewal", || holder.renew(now()).ok());
     assert!(lost.is_empty());
     let mut other = EtcdLeases::new(etcd.client(), &host(2, 2), long);
-    assert!(matches!(other.acquire(now(), "db"), Err(LeaseError::Held { token: t, .. }) if t == token));
+    assert!(
+        matches!(other.acquire(now(), "db"), Err(LeaseError::Held { token: t, .. }) if t == token)
+    );
 
     etcd.kill();
     let later = now() + secs(57);

@@ -1,10 +1,11 @@
-//! The board on a real file: what happens to it, and what hosts make of that. Time is the tests' own.
+//! The board on a real file: what happens to it, and what hosts make of that. Time is the tests'
+//! own.
 
 mod common;
 
 use common::{host, report, secs};
 use headgate_cluster::{
-    BOARD_FILE, Board, BoardError, FileBoard, HostId, Identity, InstanceId, Place, Record, View,
+    BOARD_FILE, Board, BoardError, FileBoard, HostId, Identity, InstanceId, Record, RecordKey, View,
 };
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
@@ -21,7 +22,8 @@ struct Hosts {
 
 impl Hosts {
     fn on(dir: &Path, identities: &[Identity]) -> Hosts {
-        let boards = identities.iter().map(|identity| FileBoard::new(dir, identity.clone())).collect();
+        let boards =
+            identities.iter().map(|identity| FileBoard::new(dir, identity.clone())).collect();
         Hosts { boards, views: Vec::new(), now: 1_000 }
     }
 
@@ -62,14 +64,18 @@ fn hosts_see_each_other_after_two_periods_and_each_has_a_block() {
         let blocks: HashSet<_> = hosts.boards.iter().map(|board| board.block().unwrap()).collect();
         assert_eq!(blocks.len(), usize::from(n));
         assert!(
-            hosts.views.iter().all(|view| view.settled && view.unreadable == 0 && view.duplicate.is_none())
+            hosts
+                .views
+                .iter()
+                .all(|view| view.settled && view.unreadable == 0 && view.duplicate.is_none())
         );
         let peer = hosts.views[0].peers.first();
         assert!(peer.is_none_or(|peer| peer.record.report == report(100)), "{peer:?}");
     }
 }
 
-/// Two hosts that claim one block at the same moment: both read that it is free before either writes.
+/// Two hosts that claim one block at the same moment: both read that it is free before either
+/// writes.
 #[test]
 fn who_finds_another_in_its_block_moves() {
     let dir = tempfile::tempdir().unwrap();
@@ -80,7 +86,7 @@ fn who_finds_another_in_its_block_moves() {
     let Identity { host: id, instance, epoch, name } = host(2, 2);
     let claim = Record { host: id, instance, epoch, sequence: 1, name, report: report(2) };
     let file = OpenOptions::new().write(true).open(first.path()).unwrap();
-    file.write_all_at(&claim.encode(Place::Block(block as u32)), block as u64 * BLOCK).unwrap();
+    file.write_all_at(&claim.encode(RecordKey::Block(block as u32)), block as u64 * BLOCK).unwrap();
 
     let mut second = FileBoard::new(dir.path(), host(2, 2));
     for now in [4, 8, 12] {
@@ -93,8 +99,8 @@ fn who_finds_another_in_its_block_moves() {
     assert_eq!((view.peers.len(), view.duplicate), (1, None));
 }
 
-/// The file deleted, truncated to nothing, to half a block, filled with noise, replaced by an older copy, by a file of another
-/// kind of contents: two periods later all is as before.
+/// The file deleted, truncated to nothing, to half a block, filled with noise, replaced by an older
+/// copy, by a file of another kind of contents: two periods later all is as before.
 #[test]
 fn whatever_happens_to_the_file_all_hosts_are_back_within_two_periods() {
     let dir = tempfile::tempdir().unwrap();
@@ -103,8 +109,9 @@ fn whatever_happens_to_the_file_all_hosts_are_back_within_two_periods() {
     hosts.periods(6);
     let old = fs::read(&path).unwrap();
     hosts.periods(3);
-    let noise: Vec<u8> =
-        (0..old.len() as u32 + 1_000).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise: Vec<u8> = (0..old.len() as u32 + 1_000)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
     let open = || OpenOptions::new().write(true).open(&path).unwrap();
     let shifted: Vec<u8> = [vec![0; 4096], old.clone()].concat();
     let spoil: [(&str, &dyn Fn()); 8] = [
@@ -176,7 +183,8 @@ fn a_host_that_restarts_uses_its_block_again_and_its_former_life_does_not_count(
     assert!(hosts.views.iter().all(|view| view.duplicate.is_none()));
 }
 
-/// The readers' clocks show anything: one an hour more than the other, and it is set back while it runs.
+/// The readers' clocks show anything: one an hour more than the other, and it is set back while it
+/// runs.
 #[test]
 fn nobodys_clock_matters_but_ones_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -223,7 +231,9 @@ fn a_board_that_cannot_be_used_says_why_and_recovers() {
         match make {
             "directory" => fs::create_dir(board.path()).unwrap(),
             "link" => std::os::unix::fs::symlink("/etc/hostname", board.path()).unwrap(),
-            _ => assert!(std::process::Command::new("mkfifo").arg(board.path()).status().unwrap().success()),
+            _ => assert!(
+                std::process::Command::new("mkfifo").arg(board.path()).status().unwrap().success()
+            ),
         }
         let error = board.exchange(secs(8), &report(1)).unwrap_err();
         assert!(matches!(error, BoardError::NoFile { .. }), "{make}: {error}");

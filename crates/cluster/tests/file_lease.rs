@@ -1,4 +1,5 @@
-//! Leases by files, between processes as far as the kernel is concerned: locks belong to open files.
+//! Leases by files, between processes as far as the kernel is concerned: locks belong to open
+//! files.
 
 mod common;
 
@@ -26,8 +27,10 @@ fn the_second_is_refused_with_the_holders_name_and_succeeds_it() {
     assert_eq!((first.former.is_none(), first.wait), (true, Nanos::ZERO));
     for n in [1, 2] {
         let error = acquire(&path, n).unwrap_err();
-        let expected =
-            format!("disk 'db' is served by host 'host1' (headgate process {})", std::process::id());
+        let expected = format!(
+            "disk 'db' is served by host 'host1' (headgate process {})",
+            std::process::id()
+        );
         assert!(error.to_string().starts_with(&expected), "{error}");
     }
     let token = first.lease.token();
@@ -77,7 +80,8 @@ fn a_killed_process_leaves_its_disk_to_others() {
     assert_eq!(grant.former.unwrap().pid, child.id());
 }
 
-/// A lock that a network file system lost: the next holder writes its name, and the former one sees it.
+/// A lock that a network file system lost: the next holder writes its name, and the former one sees
+/// it.
 #[test]
 fn a_holder_notices_that_it_was_succeeded() {
     let dir = tempfile::tempdir().unwrap();

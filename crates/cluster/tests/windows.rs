@@ -1,4 +1,5 @@
-//! Boards and windows together: hosts that divide a modelled array by what real boards tell them, while the boards are spoilt.
+//! Boards and windows together: hosts that divide a modelled array by what real boards tell them,
+//! while the boards are spoilt.
 
 mod common;
 #[path = "common/etcd.rs"]
@@ -6,7 +7,9 @@ mod server;
 
 use common::{host, secs};
 use headgate_cluster::{Board, EtcdBoard, FileBoard};
-use headgate_qos::window::{BoardView, Config, Controller, Demand, Held, Observation, Slots, Update};
+use headgate_qos::window::{
+    BoardView, Config, Controller, Demand, Held, Observation, Slots, Update,
+};
 use headgate_units::{Nanos, Shares};
 use server::{etcd, until};
 use std::fs::{self, OpenOptions};
@@ -82,7 +85,8 @@ impl Hosts {
     #[track_caller]
     fn assert_divided(&self, when: &str) {
         let windows = self.windows();
-        let shares: Vec<f64> = self.hosts.iter().filter(|h| h.alive).map(|h| h.shares as f64).collect();
+        let shares: Vec<f64> =
+            self.hosts.iter().filter(|h| h.alive).map(|h| h.shares as f64).collect();
         let unit = windows.iter().sum::<f64>() / shares.iter().sum::<f64>();
         for (window, shares) in windows.iter().zip(shares) {
             assert!((window / shares / unit - 1.0).abs() <= 0.1, "{when}: {windows:?}");
@@ -148,8 +152,9 @@ fn a_file_that_is_spoilt_moves_no_window_for_longer_than_three_periods() {
 #[test]
 fn an_etcd_that_is_killed_moves_no_window() {
     let Some(mut etcd) = etcd() else { return };
-    let board =
-        |n| -> Box<dyn Board> { Box::new(EtcdBoard::new(etcd.client(), "gold", host(n, n)).unwrap()) };
+    let board = |n| -> Box<dyn Board> {
+        Box::new(EtcdBoard::new(etcd.client(), "gold", host(n, n)).unwrap())
+    };
     let mut hosts = Hosts::new(board);
     hosts.periods(40);
     hosts.assert_divided("at first");

@@ -15,7 +15,8 @@ fn random_io(kind: IoKind, i: u64) -> DeviceIo {
     DeviceIo { kind, offset: (place % CAPACITY.0) & !4_095, bytes: Bytes::from_kib(8) }
 }
 
-/// A closed loop in virtual time: nanoseconds of ours for each request, and requests per second of the device's.
+/// A closed loop in virtual time: nanoseconds of ours for each request, and requests per second of
+/// the device's.
 fn run(spec: &ModelSpec, kind: IoKind) -> (f64, f64) {
     let mut device = spec.build(CAPACITY);
     let (mut now, mut submitted) = (Nanos::ZERO, OUTSTANDING);
@@ -49,7 +50,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut rounds = [(0.0, 0.0); ROUNDS];
         rounds.fill_with(|| run(&spec, kind));
         rounds.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let ((median, iops), (least, _), (most, _)) = (rounds[ROUNDS / 2], rounds[0], rounds[ROUNDS - 1]);
+        let ((median, iops), (least, _), (most, _)) =
+            (rounds[ROUNDS / 2], rounds[0], rounds[ROUNDS - 1]);
         let name = format!("{text} {kind:?}");
         println!("{name:<45} {median:>8.0} ({least:.0} to {most:.0}) {iops:>18.0}");
     }

@@ -9,18 +9,19 @@ mod read_ahead;
 mod spec;
 mod spindle;
 
+use alloc::vec::Vec;
 pub use spec::{ArraySpec, ArraySpecError, CachePower, DiskKind, Raid};
 
 use crate::rng::SplitMix64;
 use crate::{DeviceIo, DeviceModel, IoKind};
+use alloc::collections::{BinaryHeap, VecDeque};
 use cache::{Cache, Want};
+use core::cmp::Reverse;
 use headgate_units::{Bytes, Nanos};
 use layout::{Layout, Plan};
 use read_ahead::ReadAhead;
 use slab::Slab;
 use spindle::{Class, Part, Spindle, Urgency};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 
 /// What the controller adds to every request, without being kept busy by it.
 const CONTROLLER: Nanos = Nanos::from_micros(500);
@@ -33,29 +34,34 @@ const WRITE_BACK_DEPTH: usize = 8;
 
 /// A disk array whose throughput depends on what is asked of it, as a real one's does.
 ///
-/// - Each spindle has one arm. A piece of work costs a seek (shortest + (longest - shortest) * sqrt(distance /
-///   stroke)), the rest of a revolution until the place passes the head, and its transfer. Going on where the head is
-///   costs the transfer only. The capacity is spread over the whole stroke of the spindles, however small it is.
-/// - A spindle's queue is served shortest positioning time first among the oldest, 32 unless the specification says another number; the
-///   first is passed over 64 times at most. So throughput grows with depth and with locality.
-/// - RAID-5 reads old data and parity before it writes both, unless the rest of the row is fewer reads, or the whole row
-///   is written.
-/// - A write is done once it is in the write-back cache. Neighbours and overwrites become one there. What is a whole
-///   row, or older than a second, is written to the disks when no client waits for them; from half full on all is, in
-///   sweeps over the array; from three quarters on it competes with the clients' reads. A write that finds no room
-///   waits for it: then clients see the speed of the disks. Reads of what is in the cache are answered from there.
-///   There is no read cache.
-/// - Read-ahead, if the specification has any: a read that begins where one of the last 32 ended begins a stream, of which
-///   whole stripe units are fetched until so many bytes lie ahead. They compete with the clients' reads. A read of what
-///   was fetched is answered from there, of what is on its way when it comes. 16 streams are followed, each until it is
-///   written into. Reads larger than the read-ahead go to the disks by themselves.
-/// - One link of 400 MB/s to the host, 10 us more for each request, and 500 us in the controller for each. A discard
-///   costs the controller's time and does nothing.
+/// - Each spindle has one arm. A piece of work costs a seek (shortest + (longest - shortest) *
+///   sqrt(distance / stroke)), the rest of a revolution until the place passes the head, and its
+///   transfer. Going on where the head is costs the transfer only. The capacity is spread over the
+///   whole stroke of the spindles, however small it is.
+/// - A spindle's queue is served shortest positioning time first among the oldest, 32 unless the
+///   specification says another number; the first is passed over 64 times at most. So throughput
+///   grows with depth and with locality.
+/// - RAID-5 reads old data and parity before it writes both, unless the rest of the row is fewer
+///   reads, or the whole row is written.
+/// - A write is done once it is in the write-back cache. Neighbours and overwrites become one
+///   there. What is a whole row, or older than a second, is written to the disks when no client
+///   waits for them; from half full on all is, in sweeps over the array; from three quarters on it
+///   competes with the clients' reads. A write that finds no room waits for it: then clients see
+///   the speed of the disks. Reads of what is in the cache are answered from there. There is no
+///   read cache.
+/// - Read-ahead, if the specification has any: a read that begins where one of the last 32 ended
+///   begins a stream, of which whole stripe units are fetched until so many bytes lie ahead. They
+///   compete with the clients' reads. A read of what was fetched is answered from there, of what is
+///   on its way when it comes. 16 streams are followed, each until it is written into. Reads larger
+///   than the read-ahead go to the disks by themselves.
+/// - One link of 400 MB/s to the host, 10 us more for each request, and 500 us in the controller
+///   for each. A discard costs the controller's time and does nothing.
 ///
 /// A range past the capacity wraps around at its beginning, and is cut at its end.
 ///
-/// Everything is a function of the specification, the capacity and the submissions (with their instants). A
-/// request costs O(log n) for n requests and rows inside, and as many positioning times for each piece on a spindle as its elevator chooses among.
+/// Everything is a function of the specification, the capacity and the submissions (with their
+/// instants). A request costs O(log n) for n requests and rows inside, and as many positioning
+/// times for each piece on a spindle as its elevator chooses among.
 #[derive(Debug)]
 pub struct SpindleArray {
     layout: Layout,
@@ -121,7 +127,8 @@ enum Event {
 }
 
 impl SpindleArray {
-    /// An array with nothing in its cache, of 1 byte to 1 EiB: a capacity outside is taken to be the nearest of the two.
+    /// An array with nothing in its cache, of 1 byte to 1 EiB: a capacity outside is taken to be
+    /// the nearest of the two.
     pub fn new(spec: &ArraySpec, capacity: Bytes) -> SpindleArray {
         let capacity = Bytes(capacity.0.clamp(1, 1 << 60));
         let layout = Layout::new(spec, capacity);
@@ -306,7 +313,7 @@ impl SpindleArray {
     }
 
     fn begin_writes(&mut self, job: usize) {
-        let writes = std::mem::take(&mut self.jobs[job].writes);
+        let writes = core::mem::take(&mut self.jobs[job].writes);
         self.enqueue(job, &writes);
     }
 
@@ -315,13 +322,15 @@ impl SpindleArray {
         let class = self.jobs[job].class;
         for extent in extents {
             let spindle = extent.spindle as usize;
-            self.spindles[spindle].enqueue(class, Part { job, start: extent.start, len: extent.len });
+            self.spindles[spindle]
+                .enqueue(class, Part { job, start: extent.start, len: extent.len });
             self.begin_piece(spindle);
         }
     }
 
     fn begin_piece(&mut self, spindle: usize) {
-        let pressing = self.cache.is_pressing() || !self.waiting.is_empty() || !self.flushing.is_empty();
+        let pressing =
+            self.cache.is_pressing() || !self.waiting.is_empty() || !self.flushing.is_empty();
         let urgency = if pressing { Urgency::Pressing } else { Urgency::Calm };
         if let Some(at) = self.spindles[spindle].begin(self.seen, urgency) {
             self.plan(at, Event::PieceDone { spindle });
@@ -356,7 +365,10 @@ impl SpindleArray {
         match purpose {
             Purpose::Client { request } => self.on_part_done(request),
             Purpose::ReadAhead { fetch } => {
-                self.read_ahead.on_fetched(fetch).into_iter().for_each(|request| self.on_part_done(request));
+                self.read_ahead
+                    .on_fetched(fetch)
+                    .into_iter()
+                    .for_each(|request| self.on_part_done(request));
             }
             Purpose::WriteBack { row } => {
                 self.writing_back -= 1;

@@ -1,42 +1,43 @@
 use crate::{DeviceIo, DeviceModel};
+use alloc::collections::VecDeque;
+use core::num::NonZeroU32;
 use headgate_units::{Iops, Nanos};
-use std::collections::VecDeque;
-use std::num::NonZeroU32;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The most that is owed because of a late driver: longer than the delays of a scheduler, too short to notice in a
-/// rate over a second.
+/// The most that is owed because of a late driver: longer than the delays of a scheduler, too short
+/// to notice in a rate over a second.
 const MAX_OWED: Nanos = Nanos::from_millis(20);
 
-/// A device that serves at most `rate` requests per second in total, whatever they are, with up to `depth` at once,
-/// none in less than `latency`. More than `depth` queue inside, first come first served.
+/// A device that serves at most `rate` requests per second in total, whatever they are, with up to
+/// `depth` at once, none in less than `latency`. More than `depth` queue inside, first come first
+/// served.
 ///
 /// With c(i) the completion of the i-th request and s(i) its start:
 ///
 /// - s(i) = max(arrival(i), c(i - depth))
 /// - c(i) = max(s(i) + latency, c(i - 1) + 1/rate)
 ///
-/// So an idle device answers after `latency`; N requests kept outstanding give min(rate, min(N, depth) / latency)
-/// requests per second and, by Little's law, wait N/rate each once the rate is reached. A device whose rate is out of
-/// reach is a fixed-latency device of so many parallel units. The remainder of 1/rate is carried: a busy device
-/// serves exactly `rate` requests in every second. Flushes and discards count like any other request.
+/// So an idle device answers after `latency`; N requests kept outstanding give min(rate, min(N,
+/// depth) / latency) requests per second and, by Little's law, wait N/rate each once the rate is
+/// reached. A device whose rate is out of reach is a fixed-latency device of so many parallel
+/// units. The remainder of 1/rate is carried: a busy device serves exactly `rate` requests in every
+/// second. Flushes and discards count like any other request.
 ///
 /// # Late drivers
-/// Completions are computed in model time: being polled late moves none of them. A driver that sleeps through the
-/// completions of *everything* inside leaves the device with nothing to do, though, and its clients would see less
-/// than the rate for a reason that is not the device's: the clients of a real array answer its completions themselves.
-/// So the time from the last completion to the poll that fetched it is owed to the clients. It is made good by serving
-/// what comes next without the pause of 1/rate. While something is owed, waiting for a latency adds to it, and time in
-/// which the device is empty though the driver is not late takes from it. Never more than 20 ms are owed. Over any
-/// time T the device serves at most rate * (T + 20 ms) + 1 requests, and at most rate * T + 1 with a punctual
-/// driver. In simulated time drivers are punctual and nothing is ever owed.
+/// Completions are computed in model time: being polled late moves none of them. A driver that
+/// sleeps through the completions of *everything* inside leaves the device with nothing to do,
+/// though, and its clients would see less than the rate for a reason that is not the device's: the
+/// clients of a real array answer its completions themselves. So the time from the last completion
+/// to the poll that fetched it is owed to the clients. It is made good by serving what comes next
+/// without the pause of 1/rate. While something is owed, waiting for a latency adds to it, and time
+/// in which the device is empty though the driver is not late takes from it. Never more than 20 ms
+/// are owed. Over any time T the device serves at most rate * (T + 20 ms) + 1 requests, and at most
+/// rate * T + 1 with a punctual driver. In simulated time drivers are punctual and nothing is ever
+/// owed.
 ///
-/// # Stragglers
-/// With [`Stragglers`] every n-th request is held back after its service: it takes no part in the rate, its place in
-/// the device is free, but its completion comes late, and so out of order.
-///
-/// Every operation is O(1) amortised: completions are in the order of arrival, so a queue does what a heap would.
+/// Every operation is O(1) amortised: completions are in the order of arrival, so a queue does what
+/// a heap would.
 #[derive(Debug)]
 pub struct FixedRate {
     pacer: Pacer,
@@ -48,47 +49,10 @@ pub struct FixedRate {
     waiting: VecDeque<u64>,
     /// Completed by `seen`, not yet polled.
     done: VecDeque<(Nanos, u64)>,
-    late: Option<Box<Late>>,
     /// The latest instant that the driver has shown.
     seen: Nanos,
     /// When the driver last took the last completion.
     emptied: Nanos,
-}
-
-/// Requests that come back late, as on any real device, but often and regularly enough for a test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stragglers {
-    /// Every so-manieth request is one.
-    pub every: NonZeroU32,
-    /// For how long it is held back.
-    pub held: Nanos,
-}
-
-#[derive(Debug)]
-struct Late {
-    stragglers: Stragglers,
-    /// Requests served.
-    served: u64,
-    /// Stragglers and when they are let go, which is in the order of their service.
-    held: VecDeque<(Nanos, u64)>,
-}
-
-#[derive(PartialEq, Eq)]
-enum Served {
-    InTime,
-    Held,
-}
-
-impl Late {
-    /// A request was served at this time: is it a straggler, and held now.
-    fn serve(&mut self, at: Nanos, id: u64) -> Served {
-        self.served += 1;
-        if !self.served.is_multiple_of(u64::from(self.stragglers.every.get())) {
-            return Served::InTime;
-        }
-        self.held.push_back((at + self.stragglers.held, id));
-        Served::Held
-    }
 }
 
 impl FixedRate {
@@ -101,18 +65,9 @@ impl FixedRate {
             started: VecDeque::new(),
             waiting: VecDeque::new(),
             done: VecDeque::new(),
-            late: None,
             seen: Nanos::ZERO,
             emptied: Nanos::ZERO,
         }
-    }
-
-    /// The same device, with requests that come back late.
-    #[must_use]
-    pub fn with_stragglers(mut self, stragglers: Option<Stragglers>) -> FixedRate {
-        self.late =
-            stragglers.map(|stragglers| Box::new(Late { stragglers, served: 0, held: VecDeque::new() }));
-        self
     }
 
     /// The rate in force.
@@ -120,16 +75,12 @@ impl FixedRate {
         self.pacer.rate
     }
 
-    /// Changes the rate from `now` on, also for requests inside. The one in service completes at the earliest `now`
-    /// and at the latest 1/`rate` later than the one before it (or after its latency).
+    /// Changes the rate from `now` on, also for requests inside. The one in service completes at
+    /// the earliest `now` and at the latest 1/`rate` later than the one before it (or after its
+    /// latency).
     pub fn set_rate(&mut self, now: Nanos, rate: Iops) {
         self.advance(now);
         self.pacer.set_rate(self.seen, rate);
-    }
-
-    /// When the first straggler is let go.
-    fn held_until(&self) -> Option<Nanos> {
-        self.late.as_ref()?.held.front().map(|&(at, _)| at)
     }
 
     fn next_completion(&self) -> Option<Nanos> {
@@ -143,14 +94,13 @@ impl FixedRate {
         while let Some(at) = self.next_completion().filter(|&at| at <= self.seen) {
             let Some((start, id)) = self.started.pop_front() else { return };
             self.pacer.take(at, start);
-            if self.late.as_mut().is_none_or(|late| late.serve(at, id) == Served::InTime) {
-                self.done.push_back((at, id));
-            }
+            self.done.push_back((at, id));
             self.started.extend(self.waiting.pop_front().map(|next| (at, next)));
         }
     }
 
-    /// A request comes to an empty device, which could have served another since `idle`: whose fault was the pause?
+    /// A request comes to an empty device, which could have served another since `idle`: whose
+    /// fault was the pause?
     fn account_pause(&mut self) {
         let Some(idle) = self.pacer.regular() else { return };
         let fetched = if self.done.is_empty() { self.emptied } else { self.seen };
@@ -173,20 +123,12 @@ impl DeviceModel for FixedRate {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        let ready = self.done.front().map(|&(at, _)| at).or_else(|| self.next_completion());
-        let held = self.held_until();
-        ready.into_iter().chain(held).min()
+        self.done.front().map(|&(at, _)| at).or_else(|| self.next_completion())
     }
 
     fn poll(&mut self, now: Nanos) -> Option<u64> {
         self.advance(now);
-        let held = self.held_until().filter(|&at| at <= self.seen);
-        let (_, id) = match (&mut self.late, self.done.front()) {
-            (Some(late), done) if held.is_some_and(|held| done.is_none_or(|&(done, _)| held < done)) => {
-                late.held.pop_front()?
-            }
-            _ => self.done.pop_front()?,
-        };
+        let (_, id) = self.done.pop_front()?;
         if self.done.is_empty() {
             self.emptied = self.seen;
         }
@@ -194,10 +136,7 @@ impl DeviceModel for FixedRate {
     }
 
     fn in_flight(&self) -> usize {
-        self.started.len()
-            + self.waiting.len()
-            + self.done.len()
-            + self.late.as_ref().map_or(0, |late| late.held.len())
+        self.started.len() + self.waiting.len() + self.done.len()
     }
 }
 
@@ -218,7 +157,8 @@ impl Pacer {
         Pacer { rate, last: None, carried: 0, owed: Nanos::ZERO }
     }
 
-    /// 1/rate after `last`, and what is carried then. `carried` and the remainder are both below `rate` <= 10⁹.
+    /// 1/rate after `last`, and what is carried then. `carried` and the remainder are both below
+    /// `rate` <= 10⁹.
     fn step(&self, last: Nanos) -> (Nanos, u64) {
         let rate = self.rate.get();
         let carried = self.carried + SECOND % rate;

@@ -1,8 +1,9 @@
 use crate::{DeviceIo, DeviceModel};
+use alloc::collections::VecDeque;
 use headgate_units::Nanos;
-use std::collections::VecDeque;
 
-/// A device that completes every request at the instant it is submitted: what is measured above it is overhead.
+/// A device that completes every request at the instant it is submitted: what is measured above it
+/// is overhead.
 #[derive(Debug, Default)]
 pub struct Null {
     done: VecDeque<(Nanos, u64)>,

@@ -1,6 +1,6 @@
-/// SplitMix64 (G. Steele, D. Lea, C. Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014): a counter
-/// put through a mixing function. Every seed gives a full period of 2⁶⁴; the same seed gives the same sequence on
-/// every machine and in every version of this crate.
+/// SplitMix64 (G. Steele, D. Lea, C. Flood: "Fast splittable pseudorandom number generators",
+/// OOPSLA 2014): a counter put through a mixing function. Every seed gives a full period of 2⁶⁴;
+/// the same seed gives the same sequence on every machine and in every version of this crate.
 #[derive(Clone, Debug)]
 pub(crate) struct SplitMix64 {
     state: u64,
@@ -32,6 +32,9 @@ mod tests {
     fn the_sequence_is_the_published_one() {
         let mut random = SplitMix64::new(1_234_567);
         let first: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
-        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            first,
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+        );
     }
 }

@@ -1,32 +1,37 @@
-use crate::{
-    ArraySpec, ArraySpecError, CachePower, DeviceModel, DiskKind, FixedRate, Null, Raid, SpindleArray, Ssd,
-    SsdSpec, SsdSpecError, Stragglers, ssd,
+use crate::layer::{LayerSpec, parse_stragglers};
+use crate::options::{
+    ModelSpecError, Options, by_name, name_of, parse_latency, write_latency, write_size,
 };
+use crate::{
+    ArraySpec, CachePower, DeviceModel, DiskKind, FixedRate, Layered, Null, Raid, SpindleArray,
+    Ssd, SsdSpec, Stragglers, ssd,
+};
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use core::fmt;
+use core::num::NonZeroU32;
+use core::str::FromStr;
 use headgate_units::{Bytes, Iops, Nanos};
-use std::fmt;
-use std::num::NonZeroU32;
-use std::str::FromStr;
-use thiserror::Error;
 
-const FORMS: &str = "rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE]\
-    [,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,seed=N], \
-    ssd[=SIZE][,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full|no] and more, or null";
 const DEFAULT_LATENCY: Nanos = Nanos::from_micros(100);
 const DEFAULT_DEPTH: NonZeroU32 = NonZeroU32::new(1024).unwrap();
 const MAX_DEPTH: u32 = 65_536;
 
 /// A device model as the command line and the catalogue write it.
 ///
-/// - `rate=1600[,latency=5ms][,depth=32][,stragglers=16:300ms]`: a [`FixedRate`]. Latency is 0 to 100 s with a unit (`ns`,
-///   `us`, `ms`, `s`), 100 us unless given; depth is 1 to 65,536, 1,024 unless given; stragglers hold back every 16th
-///   request for 300 ms, none unless given.
-/// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile][,readahead=0]
-///   [,elevator=32][,seed=1]`:
-///   a [`SpindleArray`]; what is not given is as in [`ArraySpec::new`], RAID-0.
-/// - `ssd[=2G][,op=15%][,isolation=none|static|dynamic][,aged=yes|full|no][,rated=1000][,hysteresis=1%]
-///   [,victims=greedy|cost-benefit|fifo][,buffer=0][,background=yes|no][,copyback=yes|no][,dies=8][,channels=8][,planes=8][,block=64]
-///   [,page=4K][,read=25us][,program=200us][,erase=1500us][,transfer=102400ns][,seed=1]`: an [`Ssd`]. `rated` is what dynamic
-///   isolation divides by shares, in page writes per second; `hysteresis` how far from its target a disk's utilisation may be.
+/// - `rate=1600[,latency=5ms][,depth=32][,stragglers=16:300ms]`: a [`FixedRate`]. Latency is 0 to
+///   100 s with a unit (`ns`, `us`, `ms`, `s`), 100 us unless given; depth is 1 to 65,536, 1,024
+///   unless given; stragglers put that [layer](crate::layer) on the device, none unless given.
+/// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile]
+///   [,readahead=0][,elevator=32][,seed=1]`: a [`SpindleArray`];
+///   what is not given is as in [`ArraySpec::new`],
+///   RAID-0.
+/// - `ssd[=2G][,op=15%][,isolation=none|static|dynamic][,aged=yes|full|no][,rated=1000]
+///   [,hysteresis=1%][,victims=greedy|cost-benefit|fifo][,buffer=0][,background=yes|no]
+///   [,copyback=yes|no][,dies=8][,channels=8][,planes=8][,block=64]
+///   [,page=4K][,read=25us][,program=200us][,erase=1500us][,transfer=102400ns][,seed=1]`: an
+///   [`Ssd`]. `rated` is what dynamic isolation divides by shares, in page writes per second;
+///   `hysteresis` how far from its target a disk's utilisation may be.
 /// - `null`: a [`Null`].
 ///
 /// `Display` writes every option and parses back to the same value.
@@ -41,7 +46,8 @@ pub enum ModelSpec {
         latency: Nanos,
         /// Requests in service at once.
         depth: NonZeroU32,
-        /// Requests that come back late.
+        /// A layer of stragglers on the device: an older spelling of
+        /// [`LayerSpec::Stragglers`].
         stragglers: Option<Stragglers>,
     },
     /// A [`SpindleArray`].
@@ -78,11 +84,16 @@ impl ModelSpec {
         }
     }
 
-    /// A device with nothing in it, of `capacity` bytes, which only an array looks at (see [`SpindleArray::new`]).
+    /// A device with nothing in it, of `capacity` bytes, which only an array looks at (see
+    /// [`SpindleArray::new`]).
     pub fn build(&self, capacity: Bytes) -> Box<dyn DeviceModel + Send> {
         match self {
             &ModelSpec::Rate { rate, latency, depth, stragglers } => {
-                Box::new(FixedRate::new(rate, latency, depth).with_stragglers(stragglers))
+                let device = FixedRate::new(rate, latency, depth);
+                match stragglers {
+                    None => Box::new(device),
+                    Some(late) => Box::new(Layered::new(&[LayerSpec::Stragglers(late)], device)),
+                }
             }
             ModelSpec::Array(spec) => Box::new(SpindleArray::new(spec, capacity)),
             ModelSpec::Ssd(spec) => Box::new(Ssd::new(spec)),
@@ -91,56 +102,13 @@ impl ModelSpec {
     }
 }
 
-/// A text that is not a device model.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ModelSpecError {
-    /// The first word names no model.
-    #[error("'{given}' is not a device model; write {FORMS}")]
-    UnknownModel {
-        /// The text as given.
-        given: String,
-    },
-    /// An option that the model does not have.
-    #[error("a device model '{model}' has no option '{given}'; it takes {expected}")]
-    UnknownOption {
-        /// The model.
-        model: &'static str,
-        /// What was given.
-        given: String,
-        /// The model's options.
-        expected: &'static str,
-    },
-    /// The same option twice.
-    #[error("option '{option}' of the device model is given twice; give it once")]
-    Repeated {
-        /// The option.
-        option: String,
-    },
-    /// A value that does not fit its option.
-    #[error("{option}='{given}' does not fit the device model; {option} is {expected}")]
-    BadValue {
-        /// The option.
-        option: &'static str,
-        /// Its value as given.
-        given: String,
-        /// What would fit.
-        expected: String,
-    },
-    /// An array that cannot be.
-    #[error(transparent)]
-    Array(#[from] ArraySpecError),
-    /// A flash drive that cannot be.
-    #[error(transparent)]
-    Ssd(#[from] SsdSpecError),
-}
-
 impl FromStr for ModelSpec {
     type Err = ModelSpecError;
 
     fn from_str(text: &str) -> Result<ModelSpec, ModelSpecError> {
         let unknown = || ModelSpecError::UnknownModel { given: text.to_owned() };
-        let (head, rest) = text.split_once(',').map_or((text, None), |(head, rest)| (head, Some(rest)));
+        let (head, rest) =
+            text.split_once(',').map_or((text, None), |(head, rest)| (head, Some(rest)));
         match head.split_once('=') {
             Some(("rate", rate)) => {
                 parse_rate(rate, Options::split("rate", "latency, depth and stragglers", rest)?)
@@ -153,9 +121,10 @@ impl FromStr for ModelSpec {
                 Some(size),
                 Options::split("ssd", ssd::text::KNOWN, rest)?,
             )?)),
-            None if head == "ssd" => {
-                Ok(ModelSpec::Ssd(ssd::text::parse(None, Options::split("ssd", ssd::text::KNOWN, rest)?)?))
-            }
+            None if head == "ssd" => Ok(ModelSpec::Ssd(ssd::text::parse(
+                None,
+                Options::split("ssd", ssd::text::KNOWN, rest)?,
+            )?)),
             None if head == "null" => {
                 Options::split("null", "no options", rest)?.finish()?;
                 Ok(ModelSpec::Null)
@@ -173,9 +142,15 @@ fn parse_rate(rate: &str, mut options: Options) -> Result<ModelSpec, ModelSpecEr
             expected: "a whole number of requests per second from 1 to 1000000000".to_owned(),
         })?,
         latency: options
-            .take("latency", parse_latency, "a time from 0s to 100s with a unit, such as 5ms or 250us")?
+            .take(
+                "latency",
+                parse_latency,
+                "a time from 0s to 100s with a unit, such as 5ms or 250us",
+            )?
             .unwrap_or(DEFAULT_LATENCY),
-        depth: options.take("depth", parse_depth, "a whole number from 1 to 65536")?.unwrap_or(DEFAULT_DEPTH),
+        depth: options
+            .take("depth", parse_depth, "a whole number from 1 to 65536")?
+            .unwrap_or(DEFAULT_DEPTH),
         stragglers: options.take(
             "stragglers",
             parse_stragglers,
@@ -212,9 +187,11 @@ fn parse_array(spindles: &str, mut options: Options) -> Result<ModelSpec, ModelS
     {
         spec = spec.with_elevator(elevator)?;
     }
-    if let Some(seed) =
-        options.take("seed", |text| text.parse().ok(), "a whole number from 0 to 18446744073709551615")?
-    {
+    if let Some(seed) = options.take(
+        "seed",
+        |text| text.parse().ok(),
+        "a whole number from 0 to 18446744073709551615",
+    )? {
         spec = spec.with_seed(seed);
     }
     options.finish()?;
@@ -226,107 +203,8 @@ const DISKS: [(&str, DiskKind); 2] = [("fc15k", DiskKind::Fc15k), ("sata7k", Dis
 const POWERS: [(&str, CachePower); 2] =
     [("battery", CachePower::Battery), ("volatile", CachePower::Volatile)];
 
-pub(crate) fn by_name<T: Copy>(names: &[(&str, T)], text: &str) -> Option<T> {
-    names.iter().find(|(name, _)| *name == text).map(|&(_, value)| value)
-}
-
-pub(crate) fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str {
-    names.iter().find(|(_, named)| named == value).map_or("", |(name, _)| name)
-}
-
-fn parse_stragglers(text: &str) -> Option<Stragglers> {
-    let (every, held) = text.split_once(':')?;
-    Some(Stragglers { every: every.parse().ok()?, held: parse_latency(held)? })
-}
-
 fn parse_depth(text: &str) -> Option<NonZeroU32> {
     text.parse().ok().filter(|depth: &NonZeroU32| depth.get() <= MAX_DEPTH)
-}
-
-const TIME_UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-
-pub(crate) fn parse_latency(text: &str) -> Option<Nanos> {
-    text.parse().ok().filter(|time| *time <= Nanos::from_secs(100))
-}
-
-/// Prints with the largest unit that divides the time.
-pub(crate) fn write_latency(f: &mut fmt::Formatter<'_>, time: Nanos) -> fmt::Result {
-    let exact = TIME_UNITS.iter().rev().find(|(_, nanos)| time.0.is_multiple_of(*nanos));
-    let &(name, nanos) = exact.unwrap_or(&TIME_UNITS[0]);
-    write!(f, "{}{name}", time.0 / nanos)
-}
-
-const SIZE_UNITS: [(&str, u32); 4] = [("", 0), ("K", 10), ("M", 20), ("G", 30)];
-
-/// Prints with the largest unit that divides the size.
-pub(crate) fn write_size(f: &mut fmt::Formatter<'_>, size: Bytes) -> fmt::Result {
-    let exact = SIZE_UNITS.iter().rev().find(|(_, shift)| size.0 != 0 && size.0.trailing_zeros() >= *shift);
-    let &(name, shift) = exact.unwrap_or(&SIZE_UNITS[0]);
-    write!(f, "{}{name}", size.0 >> shift)
-}
-
-/// The options behind a model's name, until each is taken.
-pub(crate) struct Options<'a> {
-    model: &'static str,
-    known: &'static str,
-    given: Vec<(&'a str, &'a str)>,
-}
-
-impl<'a> Options<'a> {
-    pub(crate) fn split(
-        model: &'static str,
-        known: &'static str,
-        text: Option<&'a str>,
-    ) -> Result<Options<'a>, ModelSpecError> {
-        let mut options = Options { model, known, given: Vec::new() };
-        for part in text.into_iter().flat_map(|text| text.split(',')) {
-            let Some((name, value)) = part.split_once('=') else { return Err(options.unknown(part)) };
-            if options.given.iter().any(|&(other, _)| other == name) {
-                return Err(ModelSpecError::Repeated { option: name.to_owned() });
-            }
-            options.given.push((name, value));
-        }
-        Ok(options)
-    }
-
-    fn unknown(&self, given: &str) -> ModelSpecError {
-        ModelSpecError::UnknownOption { model: self.model, given: given.to_owned(), expected: self.known }
-    }
-
-    pub(crate) fn take<T>(
-        &mut self,
-        option: &'static str,
-        parse: impl Fn(&str) -> Option<T>,
-        expected: &str,
-    ) -> Result<Option<T>, ModelSpecError> {
-        let Some(at) = self.given.iter().position(|&(name, _)| name == option) else { return Ok(None) };
-        let (_, given) = self.given.swap_remove(at);
-        match parse(given) {
-            Some(value) => Ok(Some(value)),
-            None => {
-                let (given, expected) = (given.to_owned(), expected.to_owned());
-                Err(ModelSpecError::BadValue { option, given, expected })
-            }
-        }
-    }
-
-    /// Takes an option, if it is given, into a place that has its default.
-    pub(crate) fn set<T>(
-        &mut self,
-        option: &'static str,
-        place: &mut T,
-        parse: impl Fn(&str) -> Option<T>,
-        expected: &str,
-    ) -> Result<(), ModelSpecError> {
-        if let Some(value) = self.take(option, parse, expected)? {
-            *place = value;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn finish(self) -> Result<(), ModelSpecError> {
-        self.given.first().map_or(Ok(()), |&(name, _)| Err(self.unknown(name)))
-    }
 }
 
 impl fmt::Display for ModelSpec {
@@ -374,7 +252,10 @@ mod tests {
         };
         assert_eq!("rate=1600,latency=5ms,depth=32".parse(), Ok(full.clone()));
         assert_eq!("rate=1600,depth=32,latency=5000us".parse(), Ok(full));
-        assert_eq!("rate=7".parse::<ModelSpec>().unwrap().to_string(), "rate=7,latency=100us,depth=1024");
+        assert_eq!(
+            "rate=7".parse::<ModelSpec>().unwrap().to_string(),
+            "rate=7,latency=100us,depth=1024"
+        );
         assert_eq!(
             "array=10,seed=7,raid=5".parse::<ModelSpec>().unwrap().to_string(),
             "array=10,raid=5,disk=fc15k,unit=64K,cache=256M,power=battery,readahead=0,elevator=32,seed=7"
@@ -415,7 +296,10 @@ mod tests {
             error_of("array=2,raid=5"),
             "an array has 3 to 256 spindles at this RAID level, not 2; give a number in that range"
         );
-        assert_eq!(error_of("array=4,raid=6"), "raid='6' does not fit the device model; raid is 0 or 5");
+        assert_eq!(
+            error_of("array=4,raid=6"),
+            "raid='6' does not fit the device model; raid is 0 or 5"
+        );
         assert_eq!(
             error_of("array=4,cache=65G"),
             "a write-back cache is 0 (none) to 64 GiB, not 65 GiB; give a size in that range"
@@ -452,15 +336,25 @@ mod tests {
             error_of("ssd=1G,op=15"),
             "op='15' does not fit the device model; op is a percentage of the size, such as 15%"
         );
-        assert_eq!(error_of("ssd=1M"), "an ssd has 4 MiB to 64 GiB, not 1 MiB; give a size in that range");
+        assert_eq!(
+            error_of("ssd=1M"),
+            "an ssd has 4 MiB to 64 GiB, not 1 MiB; give a size in that range"
+        );
         assert_eq!(
             error_of("ssd=16M,op=1%"),
             "64 blocks hold no more than the 16 MiB of the ssd and the least over-provisioning space; give more op, a larger size, \
              or fewer dies or planes"
         );
-        for text in
-            ["", "null=3", "null,depth=3", "rate", "rate=", "rate=5,", "rate=5,latency", "rate=5,latency=5"]
-        {
+        for text in [
+            "",
+            "null=3",
+            "null,depth=3",
+            "rate",
+            "rate=",
+            "rate=5,",
+            "rate=5,latency",
+            "rate=5,latency=5",
+        ] {
             assert!(text.parse::<ModelSpec>().is_err(), "{text}");
         }
         for text in [
@@ -471,7 +365,10 @@ mod tests {
             "rate=5,depth=0",
             "rate=5,depth=65537",
         ] {
-            assert!(matches!(text.parse::<ModelSpec>(), Err(ModelSpecError::BadValue { .. })), "{text}");
+            assert!(
+                matches!(text.parse::<ModelSpec>(), Err(ModelSpecError::BadValue { .. })),
+                "{text}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A flash drive: chips with their times under a translation layer, perhaps one that isolates its disks.
+//! A flash drive: chips with their times under a translation layer, perhaps one that isolates its
+//! disks.
 
 mod age;
 mod disks;
@@ -7,51 +8,65 @@ mod lane;
 mod spec;
 pub(crate) mod text;
 
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 pub use disks::{FlashCounters, FlashDrive};
 pub use spec::{SsdAge, SsdIsolation, SsdRating, SsdSpec, SsdSpecError, SsdVictims, Switch};
 
 use crate::rng::SplitMix64;
 use crate::{DeviceIo, DeviceModel, DiskPlace, IoKind, PlaceError, Readiness};
 use age::{Ageing, Progress};
-use disks::{Disk, Disks, Epochs};
+use alloc::collections::VecDeque;
+use disks::{Disks, DriveDisk, Epochs};
 use fabric::{Class, Fabric, Task};
-use headgate_flash::{Cause, Ftl, FtlError, FtlStats, Image, Op, OwnerError, OwnerId, OwnerSpec, Standing};
+use headgate_flash::{
+    Cause, Ftl, FtlError, FtlStats, Image, Op, OwnerError, OwnerId, OwnerSpec, Standing,
+};
 use headgate_units::{Bytes, Nanos, Shares};
 use lane::{Lane, Who};
 use slab::Slab;
-use std::collections::VecDeque;
 
 /// What the controller takes for a request at least, whatever else it does meanwhile.
 const CONTROLLER: Nanos = Nanos::from_micros(10);
 /// How long nobody may have wanted anything before collection runs in the background.
 const IDLE: Nanos = Nanos::from_millis(1);
-/// Pages that are moved at once for each disk: while one is programmed, another is read and transferred.
+/// Pages that are moved at once for each disk: while one is programmed, another is read and
+/// transferred.
 const PAGE_BUFFERS: u32 = 2;
 
-/// A flash drive with a page-mapped translation layer ([`headgate_flash::Ftl`]), which collects garbage as a real one does: its speed
-/// depends on what was written before, by whom, and on who owns which blocks.
+/// A flash drive with a page-mapped translation layer ([`headgate_flash::Ftl`]), which collects
+/// garbage as a real one does: its speed depends on what was written before, by whom, and on who
+/// owns which blocks.
 ///
-/// - Each plane reads, programs and erases by itself, one operation at a time; each channel moves one page at a time for its
-///   dies. Requests of hosts go before collection at both, but interrupt nothing. A page moved within its plane needs no channel.
-/// - A write that needs a block first waits for the collection that frees it, and so do later writes into the same blocks: those
-///   of everybody on a shared drive, of the same disk under isolation. Two pages are moved at once for each disk, so that a move costs about
-///   the time of its program (t_PRG of equation 1).
-/// - When nobody has wanted anything for 1 ms, collection goes on in the background until the drive has free blocks again, one page at a
-///   time. Requests go first.
-/// - A write is done when its pages are programmed; with a write buffer, when they are in the buffer, of which each disk has an
-///   equal part. A flush then waits for what was written before it. Without a buffer it waits for nothing.
-/// - A read of a page that was never written, or was discarded, needs no chip. Less than a page is written by reading the page and
-///   programming another. Discards count for whole pages, and program one page each to say so.
+/// - Each plane reads, programs and erases by itself, one operation at a time; each channel moves
+///   one page at a time for its dies. Requests of hosts go before collection at both, but interrupt
+///   nothing. A page moved within its plane needs no channel.
+/// - A write that needs a block first waits for the collection that frees it, and so do later
+///   writes into the same blocks: those of everybody on a shared drive, of the same disk under
+///   isolation. Two pages are moved at once for each disk, so that a move costs about the time of
+///   its program (t_PRG of equation 1).
+/// - When nobody has wanted anything for 1 ms, collection goes on in the background until the drive
+///   has free blocks again, one page at a time. Requests go first.
+/// - A write is done when its pages are programmed; with a write buffer, when they are in the
+///   buffer, of which each disk has an equal part. A flush then waits for what was written before
+///   it. Without a buffer it waits for nothing.
+/// - A read of a page that was never written, or was discarded, needs no chip. Less than a page is
+///   written by reading the page and programming another. Discards count for whole pages, and
+///   program one page each to say so.
 /// - Every request takes 10 us at least.
 ///
-/// Disks are told by [`DeviceModel::add_disk`]; until there is one, the whole drive is one disk. What lies on no disk is answered
-/// and kept nowhere. `aged` is done when the first request comes (or before it, by [`DeviceModel::make_ready`]), for all disks that came before it
-/// together, and takes about half a second of computing for each GiB.
+/// Disks are told by [`DeviceModel::add_disk`]; until there is one, the whole drive is one disk.
+/// What lies on no disk is answered and kept nowhere. `aged` is done when the first request comes
+/// (or before it, by [`DeviceModel::make_ready`]), for all disks that came before it together, and
+/// takes about half a second of computing for each GiB.
 ///
-/// An offset that lies on no disk wraps around at the capacity. A range is cut at the end of its disk.
+/// An offset that lies on no disk wraps around at the capacity. A range is cut at the end of its
+/// disk.
 ///
-/// Everything is a function of the specification, the disks and the submissions (with their instants). A page costs O(log n) for n
-/// operations under way, and what its collection moves the same.
+/// Everything is a function of the specification, the disks and the submissions (with their
+/// instants). A page costs O(log n) for n operations under way, and what its collection moves the
+/// same.
 pub struct Ssd {
     spec: SsdSpec,
     ftl: Ftl<Image>,
@@ -66,7 +81,8 @@ pub struct Ssd {
     working: u64,
     /// Operations of background collection that are not done.
     behind: u64,
-    /// Since when nobody wants anything; `None` while somebody does, and when nothing is left to do.
+    /// Since when nobody wants anything; `None` while somebody does, and when nothing is left to
+    /// do.
     idle: Option<Nanos>,
     done: VecDeque<(Nanos, u64)>,
     ops: Vec<Op>,
@@ -125,7 +141,7 @@ impl Ssd {
         let key = self.disks.vacant().ok_or(PlaceError::TooMany)?;
         let owner = OwnerSpec { pages, shares: place.shares, target: None };
         self.ftl.add_owner(key, owner).map_err(|error| self.refusal(&error))?;
-        self.disks.insert(Disk::new(place, pages));
+        self.disks.insert(DriveDisk::new(place, pages));
         self.fit_lanes();
         Ok(())
     }
@@ -150,7 +166,8 @@ impl Ssd {
         }
     }
 
-    /// Gives disks that are young the past that the specification says, all together, with so many page writes at most.
+    /// Gives disks that are young the past that the specification says, all together, with so many
+    /// page writes at most.
     fn grow_old(&mut self, most: u32) -> Readiness {
         let mut ageing = match self.ageing.take() {
             Some(ageing) => ageing,
@@ -186,7 +203,8 @@ impl Ssd {
         Readiness::Busy
     }
 
-    /// A layer that has no blocks for a disk of which the drive has the bytes: under isolation each takes a few beside its data.
+    /// A layer that has no blocks for a disk of which the drive has the bytes: under isolation each
+    /// takes a few beside its data.
     fn refusal(&self, error: &OwnerError) -> PlaceError {
         let block = Bytes(self.spec.page.0 * u64::from(self.spec.block));
         PlaceError::Refused(match error {
@@ -198,7 +216,8 @@ impl Ssd {
         })
     }
 
-    /// The image never fails and pages are checked against their disk, so the layer refuses nothing.
+    /// The image never fails and pages are checked against their disk, so the layer refuses
+    /// nothing.
     fn expect<T>(&self, outcome: Result<T, FtlError>) -> Option<T> {
         debug_assert!(outcome.is_ok(), "{:?}", outcome.as_ref().err());
         outcome.ok()
@@ -224,7 +243,7 @@ impl Ssd {
                     if at * page < first || end < ((at + 1) * page).min(place.size.0) {
                         self.read(request, key, at as u32);
                     }
-                    let mut ops = std::mem::take(&mut self.ops);
+                    let mut ops = core::mem::take(&mut self.ops);
                     let outcome = self.ftl.write(owner, at as u32, &mut ops);
                     self.expect(outcome);
                     self.hand_over(request, key, &ops);
@@ -233,10 +252,12 @@ impl Ssd {
                 }
             }
             IoKind::Discard => {
-                let (from, to) =
-                    (first.div_ceil(page), if end == place.size.0 { end.div_ceil(page) } else { end / page });
+                let (from, to) = (
+                    first.div_ceil(page),
+                    if end == place.size.0 { end.div_ceil(page) } else { end / page },
+                );
                 if from < to {
-                    let mut ops = std::mem::take(&mut self.ops);
+                    let mut ops = core::mem::take(&mut self.ops);
                     let outcome = self.ftl.trim(owner, from as u32, (to - from) as u32, &mut ops);
                     self.expect(outcome);
                     self.hand_over(request, key, &ops);
@@ -285,7 +306,8 @@ impl Ssd {
         self.lanes[number as usize].feed(self.seen, number, &mut self.fabric);
     }
 
-    /// An operation of the layer as the chips do it; a read of collection is one with the program that follows.
+    /// An operation of the layer as the chips do it; a read of collection is one with the program
+    /// that follows.
     fn task(&self, op: Op, from: &mut Option<headgate_flash::PlaneId>) -> Option<Task> {
         let geometry = self.ftl.geometry();
         let plane_of = |page| geometry.plane_of(geometry.block_of(page));
@@ -383,7 +405,7 @@ impl Ssd {
 
     /// One step of collection while nobody waits.
     fn work_behind(&mut self, now: Nanos) {
-        let mut ops = std::mem::take(&mut self.ops);
+        let mut ops = core::mem::take(&mut self.ops);
         let outcome = self.ftl.step(&mut ops);
         self.expect(outcome);
         let mut from = None;
@@ -440,7 +462,8 @@ impl DeviceModel for Ssd {
 
     fn remove_disk(&mut self, now: Nanos, offset: u64) {
         self.advance(now);
-        let Some((key, _)) = self.disks.at(offset).filter(|(_, place)| place.offset == offset) else {
+        let Some((key, _)) = self.disks.at(offset).filter(|(_, place)| place.offset == offset)
+        else {
             return;
         };
         self.disks.remove(key);
@@ -482,7 +505,8 @@ impl DeviceModel for Ssd {
     }
 
     fn flash_drive(&self) -> Option<FlashDrive> {
-        let (done, (spare, unassigned)) = (self.ftl.stats().since(&self.past), self.ftl.spare_blocks());
+        let (done, (spare, unassigned)) =
+            (self.ftl.stats().since(&self.past), self.ftl.spare_blocks());
         Some(FlashDrive {
             isolation: self.spec.isolation,
             rating: self.spec.rated,
@@ -507,8 +531,8 @@ impl DeviceModel for Ssd {
     }
 }
 
-impl std::fmt::Debug for Ssd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Debug for Ssd {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Ssd")
             .field("spec", &self.spec)
             .field("requests", &self.requests.len())

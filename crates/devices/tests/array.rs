@@ -3,7 +3,9 @@
 mod common;
 
 use common::{ClosedLoop, completion_times, scatter};
-use headgate_devices::{ArraySpec, CachePower, DeviceIo, DeviceModel, DiskKind, IoKind, Raid, SpindleArray};
+use headgate_devices::{
+    ArraySpec, CachePower, DeviceIo, DeviceModel, DiskKind, IoKind, Raid, SpindleArray,
+};
 use headgate_units::{Bytes, Nanos};
 
 const CAPACITY: Bytes = Bytes::from_gib(1_000);
@@ -26,13 +28,23 @@ fn array(spec: &ArraySpec) -> SpindleArray {
 }
 
 /// Random requests of 8 KiB over the first `span` bytes.
-fn random(spec: &ArraySpec, outstanding: usize, kind: IoKind, span: Bytes) -> ClosedLoop<SpindleArray> {
+fn random(
+    spec: &ArraySpec,
+    outstanding: usize,
+    kind: IoKind,
+    span: Bytes,
+) -> ClosedLoop<SpindleArray> {
     let place = move |i| scatter(i) % (span.0 / SMALL) * SMALL;
     let io = move |i| DeviceIo { kind, offset: place(i), bytes: Bytes(SMALL) };
     ClosedLoop::with_io(array(spec), Nanos::ZERO, outstanding, io)
 }
 
-fn sequential(spec: &ArraySpec, outstanding: usize, kind: IoKind, size: u64) -> ClosedLoop<SpindleArray> {
+fn sequential(
+    spec: &ArraySpec,
+    outstanding: usize,
+    kind: IoKind,
+    size: u64,
+) -> ClosedLoop<SpindleArray> {
     let io = move |i| DeviceIo { kind, offset: i * size, bytes: Bytes(size) };
     ClosedLoop::with_io(array(spec), Nanos::ZERO, outstanding, io)
 }
@@ -71,12 +83,14 @@ fn random_reads_reach_what_the_class_of_disk_is_known_for() {
 #[test]
 fn throughput_grows_with_depth_and_with_locality_and_with_spindles() {
     let spec_of = |spindles| spec(spindles, Raid::Raid0);
-    let at_depth = [1, 4, 16, 64, 256].map(|depth| iops(random(&spec_of(10), depth, IoKind::Read, CAPACITY)));
+    let at_depth =
+        [1, 4, 16, 64, 256].map(|depth| iops(random(&spec_of(10), depth, IoKind::Read, CAPACITY)));
     assert!(at_depth.windows(2).all(|pair| pair[1] * 10 > pair[0] * 12), "{at_depth:?}");
-    let within =
-        [1, 10, 100].map(|part| iops(random(&spec_of(10), 32, IoKind::Read, Bytes(CAPACITY.0 / part))));
+    let within = [1, 10, 100]
+        .map(|part| iops(random(&spec_of(10), 32, IoKind::Read, Bytes(CAPACITY.0 / part))));
     assert!(within.windows(2).all(|pair| pair[1] * 10 > pair[0] * 12), "{within:?}");
-    let with = [4, 8, 16].map(|n| iops(random(&spec_of(n), 8 * n as usize, IoKind::Read, CAPACITY)));
+    let with =
+        [4, 8, 16].map(|n| iops(random(&spec_of(n), 8 * n as usize, IoKind::Read, CAPACITY)));
     assert!(with.windows(2).all(|pair| (pair[1] * 100 / pair[0]).abs_diff(200) < 12), "{with:?}");
 }
 
@@ -91,7 +105,8 @@ fn littles_law_holds() {
 /// Least squares: slope, and the part of the variance that the line explains.
 fn line(points: &[(f64, f64)]) -> (f64, f64) {
     let n = points.len() as f64;
-    let (x, y) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
+    let (x, y) =
+        (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
     let sum = |f: fn(f64, f64) -> f64| points.iter().map(|p| f(p.0 - x, p.1 - y)).sum::<f64>();
     let (xx, xy, yy) = (sum(|x, _| x * x), sum(|x, y| x * y), sum(|_, y| y * y));
     (xy / xx, xy * xy / xx / yy)
@@ -102,7 +117,8 @@ fn line(points: &[(f64, f64)]) -> (f64, f64) {
 fn latency_is_linear_in_outstanding_reads_with_a_slope_inverse_to_the_spindles() {
     let slope_by_spindles = |spindles| {
         let points = [8, 16, 32, 64].map(|outstanding| {
-            let mut load = random(&spec(spindles, Raid::Raid5), outstanding, IoKind::Read, CAPACITY);
+            let mut load =
+                random(&spec(spindles, Raid::Raid5), outstanding, IoKind::Read, CAPACITY);
             load.run_until(Nanos::from_secs(5));
             (outstanding as f64, load.mean_latency().as_secs_f64() * 1e3)
         });
@@ -184,10 +200,14 @@ fn small(kind: IoKind, offset: u64) -> DeviceIo {
 #[test]
 fn a_flush_waits_for_the_disks_only_if_the_cache_has_no_battery() {
     let (written, flushed) = write_then_flush(&spec(10, Raid::Raid0));
-    assert!(written < Nanos::from_millis(5) && flushed == Nanos::from_micros(500), "{written}, {flushed}");
+    assert!(
+        written < Nanos::from_millis(5) && flushed == Nanos::from_micros(500),
+        "{written}, {flushed}"
+    );
     let (written, flushed) = write_then_flush(&volatile(spec(10, Raid::Raid0)));
     assert!(written < Nanos::from_millis(5), "{written}");
-    // 100 writes on 10 disks: at least 10 of some 2 ms one after the other, and no endless wait for what follows.
+    // 100 writes on 10 disks: at least 10 of some 2 ms one after the other, and no endless wait for
+    // what follows.
     assert!((Nanos::from_millis(15)..Nanos::from_millis(200)).contains(&flushed), "{flushed}");
 }
 
@@ -246,7 +266,11 @@ fn a_write_that_finds_no_room_is_made_room_for_at_once() {
     let mut array = array(&spec);
     (0..100).for_each(|i| array.submit(Nanos::ZERO, i, small(IoKind::Write, scatter(i))));
     let written = completion_times(&mut array, Nanos::ZERO).last().unwrap().1;
-    array.submit(written, 100, DeviceIo { kind: IoKind::Write, offset: 0, bytes: Bytes(950 * SMALL) });
+    array.submit(
+        written,
+        100,
+        DeviceIo { kind: IoKind::Write, offset: 0, bytes: Bytes(950 * SMALL) },
+    );
     let took = completion_times(&mut array, written)[0].1 - written;
     assert!(took < Nanos::from_millis(300), "{took}");
 }
@@ -278,15 +302,18 @@ fn writing_back_does_not_hold_up_reads_until_the_cache_fills() {
         (load.mean_latency().0 * (writes_per_read + 1)) / 1_000_000
     };
     let (alone, beside_writes) = (read_latency(0), read_latency(1));
-    assert!(beside_writes < 2 * alone + 2, "{alone} ms alone, {beside_writes} ms for a read and a write");
+    assert!(
+        beside_writes < 2 * alone + 2,
+        "{alone} ms alone, {beside_writes} ms for a read and a write"
+    );
 }
 
 #[test]
 fn the_same_seed_gives_the_same_history_and_another_seed_another() {
     let history = |seed| {
         let io = |i: u64| {
-            let kind =
-                [IoKind::Read, IoKind::Write, IoKind::Write, IoKind::Flush][(scatter(i) >> 60) as usize % 4];
+            let kind = [IoKind::Read, IoKind::Write, IoKind::Write, IoKind::Flush]
+                [(scatter(i) >> 60) as usize % 4];
             DeviceIo { kind, offset: scatter(i) % CAPACITY.0, bytes: Bytes(scatter(i) % 300_000) }
         };
         let spec = volatile(spec(6, Raid::Raid5)).with_seed(seed);
@@ -311,7 +338,9 @@ fn when_it_is_polled_changes_nothing() {
             let kind = if i % 3 == 0 { IoKind::Read } else { IoKind::Write };
             device.submit(now, i, small(kind, scatter(i)));
         }
-        order.extend(completion_times(&mut device, Nanos::from_secs(2)).into_iter().map(|(id, _)| id));
+        order.extend(
+            completion_times(&mut device, Nanos::from_secs(2)).into_iter().map(|(id, _)| id),
+        );
         order
     };
     assert_eq!(order(1), order(2_000));
@@ -326,7 +355,10 @@ fn read_ahead_lets_a_client_that_waits_for_each_read_have_the_speed_of_the_media
     let one = |spec: ArraySpec| bandwidth(sequential(&spec, 1, IoKind::Read, 128 << 10));
     let (without, with) =
         (one(spec(1, Raid::Raid0)), one(reading_ahead(spec(1, Raid::Raid0), Bytes::from_mib(1))));
-    assert!(without < 65 && (95..=100).contains(&with), "{without}, with read-ahead {with} MB/s of 100");
+    assert!(
+        without < 65 && (95..=100).contains(&with),
+        "{without}, with read-ahead {with} MB/s of 100"
+    );
     // On several disks what remains is the controller and the link: 128 KiB in 838 us.
     let many = one(reading_ahead(spec(10, Raid::Raid5), Bytes::from_mib(2)));
     assert!((150..=157).contains(&many), "{many} MB/s");
@@ -369,7 +401,8 @@ fn random_requests_do_not_notice_that_there_is_read_ahead() {
     assert_eq!(history(&spec), history(&reading_ahead(spec.clone(), Bytes::from_mib(1))));
 }
 
-/// Requests per second and mean latency in milliseconds: of 16 random reads outstanding, and of a stream that has 16.
+/// Requests per second and mean latency in milliseconds: of 16 random reads outstanding, and of a
+/// stream that has 16.
 fn beside_a_stream(spec: &ArraySpec) -> [(u64, f64); 2] {
     let mut array = array(spec);
     let (mut streamed, mut now) = (0, Nanos::ZERO);
@@ -377,7 +410,11 @@ fn beside_a_stream(spec: &ArraySpec) -> [(u64, f64); 2] {
     let mut count = [(0u64, Nanos::ZERO); 2];
     let mut submit = |array: &mut SpindleArray, now: Nanos, id: u64| {
         streamed += id / 16;
-        let io = if id < 16 { small(IoKind::Read, scatter(id + now.0)) } else { sequential_io(streamed) };
+        let io = if id < 16 {
+            small(IoKind::Read, scatter(id + now.0))
+        } else {
+            sequential_io(streamed)
+        };
         array.submit(now, id, io);
     };
     (0..32).for_each(|id| submit(&mut array, now, id));
@@ -412,9 +449,14 @@ fn what_was_read_ahead_is_not_answered_from_after_a_write() {
     let read_after = |written: Option<u64>| {
         let mut array = array(&reading_ahead(spec(4, Raid::Raid0), Bytes::from_mib(1)));
         (0..3).for_each(|i| array.submit(Nanos::ZERO, i, sequential_io(i)));
-        let mut now = completion_times(&mut array, Nanos::ZERO).last().unwrap().1 + Nanos::from_secs(1);
+        let mut now =
+            completion_times(&mut array, Nanos::ZERO).last().unwrap().1 + Nanos::from_secs(1);
         if let Some(at) = written {
-            let io = DeviceIo { kind: IoKind::Write, offset: sequential_io(at).offset, bytes: Bytes(512) };
+            let io = DeviceIo {
+                kind: IoKind::Write,
+                offset: sequential_io(at).offset,
+                bytes: Bytes(512),
+            };
             array.submit(now, 3, io);
             now = completion_times(&mut array, now)[0].1;
         }

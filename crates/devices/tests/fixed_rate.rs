@@ -62,7 +62,10 @@ fn littles_law_holds_below_and_above_saturation() {
         assert!(iops.abs_diff(expected) <= expected / 200, "{iops} instead of {expected}");
         let waited = loaded.mean_latency();
         let by_little = Nanos(outstanding as u64 * 1_000_000_000 / expected);
-        assert!(waited.0.abs_diff(by_little.0) <= by_little.0 / 100, "{waited} instead of {by_little}");
+        assert!(
+            waited.0.abs_diff(by_little.0) <= by_little.0 / 100,
+            "{waited} instead of {by_little}"
+        );
     }
 }
 
@@ -120,7 +123,11 @@ fn a_new_rate_holds_from_the_next_completion_on() {
         let before = loaded.completed;
         now += Nanos::from_secs(1);
         loaded.run_until(now);
-        assert!((loaded.completed - before).abs_diff(rate) <= 1, "{} at {rate}", loaded.completed - before);
+        assert!(
+            (loaded.completed - before).abs_diff(rate) <= 1,
+            "{} at {rate}",
+            loaded.completed - before
+        );
     }
 }
 
@@ -171,7 +178,8 @@ proptest! {
         }
     }
 
-    /// However late the driver is: what was lost may be caught up, but never more than 20 ms of it at once.
+    /// However late the driver is: what was lost may be caught up, but never more than 20 ms of it
+    /// at once.
     #[test]
     fn no_window_ever_holds_more_than_its_rate_and_what_may_be_owed(
         turns in prop::collection::vec((prop_oneof![0..200_000u64, 0..60_000_000u64], 1..20u64), 1..80),

@@ -4,7 +4,8 @@ mod common;
 
 use common::completion_times;
 use headgate_devices::{
-    DeviceIo, DeviceModel, DiskPlace, FlashCounters, IoKind, ModelSpec, PlaceError, Reach, Readiness, Ssd,
+    DeviceIo, DeviceModel, DiskPlace, FlashCounters, IoKind, ModelSpec, PlaceError, Reach,
+    Readiness, Ssd,
 };
 use headgate_units::{Bytes, Nanos, Shares};
 
@@ -44,10 +45,16 @@ impl Writers {
     }
 
     fn submit(&mut self, disk: usize) {
-        self.random =
-            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let page = (self.random >> 33) % (self.size / 4_096);
-        self.ssd.submit(self.now, disk as u64, write(disk as u64 * self.size + page * 4_096, 4_096));
+        self.ssd.submit(
+            self.now,
+            disk as u64,
+            write(disk as u64 * self.size + page * 4_096, 4_096),
+        );
     }
 
     fn start(&mut self, outstanding: u32) {
@@ -99,7 +106,8 @@ fn a_page_takes_its_transfer_and_its_program() {
 
 #[test]
 fn dies_and_planes_work_at_once() {
-    // 64 planes behind 8 channels: eight transfers one after another on each, each followed by a program.
+    // 64 planes behind 8 channels: eight transfers one after another on each, each followed by a
+    // program.
     let mut ssd = drive("ssd=1G");
     ssd.submit(Nanos::ZERO, 1, write(0, 64 * 4_096));
     assert_eq!(completion_times(&mut ssd, Nanos::ZERO), [(1, Nanos(8 * 102_400 + 200_000))]);
@@ -116,22 +124,34 @@ fn a_buffer_answers_at_once_and_a_flush_waits_for_the_chips() {
     assert!(at(4) >= Nanos(302_400) && at(9) >= at(5), "{times:?}");
     let start = Nanos::from_secs(1);
     ssd.submit(start, 10, DeviceIo { kind: IoKind::Flush, offset: 0, bytes: Bytes(0) });
-    assert_eq!(completion_times(&mut ssd, start), [(10, start + Nanos(10_000))], "nothing to wait for");
+    assert_eq!(
+        completion_times(&mut ssd, start),
+        [(10, start + Nanos(10_000))],
+        "nothing to wait for"
+    );
 }
 
 #[test]
 fn equation_1_holds_without_reads_and_erases() {
     // OP-10: one disk, uniform random writes, one after the other.
-    for text in ["ssd=64M,op=12.5%,aged=yes,read=0s,erase=0s", "ssd=64M,op=25%,aged=yes,read=0s,erase=0s"] {
+    for text in
+        ["ssd=64M,op=12.5%,aged=yes,read=0s,erase=0s", "ssd=64M,op=25%,aged=yes,read=0s,erase=0s"]
+    {
         let mut writers = Writers::new(&format!("{text},dies=4,planes=2"), 64 * MIB, &[1]);
         writers.start(1);
         let done = writers.run(Nanos::from_secs(60))[0] as f64 / 60.0;
         let flash = writers.flash(0);
         let extra = flash.moved_for as f64 / flash.writes as f64;
         let u = flash.victim_valid as f64 / flash.victim_pages as f64;
-        assert!((extra / (u / (1.0 - u)) - 1.0).abs() < 0.03, "{text}: extra writes {extra}, u {u}");
+        assert!(
+            (extra / (u / (1.0 - u)) - 1.0).abs() < 0.03,
+            "{text}: extra writes {extra}, u {u}"
+        );
         let expected = 1e9 / (extra * 200_000.0 + 302_400.0);
-        assert!((done / expected - 1.0).abs() < 0.03, "{text}: {done} writes/s, equation 1 says {expected}");
+        assert!(
+            (done / expected - 1.0).abs() < 0.03,
+            "{text}: {done} writes/s, equation 1 says {expected}"
+        );
     }
 }
 
@@ -139,14 +159,18 @@ fn equation_1_holds_without_reads_and_erases() {
 fn dynamic_isolation_divides_by_shares_and_a_shared_drive_does_not() {
     let text = "ssd=192M,op=15%,dies=8,planes=2,rated=2000,hysteresis=0.2%,aged=yes";
     let divided = |isolation: &str| {
-        let mut writers = Writers::new(&format!("{text},isolation={isolation}"), 64 * MIB, &[1, 3, 6]);
+        let mut writers =
+            Writers::new(&format!("{text},isolation={isolation}"), 64 * MIB, &[1, 3, 6]);
         writers.start(1);
         writers.run(Nanos::from_secs(60));
         let done = parts(&writers.run(Nanos::from_secs(60)));
         (done, writers)
     };
     let error = |done: &[f64]| {
-        done.iter().zip([0.1, 0.3, 0.6]).map(|(part, share)| (part / share - 1.0).abs()).fold(0.0, f64::max)
+        done.iter()
+            .zip([0.1, 0.3, 0.6])
+            .map(|(part, share)| (part / share - 1.0).abs())
+            .fold(0.0, f64::max)
     };
     let (dynamic, writers) = divided("dynamic");
     assert!(error(&dynamic) < 0.1, "{dynamic:?}");
@@ -159,7 +183,9 @@ fn dynamic_isolation_divides_by_shares_and_a_shared_drive_does_not() {
     assert!(error(&fixed) > 2.0 * error(&dynamic), "static {fixed:?}, dynamic {dynamic:?}");
     assert!(error(&none) > error(&fixed), "shared {none:?}, static {fixed:?}");
     let flash = writers.flash(0);
-    assert!(flash.moved_own_for * 2 < flash.moved_for && flash.victims_mixed * 10 > flash.victims * 9);
+    assert!(
+        flash.moved_own_for * 2 < flash.moved_for && flash.victims_mixed * 10 > flash.victims * 9
+    );
 }
 
 #[test]
@@ -217,7 +243,11 @@ fn discarded_pages_are_not_moved() {
         let mut ssd = drive("ssd=64M,aged=yes,dies=2,planes=2,background=no");
         let mut now = Nanos::ZERO;
         if discards {
-            ssd.submit(now, 0, DeviceIo { kind: IoKind::Discard, offset: 0, bytes: Bytes(32 * MIB) });
+            ssd.submit(
+                now,
+                0,
+                DeviceIo { kind: IoKind::Discard, offset: 0, bytes: Bytes(32 * MIB) },
+            );
         }
         for i in 0..4_000u64 {
             ssd.submit(now, i + 1, write(32 * MIB + i * 7_919 % 8_192 * 4_096, 4_096));
@@ -302,7 +332,10 @@ fn a_rate_that_is_sought_divides_by_shares_whatever_the_space() {
             if standing.reach == Reach::AtLeast {
                 // What it has too much is not the others'.
                 below = 0.05;
-                assert!(error > 0.1, "{text}: {error} is no reason to say that the target is out of reach");
+                assert!(
+                    error > 0.1,
+                    "{text}: {error} is no reason to say that the target is out of reach"
+                );
                 continue;
             }
             assert!(error.abs() < 0.1 + below, "{text}: {share} of {all} is off by {error}");

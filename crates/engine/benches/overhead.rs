@@ -1,7 +1,9 @@
-//! What the engine itself costs per request: a port that keeps N requests outstanding on a null datastore.
+//! What the engine itself costs per request: a port that keeps N requests outstanding on a null
+//! datastore.
 //!
-//! `cargo bench -p headgate-engine --bench overhead` prints CPU time of the shard's thread per request, median and
-//! spread of nine runs. No system call lies on this path but the ring's own, once per turn.
+//! `cargo bench -p headgate-engine --bench overhead` prints CPU time of the shard's thread per
+//! request, median and spread of nine runs. No system call lies on this path but the ring's own,
+//! once per turn.
 
 use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
 use headgate_engine::request::{Completion, DiskInfo, Op, Request};
@@ -71,11 +73,13 @@ impl Port for Spinner {
 }
 
 fn run(depth: usize, scheduler: SchedulerKind) -> f64 {
-    let engine = Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).expect("an engine");
+    let engine =
+        Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).expect("an engine");
     let ds = engine
         .add_datastore(DatastoreSpec {
             name: "null".into(),
             backend: BackendSpec::Null,
+            layers: Vec::new(),
             scheduler,
             queue_depth: 32,
             qos: headgate_qos::Config::default(),
@@ -87,8 +91,14 @@ fn run(depth: usize, scheduler: SchedulerKind) -> f64 {
         .expect("a disk");
     let (done, wait) = channel();
     let spinner = move |_: &DiskInfo| {
-        Box::new(Spinner { depth, left: REQUESTS, idle: depth, buffer: vec![0; 4096], began: 0, done })
-            as Box<dyn Port>
+        Box::new(Spinner {
+            depth,
+            left: REQUESTS,
+            idle: depth,
+            buffer: vec![0; 4096],
+            began: 0,
+            done,
+        }) as Box<dyn Port>
     };
     engine.attach(disk, spinner).expect("a port");
     let nanos = wait.recv().expect("a result");

@@ -2,7 +2,8 @@
 
 use headgate_units::Nanos;
 
-/// `CLOCK_MONOTONIC`, the one clock of the data path: it never steps back and does not jump with the time of day.
+/// `CLOCK_MONOTONIC`, the one clock of the data path: it never steps back and does not jump with
+/// the time of day.
 pub fn now() -> Nanos {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `ts` is a valid timespec to write to; CLOCK_MONOTONIC exists on every Linux.

@@ -1,16 +1,19 @@
 //! The engine's control side: shards as a whole, called from any thread but a shard's own.
 
-use crate::image::Image;
+use crate::backend::{self, Backend, BackendSpec, Image};
+use crate::error::{EngineError, ShardGone, WINDOW_MAX};
+use crate::kernel::mailbox::Mailbox;
 use crate::port::{Detach, Port, PortCommand};
 use crate::priorities::Priorities;
-use crate::remote::dialer;
 use crate::request::DiskInfo;
-use crate::shard::{AttachedPort, Backend, Mailbox, Shard, ShardGone};
+use crate::shard::Shard;
+use crate::shard::control::AttachedPort;
 use crate::snapshot::{DatastoreSnapshot, Period};
-use headgate_devices::ModelSpec;
+use headgate_devices::layer::TracePart;
+use headgate_devices::{LayerSpec, Layers};
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{AnyScheduler, Policy, SchedulerKind};
-use headgate_units::{Bytes, Nanos};
+use headgate_units::Nanos;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -38,79 +41,22 @@ pub struct EngineConfig {
 }
 
 impl Default for EngineConfig {
-    /// One shard for every two CPUs, at least one and at most eight, not pinned: the CPUs belong to the guests first.
+    /// One shard for every two CPUs, at least one and at most eight, not pinned: the CPUs belong to
+    /// the guests first.
     fn default() -> EngineConfig {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         EngineConfig { shards: (cpus / 2).clamp(1, 8), pin: Pin::No }
     }
 }
 
-/// What the engine refuses or fails to do.
-#[derive(Debug, Error)]
-pub enum EngineError {
-    /// The id names no datastore (any more).
-    #[error("the engine has no such datastore")]
-    NoDatastore,
-    /// The id names no disk (any more).
-    #[error("the engine has no such disk")]
-    NoDisk,
-    /// A datastore with disks cannot be removed.
-    #[error("the datastore still has {disks} open disks: close them first")]
-    DatastoreInUse {
-        /// How many.
-        disks: usize,
-    },
-    /// A disk with clients cannot be taken out.
-    #[error("the disk still has {ports} clients attached: detach them first")]
-    DiskBusy {
-        /// How many.
-        ports: usize,
-    },
-    /// The shard is full.
-    #[error("the shard serves as many clients as it can: add shards")]
-    TooManyPorts,
-    /// The kernel refused the image.
-    #[error("cannot register the image with the ring: {0}")]
-    Register(#[source] io::Error),
-    /// An image without storage needs a null datastore.
-    #[error("a disk without storage belongs on a null datastore only")]
-    NullImage,
-    /// An export of a server belongs on a remote datastore, and nothing else does.
-    #[error("the disk's storage is not of its datastore's kind")]
-    OtherStorage,
-    /// The emulated device does not take the disk.
-    #[error(transparent)]
-    Place(#[from] headgate_devices::PlaceError),
-    /// No thread for a remote disk.
-    #[error("cannot start a thread for the connection to the server: {0}")]
-    Dialer(#[source] io::Error),
-    /// The window must let something through.
-    #[error("the window must be above 0 and at most {max} requests, not {given}", max = WINDOW_MAX)]
-    Window {
-        /// What was asked.
-        given: Slots,
-    },
-    /// The scheduler's parameters contradict each other.
-    #[error("scheduler: {0}")]
-    Qos(#[from] headgate_qos::ConfigError),
-    /// A thread or ring could not be made.
-    #[error(
-        "cannot start a shard: {0} (io_uring with DEFER_TASKRUN needs Linux 6.1 or newer, and kernel.io_uring_disabled=0)"
-    )]
-    Start(#[source] io::Error),
-    /// The engine is no more.
-    #[error(transparent)]
-    Gone(#[from] ShardGone),
-}
-
-/// The largest queue depth of a datastore.
-pub const WINDOW_MAX: u32 = 4096;
-
 /// Disks whose counters are read in one turn of a shard: about 100 us of its time.
 const DISKS_PER_CALL: usize = 64;
 
 /// The same for what a window is set by, which is little.
 const USAGES_PER_CALL: usize = 512;
+
+/// The same for requests of a trace.
+const TRACED_PER_CALL: usize = 1024;
 
 /// Names a datastore in its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,21 +72,6 @@ pub struct DiskId {
     pub(crate) key: usize,
 }
 
-/// What lies under a datastore.
-#[derive(Clone, Debug)]
-pub enum BackendSpec {
-    /// Image files or block devices, at their own speed.
-    Files,
-    /// Image files behind a device model in real time, on a device of this capacity. Disks get places of their own on it, so that they are
-    /// as far apart as on a real array; more disks than it holds share places again from its beginning. A model with a capacity of its
-    /// own has that one, and refuses disks that it has no room for.
-    Emulated(ModelSpec, Bytes),
-    /// Nothing; for measuring the path above.
-    Null,
-    /// Exports of an NBD server: images made by [`Image::remote`].
-    Remote,
-}
-
 /// A datastore to add.
 #[derive(Clone, Debug)]
 pub struct DatastoreSpec {
@@ -148,6 +79,8 @@ pub struct DatastoreSpec {
     pub name: String,
     /// What lies under it.
     pub backend: BackendSpec,
+    /// What stands above it, outermost first.
+    pub layers: Vec<LayerSpec>,
     /// Who decides the order.
     pub scheduler: SchedulerKind,
     /// The window: requests that may be at the backend at once, 1 to [`WINDOW_MAX`].
@@ -169,15 +102,15 @@ pub struct DiskSpec {
 
 #[derive(Debug)]
 struct Member {
-    mailbox: Mailbox,
+    mailbox: Mailbox<Shard>,
     thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
     datastores: AtomicUsize,
 }
 
 /// All shards. Clones share them.
 ///
-/// Calls wait for the shard's answer: when one returns, what it did is in force. A turn of a shard lasts microseconds to
-/// a few milliseconds, and nothing a client does can lengthen it.
+/// Calls wait for the shard's answer: when one returns, what it did is in force. A turn of a shard
+/// lasts microseconds to a few milliseconds, and nothing a client does can lengthen it.
 #[derive(Clone, Debug)]
 pub struct Engine {
     members: Arc<Vec<Member>>,
@@ -196,15 +129,16 @@ impl Engine {
             let (ready, started) = sync_channel(1);
             let thread = {
                 let (mailbox, name) = (mailbox.clone(), name.clone());
-                // The ring belongs to the thread that made it (single issuer), so the thread makes it.
+                // The ring belongs to the thread that made it (single issuer), so the thread makes
+                // it.
                 move || {
                     prepare_thread(n, config.pin);
                     match Shard::new(&name, mailbox, inbox) {
                         Ok(shard) => {
                             let _ = ready.send(Ok(()));
-                            shard
-                                .run()
-                                .inspect_err(|e| tracing::error!(shard = name, error = %e, "the ring failed"))
+                            shard.run().inspect_err(
+                                |e| tracing::error!(shard = name, error = %e, "the ring failed"),
+                            )
                         }
                         Err(e) => {
                             let _ = ready.send(Err(e));
@@ -213,7 +147,8 @@ impl Engine {
                     }
                 }
             };
-            let thread = std::thread::Builder::new().name(name).spawn(thread).map_err(EngineError::Start)?;
+            let thread =
+                std::thread::Builder::new().name(name).spawn(thread).map_err(EngineError::Start)?;
             started.recv().map_err(|_| ShardGone)?.map_err(EngineError::Start)?;
             members.push(Member {
                 mailbox,
@@ -249,26 +184,24 @@ impl Engine {
     /// [`EngineError::Window`], [`EngineError::Qos`].
     pub fn add_datastore(&self, spec: DatastoreSpec) -> Result<DatastoreId, EngineError> {
         check_window(Slots::whole(spec.queue_depth))?;
-        let least = self.members.iter().enumerate().min_by_key(|(_, m)| m.datastores.load(Ordering::Relaxed));
+        let least = self
+            .members
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, m)| m.datastores.load(Ordering::Relaxed));
         let (shard, member) = least.ok_or(ShardGone)?;
-        let backend = match spec.backend {
-            BackendSpec::Files => Backend::Files,
-            BackendSpec::Null => Backend::Null,
-            BackendSpec::Remote => Backend::Remote,
-            BackendSpec::Emulated(model, capacity) => {
-                // One with a capacity of its own counts what it has left itself.
-                let places = if model.capacity().is_some() { u64::MAX / 2 } else { capacity.0 };
-                Backend::Emulated { model: model.build(capacity), capacity: places }
-            }
-        };
+        let backend = Backend::new(spec.backend, spec.scheduler);
+        let layers = stack(&spec.layers);
         let scheduler = AnyScheduler::new(spec.scheduler, spec.qos)?;
-        let key =
-            self.call(shard, move |s| s.add_datastore(spec.name, backend, scheduler, spec.queue_depth))?;
+        let key = self.call(shard, move |s| {
+            s.add_datastore(spec.name, backend, layers, scheduler, spec.queue_depth)
+        })?;
         member.datastores.fetch_add(1, Ordering::Relaxed);
         Ok(DatastoreId { shard, key })
     }
 
-    /// Changes a datastore's window from the next dispatch on. It need not be whole: see [`headgate_qos::window::Pacer`].
+    /// Changes a datastore's window from the next dispatch on. It need not be whole: see
+    /// [`headgate_qos::window::Pacer`].
     ///
     /// # Errors
     /// [`EngineError::Window`], [`EngineError::NoDatastore`].
@@ -277,16 +210,48 @@ impl Engine {
         self.call(datastore.shard, move |s| s.set_window(datastore.key, window))?
     }
 
-    /// Has the latency of a datastore's backend measured from now on, or no more. What was measured so far is forgotten.
+    /// Puts layers, outermost first, in the place of those that a datastore has. Requests that the
+    /// old ones hold go on at once.
     ///
     /// # Errors
     /// [`EngineError::NoDatastore`].
-    pub fn set_meter(&self, datastore: DatastoreId, meter: Option<LatencyMeter>) -> Result<(), EngineError> {
+    pub fn set_layers(
+        &self,
+        datastore: DatastoreId,
+        layers: &[LayerSpec],
+    ) -> Result<(), EngineError> {
+        let layers = stack(layers);
+        self.call(datastore.shard, move |s| s.set_layers(datastore.key, layers))?
+    }
+
+    /// Some of what a datastore's first trace layer has kept, from this serial number on: at most a
+    /// thousand requests, which takes the shard about 100 us. `None`: there is no trace layer.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDatastore`].
+    pub fn trace(
+        &self,
+        datastore: DatastoreId,
+        from: u64,
+    ) -> Result<Option<TracePart>, EngineError> {
+        self.call(datastore.shard, move |s| s.trace(datastore.key, from, TRACED_PER_CALL))?
+    }
+
+    /// Has the latency of a datastore's backend measured from now on, or no more. What was measured
+    /// so far is forgotten.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDatastore`].
+    pub fn set_meter(
+        &self,
+        datastore: DatastoreId,
+        meter: Option<LatencyMeter>,
+    ) -> Result<(), EngineError> {
         self.call(datastore.shard, move |s| s.set_meter(datastore.key, meter))?
     }
 
-    /// Ends a period of a datastore's window: what was measured since the last call, and what its disks did. Disks are read a
-    /// few hundred at a time, which takes microseconds.
+    /// Ends a period of a datastore's window: what was measured since the last call, and what its
+    /// disks did. Disks are read a few hundred at a time, which takes microseconds.
     ///
     /// # Errors
     /// [`EngineError::NoDatastore`].
@@ -294,15 +259,17 @@ impl Engine {
         let latency = self.call(datastore.shard, move |s| s.take_latency(datastore.key))??;
         let (mut disks, mut from) = (Vec::new(), Some(0));
         while let Some(start) = from {
-            let part =
-                self.call(datastore.shard, move |s| s.disk_usage(datastore.key, start, USAGES_PER_CALL))?;
+            let part = self.call(datastore.shard, move |s| {
+                s.disk_usage(datastore.key, start, USAGES_PER_CALL)
+            })?;
             disks.extend(part.0);
             from = part.1;
         }
         Ok(Period { latency, disks })
     }
 
-    /// Changes how long a request of a datastore may wait for a better stream: see [`headgate_qos::Config::plug`].
+    /// Changes how long a request of a datastore may wait for a better stream: see
+    /// [`headgate_qos::Config::plug`].
     ///
     /// # Errors
     /// [`EngineError::NoDatastore`].
@@ -323,24 +290,27 @@ impl Engine {
     /// Opens a disk on a datastore, with the default priorities.
     ///
     /// # Errors
-    /// [`EngineError::NoDatastore`], [`EngineError::Register`], [`EngineError::NullImage`], [`EngineError::OtherStorage`],
-    /// [`EngineError::Dialer`], [`EngineError::Place`]; the image is closed then.
-    pub fn open_disk(&self, datastore: DatastoreId, mut disk: DiskSpec) -> Result<DiskId, EngineError> {
+    /// [`EngineError::NoDatastore`], [`EngineError::Register`], [`EngineError::NullImage`],
+    /// [`EngineError::OtherStorage`], [`EngineError::Dialer`], [`EngineError::Place`]; the image is
+    /// closed then.
+    pub fn open_disk(
+        &self,
+        datastore: DatastoreId,
+        mut disk: DiskSpec,
+    ) -> Result<DiskId, EngineError> {
         let mailbox = &self.member(datastore.shard)?.mailbox;
-        let line = match disk.image.remote_mut() {
-            Some(remote) => {
-                Some(dialer::start(&disk.name, remote, mailbox.clone()).map_err(EngineError::Dialer)?)
-            }
-            None => None,
-        };
+        let source = disk.image.source_mut();
+        let outlet = mailbox.outlet(Shard::context);
+        let line = backend::dial(source, &disk.name, outlet).map_err(EngineError::Dialer)?;
         let opened = self.call(datastore.shard, move |s| {
             s.open_disk(datastore.key, disk.name, disk.image, disk.policy, line)
         })?;
-        let key = opened.map_err(|(e, _image)| e)?;
+        let key = opened.map_err(|(e, _storage)| e)?;
         Ok(DiskId { shard: datastore.shard, key })
     }
 
-    /// Puts a policy in force: at the next dispatch after this returns it binds, also for requests already queued.
+    /// Puts a policy in force: at the next dispatch after this returns it binds, also for requests
+    /// already queued.
     ///
     /// # Errors
     /// [`EngineError::NoDisk`].
@@ -348,8 +318,9 @@ impl Engine {
         self.call(disk.shard, move |s| s.set_policy(disk.key, policy))?
     }
 
-    /// Puts in force what a disk's requests may ask for: at the next dispatch after this returns the policy binds, also for
-    /// requests already queued; the map reads those that arrive from then on.
+    /// Puts in force what a disk's requests may ask for: at the next dispatch after this returns
+    /// the policy binds, also for requests already queued; the map reads those that arrive from
+    /// then on.
     ///
     /// # Errors
     /// [`EngineError::NoDisk`].
@@ -365,7 +336,8 @@ impl Engine {
         self.call(disk.shard, move |s| s.disk_info(disk.key))?
     }
 
-    /// Ends a disk: its ports take nothing new and get `patience` to finish what they took, then they are closed; the image is closed last.
+    /// Ends a disk: its ports take nothing new and get `patience` to finish what they took, then
+    /// they are closed; the image is closed last.
     ///
     /// # Errors
     /// [`EngineError::NoDisk`].
@@ -373,21 +345,24 @@ impl Engine {
         let deadline = Instant::now() + patience;
         loop {
             let ports = self.ports_of(disk)?;
-            for (how, until) in [(Detach::Drain, deadline), (Detach::Now, deadline + Duration::from_secs(5))]
+            for (how, until) in
+                [(Detach::Drain, deadline), (Detach::Now, deadline + Duration::from_secs(5))]
             {
                 ports.iter().for_each(|p| p.detach(how));
                 if how == Detach::Now && !ports.iter().all(PortRef::is_gone) {
-                    // What a server owes is not waited for, nor answered: clients repeat it to a successor.
-                    self.call(disk.shard, move |s| s.abandon(disk.key))?;
+                    // What a server owes is not waited for, nor answered: clients repeat it to a
+                    // successor.
+                    self.call(disk.shard, move |s| s.context().abandon(disk.key))?;
                 }
                 for port in &ports {
                     port.wait_gone(until.saturating_duration_since(Instant::now()));
                 }
             }
-            // The image is dropped here, where closing it may block.
+            // The storage is dropped here, where closing it may block.
             match self.call(disk.shard, move |s| s.take_disk(disk.key))? {
                 // A client came in between, or the backend has not returned a request yet.
-                Err(EngineError::DiskBusy { .. }) if Instant::now() < deadline + Duration::from_secs(30) => {}
+                Err(EngineError::DiskBusy { .. })
+                    if Instant::now() < deadline + Duration::from_secs(30) => {}
                 taken => return taken.map(drop),
             }
         }
@@ -412,8 +387,9 @@ impl Engine {
         Ok(PortRef { mailbox, port })
     }
 
-    /// Counters of everything, datastores in the order in which they were added to their shards. Disks are read a few at a time, each
-    /// with its own instant, so that a host with thousands of disks does not hold up their requests.
+    /// Counters of everything, datastores in the order in which they were added to their shards.
+    /// Disks are read a few at a time, each with its own instant, so that a host with thousands of
+    /// disks does not hold up their requests.
     ///
     /// # Errors
     /// [`EngineError::Gone`].
@@ -421,17 +397,21 @@ impl Engine {
         let mut all = Vec::new();
         for shard in 0..self.members.len() {
             let stores = self.snapshot_of(shard)?;
-            all.extend(stores.into_iter().map(|(key, snapshot)| (DatastoreId { shard, key }, snapshot)));
+            all.extend(
+                stores.into_iter().map(|(key, snapshot)| (DatastoreId { shard, key }, snapshot)),
+            );
         }
         Ok(all)
     }
 
     fn snapshot_of(&self, shard: usize) -> Result<Vec<(usize, DatastoreSnapshot)>, EngineError> {
         loop {
-            let (mut stores, before) = self.call(shard, |s| (s.snapshot_datastores(), s.closures()))?;
+            let (mut stores, before) =
+                self.call(shard, |s| (s.snapshot_datastores(), s.closures()))?;
             let mut from = Some(0);
             while let Some(start) = from {
-                let (disks, next) = self.call(shard, move |s| s.snapshot_disks(start, DISKS_PER_CALL))?;
+                let (disks, next) =
+                    self.call(shard, move |s| s.snapshot_disks(start, DISKS_PER_CALL))?;
                 for (datastore, disk) in disks {
                     if let Some((_, store)) = stores.iter_mut().find(|(key, _)| *key == datastore) {
                         store.stats.merge(&disk.stats);
@@ -452,7 +432,8 @@ impl Engine {
         DiskId { shard: datastore.shard, key: disk.key }
     }
 
-    /// Ends the engine: drains and closes every disk (up to `patience` for all together), then the threads.
+    /// Ends the engine: drains and closes every disk (up to `patience` for all together), then the
+    /// threads.
     ///
     /// # Errors
     /// [`EngineError::Gone`] when that had happened already.
@@ -488,6 +469,18 @@ impl Engine {
     }
 }
 
+impl crate::snapshot::DiskSnapshot {
+    /// Whether this is the disk with this identity, in the datastore's shard.
+    pub fn is(&self, disk: DiskId) -> bool {
+        disk.key == self.key
+    }
+}
+
+/// A stack of layers; none where there are none.
+fn stack(layers: &[LayerSpec]) -> Option<Box<Layers>> {
+    (!layers.is_empty()).then(|| Box::new(Layers::new(layers)))
+}
+
 fn check_window(given: Slots) -> Result<(), EngineError> {
     if given > Slots::ZERO && given <= Slots::whole(WINDOW_MAX) {
         return Ok(());
@@ -495,7 +488,8 @@ fn check_window(given: Slots) -> Result<(), EngineError> {
     Err(EngineError::Window { given })
 }
 
-/// Timers of a shard are due to the microsecond: the default slack of 50 us would be lost IO on an emulated array.
+/// Timers of a shard are due to the microsecond: the default slack of 50 us would be lost IO on an
+/// emulated array.
 fn prepare_thread(n: usize, pin: Pin) {
     // SAFETY: plain system calls; the set is a local.
     unsafe {
@@ -505,8 +499,9 @@ fn prepare_thread(n: usize, pin: Pin) {
             if libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed) != 0 {
                 return;
             }
-            let cpus: Vec<usize> =
-                (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &allowed)).collect();
+            let cpus: Vec<usize> = (0..libc::CPU_SETSIZE as usize)
+                .filter(|&cpu| libc::CPU_ISSET(cpu, &allowed))
+                .collect();
             if cpus.is_empty() {
                 return;
             }
@@ -525,7 +520,7 @@ pub struct PortGone;
 /// A port as its frontend's control thread knows it. Clones name the same port.
 #[derive(Clone, Debug)]
 pub struct PortRef {
-    mailbox: Mailbox,
+    mailbox: Mailbox<Shard>,
     port: AttachedPort,
 }
 
@@ -539,7 +534,9 @@ impl PortRef {
             return Err(PortGone);
         }
         let AttachedPort { slot, generation, .. } = self.port;
-        self.mailbox.send(Box::new(move |s| s.command_port(slot, generation, command))).map_err(|_| PortGone)
+        self.mailbox
+            .send(Box::new(move |s| s.command_port(slot, generation, command)))
+            .map_err(|_| PortGone)
     }
 
     /// Asks the port to end. Returns at once; [`PortRef::wait_gone`] waits.

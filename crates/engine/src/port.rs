@@ -1,20 +1,23 @@
 //! How a frontend hangs in a shard: one [`Port`] is one client's way into one disk.
 //!
-//! A port lives on its shard's thread and never blocks. It hears of its file descriptors through the shard's ring
-//! ([`PortIo::poll`], [`PortIo::recv`], [`PortIo::send`]), hands checked requests down ([`PortIo::submit`]) and gets
-//! every one of them back exactly once ([`Port::on_complete`]). Whatever may block (accepting, negotiating, answering a
-//! slow peer's control messages) belongs to the frontend's own control thread, which talks to its port by messages
-//! ([`Port::on_command`]).
+//! A port lives on its shard's thread and never blocks. It hears of its file descriptors through
+//! the shard's ring ([`PortIo::poll_readable`], [`PortIo::recv`], [`PortIo::send`]), hands checked
+//! requests down ([`PortIo::submit`]) and gets every one of them back exactly once
+//! ([`Port::on_complete`]). Whatever may block (accepting, negotiating, answering a slow
+//! peer's control messages) belongs to the frontend's own control thread, which talks to its port
+//! by messages ([`Port::on_command`]).
 //!
 //! # Backpressure
-//! A disk's queue is bounded. [`PortIo::room`] says how many requests the port may submit now; past that it leaves
-//! them where they are (ring or socket) and waits for [`Port::on_room`]. That is how a limit reaches the guest.
+//! A disk's queue is bounded. [`PortIo::room`] says how many requests the port may submit now; past
+//! that it leaves them where they are (ring or socket) and waits for [`Port::on_room`]. That is how
+//! a limit reaches the guest.
 //!
 //! # The life of a port
-//! The shard builds the port with the closure given to `attach`, calls [`Port::on_start`], then events in any order. [`PortIo::close`]
-//! (by the port) or detaching the disk (by the daemon, announced by [`Port::on_detach`]) ends it: the shard cancels the
-//! port's ring operations, waits for those and for the port's requests in flight, and drops it. Buffers that the kernel
-//! or a backend still writes into therefore stay valid until the drop.
+//! The shard builds the port with the closure given to `attach`, calls [`Port::on_start`], then
+//! events in any order. [`PortIo::close`] (by the port) or detaching the disk (by the daemon,
+//! announced by [`Port::on_detach`]) ends it: the shard cancels the port's ring operations, waits
+//! for those and for the port's requests in flight, and drops it. Buffers that the kernel or a
+//! backend still writes into therefore stay valid until the drop.
 
 use crate::request::{Completion, DiskInfo, Request};
 use headgate_units::Nanos;
@@ -30,8 +33,9 @@ pub type PortCommand = Box<dyn Any + Send>;
 pub struct PortEvent {
     /// The key that the port gave to the operation.
     pub key: u32,
-    /// The kernel's result: for [`PortIo::recv`] and [`PortIo::send`] a byte count, for [`PortIo::poll`] the ready
-    /// events; a negated `errno` on failure (`-ECANCELED` after [`PortIo::cancel`]).
+    /// The kernel's result: for [`PortIo::recv`] and [`PortIo::send`] a byte count, for
+    /// [`PortIo::poll_readable`] the ready events; a negated `errno` on failure (`-ECANCELED` after
+    /// [`PortIo::cancel`]).
     pub result: i32,
     /// More results of the same operation will follow (multishot poll).
     pub more: bool,
@@ -46,31 +50,32 @@ pub enum Until {
     Full,
 }
 
-/// What a look at a port saw.
+/// What polling a port found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// Something to do.
-    Work,
-    /// Nothing.
-    Nothing,
+pub enum PollResult {
+    /// There is something to do.
+    Ready,
+    /// There is nothing to do.
+    Idle,
 }
 
-/// Whether the shard looks at a port itself.
+/// How a port learns of new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watch {
-    /// It does, until it says otherwise ([`Port::on_last_look`]).
-    Yes,
-    /// Only events bring the port back.
-    No,
+pub enum PollMode {
+    /// The shard polls the port until it calls [`Port::disarm_poll`].
+    Polled,
+    /// By events of its file descriptors.
+    Events,
 }
 
 /// Why the daemon ends a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detach {
-    /// Finish what was taken, take nothing new, then [`PortIo::close`]. The shard closes the port itself when the
-    /// daemon's patience ends.
+    /// Finish what was taken, take nothing new, then [`PortIo::close`]. The shard closes the port
+    /// itself when the daemon's patience ends.
     Drain,
-    /// The port ends now; requests in flight at the backend are waited for, queued ones are dropped without completion.
+    /// The port ends now; requests in flight at the backend are waited for, queued ones are dropped
+    /// without completion.
     Now,
 }
 
@@ -85,28 +90,30 @@ pub trait Port {
     /// A message from the frontend's control thread.
     fn on_command(&mut self, io: &mut dyn PortIo, command: PortCommand);
 
-    /// The disk's queue has room again after [`PortIo::room`] had answered less than the port could use.
+    /// The disk's queue has room again after [`PortIo::room`] had answered less than the port could
+    /// use.
     fn on_room(&mut self, io: &mut dyn PortIo);
 
-    /// Has something come that no event will tell of, since the port asked for none ([`PortIo::watches`])? Called very often: a look at
-    /// memory and no more.
-    fn looks(&self) -> Sight {
-        Sight::Nothing
+    /// Whether something has come for which the port gets no event, because the shard polls it
+    /// ([`PortIo::poll_mode`]). Called very often: reads memory, and makes no system call.
+    fn poll(&self) -> PollResult {
+        PollResult::Idle
     }
 
-    /// [`looks`](Port::looks) or [`on_last_look`](Port::on_last_look) saw something.
-    fn on_look(&mut self, _io: &mut dyn PortIo) {}
+    /// [`poll`](Port::poll) or [`disarm_poll`](Port::disarm_poll) found the port ready.
+    fn on_poll(&mut self, _io: &mut dyn PortIo) {}
 
-    /// The shard looks no more: the port asks for events again, and then looks a last time.
-    fn on_last_look(&mut self) -> Sight {
-        Sight::Nothing
+    /// The shard stops polling: the port asks for events again, and then polls a last time.
+    fn disarm_poll(&mut self) -> PollResult {
+        PollResult::Idle
     }
 
-    /// A request ended; its buffers are the port's again. Not called for requests dropped at the port's end.
+    /// A request ended; its buffers are the port's again. Not called for requests dropped at the
+    /// port's end.
     fn on_complete(&mut self, io: &mut dyn PortIo, completion: Completion);
 
-    /// The loop has handed out all events and completions of this turn: publish, notify, send. Called once per turn in
-    /// which any other method was called.
+    /// The loop has handed out all events and completions of this turn: publish, notify, send.
+    /// Called once per turn in which any other method was called.
     fn on_turn_end(&mut self, io: &mut dyn PortIo);
 
     /// The disk changed its size; `info` is its new description.
@@ -124,8 +131,9 @@ pub trait PortIo {
     /// The disk behind the port.
     fn disk(&self) -> &DiskInfo;
 
-    /// How many requests the port may submit now. A few places of the disk's queue are kept for each of its ports. When the answer is less than the port could use, the shard
-    /// calls [`Port::on_room`] once there is room.
+    /// How many requests the port may submit now. A few places of the disk's queue are kept for
+    /// each of its ports. When the answer is less than the port could use, the shard calls
+    /// [`Port::on_room`] once there is room.
     fn room(&mut self) -> usize;
 
     /// The same if so many of these places are to stay free for others that the port speaks for.
@@ -133,15 +141,18 @@ pub trait PortIo {
         self.room().saturating_sub(kept)
     }
 
-    /// Queues a request, after [`room`](PortIo::room) answered at least one. `buffers` is copied; it is empty unless the operation moves data.
+    /// Queues a request, after [`room`](PortIo::room) answered at least one. `buffers` is copied;
+    /// it is empty unless the operation moves data.
     ///
     /// # Safety
-    /// Every buffer is valid for reads and writes (guest memory may change at any time; nothing here relies on its content)
-    /// until [`Port::on_complete`] returns the request's cookie or the port is dropped.
+    /// Every buffer is valid for reads and writes (guest memory may change at any time; nothing
+    /// here relies on its content) until [`Port::on_complete`] returns the request's cookie or the
+    /// port is dropped.
     unsafe fn submit(&mut self, request: Request, buffers: &[libc::iovec]);
 
-    /// Reports every readiness of `fd` for reading, until cancelled (multishot). An eventfd needs no `read` in between.
-    fn poll(&mut self, fd: RawFd, key: u32);
+    /// Reports every readiness of `fd` for reading, until cancelled (multishot). An eventfd needs
+    /// no `read` in between.
+    fn poll_readable(&mut self, fd: RawFd, key: u32);
 
     /// Reads from a socket, up to `len` bytes. One operation at a time per key.
     ///
@@ -149,53 +160,60 @@ pub trait PortIo {
     /// `buf` is valid for writes of `len` bytes until the event comes or the port is dropped.
     unsafe fn recv(&mut self, fd: RawFd, buf: *mut u8, len: usize, until: Until, key: u32);
 
-    /// Writes to a socket all that `msg` names (waits for the whole, as `MSG_WAITALL`), never raising `SIGPIPE`. A short result means that the
-    /// peer is gone.
+    /// Writes to a socket all that `msg` names (waits for the whole, as `MSG_WAITALL`), never
+    /// raising `SIGPIPE`. A short result means that the peer is gone.
     ///
     /// # Safety
     /// `msg` and all it points to are valid until the event comes or the port is dropped.
     unsafe fn send(&mut self, fd: RawFd, msg: *const libc::msghdr, key: u32);
 
     /// Reports once that a socket can be written to.
-    fn poll_room(&mut self, fd: RawFd, key: u32);
+    fn poll_writable(&mut self, fd: RawFd, key: u32);
 
-    /// Can this disk's data be had by [`lend`](PortIo::lend)? Does not change while the port lives.
-    fn lends(&self) -> bool;
+    /// Whether this disk's data can be read by [`splice_out`](PortIo::splice_out). Does not change
+    /// while the port lives.
+    fn can_splice(&self) -> bool;
 
-    /// Can data be received to where it belongs on this disk? Does not change while the port lives.
-    fn places(&self) -> bool;
+    /// Whether payloads can be received straight into this disk's image
+    /// ([`map_for_recv`](PortIo::map_for_recv)). Does not change while the port lives.
+    fn can_place(&self) -> bool;
 
-    /// Where a range of the image is in memory, for a receive of the port's into it and nothing else: a touch of the port's own could raise
-    /// `SIGBUS`. For a range that [`Op::Place`](crate::request::Op::Place) has been granted, until the port's answer is out. The pointer is good as long as the
-    /// port lives. `None`: it is not there.
-    fn place(&mut self, offset: u64, len: u32) -> Option<*mut u8>;
+    /// The address of a range of the image, for the port to receive into and for nothing else: an
+    /// access of the port's own could raise `SIGBUS`. Only for a range that an
+    /// [`Op::PlacedWrite`](crate::request::Op::PlacedWrite) was granted, until the port has
+    /// answered. The pointer is valid as long as the port lives. `None`: the range has no address.
+    fn map_for_recv(&mut self, offset: u64, len: u32) -> Option<*mut u8>;
 
-    /// Writes bytes of such a range that the port has received already.
+    /// Writes bytes that the port has received already into a range that an
+    /// [`Op::PlacedWrite`](crate::request::Op::PlacedWrite) was granted.
     ///
     /// # Errors
     /// The system's.
-    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    fn write_placed(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Moves up to `len` bytes of the image's pages at `offset` into a pipe, without copying and without waiting; answers how many. 0: the image
-    /// ends there. For a range that [`Op::Lend`](crate::request::Op::Lend) has been granted, until the port's answer is out.
+    /// Moves up to `len` bytes of the image's pages at `offset` into a pipe, without copying and
+    /// without waiting. Returns how many; 0 where the image ends. Only for a range that an
+    /// [`Op::Splice`](crate::request::Op::Splice) was granted, until the port has answered.
     ///
     /// # Errors
     /// The system's: `WouldBlock` when the pipe is full.
-    fn lend(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32>;
+    fn splice_out(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32>;
 
-    /// Asks the shard to look at this port ([`Port::looks`]), so that it need not ask for events. The shard agrees where it waits awake and has
-    /// no other port to serve.
-    fn watches(&mut self) -> Watch {
-        Watch::No
+    /// Offers the port for polling ([`Port::poll`]), and returns whether it is polled or has to ask
+    /// for events. The shard polls where it is busy-polling and has no other port to serve.
+    fn poll_mode(&mut self) -> PollMode {
+        PollMode::Events
     }
 
     /// Cancels the operation with this key, if it is under way; its last event tells that it ended.
     fn cancel(&mut self, key: u32);
 
-    /// Ends this port: see the module documentation. Requests still in the disk's queue are dropped without completion.
+    /// Ends this port: see the module documentation. Requests still in the disk's queue are dropped
+    /// without completion.
     fn close(&mut self);
 
-    /// Takes this port's queued requests out of the scheduler and sends them to the backend at once, beyond the
-    /// window if need be: for a device that must stop now (a virtqueue being reset). Bounded by what the port had queued.
+    /// Takes this port's queued requests out of the scheduler and sends them to the backend at
+    /// once, beyond the window if need be: for a device that must stop now (a virtqueue being
+    /// reset). Bounded by what the port had queued.
     fn expedite(&mut self);
 }

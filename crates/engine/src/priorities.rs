@@ -19,8 +19,8 @@ impl Priorities {
         let kind = match request.op {
             Op::Flush => IoKind::Flush,
             Op::Write(_) if field == Ioprio::JOURNAL => IoKind::Journal,
-            Op::Write(_) | Op::Place | Op::WriteZeroes { .. } => IoKind::Write,
-            Op::Read | Op::Lend | Op::Discard | Op::BlockStatus | Op::Cache => IoKind::Other,
+            Op::Write(_) | Op::PlacedWrite | Op::WriteZeroes { .. } => IoKind::Write,
+            Op::Read | Op::Splice | Op::Discard | Op::BlockStatus | Op::Cache => IoKind::Other,
         };
         let bytes = if request.op.is_transfer() { request.len } else { 0 };
         Io { bytes: Bytes(bytes), position: request.offset, priority: self.map.given(field), kind }

@@ -1,5 +1,7 @@
 //! What a frontend asks of a disk, and what it gets back.
 
+use headgate_devices::{DeviceIo, IoKind};
+use headgate_units::Bytes;
 use std::fmt;
 use thiserror::Error;
 
@@ -35,17 +37,20 @@ pub enum ZeroSpeed {
 pub enum Op {
     /// Fill the buffers from the disk.
     Read,
-    /// Read without buffers: on completion the port may fetch the data with [`PortIo::lend`](crate::port::PortIo::lend). Only where
-    /// [`PortIo::lends`](crate::port::PortIo::lends) says so.
-    Lend,
+    /// Read without buffers: on completion the port may move the data out with
+    /// [`PortIo::splice_out`](crate::port::PortIo::splice_out). Only where
+    /// [`PortIo::can_splice`](crate::port::PortIo::can_splice) says so.
+    Splice,
     /// Write the buffers to the disk.
     Write(Durability),
-    /// Write without buffers: on completion the port has the data received to where [`PortIo::place`](crate::port::PortIo::place) says. Only
-    /// where [`PortIo::lends`](crate::port::PortIo::lends) says so.
-    Place,
+    /// Write without buffers: on completion the port has the data received to where
+    /// [`PortIo::map_for_recv`](crate::port::PortIo::map_for_recv) says. Only where
+    /// [`PortIo::can_place`](crate::port::PortIo::can_place) says so.
+    PlacedWrite,
     /// Make every write that completed before this request durable. No range.
     Flush,
-    /// The range's content is no longer needed; it may read as anything the backend chooses (here: zeroes).
+    /// The range's content is no longer needed; it may read as anything the backend chooses (here:
+    /// zeroes).
     Discard,
     /// The range reads as zeroes afterwards.
     WriteZeroes {
@@ -58,7 +63,8 @@ pub enum Op {
     },
     /// Report which parts of the range are data and which are holes ([`Completion::extents`]).
     BlockStatus,
-    /// The client will soon read the range. Advice: a backend that bypasses the page cache ignores it.
+    /// The client will soon read the range. Advice: a backend that bypasses the page cache ignores
+    /// it.
     Cache,
 }
 
@@ -70,15 +76,15 @@ impl Op {
 
     /// Is the request charged by its length.
     pub(crate) fn is_transfer(self) -> bool {
-        matches!(self, Op::Read | Op::Lend | Op::Write(_) | Op::Place)
+        matches!(self, Op::Read | Op::Splice | Op::Write(_) | Op::PlacedWrite)
     }
 }
 
 /// A request past the border: the frontend has checked it against [`DiskInfo`].
 ///
-/// For [`Op::Read`] and [`Op::Write`], `len` is the sum of the buffers' lengths. `offset` and `len` are multiples of
-/// [`DiskInfo::block_size`] and the range lies inside the disk; the shard checks this again and fails the request with
-/// [`IoError::Invalid`] when it does not hold.
+/// For [`Op::Read`] and [`Op::Write`], `len` is the sum of the buffers' lengths. `offset` and `len`
+/// are multiples of [`DiskInfo::block_size`] and the range lies inside the disk; the shard checks
+/// this again and fails the request with [`IoError::Invalid`] when it does not hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// What to do.
@@ -122,6 +128,33 @@ impl IoError {
             other => IoError::Backend(other),
         }
     }
+
+    /// The `errno` nearest to it, positive.
+    pub(crate) fn errno(self) -> i32 {
+        match self {
+            IoError::Invalid => libc::EINVAL,
+            IoError::NoSpace => libc::ENOSPC,
+            IoError::Unsupported => libc::EOPNOTSUPP,
+            IoError::Cancelled => libc::ECANCELED,
+            IoError::Backend(errno) => errno,
+        }
+    }
+}
+
+impl Request {
+    /// The request as a device model or a layer sees it, of a disk that begins at `base`.
+    pub(crate) fn device_io(&self, base: u64) -> DeviceIo {
+        let (kind, bytes) = match self.op {
+            Op::Read | Op::Splice => (IoKind::Read, self.len),
+            Op::BlockStatus | Op::Cache => (IoKind::Read, 0),
+            Op::Write(_) | Op::PlacedWrite | Op::WriteZeroes { unmap: Unmap::MustNot, .. } => {
+                (IoKind::Write, self.len)
+            }
+            Op::Flush => (IoKind::Flush, 0),
+            Op::Discard | Op::WriteZeroes { unmap: Unmap::May, .. } => (IoKind::Discard, self.len),
+        };
+        DeviceIo { kind, offset: base + self.offset, bytes: Bytes(bytes) }
+    }
 }
 
 /// How far a request is that takes several steps at its backend.
@@ -160,8 +193,8 @@ pub struct Completion {
     pub cookie: u64,
     /// Success, or this request's own failure.
     pub result: Result<(), IoError>,
-    /// The answer to [`Op::BlockStatus`]: consecutive extents from the request's offset, covering its length or (when
-    /// there are very many) a prefix of it; empty for every other operation.
+    /// The answer to [`Op::BlockStatus`]: consecutive extents from the request's offset, covering
+    /// its length or (when there are very many) a prefix of it; empty for every other operation.
     pub extents: Vec<Extent>,
 }
 
@@ -182,5 +215,15 @@ impl fmt::Display for DiskInfo {
     }
 }
 
-/// The longest request that a frontend may pass down, in bytes: what QEMU and the NBD protocol's customary limit agree on.
+/// The longest request that a frontend may pass down, in bytes: what QEMU and the NBD protocol's
+/// customary limit agree on.
 pub const MAX_REQUEST: u64 = 32 << 20;
+
+/// Whether requests go around the host's page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// They do.
+    Direct,
+    /// They do not, or there is no cache.
+    Cached,
+}

@@ -1,6 +1,7 @@
 //! What the engine tells of itself.
 
 use crate::priorities::Priorities;
+use crate::request::Access;
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
 use headgate_qos::Policy;
 use headgate_qos::window::{Observation, Slots};
@@ -38,13 +39,14 @@ pub struct DiskSnapshot {
     pub size: Bytes,
     /// Smallest unit of a request in bytes.
     pub block_size: u32,
-    /// Do requests bypass the host's page cache.
-    pub direct: bool,
+    /// Whether requests go around the host's page cache.
+    pub access: Access,
     /// The policy in force in the scheduler.
     pub policy: Policy,
     /// What its requests may ask for.
     pub priorities: Priorities,
-    /// What each final priority has got since the disk was opened, lowest first; those that got nothing are left out.
+    /// What each final priority has got since the disk was opened, lowest first; those that got
+    /// nothing are left out.
     pub streams: Vec<StreamSnapshot>,
     /// Requests waiting in the scheduler.
     pub queued: u32,
@@ -72,7 +74,8 @@ pub struct FlashSnapshot {
 /// What a datastore's window is set by: see [`Engine::end_period`](crate::Engine::end_period).
 #[derive(Clone, Debug)]
 pub struct Period {
-    /// The latency of its backend since the last call; `None` when nothing completed, or nobody asked for it.
+    /// The latency of its backend since the last call; `None` when nothing completed, or nobody
+    /// asked for it.
     pub latency: Option<Observation>,
     /// What its disks have done since they were opened.
     pub disks: Vec<DiskUsage>,
@@ -128,11 +131,4 @@ pub struct StreamSnapshot {
     pub ios: u64,
     /// Their charges, in millionths of a reference IO.
     pub cost: u64,
-}
-
-impl DiskSnapshot {
-    /// Is this the disk with this identity (within the datastore's shard).
-    pub fn is(&self, disk: crate::engine::DiskId) -> bool {
-        disk.key == self.key
-    }
 }

@@ -1,4 +1,5 @@
-//! The paper's Figure 6 through a running engine: the wiring must give what the algorithm gives in simulated time.
+//! The paper's Figure 6 through a running engine: the wiring must give what the algorithm gives in
+//! simulated time.
 
 use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
 use headgate_engine::request::{Completion, DiskInfo, Op, Request};
@@ -8,6 +9,8 @@ use headgate_units::{Bytes, Iops, Shares};
 use std::time::Duration;
 
 const SIZE: u64 = 8 << 20;
+/// What the emulated device serves, in IOs per second.
+const RATE: f64 = 1_320.0;
 
 /// A closed loop: always `depth` random 4 KiB reads outstanding.
 struct Closed {
@@ -24,7 +27,8 @@ impl Closed {
             let offset = (self.seed >> 33) % (SIZE / 4096) * 4096;
             let request = Request { op: Op::Read, offset, len: 4096, cookie: 0, ioprio: 0 };
             let buffer = libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: 4096 };
-            // SAFETY: the buffer lives as long as the port; that reads overwrite each other's data is intended.
+            // SAFETY: the buffer lives as long as the port; that reads overwrite each other's data
+            // is intended.
             unsafe { io.submit(request, &[buffer]) };
             self.missing -= 1;
         }
@@ -53,21 +57,28 @@ impl Port for Closed {
     }
 }
 
-/// Runs five disks, weights 1:1:2:2:2 and reservations 300 and 250, on 1,320 IOPS; returns each one's IOPS.
+/// Runs five disks, weights 1:1:2:2:2 and reservations 300 and 250, on 1,320 IOPS; returns each
+/// one's IOPS.
 fn figure_6(scheduler: SchedulerKind) -> Vec<f64> {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).unwrap();
-    let model = "rate=1320".parse().unwrap();
+    let model = format!("rate={RATE}").parse().unwrap();
     let ds = DatastoreSpec {
         name: "array".into(),
         backend: BackendSpec::Emulated(model, Bytes(5 * SIZE)),
+        layers: Vec::new(),
         scheduler,
         queue_depth: 32,
         // The emulated device takes as long for every size, so every request costs the same.
-        qos: headgate_qos::Config { cost_model: headgate_qos::CostModel::Unit, ..Default::default() },
+        qos: headgate_qos::Config {
+            cost_model: headgate_qos::CostModel::Unit,
+            ..Default::default()
+        },
     };
     let ds = engine.add_datastore(ds).unwrap();
-    for (n, (shares, reservation)) in [(1, 300), (1, 250), (2, 0), (2, 0), (2, 0)].into_iter().enumerate() {
+    for (n, (shares, reservation)) in
+        [(1, 300), (1, 250), (2, 0), (2, 0), (2, 0)].into_iter().enumerate()
+    {
         let path = dir.path().join(format!("{n}.raw"));
         Image::create(&path, Bytes(SIZE)).unwrap();
         let image = Image::open(&path, Caching::Buffered, Duration::ZERO).unwrap();
@@ -91,10 +102,25 @@ fn figure_6(scheduler: SchedulerKind) -> Vec<f64> {
     before.iter().zip(&after).map(|(b, a)| a.stats.since(&b.stats).iops).collect()
 }
 
+/// The same, measured while the device was busy: a machine that starves the shard breaks that
+/// premise, and the division is then the machine's.
+fn figure_6_on_a_busy_device(scheduler: SchedulerKind) -> Vec<f64> {
+    let mut served = Vec::new();
+    for _ in 0..6 {
+        let iops = figure_6(scheduler);
+        let sum: f64 = iops.iter().sum();
+        if sum >= 0.985 * RATE {
+            return iops;
+        }
+        served.push(sum);
+    }
+    panic!("premise: the device serves {RATE} a second, and did {served:.0?} in six attempts");
+}
+
 #[test]
 fn reservations_hold_under_mclock_and_are_missed_under_sfq() {
-    let mclock = figure_6(SchedulerKind::MClock);
-    let sfq = figure_6(SchedulerKind::Sfq);
+    let mclock = figure_6_on_a_busy_device(SchedulerKind::MClock);
+    let sfq = figure_6_on_a_busy_device(SchedulerKind::Sfq);
     eprintln!("IOPS under mClock {mclock:.1?}, under SFQ(32) {sfq:.1?}");
     assert!(mclock[0] >= 0.97 * 300.0 && mclock[1] >= 0.97 * 250.0, "{mclock:?}");
     let rest = mclock[2..].iter().sum::<f64>() / 3.0;

@@ -1,5 +1,5 @@
-//! Clients that come, go and are cut off at random, disks that close under them, policies that change: afterwards every
-//! acknowledged write is there and nothing is left over.
+//! Clients that come, go and are cut off at random, disks that close under them, policies that
+//! change: afterwards every acknowledged write is there and nothing is left over.
 
 mod support;
 
@@ -64,7 +64,8 @@ struct World {
     clients: Vec<(usize, Client)>,
     /// Writes that were not waited for: disk, blocks, stamp.
     pending: Vec<(usize, std::ops::Range<u64>, u8, Receiver<Answer>)>,
-    /// What a block may hold: the last acknowledged write, or any later one whose client was cut off.
+    /// What a block may hold: the last acknowledged write, or any later one whose client was cut
+    /// off.
     may_hold: HashMap<(usize, u64), Vec<u8>>,
     stamp: u8,
     _dir: tempfile::TempDir,
@@ -76,6 +77,7 @@ impl World {
         let spec = DatastoreSpec {
             name: "ds".into(),
             backend,
+            layers: Vec::new(),
             scheduler: SchedulerKind::MClock,
             queue_depth: 4,
             qos: headgate_qos::Config::default(),
@@ -114,7 +116,11 @@ impl World {
             let done = answer.recv_timeout(PATIENCE);
             let acknowledged = done.as_ref().is_ok_and(|(result, ..)| *result == Ok(()));
             assert!(acknowledged || done.is_err(), "a write failed: {done:?}");
-            assert_ne!(done.err(), Some(std::sync::mpsc::RecvTimeoutError::Timeout), "a write never ended");
+            assert_ne!(
+                done.err(),
+                Some(std::sync::mpsc::RecvTimeoutError::Timeout),
+                "a write never ended"
+            );
             for block in blocks {
                 let may_hold = self.may_hold.entry((disk, block)).or_insert_with(|| vec![0]);
                 if acknowledged {
@@ -146,8 +152,13 @@ impl World {
                 let data = vec![self.stamp; (blocks * BLOCK) as usize];
                 let Some((_, client)) = self.client(client) else { return };
                 let op = Op::Write(Durability::Cached);
-                let answer =
-                    client.start(op, block * BLOCK, blocks * BLOCK, data, usize::from(self.stamp % 3));
+                let answer = client.start(
+                    op,
+                    block * BLOCK,
+                    blocks * BLOCK,
+                    data,
+                    usize::from(self.stamp % 3),
+                );
                 self.pending.push((disk, range, self.stamp, answer));
             }
             Action::Read { client, block } => {
@@ -170,7 +181,11 @@ impl World {
                     return;
                 }
                 let (_, gone) = self.clients.swap_remove(client % self.clients.len());
-                gone.0.detach(if matches!(action, Action::Cut { .. }) { Detach::Now } else { Detach::Drain });
+                gone.0.detach(if matches!(action, Action::Cut { .. }) {
+                    Detach::Now
+                } else {
+                    Detach::Drain
+                });
                 assert!(gone.0.wait_gone(PATIENCE), "a detached client never ended");
             }
             Action::Reopen { disk } => {
@@ -185,7 +200,9 @@ impl World {
                     .unwrap();
                 self.engine.set_policy(self.disks[disk], policy).unwrap();
             }
-            Action::Window { depth } => self.engine.set_window(self.datastore, Slots::whole(depth)).unwrap(),
+            Action::Window { depth } => {
+                self.engine.set_window(self.datastore, Slots::whole(depth)).unwrap()
+            }
             Action::Settle => self.settle(),
         }
     }
@@ -199,7 +216,11 @@ impl World {
         for (&(disk, block), stamps) in &self.may_hold {
             let data = readers[disk].read(block * BLOCK, BLOCK as usize, 0);
             assert!(data.iter().all(|&b| b == data[0]), "disk {disk} block {block} is torn");
-            assert!(stamps.contains(&data[0]), "disk {disk} block {block} holds {} of {stamps:?}", data[0]);
+            assert!(
+                stamps.contains(&data[0]),
+                "disk {disk} block {block} holds {} of {stamps:?}",
+                data[0]
+            );
         }
         self.engine.shutdown(PATIENCE).unwrap();
     }

@@ -6,8 +6,8 @@ use headgate_devices::ModelSpec;
 use headgate_engine::port::Detach;
 use headgate_engine::request::{Durability, ExtentKind, IoError, Op, Unmap, ZeroSpeed};
 use headgate_engine::{
-    BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, EngineError,
-    Image,
+    BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig,
+    EngineError, Image,
 };
 use headgate_qos::window::{LatencyMeter, Slots, Smoothing};
 use headgate_qos::{CostModel, Policy, SchedulerKind};
@@ -24,6 +24,7 @@ fn datastore(engine: &Engine, backend: BackendSpec, queue_depth: u32) -> Datasto
     let spec = DatastoreSpec {
         name: "ds".into(),
         backend,
+        layers: Vec::new(),
         scheduler: SchedulerKind::MClock,
         queue_depth,
         qos: headgate_qos::Config::default(),
@@ -62,8 +63,14 @@ fn what_was_written_is_read_back_with_any_buffers() {
         {
             let data = pattern(n as u8, len);
             client.write(offset, &data, skew).unwrap();
-            assert!(client.read(offset, len, 0) == data, "{caching:?}: {len} at {offset}, aligned read");
-            assert!(client.read(offset, len, 5) == data, "{caching:?}: {len} at {offset}, odd read");
+            assert!(
+                client.read(offset, len, 0) == data,
+                "{caching:?}: {len} at {offset}, aligned read"
+            );
+            assert!(
+                client.read(offset, len, 5) == data,
+                "{caching:?}: {len} at {offset}, odd read"
+            );
         }
         assert_eq!(client.run(Op::Flush, 0, 0).0, Ok(()));
         engine.shutdown(PATIENCE).unwrap();
@@ -77,7 +84,8 @@ fn a_request_outside_the_disk_fails_alone() {
     let ds = datastore(&engine, BackendSpec::Files, 32);
     let disk = disk(&engine, ds, dir.path(), Caching::Buffered);
     let client = Client::new(&engine, disk);
-    for (offset, len) in [(SIZE, 512), (SIZE - 512, 1024), (u64::MAX - 511, 512), (1, 512), (0, 513), (0, 0)]
+    for (offset, len) in
+        [(SIZE, 512), (SIZE - 512, 1024), (u64::MAX - 511, 512), (1, 512), (0, 513), (0, 0)]
     {
         assert_eq!(client.run(Op::Read, offset, len).0, Err(IoError::Invalid), "{len} at {offset}");
     }
@@ -98,7 +106,8 @@ fn check_zeroes_and_holes(dir: &Path) {
     let client = Client::new(&engine, disk);
     client.write(0, &pattern(1, 1 << 20), 0).unwrap();
     assert_eq!(client.run(Op::Discard, 65536, 65536).0, Ok(()));
-    let zero = |unmap| Op::WriteZeroes { unmap, speed: ZeroSpeed::Any, durability: Durability::Fua };
+    let zero =
+        |unmap| Op::WriteZeroes { unmap, speed: ZeroSpeed::Any, durability: Durability::Fua };
     assert_eq!(client.run(zero(Unmap::May), 262144, 65536).0, Ok(()));
     assert_eq!(client.run(zero(Unmap::MustNot), 524288, 65536).0, Ok(()));
     assert_eq!(client.run(Op::Cache, 0, 65536).0, Ok(()));
@@ -158,11 +167,13 @@ fn an_emulated_array_keeps_the_data_and_its_pace() {
     let client = Client::new(&engine, disk);
     client.write(4096, &pattern(9, 4096), 0).unwrap();
     let begin = std::time::Instant::now();
-    let answers: Vec<_> = (0..300).map(|_| client.start(Op::Read, 4096, 4096, vec![1; 4096], 0)).collect();
+    let answers: Vec<_> =
+        (0..300).map(|_| client.start(Op::Read, 4096, 4096, vec![1; 4096], 0)).collect();
     for answer in answers {
         assert!(answer.recv_timeout(PATIENCE).unwrap().1 == pattern(9, 4096));
     }
-    // A lower bound only: a device of 1,000 IOPS cannot be faster; how much slower is the machine's affair.
+    // A lower bound only: a device of 1,000 IOPS cannot be faster; how much slower is the machine's
+    // affair.
     assert!(begin.elapsed() > Duration::from_millis(230), "{:?}", begin.elapsed());
     engine.shutdown(PATIENCE).unwrap();
 }
@@ -180,14 +191,16 @@ fn a_period_tells_the_backends_latency_and_what_waited() {
     let meter = LatencyMeter::new(CostModel::Unit, Smoothing::PUBLISHED).unwrap();
     engine.set_meter(ds, Some(meter)).unwrap();
     engine.set_window(ds, Slots::from_millionths(2_500_000)).unwrap();
-    let answers: Vec<_> = (0..20).map(|_| client.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect();
+    let answers: Vec<_> =
+        (0..20).map(|_| client.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect();
     client.run(Op::Flush, 0, 0).0.unwrap();
     answers.iter().for_each(|a| a.recv_timeout(PATIENCE).unwrap().0.unwrap());
     let period = engine.end_period(ds).unwrap();
     let latency = period.latency.expect("20 reads were done");
     assert_eq!(latency.ios, 20, "reads and writes only");
     assert!(latency.latency >= Nanos::from_millis(5), "{latency:?}");
-    // All came at once and three went at a time at most, so they waited at least 5 ms for each three before them.
+    // All came at once and three went at a time at most, so they waited at least 5 ms for each
+    // three before them.
     let [usage] = period.disks[..] else { panic!("{:?}", period.disks) };
     assert_eq!((usage.ios, usage.bytes), (21, 21 * 4096));
     assert!(usage.outstanding_time > 20 * 5_000_000 * 7 / 2, "{usage:?}");
@@ -202,7 +215,9 @@ fn a_null_disk_reads_zeroes() {
     let engine = engine();
     let ds = datastore(&engine, BackendSpec::Null, 32);
     let image = Image::null(Bytes(SIZE)).unwrap();
-    let disk = engine.open_disk(ds, DiskSpec { name: "n".into(), image, policy: Policy::default() }).unwrap();
+    let disk = engine
+        .open_disk(ds, DiskSpec { name: "n".into(), image, policy: Policy::default() })
+        .unwrap();
     let client = Client::new(&engine, disk);
     client.write(0, &pattern(1, 4096), 0).unwrap();
     assert!(client.read(0, 4096, 0).iter().all(|&b| b == 0));
@@ -217,7 +232,8 @@ fn closing_a_disk_finishes_what_was_taken() {
     let ds = datastore(&engine, BackendSpec::Emulated(model, Bytes(SIZE)), 4);
     let disk = disk(&engine, ds, dir.path(), Caching::Buffered);
     let client = Client::new(&engine, disk);
-    let answers: Vec<_> = (0..40).map(|_| client.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect();
+    let answers: Vec<_> =
+        (0..40).map(|_| client.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect();
     engine.close_disk(disk, PATIENCE).unwrap();
     assert!(client.0.is_gone());
     assert!(answers.iter().all(|a| a.try_recv().is_ok_and(|(result, ..)| result.is_ok())));
@@ -253,7 +269,8 @@ fn expedited_requests_pass_the_window() {
     let ds = datastore(&engine, BackendSpec::Emulated(model, Bytes(SIZE)), 1);
     let disk = disk(&engine, ds, dir.path(), Caching::Buffered);
     let client = Client::new(&engine, disk);
-    let answers: Vec<_> = (0..20).map(|_| client.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect();
+    let answers: Vec<_> =
+        (0..20).map(|_| client.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect();
     let begin = std::time::Instant::now();
     client.0.command(Box::new(Message::Expedite)).unwrap();
     answers.iter().for_each(|a| a.recv_timeout(PATIENCE).unwrap().0.unwrap());
@@ -280,7 +297,8 @@ fn a_full_file_system_fails_the_write_and_nothing_else() {
     let ds = datastore(&engine, BackendSpec::Files, 32);
     let id = disk(&engine, ds, dir.path(), Caching::Buffered);
     let client = Client::new(&engine, id);
-    let results: Vec<_> = (0..8).map(|n| client.write(n << 18, &pattern(n as u8, 1 << 18), 0)).collect();
+    let results: Vec<_> =
+        (0..8).map(|n| client.write(n << 18, &pattern(n as u8, 1 << 18), 0)).collect();
     assert_eq!(results[0], Ok(()));
     assert_eq!(results[7], Err(IoError::NoSpace));
     assert!(client.read(0, 1 << 18, 0) == pattern(0, 1 << 18));

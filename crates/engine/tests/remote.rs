@@ -2,12 +2,13 @@
 
 mod support;
 
+use headgate_engine::backend::nbd::Connection;
 use headgate_engine::port::Detach;
-use headgate_engine::remote::Connection;
 use headgate_engine::request::{Durability, Extent, ExtentKind, IoError, Op, Unmap, ZeroSpeed};
 use headgate_engine::snapshot::{RemoteSnapshot, RemoteState};
 use headgate_engine::{
-    BackendSpec, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, EngineError, Image,
+    BackendSpec, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, EngineError,
+    Image,
 };
 use headgate_nbd::wire::{command, command_flag, export};
 use headgate_qos::window::{Fraction, LatencyMeter, Smoothing};
@@ -39,12 +40,14 @@ impl Bench {
         let spec = DatastoreSpec {
             name: "far".into(),
             backend: BackendSpec::Remote,
+            layers: Vec::new(),
             scheduler: SchedulerKind::MClock,
             queue_depth: 64,
             qos: headgate_qos::Config::default(),
         };
         let datastore = engine.add_datastore(spec).unwrap();
-        let image = Image::remote(server.uri("disk"), Bytes(SIZE as u64), block_size, connection).unwrap();
+        let image =
+            Image::remote(server.uri("disk"), Bytes(SIZE as u64), block_size, connection).unwrap();
         let disk = DiskSpec { name: "d".into(), image, policy: Policy::default() };
         let disk = engine.open_disk(datastore, disk).unwrap();
         Bench { engine, datastore, disk }
@@ -73,7 +76,9 @@ impl Bench {
     }
 
     fn reconnected(&self, times: u64) {
-        self.wait_for("a new connection", |r| r.state == RemoteState::Connected && r.reconnects >= times);
+        self.wait_for("a new connection", |r| {
+            r.state == RemoteState::Connected && r.reconnects >= times
+        });
     }
 }
 
@@ -149,9 +154,14 @@ fn operations_take_the_form_that_the_server_offers() {
     let bench = Bench::new(&server);
     let client = bench.client();
     let fua = Op::Write(Durability::Fua);
-    let keep =
-        Op::WriteZeroes { unmap: Unmap::MustNot, speed: ZeroSpeed::FastOnly, durability: Durability::Fua };
-    for (op, len) in [(fua, 4096), (Op::Discard, 1 << 20), (ZEROES, 1 << 20), (keep, 4096), (Op::Flush, 0)] {
+    let keep = Op::WriteZeroes {
+        unmap: Unmap::MustNot,
+        speed: ZeroSpeed::FastOnly,
+        durability: Durability::Fua,
+    };
+    for (op, len) in
+        [(fua, 4096), (Op::Discard, 1 << 20), (ZEROES, 1 << 20), (keep, 4096), (Op::Flush, 0)]
+    {
         assert_eq!(client.run(op, 0, len).0, Ok(()), "{op:?}");
     }
     let zero_flags = command_flag::FUA | command_flag::NO_HOLE | command_flag::FAST_ZERO;
@@ -168,7 +178,7 @@ fn operations_take_the_form_that_the_server_offers() {
     let (result, _, extents) = client.run(Op::BlockStatus, 4096, 8192);
     assert_eq!((result, extents), (Ok(()), vec![Extent { len: 8192, kind: ExtentKind::Data }]));
     assert_eq!(client.run(Op::Cache, 0, 4096).0, Ok(()));
-    assert_eq!(client.run(Op::Lend, 0, 4096).0, Err(IoError::Unsupported));
+    assert_eq!(client.run(Op::Splice, 0, 4096).0, Err(IoError::Unsupported));
 }
 
 #[test]
@@ -180,8 +190,11 @@ fn what_a_server_does_not_offer_is_done_by_hand_or_refused() {
     client.write(0, &pattern(1, 1 << 20), 0).unwrap();
     server.state().log.clear();
     assert_eq!(client.run(Op::Discard, 0, 4096).0, Err(IoError::Unsupported));
-    let fast =
-        Op::WriteZeroes { unmap: Unmap::May, speed: ZeroSpeed::FastOnly, durability: Durability::Cached };
+    let fast = Op::WriteZeroes {
+        unmap: Unmap::May,
+        speed: ZeroSpeed::FastOnly,
+        durability: Durability::Cached,
+    };
     assert_eq!(client.run(fast, 0, 4096).0, Err(IoError::Unsupported));
     assert_eq!(server.state().log, []);
     assert_eq!(client.run(ZEROES, 0, 600 << 10).0, Ok(()));
@@ -321,7 +334,15 @@ fn writes_that_wait_for_a_server_are_done_when_it_is_back() {
     server.crash();
     bench.wait_for("the loss", |r| r.state == RemoteState::Waiting && r.reason.is_some());
     let writes: Vec<_> = (0..32u64)
-        .map(|n| client.start(Op::Write(Durability::Cached), n << 16, 65_536, vec![n as u8 + 1; 65_536], 0))
+        .map(|n| {
+            client.start(
+                Op::Write(Durability::Cached),
+                n << 16,
+                65_536,
+                vec![n as u8 + 1; 65_536],
+                0,
+            )
+        })
         .collect();
     let flush = client.start(Op::Flush, 0, 0, vec![], 0);
     std::thread::sleep(Duration::from_millis(300));
@@ -332,7 +353,9 @@ fn writes_that_wait_for_a_server_are_done_when_it_is_back() {
     assert_eq!(flush.recv_timeout(PATIENCE).unwrap().0, Ok(()), "nothing was acknowledged before");
     assert_eq!(client.run(Op::Flush, 0, 0).0, Ok(()));
     let state = server.state();
-    assert!((0..32usize).all(|n| state.durable[n << 16..][..65_536].iter().all(|&b| b == n as u8 + 1)));
+    assert!(
+        (0..32usize).all(|n| state.durable[n << 16..][..65_536].iter().all(|&b| b == n as u8 + 1))
+    );
 }
 
 #[test]
@@ -353,7 +376,11 @@ fn a_flush_after_a_loss_does_not_vouch_for_what_the_server_forgot() {
     assert_eq!(other.run(Op::Flush, 0, 0).0, EIO, "each client hears of it");
     assert_eq!(other.run(Op::Flush, 0, 0).0, Ok(()));
     let late = bench.client();
-    assert_eq!(late.run(Op::Flush, 0, 0).0, Ok(()), "a client that came afterwards has lost nothing");
+    assert_eq!(
+        late.run(Op::Flush, 0, 0).0,
+        Ok(()),
+        "a client that came afterwards has lost nothing"
+    );
 }
 
 #[test]
@@ -416,7 +443,9 @@ fn a_disk_whose_server_comes_late_serves_then() {
     let bench = Bench::with(&server, None, 512);
     let client = bench.client();
     let early = client.start(Op::Read, 0, 4096, vec![1; 4096], 0);
-    bench.wait_for("the reason", |r| r.reason.as_ref().is_some_and(|r| r.contains("cannot connect")));
+    bench.wait_for("the reason", |r| {
+        r.reason.as_ref().is_some_and(|r| r.contains("cannot connect"))
+    });
     server.listen();
     assert_eq!(early.recv_timeout(PATIENCE).unwrap().0, Ok(()));
     assert_eq!(bench.remote().reconnects, 0);
@@ -468,14 +497,18 @@ fn a_closed_disk_says_goodbye_and_is_not_held_up_by_a_silent_server() {
         std::thread::sleep(Duration::from_millis(5));
     }
     bench.engine.close_disk(bench.disk, Duration::from_millis(50)).unwrap();
-    assert!(asked.recv_timeout(PATIENCE).is_err(), "not answered: a machine repeats it to the next daemon");
+    assert!(
+        asked.recv_timeout(PATIENCE).is_err(),
+        "not answered: a machine repeats it to the next daemon"
+    );
     assert!(matches!(Client::try_new(&bench.engine, bench.disk), Err(EngineError::NoDisk)));
 }
 
 #[test]
 fn only_exports_that_can_be_disks_are_opened() {
     let server = Server::start(SIZE);
-    let why = |export: &str| Connection::open(&server.uri(export), PATIENCE).unwrap_err().to_string();
+    let why =
+        |export: &str| Connection::open(&server.uri(export), PATIENCE).unwrap_err().to_string();
     assert!(why("other").contains("refuses export 'other'"), "{}", why("other"));
     server.state().flags = EVERYTHING | export::READ_ONLY;
     assert!(why("disk").contains("read-only"), "{}", why("disk"));

@@ -1,8 +1,8 @@
 //! Page writes per second of one core, memory, wear: `cargo bench -p headgate-flash`.
 
 use headgate_flash::{
-    CellTimes, Config, Control, Ftl, Geometry, Ignore, Image, Isolation, OwnerId, OwnerSpec, Thresholds,
-    Victims,
+    CellTimes, Config, Control, Ftl, Geometry, Ignore, Image, Isolation, OwnerId, OwnerSpec,
+    Thresholds, Victims,
 };
 use headgate_units::{Bytes, Iops};
 use std::time::Instant;
@@ -50,7 +50,8 @@ fn run(case: Case) {
         ..Config::default()
     };
     let mut ftl = Ftl::format(Image::new(geometry), config).unwrap();
-    let logical = (f64::from(geometry.pages()) * 100.0 / f64::from(100 + case.spare_percent)) as u32;
+    let logical =
+        (f64::from(geometry.pages()) * 100.0 / f64::from(100 + case.spare_percent)) as u32;
     let pages = logical / u32::from(case.owners);
     for owner in 0..case.owners {
         ftl.add_owner(OwnerId(owner), OwnerSpec::pages(pages)).unwrap();
@@ -136,7 +137,11 @@ fn main() {
     run(Case { victims: Victims::Fifo, ..case("16 GiB, 28 % spare, FIFO", 28) });
     run(Case { victims: Victims::CostBenefit, ..case("16 GiB, 28 % spare, cost-benefit", 28) });
     run(Case { skewed: true, ..case("16 GiB, 28 % spare, 90/10 skew", 28) });
-    run(Case { owners: 16, isolation: Isolation::Static, ..case("16 GiB, 28 %, 16 owners, static", 28) });
+    run(Case {
+        owners: 16,
+        isolation: Isolation::Static,
+        ..case("16 GiB, 28 %, 16 owners, static", 28)
+    });
     // 1,650 page writes per second for each: what 28 % give.
     let control = Control::new(Iops::new(16 * 1_650).unwrap(), CellTimes::DISKSIM);
     let isolation = Isolation::Dynamic(control);

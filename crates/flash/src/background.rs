@@ -8,6 +8,7 @@ use crate::geometry::BlockId;
 use crate::medium::Medium;
 use crate::op::{Cause, Sink};
 use crate::owner::OwnerId;
+use alloc::vec::Vec;
 
 /// One step of background work: at most one page moved or one block erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,20 +38,24 @@ enum Task {
 }
 
 impl<M: Medium> Ftl<M> {
-    /// What [`Ftl::step`] would do now, if there is anything to do in the background: blocks of removed owners to be erased, pools with
-    /// less than [`Thresholds::background`](crate::Thresholds::background) free blocks, a block that is being levelled. O(owners).
+    /// What [`Ftl::step`] would do now, if there is anything to do in the background: blocks of
+    /// removed owners to be erased, pools with less than
+    /// [`Thresholds::background`](crate::Thresholds::background) free blocks, a block that is being
+    /// levelled. O(owners).
     pub fn work(&self) -> Option<Work> {
         let (block, owner, cause) = match self.task()? {
             Task::Dirty(block) => (block, None, Cause::Collection),
             Task::Collect(p) => {
                 let block = self.pools[p].job.map(|job| job.block).or_else(|| self.victim(p))?;
-                let owner = if self.is_shared() { None } else { self.owners.get(p).and_then(|o| o.id) };
+                let owner =
+                    if self.is_shared() { None } else { self.owners.get(p).and_then(|o| o.id) };
                 (block, owner, Cause::Collection)
             }
             Task::Level => {
                 let block = self.levelling.as_ref()?.block;
                 let p = self.blocks[block.0 as usize].pool as usize;
-                let owner = if self.is_shared() { None } else { self.owners.get(p).and_then(|o| o.id) };
+                let owner =
+                    if self.is_shared() { None } else { self.owners.get(p).and_then(|o| o.id) };
                 (block, owner, Cause::Levelling)
             }
         };
@@ -59,7 +64,8 @@ impl<M: Medium> Ftl<M> {
         Some(Work { owner, kind, cause })
     }
 
-    /// Does one step of background work: at most one page is moved or one block erased. `None`: there was nothing to do.
+    /// Does one step of background work: at most one page is moved or one block erased. `None`:
+    /// there was nothing to do.
     ///
     /// What is begun here and not finished when a write needs the space is finished by that write.
     ///
@@ -156,7 +162,8 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// Closes the open blocks of slots from `width` of each stream on, and with 0 all, though they are not full.
+    /// Closes the open blocks of slots from `width` of each stream on, and with 0 all, though they
+    /// are not full.
     pub(crate) fn seal_above(&mut self, p: usize, width: u32) {
         let (stripe, slots) = (self.stripe() as usize, self.pools[p].slots.len());
         for slot in 0..slots {

@@ -1,7 +1,9 @@
 //! What is known of each erase block, and lists of blocks.
 
 use crate::geometry::BlockId;
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
 
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -32,8 +34,9 @@ pub(crate) struct Block {
     pub state: State,
 }
 
-/// Blocks of one pool that can be collected, by how many of their pages are valid, and within a bucket in the order in which they
-/// came to have that many: the first is the one longest unchanged.
+/// Blocks of one pool that can be collected, by how many of their pages are valid, and within a
+/// bucket in the order in which they came to have that many: the first is the one longest
+/// unchanged.
 #[derive(Clone, Debug)]
 pub(crate) struct Buckets {
     ends: Vec<(u32, u32)>,
@@ -110,7 +113,7 @@ impl Buckets {
     /// The first block of each bucket that has any, by rising count. O(N_p/64) and O(1) for each.
     pub fn firsts(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.words.iter().enumerate().flat_map(move |(word, &bits)| {
-            std::iter::successors((bits != 0).then_some(bits), |bits| {
+            core::iter::successors((bits != 0).then_some(bits), |bits| {
                 let rest = bits & (bits - 1);
                 (rest != 0).then_some(rest)
             })
@@ -147,8 +150,8 @@ impl FreeBlocks {
 
     /// The plane with the most.
     pub fn richest(&self) -> u32 {
-        let most =
-            (0..self.planes.len()).max_by_key(|&plane| (self.planes[plane].len(), self.planes.len() - plane));
+        let most = (0..self.planes.len())
+            .max_by_key(|&plane| (self.planes[plane].len(), self.planes.len() - plane));
         most.unwrap_or(0) as u32
     }
 
@@ -179,7 +182,15 @@ impl FreeBlocks {
 
 impl Block {
     pub fn new(erases: u32) -> Block {
-        Block { valid: 0, next: NONE, prev: NONE, pool: NONE, modified: 0, erases, state: State::Free }
+        Block {
+            valid: 0,
+            next: NONE,
+            prev: NONE,
+            pool: NONE,
+            modified: 0,
+            erases,
+            state: State::Free,
+        }
     }
 }
 

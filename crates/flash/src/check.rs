@@ -5,7 +5,11 @@ use crate::ftl::Ftl;
 use crate::geometry::{BlockId, PageAddr};
 use crate::map::Where;
 use crate::medium::{Content, Medium, PageState};
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
 
 macro_rules! hold {
     ($what:expr, $($said:tt)+) => {
@@ -16,7 +20,8 @@ macro_rules! hold {
 }
 
 impl<M: Medium> Ftl<M> {
-    /// Looks at everything: whether maps, valid pages, counts, lists, quotas and records agree. For tests; O(pages).
+    /// Looks at everything: whether maps, valid pages, counts, lists, quotas and records agree. For
+    /// tests; O(pages).
     ///
     /// # Errors
     /// The first contradiction, in words.
@@ -46,7 +51,8 @@ impl<M: Medium> Ftl<M> {
                     }
                     Where::Trimmed(at) => {
                         *trims.entry(at.0).or_default() += 1;
-                        let tombstone = self.tombstones.get(&at.0).ok_or(format!("no tombstone {at:?}"))?;
+                        let tombstone =
+                            self.tombstones.get(&at.0).ok_or(format!("no tombstone {at:?}"))?;
                         let range = tombstone.first..tombstone.first + tombstone.count;
                         hold!(
                             tombstone.owner == o && range.contains(&(page as u32)),
@@ -56,9 +62,14 @@ impl<M: Medium> Ftl<M> {
                 }
             }
             let own = self.tombstones.values().filter(|tombstone| tombstone.owner == o).count();
-            hold!(own == owner.tombstones as usize, "{own} tombstones of {o}, not {}", owner.tombstones);
+            hold!(
+                own == owner.tombstones as usize,
+                "{own} tombstones of {o}, not {}",
+                owner.tombstones
+            );
         }
-        let kept: BTreeMap<u32, u32> = self.tombstones.iter().map(|(&at, t)| (at, t.live)).collect();
+        let kept: BTreeMap<u32, u32> =
+            self.tombstones.iter().map(|(&at, t)| (at, t.live)).collect();
         hold!(trims == kept, "tombstones are pointed to by {trims:?}, and say {kept:?}");
         pointed.extend(trims.keys());
         for page in 0..self.geometry.pages() {
@@ -73,9 +84,14 @@ impl<M: Medium> Ftl<M> {
         let (mut free, mut dirty) = (0, 0);
         for id in (0..self.geometry.blocks()).map(BlockId) {
             let block = &self.blocks[id.0 as usize];
-            let pages = (0..self.geometry.pages_per_block()).map(|offset| self.geometry.page_at(id, offset));
+            let pages = (0..self.geometry.pages_per_block())
+                .map(|offset| self.geometry.page_at(id, offset));
             let valid = pages.clone().filter(|page| self.valid.is_set(page.0)).count();
-            hold!(valid == block.valid as usize, "{id:?}: {valid} valid pages, not {}", block.valid);
+            hold!(
+                valid == block.valid as usize,
+                "{id:?}: {valid} valid pages, not {}",
+                block.valid
+            );
             hold!(block.erases == self.medium.erases(id), "{id:?}: wear");
             let mut erased = pages.map(|page| self.medium.page(page) == PageState::Erased);
             let aged = self.ages.contains(&(self.opened[id.0 as usize], id.0));
@@ -101,10 +117,14 @@ impl<M: Medium> Ftl<M> {
         for (p, pool) in self.pools.iter().enumerate() {
             hold!(held[p] == pool.held, "pool {p} holds {}, not {}", held[p], pool.held);
             hold!(pool.ages.len() == pool.held as usize, "pool {p}: ages");
-            let closed =
-                self.blocks.iter().filter(|b| b.pool as usize == p && b.state == State::Closed).count();
+            let closed = self
+                .blocks
+                .iter()
+                .filter(|b| b.pool as usize == p && b.state == State::Closed)
+                .count();
             hold!(closed == pool.closed.len() as usize, "pool {p}: closed blocks");
-            let fewest = |b: &crate::blocks::Block| b.pool as usize == p && b.state == State::Closed;
+            let fewest =
+                |b: &crate::blocks::Block| b.pool as usize == p && b.state == State::Closed;
             let fewest = self.blocks.iter().filter(|b| fewest(b)).map(|b| b.valid).min();
             let listed = pool.closed.emptiest().map(|block| self.blocks[block.0 as usize].valid);
             hold!(fewest == listed, "pool {p}: emptiest has {listed:?}, not {fewest:?}");
@@ -123,9 +143,13 @@ impl<M: Medium> Ftl<M> {
         let free = self.free.len() > 0 && self.config.victims == crate::Victims::CostBenefit;
         let Some(chosen) = self.victim(p).filter(|_| free) else { return Ok(()) };
         let (benefit, cost) = ratio(&self.blocks[chosen.0 as usize]);
-        let closed = self.blocks.iter().filter(|b| b.pool as usize == p && b.state == State::Closed);
+        let closed =
+            self.blocks.iter().filter(|b| b.pool as usize == p && b.state == State::Closed);
         for (other, its_cost) in closed.map(ratio) {
-            hold!(other * cost <= benefit * its_cost, "pool {p}: {chosen:?} is not the best victim");
+            hold!(
+                other * cost <= benefit * its_cost,
+                "pool {p}: {chosen:?} is not the best victim"
+            );
         }
         Ok(())
     }
@@ -140,11 +164,19 @@ impl<M: Medium> Ftl<M> {
             State::Leaving => (0, 1),
             State::Free | State::Closed | State::Dirty => (0, 0),
         };
-        hold!(slots.len() == opens && jobs == leaves, "{id:?} {:?}: {slots:?}, {jobs} jobs", block.state);
+        hold!(
+            slots.len() == opens && jobs == leaves,
+            "{id:?} {:?}: {slots:?}, {jobs} jobs",
+            block.state
+        );
         for open in slots {
             for offset in open.next..self.geometry.pages_per_block() {
                 let page = self.medium.page(self.geometry.page_at(id, offset));
-                hold!(page == PageState::Erased, "{id:?} open at {}: {offset} is {page:?}", open.next);
+                hold!(
+                    page == PageState::Erased,
+                    "{id:?} open at {}: {offset} is {page:?}",
+                    open.next
+                );
             }
         }
         let in_wear = self.wear.contains(&(block.erases, id.0));
@@ -153,15 +185,17 @@ impl<M: Medium> Ftl<M> {
         Ok(())
     }
 
-    /// Blocks that hold valid pages of more than one owner. None under isolation, unless the medium was written by a layer without.
-    /// O(pages).
+    /// Blocks that hold valid pages of more than one owner. None under isolation, unless the medium
+    /// was written by a layer without. O(pages).
     pub fn mixed_blocks(&self) -> u32 {
         let mut mixed = 0;
         for block in (0..self.geometry.blocks()).map(BlockId) {
-            let pages =
-                (0..self.geometry.pages_per_block()).map(|offset| self.geometry.page_at(block, offset));
-            let owners: BTreeSet<_> =
-                pages.filter(|page| self.valid.is_set(page.0)).map(|page| self.owner_of(page)).collect();
+            let pages = (0..self.geometry.pages_per_block())
+                .map(|offset| self.geometry.page_at(block, offset));
+            let owners: BTreeSet<_> = pages
+                .filter(|page| self.valid.is_set(page.0))
+                .map(|page| self.owner_of(page))
+                .collect();
             if owners.len() > 1 {
                 mixed += 1;
             }
@@ -180,9 +214,14 @@ impl<M: Medium> Ftl<M> {
     fn check_quotas(&self) -> Result<(), String> {
         let quotas: u32 = self.pools.iter().map(|pool| pool.quota).sum();
         let all = self.geometry.blocks() - self.kept_back();
-        hold!(quotas + self.unassigned == all, "quotas {quotas} and {} are not {all}", self.unassigned);
+        hold!(
+            quotas + self.unassigned == all,
+            "quotas {quotas} and {} are not {all}",
+            self.unassigned
+        );
         for (p, pool) in self.pools.iter().enumerate() {
-            let present = self.is_shared() || self.owners.get(p).is_some_and(|owner| owner.id.is_some());
+            let present =
+                self.is_shared() || self.owners.get(p).is_some_and(|owner| owner.id.is_some());
             let least = if present { pool.data + self.least_spare() } else { 0 };
             hold!(pool.quota >= least, "pool {p}: quota {} below {least}", pool.quota);
         }

@@ -21,7 +21,8 @@ pub(crate) enum Step {
 }
 
 impl<M: Medium> Ftl<M> {
-    /// Collects until the pool may open a block for a host's page and keep its foreground threshold.
+    /// Collects until the pool may open a block for a host's page and keep its foreground
+    /// threshold.
     pub(crate) fn make_room<S: Sink>(
         &mut self,
         p: usize,
@@ -30,8 +31,9 @@ impl<M: Medium> Ftl<M> {
     ) -> Result<(), FtlError> {
         let foreground = self.config.thresholds.foreground;
         let mut in_vain = 0;
-        // An adjustment is followed by a collection, also where it gave room: what comes of it has to be seen before the next one. And
-        // there is one only, though it may take several blocks to free one: else a write might chase its quota through the whole pool.
+        // An adjustment is followed by a collection, also where it gave room: what comes of it has
+        // to be seen before the next one. And there is one only, though it may take several blocks
+        // to free one: else a write might chase its quota through the whole pool.
         let mut first = self.pools[p].room() <= foreground;
         if first && self.pools[p].job.is_none() {
             self.adjust(p);
@@ -40,8 +42,11 @@ impl<M: Medium> Ftl<M> {
             let gained = if self.pools[p].room() <= foreground || first {
                 first = false;
                 match self.collect(p, trigger, sink) {
-                    // Full of others' pages, from a time without isolation. Those will leave as their owners write.
-                    Err(FtlError::NoSpace) if !self.stopped && self.free.len() > foreground => return Ok(()),
+                    // Full of others' pages, from a time without isolation. Those will leave as
+                    // their owners write.
+                    Err(FtlError::NoSpace) if !self.stopped && self.free.len() > foreground => {
+                        return Ok(());
+                    }
                     Err(FtlError::NoSpace) if !self.stopped => self.reclaim(trigger, sink)?,
                     outcome => outcome?,
                 }
@@ -77,8 +82,9 @@ impl<M: Medium> Ftl<M> {
         Ok(())
     }
 
-    /// Frees a block outside the caller's quota: one of a removed owner, else of the pool that holds most above its quota. Where blocks still
-    /// hold pages of several owners, from a time without isolation, it may be any that has something to gain.
+    /// Frees a block outside the caller's quota: one of a removed owner, else of the pool that
+    /// holds most above its quota. Where blocks still hold pages of several owners, from a time
+    /// without isolation, it may be any that has something to gain.
     fn reclaim<S: Sink>(&mut self, trigger: Option<usize>, sink: &mut S) -> Result<u32, FtlError> {
         if let Some(block) = self.dirty.pop_front() {
             self.erase(block, Cause::Collection, sink)?;
@@ -92,7 +98,8 @@ impl<M: Medium> Ftl<M> {
         };
         let excess = |p: usize| self.pools[p].held.saturating_sub(self.pools[p].quota);
         let able = (0..self.pools.len()).filter(|&p| gains(p) > 0);
-        let p = able.max_by_key(|&p| (excess(p), gains(p), usize::MAX - p)).ok_or(FtlError::NoSpace)?;
+        let p =
+            able.max_by_key(|&p| (excess(p), gains(p), usize::MAX - p)).ok_or(FtlError::NoSpace)?;
         self.collect(p, trigger, sink)
     }
 
@@ -114,7 +121,12 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Collects one block of a pool, or finishes the one that was begun. Returns the pages gained.
-    fn collect<S: Sink>(&mut self, p: usize, trigger: Option<usize>, sink: &mut S) -> Result<u32, FtlError> {
+    fn collect<S: Sink>(
+        &mut self,
+        p: usize,
+        trigger: Option<usize>,
+        sink: &mut S,
+    ) -> Result<u32, FtlError> {
         let mut job = match self.pools[p].job.take() {
             Some(job) => job,
             None => match self.choose(p, trigger) {
@@ -158,8 +170,9 @@ impl<M: Medium> Ftl<M> {
         Ok(Job::new(block, Cause::Collection, trigger.or(own)))
     }
 
-    /// Whether the maps point to the valid pages of a block. Each page is looked at again when it moves; but here the memory that holds
-    /// the entries is asked for all of them at once instead of one after the other, which is most of what moving costs.
+    /// Whether the maps point to the valid pages of a block. Each page is looked at again when it
+    /// moves; but here the memory that holds the entries is asked for all of them at once instead
+    /// of one after the other, which is most of what moving costs.
     fn look_over(&mut self, block: BlockId) -> Result<(), FtlError> {
         let first = self.geometry.page_at(block, 0).0;
         let end = first + self.geometry.pages_per_block();
@@ -220,8 +233,13 @@ impl<M: Medium> Ftl<M> {
         self.wear.remove(&(erases, block.0));
     }
 
-    /// One page of a job, or the erase at its end. An error stops the layer, so that no page is ever half moved.
-    pub(crate) fn advance<S: Sink>(&mut self, job: &mut Job, sink: &mut S) -> Result<Step, FtlError> {
+    /// One page of a job, or the erase at its end. An error stops the layer, so that no page is
+    /// ever half moved.
+    pub(crate) fn advance<S: Sink>(
+        &mut self,
+        job: &mut Job,
+        sink: &mut S,
+    ) -> Result<Step, FtlError> {
         let outcome = self.try_advance(job, sink);
         if outcome.is_err() {
             self.stopped = true;
@@ -251,7 +269,12 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    fn move_page<S: Sink>(&mut self, job: &mut Job, from: PageAddr, sink: &mut S) -> Result<(), FtlError> {
+    fn move_page<S: Sink>(
+        &mut self,
+        job: &mut Job,
+        from: PageAddr,
+        sink: &mut S,
+    ) -> Result<(), FtlError> {
         let PageState::Written(record) = self.medium.page(from) else {
             return Err(FtlError::Corrupt(from.0));
         };
@@ -274,13 +297,15 @@ impl<M: Medium> Ftl<M> {
                     self.invalidate(from);
                     Entry::NOWHERE
                 } else {
-                    // With the sequence number it has: pages written since the trim must stay the newer ones.
+                    // With the sequence number it has: pages written since the trim must stay the
+                    // newer ones.
                     let to = self.rewrite(job, o, from, record, sink)?;
                     self.tombstones.insert(to.0, tombstone);
                     Entry::trimmed(to)
                 };
                 self.tombstones.remove(&from.0);
-                let range = tombstone.first as usize..tombstone.first as usize + tombstone.count as usize;
+                let range =
+                    tombstone.first as usize..tombstone.first as usize + tombstone.count as usize;
                 for place in &mut self.owners[o].map[range] {
                     if *place == Entry::trimmed(from) {
                         *place = entry;
@@ -311,7 +336,8 @@ impl<M: Medium> Ftl<M> {
         let to = self.geometry.page_at(open.block, open.next);
         let outcome = self.medium.copy(from, to, record);
         self.on_medium(outcome)?;
-        if self.config.copy_back == CopyBack::InPlane && self.geometry.plane_of(open.block) == plane {
+        if self.config.copy_back == CopyBack::InPlane && self.geometry.plane_of(open.block) == plane
+        {
             sink.op(Op::CopyBack { from, to, cause });
             self.stats.copy_backs += 1;
         } else {
@@ -344,8 +370,14 @@ impl<M: Medium> Ftl<M> {
         Ok(to)
     }
 
-    /// Where a page of a plane goes: an open block of the same plane if the pool has or may have one. A pool and its slot.
-    fn destination(&mut self, p: usize, plane: PlaneId, cause: Cause) -> Result<(usize, usize), FtlError> {
+    /// Where a page of a plane goes: an open block of the same plane if the pool has or may have
+    /// one. A pool and its slot.
+    fn destination(
+        &mut self,
+        p: usize,
+        plane: PlaneId,
+        cause: Cause,
+    ) -> Result<(usize, usize), FtlError> {
         let width = self.pools[p].width;
         let slot = match (cause, self.config.streams) {
             (Cause::Levelling, _) => self.pools[p].slots.len() - 1,
@@ -355,9 +387,10 @@ impl<M: Medium> Ftl<M> {
         if self.pools[p].slots[slot].is_some() || self.open(p, slot, Some(plane)).is_ok() {
             return Ok((p, slot));
         }
-        // No free block: any open one will do, of the pool if possible. Another's is needed only after a crash of a
-        // layer without isolation.
-        let open = |p: usize| self.pools[p].slots.iter().position(Option::is_some).map(|slot| (p, slot));
+        // No free block: any open one will do, of the pool if possible. Another's is needed only
+        // after a crash of a layer without isolation.
+        let open =
+            |p: usize| self.pools[p].slots.iter().position(Option::is_some).map(|slot| (p, slot));
         open(p).or_else(|| (0..self.pools.len()).find_map(open)).ok_or(FtlError::NoSpace)
     }
 
@@ -384,7 +417,7 @@ impl<M: Medium> Ftl<M> {
         let opened = self.opened[block.0 as usize];
         self.ages.remove(&(opened, block.0));
         self.wear.remove(&(self.blocks[block.0 as usize].erases, block.0));
-        let p = std::mem::replace(&mut self.blocks[block.0 as usize].pool, crate::blocks::NONE);
+        let p = core::mem::replace(&mut self.blocks[block.0 as usize].pool, crate::blocks::NONE);
         if let Some(pool) = self.pools.get_mut(p as usize)
             && pool.ages.remove(&(opened, block.0))
         {

@@ -10,12 +10,14 @@ pub struct Config {
     pub victims: Victims,
     /// When collection runs.
     pub thresholds: Thresholds,
-    /// The most open blocks that writes of one stream go round, so that dies work at once. At most one for each plane; owners
-    /// with little over-provisioning space get fewer, since open blocks come out of it. Default: one for each plane.
+    /// The most open blocks that writes of one stream go round, so that dies work at once. At most
+    /// one for each plane; owners with little over-provisioning space get fewer, since open blocks
+    /// come out of it. Default: one for each plane.
     pub stripe: u32,
     /// Whether moved pages go to blocks of their own. Default: together.
     pub streams: Streams,
-    /// Whether pages are moved within their plane without a transfer. Default: where there is an open block in it.
+    /// Whether pages are moved within their plane without a transfer. Default: where there is an
+    /// open block in it.
     pub copy_back: CopyBack,
     /// How far apart the wear of blocks may be.
     pub levelling: Levelling,
@@ -38,9 +40,11 @@ impl Default for Config {
 /// Whether owners share blocks and over-provisioning space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// The conventional layer: whoever writes next gets the next page, whoever needs space moves others' pages.
+    /// The conventional layer: whoever writes next gets the next page, whoever needs space moves
+    /// others' pages.
     Shared,
-    /// Blocks are an owner's alone; over-provisioning space is divided by weight once, and again when owners come and go.
+    /// Blocks are an owner's alone; over-provisioning space is divided by weight once, and again
+    /// when owners come and go.
     Static,
     /// As `Static` at first, then each owner's space follows its target.
     Dynamic(Control),
@@ -49,21 +53,23 @@ pub enum Isolation {
 /// How space follows targets ([`Isolation::Dynamic`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// Page writes per second of the whole device, if given. Owners without a target of their own get their part of it by weight.
+    /// Page writes per second of the whole device, if given. Owners without a target of their own
+    /// get their part of it by weight.
     pub rated: Iops,
     /// Whether it is given or sought.
     pub rating: Rating,
     /// Times of the chip in equation 1; `read` and `erase` do not count.
     pub times: CellTimes,
-    /// How far from its target an owner's utilisation may be before its space changes. A twentieth of the target's rate counts where
-    /// that is less.
+    /// How far from its target an owner's utilisation may be before its space changes. A twentieth
+    /// of the target's rate counts where that is less.
     pub hysteresis: Utilisation,
     /// Victims over which utilisation is averaged (exponentially), 1 or more.
     pub window: u32,
 }
 
 impl Control {
-    /// Control for a device of so many page writes per second, with a hysteresis of 0.01 and a window of 64 victims.
+    /// Control for a device of so many page writes per second, with a hysteresis of 0.01 and a
+    /// window of 64 victims.
     pub fn new(rated: Iops, times: CellTimes) -> Control {
         Control {
             rated,
@@ -80,9 +86,9 @@ impl Control {
 pub enum Rating {
     /// It is known.
     Given,
-    /// It is what owners achieve together with the over-provisioning space there is, and follows that: nobody has to know it, and
-    /// [`Control::rated`] does not count. Owners that do not write take no part in it, and those that have the least space only where nobody
-    /// has more.
+    /// It is what owners achieve together with the over-provisioning space there is, and follows
+    /// that: nobody has to know it, and [`Control::rated`] does not count. Owners that do not write
+    /// take no part in it, and those that have the least space only where nobody has more.
     Sought,
 }
 
@@ -91,20 +97,23 @@ pub enum Rating {
 pub enum Victims {
     /// The one with the fewest valid pages; of these the one longest unchanged.
     Greedy,
-    /// The one with the greatest age·(1 - u)/(2u), age being the page programs since a page in it was last overwritten.
+    /// The one with the greatest age·(1 - u)/(2u), age being the page programs since a page in it
+    /// was last overwritten.
     CostBenefit,
     /// The one opened first.
     Fifo,
 }
 
-/// When collection runs, in free blocks: of the medium when owners share it, else of each owner's part.
+/// When collection runs, in free blocks: of the medium when owners share it, else of each owner's
+/// part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// A write that would leave fewer waits for collection. 1 or more: collection needs a block to move pages to. With as many as
-    /// there are planes, most moved pages find an open block in their own.
+    /// A write that would leave fewer waits for collection. 1 or more: collection needs a block to
+    /// move pages to. With as many as there are planes, most moved pages find an open block in
+    /// their own.
     pub foreground: u32,
-    /// With fewer, [`Ftl::work`](crate::Ftl::work) has something to do. At most a quarter of the over-provisioning
-    /// space counts, or background collection would undo it.
+    /// With fewer, [`Ftl::work`](crate::Ftl::work) has something to do. At most a quarter of the
+    /// over-provisioning space counts, or background collection would undo it.
     pub background: u32,
 }
 
@@ -128,13 +137,14 @@ pub enum CopyBack {
 
 /// How far apart the wear of blocks may be.
 ///
-/// The least worn free block is always used first. That does not reach blocks with data that nobody overwrites.
+/// The least worn free block is always used first. That does not reach blocks with data that nobody
+/// overwrites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Levelling {
     /// Whatever comes of it.
     Off,
-    /// The erases that the most worn block may have had more than the least worn one, roughly. From half of it on, the pages of the least
-    /// worn block with data, whosever it is, move to the most worn free one, for every sixteenth block that is collected; beyond it for every
-    /// fourth.
+    /// The erases that the most worn block may have had more than the least worn one, roughly. From
+    /// half of it on, the pages of the least worn block with data, whosever it is, move to the most
+    /// worn free one, for every sixteenth block that is collected; beyond it for every fourth.
     Spread(u32),
 }

@@ -1,13 +1,14 @@
 //! What collection costs, by the papers' equations, and back from rates to utilisations.
 //!
-//! A victim block of which the part u is valid gives (1 - u)·N_p free pages for u·N_p copies. So each page that a host writes
-//! costs WAF(u) = u/(1 - u) further writes (equation 2: extra writes, not counting the host's own), and an owner that writes as fast
-//! as it can does IOPS(u) = 1/(WAF(u)·t_PRG + t_PRG + t_XFER) (equation 1; reads of copied pages and erases are
-//! neglected). As WAF(u) + 1 = 1/(1 - u), that is (1 - u)/(t_PRG + (1 - u)·t_XFER), and
-//! u = (1/IOPS - t_PRG - t_XFER)/(1/IOPS - t_XFER).
+//! A victim block of which the part u is valid gives (1 - u)·N_p free pages for u·N_p copies. So
+//! each page that a host writes costs WAF(u) = u/(1 - u) further writes (equation 2: extra writes,
+//! not counting the host's own), and an owner that writes as fast as it can does IOPS(u) =
+//! 1/(WAF(u)·t_PRG + t_PRG + t_XFER) (equation 1; reads of copied pages and erases are neglected).
+//! As WAF(u) + 1 = 1/(1 - u), that is (1 - u)/(t_PRG + (1 - u)·t_XFER), and u = (1/IOPS - t_PRG -
+//! t_XFER)/(1/IOPS - t_XFER).
 
+use core::fmt;
 use headgate_units::{Iops, Nanos};
-use std::fmt;
 
 const WHOLE: u32 = 1_000_000;
 const SECOND: u128 = 1_000_000_000;
@@ -42,7 +43,8 @@ impl Utilisation {
         self.0
     }
 
-    /// Equation 2: extra page writes for each page that a host writes, in millionths. `None` when all pages are valid.
+    /// Equation 2: extra page writes for each page that a host writes, in millionths. `None` when
+    /// all pages are valid.
     pub fn extra_writes(self) -> Option<u64> {
         let free = u64::from(WHOLE - self.0);
         (free > 0).then(|| (u64::from(self.0) * u64::from(WHOLE) + free / 2) / free)
@@ -69,7 +71,8 @@ pub struct CellTimes {
 }
 
 impl CellTimes {
-    /// The stock values of DiskSim's SSD extension: 25 µs, 200 µs, 1.5 ms, and 25 ns for each byte of 4 KiB.
+    /// The stock values of DiskSim's SSD extension: 25 µs, 200 µs, 1.5 ms, and 25 ns for each byte
+    /// of 4 KiB.
     pub const DISKSIM: CellTimes = CellTimes {
         read: Nanos(25_000),
         program: Nanos(200_000),
@@ -77,19 +80,20 @@ impl CellTimes {
         transfer: Nanos(102_400),
     };
 
-    /// Equation 1: page writes per second of an owner whose victims are so full, one chip, one write after the other.
-    /// 0 when nothing can be gained from victims.
+    /// Equation 1: page writes per second of an owner whose victims are so full, one chip, one
+    /// write after the other. 0 when nothing can be gained from victims.
     pub fn rate(&self, u: Utilisation) -> u64 {
         let free = u128::from(WHOLE - u.millionths());
-        let time = u128::from(self.program.0) * u128::from(WHOLE) + free * u128::from(self.transfer.0);
+        let time =
+            u128::from(self.program.0) * u128::from(WHOLE) + free * u128::from(self.transfer.0);
         if time == 0 {
             return u64::MAX;
         }
         u64::try_from((SECOND * free + time / 2) / time).unwrap_or(u64::MAX)
     }
 
-    /// The inverse of equation 1: how full victims may be at most where an owner writes so many pages per second.
-    /// `None`: no utilisation is low enough, the chip itself is slower.
+    /// The inverse of equation 1: how full victims may be at most where an owner writes so many
+    /// pages per second. `None`: no utilisation is low enough, the chip itself is slower.
     pub fn utilisation_for(&self, rate: Iops) -> Option<Utilisation> {
         // Both sides of the fraction times IOPS, so that 1/IOPS need not be rounded.
         let rate = u128::from(rate.get());
@@ -111,8 +115,12 @@ mod tests {
         Utilisation::from_millionths(millionths)
     }
 
-    const PAPER: CellTimes =
-        CellTimes { read: Nanos(25_000), program: Nanos(200_000), erase: Nanos(0), transfer: Nanos(100_000) };
+    const PAPER: CellTimes = CellTimes {
+        read: Nanos(25_000),
+        program: Nanos(200_000),
+        erase: Nanos(0),
+        transfer: Nanos(100_000),
+    };
 
     #[test]
     fn equation_2_at_the_papers_points() {

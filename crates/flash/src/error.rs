@@ -12,7 +12,9 @@ pub enum ConfigError {
     #[error("utilisation must be averaged over 1 victim or more")]
     NoWindow,
     /// The medium is smaller than what the layer keeps for itself.
-    #[error("{blocks} blocks are too few: this configuration needs {least} before the first page of data")]
+    #[error(
+        "{blocks} blocks are too few: this configuration needs {least} before the first page of data"
+    )]
     TooFewBlocks {
         /// Blocks of the medium.
         blocks: u32,
@@ -67,11 +69,14 @@ pub enum FtlError {
         /// Pages that it has.
         pages: u32,
     },
-    /// The medium failed. Nothing more is done: rebuild the state with [`Ftl::recover`](crate::Ftl::recover).
+    /// The medium failed. Nothing more is done: rebuild the state with
+    /// [`Ftl::recover`](crate::Ftl::recover).
     #[error("the medium failed, the translation layer has stopped")]
     Medium(#[from] MediumError),
     /// The medium failed before.
-    #[error("the translation layer has stopped after an earlier failure of its medium: rebuild its state")]
+    #[error(
+        "the translation layer has stopped after an earlier failure of its medium: rebuild its state"
+    )]
     Stopped,
     /// No block can be gained by collection.
     #[error("no block can be freed: all of them are full of valid pages")]

@@ -8,7 +8,9 @@ use crate::op::{Cause, Op, Sink};
 use crate::owner::{KnownOwner, OwnerId, OwnerSpec, OwnerStats};
 use crate::pool::{Job, Open, Pool};
 use crate::stats::{FtlStats, Wear};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
 
 pub(crate) struct Owner {
     /// `None`: the place is vacant.
@@ -27,13 +29,15 @@ const PAIRED: usize = 256;
 
 /// A page-mapped flash translation layer over a [`Medium`].
 ///
-/// Its callers say which owner writes, reads or trims which of its pages; it answers with operations for the medium, in a
-/// [`Sink`]. Every call takes effect at once, on the medium and in the map, in the order of the calls.
+/// Its callers say which owner writes, reads or trims which of its pages; it answers with
+/// operations for the medium, in a [`Sink`]. Every call takes effect at once, on the medium and in
+/// the map, in the order of the calls.
 ///
 /// # Complexity
-/// A write without collection is O(1), a page moved likewise. Choosing a victim is O(N_p/4096) for greedy, O(N_p/64 + buckets in
-/// use) for cost-benefit, O(log blocks) for FIFO. Opening and erasing a block is O(log blocks). Memory: 4 bytes for each
-/// logical page, 1 bit for each physical page, about 150 bytes for each block.
+/// A write without collection is O(1), a page moved likewise. Choosing a victim is O(N_p/4096) for
+/// greedy, O(N_p/64 + buckets in use) for cost-benefit, O(log blocks) for FIFO. Opening and erasing
+/// a block is O(log blocks). Memory: 4 bytes for each logical page, 1 bit for each physical page,
+/// about 150 bytes for each block.
 pub struct Ftl<M> {
     pub(crate) medium: M,
     pub(crate) geometry: Geometry,
@@ -72,7 +76,8 @@ pub struct Ftl<M> {
 }
 
 impl<M: Medium> Ftl<M> {
-    /// A layer without owners on a medium whose content is given up: blocks that are not erased are erased before their use.
+    /// A layer without owners on a medium whose content is given up: blocks that are not erased are
+    /// erased before their use.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -117,7 +122,9 @@ impl<M: Medium> Ftl<M> {
             unassigned: 0,
             shares: 0,
             rated: match &config.isolation {
-                Isolation::Dynamic(control) if control.rating == Rating::Given => control.rated.get(),
+                Isolation::Dynamic(control) if control.rating == Rating::Given => {
+                    control.rated.get()
+                }
                 Isolation::Dynamic(_) | Isolation::Shared | Isolation::Static => 0,
             },
             rated_at: 0,
@@ -171,9 +178,9 @@ impl<M: Medium> Ftl<M> {
         self.place_of(owner).map(|o| self.owners[o].stats)
     }
 
-    /// Of the pages that collection moved because `writer` wrote, those of `owner`: all of them add up to
-    /// [`OwnerStats::moved_for`] as long as nobody leaves. `None`: nobody has one of the numbers, or there are more than 256 owners and one of the
-    /// two came after them.
+    /// Of the pages that collection moved because `writer` wrote, those of `owner`: all of them add
+    /// up to [`OwnerStats::moved_for`] as long as nobody leaves. `None`: nobody has one of the
+    /// numbers, or there are more than 256 owners and one of the two came after them.
     pub fn moved_between(&self, writer: OwnerId, owner: OwnerId) -> Option<u64> {
         let (writer, owner) = (self.place_of(writer)?, self.place_of(owner)?);
         self.owners[writer].moved_of.get(owner).copied()
@@ -181,9 +188,9 @@ impl<M: Medium> Ftl<M> {
 
     /// The owners, by their place in the tables, as [`Ftl::recover`] wants to know them.
     pub fn owners(&self) -> impl Iterator<Item = KnownOwner> + '_ {
-        self.owners
-            .iter()
-            .filter_map(|owner| owner.id.map(|id| KnownOwner { id, spec: owner.spec, since: owner.since }))
+        self.owners.iter().filter_map(|owner| {
+            owner.id.map(|id| KnownOwner { id, spec: owner.spec, since: owner.since })
+        })
     }
 
     /// How worn the blocks are. O(blocks).
@@ -201,9 +208,11 @@ impl<M: Medium> Ftl<M> {
         self.free.len()
     }
 
-    /// Takes an owner in. In the isolated modes over-provisioning space is divided anew; blocks follow as they are collected.
+    /// Takes an owner in. In the isolated modes over-provisioning space is divided anew; blocks
+    /// follow as they are collected.
     ///
-    /// The answer has to be remembered where a crash does not reach it, before the owner's first write. O(owners).
+    /// The answer has to be remembered where a crash does not reach it, before the owner's first
+    /// write. O(owners).
     ///
     /// # Errors
     /// [`OwnerError`].
@@ -237,7 +246,8 @@ impl<M: Medium> Ftl<M> {
             stats: OwnerStats::default(),
             moved_of: Vec::new(),
         };
-        let place = self.owners.iter().position(|owner| owner.id.is_none()).unwrap_or(self.owners.len());
+        let place =
+            self.owners.iter().position(|owner| owner.id.is_none()).unwrap_or(self.owners.len());
         if place == self.owners.len() {
             self.owners.push(owner);
         } else {
@@ -267,8 +277,8 @@ impl<M: Medium> Ftl<M> {
         place
     }
 
-    /// Gives an owner's pages up. Its blocks are erased in the background, its over-provisioning space goes to the others.
-    /// O(its pages + owners).
+    /// Gives an owner's pages up. Its blocks are erased in the background, its over-provisioning
+    /// space goes to the others. O(its pages + owners).
     ///
     /// # Errors
     /// [`OwnerError::Unknown`], [`FtlError::Stopped`].
@@ -277,7 +287,7 @@ impl<M: Medium> Ftl<M> {
             return Err(FtlError::Stopped.into());
         }
         let o = self.place_of(id).ok_or(OwnerError::Unknown(id))?;
-        for entry in std::mem::take(&mut self.owners[o].map) {
+        for entry in core::mem::take(&mut self.owners[o].map) {
             self.forget(entry);
         }
         self.owners[o].id = None;
@@ -290,20 +300,27 @@ impl<M: Medium> Ftl<M> {
         Ok(())
     }
 
-    /// Writes a page: at most one block is opened for it, after as much collection as its threshold asks for.
+    /// Writes a page: at most one block is opened for it, after as much collection as its threshold
+    /// asks for.
     ///
     /// # Errors
     /// [`FtlError`]. After an error of the medium the layer has stopped.
-    pub fn write<S: Sink>(&mut self, owner: OwnerId, page: u32, sink: &mut S) -> Result<(), FtlError> {
+    pub fn write<S: Sink>(
+        &mut self,
+        owner: OwnerId,
+        page: u32,
+        sink: &mut S,
+    ) -> Result<(), FtlError> {
         let o = self.target(owner, page.into(), 1)?;
-        // What the old page needs is far away in memory: asked for now, it comes while the new page is programmed.
+        // What the old page needs is far away in memory: asked for now, it comes while the new page
+        // is programmed.
         if let Where::Data(old) = self.owners[o].map[page as usize].get() {
-            std::hint::black_box(self.blocks[self.geometry.block_of(old).0 as usize].valid);
+            core::hint::black_box(self.blocks[self.geometry.block_of(old).0 as usize].valid);
         }
         let at = self.program_host(o, Content::Data { page }, sink)?;
         self.stats.host_writes += 1;
         self.owners[o].stats.host_writes += 1;
-        let old = std::mem::replace(&mut self.owners[o].map[page as usize], Entry::data(at));
+        let old = core::mem::replace(&mut self.owners[o].map[page as usize], Entry::data(at));
         self.forget(old);
         if self.levelling.is_some() {
             self.level_one(sink)?;
@@ -337,9 +354,9 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// Gives `count` pages from `first` on up, durably: one page is programmed to say so. Returns how many pages had data and
-    /// have none now. Zero also when the owner has too many trims outstanding (one for each 256 of its pages, and 64): then nothing
-    /// is changed. O(count).
+    /// Gives `count` pages from `first` on up, durably: one page is programmed to say so. Returns
+    /// how many pages had data and have none now. Zero also when the owner has too many trims
+    /// outstanding (one for each 256 of its pages, and 64): then nothing is changed. O(count).
     ///
     /// # Errors
     /// [`FtlError`].
@@ -354,7 +371,9 @@ impl<M: Medium> Ftl<M> {
         let range = first as usize..first as usize + count as usize;
         let has_data = |entry: &Entry| matches!(entry.get(), Where::Data(_));
         let most = self.owners[o].spec.pages / 256 + 64;
-        if self.owners[o].tombstones >= most || !self.owners[o].map[range.clone()].iter().any(has_data) {
+        if self.owners[o].tombstones >= most
+            || !self.owners[o].map[range.clone()].iter().any(has_data)
+        {
             return Ok(0);
         }
         let at = self.program_host(o, Content::Trim { first, count }, sink)?;
@@ -461,7 +480,8 @@ impl<M: Medium> Ftl<M> {
 
     /// A slot with an open block for the next page that an owner writes.
     fn host_slot<S: Sink>(&mut self, p: usize, o: usize, sink: &mut S) -> Result<usize, FtlError> {
-        // Without a free block, as after a crash, the open ones are where collection moves pages to.
+        // Without a free block, as after a crash, the open ones are where collection moves pages
+        // to.
         if self.free.len() == 0 {
             self.keep_one_free(p, Some(o), sink)?;
         }
@@ -506,7 +526,12 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A free block for a slot: in the plane asked for, or one of the slot's own planes, or any.
-    pub(crate) fn open(&mut self, p: usize, slot: usize, plane: Option<PlaneId>) -> Result<(), FtlError> {
+    pub(crate) fn open(
+        &mut self,
+        p: usize,
+        slot: usize,
+        plane: Option<PlaneId>,
+    ) -> Result<(), FtlError> {
         let coldest = slot + 1 == self.pools[p].slots.len();
         let planes = self.geometry.planes();
         let mine = (slot as u32 % self.stripe()) % self.pools[p].width;
@@ -582,7 +607,8 @@ impl<M: Medium> Ftl<M> {
     pub(crate) fn is_erased(&self, block: BlockId) -> bool {
         let pages = 0..self.geometry.pages_per_block();
         pages.into_iter().all(|offset| {
-            self.medium.page(self.geometry.page_at(block, offset)) == crate::medium::PageState::Erased
+            self.medium.page(self.geometry.page_at(block, offset))
+                == crate::medium::PageState::Erased
         })
     }
 

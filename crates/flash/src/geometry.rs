@@ -11,14 +11,16 @@ pub struct PageAddr(pub u32);
 
 /// A plane, numbered through the whole medium from 0: first one plane of each die, then the next.
 ///
-/// Neighbouring numbers are different dies, so whoever goes round the planes keeps all dies busy first.
+/// Neighbouring numbers are different dies, so whoever goes round the planes keeps all dies busy
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlaneId(pub u32);
 
 /// How a medium is built: pages in erase blocks in planes in dies.
 ///
-/// Blocks are numbered across the planes: block *b* is in plane *b* mod the number of planes, and blocks of one row
-/// (a superblock) have neighbouring numbers. Zoned storage has one die with one plane; its zones are blocks.
+/// Blocks are numbered across the planes: block *b* is in plane *b* mod the number of planes, and
+/// blocks of one row (a superblock) have neighbouring numbers. Zoned storage has one die with one
+/// plane; its zones are blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     dies: u32,
@@ -65,17 +67,18 @@ fn within(what: &'static str, given: u64, least: u64, most: u64) -> Result<(), G
 }
 
 impl Geometry {
-    /// The most pages of a medium: 2³¹ - 2, which is 8 TiB of 4 KiB pages or 32 TiB of 16 KiB pages.
+    /// The most pages of a medium: 2³¹ - 2, which is 8 TiB of 4 KiB pages or 32 TiB of 16 KiB
+    /// pages.
     pub const MOST_PAGES: u64 = (1 << 31) - 2;
     /// The most pages of a block.
     pub const MOST_PAGES_PER_BLOCK: u32 = 65_535;
 
-    /// A medium of `dies` dies with `planes` planes each, `blocks` blocks in each plane, `pages` pages of
-    /// `page` bytes in each block.
+    /// A medium of `dies` dies with `planes` planes each, `blocks` blocks in each plane, `pages`
+    /// pages of `page` bytes in each block.
     ///
     /// # Errors
-    /// [`GeometryError`]: none of them may be zero, a block has at least 2 and at most 65,535 pages, pages are at most
-    /// 1 MiB, and all pages together at most [`Geometry::MOST_PAGES`].
+    /// [`GeometryError`]: none of them may be zero, a block has at least 2 and at most 65,535
+    /// pages, pages are at most 1 MiB, and all pages together at most [`Geometry::MOST_PAGES`].
     pub fn new(
         dies: u32,
         planes: u32,
@@ -174,7 +177,8 @@ mod tests {
     fn blocks_go_round_the_dies_before_the_planes() {
         let geometry = Geometry::new(4, 2, 3, 10, Bytes::from_kib(4)).unwrap();
         assert_eq!((geometry.planes(), geometry.blocks(), geometry.pages()), (8, 24, 240));
-        let dies: Vec<u32> = (0..8).map(|b| geometry.die_of(geometry.plane_of(BlockId(b)))).collect();
+        let dies: Vec<u32> =
+            (0..8).map(|b| geometry.die_of(geometry.plane_of(BlockId(b)))).collect();
         assert_eq!(dies, [0, 1, 2, 3, 0, 1, 2, 3]);
         assert_eq!(geometry.plane_of(BlockId(9)), PlaneId(1));
         for page in 0..geometry.pages() {

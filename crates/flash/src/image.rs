@@ -1,9 +1,12 @@
 use crate::geometry::{BlockId, Geometry, PageAddr};
 use crate::medium::{Content, Medium, MediumError, PageState, Record};
 use crate::owner::OwnerId;
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
 
-/// A medium in memory: records without data, 16 bytes for each page. It insists on the order of programs.
+/// A medium in memory: records without data, 16 bytes for each page. It insists on the order of
+/// programs.
 #[derive(Clone, Debug)]
 pub struct Image {
     geometry: Geometry,
@@ -100,7 +103,9 @@ impl Medium for Image {
 
     fn erase(&mut self, block: BlockId) -> Result<(), MediumError> {
         let Some(state) = self.blocks.get_mut(block.0 as usize) else {
-            return Err(MediumError::NoSuchPage(block.0.saturating_mul(self.geometry.pages_per_block())));
+            return Err(MediumError::NoSuchPage(
+                block.0.saturating_mul(self.geometry.pages_per_block()),
+            ));
         };
         state.next = 0;
         state.erases += 1;
@@ -108,7 +113,8 @@ impl Medium for Image {
         let end = first + self.geometry.pages_per_block() as usize;
         self.slots[first..end].fill(Slot::default());
         if !self.trims.is_empty() {
-            let pages: Vec<u32> = self.trims.range(first as u32..end as u32).map(|(&page, _)| page).collect();
+            let pages: Vec<u32> =
+                self.trims.range(first as u32..end as u32).map(|(&page, _)| page).collect();
             for page in pages {
                 self.trims.remove(&page);
             }

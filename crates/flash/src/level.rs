@@ -1,9 +1,11 @@
-//! Wear levelling: blocks with data that nobody overwrites are given up to those who overwrite theirs, across owners.
+//! Wear levelling: blocks with data that nobody overwrites are given up to those who overwrite
+//! theirs, across owners.
 //!
-//! A block's wear grows when it is collected, and the least worn free block is always used next. So wear differs only as far
-//! as cold data keeps blocks out of use. When a free block has been erased half as many times more often as is allowed than the least
-//! worn closed one, whosever that is, the pages of that one move there, and it becomes free. A block that was levelled
-//! is closed though it may not be full: it has as many valid pages as the one before.
+//! A block's wear grows when it is collected, and the least worn free block is always used next. So
+//! wear differs only as far as cold data keeps blocks out of use. When a free block has been erased
+//! half as many times more often as is allowed than the least worn closed one, whosever that is,
+//! the pages of that one move there, and it becomes free. A block that was levelled is closed
+//! though it may not be full: it has as many valid pages as the one before.
 
 use crate::blocks::State;
 use crate::collect::Step;
@@ -15,8 +17,8 @@ use crate::medium::Medium;
 use crate::op::{Cause, Sink};
 use crate::pool::{Job, Open};
 
-/// Erases between two blocks that are levelled, at least, from half the allowed spread on: it costs no more than a sixteenth of the
-/// blocks collected.
+/// Erases between two blocks that are levelled, at least, from half the allowed spread on: it costs
+/// no more than a sixteenth of the blocks collected.
 const APART: u32 = 16;
 
 /// The same beyond the allowed spread.
@@ -34,7 +36,8 @@ impl<M: Medium> Ftl<M> {
         if self.levelling.is_some() || since < APART_BEYOND || self.free.len() <= foreground {
             return;
         }
-        let (Some((least, block)), Some((erases, plane))) = (self.youngest(), self.free.oldest()) else {
+        let (Some((least, block)), Some((erases, plane))) = (self.youngest(), self.free.oldest())
+        else {
             return;
         };
         let p = self.blocks[block.0 as usize].pool as usize;
@@ -60,11 +63,13 @@ impl<M: Medium> Ftl<M> {
         self.erases_since_levelled = 0;
     }
 
-    /// The least worn block with data. Of open ones only those that have not been filled while the whole medium could have been written:
-    /// young blocks are opened first, and those in use will wear.
+    /// The least worn block with data. Of open ones only those that have not been filled while the
+    /// whole medium could have been written: young blocks are opened first, and those in use will
+    /// wear.
     fn youngest(&self) -> Option<(u32, BlockId)> {
         let rests = |block: u32| {
-            let idle = self.sequence - self.opened[block as usize] > u64::from(self.geometry.pages());
+            let idle =
+                self.sequence - self.opened[block as usize] > u64::from(self.geometry.pages());
             match self.blocks[block as usize].state {
                 State::Closed => true,
                 State::Open => idle,
@@ -72,7 +77,9 @@ impl<M: Medium> Ftl<M> {
             }
         };
         let few = self.wear.iter().take(LOOKED_AT);
-        few.copied().find(|&(_, block)| rests(block)).map(|(erases, block)| (erases, BlockId(block)))
+        few.copied()
+            .find(|&(_, block)| rests(block))
+            .map(|(erases, block)| (erases, BlockId(block)))
     }
 
     /// Closes the block for levelled pages; one without pages is free again.
@@ -91,7 +98,8 @@ impl<M: Medium> Ftl<M> {
         self.levelling.is_some_and(|job| self.blocks[job.block.0 as usize].pool as usize == p)
     }
 
-    /// Whether the next step of levelling can be made without the last blocks that collection needs.
+    /// Whether the next step of levelling can be made without the last blocks that collection
+    /// needs.
     pub(crate) fn can_level(&self) -> bool {
         let Some(job) = self.levelling else { return false };
         let entry = &self.blocks[job.block.0 as usize];
@@ -101,7 +109,8 @@ impl<M: Medium> Ftl<M> {
         is_open || entry.valid == 0 || pool.room() > foreground && self.free.len() > foreground
     }
 
-    /// One page of the block that is being levelled, or its erase, or nothing while there is no room.
+    /// One page of the block that is being levelled, or its erase, or nothing while there is no
+    /// room.
     pub(crate) fn level_one<S: Sink>(&mut self, sink: &mut S) -> Result<(), FtlError> {
         if self.can_level() { self.level_now(sink) } else { Ok(()) }
     }

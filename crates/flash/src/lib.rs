@@ -1,10 +1,13 @@
-//! A page-mapped flash translation layer that can give each owner its own erase blocks and its own over-provisioning space.
+//! A page-mapped flash translation layer that can give each owner its own erase blocks and its own
+//! over-provisioning space.
 //!
-//! Flash is programmed page by page and erased block by block. Who overwrites a page writes a new one, and the old one is waste until
-//! *collection* moves the valid pages of its block away and erases it. How many have to be moved depends on how much of
-//! the medium is not data, the *over-provisioning space*. When several owners share blocks, one moves pages for another's writes, and
-//! no scheduler above can divide the device any more. Under *isolation* every block holds pages of one owner, whose
-//! over-provisioning space is sized so that it reaches its target rate.
+//! Flash is programmed page by page and erased block by block. Who overwrites a page writes a new
+//! one, and the old one is waste until *collection* moves the valid pages of its block away and
+//! erases it. How many have to be moved depends on how much of the medium is not data, the
+//! *over-provisioning space*. When several owners share blocks, one moves pages for another's
+//! writes, and no scheduler above can divide the device any more. Under *isolation* every block
+//! holds pages of one owner, whose over-provisioning space is sized so that it reaches its target
+//! rate.
 //!
 //! | part | where |
 //! |---|---|
@@ -35,25 +38,30 @@
 //! ```
 //!
 //! # The medium and the operations
-//! A [`Medium`] is what the records are on; [`Image`] keeps them in memory. The layer changes it at once. Beside that it tells a
-//! [`Sink`] each operation, in order: a device model puts times on them. A real medium does them, in that order wherever the same
-//! block is concerned.
+//! A [`Medium`] is what the records are on; [`Image`] keeps them in memory. The layer changes it at
+//! once. Beside that it tells a [`Sink`] each operation, in order: a device model puts times on
+//! them. A real medium does them, in that order wherever the same block is concerned.
 //!
 //! # State
-//! Each page is programmed with a [`Record`] of its owner, its logical page and a sequence number. Everything else follows
-//! from the records. So nothing needs a journal, and a crash loses no page whose program was completed. A trim is a page of its own
-//! that says which pages it was, kept while copies older than it may be on the medium.
+//! Each page is programmed with a [`Record`] of its owner, its logical page and a sequence number.
+//! Everything else follows from the records. So nothing needs a journal, and a crash loses no page
+//! whose program was completed. A trim is a page of its own that says which pages it was, kept
+//! while copies older than it may be on the medium.
 //!
 //! # Pools, quotas, thresholds
-//! Blocks are collected in *pools*: one for all owners in the shared mode, else one for each. A pool may hold as many blocks as its
-//! *quota*. Of these its data need some; the rest is its over-provisioning space. When a write would open a block and leave the
-//! pool fewer than [`Thresholds::foreground`] to go, blocks are collected first, as many as it takes.
+//! Blocks are collected in *pools*: one for all owners in the shared mode, else one for each. A
+//! pool may hold as many blocks as its *quota*. Of these its data need some; the rest is its
+//! over-provisioning space. When a write would open a block and leave the pool fewer than
+//! [`Thresholds::foreground`] to go, blocks are collected first, as many as it takes.
 //!
 //! # Source
-//! J. Kim, D. Lee, S. H. Noh: *Towards SLO Complying SSDs Through OPS Isolation*, FAST 2015. What the paper leaves open, and what is
-//! chosen, is in `docs/decisions/0031-flash.md`.
+//! J. Kim, D. Lee, S. H. Noh: *Towards SLO Complying SSDs Through OPS Isolation*, FAST 2015. What
+//! the paper leaves open, and what is chosen, is in `docs/decisions/0031-flash.md`.
 
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
 
 mod background;
 mod blocks;
@@ -77,7 +85,9 @@ mod stats;
 pub mod theory;
 
 pub use background::{Work, WorkKind};
-pub use config::{Config, Control, CopyBack, Isolation, Levelling, Rating, Streams, Thresholds, Victims};
+pub use config::{
+    Config, Control, CopyBack, Isolation, Levelling, Rating, Streams, Thresholds, Victims,
+};
 pub use equations::{CellTimes, Utilisation};
 pub use error::{ConfigError, FtlError, OwnerError};
 pub use ftl::Ftl;

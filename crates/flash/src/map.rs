@@ -1,8 +1,11 @@
 //! Where logical pages are.
 
 use crate::geometry::PageAddr;
+use alloc::vec;
+use alloc::vec::Vec;
 
-/// Where a logical page is, in 32 bits. Zero is nowhere, so that the map of a disk that was never written costs no memory.
+/// Where a logical page is, in 32 bits. Zero is nowhere, so that the map of a disk that was never
+/// written costs no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Entry(u32);
@@ -45,8 +48,8 @@ pub(crate) fn nowhere(pages: u32) -> Vec<Entry> {
     vec![Entry::NOWHERE; pages as usize]
 }
 
-/// A page that says which logical pages were trimmed ("tombstone"): kept while any copy that is older than it may be on the medium,
-/// or a crash would bring old data back.
+/// A page that says which logical pages were trimmed ("tombstone"): kept while any copy that is
+/// older than it may be on the medium, or a crash would bring old data back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tombstone {
     pub owner: usize,

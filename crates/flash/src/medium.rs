@@ -1,15 +1,18 @@
 use crate::geometry::{BlockId, Geometry, PageAddr};
 use crate::owner::OwnerId;
+use alloc::string::String;
 use thiserror::Error;
 
-/// What a page's out-of-band area says of it. All records of a medium together are the translation layer's state.
+/// What a page's out-of-band area says of it. All records of a medium together are the translation
+/// layer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Whose page it is.
     pub owner: OwnerId,
     /// What the page holds.
     pub content: Content,
-    /// When it was written, counted in page programs from 1. Of two records for the same logical page the greater holds.
+    /// When it was written, counted in page programs from 1. Of two records for the same logical
+    /// page the greater holds.
     pub sequence: u64,
 }
 
@@ -21,7 +24,8 @@ pub enum Content {
         /// The logical page, from 0.
         page: u32,
     },
-    /// No data, but the word that the owner's logical pages `first` to `first + count - 1` were trimmed.
+    /// No data, but the word that the owner's logical pages `first` to `first + count - 1` were
+    /// trimmed.
     Trim {
         /// First logical page.
         first: u32,
@@ -62,16 +66,17 @@ pub enum MediumError {
 
 /// Erase blocks of pages with out-of-band records: flash, or zones of a zoned drive.
 ///
-/// The translation layer calls the changing methods in the order in which they must take effect. A medium that queues
-/// them must keep that order for operations that touch the same block; data that a [`program`](Medium::program)
-/// writes is the data of the request that the layer's caller is in.
+/// The translation layer calls the changing methods in the order in which they must take effect. A
+/// medium that queues them must keep that order for operations that touch the same block; data that
+/// a [`program`](Medium::program) writes is the data of the request that the layer's caller is in.
 ///
 /// # What is assumed of a medium
 /// 1. A page is programmed whole or not: after a crash it is [`PageState::Erased`], the record, or
 ///    [`PageState::Unreadable`], never another record.
 /// 2. What a returned call did survives a crash.
-/// 3. An erase that a crash cut short may leave any of the block's pages as they were, erased or unreadable, but
-///    pages behind an erased one cannot be programmed unless the whole block is erased.
+/// 3. An erase that a crash cut short may leave any of the block's pages as they were, erased or
+///    unreadable, but pages behind an erased one cannot be programmed unless the whole block is
+///    erased.
 pub trait Medium {
     /// How it is built. Does not change.
     fn geometry(&self) -> Geometry;

@@ -1,4 +1,5 @@
 use crate::geometry::{BlockId, PageAddr};
+use alloc::vec::Vec;
 
 /// One thing that the medium does, in the order in which it must take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,8 @@ impl Op {
     }
 }
 
-/// Takes operations as the translation layer decides on them. A device model puts times on them; a `Vec` keeps them.
+/// Takes operations as the translation layer decides on them. A device model puts times on them; a
+/// `Vec` keeps them.
 pub trait Sink {
     /// One more operation, to take effect after those before it wherever they touch the same block.
     fn op(&mut self, op: Op);

@@ -1,9 +1,10 @@
+use core::fmt;
 use headgate_units::{Iops, Shares};
-use std::fmt;
 
 /// Who a page belongs to: a disk, by a number that its caller chose.
 ///
-/// Small numbers make small tables. A number may be given to another disk after its first one was removed.
+/// Small numbers make small tables. A number may be given to another disk after its first one was
+/// removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub u16);
 
@@ -20,7 +21,8 @@ pub struct OwnerSpec {
     pub pages: u32,
     /// Its weight: by it over-provisioning space and target rates are divided.
     pub shares: Shares,
-    /// Page writes per second that it is to reach. `None`: its part of the device's rated rate, by weight.
+    /// Page writes per second that it is to reach. `None`: its part of the device's rated rate, by
+    /// weight.
     pub target: Option<Iops>,
 }
 
@@ -38,7 +40,8 @@ pub struct KnownOwner {
     pub id: OwnerId,
     /// What it was given.
     pub spec: OwnerSpec,
-    /// The sequence number at which it came: what bears its number and is older was another owner's.
+    /// The sequence number at which it came: what bears its number and is older was another
+    /// owner's.
     pub since: u64,
 }
 

@@ -4,7 +4,9 @@ use crate::blocks::Buckets;
 use crate::equations::Utilisation;
 use crate::geometry::BlockId;
 use crate::op::Cause;
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
@@ -19,12 +21,14 @@ pub(crate) struct Pool {
     pub quota: u32,
     /// Blocks that it holds: open, closed and leaving.
     pub held: u32,
-    /// Blocks that its owners' pages fill when all are written. What the quota has above is over-provisioning space.
+    /// Blocks that its owners' pages fill when all are written. What the quota has above is
+    /// over-provisioning space.
     pub data: u32,
     pub closed: Buckets,
     /// All blocks it holds, by the sequence number at which they were opened.
     pub ages: BTreeSet<(u64, u32)>,
-    /// Open blocks: `stripe` for each stream, of which `width` are in use, then the one for levelled pages.
+    /// Open blocks: `stripe` for each stream, of which `width` are in use, then the one for
+    /// levelled pages.
     pub slots: Vec<Option<Open>>,
     pub width: u32,
     pub cursor: u32,
@@ -64,8 +68,9 @@ impl Pool {
         }
     }
 
-    /// Whether what came of the last adjustment has been seen enough for the next one. Far from its target a pool is adjusted at each
-    /// collection, near it once in a window: the mean of the victims follows that late.
+    /// Whether what came of the last adjustment has been seen enough for the next one. Far from its
+    /// target a pool is adjusted at each collection, near it once in a window: the mean of the
+    /// victims follows that late.
     pub fn has_settled(&self, window: u32, margin: u32, off: u32) -> bool {
         let wait = u64::from(window) * u64::from(margin) / u64::from(off.max(1));
         self.meter.victims() - self.adjusted_at >= wait

@@ -1,4 +1,5 @@
-//! Who may hold how many blocks: the initial division by weight, and Algorithm 1, which lets space follow targets.
+//! Who may hold how many blocks: the initial division by weight, and Algorithm 1, which lets space
+//! follow targets.
 
 use crate::config::Rating;
 use crate::equations::Utilisation;
@@ -7,16 +8,20 @@ use crate::medium::Medium;
 use crate::owner::{OwnerId, OwnerSpec};
 use crate::pool::{Pool, Wanting};
 use crate::stats::{Reach, Standing};
+use alloc::vec;
+use alloc::vec::Vec;
 use headgate_units::{Iops, Shares};
 
-/// Blocks outside all quotas in the isolated modes: with them a quota that moved can be used before its blocks have followed.
+/// Blocks outside all quotas in the isolated modes: with them a quota that moved can be used before
+/// its blocks have followed.
 const IN_TRANSIT: u32 = 2;
 
 /// Victims between two looks at what owners achieve.
 const SEEK_EVERY: u64 = 8;
 
-/// Divides `total` by weight, nobody getting less than its least; rounded so that the sum is exact (largest remainders,
-/// of equal ones the first). Weights of nothing but least are those whose part would be smaller. O(n² log n) at worst.
+/// Divides `total` by weight, nobody getting less than its least; rounded so that the sum is exact
+/// (largest remainders, of equal ones the first). Weights of nothing but least are those whose part
+/// would be smaller. O(n² log n) at worst.
 ///
 /// `None`: the least parts are more than there is.
 pub(crate) fn apportion(total: u32, parts: &[(u64, u32)]) -> Option<Vec<u32>> {
@@ -35,7 +40,7 @@ pub(crate) fn apportion(total: u32, parts: &[(u64, u32)]) -> Option<Vec<u32>> {
                 rest -= u64::from(given[i]);
             }
             let mut by_remainder = open.clone();
-            by_remainder.sort_by_key(|&i| std::cmp::Reverse(share(i, left) % weights));
+            by_remainder.sort_by_key(|&i| core::cmp::Reverse(share(i, left) % weights));
             for &i in by_remainder.iter().take(usize::try_from(rest).ok()?) {
                 given[i] += 1;
             }
@@ -56,8 +61,9 @@ enum Use {
     Idle,
 }
 
-/// How far from its target a utilisation may be: the hysteresis, but no more than changes the rate by a twentieth. Rates are
-/// nearly in proportion to 1 - u, so at 0.96 a hundredth is a quarter of the rate.
+/// How far from its target a utilisation may be: the hysteresis, but no more than changes the rate
+/// by a twentieth. Rates are nearly in proportion to 1 - u, so at 0.96 a hundredth is a quarter of
+/// the rate.
 fn margin(hysteresis: Utilisation, target: u32) -> u32 {
     hysteresis.millionths().min((1_000_000 - target) / 20)
 }
@@ -68,18 +74,21 @@ impl<M: Medium> Ftl<M> {
         if self.is_shared() { 0 } else { IN_TRANSIT }
     }
 
-    /// The least over-provisioning space: an open block for each stream, what the foreground threshold keeps free, and a block for
-    /// levelled pages. With it and one page overwritten there is always a block to gain from.
+    /// The least over-provisioning space: an open block for each stream, what the foreground
+    /// threshold keeps free, and a block for levelled pages. With it and one page overwritten there
+    /// is always a block to gain from.
     pub(crate) fn least_spare(&self) -> u32 {
         let levelled = if self.levels() { 1 } else { 0 };
         self.config.thresholds.foreground.saturating_add(self.streams() + levelled)
     }
 
     fn data_blocks(&self, pages: u64) -> u32 {
-        u32::try_from(pages.div_ceil(u64::from(self.geometry.pages_per_block()))).unwrap_or(u32::MAX)
+        u32::try_from(pages.div_ceil(u64::from(self.geometry.pages_per_block())))
+            .unwrap_or(u32::MAX)
     }
 
-    /// Blocks that one more owner of so many pages needs at least, and blocks that there are for it.
+    /// Blocks that one more owner of so many pages needs at least, and blocks that there are for
+    /// it.
     pub(crate) fn room_for(&self, pages: u32) -> (u32, u32) {
         let own = self.owners.iter().filter(|owner| owner.id.is_some());
         let all = self.geometry.blocks() - self.kept_back();
@@ -94,7 +103,8 @@ impl<M: Medium> Ftl<M> {
         (least(pages), all.saturating_sub(taken))
     }
 
-    /// Divides the over-provisioning space among all owners by weight, as at the beginning of Algorithm 1.
+    /// Divides the over-provisioning space among all owners by weight, as at the beginning of
+    /// Algorithm 1.
     pub(crate) fn divide(&mut self) {
         let all = self.geometry.blocks() - self.kept_back();
         if self.is_shared() {
@@ -104,7 +114,8 @@ impl<M: Medium> Ftl<M> {
             self.widen(0);
             return;
         }
-        let present: Vec<usize> = (0..self.owners.len()).filter(|&o| self.owners[o].id.is_some()).collect();
+        let present: Vec<usize> =
+            (0..self.owners.len()).filter(|&o| self.owners[o].id.is_some()).collect();
         for o in 0..self.pools.len() {
             let pages = self.owners.get(o).map_or(0, |owner| owner.spec.pages);
             self.pools[o].data = self.data_blocks(pages.into());
@@ -128,8 +139,8 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// Gives an owner another weight: over-provisioning space is divided anew by weight, as when somebody comes or goes.
-    /// False: nobody has that number. O(owners).
+    /// Gives an owner another weight: over-provisioning space is divided anew by weight, as when
+    /// somebody comes or goes. False: nobody has that number. O(owners).
     pub fn set_shares(&mut self, owner: OwnerId, shares: Shares) -> bool {
         let Some(o) = self.place_of(owner) else { return false };
         self.owners[o].spec.shares = shares;
@@ -152,8 +163,9 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// Algorithm 1 before a collection: one block more for whoever has to move too many pages for its target, one less for whoever
-    /// moves too few. O(owners) when a block has to come from another owner, else O(1).
+    /// Algorithm 1 before a collection: one block more for whoever has to move too many pages for
+    /// its target, one less for whoever moves too few. O(owners) when a block has to come from
+    /// another owner, else O(1).
     pub(crate) fn adjust(&mut self, p: usize) {
         let Some(control) = self.control() else { return };
         let (hysteresis, window) = (control.hysteresis, control.window);
@@ -184,12 +196,16 @@ impl<M: Medium> Ftl<M> {
         self.widen(p);
     }
 
-    /// Where the rate of the device is sought, it is what owners achieve with the space they have: for everybody's shares, what those that collect
-    /// write by equation 1 for theirs. So who is above it gives space and who is below takes, until all are on it. Who has the least
-    /// space and can give none counts only where nobody has more. A drive with more than a sixteenth of its space in nobody's hands achieves
-    /// an eighth more. O(owners), for every eighth victim.
+    /// Where the rate of the device is sought, it is what owners achieve with the space they have:
+    /// for everybody's shares, what those that collect write by equation 1 for theirs. So who is
+    /// above it gives space and who is below takes, until all are on it. Who has the least space
+    /// and can give none counts only where nobody has more. A drive with more than a sixteenth of
+    /// its space in nobody's hands achieves an eighth more. O(owners), for every eighth victim.
     fn seek_rate(&mut self) {
-        let Some(control) = self.control().filter(|control| control.rating == Rating::Sought) else { return };
+        let Some(control) = self.control().filter(|control| control.rating == Rating::Sought)
+        else {
+            return;
+        };
         if self.rated > 0 && self.stats.victims - self.rated_at < SEEK_EVERY {
             return;
         }
@@ -200,7 +216,8 @@ impl<M: Medium> Ftl<M> {
             if owner.id.is_none() || owner.spec.target.is_some() || self.is_idle(pool) {
                 continue;
             }
-            let sum = if pool.quota > pool.data + self.least_spare() { &mut able } else { &mut bound };
+            let sum =
+                if pool.quota > pool.data + self.least_spare() { &mut able } else { &mut bound };
             sum.0 += u128::from(times.rate(u).min(Iops::MAX.get()));
             sum.1 += u128::from(owner.spec.shares.get());
         }
@@ -211,7 +228,8 @@ impl<M: Medium> Ftl<M> {
         let (spare, unassigned) = self.spare_blocks();
         let achieved = rates * u128::from(self.shares) / shares;
         let rated = if unassigned > spare / 16 { achieved + achieved / 8 } else { achieved };
-        self.rated = u64::try_from(rated).unwrap_or(u64::MAX).clamp(Iops::MIN.get(), Iops::MAX.get());
+        self.rated =
+            u64::try_from(rated).unwrap_or(u64::MAX).clamp(Iops::MIN.get(), Iops::MAX.get());
         self.rated_at = self.stats.victims;
     }
 
@@ -220,8 +238,9 @@ impl<M: Medium> Ftl<M> {
         self.stats.victims - pool.last_collected > u64::from(pool.quota)
     }
 
-    /// The rate of the whole device of which owners get their parts, as given or as achieved of late. `None` without dynamic isolation, or when
-    /// it is sought and nothing has been collected yet.
+    /// The rate of the whole device of which owners get their parts, as given or as achieved of
+    /// late. `None` without dynamic isolation, or when it is sought and nothing has been collected
+    /// yet.
     pub fn rated(&self) -> Option<Iops> {
         self.control()?;
         Iops::new(self.rated).ok()
@@ -233,8 +252,9 @@ impl<M: Medium> Ftl<M> {
         self.unassigned > excess
     }
 
-    /// Takes a block away from somebody's quota, for a pool. Returns whether it can be had now: who writes pays for its loss itself, and
-    /// until it has, nobody has gained anything; where nobody writes, the taker collects.
+    /// Takes a block away from somebody's quota, for a pool. Returns whether it can be had now: who
+    /// writes pays for its loss itself, and until it has, nobody has gained anything; where nobody
+    /// writes, the taker collects.
     fn take_one(&mut self, p: usize) -> bool {
         if self.unassigned > 0 {
             // One is on its way.
@@ -257,8 +277,9 @@ impl<M: Medium> Ftl<M> {
         Some((now.millionths(), target.millionths()))
     }
 
-    /// Who can give a block: of those with more than the least, the one farthest below its target; one that has not collected
-    /// while all others did so often as to replace its blocks does not need them.
+    /// Who can give a block: of those with more than the least, the one farthest below its target;
+    /// one that has not collected while all others did so often as to replace its blocks does not
+    /// need them.
     fn donor(&self, taker: usize) -> Option<(usize, Use)> {
         let hysteresis = self.control()?.hysteresis;
         let slack = |p: usize| {
@@ -295,7 +316,8 @@ impl<M: Medium> Ftl<M> {
         Some(times.utilisation_for(self.target_rate(p)?))
     }
 
-    /// Whether a pool's target is its part of what all achieve: there is space for that, though it may come late.
+    /// Whether a pool's target is its part of what all achieve: there is space for that, though it
+    /// may come late.
     fn follows_what_is_achieved(&self, p: usize) -> bool {
         let has_its_own = self.owners.get(p).is_some_and(|owner| owner.spec.target.is_some());
         !has_its_own && self.control().is_some_and(|control| control.rating == Rating::Sought)
@@ -313,7 +335,9 @@ impl<M: Medium> Ftl<M> {
             // What others achieve is no target for who has not shown anything.
             Some(None) if utilisation.is_none() && self.follows_what_is_achieved(p) => Reach::Open,
             Some(None) => Reach::TooFast,
-            Some(Some(_)) if pool.wanting == Wanting::Space && !self.follows_what_is_achieved(p) => {
+            Some(Some(_))
+                if pool.wanting == Wanting::Space && !self.follows_what_is_achieved(p) =>
+            {
                 Reach::NoSpace
             }
             Some(Some(goal))

@@ -8,6 +8,8 @@ use crate::map::{Entry, Tombstone, Where};
 use crate::medium::{Content, Medium, PageState, Record};
 use crate::owner::KnownOwner;
 use crate::pool::Open;
+use alloc::vec;
+use alloc::vec::Vec;
 use thiserror::Error;
 
 /// Why a state cannot be rebuilt.
@@ -32,21 +34,29 @@ struct Found {
 }
 
 impl<M: Medium> Ftl<M> {
-    /// Rebuilds a layer from what is on the medium: after a crash, or just to go on. The owners are those that its caller
-    /// remembers ([`Ftl::add_owner`]); pages of anybody else are given up.
+    /// Rebuilds a layer from what is on the medium: after a crash, or just to go on. The owners are
+    /// those that its caller remembers ([`Ftl::add_owner`]); pages of anybody else are given up.
     ///
-    /// Every page is looked at once: O(pages + pages that trims name). Meanwhile each logical page takes 8 bytes more.
+    /// Every page is looked at once: O(pages + pages that trims name). Meanwhile each logical page
+    /// takes 8 bytes more.
     ///
     /// # What comes back
-    /// - Every logical page as its last write or trim left it that the medium completed. Of a write that was cut short,
-    ///   either the old or the new page.
-    /// - Blocks that were being filled are filled further. Blocks without a valid page are erased before they are used.
-    /// - Space is divided by weight as at the beginning, mean utilisations begin anew, statistics are zero.
+    /// - Every logical page as its last write or trim left it that the medium completed. Of a write
+    ///   that was cut short, either the old or the new page.
+    /// - Blocks that were being filled are filled further. Blocks without a valid page are erased
+    ///   before they are used.
+    /// - Space is divided by weight as at the beginning, mean utilisations begin anew, statistics
+    ///   are zero.
     ///
     /// # Errors
-    /// [`RecoverError`]: the owners or the configuration do not fit. The isolation may be another than before: blocks with pages of
-    /// several owners then go to one of them until they are collected.
-    pub fn recover(medium: M, config: Config, owners: &[KnownOwner]) -> Result<Ftl<M>, RecoverError> {
+    /// [`RecoverError`]: the owners or the configuration do not fit. The isolation may be another
+    /// than before: blocks with pages of several owners then go to one of them until they are
+    /// collected.
+    pub fn recover(
+        medium: M,
+        config: Config,
+        owners: &[KnownOwner],
+    ) -> Result<Ftl<M>, RecoverError> {
         let mut ftl = Ftl::empty(medium, config)?;
         for known in owners {
             let id = known.id;
@@ -70,7 +80,8 @@ impl<M: Medium> Ftl<M> {
         Ok(ftl)
     }
 
-    /// The newest copy of each logical page into the maps. Returns what is known of the blocks that are not erased.
+    /// The newest copy of each logical page into the maps. Returns what is known of the blocks that
+    /// are not erased.
     fn read_records(&mut self) -> Vec<Found> {
         let mut newest: Vec<Vec<u64>> =
             self.owners.iter().map(|owner| vec![0; owner.spec.pages as usize]).collect();
@@ -114,7 +125,9 @@ impl<M: Medium> Ftl<M> {
         };
         let end = (first as usize).saturating_add(count as usize).min(newest[o].len());
         let range = (first as usize).min(end)..end;
-        for (newest, place) in newest[o][range.clone()].iter_mut().zip(&mut self.owners[o].map[range]) {
+        for (newest, place) in
+            newest[o][range.clone()].iter_mut().zip(&mut self.owners[o].map[range])
+        {
             if record.sequence > *newest {
                 (*newest, *place) = (record.sequence, entry);
             }
@@ -144,8 +157,9 @@ impl<M: Medium> Ftl<M> {
             tombstone.live += 1;
             return;
         }
-        let PageState::Written(Record { content: Content::Trim { first, count }, sequence, .. }) =
-            self.medium.page(at)
+        let PageState::Written(Record {
+            content: Content::Trim { first, count }, sequence, ..
+        }) = self.medium.page(at)
         else {
             return;
         };
@@ -161,9 +175,11 @@ impl<M: Medium> Ftl<M> {
         for Found { block, opened, latest, next } in found {
             let first = self.geometry.page_at(block, 0).0;
             let end = first + self.geometry.pages_per_block();
-            let owner = self.valid.next(first, end).and_then(|page| match self.medium.page(PageAddr(page)) {
-                PageState::Written(record) => self.place_of(record.owner),
-                PageState::Erased | PageState::Unreadable => None,
+            let owner = self.valid.next(first, end).and_then(|page| {
+                match self.medium.page(PageAddr(page)) {
+                    PageState::Written(record) => self.place_of(record.owner),
+                    PageState::Erased | PageState::Unreadable => None,
+                }
             });
             let Some(owner) = owner else {
                 self.opened[block.0 as usize] = opened;
@@ -187,7 +203,8 @@ impl<M: Medium> Ftl<M> {
         let slots = self.pools[p].slots.len();
         let for_levelled = self.levels().then_some(slots - 1);
         let any = (0..slots - 1).filter(|slot| slot % stripe < width).chain(for_levelled);
-        let Some(slot) = std::iter::once(own).chain(any).find(|&slot| self.pools[p].slots[slot].is_none())
+        let Some(slot) =
+            core::iter::once(own).chain(any).find(|&slot| self.pools[p].slots[slot].is_none())
         else {
             return false;
         };

@@ -60,7 +60,8 @@ pub struct Wear {
     pub total: u64,
 }
 
-/// What an owner has and what it is to have. In the shared mode blocks and utilisation are those of all owners.
+/// What an owner has and what it is to have. In the shared mode blocks and utilisation are those of
+/// all owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Blocks that it holds.

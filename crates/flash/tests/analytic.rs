@@ -1,12 +1,12 @@
-//! Write amplification and rates against analysis (experiment OP-10): uniform random writes of one owner.
-//! `cargo test -p headgate-flash --test analytic -- --nocapture` prints the table.
+//! Write amplification and rates against analysis (experiment OP-10): uniform random writes of one
+//! owner. `cargo test -p headgate-flash --test analytic -- --nocapture` prints the table.
 
 mod common;
 
 use common::{Rng, geometry};
 use headgate_flash::{
-    CellTimes, Config, CopyBack, Ftl, Image, Isolation, Levelling, Op, OwnerId, OwnerSpec, Sink, Streams,
-    Thresholds, Utilisation, Victims, theory,
+    CellTimes, Config, CopyBack, Ftl, Image, Isolation, Levelling, Op, OwnerId, OwnerSpec, Sink,
+    Streams, Thresholds, Utilisation, Victims, theory,
 };
 
 const DISK: OwnerId = OwnerId(0);
@@ -94,18 +94,22 @@ fn off(measured: f64, expected: f64) -> f64 {
 
 #[test]
 fn write_amplification_is_what_analysis_says() {
-    println!("spare  pages  victims   u      analysis  extra writes  analysis      off    IOPS  equation 1");
+    println!(
+        "spare  pages  victims   u      analysis  extra writes  analysis      off    IOPS  equation 1"
+    );
     for (victims, pages_per_block, blocks) in
         [(Victims::Greedy, 64, 1024), (Victims::Greedy, 256, 512), (Victims::Fifo, 64, 1024)]
     {
         for spare in [5, 7, 10, 15, 20, 28, 40, 50] {
-            let Measured { u, extra, rate, load } = measure(victims, pages_per_block, blocks, spare);
+            let Measured { u, extra, rate, load } =
+                measure(victims, pages_per_block, blocks, spare);
             let expected = match victims {
                 Victims::Fifo => theory::first_in_first_out(load),
                 Victims::Greedy | Victims::CostBenefit => theory::greedy(load, pages_per_block),
             };
             let amplification = expected / (1.0 - expected);
-            let by_equation = CellTimes::DISKSIM.rate(Utilisation::from_millionths((u * 1e6) as u32)) as f64;
+            let by_equation =
+                CellTimes::DISKSIM.rate(Utilisation::from_millionths((u * 1e6) as u32)) as f64;
             println!(
                 "{spare:>4}% {pages_per_block:>6}  {:<7} {u:.4}  {expected:.4} {extra:>12.3} {amplification:>12.3} {:>+7.2}% {rate:>7.0} {by_equation:>7.0}",
                 format!("{victims:?}"),
@@ -124,7 +128,8 @@ fn write_amplification_is_what_analysis_says() {
 
 #[test]
 fn the_papers_points_of_the_fifo_curve() {
-    // Spare space as part of the logical: 7 % gives u of about 0.87, 15 % 0.75, 28 % 0.60, 50 % 0.42.
+    // Spare space as part of the logical: 7 % gives u of about 0.87, 15 % 0.75, 28 % 0.60, 50 %
+    // 0.42.
     for (spare, u) in [(7.0, 0.87), (15.0, 0.75), (28.0, 0.60), (50.0, 0.42)] {
         let found = theory::first_in_first_out(1.0 / (1.0 + spare / 100.0));
         assert!((found - u).abs() < 0.01, "{spare} %: {found}");

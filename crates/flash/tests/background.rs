@@ -4,8 +4,8 @@ mod common;
 
 use common::{Rng, geometry};
 use headgate_flash::{
-    Cause, Config, ConfigError, CopyBack, Ftl, FtlError, Ignore, Image, Isolation, Levelling, Op, OwnerError,
-    OwnerId, OwnerSpec, PageAddr, Streams, Thresholds, Work, WorkKind,
+    Cause, Config, ConfigError, CopyBack, Ftl, FtlError, Ignore, Image, Isolation, Levelling, Op,
+    OwnerError, OwnerId, OwnerSpec, PageAddr, Streams, Thresholds, Work, WorkKind,
 };
 use std::collections::BTreeSet;
 
@@ -75,7 +75,10 @@ fn a_step_is_one_page_or_one_erase_and_is_announced() {
         match announced.kind {
             WorkKind::Move => {
                 moves += 1;
-                let moved = matches!(ops[..], [Op::CopyBack { .. }] | [Op::Read { .. }, Op::Program { .. }]);
+                let moved = matches!(
+                    ops[..],
+                    [Op::CopyBack { .. }] | [Op::Read { .. }, Op::Program { .. }]
+                );
                 assert!(moved, "{ops:?}");
             }
             WorkKind::Erase => {
@@ -173,7 +176,10 @@ fn bad_requests_are_refused_in_words() {
     assert_eq!(ftl.trim(DISK, 10, 0, &mut Ignore), Ok(0));
     assert!(ftl.read(OwnerId(65_535), 0, &mut Ignore).is_err());
     assert_eq!(ftl.add_owner(DISK, OwnerSpec::pages(1)), Err(OwnerError::Exists(DISK)));
-    assert_eq!(ftl.add_owner(OwnerId(4), OwnerSpec::pages(0)), Err(OwnerError::NoPages(OwnerId(4))));
+    assert_eq!(
+        ftl.add_owner(OwnerId(4), OwnerSpec::pages(0)),
+        Err(OwnerError::NoPages(OwnerId(4)))
+    );
     let refused = ftl.add_owner(OwnerId(4), OwnerSpec::pages(4_096)).unwrap_err().to_string();
     assert_eq!(
         refused,
@@ -184,7 +190,10 @@ fn bad_requests_are_refused_in_words() {
     ftl.check().unwrap();
 
     let none = Config { thresholds: Thresholds { foreground: 0, background: 0 }, ..quiet() };
-    assert_eq!(Ftl::format(Image::new(geometry(1, 1, 9, 4)), none).err(), Some(ConfigError::NoForeground));
+    assert_eq!(
+        Ftl::format(Image::new(geometry(1, 1, 9, 4)), none).err(),
+        Some(ConfigError::NoForeground)
+    );
     let most = Config { thresholds: Thresholds { foreground: u32::MAX, background: 0 }, ..quiet() };
     assert!(matches!(
         Ftl::format(Image::new(geometry(1, 1, 9, 4)), most).err(),

@@ -1,8 +1,9 @@
-//! What isolation is for, at the level of pages (experiments OP-5, OP-6, OP-8, OP-9, OP-11): three workloads on an aged medium.
-//! `cargo test -p headgate-flash --test isolation -- --nocapture` prints the tables.
+//! What isolation is for, at the level of pages (experiments OP-5, OP-6, OP-8, OP-9, OP-11): three
+//! workloads on an aged medium. `cargo test -p headgate-flash --test isolation -- --nocapture`
+//! prints the tables.
 //!
-//! Time is equation 1's: each owner has one request outstanding, and waits for the programs that its write causes, whoever's
-//! pages they are.
+//! Time is equation 1's: each owner has one request outstanding, and waits for the programs that
+//! its write causes, whoever's pages they are.
 
 mod common;
 #[path = "common/workload.rs"]
@@ -10,8 +11,8 @@ mod workload;
 
 use common::geometry;
 use headgate_flash::{
-    CellTimes, Config, Control, Ftl, Image, Isolation, Levelling, Op, OwnerId, OwnerSpec, Rating, Reach,
-    Sink, Standing, Thresholds,
+    CellTimes, Config, Control, Ftl, Image, Isolation, Levelling, Op, OwnerId, OwnerSpec, Rating,
+    Reach, Sink, Standing, Thresholds,
 };
 use headgate_units::{Iops, Nanos, Shares};
 use workload::{Kind, Workload};
@@ -27,7 +28,9 @@ impl Sink for Wait {
     fn op(&mut self, op: Op) {
         let times = CellTimes::DISKSIM;
         self.0 += match op {
-            Op::Program { cause: headgate_flash::Cause::Host, .. } => times.program.0 + times.transfer.0,
+            Op::Program { cause: headgate_flash::Cause::Host, .. } => {
+                times.program.0 + times.transfer.0
+            }
             Op::Program { .. } | Op::CopyBack { .. } => times.program.0,
             Op::Read { .. } | Op::Erase { .. } => 0,
         };
@@ -64,7 +67,12 @@ impl Bench {
             let owner = OwnerId(i as u16);
             let shares = Shares::new(shares).unwrap();
             ftl.add_owner(owner, OwnerSpec { pages, shares, target: None }).unwrap();
-            Machine { workload: Workload::new(kind, pages, seed + i as u64), owner, at: 0, writes: 0 }
+            Machine {
+                workload: Workload::new(kind, pages, seed + i as u64),
+                owner,
+                at: 0,
+                writes: 0,
+            }
         });
         let machines: Vec<Machine> = machines.collect();
         for page in 0..pages {
@@ -87,7 +95,8 @@ impl Bench {
     }
 
     fn run(&mut self, millis: u64) {
-        let until = self.machines.iter().map(|machine| machine.at).min().unwrap() + millis * 1_000_000;
+        let until =
+            self.machines.iter().map(|machine| machine.at).min().unwrap() + millis * 1_000_000;
         while self.machines.iter().any(|machine| machine.at < until) {
             self.write();
         }
@@ -129,7 +138,9 @@ fn greatest(errors: &[f64]) -> f64 {
 
 #[test]
 fn bandwidth_by_weight() {
-    println!("weights of F, M, E   isolation   part of all pages written   pages/s            victims' u");
+    println!(
+        "weights of F, M, E   isolation   part of all pages written   pages/s            victims' u"
+    );
     for shares in [[1, 3, 6], [1, 6, 3], [3, 1, 6], [3, 6, 1], [6, 1, 3], [6, 3, 1]] {
         let machines: Vec<(Kind, u64)> = KINDS.into_iter().zip(shares).collect();
         let mut worst = Vec::new();
@@ -140,7 +151,8 @@ fn bandwidth_by_weight() {
             bench.run(60_000);
             let rates = bench.rates(100_000);
             let total: f64 = rates.iter().sum();
-            let parts: String = rates.iter().map(|rate| format!("{:>6.1} %", rate / total * 100.0)).collect();
+            let parts: String =
+                rates.iter().map(|rate| format!("{:>6.1} %", rate / total * 100.0)).collect();
             let absolute: String = rates.iter().map(|rate| format!("{rate:>6.0}")).collect();
             let u: String = (0..3).map(|i| format!("{:>6.2}", bench.utilisation(i))).collect();
             println!("{shares:?}            {name:<9} {parts}   {absolute}   {u}");
@@ -159,13 +171,18 @@ fn a_rate_that_is_sought_is_found_from_above_and_below() {
     let machines: Vec<(Kind, u64)> = KINDS.into_iter().zip(shares).collect();
     for start in [200, 2_600, 20_000] {
         let control = Control::new(Iops::new(start).unwrap(), CellTimes::DISKSIM);
-        let mut bench =
-            Bench::new(Isolation::Dynamic(Control { rating: Rating::Sought, ..control }), &machines, 1);
+        let mut bench = Bench::new(
+            Isolation::Dynamic(Control { rating: Rating::Sought, ..control }),
+            &machines,
+            1,
+        );
         bench.run(300_000);
         let rates = bench.rates(100_000);
         let (spare, unassigned) = bench.ftl.spare_blocks();
         let sought = bench.ftl.rated().unwrap();
-        println!("from {start}: {rates:.0?}, {sought} sought, {unassigned} of {spare} blocks are nobody's");
+        println!(
+            "from {start}: {rates:.0?}, {sought} sought, {unassigned} of {spare} blocks are nobody's"
+        );
         assert!(greatest(&errors(&rates, &shares)) < 0.1, "{rates:?}");
         assert!(unassigned <= spare / 4, "{unassigned} of {spare}");
         assert!(rates.iter().sum::<f64>() > 2_600.0, "{rates:?}");
@@ -200,13 +217,18 @@ fn what_is_achieved_is_divided_by_any_weights_among_any_writers() {
         let rates = bench.rates(100_000);
         let errors = errors(&rates, &shares);
         let standing = |machine: &Machine| bench.ftl.standing(machine.owner).unwrap();
-        let reach: Vec<Reach> = bench.machines.iter().map(|machine| standing(machine).reach).collect();
+        let reach: Vec<Reach> =
+            bench.machines.iter().map(|machine| standing(machine).reach).collect();
         let (spare, unassigned) = bench.ftl.spare_blocks();
         println!(
             "seed {seed}: {machines:?}, the first stops: {stops}: {rates:.0?}, {errors:+.3?}, {unassigned} of {spare} left, {reach:?}"
         );
-        assert!(unassigned <= spare / 16 + 2, "seed {seed}: {unassigned} of {spare} blocks are nobody's");
-        // Who cannot be slowed any more, or be any faster, has another part, and so have all others.
+        assert!(
+            unassigned <= spare / 16 + 2,
+            "seed {seed}: {unassigned} of {spare} blocks are nobody's"
+        );
+        // Who cannot be slowed any more, or be any faster, has another part, and so have all
+        // others.
         if reach.iter().all(|&reach| reach == Reach::Open) {
             assert!(greatest(&errors) < 0.1, "seed {seed}: {machines:?} {rates:.0?} {errors:+.3?}");
         }
@@ -225,7 +247,9 @@ fn pages_moved_for_each_by_owner() {
             let stats = bench.ftl.owner_stats(bench.machines[i].owner).unwrap();
             let own = stats.moved_own_for as f64 / stats.moved_for as f64;
             let mixed = stats.victims_mixed as f64 / stats.victims as f64;
-            let of = |other: &Machine| bench.ftl.moved_between(bench.machines[i].owner, other.owner).unwrap();
+            let of = |other: &Machine| {
+                bench.ftl.moved_between(bench.machines[i].owner, other.owner).unwrap()
+            };
             assert_eq!(bench.machines.iter().map(of).sum::<u64>(), stats.moved_for, "{kind:?}");
             let name = if shared { "none" } else { "own blocks" };
             println!(
@@ -238,7 +262,11 @@ fn pages_moved_for_each_by_owner() {
             if shared {
                 assert!(own < 0.5 && mixed > 0.5, "{kind:?}: {own}, {mixed}");
             } else {
-                assert_eq!((stats.moved_own_for, stats.victims_mixed), (stats.moved_for, 0), "{kind:?}");
+                assert_eq!(
+                    (stats.moved_own_for, stats.victims_mixed),
+                    (stats.moved_for, 0),
+                    "{kind:?}"
+                );
             }
         }
         let mixed = bench.ftl.mixed_blocks();
@@ -256,7 +284,10 @@ fn whose_pages_were_moved_is_counted_for_the_first_256_owners_only() {
     }
     let between = |ftl: &Ftl<Image>, a, b| ftl.moved_between(OwnerId(a), OwnerId(b));
     assert_eq!((between(&ftl, 255, 0), between(&ftl, 0, 255)), (Some(0), Some(0)));
-    assert_eq!((between(&ftl, 256, 0), between(&ftl, 0, 256), between(&ftl, 299, 299)), (None, None, None));
+    assert_eq!(
+        (between(&ftl, 256, 0), between(&ftl, 0, 256), between(&ftl, 299, 299)),
+        (None, None, None)
+    );
     // A place that became free counts from nothing.
     ftl.remove_owner(OwnerId(3)).unwrap();
     ftl.add_owner(OwnerId(300), spec).unwrap();
@@ -268,7 +299,11 @@ fn utilisation_follows_its_target_block_by_block() {
     let mut bench = Bench::new(dynamic(), &[(KINDS[0], 1), (KINDS[1], 3), (KINDS[2], 6)], 3);
     let spare = bench.ftl.spare_blocks().0;
     let quotas = |bench: &Bench| -> Vec<u32> {
-        bench.machines.iter().map(|machine| bench.ftl.standing(machine.owner).unwrap().quota).collect()
+        bench
+            .machines
+            .iter()
+            .map(|machine| bench.ftl.standing(machine.owner).unwrap().quota)
+            .collect()
     };
     let start = quotas(&bench);
     let mut before = start.clone();
@@ -287,7 +322,9 @@ fn utilisation_follows_its_target_block_by_block() {
         for i in 0..3 {
             let standing = bench.ftl.standing(bench.machines[i].owner).unwrap();
             assert!(standing.spare >= standing.least_spare);
-            let (Some(u), Some(goal)) = (standing.utilisation, standing.target_utilisation) else { continue };
+            let (Some(u), Some(goal)) = (standing.utilisation, standing.target_utilisation) else {
+                continue;
+            };
             if bench.ftl.owner_stats(bench.machines[i].owner).unwrap().victims < 64 {
                 continue;
             }
@@ -307,7 +344,10 @@ fn utilisation_follows_its_target_block_by_block() {
         for i in 0..3 {
             let standing = bench.ftl.standing(bench.machines[i].owner).unwrap();
             let (u, goal) = (standing.utilisation.unwrap(), standing.target_utilisation.unwrap());
-            assert!(u.millionths().abs_diff(goal.millionths()) < 30_000, "machine {i}: {u} for {goal}");
+            assert!(
+                u.millionths().abs_diff(goal.millionths()) < 30_000,
+                "machine {i}: {u} for {goal}"
+            );
         }
     }
     assert_ne!(quotas(&bench), start);
@@ -315,15 +355,22 @@ fn utilisation_follows_its_target_block_by_block() {
 
 #[test]
 fn static_space_leaves_utilisation_where_it_falls() {
-    let mut bench = Bench::new(Isolation::Static, &[(KINDS[0], 1), (KINDS[1], 3), (KINDS[2], 6)], 3);
+    let mut bench =
+        Bench::new(Isolation::Static, &[(KINDS[0], 1), (KINDS[1], 3), (KINDS[2], 6)], 3);
     let quotas = |bench: &Bench| -> Vec<u32> {
-        bench.machines.iter().map(|machine| bench.ftl.standing(machine.owner).unwrap().quota).collect()
+        bench
+            .machines
+            .iter()
+            .map(|machine| bench.ftl.standing(machine.owner).unwrap().quota)
+            .collect()
     };
     let start = quotas(&bench);
     bench.run(30_000);
     assert_eq!(quotas(&bench), start);
     // By weight, and so not by what the workloads need.
-    assert!(bench.utilisation(0) > bench.utilisation(1) && bench.utilisation(1) > bench.utilisation(2));
+    assert!(
+        bench.utilisation(0) > bench.utilisation(1) && bench.utilisation(1) > bench.utilisation(2)
+    );
     assert_eq!(bench.ftl.standing(OwnerId(0)).unwrap().target, None);
 }
 
@@ -339,13 +386,18 @@ fn weights_1_3_6_of_1000_iops() {
     // 900 blocks of data, 2 that belong to nobody, and 100 to divide.
     let mut ftl = Ftl::format(Image::new(geometry(1, 1, 1_002, 64)), config).unwrap();
     for (id, shares) in [(1, 1), (2, 3), (3, 6)] {
-        let spec = OwnerSpec { pages: 300 * 64, shares: Shares::new(shares).unwrap(), target: None };
+        let spec =
+            OwnerSpec { pages: 300 * 64, shares: Shares::new(shares).unwrap(), target: None };
         ftl.add_owner(OwnerId(id), spec).unwrap();
     }
     let standings: Vec<Standing> = (1..=3).map(|id| ftl.standing(OwnerId(id)).unwrap()).collect();
     assert_eq!(standings.iter().map(|s| s.spare).collect::<Vec<_>>(), [10, 30, 60]);
-    assert_eq!(standings.iter().map(|s| s.target.unwrap().get()).collect::<Vec<_>>(), [100, 300, 600]);
-    let goals: Vec<u32> = standings.iter().map(|s| s.target_utilisation.unwrap().millionths()).collect();
+    assert_eq!(
+        standings.iter().map(|s| s.target.unwrap().get()).collect::<Vec<_>>(),
+        [100, 300, 600]
+    );
+    let goals: Vec<u32> =
+        standings.iter().map(|s| s.target_utilisation.unwrap().millionths()).collect();
     assert_eq!(goals, [979_798, 938_144, 872_340]);
     // One leaves, and the others divide its space; it comes back.
     ftl.remove_owner(OwnerId(3)).unwrap();
@@ -382,7 +434,8 @@ fn targets_that_cannot_be_reached_are_said() {
     bench.run(60_000);
     // Nothing makes its writes that slow; and the others' 866 each want more space than there is.
     assert_eq!(bench.ftl.standing(OwnerId(9)).unwrap().reach, Reach::AtLeast);
-    let reach: Vec<Reach> = (0..2).map(|id| bench.ftl.standing(OwnerId(id)).unwrap().reach).collect();
+    let reach: Vec<Reach> =
+        (0..2).map(|id| bench.ftl.standing(OwnerId(id)).unwrap().reach).collect();
     assert!(reach.contains(&Reach::NoSpace), "{reach:?}");
 }
 
@@ -393,7 +446,8 @@ fn space_that_nobody_uses_goes_to_who_needs_it() {
     let before = bench.ftl.standing(OwnerId(1)).unwrap();
     bench.machines.remove(0);
     bench.run(60_000);
-    let (idle, busy) = (bench.ftl.standing(OwnerId(0)).unwrap(), bench.ftl.standing(OwnerId(1)).unwrap());
+    let (idle, busy) =
+        (bench.ftl.standing(OwnerId(0)).unwrap(), bench.ftl.standing(OwnerId(1)).unwrap());
     assert!(busy.spare > before.spare, "{busy:?}");
     assert!(idle.spare >= idle.least_spare && idle.spare < before.spare, "{idle:?}");
 }

@@ -1,5 +1,6 @@
-//! A simple model beside the layer: a million random operations, owners that come and go, power that fails at any change of the
-//! medium, and everything rebuilt from the records. `FLASH_SEEDS=20000` runs more than the 200 trials of 5,000 operations.
+//! A simple model beside the layer: a million random operations, owners that come and go, power
+//! that fails at any change of the medium, and everything rebuilt from the records.
+//! `FLASH_SEEDS=20000` runs more than the 200 trials of 5,000 operations.
 
 mod common;
 
@@ -56,12 +57,23 @@ fn config(rng: &mut Rng) -> Config {
 impl Trial {
     fn new(seed: u64) -> Trial {
         let mut rng = Rng(seed);
-        let outside = Outside { data: 0, fuse: Some(u64::from(rng.below(3_000))), rng: Rng(rng.next()) };
+        let outside =
+            Outside { data: 0, fuse: Some(u64::from(rng.below(3_000))), rng: Rng(rng.next()) };
         let outside = Rc::new(RefCell::new(outside));
-        let geometry = geometry(1 + rng.below(3), 1 + rng.below(2), 30 + rng.below(20), 2 + rng.below(14));
+        let geometry =
+            geometry(1 + rng.below(3), 1 + rng.below(2), 30 + rng.below(20), 2 + rng.below(14));
         let medium = Fragile::new(geometry, Rc::clone(&outside));
         let ftl = Ftl::format(medium, config(&mut rng)).unwrap();
-        Trial { seed, rng, outside, ftl: Some(ftl), disks: Vec::new(), version: 0, crashes: 0, did: 0 }
+        Trial {
+            seed,
+            rng,
+            outside,
+            ftl: Some(ftl),
+            disks: Vec::new(),
+            version: 0,
+            crashes: 0,
+            did: 0,
+        }
     }
 
     fn ftl(&mut self) -> &mut Ftl<Fragile> {
@@ -96,7 +108,10 @@ impl Trial {
         let seed = self.seed;
         let ftl = self.ftl.as_ref().unwrap();
         if let Err(error) = ftl.check() {
-            panic!("seed {seed}, after {} operations and {} crashes: {error}", self.did, self.crashes);
+            panic!(
+                "seed {seed}, after {} operations and {} crashes: {error}",
+                self.did, self.crashes
+            );
         }
         for disk in &mut self.disks {
             for (number, page) in disk.pages.iter_mut().enumerate() {
@@ -159,7 +174,8 @@ impl Trial {
         self.outside.borrow_mut().data = version;
         let pages = self.disks[d].pages.len() as u32;
         // Skewed: half of the writes to an eighth of the pages.
-        let page = if self.rng.one_in(2) { self.rng.below(pages / 8 + 1) } else { self.rng.below(pages) };
+        let page =
+            if self.rng.one_in(2) { self.rng.below(pages / 8 + 1) } else { self.rng.below(pages) };
         let page = page.min(pages - 1);
         let id = self.disks[d].known.id;
         let outcome = self.ftl().write(id, page, &mut Ignore);
@@ -213,8 +229,11 @@ impl Trial {
     fn run(&mut self, operations: u64) {
         for _ in 0..operations {
             self.did += 1;
-            let some =
-                if self.disks.is_empty() { None } else { Some(self.rng.below(self.disks.len() as u32)) };
+            let some = if self.disks.is_empty() {
+                None
+            } else {
+                Some(self.rng.below(self.disks.len() as u32))
+            };
             match (self.rng.below(400), some) {
                 (0, _) | (_, None) => self.come(),
                 (1, _) if self.rng.one_in(2) => self.go(),
@@ -230,7 +249,8 @@ impl Trial {
 
 #[test]
 fn a_million_operations_with_crashes() {
-    let seeds = std::env::var("FLASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
+    let seeds =
+        std::env::var("FLASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
     let (mut operations, mut crashes) = (0, 0);
     for seed in 0..seeds {
         let mut trial = Trial::new(seed);

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Rng, geometry};
 use headgate_flash::{
-    CellTimes, Config, Control, Ftl, Ignore, Image, Isolation, Levelling, OwnerId, OwnerSpec, Thresholds,
-    Victims,
+    CellTimes, Config, Control, Ftl, Ignore, Image, Isolation, Levelling, OwnerId, OwnerSpec,
+    Thresholds, Victims,
 };
 use headgate_units::Iops;
 
@@ -13,11 +13,13 @@ const SPREAD: u32 = 32;
 
 fn layer(isolation: Isolation, levelling: Levelling) -> Ftl<Image> {
     let thresholds = Thresholds { foreground: 1, background: 0 };
-    let config = Config { isolation, levelling, thresholds, victims: Victims::Greedy, ..Config::default() };
+    let config =
+        Config { isolation, levelling, thresholds, victims: Victims::Greedy, ..Config::default() };
     Ftl::format(Image::new(geometry(2, 1, 128, 16)), config).unwrap()
 }
 
-/// One owner writes everywhere, another not at all after it has filled its pages; or one owner writes to a fifth of its pages.
+/// One owner writes everywhere, another not at all after it has filled its pages; or one owner
+/// writes to a fifth of its pages.
 fn wear_out(ftl: &mut Ftl<Image>, owners: u16) -> (u32, u64) {
     let pages = ftl.geometry().pages() * 8 / 10 / u32::from(owners);
     for owner in 0..owners {

@@ -1,11 +1,14 @@
-//! The NBD server as clients see it: real sockets, a real engine, and real clients where they are installed.
+//! The NBD server as clients see it: real sockets, a real engine, and real clients where they are
+//! installed.
 
 use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image,
 };
 use headgate_frontends::nbd::Tag;
-use headgate_frontends::nbd::proto::negotiation::{Catalog, ExportName, OpenError, Opened};
-use headgate_frontends::nbd::server::{Attach, ListenError, NbdServer, ServerConfig, attach_to};
+use headgate_frontends::nbd::server::{
+    Attach, ListenError, NbdServer, ServerConfig, attach_to, opened,
+};
+use headgate_nbd::server::negotiation::{Catalog, ExportName, OpenError, Opened};
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::{Bytes, Iops};
 use std::io::{ErrorKind, Read, Write};
@@ -33,14 +36,15 @@ impl Catalog for Disks {
     type Handle = Attach;
 
     fn list(&self) -> Vec<ExportName> {
-        let entry = |(name, _): &(String, _)| ExportName { name: name.clone(), description: String::new() };
+        let entry =
+            |(name, _): &(String, _)| ExportName { name: name.clone(), description: String::new() };
         self.disks.iter().map(entry).collect()
     }
 
     fn open(&self, name: &str) -> Result<Opened<Attach>, OpenError> {
         let &(_, id) = self.disks.iter().find(|(n, _)| n == name).ok_or(OpenError::Unknown)?;
         let disk = self.engine.disk_info(id).map_err(|e| OpenError::Refused(e.to_string()))?;
-        Ok(Opened { disk, description: String::new(), handle: attach_to(&self.engine, id, Tag::none()) })
+        Ok(opened(disk, attach_to(&self.engine, id, Tag::none())))
     }
 }
 
@@ -61,7 +65,8 @@ impl House {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).unwrap();
         let store = add_datastore(&engine);
-        let disks: Vec<_> = ["a", "b"].map(|name| open_disk(&engine, store, dir.path(), name)).into();
+        let disks: Vec<_> =
+            ["a", "b"].map(|name| open_disk(&engine, store, dir.path(), name)).into();
         let named = ["a".to_string(), "b".to_string()].into_iter().zip(disks.clone()).collect();
         let exports = Arc::new(Disks { engine: engine.clone(), disks: named });
         let config = ServerConfig { unix: Some(dir.path().join("nbd.sock")), ..config };
@@ -93,6 +98,7 @@ fn add_datastore(engine: &Engine) -> DatastoreId {
     let spec = DatastoreSpec {
         name: "store".into(),
         backend: BackendSpec::Files,
+        layers: Vec::new(),
         scheduler: SchedulerKind::MClock,
         queue_depth: 32,
         qos: headgate_qos::Config::default(),
@@ -104,7 +110,9 @@ fn open_disk(engine: &Engine, store: DatastoreId, dir: &Path, name: &str) -> Dis
     let path = dir.join(name);
     Image::create(&path, Bytes(SIZE)).unwrap();
     let image = Image::open(&path, Caching::PreferDirect, PATIENCE).unwrap();
-    engine.open_disk(store, DiskSpec { name: name.into(), image, policy: Policy::default() }).unwrap()
+    engine
+        .open_disk(store, DiskSpec { name: name.into(), image, policy: Policy::default() })
+        .unwrap()
 }
 
 /// Negotiates with `NBD_OPT_EXPORT_NAME` and simple replies.
@@ -200,6 +208,46 @@ fn what_is_written_comes_back_over_unix_and_tcp() {
     assert_eq!(house.server.connections(), 2);
 }
 
+/// A server in front of one RAM disk, under layers.
+fn ram_disk(layers: &[&str]) -> (NbdServer, Engine, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).unwrap();
+    let spec = DatastoreSpec {
+        name: "ram".into(),
+        backend: BackendSpec::Memory,
+        layers: layers.iter().map(|text| text.parse().unwrap()).collect(),
+        scheduler: SchedulerKind::MClock,
+        queue_depth: 32,
+        qos: headgate_qos::Config::default(),
+    };
+    let store = engine.add_datastore(spec).unwrap();
+    let image = Image::memory(Bytes(SIZE)).unwrap();
+    let disk = DiskSpec { name: "a".into(), image, policy: Policy::default() };
+    let disk = engine.open_disk(store, disk).unwrap();
+    let exports = Arc::new(Disks { engine: engine.clone(), disks: vec![("a".into(), disk)] });
+    let unix = Some(dir.path().join("nbd.sock"));
+    let server = NbdServer::start(ServerConfig { unix, ..ServerConfig::default() }, exports);
+    (server.unwrap(), engine, dir)
+}
+
+#[test]
+fn a_ram_disk_serves_clients_and_its_layers_fail_what_they_say() {
+    let (server, engine, dir) = ram_disk(&["error=100%,on=flush,after=2,count=1"]);
+    let mut stream = UnixStream::connect(dir.path().join("nbd.sock")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    choose(&mut stream, "a");
+    // Short and long requests take different ways: copied, and spliced or received in place.
+    round_trip(&mut stream, 0x5a, 4096);
+    round_trip(&mut stream, 0xa5, 1 << 20);
+    stream.write_all(&request(FLUSH, 7, 0, 0)).unwrap();
+    const EIO: u32 = 5;
+    assert_eq!(answer(&mut stream), (7, EIO));
+    round_trip(&mut stream, 0x3c, 64 << 10);
+    drop(stream);
+    drop(server);
+    engine.shutdown(PATIENCE).unwrap();
+}
+
 #[test]
 fn two_connections_see_each_others_flushed_writes() {
     let house = House::new();
@@ -217,8 +265,14 @@ fn standard_clients_understand_the_server() {
     let house = House::new();
     let uri = house.uri("a");
     if let Some(list) = succeeds("nbdinfo", &["--list", "--json", &house.uri("")]) {
-        assert!(list.contains("\"export-name\": \"a\"") && list.contains("\"export-name\": \"b\""), "{list}");
-        assert!(list.contains("\"can_multi_conn\": true") && list.contains("base:allocation"), "{list}");
+        assert!(
+            list.contains("\"export-name\": \"a\"") && list.contains("\"export-name\": \"b\""),
+            "{list}"
+        );
+        assert!(
+            list.contains("\"can_multi_conn\": true") && list.contains("base:allocation"),
+            "{list}"
+        );
         assert!(list.contains("\"block_size_maximum\": 33554432"), "{list}");
     }
     if let Some(refused) = client("nbdinfo", &[&house.uri("nobody")]) {
@@ -368,8 +422,10 @@ fn closing_a_disk_answers_what_was_taken_and_hangs_up() {
     // The export is gone, and the other one is not.
     let mut late = house.connect_raw();
     late.read_exact(&mut [0; 18]).unwrap();
-    late.write_all(&[&3u32.to_be_bytes()[..], b"IHAVEOPT", &[0, 0, 0, 1, 0, 0, 0, 1], b"a"].concat())
-        .unwrap();
+    late.write_all(
+        &[&3u32.to_be_bytes()[..], b"IHAVEOPT", &[0, 0, 0, 1, 0, 0, 0, 1], b"a"].concat(),
+    )
+    .unwrap();
     assert!(is_closed(&mut late));
     round_trip(&mut house.connect("b"), 2, 4096);
 }
@@ -383,9 +439,11 @@ fn writes_of_a_dead_client_never_land_on_those_of_its_successor() {
         house.engine.set_policy(house.disks[0], slow).unwrap();
         let mut client = house.connect("a");
         client.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
-        // More than the disk's queue, the port and the socket hold: the client dies with all of them full.
-        let burst: Vec<u8> =
-            (0..1000).flat_map(|i| [request(WRITE, i, 8192, 4096), vec![1; 4096]].concat()).collect();
+        // More than the disk's queue, the port and the socket hold: the client dies with all of
+        // them full.
+        let burst: Vec<u8> = (0..1000)
+            .flat_map(|i| [request(WRITE, i, 8192, 4096), vec![1; 4096]].concat())
+            .collect();
         assert_eq!(client.write_all(&burst).unwrap_err().kind(), ErrorKind::WouldBlock);
         drop(client);
         let mut successor = house.connect("a");

@@ -5,7 +5,9 @@ mod guest;
 use guest::{Answer, Data, Guest};
 use headgate_devices::ModelSpec;
 use headgate_engine::port::Detach;
-use headgate_engine::{BackendSpec, Caching, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image};
+use headgate_engine::{
+    BackendSpec, Caching, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image,
+};
 use headgate_frontends::vhost::server::{ServerError, VhostServer};
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::Bytes;
@@ -44,6 +46,7 @@ impl Host {
             .add_datastore(DatastoreSpec {
                 name: "ds".into(),
                 backend,
+                layers: Vec::new(),
                 scheduler: SchedulerKind::MClock,
                 queue_depth: 32,
                 qos: Default::default(),
@@ -95,8 +98,9 @@ fn discard_and_write_zeroes_leave_zeroes_and_nothing_else() {
     let _server = host.serve();
     let mut guest = Guest::new(1);
     let _frontend = guest.connect(&host.socket);
-    let range =
-        |sector, sectors, flags| Data::Out(RangeHeader { sector, sectors, flags }.to_bytes().to_vec());
+    let range = |sector, sectors, flags| {
+        Data::Out(RangeHeader { sector, sectors, flags }.to_bytes().to_vec())
+    };
     for (kind, flags) in
         [(RequestType::Discard, 0), (RequestType::WriteZeroes, 0), (RequestType::WriteZeroes, 1)]
     {
@@ -124,7 +128,11 @@ fn requests_outside_the_disk_fail_alone() {
     let _frontend = guest.connect(&host.socket);
     for sector in [DISK / 512, DISK / 512 - 7, u64::MAX / 512, u64::MAX] {
         assert_eq!(guest.run(0, RequestType::In, sector, Data::In(4096)).status, 1, "{sector}");
-        assert_eq!(guest.run(0, RequestType::Out, sector, Data::Out(vec![1; 4096])).status, 1, "{sector}");
+        assert_eq!(
+            guest.run(0, RequestType::Out, sector, Data::Out(vec![1; 4096])).status,
+            1,
+            "{sector}"
+        );
     }
     assert_eq!(guest.run(0, RequestType::In, DISK / 512 - 8, Data::In(4096)).status, 0);
 }
@@ -196,7 +204,11 @@ fn a_killed_connection_loses_nothing_when_the_front_end_returns() {
     let _frontend = guest.connect(&host.socket);
     for block in 0..14u64 {
         let expected = pattern(newest[block as usize], 4096);
-        assert_eq!(guest.run(0, RequestType::In, 8 * block, Data::In(4096)), ok(expected), "block {block}");
+        assert_eq!(
+            guest.run(0, RequestType::In, 8 * block, Data::In(4096)),
+            ok(expected),
+            "block {block}"
+        );
     }
     drop(server);
 }
@@ -292,6 +304,9 @@ fn stopping_the_server_drains_what_was_taken() {
         assert_eq!(guest.wait(0).1.status, 0);
     }
     for i in 0..8u64 {
-        assert_eq!(guest.run(0, RequestType::In, 8 * i, Data::In(4096)), ok(pattern(i as u8, 4096)));
+        assert_eq!(
+            guest.run(0, RequestType::In, 8 * i, Data::In(4096)),
+            ok(pattern(i as u8, 4096))
+        );
     }
 }

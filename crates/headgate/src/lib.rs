@@ -1,30 +1,11 @@
-//! The Headgate daemon: catalog, control, HTTP API, metrics and command line over the engine and the frontends.
+//! The `headgate` command: what it prints, and the live view.
 //!
 //! ```text
-//! command line --HTTP/JSON--> api --> control --> catalog (what is remembered)
-//!                                        |------> images  (files, crash-safe)
-//!                                        '------> plane   (engine, NBD, vhost-user-blk)
+//! command line --HTTP/JSON--> daemon --> control --> catalog (what is remembered)
+//!                                           |------> images  (files, crash-safe)
+//!                                           '------> data plane (engine, NBD, vhost-user-blk)
 //! ```
-//!
-//! Nothing here is on the data path.
 
-pub mod api;
-pub mod attach;
-pub mod calibrate;
-pub mod catalog;
 pub mod cli;
-pub mod control;
-pub mod demo;
-pub mod inproc;
-pub mod leases;
-pub mod metrics;
-pub mod name;
-pub mod observe;
-pub mod plane;
-mod plot;
-mod recorded;
-pub mod samples;
-pub mod serve;
-mod sim;
-pub mod top;
-pub mod windows;
+mod offline;
+mod top;

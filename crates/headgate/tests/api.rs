@@ -19,7 +19,8 @@ fn json(text: &str) -> Value {
 #[test]
 fn a_disk_lives_from_creation_to_removal() {
     let daemon = Daemon::start(&[]);
-    let (status, body) = http(&daemon, "POST", "/v1/disks", r#"{"name": "a", "size": 1048576, "vm": "web"}"#);
+    let (status, body) =
+        http(&daemon, "POST", "/v1/disks", r#"{"name": "a", "size": 1048576, "vm": "web"}"#);
     assert_eq!((status, &json(&body)["state"]), (201, &"serving".into()));
     let (status, body) = http(&daemon, "PATCH", "/v1/disks/a", r#"{"limit": 100}"#);
     assert_eq!((status, &json(&body)["effective_policy"]["limit"]), (200, &100.into()));
@@ -46,13 +47,20 @@ fn every_mistake_is_answered_with_error_expected_and_hint() {
         ("DELETE", "/v1/disks/x?force=perhaps", "", 400),
         ("POST", "/v1/datastores", r#"{"name": "d", "backend": {}}"#, 422),
         ("POST", "/v1/datastores", r#"{"name": "d", "backend": {"emulated": "rate=0"}}"#, 422),
-        ("POST", "/v1/datastores", r#"{"name": "default", "backend": {"emulated": "rate=1"}}"#, 409),
+        (
+            "POST",
+            "/v1/datastores",
+            r#"{"name": "default", "backend": {"emulated": "rate=1"}}"#,
+            409,
+        ),
     ] {
         let (got, answer) = http(&daemon, method, path, body);
         assert_eq!(got, status, "{method} {path} {body}: {answer}");
         let answer = json(&answer);
         assert!(
-            answer["error"].is_string() && answer.get("expected").is_some() && answer.get("hint").is_some()
+            answer["error"].is_string()
+                && answer.get("expected").is_some()
+                && answer.get("hint").is_some()
         );
     }
 }
@@ -84,7 +92,10 @@ fn the_openapi_document_is_whole_and_true() {
     }
     let paths = document["paths"].as_object().unwrap();
     for (path, operations) in paths {
-        assert!(operations.as_object().unwrap().values().all(|op| op["responses"].is_object()), "{path}");
+        assert!(
+            operations.as_object().unwrap().values().all(|op| op["responses"].is_object()),
+            "{path}"
+        );
         if !path.contains('{') {
             assert_eq!(http(&daemon, "GET", path, "").0, 200, "{path}");
         }
@@ -111,7 +122,10 @@ fn metrics_are_what_prometheus_reads() {
             value.parse::<f64>().unwrap_or_else(|e| panic!("{line}: {e}"));
             assert!(samples.insert(sample.to_owned()), "{sample} is there twice");
             let name = sample.split('{').next().unwrap();
-            assert!(families.iter().any(|family| name.starts_with(family.as_str())), "{name} has no family");
+            assert!(
+                families.iter().any(|family| name.starts_with(family.as_str())),
+                "{name} has no family"
+            );
         }
     }
     for sample in [

@@ -15,8 +15,9 @@ fn qemu_takes_the_printed_command_line() {
     }
     let arguments = daemon.ok("disk attach 0db --qemu");
     // Pasted into a shell, as an operator does.
-    let line =
-        format!("exec qemu-system-x86_64 -accel tcg -display none -nodefaults -S -monitor stdio {arguments}");
+    let line = format!(
+        "exec qemu-system-x86_64 -accel tcg -display none -nodefaults -S -monitor stdio {arguments}"
+    );
     let mut qemu = Command::new("sh")
         .args(["-c", &line])
         .stdin(Stdio::piped())
@@ -44,7 +45,9 @@ fn libvirt_takes_the_printed_xml() {
     );
     let file = daemon.dir().join("domain.xml");
     std::fs::write(&file, domain).unwrap();
-    let Some(checked) = client("virt-xml-validate", &[file.to_str().unwrap(), "domain"]) else { return };
+    let Some(checked) = client("virt-xml-validate", &[file.to_str().unwrap(), "domain"]) else {
+        return;
+    };
     assert_eq!(checked.code, 0, "{}{}", checked.out, checked.err);
 }
 

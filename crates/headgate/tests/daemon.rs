@@ -9,17 +9,27 @@ fn a_disk_serves_nbd_clients_and_keeps_its_data_over_any_end_of_the_daemon() {
     let mut daemon = Daemon::start(&[]);
     daemon.ok("disk create a --size 64M --vm web --shares 7");
     let uri = daemon.ok("disk attach a --nbd").trim().to_owned();
-    let Some(wrote) = client("qemu-io", &["-f", "raw", "-c", "write -P 5 1M 64k", "-c", "flush", &uri])
+    let Some(wrote) =
+        client("qemu-io", &["-f", "raw", "-c", "write -P 5 1M 64k", "-c", "flush", &uri])
     else {
         return;
     };
     assert_eq!(wrote.code, 0, "{}{}", wrote.out, wrote.err);
-    for (signal, code) in [(libc::SIGKILL, None), (libc::SIGTERM, Some(0)), (libc::SIGINT, Some(0))] {
+    for (signal, code) in [(libc::SIGKILL, None), (libc::SIGTERM, Some(0)), (libc::SIGINT, Some(0))]
+    {
         assert_eq!(daemon.restart(signal), code);
         let read = client("qemu-io", &["-f", "raw", "-c", "read -P 5 1M 64k", &uri]).unwrap();
-        assert!(read.code == 0 && !read.out.contains("verification failed"), "{}{}", read.out, read.err);
+        assert!(
+            read.code == 0 && !read.out.contains("verification failed"),
+            "{}{}",
+            read.out,
+            read.err
+        );
         let disk = daemon.json("disk show a");
-        assert_eq!((&disk["state"], &disk["effective_policy"]["shares"]), (&"serving".into(), &7.into()));
+        assert_eq!(
+            (&disk["state"], &disk["effective_policy"]["shares"]),
+            (&"serving".into(), &7.into())
+        );
     }
     daemon.ok("disk remove a");
     let gone = client("qemu-io", &["-f", "raw", "-c", "quit", &uri]).unwrap();
@@ -33,9 +43,13 @@ fn a_policy_changes_a_hundred_times_in_a_row_and_is_read_back() {
     daemon.ok("datastore add array --emulated rate=1600");
     daemon.ok("disk create a --size 1M --datastore array");
     for n in 1..=100 {
-        let changed = daemon.json(&format!("disk set a --limit {} --reservation {n} --shares {n}", 100 + n));
+        let changed =
+            daemon.json(&format!("disk set a --limit {} --reservation {n} --shares {n}", 100 + n));
         let effective = &changed["effective_policy"];
-        assert_eq!((&effective["limit"], &effective["reservation"]), (&(100 + n).into(), &n.into()));
+        assert_eq!(
+            (&effective["limit"], &effective["reservation"]),
+            (&(100 + n).into(), &n.into())
+        );
     }
     let removed = daemon.json("disk set a --limit none --reservation none");
     assert!(
@@ -68,7 +82,7 @@ fn errors_say_what_was_wrong_what_was_expected_and_what_to_do() {
         ),
         (
             "disk create a --size 1M",
-            "error: disk 'a' exists already\n  hint: choose another name, or look at it with 'headgate disk show \
+            "error: disk 'a' exists already\n  hint: choose another name, or see 'headgate disk show \
              a'\n",
         ),
     ];
@@ -98,7 +112,10 @@ fn errors_say_what_was_wrong_what_was_expected_and_what_to_do() {
         forced.err
     );
     let list = daemon.ok("datastore list");
-    assert!(list.contains("array    overbooked  mclock        32      1600      1900      2"), "{list}");
+    assert!(
+        list.contains("array    overbooked  mclock        32      1600      1900      2"),
+        "{list}"
+    );
 }
 
 #[test]
@@ -127,7 +144,8 @@ fn without_a_daemon_the_command_says_how_to_start_one() {
     assert_eq!(printed.code, 1);
     assert!(printed.err.starts_with("error: no headgate daemon answers on"), "{}", printed.err);
     assert!(printed.err.contains("headgate serve"), "{}", printed.err);
-    let json: serde_json::Value = serde_json::from_str(&run(dir.path(), "disk list --json").err).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&run(dir.path(), "disk list --json").err).unwrap();
     assert!(json["hint"].is_string());
 }
 
@@ -206,7 +224,8 @@ fn killed_in_the_middle_of_creations_and_removals_it_comes_back_with_disks_and_i
             .unwrap()
             .iter()
             .flat_map(|disk| {
-                ["img", "img.lease"].map(|kind| format!("{}.{kind}", disk["name"].as_str().unwrap()))
+                ["img", "img.lease"]
+                    .map(|kind| format!("{}.{kind}", disk["name"].as_str().unwrap()))
             })
             .collect();
         assert!(list.as_array().unwrap().iter().all(|disk| disk["state"] == "serving"), "{list}");

@@ -1,4 +1,5 @@
-//! What runs inside the daemon: calibration and the demonstration; and the load generator beside it.
+//! What runs inside the daemon: calibration and the demonstration; and the load generator beside
+//! it.
 
 mod support;
 
@@ -104,9 +105,11 @@ fn the_load_generator_loads_the_daemons_disks() {
 /// Normalised IOs dispatched to a disk so far, and the shard's time of that.
 fn served(daemon: &Daemon, disk: &str) -> (f64, f64) {
     let stats = daemon.json_of("/v1/stats").unwrap();
-    let disks = stats.as_array().unwrap().iter().flat_map(|store| store["disks"].as_array().unwrap());
+    let disks =
+        stats.as_array().unwrap().iter().flat_map(|store| store["disks"].as_array().unwrap());
     let stats = &disks.into_iter().find(|d| d["name"] == disk).unwrap()["stats"];
-    let cost = ["reservation_cost", "weight_cost"].map(|phase| stats["served"][phase].as_f64().unwrap());
+    let cost =
+        ["reservation_cost", "weight_cost"].map(|phase| stats["served"][phase].as_f64().unwrap());
     (cost.iter().sum::<f64>() / 1e6, stats["at"].as_f64().unwrap() / 1e9)
 }
 
@@ -134,7 +137,12 @@ fn a_limit_changed_under_load_binds_from_the_answer_on() {
         }
         // The slack for late dispatches, and one IO, are on top.
         let most = limit * (to - from + 0.02) + 2.0;
-        assert!(after - before <= most, "{} IOs in {} s under a limit of {limit}", after - before, to - from);
+        assert!(
+            after - before <= most,
+            "{} IOs in {} s under a limit of {limit}",
+            after - before,
+            to - from
+        );
         assert!(after > before, "nothing was served under a limit of {limit}");
     }
     let _ = load.kill();

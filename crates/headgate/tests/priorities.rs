@@ -12,7 +12,9 @@ fn emulated(daemon: &Daemon) {
 /// Requests that each priority of a disk got, as the metrics have them.
 fn by_priority(daemon: &Daemon, disk: &str) -> Vec<(String, f64)> {
     let (_, text) = daemon.http("GET", "/metrics", "");
-    let head = format!("headgate_disk_priority_ios_total{{datastore=\"array\",disk=\"{disk}\",priority=\"");
+    let head = format!(
+        "headgate_disk_priority_ios_total{{datastore=\"array\",disk=\"{disk}\",priority=\""
+    );
     let counted = text.lines().filter_map(|line| {
         let (band, value) = line.strip_prefix(&head)?.split_once("\"} ")?;
         Some((band.to_owned(), value.parse().unwrap()))
@@ -59,8 +61,9 @@ fn what_is_set_for_a_vm_is_in_force_at_once_and_after_a_restart() {
     let mut daemon = Daemon::start(&[]);
     emulated(&daemon);
     daemon.ok("disk create a --size 16M --datastore array --vm web");
-    let set = daemon
-        .json("vm set web --max-priority 150 --default-priority 50 --priority-scope across --nice ignore");
+    let set = daemon.json(
+        "vm set web --max-priority 150 --default-priority 50 --priority-scope across --nice ignore",
+    );
     assert_eq!((&set["max_priority"], &set["priority_scope"]), (&150.into(), &"across".into()));
     daemon.ok("vm set web --ioprio-map be7=20,idle=1");
     let priorities = |daemon: &Daemon| daemon.json("disk show a")["effective_priorities"].clone();
@@ -125,7 +128,8 @@ fn no_request_counts_more_than_its_vm_may() {
     daemon.ok("vm set web --max-priority 25 --default-priority 10");
     let socket = daemon.dir().join("vhost/a.sock");
     // All values that a guest can write, among them every class that does not exist.
-    let report = daemon.json(&format!("load {} --depth 64 --ios 65536 --priority each", socket.display()));
+    let report =
+        daemon.json(&format!("load {} --depth 64 --ios 65536 --priority each", socket.display()));
     assert_eq!((&report["errors"], &report["total"]["ios"]), (&0.into(), &65_536.into()));
     assert_eq!(by_priority(&daemon, "a"), [("1-25".to_owned(), 65_536.0)]);
 }
@@ -140,17 +144,25 @@ fn an_nbd_disk_has_a_priority_for_each_name() {
     let list = daemon.ok("export list");
     assert!(list.contains("a-fast  a          200  nbd+unix:///a-fast?"), "{list}");
     let shown = daemon.ok("disk show a");
-    assert!(shown.contains("further exports:  a-fast (priority 200), a-slow (priority 25)"), "{shown}");
+    assert!(
+        shown.contains("further exports:  a-fast (priority 200), a-slow (priority 25)"),
+        "{shown}"
+    );
     let fast = fast["nbd_uri"].as_str().unwrap().to_owned();
     let (slow, own) = (fast.replace("a-fast", "a-slow"), fast.replace("a-fast", "a"));
     daemon.ok(&format!("load {fast} {slow} {own} --depth 32 --seconds 3"));
-    divided(&daemon, "a", &[("1-25", 25.0 / 325.0), ("100", 100.0 / 325.0), ("198-254", 200.0 / 325.0)]);
+    divided(
+        &daemon,
+        "a",
+        &[("1-25", 25.0 / 325.0), ("100", 100.0 / 325.0), ("198-254", 200.0 / 325.0)],
+    );
     daemon.ok("export remove a-slow");
     let gone = daemon.run(&format!("load {slow} --ios 1"));
     assert_ne!(gone.code, 0, "{}", gone.out);
 }
 
-/// The kernel refuses fields that make no sense, and real-time to who may not have it: neither may fail a guest's request.
+/// The kernel refuses fields that make no sense, and real-time to who may not have it: neither may
+/// fail a guest's request.
 #[test]
 fn no_priority_fails_a_request_on_storage_that_has_an_elevator() {
     for daemon in [Daemon::start(&[]), Daemon::start_without_privileges()] {
@@ -158,9 +170,10 @@ fn no_priority_fails_a_request_on_storage_that_has_an_elevator() {
         let socket = daemon.dir().join("vhost/a.sock");
         for scope in ["across", "within"] {
             daemon.ok(&format!("vm set web --priority-scope {scope}"));
-            for more in
-                ["--ios 65536 --priority each", "--ios 200 --priority rt/0 --read-percent 50 --flush-every 9"]
-            {
+            for more in [
+                "--ios 65536 --priority each",
+                "--ios 200 --priority rt/0 --read-percent 50 --flush-every 9",
+            ] {
                 let report = daemon.json(&format!("load {} --depth 64 {more}", socket.display()));
                 assert_eq!(report["errors"], 0, "{scope}, {more}: {report}");
             }

@@ -70,12 +70,22 @@ fn a_run_says_what_every_vm_got_and_judges_it() {
     let pair = file(dir.path(), "pair.toml", SCENARIO);
     let printed = headgate(&format!("sim run {pair}"));
     assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);
-    let early = printed.out.find("variant mclock, window early (2 s to 10 s), seeds 1, 2, 3").unwrap();
-    let late = printed.out.find("variant mclock, window late (12 s to 20 s), seeds 1, 2, 3").unwrap();
+    let early =
+        printed.out.find("variant mclock, window early (2 s to 10 s), seeds 1, 2, 3").unwrap();
+    let late =
+        printed.out.find("variant mclock, window late (12 s to 20 s), seeds 1, 2, 3").unwrap();
     assert!(early < late, "windows are in the order of time: {}", printed.out);
-    assert!(!printed.out[early..late].contains("large"), "who does nothing is not listed: {}", printed.out);
+    assert!(
+        !printed.out[early..late].contains("large"),
+        "who does nothing is not listed: {}",
+        printed.out
+    );
     assert!(printed.out[late..].contains("large"), "{}", printed.out);
-    assert!(printed.out.contains("holds: [mclock] iops of small in late: 200.0/s"), "{}", printed.out);
+    assert!(
+        printed.out.contains("holds: [mclock] iops of small in late: 200.0/s"),
+        "{}",
+        printed.out
+    );
     assert!(printed.err.contains("6 runs,"), "{}", printed.err);
 }
 
@@ -107,8 +117,10 @@ fn the_same_run_prints_the_same_json_to_the_byte() {
         .iter()
         .map(|run| (run["variant"].as_str().unwrap().to_owned(), run["seed"].as_u64().unwrap()))
         .collect();
-    let expected: Vec<(String, u64)> =
-        ["mclock", "sfq"].iter().flat_map(|v| (1..=4).map(move |seed| ((*v).to_owned(), seed))).collect();
+    let expected: Vec<(String, u64)> = ["mclock", "sfq"]
+        .iter()
+        .flat_map(|v| (1..=4).map(move |seed| ((*v).to_owned(), seed)))
+        .collect();
     assert_eq!(runs, expected, "the order is that of the file, whichever run ended first");
     assert_eq!(json["verdicts"][0]["judgement"], "holds");
 }
@@ -120,18 +132,31 @@ fn figures_are_svg_or_png_by_their_name() {
     let svg = dir.path().join("pair.svg");
     assert_eq!(headgate(&format!("sim run {pair} --seeds 1 --plot {}", svg.display())).code, 0);
     let drawn = std::fs::read_to_string(&svg).unwrap();
-    for text in
-        ["pair: mclock", "pair: sfq", "large starts", "throughput (IOPS)", "mean latency (ms)", "time (s)"]
-    {
+    for text in [
+        "pair: mclock",
+        "pair: sfq",
+        "large starts",
+        "throughput (IOPS)",
+        "mean latency (ms)",
+        "time (s)",
+    ] {
         assert!(drawn.contains(text), "{text}");
     }
     let png = dir.path().join("pair.png");
     assert_eq!(headgate(&format!("sim run {pair} --seeds 1 --plot {}", png.display())).code, 0);
     assert!(std::fs::read(&png).unwrap().starts_with(b"\x89PNG"));
     let printed = headgate(&format!("sim run {pair} --plot pair.gif"));
-    assert!(printed.code == 2 && printed.err.contains("neither in .svg nor in .png"), "{}", printed.err);
+    assert!(
+        printed.code == 2 && printed.err.contains("neither in .svg nor in .png"),
+        "{}",
+        printed.err
+    );
     let printed = headgate(&format!("sim run {pair} --seeds 1 --plot /no/such/dir/x.svg"));
-    assert!(printed.code == 1 && printed.err.contains("cannot write /no/such/dir/x.svg"), "{}", printed.err);
+    assert!(
+        printed.code == 1 && printed.err.contains("cannot write /no/such/dir/x.svg"),
+        "{}",
+        printed.err
+    );
 }
 
 #[test]
@@ -143,10 +168,18 @@ fn wrong_scenarios_name_the_line_and_end_with_2() {
     assert!(printed.err.contains("bad.toml") && printed.err.contains("sharez"), "{}", printed.err);
     let pair = file(dir.path(), "pair.toml", SCENARIO);
     let printed = headgate(&format!("sim run {pair} --variant fifo"));
-    assert!(printed.code == 2 && printed.err.contains("expected one of mclock, sfq"), "{}", printed.err);
+    assert!(
+        printed.code == 2 && printed.err.contains("expected one of mclock, sfq"),
+        "{}",
+        printed.err
+    );
     assert_eq!(headgate(&format!("sim run {pair} --seeds 0")).code, 2);
     let printed = headgate("sim run /no/such.toml");
-    assert!(printed.code == 1 && printed.err.contains("cannot read /no/such.toml"), "{}", printed.err);
+    assert!(
+        printed.code == 1 && printed.err.contains("cannot read /no/such.toml"),
+        "{}",
+        printed.err
+    );
     let json = headgate(&format!("sim run {bad} --json"));
     assert!(serde_json::from_str::<Value>(&json.err).is_ok(), "{}", json.err);
 }
@@ -166,7 +199,8 @@ fn ctrl_c_ends_a_run_without_results() {
     // A signal before the handler is there would end the process by itself.
     let status = format!("/proc/{}/status", child.id());
     let catches = |line: &str| {
-        let mask = line.strip_prefix("SigCgt:").map(|mask| u64::from_str_radix(mask.trim(), 16).unwrap());
+        let mask =
+            line.strip_prefix("SigCgt:").map(|mask| u64::from_str_radix(mask.trim(), 16).unwrap());
         mask.is_some_and(|mask| mask & (1 << (libc::SIGINT - 1)) != 0)
     };
     while !std::fs::read_to_string(&status).unwrap().lines().any(catches) {
@@ -226,15 +260,26 @@ fn explain_is_an_operators_calculator() {
         "{}",
         printed.out
     );
-    assert!(printed.out.contains("RD: its reservation holds it up below 1500\n"), "{}", printed.out);
+    assert!(
+        printed.out.contains("RD: its reservation holds it up below 1500\n"),
+        "{}",
+        printed.out
+    );
     assert!(printed.out.contains("DM: its limit holds it down from 2000 on\n"), "{}", printed.out);
     let json: Value = serde_json::from_str(&headgate(&format!("{line} --json")).out).unwrap();
-    assert_eq!(json[0]["disks"][1]["allocations"][1], serde_json::json!({"iops": 380.0, "clamp": "share"}));
+    assert_eq!(
+        json[0]["disks"][1]["allocations"][1],
+        serde_json::json!({"iops": 380.0, "clamp": "share"})
+    );
 
     let dir = tempfile::tempdir().unwrap();
     let pair = file(dir.path(), "pair.toml", SCENARIO);
     let printed = headgate(&format!("sim explain {pair} --capacity 500"));
-    assert!(printed.out.starts_with("datastore lun\n") && printed.out.contains("200 R"), "{}", printed.out);
+    assert!(
+        printed.out.starts_with("datastore lun\n") && printed.out.contains("200 R"),
+        "{}",
+        printed.out
+    );
 }
 
 #[test]
@@ -263,9 +308,15 @@ fn experiments_are_listed_and_found_by_the_beginning_of_their_names() {
     assert!(printed.code == 0 && printed.out.contains("mc-04-reservations"), "{}", printed.out);
     let json: Value = serde_json::from_str(&headgate("reproduce --list --json").out).unwrap();
     let all = json.as_array().unwrap();
-    assert!(all.iter().any(|one| one["name"] == "mc-04-reservations" && one["variants"][1] == "sfq"));
+    assert!(
+        all.iter().any(|one| one["name"] == "mc-04-reservations" && one["variants"][1] == "sfq")
+    );
     let printed = headgate("reproduce xy");
-    assert!(printed.code == 2 && printed.err.contains("there is no experiment 'xy'"), "{}", printed.err);
+    assert!(
+        printed.code == 2 && printed.err.contains("there is no experiment 'xy'"),
+        "{}",
+        printed.err
+    );
     assert_eq!(headgate("reproduce --all mc-04").code, 2);
 }
 
@@ -275,7 +326,11 @@ fn an_experiment_is_reproduced_with_a_report() {
     let report = dir.path().join("report.html");
     let printed = headgate(&format!("reproduce mc-04 --seeds 1 --report {}", report.display()));
     assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);
-    assert!(printed.out.contains("PAPER") && printed.out.contains("numbers as expected"), "{}", printed.out);
+    assert!(
+        printed.out.contains("PAPER") && printed.out.contains("numbers as expected"),
+        "{}",
+        printed.out
+    );
     let page = std::fs::read_to_string(&report).unwrap();
     assert!(page.contains("headgate reproduce mc-04 --seeds 1") && page.contains("<svg"));
 }
@@ -284,10 +339,15 @@ fn an_experiment_is_reproduced_with_a_report() {
 fn experiments_without_their_traces_are_skipped_aloud() {
     let printed = headgate("reproduce ba-15-traces --traces /nonexistent");
     assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);
-    assert!(printed.out.contains("skipped: it replays traces, and /nonexistent/"), "{}", printed.out);
+    assert!(
+        printed.out.contains("skipped: it replays traces, and /nonexistent/"),
+        "{}",
+        printed.out
+    );
     assert!(printed.err.contains("ba-15-traces: skipped:"), "{}", printed.err);
     let json: Value =
-        serde_json::from_str(&headgate("reproduce ba-15-traces --traces /nonexistent --json").out).unwrap();
+        serde_json::from_str(&headgate("reproduce ba-15-traces --traces /nonexistent --json").out)
+            .unwrap();
     assert!(json[0]["skipped"].as_str().is_some_and(|why| why.contains("is not there")), "{json}");
 }
 
@@ -318,10 +378,31 @@ fn a_pool_is_printed_with_its_models_and_moves() {
 #[test]
 fn the_scenario_of_the_documentation_runs() {
     let page = include_str!("../../../docs/simulator.md");
-    let scenario = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let scenario =
+        page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let night = file(dir.path(), "night.toml", scenario);
     let printed = headgate(&format!("sim run {night} --seeds 1"));
     assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);
     assert!(printed.out.contains("holds: [mclock]"), "{}", printed.out);
+}
+
+#[test]
+fn the_picture_of_the_readme_is_what_its_command_draws() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let at = |name: &str| root.join("docs/images").join(name);
+    let scratch = tempfile::tempdir().unwrap();
+    let drawn = scratch.path().join("drawn.svg");
+    let printed = headgate(&format!(
+        "sim run {} --plot {}",
+        at("held-reservation.toml").display(),
+        drawn.display()
+    ));
+    assert_eq!(printed.code, 0, "{}", printed.err);
+    let (drawn, kept) = (std::fs::read(drawn).unwrap(), at("held-reservation.svg"));
+    assert!(
+        drawn == std::fs::read(&kept).unwrap(),
+        "{} is out of date: draw it again with the command in its scenario",
+        kept.display()
+    );
 }

@@ -29,7 +29,9 @@ fn stat_says_what_is_in_a_trace() {
     let file = trace(dir.path(), "web.csv", MSR);
     let printed = headgate(&format!("trace stat {file}"));
     assert_eq!(printed.code, 0, "{}", printed.err);
-    for said in [" msr\n", "3: 2 reads (28 KiB), 1 writes (8 KiB)", "1.379 s", "web_1", "reads' latency:"] {
+    for said in
+        [" msr\n", "3: 2 reads (28 KiB), 1 writes (8 KiB)", "1.379 s", "web_1", "reads' latency:"]
+    {
         assert!(printed.out.contains(said), "{said}: {}", printed.out);
     }
     let printed = headgate(&format!("trace stat {file} --json"));
@@ -75,7 +77,11 @@ fn mistakes_name_their_line_and_may_be_left_out() {
     );
     let printed = headgate(&format!("trace stat {file} --lenient"));
     assert_eq!(printed.code, 0, "{}", printed.err);
-    assert!(printed.out.contains("1 lines of 3 were left out; the first: line 2"), "{}", printed.out);
+    assert!(
+        printed.out.contains("1 lines of 3 were left out; the first: line 2"),
+        "{}",
+        printed.out
+    );
     let printed = headgate(&format!("trace stat {file} --json"));
     let json: serde_json::Value = serde_json::from_str(&printed.err).unwrap();
     assert!(json["error"].as_str().unwrap().contains("line 2"));
@@ -114,7 +120,11 @@ fn what_is_no_trace_is_refused_with_advice() {
     let printed = headgate(&format!("trace stat {prose}"));
     assert!(printed.code == 1 && printed.err.contains("--format FORMAT"), "{}", printed.err);
     let printed = headgate("trace stat /no/such/file");
-    assert!(printed.code == 1 && printed.err.contains("cannot read /no/such/file"), "{}", printed.err);
+    assert!(
+        printed.code == 1 && printed.err.contains("cannot read /no/such/file"),
+        "{}",
+        printed.err
+    );
     let printed = headgate(&format!("trace stat {}", dir.path().display()));
     assert!(printed.code == 2 && printed.err.contains("is a directory"), "{}", printed.err);
     let printed = headgate(&format!("trace stat {prose} --format cvs"));
@@ -158,7 +168,8 @@ fn a_trace_is_replayed_on_a_disk_at_its_times() {
     let daemon = Daemon::start(&[]);
     daemon.ok("disk create d --size 16M");
     let dir = tempfile::tempdir().unwrap();
-    // For 0.4 s every 2 ms; every tenth lies beyond the disk's end, every twentieth is longer than one request may be.
+    // For 0.4 s every 2 ms; every tenth lies beyond the disk's end, every twentieth is longer than
+    // one request may be.
     let line = |i: u64| {
         let op = ["R", "W", "R", "F", "D"][i as usize % 5];
         let offset = if i % 10 == 7 { 1 << 40 } else { i * 4_096 };
@@ -166,7 +177,8 @@ fn a_trace_is_replayed_on_a_disk_at_its_times() {
         format!("{},{},{op},{offset},{bytes},\n", i * 2_000_000, if i < 150 { "a" } else { "b" })
     };
     let text: String = (0..200).map(line).collect();
-    let file = trace(dir.path(), "t.csv", &format!("at_ns,disk,op,offset,bytes,latency_ns\n{text}"));
+    let file =
+        trace(dir.path(), "t.csv", &format!("at_ns,disk,op,offset,bytes,latency_ns\n{text}"));
     let nbd = format!("nbd+unix:///d?socket={}", daemon.dir().join("nbd.sock").display());
     let vhost = daemon.dir().join("vhost/d.sock").display().to_string();
     for target in [&nbd, &vhost] {
@@ -181,9 +193,13 @@ fn a_trace_is_replayed_on_a_disk_at_its_times() {
         // Ten requests of three parts each.
         assert_eq!(one["all"]["ios"], 180);
         assert_eq!(one["flushes"]["ios"], 40);
-        assert!(one["seconds"].as_f64().unwrap() >= 0.39, "it lasts at least as long as the trace: {one}");
+        assert!(
+            one["seconds"].as_f64().unwrap() >= 0.39,
+            "it lasts at least as long as the trace: {one}"
+        );
     }
-    let printed = headgate(&format!("trace replay {file} {nbd} --disk b --speed 1000 --reads-only --json"));
+    let printed =
+        headgate(&format!("trace replay {file} {nbd} --disk b --speed 1000 --reads-only --json"));
     let report: serde_json::Value = serde_json::from_str(&printed.out).unwrap();
     assert_eq!(report["targets"][0]["replay"]["requests"], 20);
     assert_eq!(report["targets"][0]["writes"]["ios"], 0);
@@ -196,6 +212,10 @@ fn a_trace_is_replayed_on_a_disk_at_its_times() {
         printed.err
     );
     let text = headgate(&format!("trace replay {file} {nbd} --speed 1000"));
-    assert!(text.out.contains("160 recorded requests replayed, 10 of them in parts"), "{}", text.out);
+    assert!(
+        text.out.contains("160 recorded requests replayed, 10 of them in parts"),
+        "{}",
+        text.out
+    );
     assert_eq!(headgate(&format!("trace replay {file} http://x")).code, 2);
 }

@@ -1,4 +1,5 @@
-//! The load generator by itself: `cargo run --release -p headgate-load --example headgate-load -- --help`.
+//! The load generator by itself: `cargo run --release -p headgate-load --example headgate-load --
+//! --help`.
 
 use clap::Parser;
 use headgate_load::{LoadArgs, run};

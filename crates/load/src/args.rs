@@ -1,9 +1,9 @@
-//! The command line, and what it means.
+//! Arguments of `headgate load` and `headgate trace replay`, and the plan that they describe.
 
+use crate::error::LoadError;
 use crate::link::DataUse;
 use crate::nbd::ReplyStyle;
 use crate::pace::{Arrivals, BurstStart, Bursts};
-use crate::run::LoadError;
 use crate::target::{Reach, Target, resolve};
 use crate::workload::{Given, Mix, Order, Priority, Span, Streams, Weighted};
 use clap::Args;
@@ -18,128 +18,137 @@ const MAX_DEPTH: u64 = 1024;
 /// Bytes of the unit that `--verify` judges, unless requests are smaller.
 const VERIFY_BLOCK: u32 = 4096;
 
-/// Loads disks of NBD servers and vhost-user-blk devices, from the host's side.
+/// Arguments of `headgate load`: loads disks of NBD servers and vhost-user-blk devices.
 #[derive(Args, Clone, Debug)]
 pub struct LoadArgs {
-    /// The disks: nbd+unix:///NAME?socket=PATH, nbd://HOST[:PORT]/NAME, or the path of a vhost-user-blk socket
+    /// Disks to load: nbd+unix:///NAME?socket=PATH, nbd://HOST[:PORT]/NAME, or the path of a
+    /// vhost-user-blk socket
+    // `[:PORT]` is help text, not a link.
+    #[allow(rustdoc::broken_intra_doc_links)]
     #[arg(required = true, value_name = "URI|SOCKET")]
     pub targets: Vec<Target>,
 
-    /// Requests outstanding at once, per connection (NBD) or queue (vhost-user-blk)
+    /// Outstanding requests per connection (NBD) or queue (vhost-user-blk), 1 to 1024
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_DEPTH))]
     pub depth: u64,
 
-    /// Connections to each NBD target
+    /// Connections to each NBD target, 1 to 64
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub connections: u64,
 
-    /// Queues of each vhost-user-blk target
+    /// Queues of each vhost-user-blk target, 1 to 64
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub queues: u64,
 
-    /// Reads among the requests; the rest are writes, which OVERWRITE the disk
+    /// Share of reads, 0 to 100; the rest are writes, which OVERWRITE the disk
     #[arg(long, default_value_t = 100, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
     pub read_percent: u64,
 
-    /// Write-zeroes among the requests that are not reads
+    /// Share of write-zeroes among the requests that are not reads, 0 to 100
     #[arg(long, default_value_t = 0, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
     pub write_zeroes_percent: u64,
 
-    /// Bytes of a request, or sizes with weights: 4k:70,64k:30
+    /// Size of requests in bytes, a multiple of 512 up to 32M, or several with weights, such as
+    /// 4k:70,64k:30
     #[arg(long, default_value = "4k", value_name = "SIZES")]
     pub block_size: Weighted<Bytes>,
 
-    /// How long to load; 10 unless --ios is given
+    /// Length of the load [default: 10, or no bound with --ios]
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<Seconds>,
 
-    /// How many requests to each target
+    /// Requests to send to each target [default: no bound]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub ios: Option<u64>,
 
-    /// Load for so long before counting
+    /// Time to load before counting starts
     #[arg(long, default_value = "0", value_name = "SECONDS")]
     pub warmup: Seconds,
 
-    /// Visit places at random (the default)
+    /// Access random offsets (the default)
     #[arg(long, conflicts_with = "sequential")]
     pub random: bool,
 
-    /// Visit places one after the other
+    /// Access offsets in ascending order
     #[arg(long)]
     pub sequential: bool,
 
-    /// Touch only these bytes of the disk: 0-1G
+    /// Range of the disk in bytes to access, such as 0-1G [default: the whole disk]
     #[arg(long, value_name = "FROM-TO")]
     pub offset_range: Option<ByteRange>,
 
-    /// Open loop: start so many requests per second, whatever is outstanding
+    /// Open loop: requests to start per second, whatever is outstanding, 1 to 10000000
     #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub rate: Option<u64>,
 
-    /// Open loop: start N requests at once, every so many milliseconds
+    /// Open loop: start bursts of N requests, MS milliseconds apart
     #[arg(long, value_name = "N/MS", conflicts_with = "rate")]
     pub bursts: Option<Bursts>,
 
-    /// A burst waits until the one before is answered
+    /// Hold a burst until the burst before it is answered
     #[arg(long, requires = "bursts")]
     pub burst_wait: bool,
 
-    /// IO priority of the requests (vhost-user-blk only), or several with weights: rt/0:20,be/4:80. fine/1 to fine/254 are
-    /// Headgate's own; 'each' writes every value that a guest can, in a mixed order
+    /// IO priority of requests (vhost-user-blk only), or several with weights, such as
+    /// rt/0:20,be/4:80: none, rt/0 to rt/7, be/0 to be/7, idle, or Headgate's own fine/1 to
+    /// fine/254; 'each' uses every value that a guest can write, in a mixed order
     #[arg(long, default_value = "none", value_name = "PRIORITIES")]
     pub priority: Weighted<Given>,
 
-    /// Keep requests of different --priority apart: each has its part of --depth, by weight, and is reported by itself
+    /// Send each --priority as its own stream, with its part of --depth by weight, and report it
+    /// separately
     #[arg(long, conflicts_with_all = ["rate", "bursts", "hostile"])]
     pub streams: bool,
 
-    /// A flush after so many writes
+    /// Writes between two flushes; 0 for none
     #[arg(long, default_value_t = 0, value_name = "WRITES")]
     pub flush_every: u64,
 
-    /// Writes with FUA
+    /// Share of writes with FUA, 0 to 100
     #[arg(long, default_value_t = 0, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
     pub fua_percent: u64,
 
-    /// Write a pattern and check what is read, everything in the end
+    /// Write a pattern, check every read, and check the whole range at the end
     #[arg(long)]
     pub verify: bool,
 
-    /// Keep what was written and flushed in this file, and check what an earlier run left there first
+    /// File that records what was written and flushed; what an earlier run recorded there is
+    /// checked first
     #[arg(long, value_name = "FILE", requires = "verify")]
     pub journal: Option<PathBuf>,
 
-    /// When a server dies, call again for so long; with --verify, check everything then
+    /// Time to try again to connect after a server died; 0 for not at all. With --verify, the whole
+    /// range is checked afterwards
     #[arg(long, default_value = "0", value_name = "SECONDS")]
     pub reconnect: Seconds,
 
-    /// A request unanswered for so long is an error; with --hostile, also a server that does not get on after an attack
+    /// Time without an answer after which a request failed; with --hostile, also the time that a
+    /// server has to recover from an attack
     #[arg(long, default_value = "30", value_name = "SECONDS")]
     pub timeout: Seconds,
 
-    /// Busy polling: one CPU per target
+    /// Poll busily for completions, with one CPU per target
     #[arg(long)]
     pub spin: bool,
 
-    /// Ask NBD servers for structured replies
+    /// Request structured replies from NBD servers
     #[arg(long)]
     pub structured_replies: bool,
 
-    /// Lay vhost-user-blk requests down without indirect descriptors
+    /// Send vhost-user-blk requests without indirect descriptors
     #[arg(long)]
     pub direct_descriptors: bool,
 
-    /// Repeat the same requests; a random seed otherwise
+    /// Seed of the request sequence [default: random]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// Break the rules against the first target, whose data is OVERWRITTEN, while loading the others: all, or names of
-    /// scenarios
+    /// Attacks on the first target, whose data is OVERWRITTEN, while the others are loaded: 'all',
+    /// or names of attacks, comma-separated
     #[arg(long, value_name = "SCENARIO", value_delimiter = ',', conflicts_with_all = ["ios", "seconds"])]
     pub hostile: Vec<String>,
 
-    /// Also report the CPU time of these processes: the servers
+    /// Server processes whose CPU time to report, too, comma-separated
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub server_pid: Vec<u32>,
 
@@ -152,40 +161,42 @@ pub struct LoadArgs {
     pub json: bool,
 }
 
-/// Replays recorded requests on a disk, at the times at which they were recorded, from the host's side.
+/// Arguments of `headgate trace replay`: replays recorded requests on a disk at their times.
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
-    /// The disk: nbd+unix:///NAME?socket=PATH, nbd://HOST[:PORT]/NAME, or the path of a vhost-user-blk socket. Recorded writes
-    /// OVERWRITE it
+    /// Disk to replay on: nbd+unix:///NAME?socket=PATH, nbd://HOST[:PORT]/NAME, or the path of a
+    /// vhost-user-blk socket; recorded writes OVERWRITE it
+    // `[:PORT]` is help text, not a link.
+    #[allow(rustdoc::broken_intra_doc_links)]
     #[arg(value_name = "URI|SOCKET")]
     pub target: Target,
 
-    /// Replay so many percent as fast as recorded
+    /// Speed of the replay in percent of the recorded speed, 1 to 1000000
     #[arg(long, default_value_t = 100, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub speed: u64,
 
-    /// Leave out all but reads
+    /// Replay reads only
     #[arg(long)]
     pub reads_only: bool,
 
-    /// End after so long
+    /// Time after which the replay ends [default: at the end of the trace]
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<Seconds>,
 
-    /// Requests outstanding at most, per connection (NBD) or queue (vhost-user-blk); what is due beyond starts late, and
-    /// its latency counts from when it was due
+    /// Most outstanding requests per connection (NBD) or queue (vhost-user-blk), 1 to 1024; a
+    /// request beyond them starts late, and its latency counts from when it was due
     #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_DEPTH))]
     pub depth: u64,
 
-    /// Connections to an NBD target
+    /// Connections to an NBD target, 1 to 64
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub connections: u64,
 
-    /// Queues of a vhost-user-blk target
+    /// Queues of a vhost-user-blk target, 1 to 64
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub queues: u64,
 
-    /// A request unanswered for so long is an error
+    /// Time without an answer after which a request failed
     #[arg(long, default_value = "30", value_name = "SECONDS")]
     pub timeout: Seconds,
 
@@ -198,11 +209,11 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// Longer recorded requests are sent in parts, as a kernel does.
+/// Largest request of a replay; longer ones are split, as a kernel does.
 const REPLAY_BLOCK: &str = "1M";
 
 impl ReplayArgs {
-    /// The load that uses the disk as the replay does; its defaults are those of the command line.
+    /// The equivalent load; options that a replay lacks have their command-line defaults.
     pub(crate) fn load(&self) -> Result<LoadArgs, LoadError> {
         #[derive(clap::Parser)]
         struct Line {
@@ -225,7 +236,7 @@ impl ReplayArgs {
     }
 }
 
-/// A time on the command line: `10`, `0.5`.
+/// A time in seconds on the command line, such as `10` or `0.5`; up to 1,000,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seconds(pub Nanos);
 
@@ -233,7 +244,8 @@ impl FromStr for Seconds {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Seconds, String> {
-        let wrong = || format!("'{text}' is not a time in seconds such as 10 or 0.5, up to 1000000");
+        let wrong =
+            || format!("'{text}' is not a time in seconds such as 10 or 0.5, up to 1000000");
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
         let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
         if !digits(whole) || !digits(fraction) || fraction.len() > 9 {
@@ -245,7 +257,7 @@ impl FromStr for Seconds {
     }
 }
 
-/// A part of a disk on the command line: `0-1G`.
+/// A range of bytes on the command line, such as `0-1G`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
     /// First byte.
@@ -266,7 +278,31 @@ impl FromStr for ByteRange {
     }
 }
 
-/// The arguments, checked.
+/// What is asked of targets that they cannot do.
+fn check_targets(args: &LoadArgs) -> Result<(), LoadError> {
+    let usage = |text: String| Err(LoadError::Usage(text));
+    let nbd = args.targets.iter().find(|t| matches!(t, Target::Nbd(_)));
+    if let Some(nbd) = nbd
+        && args.priority.values().any(|p| p != Given::This(Priority(0)))
+    {
+        return usage(format!("--priority: NBD has no priorities, so {nbd} would not see them"));
+    }
+    for (i, target) in args.targets.iter().enumerate() {
+        if args.targets[..i].contains(target) {
+            return usage(format!("{target} is named twice; use --connections for more load"));
+        }
+        if let Target::Nbd(nbd) = target {
+            let reach = if args.allow_remote { Reach::Anywhere } else { Reach::ThisMachine };
+            resolve(&nbd.address, reach).map_err(|e| LoadError::Usage(e.to_string()))?;
+        }
+    }
+    if args.journal.is_some() && args.targets.len() > 1 {
+        return usage("--journal is for one disk; run one load per disk".into());
+    }
+    Ok(())
+}
+
+/// The checked arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub mix: Mix,
@@ -288,7 +324,10 @@ impl Plan {
         let mut sizes = Vec::new();
         for size in args.block_size.values() {
             if size.0 == 0 || size.0 % 512 != 0 || size.0 > MAX_BLOCK {
-                return usage(format!("--block-size {}: a multiple of 512 up to 32M was expected", size.0));
+                return usage(format!(
+                    "--block-size {}: a multiple of 512 up to 32M was expected",
+                    size.0
+                ));
             }
             sizes.push(size.0 as u32);
         }
@@ -302,24 +341,7 @@ impl Plan {
                 "--verify judges units of {unit} bytes: every --block-size must be a multiple of the smallest"
             ));
         }
-        let nbd = args.targets.iter().find(|t| matches!(t, Target::Nbd(_)));
-        if let Some(nbd) = nbd
-            && args.priority.values().any(|p| p != Given::This(Priority(0)))
-        {
-            return usage(format!("--priority: NBD has no priorities, so {nbd} would not see them"));
-        }
-        for (i, target) in args.targets.iter().enumerate() {
-            if args.targets[..i].contains(target) {
-                return usage(format!("{target} is named twice; use --connections for more load"));
-            }
-            if let Target::Nbd(nbd) = target {
-                let reach = if args.allow_remote { Reach::Anywhere } else { Reach::ThisMachine };
-                resolve(&nbd.address, reach).map_err(|e| LoadError::Usage(e.to_string()))?;
-            }
-        }
-        if args.journal.is_some() && args.targets.len() > 1 {
-            return usage("--journal is for one disk; run one load per disk".into());
-        }
+        check_targets(args)?;
         let seconds = match (args.seconds, args.ios) {
             (Some(seconds), _) => seconds.0,
             (None, Some(_)) => Nanos::MAX,
@@ -327,12 +349,16 @@ impl Plan {
         };
         let arrivals = match (args.rate, args.bursts) {
             (Some(rate), _) => Arrivals::Rate(rate),
-            (None, Some(bursts)) if args.burst_wait => Arrivals::Bursts(bursts, BurstStart::WhenIdle),
+            (None, Some(bursts)) if args.burst_wait => {
+                Arrivals::Bursts(bursts, BurstStart::WhenIdle)
+            }
             (None, Some(bursts)) => Arrivals::Bursts(bursts, BurstStart::OnTime),
             (None, None) => Arrivals::Closed,
         };
         let streams = match args.streams {
-            true => Some(Streams::new(&args.priority, args.depth as usize).map_err(LoadError::Usage)?),
+            true => {
+                Some(Streams::new(&args.priority, args.depth as usize).map_err(LoadError::Usage)?)
+            }
             false => None,
         };
         Ok(Plan {
@@ -351,7 +377,11 @@ impl Plan {
             max_len,
             verify_block,
             reach: if args.allow_remote { Reach::Anywhere } else { Reach::ThisMachine },
-            style: if args.structured_replies { ReplyStyle::Structured } else { ReplyStyle::Simple },
+            style: if args.structured_replies {
+                ReplyStyle::Structured
+            } else {
+                ReplyStyle::Simple
+            },
             seed: args.seed.unwrap_or_else(crate::run::unrepeatable),
             streams,
         })
@@ -366,7 +396,9 @@ impl Plan {
         match args.offset_range {
             None => Ok(Span { first: 0, end: size }),
             Some(range) if range.end <= size => Ok(Span { first: range.first, end: range.end }),
-            Some(range) => Err(format!("--offset-range ends at byte {}, the disk at {size}", range.end)),
+            Some(range) => {
+                Err(format!("--offset-range ends at byte {}, the disk at {size}", range.end))
+            }
         }
     }
 }

@@ -3,8 +3,8 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// User and system time of these processes together, to a hundredth of a second. `None` when none are named or one is
-/// gone.
+/// User and system time of these processes together, to a hundredth of a second. `None` when none
+/// are named or one is gone.
 pub(crate) fn of_processes(pids: &[u32]) -> Option<Duration> {
     if pids.is_empty() {
         return None;
@@ -14,7 +14,8 @@ pub(crate) fn of_processes(pids: &[u32]) -> Option<Duration> {
 
 fn of_process(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command's name is in parentheses and may hold anything; the fields count from behind it (proc(5)).
+    // The command's name is in parentheses and may hold anything; the fields count from behind it
+    // (proc(5)).
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! What a worker asks for, and when: drawn at random, or as it was recorded.
+//! The requests of a worker and their times: drawn at random, or recorded.
 
 use crate::link::Op;
 use crate::pace::{Arrivals, Pace};
@@ -17,7 +17,8 @@ impl Demand {
         Demand::Drawn { workload, arrivals, pace: Pace::new(arrivals, Nanos::ZERO) }
     }
 
-    /// The first request is due at `start`, or as long after it as was recorded. Begins anew when drawn.
+    /// The first request is due at `start`, or as long after it as was recorded. Begins anew when
+    /// drawn.
     pub(crate) fn start(&mut self, start: Nanos) {
         match self {
             Demand::Drawn { arrivals, pace, .. } => *pace = Pace::new(*arrivals, start),
@@ -25,8 +26,8 @@ impl Demand {
         }
     }
 
-    /// May a request start at `now`: answers when it should have started. Every answer is one request of
-    /// [`next_op`](Self::next_op).
+    /// May a request start at `now`: answers when it should have started. Every answer is one
+    /// request of [`next_op`](Self::next_op).
     pub(crate) fn poll(&mut self, now: Nanos, outstanding: usize) -> Option<Nanos> {
         match self {
             Demand::Drawn { pace, .. } => pace.poll(now, outstanding),
@@ -58,7 +59,7 @@ impl Demand {
         }
     }
 
-    /// What a recording was made into.
+    /// Statistics of the replay.
     pub(crate) fn replayed(&self) -> Option<Replayed> {
         match self {
             Demand::Drawn { .. } => None,

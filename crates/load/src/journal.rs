@@ -1,8 +1,8 @@
 //! A ledger that outlives the load generator: what was sent and what became durable, in a file.
 //!
-//! A write is recorded **before** it is sent, what is durable after it was acknowledged. The file is not synced: it
-//! survives the death of this process and of the server, not of the machine. A record cut short at the end is
-//! ignored: its write was never sent.
+//! A write is recorded **before** it is sent, what is durable after it was acknowledged. The file
+//! is not synced: it survives the death of this process and of the server, not of the machine. A
+//! record cut short at the end is ignored: its write was never sent.
 //!
 //! ```text
 //! head:    "HGLOADJ1" | identity u64 | block size u32 | 0 u32 | first byte u64 | end byte u64
@@ -45,7 +45,7 @@ pub enum JournalError {
     },
 }
 
-/// What a journal is for: it must be the same each time.
+/// The scope of a journal, which must be the same in each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// Names the run's blocks; kept from the journal's first run.
@@ -67,8 +67,9 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, or starts one. Answers it, the scope with the journal's identity, and the ledger
-    /// as it stands. An existing file is rewritten without history, as a new file that takes its place.
+    /// Opens the journal at `path`, or starts one. Answers it, the scope with the journal's
+    /// identity, and the ledger as it stands. An existing file is rewritten without history, as a
+    /// new file that takes its place.
     ///
     /// # Errors
     /// The file cannot be used, or is for another scope.
@@ -78,13 +79,18 @@ impl Journal {
         let mut ledger = Ledger::new(scope.block_size, scope.first..scope.end).map_err(bad)?;
         let mut found = scope;
         match File::open(path) {
-            Ok(file) => found.identity = load(BufReader::new(file), scope, &mut ledger).map_err(bad)?,
+            Ok(file) => {
+                found.identity = load(BufReader::new(file), scope, &mut ledger).map_err(bad)?
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(io(e)),
         }
         let new = path.with_extension("new");
-        let mut journal =
-            Journal { path: path.to_owned(), file: File::create(&new).map_err(io)?, batch: head(found) };
+        let mut journal = Journal {
+            path: path.to_owned(),
+            file: File::create(&new).map_err(io)?,
+            batch: head(found),
+        };
         for (block, issued, durable) in ledger.summary() {
             journal.push(block, issued, SENT);
             if durable.0 > 0 {
@@ -223,6 +229,8 @@ mod tests {
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.extend([0xff; 16]);
         std::fs::write(&path, bytes).unwrap();
-        assert!(Journal::open(&path, scope(1)).unwrap_err().to_string().contains("record 0 is damaged"));
+        assert!(
+            Journal::open(&path, scope(1)).unwrap_err().to_string().contains("record 0 is damaged")
+        );
     }
 }

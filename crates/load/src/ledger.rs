@@ -1,23 +1,30 @@
-//! What each block of a disk may legally hold: the judge of `--verify` and of crash tests. Pure.
+//! The ledger: the legal contents of each block of a disk, for `--verify` and crash tests. Pure.
 //!
 //! # The rules
-//! A block is the unit that the disk promises to write whole; it is never read while it is written, and never written
-//! twice at once, so that every write has one predecessor. Its writes are generations 1, 2, 3 and so on. Then:
+//! A block is the unit that the disk promises to write whole; it is never read while it is written,
+//! and never written twice at once, so that every write has one predecessor. Its writes are
+//! generations 1, 2, 3 and so on. Then:
 //!
-//! 1. **Durable.** When a flush is acknowledged, every write that was acknowledged *before the flush was sent* is durable;
-//!    a write with FUA is durable when it is acknowledged. A durable generation, or a later one, is there for ever.
-//! 2. **Visible.** What was acknowledged, or read, is what later reads see, or something newer: as long as the server
-//!    lives. Its death takes back what is visible but not durable, down to the last durable generation.
-//! 3. **In flight.** A write that was sent but not acknowledged (it failed, or the server died) may appear at any later
-//!    time or never: until a newer write of that block is acknowledged, which rules it out.
-//! 4. **Whole.** All sectors of a block are of one generation, at the offset they were written for, with the bytes
-//!    that were written. This holds after a crash too.
-//! 5. A block that was never written may hold anything but a block of this run that belongs elsewhere.
+//! 1. **Durable.** When a flush is acknowledged, every write that was acknowledged *before the
+//!    flush was sent* is durable; a write with FUA is durable when it is acknowledged. A durable
+//!    generation, or a later one, is there for ever.
+//! 2. **Visible.** What was acknowledged, or read, is what later reads see, or something newer: as
+//!    long as the server lives. Its death takes back what is visible but not durable, down to the
+//!    last durable generation.
+//! 3. **In flight.** A write that was sent but not acknowledged (it failed, or the server died) may
+//!    appear at any later time or never: until a newer write of that block is acknowledged, which
+//!    rules it out.
+//! 4. **Whole.** All sectors of a block are of one generation, at the offset they were written for,
+//!    with the bytes that were written. This holds after a crash too.
+//! 5. A block that was never written may hold anything but a block of this run that belongs
+//!    elsewhere.
 //!
-//! So a block read holds a generation of `floor ..= issued`: `floor` is the visible one while the server lives and the
-//! durable one after its death; `issued` is the last one sent. A generation made by write-zeroes is seen as zeroes.
+//! So a block read holds a generation of `floor ..= issued`: `floor` is the visible one while the
+//! server lives and the durable one after its death; `issued` is the last one sent. A generation
+//! made by write-zeroes is seen as zeroes.
 //!
-//! All calls are O(blocks named), but [`Ledger::on_crash`] and [`Ledger::on_flushed`]: O(blocks it concerns).
+//! All calls are O(blocks named), but [`Ledger::on_crash`] and [`Ledger::on_flushed`]: O(blocks it
+//! concerns).
 
 use crate::pattern::{Content, Generation};
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +38,7 @@ pub const MAX_BLOCKS: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block(pub u64);
 
-/// What a write leaves in its blocks.
+/// The content that a write leaves in its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// The pattern.
@@ -42,7 +49,7 @@ pub enum Fill {
 
 /// A block that holds what it must not.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("block {} at disk offset {offset}: expected {expected}, found {found}: {verdict}", block.0)]
+#[error("block {} at disk offset {offset}: expected {expected}, found {found}: {kind}", block.0)]
 pub struct Fault {
     /// Which block.
     pub block: Block,
@@ -53,7 +60,7 @@ pub struct Fault {
     /// What it holds.
     pub found: Content,
     /// What that means.
-    pub verdict: Verdict,
+    pub kind: FaultKind,
 }
 
 /// The legal generations of a block.
@@ -83,7 +90,7 @@ impl std::fmt::Display for Expected {
 
 /// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Verdict {
+pub enum FaultKind {
     /// Older than a flushed write.
     #[error("a durable write is lost")]
     Lost,
@@ -99,12 +106,12 @@ pub enum Verdict {
     /// Another block's data.
     #[error("a misplaced write")]
     Misplaced,
-    /// Bytes that nobody wrote.
+    /// Bytes that were never written.
     #[error("damaged data")]
     Damaged,
 }
 
-/// What is known of one block.
+/// The state of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     issued: u32,
@@ -126,7 +133,8 @@ pub struct Ledger {
     block_size: u32,
     first: u64,
     blocks: Vec<State>,
-    /// Acknowledged, not yet durable: in the order of acknowledgement, numbered from `acknowledged - pending.len()`.
+    /// Acknowledged, not yet durable: in the order of acknowledgement, numbered from `acknowledged
+    /// - pending.len()`.
     pending: VecDeque<(Block, Generation)>,
     acknowledged: u64,
     /// Generations that are zeroes, per block.
@@ -181,8 +189,10 @@ impl Ledger {
         let size = u64::from(self.block_size);
         let end = offset.checked_add(len.into())?;
         let range = offset / size..end / size;
-        let inside = range.start >= self.first && range.end <= self.first + self.blocks.len() as u64;
-        (inside && len > 0 && offset.is_multiple_of(size) && end.is_multiple_of(size)).then_some(range)
+        let inside =
+            range.start >= self.first && range.end <= self.first + self.blocks.len() as u64;
+        (inside && len > 0 && offset.is_multiple_of(size) && end.is_multiple_of(size))
+            .then_some(range)
     }
 
     fn state(&mut self, block: u64) -> &mut State {
@@ -202,7 +212,8 @@ impl Ledger {
         true
     }
 
-    /// Reserves blocks for a write and gives them a new generation each. `false`: one of them is in use, choose others.
+    /// Reserves blocks for a write and gives them a new generation each. `false`: one of them is in
+    /// use, choose others.
     pub fn begin_write(&mut self, blocks: Range<u64>, fill: Fill) -> bool {
         if blocks.clone().any(|b| self.get(b).users > 0 || self.get(b).issued == u32::MAX) {
             return false;
@@ -262,7 +273,8 @@ impl Ledger {
         blocks.for_each(|b| self.state(b).users = 0);
     }
 
-    /// A flush is about to be sent. Give the answer to [`on_flushed`](Self::on_flushed) if it succeeds.
+    /// A flush is about to be sent. Give the answer to [`on_flushed`](Self::on_flushed) if it
+    /// succeeds.
     pub fn begin_flush(&self) -> FlushTicket {
         FlushTicket(self.acknowledged)
     }
@@ -288,7 +300,8 @@ impl Ledger {
         }
     }
 
-    /// The server died. Flushes on their way cover nothing, and what was visible counts only if durable.
+    /// The server died. Flushes on their way cover nothing, and what was visible counts only if
+    /// durable.
     pub fn on_crash(&mut self) {
         let pending = std::mem::take(&mut self.pending);
         for state in &mut self.blocks {
@@ -313,27 +326,28 @@ impl Ledger {
     pub fn judge(&mut self, block: Block, found: Content) -> Result<(), Fault> {
         let expected = self.expected(block);
         let legal = expected.floor.0..=expected.issued.0;
-        let verdict = match found {
+        let kind = match found {
             Content::Whole(g) if legal.contains(&g.0) && !self.is_zeroes(block, g.0) => {
                 // Rule 2: having been read, it stays.
                 self.state(block.0).visible = g.0;
                 return Ok(());
             }
-            Content::Whole(g) if g > expected.issued => Verdict::NeverSent,
-            Content::Whole(g) if g < expected.durable => Verdict::Lost,
-            Content::Whole(_) => Verdict::Stale,
+            Content::Whole(g) if g > expected.issued => FaultKind::NeverSent,
+            Content::Whole(g) if g < expected.durable => FaultKind::Lost,
+            Content::Whole(_) => FaultKind::Stale,
             Content::Zeroes if self.seen_as_zeroes(block, legal.clone()) => return Ok(()),
             Content::Zeroes | Content::Foreign if legal.contains(&0) => return Ok(()),
-            // Zeroes that were durable, or came after what was: an old state, but none that a flush had settled.
-            Content::Zeroes if self.zeroes.contains_key(&block.0) => Verdict::Stale,
-            Content::Zeroes | Content::Foreign if expected.durable.0 > 0 => Verdict::Lost,
-            Content::Zeroes | Content::Foreign => Verdict::Stale,
-            Content::Misplaced { .. } => Verdict::Misplaced,
-            Content::Torn { .. } => Verdict::Torn,
-            Content::Broken { .. } => Verdict::Damaged,
+            // Zeroes that were durable, or came after what was: an old state, but none that a flush
+            // had settled.
+            Content::Zeroes if self.zeroes.contains_key(&block.0) => FaultKind::Stale,
+            Content::Zeroes | Content::Foreign if expected.durable.0 > 0 => FaultKind::Lost,
+            Content::Zeroes | Content::Foreign => FaultKind::Stale,
+            Content::Misplaced { .. } => FaultKind::Misplaced,
+            Content::Torn { .. } => FaultKind::Torn,
+            Content::Broken { .. } => FaultKind::Damaged,
         };
         let offset = block.0 * u64::from(self.block_size);
-        Err(Fault { block, offset, expected, found, verdict })
+        Err(Fault { block, offset, expected, found, kind })
     }
 
     fn is_zeroes(&self, block: Block, generation: u32) -> bool {
@@ -342,8 +356,10 @@ impl Ledger {
 
     fn seen_as_zeroes(&mut self, block: Block, legal: std::ops::RangeInclusive<u32>) -> bool {
         // Several generations may look alike: only the oldest is known to be reached.
-        let oldest =
-            self.zeroes.get(&block.0).and_then(|list| list.iter().copied().find(|g| legal.contains(g)));
+        let oldest = self
+            .zeroes
+            .get(&block.0)
+            .and_then(|list| list.iter().copied().find(|g| legal.contains(g)));
         let Some(oldest) = oldest else { return false };
         self.state(block.0).visible = oldest;
         true
@@ -380,7 +396,7 @@ impl Ledger {
         true
     }
 
-    /// Every block that became durable by the flush, before [`on_flushed`](Self::on_flushed) is told.
+    /// The blocks that the flush makes durable; valid before [`on_flushed`](Self::on_flushed).
     pub fn covered(&self, ticket: FlushTicket) -> impl Iterator<Item = (Block, Generation)> + '_ {
         let settled = self.acknowledged - self.pending.len() as u64;
         let count = ticket.0.saturating_sub(settled) as usize;
@@ -390,7 +406,9 @@ impl Ledger {
     /// Per written block: its last generation, and the durable one.
     pub fn summary(&self) -> impl Iterator<Item = (Block, Generation, Generation)> + '_ {
         let states = self.blocks.iter().enumerate().filter(|(_, s)| s.issued > 0);
-        states.map(|(i, s)| (Block(self.first + i as u64), Generation(s.issued), Generation(s.durable)))
+        states.map(|(i, s)| {
+            (Block(self.first + i as u64), Generation(s.issued), Generation(s.durable))
+        })
     }
 
     /// The generations of write-zeroes that still matter.

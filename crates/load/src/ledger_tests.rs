@@ -21,8 +21,8 @@ fn whole(n: u32) -> Content {
     Content::Whole(Generation(n))
 }
 
-fn verdict(ledger: &mut Ledger, found: Content) -> Option<Verdict> {
-    ledger.judge(Block(0), found).err().map(|fault| fault.verdict)
+fn kind_of(ledger: &mut Ledger, found: Content) -> Option<FaultKind> {
+    ledger.judge(Block(0), found).err().map(|fault| fault.kind)
 }
 
 #[test]
@@ -32,15 +32,15 @@ fn a_flushed_write_may_never_be_lost() {
     flush(&mut l);
     write(&mut l, 0);
     l.on_crash();
-    assert_eq!(verdict(&mut l, Content::Zeroes), Some(Verdict::Lost));
-    assert_eq!(verdict(&mut l, Content::Foreign), Some(Verdict::Lost));
-    assert_eq!(verdict(&mut l, whole(0)), Some(Verdict::Lost));
-    assert_eq!(verdict(&mut l, whole(3)), Some(Verdict::NeverSent));
-    assert_eq!(verdict(&mut l, whole(1)), None, "flushed");
-    assert_eq!(verdict(&mut l, whole(2)), None, "acknowledged, and perhaps kept");
+    assert_eq!(kind_of(&mut l, Content::Zeroes), Some(FaultKind::Lost));
+    assert_eq!(kind_of(&mut l, Content::Foreign), Some(FaultKind::Lost));
+    assert_eq!(kind_of(&mut l, whole(0)), Some(FaultKind::Lost));
+    assert_eq!(kind_of(&mut l, whole(3)), Some(FaultKind::NeverSent));
+    assert_eq!(kind_of(&mut l, whole(1)), None, "flushed");
+    assert_eq!(kind_of(&mut l, whole(2)), None, "acknowledged, and perhaps kept");
     assert_eq!(
-        verdict(&mut l, whole(1)),
-        Some(Verdict::Stale),
+        kind_of(&mut l, whole(1)),
+        Some(FaultKind::Stale),
         "what was read once is not taken back by a living server"
     );
 }
@@ -50,11 +50,11 @@ fn a_living_server_keeps_what_it_acknowledged() {
     let mut l = ledger(4);
     write(&mut l, 0);
     write(&mut l, 0);
-    assert_eq!(verdict(&mut l, whole(1)), Some(Verdict::Stale));
-    assert_eq!(verdict(&mut l, Content::Zeroes), Some(Verdict::Stale));
-    assert_eq!(verdict(&mut l, whole(2)), None);
+    assert_eq!(kind_of(&mut l, whole(1)), Some(FaultKind::Stale));
+    assert_eq!(kind_of(&mut l, Content::Zeroes), Some(FaultKind::Stale));
+    assert_eq!(kind_of(&mut l, whole(2)), None);
     l.on_crash();
-    assert_eq!(verdict(&mut l, Content::Zeroes), None, "nothing was flushed");
+    assert_eq!(kind_of(&mut l, Content::Zeroes), None, "nothing was flushed");
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn a_flush_covers_what_was_acknowledged_before_it_was_sent() {
     write(&mut l, 0);
     l.on_flushed(ticket);
     l.on_crash();
-    assert_eq!(verdict(&mut l, Content::Zeroes), Some(Verdict::Lost));
-    assert_eq!(verdict(&mut l, whole(1)), None, "the second write came after the flush");
+    assert_eq!(kind_of(&mut l, Content::Zeroes), Some(FaultKind::Lost));
+    assert_eq!(kind_of(&mut l, whole(1)), None, "the second write came after the flush");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_flush_that_was_not_acknowledged_covers_nothing() {
     write(&mut l, 0);
     let ticket = l.begin_flush();
     l.on_crash();
-    assert_eq!(verdict(&mut l, Content::Zeroes), None);
+    assert_eq!(kind_of(&mut l, Content::Zeroes), None);
     write(&mut l, 1);
     l.on_flushed(ticket);
     assert_eq!(l.expected(Block(1)).durable, Generation(0));
@@ -87,7 +87,7 @@ fn forced_writes_are_durable_at_once() {
     assert!(l.begin_write(0..2, Fill::Pattern));
     l.on_written(0..2, Fua);
     l.on_crash();
-    assert_eq!(verdict(&mut l, Content::Zeroes), Some(Verdict::Lost));
+    assert_eq!(kind_of(&mut l, Content::Zeroes), Some(FaultKind::Lost));
 }
 
 #[test]
@@ -98,22 +98,26 @@ fn a_write_in_flight_may_appear_or_not_until_a_newer_one_is_acknowledged() {
     assert!(l.begin_write(0..1, Fill::Pattern));
     l.on_write_unknown(0..1);
     l.on_crash();
-    assert_eq!(verdict(&mut l, whole(1)), None);
-    assert_eq!(verdict(&mut l, whole(2)), None, "it may still arrive");
+    assert_eq!(kind_of(&mut l, whole(1)), None);
+    assert_eq!(kind_of(&mut l, whole(2)), None, "it may still arrive");
     write(&mut l, 0);
-    assert_eq!(verdict(&mut l, whole(2)), Some(Verdict::Stale), "now it may not");
-    assert_eq!(verdict(&mut l, whole(3)), None);
+    assert_eq!(kind_of(&mut l, whole(2)), Some(FaultKind::Stale), "now it may not");
+    assert_eq!(kind_of(&mut l, whole(3)), None);
 }
 
 #[test]
 fn torn_misplaced_and_damaged_blocks_are_never_legal() {
     let mut l = ledger(4);
     let (first, then) = (Generation(1), Generation(2));
-    assert_eq!(verdict(&mut l, Content::Torn { first, then, at: 512 }), Some(Verdict::Torn));
-    assert_eq!(verdict(&mut l, Content::Broken { first, at: 9 }), Some(Verdict::Damaged));
+    assert_eq!(kind_of(&mut l, Content::Torn { first, then, at: 512 }), Some(FaultKind::Torn));
+    assert_eq!(kind_of(&mut l, Content::Broken { first, at: 9 }), Some(FaultKind::Damaged));
     let misplaced = Content::Misplaced { belongs: 4096, generation: first, at: 0 };
-    assert_eq!(verdict(&mut l, misplaced), Some(Verdict::Misplaced), "not even where nothing was written");
-    assert_eq!(verdict(&mut l, Content::Foreign), None);
+    assert_eq!(
+        kind_of(&mut l, misplaced),
+        Some(FaultKind::Misplaced),
+        "not even where nothing was written"
+    );
+    assert_eq!(kind_of(&mut l, Content::Foreign), None);
 }
 
 #[test]
@@ -122,14 +126,14 @@ fn zeroes_written_on_purpose_are_a_generation() {
     write(&mut l, 0);
     assert!(l.begin_write(0..1, Fill::Zeroes));
     l.on_written(0..1, AtFlush);
-    assert_eq!(verdict(&mut l, Content::Zeroes), None);
-    assert_eq!(verdict(&mut l, whole(1)), Some(Verdict::Stale));
-    assert_eq!(verdict(&mut l, whole(2)), Some(Verdict::Stale), "generation 2 has no pattern");
+    assert_eq!(kind_of(&mut l, Content::Zeroes), None);
+    assert_eq!(kind_of(&mut l, whole(1)), Some(FaultKind::Stale));
+    assert_eq!(kind_of(&mut l, whole(2)), Some(FaultKind::Stale), "generation 2 has no pattern");
     flush(&mut l);
     write(&mut l, 0);
     assert_eq!(
-        verdict(&mut l, Content::Zeroes),
-        Some(Verdict::Stale),
+        kind_of(&mut l, Content::Zeroes),
+        Some(FaultKind::Stale),
         "and no legal one once it was overwritten"
     );
 }
@@ -159,7 +163,8 @@ fn only_whole_blocks_inside_the_span_are_judged() {
     assert!(Ledger::new(512, 0..u64::MAX).is_err());
 }
 
-/// A disk whose crashes keep any legal state, told in the words of the rules and not of the ledger's counters.
+/// A disk whose crashes keep any legal state, written from the rules and not from the ledger's
+/// counters.
 #[derive(Clone, Debug)]
 enum Step {
     Write(u64),
@@ -180,7 +185,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// For each block the oracle keeps the set of generations that an honest disk could hold; the ledger accepts exactly those.
+    /// For each block the oracle keeps the set of generations that an honest disk could hold; the
+    /// ledger accepts exactly those.
     #[test]
     fn accepts_what_an_honest_disk_may_hold_and_nothing_else(steps in proptest::collection::vec(step(), 1..60)) {
         let mut l = ledger(3);

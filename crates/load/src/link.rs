@@ -1,11 +1,11 @@
 //! One way into a disk: a connection to an NBD server, or a queue of a vhost-user-blk device.
 
-use crate::workload::Priority;
+use crate::priority::Priority;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use thiserror::Error;
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Reads.
@@ -62,7 +62,7 @@ pub struct Completion<'a> {
     pub data: &'a [u8],
 }
 
-/// Is what reads bring looked at.
+/// Whether the data of reads is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataUse {
     /// No: it may stay where it arrived.
@@ -71,14 +71,14 @@ pub enum DataUse {
     Checked,
 }
 
-/// What a link is made for.
+/// The parameters of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Slots: requests outstanding at once.
     pub depth: usize,
     /// Bytes of the largest request.
     pub max_len: u32,
-    /// What becomes of read data.
+    /// The use of read data.
     pub data: DataUse,
     /// Seed of what unverified writes write.
     pub seed: u64,
@@ -110,7 +110,7 @@ pub enum LinkError {
     Unsupported(String),
 }
 
-/// What became of the requests in flight when a link was made anew.
+/// The fate of requests in flight when a link was established again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovered {
     /// They will never be answered; each may or may not have been carried out.
@@ -119,10 +119,11 @@ pub enum Recovered {
     StillInFlight,
 }
 
-/// One way into a disk. A slot belongs to the caller until submitted, and again once its completion was delivered.
+/// One way into a disk. A slot belongs to the caller until submitted, and again once its completion
+/// was delivered.
 pub trait Link: Send {
-    /// Queues a request. `payload` is what a write writes; empty: anything. The slot is free, and the request no longer
-    /// than [`Shape::max_len`].
+    /// Queues a request. `payload` is what a write writes; empty: anything. The slot is free, and
+    /// the request no longer than [`Shape::max_len`].
     ///
     /// # Errors
     /// The request cannot be expressed on this link.
@@ -138,14 +139,19 @@ pub trait Link: Send {
     ///
     /// # Errors
     /// The server hung up or broke the protocol.
-    fn receive(&mut self, wait: Wait, deliver: &mut dyn FnMut(Completion<'_>)) -> Result<(), LinkError>;
+    fn receive(
+        &mut self,
+        wait: Wait,
+        deliver: &mut dyn FnMut(Completion<'_>),
+    ) -> Result<(), LinkError>;
 
-    /// Before waiting on [`readiness`](Self::readiness): are there completions that it would not tell of.
+    /// Whether there are completions that [`readiness`](Self::readiness) would not report; called
+    /// before waiting on it.
     fn has_completions(&mut self) -> bool {
         false
     }
 
-    /// What to wait for between calls.
+    /// The readiness to wait for between calls.
     fn readiness(&self) -> Readiness<'_>;
 
     /// Connects again after [`LinkError::Down`]; tries once.
@@ -165,16 +171,16 @@ pub struct Readiness<'a> {
     pub hang_up: Option<BorrowedFd<'a>>,
 }
 
-/// What a disk says of itself.
+/// The properties that a disk reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskInfo {
     /// Size in bytes.
     pub size: u64,
-    /// Does it take writes.
+    /// Whether it accepts writes.
     pub access: Access,
 }
 
-/// Does a disk take writes.
+/// Whether a disk accepts writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Yes.

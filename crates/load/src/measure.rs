@@ -12,7 +12,8 @@ const LONGEST: u64 = 3_600_000_000_000;
 
 /// A histogram of latencies in nanoseconds.
 pub(crate) fn histogram(digits: u8) -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST, digits).expect("the bounds and digits are constants in range")
+    Histogram::new_with_bounds(1, LONGEST, digits)
+        .expect("the bounds and digits are constants in range")
 }
 
 /// Latencies, in nanoseconds.
@@ -83,7 +84,7 @@ pub struct Second {
     pub p99_ns: u64,
 }
 
-/// What one target did.
+/// The measurements of one target.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
     from: Nanos,
@@ -131,7 +132,9 @@ impl Meter {
         };
         tally.record(op.len, latency);
         self.current.record(op.len, latency);
-        if let Some((_, stream)) = self.streams.iter_mut().find(|(priority, _)| *priority == op.priority) {
+        if let Some((_, stream)) =
+            self.streams.iter_mut().find(|(priority, _)| *priority == op.priority)
+        {
             stream.record(op.len, latency);
         }
     }

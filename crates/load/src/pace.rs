@@ -1,12 +1,14 @@
-//! When to ask: as fast as answers come (closed loop), at a rate, or in bursts (open loop). Pure; the time comes in.
+//! When to ask: as fast as answers come (closed loop), at a rate, or in bursts (open loop). Pure;
+//! the time comes in.
 //!
-//! An open loop never forgets a request that was due while no slot was free: it starts late, and its latency counts from
-//! when it should have started. Otherwise a stalled server would also stall the measuring ("coordinated omission").
+//! An open loop never forgets a request that was due while no slot was free: it starts late, and
+//! its latency counts from when it should have started. Otherwise a stalled server would also stall
+//! the measuring ("coordinated omission").
 
 use headgate_units::Nanos;
 use std::str::FromStr;
 
-/// Does a burst wait for the one before.
+/// Whether a burst waits for the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BurstStart {
     /// Every burst starts on its instant, whatever is still outstanding: load does not give way.
@@ -15,7 +17,7 @@ pub enum BurstStart {
     WhenIdle,
 }
 
-/// `N/PERIOD`: so many requests at once, every so many milliseconds.
+/// Bursts of N requests, a period in milliseconds apart: `N/PERIOD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bursts {
     /// Requests in a burst, at least 1.
@@ -29,8 +31,9 @@ impl FromStr for Bursts {
 
     /// `64/10`: 64 requests every 10 ms; the unit `ms` may be written out.
     fn from_str(text: &str) -> Result<Bursts, String> {
-        let expected =
-            || format!("'{text}' is not N/MS with both from 1, such as 64/10: 64 requests every 10 ms");
+        let expected = || {
+            format!("'{text}' is not N/MS with both from 1, such as 64/10: 64 requests every 10 ms")
+        };
         let (size, every) = text.split_once('/').ok_or_else(expected)?;
         let every = every.strip_suffix("ms").unwrap_or(every);
         let size: u32 = size.parse().map_err(|_| expected())?;
@@ -70,8 +73,8 @@ impl Pace {
         Pace { arrivals, start, started: 0, burst: 0, left: 0 }
     }
 
-    /// May a request start at `now`, with `outstanding` of them unanswered. Answers when it should have started. Every
-    /// answer counts as one request started.
+    /// May a request start at `now`, with `outstanding` of them unanswered. Answers when it should
+    /// have started. Every answer counts as one request started.
     pub fn poll(&mut self, now: Nanos, outstanding: usize) -> Option<Nanos> {
         match self.arrivals {
             Arrivals::Closed => (now >= self.start).then(|| {
@@ -107,7 +110,8 @@ impl Pace {
             BurstStart::OnTime => {}
             BurstStart::WhenIdle if outstanding > 0 => return None,
             BurstStart::WhenIdle => {
-                // Instants that passed while requests were outstanding are skipped: the burst is late on purpose.
+                // Instants that passed while requests were outstanding are skipped: the burst is
+                // late on purpose.
                 let passed = now.since(self.start).0 / bursts.every.0.max(1);
                 if passed > next {
                     self.started = passed;
@@ -125,7 +129,8 @@ impl Pace {
         self.start + Nanos(bursts.every.0.saturating_mul(self.burst))
     }
 
-    /// When [`poll`](Self::poll) has to be asked again, if nothing completes before. `None`: only a completion matters.
+    /// When [`poll`](Self::poll) has to be asked again, if nothing completes before. `None`: only a
+    /// completion matters.
     pub fn next_at(&self) -> Option<Nanos> {
         match self.arrivals {
             Arrivals::Closed => (self.started == 0).then_some(self.start),
@@ -151,7 +156,8 @@ mod tests {
     }
 
     proptest! {
-        /// However irregularly it is asked, an open loop starts exactly what was due, and says when it was due.
+        /// However irregularly it is asked, an open loop starts exactly what was due, and says when
+        /// it was due.
         #[test]
         fn a_rate_is_kept_whatever_the_gaps(
             rate in 1u64..2_000_000, gaps in proptest::collection::vec(0u64..500_000, 1..30),

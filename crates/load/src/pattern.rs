@@ -1,5 +1,6 @@
-//! What verified blocks hold: every sector says which disk offset and which generation it was written for, and the rest
-//! of it follows from that. So a block found anywhere tells where it belongs, how old it is, and whether it is whole.
+//! The pattern of verified blocks. Every sector holds the disk offset and the generation that it
+//! was written for, and the rest follows from them. So any block shows where it belongs, how old it
+//! is, and whether it is whole.
 //!
 //! ```text
 //! 0 identity u64 | 8 disk offset u64 | 16 generation u32 | 20 folded u32 | 24 words that follow from the three
@@ -28,7 +29,7 @@ impl fmt::Display for Generation {
     }
 }
 
-/// What a block was found to hold.
+/// The content found in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// This block of this run, whole.
@@ -94,7 +95,8 @@ fn word(root: u64, i: usize) -> u64 {
     x ^ x >> 29
 }
 
-/// Fills `block`, a whole number of sectors, with what `generation` of the block at disk offset `offset` holds.
+/// Fills `block`, a whole number of sectors, with what `generation` of the block at disk offset
+/// `offset` holds.
 pub fn fill(block: &mut [u8], identity: u64, offset: u64, generation: Generation) {
     for (i, sector) in block.chunks_exact_mut(SECTOR).enumerate() {
         let offset = offset + (i * SECTOR) as u64;
@@ -122,30 +124,44 @@ fn stamp(sector: &[u8], identity: u64) -> Option<Stamp> {
     let (found, offset, last) = (word(0)?, word(8)?, word(16)?);
     let generation = Generation(last as u32);
     let root = root(identity, offset, generation);
-    (found == identity && (last >> 32) as u32 == fold(root)).then_some(Stamp { offset, generation, root })
+    (found == identity && (last >> 32) as u32 == fold(root)).then_some(Stamp {
+        offset,
+        generation,
+        root,
+    })
 }
 
 fn first_wrong_byte(sector: &[u8], root: u64) -> Option<usize> {
     let body = &sector[HEAD..];
-    let wrong =
-        body.chunks_exact(8).enumerate().find(|(i, bytes)| **bytes != word(root, *i).to_le_bytes())?;
+    let wrong = body
+        .chunks_exact(8)
+        .enumerate()
+        .find(|(i, bytes)| **bytes != word(root, *i).to_le_bytes())?;
     let expected = word(root, wrong.0).to_le_bytes();
-    let within = wrong.1.iter().zip(expected).position(|(found, expected)| *found != expected).unwrap_or(0);
+    let within =
+        wrong.1.iter().zip(expected).position(|(found, expected)| *found != expected).unwrap_or(0);
     Some(HEAD + wrong.0 * 8 + within)
 }
 
-/// What `block`, read from disk offset `offset`, holds.
+/// The content of `block`, read from disk offset `offset`.
 pub fn inspect(block: &[u8], identity: u64, offset: u64) -> Content {
     let mut first = None;
     for (i, sector) in block.chunks_exact(SECTOR).enumerate() {
         let at = i * SECTOR;
         match (stamp(sector, identity), first) {
             (Some(stamp), _) if stamp.offset != offset + at as u64 => {
-                return Content::Misplaced { belongs: stamp.offset, generation: stamp.generation, at };
+                return Content::Misplaced {
+                    belongs: stamp.offset,
+                    generation: stamp.generation,
+                    at,
+                };
             }
             (Some(stamp), _) => {
                 if let Some(wrong) = first_wrong_byte(sector, stamp.root) {
-                    return Content::Broken { first: first.unwrap_or(stamp.generation), at: at + wrong };
+                    return Content::Broken {
+                        first: first.unwrap_or(stamp.generation),
+                        at: at + wrong,
+                    };
                 }
                 let first = *first.get_or_insert(stamp.generation);
                 if i > 0 && first != stamp.generation {
@@ -167,12 +183,17 @@ pub fn inspect(block: &[u8], identity: u64, offset: u64) -> Content {
 }
 
 fn leading_foreign(block: &[u8], identity: u64, offset: u64) -> Content {
-    let found = block.chunks_exact(SECTOR).enumerate().find_map(|(i, s)| Some((i, stamp(s, identity)?)));
+    let found =
+        block.chunks_exact(SECTOR).enumerate().find_map(|(i, s)| Some((i, stamp(s, identity)?)));
     match found {
-        Some((i, stamp)) if stamp.offset != offset + (i * SECTOR) as u64 => {
-            Content::Misplaced { belongs: stamp.offset, generation: stamp.generation, at: i * SECTOR }
+        Some((i, stamp)) if stamp.offset != offset + (i * SECTOR) as u64 => Content::Misplaced {
+            belongs: stamp.offset,
+            generation: stamp.generation,
+            at: i * SECTOR,
+        },
+        Some((i, stamp)) => {
+            Content::Torn { first: Generation(0), then: stamp.generation, at: i * SECTOR }
         }
-        Some((i, stamp)) => Content::Torn { first: Generation(0), then: stamp.generation, at: i * SECTOR },
         None if block.iter().all(|b| *b == 0) => Content::Zeroes,
         None => Content::Foreign,
     }

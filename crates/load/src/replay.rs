@@ -1,6 +1,7 @@
 //! Recorded requests, fitted to a disk. Pure; the time comes in.
 //!
-//! An open loop: a request is due when it was recorded, whatever is outstanding, and its latency counts from then.
+//! An open loop: a request is due when it was recorded, whatever is outstanding, and its latency
+//! counts from then.
 
 use crate::link::{Durability, Kind, Op};
 use crate::workload::Priority;
@@ -9,7 +10,7 @@ use serde::Serialize;
 
 const SECTOR: u64 = 512;
 
-/// What a recorded request asked for.
+/// The operation of a recorded request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Data from the disk.
@@ -27,7 +28,7 @@ pub enum Asked {
 pub struct Recorded {
     /// When, from the beginning of the recording; not earlier than the one before.
     pub at: Nanos,
-    /// What it asked for.
+    /// Its operation.
     pub asked: Asked,
     /// First byte.
     pub offset: u64,
@@ -38,7 +39,7 @@ pub struct Recorded {
 /// A recording, in the order of its times. An error ends the replay.
 pub type Recording = Box<dyn Iterator<Item = Result<Recorded, String>> + Send>;
 
-/// Are writes and flushes replayed.
+/// Whether writes and flushes are replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
     /// Yes: data on the disk is overwritten.
@@ -72,7 +73,7 @@ pub(crate) struct Fit {
     pub changes: Changes,
 }
 
-/// What is left of a request.
+/// The rest of a request that is sent in parts.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     due: Nanos,
@@ -174,7 +175,8 @@ impl Player {
         let wanted = (behind - first).max(1);
         let length = wanted.min(sectors.max(1));
         // Neighbours stay neighbours, but for the one place where the disk ends.
-        let place = if behind > sectors { first % (sectors.saturating_sub(length) + 1) } else { first };
+        let place =
+            if behind > sectors { first % (sectors.saturating_sub(length) + 1) } else { first };
         if behind > sectors {
             self.replayed.moved += 1;
         }
@@ -192,7 +194,8 @@ mod tests {
         Player::new(Box::new(recorded.into_iter().map(Ok)), fit)
     }
 
-    const FIT: Fit = Fit { size: 1 << 20, max_len: 65_536, speed_percent: 100, changes: Changes::Replayed };
+    const FIT: Fit =
+        Fit { size: 1 << 20, max_len: 65_536, speed_percent: 100, changes: Changes::Replayed };
 
     fn read(at: u64, offset: u64, bytes: u64) -> Recorded {
         Recorded { at: Nanos(at), asked: Asked::Read, offset, bytes }
@@ -243,7 +246,12 @@ mod tests {
     #[test]
     fn what_cannot_be_asked_is_left_out_and_counted() {
         let asked = |asked| Recorded { at: Nanos(0), asked, offset: 0, bytes: 512 };
-        let all = vec![asked(Asked::Discard), asked(Asked::Write), asked(Asked::Flush), asked(Asked::Read)];
+        let all = vec![
+            asked(Asked::Discard),
+            asked(Asked::Write),
+            asked(Asked::Flush),
+            asked(Asked::Read),
+        ];
         let kinds = |player: &mut Player| play(player).iter().map(|op| op.1).collect::<Vec<_>>();
         let mut whole = player(all.clone(), FIT);
         assert_eq!(kinds(&mut whole), [Kind::Write, Kind::Flush, Kind::Read]);
@@ -255,7 +263,8 @@ mod tests {
 
     #[test]
     fn a_recording_that_breaks_off_says_why() {
-        let recording: Recording = Box::new([Ok(read(0, 0, 512)), Err("line 2".to_owned())].into_iter());
+        let recording: Recording =
+            Box::new([Ok(read(0, 0, 512)), Err("line 2".to_owned())].into_iter());
         let mut player = Player::new(recording, FIT);
         assert_eq!(player.end(), None);
         assert_eq!(play(&mut player).len(), 1);

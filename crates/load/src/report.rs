@@ -1,10 +1,10 @@
-//! What a run found: as a table, as JSON, as an exit code.
+//! The report of a run: a table, JSON, an exit code.
 
-use crate::hostile::ScenarioReport;
+use crate::error::Failure;
 use crate::link::DiskInfo;
 use crate::measure::{Latency, Second, Tally, histogram};
+use crate::reaction::ScenarioReport;
 use crate::replay::Replayed;
-use crate::run::Failure;
 use crate::target::Target;
 use crate::worker::Worker;
 use hdrhistogram::Histogram;
@@ -40,7 +40,7 @@ impl Summary {
     }
 }
 
-/// What verification found.
+/// The result of verification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verification {
     /// Blocks read and judged.
@@ -56,7 +56,7 @@ pub struct Verification {
 pub struct StreamReport {
     /// The priority as it went into the requests, in hexadecimal.
     pub priority: String,
-    /// What they did.
+    /// Their measurements.
     #[serde(flatten)]
     pub all: Summary,
 }
@@ -166,12 +166,12 @@ pub struct Report {
     pub server_cpu_seconds: Option<f64>,
     /// The same per million requests.
     pub server_cpu_seconds_per_million: Option<f64>,
-    /// What `--seed` repeats the requests with.
+    /// The seed that repeats the requests.
     pub seed: u64,
-    /// What `--hostile` found.
+    /// The results of `--hostile`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hostile: Vec<ScenarioReport>,
-    /// Was the run ended by Ctrl-C.
+    /// Whether Ctrl-C ended the run.
     pub interrupted: bool,
 }
 
@@ -207,7 +207,8 @@ impl Report {
         }
     }
 
-    /// 0 when no request failed, no server failed, no block held what it must not, and no attack harmed others; else 1.
+    /// 0 when no request failed, no server failed, no block held what it must not, and no attack
+    /// harmed others; else 1.
     pub fn exit_code(&self) -> u8 {
         let withstood = self.hostile.iter().all(|s| s.failure.is_none());
         u8::from(!withstood || !self.targets.iter().all(TargetReport::is_clean))
@@ -215,17 +216,19 @@ impl Report {
 
     /// The report as JSON.
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("the report has only string keys and finite numbers")
+        serde_json::to_string_pretty(self)
+            .expect("the report has only string keys and finite numbers")
     }
 }
 
-/// What attacks met, the table, and below it what went wrong.
+/// Prints the attacks, the table, and the failures.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for scenario in &self.hostile {
             writeln!(f, "{scenario}")?;
         }
-        let width = self.targets.iter().map(|t| t.target.len()).max().unwrap_or(0).max("target".len());
+        let width =
+            self.targets.iter().map(|t| t.target.len()).max().unwrap_or(0).max("target".len());
         writeln!(
             f,
             "{:width$} {:>10} {:>9} {:>10} {:>10} {:>10} {:>10} {:>7}",
@@ -233,7 +236,8 @@ impl fmt::Display for Report {
         )?;
         let mut row = |name: &str, s: &Summary, errors: u64| {
             let Latency { p50_ns, p99_ns, p999_ns, max_ns, .. } = s.latency;
-            let [p50, p99, p999, max] = [p50_ns, p99_ns, p999_ns, max_ns].map(|n| Nanos(n).to_string());
+            let [p50, p99, p999, max] =
+                [p50_ns, p99_ns, p999_ns, max_ns].map(|n| Nanos(n).to_string());
             let mib = s.bytes_per_second / f64::from(1 << 20);
             writeln!(
                 f,
@@ -252,7 +256,8 @@ impl fmt::Display for Report {
         }
         let client: f64 = self.targets.iter().map(|t| t.client_cpu_seconds).sum();
         write!(f, "client CPU {client:.2} s")?;
-        if let (Some(s), Some(per)) = (self.server_cpu_seconds, self.server_cpu_seconds_per_million) {
+        if let (Some(s), Some(per)) = (self.server_cpu_seconds, self.server_cpu_seconds_per_million)
+        {
             write!(f, ", server CPU {s:.2} s ({per:.2} s per million)")?;
         }
         writeln!(f, ", seed {}{}", self.seed, if self.interrupted { ", interrupted" } else { "" })?;
@@ -272,7 +277,11 @@ impl fmt::Display for Report {
                 writeln!(f, "{}: {count} requests failed with code {code}", target.target)?;
             }
             if let Some(v) = &target.verification {
-                writeln!(f, "{}: {} blocks checked, {} wrong", target.target, v.blocks_checked, v.faults)?;
+                writeln!(
+                    f,
+                    "{}: {} blocks checked, {} wrong",
+                    target.target, v.blocks_checked, v.faults
+                )?;
                 for fault in &v.first_faults {
                     writeln!(f, "  {fault}")?;
                 }

@@ -1,4 +1,4 @@
-//! Where the load goes: an export of an NBD server, or a vhost-user-blk socket.
+//! Targets of a load: exports of NBD servers, and vhost-user-blk sockets.
 
 use headgate_nbd::uri::UriError;
 use std::fmt;
@@ -69,7 +69,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// May servers on other machines be loaded.
+/// Whether servers on other machines may be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Loopback addresses only.
@@ -81,7 +81,8 @@ pub enum Reach {
 /// The socket addresses to try, for TCP.
 ///
 /// # Errors
-/// [`TargetError::Resolve`], and [`TargetError::Remote`] when one of the addresses is beyond `reach`.
+/// [`TargetError::Resolve`], and [`TargetError::Remote`] when one of the addresses is beyond
+/// `reach`.
 pub fn resolve(address: &NbdAddress, reach: Reach) -> Result<Vec<SocketAddr>, TargetError> {
     let NbdAddress::Tcp { host, port } = address else { return Ok(Vec::new()) };
     let found = (host.as_str(), *port)

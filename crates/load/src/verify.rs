@@ -7,10 +7,10 @@ use crate::pattern::{fill, inspect};
 use std::ops::Range;
 use std::path::Path;
 
-/// Faults told in full; more are counted.
+/// Faults reported in full; more are only counted.
 const FAULTS_TOLD: usize = 20;
 
-/// What a request in flight holds of the ledger.
+/// The claim of a request in flight on the ledger.
 #[derive(Clone, Debug)]
 pub(crate) enum Claim {
     Nothing,
@@ -38,7 +38,8 @@ impl Verifier {
             }
             None => {
                 let ledger = Ledger::new(scope.block_size, scope.first..scope.end);
-                let ledger = ledger.map_err(|what| JournalError::Bad { path: "(in memory)".into(), what })?;
+                let ledger = ledger
+                    .map_err(|what| JournalError::Bad { path: "(in memory)".into(), what })?;
                 (None, scope, ledger)
             }
         };
@@ -63,7 +64,8 @@ impl Verifier {
             return Some(Claim::Flush(self.ledger.begin_flush()));
         }
         let Some(blocks) = self.ledger.blocks_of(op.offset, op.len) else {
-            // Argument checks let only whole blocks pass; a read of a part of one would be judged by nobody.
+            // Argument checks let only whole blocks pass; a read of a part of one would be judged
+            // by nobody.
             return (op.kind == Kind::Read).then_some(Claim::Nothing);
         };
         let zeroes_or_pattern = match op.kind {
@@ -84,7 +86,7 @@ impl Verifier {
         Some(Claim::Write(blocks))
     }
 
-    /// What a claimed write writes.
+    /// The data of a claimed write.
     pub(crate) fn payload(&mut self, op: &Op) -> &[u8] {
         if op.kind != Kind::Write {
             return &[];
@@ -159,7 +161,8 @@ impl Verifier {
         self.ledger.on_crash();
     }
 
-    /// The next stretch of written blocks from `from` on, of at most `max_len` bytes: offset and length.
+    /// The next stretch of written blocks from `from` on, of at most `max_len` bytes: offset and
+    /// length.
     pub(crate) fn next_written(&self, from: Block, max_len: u32) -> Option<(u64, u32)> {
         let size = self.ledger.block_size();
         let most = u64::from((max_len / size).max(1));

@@ -1,11 +1,14 @@
-//! The thread that loads one target: keeps the slots of its links filled, times what comes back, and survives the
-//! server's death where asked to.
+//! The thread that loads one target: keeps the slots of its links filled, times what comes back,
+//! and survives the server's death where asked to.
 
+use crate::control::{Batch, Control};
 use crate::demand::Demand;
+use crate::error::Failure;
 use crate::ledger::Block;
-use crate::link::{Completion, Durability, Kind, Link, LinkError, Op, Outcome, Recovered, TICK, Wait};
+use crate::link::{
+    Completion, Durability, Kind, Link, LinkError, Op, Outcome, Recovered, TICK, Wait,
+};
 use crate::measure::Meter;
-use crate::run::{Control, Failure};
 use crate::verify::{Claim, Verifier};
 use crate::workload::{Priority, Streams};
 use headgate_units::Nanos;
@@ -18,7 +21,7 @@ const RECONNECT_EVERY: Duration = Duration::from_millis(20);
 /// How often another place is drawn when the one drawn is in use.
 const DRAWS: usize = 64;
 
-/// What ends the load.
+/// The bounds of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// When the first request is due.
@@ -29,7 +32,7 @@ pub(crate) struct Limits {
     pub seconds: Nanos,
     /// Do not start more requests than this.
     pub ios: u64,
-    /// A request unanswered for so long is a failure of the server.
+    /// Time without an answer after which a request failed.
     pub patience: Nanos,
     /// How long a dead server is waited for; zero: its death ends the load.
     pub reconnect: Nanos,
@@ -48,7 +51,7 @@ pub(crate) enum Waiting {
     Spin,
 }
 
-/// Does a request count in the figures.
+/// Whether a request counts in the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
     Yes,
@@ -78,7 +81,7 @@ enum Turn {
     Recovered,
 }
 
-/// What a worker is to do.
+/// The task of a worker.
 pub(crate) struct Job {
     pub demand: Demand,
     pub verifier: Option<Verifier>,
@@ -327,7 +330,8 @@ impl<'a> Worker<'a> {
         let clock = self.clock;
         let lane = &mut self.lanes[index];
         let (free, flights) = (&mut lane.free, &mut lane.flights);
-        let (meter, verifier, outstanding) = (&mut self.meter, &mut self.verifier, &mut self.outstanding);
+        let (meter, verifier, outstanding) =
+            (&mut self.meter, &mut self.verifier, &mut self.outstanding);
         let mut now = None;
         let mut batch = Batch::default();
         let received = lane.link.receive(wait, &mut |done: Completion<'_>| {
@@ -368,7 +372,8 @@ impl<'a> Worker<'a> {
         }
         self.next_look = now + Nanos(self.limits.patience.0 / 2);
         let flights = self.lanes.iter().flat_map(|lane| lane.flights.iter().flatten());
-        let hung = flights.filter(|f| now.since(f.sent) > self.limits.patience).min_by_key(|f| f.sent);
+        let hung =
+            flights.filter(|f| now.since(f.sent) > self.limits.patience).min_by_key(|f| f.sent);
         match hung {
             None => Ok(()),
             Some(f) => Err(Failure::Hung { op: f.op, waited: now.since(f.sent) }),
@@ -388,11 +393,15 @@ impl<'a> Worker<'a> {
                         self.forget_flights(i);
                         break;
                     }
-                    Err(LinkError::Down(_)) if self.now() < deadline && !self.control.is_interrupted() => {
+                    Err(LinkError::Down(_))
+                        if self.now() < deadline && !self.control.is_interrupted() =>
+                    {
                         std::thread::sleep(RECONNECT_EVERY);
                     }
                     Err(LinkError::Down(last)) => {
-                        return Err(LinkError::Down(format!("{why}; not back in time: {last}")).into());
+                        return Err(
+                            LinkError::Down(format!("{why}; not back in time: {last}")).into()
+                        );
                     }
                     Err(e) => return Err(e.into()),
                 }
@@ -428,8 +437,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Lets everything in flight finish and reads back every block ever written, until that goes through without the
-    /// server dying again.
+    /// Lets everything in flight finish and reads back every block ever written, until that goes
+    /// through without the server dying again.
     fn settle(&mut self) -> Result<(), Failure> {
         loop {
             self.drain()?;
@@ -444,7 +453,8 @@ impl<'a> Worker<'a> {
         while from.is_some() || self.outstanding > 0 {
             while let Some(block) = from.filter(|_| self.has_room()) {
                 let Some(verifier) = &mut self.verifier else { return Ok(Turn::Quiet) };
-                let Some((offset, len)) = verifier.next_written(block, self.limits.check_len) else {
+                let Some((offset, len)) = verifier.next_written(block, self.limits.check_len)
+                else {
                     from = None;
                     break;
                 };
@@ -468,13 +478,4 @@ impl<'a> Worker<'a> {
         }
         Ok(Turn::Quiet)
     }
-}
-
-/// What one receive brought, for the progress line.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Batch {
-    pub ios: u64,
-    pub bytes: u64,
-    pub flushes: u64,
-    pub errors: u64,
 }

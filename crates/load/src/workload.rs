@@ -1,24 +1,24 @@
-//! What to ask for: the mix of requests, their sizes and places. Pure and repeatable from a seed.
+//! Workloads: the mix of requests, their sizes and offsets. Pure and repeatable from a seed.
 
 use crate::link::{Durability, Kind, Op};
-use std::fmt;
+pub use crate::priority::Priority;
+use rand_core::{Rng as _, SeedableRng as _};
+use rand_xoshiro::SplitMix64;
 use std::str::FromStr;
 
-/// A small generator of pseudo-random numbers: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
-/// generators", 2014).
+/// A repeatable sequence of pseudo-random numbers.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(SplitMix64);
 
 impl Rng {
     /// The sequence that belongs to `seed`.
     pub fn new(seed: u64) -> Rng {
-        Rng(seed)
+        Rng(SplitMix64::seed_from_u64(seed))
     }
 
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        self.0.next_u64()
     }
 
     /// A number below `bound`, 0 when `bound` is 0. The bias is below `bound` / 2⁶⁴.
@@ -54,7 +54,9 @@ impl<T: Copy> Weighted<T> {
 
     /// The same weights for other values.
     pub fn map<U>(&self, f: impl Fn(T) -> U) -> Weighted<U> {
-        Weighted { choices: self.choices.iter().map(|(up_to, value)| (*up_to, f(*value))).collect() }
+        Weighted {
+            choices: self.choices.iter().map(|(up_to, value)| (*up_to, f(*value))).collect(),
+        }
     }
 
     /// Draws one.
@@ -93,7 +95,9 @@ where
                 }
             };
             if weight == 0 {
-                return Err(format!("'{item}' has weight 0: leave it out, or give a weight from 1"));
+                return Err(format!(
+                    "'{item}' has weight 0: leave it out, or give a weight from 1"
+                ));
             }
             sum = sum.saturating_add(u64::from(weight));
             choices.push((sum, value.parse().map_err(|e: T::Err| e.to_string())?));
@@ -102,32 +106,17 @@ where
     }
 }
 
-/// The 16-bit IO priority of Linux: class in bits 13 to 15, hint in bits 3 to 12, level in bits 0 to 2.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Priority(pub u16);
-
-impl Priority {
-    /// Headgate's fine priority as a hint: 256 more than it, under the real-time class, which takes nothing off it.
-    fn fine(priority: u16) -> Priority {
-        Priority(1 << 13 | (256 + priority) << 3 | 4)
-    }
-}
-
-impl fmt::Display for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#06x}", self.0)
-    }
-}
-
-/// Odd, so that adding it goes through all 16-bit values; far, so that neighbours differ in class and hint.
+/// Odd, so that adding it goes through all 16-bit values; far, so that neighbours differ in class
+/// and hint.
 const STRIDE: u16 = 0x9e37;
 
-/// Where a request's priority comes from.
+/// The source of a request's priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// Always the same.
     This(Priority),
-    /// All 65,536 values, in a mixed order, each once before any comes again: what a hostile guest may write.
+    /// All 65,536 values, in a mixed order, each once before any comes again: what a hostile guest
+    /// may write.
     EachInTurn,
 }
 
@@ -143,7 +132,8 @@ impl FromStr for Given {
     }
 }
 
-/// Requests outstanding kept apart by priority: every slot of a queue belongs to one, so that none waits for another's answer.
+/// Requests outstanding kept apart by priority: every slot of a queue belongs to one, so that none
+/// waits for another's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Streams(Vec<Priority>);
 
@@ -175,7 +165,7 @@ impl Streams {
         Ok(Streams(slots))
     }
 
-    /// Whose slot it is, counted over all queues.
+    /// The priority that a slot, counted over all queues, belongs to.
     pub fn of(&self, slot: usize) -> Priority {
         self.0[slot % self.0.len()]
     }
@@ -185,35 +175,6 @@ impl Streams {
         let mut all = self.0.clone();
         all.dedup();
         all
-    }
-}
-
-impl FromStr for Priority {
-    type Err = String;
-
-    /// `none`, `rt/0` to `rt/7`, `be/0` to `be/7`, `idle`, `fine/1` to `fine/254`, or the raw number, `0x2003` or `8195`.
-    fn from_str(text: &str) -> Result<Priority, String> {
-        let level = |class: u16, level: &str| match level.parse::<u16>() {
-            Ok(level @ 0..=7) => Some(Priority(class << 13 | level)),
-            _ => None,
-        };
-        let found = match text {
-            "none" => Some(Priority(0)),
-            "idle" => Some(Priority(3 << 13)),
-            _ => match (text.split_once('/'), text.strip_prefix("0x")) {
-                (Some(("rt", l)), _) => level(1, l),
-                (Some(("be", l)), _) => level(2, l),
-                (Some(("fine", p)), _) => {
-                    p.parse().ok().filter(|p| (1..=254).contains(p)).map(Priority::fine)
-                }
-                (None, Some(hex)) => u16::from_str_radix(hex, 16).ok().map(Priority),
-                (None, None) => text.parse().ok().map(Priority),
-                _ => None,
-            },
-        };
-        found.ok_or_else(|| {
-            format!("'{text}' is no IO priority: none, rt/0..7, be/0..7, idle, fine/1..254 or 0x0..0xffff was expected")
-        })
     }
 }
 
@@ -248,7 +209,7 @@ pub struct Mix {
     pub priorities: Weighted<Given>,
     /// Places.
     pub order: Order,
-    /// A flush after so many writes; 0: none.
+    /// Writes between two flushes; 0 for none.
     pub flush_every: u64,
     /// Writes that ask for stable storage themselves, in percent.
     pub fua_percent: u64,
@@ -283,7 +244,15 @@ impl Workload {
             ));
         }
         let span = Span { first, end: span.end };
-        Ok(Workload { mix, span, align, cursor: first, writes_since_flush: 0, turn: 0, rng: Rng::new(seed) })
+        Ok(Workload {
+            mix,
+            span,
+            align,
+            cursor: first,
+            writes_since_flush: 0,
+            turn: 0,
+            rng: Rng::new(seed),
+        })
     }
 
     /// The next request.
@@ -291,7 +260,13 @@ impl Workload {
         if self.mix.flush_every > 0 && self.writes_since_flush >= self.mix.flush_every {
             self.writes_since_flush = 0;
             let priority = self.priority();
-            return Op { kind: Kind::Flush, offset: 0, len: 0, durability: Durability::AtFlush, priority };
+            return Op {
+                kind: Kind::Flush,
+                offset: 0,
+                len: 0,
+                durability: Durability::AtFlush,
+                priority,
+            };
         }
         let kind = if self.rng.below(100) < self.mix.read_percent {
             Kind::Read
@@ -357,6 +332,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_sequence_of_a_seed_never_changes() {
+        let mut rng = super::Rng::new(1);
+        let drawn = [(); 3].map(|()| rng.next_u64());
+        assert_eq!(drawn, [0x910a_2dec_8902_5cc1, 0xbeeb_8da1_658e_ec67, 0xf893_a2ee_fb32_555e]);
+    }
+
     proptest! {
         #[test]
         fn requests_stay_inside_the_span_and_aligned(
@@ -393,20 +375,30 @@ mod tests {
         let count = |f: &dyn Fn(&Op) -> bool| ops.iter().filter(|op| f(op)).count();
         let flushes = count(&|op| op.kind == Kind::Flush);
         let data = ops.len() - flushes;
-        let near =
-            |part: usize, whole: usize, percent: usize| (part * 100).abs_diff(whole * percent) < whole * 2;
+        let near = |part: usize, whole: usize, percent: usize| {
+            (part * 100).abs_diff(whole * percent) < whole * 2
+        };
         assert!(near(count(&|op| op.kind == Kind::Read), data, 70));
         assert!(near(count(&|op| op.len == 65536), data, 30));
-        assert!(near(count(&|op| op.durability == Durability::Fua), count(&|op| op.kind == Kind::Write), 50));
+        assert!(near(
+            count(&|op| op.durability == Durability::Fua),
+            count(&|op| op.kind == Kind::Write),
+            50
+        ));
         assert_eq!(flushes, count(&|op| op.kind == Kind::Write) / 10);
     }
 
     #[test]
     fn a_span_too_small_is_refused() {
-        let error = Workload::new(mix("65536", Order::Random), Span { first: 0, end: 65535 }, 0).unwrap_err();
+        let error = Workload::new(mix("65536", Order::Random), Span { first: 0, end: 65535 }, 0)
+            .unwrap_err();
         assert!(error.contains("--offset-range"), "{error}");
-        assert!(Workload::new(mix("65536", Order::Random), Span { first: 1, end: 65536 }, 0).is_err());
-        assert!(Workload::new(mix("65536", Order::Random), Span { first: 0, end: 65536 }, 0).is_ok());
+        assert!(
+            Workload::new(mix("65536", Order::Random), Span { first: 1, end: 65536 }, 0).is_err()
+        );
+        assert!(
+            Workload::new(mix("65536", Order::Random), Span { first: 0, end: 65536 }, 0).is_ok()
+        );
     }
 
     #[test]
@@ -448,7 +440,9 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(Priority(value)), "{text}");
         }
-        for text in ["rt", "rt/8", "xx/1", "0x10000", "70000", "idle/1", "fine/0", "fine/255", "each"] {
+        for text in
+            ["rt", "rt/8", "xx/1", "0x10000", "70000", "idle/1", "fine/0", "fine/255", "each"]
+        {
             assert!(text.parse::<Priority>().is_err(), "{text}");
         }
     }

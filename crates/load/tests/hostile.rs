@@ -1,4 +1,5 @@
-//! The hostile mode: what servers of other projects withstand, and that a server which does not is found out.
+//! The hostile mode: what servers of other projects withstand, and that a server which does not is
+//! found out.
 
 mod common;
 
@@ -43,7 +44,9 @@ fn a_device_is_attacked_while_another_one_is_served() {
     let mut command = Command::new("qemu-storage-daemon");
     for disk in ["a", "b"] {
         std::fs::File::create(path(&format!("{disk}.img"))).unwrap().set_len(16 << 20).unwrap();
-        command.arg("--blockdev").arg(format!("driver=file,node-name={disk},filename={}.img", path(disk)));
+        command
+            .arg("--blockdev")
+            .arg(format!("driver=file,node-name={disk},filename={}.img", path(disk)));
         let address = format!("addr.type=unix,addr.path={}", path(disk));
         command
             .arg("--export")
@@ -54,14 +57,16 @@ fn a_device_is_attacked_while_another_one_is_served() {
     let Some(_peer) = start(&mut command, &nbd) else { return };
     // This peer dies of rings outside memory; the rest it withstands.
     let scenarios = "descriptor-loop,indirect-loop,out-of-range-address,zero-length,behind-the-end,unknown-request,bad-head,unknown-message";
-    let report = attack(&[&path("a"), &path("b")], &["--hostile", scenarios, "--depth", "4", "--json"]);
+    let report =
+        attack(&[&path("a"), &path("b")], &["--hostile", scenarios, "--depth", "4", "--json"]);
     assert_eq!(report.exit_code(), 0, "{:#?}", report.hostile);
     assert_eq!(reactions(&report, "descriptor-loop"), [Reaction::Disconnected]);
     assert!(matches!(reactions(&report, "behind-the-end"), [Reaction::Error(_)]));
 
     let alone = run_with(&args(&[&path("a"), "--hostile", "all"]), &Control::default());
     assert!(alone.unwrap_err().to_string().contains("name a second disk"));
-    let unknown = run_with(&args(&[&path("a"), &path("b"), "--hostile", "nonsense"]), &Control::default());
+    let unknown =
+        run_with(&args(&[&path("a"), &path("b"), "--hostile", "nonsense"]), &Control::default());
     assert!(unknown.unwrap_err().to_string().contains("descriptor-loop"));
 }
 

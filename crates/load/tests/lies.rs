@@ -1,4 +1,5 @@
-//! The checker finds every lie of a lying server, and believes an honest one, however often it dies.
+//! The checker finds every lie of a lying server, and believes an honest one, however often it
+//! dies.
 
 mod common;
 
@@ -32,7 +33,16 @@ fn an_honest_server_that_dies_again_and_again_is_believed() {
     let liar = Liar::start(dir.path(), Lie::None, Some(300));
     let report = load(
         &liar,
-        &["--ios", "5000", "--reconnect", "10", "--fua-percent", "10", "--write-zeroes-percent", "10"],
+        &[
+            "--ios",
+            "5000",
+            "--reconnect",
+            "10",
+            "--fua-percent",
+            "10",
+            "--write-zeroes-percent",
+            "10",
+        ],
     );
     assert_eq!(report.exit_code(), 0, "{report}");
     assert!(report.targets[0].reconnects >= 15, "{report}");

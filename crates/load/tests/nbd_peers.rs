@@ -45,17 +45,23 @@ fn verified_mixed_load_is_clean_on_every_peer() {
         let dir = common::tempdir();
         let socket = dir.path().join("nbd.sock");
         let Some(_peer) = start(dir.path(), &socket) else { continue };
-        for extra in
-            [&["--connections", "2"][..], &["--structured-replies"], &["--sequential", "--rate", "20000"]]
-        {
+        for extra in [
+            &["--connections", "2"][..],
+            &["--structured-replies"],
+            &["--sequential", "--rate", "20000"],
+        ] {
             if *name == "qemu-storage-daemon" && extra[0] == "--connections" {
-                // This version does not promise that connections see each other's flushes when writable.
+                // This version does not promise that connections see each other's flushes when
+                // writable.
                 continue;
             }
             let uri = uri(&socket, "disk");
             let fixed = "--verify --read-percent 50 --block-size 4k:70,64k:30 --write-zeroes-percent 10 --flush-every 20 --fua-percent 5 --ios 1200";
-            let words: Vec<&str> =
-                [uri.as_str()].into_iter().chain(fixed.split(' ')).chain(extra.iter().copied()).collect();
+            let words: Vec<&str> = [uri.as_str()]
+                .into_iter()
+                .chain(fixed.split(' '))
+                .chain(extra.iter().copied())
+                .collect();
             let report = run_with(&args(&words), &Control::default()).unwrap();
             assert_eq!(report.exit_code(), 0, "{name} {extra:?}: {report}");
             assert_eq!(report.total.ios, 1200, "{name} {extra:?}");
@@ -80,7 +86,9 @@ fn what_an_export_cannot_do_is_said_before_the_load() {
         error.to_string()
     };
     assert!(fails(&["--read-percent", "0"]).contains("read-only"));
-    assert!(fails(&["--offset-range", "0-2M"]).contains("ends at byte 2097152, the disk at 1048576"));
+    assert!(
+        fails(&["--offset-range", "0-2M"]).contains("ends at byte 2097152, the disk at 1048576")
+    );
     assert!(fails(&["--block-size", "2M"]).contains("does not fit"));
 }
 

@@ -19,7 +19,9 @@ fn storage_daemon(dir: &Path, device: &str) -> Option<Peer> {
     let _ = std::fs::remove_file(&nbd);
     let _ = std::fs::remove_file(dir.join("vhost.sock"));
     let mut command = Command::new("qemu-storage-daemon");
-    command.arg("--blockdev").arg(format!("driver=file,node-name=disk,filename={}", image.display()));
+    command
+        .arg("--blockdev")
+        .arg(format!("driver=file,node-name=disk,filename={}", image.display()));
     command.arg("--export").arg(format!(
         "type=vhost-user-blk,id=disk,node-name=disk,addr.type=unix,addr.path={},writable=on{device}",
         dir.join("vhost.sock").display()
@@ -30,7 +32,8 @@ fn storage_daemon(dir: &Path, device: &str) -> Option<Peer> {
 
 fn load(dir: &Path, more: &str) -> Result<Report, LoadError> {
     let socket = dir.join("vhost.sock");
-    let words: Vec<&str> = std::iter::once(socket.to_str().unwrap()).chain(more.split_whitespace()).collect();
+    let words: Vec<&str> =
+        std::iter::once(socket.to_str().unwrap()).chain(more.split_whitespace()).collect();
     run_with(&args(&words), &Control::default())
 }
 
@@ -77,14 +80,17 @@ fn a_device_that_was_killed_is_found_again_with_all_that_was_flushed() {
         let socket = dir.path().join("vhost.sock");
         let control = &control;
         let load = scope.spawn(move || {
-            let fixed = "--verify --read-percent 40 --flush-every 10 --seconds 60 --reconnect 30 --depth 8";
+            let fixed =
+                "--verify --read-percent 40 --flush-every 10 --seconds 60 --reconnect 30 --depth 8";
             let words: Vec<&str> =
                 std::iter::once(socket.to_str().unwrap()).chain(fixed.split(' ')).collect();
             run_with(&args(&words), control).unwrap()
         });
         for kills in 0..3 {
             let flushes = control.flushes();
-            while (control.flushes() < flushes + 5 || control.reconnects() < kills) && !load.is_finished() {
+            while (control.flushes() < flushes + 5 || control.reconnects() < kills)
+                && !load.is_finished()
+            {
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
             peer.0.kill().unwrap();

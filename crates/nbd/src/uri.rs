@@ -1,27 +1,42 @@
-//! How operators name NBD servers and exports: the URIs of the NBD project (`doc/uri.md` in its repository).
+//! URIs of exports, as the NBD project defines them (`doc/uri.md` in its repository).
+//!
+//! ```
+//! use headgate_nbd::uri::{Address, Uri};
+//!
+//! let uri: Uri = "nbd://[::1]/db".parse()?;
+//! assert_eq!(uri.address, Address::Tcp { host: "::1".into(), port: 10809 });
+//! assert_eq!(uri.to_string(), "nbd://[::1]:10809/db");
+//!
+//! let uri: Uri = "nbd+unix:///db?socket=/run/nbd.sock".parse()?;
+//! assert_eq!(uri.address, Address::Unix("/run/nbd.sock".into()));
+//! assert_eq!(uri.server().to_string(), "nbd+unix:///?socket=/run/nbd.sock");
+//! # Ok::<(), headgate_nbd::uri::UriError>(())
+//! ```
 
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 use thiserror::Error;
 
-/// The port that IANA gave to NBD.
+/// The port that IANA assigned to NBD.
 pub const NBD_PORT: u16 = 10809;
 
-/// An NBD server and the export's name there.
+/// An export of an NBD server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Uri {
-    /// How to reach the server.
+    /// The server.
     pub address: Address,
-    /// The export's name; empty is the server's default export.
+    /// The export's name; the empty name is the server's default export.
     pub export: String,
 }
 
-/// How to reach an NBD server.
+/// The address of an NBD server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// A unix socket.
-    Unix(PathBuf),
+    /// The path of a unix socket.
+    Unix(String),
     /// TCP.
     Tcp {
         /// Host name or address, without brackets.
@@ -31,7 +46,7 @@ pub enum Address {
     },
 }
 
-/// A text that names no NBD server.
+/// Why a text is no NBD URI.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UriError {
     /// A URI of another scheme, or one that lacks its parts.
@@ -42,8 +57,15 @@ pub enum UriError {
     Escape(String),
 }
 
-/// What a URI is like, for messages.
+/// The forms of a URI, for messages.
 pub const FORMS: &str = "nbd+unix:///NAME?socket=PATH or nbd://HOST[:PORT]/NAME";
+
+impl Uri {
+    /// The server alone: the URI of its default export.
+    pub fn server(&self) -> Uri {
+        Uri { address: self.address.clone(), export: String::new() }
+    }
+}
 
 impl FromStr for Uri {
     type Err = UriError;
@@ -53,12 +75,13 @@ impl FromStr for Uri {
         if let Some(rest) = text.strip_prefix("nbd+unix://") {
             let (path, query) = rest.split_once('?').ok_or_else(form)?;
             let export = path.strip_prefix('/').ok_or_else(form)?;
-            let socket = query.split('&').find_map(|pair| pair.strip_prefix("socket=")).ok_or_else(form)?;
+            let socket =
+                query.split('&').find_map(|pair| pair.strip_prefix("socket=")).ok_or_else(form)?;
             let socket = unescape(socket)?;
             if socket.is_empty() {
                 return Err(form());
             }
-            return Ok(Uri { address: Address::Unix(socket.into()), export: unescape(export)? });
+            return Ok(Uri { address: Address::Unix(socket), export: unescape(export)? });
         }
         let rest = text.strip_prefix("nbd://").ok_or_else(form)?;
         let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
@@ -72,9 +95,11 @@ impl fmt::Display for Uri {
         let export = Escaped(&self.export);
         match &self.address {
             Address::Unix(socket) => {
-                write!(f, "nbd+unix:///{export}?socket={}", Escaped(&socket.to_string_lossy()))
+                write!(f, "nbd+unix:///{export}?socket={}", Escaped(socket))
             }
-            Address::Tcp { host, port } if host.contains(':') => write!(f, "nbd://[{host}]:{port}/{export}"),
+            Address::Tcp { host, port } if host.contains(':') => {
+                write!(f, "nbd://[{host}]:{port}/{export}")
+            }
             Address::Tcp { host, port } => write!(f, "nbd://{host}:{port}/{export}"),
         }
     }
@@ -87,7 +112,15 @@ impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in self.0.bytes() {
             match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' => {
+                b'A'..=b'Z'
+                | b'a'..=b'z'
+                | b'0'..=b'9'
+                | b'-'
+                | b'.'
+                | b'_'
+                | b'~'
+                | b'/'
+                | b':' => {
                     write!(f, "{}", char::from(byte))?;
                 }
                 _ => write!(f, "%{byte:02X}")?,

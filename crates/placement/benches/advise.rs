@@ -1,8 +1,9 @@
 //! What advice costs: `cargo bench -p headgate-placement`.
 
 use headgate_placement::{
-    Company, Copying, Datastore, DeviceModel, DevicePoint, Disk, Doubts, Evidence, Group, Interference,
-    Mobility, Name, NewDisk, Outstanding, Permille, Pool, Provisioning, Slope, State, Traits, advise, place,
+    Affinity, Copying, Datastore, DeviceModel, DevicePoint, Doubts, Evidence, Group, Interference,
+    Mobility, Name, NewDisk, Outstanding, Permille, Pool, PoolDisk, Provisioning, Slope, State,
+    WorkloadProfile, advise, place,
 };
 use headgate_units::{Bytes, Nanos};
 use std::hint::black_box;
@@ -70,14 +71,14 @@ fn pool(used: u64) -> Pool {
     }
     for n in 0..DISKS {
         let random = scattered(n + 10_000);
-        pool.disks.push(Disk {
+        pool.disks.push(PoolDisk {
             name: format!("disk{n}").into(),
             vm: Some(format!("vm{}", n / 3).into()),
             datastore: format!("ds{}", random % used).into(),
             size: Bytes::from_gib(100),
             used: Bytes::from_gib(1 + random % 60),
             reservation: None,
-            workload: Some(Traits {
+            workload: Some(WorkloadProfile {
                 outstanding: Outstanding::from_thousandths((random >> 20) as u32 % 16_000),
                 size: Bytes::from_kib(4 << (random >> 40 & 3)),
                 read: Permille((random >> 44) as u32 % 1_001),
@@ -85,7 +86,7 @@ fn pool(used: u64) -> Pool {
             }),
             mobility: Mobility::Free,
             class: None,
-            company: Company::Alone,
+            affinity: Affinity::None,
         });
     }
     pool
@@ -135,9 +136,10 @@ fn advice_for(interference: Interference) {
         store.spindles = n.is_multiple_of(5).then(|| format!("array{}", n / 10).into());
     }
     for n in 0..1_000 {
-        let disks =
-            (0..3).map(|k| format!("disk{}", scattered(n * 3 + k) % DISKS).into()).collect::<Vec<Name>>();
-        ruled.rules.apart.push(Group { name: format!("apart{n}").into(), disks });
+        let disks = (0..3)
+            .map(|k| format!("disk{}", scattered(n * 3 + k) % DISKS).into())
+            .collect::<Vec<Name>>();
+        ruled.rules.anti_affinity.push(Group { name: format!("apart{n}").into(), disks });
     }
     advice("classes, shared spindles, 1,000 rules that keep apart", &ruled);
     let mut stuck = pool(DATASTORES);
@@ -161,7 +163,7 @@ fn others() {
         reservation: None,
         workload: None,
         class: None,
-        company: Company::Alone,
+        affinity: Affinity::None,
     };
     print("a new disk", "", measure(|| _ = black_box(place(black_box(&all), &new))));
 
@@ -170,7 +172,9 @@ fn others() {
             let outstanding = 1_000 + scattered(i) as u32 % 30_000;
             DevicePoint {
                 outstanding: Outstanding::from_thousandths(outstanding),
-                latency: Nanos(4_000_000 + u64::from(outstanding) * 1_000 + scattered(i + 7) % 4_000_000),
+                latency: Nanos(
+                    4_000_000 + u64::from(outstanding) * 1_000 + scattered(i + 7) % 4_000_000,
+                ),
                 size: Bytes::from_kib(8),
                 random: Permille(1_000),
             }

@@ -1,7 +1,9 @@
 //! What is wrong with a pool, and which disks belong together.
 
-use crate::{Company, Name, Pool};
-use std::collections::BTreeMap;
+use crate::{Affinity, Name, Pool};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
 use thiserror::Error;
 
 /// A pool that cannot be.
@@ -28,7 +30,7 @@ pub enum PoolError {
     #[error(
         "disks '{first}' and '{second}' must be on one datastore, but rule '{rule}' keeps them apart; change one of the rules"
     )]
-    TogetherAndApart {
+    AffinityConflict {
         /// The rule that keeps them apart.
         rule: Name,
         /// One.
@@ -87,8 +89,8 @@ impl<'a> Index<'a> {
         check_classes(pool, &family)?;
 
         let mut apart_of = vec![Vec::new(); pool.disks.len()];
-        let mut apart = Vec::with_capacity(pool.rules.apart.len());
-        for (rule, group) in pool.rules.apart.iter().enumerate() {
+        let mut apart = Vec::with_capacity(pool.rules.anti_affinity.len());
+        for (rule, group) in pool.rules.anti_affinity.iter().enumerate() {
             let mut members: Vec<usize> =
                 group.disks.iter().filter_map(|name| disks.get(name.as_str()).copied()).collect();
             members.sort_unstable();
@@ -96,7 +98,7 @@ impl<'a> Index<'a> {
             let mut of_family = BTreeMap::new();
             for &member in &members {
                 if let Some(other) = of_family.insert(family[member], member) {
-                    return Err(PoolError::TogetherAndApart {
+                    return Err(PoolError::AffinityConflict {
                         rule: group.name.clone(),
                         first: pool.disks[other].name.clone(),
                         second: pool.disks[member].name.clone(),
@@ -114,12 +116,12 @@ fn families(pool: &Pool, disks: &BTreeMap<&str, usize>) -> Vec<usize> {
     let mut parent: Vec<usize> = (0..pool.disks.len()).collect();
     let mut vms: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, disk) in pool.disks.iter().enumerate() {
-        if let (Company::WithVm, Some(vm)) = (disk.company, &disk.vm) {
+        if let (Affinity::Vm, Some(vm)) = (disk.affinity, &disk.vm) {
             let first = *vms.entry(vm.as_str()).or_insert(index);
             join(&mut parent, first, index);
         }
     }
-    for group in &pool.rules.together {
+    for group in &pool.rules.affinity {
         let mut members = group.disks.iter().filter_map(|name| disks.get(name.as_str()));
         if let Some(&first) = members.next() {
             members.for_each(|&other| join(&mut parent, first, other));

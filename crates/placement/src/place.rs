@@ -1,12 +1,15 @@
 use crate::check::PoolError;
 use crate::interference::Demand;
-use crate::map::{Map, Mark, Wants, reserved};
+use crate::plan_state::{Mark, PlanState, Wants, reserved};
 use crate::space::taken;
-use crate::{Company, Name, NewDisk, NotThere, Permille, Pool};
+use crate::{Affinity, Name, NewDisk, NotThere, Permille, Pool};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::fmt;
 use headgate_units::Nanos;
 use serde::{Deserialize, Serialize};
-use std::cmp::Reverse;
-use std::fmt;
 use thiserror::Error;
 
 /// Where a new disk should be, and what speaks for it.
@@ -39,11 +42,13 @@ pub struct Candidate {
 pub enum Basis {
     /// It has the least normalised load with the disk.
     LeastLoad,
-    /// On those with less it would break sequential streams ([`Interference::Streams`](crate::Interference::Streams)).
+    /// On those with less it would break sequential streams
+    /// ([`Interference::Streams`](crate::Interference::Streams)).
     SparesStreams,
     /// Nothing is known of it, and it is empty: the disk is to learn by.
     ToLearn,
-    /// Nothing is known of it, and there is no better: all take it for as good as the slowest that is known, or for alike.
+    /// Nothing is known of it, and there is no better: all take it for as good as the slowest that
+    /// is known, or for alike.
     Assumed,
     /// The disk must be with others that are there.
     Together,
@@ -80,34 +85,39 @@ pub enum NoPlace {
 }
 
 fn list(refused: &[(Name, NotThere)]) -> String {
-    let each: Vec<String> = refused.iter().map(|(name, because)| format!("'{name}': {because}")).collect();
+    let each: Vec<String> =
+        refused.iter().map(|(name, because)| format!("'{name}': {because}")).collect();
     each.join("; ")
 }
 
-/// Finds the place for a new disk: of the datastores that may take it, the one with the least normalised load once it is
-/// there (section 4.3 takes the least before; that is the same for a light disk, and worse for a heavy one).
+/// Finds the place for a new disk: of the datastores that may take it, the one with the least
+/// normalised load once it is there (section 4.3 takes the least before; that is the same for a
+/// light disk, and worse for a heavy one).
 ///
-/// One whose streams it would break is taken only if there is no other, likewise one that it would fill beyond [`Space::relieve`](crate::Space::relieve).
-/// A datastore without a model takes one disk to learn by, as soon as its assumed load is the least; after that it is the last choice.
+/// One whose streams it would break is taken only if there is no other, likewise one that it would
+/// fill beyond [`Space::relieve`](crate::Space::relieve). A datastore without a model takes one
+/// disk to learn by, as soon as its assumed load is the least; after that it is the last choice.
 /// O(n log n) in disks and datastores.
 ///
 /// # Errors
 /// [`NoPlace`] says why there is none, datastore by datastore.
 pub fn place(pool: &Pool, disk: &NewDisk) -> Result<Placement, NoPlace> {
-    let map = Map::of(pool)?;
-    if map.index.disks.contains_key(disk.name.as_str()) {
+    let state = PlanState::of(pool)?;
+    if state.index.disks.contains_key(disk.name.as_str()) {
         return Err(NoPlace::Exists(disk.name.clone()));
     }
-    if map.stores.is_empty() {
+    if state.stores.is_empty() {
         return Err(NoPlace::Empty);
     }
-    let traits = disk.workload.unwrap_or(map.usual);
-    let load = pool.rules.constants.load(&traits).0;
-    let (used, demand) = (disk.expected.map_or(disk.size.0, |bytes| bytes.0), map.demand_of(&traits));
+    let profile = disk.workload.unwrap_or(state.usual);
+    let load = pool.rules.constants.load(&profile).0;
+    let (used, demand) =
+        (disk.expected.map_or(disk.size.0, |bytes| bytes.0), state.demand_of(&profile));
     let named = |group: &&crate::Group| group.disks.contains(&disk.name);
-    let apart: Vec<usize> =
-        (0..pool.rules.apart.len()).filter(|&rule| named(&&pool.rules.apart[rule])).collect();
-    let with = companion(&map, disk);
+    let apart: Vec<usize> = (0..pool.rules.anti_affinity.len())
+        .filter(|&rule| named(&&pool.rules.anti_affinity[rule]))
+        .collect();
+    let with = companion(&state, disk);
 
     let wants = Wants {
         class: disk.class.as_ref(),
@@ -120,23 +130,24 @@ pub fn place(pool: &Pool, disk: &NewDisk) -> Result<Placement, NoPlace> {
     };
     let (mut found, mut refused) = (Vec::new(), Vec::new());
     for (store, spec) in pool.datastores.iter().enumerate() {
-        let device = map.stores[store].device;
+        let device = state.stores[store].device;
         let fits = match &with {
-            Some((on, with)) if *on != store => {
-                Err(NotThere::Together { with: with.clone(), on: pool.datastores[*on].name.clone() })
-            }
-            _ => map.admits(store, &wants, Mark::Full),
+            Some((on, with)) if *on != store => Err(NotThere::Affinity {
+                with: with.clone(),
+                on: pool.datastores[*on].name.clone(),
+            }),
+            _ => state.admits(store, &wants, Mark::Full),
         };
         match fits {
             Ok(()) => {
-                let after = u128::from(map.devices[device].load.saturating_add(load))
-                    * u128::from(map.devices[device].slope);
+                let after = u128::from(state.devices[device].load.saturating_add(load))
+                    * u128::from(state.devices[device].slope);
                 let last = (
-                    map.free(store, Mark::Relieve) < taken(spec.provisioning, used, disk.size.0),
-                    map.has_models() && map.is_learning(device),
-                    map.spoils(device, demand),
+                    state.free(store, Mark::Relieve) < taken(spec.provisioning, used, disk.size.0),
+                    state.has_models() && state.is_learning(device),
+                    state.spoils(device, demand),
                 );
-                found.push((last, after, map.volume(store).occupied, store));
+                found.push((last, after, state.volume(store).occupied, store));
             }
             Err(because) => refused.push((spec.name.clone(), because)),
         }
@@ -145,16 +156,16 @@ pub fn place(pool: &Pool, disk: &NewDisk) -> Result<Placement, NoPlace> {
     let Some(&(_, least, _, chosen)) = found.first() else { return Err(NoPlace::Nowhere(refused)) };
     let mean = found.iter().map(|&(_, after, _, _)| after as f64).sum::<f64>() / found.len() as f64;
     let ranking = found.iter().map(|&(_, after, _, store)| {
-        let device = map.stores[store].device;
+        let device = state.stores[store].device;
         Candidate {
             datastore: pool.datastores[store].name.clone(),
             load: Permille::of_ratio(after as f64 / mean),
-            latency: map.devices[device]
+            latency: state.devices[device]
                 .model
-                .and_then(|_| map.latency_with(device, demand, Demand::default())),
+                .and_then(|_| state.latency_with(device, demand, Demand::default())),
         }
     });
-    let device = &map.devices[map.stores[chosen].device];
+    let device = &state.devices[state.stores[chosen].device];
     let spares = found.iter().any(|&((_, _, spoils), after, ..)| spoils && after < least);
     Ok(Placement {
         datastore: pool.datastores[chosen].name.clone(),
@@ -170,22 +181,25 @@ pub fn place(pool: &Pool, disk: &NewDisk) -> Result<Placement, NoPlace> {
     })
 }
 
-/// Where the family of a new disk is, and what it is called: most of its bytes, should it be divided.
-fn companion(map: &Map, disk: &NewDisk) -> Option<(usize, Name)> {
-    let together = map.pool.rules.together.iter().filter(|group| group.disks.contains(&disk.name));
+/// Where the family of a new disk is, and what it is called: most of its bytes, should it be
+/// divided.
+fn companion(state: &PlanState, disk: &NewDisk) -> Option<(usize, Name)> {
+    let together =
+        state.pool.rules.affinity.iter().filter(|group| group.disks.contains(&disk.name));
     let named = together
         .flat_map(|group| &group.disks)
-        .filter_map(|name| map.index.disks.get(name.as_str()).copied());
-    let of_vm = map.pool.disks.iter().enumerate().filter(|(_, other)| {
-        disk.company == Company::WithVm
-            && other.company == Company::WithVm
+        .filter_map(|name| state.index.disks.get(name.as_str()).copied());
+    let of_vm = state.pool.disks.iter().enumerate().filter(|(_, other)| {
+        disk.affinity == Affinity::Vm
+            && other.affinity == Affinity::Vm
             && disk.vm.is_some()
             && other.vm == disk.vm
     });
     let families: Vec<usize> =
-        named.chain(of_vm.map(|(index, _)| index)).map(|other| map.index.family[other]).collect();
-    let parts = (0..map.units.len()).filter(|&unit| families.contains(&map.units[unit].family));
-    let main =
-        parts.max_by_key(|&unit| (map.units[unit].pinned.is_some(), map.units[unit].used, Reverse(unit)))?;
-    Some((map.units[main].store, crate::forced::call(map, main)))
+        named.chain(of_vm.map(|(index, _)| index)).map(|other| state.index.family[other]).collect();
+    let parts = (0..state.units.len()).filter(|&unit| families.contains(&state.units[unit].family));
+    let main = parts.max_by_key(|&unit| {
+        (state.units[unit].pinned.is_some(), state.units[unit].used, Reverse(unit))
+    })?;
+    Some((state.units[main].store, crate::evacuation::call(state, main)))
 }

@@ -1,10 +1,12 @@
-use crate::{Constants, DeviceModel, Interference, Load, Name, Permille, Traits};
+use crate::{Constants, DeviceModel, Interference, Load, Name, Permille, WorkloadProfile};
+use alloc::vec::Vec;
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Datastores among which disks may be moved, and the disks on them: all that advice is given by.
 ///
-/// Names are unique, and who is named exists, or [`advise`](crate::advise) and [`place`](crate::place) say what is wrong.
+/// Names are unique, and who is named exists, or [`advise`](crate::advise) and
+/// [`place`](crate::place) say what is wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     /// When this was true, on a clock that outlives the daemon.
@@ -12,9 +14,9 @@ pub struct Pool {
     /// Where disks can be.
     pub datastores: Vec<Datastore>,
     /// The disks.
-    pub disks: Vec<Disk>,
-    /// Moves made lately, in any order: at least those of the last [`Calm::no_return`]. Those of disks and datastores that are
-    /// gone do no harm.
+    pub disks: Vec<PoolDisk>,
+    /// Moves made lately, in any order: at least those of the last [`Calm::no_return`]. Those of
+    /// disks and datastores that are gone do no harm.
     pub history: Vec<PastMove>,
     /// What must be, and what is worth while.
     pub rules: Rules,
@@ -27,11 +29,12 @@ pub struct Datastore {
     pub name: Name,
     /// What kind of storage it is: disks may ask for one.
     pub class: Option<Name>,
-    /// The device under it, for datastores that share one. They count as one in all but space: moving a disk between them
-    /// changes nothing for anybody.
+    /// The device under it, for datastores that share one. They count as one in all but space:
+    /// moving a disk between them changes nothing for anybody.
     pub spindles: Option<Name>,
-    /// What its bytes lie on, for datastores that share one: a file system. Its space is there once: capacity and foreign bytes are
-    /// the volume's, the same for all of them. Should they differ, the least capacity and the most foreign bytes count.
+    /// What its bytes lie on, for datastores that share one: a file system. Its space is there
+    /// once: capacity and foreign bytes are the volume's, the same for all of them. Should they
+    /// differ, the least capacity and the most foreign bytes count.
     #[serde(default)]
     pub volume: Option<Name>,
     /// Bytes it holds.
@@ -57,8 +60,9 @@ pub enum Provisioning {
     /// As its guest writes: what is there grows, up to the disks' sizes, and may run out.
     #[default]
     Thin,
-    /// All of its size from the beginning: nothing grows. Such a datastore may be filled to its last byte, and being full is no reason to move
-    /// anything; [`Space::full`] and [`Space::relieve`] are room to grow, and not asked for.
+    /// All of its size from the beginning: nothing grows. Such a datastore may be filled to its
+    /// last byte, and being full is no reason to move anything; [`Space::full`] and
+    /// [`Space::relieve`] are room to grow, and not asked for.
     Thick,
 }
 
@@ -77,7 +81,7 @@ pub enum State {
 
 /// A virtual disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Disk {
+pub struct PoolDisk {
     /// Its name.
     pub name: Name,
     /// The machine it belongs to.
@@ -92,13 +96,14 @@ pub struct Disk {
     #[serde(default)]
     pub reservation: Option<Iops>,
     /// What it does, in its busier hours; `None` until that is known.
-    pub workload: Option<Traits>,
+    pub workload: Option<WorkloadProfile>,
     /// Whether it may move.
     pub mobility: Mobility,
     /// The class of datastore it must be on.
     pub class: Option<Name>,
-    /// With whom it moves.
-    pub company: Company,
+    /// Which disks it shares a datastore with.
+    #[serde(alias = "company")]
+    pub affinity: Affinity,
 }
 
 /// Whether a disk may move.
@@ -112,15 +117,17 @@ pub enum Mobility {
     Pinned,
 }
 
-/// With whom a disk moves.
+/// Which disks a disk shares a datastore with, apart from what [`Rules::affinity`] says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Company {
-    /// Alone.
+pub enum Affinity {
+    /// None in particular.
     #[default]
-    Alone,
-    /// With the other disks of its machine that say so: all on one datastore.
-    WithVm,
+    #[serde(alias = "alone")]
+    None,
+    /// The other disks of its machine with this affinity: all on one datastore.
+    #[serde(alias = "with-vm")]
+    Vm,
 }
 
 /// A disk that is to be placed.
@@ -138,11 +145,12 @@ pub struct NewDisk {
     #[serde(default)]
     pub reservation: Option<Iops>,
     /// What it is expected to do; `None` for what disks of this pool usually do.
-    pub workload: Option<Traits>,
+    pub workload: Option<WorkloadProfile>,
     /// The class of datastore it must be on.
     pub class: Option<Name>,
-    /// With whom it stays.
-    pub company: Company,
+    /// Which disks it shares a datastore with.
+    #[serde(alias = "company")]
+    pub affinity: Affinity,
 }
 
 /// A move that was made.
@@ -164,10 +172,12 @@ pub struct Rules {
     pub interference: Interference,
     /// K1 to K4 for this pool.
     pub constants: Constants,
-    /// Disks that must be on one datastore (affinity).
-    pub together: Vec<Group>,
-    /// Disks of which no two may be on one device (anti-affinity).
-    pub apart: Vec<Group>,
+    /// Disks that must be on one datastore.
+    #[serde(alias = "together")]
+    pub affinity: Vec<Group>,
+    /// Disks of which no two may be on one device.
+    #[serde(rename = "anti-affinity", alias = "anti_affinity", alias = "apart")]
+    pub anti_affinity: Vec<Group>,
     /// When to balance.
     pub balance: Balance,
     /// How full datastores may be.
@@ -191,8 +201,9 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Balance {
-    /// Nothing moves for load while the imbalance, the standard deviation of normalised loads over their mean, is not above
-    /// this. Two datastores must differ by twice this part of the mean before a disk moves between them. 10 %.
+    /// Nothing moves for load while the imbalance, the standard deviation of normalised loads over
+    /// their mean, is not above this. Two datastores must differ by twice this part of the mean
+    /// before a disk moves between them. 10 %.
     pub start: Permille,
     /// Once started, disks move until the imbalance is not above this. 5 %.
     pub goal: Permille,
@@ -213,7 +224,8 @@ impl Default for Balance {
     }
 }
 
-/// How full datastores may be, where disks grow ([`Provisioning::Thin`]). All are parts of the capacity, and of what is allocated.
+/// How full datastores may be, where disks grow ([`Provisioning::Thin`]). All are parts of the
+/// capacity, and of what is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Space {
@@ -229,7 +241,12 @@ pub struct Space {
 
 impl Default for Space {
     fn default() -> Space {
-        Space { full: Permille(900), relieve: Permille(800), difference: Permille(50), overcommit: None }
+        Space {
+            full: Permille(900),
+            relieve: Permille(800),
+            difference: Permille(50),
+            overcommit: None,
+        }
     }
 }
 
@@ -239,12 +256,14 @@ impl Default for Space {
 pub struct Copying {
     /// How fast it copies. 50 MiB/s.
     pub rate: BytesPerSec,
-    /// What the copy has outstanding at either end, as a workload: two sequential requests of 256 KiB.
-    pub traits: Traits,
+    /// What the copy has outstanding at either end, as a workload: two sequential requests of 256
+    /// KiB.
+    #[serde(alias = "traits")]
+    pub workload: WorkloadProfile,
     /// What a move costs besides its bytes, in bytes, when moves are compared. 1 GiB.
     pub overhead: Bytes,
-    /// From its start on, a move must have saved as much waiting as it caused within this. 24 h, the time from which
-    /// workloads are usually known.
+    /// From its start on, a move must have saved as much waiting as it caused within this. 24 h,
+    /// the time from which workloads are usually known.
     pub payback: Nanos,
 }
 
@@ -252,7 +271,7 @@ impl Default for Copying {
     fn default() -> Copying {
         Copying {
             rate: BytesPerSec::new(50 << 20).unwrap_or(BytesPerSec::MAX),
-            traits: Traits {
+            workload: WorkloadProfile {
                 outstanding: crate::Outstanding::whole(2),
                 size: Bytes::from_kib(256),
                 read: Permille::WHOLE,
@@ -278,7 +297,8 @@ impl Copying {
 pub struct Calm {
     /// A disk that has moved stays for so long. 24 h.
     pub hold: Nanos,
-    /// And does not go back to where it was for so long. 7 days. One that is back there all the same, moved in vain, stays for so long.
+    /// And does not go back to where it was for so long. 7 days. One that is back there all the
+    /// same, moved in vain, stays for so long.
     pub no_return: Nanos,
     /// At most so many disks move within [`Calm::window`]; `None` for no bound. 10.
     pub most: Option<u32>,
@@ -297,9 +317,37 @@ impl Default for Calm {
     }
 }
 
-impl Disk {
+impl PoolDisk {
     /// How much it asks for, by the pool's constants; `None` until its workload is known.
     pub fn load(&self, rules: &Rules) -> Option<Load> {
-        self.workload.map(|traits| rules.constants.load(&traits))
+        self.workload.map(|profile| rules.constants.load(&profile))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules and disks that a former version wrote say `together`, `apart`, `company`, `with-vm`.
+    #[test]
+    fn former_words_are_still_read() {
+        let group = Group { name: "r".into(), disks: vec!["a".into(), "b".into()] };
+        let text = r#"{
+            "together": [{"name": "r", "disks": ["a", "b"]}],
+            "apart": [{"name": "r", "disks": ["a", "b"]}]
+        }"#;
+        let rules: Rules = serde_json::from_str(text).unwrap();
+        assert_eq!((&rules.affinity, &rules.anti_affinity), (&vec![group.clone()], &vec![group]));
+        let now = serde_json::to_value(&rules).unwrap();
+        assert!(now["affinity"].is_array() && now["anti-affinity"].is_array(), "{now}");
+        assert_eq!(serde_json::from_value::<Rules>(now).unwrap(), rules);
+
+        for (old, new, affinity) in
+            [("with-vm", "vm", Affinity::Vm), ("alone", "none", Affinity::None)]
+        {
+            let word = serde_json::Value::from(old);
+            assert_eq!(serde_json::from_value::<Affinity>(word).unwrap(), affinity);
+            assert_eq!(serde_json::to_value(affinity).unwrap(), new);
+        }
     }
 }

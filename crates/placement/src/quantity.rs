@@ -1,10 +1,14 @@
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::borrow::Borrow;
+use core::fmt;
 use serde::{Deserialize, Serialize};
-use std::borrow::Borrow;
-use std::fmt;
-use std::sync::Arc;
 
 /// Thousandths: a part of a whole, 0 to 1,000, or a ratio beyond it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Permille(pub u32);
 
@@ -12,10 +16,11 @@ impl Permille {
     /// The whole.
     pub const WHOLE: Permille = Permille(1_000);
 
-    /// The nearest to `ratio`. What is not a number, or below zero, is zero; what is too large is the largest.
+    /// The nearest to `ratio`. What is not a number, or below zero, is zero; what is too large is
+    /// the largest.
     pub fn of_ratio(ratio: f64) -> Permille {
         // A float-to-integer cast saturates, and takes what is not a number for zero.
-        Permille((ratio * 1e3).round() as u32)
+        Permille(libm::round(ratio * 1e3) as u32)
     }
 
     /// As a float: 1,000 is 1.

@@ -1,20 +1,27 @@
 //! What moves did, as measured: those after which everybody waits longer are to be taken back.
 //!
-//! Models are wrong now and then, most of all about caches and streams. What came of a move can be seen: the datastores that it was between did so
-//! much before, and do so much now. A change of what is asked is no fault of the move, and is told from it by Little's law. Of n requests outstanding
-//! and x done in each second, each takes n/x. If that rose and
-//! - as many as before or more wait, and no more is done than before, then storage does less for the same: the move did harm;
+//! Models are wrong now and then, most of all about caches and streams. What came of a move can be
+//! seen: the datastores that it was between did so much before, and do so much now. A change of
+//! what is asked is no fault of the move, and is told from it by Little's law. Of n requests
+//! outstanding and x done in each second, each takes n/x. If that rose and
+//! - as many as before or more wait, and no more is done than before, then storage does less for
+//!   the same: the move did harm;
 //! - more is done, or fewer wait, then more or less is asked for, and nothing can be said.
 //!
-//! So it is for closed loops, where n stays and x falls, and for requests that come by themselves, where x stays and n grows.
+//! So it is for closed loops, where n stays and x falls, and for requests that come by themselves,
+//! where x stays and n grows.
 //!
-//! Moves of one advice that share a datastore are one decision: they are kept or taken back together. A disk that was taken back has left the place where
-//! it did harm, and is back where it was before: [`Calm::no_return`](crate::Calm::no_return) bars the one and holds it at the other. So it wanders no further.
+//! Moves of one advice that share a datastore are one decision: they are kept or taken back
+//! together. A disk that was taken back has left the place where it did harm, and is back where it
+//! was before: [`Calm::no_return`](crate::Calm::no_return) bars the one and holds it at the other.
+//! So it wanders no further.
 
 use crate::{Name, Permille};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
 use headgate_stats::Interval;
 use headgate_units::Nanos;
-use std::collections::BTreeMap;
 
 /// Intervals before, and as many after, below which nothing is said.
 pub const LEAST_INTERVALS: usize = 4;
@@ -38,7 +45,8 @@ impl Done {
         Done { iops: self.iops + other.iops, outstanding: self.outstanding + other.outstanding }
     }
 
-    /// Seconds that a request takes (Little's law); without end where requests wait and none is done, nothing where none waits.
+    /// Seconds that a request takes (Little's law); without end where requests wait and none is
+    /// done, nothing where none waits.
     fn latency(self) -> f64 {
         if self.outstanding > 0.0 { self.outstanding / self.iops } else { 0.0 }
     }
@@ -55,8 +63,8 @@ pub struct Made {
     pub to: Name,
 }
 
-/// What a datastore did in intervals of one length, before moves and after them. The same intervals for all datastores, and none of
-/// the time in which disks were copied.
+/// What a datastore did in intervals of one length, before moves and after them. The same intervals
+/// for all datastores, and none of the time in which disks were copied.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Course {
     /// Before.
@@ -92,15 +100,17 @@ pub enum Finding {
     TooSoon,
 }
 
-/// What came of moves that were made at one time, by what their datastores did. Worse is what makes requests take longer by more than `margin`, and in three
-/// quarters of all pairs of an interval before and one after. A datastore of which nothing is known did nothing.
+/// What came of moves that were made at one time, by what their datastores did. Worse is what makes
+/// requests take longer by more than `margin`, and in three quarters of all pairs of an interval
+/// before and one after. A datastore of which nothing is known did nothing.
 ///
 /// O(moves · log moves + datastores · intervals + intervals²).
 pub fn review(moves: &[Made], courses: &BTreeMap<Name, Course>, margin: Permille) -> Vec<Review> {
     let mut reviews: Vec<(Vec<&Name>, Vec<usize>)> = Vec::new();
     for (index, made) in moves.iter().enumerate() {
-        let touches =
-            |(names, _): &(Vec<&Name>, Vec<usize>)| names.contains(&&made.from) || names.contains(&&made.to);
+        let touches = |(names, _): &(Vec<&Name>, Vec<usize>)| {
+            names.contains(&&made.from) || names.contains(&&made.to)
+        };
         let mut joined = (vec![&made.from, &made.to], vec![index]);
         for (names, others) in reviews.extract_if(.., |group| touches(group)) {
             joined.0.extend(names);
@@ -113,8 +123,13 @@ pub fn review(moves: &[Made], courses: &BTreeMap<Name, Course>, margin: Permille
     }
     let judged = reviews.into_iter().map(|(names, moves)| {
         let courses: Vec<&Course> = names.iter().filter_map(|&name| courses.get(name)).collect();
-        let all = |stretch: fn(&Course) -> &Vec<Done>| together(courses.iter().map(|course| stretch(course)));
-        Review { moves, finding: find(&all(|course| &course.before), &all(|course| &course.after), margin) }
+        let all = |stretch: fn(&Course) -> &Vec<Done>| {
+            together(courses.iter().map(|course| stretch(course)))
+        };
+        Review {
+            moves,
+            finding: find(&all(|course| &course.before), &all(|course| &course.after), margin),
+        }
     });
     judged.collect()
 }
@@ -136,8 +151,10 @@ fn find(before: &[Done], after: &[Done], margin: Permille) -> Finding {
         Done { iops: sum.iops / of.len() as f64, outstanding: sum.outstanding / of.len() as f64 }
     };
     let (then, now, margin) = (mean(before), mean(after), margin.as_f64());
-    let slower =
-        before.iter().map(|b| after.iter().filter(|a| a.latency() > b.latency()).count()).sum::<usize>();
+    let slower = before
+        .iter()
+        .map(|b| after.iter().filter(|a| a.latency() > b.latency()).count())
+        .sum::<usize>();
     let often = 4 * slower >= 3 * before.len() * after.len();
     if !often || now.latency() <= then.latency() * (1.0 + margin) {
         return Finding::NoWorse;
@@ -159,26 +176,38 @@ mod tests {
         Made { disk: disk.into(), from: from.into(), to: to.into() }
     }
 
-    /// Intervals of half a second of a device that serves so many at once for so long each, with a closed loop and with requests that come
-    /// by themselves.
-    fn device(servers: f64, millis: f64, closed: f64, open: f64, noise: impl Fn(usize) -> f64) -> Vec<Done> {
+    /// Intervals of half a second of a device that serves so many at once for so long each, with a
+    /// closed loop and with requests that come by themselves.
+    fn device(
+        servers: f64,
+        millis: f64,
+        closed: f64,
+        open: f64,
+        noise: impl Fn(usize) -> f64,
+    ) -> Vec<Done> {
         let most = servers / millis * 1e3;
         let interval = |index: usize| {
             let most = most * noise(index);
             let open = open.min(most * 0.95);
             // The queue of an M/M/1 beside the loop, which takes what is left.
             let waiting = open / (most - open);
-            Done { iops: open + if closed > 0.0 { most - open } else { 0.0 }, outstanding: closed + waiting }
+            Done {
+                iops: open + if closed > 0.0 { most - open } else { 0.0 },
+                outstanding: closed + waiting,
+            }
         };
         (0..8).map(interval).collect()
     }
 
     fn courses(of: [(&str, Vec<Done>, Vec<Done>); 2]) -> BTreeMap<Name, Course> {
-        of.into_iter().map(|(name, before, after)| (name.into(), Course { before, after })).collect()
+        of.into_iter()
+            .map(|(name, before, after)| (name.into(), Course { before, after }))
+            .collect()
     }
 
     fn scattered(index: usize) -> f64 {
-        0.99 + 0.02 * f64::from((index as u32).wrapping_mul(2_654_435_761) >> 8) / f64::from(1u32 << 24)
+        0.99 + 0.02 * f64::from((index as u32).wrapping_mul(2_654_435_761) >> 8)
+            / f64::from(1u32 << 24)
     }
 
     fn finding(before: Vec<Done>, after: Vec<Done>) -> Finding {
@@ -226,19 +255,25 @@ mod tests {
             made("4", "d", "b"),
             made("5", "f", "e"),
         ];
-        let groups: Vec<Vec<usize>> =
-            review(&moves, &BTreeMap::new(), Permille(30)).into_iter().map(|review| review.moves).collect();
+        let groups: Vec<Vec<usize>> = review(&moves, &BTreeMap::new(), Permille(30))
+            .into_iter()
+            .map(|review| review.moves)
+            .collect();
         assert_eq!(groups, [vec![0, 1, 3], vec![2, 4]]);
     }
 
     #[test]
     fn a_few_intervals_say_nothing() {
         let slow = vec![Done { iops: 1.0, outstanding: 9.0 }; 3];
-        assert_eq!(finding(vec![Done { iops: 900.0, outstanding: 9.0 }; 8], slow), Finding::TooSoon);
+        assert_eq!(
+            finding(vec![Done { iops: 900.0, outstanding: 9.0 }; 8], slow),
+            Finding::TooSoon
+        );
     }
 
     fn stretch() -> impl Strategy<Value = Vec<Done>> {
-        let done = (0.0..1e5f64, 0.0..1e3f64).prop_map(|(iops, outstanding)| Done { iops, outstanding });
+        let done =
+            (0.0..1e5f64, 0.0..1e3f64).prop_map(|(iops, outstanding)| Done { iops, outstanding });
         prop::collection::vec(done, 0..20)
     }
 

@@ -1,14 +1,16 @@
 //! Space: what datastores have of it, alone or together, and what disks take.
 
-use crate::map::{Map, Mark};
+use crate::plan_state::{Mark, PlanState};
 use crate::{Permille, Pool, Provisioning};
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// The space of a datastore, or of several that share it.
 pub(crate) struct Volume {
     pub(crate) stores: Vec<usize>,
     pub(crate) capacity: u64,
-    /// Allocated, with what is to come and without what is to leave: space is only free when a disk is gone.
+    /// Allocated, with what is to come and without what is to leave: space is only free when a disk
+    /// is gone.
     pub(crate) occupied: u64,
     /// Of it, what is to leave.
     pub(crate) leaving: u64,
@@ -33,7 +35,8 @@ pub(crate) fn volumes(pool: &Pool) -> (Vec<Volume>, Vec<usize>) {
     let mut of_stores = Vec::with_capacity(pool.datastores.len());
     for (index, store) in pool.datastores.iter().enumerate() {
         let new = volumes.len();
-        let at = store.volume.as_ref().map_or(new, |name| *shared.entry(name.as_str()).or_insert(new));
+        let at =
+            store.volume.as_ref().map_or(new, |name| *shared.entry(name.as_str()).or_insert(new));
         if at == new {
             volumes.push(Volume {
                 stores: Vec::new(),
@@ -57,7 +60,7 @@ pub(crate) fn volumes(pool: &Pool) -> (Vec<Volume>, Vec<usize>) {
     (volumes, of_stores)
 }
 
-impl Map<'_> {
+impl PlanState<'_> {
     /// The space that a datastore has, maybe with others.
     pub(crate) fn volume(&self, store: usize) -> &Volume {
         &self.volumes[self.stores[store].volume]
@@ -86,20 +89,20 @@ impl Map<'_> {
 }
 
 /// How full a datastore will be, in thousandths.
-pub(crate) fn fullness(map: &Map, store: usize) -> Permille {
-    let volume = map.volume(store);
+pub(crate) fn fullness(state: &PlanState, store: usize) -> Permille {
+    let volume = state.volume(store);
     let then = u128::from(volume.occupied.saturating_sub(volume.leaving)) * 1_000;
     let part = then / u128::from(volume.capacity.max(1));
     Permille(u32::try_from(part).unwrap_or(u32::MAX))
 }
 
 /// Bytes above the mark, where there is more to come.
-pub(crate) fn excess(map: &Map, store: usize) -> Option<u64> {
-    let volume = map.volume(store);
+pub(crate) fn excess(state: &PlanState, store: usize) -> Option<u64> {
+    let volume = state.volume(store);
     if volume.provisioning == Provisioning::Thick {
         return None;
     }
-    let mark = map.pool.rules.space.relieve.of(volume.capacity);
+    let mark = state.pool.rules.space.relieve.of(volume.capacity);
     let then = volume.occupied.saturating_sub(volume.leaving);
     (then > mark).then(|| then - mark)
 }

@@ -1,9 +1,13 @@
 //! The subset-sum of the balancing step.
 
-/// Indices of items, given in descending order, whose sum comes as near to `most` as the quadratic greedy finds, and not
-/// above: for each beginning, take whatever still fits from there on (Martello and Toth, 1984). At least 3/4 of the best.
+use alloc::vec::Vec;
+
+/// Indices of items, given in descending order, whose sum comes as near to `most` as the quadratic
+/// greedy finds, and not above: for each beginning, take whatever still fits from there on
+/// (Martello and Toth, 1984). At least 3/4 of the best.
 ///
-/// Runs of items that all fit are taken at once by their sums, so a beginning costs O(runs · log n), O(n) at worst.
+/// Runs of items that all fit are taken at once by their sums, so a beginning costs O(runs · log
+/// n), O(n) at worst.
 pub(crate) fn subset(items: &[u64], most: u64) -> Vec<usize> {
     // prefix[i] is the sum of the first i.
     let mut prefix = Vec::with_capacity(items.len() + 1);
@@ -51,7 +55,12 @@ mod tests {
     fn best_of_all(items: &[u64], most: u64) -> u64 {
         (0u32..1 << items.len())
             .map(|chosen| {
-                items.iter().enumerate().filter(|(i, _)| chosen >> i & 1 == 1).map(|(_, &item)| item).sum()
+                items
+                    .iter()
+                    .enumerate()
+                    .filter(|(i, _)| chosen >> i & 1 == 1)
+                    .map(|(_, &item)| item)
+                    .sum()
             })
             .filter(|&sum: &u64| sum <= most)
             .max()
@@ -77,8 +86,9 @@ mod tests {
     fn on_average_nearly_the_best() {
         let (mut ours, mut best) = (0, 0);
         for round in 0..200u64 {
-            let mut items: Vec<u64> =
-                (0..12).map(|i| 1 + ((round * 12 + i).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54)).collect();
+            let mut items: Vec<u64> = (0..12)
+                .map(|i| 1 + ((round * 12 + i).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54))
+                .collect();
             items.sort_unstable_by(|a, b| b.cmp(a));
             let most = items.iter().sum::<u64>() / 3;
             ours += subset(&items, most).iter().map(|&index| items[index]).sum::<u64>();

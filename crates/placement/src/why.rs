@@ -1,6 +1,7 @@
 //! Reasons: why a disk moves, why it stays, why it cannot be somewhere.
 
 use crate::{Load, Name, Permille};
+use alloc::boxed::Box;
 use headgate_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -13,11 +14,13 @@ pub enum Why {
     /// The load of the two datastores differs.
     #[error("to balance load")]
     Load,
-    /// The load of the two datastores differs, and another disk comes in exchange: neither move is worth while alone.
+    /// The load of the two datastores differs, and another disk comes in exchange: neither move is
+    /// worth while alone.
     #[error("to balance load, in exchange for {0}")]
     Exchange(Name),
-    /// Both datastores do so much more together afterwards: where it is it breaks sequential streams, or is one, or its requests are of
-    /// another size than the others ([`Interference::Streams`](crate::Interference::Streams)).
+    /// Both datastores do so much more together afterwards: where it is it breaks sequential
+    /// streams, or is one, or its requests are of another size than the others
+    /// ([`Interference::Streams`](crate::Interference::Streams)).
     #[error("because with it there both datastores together do {0} more")]
     Throughput(Permille),
     /// Its datastore is too full.
@@ -31,10 +34,12 @@ pub enum Why {
     Class(Name),
     /// It should be with others.
     #[error("to be together with {0}")]
-    Together(Name),
+    #[serde(alias = "together")]
+    Affinity(Name),
     /// It should be away from another.
     #[error("to be apart from '{from}' by rule '{rule}'")]
-    Apart {
+    #[serde(alias = "apart")]
+    AntiAffinity {
         /// The rule.
         rule: Name,
         /// The other disk.
@@ -58,7 +63,8 @@ pub enum NotThere {
     Class(Name),
     /// Another disk of the same rule is on the same device.
     #[error("'{from}' is on its device, and rule '{rule}' keeps them apart")]
-    Apart {
+    #[serde(alias = "apart")]
+    AntiAffinity {
         /// The rule.
         rule: Name,
         /// The other disk.
@@ -66,7 +72,8 @@ pub enum NotThere {
     },
     /// Disks that it must be with are elsewhere.
     #[error("{with} must be on one datastore with it and is on '{on}'")]
-    Together {
+    #[serde(alias = "together")]
+    Affinity {
         /// Them.
         with: Name,
         /// Where they are.
@@ -220,7 +227,8 @@ pub enum Stay {
         /// The best target.
         datastore: Name,
     },
-    /// Both datastores would do less together ([`Interference::Streams`](crate::Interference::Streams)).
+    /// Both datastores would do less together
+    /// ([`Interference::Streams`](crate::Interference::Streams)).
     #[error("with it on '{datastore}' both datastores together would do {less} less")]
     DoesLess {
         /// The best target.

@@ -29,21 +29,24 @@ fn best(pool: &Pool) -> f64 {
     let stores = pool.datastores.len();
     let slopes: Vec<f64> =
         pool.datastores.iter().map(|store| store.model.unwrap().slope.as_millis_f64()).collect();
-    let loads: Vec<f64> = pool.disks.iter().map(|disk| disk.load(&pool.rules).unwrap().as_f64()).collect();
+    let loads: Vec<f64> =
+        pool.disks.iter().map(|disk| disk.load(&pool.rules).unwrap().as_f64()).collect();
     let imbalance = |mut code: usize| {
         let mut on = vec![0.0; stores];
         for load in &loads {
             on[code % stores] += load;
             code /= stores;
         }
-        let normalised: Vec<f64> = on.iter().zip(&slopes).map(|(load, slope)| load * slope).collect();
+        let normalised: Vec<f64> =
+            on.iter().zip(&slopes).map(|(load, slope)| load * slope).collect();
         let mean = normalised.iter().sum::<f64>() / stores as f64;
         (normalised.iter().map(|n| (n - mean).powi(2)).sum::<f64>() / stores as f64).sqrt() / mean
     };
     (0..stores.pow(loads.len() as u32)).map(imbalance).min_by(f64::total_cmp).unwrap()
 }
 
-/// Ours moves from what there is, disks as few as possible; the oracle begins anew. The gap between the two is bounded.
+/// Ours moves from what there is, disks as few as possible; the oracle begins anew. The gap between
+/// the two is bounded.
 #[test]
 fn small_pools_come_near_the_best_of_all_placements() {
     let mut found: Vec<(f64, f64, f64)> = (0..300)
@@ -60,12 +63,19 @@ fn small_pools_come_near_the_best_of_all_placements() {
             (before, imbalance(&pool), best(&pool))
         })
         .collect();
-    let mean = |pick: fn(&(f64, f64, f64)) -> f64| found.iter().map(pick).sum::<f64>() / found.len() as f64;
+    let mean = |pick: fn(&(f64, f64, f64)) -> f64| {
+        found.iter().map(pick).sum::<f64>() / found.len() as f64
+    };
     let (before, ours, best) = (mean(|f| f.0), mean(|f| f.1), mean(|f| f.2));
     found.sort_by(|a, b| (a.1 - a.2).total_cmp(&(b.1 - b.2)));
     let gap = |at: usize| found[at].1 - found[at].2;
     println!("imbalance: {before:.3} before, {ours:.3} ours, {best:.3} best");
-    println!("gap to the best: median {:.3}, 90 % {:.3}, greatest {:.3}", gap(150), gap(270), gap(299));
+    println!(
+        "gap to the best: median {:.3}, 90 % {:.3}, greatest {:.3}",
+        gap(150),
+        gap(270),
+        gap(299)
+    );
     assert!(found.iter().all(|&(before, ours, best)| best <= ours + 1e-9 && ours <= before + 1e-9));
     assert!(gap(150) < 0.07 && gap(270) < 0.2 && gap(299) < 0.5);
     assert!(ours < before / 4.0);
@@ -77,10 +87,11 @@ fn a_new_disk_goes_where_the_busiest_datastore_is_least_busy() {
     for seed in 0..500 {
         let mut pool = small_pool(seed);
         let new = pool.disks.pop().unwrap();
-        let chosen = place(&pool, &NewDisk { workload: new.workload, ..new_disk("new") }).unwrap().datastore;
+        let chosen =
+            place(&pool, &NewDisk { workload: new.workload, ..new_disk("new") }).unwrap().datastore;
         let greatest = |datastore: &Name| {
             let mut with = pool.clone();
-            with.disks.push(Disk { datastore: datastore.clone(), ..new.clone() });
+            with.disks.push(PoolDisk { datastore: datastore.clone(), ..new.clone() });
             let normalised = |store: &Datastore| {
                 let on = with.disks.iter().filter(|disk| disk.datastore == store.name);
                 let load = on.filter_map(|disk| disk.load(&with.rules)).sum::<Load>();
@@ -88,7 +99,12 @@ fn a_new_disk_goes_where_the_busiest_datastore_is_least_busy() {
             };
             with.datastores.iter().map(normalised).max_by(f64::total_cmp).unwrap()
         };
-        let least = pool.datastores.iter().map(|store| greatest(&store.name)).min_by(f64::total_cmp).unwrap();
+        let least = pool
+            .datastores
+            .iter()
+            .map(|store| greatest(&store.name))
+            .min_by(f64::total_cmp)
+            .unwrap();
         assert!(greatest(&chosen) <= least * (1.0 + 1e-9), "seed {seed}: {chosen}");
     }
 }
@@ -98,20 +114,21 @@ fn mixed_pool(seed: u64) -> Pool {
     let mut pool = small_pool(seed);
     let mut dice = Dice(seed ^ 0x571_0EA3);
     for disk in &mut pool.disks {
-        let traits = disk.workload.as_mut().unwrap();
-        traits.size = Bytes::from_kib(4 << dice.roll(6));
-        traits.read = Permille(500 + dice.roll(501) as u32);
-        traits.random = Permille([0, 200, 800, 1_000][dice.roll(4) as usize]);
+        let profile = disk.workload.as_mut().unwrap();
+        profile.size = Bytes::from_kib(4 << dice.roll(6));
+        profile.read = Permille(500 + dice.roll(501) as u32);
+        profile.random = Permille([0, 200, 800, 1_000][dice.roll(4) as usize]);
     }
     pool.rules.interference = Interference::Streams;
     pool
 }
 
-/// Predicted requests per second of a placement, and Σ n/√L, by the formulas of section 3.1 with what neighbours add, in naive arithmetic.
+/// Predicted requests per second of a placement, and Σ n/√L, by the formulas of section 3.1 with
+/// what neighbours add, in naive arithmetic.
 fn predicted(pool: &Pool, at: impl Fn(usize) -> usize) -> (f64, f64) {
     let weight = |kib: f64, read: f64, random: f64| (51.0 + kib) * (1.4 + read) * (0.7 + random);
     let rate = |store: usize| {
-        let here: Vec<Traits> = (0..pool.disks.len())
+        let here: Vec<WorkloadProfile> = (0..pool.disks.len())
             .filter(|&disk| at(disk) == store)
             .map(|disk| pool.disks[disk].workload.unwrap())
             .collect();
@@ -133,16 +150,18 @@ fn predicted(pool: &Pool, at: impl Fn(usize) -> usize) -> (f64, f64) {
     (0..pool.datastores.len()).map(rate).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
-/// Ours moves from what there is, only for more than a tenth, and never at the cost of more waiting; the oracle begins anew and asks for nothing but throughput.
-/// What is left of what there is to gain is bounded, Σ n/√L never falls, and hardly any pool does less than before.
+/// Ours moves from what there is, only for more than a tenth, and never at the cost of more
+/// waiting; the oracle begins anew and asks for nothing but throughput. What is left of what there
+/// is to gain is bounded, Σ n/√L never falls, and hardly any pool does less than before.
 #[test]
 fn mixed_pools_do_most_of_what_the_best_of_all_placements_does() {
     let mut parts: Vec<(f64, f64)> = (0..100)
         .map(|seed| {
             let mut pool = mixed_pool(seed);
             let at = |pool: &Pool| -> Vec<usize> {
-                let index =
-                    |disk: &Disk| pool.datastores.iter().position(|store| store.name == disk.datastore);
+                let index = |disk: &PoolDisk| {
+                    pool.datastores.iter().position(|store| store.name == disk.datastore)
+                };
                 pool.disks.iter().map(|disk| index(disk).unwrap()).collect()
             };
             let measure = |pool: &Pool| {
@@ -168,7 +187,8 @@ fn mixed_pools_do_most_of_what_the_best_of_all_placements_does() {
             (before.0 / best, last.0 / best)
         })
         .collect();
-    let mean = |pick: fn(&(f64, f64)) -> f64| parts.iter().map(pick).sum::<f64>() / parts.len() as f64;
+    let mean =
+        |pick: fn(&(f64, f64)) -> f64| parts.iter().map(pick).sum::<f64>() / parts.len() as f64;
     let (before, after) = (mean(|p| p.0), mean(|p| p.1));
     let least = parts.iter().map(|part| part.1 / part.0).min_by(f64::total_cmp).unwrap();
     let lost = parts.iter().filter(|part| part.1 < 0.98 * part.0).count();
@@ -182,7 +202,8 @@ fn mixed_pools_do_most_of_what_the_best_of_all_placements_does() {
     assert!(lost <= 3 && least > 0.9, "{lost} {least}");
 }
 
-/// Hundreds of disks of any kind, wherever they are at first: no datastore's throughput is worth that the pool stays unbalanced.
+/// Hundreds of disks of any kind, wherever they are at first: no datastore's throughput is worth
+/// that the pool stays unbalanced.
 #[test]
 fn many_mixed_disks_are_balanced() {
     for (seed, used) in (0..6).flat_map(|seed| [1, 3, 24].map(|used| (seed, used))) {
@@ -195,7 +216,7 @@ fn many_mixed_disks_are_balanced() {
         }
         for n in 0..1_000 {
             let mut disk = disk(&format!("disk{n}"), &format!("ds{}", dice.roll(used)), 0);
-            disk.workload = Some(Traits {
+            disk.workload = Some(WorkloadProfile {
                 outstanding: Outstanding::from_thousandths(dice.roll(16_000) as u32),
                 size: Bytes::from_kib(4 << dice.roll(7)),
                 read: Permille(dice.roll(1_001) as u32),
@@ -216,7 +237,8 @@ fn many_mixed_disks_are_balanced() {
     }
 }
 
-/// A stream alone, and random disks elsewhere: a new disk does not go where it would break the stream, though least load is there.
+/// A stream alone, and random disks elsewhere: a new disk does not go where it would break the
+/// stream, though least load is there.
 #[test]
 fn a_new_disk_spares_a_stream() {
     let mut pool = Pool { now: Nanos::from_secs(1_000 * HOUR), ..Pool::default() };
@@ -233,14 +255,16 @@ fn a_new_disk_spares_a_stream() {
     assert_eq!(chosen(&pool), ("stream".to_owned(), Basis::LeastLoad));
 }
 
-/// A stream among random disks goes to where it is alone, also where load is balanced; not if it must not.
+/// A stream among random disks goes to where it is alone, also where load is balanced; not if it
+/// must not.
 #[test]
 fn a_stream_is_parted_from_random_disks() {
     let mut pool = Pool { now: Nanos::from_secs(1_000 * HOUR), ..Pool::default() };
     pool.datastores = vec![datastore("one", 500), datastore("two", 500), datastore("three", 500)];
-    pool.disks = [("scan", "one"), ("a", "one"), ("b", "two"), ("c", "two"), ("d", "three"), ("e", "three")]
-        .map(|(name, at)| disk(name, at, 16))
-        .into();
+    pool.disks =
+        [("scan", "one"), ("a", "one"), ("b", "two"), ("c", "two"), ("d", "three"), ("e", "three")]
+            .map(|(name, at)| disk(name, at, 16))
+            .into();
     pool.disks[0].workload.as_mut().unwrap().random = Permille(0);
     pool.disks[0].workload.as_mut().unwrap().outstanding = Outstanding::whole(24);
     pool.rules.interference = Interference::Streams;

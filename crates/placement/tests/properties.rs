@@ -26,13 +26,16 @@ fn store<'a>(pool: &'a Pool, name: &Name) -> &'a Datastore {
     pool.datastores.iter().find(|store| store.name == *name).expect("a datastore of the pool")
 }
 
-fn disk_of<'a>(pool: &'a Pool, name: &Name) -> Option<&'a Disk> {
+fn disk_of<'a>(pool: &'a Pool, name: &Name) -> Option<&'a PoolDisk> {
     pool.disks.iter().find(|disk| disk.name == *name)
 }
 
 /// Datastores that share spindles have one.
 fn device(store: &Datastore) -> Name {
-    store.spindles.as_ref().map_or_else(|| store.name.clone(), |name| format!("spindles of {name}").into())
+    store
+        .spindles
+        .as_ref()
+        .map_or_else(|| store.name.clone(), |name| format!("spindles of {name}").into())
 }
 
 /// Datastores that have their space together.
@@ -52,7 +55,7 @@ fn bounds(sharers: &[&Datastore], full: Permille) -> (u64, u64, u64) {
 }
 
 /// What a disk takes where it is on a datastore.
-fn takes(disk: &Disk, on: &Datastore) -> u64 {
+fn takes(disk: &PoolDisk, on: &Datastore) -> u64 {
     if on.provisioning == Provisioning::Thick { disk.size.0 } else { disk.used.0 }
 }
 
@@ -62,13 +65,16 @@ fn families(pool: &Pool) -> Vec<BTreeSet<Name>> {
         pool.disks.iter().map(|disk| BTreeSet::from([disk.name.clone()])).collect();
     let mut links: Vec<Vec<Name>> = pool
         .rules
-        .together
+        .affinity
         .iter()
-        .map(|group| group.disks.iter().filter(|name| disk_of(pool, name).is_some()).cloned().collect())
+        .map(|group| {
+            group.disks.iter().filter(|name| disk_of(pool, name).is_some()).cloned().collect()
+        })
         .collect();
     let vms: BTreeSet<&Name> = pool.disks.iter().filter_map(|disk| disk.vm.as_ref()).collect();
     links.extend(vms.into_iter().map(|vm| {
-        let of_vm = pool.disks.iter().filter(|d| d.vm.as_ref() == Some(vm) && d.company == Company::WithVm);
+        let of_vm =
+            pool.disks.iter().filter(|d| d.vm.as_ref() == Some(vm) && d.affinity == Affinity::Vm);
         of_vm.map(|disk| disk.name.clone()).collect()
     }));
     for link in links {
@@ -104,24 +110,37 @@ fn check_constraints(pool: &Pool, advice: &Advice) {
         }
         for past in pool.history.iter().filter(|past| past.disk == step.disk) {
             assert!(past.at + pool.rules.calm.hold <= pool.now, "{step}");
-            let back =
-                pool.datastores.iter().any(|store| store.name == past.from && device(store) == device(to));
+            let back = pool
+                .datastores
+                .iter()
+                .any(|store| store.name == past.from && device(store) == device(to));
             let elsewhere = device(store(pool, &step.from)) != device(to);
-            assert!(!(back && elsewhere) || past.at + pool.rules.calm.no_return <= pool.now, "{step}");
+            assert!(
+                !(back && elsewhere) || past.at + pool.rules.calm.no_return <= pool.now,
+                "{step}"
+            );
         }
     }
     if let Some(most) = pool.rules.calm.most {
-        let recent = pool.history.iter().filter(|past| past.at + pool.rules.calm.window > pool.now).count();
+        let recent =
+            pool.history.iter().filter(|past| past.at + pool.rules.calm.window > pool.now).count();
         let voluntary = advice.moves.iter().filter(|step| is_voluntary(step)).count();
         assert!(voluntary <= (most as usize).saturating_sub(recent));
     }
-    for rule in &pool.rules.apart {
-        let members: BTreeSet<&Name> = rule.disks.iter().filter(|name| after.contains_key(*name)).collect();
+    for rule in &pool.rules.anti_affinity {
+        let members: BTreeSet<&Name> =
+            rule.disks.iter().filter(|name| after.contains_key(*name)).collect();
         for &a in &members {
-            for &b in members.iter().filter(|&&b| a < b && (moved.contains(a) || moved.contains(b))) {
+            for &b in members.iter().filter(|&&b| a < b && (moved.contains(a) || moved.contains(b)))
+            {
                 let (one, other) = (store(pool, &after[a]), store(pool, &after[b]));
-                let were = [a, b].map(|name| device(store(pool, &disk_of(pool, name).unwrap().datastore)));
-                assert!(device(one) != device(other) || were[0] == were[1], "{a} and {b} by {}", rule.name);
+                let were =
+                    [a, b].map(|name| device(store(pool, &disk_of(pool, name).unwrap().datastore)));
+                assert!(
+                    device(one) != device(other) || were[0] == were[1],
+                    "{a} and {b} by {}",
+                    rule.name
+                );
                 assert!(device(one) != device(other) || !(moved.contains(a) && moved.contains(b)));
             }
         }
@@ -131,7 +150,10 @@ fn check_constraints(pool: &Pool, advice: &Advice) {
         let were: BTreeSet<&Name> =
             family.iter().map(|name| &disk_of(pool, name).unwrap().datastore).collect();
         let any_moved = family.iter().any(|name| moved.contains(name));
-        assert!(at.len() == 1 || (at == were && !any_moved), "{family:?} was on {were:?}, will be on {at:?}");
+        assert!(
+            at.len() == 1 || (at == were && !any_moved),
+            "{family:?} was on {were:?}, will be on {at:?}"
+        );
     }
     for place in &pool.datastores {
         let here = |name: &Name| disk_of(pool, name).unwrap().datastore == place.name;
@@ -146,7 +168,8 @@ fn check_constraints(pool: &Pool, advice: &Advice) {
         let (capacity, most_used, foreign) = bounds(&sharers, pool.rules.space.full);
         let (mut used, mut size) = (foreign, foreign);
         for store in sharers {
-            let on = |disk: &&Disk| disk.datastore == store.name || after[&disk.name] == store.name;
+            let on =
+                |disk: &&PoolDisk| disk.datastore == store.name || after[&disk.name] == store.name;
             for disk in pool.disks.iter().filter(on) {
                 used += takes(disk, store);
                 size += disk.size.0;
@@ -190,11 +213,11 @@ proptest! {
         new.size = gib(1 + dice.roll(120));
         new.class = dice.one_in(3).then(|| "fast".into());
         new.vm = dice.one_in(2).then(|| format!("vm{}", dice.roll(8)).into());
-        new.company = if dice.one_in(2) { Company::WithVm } else { Company::Alone };
+        new.affinity = if dice.one_in(2) { Affinity::Vm } else { Affinity::None };
         let with_it = |datastore: &Name| {
             let mut with = pool.clone();
             let mut disk = disk("disk31", datastore.as_str(), 4);
-            (disk.size, disk.used, disk.vm, disk.company) = (new.size, new.size, new.vm.clone(), new.company);
+            (disk.size, disk.used, disk.vm, disk.affinity) = (new.size, new.size, new.vm.clone(), new.affinity);
             disk.class = new.class.clone();
             with.disks.push(disk);
             with
@@ -214,7 +237,7 @@ proptest! {
                 prop_assert!(here + foreign + new.size.0 <= most);
                 prop_assert_eq!(placement.ranking.len() + placement.refused.len(), pool.datastores.len());
                 let with = with_it(&to.name);
-                for rule in pool.rules.apart.iter().filter(|rule| rule.disks.contains(&new.name)) {
+                for rule in pool.rules.anti_affinity.iter().filter(|rule| rule.disks.contains(&new.name)) {
                     let others = rule.disks.iter().filter(|name| **name != new.name);
                     let on = others.filter_map(|name| disk_of(&pool, name));
                     prop_assert!(on.map(|d| device(store(&pool, &d.datastore))).all(|other| other != device(to)));
@@ -251,7 +274,7 @@ proptest! {
         }
         for disk in &mut pool.disks {
             (disk.size, disk.used) = (Bytes(wild()), Bytes(wild()));
-            disk.workload = Some(Traits {
+            disk.workload = Some(WorkloadProfile {
                 outstanding: Outstanding::from_thousandths(wild() as u32),
                 size: Bytes(wild()),
                 read: Permille(wild() as u32),
@@ -317,7 +340,9 @@ fn the_pools_are_worth_testing() {
     for seed in 0..1_000 {
         let Ok(advice) = advise(&any_pool(seed)) else { continue };
         sound += 1;
-        let kind = |text: String| text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or("").to_owned();
+        let kind = |text: String| {
+            text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or("").to_owned()
+        };
         for step in &advice.moves {
             *whys.entry(kind(format!("{:?}", step.why))).or_insert(0) += 1;
         }
@@ -327,28 +352,42 @@ fn the_pools_are_worth_testing() {
     }
     println!("{sound} of 1000 pools; moves {whys:?}; stays {stays:?}");
     assert!(sound > 600);
-    for why in ["Load", "Exchange", "Throughput", "Space", "Maintenance", "Class", "Together", "Apart"] {
+    for why in [
+        "Load",
+        "Exchange",
+        "Throughput",
+        "Space",
+        "Maintenance",
+        "Class",
+        "Affinity",
+        "AntiAffinity",
+    ] {
         assert!(whys.get(why).is_some_and(|&count| count >= 20), "{why}");
     }
     assert!(stays.len() >= 18);
 }
 
-/// 40 days of workloads that vary by a tenth either way, asked every eight hours, in 300 pools. No disk moves twice within a day or
-/// goes back within a week (checked with the other rules); and in the second half hardly anything moves at all.
+/// 40 days of workloads that vary by a tenth either way, asked every eight hours, in 300 pools. No
+/// disk moves twice within a day or goes back within a week (checked with the other rules); and in
+/// the second half hardly anything moves at all.
 #[test]
 fn noise_makes_no_disk_wander() {
     let mut late: Vec<usize> = (0..300u64)
         .map(|seed| {
             let mut pool = plain_pool(seed);
             pool.rules.calm = Calm::default();
-            let nominal: Vec<u32> =
-                pool.disks.iter().map(|disk| disk.workload.unwrap().outstanding.as_thousandths()).collect();
+            let nominal: Vec<u32> = pool
+                .disks
+                .iter()
+                .map(|disk| disk.workload.unwrap().outstanding.as_thousandths())
+                .collect();
             let mut dice = Dice(seed);
             let mut late = 0;
             for round in 0..120 {
                 for (disk, &nominal) in pool.disks.iter_mut().zip(&nominal) {
                     let noisy = u64::from(nominal) * (900 + dice.roll(201)) / 1_000;
-                    disk.workload.as_mut().unwrap().outstanding = Outstanding::from_thousandths(noisy as u32);
+                    disk.workload.as_mut().unwrap().outstanding =
+                        Outstanding::from_thousandths(noisy as u32);
                 }
                 let advice = advise(&pool).unwrap();
                 check_constraints(&pool, &advice);
@@ -361,7 +400,10 @@ fn noise_makes_no_disk_wander() {
         })
         .collect();
     late.sort_unstable();
-    println!("moves from day 20 to day 40: median {}, 90 % {}, most {}", late[150], late[270], late[299]);
+    println!(
+        "moves from day 20 to day 40: median {}, 90 % {}, most {}",
+        late[150], late[270], late[299]
+    );
     assert!(late[150] == 0 && late[270] <= 4 && late[299] <= 16, "{late:?}");
 }
 
@@ -374,8 +416,11 @@ fn plain_pool(seed: u64) -> Pool {
     }
     let stores = pool.datastores.len() as u64;
     for n in 0..stores + dice.roll(20) {
-        let mut disk =
-            disk(&format!("disk{n}"), &format!("ds{}", dice.roll(stores)), 1 + dice.roll(32) as u32);
+        let mut disk = disk(
+            &format!("disk{n}"),
+            &format!("ds{}", dice.roll(stores)),
+            1 + dice.roll(32) as u32,
+        );
         disk.used = Bytes::from_gib(1 + dice.roll(60));
         pool.disks.push(disk);
     }

@@ -6,7 +6,8 @@ use common::*;
 use headgate_placement::*;
 use headgate_units::{Bytes, Nanos};
 
-/// Three datastores alike, eight disks of 8 outstanding requests on the first, and one on each other.
+/// Three datastores alike, eight disks of 8 outstanding requests on the first, and one on each
+/// other.
 fn crowd() -> Pool {
     let mut pool = Pool { now: Nanos::from_secs(1_000 * HOUR), ..Pool::default() };
     pool.datastores = ["a", "b", "c"].map(|name| datastore(name, 1_000)).into();
@@ -30,7 +31,7 @@ fn moved(advice: &Advice) -> Vec<(&str, &str)> {
     advice.moves.iter().map(|step| (step.disk.as_str(), step.to.as_str())).collect()
 }
 
-fn disk_mut<'a>(pool: &'a mut Pool, name: &str) -> &'a mut Disk {
+fn disk_mut<'a>(pool: &'a mut Pool, name: &str) -> &'a mut PoolDisk {
     pool.disks.iter_mut().find(|disk| disk.name.as_str() == name).unwrap()
 }
 
@@ -39,13 +40,16 @@ fn a_crowd_is_spread_evenly() {
     let pool = crowd();
     let advice = advice(&pool);
     // Ten disks on three datastores: 4, 3 and 3, which differ by 14 %.
-    assert_eq!(advice.verdict, Verdict::NoBeneficialMove);
+    assert_eq!(advice.verdict, LoadOutcome::NoBeneficialMove);
     assert_eq!(advice.moves.len(), 4, "{advice:#?}");
     let disks: Vec<u32> = advice.after.datastores.iter().map(|store| store.disks).collect();
     assert_eq!(disks, [4, 3, 3]);
     assert!(advice.after.latency < advice.before.latency);
     for step in &advice.moves {
-        assert!(step.source.after < step.source.before && step.target.after > step.target.before, "{step}");
+        assert!(
+            step.source.after < step.source.before && step.target.after > step.target.before,
+            "{step}"
+        );
         assert!(step.payback.unwrap() >= step.takes, "{step}");
         // 20 GiB at 50 MiB/s.
         assert_eq!(step.takes, Nanos(409_600_000_000));
@@ -75,7 +79,7 @@ fn faster_devices_get_more() {
 fn balanced_pools_are_left_alone() {
     let mut pool = crowd();
     pool.disks = (0..9).map(|n| disk(&format!("d{n}"), ["a", "b", "c"][n % 3], 8)).collect();
-    assert_eq!(advice(&pool).verdict, Verdict::Balanced);
+    assert_eq!(advice(&pool).verdict, LoadOutcome::Balanced);
     assert_eq!(stay(&pool, "d0"), Stay::Balanced { imbalance: Permille(0), start: Permille(100) });
 }
 
@@ -86,22 +90,22 @@ fn what_may_not_move_says_so() {
         disk_mut(&mut pool, &format!("d{n}")).mobility = Mobility::Pinned;
     }
     let all_pinned = advice(&pool);
-    assert_eq!((all_pinned.verdict, all_pinned.moves.len()), (Verdict::NoBeneficialMove, 0));
+    assert_eq!((all_pinned.verdict, all_pinned.moves.len()), (LoadOutcome::NoBeneficialMove, 0));
     assert_eq!(stay(&pool, "d0"), Stay::Pinned);
 
     let free = disk_mut(&mut pool, "d1");
-    (free.mobility, free.company, free.vm) = (Mobility::Free, Company::WithVm, Some("vm".into()));
+    (free.mobility, free.affinity, free.vm) = (Mobility::Free, Affinity::Vm, Some("vm".into()));
     let pinned = disk_mut(&mut pool, "d0");
-    (pinned.company, pinned.vm) = (Company::WithVm, Some("vm".into()));
+    (pinned.affinity, pinned.vm) = (Affinity::Vm, Some("vm".into()));
     assert_eq!(stay(&pool, "d1"), Stay::WithPinned("d0".into()));
 
     disk_mut(&mut pool, "d2").mobility = Mobility::Free;
     disk_mut(&mut pool, "d2").workload = None;
     assert_eq!(stay(&pool, "d2"), Stay::Unknown);
-    disk_mut(&mut pool, "d2").workload = Some(traits(0));
+    disk_mut(&mut pool, "d2").workload = Some(profile(0));
     assert_eq!(stay(&pool, "d2"), Stay::Idle);
 
-    disk_mut(&mut pool, "d2").workload = Some(traits(8));
+    disk_mut(&mut pool, "d2").workload = Some(profile(8));
     let at = pool.now - Nanos::from_secs(HOUR);
     pool.history = vec![PastMove { disk: "d2".into(), from: "b".into(), at }];
     assert_eq!(stay(&pool, "d2"), Stay::Held(Nanos::from_secs(23 * HOUR)));
@@ -109,7 +113,9 @@ fn what_may_not_move_says_so() {
     pool.now += Nanos::from_secs(24 * HOUR);
     assert_eq!(moved(&advice(&pool)), [("d2", "c")]);
     pool.datastores[2].state = State::Closed;
-    assert!(matches!(stay(&pool, "d2"), Stay::NoReturn { datastore, .. } if datastore.as_str() == "b"));
+    assert!(
+        matches!(stay(&pool, "d2"), Stay::NoReturn { datastore, .. } if datastore.as_str() == "b")
+    );
     pool.now += Nanos::from_secs(7 * 24 * HOUR);
     assert_eq!(moved(&advice(&pool)), [("d2", "b")]);
 }
@@ -121,12 +127,15 @@ fn where_there_is_no_way_in_the_reason_is_told() {
     pool.datastores[1].state = State::Closed;
     pool.datastores[2].foreign = gib(9_000);
     let why = stay(&pool, "d0");
-    assert!(matches!(why, Stay::NoRoom { because: NotThere::Closed | NotThere::Space { .. }, .. }), "{why}");
-    assert_eq!(advice(&pool).verdict, Verdict::NoBeneficialMove);
+    assert!(
+        matches!(why, Stay::NoRoom { because: NotThere::Closed | NotThere::Space { .. }, .. }),
+        "{why}"
+    );
+    assert_eq!(advice(&pool).verdict, LoadOutcome::NoBeneficialMove);
 
     let mut pool = crowd();
     let all = pool.disks.iter().map(|disk| disk.name.clone()).collect();
-    pool.rules.apart.push(Group { name: "no two".into(), disks: all });
+    pool.rules.anti_affinity.push(Group { name: "no two".into(), disks: all });
     let why = stay(&pool, "d0").to_string();
     assert!(why.contains("rule 'no two'"), "{why}");
 
@@ -145,11 +154,14 @@ fn datastores_on_the_same_spindles_are_one() {
         store.spindles = Some("array".into());
     }
     let first = advice(&pool);
-    assert!(moved(&first).iter().all(|&(_, to)| to == "c") && !first.moves.is_empty(), "{first:#?}");
+    assert!(
+        moved(&first).iter().all(|&(_, to)| to == "c") && !first.moves.is_empty(),
+        "{first:#?}"
+    );
     let one = &first.before.datastores;
     assert!(one[0].load == one[1].load && one[0].relative == one[1].relative);
     pool.datastores[2].spindles = Some("array".into());
-    assert_eq!(advice(&pool).verdict, Verdict::OneDevice);
+    assert_eq!(advice(&pool).verdict, LoadOutcome::OneDevice);
     assert_eq!(stay(&pool, "d0"), Stay::Alone);
 }
 
@@ -165,7 +177,7 @@ fn unknown_devices_get_one_disk_to_learn_by() {
     assert_eq!(to, ["b", "c"], "one each");
     apply(&mut pool, &first, Nanos::from_secs(8 * HOUR));
     let again = advice(&pool);
-    assert_eq!((again.verdict, again.moves.len()), (Verdict::NoBeneficialMove, 0));
+    assert_eq!((again.verdict, again.moves.len()), (LoadOutcome::NoBeneficialMove, 0));
     let left = pool.disks.iter().find(|disk| disk.datastore.as_str() == "a").unwrap().name.clone();
     assert!(matches!(stay(&pool, left.as_str()), Stay::NoRoom { because: NotThere::Learning, .. }));
     // Once they are known, they get more.
@@ -179,7 +191,7 @@ fn without_any_model_nothing_moves_for_load() {
     let mut pool = crowd();
     pool.datastores.iter_mut().for_each(|store| store.model = None);
     let advice = advice(&pool);
-    assert_eq!((advice.verdict, advice.moves.len()), (Verdict::NoModels, 0));
+    assert_eq!((advice.verdict, advice.moves.len()), (LoadOutcome::NoModels, 0));
     assert_eq!((advice.before.latency, stay(&pool, "d0")), (None, Stay::Unmodelled));
 }
 
@@ -189,7 +201,8 @@ fn devices_that_are_fast_enough_are_not_relieved() {
     pool.rules.balance.latency = Nanos::from_millis(100);
     assert!(matches!(stay(&pool, "d0"), Stay::FastEnough { .. }));
     let mut pool = crowd();
-    pool.datastores[0].model = Some(DeviceModel { evidence: Evidence::Flat, low: 0, ..model(1_000) });
+    pool.datastores[0].model =
+        Some(DeviceModel { evidence: Evidence::Flat, low: 0, ..model(1_000) });
     assert_eq!(stay(&pool, "d0"), Stay::NeverBusy);
 }
 
@@ -201,8 +214,11 @@ fn moves_that_do_not_pay_are_not_made() {
     }
     pool.rules.copy.rate = headgate_units::BytesPerSec::new(10 << 20).unwrap();
     let why = stay(&pool, "d0");
-    assert!(matches!(why, Stay::Costly { payback, .. } if payback > Nanos::from_secs(24 * HOUR)), "{why}");
-    assert_eq!(advice(&pool).verdict, Verdict::NoBeneficialMove);
+    assert!(
+        matches!(why, Stay::Costly { payback, .. } if payback > Nanos::from_secs(24 * HOUR)),
+        "{why}"
+    );
+    assert_eq!(advice(&pool).verdict, LoadOutcome::NoBeneficialMove);
 }
 
 #[test]
@@ -211,7 +227,10 @@ fn unsure_models_move_nothing() {
     pool.disks.truncate(8);
     pool.disks.extend((0..6).map(|n| disk(&format!("more{n}"), ["b", "c"][n % 2], 8)));
     for store in &mut pool.datastores {
-        store.model.iter_mut().for_each(|model| (model.low, model.high) = (model.low / 3, model.high * 3));
+        store
+            .model
+            .iter_mut()
+            .for_each(|model| (model.low, model.high) = (model.low / 3, model.high * 3));
     }
     assert!(matches!(stay(&pool, "d0"), Stay::Unsure { .. }), "{}", stay(&pool, "d0"));
 }
@@ -221,7 +240,10 @@ fn a_single_large_disk_is_not_carried_around() {
     let mut pool = crowd();
     pool.disks = vec![disk("large", "a", 60), disk("small", "b", 1)];
     let why = stay(&pool, "large");
-    assert!(matches!(why, Stay::LittleGain { load, ideal, .. } if load.0 > ideal.0 * 9 / 5), "{why}");
+    assert!(
+        matches!(why, Stay::LittleGain { load, ideal, .. } if load.0 > ideal.0 * 9 / 5),
+        "{why}"
+    );
     assert_eq!(advice(&pool).moves, []);
 }
 
@@ -234,18 +256,20 @@ fn large_disks_are_exchanged() {
     let advice = advice(&pool);
     assert_eq!(moved(&advice), [("large", "b"), ("small", "a")]);
     assert_eq!(advice.moves[0].why, Why::Exchange("'small'".into()));
-    assert_eq!(advice.moves[0].company, 2);
+    assert_eq!(advice.moves[0].group_size, 2);
 }
 
 #[test]
 fn not_more_than_the_cap_moves() {
     let mut pool = crowd();
     pool.rules.calm.most = Some(2);
-    assert_eq!((advice(&pool).moves.len(), advice(&pool).verdict), (2, Verdict::Capped));
+    assert_eq!((advice(&pool).moves.len(), advice(&pool).verdict), (2, LoadOutcome::Capped));
     let at = pool.now - Nanos::from_secs(HOUR);
     pool.history = vec![PastMove { disk: "gone".into(), from: "gone".into(), at }];
     assert_eq!(advice(&pool).moves.len(), 1);
-    assert!(advice(&pool).stays.iter().any(|stay| matches!(stay.why, Stay::Enough { most: 2, .. })));
+    assert!(
+        advice(&pool).stays.iter().any(|stay| matches!(stay.why, Stay::Enough { most: 2, .. }))
+    );
     pool.now += Nanos::from_secs(8 * HOUR);
     assert_eq!(advice(&pool).moves.len(), 2);
 }
@@ -255,8 +279,9 @@ fn maintenance_empties_a_datastore_whatever_was_lately() {
     let mut pool = crowd();
     pool.datastores[0].state = State::Maintenance;
     pool.rules.calm.most = Some(0);
-    pool.history =
-        (0..8).map(|n| PastMove { disk: format!("d{n}").into(), from: "b".into(), at: pool.now }).collect();
+    pool.history = (0..8)
+        .map(|n| PastMove { disk: format!("d{n}").into(), from: "b".into(), at: pool.now })
+        .collect();
     disk_mut(&mut pool, "d7").mobility = Mobility::Pinned;
     let first = advice(&pool);
     assert_eq!(first.moves.len(), 7);
@@ -283,7 +308,7 @@ fn the_largest_go_first_when_space_is_tight() {
     pool.disks.truncate(3);
     // By load small, small, large; but then the large one would fit nowhere.
     for (disk, (used, outstanding)) in pool.disks.iter_mut().zip([(30, 20), (30, 16), (60, 2)]) {
-        (disk.size, disk.used, disk.workload) = (gib(used), gib(used), Some(traits(outstanding)));
+        (disk.size, disk.used, disk.workload) = (gib(used), gib(used), Some(profile(outstanding)));
     }
     pool.datastores[1].capacity = gib(70);
     pool.datastores[2].capacity = gib(70);
@@ -294,12 +319,12 @@ fn the_largest_go_first_when_space_is_tight() {
 fn families_are_brought_together_where_most_of_their_bytes_are() {
     let mut pool = crowd();
     pool.rules
-        .together
+        .affinity
         .push(Group { name: "set".into(), disks: vec!["d0".into(), "on-b".into(), "on-c".into()] });
     disk_mut(&mut pool, "on-b").used = gib(35);
     let advice = advice(&pool);
     let by_rule: Vec<&Move> =
-        advice.moves.iter().filter(|step| matches!(step.why, Why::Together(_))).collect();
+        advice.moves.iter().filter(|step| matches!(step.why, Why::Affinity(_))).collect();
     assert_eq!(by_rule.len(), 2);
     assert!(by_rule.iter().all(|step| step.to.as_str() == "b"));
     // Where it cannot be, they say so.
@@ -310,16 +335,18 @@ fn families_are_brought_together_where_most_of_their_bytes_are() {
 #[test]
 fn what_should_be_apart_or_elsewhere_is_moved() {
     let mut pool = crowd();
-    pool.rules
-        .apart
-        .push(Group { name: "pair".into(), disks: vec!["d0".into(), "d1".into(), "missing".into()] });
+    pool.rules.anti_affinity.push(Group {
+        name: "pair".into(),
+        disks: vec!["d0".into(), "d1".into(), "missing".into()],
+    });
     disk_mut(&mut pool, "d0").mobility = Mobility::Pinned;
     pool.datastores[2].class = Some("fast".into());
     disk_mut(&mut pool, "d2").class = Some("fast".into());
     let advice = advice(&pool);
-    let why =
-        |name: &str| advice.moves.iter().find(|step| step.disk.as_str() == name).map(|step| step.why.clone());
-    assert_eq!(why("d1"), Some(Why::Apart { rule: "pair".into(), from: "d0".into() }));
+    let why = |name: &str| {
+        advice.moves.iter().find(|step| step.disk.as_str() == name).map(|step| step.why.clone())
+    };
+    assert_eq!(why("d1"), Some(Why::AntiAffinity { rule: "pair".into(), from: "d0".into() }));
     assert_eq!(why("d2"), Some(Why::Class("fast".into())));
 }
 
@@ -336,7 +363,11 @@ fn space_is_freed_by_the_smallest_that_is_enough() {
     disk_mut(&mut pool, "d4").used = gib(40);
     let relieved = advice(&pool);
     assert_eq!(moved(&relieved).iter().map(|step| step.0).collect::<Vec<_>>(), ["d0"]);
-    assert!(matches!(relieved.moves[0].why, Why::Space(Permille(821))), "{:?}", relieved.moves[0].why);
+    assert!(
+        matches!(relieved.moves[0].why, Why::Space(Permille(821))),
+        "{:?}",
+        relieved.moves[0].why
+    );
     // Others as full: nothing is gained.
     for store in &mut pool.datastores[1..] {
         (store.capacity, store.foreign) = (gib(1_000), gib(770));
@@ -345,15 +376,20 @@ fn space_is_freed_by_the_smallest_that_is_enough() {
     assert!(matches!(why, Stay::Full { because: NotThere::AsFull, .. }), "{why}");
 }
 
-/// Eight disks of 40 GiB, of which 20 are written, fill a datastore of 320 GiB that gives disks all of their size.
+/// Eight disks of 40 GiB, of which 20 are written, fill a datastore of 320 GiB that gives disks all
+/// of their size.
 #[test]
 fn a_datastore_where_nothing_grows_is_filled_and_not_relieved() {
     let mut pool = crowd();
     pool.rules.balance.start = Permille(10_000);
-    (pool.datastores[0].capacity, pool.datastores[0].provisioning) = (gib(320), Provisioning::Thick);
+    (pool.datastores[0].capacity, pool.datastores[0].provisioning) =
+        (gib(320), Provisioning::Thick);
     let full = advice(&pool);
     assert_eq!(full.moves, []);
-    assert_eq!((full.before.datastores[0].used, full.before.datastores[0].full), (gib(320), Permille(1_000)));
+    assert_eq!(
+        (full.before.datastores[0].used, full.before.datastores[0].full),
+        (gib(320), Permille(1_000))
+    );
     // Where disks grow, so many bytes are relieved.
     let mut grown = pool.clone();
     grown.datastores[0].provisioning = Provisioning::Thin;
@@ -371,7 +407,8 @@ fn a_datastore_where_nothing_grows_is_filled_and_not_relieved() {
     }
 }
 
-/// Two datastores on one file system of 190 GiB, of which 176 GiB are taken: it lacks 24 GiB, not each of them.
+/// Two datastores on one file system of 190 GiB, of which 176 GiB are taken: it lacks 24 GiB, not
+/// each of them.
 #[test]
 fn what_datastores_share_is_counted_once() {
     let mut pool = crowd();
@@ -379,7 +416,10 @@ fn what_datastores_share_is_counted_once() {
     for store in &mut pool.datastores[..2] {
         (store.capacity, store.foreign, store.volume) = (gib(190), gib(6), Some("fs".into()));
     }
-    pool.disks.iter_mut().filter(|disk| disk.datastore.as_str() == "b").for_each(|disk| disk.used = gib(10));
+    pool.disks
+        .iter_mut()
+        .filter(|disk| disk.datastore.as_str() == "b")
+        .for_each(|disk| disk.used = gib(10));
     let relieved = advice(&pool);
     let full: Vec<Permille> = relieved.before.datastores.iter().map(|store| store.full).collect();
     assert_eq!(full, [Permille(926), Permille(926), Permille(2)]);
@@ -408,9 +448,9 @@ fn contradictions_are_named() {
     assert!(advise(&pool).unwrap_err().to_string().contains("'nowhere', which is not in the pool"));
     let mut pool = crowd();
     let pair = Group { name: "pair".into(), disks: vec!["d0".into(), "d1".into()] };
-    (pool.rules.together, pool.rules.apart) = (vec![pair.clone()], vec![pair]);
-    assert!(matches!(advise(&pool), Err(PoolError::TogetherAndApart { .. })));
-    pool.rules.apart.clear();
+    (pool.rules.affinity, pool.rules.anti_affinity) = (vec![pair.clone()], vec![pair]);
+    assert!(matches!(advise(&pool), Err(PoolError::AffinityConflict { .. })));
+    pool.rules.anti_affinity.clear();
     disk_mut(&mut pool, "d0").class = Some("fast".into());
     disk_mut(&mut pool, "d1").class = Some("cheap".into());
     assert!(advise(&pool).unwrap_err().to_string().contains("classes 'fast' and 'cheap'"));
@@ -426,17 +466,26 @@ fn new_disks_go_where_load_is_least_and_say_why() {
     assert!(placed.ranking.windows(2).all(|pair| pair[0].load <= pair[1].load));
 
     let mut rules = pool.clone();
-    rules.rules.apart.push(Group { name: "pair".into(), disks: vec!["new".into(), "on-c".into()] });
+    rules
+        .rules
+        .anti_affinity
+        .push(Group { name: "pair".into(), disks: vec!["new".into(), "on-c".into()] });
     assert_eq!(place(&rules, &new_disk("new")).unwrap().datastore.as_str(), "b");
-    assert!(matches!(&place(&rules, &new_disk("new")).unwrap().refused[..], [(_, NotThere::Apart { .. })]));
+    assert!(matches!(
+        &place(&rules, &new_disk("new")).unwrap().refused[..],
+        [(_, NotThere::AntiAffinity { .. })]
+    ));
 
     let vm = |mut pool: Pool| {
-        let (vm, company) = (Some("vm".into()), Company::WithVm);
+        let (vm, affinity) = (Some("vm".into()), Affinity::Vm);
         let of_vm = disk_mut(&mut pool, "d3");
-        (of_vm.vm, of_vm.company) = (vm.clone(), company);
-        place(&pool, &NewDisk { vm, company, ..new_disk("new") }).unwrap()
+        (of_vm.vm, of_vm.affinity) = (vm.clone(), affinity);
+        place(&pool, &NewDisk { vm, affinity, ..new_disk("new") }).unwrap()
     };
-    assert_eq!((vm(pool.clone()).datastore.as_str(), vm(pool.clone()).basis), ("a", Basis::Together));
+    assert_eq!(
+        (vm(pool.clone()).datastore.as_str(), vm(pool.clone()).basis),
+        ("a", Basis::Together)
+    );
 
     let large = NewDisk { size: gib(20_000), ..new_disk("new") };
     let none = place(&pool, &large).unwrap_err().to_string();

@@ -17,8 +17,11 @@ fn simulate(disks: &[(&str, u32)], apart: u64, duration: u64) -> Outcome {
         "name = \"pod\"\ntitle = \"Disks on three arrays\"\nduration = \"{duration}s\"\ninterval = \"1s\"\nwindows = {{ steady = \"5s..{duration}s\" }}\n"
     );
     for (name, spindles) in ARRAYS.into_iter().zip([3, 6, 9]) {
-        write!(text, "[[datastore]]\nname = \"{name}\"\ndevice = \"array={spindles}\"\nqueue-depth = 256\n")
-            .unwrap();
+        write!(
+            text,
+            "[[datastore]]\nname = \"{name}\"\ndevice = \"array={spindles}\"\nqueue-depth = 256\n"
+        )
+        .unwrap();
     }
     for (index, (array, outstanding)) in disks.iter().enumerate() {
         let start = index as u64 * apart;
@@ -36,7 +39,8 @@ fn simulate(disks: &[(&str, u32)], apart: u64, duration: u64) -> Outcome {
 /// An array's model, learnt while ten disks of eight requests begin one after the other.
 fn learn(array: &str) -> DeviceModel {
     let outcome = simulate(&[(array, 8); 10], 6, 60);
-    let points = outcome.subject(array).unwrap().series.iter().filter(|second| second.completed > 0);
+    let points =
+        outcome.subject(array).unwrap().series.iter().filter(|second| second.completed > 0);
     let points: Vec<DevicePoint> = points
         .map(|second| DevicePoint {
             outstanding: Outstanding::of(second.mean_outstanding(SECOND)),
@@ -49,7 +53,7 @@ fn learn(array: &str) -> DeviceModel {
 }
 
 fn steady(outcome: &Outcome, name: &str) -> Counters {
-    outcome.subject(name).unwrap().windows[0].counters
+    outcome.subject(name).unwrap().spans[0].counters
 }
 
 fn total(outcome: &Outcome) -> (f64, f64) {
@@ -65,7 +69,10 @@ fn compare(outlook: &Outlook, outcome: &Outcome) {
     for store in outlook.datastores.iter().filter(|store| store.disks > 0) {
         let measured = steady(outcome, store.name.as_str()).mean_latency().unwrap();
         let predicted = store.latency.unwrap();
-        println!("  {} with {} disks: predicted {predicted}, measured {measured}", store.name, store.disks);
+        println!(
+            "  {} with {} disks: predicted {predicted}, measured {measured}",
+            store.name, store.disks
+        );
         let off = predicted.0 as f64 / measured.0 as f64 - 1.0;
         assert!(off.abs() < 0.15, "{}: {off}", store.name);
     }

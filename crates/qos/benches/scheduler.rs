@@ -1,12 +1,13 @@
-//! What a decision costs: `cargo bench -p headgate-qos`, or in part `cargo bench -p headgate-qos -- 1000
-//! binding`.
+//! What a decision costs: `cargo bench -p headgate-qos`, or in part `cargo bench -p headgate-qos --
+//! 1000 binding`.
 //!
-//! One step is a dispatch, its completion and the next request of the same disk, at 1,000,000 IOs per
-//! simulated second. Times are this thread's CPU time, the median of several runs and their range.
+//! One step is a dispatch, its completion and the next request of the same disk, at 1,000,000 IOs
+//! per simulated second. Times are this thread's CPU time, the median of several runs and their
+//! range.
 
 use headgate_qos::{
-    AnyScheduler, Config, Cost, CostModel, Decision, DiskId, Elsewhere, Io, MClock, Policy, PriorityPolicy,
-    PriorityScope, Scheduler, SchedulerKind,
+    AnyScheduler, Config, Cost, CostModel, Decision, DiskId, Io, MClock, Policy, PriorityPolicy,
+    PriorityScope, Scheduler, SchedulerKind, ServedElsewhere,
 };
 use headgate_units::{Bytes, Iops, Nanos, Priority, Shares};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -58,19 +59,25 @@ struct Driver {
     disks: Vec<DiskId>,
     now: Nanos,
     /// What every request says of other servers.
-    tell: Elsewhere,
+    tell: ServedElsewhere,
 }
 
 impl Driver {
-    fn new(kind: SchedulerKind, busy: usize, idle: usize, policy: impl Fn(usize) -> Policy) -> Driver {
+    fn new(
+        kind: SchedulerKind,
+        busy: usize,
+        idle: usize,
+        policy: impl Fn(usize) -> Policy,
+    ) -> Driver {
         let config = Config { cost_model: CostModel::default(), ..Config::default() };
-        let mut scheduler = AnyScheduler::new(kind, config).expect("the default configuration is valid");
+        let mut scheduler =
+            AnyScheduler::new(kind, config).expect("the default configuration is valid");
         let now = Nanos::from_secs(1);
         for i in 0..idle {
             scheduler.register(now, policy(i));
         }
         let disks: Vec<DiskId> = (0..busy).map(|i| scheduler.register(now, policy(i))).collect();
-        let mut driver = Driver { scheduler, disks, now, tell: Elsewhere::NONE };
+        let mut driver = Driver { scheduler, disks, now, tell: ServedElsewhere::NONE };
         for i in 0..busy {
             for _ in 0..QUEUED {
                 driver.enqueue(driver.disks[i], 0);
@@ -147,7 +154,13 @@ fn policy(shares: u64, reservation: u64, limit: u64) -> Policy {
         .expect("the reservation is below the limit")
 }
 
-fn row(name: &str, busy: usize, idle: usize, kind: SchedulerKind, policy: impl Fn(usize) -> Policy) {
+fn row(
+    name: &str,
+    busy: usize,
+    idle: usize,
+    kind: SchedulerKind,
+    policy: impl Fn(usize) -> Policy,
+) {
     line(name, busy, || Driver::new(kind, busy, idle, policy));
 }
 
@@ -189,8 +202,8 @@ fn main() {
         });
         line("all three, two IOs told of other servers", busy, || {
             let policy = |i| policy(shares(i), each.div_ceil(2), 1_000_000_000);
-            let tell =
-                Elsewhere::new(Cost::from_ios(2), Cost::ONE, Bytes(8_192)).expect("rho is below delta");
+            let tell = ServedElsewhere::new(Cost::from_ios(2), Cost::ONE, Bytes(8_192))
+                .expect("rho is below delta");
             Driver { tell, ..Driver::new(SchedulerKind::MClock, busy, 0, policy) }
         });
         for streams in [1, 2, 8, 254] {
@@ -215,8 +228,8 @@ fn main() {
 
     let mut micros: Vec<u64> = (0..RUNS)
         .map(|_| {
-            let mut scheduler =
-                MClock::<Request>::new(Config::default()).expect("the default configuration is valid");
+            let mut scheduler = MClock::<Request>::new(Config::default())
+                .expect("the default configuration is valid");
             let start = cpu_time();
             for i in 0..100_000 {
                 black_box(scheduler.register(Nanos(i), policy(1 + i % 7, 10, 1_000)));
@@ -237,7 +250,8 @@ fn main() {
         MClock::<Request>::new(Config::default()).expect("the default configuration is valid");
     let disks: Vec<DiskId> =
         (0..1u64 << 16).map(|i| scheduler.register(Nanos(i), policy(1, 10, 1_000))).collect();
-    let held = LIVE_BYTES.load(Ordering::Relaxed) - live - (disks.capacity() * size_of::<DiskId>()) as u64;
+    let held =
+        LIVE_BYTES.load(Ordering::Relaxed) - live - (disks.capacity() * size_of::<DiskId>()) as u64;
     println!("memory per idle disk: {} bytes", held >> 16);
     let live = LIVE_BYTES.load(Ordering::Relaxed);
     for disk in disks.iter().cycle().take(1 << 18) {

@@ -4,7 +4,8 @@
 
 use headgate_qos::CostModel;
 use headgate_qos::window::{
-    BoardView, Config, Controller, Demand, LatencyMeter, Observation, Pacer, Peer, Room, Slots, Smoothing,
+    Admission, BoardView, Config, Controller, Demand, LatencyMeter, Observation, Pacer, Peer,
+    Slots, Smoothing,
 };
 use headgate_units::{Bytes, Nanos, Shares};
 use std::hint::black_box;
@@ -31,7 +32,8 @@ fn report(what: &str, steps: u64, mut step: impl FnMut(u64)) {
 
 fn main() {
     for (name, smoothing) in [("per period", Smoothing::PUBLISHED), ("per IO", Smoothing::PER_IO)] {
-        let mut meter = LatencyMeter::new(CostModel::default(), smoothing).expect("the default is valid");
+        let mut meter =
+            LatencyMeter::new(CostModel::default(), smoothing).expect("the default is valid");
         report(&format!("a latency, smoothed {name}"), 1_000_000, |i| {
             meter.record(Nanos(black_box(100_000 + i)), Bytes(4096 << (i % 5)));
         });
@@ -41,7 +43,7 @@ fn main() {
         let mut pacer = Pacer::new(Nanos::ZERO, Slots::from_millionths(window));
         report(&format!("a request through a window of {name}"), 1_000_000, |i| {
             let now = Nanos(black_box(i * 1_000));
-            while pacer.room(now) == Room::Now {
+            while pacer.admit(now) == Admission::Now {
                 pacer.dispatched(now);
             }
             pacer.completed(now);
@@ -49,7 +51,8 @@ fn main() {
     }
     for (vms, hosts) in [(10, 4), (1_000, 64)] {
         let mut controller = Controller::new(Config::default()).expect("the default is valid");
-        let demand = Demand { shares: Shares::default(), reservation: None, outstanding: Slots::ONE };
+        let demand =
+            Demand { shares: Shares::default(), reservation: None, outstanding: Slots::ONE };
         let demands = vec![demand; vms];
         let own = Some(Observation { latency: Nanos::from_millis(31), ios: 1_000 });
         let report_of = controller.update(own, &demands, BoardView::Alone).report;

@@ -1,15 +1,20 @@
 use crate::config::{Config, ConfigError};
 use crate::cost::Io;
-use crate::dmclock::Elsewhere;
+use crate::dmclock::ServedElsewhere;
 use crate::fifo::Fifo;
 use crate::mclock::MClock;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
-use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk};
+use crate::scheduler::{
+    Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk,
+};
 use crate::sfq::Sfq;
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 use headgate_units::Nanos;
-use std::fmt;
-use std::str::FromStr;
 use thiserror::Error;
 
 /// Which scheduler a datastore uses.
@@ -53,8 +58,8 @@ impl fmt::Display for SchedulerKind {
 }
 
 /// A scheduler chosen at run time.
-// Sizes differ by a few hundred bytes and there is one per datastore: a box would cost an indirection per
-// call.
+// Sizes differ by a few hundred bytes and there is one per datastore: a box would cost an
+// indirection per call.
 #[allow(clippy::large_enum_variant)]
 pub enum AnyScheduler<R> {
     /// Reservations, limits, shares.
@@ -149,7 +154,7 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
         &mut self,
         now: Nanos,
         disk: DiskId,
-        elsewhere: Elsewhere,
+        elsewhere: ServedElsewhere,
     ) -> Result<(), UnknownDisk> {
         each!(self, s => s.served_elsewhere(now, disk, elsewhere))
     }

@@ -7,33 +7,37 @@ use thiserror::Error;
 pub struct Config {
     /// How the size of a request becomes IOs. Default: `1 + size / 300 KiB`.
     pub cost_model: CostModel,
-    /// Send near requests of one disk back to back. Default: off. Helps storage that seeks; delays the
-    /// reservations of others by up to [`Batch::requests`] IOs each.
+    /// Send near requests of one disk back to back. Default: off. Helps storage that seeks; delays
+    /// the reservations of others by up to [`Batch::requests`] IOs each.
     pub batch: Option<Batch>,
-    /// What is kept for disks without a reservation while reservations take all. Default: one IO in 100.
+    /// What is kept for disks without a reservation while reservations take all. Default: one IO in
+    /// 100.
     pub floor: Floor,
-    /// How much service late reservations may claim back, as time, 1 ms to 1 h. Storage that stood still for
-    /// less is made good for; what goes beyond is forgiven, to all in proportion. Default: 250 ms.
+    /// How much service late reservations may claim back, as time, 1 ms to 1 h. Storage that stood
+    /// still for less is made good for; what goes beyond is forgiven, to all in proportion.
+    /// Default: 250 ms.
     pub debt_bound: Nanos,
-    /// How many IOs of service beyond its share, given by its reservation, a disk is remembered for, 2 to
-    /// 1,024. Below 4 shares lose accuracy beside reservations; more makes the memory longer. Default: 16.
+    /// How many IOs of service beyond its share, given by its reservation, a disk is remembered
+    /// for, 2 to 1,024. Below 4 shares lose accuracy beside reservations; more makes the memory
+    /// longer. Default: 16.
     pub lead: u16,
-    /// How late a disk may ask again after its queue was empty without losing its place in the order of
-    /// reservations, up to half of [`Config::debt_bound`]. Evens out clients with few requests outstanding.
-    /// Default: 2 ms.
+    /// How late a disk may ask again after its queue was empty without losing its place in the
+    /// order of reservations, up to half of [`Config::debt_bound`]. Evens out clients with few
+    /// requests outstanding. Default: 2 ms.
     pub anticipation: Nanos,
-    /// How much lateness of dispatch a limit may make good for, up to 100 ms; one IO, or 100 ms if that is
-    /// shorter, always may. Covers the caller's timer. A second then holds at most `limit · (1 s + slack)`
-    /// plus one IO. Default: 1 ms.
+    /// How much lateness of dispatch a limit may make good for, up to 100 ms; one IO, or 100 ms if
+    /// that is shorter, always may. Covers the caller's timer. A second then holds at most `limit ·
+    /// (1 s + slack)` plus one IO. Default: 1 ms.
     ///
-    /// With little slack a disk whose share is within a tenth of its limit may get up to 3 % less than its
-    /// share beside disks with reservations, because it cannot make good for waiting behind several of them.
-    /// 20 ms of slack remove that, for seconds that hold 2 % more than the limit.
+    /// With little slack a disk whose share is within a tenth of its limit may get up to 3 % less
+    /// than its share beside disks with reservations, because it cannot make good for waiting
+    /// behind several of them. 20 ms of slack remove that, for seconds that hold 2 % more than the
+    /// limit.
     pub limit_slack: Nanos,
-    /// How long a request that is next by shares may be held back for a better stream, up to 1 ms, while others
-    /// are in flight; how long it is is found out by trying, and where it does not pay it is not done. Where
-    /// each application has few requests outstanding the scheduler has little to choose from without it.
-    /// Default: 0, never.
+    /// How long a request that is next by shares may be held back for a better stream, up to 1 ms,
+    /// while others are in flight; how long it is is found out by trying, and where it does not pay
+    /// it is not done. Where each application has few requests outstanding the scheduler has little
+    /// to choose from without it. Default: 0, never.
     pub plug: Nanos,
 }
 
@@ -56,9 +60,9 @@ impl Config {
     /// The longest [`plug`](Config::plug).
     pub const PLUG_MAX: Nanos = Nanos::from_millis(1);
 
-    /// As hosts run it, in the daemon and in the simulator alike: a thread that shares its CPU with guests is woken late by
-    /// milliseconds, and a limit must not lose what was not dispatched in them. A second holds at most 2 % more than
-    /// the limit for it, five seconds 0.4 %.
+    /// As hosts run it, in the daemon and in the simulator alike: a thread that shares its CPU with
+    /// guests is woken late by milliseconds, and a limit must not lose what was not dispatched in
+    /// them. A second holds at most 2 % more than the limit for it, five seconds 0.4 %.
     pub fn for_hosts(cost_model: CostModel) -> Config {
         Config { cost_model, limit_slack: Nanos::from_millis(20), ..Config::default() }
     }
@@ -67,9 +71,9 @@ impl Config {
 /// Locality batching (paper section 3.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// At most so many requests back to back, 2 to 8.
+    /// Most requests of one disk back to back, 2 to 8.
     pub requests: u8,
-    /// All of them start within so many bytes of the first.
+    /// They all start within this distance of the first.
     pub span: Bytes,
 }
 
@@ -80,14 +84,14 @@ impl Default for Batch {
     }
 }
 
-/// What disks without a reservation keep in shortage, that is while the storage delivers less than all
-/// reservations ask.
+/// The floor: what disks without a reservation get in a shortage, while the storage delivers less
+/// than the sum of all reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Floor {
     /// Nothing, as published.
     Nothing,
-    /// For so many reference IOs served by reservation in a row, one goes by shares, 1 to 10,000.
-    /// Reservations are then met in full as long as the storage delivers their sum times `1 + 1/n`.
+    /// One reference IO by shares after n in a row by reservation, 1 to 10,000. Reservations are
+    /// met in full while the storage delivers at least their sum times `1 + 1/n`.
     OneIn(u16),
 }
 
@@ -171,7 +175,10 @@ mod tests {
     fn the_default_is_valid_and_values_out_of_range_are_named() {
         assert_eq!(Config::default().validate(), Ok(()));
         let wrong = Config { lead: 1, ..Config::default() };
-        assert_eq!(wrong.validate().unwrap_err().to_string(), "the lead must be 2 to 1024 IOs, not 1");
+        assert_eq!(
+            wrong.validate().unwrap_err().to_string(),
+            "the lead must be 2 to 1024 IOs, not 1"
+        );
         let batch = Some(Batch { requests: 9, span: Bytes(0) });
         assert_eq!(Config { batch, ..Config::default() }.validate(), Err(ConfigError::Batch(9)));
         assert!(Config { floor: Floor::OneIn(0), ..Config::default() }.validate().is_err());

@@ -1,41 +1,44 @@
 use crate::config::ConfigError;
 use crate::rate::Divisor;
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use core::fmt;
+use core::num::NonZeroU64;
+use core::ops::{Add, AddAssign};
+use core::str::FromStr;
 use headgate_units::{Bytes, Priority};
-use std::fmt;
-use std::num::NonZeroU64;
-use std::ops::{Add, AddAssign};
-use std::str::FromStr;
 use thiserror::Error;
 
-/// What a scheduler needs to know of a request.
+/// A request as the scheduler sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Io {
     /// Bytes moved; 0 for flush, discard and write-zeroes. More than 4 GiB counts as 4 GiB.
     pub bytes: Bytes,
-    /// First byte of the range on the disk, for [`Batch`](crate::Batch), which counts in steps of 256 bytes.
+    /// First byte of the range on the disk, for [`Batch`](crate::Batch), which counts in steps of
+    /// 256 bytes.
     pub position: u64,
-    /// What the guest's application asked for, before the VM's maximum.
+    /// The priority that the guest's application gave, before the VM's maximum applies.
     pub priority: Option<Priority>,
-    /// What it is, as far as its priority depends on that.
+    /// The kind of request, which decides whether it inherits a priority.
     pub kind: IoKind,
 }
 
-/// What a request is, as far as its priority depends on that: who waits for a flush, or for a write to a file
-/// system's journal, is not who sent it (`docs/decisions/0012-fsync.md`).
+/// The kind of a request, for priority inheritance. Flushes and journal writes are waited for by
+/// other applications than the one that sent them (`docs/decisions/0012-fsync.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IoKind {
     /// Neither of the others: a read, a discard.
     #[default]
     Other,
-    /// A write, and so what a later flush may be waited for.
+    /// A write. A later flush inherits its priority.
     Write,
-    /// A write that carries the priority of a journal instead of that of whoever waits for it.
+    /// A write of a file system's journal, which inherits a priority.
     Journal,
     /// A flush.
     Flush,
 }
 
-/// What a request is charged: millionths of a reference IO.
+/// The cost of a request, in millionths of a reference IO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u64);
 
@@ -89,14 +92,14 @@ impl fmt::Display for Cost {
 
 /// How the size of a request becomes its [`Cost`].
 ///
-/// Written `unit`, `affine=300K` or `chunks=32K`, where the size is the reference, 512 bytes at least. `Display` writes what
-/// parses back to the same value.
+/// Written `unit`, `affine=300K` or `chunks=32K`, where the size is the reference, 512 bytes at
+/// least. `Display` writes what parses back to the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CostModel {
     /// Every request is one IO.
     Unit,
-    /// `1 + size / reference`: a random IO of a spindle (paper section 3.2.2, equation 5), where `reference`
-    /// is the mean mechanical delay times the peak transfer rate. 512 bytes at least.
+    /// `1 + size / reference`: a random IO of a spindle (paper section 3.2.2, equation 5), where
+    /// `reference` is the mean mechanical delay times the peak transfer rate. 512 bytes at least.
     Affine {
         /// The size whose transfer takes as long as one seek.
         reference: Bytes,
@@ -179,7 +182,9 @@ impl CostMeter {
         };
         Ok(match model {
             CostModel::Unit => CostMeter { base: Cost::ONE.0, per: None },
-            CostModel::Affine { reference } => CostMeter { base: Cost::ONE.0, per: divisor(reference)? },
+            CostModel::Affine { reference } => {
+                CostMeter { base: Cost::ONE.0, per: divisor(reference)? }
+            }
             CostModel::Chunks { reference } => CostMeter { base: 0, per: divisor(reference)? },
         })
     }
@@ -246,12 +251,26 @@ mod tests {
             assert_eq!(text.parse(), Ok(model));
             assert_eq!(model.to_string(), text);
         }
-        assert_eq!("affine=0.5M".parse(), Ok(CostModel::Affine { reference: Bytes::from_kib(512) }));
-        for text in
-            ["", "Unit", "affine", "affine=", "affine=0", "chunks=511", "chunks=-1", "size=4K", "unit=1"]
-        {
+        assert_eq!(
+            "affine=0.5M".parse(),
+            Ok(CostModel::Affine { reference: Bytes::from_kib(512) })
+        );
+        for text in [
+            "",
+            "Unit",
+            "affine",
+            "affine=",
+            "affine=0",
+            "chunks=511",
+            "chunks=-1",
+            "size=4K",
+            "unit=1",
+        ] {
             let error = text.parse::<CostModel>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("'{text}' is not a cost model; write unit")), "{error}");
+            assert!(
+                error.starts_with(&format!("'{text}' is not a cost model; write unit")),
+                "{error}"
+            );
         }
     }
 

@@ -1,17 +1,20 @@
 use crate::config::{Config, ConfigError};
 use crate::cost::{CostMeter, Io, clamp_bytes};
-use crate::dmclock::Elsewhere;
+use crate::dmclock::ServedElsewhere;
 use crate::policy::Policy;
 use crate::priority::{Given, PriorityPolicy};
-use crate::scheduler::{Decision, DiskCounters, DiskId, Dispatched, Phase, Rejected, Scheduler, UnknownDisk};
+use crate::scheduler::{
+    Decision, DiskCounters, DiskId, Dispatched, Phase, Rejected, Scheduler, UnknownDisk,
+};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use headgate_units::Nanos;
-use std::collections::VecDeque;
 
-/// Arrival order over all disks: what a host without control does. Policies and priorities are kept and not
-/// enforced.
+/// Arrival order over all disks: what a host without control does. Policies and priorities are kept
+/// and not enforced.
 pub struct Fifo<R> {
     meter: CostMeter,
-    disks: Vec<Disk>,
+    disks: Vec<FifoDisk>,
     free: Vec<u32>,
     queue: VecDeque<Waiting<R>>,
 }
@@ -23,7 +26,7 @@ struct Waiting<R> {
     request: R,
 }
 
-struct Disk {
+struct FifoDisk {
     generation: u32,
     registered: Option<Policy>,
     priorities: PriorityPolicy,
@@ -45,9 +48,9 @@ impl<R> Fifo<R> {
         })
     }
 
-    fn disk(&self, id: DiskId) -> Result<(&Disk, Policy), UnknownDisk> {
+    fn disk(&self, id: DiskId) -> Result<(&FifoDisk, Policy), UnknownDisk> {
         match self.disks.get(id.slot as usize) {
-            Some(disk @ Disk { generation, registered: Some(policy), .. })
+            Some(disk @ FifoDisk { generation, registered: Some(policy), .. })
                 if *generation == id.generation =>
             {
                 Ok((disk, *policy))
@@ -56,7 +59,7 @@ impl<R> Fifo<R> {
         }
     }
 
-    fn disk_mut(&mut self, id: DiskId) -> Result<&mut Disk, UnknownDisk> {
+    fn disk_mut(&mut self, id: DiskId) -> Result<&mut FifoDisk, UnknownDisk> {
         self.disk(id)?;
         Ok(&mut self.disks[id.slot as usize])
     }
@@ -72,7 +75,7 @@ impl<R> Scheduler<R> for Fifo<R> {
             return DiskId { slot, generation: disk.generation };
         }
         let slot = self.disks.len() as u32;
-        self.disks.push(Disk {
+        self.disks.push(FifoDisk {
             generation: 0,
             registered: Some(policy),
             priorities: PriorityPolicy::default(),
@@ -137,13 +140,24 @@ impl<R> Scheduler<R> for Fifo<R> {
         Ok(taken)
     }
 
-    fn enqueue(&mut self, _now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>> {
+    fn enqueue(
+        &mut self,
+        _now: Nanos,
+        disk: DiskId,
+        io: Io,
+        request: R,
+    ) -> Result<(), Rejected<R>> {
         match self.disk_mut(disk) {
             Ok(known) => known.counters.queued += 1,
             Err(reason) => return Err(Rejected { reason, request }),
         }
         let given = Given::new(io.priority);
-        self.queue.push_back(Waiting { slot: disk.slot, bytes: clamp_bytes(io.bytes), given, request });
+        self.queue.push_back(Waiting {
+            slot: disk.slot,
+            bytes: clamp_bytes(io.bytes),
+            given,
+            request,
+        });
         Ok(())
     }
 
@@ -152,7 +166,7 @@ impl<R> Scheduler<R> for Fifo<R> {
         &mut self,
         _now: Nanos,
         disk: DiskId,
-        _elsewhere: Elsewhere,
+        _elsewhere: ServedElsewhere,
     ) -> Result<(), UnknownDisk> {
         self.disk(disk).map(|_| ())
     }

@@ -3,8 +3,8 @@ use thiserror::Error;
 
 /// What a disk is promised: a minimum, a maximum and a share of the rest.
 ///
-/// Always consistent: the reservation is never above the limit. The default is no reservation, no limit,
-/// normal shares and a burst credit of one IO.
+/// Always consistent: the reservation is never above the limit. The default is no reservation, no
+/// limit, normal shares and a burst credit of one IO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
     reservation: Option<Iops>,
@@ -119,7 +119,8 @@ impl Policy {
     }
 }
 
-/// The paper's σ (section 3.2.1): how many IOs a disk that was idle may send ahead of its share, 0 to 256.
+/// The paper's σ (section 3.2.1): how many IOs a disk that was idle may send ahead of its share, 0
+/// to 256.
 ///
 /// Spent out of spare capacity only: reservations and limits of others do not feel it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,13 +163,21 @@ mod tests {
     #[test]
     fn a_reservation_above_the_limit_cannot_exist() {
         let iops = |n| Some(Iops::new(n).unwrap());
-        let error = Policy::default().with_limit(iops(100)).unwrap().with_reservation(iops(101)).unwrap_err();
+        let error = Policy::default()
+            .with_limit(iops(100))
+            .unwrap()
+            .with_reservation(iops(101))
+            .unwrap_err();
         assert_eq!(
             error.to_string(),
             "a reservation of 101 IOPS is above the limit of 100 IOPS: lower the one or raise the other"
         );
-        assert!(Policy::default().with_reservation(iops(101)).unwrap().with_limit(iops(100)).is_err());
-        assert!(Policy::default().with_reservation(iops(100)).unwrap().with_limit(iops(100)).is_ok());
+        assert!(
+            Policy::default().with_reservation(iops(101)).unwrap().with_limit(iops(100)).is_err()
+        );
+        assert!(
+            Policy::default().with_reservation(iops(100)).unwrap().with_limit(iops(100)).is_ok()
+        );
     }
 
     #[test]

@@ -1,44 +1,44 @@
-//! Application priorities: what a VM may ask for, and what a request counts for in the end.
+//! Priorities of applications: the policy of a VM, and the effective priority of a request.
 
 use headgate_units::Priority;
 
-/// How much one unit of priority weighs beside the shares of disks whose priorities stay within their VM:
-/// priority 100, the default, weighs as much as normal shares.
+/// How much one unit of priority weighs beside the shares of disks whose priorities stay within
+/// their VM: priority 100, the default, weighs as much as normal shares.
 pub const SHARES_PER_PRIORITY: u64 = 10;
 
-/// Against whom a VM's streams compete.
+/// The scope of a VM's priorities: the streams that its streams compete with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PriorityScope {
-    /// Against each other only. Reservation, limit and shares of each disk stay what they are, priorities
-    /// divide what they give.
+    /// Against each other only. Reservation, limit and shares of each disk stay what they are,
+    /// priorities divide what they give.
     #[default]
     WithinVm,
-    /// Against the streams of all disks with this scope, by priority, and against disks without it by
-    /// [`SHARES_PER_PRIORITY`]. Instead of the disk's shares and idle credit; its reservation and limit still
-    /// bind.
+    /// Against the streams of all disks with this scope, by priority, and against disks without it
+    /// by [`SHARES_PER_PRIORITY`]. Instead of the disk's shares and idle credit; its reservation
+    /// and limit still bind.
     AcrossVms,
 }
 
-/// What the priorities that a VM's applications ask for are worth.
+/// The priority policy of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PriorityPolicy {
-    /// The most that any request counts for.
+    /// The highest effective priority of a request.
     pub max: Priority,
-    /// What a request counts for that was given none, [`PriorityPolicy::max`] permitting.
+    /// The priority of requests without one, at most [`PriorityPolicy::max`].
     pub default: Priority,
-    /// Against whom.
+    /// The streams that the VM's streams compete with.
     pub scope: PriorityScope,
 }
 
 impl PriorityPolicy {
-    /// What requests without priority count for unless a policy says otherwise: 100.
+    /// The default of [`PriorityPolicy::default`]: 100.
     pub const DEFAULT_PRIORITY: Priority = match Priority::new(100) {
         Ok(priority) => priority,
         Err(_) => Priority::MIN,
     };
 
-    /// The final priority: `min(max, given)`, or `min(max, default)` where none was given. (Bai, Huang: *Tag
-    /// Scheduler*, the rule of final priorities.) O(1).
+    /// The final priority: `min(max, given)`, or `min(max, default)` where none was given. (Bai,
+    /// Huang: *Tag Scheduler*, the rule of final priorities.) O(1).
     #[inline]
     pub fn resolve(&self, given: Option<Priority>) -> Priority {
         given.unwrap_or(self.default).min(self.max)

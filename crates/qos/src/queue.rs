@@ -1,14 +1,15 @@
-//! The queued requests of all disks in one slab: a disk's queue is a chain through it, so an idle disk holds
-//! no memory for requests and a warm slab allocates none.
+//! The queued requests of all disks in one slab: a disk's queue is a chain through it, so an idle
+//! disk holds no memory for requests and a warm slab allocates none.
 
 use crate::cost::{Io, clamp_bytes};
 use crate::priority::Given;
+use alloc::vec::Vec;
 
 const NIL: u32 = u32::MAX;
 
 struct Slot<R> {
     request: Option<R>,
-    place: Place,
+    start: Start,
     next: u32,
     /// Size of the next request in the chain.
     next_bytes: u32,
@@ -16,19 +17,19 @@ struct Slot<R> {
 
 /// Where on its disk a request starts, in steps of 256 bytes, and the priority that it was given.
 #[derive(Clone, Copy)]
-struct Place(u64);
+struct Start(u64);
 
-impl Place {
+impl Start {
     const GIVEN: u64 = 0xff;
 
     #[inline]
-    fn new(position: u64, given: Given) -> Place {
-        Place(position & !Place::GIVEN | u64::from(given.bits()))
+    fn new(position: u64, given: Given) -> Start {
+        Start(position & !Start::GIVEN | u64::from(given.bits()))
     }
 
     #[inline]
     fn position(self) -> u64 {
-        self.0 & !Place::GIVEN
+        self.0 & !Start::GIVEN
     }
 
     #[inline]
@@ -39,8 +40,8 @@ impl Place {
 
 /// One stream's requests, first come, first served.
 ///
-/// The size of the first is kept here and that of each other in the one before it: a decision knows what it
-/// charges without waiting for a line of the slab.
+/// The size of the first is kept here and that of each other in the one before it: a decision knows
+/// what it charges without waiting for a line of the slab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain {
     head: u32,
@@ -107,8 +108,8 @@ impl<R> Requests<R> {
     /// With 2^32 - 1 requests queued, which no memory holds.
     #[inline]
     pub(crate) fn push(&mut self, chain: &mut Chain, io: Io, given: Given, request: R) {
-        let place = Place::new(io.position, given);
-        let slot = Slot { request: Some(request), place, next: NIL, next_bytes: 0 };
+        let start = Start::new(io.position, given);
+        let slot = Slot { request: Some(request), start, next: NIL, next_bytes: 0 };
         let index = self.free;
         let index = if index == NIL {
             let index = self.slots.len() as u32;
@@ -116,9 +117,9 @@ impl<R> Requests<R> {
             self.slots.push(slot);
             index
         } else {
-            let place = &mut self.slots[index as usize];
-            self.free = place.next;
-            *place = slot;
+            let start = &mut self.slots[index as usize];
+            self.free = start.next;
+            *start = slot;
             index
         };
         chain.append(&mut self.slots, index, clamp_bytes(io.bytes));
@@ -128,12 +129,12 @@ impl<R> Requests<R> {
     /// Where on its disk the first request of a chain starts.
     #[inline]
     pub(crate) fn head_position(&self, chain: &Chain) -> Option<u64> {
-        if chain.is_empty() { None } else { Some(self.slots[chain.head as usize].place.position()) }
+        if chain.is_empty() { None } else { Some(self.slots[chain.head as usize].start.position()) }
     }
 
     /// The priority that the first request of a chain was given.
     pub(crate) fn head_given(&self, chain: &Chain) -> Option<Given> {
-        if chain.is_empty() { None } else { Some(self.slots[chain.head as usize].place.given()) }
+        if chain.is_empty() { None } else { Some(self.slots[chain.head as usize].start.given()) }
     }
 
     /// Moves the first request of a chain to the end of another.
@@ -160,7 +161,7 @@ impl<R> Requests<R> {
         }
         let index = chain.head;
         let slot = &mut self.slots[index as usize];
-        let (request, given) = (slot.request.take(), slot.place.given());
+        let (request, given) = (slot.request.take(), slot.start.given());
         chain.head = slot.next;
         chain.head_bytes = slot.next_bytes;
         chain.len -= 1;
@@ -173,8 +174,13 @@ impl<R> Requests<R> {
         request.map(|request| (request, given))
     }
 
-    /// Takes those requests of a chain that `wanted` picks, in order; the others keep theirs. O(chain).
-    pub(crate) fn extract(&mut self, chain: &mut Chain, wanted: &mut dyn FnMut(&R) -> bool) -> Vec<R> {
+    /// Takes those requests of a chain that `wanted` picks, in order; the others keep theirs.
+    /// O(chain).
+    pub(crate) fn extract(
+        &mut self,
+        chain: &mut Chain,
+        wanted: &mut dyn FnMut(&R) -> bool,
+    ) -> Vec<R> {
         let mut taken = Vec::new();
         let mut kept = Chain::EMPTY;
         let (mut index, mut bytes) = (chain.head, chain.head_bytes);

@@ -1,6 +1,6 @@
 //! Tags that advance by `amount / rate` without drift and without a division per step.
 
-use std::num::NonZeroU64;
+use core::num::NonZeroU64;
 
 /// Division by a number known in advance: one multiplication, one correction.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +21,9 @@ impl Divisor {
 
     /// Quotient and remainder.
     ///
-    /// With `inverse = (2^64 - e)/value`, `1 <= e <= value`, the estimate is `n/value - n·e/(value·2^64)`, so
-    /// below the true quotient by less than one before, and at most one after, rounding down: one correction
-    /// is enough.
+    /// With `inverse = (2^64 - e)/value`, `1 <= e <= value`, the estimate is `n/value -
+    /// n·e/(value·2^64)`, so below the true quotient by less than one before, and at most one
+    /// after, rounding down: one correction is enough.
     #[inline]
     pub(crate) const fn div_rem(&self, n: u64) -> (u64, u64) {
         let quotient = ((n as u128 * self.inverse as u128) >> 64) as u64;
@@ -32,10 +32,11 @@ impl Divisor {
     }
 }
 
-/// A tag on an integer scale that advances by `amount / rate`, exactly: what the integer cannot hold is
-/// carried to the next step.
+/// A tag on an integer scale that advances by `amount / rate`, exactly: what the integer cannot
+/// hold is carried to the next step.
 ///
-/// Tags are points on a circle of 2^64 and compared with [`before`]; live ones are within 2^63 of each other.
+/// Tags are points on a circle of 2^64 and compared with [`before`]; live ones are within 2^63 of
+/// each other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tag {
     /// The tag, rounded down.
@@ -64,7 +65,8 @@ impl Tag {
         step
     }
 
-    /// Advances by `amount / rate`, but not beyond `bound`, and not at all from there. `amount` may be anything.
+    /// Advances by `amount / rate`, but not beyond `bound`, and not at all from there. `amount` may
+    /// be anything.
     pub(crate) fn advance_within(&mut self, amount: u128, bound: u64) {
         if !before(self.at, bound) {
             return;
@@ -115,9 +117,9 @@ impl Tag {
         }
     }
 
-    /// Changes the rate. The part of the tag that lies after `origin` is service not yet paid for: it is kept
-    /// as service, so it takes longer at a lower rate and shorter at a higher one. The same rate changes
-    /// nothing.
+    /// Changes the rate. The part of the tag that lies after `origin` is service not yet paid for:
+    /// it is kept as service, so it takes longer at a lower rate and shorter at a higher one. The
+    /// same rate changes nothing.
     pub(crate) fn change_rate(&mut self, rate: NonZeroU64, origin: u64) {
         if rate == self.rate() {
             return;
@@ -132,7 +134,8 @@ impl Tag {
     }
 }
 
-/// No tag runs further ahead than this, so that the circle's order holds: 2^62 (in nanoseconds, 146 years).
+/// No tag runs further ahead than this, so that the circle's order holds: 2^62 (in nanoseconds, 146
+/// years).
 const MAX_AHEAD: u128 = 1 << 62;
 
 /// Is `a` earlier than `b` on the circle.

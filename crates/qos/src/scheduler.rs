@@ -1,12 +1,13 @@
 use crate::cost::{Cost, Io};
-use crate::dmclock::Elsewhere;
+use crate::dmclock::ServedElsewhere;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
+use alloc::vec::Vec;
 use headgate_units::{Nanos, Priority};
 use thiserror::Error;
 
-/// A registered disk. Never reused: the id of a disk that was unregistered stays unknown, it never becomes
-/// another disk.
+/// A registered disk. Never reused: the id of a disk that was unregistered stays unknown, it never
+/// becomes another disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskId {
     pub(crate) slot: u32,
@@ -28,7 +29,7 @@ pub struct Rejected<R> {
     pub request: R,
 }
 
-/// By which right a request was dispatched.
+/// The tag that decided a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// The disk was due by its reservation.
@@ -40,16 +41,15 @@ pub enum Phase {
 /// A request to send now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dispatched<R> {
-    /// Whose.
+    /// The disk that sent it.
     pub disk: DiskId,
-    /// What was queued.
+    /// The queued request.
     pub request: R,
-    /// By which right.
+    /// The tag that decided.
     pub phase: Phase,
     /// What the disk was charged.
     pub cost: Cost,
-    /// What the request counts for among the applications' requests: given or inherited, and no more than its
-    /// VM may ask for.
+    /// The effective priority: given or inherited, and at most the VM's maximum.
     pub priority: Priority,
 }
 
@@ -82,25 +82,27 @@ pub struct DiskCounters {
 /// How far reservations are behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReservationDebt {
-    /// How late the most overdue disk with a reservation is now. Stays near zero while the storage delivers
-    /// all reservations, and at [`Config::debt_bound`](crate::Config::debt_bound) while it does not.
+    /// How late the most overdue disk with a reservation is now. Stays near zero while the storage
+    /// delivers all reservations, and at [`Config::debt_bound`](crate::Config::debt_bound) while it
+    /// does not.
     pub behind: Nanos,
-    /// Lateness forgiven since the start. In a stretch of shortage it grows by `1 - delivered/reserved` per
-    /// second.
+    /// Lateness forgiven since the start. In a stretch of shortage it grows by `1 -
+    /// delivered/reserved` per second.
     pub forgiven: Nanos,
 }
 
 /// Divides one datastore among its disks.
 ///
-/// The caller owns the window: it calls [`dispatch`](Scheduler::dispatch) while fewer requests are in flight
-/// than it wants, after every event that may change the answer (a request queued, one completed, a policy
-/// changed, the time of [`Decision::WaitUntil`] reached). Costs are per decision: O(log n) in the disks that
-/// have requests queued.
+/// The caller owns the window: it calls [`dispatch`](Scheduler::dispatch) while fewer requests are
+/// in flight than it wants, after every event that may change the answer (a request queued, one
+/// completed, a policy changed, the time of [`Decision::WaitUntil`] reached). Costs are per
+/// decision: O(log n) in the disks that have requests queued.
 pub trait Scheduler<R> {
     /// Takes a disk in. Amortised O(1).
     fn register(&mut self, now: Nanos, policy: Policy) -> DiskId;
 
-    /// Gives a disk another policy. In force at the next decision, for requests already queued too. O(log n).
+    /// Gives a disk another policy. In force at the next decision, for requests already queued too.
+    /// O(log n).
     ///
     /// # Errors
     /// [`UnknownDisk`] when it was unregistered.
@@ -112,35 +114,38 @@ pub trait Scheduler<R> {
     /// [`UnknownDisk`] when it was unregistered.
     fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk>;
 
-    /// Says what the priorities are worth that the disk's guest gives. In force at the next decision, for
-    /// requests already queued too. O(queued of the disk); a change forgets which of the disk's streams was
-    /// ahead of the others, the same policy again changes nothing.
+    /// Says what the priorities are worth that the disk's guest gives. In force at the next
+    /// decision, for requests already queued too. O(queued of the disk); a change forgets which of
+    /// the disk's streams was ahead of the others, the same policy again changes nothing.
     ///
     /// # Errors
     /// [`UnknownDisk`] when it was unregistered.
-    fn set_priorities(&mut self, now: Nanos, disk: DiskId, policy: PriorityPolicy)
-    -> Result<(), UnknownDisk>;
+    fn set_priorities(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        policy: PriorityPolicy,
+    ) -> Result<(), UnknownDisk>;
 
-    /// What they are worth; the default policy until one is set.
+    /// The priority policy of a disk; the default policy until one is set.
     ///
     /// # Errors
     /// [`UnknownDisk`] when it was unregistered.
     fn priorities(&self, disk: DiskId) -> Result<PriorityPolicy, UnknownDisk>;
 
-    /// From now on a request may be held back for so long for a better stream: see [`Config::plug`](crate::Config::plug). Longer
-    /// than 1 ms is 1 ms. Nothing where streams are not told apart.
+    /// Sets the longest time for which a request is held back for a better stream, at most 1 ms:
+    /// see [`Config::plug`](crate::Config::plug). Does nothing in schedulers without streams.
     fn set_plug(&mut self, _plug: Nanos) {}
 
-    /// Lets a disk go. Its queued requests come back, each stream's in order; completions of those in flight are ignored
-    /// from now on.
+    /// Lets a disk go. Its queued requests come back, each stream's in order; completions of those
+    /// in flight are ignored from now on.
     ///
     /// # Errors
     /// [`UnknownDisk`] when it was unregistered before.
     fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk>;
 
-    /// Takes those queued requests of a disk that `wanted` picks out of the queue, each stream's in order, the
-    /// highest priority first, and uncharged.
-    /// O(queued of the disk).
+    /// Takes those queued requests of a disk that `wanted` picks out of the queue, each stream's in
+    /// order, the highest priority first, and uncharged. O(queued of the disk).
     ///
     /// # Errors
     /// [`UnknownDisk`] when it was unregistered.
@@ -151,20 +156,24 @@ pub trait Scheduler<R> {
         wanted: &mut dyn FnMut(&R) -> bool,
     ) -> Result<Vec<R>, UnknownDisk>;
 
-    /// Queues a request behind the others of its disk and final priority. O(log n) in the disks, and linear in
-    /// the disk's streams, 254 at most, if it has several.
+    /// Queues a request behind the others of its disk and final priority. O(log n) in the disks,
+    /// and linear in the disk's streams, 254 at most, if it has several.
     ///
     /// # Errors
     /// [`Rejected`] returns the request when the disk was unregistered.
     fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: R) -> Result<(), Rejected<R>>;
 
-    /// The disk received service at other servers (dmClock). In force at the next decision, for requests
-    /// already queued too. O(log n); nothing for [`Elsewhere::NONE`].
+    /// The disk received service at other servers (dmClock). In force at the next decision, for
+    /// requests already queued too. O(log n); nothing for [`ServedElsewhere::NONE`].
     ///
     /// # Errors
     /// [`UnknownDisk`] when it was unregistered.
-    fn served_elsewhere(&mut self, now: Nanos, disk: DiskId, elsewhere: Elsewhere)
-    -> Result<(), UnknownDisk>;
+    fn served_elsewhere(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        elsewhere: ServedElsewhere,
+    ) -> Result<(), UnknownDisk>;
 
     /// Queues a request that says what its disk received at other servers, both at once.
     ///
@@ -175,7 +184,7 @@ pub trait Scheduler<R> {
         now: Nanos,
         disk: DiskId,
         io: Io,
-        elsewhere: Elsewhere,
+        elsewhere: ServedElsewhere,
         request: R,
     ) -> Result<(), Rejected<R>> {
         match self.served_elsewhere(now, disk, elsewhere) {
@@ -187,8 +196,8 @@ pub trait Scheduler<R> {
     /// The next request to send, if any may go now.
     fn dispatch(&mut self, now: Nanos) -> Decision<R>;
 
-    /// A dispatched request of the disk finished. Unknown disks are ignored: the disk may have gone in
-    /// between.
+    /// A dispatched request of the disk finished. Unknown disks are ignored: the disk may have gone
+    /// in between.
     fn complete(&mut self, now: Nanos, disk: DiskId);
 
     /// Requests queued, all disks.
@@ -205,12 +214,13 @@ pub trait Scheduler<R> {
     /// [`UnknownDisk`] when it was unregistered.
     fn counters(&self, disk: DiskId) -> Result<DiskCounters, UnknownDisk>;
 
-    /// How far reservations are behind, as of the last call that told the time. Zero where there are none.
+    /// How far reservations are behind, as of the last call with a time. Zero without reservations.
     fn reservation_debt(&self) -> ReservationDebt {
         ReservationDebt::default()
     }
 
-    /// How often two disks' tags were compared since the start: what decisions have cost, whatever the machine. O(1).
+    /// How often two disks' tags were compared since the start: what decisions have cost, whatever
+    /// the machine. O(1).
     fn comparisons(&self) -> u64 {
         0
     }

@@ -1,22 +1,24 @@
 use crate::config::{Config, ConfigError, Floor};
 use crate::cost::Io;
-use crate::dmclock::Elsewhere;
+use crate::dmclock::ServedElsewhere;
 use crate::mclock::MClock;
 use crate::policy::{Burst, Policy};
 use crate::priority::PriorityPolicy;
 use crate::scheduler::{Decision, DiskCounters, DiskId, Phase, Rejected, Scheduler, UnknownDisk};
+use alloc::vec::Vec;
 use headgate_units::Nanos;
 
 /// Start-time fair queueing, SFQ(D): shares alone, D being the caller's window.
 ///
-/// Jin, Chase, Kaur: *Interposed Proportional Sharing for a Storage Service Utility*, SIGMETRICS 2004. A
-/// request's start tag is `S = max(v, F)` with F the finish tag `S + cost/w` of the disk's request before it
-/// and v the start tag of the request dispatched last; the smallest S goes first. That is mClock's share
-/// clock without reservations, limits and burst credit, and is what runs here: the baseline differs from the
-/// product in its policy alone. Applications' priorities are reported and not enforced.
+/// Jin, Chase, Kaur: *Interposed Proportional Sharing for a Storage Service Utility*, SIGMETRICS
+/// 2004. A request's start tag is `S = max(v, F)` with F the finish tag `S + cost/w` of the disk's
+/// request before it and v the start tag of the request dispatched last; the smallest S goes first.
+/// That is mClock's share clock without reservations, limits and burst credit, and is what runs
+/// here: the baseline differs from the product in its policy alone. Applications' priorities are
+/// reported and not enforced.
 pub struct Sfq<R> {
     inner: MClock<R>,
-    /// By slot, as given: what is not enforced is still told.
+    /// By slot, as given: policies are reported even where they are not enforced.
     policies: Vec<Policy>,
 }
 
@@ -27,8 +29,12 @@ impl<R> Sfq<R> {
     /// The configuration is out of range.
     pub fn new(config: Config) -> Result<Sfq<R>, ConfigError> {
         config.validate()?;
-        let config =
-            Config { cost_model: config.cost_model, batch: None, floor: Floor::Nothing, ..Config::default() };
+        let config = Config {
+            cost_model: config.cost_model,
+            batch: None,
+            floor: Floor::Nothing,
+            ..Config::default()
+        };
         Ok(Sfq { inner: MClock::without_streams(config)?, policies: Vec::new() })
     }
 
@@ -94,7 +100,7 @@ impl<R> Scheduler<R> for Sfq<R> {
         &mut self,
         now: Nanos,
         disk: DiskId,
-        elsewhere: Elsewhere,
+        elsewhere: ServedElsewhere,
     ) -> Result<(), UnknownDisk> {
         self.inner.served_elsewhere(now, disk, elsewhere)
     }

@@ -2,8 +2,9 @@ use headgate_units::Nanos;
 
 /// Time that only goes forward, made from a caller's clock that may not.
 ///
-/// A step back or none at all counts for nothing; a step forward counts for at most [`MAX_STEP`]. So no input
-/// brings the inner clock near its end, and after any step tags made before it keep their meaning.
+/// A step back or none at all counts for nothing; a step forward counts for at most [`MAX_STEP`].
+/// So no input brings the inner clock near its end, and after any step tags made before it keep
+/// their meaning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steady {
     now: u64,

@@ -1,14 +1,16 @@
-//! Which of many disks has the earliest tag: a tournament of four by four, in which any disk may change its
-//! tag, join or leave.
+//! Which of many disks has the earliest tag: a tournament of four by four, in which any disk may
+//! change its tag, join or leave.
 //!
-//! Every disk that takes part has a seat, four seats are a family, and a copy of its least takes part in a
-//! family of the level above. A change of tag replays the games from the seat to the top. Unlike in a heap,
-//! which nodes that touches is known before any is read, and the three rivals of a level are compared with
-//! each other off the critical path, so the processor overlaps all levels; there is no guess which child is
-//! least and no position to write down for entries that move. Empty seats lose every game, so there are no
-//! special cases at the edge.
+//! Every disk that takes part has a seat, four seats are a family, and a copy of its least takes
+//! part in a family of the level above. A change of tag replays the games from the seat to the top.
+//! Unlike in a heap, which nodes that touches is known before any is read, and the three rivals of
+//! a level are compared with each other off the critical path, so the processor overlaps all
+//! levels; there is no guess which child is least and no position to write down for entries that
+//! move. Empty seats lose every game, so there are no special cases at the edge.
 
-use std::hint::select_unpredictable;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::hint::select_unpredictable;
 
 /// Tag in the upper 96 bits, disk slot in the lower 32: equal tags go to the lower slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +34,11 @@ struct Family([Entry; 4]);
 
 const EMPTY: Family = Family([Entry::NOBODY; 4]);
 
-/// See the module documentation. Every operation is O(log n) in the highest seat taken since the last
-/// [`Tournament::reset`].
+/// See the module documentation. Every operation is O(log n) in the highest seat taken since the
+/// last [`Tournament::reset`].
 pub(crate) struct Tournament {
-    /// Families from the final down: those that play for the places of family f are `4f + 1 ..= 4f + 4`.
+    /// Families from the final down: those that play for the places of family f are `4f + 1 ..= 4f
+    /// + 4`.
     families: Vec<Family>,
     /// The first family of seats.
     seats: usize,
@@ -75,7 +78,7 @@ impl Tournament {
         self.play(seat as usize, Entry((tag << 32) | u128::from(slot)));
     }
 
-    /// Takes whoever is in the seat out.
+    /// Removes the entry of a seat.
     #[inline]
     pub(crate) fn leave(&mut self, seat: u32) {
         let family = self.seats + seat as usize / 4;
@@ -84,15 +87,15 @@ impl Tournament {
         }
     }
 
-    /// Makes the tournament as low as it was at the start. Nobody may take part.
+    /// Shrinks the tournament to its initial size. It must be empty.
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.first().is_none());
         self.seats = 0;
         self.families.truncate(1);
     }
 
-    /// Makes room up to `seat`. Seats are taken densely, so families are added one by one and levels very
-    /// seldom.
+    /// Makes room up to `seat`. Seats are taken densely, so families are added one by one and
+    /// levels very seldom.
     #[cold]
     fn grow(&mut self, seat: usize) {
         let mut levels = 0;
@@ -105,7 +108,7 @@ impl Tournament {
         if self.seats == old {
             return;
         }
-        // The seats move behind the new level, and everybody plays again.
+        // The seats move behind the new level, and all entries are played again.
         for family in (old..self.seats).rev() {
             let to = family - old + self.seats;
             if to < self.families.len() {
@@ -121,8 +124,8 @@ impl Tournament {
 
     /// Replays the games of one seat, up to the final.
     ///
-    /// Written out level by level and never inlined: in a loop the compiler turns the choice of a winner back
-    /// into a branch, which makes a decision half as fast again.
+    /// Written out level by level and never inlined: in a loop the compiler turns the choice of a
+    /// winner back into a branch, which makes a decision half as fast again.
     #[inline(never)]
     fn play(&mut self, seat: usize, entry: Entry) {
         let (mut family, mut lane, mut winner) = (self.seats + seat / 4, seat % 4, entry);

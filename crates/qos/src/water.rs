@@ -1,14 +1,15 @@
 use crate::cost::Cost;
 use crate::policy::Policy;
+use alloc::vec::Vec;
 use headgate_units::Iops;
 
-/// What each of these disks gets per second when all of them always have requests queued and the storage
-/// delivers `capacity` (paper section 2.2, equations 1 and 2).
+/// What each of these disks gets per second when all of them always have requests queued and the
+/// storage delivers `capacity` (paper section 2.2, equations 1 and 2).
 ///
-/// Finds the level x with `Σ min(l, max(r, x·w)) = capacity`. When the reservations alone exceed the
-/// capacity, it is divided in proportion to them; when the limits together stay below it, every disk gets its
-/// limit. Limits in bytes per second are left out: they mean nothing without sizes. Rounded down to a
-/// millionth of an IO. O(n log n).
+/// Finds the level x with `Σ min(l, max(r, x·w)) = capacity`. When the reservations alone exceed
+/// the capacity, it is divided in proportion to them; when the limits together stay below it, every
+/// disk gets its limit. Limits in bytes per second are left out: they mean nothing without sizes.
+/// Rounded down to a millionth of an IO. O(n log n).
 pub fn water_fill(policies: &[Policy], capacity: Iops) -> Vec<Cost> {
     let capacity = u128::from(capacity.get());
     let reservation = |p: &Policy| p.reservation().map_or(0, |r| u128::from(r.get()));
@@ -28,8 +29,8 @@ pub fn water_fill(policies: &[Policy], capacity: Iops) -> Vec<Cost> {
         .collect()
 }
 
-/// The level as a fraction, by a sweep over the levels at which a disk leaves its reservation or reaches its
-/// limit.
+/// The level as a fraction, by a sweep over the levels at which a disk leaves its reservation or
+/// reaches its limit.
 fn level(policies: &[Policy], capacity: u128, reserved: u128) -> (u128, u128) {
     enum Edge {
         LeavesReservation(u128),
@@ -46,12 +47,17 @@ fn level(policies: &[Policy], capacity: u128, reserved: u128) -> (u128, u128) {
     // At equal levels a disk first leaves its reservation, then reaches its limit.
     edges.sort_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)).then(b.2.cmp(&a.2)));
     let edges = edges.into_iter().map(|(rate, weight, leaves)| {
-        (rate, weight, if leaves { Edge::LeavesReservation(rate) } else { Edge::ReachesLimit(rate) })
+        (
+            rate,
+            weight,
+            if leaves { Edge::LeavesReservation(rate) } else { Edge::ReachesLimit(rate) },
+        )
     });
     let (mut fixed, mut sharing) = (reserved, 0u128);
     let mut highest = (0, 1);
     for (rate, weight, edge) in edges {
-        // Is the capacity used up below this edge, that is fixed + sharing · rate/weight >= capacity.
+        // Is the capacity used up below this edge, that is fixed + sharing · rate/weight >=
+        // capacity.
         if sharing > 0 && fixed * weight + sharing * rate >= capacity * weight {
             return (capacity - fixed, sharing);
         }
@@ -71,7 +77,9 @@ fn level(policies: &[Policy], capacity: u128, reserved: u128) -> (u128, u128) {
 }
 
 fn per_second(ios: u128, of: u128) -> Cost {
-    Cost::from_millionths((ios * u128::from(Cost::ONE.as_millionths()) / of).min(u128::from(u64::MAX)) as u64)
+    Cost::from_millionths(
+        (ios * u128::from(Cost::ONE.as_millionths()) / of).min(u128::from(u64::MAX)) as u64,
+    )
 }
 
 #[cfg(test)]
@@ -140,8 +148,8 @@ mod tests {
                 prop_assert!(x >= a.reservation().map_or(0, Iops::get) * 1_000_000);
                 prop_assert!(a.limit().is_none_or(|l| x <= l.get() * 1_000_000 + 1));
                 for (b, y) in disks.iter().zip(&got) {
-                    // Who could have more and is above its reservation has no less per share than anyone who
-                    // is.
+                    // A disk that could get more has no less per share than any disk above its
+                    // reservation.
                     let y = y.as_millionths();
                     let b_pressed = b.reservation().is_some_and(|r| y <= r.get() * 1_000_000);
                     let a_full = a.limit().is_some_and(|l| x >= l.get() * 1_000_000);

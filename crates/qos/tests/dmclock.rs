@@ -1,5 +1,5 @@
-//! dmClock on several servers: the paper's evaluation (OSDI 2010, section 5.4), and what the totals of a disk
-//! over all servers are promised.
+//! dmClock on several servers: the paper's evaluation (OSDI 2010, section 5.4), and what the totals
+//! of a disk over all servers are promised.
 mod common;
 
 use common::cluster::*;
@@ -13,7 +13,10 @@ const SEEDS: [u64; 3] = [1, 2, 3];
 #[track_caller]
 fn assert_ratio(a: u64, b: u64, ideal: (u64, u64), percent: u64) {
     let (got, wanted) = (a * ideal.1 * 100, b * ideal.0 * 100);
-    assert!(got.abs_diff(wanted) <= b * ideal.0 * percent, "{a}:{b} is not {ideal:?} within {percent} %");
+    assert!(
+        got.abs_diff(wanted) <= b * ideal.0 * percent,
+        "{a}:{b} is not {ideal:?} within {percent} %"
+    );
 }
 
 /// Figure 9a: three clients, three servers, uniform routing, shares alone.
@@ -34,10 +37,12 @@ fn figure_9a_shares_are_of_totals() {
     }
 }
 
-/// A reservation is claimed by requests that wait. At a server whose queue a client has left empty it claims nothing, as in the
-/// paper (equation 3 takes the larger of tag and time), and what it is served there goes by weight. Clients of several servers leave
-/// a queue empty while their requests are at the others: more often than those of one, so servers of a cluster wait for them
-/// twice as long. With the default of 2 ms up to 7 % of the claims were lost here, though nothing of the service.
+/// A reservation is claimed by requests that wait. At a server whose queue a client has left empty
+/// it claims nothing, as in the paper (equation 3 takes the larger of tag and time), and what it is
+/// served there goes by weight. Clients of several servers leave a queue empty while their requests
+/// are at the others: more often than those of one, so servers of a cluster wait for them twice as
+/// long. With the default of 2 ms up to 7 % of the claims were lost here, though nothing of the
+/// service.
 const ANTICIPATION: Nanos = Nanos::from_millis(4);
 
 fn figure_9b(route: &Route, outstanding: usize, seed: u64) -> (Vec<u64>, [u64; 3]) {
@@ -60,16 +65,20 @@ fn figure_9b(route: &Route, outstanding: usize, seed: u64) -> (Vec<u64>, [u64; 3
     (got, phases)
 }
 
-/// Figure 9b: the same with reservations, of which one is above its share. Uniform by striping and by chance.
+/// Figure 9b: the same with reservations, of which one is above its share. Uniform by striping and
+/// by chance.
 ///
-/// Service varies from nothing to twice the mean, so a server runs empty at times, and what it would leave idle
-/// goes by weight: to the first client too, and some of what is reserved for all of them.
+/// Service varies from nothing to twice the mean, so a server runs empty at times, and what it
+/// would leave idle goes by weight: to the first client too, and some of what is reserved for all
+/// of them.
 #[test]
 fn figure_9b_reservations_are_of_totals() {
     for seed in SEEDS {
-        for (route, outstanding, percent) in
-            [(Route::InTurn(vec![0, 1, 2]), 64, 3), (Route::uniform(3), 64, 5), (Route::uniform(3), 512, 3)]
-        {
+        for (route, outstanding, percent) in [
+            (Route::InTurn(vec![0, 1, 2]), 64, 3),
+            (Route::uniform(3), 64, 5),
+            (Route::uniform(3), 512, 3),
+        ] {
             let (got, phases) = figure_9b(&route, outstanding, seed);
             assert_rates(&got[..1], &[800], percent);
             assert_ratio(got[1], got[2], (2, 3), 5);
@@ -104,8 +113,8 @@ fn figure_10_a_reservation_holds_against_a_client_of_more_servers() {
     }
 }
 
-/// With ρ alone all of the reservation is claimed at the server that is slowest at the moment, on top of what
-/// the others give by weight: 1,888, 2,400 and 1,068 were seen here.
+/// With ρ alone all of the reservation is claimed at the server that is slowest at the moment, on
+/// top of what the others give by weight: 1,888, 2,400 and 1,068 were seen here.
 #[test]
 fn a_reservation_is_not_claimed_in_full_at_the_slowest_server() {
     let mut cluster = Cluster::new(unit(), &[1_800; 3], 1).latency(millis(8));
@@ -128,7 +137,11 @@ fn disks(most: usize) -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
 
 fn routes(servers: usize, most: usize) -> impl Strategy<Value = Vec<Vec<u64>>> {
     let skewed = prop::collection::vec(prop_oneof![1 => Just(0u64), 3 => 1u64..=20], servers)
-        .prop_map(|weights| if weights.iter().all(|w| *w == 0) { vec![1; weights.len()] } else { weights });
+        .prop_map(
+            |weights| {
+                if weights.iter().all(|w| *w == 0) { vec![1; weights.len()] } else { weights }
+            },
+        );
     let route = prop_oneof![1 => Just(vec![1u64; servers]), 2 => skewed];
     prop::collection::vec(route, most)
 }
@@ -161,7 +174,8 @@ proptest! {
         }
     }
 
-    /// On storage that carries what is reserved at every server, if the disk's requests are deep enough.
+    /// On storage that carries what is reserved at every server, if the disk's requests are deep
+    /// enough.
     #[test]
     fn reservations_are_met_in_all_whatever_the_routing(
         (disks, routes) in (1usize..=4).prop_flat_map(|servers| (disks(5), routes(servers, 5))),

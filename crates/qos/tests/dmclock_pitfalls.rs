@@ -1,13 +1,16 @@
-//! Cases in which other implementations of dmClock, or the published rules taken literally, break a promise.
+//! Cases in which other implementations of dmClock, or the published rules taken literally, break a
+//! promise.
 mod common;
 
 use common::cluster::*;
 use common::*;
-use headgate_qos::{Config, Cost, Decision, DiskId, Elsewhere, Io, MClock, Phase, Policy, Scheduler};
+use headgate_qos::{
+    Config, Cost, Decision, DiskId, Io, MClock, Phase, Policy, Scheduler, ServedElsewhere,
+};
 use headgate_units::{Bytes, BytesPerSec, Nanos};
 
-fn elsewhere(delta: u64, rho: u64) -> Elsewhere {
-    Elsewhere::new(Cost::from_ios(delta), Cost::from_ios(rho), Bytes(delta * 4_096)).unwrap()
+fn elsewhere(delta: u64, rho: u64) -> ServedElsewhere {
+    ServedElsewhere::new(Cost::from_ios(delta), Cost::from_ios(rho), Bytes(delta * 4_096)).unwrap()
 }
 
 /// Disks with requests queued for ever, on one scheduler.
@@ -33,7 +36,7 @@ impl Queues {
         self.scheduler.enqueue(now, self.disks[disk], Io::default(), ()).unwrap();
     }
 
-    fn tell(&mut self, now: Nanos, disk: usize, elsewhere: Elsewhere) {
+    fn tell(&mut self, now: Nanos, disk: usize, elsewhere: ServedElsewhere) {
         self.scheduler.served_elsewhere(now, self.disks[disk], elsewhere).unwrap();
     }
 
@@ -81,7 +84,8 @@ fn a_limit_is_one_over_all_servers() {
     }
 }
 
-/// Limits divided by the number of servers or queues under-serve a disk whose requests are not spread evenly.
+/// Limits divided by the number of servers or queues under-serve a disk whose requests are not
+/// spread evenly.
 #[test]
 fn a_limit_is_reached_by_uneven_routing() {
     for weights in [vec![90, 10], vec![99, 1], vec![1, 0], vec![70, 20, 5, 5]] {
@@ -103,12 +107,13 @@ fn a_disk_used_from_several_hosts_has_one_limit() {
     }
     cluster.run(secs(3));
     let got: u64 = cluster.rates(20).into_iter().sum();
-    // Requests gather at the server whose turn comes last, so others find none when they might send one.
+    // Requests gather at the server whose turn comes last, so others find none when they might send
+    // one.
     assert!((285..=303).contains(&got), "{got}");
 }
 
-/// A limit just above the disk's share loses the time in which the disk's requests are all at other servers, as
-/// it makes good only for its slack: no more than a sixth.
+/// A limit just above the disk's share loses the time in which the disk's requests are all at other
+/// servers, as it makes good only for its slack: no more than a sixth.
 #[test]
 fn a_limit_near_the_share_costs_little_of_it() {
     for slack in [1, 20] {
@@ -137,7 +142,8 @@ fn service_by_weight_elsewhere_does_not_use_up_the_reservation() {
     }
 }
 
-/// Tags computed at arrival go stale in long queues: what is told last counts for every request that waits.
+/// Tags computed at arrival go stale in long queues: what is told last counts for every request
+/// that waits.
 #[test]
 fn the_newest_knowledge_counts_for_requests_already_queued() {
     let now = secs(1);
@@ -194,19 +200,22 @@ fn limits_and_shares_are_of_cost_whatever_the_size() {
 fn a_limit_in_bytes_is_one_over_all_servers_and_beyond_four_gibibytes() {
     let bandwidth = |n: u64| BytesPerSec::new(n).ok();
     let mut cluster = Cluster::new(unit(), &[1_000; 3], 1);
-    let disk =
-        cluster.busy(policy(1, 0, 0).with_limit_bandwidth(bandwidth(100 << 20)), Route::uniform(3), 32);
+    let disk = cluster.busy(
+        policy(1, 0, 0).with_limit_bandwidth(bandwidth(100 << 20)),
+        Route::uniform(3),
+        32,
+    );
     cluster.size(disk, 1 << 20);
     cluster.run(secs(3));
     assert_rates(&cluster.rates(20), &[100], 2);
 
     let now = secs(1);
     let mut queues = Queues::new(now, &[policy(1, 0, 0).with_limit_bandwidth(bandwidth(10 << 30))]);
-    let report = Elsewhere::new(Cost::ONE, Cost::default(), Bytes(5 << 30)).unwrap();
+    let report = ServedElsewhere::new(Cost::ONE, Cost::default(), Bytes(5 << 30)).unwrap();
     queues.tell(now, 0, report);
     // Half a second of it, but no more than a quarter of a second ahead is remembered.
     assert_eq!(queues.scheduler.dispatch(now), Decision::WaitUntil(millis(1_250)));
-    queues.tell(millis(1_250), 0, Elsewhere::NONE);
+    queues.tell(millis(1_250), 0, ServedElsewhere::NONE);
     assert!(matches!(queues.scheduler.dispatch(millis(1_250)), Decision::Dispatch(_)));
 }
 
@@ -241,8 +250,8 @@ fn a_disk_that_comes_back_to_a_server_is_neither_starved_nor_alone() {
             queues.ask(back, 0);
         }
         // It waits for others to receive 2,048 at most, then shares are shares again.
-        let waited =
-            (0..3_000).position(|n| queues.run(back + millis(n), back + millis(n + 1), 1_000)[0] > 0);
+        let waited = (0..3_000)
+            .position(|n| queues.run(back + millis(n), back + millis(n + 1), 1_000)[0] > 0);
         assert!(waited.is_some_and(|n| n <= 2_050), "after {away}: {waited:?}");
         let got = queues.run(back + secs(3), back + secs(5), 1_000);
         assert!(got[0].abs_diff(1_000) <= 20, "after {away}: {got:?}");
@@ -258,7 +267,10 @@ fn no_report_stops_a_disk_for_longer_than_the_bounds() {
     limited.run(now, now + secs(1), 1_000);
     limited.tell(now + secs(1), 0, far);
     // F is four of 512 IOs here: so much is remembered of one report of that size.
-    assert_eq!(limited.scheduler.dispatch(now + secs(1)), Decision::WaitUntil(now + millis(1_000 + 204_800)));
+    assert_eq!(
+        limited.scheduler.dispatch(now + secs(1)),
+        Decision::WaitUntil(now + millis(1_000 + 204_800))
+    );
     limited.tell(now + secs(1), 0, far);
     assert_eq!(
         limited.scheduler.dispatch(now + secs(1)),
@@ -276,8 +288,8 @@ fn no_report_stops_a_disk_for_longer_than_the_bounds() {
     assert!(got[0] >= 499, "{got:?}");
 }
 
-/// An exponential wait: each request waits longer than the one before, because ever more is served elsewhere
-/// meanwhile.
+/// An exponential wait: each request waits longer than the one before, because ever more is served
+/// elsewhere meanwhile.
 #[test]
 fn a_disk_with_plenty_elsewhere_is_still_served_where_others_compete() {
     let now = secs(1_000);
@@ -322,7 +334,8 @@ fn a_reservation_is_made_up_for_where_there_is_room() {
     assert!(got[reserved] >= 495, "{got:?}");
 }
 
-/// A server dies with requests in flight: what is left of the disk's requests goes on under its promises.
+/// A server dies with requests in flight: what is left of the disk's requests goes on under its
+/// promises.
 #[test]
 fn a_server_that_dies_takes_no_promise_with_it() {
     let mut cluster = Cluster::new(unit(), &[1_000; 3], 1);

@@ -1,9 +1,11 @@
-//! What an fsync of a high-priority application takes beside lower ones (`docs/decisions/0012-fsync.md`).
+//! What an fsync of a high-priority application takes beside lower ones
+//! (`docs/decisions/0012-fsync.md`).
 mod common;
 
 use common::secs;
 use headgate_qos::{
-    Config, CostModel, Decision, DiskId, Io, IoKind, MClock, Policy, PriorityPolicy, PriorityScope, Scheduler,
+    Config, CostModel, Decision, DiskId, Io, IoKind, MClock, Policy, PriorityPolicy, PriorityScope,
+    Scheduler,
 };
 use headgate_units::{Nanos, Priority};
 
@@ -27,8 +29,8 @@ enum From {
     Others,
 }
 
-/// Mean time of one fsync of ext4: data, journal, flush, commit record, flush, each waited for; one device that
-/// serves one request per millisecond, one after another.
+/// Mean time of one fsync of ext4: data, journal, flush, commit record, flush, each waited for; one
+/// device that serves one request per millisecond, one after another.
 fn fsync_takes(rule: Rule, scope: PriorityScope, interleaved: bool) -> Nanos {
     let config = Config { cost_model: CostModel::Unit, ..Config::default() };
     let mut scheduler: MClock<From> = MClock::new(config).unwrap();
@@ -65,13 +67,17 @@ fn fsync_takes(rule: Rule, scope: PriorityScope, interleaved: bool) -> Nanos {
             }
             ask(&mut scheduler, now, priority, kind, From::Fsync);
             loop {
-                let Decision::Dispatch(d) = scheduler.dispatch(now) else { panic!("requests wait") };
+                let Decision::Dispatch(d) = scheduler.dispatch(now) else {
+                    panic!("requests wait")
+                };
                 now += SERVICE;
                 scheduler.complete(now, disk);
                 match d.request {
                     From::Fsync => break,
                     From::Others => {}
-                    From::Hog(hog) => ask(&mut scheduler, now, HOGS[hog], IoKind::Write, From::Hog(hog)),
+                    From::Hog(hog) => {
+                        ask(&mut scheduler, now, HOGS[hog], IoKind::Write, From::Hog(hog))
+                    }
                 }
             }
         }

@@ -11,7 +11,8 @@ use proptest::prelude::*;
 fn promised(limit: u64, slack: Nanos, window: Nanos) -> u64 {
     let own = (1_000_000_000 / limit).saturating_sub(1).min(100_000_000);
     let lateness = own.max(slack.0);
-    // The last one needs only that those before it are paid for. A nanosecond for each that is rounded down.
+    // The last one needs only that those before it are paid for. A nanosecond for each that is
+    // rounded down.
     let paid = u128::from(limit) * u128::from(window.0 + lateness);
     (paid / 1_000_000_000) as u64 + 1
 }
@@ -24,9 +25,9 @@ fn what_a_limit_of_60_promises() {
     assert_eq!([1, 2, 5].map(|s| most(100, s)), [67, 127, 307]);
 }
 
-/// Beside a busy disk, on a device of 1,000 IOPS that holds 32: the scheduler keeps the promise to the request.
-/// Completions may be counted up to those in flight when counting starts, and while requests take up to 32 ms,
-/// as if the window were longer by that.
+/// Beside a busy disk, on a device of 1,000 IOPS that holds 32: the scheduler keeps the promise to
+/// the request. Completions may be counted up to those in flight when counting starts, and while
+/// requests take up to 32 ms, as if the window were longer by that.
 #[test]
 fn a_limit_of_60_beside_an_unlimited_disk() {
     for (slack, jitter) in [(1, false), (20, false), (20, true), (100, true)] {
@@ -46,15 +47,18 @@ fn a_limit_of_60_beside_an_unlimited_disk() {
             assert!(got <= most, "{got} in {seconds} s with {slack} ms of slack");
             let got = most_within(&done, window);
             let longest = if jitter { millis(64) } else { millis(32) };
-            assert!(got <= promised(60, millis(slack), window + longest), "{got} completed in {seconds} s");
+            assert!(
+                got <= promised(60, millis(slack), window + longest),
+                "{got} completed in {seconds} s"
+            );
         }
         // Nothing is lost either.
         assert!(sent.len() as u64 >= 60 * 60 - 1, "{} in a minute", sent.len());
     }
 }
 
-/// What was dispatched before the limit was set completes after it: counters of completions see it, the
-/// scheduler cannot take it back.
+/// What was dispatched before the limit was set completes after it: counters of completions see it,
+/// the scheduler cannot take it back.
 #[test]
 fn a_limit_set_on_a_busy_disk_counts_from_the_next_dispatch() {
     let config = Config { limit_slack: millis(20), ..unit() };
@@ -68,7 +72,10 @@ fn a_limit_set_on_a_busy_disk_counts_from_the_next_dispatch() {
     let dispatched = bench.take_dispatches(limited).len() as u64;
     assert!(dispatched <= 122, "{dispatched}");
     // Half the window was its own.
-    assert!((dispatched + 14..=dispatched + 17).contains(&completed), "{completed} of {dispatched}");
+    assert!(
+        (dispatched + 14..=dispatched + 17).contains(&completed),
+        "{completed} of {dispatched}"
+    );
 }
 
 #[derive(Clone, Debug)]
@@ -84,7 +91,8 @@ enum Event {
 
 fn sharing() -> impl Strategy<Value = (u64, u64, u64)> {
     let rate = |most: u64| prop_oneof![1 => Just(0u64), 1 => 1..most];
-    (1u64..=100, rate(400), rate(2_000)).prop_map(|(w, r, l)| (w, if l > 0 { r.min(l) } else { r }, l))
+    (1u64..=100, rate(400), rate(2_000))
+        .prop_map(|(w, r, l)| (w, if l > 0 { r.min(l) } else { r }, l))
 }
 
 fn limits() -> impl Strategy<Value = u64> {
@@ -105,7 +113,8 @@ fn events() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(cases(48))]
 
-    /// Whatever the storage and the others do, however late the timers are, and whether or not it is reserved.
+    /// Whatever the storage and the others do, however late the timers are, and whether or not it
+    /// is reserved.
     #[test]
     fn no_window_holds_more_than_promised(
         limit in limits(),

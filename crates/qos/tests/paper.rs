@@ -1,4 +1,5 @@
-//! The mClock paper's evaluation (OSDI 2010, section 5) in simulated time, against its published allocations.
+//! The mClock paper's evaluation (OSDI 2010, section 5) in simulated time, against its published
+//! allocations.
 mod common;
 
 use common::*;
@@ -85,7 +86,8 @@ fn figure_5_limits_hold_while_disks_join() {
 /// Figure 6: five disks join one by one, two have reservations, and the storage slows as they do.
 #[test]
 fn figure_6_reservations_hold_under_mclock_and_break_under_sfq() {
-    let disks = [policy(1, 300, 0), policy(1, 250, 0), policy(2, 0, 0), policy(2, 0, 0), policy(2, 0, 0)];
+    let disks =
+        [policy(1, 300, 0), policy(1, 250, 0), policy(2, 0, 0), policy(2, 0, 0), policy(2, 0, 0)];
     let speeds = [1680, 1590, 1490, 1430, 1320];
     for (kind, expected) in [
         (
@@ -120,18 +122,23 @@ fn figure_6_reservations_hold_under_mclock_and_break_under_sfq() {
         if kind == SchedulerKind::MClock {
             for _ in 0..4 {
                 let five = bench.run(secs(5));
-                assert!(five[0] >= 5 * 300 - 2 && five[1] >= 5 * 250 - 2, "{five:?} in five seconds");
+                assert!(
+                    five[0] >= 5 * 300 - 2 && five[1] >= 5 * 250 - 2,
+                    "{five:?} in five seconds"
+                );
             }
         }
     }
 }
 
-/// The same on storage whose every request takes another time, and whose speed wanders by a third from second
-/// to second.
+/// The same on storage whose every request takes another time, and whose speed wanders by a third
+/// from second to second.
 #[test]
 fn figure_6_holds_on_storage_that_fluctuates() {
     let mut bench = Bench::mclock(1_320).jitter();
-    for disk in [policy(1, 300, 0), policy(1, 250, 0), policy(2, 0, 0), policy(2, 0, 0), policy(2, 0, 0)] {
+    for disk in
+        [policy(1, 300, 0), policy(1, 250, 0), policy(2, 0, 0), policy(2, 0, 0), policy(2, 0, 0)]
+    {
         bench.busy(disk);
     }
     bench.run(secs(2));
@@ -144,7 +151,10 @@ fn figure_6_holds_on_storage_that_fluctuates() {
                 *total += n;
             }
         }
-        assert!(five[0] * 100 >= 1_500 * 98 && five[1] * 100 >= 1_250 * 98, "{five:?} in five seconds");
+        assert!(
+            five[0] * 100 >= 1_500 * 98 && five[1] * 100 >= 1_250 * 98,
+            "{five:?} in five seconds"
+        );
         let rest = (five[2] + five[3] + five[4]) / 3;
         assert_rates(&five[2..], &[rest; 3], 1);
     }
@@ -183,8 +193,10 @@ fn table_5_burst_credit_cuts_the_latency_of_bursts() {
     for credit in [0, 1, 16, 64, 128, 256] {
         let mut bench = Bench::mclock(2_730).window(8);
         let burst = Burst::new(credit).unwrap();
-        let bursty = bench
-            .add(policy(1, 0, 0).with_burst(burst), Client::Bursts { requests: 128, every: millis(400) });
+        let bursty = bench.add(
+            policy(1, 0, 0).with_burst(burst),
+            Client::Bursts { requests: 128, every: millis(400) },
+        );
         let steady = bench.busy(policy(1, 0, 0));
         let reserved = bench.busy(policy(1, 100, 100));
         bench.run(secs(2));
@@ -197,7 +209,8 @@ fn table_5_burst_credit_cuts_the_latency_of_bursts() {
         assert_rates(&[served[reserved] / 40], &[100], 1);
         latencies.push(bench.take_latency(bursty, served[bursty]));
     }
-    // The published 49 ms at one IO of credit and 30.8 ms at 64; 46.5, 29.3 and 23.4 (at 128) by the formula.
+    // The published 49 ms at one IO of credit and 30.8 ms at 64; 46.5, 29.3 and 23.4 (at 128) by
+    // the formula.
     assert!((millis(43)..millis(53)).contains(&latencies[1]), "{latencies:?}");
     assert!((millis(27)..millis(34)).contains(&latencies[3]), "{latencies:?}");
     assert!((millis(22)..millis(28)).contains(&latencies[4]), "{latencies:?}");

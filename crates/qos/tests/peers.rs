@@ -1,4 +1,5 @@
-//! Cases in which the published algorithm, taken literally, or its best-known implementation break a promise.
+//! Cases in which the published algorithm, taken literally, or its best-known implementation break
+//! a promise.
 mod common;
 
 use common::*;
@@ -159,7 +160,9 @@ fn a_reservation_given_to_a_backlogged_disk_is_honoured() {
     bench.busy(policy(99, 0, 0));
     bench.run(secs(10));
     assert_rates(&bench.rates(5), &[10, 990], 1);
-    for (reservation, expected) in [(400, [400, 600]), (100, [100, 900]), (800, [800, 200]), (0, [10, 990])] {
+    for (reservation, expected) in
+        [(400, [400, 600]), (100, [100, 900]), (800, [800, 200]), (0, [10, 990])]
+    {
         bench.set(poor, policy(1, reservation, 0));
         bench.run(millis(300));
         assert_rates(&bench.rates(2), &expected, 2);
@@ -171,7 +174,8 @@ fn a_limit_raised_lowered_lifted_or_set_counts_from_the_next_dispatch() {
     let mut bench = Bench::mclock(1_000);
     let disk = bench.busy(policy(1, 0, 1));
     bench.run(secs(3));
-    // What the disk waits for under the old limit of one IO per second is not waited for under the new one.
+    // What the disk waits for under the old limit of one IO per second is not waited for under the
+    // new one.
     for (limit, expected) in
         [(500, 500), (1, 1), (1_000, 1_000), (0, 1_000), (50, 50), (7, 7), (999, 999), (0, 1_000)]
     {
@@ -211,7 +215,9 @@ fn the_same_policy_set_again_and_again_changes_nothing() {
     bench.run(secs(1));
     let mut got = vec![0; 3];
     for _ in 0..1_000 {
-        for (client, policy) in [(limited, policy(1, 30, 70)), (1, policy(1, 400, 0)), (2, policy(4, 0, 0))] {
+        for (client, policy) in
+            [(limited, policy(1, 30, 70)), (1, policy(1, 400, 0)), (2, policy(4, 0, 0))]
+        {
             bench.set(client, policy);
         }
         for (total, n) in got.iter_mut().zip(bench.run(millis(10))) {

@@ -99,8 +99,8 @@ fn shares_are_exact_beside_reservations_at_every_cost() {
         let got = bench.run(secs(200));
         let total: u64 = got.iter().sum();
         let cost = 1.0 + bytes as f64 / 307_200.0;
-        // Reservations of 300 and 100 reference IOs are more requests' worth than the storage gives for large
-        // requests.
+        // Reservations of 300 and 100 reference IOs are more requests' worth than the storage gives
+        // for large requests.
         if cost < 2.0 {
             let reserved = ((300.0 / cost * 200.0) as u64).max(total / 4);
             let rest = total - reserved;
@@ -114,7 +114,8 @@ fn shares_are_exact_beside_reservations_at_every_cost() {
 #[test]
 fn large_and_small_requests_of_one_disk_are_charged_alike_in_both_phases() {
     // One request of 100 IOs in ten: the lead follows what the disk itself sends.
-    let config = Config { cost_model: CostModel::Chunks { reference: Bytes(4_096) }, ..Config::default() };
+    let config =
+        Config { cost_model: CostModel::Chunks { reference: Bytes(4_096) }, ..Config::default() };
     let mut scheduler = MClock::new(config).unwrap();
     let mixed = scheduler.register(Nanos(0), policy(1, 200, 0));
     let plain = scheduler.register(Nanos(0), policy(2, 0, 0));
@@ -122,7 +123,8 @@ fn large_and_small_requests_of_one_disk_are_charged_alike_in_both_phases() {
     let mut now = secs(1);
     let mut ask = |scheduler: &mut MClock<()>, now, disk| {
         sent += 1;
-        let bytes = Bytes(if disk == mixed && sent.is_multiple_of(20) { 100 * 4_096 } else { 4_096 });
+        let bytes =
+            Bytes(if disk == mixed && sent.is_multiple_of(20) { 100 * 4_096 } else { 4_096 });
         scheduler.enqueue(now, disk, Io { bytes, ..Io::default() }, ()).unwrap();
     };
     for _ in 0..8 {
@@ -153,8 +155,8 @@ fn iops_and_bandwidth_limits_bind_together() {
     // 10 MiB/s are 160 of 64 KiB; of 4 KiB they would be 2,560.
     let got = bench.run(secs(100));
     assert!(got[a].abs_diff(16_000) <= 1 && got[b].abs_diff(100_000) <= 1, "{got:?}");
-    // A bandwidth limit binds reservations too, and the others do not pay for the reservation it keeps from
-    // being met.
+    // A bandwidth limit binds reservations too, and the others do not pay for the reservation it
+    // keeps from being met.
     let mut bench = Bench::mclock(1_000);
     let held = bench.busy(policy(1, 600, 0).with_limit_bandwidth(bandwidth(1)));
     bench.size(held, 64 << 10);
@@ -226,7 +228,8 @@ fn a_clock_that_steps_back_or_stands_still_stops_nobody() {
         while now <= end {
             if let Decision::Dispatch(d) = scheduler.dispatch(now) {
                 scheduler.enqueue(now, d.disk, Io::default(), ()).unwrap();
-                got[[limited, reserved, plain].iter().position(|disk| *disk == d.disk).unwrap()] += 1;
+                got[[limited, reserved, plain].iter().position(|disk| *disk == d.disk).unwrap()] +=
+                    1;
             }
             now += Nanos(500_000);
         }
@@ -265,7 +268,11 @@ fn ids_do_not_come_back_and_queued_requests_do() {
         }
         assert_eq!(scheduler.policy(gone), Ok(policy(1, 5, 10)), "{kind}");
         assert_eq!(scheduler.queued_of(gone), 10);
-        assert_eq!(scheduler.extract(now, gone, &mut |n| n % 2 == 1), Ok(vec![1, 3, 5, 7, 9]), "{kind}");
+        assert_eq!(
+            scheduler.extract(now, gone, &mut |n| n % 2 == 1),
+            Ok(vec![1, 3, 5, 7, 9]),
+            "{kind}"
+        );
         assert_eq!(scheduler.unregister(now, gone), Ok(vec![0, 2, 4, 6, 8]), "{kind}");
         let new = scheduler.register(now, policy(1, 0, 0));
         assert_ne!(new, gone, "{kind}");
@@ -282,7 +289,11 @@ fn ids_do_not_come_back_and_queued_requests_do() {
         }
         assert_eq!(order, (100..110).collect::<Vec<_>>(), "{kind}");
         let counters = scheduler.counters(other).unwrap();
-        assert_eq!((counters.by_weight, counters.queued, counters.in_flight), (10, 0, 10), "{kind}");
+        assert_eq!(
+            (counters.by_weight, counters.queued, counters.in_flight),
+            (10, 0, 10),
+            "{kind}"
+        );
         assert_eq!(scheduler.dispatch(now), Decision::Idle);
     }
 }
@@ -313,7 +324,8 @@ fn wake_ups_are_told_in_the_callers_time() {
 
 #[test]
 fn a_late_timer_costs_no_throughput_below_a_limit() {
-    for (limit, time) in [(1, 3_000), (7, 3_000), (1_000, 3_000), (50_000, 1_000), (1_000_000, 100)] {
+    for (limit, time) in [(1, 3_000), (7, 3_000), (1_000, 3_000), (50_000, 1_000), (1_000_000, 100)]
+    {
         let mut scheduler = MClock::new(unit()).unwrap();
         let start = secs(1);
         let disk = scheduler.register(start, policy(1, 0, limit));
@@ -351,7 +363,10 @@ fn very_many_disks_let_go_at_once_are_all_served() {
         }
     }
     let drain = |scheduler: &mut MClock<()>, now| {
-        std::iter::from_fn(|| matches!(scheduler.dispatch(now), Decision::Dispatch(_)).then_some(())).count()
+        std::iter::from_fn(|| {
+            matches!(scheduler.dispatch(now), Decision::Dispatch(_)).then_some(())
+        })
+        .count()
     };
     assert_eq!(drain(&mut scheduler, start), 10_000);
     assert_eq!(scheduler.dispatch(start), Decision::WaitUntil(secs(2)));
@@ -361,8 +376,8 @@ fn very_many_disks_let_go_at_once_are_all_served() {
 
 #[test]
 fn disks_with_few_requests_outstanding_get_their_reservation() {
-    // A request takes 20 ms: 32 in the window at 1,600 per second. A depth of one can have 50 per second at
-    // most.
+    // A request takes 20 ms: 32 in the window at 1,600 per second. A depth of one can have 50 per
+    // second at most.
     for (depth, reservation) in [(1, 30), (1, 45), (2, 90), (4, 150), (8, 330)] {
         let mut bench = Bench::mclock(1_600);
         let shallow = bench.deep(policy(1, reservation, 0), depth);

@@ -10,14 +10,18 @@ use proptest::prelude::*;
 
 fn sharing() -> impl Strategy<Value = (u64, u64, u64)> {
     // Shares, reservation, limit.
-    (1u64..=8, prop_oneof![2 => Just(0u64), 1 => 1u64..300], prop_oneof![2 => Just(0u64), 1 => 1u64..600])
+    (
+        1u64..=8,
+        prop_oneof![2 => Just(0u64), 1 => 1u64..300],
+        prop_oneof![2 => Just(0u64), 1 => 1u64..600],
+    )
         .prop_map(|(shares, reservation, limit)| {
             (shares, if limit > 0 { reservation.min(limit) } else { reservation }, limit)
         })
 }
 
-/// A disk whose share is just below its limit gets all of it only if the limit makes good for waits among
-/// others.
+/// A disk whose share is just below its limit gets all of it only if the limit makes good for waits
+/// among others.
 fn patient() -> Config {
     Config { limit_slack: millis(20), ..unit() }
 }
@@ -25,7 +29,8 @@ fn patient() -> Config {
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// The published allocation, for any disks on storage of any speed that carries the reservations.
+    /// The published allocation, for any disks on storage of any speed that carries the
+    /// reservations.
     #[test]
     fn every_disk_gets_what_water_filling_gives_it(disks in prop::collection::vec(sharing(), 1..7), spare in 100u64..2_000) {
         let disks: Vec<Policy> = disks.into_iter().map(|(w, r, l)| policy(w, r, l)).collect();
@@ -48,7 +53,8 @@ proptest! {
         prop_assert!(total + 10 + disks.len() as u64 >= possible * 10, "{} of {}", total, possible * 10);
     }
 
-    /// Whatever went before: disks that came and went, other policies, storage too slow for its reservations.
+    /// Whatever went before: disks that came and went, other policies, storage too slow for its
+    /// reservations.
     #[test]
     fn no_history_is_remembered_for_longer_than_two_seconds(
         last in prop::collection::vec(sharing(), 2..6),
@@ -78,8 +84,9 @@ proptest! {
         let got = bench.run(secs(5));
         for (i, ideal) in water_fill(&disks, Iops::new(rate).unwrap()).into_iter().enumerate() {
             let ideal = ideal.as_millionths() / 200_000;
-            // A disk whose share is hardly more than its reservation pays back what the reservation once gave it beyond
-            // its share, at most the lead, at the speed of the difference: that may take longer, and is never more.
+            // A disk whose share is hardly more than its reservation pays back what the reservation
+            // once gave it beyond its share, at most the lead, at the speed of the difference: that
+            // may take longer, and is never more.
             let lead = disks[i].reservation().map_or(0, |_| u64::from(patient().lead));
             prop_assert!(
                 got[i].abs_diff(ideal) <= ideal / 33 + 4 + lead,
@@ -187,14 +194,15 @@ proptest! {
             next(&mut scheduler);
         }
         let newcomer = add(&mut scheduler, own);
-        // While the newcomer is served once, each other is served for as long as that takes at its weight,
-        // plus the one under way.
+        // While the newcomer is served once, each other is served for as long as that takes at its
+        // weight, plus the one under way.
         let round: u64 = weights.iter().map(|w| w.div_ceil(own) + 1).sum();
         let waited = (0..=round).position(|_| next(&mut scheduler) == newcomer);
         prop_assert!(waited.is_some(), "not within {}", round);
     }
 
-    /// A disk that was away for any time, with any credit, is served within one round and then by its share.
+    /// A disk that was away for any time, with any credit, is served within one round and then by
+    /// its share.
     #[test]
     fn a_returning_disk_is_neither_starved_nor_alone(
         weights in prop::collection::vec(1u64..=50, 1..12),
@@ -226,7 +234,8 @@ proptest! {
         prop_assert!(got + 3 + share / 20 >= share, "{} of a share of {}", got, share);
     }
 
-    /// Storage that delivers less than all reservations is divided in proportion to them, whatever the weights.
+    /// Storage that delivers less than all reservations is divided in proportion to them, whatever
+    /// the weights.
     #[test]
     fn shortage_is_divided_in_proportion_to_reservations(
         disks in prop::collection::vec((1u64..=1_000, 50u64..1_000), 2..8),
@@ -251,7 +260,8 @@ proptest! {
         }
     }
 
-    /// Any window, while the storage fluctuates above what is reserved and the others come, go and change.
+    /// Any window, while the storage fluctuates above what is reserved and the others come, go and
+    /// change.
     #[test]
     fn reservations_are_met_in_any_window_while_others_come_and_go(
         reservation in 1u64..400,

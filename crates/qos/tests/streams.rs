@@ -80,7 +80,10 @@ fn across_vms_reservations_and_limits_bind() {
     assert!((got[low] + got[lowest]).abs_diff(40_000) < 200, "{got:?}");
     assert!(got[high].abs_diff(10_000) < 10, "{got:?}");
     assert!(got[same].abs_diff(25_000) < 200, "{got:?}");
-    assert!(got[within].abs_diff(25_000) < 200, "1,000 shares weigh as much as priority 100: {got:?}");
+    assert!(
+        got[within].abs_diff(25_000) < 200,
+        "1,000 shares weigh as much as priority 100: {got:?}"
+    );
 }
 
 fn priority(n: u64) -> Option<Priority> {
@@ -203,7 +206,8 @@ proptest! {
         }
     }
 
-    /// Within its VM a guest can do what it likes with priorities: the order in which disks are served is the same.
+    /// Within its VM a guest can do what it likes with priorities: the order in which disks are
+    /// served is the same.
     #[test]
     fn no_other_disk_can_tell_what_priorities_a_guest_gives(
         disks in prop::collection::vec((1u64..8, 0u64..3, 0u64..3), 2..5),

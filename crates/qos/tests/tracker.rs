@@ -1,7 +1,7 @@
 //! What a client tells servers of each other, against a list of everything that happened.
 
 use headgate_qos::dmclock::{Served, Ticket, Tracker};
-use headgate_qos::{Cost, Elsewhere, Phase};
+use headgate_qos::{Cost, Phase, ServedElsewhere};
 use headgate_units::{Bytes, Nanos};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ fn one(phase: Phase) -> Served {
     Served { phase, cost: Cost::ONE, bytes: Bytes(4_096) }
 }
 
-fn ios(elsewhere: Elsewhere) -> (u64, u64) {
+fn ios(elsewhere: ServedElsewhere) -> (u64, u64) {
     let whole = |cost: Cost| cost.as_millionths() / Cost::ONE.as_millionths();
     (whole(elsewhere.delta()), whole(elsewhere.rho()))
 }
@@ -30,8 +30,8 @@ fn serve(tracker: &mut Tracker<usize>, now: Nanos, server: usize, phase: Phase) 
 }
 
 proptest! {
-    /// The paper, section 3.3: with one request per server in flight, each other server is at most one request
-    /// ahead of what is told.
+    /// The paper, section 3.3: with one request per server in flight, each other server is at most
+    /// one request ahead of what is told.
     #[test]
     fn with_one_in_flight_per_server_delta_and_rho_are_off_by_at_most_one_per_other_server(
         servers in 1usize..=8,
@@ -41,7 +41,8 @@ proptest! {
         let mut tracker = Tracker::new();
         let mut tickets: Vec<Option<Ticket<usize>>> = (0..servers).map(|_| None).collect();
         let mut at: Vec<At> = (0..servers).map(|_| At::Idle).collect();
-        // Served by each server so far, and by its fellows when it was last asked; all and by reservation.
+        // Served by each server so far, and by its fellows when it was last asked; all and by
+        // reservation.
         let mut served = vec![[0i64; 2]; servers];
         let mut before: Vec<Option<[i64; 2]>> = vec![None; servers];
         for (index, by_reservation) in choices {
@@ -83,7 +84,8 @@ proptest! {
         }
     }
 
-    /// Any number in flight, in any order, lost ones, dead and forgotten servers, costs of any size.
+    /// Any number in flight, in any order, lost ones, dead and forgotten servers, costs of any
+    /// size.
     #[test]
     fn tells_every_completion_elsewhere_once_to_every_server_that_is_known(
         steps in prop::collection::vec((0u8..12, 0usize..5, any::<prop::sample::Index>(), 1u64..5_000_000), 1..300),
@@ -92,7 +94,8 @@ proptest! {
         let mut now = Nanos(0);
         // Every completion: where, what.
         let mut history: Vec<(usize, Served)> = Vec::new();
-        // Servers known: time of the last request, completions there are when it was sent, what was lost.
+        // Servers known: time of the last request, completions there are when it was sent, what was
+        // lost.
         let mut known: BTreeMap<usize, (Nanos, usize, [u64; 3], u64)> = BTreeMap::new();
         let mut contacts = 0;
         let mut in_flight: Vec<(Ticket<usize>, u64)> = Vec::new();
@@ -166,7 +169,10 @@ fn a_single_server_is_told_nothing() {
         assert!(elsewhere.is_none());
         in_flight.push(ticket);
         if n % 3 == 0 {
-            tracker.complete(in_flight.swap_remove(n as usize % in_flight.len()), one(Phase::Reservation));
+            tracker.complete(
+                in_flight.swap_remove(n as usize % in_flight.len()),
+                one(Phase::Reservation),
+            );
         }
     }
     assert_eq!(tracker.totals().by_reservation, 334);

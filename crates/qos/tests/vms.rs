@@ -1,9 +1,11 @@
-//! What virtual machines are promised, whatever the priorities of their applications, and what a plug may do.
+//! What virtual machines are promised, whatever the priorities of their applications, and what a
+//! plug may do.
 mod common;
 
 use common::*;
 use headgate_qos::{
-    Config, Decision, DiskId, Io, MClock, Policy, PriorityPolicy, PriorityScope, Scheduler, SchedulerKind,
+    Config, Decision, DiskId, Io, MClock, Policy, PriorityPolicy, PriorityScope, Scheduler,
+    SchedulerKind,
 };
 use headgate_units::{Nanos, Priority};
 use proptest::prelude::*;
@@ -41,7 +43,8 @@ fn vm() -> impl Strategy<Value = Vm> {
     let applications = prop::collection::vec((1u64..=254, 9usize..24), 4..8);
     (promise, priorities(), applications).prop_map(
         |((shares, reservation, limit), priorities, applications)| {
-            // A limit forgives little lateness, so one that is the reservation can keep it from being met.
+            // A limit forgives little lateness, so one that is the reservation can keep it from
+            // being met.
             let reservation = if limit > 0 { reservation.min(limit * 9 / 10) } else { reservation };
             Vm { policy: policy(shares, reservation, limit), priorities, applications }
         },
@@ -58,7 +61,8 @@ fn bench(vms: &[Vm], spare: u64, plug: Nanos) -> (Bench, Vec<Vec<usize>>) {
         .map(|vm| {
             let disk = bench.add(vm.policy, Client::Closed { outstanding: 0 });
             bench.scheduler.set_priorities(bench.now, bench.disk(disk), vm.priorities).unwrap();
-            let each = |(priority, depth): &(u64, usize)| bench.application(disk, *priority, *depth);
+            let each =
+                |(priority, depth): &(u64, usize)| bench.application(disk, *priority, *depth);
             vm.applications.iter().map(each).collect()
         })
         .collect();
@@ -144,7 +148,7 @@ struct Plugged {
     in_flight: Vec<(usize, Priority)>,
     queued: Vec<usize>,
     /// Streams of each disk since it last had no requests.
-    company: Vec<BTreeSet<Priority>>,
+    streams_seen: Vec<BTreeSet<Priority>>,
 }
 
 impl Plugged {
@@ -159,7 +163,7 @@ impl Plugged {
                 (disk, *priorities)
             })
             .collect();
-        let (queued, company) = (vec![0; disks.len()], vec![BTreeSet::new(); disks.len()]);
+        let (queued, streams_seen) = (vec![0; disks.len()], vec![BTreeSet::new(); disks.len()]);
         Plugged {
             scheduler,
             disks,
@@ -169,7 +173,7 @@ impl Plugged {
             since: None,
             in_flight: Vec::new(),
             queued,
-            company,
+            streams_seen,
         }
     }
 
@@ -181,7 +185,7 @@ impl Plugged {
             .enqueue(self.now, id, Io { priority: given, ..Io::default() }, (disk, stream))
             .unwrap();
         self.queued[disk] += 1;
-        self.company[disk].insert(stream);
+        self.streams_seen[disk].insert(stream);
     }
 
     fn complete(&mut self, which: prop::sample::Index) {
@@ -191,7 +195,7 @@ impl Plugged {
         let (disk, _) = self.in_flight.swap_remove(which.index(self.in_flight.len()));
         self.scheduler.complete(self.now, self.disks[disk].0);
         if self.queued[disk] == 0 && self.in_flight.iter().all(|(other, _)| *other != disk) {
-            self.company[disk].clear();
+            self.streams_seen[disk].clear();
         }
     }
 
@@ -223,9 +227,9 @@ impl Plugged {
                 prop_assert!(self.most > Nanos::ZERO, "waits without a plug");
                 prop_assert!(at > self.now && at - since <= self.most, "{} after {}", at, since);
                 let busy: Vec<usize> =
-                    (0..self.disks.len()).filter(|d| !self.company[*d].is_empty()).collect();
+                    (0..self.disks.len()).filter(|d| !self.streams_seen[*d].is_empty()).collect();
                 prop_assert!(!self.in_flight.is_empty(), "idle storage waits");
-                let alone = busy.len() == 1 && self.company[busy[0]].len() == 1;
+                let alone = busy.len() == 1 && self.streams_seen[busy[0]].len() == 1;
                 prop_assert!(!alone, "waits for somebody better than the only one");
                 self.wake = Some(at);
             }

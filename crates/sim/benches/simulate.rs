@@ -1,8 +1,10 @@
-//! Events per second: `cargo bench -p headgate-sim`. With `-- --day`, also a day of 1,000 VMs on 50 hosts and 20 arrays; with `-- array`
-//! and the like, that scenario alone; with `-- none --day`, the day alone. HEADGATE_SIM_HOURS says how long the day is,
-//! HEADGATE_SIM_DEVICE what the arrays are, for instance "array=10,raid=5" for spindles.
+//! Events per second: `cargo bench -p headgate-sim`. With `-- --day`, also a day of 1,000 VMs on 50
+//! hosts and 20 arrays; with `-- array` and the like, that scenario alone; with `-- none --day`,
+//! the day alone. HEADGATE_SIM_HOURS says how long the day is, HEADGATE_SIM_DEVICE what the arrays
+//! are, for instance "array=10,raid=5" for spindles.
 //!
-//! An event is something that happens to a request (issued, dispatched by a scheduler, completed), a message, a timer.
+//! An event is something that happens to a request (issued, dispatched by a scheduler, completed),
+//! a message, a timer.
 
 use headgate_sim::{Quiet, Scenario, run};
 use std::time::Instant;
@@ -118,8 +120,8 @@ fn main() {
         }
     }
     if flags.iter().any(|flag| flag == "--day") {
-        let device =
-            std::env::var("HEADGATE_SIM_DEVICE").unwrap_or_else(|_| "rate=2000,latency=2ms".to_owned());
+        let device = std::env::var("HEADGATE_SIM_DEVICE")
+            .unwrap_or_else(|_| "rate=2000,latency=2ms".to_owned());
         let stores: String = (1..=20)
             .map(|n| {
                 format!("[[datastore]]\nname = \"array-{n}\"\ndevice = \"{device}\"\nnetwork = \"50us\"\n")
@@ -144,8 +146,12 @@ fn measure(text: &str, times: u32) {
             Ok(outcome) => {
                 best = best.min(began.elapsed().as_secs_f64());
                 events = outcome.events;
-                requests =
-                    outcome.subjects.iter().map(|subject| subject.whole.counters.completed).sum::<u64>() / 2;
+                requests = outcome
+                    .subjects
+                    .iter()
+                    .map(|subject| subject.whole.counters.completed)
+                    .sum::<u64>()
+                    / 2;
             }
             Err(error) => return println!("{error}"),
         }

@@ -1,6 +1,6 @@
-//! What hosts tell each other of a datastore, as they come to know it.
+//! The simulated congestion board: hosts' reports about a datastore, readable after a delay.
 
-use headgate_qos::window::{HostReport, Peer};
+use headgate_qos::window::{HostReport, Posted};
 use headgate_units::Nanos;
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     delay: Nanos,
-    /// For each host what it wrote, oldest first; what nobody can read any more is gone.
+    /// The reports of each host, oldest first. Reports that no host can read any more are dropped.
     written: Vec<VecDeque<Post>>,
 }
 
@@ -41,47 +41,23 @@ impl Board {
         }
     }
 
-    /// What can be read of a host.
+    /// The latest readable reports of all hosts but this one.
+    pub(crate) fn posted_by_others(
+        &self,
+        now: Nanos,
+        own: usize,
+    ) -> impl Iterator<Item = Posted<usize, HostReport>> {
+        let others = (0..self.written.len()).filter(move |host| *host != own);
+        others.filter_map(move |host| {
+            let post = self.read(now, host)?;
+            Some(Posted { host, sequence: post.number, report: post.report })
+        })
+    }
+
+    /// The latest readable report of a host.
     fn read(&self, now: Nanos, host: usize) -> Option<Post> {
         let arrived = |post: &&Post| now.since(post.at) >= self.delay;
         self.written[host].iter().rev().find(arrived).copied()
-    }
-}
-
-/// What one host has seen of the others, by its own clock: the daemon's rules.
-///
-/// A record counts from when it was first seen to change. A change is dated between the reading that shows it and the one before. Only
-/// after two periods of reading has every living host been seen to change, and the view is whole.
-#[derive(Debug, Default)]
-pub(crate) struct Sightings {
-    /// The first and the last reading.
-    read: Option<(Nanos, Nanos)>,
-    /// For each host the number of what was seen last, when that changed, and what it says.
-    seen: Vec<Option<(u64, Option<Nanos>, HostReport)>>,
-}
-
-impl Sightings {
-    /// Reads the board. `None` while the view is not whole.
-    pub(crate) fn look(&mut self, board: &Board, now: Nanos, own: usize, period: Nanos) -> Option<Vec<Peer>> {
-        let (first, last) = self.read.unwrap_or((now, now));
-        let between = last + Nanos(now.since(last).0 / 2);
-        self.read = Some((first, now));
-        self.seen.resize(board.written.len(), None);
-        for (host, seen) in self.seen.iter_mut().enumerate().filter(|(host, _)| *host != own) {
-            let Some(post) = board.read(now, host) else { continue };
-            match seen {
-                Some((number, ..)) if *number == post.number => {}
-                Some(_) => *seen = Some((post.number, Some(between), post.report)),
-                None => *seen = Some((post.number, None, post.report)),
-            }
-        }
-        let whole = now.since(first) >= Nanos(period.0.saturating_mul(2));
-        whole.then(|| {
-            let peer = |&(_, changed, report): &(u64, Option<Nanos>, HostReport)| {
-                Some(Peer { report, age: now.since(changed?) })
-            };
-            self.seen.iter().flatten().filter_map(peer).collect()
-        })
     }
 }
 
@@ -102,20 +78,6 @@ mod tests {
             threshold: Nanos::from_millis(25),
             period: PERIOD,
         }
-    }
-
-    #[test]
-    fn a_host_counts_once_it_was_seen_to_change_and_is_as_old_as_the_change() {
-        let mut board = Board::new(Nanos::ZERO);
-        let (own, other) = (board.join(), board.join());
-        let mut eyes = Sightings::default();
-        let s = Nanos::from_secs;
-        board.write(s(1), other, report(1));
-        assert_eq!(eyes.look(&board, s(2), own, PERIOD), None, "not whole yet");
-        board.write(s(3), other, report(2));
-        assert_eq!(eyes.look(&board, s(4), own, PERIOD), None);
-        let peers = eyes.look(&board, s(6), own, PERIOD).unwrap();
-        assert_eq!(peers, [Peer { report: report(2), age: s(3) }], "seen at 4 s, dated between 2 and 4 s");
     }
 
     #[test]

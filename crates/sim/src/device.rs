@@ -1,11 +1,15 @@
 use headgate_devices::{
-    DeviceIo, DeviceModel, DiskPlace, FixedRate, FlashCounters, ModelSpec, PlaceError, Utilisation,
+    DeviceIo, DeviceModel, DiskPlace, FixedRate, FlashCounters, LayerSpec, Layered, ModelSpec,
+    PlaceError, Utilisation,
 };
 use headgate_units::{Bytes, Iops, Nanos, Shares};
 
-/// A device model; that of a fixed rate apart, because its rate can be changed and calls to it need no table.
+/// A device model; that of a fixed rate apart, because its rate can be changed and calls to it need
+/// no table.
 pub(crate) enum Device {
     Rate(FixedRate),
+    /// The same under layers, which are rare.
+    LayeredRate(Box<Layered<FixedRate>>),
     Other(Box<dyn DeviceModel + Send>),
 }
 
@@ -13,7 +17,14 @@ impl Device {
     pub(crate) fn new(spec: &ModelSpec, capacity: Bytes) -> Device {
         match spec {
             &ModelSpec::Rate { rate, latency, depth, stragglers } => {
-                Device::Rate(FixedRate::new(rate, latency, depth).with_stragglers(stragglers))
+                let device = FixedRate::new(rate, latency, depth);
+                match stragglers {
+                    None => Device::Rate(device),
+                    Some(late) => {
+                        let layers = [LayerSpec::Stragglers(late)];
+                        Device::LayeredRate(Box::new(Layered::new(&layers, device)))
+                    }
+                }
             }
             other => Device::Other(other.build(capacity)),
         }
@@ -21,15 +32,17 @@ impl Device {
 
     /// Changes the rate; other models have none.
     pub(crate) fn set_rate(&mut self, now: Nanos, rate: Iops) {
-        if let Device::Rate(device) = self {
-            device.set_rate(now, rate);
+        match self {
+            Device::Rate(device) => device.set_rate(now, rate),
+            Device::LayeredRate(device) => device.device_mut().set_rate(now, rate),
+            Device::Other(_) => {}
         }
     }
 
     /// Tells the device of a disk, where it wants to know.
     pub(crate) fn add_disk(&mut self, now: Nanos, place: DiskPlace) -> Result<(), PlaceError> {
         match self {
-            Device::Rate(_) => Ok(()),
+            Device::Rate(_) | Device::LayeredRate(_) => Ok(()),
             Device::Other(device) => device.add_disk(now, place),
         }
     }
@@ -44,23 +57,25 @@ impl Device {
     /// What flash did for the disk that begins there.
     pub(crate) fn flash(&self, offset: u64) -> Option<FlashCounters> {
         match self {
-            Device::Rate(_) => None,
+            Device::Rate(_) | Device::LayeredRate(_) => None,
             Device::Other(device) => device.flash(offset),
         }
     }
 
-    /// How full the victims of the disk that begins there are to be; `None` also where no space brings its target about.
+    /// How full the victims of the disk that begins there are to be; `None` also where no space
+    /// brings its target about.
     pub(crate) fn target_utilisation(&self, offset: u64) -> Option<Utilisation> {
         match self {
-            Device::Rate(_) => None,
+            Device::Rate(_) | Device::LayeredRate(_) => None,
             Device::Other(device) => device.flash_standing(offset)?.target_utilisation,
         }
     }
 
-    /// Of the pages that flash moved because the one disk wrote, those of the other; both by where they begin.
+    /// Of the pages that flash moved because the one disk wrote, those of the other; both by where
+    /// they begin.
     pub(crate) fn moved_for(&self, offset: u64, other: u64) -> Option<u64> {
         match self {
-            Device::Rate(_) => None,
+            Device::Rate(_) | Device::LayeredRate(_) => None,
             Device::Other(device) => device.moved_for(offset, other),
         }
     }
@@ -69,6 +84,7 @@ impl Device {
     pub(crate) fn submit(&mut self, now: Nanos, id: u64, io: DeviceIo) {
         match self {
             Device::Rate(device) => device.submit(now, id, io),
+            Device::LayeredRate(device) => device.submit(now, id, io),
             Device::Other(device) => device.submit(now, id, io),
         }
     }
@@ -77,6 +93,7 @@ impl Device {
     pub(crate) fn next_event(&self) -> Option<Nanos> {
         match self {
             Device::Rate(device) => device.next_event(),
+            Device::LayeredRate(device) => device.next_event(),
             Device::Other(device) => device.next_event(),
         }
     }
@@ -85,6 +102,7 @@ impl Device {
     pub(crate) fn poll(&mut self, now: Nanos) -> Option<u64> {
         match self {
             Device::Rate(device) => device.poll(now),
+            Device::LayeredRate(device) => device.poll(now),
             Device::Other(device) => device.poll(now),
         }
     }

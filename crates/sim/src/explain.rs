@@ -2,7 +2,7 @@ use headgate_qos::{Policy, water_fill};
 use headgate_units::Iops;
 use serde::Serialize;
 
-/// What decides what a disk gets at a capacity.
+/// The rule that decides a disk's rate at a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Clamp {
@@ -18,28 +18,30 @@ pub enum Clamp {
     Starved,
 }
 
-/// What one disk gets.
+/// The rate of one disk at one capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct Allocation {
     /// Normalised IOs per second, exact to a millionth.
     pub iops: f64,
-    /// What decides it.
+    /// The rule that decides it.
     pub clamp: Clamp,
 }
 
-/// What every disk gets at every capacity, when all always have requests queued: one row for each capacity, with one
-/// entry for each policy, in their order.
+/// What every disk gets at every capacity, when all always have requests queued: one row for each
+/// capacity, with one entry for each policy, in their order.
 ///
-/// This is what water-filling says ([`water_fill`]), the published rule. The scheduler keeps a small part for disks
-/// without a reservation where the rule starves them: see [`headgate_qos::Floor`].
+/// This is what water-filling says ([`water_fill`]), the published rule. The scheduler keeps a
+/// small part for disks without a reservation where the rule starves them: see
+/// [`headgate_qos::Floor`].
 pub fn explain(policies: &[Policy], capacities: &[Iops]) -> Vec<Vec<Allocation>> {
     capacities.iter().map(|&capacity| row(policies, capacity)).collect()
 }
 
 fn row(policies: &[Policy], capacity: Iops) -> Vec<Allocation> {
-    let reserved: u128 = policies.iter().filter_map(Policy::reservation).map(|r| u128::from(r.get())).sum();
+    let reserved: u128 =
+        policies.iter().filter_map(Policy::reservation).map(|r| u128::from(r.get())).sum();
     let shortage = reserved > u128::from(capacity.get());
     let allocations = water_fill(policies, capacity);
     policies

@@ -1,4 +1,5 @@
-//! A deterministic discrete-event simulator that runs Headgate's own schedulers, and the scenario files it runs.
+//! A deterministic discrete-event simulator that runs Headgate's own schedulers, and the scenario
+//! files it runs.
 //!
 //! ```
 //! use headgate_sim::{Quiet, Scenario, judge, run};
@@ -21,55 +22,68 @@
 //!     within = "2%"
 //! "#).unwrap();
 //! let outcomes = [run(&scenario, "default", 1, &mut Quiet).unwrap()];
-//! for verdict in judge(&scenario, &outcomes) {
-//!     println!("{verdict}");
+//! for finding in judge(&scenario, &outcomes) {
+//!     println!("{finding}");
 //! }
 //! ```
 //!
 //! # What is simulated
-//! - *Hosts* with the schedulers of [`headgate_qos`], one for each datastore that their VMs use, and an [`IssueWindow`]
-//!   behind it: fixed, or controlled as [`headgate_qos::window`] does it, over a board where hosts read each other's reports.
+//! - *Hosts* with the schedulers of [`headgate_qos`], one for each datastore that their VMs use,
+//!   and an [`IssueWindow`] behind it: fixed, or controlled as [`headgate_qos::window`] does it,
+//!   over a board where hosts read each other's reports.
 //! - The *network*: a delay each way.
-//! - *Datastores* of one or several nodes. Each node is a device model of [`headgate_devices`], perhaps with a scheduler
-//!   and window of its own in front. Disks are routed over nodes.
+//! - *Datastores* of one or several nodes. Each node is a device model of [`headgate_devices`],
+//!   perhaps with a scheduler and window of its own in front. Disks are routed over nodes.
 //! - *VMs* with disks and workloads ([`WorkloadKind`]).
 //! - A *timeline* of starts, stops, changes of policy and of capacity, failures.
 //!
 //! # Determinism
-//! The same scenario, variant and seed give the same [`Outcome`], to the byte, on every machine. Time is integer
-//! nanoseconds; what happens at the same time happens in the order in which it was planned; every workload, route and
-//! device has random numbers of its own, seeded by the run's seed and its name, so a VM more does not change what the
-//! others ask for; no map with a random order is ever walked.
+//! The same scenario, variant and seed give the same [`Outcome`], to the byte, on every machine.
+//! Time is integer nanoseconds; what happens at the same time happens in the order in which it was
+//! planned; every workload, route and device has random numbers of its own, seeded by the run's
+//! seed and its name, so a VM more does not change what the others ask for; no map with a random
+//! order is ever walked.
 
 mod board;
+mod decisions;
 mod device;
-mod elevator;
 mod explain;
 mod file;
+mod io_scheduler;
 mod judge;
 mod outcome;
+mod progress;
 mod queue;
 mod random;
 mod record;
 mod run;
 mod scenario;
+mod values;
 mod workload;
 mod world;
 
+pub use decisions::record_gate;
 pub use explain::{Allocation, Clamp, explain};
-pub use file::{ScenarioError, schema};
-pub use judge::{Expectation, Judgement, Reading, Summary, Unit, Verdict, judge};
+pub use file::ScenarioError;
+#[cfg(feature = "schema")]
+pub use file::schema;
+pub use judge::{Finding, Judgement, Reading, judge};
 pub use outcome::pool::{PoolMove, PoolOutcome, PooledDatastore, PooledDisk, Round};
 pub use outcome::sweep::{SweepOutcome, SweepPoint};
 pub use outcome::{
-    Application, Counters, FlashCounts, HostWindow, MovedPages, Outcome, Stretch, Subject, SubjectKind,
-    TransactionStretch, Transactions, WindowCounters, WindowStretch,
+    Application, Counters, FlashTotals, HostWindow, MovedPages, Outcome, Stretch, Subject,
+    SubjectKind, TransactionStretch, Transactions, WindowCounters, WindowStretch,
 };
-pub use run::{Progress, Quiet, RunError, run, run_with};
+pub use progress::{Progress, Quiet, RunError};
+pub use run::{run, run_with};
 pub use scenario::{
-    Action, Arrivals, Balancing, Chooser, Control, Coordination, Copying, Datastore, Disk, Event, Front,
-    Host, IssueWindow, Knowledge, Membership, Moves, Node, Noise, Oltp, Pacing, Pattern, Pool, Record,
-    Replay, ReplayTiming, Route, Scenario, Setup, Span, Stretches, Sweep, Tide, Variant, Vm, Window,
-    Workload, WorkloadKind,
+    Action, Arrivals, Balancing, Chooser, Control, Coordination, Copying, Datastore, DiskSpec,
+    Event, Expectation, Front, Host, IssueWindow, Knowledge, Membership, Moves, Node, Noise, Oltp,
+    Pacing, Pattern, Pool, Record, Replay, ReplayTiming, Route, Scenario, Setup, Span, Stretches,
+    Summary, Sweep, Tide, TimeDistribution, Unit, Variant, Vm, Workload, WorkloadKind,
 };
 pub use workload::{NoTraces, TraceRecord, Traces};
+pub use world::{GateRecord, GateStep};
+
+/// The JSON schema of scenario files, for editors. A test holds it to the types that read them.
+pub const SCHEMA: &str = include_str!("../../../experiments/scenario.schema.json");

@@ -2,7 +2,7 @@ pub(crate) mod flash;
 pub(crate) mod pool;
 pub(crate) mod sweep;
 
-pub use flash::{FlashCounts, MovedPages};
+pub use flash::{FlashTotals, MovedPages};
 
 use headgate_stats::HistogramSnapshot;
 use headgate_units::Nanos;
@@ -27,17 +27,19 @@ pub struct Outcome {
     pub interval: Nanos,
     /// Events that were simulated: requests issued, dispatched and completed, messages, timers.
     pub events: u64,
-    /// VMs, then datastores, in the order of the file; disks and workloads follow their VM where it has several, nodes their datastore
-    /// where it has several or schedules there; then hosts where there are several.
+    /// VMs, then datastores, in the order of the file; disks and workloads follow their VM where it
+    /// has several, nodes their datastore where it has several or schedules there; then hosts where
+    /// there are several.
     pub subjects: Vec<Subject>,
     /// Workloads that count transactions.
     pub applications: Vec<Application>,
-    /// Hosts' windows at datastores where they are of interest, in the order in which the VMs use them.
+    /// Hosts' windows at datastores where they are of interest, in the order in which the VMs use
+    /// them.
     pub issue_windows: Vec<HostWindow>,
-    /// Pages that flash drives moved, by who wrote and whose they were, over the whole run.
+    /// Pages that flash drives moved, by writer and owner, over the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moved_pages: Option<MovedPages>,
-    /// What became of the pool, if there is one.
+    /// The outcome of the pool, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolOutcome>,
     /// Points of sweeps, in the order of the file.
@@ -68,7 +70,7 @@ impl Outcome {
     }
 }
 
-/// What a [`Subject`] is.
+/// The kind of a [`Subject`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubjectKind {
@@ -99,11 +101,12 @@ pub struct Subject {
     pub series: Vec<Counters>,
     /// The whole run.
     pub whole: Stretch,
-    /// The scenario's windows, in its order.
-    pub windows: Vec<Stretch>,
+    /// The scenario's spans, in its order.
+    #[serde(rename = "windows")]
+    pub spans: Vec<Stretch>,
 }
 
-/// What was counted over some time. Sums, so that intervals can be added up.
+/// Counters over some time: sums, so that intervals can be added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -126,19 +129,19 @@ pub struct Counters {
     pub by_reservation: u64,
     /// Requests dispatched by shares.
     pub by_weight: u64,
-    /// What was dispatched in normalised IOs, in millionths.
+    /// Cost of dispatched requests, in millionths of normalised IOs.
     pub cost: u64,
     /// Comparisons of tags by the hosts' schedulers for what was dispatched.
     pub comparisons: u64,
     /// Requests to one of several nodes with schedulers, but for the first to each.
     pub told: u64,
-    /// By how much what they told the node of service at the others was wrong, in millionths of IOs.
+    /// Error of the service elsewhere that they reported to the node, in millionths of IOs.
     pub told_error: u64,
     /// Those of them that were off by more than one IO for each other node.
     pub told_wrong: u64,
-    /// What flash drives did, where there are any.
-    #[serde(skip_serializing_if = "FlashCounts::is_nothing")]
-    pub flash: FlashCounts,
+    /// Counters of flash drives, if there are any.
+    #[serde(skip_serializing_if = "FlashTotals::is_nothing")]
+    pub flash: FlashTotals,
 }
 
 impl Counters {
@@ -162,7 +165,7 @@ impl Counters {
         }
     }
 
-    /// What was counted here and not yet in `earlier`.
+    /// The difference from `earlier`.
     pub fn since(self, earlier: &Counters) -> Counters {
         self.each(earlier, u64::saturating_sub)
     }
@@ -218,7 +221,8 @@ impl Counters {
         (dispatched > 0).then(|| self.comparisons as f64 / dispatched as f64)
     }
 
-    /// By how many IOs a node was told wrong of service at the others, on average; `None` when none was told.
+    /// Mean error, in IOs, of the service elsewhere that was reported to a node; `None` without
+    /// reports.
     pub fn mean_told_error(&self) -> Option<f64> {
         (self.told > 0).then(|| self.told_error as f64 / 1e6 / self.told as f64)
     }
@@ -238,7 +242,7 @@ pub(crate) fn per_second(amount: f64, length: Nanos) -> f64 {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct Stretch {
-    /// The window's name; empty for the whole run.
+    /// The span's name; empty for the whole run.
     pub name: String,
     /// Its beginning.
     pub from: Nanos,
@@ -277,8 +281,9 @@ pub struct Application {
     pub series: Vec<Transactions>,
     /// The whole run.
     pub whole: TransactionStretch,
-    /// The scenario's windows.
-    pub windows: Vec<TransactionStretch>,
+    /// The scenario's spans.
+    #[serde(rename = "windows")]
+    pub spans: Vec<TransactionStretch>,
 }
 
 /// Transactions over some time.
@@ -297,7 +302,7 @@ pub struct Transactions {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct TransactionStretch {
-    /// The window's name; empty for the whole run.
+    /// The span's name; empty for the whole run.
     pub name: String,
     /// Its beginning.
     pub from: Nanos,
@@ -320,11 +325,12 @@ pub struct HostWindow {
     pub series: Vec<WindowCounters>,
     /// The whole run.
     pub whole: WindowStretch,
-    /// The scenario's windows.
-    pub windows: Vec<WindowStretch>,
+    /// The scenario's spans.
+    #[serde(rename = "windows")]
+    pub spans: Vec<WindowStretch>,
 }
 
-/// A window and what it went by, integrated over some time.
+/// A window and the inputs of its controller, integrated over some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -333,11 +339,12 @@ pub struct WindowCounters {
     pub window: u64,
     /// β, in slot-nanoseconds; 0 where windows are fixed.
     pub beta: u64,
-    /// The latency that the controller went by, in thousands of square nanoseconds.
+    /// The latency that the controller followed, in thousands of square nanoseconds.
     pub latency: u64,
-    /// For how long it went by one, in nanoseconds.
+    /// The time for which it followed one, in nanoseconds.
     pub known: u64,
-    /// For how long it said that something loads the storage which no window controls, in nanoseconds.
+    /// For how long it said that something loads the storage which no window controls, in
+    /// nanoseconds.
     pub unmanaged: u64,
 }
 
@@ -352,7 +359,7 @@ impl WindowCounters {
         }
     }
 
-    /// What came since `earlier`.
+    /// The difference from `earlier`.
     pub fn since(self, earlier: &WindowCounters) -> WindowCounters {
         self.each(earlier, u64::saturating_sub)
     }
@@ -372,7 +379,7 @@ impl WindowCounters {
         per_second(self.beta as f64 / 1e9, length)
     }
 
-    /// The mean latency that the controller went by; `None` where it went by none.
+    /// The mean latency that the controller followed; `None` if it followed none.
     pub fn mean_latency(&self) -> Option<Nanos> {
         let mean = (u128::from(self.latency) * 1_000).checked_div(u128::from(self.known))?;
         Some(Nanos(u64::try_from(mean).unwrap_or(u64::MAX)))

@@ -4,9 +4,10 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// What will happen when, earliest first; of what happens at the same time, first planned first.
 ///
-/// A binary heap with one entry for each device and timer, and beside it *lanes* for what always happens equally long after it
-/// was planned, such as the arrival of a message: there, first come is first served, and a plain queue does what the heap
-/// would. O(log n) for the heap, O(1) for lanes.
+/// A binary heap with one entry for each device and timer, and beside it *lanes* for what always
+/// happens equally long after it was planned, such as the arrival of a message: there, first come
+/// is first served, and a plain queue does what the heap would. O(log n) for the heap, O(1) for
+/// lanes.
 pub(crate) struct Queue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
     lanes: Vec<(Nanos, VecDeque<Entry<E>>)>,
@@ -17,7 +18,7 @@ pub(crate) struct Queue<E> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane(usize);
 
-/// Every pop looks at the first of each lane.
+/// Every pop compares the first event of each lane.
 const MOST_LANES: usize = 4;
 
 struct Entry<E> {
@@ -74,7 +75,8 @@ impl<E: Copy> Queue<E> {
     /// The next event, if it happens before `end`.
     #[inline]
     pub(crate) fn pop_before(&mut self, end: Nanos) -> Option<(Nanos, E)> {
-        let mut first = self.heap.peek().map_or((u64::MAX, u64::MAX), |Reverse(next)| (next.at, next.order));
+        let mut first =
+            self.heap.peek().map_or((u64::MAX, u64::MAX), |Reverse(next)| (next.at, next.order));
         let mut from = None;
         for (index, (_, lane)) in self.lanes.iter().enumerate() {
             if let Some(next) = lane.front()

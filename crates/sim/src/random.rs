@@ -2,10 +2,11 @@ use headgate_units::Nanos;
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The random numbers of one thing in the simulation, such as a workload: xoshiro256++, whose sequence is published and
-/// does not change between versions.
+/// The random numbers of one thing in the simulation, such as a workload: xoshiro256++, whose
+/// sequence is published and does not change between versions.
 ///
-/// Seeded by the run's seed and by the thing's name. What one thing draws never depends on what else there is.
+/// Seeded by the run's seed and by the thing's name. What one thing draws never depends on what
+/// else there is.
 pub(crate) struct Stream(Xoshiro256PlusPlus);
 
 impl Stream {
@@ -50,9 +51,9 @@ impl Stream {
 
 /// FNV-1a, 64 bits: a hash that is the same for ever, unlike the standard library's.
 fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -72,7 +73,8 @@ mod tests {
     #[test]
     fn exponential_times_have_their_mean() {
         let mut stream = Stream::new(7, "think");
-        let mean = (0..100_000).map(|_| stream.exponential(Nanos(1_000_000)).0).sum::<u64>() / 100_000;
+        let mean =
+            (0..100_000).map(|_| stream.exponential(Nanos(1_000_000)).0).sum::<u64>() / 100_000;
         assert!((985_000..1_015_000).contains(&mean), "{mean}");
     }
 }

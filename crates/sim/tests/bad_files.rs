@@ -74,7 +74,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             8,
             "device = 'rate=1000'\nissue-window = { law = 'published', shares-per-slot = 0 }",
-            "9:55: a slot is for 1 share or more; write such a number",
+            "9:55: 0 is not a number of shares for a slot; write a whole number from 1 to 4294967295",
         ),
         (
             15,
@@ -144,7 +144,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             8,
             "device = 'rate=1000'\nqueue-depth = 0",
-            "9:15: a queue depth is 1 to 65536, not 0; write such a number",
+            "9:15: 0 is not a queue depth; write a whole number from 1 to 65536",
         ),
         (
             8,
@@ -200,12 +200,12 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             11,
             "disk = [{ elevator-depth = 8 }]",
-            "11:28: elevator-depth means nothing without one; add elevator = 'noop'",
+            "11:28: 'elevator-depth' means nothing without 'elevator'; add elevator = 'noop'",
         ),
         (
             11,
             "disk = [{ elevator = 'noop', elevator-depth = 0 }]",
-            "11:47: the depth of an elevator's disk is 1 to 1024, not 0; write such a number",
+            "11:47: 0 is not a queue depth behind an IO scheduler; write a whole number from 1 to 1024",
         ),
         (11, "disk = []", "10:8: the VM has no disk; add disk = [{}] or a [[vm.disk]]"),
         (
@@ -217,7 +217,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             12,
             "workload = [{ kind = 'closed', rate = 5 }]",
-            "12:39: 'rate' means nothing for kind = 'closed', only for 'open'; remove it or change the kind",
+            "12:39: 'rate' means nothing for kind = 'closed', only for 'open'; remove it or change 'kind'",
         ),
         (
             12,
@@ -247,12 +247,34 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             12,
             "workload = [{ kind = 'closed' }]\n[[event]]\nat = '7s'\ndo = 'stop'\nrate = 7",
-            "16:8: 'rate' means nothing for this event; remove it or change 'do'",
+            "16:8: 'rate' means nothing for do = 'stop', only for 'rate'; remove it or change 'do'",
         ),
         (
             8,
             "device = 'null'",
             "12:22: this work never lets time pass on a device 'null'; add think time, a network or another device",
+        ),
+        // Keys that depend on other keys.
+        (
+            8,
+            "device = 'rate=1000'\nbatch-span = '1M'",
+            "9:14: 'batch-span' means nothing without 'batch'; add batch = 8",
+        ),
+        (
+            11,
+            "disk = [{ pinned = true }]",
+            "11:20: 'pinned' means nothing without a pool; remove it, or add a [pool]",
+        ),
+        (
+            11,
+            "disk = [{ weights = [1] }]",
+            "11:21: 'weights' means nothing for route = 'uniform', only for 'weighted'; remove it or change 'route'",
+        ),
+        (14, "of = 'VM1'\neach = ['VM1']", "15:8: 'of' and 'each' exclude each other; keep one"),
+        (
+            16,
+            "at-least = 900\nwithin = '5%'",
+            "17:10: 'within' means nothing without 'equals' or 'water-fill'; add equals or water-fill",
         ),
         // Variants.
         (
@@ -292,7 +314,11 @@ fn every_kind_of_mistake_is_named_with_its_place() {
             "measure = 'latency'",
             "16:12: this does not fit what is measured; write a time with a unit, such as '30ms'",
         ),
-        (16, "equals = 900", "13:1: no measure is ever exactly equal; add within = '5%' or slack = 10"),
+        (
+            16,
+            "equals = 900",
+            "13:1: no measure is ever exactly equal; add within = '5%' or slack = 10",
+        ),
         (16, "", "13:1: nothing is expected here; add equals, water-fill, at-least or at-most"),
         (
             16,

@@ -96,7 +96,11 @@ fn nothing_is_lost_on_the_way() {
         let mut sum = headgate_sim::Counters::default();
         subject.series.iter().for_each(|point| sum = sum.plus(point));
         assert_eq!(sum, subject.whole.counters, "{}: the series adds up", subject.name);
-        assert_eq!(subject.whole.counters, subject.windows[0].counters, "{}: all is all", subject.name);
+        assert_eq!(
+            subject.whole.counters, subject.spans[0].counters,
+            "{}: all is all",
+            subject.name
+        );
         assert!(sum.completed > 0 && sum.completed <= sum.arrived, "{}: {sum:?}", subject.name);
         assert_eq!(subject.whole.latency.count(), sum.completed, "{}", subject.name);
         assert_eq!(subject.whole.latency.sum(), u128::from(sum.latency), "{}", subject.name);
@@ -116,7 +120,11 @@ fn a_run_can_be_cancelled() {
     struct Impatient;
     impl Progress for Impatient {
         fn step(&mut self, at: Nanos, _: Nanos, _: u64) -> ControlFlow<()> {
-            if at < Nanos::from_secs(1) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if at < Nanos::from_secs(1) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         }
     }
     let result = run(&scenario(BUSY), "default", 1, &mut Impatient);

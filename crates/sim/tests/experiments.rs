@@ -1,4 +1,5 @@
-//! The experiments in `experiments/`: all are read, run with all their seeds, and come out as expected.
+//! The experiments in `experiments/`: all are read, run with all their seeds, and come out as
+//! expected.
 
 use headgate_sim::{Judgement, Quiet, Scenario, judge, run};
 use std::fs;
@@ -45,7 +46,10 @@ fn failures_of(path: &Path) -> Vec<String> {
     assert_eq!(format!("{}.toml", scenario.name), name, "a scenario is named like its file");
     assert!(scenario.all_seeds.len() >= 3 && !scenario.expectations.is_empty(), "{name}");
     if !scenario.traces.is_empty() {
-        println!("{name}: skipped, it replays traces: headgate reproduce {} --traces DIR", scenario.name);
+        println!(
+            "{name}: skipped, it replays traces: headgate reproduce {} --traces DIR",
+            scenario.name
+        );
         return Vec::new();
     }
     let mut outcomes = Vec::new();
@@ -55,11 +59,13 @@ fn failures_of(path: &Path) -> Vec<String> {
         }
     }
     let verdicts = judge(&scenario, &outcomes);
-    let red = verdicts.iter().filter(|v| matches!(v.judgement, Judgement::Fails | Judgement::NotRun));
+    let red =
+        verdicts.iter().filter(|v| matches!(v.judgement, Judgement::Fails | Judgement::NotRun));
     let mut failures: Vec<String> =
         red.map(|verdict| format!("{name}:{}: {verdict}", verdict.line)).collect();
     // A deviation that is said to be known must be one.
-    for known in verdicts.iter().filter(|v| v.differs.is_some() && v.judgement == Judgement::Holds) {
+    for known in verdicts.iter().filter(|v| v.differs.is_some() && v.judgement == Judgement::Holds)
+    {
         failures.push(format!("{name}:{}: {known}: remove 'differs'", known.line));
     }
     failures

@@ -56,20 +56,26 @@ fn parse(text: &str) -> Scenario {
 #[test]
 fn disks_are_owners_and_their_shares_divide_space() {
     let scenario = parse(THREE);
-    let outcomes = ["none", "static"].map(|variant| run(&scenario, variant, 1, &mut Quiet).unwrap());
+    let outcomes =
+        ["none", "static"].map(|variant| run(&scenario, variant, 1, &mut Quiet).unwrap());
     for verdict in judge(&scenario, &outcomes) {
         assert_eq!(verdict.judgement, headgate_sim::Judgement::Holds, "{verdict}");
     }
     let [none, fixed] = &outcomes;
     // In nanoseconds times blocks: the change of shares at 10 s makes a's space as large as c's.
-    let spare =
-        |vm: &str, second: usize| fixed.subject(vm).unwrap().series[second].flash.spare / 1_000_000_000;
+    let spare = |vm: &str, second: usize| {
+        fixed.subject(vm).unwrap().series[second].flash.spare / 1_000_000_000
+    };
     assert!(spare("c", 5) > 4 * spare("a", 5), "{} {}", spare("c", 5), spare("a", 5));
     assert!(spare("c", 15).abs_diff(spare("a", 15)) <= 1);
     let moved = |vm: &str| none.subject(vm).unwrap().whole.counters.flash;
     let all = ["a", "b", "c"].map(moved);
-    let (caused, suffered) = all.iter().fold((0, 0), |(c, s), flash| (c + flash.moved_for, s + flash.moved));
-    assert_eq!(caused, suffered, "every page that was moved was somebody's, and moved for somebody");
+    let (caused, suffered) =
+        all.iter().fold((0, 0), |(c, s), flash| (c + flash.moved_for, s + flash.moved));
+    assert_eq!(
+        caused, suffered,
+        "every page that was moved was somebody's, and moved for somebody"
+    );
     // By whom and of whom: rows and columns of the one table are the sums above.
     let table = none.moved_pages.as_ref().unwrap();
     assert_eq!(table.vms, ["a", "b", "c"]);
@@ -80,10 +86,14 @@ fn disks_are_owners_and_their_shares_divide_space() {
         assert!(table.pages[vm].iter().all(|&pages| pages > 0), "{table:?}");
     }
     let table = fixed.moved_pages.as_ref().unwrap();
-    let others = (0..9).filter(|cell| cell / 3 != cell % 3).map(|cell| table.pages[cell / 3][cell % 3]);
+    let others =
+        (0..9).filter(|cell| cell / 3 != cell % 3).map(|cell| table.pages[cell / 3][cell % 3]);
     assert_eq!(others.sum::<u64>(), 0, "under isolation each moves its own");
     let whole = none.subject("ssd").unwrap().whole.counters.flash;
-    assert_eq!((whole.moved_for, whole.writes), (caused, all.iter().map(|flash| flash.writes).sum()));
+    assert_eq!(
+        (whole.moved_for, whole.writes),
+        (caused, all.iter().map(|flash| flash.writes).sum())
+    );
 }
 
 #[test]
@@ -112,7 +122,8 @@ fn targets_and_steps_of_space_are_recorded() {
     [[variant]]
     name = "none""#,
     );
-    let text = text.replace("duration = \"20s\"", "duration = \"9s\"\n    windows = { late = \"2s..9s\" }");
+    let text = text
+        .replace("duration = \"20s\"", "duration = \"9s\"\n    windows = { late = \"2s..9s\" }");
     let text = text.replace(
         "    [[event]]\n    at = \"10s\"\n    do = \"policy\"\n    vm = \"a\"\n    shares = 6000\n",
         "",
@@ -120,12 +131,14 @@ fn targets_and_steps_of_space_are_recorded() {
     let scenario = parse(&text);
     let outcome = run(&scenario, "dynamic", 1, &mut Quiet).unwrap();
     let verdicts = judge(&scenario, std::slice::from_ref(&outcome));
-    let mine: Vec<_> = verdicts.iter().filter(|verdict| verdict.variant == "dynamic").take(2).collect();
+    let mine: Vec<_> =
+        verdicts.iter().filter(|verdict| verdict.variant == "dynamic").take(2).collect();
     for verdict in &mine {
         assert_eq!(verdict.judgement, headgate_sim::Judgement::Holds, "{verdict}");
     }
     // A rate divided by weight: 100, 300 and 600 of 1,000.
-    let target = |vm: &str| outcome.subject(vm).unwrap().whole.counters.flash.target_utilisation().unwrap();
+    let target =
+        |vm: &str| outcome.subject(vm).unwrap().whole.counters.flash.target_utilisation().unwrap();
     assert!(target("a") > target("b") && target("b") > target("c"));
     let without = run(&scenario, "none", 1, &mut Quiet).unwrap();
     assert_eq!(without.subject("a").unwrap().whole.counters.flash.target_utilisation(), None);
@@ -152,6 +165,7 @@ fn a_drive_has_no_room_beyond_its_size() {
     assert!(said.contains("the device says itself that it has 48 MiB"), "{said}");
     let said = error(&THREE.replace("dies=2", "dies=99"));
     assert!(said.contains("an ssd has 1 to 64 dies, not 99"), "{said}");
-    let said = error(&THREE.replace("read = \"0%\" }]\n    [[event]]", "hot = \"80\" }]\n    [[event]]"));
+    let said =
+        error(&THREE.replace("read = \"0%\" }]\n    [[event]]", "hot = \"80\" }]\n    [[event]]"));
     assert!(said.contains("'80' is not a hot part; write whole percentages"), "{said}");
 }

@@ -1,8 +1,10 @@
-//! Expectations that hold one thing against another: differences, orders, shares, the way that a series takes.
+//! Expectations that hold one thing against another: differences, orders, shares, the way that a
+//! series takes.
 
-use headgate_sim::{Judgement, Quiet, Scenario, Verdict, judge, run};
+use headgate_sim::{Finding, Judgement, Quiet, Scenario, judge, run};
 
-/// Three VMs on a device of 1,000 IOPS: with weights 1, 3 and 6, with equal ones, and each alone. The third begins late.
+/// Three VMs on a device of 1,000 IOPS: with weights 1, 3 and 6, with equal ones, and each alone.
+/// The third begins late.
 const SCENARIO: &str = r#"
     name = "x"
     title = "Three"
@@ -48,10 +50,11 @@ const SCENARIO: &str = r#"
 "#;
 
 fn parse(expectations: &str) -> Result<Scenario, String> {
-    Scenario::parse("x.toml", &format!("{SCENARIO}{expectations}")).map_err(|error| error.to_string())
+    Scenario::parse("x.toml", &format!("{SCENARIO}{expectations}"))
+        .map_err(|error| error.to_string())
 }
 
-fn verdicts(expectations: &str) -> Vec<Verdict> {
+fn findings(expectations: &str) -> Vec<Finding> {
     let scenario = parse(expectations).unwrap_or_else(|error| panic!("{error}"));
     let runs: Vec<_> = scenario
         .variants
@@ -63,11 +66,11 @@ fn verdicts(expectations: &str) -> Vec<Verdict> {
 
 /// Its values, of expectations that hold.
 fn holding(expectations: &str) -> Vec<f64> {
-    let verdicts = verdicts(expectations);
-    for verdict in &verdicts {
-        assert_eq!(verdict.judgement, Judgement::Holds, "{verdict}");
+    let findings = findings(expectations);
+    for finding in &findings {
+        assert_eq!(finding.judgement, Judgement::Holds, "{finding}");
     }
-    verdicts.iter().map(|verdict| verdict.ours().unwrap()).collect()
+    findings.iter().map(|finding| finding.ours().unwrap()).collect()
 }
 
 #[test]
@@ -123,12 +126,14 @@ fn orders_are_compared() {
     ranked(r#"{ measure = "latency" }"#, "-1");
     // What each lost is most for a.
     ranked(r#"{ measure = "iops", less = { variant = "only-{}" } }"#, "1");
-    let said = verdicts(
+    let said = findings(
         "[[expect]]\nvariant = \"weighted\"\nmeasure = \"iops\"\neach = [\"a\", \"b\", \"c\"]\nwindow = \"steady\"\n\
          rank-with = { measure = \"latency\" }\nat-least = 1\n",
     );
     assert_eq!(said[0].judgement, Judgement::Fails, "the opposite order is no success");
-    assert!(said[0].what.starts_with("rank correlation of iops of a + b + c in steady with latency"));
+    assert!(
+        said[0].what.starts_with("rank correlation of iops of a + b + c in steady with latency")
+    );
 }
 
 #[test]
@@ -169,7 +174,8 @@ fn shares_are_held_against_what_was_got() {
 
 #[test]
 fn a_way_back_is_seen() {
-    // From 250 of a's before c comes down to 100: over the whole run it goes down only, but for chance.
+    // From 250 of a's before c comes down to 100: over the whole run it goes down only, but for
+    // chance.
     let values = holding(
         r#"
         [[expect]]
@@ -201,7 +207,10 @@ fn what_cannot_be_compared_is_refused() {
             format!("{of}per = {{ of = \"b\" }}\nless = {{ of = \"c\" }}"),
             "'per' and 'less' exclude each other",
         ),
-        (format!("{of}less = {{ measure = \"latency\" }}"), "what is taken from it has another unit"),
+        (
+            format!("{of}less = {{ measure = \"latency\" }}"),
+            "what is taken from it has another unit",
+        ),
         (format!("{of}less = {{ variant = \"only-{{}}{{}}\" }}"), "there is no variant 'only-aa'"),
         (format!("{of}rank-with = {{ measure = \"latency\" }}"), "an order needs three at least"),
         (

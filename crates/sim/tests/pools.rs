@@ -43,7 +43,19 @@ fn crowd(pool: &str, more: &str) -> String {
 
 fn iops(outcome: &Outcome, name: &str, window: &str) -> f64 {
     let subject = outcome.subject(name).unwrap();
-    subject.windows.iter().find(|stretch| stretch.name == window).unwrap().iops()
+    subject.spans.iter().find(|stretch| stretch.name == window).unwrap().iops()
+}
+
+#[test]
+fn former_names_of_affinity_and_anti_affinity_are_read() {
+    let rules = |keys: &str| {
+        let scenario = scenario(&crowd(keys, ""));
+        scenario.variants[0].setup.pool.as_ref().unwrap().rules.clone()
+    };
+    let now = rules("affinity = [['vm-1', 'vm-2']]\nanti-affinity = [['vm-3', 'vm-4']]");
+    let former = rules("together = [['vm-1', 'vm-2']]\napart = [['vm-3', 'vm-4']]");
+    assert_eq!((now.affinity.len(), now.anti_affinity.len()), (1, 1));
+    assert_eq!(now, former);
 }
 
 #[test]
@@ -51,8 +63,11 @@ fn disks_go_where_the_load_should_be() {
     let outcome = outcome(&crowd("", ""), 1);
     let pool = outcome.pool.as_ref().unwrap();
     // The first to learn by, then the rest.
-    let rounds: Vec<usize> =
-        pool.rounds.iter().map(|round| pool.moves.iter().filter(|m| m.advised == round.at).count()).collect();
+    let rounds: Vec<usize> = pool
+        .rounds
+        .iter()
+        .map(|round| pool.moves.iter().filter(|m| m.advised == round.at).count())
+        .collect();
     assert_eq!(rounds[0], 1, "{:?}", pool.moves);
     assert!(pool.moves.iter().all(|step| step.from == "slow" && step.done == Some(step.advised)));
     let on: Vec<u32> = pool.datastores.iter().map(|store| store.disks).collect();
@@ -60,7 +75,8 @@ fn disks_go_where_the_load_should_be() {
     assert!(near(iops(&outcome, "slow", "before"), 500.0, 0.03), "all is there");
     assert!(near(iops(&outcome, "slow", "after"), 500.0, 0.03), "both are busy");
     assert!(near(iops(&outcome, "fast", "after"), 1_000.0, 0.03));
-    let slopes: Vec<f64> = pool.datastores.iter().map(|s| s.model.unwrap().slope.as_millis_f64()).collect();
+    let slopes: Vec<f64> =
+        pool.datastores.iter().map(|s| s.model.unwrap().slope.as_millis_f64()).collect();
     // Of reads alone, which are 70 % of what the storage does.
     assert!(near(slopes[0], 2.0 / 0.7, 0.1) && near(slopes[1], 1.0 / 0.7, 0.1), "{slopes:?}");
     assert!(pool.violations == 0 && pool.copied == Bytes(0));
@@ -75,7 +91,10 @@ fn what_a_pool_does_is_the_same_each_time_and_nothing_is_lost() {
     let vms: u64 = of_vms.map(|subject| subject.whole.counters.completed).sum();
     let stores = first.subjects.iter().filter(|subject| subject.kind == SubjectKind::Datastore);
     let stores: u64 = stores.map(|subject| subject.whole.counters.completed).sum();
-    assert_eq!(vms, stores, "a guest's request counts once, at one datastore, copies and mirrors do not");
+    assert_eq!(
+        vms, stores,
+        "a guest's request counts once, at one datastore, copies and mirrors do not"
+    );
     for subject in &first.subjects {
         let counters = subject.whole.counters;
         assert!(counters.arrived - counters.completed <= 48, "{}: {counters:?}", subject.name);
@@ -84,8 +103,10 @@ fn what_a_pool_does_is_the_same_each_time_and_nothing_is_lost() {
 
 #[test]
 fn copies_take_their_time_and_their_part() {
-    let outcome =
-        outcome(&crowd("moves = \"copy\"\ncopy-bandwidth = \"100M\"\ncopy-outstanding = 32", ""), 1);
+    let outcome = outcome(
+        &crowd("moves = \"copy\"\ncopy-bandwidth = \"100M\"\ncopy-outstanding = 32", ""),
+        1,
+    );
     let pool = outcome.pool.as_ref().unwrap();
     let first = &pool.moves[0];
     let took = first.done.unwrap().since(first.advised);
@@ -179,4 +200,44 @@ fn sweeps_measure_every_combination_on_a_new_device() {
     for verdict in judge(&scenario, &outcomes) {
         assert_eq!(verdict.judgement, headgate_sim::Judgement::Holds, "{verdict}");
     }
+}
+
+/// A disk with a limit, alone on a datastore with this queue depth: what was learnt of it.
+fn limited(limit: u32, depth: u32) -> (f64, [u64; 5]) {
+    let outcome = outcome(
+        &format!(
+            r#"
+            name = "limited"
+            title = "A disk that waits"
+            duration = "200s"
+            windows = {{ all = "0s..200s" }}
+            [pool]
+            sample = "2s"
+            [[datastore]]
+            name = "lun"
+            device = "rate=500,latency=2ms"
+            queue-depth = {depth}
+            [[vm]]
+            name = "vm"
+            disk = [{{ limit = {limit}, size = "1G" }}]
+            workload = [{{ kind = "closed", outstanding = 8 }}]
+            "#
+        ),
+        1,
+    );
+    let pool = outcome.pool.unwrap();
+    (pool.disks[0].traits.unwrap().outstanding.as_f64(), pool.datastores[0].totals.left_out)
+}
+
+#[test]
+fn who_waits_for_its_limit_demands_less_than_who_waits_for_the_window() {
+    use headgate_placement::LeftOut;
+    // 100 a second for 2 ms each: at the device are 0.2 of the eight.
+    let (outstanding, left_out) = limited(100, 32);
+    assert!(outstanding < 0.4, "{outstanding}");
+    assert_eq!(left_out[LeftOut::Windowed as usize], 0, "{left_out:?}");
+    // This limit is far away: two slots hold six of the eight back.
+    let (outstanding, left_out) = limited(2_000, 2);
+    assert!(near(outstanding, 8.0, 0.07), "{outstanding}");
+    assert_eq!(left_out[LeftOut::Limited as usize], 0, "{left_out:?}");
 }

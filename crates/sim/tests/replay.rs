@@ -10,7 +10,10 @@ use headgate_units::{Bytes, Nanos};
 struct Recorded(Vec<Result<TraceRecord, String>>);
 
 impl Traces for Recorded {
-    fn open(&self, name: &str) -> Result<Box<dyn Iterator<Item = Result<TraceRecord, String>>>, String> {
+    fn open(
+        &self,
+        name: &str,
+    ) -> Result<Box<dyn Iterator<Item = Result<TraceRecord, String>>>, String> {
         match name {
             "trace.csv" => Ok(Box::new(self.0.clone().into_iter())),
             other => Err(format!("there is no trace '{other}'; there is 'trace.csv'")),
@@ -64,10 +67,15 @@ fn times_are_kept_from_the_first_record_on_or_scaled() {
 
 #[test]
 fn a_closed_replay_keeps_its_number_outstanding() {
-    let outcome = play("trace = 'trace.csv', timing = 'closed', outstanding = 4", &trace(2_000)).unwrap();
+    let outcome =
+        play("trace = 'trace.csv', timing = 'closed', outstanding = 4", &trace(2_000)).unwrap();
     let vm = outcome.subject("vm").unwrap();
     assert_eq!(vm.whole.counters.completed, 2_000);
-    assert_eq!(vm.whole.counters.mean_latency(), Some(Nanos::from_micros(3_997)), "four at 1 ms each");
+    assert_eq!(
+        vm.whole.counters.mean_latency(),
+        Some(Nanos::from_micros(3_997)),
+        "four at 1 ms each"
+    );
 }
 
 #[test]
@@ -76,7 +84,10 @@ fn a_trace_repeats() {
     let completed = outcome.subject("vm").unwrap().whole.counters.completed;
     assert!((205..=212).contains(&completed), "rounds of 900 ms: {completed}");
     let one = play("trace = 'trace.csv', repeat = true", &trace(1)).unwrap();
-    assert!(one.subject("vm").unwrap().whole.counters.dropped > 0, "a trace of no length ends all the same");
+    assert!(
+        one.subject("vm").unwrap().whole.counters.dropped > 0,
+        "a trace of no length ends all the same"
+    );
 }
 
 #[test]

@@ -35,7 +35,8 @@ fn parts(route: &str, pattern: &str) -> [f64; 3] {
 
 #[test]
 fn requests_are_routed_as_told() {
-    let even = |parts: [f64; 3], tolerance| parts.iter().all(|part| near(*part, 1.0 / 3.0, tolerance));
+    let even =
+        |parts: [f64; 3], tolerance| parts.iter().all(|part| near(*part, 1.0 / 3.0, tolerance));
     assert!(even(parts("", "random = '100%'"), 0.01));
     assert!(even(parts("route = 'round-robin'", "random = '100%'"), 0.001));
     assert!(even(parts("route = 'striped'", "random = '0%'"), 0.001));
@@ -62,7 +63,11 @@ fn the_network_costs_a_round_trip() {
         let outcome = outcome(&text(network), 1);
         let counters = outcome.subject("vm").unwrap().whole.counters;
         assert_eq!(counters.mean_latency().unwrap().0, latency);
-        assert_eq!(counters.mean_device(), counters.mean_latency(), "the window sees the network, too");
+        assert_eq!(
+            counters.mean_device(),
+            counters.mean_latency(),
+            "the window sees the network, too"
+        );
     }
 }
 

@@ -35,12 +35,12 @@ fn two(own: &str, keys: &str) -> Outcome {
 }
 
 fn late(outcome: &Outcome, host: &str) -> f64 {
-    let HostWindow { windows, .. } = outcome.issue_window(host).unwrap();
-    windows[0].counters.mean_window(windows[0].to - windows[0].from)
+    let HostWindow { spans, .. } = outcome.issue_window(host).unwrap();
+    spans[0].counters.mean_window(spans[0].to - spans[0].from)
 }
 
 fn rate(outcome: &Outcome, host: &str) -> f64 {
-    outcome.subject(host).unwrap().windows[0].iops()
+    outcome.subject(host).unwrap().spans[0].iops()
 }
 
 #[test]
@@ -49,16 +49,17 @@ fn windows_hold_the_latency_at_the_threshold_and_follow_shares() {
     let (a, b) = (late(&outcome, "a"), late(&outcome, "b"));
     assert!(near(a, 5.0, 0.03) && near(b, 15.0, 0.03), "{a} {b}");
     assert!(near(rate(&outcome, "a"), 500.0, 0.03) && near(rate(&outcome, "b"), 1500.0, 0.03));
-    let device = outcome.subject("lun").unwrap().windows[0].counters.mean_device().unwrap();
+    let device = outcome.subject("lun").unwrap().spans[0].counters.mean_device().unwrap();
     assert!(near(device.as_secs_f64(), 0.010, 0.02), "{device}");
-    let seen = outcome.issue_window("a").unwrap().windows[0].counters.mean_latency().unwrap();
+    let seen = outcome.issue_window("a").unwrap().spans[0].counters.mean_latency().unwrap();
     assert!(near(seen.as_secs_f64(), 0.010, 0.02), "{seen}");
 }
 
 #[test]
 fn windows_need_not_be_whole() {
     let outcome = two("", "min = 0.25, max = 0.5, initial = 0.25");
-    // Each gets a request in two milliseconds out and then waits as long: the storage is idle most of the time.
+    // Each gets a request in two milliseconds out and then waits as long: the storage is idle most
+    // of the time.
     assert!(near(late(&outcome, "b"), 0.5, 1e-6), "{}", late(&outcome, "b"));
     assert!(near(rate(&outcome, "b"), 500.0, 0.02), "{}", rate(&outcome, "b"));
 }
@@ -69,7 +70,8 @@ fn a_host_with_a_depth_of_its_own_takes_no_part() {
     assert_eq!(late(&outcome, "b"), 40.0);
     // Nothing it does brings the latency down, so it has no more than the least.
     assert!(near(late(&outcome, "a"), 1.0, 0.01), "{}", late(&outcome, "a"));
-    let alarmed = outcome.issue_window("a").unwrap().windows[0].counters.unmanaged_part(Nanos::from_secs(30));
+    let alarmed =
+        outcome.issue_window("a").unwrap().spans[0].counters.unmanaged_part(Nanos::from_secs(30));
     assert_eq!(alarmed, 1.0);
 }
 
@@ -83,7 +85,7 @@ fn fixed_windows_are_recorded_and_change_by_event() {
     let outcome = outcome(&text, 1);
     assert_eq!(late(&outcome, "a"), 16.0);
     assert_eq!(rate(&outcome, "a").round(), 1000.0);
-    assert_eq!(outcome.issue_window("a").unwrap().windows[0].counters.mean_latency(), None);
+    assert_eq!(outcome.issue_window("a").unwrap().spans[0].counters.mean_latency(), None);
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn scenario(device: &str, workload: &str) -> String {
 }
 
 fn late(outcome: &Outcome) -> Stretch {
-    outcome.subject("vm").unwrap().windows[0].clone()
+    outcome.subject("vm").unwrap().spans[0].clone()
 }
 
 fn latency(stretch: &Stretch) -> f64 {
@@ -73,7 +73,8 @@ fn open_arrivals_have_their_rate_and_their_waits() {
 
 #[test]
 fn an_open_workload_beyond_capacity_is_cut_off_and_counted() {
-    let outcome = alone("rate=1000,latency=1ms", "kind = 'open', rate = 10000, arrivals = 'constant'");
+    let outcome =
+        alone("rate=1000,latency=1ms", "kind = 'open', rate = 10000, arrivals = 'constant'");
     let whole = &outcome.subject("vm").unwrap().whole.counters;
     assert_eq!(whole.completed / 60, 1_000 - 1);
     assert!(whole.dropped > 0 && whole.arrived - whole.completed <= 65_536, "{whole:?}");
@@ -97,7 +98,8 @@ fn bursts_come_when_they_should() {
     assert_eq!(busy(&after)[..4], [0, 3, 6, 9], "280 ms of pause after 20 ms of work");
     // Overlapping bursts pile up only without the wait: half of the demand is served.
     let slow = |pacing: &str| {
-        let workload = format!("kind = 'burst', requests = 200, every = '100ms', pacing = '{pacing}'");
+        let workload =
+            format!("kind = 'burst', requests = 200, every = '100ms', pacing = '{pacing}'");
         late(&alone("rate=1000,latency=1ms", &workload)).counters
     };
     assert_eq!(slow("fixed").arrived, 50 * 2_000);
@@ -106,13 +108,15 @@ fn bursts_come_when_they_should() {
 
 #[test]
 fn on_and_off_take_turns() {
-    let constant = alone("rate=1000,latency=1ms", "kind = 'on-off', outstanding = 8, on = '1s', off = '3s'");
+    let constant =
+        alone("rate=1000,latency=1ms", "kind = 'on-off', outstanding = 8, on = '1s', off = '3s'");
     let points = &constant.subject("vm").unwrap().series;
     let busy: Vec<bool> = points.iter().map(|point| point.arrived > 8).collect();
     for (index, busy) in busy.iter().enumerate() {
         assert_eq!(*busy, index % 40 < 10, "point {index}");
     }
-    let random = "kind = 'on-off', outstanding = 8, on = '100ms', off = '300ms', times = 'exponential'";
+    let random =
+        "kind = 'on-off', outstanding = 8, on = '100ms', off = '300ms', times = 'exponential'";
     let random = late(&alone("rate=1000,latency=1ms", random));
     // A quarter of the time, and the 8 that are left when it becomes quiet.
     assert!(near(random.iops(), 250.0 + 8.0 / 0.4, 0.15), "{}", random.iops());
@@ -127,7 +131,7 @@ fn transactions_obey_the_interactive_response_time_law() {
         ("terminals = 5, reads = 1, cpu = '9ms', think = '90ms'", 50.0),
     ] {
         let outcome = alone("rate=1000,latency=1ms", &format!("kind = 'oltp', {workload}"));
-        let app = &outcome.application("vm").unwrap().windows[0];
+        let app = &outcome.application("vm").unwrap().spans[0];
         let throughput = app.counters.completed as f64 / 50.0;
         let think = if workload.contains("90ms") { 0.09 } else { 0.1 };
         let terminals = if workload.contains("50") { 50.0 } else { 5.0 };
@@ -167,7 +171,8 @@ fn a_vm_runs_from_its_start_to_its_stop() {
     let outcome = outcome(&text, 1);
     for (index, point) in outcome.subject("vm").unwrap().series.iter().enumerate() {
         let (from, to) = outcome.point(index);
-        let runs = from >= Nanos::from_secs(20) && to <= Nanos::from_secs(30) || from >= Nanos::from_secs(40);
+        let runs = from >= Nanos::from_secs(20) && to <= Nanos::from_secs(30)
+            || from >= Nanos::from_secs(40);
         assert_eq!(point.arrived > 0, runs, "{from} to {to}: {point:?}");
     }
 }

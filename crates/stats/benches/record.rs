@@ -38,7 +38,13 @@ fn one_request(stats: &mut DiskStats, i: u64) {
     let (queue, device) = (latency(i), latency(i + 1));
     stats.on_arrival(now, op, i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24, Bytes::from_kib(4));
     stats.on_dispatch(now, op, queue, Phase::Weight, COST_OF_ONE_IO);
-    stats.on_complete(now, op, Bytes::from_kib(4), Latency { device, total: queue + device }, Outcome::Done);
+    stats.on_complete(
+        now,
+        op,
+        Bytes::from_kib(4),
+        Latency { device, total: queue + device },
+        Outcome::Done,
+    );
 }
 
 fn main() {

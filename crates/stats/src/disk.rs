@@ -2,10 +2,8 @@ use crate::meter::Meter;
 use crate::seek::Seeks;
 use crate::snapshot::{Counts, DirectionSnapshot, DiskSnapshot, Served};
 use crate::{LatencyHistogram, Sparse};
+use alloc::boxed::Box;
 use headgate_units::{Bytes, Nanos};
-
-/// The unit of cost: a request of one normalised IO costs so much.
-pub const COST_OF_ONE_IO: u64 = 1_000_000;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,9 +51,9 @@ pub struct Latency {
 
 /// Online statistics of one disk, or of all disks of a datastore together.
 ///
-/// Every request is announced by [`DiskStats::on_arrival`], then [`DiskStats::on_dispatch`] if it gets so far, and
-/// finally [`DiskStats::on_complete`], however it ends. 2.3 KB, and 21 KB more from the first read and the first
-/// write on; nothing is allocated after that.
+/// Every request is announced by [`DiskStats::on_arrival`], then [`DiskStats::on_dispatch`] if it
+/// gets so far, and finally [`DiskStats::on_complete`], however it ends. 2.3 KB, and 21 KB more
+/// from the first read and the first write on; nothing is allocated after that.
 #[derive(Clone, Debug)]
 pub struct DiskStats {
     outstanding: u64,
@@ -106,8 +104,8 @@ impl DiskStats {
         self.seeks.record(offset, offset.saturating_add(bytes.0));
     }
 
-    /// The scheduler let the request go after `queue_time`, at the expense of `phase`. `cost` is in units of
-    /// [`COST_OF_ONE_IO`]. O(1).
+    /// The scheduler let the request go after `queue_time`, at the expense of `phase`. `cost` is in
+    /// units of [`COST_OF_ONE_IO`](crate::COST_OF_ONE_IO). O(1).
     #[inline]
     pub fn on_dispatch(&mut self, _now: Nanos, op: Op, queue_time: Nanos, phase: Phase, cost: u64) {
         match phase {
@@ -127,9 +125,17 @@ impl DiskStats {
         }
     }
 
-    /// The request ended. `bytes` is the length of its range. What failed is counted as an error and nowhere else. O(1).
+    /// The request ended. `bytes` is the length of its range. What failed is counted as an error
+    /// and nowhere else. O(1).
     #[inline]
-    pub fn on_complete(&mut self, now: Nanos, op: Op, bytes: Bytes, latency: Latency, outcome: Outcome) {
+    pub fn on_complete(
+        &mut self,
+        now: Nanos,
+        op: Op,
+        bytes: Bytes,
+        latency: Latency,
+        outcome: Outcome,
+    ) {
         self.integrate(now);
         self.outstanding = self.outstanding.saturating_sub(1);
         let (counts, moved) = match op {
@@ -174,7 +180,8 @@ impl DiskStats {
         self.outstanding_time + u128::from(self.outstanding) * u128::from(now.since(self.seen).0)
     }
 
-    /// All counters at `now`. Takes a microsecond or two for a busy disk and a few hundred bytes to some KB.
+    /// All counters at `now`. Takes a microsecond or two for a busy disk and a few hundred bytes to
+    /// some KB.
     pub fn snapshot(&self, now: Nanos) -> DiskSnapshot {
         let at = now.max(self.seen);
         DiskSnapshot {
@@ -196,8 +203,10 @@ impl DiskStats {
 
     /// Bytes of memory this takes, allocations included.
     pub fn memory(&self) -> usize {
-        let boxed =
-            [&self.reads, &self.writes].into_iter().filter(|direction| direction.latencies.is_some()).count();
+        let boxed = [&self.reads, &self.writes]
+            .into_iter()
+            .filter(|direction| direction.latencies.is_some())
+            .count();
         size_of::<DiskStats>() + boxed * size_of::<Latencies>()
     }
 
@@ -222,7 +231,8 @@ fn size_bucket(bytes: Bytes) -> usize {
 struct Direction {
     counts: Counts,
     sizes: [u64; SIZE_BUCKETS],
-    /// Made for the first request: most disks of a large host are idle, many only read or only write.
+    /// Made for the first request: most disks of a large host are idle, many only read or only
+    /// write.
     latencies: Option<Box<Latencies>>,
 }
 

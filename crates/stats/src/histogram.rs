@@ -1,9 +1,11 @@
 use crate::Sparse;
+use alloc::vec::Vec;
 use headgate_units::Nanos;
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
-/// Buckets in each octave (doubling) of the range, as a power of two: 32, each 3.1 % of its lower edge wide at most.
+/// Buckets in each octave (doubling) of the range, as a power of two: 32, each 3.1 % of its lower
+/// edge wide at most.
 const SPLIT: u32 = 5;
 /// Below 2¹⁰ ns, about 1 us, everything is one bucket.
 const LOWEST: u32 = 10;
@@ -73,7 +75,8 @@ fn bucket_of(latency: Nanos) -> usize {
     }
 }
 
-/// The largest latency that falls into the bucket; for the last bucket, which has no end, its lower edge.
+/// The largest latency that falls into the bucket; for the last bucket, which has no end, its lower
+/// edge.
 fn highest_of(bucket: u16) -> Nanos {
     let Some(index) = u64::from(bucket).checked_sub(1) else { return Nanos((1 << LOWEST) - 1) };
     let octave = LOWEST + (index >> SPLIT) as u32;
@@ -84,7 +87,8 @@ fn highest_of(bucket: u16) -> Nanos {
     Nanos((((1 << SPLIT) + within + 1) << (octave - SPLIT)) - 1)
 }
 
-/// A [`LatencyHistogram`] at one instant, or the difference of two. Its size is that of its occupied buckets.
+/// A [`LatencyHistogram`] at one instant, or the difference of two. Its size is that of its
+/// occupied buckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     buckets: Sparse<u16>,
@@ -97,8 +101,8 @@ impl HistogramSnapshot {
         self.buckets.count()
     }
 
-    /// Sum of all latencies, exact, in nanoseconds. Over an interval, sum / length is the mean number outstanding in that
-    /// stage (Little's law).
+    /// Sum of all latencies, exact, in nanoseconds. Over an interval, sum / length is the mean
+    /// number outstanding in that stage (Little's law).
     pub fn sum(&self) -> u128 {
         self.sum
     }
@@ -109,8 +113,9 @@ impl HistogramSnapshot {
         Some(Nanos(u64::try_from(mean).unwrap_or(u64::MAX)))
     }
 
-    /// The latency that `permille` (0 to 1,000) of all did not exceed; `None` when nothing was counted. Never too low,
-    /// and at most 3.2 % or 1 us too high; from 137 s on it says 137 s. O(buckets).
+    /// The latency that `permille` (0 to 1,000) of all did not exceed; `None` when nothing was
+    /// counted. Never too low, and at most 3.2 % or 1 us too high; from 137 s on it says 137 s.
+    /// O(buckets).
     pub fn at_permille(&self, permille: u32) -> Option<Nanos> {
         self.buckets.at_permille(permille).map(highest_of)
     }

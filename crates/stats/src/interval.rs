@@ -66,7 +66,8 @@ impl Flow {
     }
 }
 
-/// What a disk did between two snapshots: figures for reports, in floating point where they are rates.
+/// What a disk did between two snapshots: figures for reports, in floating point where they are
+/// rates.
 ///
 /// An interval of no length has rates of zero. Fractions of nothing are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,7 +100,8 @@ pub struct Interval {
     pub reservation_iops: f64,
     /// Requests per second dispatched by weight.
     pub weight_iops: f64,
-    /// Normalised IOs per second dispatched, in either phase: what reservation and limit are measured in.
+    /// Normalised IOs per second dispatched, in either phase: what reservation and limit are
+    /// measured in.
     pub normalised_iops: f64,
 }
 
@@ -107,7 +109,8 @@ impl Interval {
     pub(crate) fn of(length: Nanos, delta: &DiskSnapshot) -> Interval {
         let seconds = length.as_secs_f64();
         let (reads, writes) = (&delta.reads.counts, &delta.writes.counts);
-        let kinds = [reads, writes, &delta.flushes, &delta.discards, &delta.write_zeroes, &delta.others];
+        let kinds =
+            [reads, writes, &delta.flushes, &delta.discards, &delta.write_zeroes, &delta.others];
         let done: u64 = kinds.iter().map(|kind| kind.done).sum();
         let cost = delta.served.reservation_cost + delta.served.weight_cost;
         Interval {
@@ -129,15 +132,21 @@ impl Interval {
         }
     }
 
-    /// Served / reserved. At least 1 for a disk that asked for its reservation and got it; below 1 also when it asked for
-    /// less, so look at [`Interval::outstanding`] with it.
+    /// Served / reserved. At least 1 for a disk that asked for its reservation and got it; below 1
+    /// also when it asked for less, so look at [`Interval::outstanding`] with it.
     pub fn achieved_reservation(&self, reservation: Iops) -> f64 {
         self.normalised_iops / reservation.get() as f64
     }
 
-    /// The part of the datastore's service that the disk got, relative to the part that its shares promise among
-    /// `all_shares`, the sum over the disks that compete: 1 is exactly its share. `None` when nobody was served.
-    pub fn achieved_share(&self, shares: Shares, datastore: &Interval, all_shares: u64) -> Option<f64> {
+    /// The part of the datastore's service that the disk got, relative to the part that its shares
+    /// promise among `all_shares`, the sum over the disks that compete: 1 is exactly its share.
+    /// `None` when nobody was served.
+    pub fn achieved_share(
+        &self,
+        shares: Shares,
+        datastore: &Interval,
+        all_shares: u64,
+    ) -> Option<f64> {
         let got = self.normalised_iops / datastore.normalised_iops;
         let promised = shares.get() as f64 / all_shares as f64;
         Some(got / promised).filter(|relative| relative.is_finite())

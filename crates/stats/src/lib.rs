@@ -1,9 +1,10 @@
 //! What a disk does, and what is done to it: online statistics, cheap enough to be always on.
 //!
-//! The owner of a disk (or of a datastore: the same type serves both) tells a [`DiskStats`] of each request three
-//! times, with the time on its clock: [`DiskStats::on_arrival`], [`DiskStats::on_dispatch`],
-//! [`DiskStats::on_complete`]. Whoever wants to know takes a [`DiskSnapshot`] and leaves; two snapshots make an
-//! [`Interval`] with rates, percentiles and what the disk got of what it was promised.
+//! The owner of a disk (or of a datastore: the same type serves both) tells a [`DiskStats`] of each
+//! request three times, with the time on its clock: [`DiskStats::on_arrival`],
+//! [`DiskStats::on_dispatch`], [`DiskStats::on_complete`]. Whoever wants to know takes a
+//! [`DiskSnapshot`] and leaves; two snapshots make an [`Interval`] with rates, percentiles and what
+//! the disk got of what it was promised.
 //!
 //! | statistic | kept as | for |
 //! |---|---|---|
@@ -14,14 +15,20 @@
 //! | requests and cost served by reservation and by weight | counters | promises kept |
 //! | IOPS and bandwidth of the last 1, 10 and 60 s | ring of one-second slots | live views |
 //!
-//! BASIL is A. Gulati, C. Kumar, I. Ahmad, K. Kumar: "BASIL: Automated IO Load Balancing Across Storage Devices", FAST 2010.
+//! BASIL is A. Gulati, C. Kumar, I. Ahmad, K. Kumar: "BASIL: Automated IO Load Balancing Across
+//! Storage Devices", FAST 2010.
 //!
 //! # Why not hdrhistogram
-//! A disk has six latency histograms. With counters that do not run over, 2 significant digits and a range up to
-//! 100 s, hdrhistogram takes 21.5 KB for each, 129 KB for a disk, 1.3 GB for 10,000 disks, and each snapshot of a disk
-//! copies all of it. [`LatencyHistogram`] takes 7 KB at 3.2 % resolution, and a snapshot keeps only what is occupied.
-//! `cargo bench -p headgate-stats` prints both in bytes and in nanoseconds per request; the tests hold the one to the
-//! percentiles of the other.
+//! A disk has six latency histograms. With counters that do not run over, 2 significant digits and
+//! a range up to 100 s, hdrhistogram takes 21.5 KB for each, 129 KB for a disk, 1.3 GB for 10,000
+//! disks, and each snapshot of a disk copies all of it. [`LatencyHistogram`] takes 7 KB at 3.2 %
+//! resolution, and a snapshot keeps only what is occupied. `cargo bench -p headgate-stats` prints
+//! both in bytes and in nanoseconds per request; the tests hold the one to the percentiles of the
+//! other.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
 
 mod disk;
 mod histogram;
@@ -31,10 +38,10 @@ mod seek;
 mod snapshot;
 mod sparse;
 
-pub use disk::{COST_OF_ONE_IO, DiskStats, Latency, Op, Outcome, Phase};
+pub use disk::{DiskStats, Latency, Op, Outcome, Phase};
 pub use histogram::{HistogramSnapshot, LatencyHistogram};
 pub use interval::{Flow, Interval, Percentiles};
 pub use meter::{Meter, Rate, Recent};
 pub use seek::{NEAR, STREAMS};
-pub use snapshot::{Counts, DirectionSnapshot, DiskSnapshot, Served};
+pub use snapshot::{COST_OF_ONE_IO, Counts, DirectionSnapshot, DiskSnapshot, Served};
 pub use sparse::Sparse;

@@ -43,10 +43,12 @@ impl Recent {
     }
 }
 
-/// Counts completions in slots of one second and tells the rates of the last 1, 10 and 60 seconds. 740 bytes.
+/// Counts completions in slots of one second and tells the rates of the last 1, 10 and 60 seconds.
+/// 740 bytes.
 ///
-/// A window ends now and begins inside a slot, which counts for the part that lies in the window: a rate that changed
-/// within that second shows up smeared over it. A clock that steps back adds to the current slot.
+/// A window ends now and begins inside a slot, which counts for the part that lies in the window: a
+/// rate that changed within that second shows up smeared over it. A clock that steps back adds to
+/// the current slot.
 #[derive(Clone, Debug)]
 pub struct Meter {
     ios: [u32; SLOTS],
@@ -85,7 +87,11 @@ impl Meter {
 
     /// The rates now. O(1).
     pub fn recent(&self, now: Nanos) -> Recent {
-        Recent { second: self.rate(now, 1), ten_seconds: self.rate(now, 10), minute: self.rate(now, 60) }
+        Recent {
+            second: self.rate(now, 1),
+            ten_seconds: self.rate(now, 10),
+            minute: self.rate(now, 60),
+        }
     }
 
     fn rate(&self, now: Nanos, window: u64) -> Rate {
@@ -133,7 +139,9 @@ mod tests {
             let now = Nanos::from_secs(1_065) + Nanos::from_millis(millis);
             meter.record(now, Bytes::from_kib(4));
             let Recent { second, ten_seconds, minute } = meter.recent(now);
-            assert!([second, ten_seconds, minute].iter().all(|rate| rate.iops.abs_diff(1_000) <= 1));
+            assert!(
+                [second, ten_seconds, minute].iter().all(|rate| rate.iops.abs_diff(1_000) <= 1)
+            );
             assert!(minute.bytes_per_sec.abs_diff(4_096_000) <= 4_096);
         }
     }

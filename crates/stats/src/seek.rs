@@ -1,9 +1,11 @@
 use crate::Sparse;
 
-/// Ends of earlier requests that a request is compared with: as many sequential streams are told apart on one disk.
+/// Ends of earlier requests that a request is compared with: as many sequential streams are told
+/// apart on one disk.
 pub const STREAMS: usize = 8;
-/// A request that begins at most so many bytes after the end of one of the last [`STREAMS`] is sequential. Requests of
-/// one stream overtake each other by that much on their way through several queues.
+/// A request that begins at most so many bytes after the end of one of the last [`STREAMS`] is
+/// sequential. Requests of one stream overtake each other by that much on their way through several
+/// queues.
 pub const NEAR: u64 = 64 << 10;
 
 const SECTOR: u64 = 512;

@@ -2,6 +2,9 @@ use crate::{HistogramSnapshot, Interval, Recent, Sparse};
 use headgate_units::{Bytes, Nanos};
 use serde::Serialize;
 
+/// The unit of cost: a request of one normalised IO costs so much.
+pub const COST_OF_ONE_IO: u64 = 1_000_000;
+
 /// Requests of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
@@ -77,7 +80,8 @@ pub struct DirectionSnapshot {
 }
 
 impl DirectionSnapshot {
-    /// The size that `permille` (0 to 1,000) of the requests did not exceed, rounded up to a power of two.
+    /// The size that `permille` (0 to 1,000) of the requests did not exceed, rounded up to a power
+    /// of two.
     pub fn size_at_permille(&self, permille: u32) -> Option<Bytes> {
         self.sizes.at_permille(permille).map(|bucket| Bytes(1 << bucket))
     }
@@ -101,7 +105,8 @@ impl DirectionSnapshot {
     }
 }
 
-/// All that a [`DiskStats`](crate::DiskStats) counted up to one instant: plain data, a few hundred bytes to some KB.
+/// All that a [`DiskStats`](crate::DiskStats) counted up to one instant: plain data, a few hundred
+/// bytes to some KB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiskSnapshot {
     /// When.
@@ -126,15 +131,16 @@ pub struct DiskSnapshot {
     pub served: Served,
     /// Reads and writes that continued one of the last requests.
     pub sequential: u64,
-    /// Distance of reads and writes to the nearest end of the last requests. Bucket 0: none; b > 0: forward by 2^(b-1)
-    /// and more, below 2^b, sectors of 512 bytes; b < 0: backward by as much.
+    /// Distance of reads and writes to the nearest end of the last requests. Bucket 0: none; b > 0:
+    /// forward by 2^(b-1) and more, below 2^b, sectors of 512 bytes; b < 0: backward by as much.
     pub seeks: Sparse<i8>,
     /// Rates of the last 1, 10 and 60 seconds.
     pub recent: Recent,
 }
 
 impl DiskSnapshot {
-    /// Adds another disk to this one: for the disks of a machine, or of a host. `at` becomes the later of the two.
+    /// Adds another disk to this one: for the disks of a machine, or of a host. `at` becomes the
+    /// later of the two.
     pub fn merge(&mut self, other: &DiskSnapshot) {
         self.at = self.at.max(other.at);
         self.reads.merge(&other.reads);
@@ -151,8 +157,8 @@ impl DiskSnapshot {
         self.recent.merge(&other.recent);
     }
 
-    /// What happened from `earlier`, a snapshot of the same disk, to this one. Had the counters begun anew in between,
-    /// what went down counts as zero.
+    /// What happened from `earlier`, a snapshot of the same disk, to this one. Had the counters
+    /// begun anew in between, what went down counts as zero.
     pub fn since(&self, earlier: &DiskSnapshot) -> Interval {
         Interval::of(self.at.since(earlier.at), &self.difference(earlier))
     }

@@ -1,3 +1,4 @@
+use alloc::vec::Vec;
 use serde::{Serialize, Serializer};
 
 /// The occupied buckets of a histogram, in ascending order: what a snapshot keeps of it.
@@ -20,11 +21,13 @@ impl<K: Copy + Ord> Sparse<K> {
         self.0.iter().map(|&(_, count)| count).sum()
     }
 
-    /// The bucket that holds the value at `permille` (0 to 1,000) of all, `None` when there is none. O(buckets).
+    /// The bucket that holds the value at `permille` (0 to 1,000) of all, `None` when there is
+    /// none. O(buckets).
     pub fn at_permille(&self, permille: u32) -> Option<K> {
         let count = self.count();
-        let rank =
-            (u128::from(count) * u128::from(permille)).div_ceil(1_000).clamp(1, u128::from(count.max(1)));
+        let rank = (u128::from(count) * u128::from(permille))
+            .div_ceil(1_000)
+            .clamp(1, u128::from(count.max(1)));
         let mut below = 0u128;
         self.iter().find_map(|(bucket, count)| {
             below += u128::from(count);
@@ -37,14 +40,15 @@ impl<K: Copy + Ord> Sparse<K> {
         *self = self.combine(other, u64::saturating_add);
     }
 
-    /// What was counted since `earlier`, which is an earlier state of the same histogram. O(buckets of both).
+    /// What was counted since `earlier`, which is an earlier state of the same histogram. O(buckets
+    /// of both).
     pub fn since(&self, earlier: &Sparse<K>) -> Sparse<K> {
         self.combine(earlier, u64::saturating_sub)
     }
 
     fn combine(&self, other: &Sparse<K>, with: impl Fn(u64, u64) -> u64) -> Sparse<K> {
         let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
-        let merged = std::iter::from_fn(|| {
+        let merged = core::iter::from_fn(|| {
             let bucket = match (left.peek(), right.peek()) {
                 (Some(&(l, _)), Some(&(r, _))) => l.min(r),
                 (Some(&(l, _)), None) => l,
@@ -69,8 +73,8 @@ impl<K: Copy + Serialize> Serialize for Sparse<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::collections::BTreeMap;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
 
     fn sparse(buckets: &BTreeMap<i8, u64>) -> Sparse<i8> {
         Sparse::from_ascending(buckets.iter().map(|(&bucket, &count)| (bucket, count)))

@@ -46,13 +46,19 @@ fn an_interval_has_the_rates_and_latencies_of_what_happened_in_it() {
     assert!((interval.outstanding - 0.5).abs() < 1e-9, "100 IOPS of 5 ms each");
     assert!((interval.reads.at_device - 75.0 * 0.0045).abs() < 1e-9);
     assert_eq!((interval.reads.mean_size, interval.reads.size_p90), (FOUR_K, Some(FOUR_K)));
-    let (queue, device, total) =
-        (interval.reads.queue.unwrap(), interval.reads.device.unwrap(), interval.reads.total.unwrap());
+    let (queue, device, total) = (
+        interval.reads.queue.unwrap(),
+        interval.reads.device.unwrap(),
+        interval.reads.total.unwrap(),
+    );
     for (stage, micros) in [(queue, 500), (device, 4_500), (total, 5_000)] {
         assert_eq!(stage.mean, Nanos::from_micros(micros));
         for percentile in [stage.p50, stage.p90, stage.p99, stage.p999] {
             let high = percentile.since(Nanos::from_micros(micros));
-            assert!(percentile >= stage.mean && high.0 <= micros * 32, "{percentile} for {micros} us");
+            assert!(
+                percentile >= stage.mean && high.0 <= micros * 32,
+                "{percentile} for {micros} us"
+            );
         }
     }
     assert_eq!(first.since_start(START).reads.device.unwrap().mean, Nanos::from_micros(1_500));
@@ -64,7 +70,11 @@ fn outstanding_is_weighted_by_time_and_survives_a_stepping_clock() {
     let before = stats.snapshot(START);
     let second = |n| START + Nanos::from_secs(n);
     (0..4).for_each(|_| stats.on_arrival(second(1), Op::Read, 0, FOUR_K));
-    assert_eq!(stats.snapshot(second(3)).since(&before).outstanding, 8.0 / 3.0, "the running ones count");
+    assert_eq!(
+        stats.snapshot(second(3)).since(&before).outstanding,
+        8.0 / 3.0,
+        "the running ones count"
+    );
     assert_eq!(stats.snapshot(second(0)).at, second(1), "no snapshot is older than what it counts");
     stats.on_arrival(second(0), Op::Read, 0, FOUR_K);
     let latency = Latency { device: Nanos(1), total: Nanos(1) };
@@ -107,7 +117,9 @@ fn only_reads_and_writes_move_bytes_and_heads() {
 fn sequential_streams_show_and_random_ones_do_not() {
     let share = |offset: fn(u64) -> u64| {
         let mut stats = DiskStats::new(START);
-        (0..1_000).for_each(|i| serve(&mut stats, START, Op::Read, offset(i), FOUR_K, Nanos(1), Nanos(1)));
+        (0..1_000).for_each(|i| {
+            serve(&mut stats, START, Op::Read, offset(i), FOUR_K, Nanos(1), Nanos(1))
+        });
         stats.snapshot(START).since_start(START).sequential_fraction.unwrap()
     };
     assert_eq!(share(|i| i * 4_096), 1.0);
@@ -129,13 +141,19 @@ fn promises_are_measured_in_normalised_ios_of_both_phases() {
     let mut all = first.clone();
     all.merge(&second);
     let (first, all) = (first.since_start(START), all.since_start(START));
-    assert_eq!((first.reservation_iops, first.weight_iops, first.normalised_iops), (100.0, 0.0, 200.0));
+    assert_eq!(
+        (first.reservation_iops, first.weight_iops, first.normalised_iops),
+        (100.0, 0.0, 200.0)
+    );
     assert_eq!(first.achieved_reservation(Iops::new(250).unwrap()), 0.8);
     assert_eq!((all.reservation_iops, all.weight_iops, all.normalised_iops), (100.0, 100.0, 300.0));
     let share = first.achieved_share(Shares::new(1_000).unwrap(), &all, 3_000).unwrap();
     assert!((share - 2.0).abs() < 1e-9, "two thirds where one third was promised");
-    let nothing =
-        all.achieved_share(Shares::default(), &DiskStats::new(START).snapshot(end).since_start(START), 1);
+    let nothing = all.achieved_share(
+        Shares::default(),
+        &DiskStats::new(START).snapshot(end).since_start(START),
+        1,
+    );
     assert_eq!(nothing, None);
 }
 
@@ -204,7 +222,8 @@ fn feed(stats: &mut DiskStats, now: &mut Nanos, requests: &[Request]) {
 }
 
 proptest! {
-    /// Whatever the values: nothing panics, and the difference of two snapshots is what a fresh disk would have counted.
+    /// Whatever the values: nothing panics, and the difference of two snapshots is what a fresh
+    /// disk would have counted.
     #[test]
     fn later_less_earlier_is_what_happened_between(before in requests(), between in requests()) {
         let (mut stats, mut fresh) = (DiskStats::new(START), DiskStats::new(START));

@@ -27,7 +27,9 @@ fn measure(mut work: impl FnMut()) -> (f64, f64, f64) {
 
 fn print(what: &str, bytes: usize, (median, least, greatest): (f64, f64, f64)) {
     let bandwidth = bytes as f64 / (REQUESTS as f64 / (median * 1e6)) / 1e6;
-    println!("{what:<28} {median:>7.2} M requests/s  ({least:.2} to {greatest:.2}), {bandwidth:>6.0} MB/s");
+    println!(
+        "{what:<28} {median:>7.2} M requests/s  ({least:.2} to {greatest:.2}), {bandwidth:>6.0} MB/s"
+    );
 }
 
 fn mixed(i: u64) -> u64 {
@@ -132,7 +134,11 @@ fn main() {
     for format in Format::ALL {
         let input = lines(format);
         assert_eq!(TraceReader::new(&input[..], Options::default()).unwrap().format(), format);
-        print(&format!("read {format}"), input.len(), measure(|| _ = black_box(read(black_box(&input)))));
+        print(
+            &format!("read {format}"),
+            input.len(),
+            measure(|| _ = black_box(read(black_box(&input)))),
+        );
     }
     let input = lines(Format::Csv);
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());

@@ -11,13 +11,16 @@ const LOOKED_AT: usize = 64;
 
 /// The format of a trace that begins with `head`, `None` if it is none known.
 ///
-/// A header that says so decides. Otherwise every format is tried on the first lines, and the one that finds most requests among
-/// them wins, provided that it understands most of the lines.
+/// A header that says so decides. Otherwise every format is tried on the first lines, and the one
+/// that finds most requests among them wins, provided that it understands most of the lines.
 pub(crate) fn detect(head: &[u8]) -> Option<Format> {
     // A last line that is cut by the end of the block says nothing.
     let whole_lines = head.iter().rposition(|&byte| byte == b'\n').map_or(head, |end| &head[..end]);
     let lines = || {
-        whole_lines.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).take(LOOKED_AT)
+        whole_lines
+            .split(|&byte| byte == b'\n')
+            .filter(|line| !line.trim_ascii().is_empty())
+            .take(LOOKED_AT)
     };
     let first = lines().map(<[u8]>::trim_ascii).find(|line| !line.starts_with(b"#"))?;
     if first == CSV_HEADER.as_bytes() {

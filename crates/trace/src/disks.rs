@@ -1,11 +1,14 @@
 use crate::error::Problem;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// A disk of a trace: a small number that stands for its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskId(u16);
 
 impl DiskId {
+    /// The first disk of a trace.
+    pub const FIRST: DiskId = DiskId(0);
+
     /// 0 for the first disk that the trace names, 1 for the second, and so on.
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -14,14 +17,15 @@ impl DiskId {
 
 /// Longer names are errors.
 const LONGEST_NAME: usize = 64;
-/// More disks than any host has; a bound on memory when a damaged file makes every line a disk of its own.
+/// More disks than any host has; a bound on memory when a damaged file makes every line a disk of
+/// its own.
 const MOST_DISKS: usize = 1 << 16;
 
 /// The disks of a trace and their names, in the order in which the trace names them.
 #[derive(Clone, Debug, Default)]
 pub struct Disks {
     names: Vec<String>,
-    ids: HashMap<Box<[u8]>, DiskId>,
+    ids: BTreeMap<Box<[u8]>, DiskId>,
     /// Most traces name the same disk again.
     last: Option<DiskId>,
 }
@@ -47,7 +51,8 @@ impl Disks {
         self.names.iter().map(String::as_str)
     }
 
-    /// The id of `name`, a new one if it was not seen before. O(1).
+    /// The id of `name`, a new one if it was not seen before. O(1) for
+    /// the disk of the record before, else O(log n) in the number of disks.
     pub(crate) fn intern(&mut self, name: &[u8]) -> Result<DiskId, Problem> {
         if let Some(last) = self.last
             && self.names[last.index()].as_bytes() == name
@@ -71,8 +76,9 @@ impl Disks {
         if text.is_empty() || text.len() > LONGEST_NAME || !printable {
             return Err(wrong());
         }
-        let id = u16::try_from(self.names.len())
-            .map_err(|_| Problem::new("disk", name, format!("at most {MOST_DISKS} disks in a trace")))?;
+        let id = u16::try_from(self.names.len()).map_err(|_| {
+            Problem::new("disk", name, format!("at most {MOST_DISKS} disks in a trace"))
+        })?;
         self.names.push(text.to_owned());
         self.ids.insert(name.into(), DiskId(id));
         Ok(DiskId(id))
@@ -86,7 +92,8 @@ mod tests {
     #[test]
     fn names_keep_their_ids() {
         let mut disks = Disks::default();
-        let ids = ["a", "b", "a", "a", "b"].map(|name| disks.intern(name.as_bytes()).unwrap().index());
+        let ids =
+            ["a", "b", "a", "a", "b"].map(|name| disks.intern(name.as_bytes()).unwrap().index());
         assert_eq!(ids, [0, 1, 0, 0, 1]);
         assert_eq!(disks.names().collect::<Vec<_>>(), ["a", "b"]);
     }

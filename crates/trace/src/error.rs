@@ -7,18 +7,18 @@ use thiserror::Error;
 
 /// Where in a trace, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Position {
     /// A line of text.
     Line(u64),
     /// A record of a binary format.
     Record(u64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Line(n) => write!(f, "line {n}"),
-            Place::Record(n) => write!(f, "record {n}"),
+            Position::Line(n) => write!(f, "line {n}"),
+            Position::Record(n) => write!(f, "record {n}"),
         }
     }
 }
@@ -47,7 +47,11 @@ pub(crate) fn excerpt(given: &[u8]) -> String {
 
 impl Problem {
     #[cold]
-    pub(crate) fn new(field: &'static str, given: &[u8], expected: impl Into<Cow<'static, str>>) -> Problem {
+    pub(crate) fn new(
+        field: &'static str,
+        given: &[u8],
+        expected: impl Into<Cow<'static, str>>,
+    ) -> Problem {
         Problem { field, given: excerpt(given), expected: expected.into() }
     }
 }
@@ -56,18 +60,18 @@ impl Problem {
 #[derive(Debug, Error)]
 pub enum TraceError {
     /// A line, or a record, is not in the trace's format.
-    #[error("{place}: {problem}")]
+    #[error("{position}: {problem}")]
     Malformed {
         /// Where.
-        place: Place,
+        position: Position,
         /// What is wrong with it.
         problem: Problem,
     },
     /// A request is earlier than those that were given out already.
-    #[error("{place}: issued {late} before a request more than {window} requests ahead of it")]
+    #[error("{position}: issued {late} before a request more than {window} requests ahead of it")]
     OutOfOrder {
         /// Where.
-        place: Place,
+        position: Position,
         /// How much earlier.
         late: Late,
         /// How many requests are sorted at a time.
@@ -76,7 +80,7 @@ pub enum TraceError {
     /// The compressed data, or the last record, is cut short or damaged.
     #[error("the trace is cut short or damaged after {after}: {why}")]
     Damaged {
-        /// The last place that could be read, `None` before the first.
+        /// The last position that could be read, `None` before the first.
         after: After,
         /// What the decompressor says.
         why: String,
@@ -84,7 +88,7 @@ pub enum TraceError {
     /// The operating system cannot read on.
     #[error("cannot read on after {after}: {source}")]
     Read {
-        /// The last place that could be read.
+        /// The last position that could be read.
         after: After,
         /// What the system says.
         source: io::Error,
@@ -108,14 +112,14 @@ pub enum TraceError {
     Empty,
 }
 
-/// A last place, or the beginning.
+/// A last position, or the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct After(pub(crate) Option<Place>);
+pub struct After(pub(crate) Option<Position>);
 
 impl fmt::Display for After {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(place) => place.fmt(f),
+            Some(position) => position.fmt(f),
             None => f.write_str("the beginning"),
         }
     }

@@ -1,10 +1,12 @@
-/// So many new ranges, and half as many as there are merged ones, are collected before they are merged.
+/// So many new ranges, and half as many as there are merged ones, are collected before they are
+/// merged.
 const COLLECTED: usize = 1 << 12;
 
 /// A set of pages, kept as ranges.
 ///
-/// New ranges are collected, sorted and merged now and then, so that adding one costs O(log n) comparisons in memory that
-/// is read in order: several times as fast as a tree. 16 bytes for each range that does not touch another.
+/// New ranges are collected, sorted and merged now and then, so that adding one costs O(log n)
+/// comparisons in memory that is read in order: several times as fast as a tree. 16 bytes for each
+/// range that does not touch another.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extents {
     /// First page, and the page after the last: ascending, none touch.

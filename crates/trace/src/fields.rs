@@ -54,22 +54,28 @@ fn digits(text: &[u8]) -> Option<u64> {
 
 /// A whole number, 0 to 2⁶⁴ - 1.
 pub(crate) fn whole(field: &'static str, text: &[u8]) -> Result<u64, Problem> {
-    digits(text).ok_or_else(|| Problem::new(field, text, "a whole number from 0 to 18446744073709551615"))
+    digits(text)
+        .ok_or_else(|| Problem::new(field, text, "a whole number from 0 to 18446744073709551615"))
 }
 
 /// A whole number times `unit`.
 pub(crate) fn scaled(field: &'static str, text: &[u8], unit: u64) -> Result<u64, Problem> {
     let number = whole(field, text)?;
-    number
-        .checked_mul(unit)
-        .ok_or_else(|| Problem::new(field, text, format!("a whole number from 0 to {}", u64::MAX / unit)))
+    number.checked_mul(unit).ok_or_else(|| {
+        Problem::new(field, text, format!("a whole number from 0 to {}", u64::MAX / unit))
+    })
 }
 
-/// A decimal number in units of 10^`places` nanoseconds, in nanoseconds. What is finer than that is cut off.
+/// A decimal number in units of 10^`places` nanoseconds, in nanoseconds. What is finer than that is
+/// cut off.
 pub(crate) fn decimal(field: &'static str, text: &[u8], places: u32) -> Result<u64, Problem> {
     parse_decimal(text, places).ok_or_else(|| {
         let most = u64::MAX / 10u64.pow(places);
-        Problem::new(field, text, format!("a decimal number from 0 to {most} without sign or exponent"))
+        Problem::new(
+            field,
+            text,
+            format!("a decimal number from 0 to {most} without sign or exponent"),
+        )
     })
 }
 
@@ -139,9 +145,18 @@ mod tests {
 
     #[test]
     fn what_is_no_number_or_too_large_is_refused() {
-        for text in
-            ["", ".", "-1", "+1", "1e3", "1.2.3", "0x10", "99999999999999999999", "1.0000000000x", "nan"]
-        {
+        for text in [
+            "",
+            ".",
+            "-1",
+            "+1",
+            "1e3",
+            "1.2.3",
+            "0x10",
+            "99999999999999999999",
+            "1.0000000000x",
+            "nan",
+        ] {
             assert_eq!(parse_decimal(text.as_bytes(), 9), None, "{text}");
         }
         assert_eq!(parse_decimal(b"18446744073.709551615", 9), Some(u64::MAX));

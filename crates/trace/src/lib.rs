@@ -1,7 +1,8 @@
 //! Block traces: what requests a disk got, and when.
 //!
-//! A [`TraceReader`] is an iterator of [`Record`]s over any [`std::io::Read`], gzip included. It takes memory for a window of
-//! records, whatever the length of the trace, and reads some millions of requests per second (`cargo bench -p headgate-trace`).
+//! A [`TraceReader`] is an iterator of [`Record`]s over any [`std::io::Read`], gzip included. It
+//! takes memory for a window of records, whatever the length of the trace, and reads some millions
+//! of requests per second (`cargo bench -p headgate-trace`).
 //!
 //! | [`Format`] | a line, or a record | latency |
 //! |---|---|---|
@@ -18,12 +19,13 @@
 //! `docs/traces.md` describes them in full.
 //!
 //! # Order and time
-//! Times are relative to the earliest request. Some formats list requests in the order of completion; the reader sorts within a
-//! window ([`Options::window`]), and what comes later than that is an error like any other.
+//! Times are relative to the earliest request. Some formats list requests in the order of
+//! completion; the reader sorts within a window ([`Options::window`]), and what comes later than
+//! that is an error like any other.
 //!
 //! # Errors
-//! [`Tolerance::Strict`] ends at the first line that is not what it should be. [`Tolerance::Lenient`] leaves such lines out and
-//! counts them in the [`Report`]. No input panics.
+//! [`Tolerance::Strict`] ends at the first line that is not what it should be.
+//! [`Tolerance::Lenient`] leaves such lines out and counts them in the [`Report`]. No input panics.
 //!
 //! # What a trace says
 //! [`Characteriser`] computes the traits that BASIL models a workload by.
@@ -45,7 +47,7 @@ mod write;
 
 pub use character::{Character, Characteriser, DiskProfile, Profile, Quantiles, Sizes, Volume};
 pub use disks::{DiskId, Disks};
-pub use error::{Place, Problem, TraceError};
+pub use error::{Position, Problem, TraceError};
 pub use format::{Format, UnknownFormatName};
 pub use outstanding::{Outstanding, Unknown};
 pub use reader::{Options, Report, Tolerance, TraceReader};

@@ -4,7 +4,8 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// More requests outstanding than any disk has: the latencies cannot be true, and memory has an end.
+/// More requests outstanding than any disk has: the latencies cannot be true, and memory has an
+/// end.
 const MOST: usize = 1 << 20;
 
 /// Why nobody knows how many requests were outstanding.

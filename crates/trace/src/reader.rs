@@ -1,6 +1,6 @@
 use crate::detect::detect;
 use crate::disks::Disks;
-use crate::error::{After, Late, Place, Problem, TraceError, excerpt};
+use crate::error::{After, Late, Position, Problem, TraceError, excerpt};
 use crate::format::Format;
 use crate::formats::vscsi::Version;
 use crate::formats::{Line, LineParser, Raw};
@@ -28,7 +28,8 @@ pub struct Options {
     pub format: Option<Format>,
     /// What to do about mistakes.
     pub tolerance: Tolerance,
-    /// So many requests are sorted by time at a time; 0 for none. Each takes 64 bytes or so of memory. Default 65,536.
+    /// So many requests are sorted by time at a time; 0 for none. Each takes 64 bytes or so of
+    /// memory. Default 65,536.
     pub window: usize,
 }
 
@@ -93,12 +94,15 @@ impl<R: Read> TraceReader<R> {
     /// Reads the beginning of `input`, which may be compressed with gzip.
     ///
     /// # Errors
-    /// [`TraceError`] when nothing can be read, or no format is given and the first lines are in none that is known.
+    /// [`TraceError`] when nothing can be read, or no format is given and the first lines are in
+    /// none that is known.
     pub fn new(input: R, options: Options) -> Result<TraceReader<R>, TraceError> {
         let at_start = |source| TraceError::Read { after: After(None), source };
         let mut source = match Source::new(input).map_err(at_start)? {
             Ok(source) => source,
-            Err(packed) => return Err(TraceError::Packed { what: packed.what, unpack: packed.unpack }),
+            Err(packed) => {
+                return Err(TraceError::Packed { what: packed.what, unpack: packed.unpack });
+            }
         };
         // Damage in the middle of the first block shows again when it is read.
         let damage = match source.head() {
@@ -171,15 +175,15 @@ impl<R: Read> TraceReader<R> {
         &self.report
     }
 
-    fn place(&self) -> Place {
+    fn current_position(&self) -> Position {
         match self.parser {
-            Parser::Lines(_) => Place::Line(self.report.lines),
-            Parser::Records(_) => Place::Record(self.report.lines),
+            Parser::Lines(_) => Position::Line(self.report.lines),
+            Parser::Records(_) => Position::Record(self.report.lines),
         }
     }
 
     fn after(&self) -> After {
-        After((self.report.lines > 0).then(|| self.place()))
+        After((self.report.lines > 0).then(|| self.current_position()))
     }
 
     /// The next request of the file, in the file's order; `None` at the end.
@@ -216,7 +220,7 @@ impl<R: Read> TraceReader<R> {
 
     #[cold]
     fn malformed(&mut self, problem: Problem) -> Result<(), TraceError> {
-        let error = TraceError::Malformed { place: self.place(), problem };
+        let error = TraceError::Malformed { position: self.current_position(), problem };
         if self.tolerance == Tolerance::Lenient {
             self.report.malformed += 1;
         }
@@ -225,8 +229,11 @@ impl<R: Read> TraceReader<R> {
 
     #[cold]
     fn too_late(&mut self, late: u64) -> Result<(), TraceError> {
-        let error =
-            TraceError::OutOfOrder { place: self.place(), late: Late(Nanos(late)), window: self.window };
+        let error = TraceError::OutOfOrder {
+            position: self.current_position(),
+            late: Late(Nanos(late)),
+            window: self.window,
+        };
         if self.tolerance == Tolerance::Lenient {
             self.report.out_of_order += 1;
         }

@@ -56,7 +56,13 @@ pub(crate) struct TooLate(pub u64);
 impl Reorder {
     /// Sorts `window` requests at a time; 0 sorts nothing.
     pub(crate) fn new(window: usize) -> Reorder {
-        Reorder { window, in_order: VecDeque::new(), stragglers: BinaryHeap::new(), arrived: 0, last: 0 }
+        Reorder {
+            window,
+            in_order: VecDeque::new(),
+            stragglers: BinaryHeap::new(),
+            arrived: 0,
+            last: 0,
+        }
     }
 
     /// Takes a request and, once the window is full, gives the earliest.
@@ -81,7 +87,9 @@ impl Reorder {
         let straggler = self.stragglers.peek().map(|Reverse(straggler)| straggler.raw.at);
         // A straggler of the same time came after.
         let next = match (self.in_order.front(), straggler) {
-            (Some(front), Some(at)) if at < front.at => self.stragglers.pop().map(|Reverse(s)| s.raw),
+            (Some(front), Some(at)) if at < front.at => {
+                self.stragglers.pop().map(|Reverse(s)| s.raw)
+            }
             (Some(_), _) => self.in_order.pop_front(),
             (None, _) => self.stragglers.pop().map(|Reverse(s)| s.raw),
         };

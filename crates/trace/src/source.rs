@@ -65,9 +65,19 @@ impl<R: Read> Source<R> {
         }
         let gzip = magic.starts_with(GZIP);
         let whole = Cursor::new(magic).chain(input);
-        let input =
-            if gzip { Input::Gzip(Box::new(MultiGzDecoder::new(whole))) } else { Input::Plain(whole) };
-        Ok(Ok(Source { input, buffer: vec![0; BLOCK], start: 0, end: 0, ended: false, damage: None }))
+        let input = if gzip {
+            Input::Gzip(Box::new(MultiGzDecoder::new(whole)))
+        } else {
+            Input::Plain(whole)
+        };
+        Ok(Ok(Source {
+            input,
+            buffer: vec![0; BLOCK],
+            start: 0,
+            end: 0,
+            ended: false,
+            damage: None,
+        }))
     }
 
     /// The first bytes that were not taken yet: a whole block unless the trace is shorter.
@@ -91,7 +101,9 @@ impl<R: Read> Source<R> {
         let mut searched = 0;
         loop {
             let waiting = &self.buffer[self.start..self.end];
-            if let Some(length) = memchr::memchr(b'\n', &waiting[searched..]).map(|at| at + searched) {
+            if let Some(length) =
+                memchr::memchr(b'\n', &waiting[searched..]).map(|at| at + searched)
+            {
                 let from = self.start;
                 self.start += length + 1;
                 return Ok(Some(&self.buffer[from..from + length.min(LONGEST_LINE)]));
@@ -105,7 +117,9 @@ impl<R: Read> Source<R> {
                 }
                 let from = self.start;
                 self.start = self.end;
-                return Ok((searched > 0).then(|| &self.buffer[from..from + searched.min(LONGEST_LINE)]));
+                return Ok(
+                    (searched > 0).then(|| &self.buffer[from..from + searched.min(LONGEST_LINE)])
+                );
             }
             if searched > LONGEST_LINE {
                 // Keep the beginning, which is longer than any line may be, and drop what follows.
@@ -163,7 +177,9 @@ impl<R: Read> Source<R> {
     fn failure(error: io::Error, compressed: bool) -> Failure {
         use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         match error.kind() {
-            UnexpectedEof if compressed => Failure::Damaged("the gzip stream ends in the middle".into()),
+            UnexpectedEof if compressed => {
+                Failure::Damaged("the gzip stream ends in the middle".into())
+            }
             InvalidData | InvalidInput if compressed => Failure::Damaged(format!("gzip: {error}")),
             _ => Failure::Read(error),
         }

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 /// The first line of our own format.
 pub const CSV_HEADER: &str = "at_ns,disk,op,offset,bytes,latency_ns";
 
-/// Writes requests in our own format ([`Format::Csv`](crate::Format::Csv)), which keeps all that a [`Record`] has.
+/// Writes requests in our own format ([`Format::Csv`](crate::Format::Csv)), which keeps all that a
+/// [`Record`] has.
 ///
 /// Wants a buffered writer: every request is a write of some 40 bytes.
 #[derive(Debug)]
@@ -29,7 +30,8 @@ impl<W: Write> CsvWriter<W> {
     /// Those of the writer; [`io::ErrorKind::InvalidInput`] for a name that could not be read back.
     pub fn write(&mut self, record: &Record, disk: &str) -> io::Result<()> {
         if disk.is_empty() || disk.trim() != disk || disk.contains([',', '\n', '\r']) {
-            let error = format!("'{}' cannot be the name of a disk in a CSV file", disk.escape_debug());
+            let error =
+                format!("'{}' cannot be the name of a disk in a CSV file", disk.escape_debug());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         }
         let op = match record.kind {

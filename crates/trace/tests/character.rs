@@ -26,7 +26,10 @@ fn sizes_shares_and_footprint_are_exact() {
     let Character { whole, disks, .. } = character(lines);
     assert_eq!(disks.len(), 1);
     assert_eq!(disks[0].profile, whole);
-    assert_eq!((whole.requests, whole.reads.requests, whole.writes.bytes), (2_000, 1_500, 500 << 16));
+    assert_eq!(
+        (whole.requests, whole.reads.requests, whole.writes.bytes),
+        (2_000, 1_500, 500 << 16)
+    );
     assert_eq!(whole.duration, Nanos::from_millis(19_990));
     assert!((whole.iops.unwrap() - 100.05).abs() < 0.01);
     assert_eq!(whole.peak_iops, 100);
@@ -44,9 +47,13 @@ fn sizes_shares_and_footprint_are_exact() {
 
 #[test]
 fn outstanding_is_known_only_with_latencies() {
-    // Every 1 ms a request that takes 4 ms: each finds three others, and the fourth ends as it comes.
+    // Every 1 ms a request that takes 4 ms: each finds three others, and the fourth ends as it
+    // comes.
     let lines = |latency: fn(u64) -> String| {
-        character((0..1_000u64).map(move |i| format!("{},vda,R,0,4096,{}", i * 1_000_000, latency(i)))).whole
+        character(
+            (0..1_000u64).map(move |i| format!("{},vda,R,0,4096,{}", i * 1_000_000, latency(i))),
+        )
+        .whole
     };
     let known = lines(|_| "4000000".into());
     let outstanding = known.outstanding.unwrap();
@@ -54,7 +61,10 @@ fn outstanding_is_known_only_with_latencies() {
     assert!((outstanding.mean_over_time - 4.0).abs() < 0.05, "{outstanding:?}");
     assert_eq!(known.read_latency.unwrap().mean, Nanos::from_millis(4));
     let unknown = lines(|i| if i == 500 { String::new() } else { "4000000".into() });
-    assert_eq!((unknown.outstanding, unknown.outstanding_unknown), (None, Some(Unknown::NoLatencies)));
+    assert_eq!(
+        (unknown.outstanding, unknown.outstanding_unknown),
+        (None, Some(Unknown::NoLatencies))
+    );
     assert_eq!(unknown.read_latency.unwrap().mean, Nanos::from_millis(4));
     assert_eq!(character([]).whole.outstanding_unknown, Some(Unknown::NoRequests));
 }

@@ -1,8 +1,11 @@
-//! Small traces of every format, made by hand: what is found in them, in which order, and what is wrong with bad ones.
+//! Small traces of every format, made by hand: what is found in them, in which order, and what is
+//! wrong with bad ones.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use headgate_trace::{CsvWriter, Format, Kind, Options, Record, Report, Tolerance, TraceError, TraceReader};
+use headgate_trace::{
+    CsvWriter, Format, Kind, Options, Record, Report, Tolerance, TraceError, TraceReader,
+};
 use std::io::Write;
 
 const MSR: &str = "\
@@ -33,7 +36,8 @@ const FIU: &str = "\
 5042000 812 pdflush 90032 8 W 6 0 00112233445566778899aabbccddeeff
 7000000 913 imapd helper 16 8 R 8 1 00112233445566778899aabbccddeeff
 ";
-const TENCENT: &str = "1538323200,2048,8,1,1058\n1538323199,4096,128,0,1063\n1538323200,0,16,0,1058\n";
+const TENCENT: &str =
+    "1538323200,2048,8,1,1058\n1538323199,4096,128,0,1063\n1538323200,0,16,0,1058\n";
 const CSV_US: &str = "ts_us,dev,op,offset,len\n0.0,6:0,W,4096,4096\n46.1,6:0,R,0,8192\n";
 const CSV: &str = "\
 at_ns,disk,op,offset,bytes,latency_ns
@@ -159,7 +163,10 @@ fn every_format_is_recognised_and_read() {
         (
             Format::CsvUs,
             CSV_US.as_bytes(),
-            vec![request(0, Write, 4_096, 4_096, "6:0", None), request(46_100, Read, 0, 8_192, "6:0", None)],
+            vec![
+                request(0, Write, 4_096, 4_096, "6:0", None),
+                request(46_100, Read, 0, 8_192, "6:0", None),
+            ],
         ),
         (
             Format::Csv,
@@ -261,7 +268,10 @@ fn times_are_sorted_within_the_window_and_no_further() {
     assert_eq!((times(all), report.reordered), (vec![0, 5, 15, 25, 35, 45], 4));
     let narrow = Options { window: 2, ..Options::default() };
     let error = read_with(text.as_bytes(), narrow).unwrap_err().to_string();
-    assert_eq!(error, "line 7: issued 0.000000025 s before a request more than 2 requests ahead of it");
+    assert_eq!(
+        error,
+        "line 7: issued 0.000000025 s before a request more than 2 requests ahead of it"
+    );
     let lenient = Options { tolerance: Tolerance::Lenient, ..narrow };
     let (all, report) = read_with(text.as_bytes(), lenient).unwrap();
     assert_eq!((times(all), report.out_of_order), (vec![0, 10, 20, 30, 40], 1));
@@ -271,12 +281,15 @@ fn times_are_sorted_within_the_window_and_no_further() {
 fn a_trace_cut_short_says_so() {
     let packed = gzip(MSR.repeat(2_000).as_bytes());
     let cut = &packed[..packed.len() / 2];
-    let error =
-        read_with(cut, Options { window: 0, tolerance: Tolerance::Strict, format: Some(Format::Msr) });
+    let error = read_with(
+        cut,
+        Options { window: 0, tolerance: Tolerance::Strict, format: Some(Format::Msr) },
+    );
     // Repeated lines go back in time, so with no window that comes first.
     assert!(matches!(error, Err(TraceError::OutOfOrder { .. })), "{error:?}");
-    let one_day =
-        (0..40_000u64).map(|i| format!("{i}.5 0 {} 8 1\n", i * 7_919 % 1_000_003)).collect::<String>();
+    let one_day = (0..40_000u64)
+        .map(|i| format!("{i}.5 0 {} 8 1\n", i * 7_919 % 1_000_003))
+        .collect::<String>();
     let packed = gzip(one_day.as_bytes());
     for end in [packed.len() / 2, packed.len() - 1, 30] {
         let error = strict_error(&packed[..end]);
@@ -314,7 +327,9 @@ fn what_is_no_trace_is_named_with_advice() {
     let mut tar = vec![0u8; 512];
     tar[257..262].copy_from_slice(b"ustar");
     assert!(error(&tar).contains("a tar archive"));
-    assert!("cvs".parse::<Format>().unwrap_err().to_string().contains("expected one of csv, csv-us"));
+    assert!(
+        "cvs".parse::<Format>().unwrap_err().to_string().contains("expected one of csv, csv-us")
+    );
 }
 
 #[test]

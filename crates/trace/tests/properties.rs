@@ -1,8 +1,11 @@
-//! Whatever the bytes: no panic, order kept, lines accounted for, and our own format keeps everything.
+//! Whatever the bytes: no panic, order kept, lines accounted for, and our own format keeps
+//! everything.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use headgate_trace::{Characteriser, CsvWriter, Format, Kind, Options, Report, Tolerance, TraceReader};
+use headgate_trace::{
+    Characteriser, CsvWriter, Format, Kind, Options, Report, Tolerance, TraceReader,
+};
 use headgate_units::Nanos;
 use proptest::prelude::*;
 use std::io::Write;
@@ -94,7 +97,8 @@ fn word() -> impl Strategy<Value = String> {
 
 /// Lines of such words, with the separators of all formats.
 fn text() -> impl Strategy<Value = Vec<u8>> {
-    let line = (prop::collection::vec(word(), 0..10), prop::sample::select(vec![",", " ", "\t", "  "]));
+    let line =
+        (prop::collection::vec(word(), 0..10), prop::sample::select(vec![",", " ", "\t", "  "]));
     prop::collection::vec(line.prop_map(|(words, separator)| words.join(separator)), 0..30)
         .prop_map(|lines| lines.join("\n").into_bytes())
 }
@@ -114,7 +118,10 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
                     Format::Csv => format!("{at},d{disk},{letter},{place},{size},{at}"),
                     Format::CsvUs => format!("{at}.5,{disk},{letter},{place},{size}"),
                     Format::Msr => {
-                        format!("{at},h,{disk},{},{place},{size},7", if read { "Read" } else { "Write" })
+                        format!(
+                            "{at},h,{disk},{},{place},{size},7",
+                            if read { "Read" } else { "Write" }
+                        )
                     }
                     Format::Systor => format!("{at}.25,0.5,{letter},{disk},{place},{size}"),
                     Format::Blkparse => {
@@ -125,7 +132,8 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
                     Format::Tencent => format!("{at},{place},{size},{},{disk}", u8::from(!read)),
                     Format::Vscsi => {
                         text.extend(
-                            [1u32.to_le_bytes(), (size as u32).to_le_bytes(), 1u32.to_le_bytes()].concat(),
+                            [1u32.to_le_bytes(), (size as u32).to_le_bytes(), 1u32.to_le_bytes()]
+                                .concat(),
                         );
                         text.extend(if read { [0x28, 0, 0, 1] } else { [0x2a, 0, 0, 1] });
                         text.extend([place.to_le_bytes(), at.to_le_bytes()].concat());

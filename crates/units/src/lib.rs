@@ -11,6 +11,10 @@
 //!
 //! All are integers: a scheduler that adds rounded fractions for a year drifts.
 
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
 mod parse;
 mod priority;
 mod rate;

@@ -1,3 +1,5 @@
+use alloc::borrow::ToOwned;
+use alloc::string::String;
 use thiserror::Error;
 
 /// A text that is not the quantity it should be.
@@ -35,8 +37,10 @@ pub(crate) fn parse_scaled(text: &str, expected: &'static str) -> Result<u64, Pa
     }
     let whole: u128 = whole.parse().map_err(|_| wrong())?;
     let scale = 10u128.pow(fraction.len() as u32);
-    let fraction: u128 = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| wrong())? };
-    let numerator = whole.checked_mul(scale).and_then(|w| w.checked_add(fraction)).ok_or_else(wrong)?;
+    let fraction: u128 =
+        if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| wrong())? };
+    let numerator =
+        whole.checked_mul(scale).and_then(|w| w.checked_add(fraction)).ok_or_else(wrong)?;
     let value = numerator.checked_mul(1 << shift).ok_or_else(wrong)? / scale;
     u64::try_from(value).map_err(|_| wrong())
 }

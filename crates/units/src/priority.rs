@@ -1,8 +1,8 @@
 use crate::parse::ParseUnitError;
 use crate::rate::OutOfRange;
+use core::fmt;
+use core::str::FromStr;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 
 /// An application's IO priority on the host, 1 to 254; more is more service, in proportion.
 ///

@@ -1,7 +1,7 @@
 use crate::parse::{ParseUnitError, parse_scaled};
+use core::fmt;
+use core::str::FromStr;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 use thiserror::Error;
 
 /// A number outside the range of its type.
@@ -124,7 +124,10 @@ mod tests {
 
     #[test]
     fn ranges_are_enforced_and_named() {
-        assert_eq!(Iops::new(0).unwrap_err().to_string(), "a rate in IOPS must be 1 to 1000000000, not 0");
+        assert_eq!(
+            Iops::new(0).unwrap_err().to_string(),
+            "a rate in IOPS must be 1 to 1000000000, not 0"
+        );
         assert!("0".parse::<Shares>().is_err());
         assert_eq!("50M".parse::<BytesPerSec>().map(BytesPerSec::get), Ok(50 << 20));
         assert!("0".parse::<BytesPerSec>().is_err());

@@ -1,12 +1,15 @@
 use crate::parse::{ParseUnitError, parse_scaled};
+use core::fmt;
+use core::str::FromStr;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 
 /// A size or an offset in bytes.
 ///
-/// Parses `4096`, `64K`, `10G`, `1.5T`, `10GiB`: K, M, G, T, P are powers of 1,024, as in `qemu-img`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// Parses `4096`, `64K`, `10G`, `1.5T`, `10GiB`: K, M, G, T, P are powers of 1,024, as in
+/// `qemu-img`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
@@ -43,7 +46,8 @@ impl fmt::Display for Bytes {
         }
         let power = (self.0.ilog2() / 10) as usize;
         let value = self.0 as f64 / (1u64 << (10 * power)) as f64;
-        let digits = if value.fract() < 0.005 { 0 } else { 2 };
+        let fraction = value - value as u64 as f64;
+        let digits = if fraction < 0.005 { 0 } else { 2 };
         write!(f, "{value:.digits$} {}", UNITS[power - 1])
     }
 }

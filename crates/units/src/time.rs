@@ -1,14 +1,15 @@
 use crate::parse::ParseUnitError;
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub};
+use core::str::FromStr;
+use core::time::Duration;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::ops::{Add, AddAssign, Sub};
-use std::str::FromStr;
-use std::time::Duration;
 
-/// Time in integer nanoseconds: an instant on the caller's monotonic clock, or the distance of two instants.
+/// Time in integer nanoseconds: an instant on the caller's monotonic clock, or the distance of two
+/// instants.
 ///
-/// Sums saturate and differences stop at zero, so a clock that stands still or steps back cannot panic
-/// or wrap. The origin is the caller's choice.
+/// Sums saturate and differences stop at zero, so a clock that stands still or steps back cannot
+/// panic or wrap. The origin is the caller's choice.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
@@ -89,7 +90,8 @@ const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("
 impl FromStr for Nanos {
     type Err = ParseUnitError;
     fn from_str(s: &str) -> Result<Nanos, ParseUnitError> {
-        let wrong = || ParseUnitError::new(s, "a time, a whole number with ns, us, ms or s, such as 100us");
+        let wrong =
+            || ParseUnitError::new(s, "a time, a whole number with ns, us, ms or s, such as 100us");
         let (number, unit) = s.split_at(s.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?);
         let &(_, nanos) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
         let number: u64 = number.parse().map_err(|_| wrong())?;
@@ -97,7 +99,8 @@ impl FromStr for Nanos {
     }
 }
 
-/// Prints with the largest unit that keeps the value at or above one: `350 ns`, `4.20 ms`, `12.00 s`.
+/// Prints with the largest unit that keeps the value at or above one: `350 ns`, `4.20 ms`, `12.00
+/// s`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.0 as f64;
@@ -116,13 +119,26 @@ mod tests {
 
     #[test]
     fn times_are_whole_numbers_with_a_unit() {
-        for (text, time) in
-            [("0us", 0), ("350ns", 350), ("100us", 100_000), ("30ms", 30_000_000), ("4s", 4_000_000_000)]
-        {
+        for (text, time) in [
+            ("0us", 0),
+            ("350ns", 350),
+            ("100us", 100_000),
+            ("30ms", 30_000_000),
+            ("4s", 4_000_000_000),
+        ] {
             assert_eq!(text.parse(), Ok(Nanos(time)));
         }
-        for wrong in ["", "100", "us", "1.5ms", "-1us", "1 ms", "1m", "99999999999999999999s", "18446744074s"]
-        {
+        for wrong in [
+            "",
+            "100",
+            "us",
+            "1.5ms",
+            "-1us",
+            "1 ms",
+            "1m",
+            "99999999999999999999s",
+            "18446744074s",
+        ] {
             let error = wrong.parse::<Nanos>().unwrap_err().to_string();
             assert!(error.contains("such as 100us"), "{error}");
         }

@@ -1,4 +1,5 @@
-//! What one request costs on the device side: take, parse, complete, publish, decide about the call.
+//! What one request costs on the device side: take, parse, complete, publish, decide about the
+//! call.
 //!
 //! `cargo bench -p headgate-vring`
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
@@ -6,7 +7,8 @@
 use headgate_vring::blk::{RequestHeader, RequestType, Status};
 use headgate_vring::{
     Buffer, Completion, DeviceQueue, DriverQueue, EventIndex, Fetched, GuestAddress, GuestMemory,
-    HeapMapping, IndirectTables, InflightRegion, Placement, QueueFeatures, QueueLayout, Region, Scratch,
+    HeapMapping, IndirectTables, InflightRegion, Placement, QueueFeatures, QueueLayout, Region,
+    Scratch,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,8 +37,9 @@ fn main() {
 
 /// Tenths of nanoseconds per request.
 fn run(indirect: bool, segments: u64, tracked: bool) -> u64 {
-    let region =
-        |start, mib: usize| Region::new(GuestAddress(start), Arc::new(HeapMapping::new(mib << 20))).unwrap();
+    let region = |start, mib: usize| {
+        Region::new(GuestAddress(start), Arc::new(HeapMapping::new(mib << 20))).unwrap()
+    };
     // As a small PC: low memory, a hole, high memory.
     let memory = Arc::new(GuestMemory::new(vec![region(0, 16), region(4 << 30, 64)]).unwrap());
     let (layout, _) = QueueLayout::contiguous(GuestAddress(4096), SIZE).unwrap();
@@ -53,7 +56,8 @@ fn run(indirect: bool, segments: u64, tracked: bool) -> u64 {
     for round in 0..ROUNDS / BATCH {
         for i in 0..BATCH {
             let header_at = GuestAddress((4 << 30) + i * 4096);
-            let header = RequestHeader { kind: RequestType::In as u32, ioprio: 0, sector: round * 8 };
+            let header =
+                RequestHeader { kind: RequestType::In as u32, ioprio: 0, sector: round * 8 };
             memory.write(header_at, &header.to_bytes()).unwrap();
             let mut chain = vec![Buffer::Readable { at: header_at, len: 16 }];
             for s in 0..segments {

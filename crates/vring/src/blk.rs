@@ -1,6 +1,7 @@
 //! The formats of virtio-blk (VIRTIO 1.2, section 5.2.6). All fields are little-endian.
 
-/// Bytes of a sector: the unit of every address and length in virtio-blk, whatever the disk's block size.
+/// Bytes of a sector: the unit of every address and length in virtio-blk, whatever the disk's block
+/// size.
 pub const SECTOR: u64 = 512;
 
 /// Most bytes of data in one request: 32 MiB, as QEMU and the NBD clients in use have it.

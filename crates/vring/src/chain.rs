@@ -1,14 +1,16 @@
-//! From a descriptor chain to a virtio-blk request: one pass, every descriptor and every header byte read once.
+//! From a descriptor chain to a virtio-blk request: one pass, every descriptor and every header
+//! byte read once.
 
 use crate::blk::{
-    HEADER_BYTES, ID_BYTES, MAX_CHAIN, MAX_DATA, MAX_SEGMENTS, RANGE_BYTES, RangeHeader, RequestHeader,
-    RequestType, SECTOR, Status,
+    HEADER_BYTES, ID_BYTES, MAX_CHAIN, MAX_DATA, MAX_SEGMENTS, RANGE_BYTES, RangeHeader,
+    RequestHeader, RequestType, SECTOR, Status,
 };
 use crate::device::Completion;
 use crate::layout::{
     Areas, DESCRIPTOR_BYTES, Descriptor, FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, IndirectTables,
 };
 use crate::memory::{ByteCell, GuestAddress, GuestMemory, MemoryError, RegionHint, Segment};
+use alloc::vec::Vec;
 use headgate_units::Bytes;
 use thiserror::Error;
 
@@ -21,8 +23,8 @@ pub enum Unmap {
     MustNot,
 }
 
-/// What a request asks for. Offsets and lengths are whole sectors, and `offset + len` does not overflow; whether they lie
-/// inside the disk is not known here.
+/// What a request asks for. Offsets and lengths are whole sectors, and `offset + len` does not
+/// overflow; whether they lie inside the disk is not known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Fill the request's data from the disk.
@@ -117,7 +119,8 @@ pub enum ChainError {
     /// Data in a direction in which the request type has none.
     #[error("data in the wrong direction for its request type")]
     UnexpectedData,
-    /// Data that is not a positive number of whole sectors, or not the fixed length that its type demands.
+    /// Data that is not a positive number of whole sectors, or not the fixed length that its type
+    /// demands.
     #[error("{bytes} bytes of data, expected {expected}")]
     DataLength {
         /// Bytes found.
@@ -143,7 +146,8 @@ impl ChainError {
     }
 }
 
-/// Buffers that a queue's caller keeps and passes to every call, so that the steady state does not allocate.
+/// Buffers that a queue's caller keeps and passes to every call, so that the steady state does not
+/// allocate.
 #[derive(Debug, Default)]
 pub struct Scratch {
     segments: Vec<Segment>,
@@ -151,8 +155,8 @@ pub struct Scratch {
     hint: RegionHint,
 }
 
-/// A request taken from a queue. It owes the guest an answer: pass [`completion`](Self::completion) to
-/// [`DeviceQueue::complete`](crate::DeviceQueue::complete) when it is done.
+/// A request taken from a queue. It owes the guest an answer: pass [`completion`](Self::completion)
+/// to [`DeviceQueue::complete`](crate::DeviceQueue::complete) when it is done.
 #[derive(Debug)]
 #[must_use = "a request that is not completed stays in flight for ever"]
 pub struct Request<'s> {
@@ -167,13 +171,15 @@ pub struct Request<'s> {
 }
 
 impl<'s> Request<'s> {
-    /// Buffers of a read or write, at most [`MAX_SEGMENTS`]; empty otherwise. They stay valid as long as the completion
-    /// lives, or any other holder of the [`GuestMemory`] that the queue was started on.
+    /// Buffers of a read or write, at most [`MAX_SEGMENTS`]; empty otherwise. They stay valid as
+    /// long as the completion lives, or any other holder of the [`GuestMemory`] that the queue was
+    /// started on.
     pub fn data(&self) -> &'s [Segment] {
         self.segments
     }
 
-    /// Answers [`Operation::GetId`]: the name, cut to 20 bytes, padded with zeroes. Answers the bytes written.
+    /// Answers [`Operation::GetId`]: the name, cut to 20 bytes, padded with zeroes. Answers the
+    /// bytes written.
     pub fn write_id(&self, name: &str) -> u32 {
         let mut id = [0; ID_BYTES];
         for (to, from) in id.iter_mut().zip(name.bytes()) {
@@ -200,8 +206,19 @@ pub(crate) struct Parsed {
 
 impl Scratch {
     /// The request that [`parse`] put here.
-    pub(crate) fn request(&self, operation: Operation, ioprio: u32, completion: Completion) -> Request<'_> {
-        Request { operation, ioprio, completion, segments: &self.segments, id_buffers: &self.id_buffers }
+    pub(crate) fn request(
+        &self,
+        operation: Operation,
+        ioprio: u32,
+        completion: Completion,
+    ) -> Request<'_> {
+        Request {
+            operation,
+            ioprio,
+            completion,
+            segments: &self.segments,
+            id_buffers: &self.id_buffers,
+        }
     }
 }
 
@@ -214,7 +231,8 @@ enum Table {
 /// Walks the chain at `head` and reads the request in it.
 ///
 /// # Errors
-/// The chain is so broken that its status byte cannot be found. Every other error is in [`Parsed::outcome`].
+/// The chain is so broken that its status byte cannot be found. Every other error is in
+/// [`Parsed::outcome`].
 pub(crate) fn parse(
     areas: &Areas,
     memory: &GuestMemory,
@@ -242,9 +260,10 @@ pub(crate) fn parse(
     loop {
         let (descriptor, entries) = match table {
             Table::Ring => (areas.descriptor(index), u32::from(areas.size)),
-            Table::Indirect { at, entries } => {
-                (walk.indirect_descriptor(at, index).map_err(ChainError::IndirectOutOfRange)?, entries)
-            }
+            Table::Indirect { at, entries } => (
+                walk.indirect_descriptor(at, index).map_err(ChainError::IndirectOutOfRange)?,
+                entries,
+            ),
         };
         let last = descriptor.flags & FLAG_NEXT == 0;
         if descriptor.flags & FLAG_INDIRECT != 0 {
@@ -260,8 +279,10 @@ pub(crate) fn parse(
             if descriptor.len == 0 || !descriptor.len.is_multiple_of(DESCRIPTOR_BYTES as u32) {
                 return Err(ChainError::IndirectLength(descriptor.len));
             }
-            table =
-                Table::Indirect { at: descriptor.addr, entries: descriptor.len / DESCRIPTOR_BYTES as u32 };
+            table = Table::Indirect {
+                at: descriptor.addr,
+                entries: descriptor.len / DESCRIPTOR_BYTES as u32,
+            };
             (index, in_table) = (0, 0);
             continue;
         }
@@ -271,7 +292,8 @@ pub(crate) fn parse(
             return Err(ChainError::Loop);
         }
         if last {
-            let status = walk.last(descriptor).ok_or_else(|| walk.error.unwrap_or(ChainError::NoStatus))?;
+            let status =
+                walk.last(descriptor).ok_or_else(|| walk.error.unwrap_or(ChainError::NoStatus))?;
             return Ok(Parsed { status, outcome: walk.finish() });
         }
         walk.buffer(descriptor.addr, descriptor.len, descriptor.flags & FLAG_WRITE != 0);
@@ -300,7 +322,11 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn indirect_descriptor(&mut self, at: GuestAddress, index: u16) -> Result<Descriptor, MemoryError> {
+    fn indirect_descriptor(
+        &mut self,
+        at: GuestAddress,
+        index: u16,
+    ) -> Result<Descriptor, MemoryError> {
         let mut bytes = [0; DESCRIPTOR_BYTES];
         let offset = u64::from(index) * DESCRIPTOR_BYTES as u64;
         let address = at.0.checked_add(offset).ok_or(MemoryError::OutOfRange {
@@ -347,7 +373,9 @@ impl Walk<'_> {
         if self.header_len < HEADER_BYTES {
             let here = (HEADER_BYTES - self.header_len).min(len as usize);
             let into = &mut self.header[self.header_len..self.header_len + here];
-            self.memory.read(at, into, &mut self.scratch.hint).map_err(ChainError::BufferOutOfRange)?;
+            self.memory
+                .read(at, into, &mut self.scratch.hint)
+                .map_err(ChainError::BufferOutOfRange)?;
             self.header_len += here;
             if self.header_len == HEADER_BYTES {
                 let raw = RequestHeader::from_bytes(self.header).kind;

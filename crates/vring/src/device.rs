@@ -4,17 +4,18 @@ use crate::blk::Status;
 use crate::chain::{self, ChainError, Request, Scratch};
 use crate::inflight::{InflightError, InflightRegion};
 use crate::layout::{
-    Areas, EventIndex, FLAG_NO_SIGNAL, LayoutError, MAX_QUEUE_SIZE, QueueFeatures, QueueLayout, passed,
+    Areas, EventIndex, FLAG_NO_SIGNAL, LayoutError, MAX_QUEUE_SIZE, QueueFeatures, QueueLayout,
+    passed,
 };
 use crate::memory::{ByteCell, GuestMemory};
-use std::collections::VecDeque;
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::{Ordering, fence};
 use thiserror::Error;
 
-/// Why a queue cannot go on. It stays broken: every later [`DeviceQueue::next_request`] answers the same, while requests in
-/// flight can still be completed. Only a new start of the ring helps.
+/// Why a queue cannot go on. It stays broken: every later [`DeviceQueue::next_request`] answers the
+/// same, while requests in flight can still be completed. Only a new start of the ring helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum QueueError {
     /// The driver offered more chains than the ring has places.
@@ -59,9 +60,10 @@ pub enum StartError {
     Inflight(#[from] InflightError),
 }
 
-/// The answer owed for one chain: where its status goes, and the guest memory that keeps this place, and all the
-/// request's buffers, valid. It cannot be copied, so a request cannot be answered twice. Dropped without an answer, the
-/// request stays in flight, and the in-flight region has it replayed.
+/// The answer owed for one chain: where its status goes, and the guest memory that keeps this
+/// place, and all the request's buffers, valid. It cannot be copied, so a request cannot be
+/// answered twice. Dropped without an answer, the request stays in flight, and the in-flight region
+/// has it replayed.
 #[must_use = "a request that is not completed stays in flight for ever"]
 pub struct Completion {
     memory: Arc<GuestMemory>,
@@ -139,9 +141,10 @@ pub struct DeviceQueue {
 impl DeviceQueue {
     /// Starts on rings at `layout`.
     ///
-    /// `base` is the position in the available ring to go on from (`SET_VRING_BASE`). With an in-flight region it is not used:
-    /// what was taken before is the ring's used index plus what the region knows to be in flight. Those requests
-    /// come from [`next_replay`](Self::next_replay).
+    /// `base` is the position in the available ring to go on from (`SET_VRING_BASE`). With an
+    /// in-flight region it is not used: what was taken before is the ring's used index plus what
+    /// the region knows to be in flight. Those requests come from
+    /// [`next_replay`](Self::next_replay).
     ///
     /// # Errors
     /// Rings outside of memory or misaligned; a region of another size or version.
@@ -180,18 +183,23 @@ impl DeviceQueue {
         })
     }
 
-    /// Goes on with a changed memory table; the rings stay where they were by guest address. Requests in flight keep the
-    /// table they came with.
+    /// Goes on with a changed memory table; the rings stay where they were by guest address.
+    /// Requests in flight keep the table they came with.
     ///
     /// # Errors
     /// The rings are not in the new table; the queue is then unchanged.
-    pub fn set_memory(&mut self, memory: Arc<GuestMemory>, layout: &QueueLayout) -> Result<(), LayoutError> {
+    pub fn set_memory(
+        &mut self,
+        memory: Arc<GuestMemory>,
+        layout: &QueueLayout,
+    ) -> Result<(), LayoutError> {
         self.areas = Areas::new(&memory, layout)?;
         self.memory = memory;
         Ok(())
     }
 
-    /// Position in the available ring of the next chain to take: the answer to `GET_VRING_BASE` once nothing is in flight.
+    /// Position in the available ring of the next chain to take: the answer to `GET_VRING_BASE`
+    /// once nothing is in flight.
     pub fn next_available(&self) -> u16 {
         self.next_avail
     }
@@ -211,11 +219,15 @@ impl DeviceQueue {
         self.broken
     }
 
-    /// Takes the next request that the last owner of the in-flight region had taken and not completed, oldest first.
+    /// Takes the next request that the last owner of the in-flight region had taken and not
+    /// completed, oldest first.
     ///
     /// # Errors
     /// [`QueueError::Chain`]: the chain changed into one that cannot even be answered.
-    pub fn next_replay<'s>(&mut self, scratch: &'s mut Scratch) -> Result<Option<Fetched<'s>>, QueueError> {
+    pub fn next_replay<'s>(
+        &mut self,
+        scratch: &'s mut Scratch,
+    ) -> Result<Option<Fetched<'s>>, QueueError> {
         if let Some(error) = self.broken {
             return Err(error);
         }
@@ -226,8 +238,12 @@ impl DeviceQueue {
     /// Takes the next request from the available ring.
     ///
     /// # Errors
-    /// The queue is broken, now or already. Cost: O(descriptors in the chain), no allocation once `scratch` has grown.
-    pub fn next_request<'s>(&mut self, scratch: &'s mut Scratch) -> Result<Option<Fetched<'s>>, QueueError> {
+    /// The queue is broken, now or already. Cost: O(descriptors in the chain), no allocation once
+    /// `scratch` has grown.
+    pub fn next_request<'s>(
+        &mut self,
+        scratch: &'s mut Scratch,
+    ) -> Result<Option<Fetched<'s>>, QueueError> {
         if let Some(error) = self.broken {
             return Err(error);
         }
@@ -235,7 +251,11 @@ impl DeviceQueue {
             let idx = self.areas.avail_idx();
             let size = self.areas.size;
             if idx.wrapping_sub(self.next_avail) > size {
-                return Err(self.breaks(QueueError::AvailableIndex { from: self.next_avail, to: idx, size }));
+                return Err(self.breaks(QueueError::AvailableIndex {
+                    from: self.next_avail,
+                    to: idx,
+                    size,
+                }));
             }
             if idx == self.next_avail {
                 return Ok(None);
@@ -256,13 +276,15 @@ impl DeviceQueue {
         self.fetch(head, scratch).map(Some)
     }
 
-    /// Has the driver offered more than was taken? One load, of a cache line that is shared until the driver writes to it.
+    /// Has the driver offered more than was taken? One load, of a cache line that is shared until
+    /// the driver writes to it.
     pub fn has_new(&self) -> bool {
         self.known_avail != self.next_avail || self.areas.avail_idx() != self.next_avail
     }
 
     fn breaks(&mut self, error: QueueError) -> QueueError {
-        // Nobody will ask for these any more: they must not keep a drain waiting. The in-flight region still has them.
+        // Nobody will ask for these any more: they must not keep a drain waiting. The in-flight
+        // region still has them.
         for head in self.replays.drain(..) {
             self.taken.remove(head);
         }
@@ -270,24 +292,33 @@ impl DeviceQueue {
         error
     }
 
-    fn fetch<'s>(&mut self, head: u16, scratch: &'s mut Scratch) -> Result<Fetched<'s>, QueueError> {
-        let parsed = match chain::parse(&self.areas, &self.memory, self.features.indirect, head, scratch) {
-            Ok(parsed) => parsed,
-            Err(error) => {
-                // Nobody will complete it: it must not keep a drain waiting.
-                self.taken.remove(head);
-                return Err(self.breaks(QueueError::Chain { head, error }));
-            }
-        };
-        let completion = Completion { memory: Arc::clone(&self.memory), status: parsed.status, head };
+    fn fetch<'s>(
+        &mut self,
+        head: u16,
+        scratch: &'s mut Scratch,
+    ) -> Result<Fetched<'s>, QueueError> {
+        let parsed =
+            match chain::parse(&self.areas, &self.memory, self.features.indirect, head, scratch) {
+                Ok(parsed) => parsed,
+                Err(error) => {
+                    // Nobody will complete it: it must not keep a drain waiting.
+                    self.taken.remove(head);
+                    return Err(self.breaks(QueueError::Chain { head, error }));
+                }
+            };
+        let completion =
+            Completion { memory: Arc::clone(&self.memory), status: parsed.status, head };
         Ok(match parsed.outcome {
-            Ok((operation, ioprio)) => Fetched::Request(scratch.request(operation, ioprio, completion)),
+            Ok((operation, ioprio)) => {
+                Fetched::Request(scratch.request(operation, ioprio, completion))
+            }
             Err(error) => Fetched::Rejected(Rejected { completion, error }),
         })
     }
 
-    /// Gives a request back: writes its status and its place in the used ring. The driver sees it at the next
-    /// [`publish`](Self::publish). `written` is how many bytes of the request's data were written into guest memory.
+    /// Gives a request back: writes its status and its place in the used ring. The driver sees it
+    /// at the next [`publish`](Self::publish). `written` is how many bytes of the request's data
+    /// were written into guest memory.
     ///
     /// The completion must be this queue's own.
     pub fn complete(&mut self, completion: Completion, status: Status, written: u32) {
@@ -317,16 +348,18 @@ impl DeviceQueue {
         }
     }
 
-    /// Does the driver want a call for what was published since the last time this was asked. The first answer after
-    /// [`start`](Self::start) is yes: a predecessor may have died between publishing and calling.
+    /// Does the driver want a call for what was published since the last time this was asked. The
+    /// first answer after [`start`](Self::start) is yes: a predecessor may have died between
+    /// publishing and calling.
     pub fn needs_call(&mut self) -> bool {
         let (old, new) = (self.decided.replace(self.published), self.published);
         let Some(old) = old else { return true };
         if old == new {
             return false;
         }
-        // The driver writes its wish, then reads the used index; the device the other way round. Without a full
-        // fence on both sides each could miss the other's store (VIRTIO 1.2, section 2.7.10.1).
+        // The driver writes its wish, then reads the used index; the device the other way round.
+        // Without a full fence on both sides each could miss the other's store (VIRTIO 1.2, section
+        // 2.7.10.1).
         fence(Ordering::SeqCst);
         match self.features.event_index {
             EventIndex::On => passed(self.areas.used_event(), new, old),
@@ -334,8 +367,8 @@ impl DeviceQueue {
         }
     }
 
-    /// Does the driver wait to be called for the next answer that is published? Only a hint: no fence orders this look against the driver's
-    /// stores, so it may be late.
+    /// Does the driver wait to be called for the next answer that is published? Only a hint: no
+    /// fence orders this look against the driver's stores, so it may be late.
     pub fn is_armed(&self) -> bool {
         match self.features.event_index {
             EventIndex::On => self.areas.used_event() == self.published,
@@ -343,16 +376,18 @@ impl DeviceQueue {
         }
     }
 
-    /// Asks the driver not to kick: for a device that polls anyway. Only a hint; kicks may still come.
+    /// Asks the driver not to kick: for a device that polls anyway. Only a hint; kicks may still
+    /// come.
     pub fn disable_kicks(&mut self) {
-        // With the event index nothing is to be done: an event position that lies behind is not passed again
-        // before the index wraps.
+        // With the event index nothing is to be done: an event position that lies behind is not
+        // passed again before the index wraps.
         if self.features.event_index == EventIndex::Off {
             self.areas.set_used_flags(FLAG_NO_SIGNAL);
         }
     }
 
-    /// Asks the driver to kick for the next request, then looks whether one came before it could know.
+    /// Asks the driver to kick for the next request, then looks whether one came before it could
+    /// know.
     pub fn enable_kicks(&mut self) -> Kicks {
         match self.features.event_index {
             EventIndex::On => self.areas.set_avail_event(self.next_avail),
@@ -371,7 +406,8 @@ struct HeadSet {
 }
 
 impl HeadSet {
-    /// How many. Counted only when a queue is to stop, so there is no counter to keep right per request.
+    /// How many. Counted only when a queue is to stop, so there is no counter to keep right per
+    /// request.
     fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }

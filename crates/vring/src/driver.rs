@@ -1,15 +1,18 @@
 //! The driver side of a split virtqueue: what a guest's kernel does, for load generators and tests.
 //!
-//! The device is not trusted either: an element in the used ring that names a chain which was never offered is an error.
-//! [`DriverQueue::raw`] gives access below the rules, to play a guest that breaks them.
+//! The device is not trusted either: an element in the used ring that names a chain which was never
+//! offered is an error. [`DriverQueue::raw`] gives access below the rules, to play a guest that
+//! breaks them.
 
 use crate::layout::{
-    Areas, DESCRIPTOR_BYTES, Descriptor, EventIndex, FLAG_INDIRECT, FLAG_NEXT, FLAG_NO_SIGNAL, FLAG_WRITE,
-    IndirectTables, LayoutError, QueueFeatures, QueueLayout, passed,
+    Areas, DESCRIPTOR_BYTES, Descriptor, EventIndex, FLAG_INDIRECT, FLAG_NEXT, FLAG_NO_SIGNAL,
+    FLAG_WRITE, IndirectTables, LayoutError, QueueFeatures, QueueLayout, passed,
 };
 use crate::memory::{GuestAddress, GuestMemory, MemoryError};
-use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::sync::atomic::{Ordering, fence};
 use thiserror::Error;
 
 /// A buffer of a chain.
@@ -35,7 +38,9 @@ impl Buffer {
     fn descriptor(self) -> Descriptor {
         match self {
             Buffer::Readable { at, len } => Descriptor { addr: at, len, flags: 0, next: 0 },
-            Buffer::Writable { at, len } => Descriptor { addr: at, len, flags: FLAG_WRITE, next: 0 },
+            Buffer::Writable { at, len } => {
+                Descriptor { addr: at, len, flags: FLAG_WRITE, next: 0 }
+            }
         }
     }
 }
@@ -45,8 +50,8 @@ impl Buffer {
 pub enum Placement {
     /// One descriptor of the ring per buffer.
     Direct,
-    /// One descriptor of the ring, which names a table at this address: 16 bytes per buffer, not reused before the
-    /// chain is back.
+    /// One descriptor of the ring, which names a table at this address: 16 bytes per buffer, not
+    /// reused before the chain is back.
     Indirect(GuestAddress),
 }
 
@@ -135,8 +140,8 @@ impl DriverQueue {
         self.in_flight
     }
 
-    /// Lays a chain down and puts it into the available ring; the device sees it at the next [`publish`](Self::publish).
-    /// Answers the chain's head, its name until it comes back.
+    /// Lays a chain down and puts it into the available ring; the device sees it at the next
+    /// [`publish`](Self::publish). Answers the chain's head, its name until it comes back.
     ///
     /// # Errors
     /// [`DriverError::Full`], [`DriverError::BadChain`] and [`DriverError::Memory`].
@@ -158,7 +163,7 @@ impl DriverQueue {
         }
         let first = self.free.len() - needed;
         let head = self.free[self.free.len() - 1];
-        let mut chain = std::mem::take(&mut self.chains[usize::from(head)]);
+        let mut chain = core::mem::take(&mut self.chains[usize::from(head)]);
         chain.extend(self.free.drain(first..).rev());
         match placement {
             Placement::Direct => {
@@ -173,7 +178,8 @@ impl DriverQueue {
             }
             Placement::Indirect(addr) => {
                 let len = (buffers.len() * DESCRIPTOR_BYTES) as u32;
-                self.areas.set_descriptor(head, Descriptor { addr, len, flags: FLAG_INDIRECT, next: 0 });
+                self.areas
+                    .set_descriptor(head, Descriptor { addr, len, flags: FLAG_INDIRECT, next: 0 });
             }
         }
         self.chains[usize::from(head)] = chain;
@@ -194,7 +200,8 @@ impl DriverQueue {
             let [low, high] = descriptor.to_words();
             bytes[..8].copy_from_slice(&low.to_ne_bytes());
             bytes[8..].copy_from_slice(&high.to_ne_bytes());
-            self.memory.write(GuestAddress(table.0.wrapping_add((i * DESCRIPTOR_BYTES) as u64)), &bytes)?;
+            self.memory
+                .write(GuestAddress(table.0.wrapping_add((i * DESCRIPTOR_BYTES) as u64)), &bytes)?;
         }
         Ok(())
     }
@@ -262,7 +269,14 @@ pub struct RawRings<'a>(&'a mut DriverQueue);
 
 impl RawRings<'_> {
     /// Writes one descriptor of the ring's table. `index` is taken modulo the queue's size.
-    pub fn set_descriptor(&mut self, index: u16, addr: GuestAddress, len: u32, flags: u16, next: u16) {
+    pub fn set_descriptor(
+        &mut self,
+        index: u16,
+        addr: GuestAddress,
+        len: u32,
+        flags: u16,
+        next: u16,
+    ) {
         self.0.areas.set_descriptor(index, Descriptor { addr, len, flags, next });
     }
 

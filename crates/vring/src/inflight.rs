@@ -1,19 +1,22 @@
-//! The in-flight region: which requests a device had taken from a split virtqueue and not yet given back, in memory
-//! that outlives the device's process (vhost-user specification, "Inflight I/O tracking", split virtqueue).
+//! The in-flight region: which requests a device had taken from a split virtqueue and not yet given
+//! back, in memory that outlives the device's process (vhost-user specification, "Inflight I/O
+//! tracking", split virtqueue).
 //!
 //! ```text
 //!  0 features u64 | 8 version u16 | 10 desc_num u16 | 12 last_batch_head u16 | 14 used_idx u16
 //! 16 + 16 i: inflight u8 | padding 5 | next u16 | counter u64
 //! ```
 //!
-//! The order of stores is the point: the process may die between any two of them. A head is marked when it is taken.
-//! Heads given back are first chained from `last_batch_head`, then the used index moves, then their marks go, then
-//! `used_idx` follows. So `used_idx` differs from the ring's index exactly while the marks of the last batch are in
-//! doubt, and its length is the difference, in 16 bits.
+//! The order of stores is the point: the process may die between any two of them. A head is marked
+//! when it is taken. Heads given back are first chained from `last_batch_head`, then the used index
+//! moves, then their marks go, then `used_idx` follows. So `used_idx` differs from the ring's index
+//! exactly while the marks of the last batch are in doubt, and its length is the difference, in 16
+//! bits.
 
 use crate::layout::MAX_QUEUE_SIZE;
-use crate::memory::{HostMapping, MemoryError, Window};
-use std::sync::Arc;
+use crate::memory::{HostMapping, MemoryError, SharedArea};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use thiserror::Error;
 
 const VERSION: u16 = 1;
@@ -55,11 +58,12 @@ pub enum InflightError {
 
 /// One queue's part of the in-flight memory.
 pub struct InflightRegion {
-    window: Window,
+    area: SharedArea,
     size: u16,
     /// The counter that orders marks: one above the largest in the region.
     counter: u64,
-    /// Heads chained since the last publish. Kept here too, so that the shared chain is trusted only at recovery.
+    /// Heads chained since the last publish. Kept here too, so that the shared chain is trusted
+    /// only at recovery.
     batch: Vec<u16>,
 }
 
@@ -69,8 +73,9 @@ impl InflightRegion {
         (HEADER_BYTES + ENTRY_BYTES * queue_size as usize).next_multiple_of(64)
     }
 
-    /// The region at `offset` of `mapping`, for `size` descriptors: at least as many as its queue has (front-ends allot
-    /// regions for the largest size, and a driver may choose a smaller one). Reads nothing yet.
+    /// The region at `offset` of `mapping`, for `size` descriptors: at least as many as its queue
+    /// has (front-ends allot regions for the largest size, and a driver may choose a smaller one).
+    /// Reads nothing yet.
     ///
     /// # Errors
     /// [`InflightError::Memory`].
@@ -80,47 +85,54 @@ impl InflightRegion {
         size: u16,
     ) -> Result<InflightRegion, InflightError> {
         debug_assert!(size <= MAX_QUEUE_SIZE);
-        let window = Window::new(mapping, offset, HEADER_BYTES + ENTRY_BYTES * usize::from(size), 8)?;
-        Ok(InflightRegion { window, size, counter: 0, batch: Vec::with_capacity(usize::from(size)) })
+        let area =
+            SharedArea::new(mapping, offset, HEADER_BYTES + ENTRY_BYTES * usize::from(size), 8)?;
+        Ok(InflightRegion { area, size, counter: 0, batch: Vec::with_capacity(usize::from(size)) })
     }
 
-    /// Does the region, as it stands, hold requests that were taken and perhaps not given back. It may say yes for a last
-    /// batch whose marks are in doubt.
+    /// Does the region, as it stands, hold requests that were taken and perhaps not given back. It
+    /// may say yes for a last batch whose marks are in doubt.
     pub fn has_marks(&self) -> bool {
-        (0..self.size).any(|head| self.window.load_u8(Self::entry(head)) != 0)
+        (0..self.size).any(|head| self.area.load_u8(Self::entry(head)) != 0)
     }
 
     fn entry(head: u16) -> usize {
         HEADER_BYTES + ENTRY_BYTES * usize::from(head)
     }
 
-    /// Takes the region over, with `used_idx` as it stands in the ring: settles what the last owner left half done and
-    /// answers the heads it had taken and not given back, oldest first. A region never used before (all zero) is set up.
+    /// Takes the region over, with `used_idx` as it stands in the ring: settles what the last owner
+    /// left half done and answers the heads it had taken and not given back, oldest first. A region
+    /// never used before (all zero) is set up.
     ///
     /// # Errors
     /// The region was written for something else.
-    pub(crate) fn recover(&mut self, used_idx: u16, queue_size: u16) -> Result<Vec<u16>, InflightError> {
+    pub(crate) fn recover(
+        &mut self,
+        used_idx: u16,
+        queue_size: u16,
+    ) -> Result<Vec<u16>, InflightError> {
         if self.size < queue_size {
             return Err(InflightError::Size { region: self.size, expected: queue_size });
         }
-        let version = u16::from_le(self.window.load_u16(VERSION_AT));
+        let version = u16::from_le(self.area.load_u16(VERSION_AT));
         if version == 0 {
-            // The ring may have been in use before the region was: its index is the start, not zero.
-            self.window.store_u16(DESC_NUM_AT, self.size.to_le());
-            self.window.store_u16(LAST_BATCH_HEAD_AT, 0);
-            self.window.store_u16(USED_IDX_AT, used_idx.to_le());
-            self.window.store_u16_release(VERSION_AT, VERSION.to_le());
+            // The ring may have been in use before the region was: its index is the start, not
+            // zero.
+            self.area.store_u16(DESC_NUM_AT, self.size.to_le());
+            self.area.store_u16(LAST_BATCH_HEAD_AT, 0);
+            self.area.store_u16(USED_IDX_AT, used_idx.to_le());
+            self.area.store_u16_release(VERSION_AT, VERSION.to_le());
         } else if version != VERSION {
             return Err(InflightError::Version(version));
         }
-        let desc_num = u16::from_le(self.window.load_u16(DESC_NUM_AT));
+        let desc_num = u16::from_le(self.area.load_u16(DESC_NUM_AT));
         if desc_num != self.size {
             return Err(InflightError::Size { region: desc_num, expected: self.size });
         }
         self.finish_last_batch(used_idx);
         let mut taken: Vec<(u64, u16)> = (0..self.size)
-            .filter(|head| self.window.load_u8(Self::entry(*head)) != 0)
-            .map(|head| (u64::from_le(self.window.load_u64(Self::entry(head) + COUNTER_AT)), head))
+            .filter(|head| self.area.load_u8(Self::entry(*head)) != 0)
+            .map(|head| (u64::from_le(self.area.load_u64(Self::entry(head) + COUNTER_AT)), head))
             .collect();
         if let Some((_, head)) = taken.iter().find(|(_, head)| *head >= queue_size) {
             return Err(InflightError::Head { head: *head, queue: queue_size });
@@ -132,37 +144,38 @@ impl InflightRegion {
 
     /// Step 1 of reconnecting: the used index moved, but the marks of that batch may still stand.
     fn finish_last_batch(&mut self, used_idx: u16) {
-        let settled = u16::from_le(self.window.load_u16(USED_IDX_AT));
-        let mut head = u16::from_le(self.window.load_u16(LAST_BATCH_HEAD_AT));
-        // A difference above the queue's size is no batch: the ring was reset since, when nothing was in flight.
+        let settled = u16::from_le(self.area.load_u16(USED_IDX_AT));
+        let mut head = u16::from_le(self.area.load_u16(LAST_BATCH_HEAD_AT));
+        // A difference above the queue's size is no batch: the ring was reset since, when nothing
+        // was in flight.
         let batch = used_idx.wrapping_sub(settled);
         if batch <= self.size {
             for _ in 0..batch {
                 if head >= self.size {
                     break;
                 }
-                self.window.store_u8(Self::entry(head), 0);
-                head = u16::from_le(self.window.load_u16(Self::entry(head) + NEXT_AT));
+                self.area.store_u8(Self::entry(head), 0);
+                head = u16::from_le(self.area.load_u16(Self::entry(head) + NEXT_AT));
             }
         }
-        self.window.store_u16_release(USED_IDX_AT, used_idx.to_le());
+        self.area.store_u16_release(USED_IDX_AT, used_idx.to_le());
     }
 
     /// The head was taken from the available ring.
     #[inline]
     pub(crate) fn on_taken(&mut self, head: u16) {
         let entry = Self::entry(head);
-        self.window.store_u64(entry + COUNTER_AT, self.counter.to_le());
+        self.area.store_u64(entry + COUNTER_AT, self.counter.to_le());
         self.counter = self.counter.wrapping_add(1);
-        self.window.store_u8_release(entry, 1);
+        self.area.store_u8_release(entry, 1);
     }
 
     /// The head was written to the used ring, whose index has not moved yet.
     #[inline]
     pub(crate) fn on_given_back(&mut self, head: u16) {
-        let last = self.window.load_u16(LAST_BATCH_HEAD_AT);
-        self.window.store_u16(Self::entry(head) + NEXT_AT, last);
-        self.window.store_u16_release(LAST_BATCH_HEAD_AT, head.to_le());
+        let last = self.area.load_u16(LAST_BATCH_HEAD_AT);
+        self.area.store_u16(Self::entry(head) + NEXT_AT, last);
+        self.area.store_u16_release(LAST_BATCH_HEAD_AT, head.to_le());
         self.batch.push(head);
     }
 
@@ -170,8 +183,8 @@ impl InflightRegion {
     #[inline]
     pub(crate) fn on_published(&mut self, used_idx: u16) {
         for head in self.batch.drain(..) {
-            self.window.store_u8_release(Self::entry(head), 0);
+            self.area.store_u8_release(Self::entry(head), 0);
         }
-        self.window.store_u16_release(USED_IDX_AT, used_idx.to_le());
+        self.area.store_u16_release(USED_IDX_AT, used_idx.to_le());
     }
 }

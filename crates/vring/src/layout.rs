@@ -1,10 +1,12 @@
-//! Where a split virtqueue lies in guest memory (VIRTIO 1.2, section 2.7) and which ring features were negotiated.
+//! Where a split virtqueue lies in guest memory (VIRTIO 1.2, section 2.7) and which ring features
+//! were negotiated.
 
 use crate::blk::feature;
-use crate::memory::{GuestAddress, GuestMemory, MemoryError, Window};
+use crate::memory::{GuestAddress, GuestMemory, MemoryError, SharedArea};
 use thiserror::Error;
 
-/// Largest queue Headgate serves, in descriptors. VIRTIO allows 32,768; QEMU's devices stop at 1,024.
+/// Largest queue Headgate serves, in descriptors. VIRTIO allows 32,768; QEMU's devices stop at
+/// 1,024.
 pub const MAX_QUEUE_SIZE: u16 = 1024;
 
 /// Bytes of one descriptor.
@@ -15,7 +17,8 @@ pub(crate) const FLAG_NEXT: u16 = 1;
 pub(crate) const FLAG_WRITE: u16 = 2;
 /// The buffer holds a table of descriptors.
 pub(crate) const FLAG_INDIRECT: u16 = 4;
-/// In the available ring's flags: the driver wants no calls. In the used ring's: the device wants no kicks.
+/// In the available ring's flags: the driver wants no calls. In the used ring's: the device wants
+/// no kicks.
 pub(crate) const FLAG_NO_SIGNAL: u16 = 1;
 
 /// Are `used_event` and `avail_event` in use (`VIRTIO_F_EVENT_IDX`).
@@ -49,7 +52,11 @@ impl QueueFeatures {
     /// Picks the ring's features out of the device's acknowledged feature bits.
     pub fn from_bits(bits: u64) -> QueueFeatures {
         QueueFeatures {
-            event_index: if bits & feature::RING_EVENT_IDX != 0 { EventIndex::On } else { EventIndex::Off },
+            event_index: if bits & feature::RING_EVENT_IDX != 0 {
+                EventIndex::On
+            } else {
+                EventIndex::Off
+            },
             indirect: if bits & feature::RING_INDIRECT_DESC != 0 {
                 IndirectTables::Allowed
             } else {
@@ -103,12 +110,15 @@ pub enum LayoutError {
 }
 
 impl QueueLayout {
-    /// Lays the three areas out one after the other from `start`, which is rounded up to 16 bytes. Answers the layout
-    /// and the first address behind it.
+    /// Lays the three areas out one after the other from `start`, which is rounded up to 16 bytes.
+    /// Answers the layout and the first address behind it.
     ///
     /// # Errors
     /// [`LayoutError::Size`].
-    pub fn contiguous(start: GuestAddress, size: u16) -> Result<(QueueLayout, GuestAddress), LayoutError> {
+    pub fn contiguous(
+        start: GuestAddress,
+        size: u16,
+    ) -> Result<(QueueLayout, GuestAddress), LayoutError> {
         check_size(size)?;
         let descriptors = GuestAddress(start.0.next_multiple_of(16));
         let available = GuestAddress(descriptors.0 + descriptor_bytes(size) as u64);
@@ -119,7 +129,11 @@ impl QueueLayout {
 }
 
 fn check_size(size: u16) -> Result<(), LayoutError> {
-    if size.is_power_of_two() && size <= MAX_QUEUE_SIZE { Ok(()) } else { Err(LayoutError::Size(size)) }
+    if size.is_power_of_two() && size <= MAX_QUEUE_SIZE {
+        Ok(())
+    } else {
+        Err(LayoutError::Size(size))
+    }
 }
 
 fn descriptor_bytes(size: u16) -> usize {
@@ -161,30 +175,40 @@ impl Descriptor {
 
     pub(crate) fn from_bytes(bytes: [u8; DESCRIPTOR_BYTES]) -> Descriptor {
         let [a, b, c, d, e, f, g, h, rest @ ..] = bytes;
-        Descriptor::from_words(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), u64::from_ne_bytes(rest))
+        Descriptor::from_words(
+            u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            u64::from_ne_bytes(rest),
+        )
     }
 }
 
 /// The areas of one queue, translated and checked once. Both sides work through this.
 pub(crate) struct Areas {
     pub size: u16,
-    descriptors: Window,
-    available: Window,
-    used: Window,
+    descriptors: SharedArea,
+    available: SharedArea,
+    used: SharedArea,
 }
 
 impl Areas {
     pub(crate) fn new(memory: &GuestMemory, layout: &QueueLayout) -> Result<Areas, LayoutError> {
         check_size(layout.size)?;
         let area = |area, address: GuestAddress, bytes, align| {
-            memory.window(address, bytes, align).map_err(|error| match error {
-                MemoryError::Misaligned { .. } => LayoutError::Misaligned { area, address: address.0, align },
+            memory.area(address, bytes, align).map_err(|error| match error {
+                MemoryError::Misaligned { .. } => {
+                    LayoutError::Misaligned { area, address: address.0, align }
+                }
                 _ => LayoutError::OutOfRange { area, address: address.0, bytes },
             })
         };
         Ok(Areas {
             size: layout.size,
-            descriptors: area("descriptor table", layout.descriptors, descriptor_bytes(layout.size), 16)?,
+            descriptors: area(
+                "descriptor table",
+                layout.descriptors,
+                descriptor_bytes(layout.size),
+                16,
+            )?,
             available: area("available ring", layout.available, available_bytes(layout.size), 2)?,
             used: area("used ring", layout.used, used_bytes(layout.size), 4)?,
         })
@@ -280,7 +304,8 @@ impl Areas {
     }
 }
 
-/// Did the index pass `event` on its way from `old` to `new` (`vring_need_event`, VIRTIO 1.2, section 2.7.7.1).
+/// Did the index pass `event` on its way from `old` to `new` (`vring_need_event`, VIRTIO 1.2,
+/// section 2.7.7.1).
 pub(crate) fn passed(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }

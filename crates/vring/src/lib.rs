@@ -1,4 +1,5 @@
-//! Split virtqueues (VIRTIO 1.2, section 2.7) that carry virtio-blk requests (section 5.2.6), as seen from both ends.
+//! Split virtqueues (VIRTIO 1.2, section 2.7) that carry virtio-blk requests (section 5.2.6), as
+//! seen from both ends.
 //!
 //! | module | what |
 //! |---|---|
@@ -9,23 +10,34 @@
 //! | [`driver`] | the driver side: [`DriverQueue`], for load generators and tests |
 //! | [`blk`] | what virtio-blk puts into a chain |
 //!
-//! The crate has no clock, does no IO and makes no system call. The caller maps memory, waits for kicks and sends calls.
+//! The crate is `no_std`: it has no clock, does no IO and makes no system call. The caller maps
+//! memory, waits for kicks and sends calls.
 //!
 //! # The border
-//! Guest memory is hostile: every access is bounds-checked, every descriptor, header and index is read **once** and judged
-//! by that copy. A [`Request`] that comes out of [`DeviceQueue::next_request`] has a known type, whole sectors, a range
-//! that does not overflow, at most [`blk::MAX_DATA`] bytes, and buffers that lie in guest memory. Whether the range
-//! lies inside the disk is for the caller to check: a queue does not know its disk.
+//! Guest memory is hostile: every access is bounds-checked, every descriptor, header and index is
+//! read **once** and judged by that copy. A [`Request`] that comes out of
+//! [`DeviceQueue::next_request`] has a known type, whole sectors, a range that does not overflow,
+//! at most [`blk::MAX_DATA`] bytes, and buffers that lie in guest memory. Whether the range lies
+//! inside the disk is for the caller to check: a queue does not know its disk.
 //!
-//! What is wrong with one chain fails that request ([`ChainError`]) as long as the byte for its status can be found;
-//! what makes the ring itself meaningless breaks that queue ([`QueueError`]) until it is set up again.
+//! What is wrong with one chain fails that request ([`ChainError`]) as long as the byte for its
+//! status can be found; what makes the ring itself meaningless breaks that queue ([`QueueError`])
+//! until it is set up again.
 //!
 //! # Order of calls on the device side
-//! 1. [`DeviceQueue::start`], once per enabled ring; then, after a restart, [`DeviceQueue::next_replay`] until it is empty,
-//!    and every replayed request completed before any new one is taken.
-//! 2. [`DeviceQueue::next_request`] until it answers `None`; [`DeviceQueue::complete`] in any order.
-//! 3. [`DeviceQueue::publish`] once per batch; [`DeviceQueue::needs_call`] then says whether to signal the driver.
-//! 4. [`DeviceQueue::enable_kicks`] before sleeping: when it answers [`Kicks::MissedSome`], go on with 2.
+//! 1. [`DeviceQueue::start`], once per enabled ring; then, after a restart,
+//!    [`DeviceQueue::next_replay`] until it is empty, and every replayed request completed before
+//!    any new one is taken.
+//! 2. [`DeviceQueue::next_request`] until it answers `None`; [`DeviceQueue::complete`] in any
+//!    order.
+//! 3. [`DeviceQueue::publish`] once per batch; [`DeviceQueue::needs_call`] then says whether to
+//!    signal the driver.
+//! 4. [`DeviceQueue::enable_kicks`] before sleeping: when it answers [`Kicks::MissedSome`], go on
+//!    with 2.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
 
 pub mod blk;
 mod chain;
@@ -43,4 +55,6 @@ pub use device::{Completion, DeviceQueue, Fetched, Kicks, QueueError, Rejected, 
 pub use driver::{Buffer, DriverError, DriverQueue, Placement, Used};
 pub use inflight::{InflightError, InflightRegion};
 pub use layout::{EventIndex, IndirectTables, LayoutError, QueueFeatures, QueueLayout};
-pub use memory::{GuestAddress, GuestMemory, HeapMapping, HostMapping, MemoryError, Region, Segment};
+pub use memory::{
+    GuestAddress, GuestMemory, HeapMapping, HostMapping, MemoryError, Region, Segment,
+};

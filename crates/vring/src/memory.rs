@@ -1,74 +1,35 @@
 //! Memory of a guest as another process sees it: mapped here, written there, at any time.
 //!
-//! With its two submodules this is the crate's only place with `unsafe`. Its invariant: a pointer into a [`HostMapping`] is made only from a
-//! range checked against that mapping, and whoever holds the pointer holds an `Arc` of the mapping, or (a [`Segment`])
-//! says that its user must. All accesses are atomic, so a guest that writes at the same time yields odd
-//! values but no undefined behaviour.
+//! With its submodules this is the crate's only place with `unsafe`. Its invariant: a pointer
+//! into a [`HostMapping`] is made only from a range checked against that mapping, and whoever holds
+//! the pointer holds an `Arc` of the mapping, or (a [`Segment`]) says that its user must. All
+//! accesses are atomic, so a guest that writes at the same time yields odd values but no undefined
+//! behaviour.
 
 mod heap;
+mod mapping;
 mod shared;
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 pub use heap::HeapMapping;
-pub(crate) use shared::Window;
+pub use mapping::{HostMapping, MemoryError};
+pub(crate) use shared::SharedArea;
 #[cfg(test)]
 pub(crate) use shared::crash_point;
 
+use alloc::sync::Arc;
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, Ordering};
 use shared::{read_shared, stores_are_cut, write_shared};
-use std::fmt;
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use thiserror::Error;
-
-/// Memory that stays mapped, readable and writable, at one place for as long as the value lives.
-///
-/// # Safety
-/// `base` and `len` always answer the same; the range is valid for reads and writes until the value is dropped; nothing
-/// in this process makes Rust references to its bytes (other processes may write to it).
-pub unsafe trait HostMapping: Send + Sync {
-    /// First byte.
-    fn base(&self) -> NonNull<u8>;
-    /// Length in bytes.
-    fn len(&self) -> usize;
-    /// Is there no byte in it.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
 
 /// A guest physical address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GuestAddress(pub u64);
 
-/// Why a piece of memory cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum MemoryError {
-    /// Not inside guest memory, or (for a ring) not inside one region.
-    #[error("the {len} bytes at {address:#x} are not in guest memory")]
-    OutOfRange {
-        /// First address.
-        address: u64,
-        /// Length in bytes.
-        len: usize,
-    },
-    /// The address is not a multiple of what its use demands.
-    #[error("address {address:#x} is not a multiple of {align}")]
-    Misaligned {
-        /// The address.
-        address: u64,
-        /// The demanded alignment.
-        align: usize,
-    },
-    /// Two regions claim the same guest addresses.
-    #[error("two memory regions overlap at guest address {0:#x}")]
-    Overlap(u64),
-    /// A region without bytes, or one that reaches past the end of the address space.
-    #[error("the memory region at guest address {0:#x} is empty or wraps around")]
-    BadRegion(u64),
-}
-
-/// One run of guest physical addresses and the mapping behind it. Cheap to clone: a changed memory table shares the
-/// regions that stayed.
+/// One run of guest physical addresses and the mapping behind it. Cheap to clone: a changed memory
+/// table shares the regions that stayed.
 #[derive(Clone)]
 pub struct Region {
     start: u64,
@@ -118,7 +79,8 @@ impl Region {
     }
 }
 
-/// The place in the region table where the last look-up ended: most look-ups end in the same region.
+/// The place in the region table where the last look-up ended: most look-ups end in the same
+/// region.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegionHint(usize);
 
@@ -156,7 +118,12 @@ impl GuestMemory {
     /// The run of host memory at `address`: at most `len` bytes, fewer when a region ends there.
     /// O(1) when the hint is right, else O(log regions).
     #[inline]
-    fn span(&self, address: u64, len: usize, hint: &mut RegionHint) -> Option<(NonNull<u8>, usize)> {
+    fn span(
+        &self,
+        address: u64,
+        len: usize,
+        hint: &mut RegionHint,
+    ) -> Option<(NonNull<u8>, usize)> {
         if let Some(found) = self.regions.get(hint.0).and_then(|r| r.part(address, len)) {
             return Some(found);
         }
@@ -179,7 +146,8 @@ impl GuestMemory {
             let (base, here) = self.span(at, left, hint).ok_or(error)?;
             each(base, here);
             left -= here;
-            // A region never reaches the end of the address space, so this cannot wrap while bytes are left in it.
+            // A region never reaches the end of the address space, so this cannot wrap while bytes
+            // are left in it.
             at = at.checked_add(here as u64).ok_or(error)?;
         }
         Ok(())
@@ -216,8 +184,8 @@ impl GuestMemory {
         })
     }
 
-    /// Appends the host memory behind a range, one segment per region crossed; a segment that continues the last one
-    /// in `out` extends it.
+    /// Appends the host memory behind a range, one segment per region crossed; a segment that
+    /// continues the last one in `out` extends it.
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`]; `out` may then hold a part.
@@ -230,8 +198,8 @@ impl GuestMemory {
         hint: &mut RegionHint,
     ) -> Result<(), MemoryError> {
         self.spans(address, len, hint, |base, here| match out.last_mut() {
-            Some(last) if last.ends_at(base) => last.0.iov_len += here,
-            _ => out.push(Segment(libc::iovec { iov_base: base.as_ptr().cast(), iov_len: here })),
+            Some(last) if last.ends_at(base) => last.len += here,
+            _ => out.push(Segment { base: base.as_ptr(), len: here }),
         })
     }
 
@@ -249,7 +217,8 @@ impl GuestMemory {
         if stores_are_cut() {
             return;
         }
-        // SAFETY: the cell was made by `byte` of this table (see `Completion`, the only holder of both), which lives.
+        // SAFETY: the cell was made by `byte` of this table (see `Completion`, the only holder of
+        // both), which lives.
         unsafe { AtomicU8::from_ptr(base.as_ptr()) }.store(value, Ordering::Relaxed);
     }
 
@@ -257,12 +226,12 @@ impl GuestMemory {
     ///
     /// # Errors
     /// [`MemoryError::OutOfRange`] and [`MemoryError::Misaligned`].
-    pub(crate) fn window(
+    pub(crate) fn area(
         &self,
         address: GuestAddress,
         len: usize,
         align: usize,
-    ) -> Result<Window, MemoryError> {
+    ) -> Result<SharedArea, MemoryError> {
         let out_of_range = MemoryError::OutOfRange { address: address.0, len };
         let mut hint = RegionHint::default();
         let (_, here) = self.span(address.0, len, &mut hint).ok_or(out_of_range)?;
@@ -274,7 +243,7 @@ impl GuestMemory {
         if !address.0.is_multiple_of(align as u64) {
             return Err(MemoryError::Misaligned { address: address.0, align });
         }
-        Window::new(Arc::clone(&region.mapping), offset, len, align)
+        SharedArea::new(Arc::clone(&region.mapping), offset, len, align)
     }
 }
 
@@ -293,11 +262,23 @@ unsafe impl Send for ByteCell {}
 
 /// A buffer in guest memory, laid out as `struct iovec`.
 ///
-/// It is only an address: whoever hands it to the kernel keeps the [`GuestMemory`] it came from alive until the kernel is
-/// done with it.
+/// It is only an address: whoever hands it to the kernel keeps the [`GuestMemory`] it came from
+/// alive until the kernel is done with it.
 #[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct Segment(libc::iovec);
+#[repr(C)]
+pub struct Segment {
+    base: *mut u8,
+    len: usize,
+}
+
+#[cfg(unix)]
+const _: () = {
+    use core::mem::{align_of, offset_of, size_of};
+    assert!(size_of::<Segment>() == size_of::<libc::iovec>());
+    assert!(align_of::<Segment>() == align_of::<libc::iovec>());
+    assert!(offset_of!(Segment, base) == offset_of!(libc::iovec, iov_base));
+    assert!(offset_of!(Segment, len) == offset_of!(libc::iovec, iov_len));
+};
 
 // SAFETY: an address and a length; following the address is `unsafe` for whoever does it.
 unsafe impl Send for Segment {}
@@ -306,30 +287,32 @@ unsafe impl Sync for Segment {}
 
 impl fmt::Debug for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}+{}", self.0.iov_base, self.0.iov_len)
+        write!(f, "{:?}+{}", self.base, self.len)
     }
 }
 
 impl Segment {
     /// Length in bytes.
     pub fn size(&self) -> usize {
-        self.0.iov_len
+        self.len
     }
 
     /// The same segments as the kernel wants them.
+    #[cfg(unix)]
     pub fn as_iovecs(segments: &[Segment]) -> &[libc::iovec] {
-        // SAFETY: `Segment` is `repr(transparent)` over `iovec`.
-        unsafe { std::slice::from_raw_parts(segments.as_ptr().cast(), segments.len()) }
+        // SAFETY: `Segment` has the layout of `iovec`, by the assertions at its definition.
+        unsafe { core::slice::from_raw_parts(segments.as_ptr().cast(), segments.len()) }
     }
 
     fn ends_at(&self, base: NonNull<u8>) -> bool {
-        self.0.iov_base.cast::<u8>().wrapping_add(self.0.iov_len) == base.as_ptr()
+        self.base.wrapping_add(self.len) == base.as_ptr()
     }
 }
 
 #[cfg(test)]
 impl GuestMemory {
-    /// Does the host range lie in one of the regions (segments may merge regions that touch in the host too).
+    /// Does the host range lie in one of the regions (segments may merge regions that touch in the
+    /// host too).
     pub(crate) fn host_range_is_guest_memory(&self, base: usize, len: usize) -> bool {
         let mut at = base;
         while at < base + len {

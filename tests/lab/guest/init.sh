@@ -1,6 +1,7 @@
 #!/bin/busybox sh
-# The guest's first process: loads drivers, then runs the scripts that the host sends through a virtio-serial port.
-# host -> guest: length, newline, script. guest -> host: "ready" once; then per script exit status, length, newline, output.
+# The guest's first process: loads drivers, then runs the scripts that the host sends through a
+# virtio-serial port. host -> guest: length, newline, script. guest -> host: "ready" once; then per
+# script exit status, length, newline, output.
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run /mnt /etc
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sysfs /sys

@@ -1,5 +1,6 @@
-//! Builds the guest's initramfs from programs of the host: busybox, fio and file system tools with their libraries, and
-//! the kernel modules that a guest needs. Built once and kept under a name that changes when any ingredient does.
+//! Builds the guest's initramfs from programs of the host: busybox, fio and file system tools with
+//! their libraries, and the kernel modules that a guest needs. Built once and kept under a name
+//! that changes when any ingredient does.
 
 use super::Kernel;
 use super::newc::Archive;
@@ -45,7 +46,8 @@ struct Recipe {
 impl Recipe {
     fn new(kernel: &Kernel) -> anyhow::Result<Recipe> {
         let mut files = BTreeMap::new();
-        let busybox = tools::find("busybox").context("busybox is not installed; run tests/install")?;
+        let busybox =
+            tools::find("busybox").context("busybox is not installed; run tests/install")?;
         ensure!(
             libraries(&busybox)?.is_empty(),
             "busybox is not static; install busybox-static (tests/install)"
@@ -72,21 +74,23 @@ impl Recipe {
         Ok(Recipe { files, modules })
     }
 
-    /// Changes when a path, a file's identity (inode, size, time of change) or the init script does.
+    /// Changes when a path, a file's identity (inode, size, time of change) or the init script
+    /// does.
     fn fingerprint(&self) -> anyhow::Result<u64> {
         let mut hasher = DefaultHasher::new();
         INIT.hash(&mut hasher);
         for (guest, host) in &self.files {
             let meta = fs::metadata(host).with_context(|| format!("reading {}", host.display()))?;
-            (guest, host, meta.ino(), meta.size(), meta.ctime(), meta.ctime_nsec()).hash(&mut hasher);
+            (guest, host, meta.ino(), meta.size(), meta.ctime(), meta.ctime_nsec())
+                .hash(&mut hasher);
         }
         Ok(hasher.finish())
     }
 
     fn write(&self, to: impl std::io::Write) -> anyhow::Result<()> {
         let mut archive = Archive::new(std::io::BufWriter::new(to));
-        // Paths of the host that are links there (/lib, /lib64, /bin, /sbin) are plain directories in the guest, which finds
-        // a library under the path that ldd told.
+        // Paths of the host that are links there (/lib, /lib64, /bin, /sbin) are plain directories
+        // in the guest, which finds a library under the path that ldd told.
         let mut directories = BTreeSet::from([PathBuf::from("dev"), PathBuf::from("lab")]);
         for guest in self.files.keys() {
             let inside = Path::new(guest.trim_start_matches('/'));
@@ -114,7 +118,9 @@ fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut command = Command::new("ldd");
     command.arg(program).env("LC_ALL", "C");
     let finished = crate::process::run_to_end(command, Duration::from_secs(20))?;
-    if finished.stderr.contains("not a dynamic executable") || finished.stdout.contains("statically linked") {
+    if finished.stderr.contains("not a dynamic executable")
+        || finished.stdout.contains("statically linked")
+    {
         return Ok(Vec::new());
     }
     ensure!(finished.status.success(), "ldd {}: {}", program.display(), finished.stderr);
@@ -123,8 +129,13 @@ fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
         .lines()
         .filter(|line| !line.contains("linux-vdso"))
         .map(|line| {
-            // "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x...)" or "/lib64/ld-linux-x86-64.so.2 (0x...)".
-            let path = line.split("=>").last().and_then(|l| l.split_whitespace().next()).unwrap_or_default();
+            // "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x...)" or
+            // "/lib64/ld-linux-x86-64.so.2 (0x...)".
+            let path = line
+                .split("=>")
+                .last()
+                .and_then(|l| l.split_whitespace().next())
+                .unwrap_or_default();
             ensure!(path.starts_with('/'), "{}: {} is missing", program.display(), line.trim());
             Ok(PathBuf::from(path))
         })

@@ -25,7 +25,8 @@ const BOOT: Duration = Duration::from_secs(120);
 /// How a disk reaches the guest. The first is `/dev/vda`, the next `/dev/vdb`.
 #[derive(Clone, Debug)]
 pub enum Drive {
-    /// vhost-user-blk: the guest's memory is shared with the server. QEMU connects again when the server comes back.
+    /// vhost-user-blk: the guest's memory is shared with the server. QEMU connects again when the
+    /// server comes back.
     VhostUser {
         /// The server's socket for the disk.
         socket: PathBuf,
@@ -37,7 +38,8 @@ pub enum Drive {
         /// The export's name.
         export: String,
     },
-    /// The arguments that a server prints for QEMU, memory included. At most one such drive, and no other vhost-user drive.
+    /// The arguments that a server prints for QEMU, memory included. At most one such drive, and no
+    /// other vhost-user drive.
     AsPrinted(Vec<String>),
 }
 
@@ -78,7 +80,15 @@ impl Guest {
         let (console, socket) = (dir.join("console"), dir.join("port.sock"));
         let mut command = Command::new(QEMU);
         let accel = env::var("HEADGATE_LAB_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
-        command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-accel", &accel]);
+        command.args([
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-accel",
+            &accel,
+        ]);
         command.args(["-machine", "q35", "-smp", &machine.cpus.to_string()]);
         if !machine.drives.iter().any(|drive| matches!(drive, Drive::AsPrinted(_))) {
             command.args([
@@ -88,21 +98,31 @@ impl Guest {
                 "memory-backend=memory",
                 "-object",
             ]);
-            command.arg(format!("memory-backend-memfd,id=memory,share=on,size={}M", machine.memory_mib));
+            command.arg(format!(
+                "memory-backend-memfd,id=memory,share=on,size={}M",
+                machine.memory_mib
+            ));
         }
         command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initramfs);
         command.args(["-append", "console=ttyS0 panic=-1 quiet loglevel=5"]);
         command.arg("-serial").arg(format!("file:{}", console.display()));
-        command.arg("-chardev").arg(format!("socket,id=port,server=on,wait=off,path={}", socket.display()));
+        command
+            .arg("-chardev")
+            .arg(format!("socket,id=port,server=on,wait=off,path={}", socket.display()));
         command.args(["-device", "virtio-serial-pci"]);
         command.args(["-device", "virtserialport,chardev=port,name=headgate.lab"]);
         for (i, drive) in machine.drives.iter().enumerate() {
             match drive {
                 Drive::VhostUser { socket } => {
                     let socket = socket.display();
-                    command.arg("-chardev").arg(format!("socket,id=drive{i},reconnect=1,path={socket}"));
+                    command
+                        .arg("-chardev")
+                        .arg(format!("socket,id=drive{i},reconnect=1,path={socket}"));
                     command.arg("-device");
-                    command.arg(format!("vhost-user-blk-pci,chardev=drive{i},num-queues={}", machine.cpus));
+                    command.arg(format!(
+                        "vhost-user-blk-pci,chardev=drive{i},num-queues={}",
+                        machine.cpus
+                    ));
                 }
                 Drive::Nbd { socket, export } => {
                     command.arg("-blockdev").arg(format!(
@@ -110,7 +130,9 @@ impl Guest {
                          discard=unmap,server.type=unix,server.path={}",
                         socket.display()
                     ));
-                    command.arg("-device").arg(format!("virtio-blk-pci,drive=drive{i},write-cache=on"));
+                    command
+                        .arg("-device")
+                        .arg(format!("virtio-blk-pci,drive=drive{i},write-cache=on"));
                 }
                 Drive::AsPrinted(arguments) => {
                     command.args(arguments);
@@ -133,7 +155,11 @@ impl Guest {
     pub fn run(&mut self, script: &str, within: Duration) -> anyhow::Result<String> {
         let (status, output) = self.run_any(script, within)?;
         if status != 0 {
-            bail!("{}: exit status {status} of\n{script}\n{output}\n{}", self.name, tail(&self.console));
+            bail!(
+                "{}: exit status {status} of\n{script}\n{output}\n{}",
+                self.name,
+                tail(&self.console)
+            );
         }
         Ok(output)
     }
@@ -153,8 +179,14 @@ impl Guest {
     pub fn power_off(mut self) -> anyhow::Result<()> {
         let script = "sync; umount -a -t ext4 2>/dev/null; poweroff -f";
         self.port.get_mut().write_all(format!("{}\n{script}", script.len()).as_bytes())?;
-        let status = self.qemu.wait(Duration::from_secs(60)).with_context(|| tail(&self.console))?;
-        ensure!(status.success(), "{}: QEMU ended with {status}\n{}", self.name, tail(&self.console));
+        let status =
+            self.qemu.wait(Duration::from_secs(60)).with_context(|| tail(&self.console))?;
+        ensure!(
+            status.success(),
+            "{}: QEMU ended with {status}\n{}",
+            self.name,
+            tail(&self.console)
+        );
         Ok(())
     }
 
@@ -173,7 +205,11 @@ impl Guest {
             }
             Ok(_) => Ok(line.trim_end().to_owned()),
             Err(error) => {
-                bail!("{}: no answer within {within:?} ({error})\n{}", self.name, tail(&self.console))
+                bail!(
+                    "{}: no answer within {within:?} ({error})\n{}",
+                    self.name,
+                    tail(&self.console)
+                )
             }
         }
     }

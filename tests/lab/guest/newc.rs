@@ -1,4 +1,5 @@
-//! The cpio format "newc" that the kernel unpacks as initramfs (kernel documentation, "initramfs buffer format").
+//! The cpio format "newc" that the kernel unpacks as initramfs (kernel documentation, "initramfs
+//! buffer format").
 
 use std::io::{self, Write};
 
@@ -22,7 +23,12 @@ impl<W: Write> Archive<W> {
         self.entry(path, 0o100000 | permissions, (0, 0), content)
     }
 
-    pub(super) fn character_device(&mut self, path: &str, major: u32, minor: u32) -> io::Result<()> {
+    pub(super) fn character_device(
+        &mut self,
+        path: &str,
+        major: u32,
+        minor: u32,
+    ) -> io::Result<()> {
         self.entry(path, 0o020600, (major, minor), &[])
     }
 
@@ -32,12 +38,20 @@ impl<W: Write> Archive<W> {
         self.to.flush()
     }
 
-    fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) -> io::Result<()> {
-        let size = u32::try_from(content.len())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is over 4 GiB")))?;
+    fn entry(
+        &mut self,
+        path: &str,
+        mode: u32,
+        device: (u32, u32),
+        content: &[u8],
+    ) -> io::Result<()> {
+        let size = u32::try_from(content.len()).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is over 4 GiB"))
+        })?;
         self.inode += 1;
         let name_size = path.len() as u32 + 1;
-        // ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor, namesize, check
+        // ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor,
+        // namesize, check
         let fields = [self.inode, mode, 0, 0, 1, 0, size, 0, 0, device.0, device.1, name_size, 0];
         let mut head = String::from("070701");
         head.extend(fields.iter().map(|f| format!("{f:08x}")));

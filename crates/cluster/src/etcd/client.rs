@@ -72,7 +72,9 @@ impl fmt::Display for Endpoint {
 #[derive(Debug, Error)]
 pub enum EtcdError {
     /// None of the servers answered in time.
-    #[error("no etcd server answers within {timeout:?}; the last one tried, {endpoint}, said: {reason}")]
+    #[error(
+        "no etcd server answers within {timeout:?}; the last one tried, {endpoint}, said: {reason}"
+    )]
     Unreachable {
         /// The server that was tried last.
         endpoint: Endpoint,
@@ -117,7 +119,8 @@ impl EtcdError {
     }
 }
 
-/// A connection to one of several etcd servers, kept open between calls. Blocks for at most its timeout.
+/// A connection to one of several etcd servers, kept open between calls. Blocks for at most its
+/// timeout.
 #[derive(Debug)]
 pub struct Client {
     endpoints: Vec<Endpoint>,
@@ -139,7 +142,8 @@ pub(super) fn part(name: &str) -> Result<&str, EtcdError> {
 }
 
 impl Client {
-    /// A client of these servers; nothing is sent yet. A call that gets no answer from any of them fails after `timeout`.
+    /// A client of these servers; nothing is sent yet. A call that gets no answer from any of them
+    /// fails after `timeout`.
     ///
     /// # Errors
     /// When no server is named.
@@ -165,7 +169,11 @@ impl Client {
     }
 
     /// Asks one server after another until one answers.
-    fn call<T: DeserializeOwned>(&mut self, path: &str, request: &impl Serialize) -> Result<T, EtcdError> {
+    fn call<T: DeserializeOwned>(
+        &mut self,
+        path: &str,
+        request: &impl Serialize,
+    ) -> Result<T, EtcdError> {
         let body = serde_json::to_vec(request).map_err(|e| self.not_etcd(e))?;
         let body = Bytes::from(body);
         // A connection that was kept may have been closed since: that says nothing of the server.
@@ -189,8 +197,11 @@ impl Client {
                     }
                 }
                 Err(reason) => {
-                    last =
-                        EtcdError::Unreachable { endpoint: self.endpoint(), timeout: self.timeout, reason };
+                    last = EtcdError::Unreachable {
+                        endpoint: self.endpoint(),
+                        timeout: self.timeout,
+                        reason,
+                    };
                     match kept {
                         true => self.connection = None,
                         false => self.next_endpoint(),
@@ -217,7 +228,12 @@ impl Client {
     }
 
     /// One request to the present server.
-    fn once(&mut self, path: &str, body: Bytes, within: Duration) -> Result<(StatusCode, Bytes), String> {
+    fn once(
+        &mut self,
+        path: &str,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<(StatusCode, Bytes), String> {
         let Client { endpoints, current, connection, runtime, .. } = self;
         let endpoint = &endpoints[*current];
         let exchange = async {
@@ -235,8 +251,10 @@ impl Client {
             sender.ready().await.map_err(|e| e.to_string())?;
             let response = sender.send_request(request).await.map_err(|e| e.to_string())?;
             let status = response.status();
-            let body =
-                Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(|e| e.to_string())?;
+            let body = Limited::new(response.into_body(), ANSWER_MAX)
+                .collect()
+                .await
+                .map_err(|e| e.to_string())?;
             *connection = Some(sender);
             Ok((status, body.to_bytes()))
         };
@@ -277,10 +295,12 @@ impl Client {
 }
 
 async fn connect(endpoint: &Endpoint) -> Result<http1::SendRequest<Full<Bytes>>, String> {
-    let stream =
-        TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await.map_err(|e| e.to_string())?;
+    let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port))
+        .await
+        .map_err(|e| e.to_string())?;
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
+    let (sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
     // Runs whenever a call waits for its answer. Its error is the call's error.
     tokio::spawn(async move {
         let _ = connection.await;
@@ -302,9 +322,15 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), printed);
         }
-        for text in
-            ["", "127.0.0.1:2379", "https://a:1", "http://", "http://a:b", "http://a b:1", "http://[::1]2379"]
-        {
+        for text in [
+            "",
+            "127.0.0.1:2379",
+            "https://a:1",
+            "http://",
+            "http://a:b",
+            "http://a b:1",
+            "http://[::1]2379",
+        ] {
             let error = text.parse::<Endpoint>().unwrap_err().to_string();
             assert!(error.contains("write http://HOST:PORT"), "{error}");
         }
@@ -324,7 +350,8 @@ mod tests {
     #[test]
     fn what_is_not_etcd_is_named_as_such() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = Endpoint { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+        let endpoint =
+            Endpoint { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
         let server = std::thread::spawn(move || {
             use std::io::{Read, Write};
             for answer in [

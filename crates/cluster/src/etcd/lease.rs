@@ -9,10 +9,11 @@ const PREFIX: &str = "/headgate/disk/";
 
 /// The leases of all disks that this host serves, as keys in etcd that hang on one etcd lease.
 ///
-/// A disk's [`Token`] is the revision at which its key was made: etcd counts those up and never back.
+/// A disk's [`Token`] is the revision at which its key was made: etcd counts those up and never
+/// back.
 ///
-/// All calls block for at most the client's timeout, which should be a fifth of the terms' `ttl`. `now` is the caller's
-/// monotonic clock, read *before* the call.
+/// All calls block for at most the client's timeout, which should be a fifth of the terms' `ttl`.
+/// `now` is the caller's monotonic clock, read *before* the call.
 #[derive(Debug)]
 pub struct EtcdLeases {
     client: Client,
@@ -72,7 +73,8 @@ impl EtcdLeases {
     /// Becomes the holder of a disk, or says who is.
     ///
     /// # Errors
-    /// [`LeaseError::Held`] with the holder's name and number, or why etcd could not be asked; then nothing is held.
+    /// [`LeaseError::Held`] with the holder's name and number, or why etcd could not be asked; then
+    /// nothing is held.
     pub fn acquire(&mut self, now: Nanos, disk: &str) -> Result<Token, LeaseError> {
         let key = key(disk)?;
         let lease = self.session(now)?;
@@ -99,7 +101,11 @@ impl EtcdLeases {
                         pid: 0,
                     };
                     let holder = serde_json::from_slice(&kv.value.0).unwrap_or_else(|_| unknown());
-                    return Err(LeaseError::Held { disk: disk.to_owned(), holder, token: token(kv) });
+                    return Err(LeaseError::Held {
+                        disk: disk.to_owned(),
+                        holder,
+                        token: token(kv),
+                    });
                 }
                 None => return Err(self.client.not_etcd("a key that exists and does not").into()),
             },
@@ -114,7 +120,8 @@ impl EtcdLeases {
         self.lost.extend(std::mem::take(&mut self.disks).into_keys());
     }
 
-    /// Prolongs all leases, and returns the disks that were lost since the last time, to time or to force: stop those at once.
+    /// Prolongs all leases, and returns the disks that were lost since the last time, to time or to
+    /// force: stop those at once.
     ///
     /// # Errors
     /// When etcd could not be asked: go on by [`duty`](EtcdLeases::duty), and try again soon.
@@ -142,9 +149,13 @@ impl EtcdLeases {
         for some in held.chunks(100) {
             let mut ranges = Vec::new();
             for (disk, _) in some {
-                ranges.push(Request::Range(Range { key: key(disk)?.as_str().into(), ..Range::default() }));
+                ranges.push(Request::Range(Range {
+                    key: key(disk)?.as_str().into(),
+                    ..Range::default()
+                }));
             }
-            let found = self.client.transact(&Transaction { success: ranges, ..Transaction::default() })?;
+            let found =
+                self.client.transact(&Transaction { success: ranges, ..Transaction::default() })?;
             if found.responses.len() != some.len() {
                 return Err(self.client.not_etcd("another number of answers than of questions"));
             }
@@ -167,9 +178,10 @@ impl EtcdLeases {
         self.remove(disk, token).map(drop)
     }
 
-    /// Takes a disk from the holder with this number, dead or alive; whether that one still had it. The disk can then be
-    /// acquired. A living holder stops at its next renewal, or when it cannot reach etcd at the end of its term: unless that host is
-    /// known to be dead, serve nothing before [`Terms::ttl`] has passed.
+    /// Takes a disk from the holder with this number, dead or alive; whether that one still had it.
+    /// The disk can then be acquired. A living holder stops at its next renewal, or when it cannot
+    /// reach etcd at the end of its term: unless that host is known to be dead, serve nothing
+    /// before [`Terms::ttl`] has passed.
     ///
     /// # Errors
     /// When etcd could not be asked.

@@ -1,4 +1,5 @@
-//! What the gateway's JSON looks like: bytes in base64, 64-bit numbers as text, what is zero left out.
+//! What the gateway's JSON looks like: bytes in base64, 64-bit numbers as text, what is zero left
+//! out.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -118,7 +119,12 @@ pub(super) struct CreatedAt {
 
 impl CreatedAt {
     pub(super) fn new(key: &str, revision: i64) -> CreatedAt {
-        CreatedAt { target: "CREATE", result: "EQUAL", key: key.into(), create_revision: Int(revision) }
+        CreatedAt {
+            target: "CREATE",
+            result: "EQUAL",
+            key: key.into(),
+            create_revision: Int(revision),
+        }
     }
 }
 

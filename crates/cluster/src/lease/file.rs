@@ -16,8 +16,9 @@ const CONTENT_MAX: usize = 4096;
 
 /// A lease on a disk, held by a lock on a file beside its image.
 ///
-/// The lock goes with the process that holds it, however that ends. The file stays: it says who holds the disk, or who did so last and whether
-/// that one gave it back. So one who is refused can be told the holder's name, and one who takes over can tell a crash from an orderly end.
+/// The lock goes with the process that holds it, however that ends. The file stays: it says who
+/// holds the disk, or who did so last and whether that one gave it back. So one who is refused can
+/// be told the holder's name, and one who takes over can tell a crash from an orderly end.
 #[derive(Debug)]
 pub struct FileLease {
     file: File,
@@ -40,8 +41,8 @@ pub struct Grant {
     pub lease: FileLease,
     /// Who held it before and did not give it back: it crashed, or lost its locks.
     pub former: Option<Holder>,
-    /// How long to wait before the first request. The kernel vouches for locks of this host; a host whose locks were lost
-    /// on the way has to notice that first ([`FileLease::standing`]).
+    /// How long to wait before the first request. The kernel vouches for locks of this host; a host
+    /// whose locks were lost on the way has to notice that first ([`FileLease::standing`]).
     pub wait: Nanos,
 }
 
@@ -57,7 +58,10 @@ pub enum Standing {
     },
 }
 
-fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> LeaseError + use<'a> {
+fn failed<'a>(
+    doing: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> LeaseError + use<'a> {
     move |source| LeaseError::Io { doing, path: path.to_owned(), source }
 }
 
@@ -117,12 +121,17 @@ impl FileLease {
 
     /// Becomes the holder of `disk`, whose lease is at `path`, or says who is.
     ///
-    /// `grace` is what a host needs to notice that it lost a lease: twice the time between two of its looks at its
-    /// [`standing`](FileLease::standing).
+    /// `grace` is what a host needs to notice that it lost a lease: twice the time between two of
+    /// its looks at its [`standing`](FileLease::standing).
     ///
     /// # Errors
     /// [`LeaseError::Held`] with the holder's name, or what the file system says.
-    pub fn acquire(path: &Path, disk: &str, own: &Identity, grace: Nanos) -> Result<Grant, LeaseError> {
+    pub fn acquire(
+        path: &Path,
+        disk: &str,
+        own: &Identity,
+        grace: Nanos,
+    ) -> Result<Grant, LeaseError> {
         let io = |doing| failed(doing, path);
         let file = loop {
             let file = open(path).map_err(io("open"))?;
@@ -151,7 +160,8 @@ impl FileLease {
         Ok(Grant { lease, wait: if elsewhere { grace } else { Nanos::ZERO }, former })
     }
 
-    /// Who holds the lease at `path`, or held it last; `None` when nobody ever did, or the name cannot be read.
+    /// Who holds the lease at `path`, or held it last; `None` when nobody ever did, or the name
+    /// cannot be read.
     ///
     /// # Errors
     /// What the file system says.
@@ -180,8 +190,9 @@ impl FileLease {
         write().map_err(failed("write", &self.path))
     }
 
-    /// Whether this is still the holder. To be asked about once a second: file systems over a network may lose a lock
-    /// without saying so, and its next holder then writes its name into the file.
+    /// Whether this is still the holder. To be asked about once a second: file systems over a
+    /// network may lose a lock without saying so, and its next holder then writes its name into the
+    /// file.
     ///
     /// A file that was removed is made good: the lock is taken on a new one.
     ///
@@ -202,7 +213,9 @@ impl FileLease {
         let content = read(&file).map_err(failed("read", &self.path))?;
         match content {
             // Whoever made the file anew has been here in between.
-            Some(content) if content != self.content => Ok(Standing::Lost { to: Some(content.holder) }),
+            Some(content) if content != self.content => {
+                Ok(Standing::Lost { to: Some(content.holder) })
+            }
             _ if !mine => Ok(Standing::Lost { to: None }),
             _ => {
                 self.file = file;
@@ -214,7 +227,8 @@ impl FileLease {
     /// Gives the disk back: no request may be in flight any more.
     ///
     /// # Errors
-    /// When that could not be written down. The lock is gone nevertheless; the next holder is told of a crash.
+    /// When that could not be written down. The lock is gone nevertheless; the next holder is told
+    /// of a crash.
     pub fn release(mut self) -> Result<(), LeaseError> {
         if self.standing()? == Standing::Held {
             self.content.released = true;

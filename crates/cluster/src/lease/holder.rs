@@ -57,7 +57,9 @@ pub enum LeaseError {
         token: Token,
     },
     /// Another serves it and cannot be named.
-    #[error("disk '{disk}' is served by another process, which left no name in {path}: stop it first")]
+    #[error(
+        "disk '{disk}' is served by another process, which left no name in {path}: stop it first"
+    )]
     HeldByUnknown {
         /// The disk.
         disk: String,

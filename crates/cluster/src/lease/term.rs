@@ -10,7 +10,9 @@ pub struct Terms {
 
 /// Terms that cannot be kept.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("a lease must last 3 s to 1 h, and its margin be at most half of it, not {ttl} and {margin}")]
+#[error(
+    "a lease must last 3 s to 1 h, and its margin be at most half of it, not {ttl} and {margin}"
+)]
 pub struct TermsError {
     ttl: Nanos,
     margin: Nanos,
@@ -19,12 +21,14 @@ pub struct TermsError {
 impl Terms {
     /// A lease of `ttl`, in whole seconds, whose holder stops `margin` before it ends.
     ///
-    /// The margin has to cover the requests that are in flight when it stops, and what two clocks may differ by in one `ttl`.
+    /// The margin has to cover the requests that are in flight when it stops, and what two clocks
+    /// may differ by in one `ttl`.
     ///
     /// # Errors
     /// When they are out of range.
     pub fn new(ttl: Nanos, margin: Nanos) -> Result<Terms, TermsError> {
-        let good = (Nanos::from_secs(3)..=Nanos::from_secs(3_600)).contains(&ttl) && margin.0 <= ttl.0 / 2;
+        let good =
+            (Nanos::from_secs(3)..=Nanos::from_secs(3_600)).contains(&ttl) && margin.0 <= ttl.0 / 2;
         if good { Ok(Terms { ttl, margin }) } else { Err(TermsError { ttl, margin }) }
     }
 
@@ -62,8 +66,8 @@ pub enum Duty {
 
 /// A lease as its holder sees it, by its own monotonic clock.
 ///
-/// It counts from when it was asked for, not from when the answer came: the giver's count began in between, so the holder's ends
-/// first, whatever the wall clocks say and however long answers take.
+/// It counts from when it was asked for, not from when the answer came: the giver's count began in
+/// between, so the holder's ends first, whatever the wall clocks say and however long answers take.
 #[derive(Clone, Copy, Debug)]
 pub struct Term {
     terms: Terms,
@@ -159,13 +163,15 @@ mod tests {
         }
 
         fn renew(&mut self, who: usize, clock: u64, ttl: u64) -> bool {
-            self.holder.is_some_and(|(holder, end)| holder == who && clock < end) && self.ask(who, clock, ttl)
+            self.holder.is_some_and(|(holder, end)| holder == who && clock < end)
+                && self.ask(who, clock, ttl)
         }
     }
 
     proptest! {
-        /// Hosts whose clocks show anything and run up to 5 % fast or slow, messages that take any time or get lost: at no instant two
-        /// of them may serve, and from when one may do so, every other has stopped for as long as the margin leaves.
+        /// Hosts whose clocks show anything and run up to 5 % fast or slow, messages that take any
+        /// time or get lost: at no instant two of them may serve, and from when one may do so,
+        /// every other has stopped for as long as the margin leaves.
         #[test]
         fn never_two_at_once(
             offsets in prop::array::uniform3(0u64..1_000_000),

@@ -21,8 +21,10 @@ pub struct Etcd {
 /// The program: of the system, or where `tests/install` put it.
 fn program() -> Option<PathBuf> {
     let paths = env::var_os("PATH").unwrap_or_default();
-    let lab = env::var_os("HEADGATE_LAB_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/lab"), PathBuf::from);
+    let lab = env::var_os("HEADGATE_LAB_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/lab"),
+        PathBuf::from,
+    );
     env::split_paths(&paths)
         .map(|dir| dir.join("etcd"))
         .chain([lab.join("etcd/usr/bin/etcd")])
@@ -52,7 +54,8 @@ fn free_port() -> u16 {
 impl Etcd {
     pub fn start(&mut self) {
         let [client, peer] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
-        let log = File::options().create(true).append(true).open(self.dir.path().join("log")).unwrap();
+        let log =
+            File::options().create(true).append(true).open(self.dir.path().join("log")).unwrap();
         let server = Command::new(&self.program)
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])

@@ -1,7 +1,8 @@
 use headgate_units::Nanos;
 use slab::Slab;
 
-/// What has to be written, from the oldest to the youngest: a list that forgets any of its entries in O(1).
+/// What has to be written, from the oldest to the youngest: a list that forgets any of its entries
+/// in O(1).
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     entries: Slab<Entry>,
@@ -45,7 +46,8 @@ impl Ages {
     pub(super) fn push(&mut self, now: Nanos, row: u64, written: Written) -> Age {
         self.last_stamp += 1;
         let aged = Aged { row, stamp: self.last_stamp, since: now };
-        let entry = self.entries.insert(Entry { aged, written, older: self.youngest, younger: None });
+        let entry =
+            self.entries.insert(Entry { aged, written, older: self.youngest, younger: None });
         match self.youngest {
             Some(last) => self.entries[last].younger = Some(entry),
             None => self.oldest = Some(entry),
@@ -78,7 +80,8 @@ impl Ages {
         self.oldest.map(|entry| self.entries[entry].aged)
     }
 
-    /// The oldest that may be written. Passes over what is busy: what is written at once, and what became dirty again meanwhile.
+    /// The oldest that may be written. Passes over what is busy: what is written at once, and what
+    /// became dirty again meanwhile.
     pub(super) fn oldest_possible(&self) -> Option<Aged> {
         let mut next = self.oldest;
         while let Some(entry) = next {

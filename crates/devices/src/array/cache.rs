@@ -1,7 +1,9 @@
 use super::ages::{Age, Ages, Written};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use headgate_units::Nanos;
-use std::collections::{BTreeSet, HashMap};
 
 /// Dirty data this old is written even if there is room for more.
 const MAX_AGE: Nanos = Nanos::from_secs(1);
@@ -17,10 +19,11 @@ struct Row {
     leaving: Option<(Age, Ranges)>,
 }
 
-/// A write-back cache: rows of the array with what is dirty in them, in the array's order and in the order of age.
+/// A write-back cache: rows of the array with what is dirty in them, in the array's order and in
+/// the order of age.
 ///
-/// Neighbouring and overlapping writes become one. Taking a row in or out is O(log rows + ranges of the row), looking one up
-/// O(ranges of the row).
+/// Neighbouring and overlapping writes become one. Taking a row in or out is O(log rows + ranges of
+/// the row), looking one up O(ranges of the row).
 #[derive(Debug)]
 pub(super) struct Cache {
     size: u64,
@@ -109,7 +112,9 @@ impl Cache {
     }
 
     fn dirty_in(&self, row: u64, from: u64, to: u64) -> u64 {
-        let Some((_, ranges)) = self.rows.get(&row).and_then(|row| row.dirty.as_ref()) else { return 0 };
+        let Some((_, ranges)) = self.rows.get(&row).and_then(|row| row.dirty.as_ref()) else {
+            return 0;
+        };
         ranges.iter().map(|&(start, end)| end.min(to).saturating_sub(start.max(from))).sum()
     }
 
@@ -134,7 +139,9 @@ impl Cache {
     /// Can a read of these ranges of rows be answered from here.
     pub(super) fn holds(&self, mut pieces: impl Iterator<Item = (u64, u64, u64)>) -> bool {
         let covers = |part: &Option<(Age, Ranges)>, from, to| {
-            part.iter().flat_map(|(_, ranges)| ranges).any(|&(start, end)| start <= from && to <= end)
+            part.iter()
+                .flat_map(|(_, ranges)| ranges)
+                .any(|&(start, end)| start <= from && to <= end)
         };
         pieces.all(|(row, from, to)| {
             self.rows
@@ -143,14 +150,19 @@ impl Cache {
         })
     }
 
-    /// A row to write back now: it is leaving until [`Cache::left`]. A row whose last state is still leaving waits.
+    /// A row to write back now: it is leaving until [`Cache::left`]. A row whose last state is
+    /// still leaving waits.
     pub(super) fn next_to_write(&mut self, now: Nanos, want: Want) -> Option<(u64, &[(u64, u64)])> {
         let row = match want {
             Want::Room => self.next_in_sweep()?,
-            Want::UpTo(stamp) => self.ages.oldest_possible().filter(|aged| aged.stamp <= stamp)?.row,
+            Want::UpTo(stamp) => {
+                self.ages.oldest_possible().filter(|aged| aged.stamp <= stamp)?.row
+            }
             Want::Ripe => match self.next_whole() {
                 Some(row) => row,
-                None => self.ages.oldest_possible().filter(|aged| now.since(aged.since) >= MAX_AGE)?.row,
+                None => {
+                    self.ages.oldest_possible().filter(|aged| now.since(aged.since) >= MAX_AGE)?.row
+                }
             },
         };
         let Row { dirty, leaving } = self.rows.get_mut(&row)?;
@@ -217,8 +229,8 @@ fn add_range(ranges: &mut Ranges, from: u64, to: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::collections::VecDeque;
     use proptest::prelude::*;
-    use std::collections::VecDeque;
 
     const ROW: u64 = 1_000;
 
@@ -229,7 +241,11 @@ mod tests {
     #[test]
     fn overwriting_takes_no_room_and_neighbours_become_one() {
         let mut cache = Cache::new(300, ROW);
-        assert!(put(&mut cache, 5, 100, 200) && put(&mut cache, 5, 200, 300) && put(&mut cache, 5, 150, 300));
+        assert!(
+            put(&mut cache, 5, 100, 200)
+                && put(&mut cache, 5, 200, 300)
+                && put(&mut cache, 5, 150, 300)
+        );
         assert!(put(&mut cache, 5, 0, 100));
         assert!(!put(&mut cache, 6, 0, 1), "it is full");
         assert_eq!(cache.next_to_write(Nanos::ZERO, Want::Room), Some((5, &[(0, 300)][..])));

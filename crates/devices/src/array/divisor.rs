@@ -1,5 +1,5 @@
-/// A divisor known beforehand, whose reciprocal turns a division into a multiplication: what costs a disk model most is the division of
-/// places by tracks and of times by revolutions.
+/// A divisor known beforehand, whose reciprocal turns a division into a multiplication: what costs
+/// a disk model most is the division of places by tracks and of times by revolutions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Divisor {
     divisor: u64,
@@ -19,8 +19,8 @@ impl Divisor {
         self.divisor
     }
 
-    /// Quotient and remainder, exact: the reciprocal lacks less than 1 of 2⁶⁴ / divisor, so the product lacks less than 1, and
-    /// rounded down it is the quotient or the one before.
+    /// Quotient and remainder, exact: the reciprocal lacks less than 1 of 2⁶⁴ / divisor, so the
+    /// product lacks less than 1, and rounded down it is the quotient or the one before.
     #[inline]
     pub(super) const fn div_rem(self, number: u64) -> (u64, u64) {
         let quotient = ((number as u128 * self.reciprocal as u128) >> 64) as u64;
@@ -47,8 +47,8 @@ mod tests {
     /// Numbers of all magnitudes, and those beside the powers of two.
     fn number() -> impl Strategy<Value = u64> {
         let any = (any::<u64>(), 0u32..64).prop_map(|(number, shift)| number >> shift);
-        let beside =
-            (0u32..64, 0u64..5).prop_map(|(shift, off)| (1u64 << shift).wrapping_add(off).wrapping_sub(2));
+        let beside = (0u32..64, 0u64..5)
+            .prop_map(|(shift, off)| (1u64 << shift).wrapping_add(off).wrapping_sub(2));
         prop_oneof![any, beside]
     }
 

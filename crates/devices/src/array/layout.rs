@@ -1,4 +1,6 @@
 use super::spec::{ArraySpec, Raid};
+use alloc::vec;
+use alloc::vec::Vec;
 use headgate_units::Bytes;
 
 /// A piece of one spindle.
@@ -19,8 +21,9 @@ pub(super) struct Plan {
 
 /// Where a byte of the array lies.
 ///
-/// A *row* is one stripe unit on each spindle at the same place; with RAID-5 one of the units is parity, which rotates
-/// leftwards from row to row, and the data units follow it in order (left-symmetric).
+/// A *row* is one stripe unit on each spindle at the same place; with RAID-5 one of the units is
+/// parity, which rotates leftwards from row to row, and the data units follow it in order
+/// (left-symmetric).
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     raid: Raid,
@@ -39,7 +42,13 @@ impl Layout {
             Raid::Raid5 => spindles - 1,
         };
         let unit = spec.unit.0;
-        Layout { raid: spec.raid, spindles, data, unit, rows: capacity.0.div_ceil(data * unit).max(1) }
+        Layout {
+            raid: spec.raid,
+            spindles,
+            data,
+            unit,
+            rows: capacity.0.div_ceil(data * unit).max(1),
+        }
     }
 
     /// Data bytes in a row.
@@ -91,7 +100,8 @@ impl Layout {
         })
     }
 
-    /// The part of a row's range that lies in each of its data units: index of the unit, range within the unit.
+    /// The part of a row's range that lies in each of its data units: index of the unit, range
+    /// within the unit.
     fn units_of(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, (u64, u64))> + use<> {
         let unit = self.unit;
         (from / unit..to.div_ceil(unit)).map(move |index| {
@@ -100,54 +110,64 @@ impl Layout {
         })
     }
 
-    /// One piece for each spindle that holds some of the range. A parity unit between two data units is passed over, at
-    /// the cost of reading it.
+    /// One piece for each spindle that holds some of the range. A parity unit between two data
+    /// units is passed over, at the cost of reading it.
     pub(super) fn pieces(&self, start: u64, end: u64) -> Vec<Extent> {
         let mut pieces: Vec<Extent> = Vec::new();
-        let mut add = |new: Extent| match pieces.iter_mut().find(|piece| piece.spindle == new.spindle) {
-            Some(piece) => {
-                let end = (piece.start + piece.len).max(new.start + new.len);
-                piece.start = piece.start.min(new.start);
-                piece.len = end - piece.start;
-            }
-            None => pieces.push(new),
-        };
+        let mut add =
+            |new: Extent| match pieces.iter_mut().find(|piece| piece.spindle == new.spindle) {
+                Some(piece) => {
+                    let end = (piece.start + piece.len).max(new.start + new.len);
+                    piece.start = piece.start.min(new.start);
+                    piece.len = end - piece.start;
+                }
+                None => pieces.push(new),
+            };
         let row_bytes = self.row_bytes();
         let (first_whole, end_whole) = (start.div_ceil(row_bytes), end / row_bytes);
         for (row, from, to) in self.rows_of(start, end.min(first_whole * row_bytes)) {
-            self.units_of(from, to)
-                .for_each(|(index, within)| add(self.extent(self.data_spindle(row, index), row, within)));
+            self.units_of(from, to).for_each(|(index, within)| {
+                add(self.extent(self.data_spindle(row, index), row, within))
+            });
         }
         if first_whole < end_whole {
             self.whole_rows(first_whole, end_whole).for_each(&mut add);
         }
-        for (row, from, to) in self.rows_of(start.max(end_whole.max(first_whole) * row_bytes), end) {
-            self.units_of(from, to)
-                .for_each(|(index, within)| add(self.extent(self.data_spindle(row, index), row, within)));
+        for (row, from, to) in self.rows_of(start.max(end_whole.max(first_whole) * row_bytes), end)
+        {
+            self.units_of(from, to).for_each(|(index, within)| {
+                add(self.extent(self.data_spindle(row, index), row, within))
+            });
         }
         pieces
     }
 
-    /// Writes a range that does not go through the cache. At most three plans: a part of a row, whole rows, a part.
+    /// Writes a range that does not go through the cache. At most three plans: a part of a row,
+    /// whole rows, a part.
     pub(super) fn write(&self, start: u64, end: u64) -> Vec<Plan> {
         if self.raid == Raid::Raid0 {
             return vec![Plan { reads: Vec::new(), writes: self.pieces(start, end) }];
         }
         let row_bytes = self.row_bytes();
         let (first_whole, end_whole) = (start.div_ceil(row_bytes), end / row_bytes);
-        let partial =
-            |start, end| self.rows_of(start, end).map(|(row, from, to)| self.write_row(row, &[(from, to)]));
+        let partial = |start, end| {
+            self.rows_of(start, end).map(|(row, from, to)| self.write_row(row, &[(from, to)]))
+        };
         let mut plans: Vec<Plan> = partial(start, end.min(first_whole * row_bytes)).collect();
         if first_whole < end_whole {
-            plans.push(Plan { reads: Vec::new(), writes: self.whole_rows(first_whole, end_whole).collect() });
+            plans.push(Plan {
+                reads: Vec::new(),
+                writes: self.whole_rows(first_whole, end_whole).collect(),
+            });
         }
         plans.extend(partial(start.max(end_whole.max(first_whole) * row_bytes), end));
         plans
     }
 
-    /// Writes disjoint ascending ranges of one row. With RAID-5 a row that is not written whole needs old contents for its
-    /// parity: of what is overwritten and of the parity (read-modify-write), or of all the rest (reconstruct-write),
-    /// whichever is fewer reads. Within a unit, gaps between the ranges are passed over.
+    /// Writes disjoint ascending ranges of one row. With RAID-5 a row that is not written whole
+    /// needs old contents for its parity: of what is overwritten and of the parity
+    /// (read-modify-write), or of all the rest (reconstruct-write), whichever is fewer reads.
+    /// Within a unit, gaps between the ranges are passed over.
     pub(super) fn write_row(&self, row: u64, ranges: &[(u64, u64)]) -> Plan {
         let mut touched: Vec<(u64, (u64, u64))> = Vec::new();
         for (index, (from, to)) in ranges.iter().flat_map(|&(from, to)| self.units_of(from, to)) {
@@ -156,14 +176,16 @@ impl Layout {
                 _ => touched.push((index, (from, to))),
             }
         }
-        let data =
-            |&(index, range): &(u64, (u64, u64))| self.extent(self.data_spindle(row, index), row, range);
+        let data = |&(index, range): &(u64, (u64, u64))| {
+            self.extent(self.data_spindle(row, index), row, range)
+        };
         let mut writes: Vec<Extent> = touched.iter().map(data).collect();
         if self.raid == Raid::Raid0 || touched.is_empty() {
             return Plan { reads: Vec::new(), writes };
         }
-        let changed =
-            touched.iter().fold((u64::MAX, 0), |(from, to), (_, range)| (from.min(range.0), to.max(range.1)));
+        let changed = touched
+            .iter()
+            .fold((u64::MAX, 0), |(from, to), (_, range)| (from.min(range.0), to.max(range.1)));
         let parity = self.extent(self.parity_spindle(row), row, changed);
         let known = |index: u64| {
             let base = index * self.unit;
@@ -171,7 +193,10 @@ impl Layout {
         };
         let unknown: Vec<u64> = (0..self.data).filter(|&index| !known(index)).collect();
         let reads = if unknown.len() < touched.len() + 1 {
-            unknown.iter().map(|&index| self.extent(self.data_spindle(row, index), row, changed)).collect()
+            unknown
+                .iter()
+                .map(|&index| self.extent(self.data_spindle(row, index), row, changed))
+                .collect()
         } else {
             writes.iter().copied().chain([parity]).collect()
         };
@@ -199,8 +224,10 @@ mod tests {
     #[test]
     fn a_small_raid5_write_reads_and_writes_data_and_parity() {
         let plans = layout(5, Raid::Raid5).write(512, 1_024);
-        let expected =
-            [Extent { spindle: 0, start: 512, len: 512 }, Extent { spindle: 4, start: 512, len: 512 }];
+        let expected = [
+            Extent { spindle: 0, start: 512, len: 512 },
+            Extent { spindle: 4, start: 512, len: 512 },
+        ];
         assert_eq!(plans, [Plan { reads: expected.to_vec(), writes: expected.to_vec() }]);
     }
 
@@ -210,7 +237,10 @@ mod tests {
         let plans = raid5.write(0, 8 * UNIT);
         assert_eq!(plans.len(), 1);
         assert_eq!(plans[0].reads, []);
-        assert_eq!(sizes(&plans[0].writes), (0..5).map(|spindle| (spindle, 2 * UNIT)).collect::<Vec<_>>());
+        assert_eq!(
+            sizes(&plans[0].writes),
+            (0..5).map(|spindle| (spindle, 2 * UNIT)).collect::<Vec<_>>()
+        );
         assert_eq!(raid5.write_row(7, &[(0, 4 * UNIT)]).reads, []);
     }
 
@@ -224,7 +254,8 @@ mod tests {
     #[test]
     fn ragged_writes_are_cut_at_rows() {
         let plans = layout(5, Raid::Raid5).write(3 * UNIT, 9 * UNIT);
-        let shapes: Vec<_> = plans.iter().map(|plan| (plan.reads.len(), plan.writes.len())).collect();
+        let shapes: Vec<_> =
+            plans.iter().map(|plan| (plan.reads.len(), plan.writes.len())).collect();
         assert_eq!(shapes, [(2, 2), (0, 5), (2, 2)]);
     }
 

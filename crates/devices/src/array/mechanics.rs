@@ -15,15 +15,16 @@ pub(super) struct Mechanics {
     shortest_seek: u64,
     /// Seek over the whole stroke.
     longest_seek: u64,
-    /// Bytes in use, spread over the whole stroke; scaled so that a distance within can be shifted by [`ONE`].
+    /// Bytes in use, spread over the whole stroke; scaled so that a distance within can be shifted
+    /// by [`ONE`].
     stroke: Divisor,
     /// By so many bits. A stroke that large loses nothing that matters.
     scaled: u32,
 }
 
-/// A place on a disk, as the mechanics see it.
+/// Where a request starts on a spindle, as the mechanics see it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Sector {
     start: u64,
     track: u64,
     /// When it passes the head, within a revolution.
@@ -62,9 +63,9 @@ impl Mechanics {
         self.rotation.get()
     }
 
-    pub(super) fn place(&self, start: u64) -> Place {
+    pub(super) fn sector(&self, start: u64) -> Sector {
         let (track, within) = self.track.div_rem(start);
-        Place { start, track, angle: self.track.div(within * self.rotation.get()) }
+        Sector { start, track, angle: self.track.div(within * self.rotation.get()) }
     }
 
     /// With the platter at `phase` at time zero.
@@ -84,8 +85,8 @@ impl Mechanics {
         }
     }
 
-    /// shortest + (longest - shortest) * sqrt(distance / span): the arm accelerates half the way and brakes the other
-    /// half. Over random pairs of places the mean of the root is 8/15.
+    /// shortest + (longest - shortest) * sqrt(distance / span): the arm accelerates half the way
+    /// and brakes the other half. Over random pairs of places the mean of the root is 8/15.
     #[inline(always)]
     fn seek(&self, distance: u64) -> u64 {
         let distance = (distance >> self.scaled).min(self.stroke.get());
@@ -93,10 +94,11 @@ impl Mechanics {
         self.shortest_seek + (((self.longest_seek - self.shortest_seek) * root) >> ONE)
     }
 
-    /// Until the head is over the place. Going on where the head is costs nothing, a little further on costs what
-    /// passes by: disks read ahead, so a stream does not lose a revolution between its requests.
+    /// Time until the head is over the sector. Continuing at the head costs nothing, and a little
+    /// further on costs the time for what passes by: disks read ahead, so a stream does not lose a
+    /// revolution between its requests.
     #[inline(always)]
-    pub(super) fn positioning(&self, from: Stance, to: Place) -> u64 {
+    pub(super) fn positioning(&self, from: Stance, to: Sector) -> u64 {
         if let Some(gap) = to.start.checked_sub(from.head).filter(|&gap| gap <= self.track.get()) {
             return self.transfer(gap);
         }
@@ -107,12 +109,12 @@ impl Mechanics {
     }
 }
 
-/// The square root, rounded down, of a number up to 2⁶⁰ that a double holds exactly. The processor's root is correctly rounded,
-/// so it is this one, or the next where that is nearer.
+/// The square root, rounded down, of a number up to 2⁶⁰ that a double holds exactly. The
+/// processor's root is correctly rounded, so it is this one, or the next where that is nearer.
 #[inline]
 fn root(number: u64) -> u64 {
     // By way of signed integers, for which processors have instructions.
-    let root = (number as i64 as f64).sqrt() as i64 as u64;
+    let root = libm::sqrt(number as i64 as f64) as i64 as u64;
     if root * root > number { root - 1 } else { root }
 }
 
@@ -133,9 +135,14 @@ mod tests {
             assert_eq!(mechanics.seek(SPAN), most * 1_000);
             assert_eq!(mechanics.seek(1) / 1_000, least);
             let mut random = SplitMix64::new(1);
-            let total: u64 =
-                (0..20_000).map(|_| mechanics.seek(random.below(SPAN).abs_diff(random.below(SPAN)))).sum();
-            assert!((total / 20_000 / 1_000).abs_diff(mean) < mean / 50, "{} us", total / 20_000 / 1_000);
+            let total: u64 = (0..20_000)
+                .map(|_| mechanics.seek(random.below(SPAN).abs_diff(random.below(SPAN))))
+                .sum();
+            assert!(
+                (total / 20_000 / 1_000).abs_diff(mean) < mean / 50,
+                "{} us",
+                total / 20_000 / 1_000
+            );
         }
         assert!(
             Mechanics::new(DiskKind::Fc15k, 0).seek(u64::MAX) <= 6_400_000,
@@ -155,7 +162,8 @@ mod tests {
         let mut seek = 0;
         if start / track != head / track {
             let scaled = 31u32.saturating_sub(span.leading_zeros());
-            let fraction = ((start.abs_diff(head).min(span) >> scaled) << 30) / (span >> scaled).max(1);
+            let fraction =
+                ((start.abs_diff(head).min(span) >> scaled) << 30) / (span >> scaled).max(1);
             seek = shortest + (((longest - shortest) * (fraction << 30).isqrt()) >> 30);
         }
         let over = (now % rotation + phase + seek) % rotation;
@@ -178,7 +186,7 @@ mod tests {
             let head = head % span;
             let start = near.map_or(start % span, |near| (head + near).saturating_sub(1_000_000).min(span - 1));
             let mechanics = Mechanics::new(kind, span);
-            let ours = mechanics.positioning(mechanics.stance(now, phase, head), mechanics.place(start));
+            let ours = mechanics.positioning(mechanics.stance(now, phase, head), mechanics.sector(start));
             prop_assert_eq!(ours, plainly(kind, span, now, phase, head, start));
         }
 

@@ -1,20 +1,24 @@
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use slab::Slab;
-use std::collections::VecDeque;
 
 /// Streams followed at once.
 const STREAMS: usize = 16;
 /// Ends of reads remembered, where a stream may turn out to go on.
 const RECENT: usize = 32;
 
-/// Finds sequential streams among the reads, and says what to fetch for them before it is asked for.
+/// Finds sequential streams among the reads, and says what to fetch for them before it is asked
+/// for.
 ///
-/// A read that begins where one of the last [`RECENT`] others ended begins a stream. From then on whole stripe units are
-/// fetched until the size lies ahead of the stream. A read that begins within what was fetched, or is on its way, belongs
-/// to the stream and waits for what it covers; it may leave something out. What is a stripe unit behind is dropped. When
-/// there are too many streams, the one idle for longest ends.
+/// A read that begins where one of the last [`RECENT`] others ended begins a stream. From then on
+/// whole stripe units are fetched until the size lies ahead of the stream. A read that begins
+/// within what was fetched, or is on its way, belongs to the stream and waits for what it covers;
+/// it may leave something out. What is a stripe unit behind is dropped. When there are too many
+/// streams, the one idle for longest ends.
 ///
-/// Holds at most [`STREAMS`] times the size, the largest read and three stripe units. A read costs [`RECENT`] +
-/// [`STREAMS`] comparisons, and O(1) for each stripe unit that it covers or lets be fetched.
+/// Holds at most [`STREAMS`] times the size, the largest read and three stripe units. A read costs
+/// [`RECENT`] + [`STREAMS`] comparisons, and O(1) for each stripe unit that it covers or lets be
+/// fetched.
 #[derive(Debug)]
 pub(super) struct ReadAhead {
     /// Bytes kept ahead of a stream; 0 is off.
@@ -57,7 +61,8 @@ enum State {
 pub(super) struct StreamRead {
     /// For so many fetches it waits: [`ReadAhead::on_fetched`] names it once for each.
     pub waits: u32,
-    /// To be read from the disks now: the fetch's name, first and past-the-end byte, within one stripe unit.
+    /// To be read from the disks now: the fetch's name, first and past-the-end byte, within one
+    /// stripe unit.
     pub fetches: Vec<(usize, u64, u64)>,
 }
 
@@ -67,8 +72,9 @@ impl ReadAhead {
         ReadAhead { size, unit, capacity, recent, streams, fetches: Slab::new() }
     }
 
-    /// A client reads this range, not empty and within the capacity. `None`: it belongs to no stream, or is larger than
-    /// what would be kept ahead and so makes the disks work together without help. It is to be read by itself.
+    /// A client reads this range, not empty and within the capacity. `None`: it belongs to no
+    /// stream, or is larger than what would be kept ahead and so makes the disks work together
+    /// without help. It is to be read by itself.
     pub(super) fn on_read(&mut self, request: usize, start: u64, end: u64) -> Option<StreamRead> {
         if end - start > self.size {
             return None;
@@ -98,7 +104,8 @@ impl ReadAhead {
     }
 
     fn continued(&mut self, start: u64) -> Option<Stream> {
-        let at = self.streams.iter().rposition(|stream| (stream.start..stream.end).contains(&start))?;
+        let at =
+            self.streams.iter().rposition(|stream| (stream.start..stream.end).contains(&start))?;
         self.streams.remove(at)
     }
 
@@ -153,12 +160,13 @@ impl ReadAhead {
             State::Forgotten => self.fetches.remove(fetch).waiting,
             State::Arriving | State::Here => {
                 self.fetches[fetch].state = State::Here;
-                std::mem::take(&mut self.fetches[fetch].waiting)
+                core::mem::take(&mut self.fetches[fetch].waiting)
             }
         }
     }
 
-    /// A write of this range is about to be acknowledged: what was read ahead there is of the past, its stream ends.
+    /// A write of this range is about to be acknowledged: what was read ahead there is of the past,
+    /// its stream ends.
     pub(super) fn on_written(&mut self, start: u64, end: u64) {
         let meets = |stream: &Stream| start < stream.end && stream.start < end;
         while let Some(at) = self.streams.iter().position(meets) {
@@ -206,7 +214,8 @@ mod tests {
         ahead.on_read(0, 0, 10);
         let read = ahead.on_read(1, 10, 138).unwrap();
         assert_eq!(read.waits, 3);
-        let named: Vec<usize> = read.fetches.iter().flat_map(|&(name, ..)| ahead.on_fetched(name)).collect();
+        let named: Vec<usize> =
+            read.fetches.iter().flat_map(|&(name, ..)| ahead.on_fetched(name)).collect();
         assert_eq!(named, [1, 1, 1]);
     }
 
@@ -214,7 +223,10 @@ mod tests {
     fn random_reads_large_reads_and_no_size_are_left_alone() {
         let mut ahead = read_ahead(128);
         for i in 0..1_000 {
-            assert_eq!(ahead.on_read(i, i as u64 * 7_919 % 9_900, i as u64 * 7_919 % 9_900 + 8), None);
+            assert_eq!(
+                ahead.on_read(i, i as u64 * 7_919 % 9_900, i as u64 * 7_919 % 9_900 + 8),
+                None
+            );
         }
         assert_eq!(ahead.on_read(0, 0, 129), None);
         assert_eq!(ahead.on_read(1, 129, 258), None);
@@ -268,7 +280,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a version for each byte: a fetch brings the versions of the time at which it began.
+        /// Against a version for each byte: a fetch brings the versions of the time at which it
+        /// began.
         #[test]
         fn every_read_gets_each_byte_once_it_was_fetched_and_never_one_from_before_a_write(
             size in 1..700u64,

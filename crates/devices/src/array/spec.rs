@@ -6,7 +6,8 @@ use thiserror::Error;
 pub enum Raid {
     /// Striped, no redundancy.
     Raid0,
-    /// Striped with one rotating parity unit in each row (left-symmetric). Small writes read and write twice.
+    /// Striped with one rotating parity unit in each row (left-symmetric). Small writes read and
+    /// write twice.
     Raid5,
 }
 
@@ -19,7 +20,8 @@ pub enum DiskKind {
     Sata7k,
 }
 
-/// What becomes of the write-back cache when the power fails, which decides what a flush has to wait for.
+/// What becomes of the write-back cache when the power fails, which decides what a flush has to
+/// wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CachePower {
     /// It survives: a flush is answered at once.
@@ -58,13 +60,17 @@ pub enum ArraySpecError {
         given: u32,
     },
     /// Stripe unit out of range.
-    #[error("a stripe unit is 4 KiB to 16 MiB and a multiple of 512 bytes, not {0}; give such a size")]
+    #[error(
+        "a stripe unit is 4 KiB to 16 MiB and a multiple of 512 bytes, not {0}; give such a size"
+    )]
     Unit(Bytes),
     /// Cache out of range.
     #[error("a write-back cache is 0 (none) to 64 GiB, not {0}; give a size in that range")]
     Cache(Bytes),
     /// Read-ahead out of range.
-    #[error("a read-ahead is 0 (none) to 64 MiB for each stream, not {0}; give a size in that range")]
+    #[error(
+        "a read-ahead is 0 (none) to 64 MiB for each stream, not {0}; give a size in that range"
+    )]
     ReadAhead(Bytes),
     /// Elevator out of range.
     #[error(
@@ -80,8 +86,8 @@ impl ArraySpec {
     pub(crate) const MAX_READAHEAD: Bytes = Bytes::from_mib(64);
     pub(crate) const MAX_ELEVATOR: u32 = 256;
 
-    /// An array of [`DiskKind::Fc15k`] disks, stripe unit 64 KiB, cache 256 MiB with a battery, no read-ahead,
-    /// elevators that choose among 32 requests, seed 1.
+    /// An array of [`DiskKind::Fc15k`] disks, stripe unit 64 KiB, cache 256 MiB with a battery, no
+    /// read-ahead, elevators that choose among 32 requests, seed 1.
     ///
     /// # Errors
     /// [`ArraySpecError::Spindles`] unless there are 1 to 256 spindles, with RAID-5 at least 3.
@@ -112,7 +118,8 @@ impl ArraySpec {
         ArraySpec { disk, ..self }
     }
 
-    /// The same with other rotation phases and head positions at the start: the only thing here that is random.
+    /// The same with other rotation phases and head positions at the start: the only thing here
+    /// that is random.
     pub fn with_seed(self, seed: u64) -> ArraySpec {
         ArraySpec { seed, ..self }
     }
@@ -122,7 +129,8 @@ impl ArraySpec {
     /// # Errors
     /// [`ArraySpecError::Unit`] unless it is 4 KiB to 16 MiB and a multiple of 512 bytes.
     pub fn with_unit(self, unit: Bytes) -> Result<ArraySpec, ArraySpecError> {
-        let fits = (Bytes::from_kib(4)..=Bytes::from_mib(16)).contains(&unit) && unit.0.is_multiple_of(512);
+        let fits = (Bytes::from_kib(4)..=Bytes::from_mib(16)).contains(&unit)
+            && unit.0.is_multiple_of(512);
         if fits { Ok(ArraySpec { unit, ..self }) } else { Err(ArraySpecError::Unit(unit)) }
     }
 
@@ -137,8 +145,9 @@ impl ArraySpec {
         Ok(ArraySpec { cache, power, ..self })
     }
 
-    /// The same with so many bytes read ahead of each sequential stream; 0 is none. It takes nothing from the write-back
-    /// cache. The model's own memory is some tens of bytes for each stripe unit, for at most 16 streams.
+    /// The same with so many bytes read ahead of each sequential stream; 0 is none. It takes
+    /// nothing from the write-back cache. The model's own memory is some tens of bytes for each
+    /// stripe unit, for at most 16 streams.
     ///
     /// # Errors
     /// [`ArraySpecError::ReadAhead`] when it is larger than 64 MiB.
@@ -149,13 +158,18 @@ impl ArraySpec {
         Ok(ArraySpec { readahead, ..self })
     }
 
-    /// The same with spindles that choose their next piece of work among so many, the oldest: what a disk's command queue holds. 1 is
-    /// first come, first served; 32 is that of SATA's native command queuing.
+    /// The same with spindles that choose their next piece of work among so many, the oldest: what
+    /// a disk's command queue holds. 1 is first come, first served; 32 is that of SATA's native
+    /// command queuing.
     ///
     /// # Errors
     /// [`ArraySpecError::Elevator`] unless it is 1 to 256.
     pub fn with_elevator(self, elevator: u32) -> Result<ArraySpec, ArraySpecError> {
         let fits = (1..=ArraySpec::MAX_ELEVATOR).contains(&elevator);
-        if fits { Ok(ArraySpec { elevator, ..self }) } else { Err(ArraySpecError::Elevator(elevator)) }
+        if fits {
+            Ok(ArraySpec { elevator, ..self })
+        } else {
+            Err(ArraySpecError::Elevator(elevator))
+        }
     }
 }

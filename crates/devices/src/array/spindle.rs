@@ -1,8 +1,8 @@
-use super::mechanics::{Mechanics, Place, Stance};
+use super::mechanics::{Mechanics, Sector, Stance};
 use super::spec::DiskKind;
 use crate::rng::SplitMix64;
+use alloc::collections::VecDeque;
 use headgate_units::Nanos;
-use std::collections::VecDeque;
 
 /// The first in the queue is passed over so many times in a row, then it is its turn.
 const PATIENCE: u32 = 64;
@@ -34,12 +34,13 @@ pub(super) struct Part {
 
 #[derive(Debug, Default)]
 struct Queue {
-    parts: VecDeque<(Place, Part)>,
+    parts: VecDeque<(Sector, Part)>,
     /// How often the first was passed over.
     passed_over: u32,
 }
 
-/// One disk: an arm, a rotating platter, and a queue from which the piece comes next that the head reaches first.
+/// One disk: an arm, a rotating platter, and a queue from which the piece comes next that the head
+/// reaches first.
 #[derive(Debug)]
 pub(super) struct Spindle {
     mechanics: Mechanics,
@@ -55,7 +56,8 @@ pub(super) struct Spindle {
 }
 
 impl Spindle {
-    /// A disk of which `span` bytes are used, and whose elevator chooses among the `choice` oldest pieces.
+    /// A disk of which `span` bytes are used, and whose elevator chooses among the `choice` oldest
+    /// pieces.
     pub(super) fn new(kind: DiskKind, span: u64, choice: u32, random: &mut SplitMix64) -> Spindle {
         let mechanics = Mechanics::new(kind, span);
         Spindle {
@@ -74,7 +76,7 @@ impl Spindle {
             Class::Foreground => &mut self.foreground,
             Class::Background => &mut self.background,
         };
-        queue.parts.push_back((self.mechanics.place(part.start), part));
+        queue.parts.push_back((self.mechanics.sector(part.start), part));
     }
 
     /// Begins the next piece if the disk is free and has one: when it will be done.
@@ -83,8 +85,8 @@ impl Spindle {
             return None;
         }
         let stance = self.mechanics.stance(now.0, self.phase, self.head);
-        let (place, part) = self.choose(stance, urgency)?;
-        let positioning = self.mechanics.positioning(stance, place);
+        let (sector, part) = self.choose(stance, urgency)?;
+        let positioning = self.mechanics.positioning(stance, sector);
         let took = positioning.saturating_add(self.mechanics.transfer(part.len));
         self.head = part.start.saturating_add(part.len);
         self.busy = Some(part);
@@ -96,7 +98,7 @@ impl Spindle {
         self.busy.take()
     }
 
-    fn choose(&mut self, stance: Stance, urgency: Urgency) -> Option<(Place, Part)> {
+    fn choose(&mut self, stance: Stance, urgency: Urgency) -> Option<(Sector, Part)> {
         let foreground = self.nearest(stance, &self.foreground);
         let background = match (foreground, urgency) {
             (Some(_), Urgency::Calm) => None,
@@ -110,18 +112,19 @@ impl Spindle {
         }
     }
 
-    /// The piece that the head reaches first among the first [`Spindle::choice`], or the first one if it has waited its share.
+    /// The piece that the head reaches first among the first [`Spindle::choice`], or the first one
+    /// if it has waited its share.
     fn nearest(&self, stance: Stance, queue: &Queue) -> Option<(u64, usize)> {
         if queue.passed_over >= PATIENCE {
             return Some((0, 0));
         }
         let window = queue.parts.iter().take(self.choice).enumerate();
-        window.map(|(at, &(place, _))| (self.mechanics.positioning(stance, place), at)).min()
+        window.map(|(at, &(sector, _))| (self.mechanics.positioning(stance, sector), at)).min()
     }
 }
 
 impl Queue {
-    fn take(&mut self, at: usize) -> Option<(Place, Part)> {
+    fn take(&mut self, at: usize) -> Option<(Sector, Part)> {
         self.passed_over = if at == 0 { 0 } else { self.passed_over + 1 };
         self.parts.remove(at)
     }

@@ -2,6 +2,7 @@
 
 use super::spec::SsdAge;
 use crate::rng::SplitMix64;
+use alloc::vec::Vec;
 use headgate_flash::{Ftl, FtlError, Ignore, Medium, OwnerId};
 
 /// The largest piece in pages: the paper's 4 to 32 KiB.
@@ -21,8 +22,9 @@ pub(super) enum Progress {
     Done,
 }
 
-/// Disks that are being given a past, in steps: first all pages of each are written, one disk after the other, then pieces of 1 to 8 pages
-/// anywhere on all of them until it was twice their size (FAST 2015, figure 1: an aged drive).
+/// Disks that are being given a past, in steps: first all pages of each are written, one disk after
+/// the other, then pieces of 1 to 8 pages anywhere on all of them until it was twice their size
+/// (FAST 2015, figure 1: an aged drive).
 #[derive(Debug)]
 pub(super) struct Ageing {
     pub(super) disks: Vec<Young>,

@@ -2,11 +2,13 @@
 
 use super::spec::{SsdIsolation, SsdRating};
 use crate::DiskPlace;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use headgate_flash::{OwnerId, OwnerStats, Standing};
 use headgate_units::{Bytes, Iops, Shares};
-use std::collections::VecDeque;
 
-/// What a flash drive is and did for all its disks, in pages and blocks, since it was made; what ageing did is left out.
+/// What a flash drive is and did for all its disks, in pages and blocks, since it was made; what
+/// ageing did is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashDrive {
     /// Whether disks share blocks.
@@ -77,7 +79,7 @@ impl FlashCounters {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Disk {
+pub(super) struct DriveDisk {
     place: DiskPlace,
     pages: u32,
     is_young: bool,
@@ -89,13 +91,14 @@ pub(super) struct Disk {
     /// Pages that went into the write buffer, and that left it.
     entered: u64,
     left: u64,
-    /// Requests with a page that waits for room in the buffer, and when there is: so many must have left.
+    /// Requests with a page that waits for room in the buffer, and when there is: so many must have
+    /// left.
     waiting: VecDeque<(u64, u32)>,
 }
 
-impl Disk {
-    pub(super) fn new(place: DiskPlace, pages: u32) -> Disk {
-        Disk {
+impl DriveDisk {
+    pub(super) fn new(place: DiskPlace, pages: u32) -> DriveDisk {
+        DriveDisk {
             place,
             pages,
             is_young: true,
@@ -112,7 +115,7 @@ impl Disk {
 /// All disks of a drive. A disk's number is its owner's at the translation layer.
 #[derive(Debug, Default)]
 pub(super) struct Disks {
-    all: Vec<Option<Disk>>,
+    all: Vec<Option<DriveDisk>>,
     /// First byte and number, ascending.
     places: Vec<(u64, u32)>,
     /// Nobody was told of, and the only disk is the whole drive.
@@ -124,11 +127,11 @@ impl Disks {
         OwnerId(key as u16)
     }
 
-    fn get(&self, key: u32) -> Option<&Disk> {
+    fn get(&self, key: u32) -> Option<&DriveDisk> {
         self.all.get(key as usize)?.as_ref()
     }
 
-    fn get_mut(&mut self, key: u32) -> Option<&mut Disk> {
+    fn get_mut(&mut self, key: u32) -> Option<&mut DriveDisk> {
         self.all.get_mut(key as usize)?.as_mut()
     }
 
@@ -141,7 +144,7 @@ impl Disks {
         u16::try_from(self.vacant_slot()).ok().map(OwnerId)
     }
 
-    pub(super) fn insert(&mut self, disk: Disk) {
+    pub(super) fn insert(&mut self, disk: DriveDisk) {
         let slot = self.vacant_slot();
         let at = self.places.partition_point(|&(offset, _)| offset < disk.place.offset);
         self.places.insert(at, (disk.place.offset, slot as u32));
@@ -181,7 +184,7 @@ impl Disks {
     }
 
     pub(super) fn meets(&self, place: &DiskPlace) -> bool {
-        let overlaps = |disk: &Disk| {
+        let overlaps = |disk: &DriveDisk| {
             disk.place.offset < place.offset + place.size.0
                 && place.offset < disk.place.offset + disk.place.size.0
         };
@@ -220,7 +223,12 @@ impl Disks {
     }
 
     /// What happened so far does not count.
-    pub(super) fn begin(&mut self, owner: OwnerId, before: OwnerStats, moved_before: Vec<(OwnerId, u64)>) {
+    pub(super) fn begin(
+        &mut self,
+        owner: OwnerId,
+        before: OwnerStats,
+        moved_before: Vec<(OwnerId, u64)>,
+    ) {
         if let Some(disk) = self.get_mut(owner.0.into()) {
             (disk.before, disk.moved_before) = (before, moved_before);
         }
@@ -232,7 +240,8 @@ impl Disks {
         disk.moved_before.iter().find(|&&(owner, _)| owner == of).map_or(0, |&(_, pages)| pages)
     }
 
-    /// A page comes into the buffer, of which the disk may have `room` pages. False: its request has to wait until it may.
+    /// A page comes into the buffer, of which the disk may have `room` pages. False: its request
+    /// has to wait until it may.
     pub(super) fn enter_buffer(&mut self, key: u32, room: u64, request: u32) -> bool {
         let Some(disk) = self.get_mut(key) else { return true };
         disk.entered += 1;

@@ -1,11 +1,12 @@
 //! Planes and channels as stations with queues: when each operation of the chips ends.
 
 use super::lane::Who;
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 use headgate_flash::{CellTimes, Geometry, PlaneId};
 use headgate_units::Nanos;
 use slab::Slab;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 
 /// Who goes first where both wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,8 @@ struct Station {
     collection: VecDeque<u32>,
 }
 
-/// All planes and channels. Each serves one operation at a time, those of hosts first, each class in the order in which it came.
+/// All planes and channels. Each serves one operation at a time, those of hosts first, each class
+/// in the order in which it came.
 #[derive(Debug)]
 pub(super) struct Fabric {
     times: CellTimes,
@@ -56,7 +58,8 @@ pub(super) struct Fabric {
     channels: u32,
     stations: Vec<Station>,
     operations: Slab<Operation>,
-    /// Ends of steps: one at most for each station. Then the number in which they were begun, so that equal times have an order.
+    /// Ends of steps: one at most for each station. Then the number in which they were begun, so
+    /// that equal times have an order.
     ends: BinaryHeap<Reverse<(Nanos, u64, u32)>>,
     begun: u64,
 }
@@ -121,7 +124,9 @@ impl Fabric {
         if station.busy {
             return;
         }
-        let Some(key) = station.host.pop_front().or_else(|| station.collection.pop_front()) else { return };
+        let Some(key) = station.host.pop_front().or_else(|| station.collection.pop_front()) else {
+            return;
+        };
         station.busy = true;
         let Operation { task, step, .. } = self.operations[key as usize];
         let time = self.station(task, step).map_or(Nanos::ZERO, |(_, time)| time);

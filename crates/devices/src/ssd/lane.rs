@@ -1,8 +1,8 @@
 //! What must wait for what: a pool's host writes for the collection that made room for them.
 
 use super::fabric::{Class, Fabric, Task};
+use alloc::collections::VecDeque;
 use headgate_units::Nanos;
-use std::collections::VecDeque;
 
 /// Whose operation of the chips it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +25,10 @@ enum Item {
 
 /// Operations of one pool of blocks in the order in which the translation layer decided on them.
 ///
-/// A host's program waits until the collection before it is done: that is what makes room for it, and it is the foreground collection
-/// whose time a writer pays (t_GC of equation 1). At most `depth` pages are being moved at once: as many as there are page buffers for
-/// it. An erase waits for the moves before it, and what comes after it for the erase.
+/// A host's program waits until the collection before it is done: that is what makes room for it,
+/// and it is the foreground collection whose time a writer pays (t_GC of equation 1). At most
+/// `depth` pages are being moved at once: as many as there are page buffers for it. An erase waits
+/// for the moves before it, and what comes after it for the erase.
 #[derive(Debug)]
 pub(super) struct Lane {
     items: VecDeque<Item>,
@@ -62,12 +63,16 @@ impl Lane {
     pub(super) fn feed(&mut self, now: Nanos, own: u32, fabric: &mut Fabric) {
         while let (Some(&item), false) = (self.items.front(), self.erasing) {
             match item {
-                Item::Host(task, who) if self.moving == 0 => fabric.begin(now, task, Class::Host, who),
+                Item::Host(task, who) if self.moving == 0 => {
+                    fabric.begin(now, task, Class::Host, who)
+                }
                 Item::Collection(task @ Task::Erase { .. }) if self.moving == 0 => {
                     self.erasing = true;
                     fabric.begin(now, task, Class::Collection, Who::Lane(own));
                 }
-                Item::Collection(task) if self.moving < self.depth && !matches!(task, Task::Erase { .. }) => {
+                Item::Collection(task)
+                    if self.moving < self.depth && !matches!(task, Task::Erase { .. }) =>
+                {
                     self.moving += 1;
                     fabric.begin(now, task, Class::Collection, Who::Lane(own));
                 }

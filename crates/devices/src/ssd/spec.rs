@@ -1,6 +1,6 @@
 use headgate_flash::{
-    CellTimes, Config, Control, CopyBack, Ftl, Geometry, Image, Isolation, Rating, Thresholds, Utilisation,
-    Victims,
+    CellTimes, Config, Control, CopyBack, Ftl, Geometry, Image, Isolation, Rating, Thresholds,
+    Utilisation, Victims,
 };
 use headgate_units::{Bytes, Iops};
 use thiserror::Error;
@@ -62,8 +62,9 @@ pub enum Switch {
 
 /// A flash drive, as configured. Always valid.
 ///
-/// The times and the shape are those of DiskSim's SSD extension: 8 dies, each with a channel and 8 planes, blocks of 64 pages of 4 KiB,
-/// 25 us to read, 200 us to program, 1.5 ms to erase, 102.4 us for the transfer of a page, and 15 % of over-provisioning space.
+/// The times and the shape are those of DiskSim's SSD extension: 8 dies, each with a channel and 8
+/// planes, blocks of 64 pages of 4 KiB, 25 us to read, 200 us to program, 1.5 ms to erase, 102.4 us
+/// for the transfer of a page, and 15 % of over-provisioning space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsdSpec {
     pub(crate) size: Bytes,
@@ -129,7 +130,8 @@ pub enum SsdSpecError {
 }
 
 impl SsdSpec {
-    /// A drive of so many bytes for disks, all else as by default: shared by its disks, without a write buffer, new.
+    /// A drive of so many bytes for disks, all else as by default: shared by its disks, without a
+    /// write buffer, new.
     ///
     /// # Errors
     /// [`SsdSpecError`].
@@ -169,7 +171,8 @@ impl SsdSpec {
         self.isolation
     }
 
-    /// Over-provisioning space in millionths of the size, as asked for; the drive has it to the nearest block of each plane.
+    /// Over-provisioning space in millionths of the size, as asked for; the drive has it to the
+    /// nearest block of each plane.
     pub fn over_provisioning(&self) -> u32 {
         self.over
     }
@@ -207,7 +210,8 @@ impl SsdSpec {
         }
         let geometry = self.geometry()?;
         let data = self.pages().div_ceil(self.block);
-        // What isolation takes for one disk: two blocks in transit, one open, one free, one for levelling.
+        // What isolation takes for one disk: two blocks in transit, one open, one free, one for
+        // levelling.
         if geometry.blocks() < data + 5 {
             return Err(self.too_small(geometry.blocks()));
         }
@@ -228,7 +232,8 @@ impl SsdSpec {
         let pages = u64::from(self.pages()) * (MILLION + u64::from(self.over)) / MILLION;
         let row = u64::from(self.dies) * u64::from(self.planes) * u64::from(self.block);
         let blocks = u32::try_from((pages + row / 2) / row).unwrap_or(u32::MAX).max(1);
-        Geometry::new(self.dies, self.planes, blocks, self.block, self.page).map_err(|_| self.too_small(0))
+        Geometry::new(self.dies, self.planes, blocks, self.block, self.page)
+            .map_err(|_| self.too_small(0))
     }
 
     /// A translation layer on new chips.

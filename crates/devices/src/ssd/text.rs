@@ -1,21 +1,32 @@
 //! The text form of a drive.
 
 use super::spec::{SsdAge, SsdIsolation, SsdRating, SsdSpec, SsdVictims, Switch};
-use crate::spec::{ModelSpecError, Options, by_name, name_of, parse_latency, write_latency, write_size};
+use crate::options::{
+    ModelSpecError, Options, by_name, name_of, parse_latency, write_latency, write_size,
+};
+use alloc::borrow::ToOwned;
+use alloc::format;
+use core::fmt;
 use headgate_flash::Utilisation;
 use headgate_units::{Bytes, Iops};
-use std::fmt;
 
 pub(crate) const KNOWN: &str = "op, isolation, aged, rated, hysteresis, victims, buffer, background, copyback, channels, dies, planes, \
     block, page, read, program, erase, transfer and seed";
 const SOUGHT: &str = "sought";
 const DEFAULT_SIZE: Bytes = Bytes::from_gib(2);
 
-const ISOLATIONS: [(&str, SsdIsolation); 3] =
-    [("none", SsdIsolation::None), ("static", SsdIsolation::Static), ("dynamic", SsdIsolation::Dynamic)];
-const VICTIMS: [(&str, SsdVictims); 3] =
-    [("greedy", SsdVictims::Greedy), ("cost-benefit", SsdVictims::CostBenefit), ("fifo", SsdVictims::Fifo)];
-const AGES: [(&str, SsdAge); 3] = [("no", SsdAge::New), ("full", SsdAge::Full), ("yes", SsdAge::Aged)];
+const ISOLATIONS: [(&str, SsdIsolation); 3] = [
+    ("none", SsdIsolation::None),
+    ("static", SsdIsolation::Static),
+    ("dynamic", SsdIsolation::Dynamic),
+];
+const VICTIMS: [(&str, SsdVictims); 3] = [
+    ("greedy", SsdVictims::Greedy),
+    ("cost-benefit", SsdVictims::CostBenefit),
+    ("fifo", SsdVictims::Fifo),
+];
+const AGES: [(&str, SsdAge); 3] =
+    [("no", SsdAge::New), ("full", SsdAge::Full), ("yes", SsdAge::Aged)];
 const SWITCHES: [(&str, Switch); 2] = [("yes", Switch::Yes), ("no", Switch::No)];
 
 pub(crate) fn parse(size: Option<&str>, mut options: Options) -> Result<SsdSpec, ModelSpecError> {
@@ -49,8 +60,9 @@ pub(crate) fn parse(size: Option<&str>, mut options: Options) -> Result<SsdSpec,
         },
         "page writes per second, such as 1000, or 'sought'",
     )?;
-    let utilisation =
-        |text: &str| parse_percent(text).filter(|&part| part <= 1_000_000).map(Utilisation::from_millionths);
+    let utilisation = |text: &str| {
+        parse_percent(text).filter(|&part| part <= 1_000_000).map(Utilisation::from_millionths)
+    };
     options.set(
         "hysteresis",
         &mut spec.hysteresis,
@@ -68,7 +80,12 @@ pub(crate) fn parse(size: Option<&str>, mut options: Options) -> Result<SsdSpec,
     options.set("copyback", &mut spec.copyback, switch, "yes or no")?;
     options.set("dies", &mut spec.dies, number, "a whole number from 1 to 64")?;
     spec.channels = spec.dies.min(spec.channels);
-    options.set("channels", &mut spec.channels, number, "a whole number from 1 to the number of dies")?;
+    options.set(
+        "channels",
+        &mut spec.channels,
+        number,
+        "a whole number from 1 to the number of dies",
+    )?;
     options.set("planes", &mut spec.planes, number, "a whole number from 1 to 16")?;
     options.set("block", &mut spec.block, number, "a whole number of pages from 2 to 4096")?;
     options.set("page", &mut spec.page, bytes, "a size such as 4K")?;
@@ -91,7 +108,12 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, spec: &SsdSpec) -> fmt::Result {
     write_size(f, spec.size)?;
     f.write_str(",op=")?;
     write_percent(f, spec.over)?;
-    write!(f, ",isolation={},aged={}", name_of(&ISOLATIONS, &spec.isolation), name_of(&AGES, &spec.aged))?;
+    write!(
+        f,
+        ",isolation={},aged={}",
+        name_of(&ISOLATIONS, &spec.isolation),
+        name_of(&AGES, &spec.aged)
+    )?;
     match spec.rated {
         SsdRating::Sought => write!(f, ",rated={SOUGHT},hysteresis=")?,
         SsdRating::Given(rated) => write!(f, ",rated={rated},hysteresis=")?,
@@ -99,8 +121,13 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, spec: &SsdSpec) -> fmt::Result {
     write_percent(f, spec.hysteresis.millionths())?;
     write!(f, ",victims={},buffer=", name_of(&VICTIMS, &spec.victims))?;
     write_size(f, spec.buffer)?;
-    let (background, copyback) = (name_of(&SWITCHES, &spec.background), name_of(&SWITCHES, &spec.copyback));
-    write!(f, ",background={background},copyback={copyback},dies={},channels={}", spec.dies, spec.channels)?;
+    let (background, copyback) =
+        (name_of(&SWITCHES, &spec.background), name_of(&SWITCHES, &spec.copyback));
+    write!(
+        f,
+        ",background={background},copyback={copyback},dies={},channels={}",
+        spec.dies, spec.channels
+    )?;
     write!(f, ",planes={},block={},page=", spec.planes, spec.block)?;
     write_size(f, spec.page)?;
     let times = spec.times;

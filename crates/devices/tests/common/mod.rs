@@ -82,7 +82,8 @@ impl<D: DeviceModel> ClosedLoop<D> {
             self.now = self.now.max(next) + (self.late)(next, self.random >> 33);
             let mut replies = 0;
             while let Some(id) = self.device.poll(self.now) {
-                let (submitted, io) = self.submitted.remove(&id).expect("every request completes once");
+                let (submitted, io) =
+                    self.submitted.remove(&id).expect("every request completes once");
                 self.waited += self.now - submitted;
                 self.completed += 1;
                 self.bytes += io.bytes.0;

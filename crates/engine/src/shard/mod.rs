@@ -1,125 +1,113 @@
 //! A shard: one thread, one ring, whole datastores.
 //!
-//! Each turn of the loop: completions and events, commands, then for every datastore what its scheduler and window allow, then the
-//! ends of turns (used rings published, replies sent), and one system call that submits all of it and waits.
-//! Nothing here is shared or locked; other threads send closures through the [`Mailbox`].
+//! Each turn of the loop: completions and events, commands, then for every datastore what its
+//! scheduler and window allow, then the ends of turns (used rings published, replies sent), and one
+//! system call that submits all of it and waits. Nothing here is shared or locked; other threads
+//! send closures through the [`Mailbox`].
 
-mod bounce;
-mod disk;
-mod elevator;
-mod inline;
-mod io;
-mod link;
-mod mailbox;
+mod busy_poll;
+#[cfg(test)]
+mod compare;
+pub(crate) mod control;
+mod core;
+mod datastore;
+mod poll;
+mod polled;
 mod ports;
-mod ring;
-mod room;
-mod slots;
-mod spin;
-mod streams;
-mod watch;
-mod worker;
 
+use self::core::Core;
+use crate::backend::context::Context;
+use crate::backend::execute::Execute;
+use crate::backend::file::io_scheduler;
+use crate::backend::nbd::link::state::Links;
 use crate::clock;
-use crate::company::Company;
+use crate::kernel::mailbox::{Command, Mailbox};
+use crate::kernel::ring::{Event, Owner, Ring, Wait};
+use crate::kernel::worker::Worker;
 use crate::port::{Port, PortEvent};
-use crate::request::{Completion, Op};
-use disk::{Datastore, Disk};
-use headgate_qos::Scheduler as _;
+use crate::sole_client::SoleClient;
+use crate::tables::Tables;
+use crate::tables::slots::Slots;
+use busy_poll::BusyPoll;
+use datastore::Ended;
 use headgate_units::Nanos;
-use ports::{Io, PortState};
-use ring::{Event, Owner, Ring, Wait};
+use polled::PolledPorts;
+use ports::Io;
 use slab::Slab;
-use slots::{Slots, Stage};
-use spin::Spin;
 use std::sync::mpsc::Receiver;
-use worker::Worker;
-
-pub(crate) use control::AttachedPort;
-pub(crate) use disk::Backend;
-pub use mailbox::ShardGone;
-pub(crate) use mailbox::{Command, Mailbox};
-
-mod control;
-
-/// Everything of a shard but the ports themselves, so that a port can be called with it.
-pub(crate) struct Core {
-    now: Nanos,
-    ring: Ring,
-    mailbox: Mailbox,
-    worker: Worker,
-    slots: Slots,
-    disks: Slab<Disk>,
-    datastores: Slab<Datastore>,
-    port_states: Slab<PortState>,
-    next_generation: u32,
-    /// The most that the host's elevator may be asked for.
-    elevator: headgate_qos::ioprio::Ceiling,
-    /// Requests that have ended and whose ports do not know yet.
-    completed: Vec<u32>,
-    /// Ports called in this turn.
-    touched: Vec<u32>,
-    /// Ports that wait for room.
-    starved: Vec<u32>,
-    /// Ports that are closing.
-    ending: Vec<u32>,
-    spare_bounces: Vec<bounce::Bounce>,
-    links: link::Links,
-    /// Bytes that may still be moved on this thread before the turn ends.
-    turn_bytes: i64,
-    /// The shard waits awake.
-    awake: bool,
-    company: Company,
-    watched: watch::Watched,
-}
 
 /// The state of a shard's thread.
 pub(crate) struct Shard {
-    core: Core,
+    pub(crate) core: Core,
     ports: Vec<Option<Box<dyn Port>>>,
-    spin: Spin,
-    inbox: Receiver<Command>,
+    busy_poll: BusyPoll,
+    mailbox: Mailbox<Shard>,
+    inbox: Receiver<Command<Shard>>,
     stopping: bool,
 }
 
-/// How often a turn goes back for more before it publishes what it has: work that finishes at once (a null backend, a
-/// cached page) would otherwise keep replies waiting.
+/// How often a turn goes back for more before it publishes what it has: work that finishes at once
+/// (a null backend, a cached page) would otherwise keep replies waiting.
 const ROUNDS_PER_TURN: usize = 4;
-/// How much a turn moves itself (a null backend, an image in memory) before it publishes: a client that has its first answers
-/// works on them while the shard works on the rest. Measured: of 32 reads of 4 KiB, eight at a time make twice the
-/// throughput of all at once.
+/// How much a turn moves itself (a null backend, an image in memory) before it publishes: a client
+/// that has its first answers works on them while the shard works on the rest. Measured: of 32
+/// reads of 4 KiB, eight at a time make twice the throughput of all at once.
 const BYTES_PER_TURN: i64 = 32 << 10;
 
 impl Shard {
-    pub(crate) fn new(name: &str, mailbox: Mailbox, inbox: Receiver<Command>) -> std::io::Result<Shard> {
+    pub(crate) fn new(
+        name: &str,
+        mailbox: Mailbox<Shard>,
+        inbox: Receiver<Command<Shard>>,
+    ) -> std::io::Result<Shard> {
         let mut ring = Ring::new()?;
-        let elevator = elevator::probe(&mut ring);
-        let bell = io_uring::opcode::PollAdd::new(io_uring::types::Fd(mailbox.bell()), libc::POLLIN as u32);
+        let ceiling = io_scheduler::probe(&mut ring);
+        let bell = io_uring::opcode::PollAdd::new(
+            io_uring::types::Fd(mailbox.bell()),
+            libc::POLLIN as u32,
+        );
         // SAFETY: the entry names no memory.
         unsafe { ring.push(bell.multi(true).build(), Owner::Wake) };
         let core = Core {
-            now: clock::now(),
-            ring,
-            mailbox,
-            worker: Worker::start(&format!("{name}-fs"))?,
-            slots: Slots::default(),
-            disks: Slab::new(),
+            ctx: Context {
+                now: clock::now(),
+                tables: Tables {
+                    slots: Slots::default(),
+                    disks: Slab::new(),
+                    ports: Slab::new(),
+                    completed: Vec::new(),
+                },
+                ring,
+                outlet: mailbox.outlet(Shard::context),
+                worker: Worker::start(&format!("{name}-fs"))?,
+                ceiling,
+                spare_bounces: Vec::new(),
+                links: Links::default(),
+                turn_bytes: 0,
+                polled: false,
+            },
             datastores: Slab::new(),
-            port_states: Slab::new(),
             next_generation: 0,
-            elevator,
-            completed: Vec::new(),
             touched: Vec::new(),
             starved: Vec::new(),
             ending: Vec::new(),
-            spare_bounces: Vec::new(),
-            links: link::Links::default(),
-            turn_bytes: 0,
-            awake: false,
-            company: Company::default(),
-            watched: watch::Watched::default(),
+            is_awake: false,
+            sole_client: SoleClient::default(),
+            polled: PolledPorts::default(),
         };
-        Ok(Shard { core, ports: Vec::new(), spin: Spin::new(), inbox, stopping: false })
+        Ok(Shard {
+            core,
+            ports: Vec::new(),
+            busy_poll: BusyPoll::new(),
+            mailbox,
+            inbox,
+            stopping: false,
+        })
+    }
+
+    /// The part of a shard that backends know.
+    pub(crate) fn context(&mut self) -> &mut Context {
+        &mut self.core.ctx
     }
 
     /// Serves until a command stops it.
@@ -130,70 +118,75 @@ impl Shard {
         let mut events = Vec::with_capacity(1024);
         while !self.stopping {
             let wait = self.wait();
-            self.rest(wait)?;
-            self.core.now = clock::now();
-            events.append(&mut self.core.watched.ended);
-            self.core.ring.reap(&mut events);
+            self.idle(wait)?;
+            self.core.ctx.now = clock::now();
+            events.append(&mut self.core.polled.ended);
+            self.core.ctx.ring.reap(&mut events);
             for event in events.drain(..) {
                 self.on_ring(event);
             }
             while let Ok(command) = self.inbox.try_recv() {
                 command(&mut self);
             }
-            self.core.turn_bytes = BYTES_PER_TURN;
-            self.look();
+            self.core.ctx.turn_bytes = BYTES_PER_TURN;
+            self.poll_ports();
             self.work();
-            self.core.drive_links();
+            self.core.ctx.drive_links();
             self.end_turn();
         }
         Ok(())
     }
 
-    /// Submits, and waits for at most `wait` (`None`: until something happens), awake at first where that pays.
-    fn rest(&mut self, wait: Option<Nanos>) -> std::io::Result<()> {
+    /// Submits, and waits for at most `wait` (`None`: until something happens). Busy-polls first
+    /// where that pays.
+    fn idle(&mut self, wait: Option<Nanos>) -> std::io::Result<()> {
         if wait == Some(Nanos::ZERO) {
-            // More may have come while there was work. Ends of operations are no work: a rest follows soon.
-            if self.core.watched.ended.is_empty() {
-                self.core.watched.try_receives();
+            // More may have come while there was work. Results of operations are not work: the
+            // shard is idle soon.
+            if self.core.polled.ended.is_empty() {
+                self.core.polled.try_receives();
             }
-            return self.core.ring.submit(wait);
+            return self.core.ctx.ring.submit(wait);
         }
         let start = clock::now();
         let mut outcome = Wait::GoesOn;
-        if let Some(patience) = self.spin.patience() {
-            self.core.ring.submit(Some(Nanos::ZERO))?;
-            outcome = self.wait_awake(start + wait.map_or(patience, |wait| wait.min(patience)));
+        if let Some(patience) = self.busy_poll.patience() {
+            self.core.ctx.ring.submit(Some(Nanos::ZERO))?;
+            outcome = self.busy_poll(start + wait.map_or(patience, |wait| wait.min(patience)));
         }
         match outcome {
-            Wait::Over => self.core.ring.submit(Some(Nanos::ZERO))?,
+            Wait::Over => self.core.ctx.ring.submit(Some(Nanos::ZERO))?,
             Wait::GoesOn => self.sleep(start, wait)?,
         }
         let now = clock::now();
-        self.spin.idle(now, now - start);
-        self.core.awake = self.spin.patience().is_some();
+        self.busy_poll.idle(now, now - start);
+        self.core.is_awake = self.busy_poll.patience().is_some();
         Ok(())
     }
 
     /// Submits, and gives up the processor until something happens or `wait` since `start` is over.
     fn sleep(&mut self, start: Nanos, wait: Option<Nanos>) -> std::io::Result<()> {
-        self.core.awake = false;
-        self.stop_looking();
+        self.core.is_awake = false;
+        self.disarm_poll();
         if self.core.touched.is_empty() {
             let wait = wait.map(|wait| wait - (clock::now() - start));
-            return self.core.ring.submit(wait);
+            return self.core.ctx.ring.submit(wait);
         }
-        self.core.ring.submit(Some(Nanos::ZERO))
+        self.core.ctx.ring.submit(Some(Nanos::ZERO))
     }
 
     /// How long the loop may sleep: not at all while there is work, else until the next timer.
     fn wait(&self) -> Option<Nanos> {
         let core = &self.core;
-        if !core.completed.is_empty() || !core.touched.is_empty() || !core.watched.ended.is_empty() {
+        if !core.ctx.tables.completed.is_empty()
+            || !core.touched.is_empty()
+            || !core.polled.ended.is_empty()
+        {
             return Some(Nanos::ZERO);
         }
         let mut wake: Option<Nanos> = None;
         for (_, datastore) in &core.datastores {
-            if datastore.dirty {
+            if datastore.gate.is_due(core.ctx.now) {
                 return Some(Nanos::ZERO);
             }
             if let Some(at) = datastore.next_wake() {
@@ -207,17 +200,17 @@ impl Shard {
         match event.owner {
             Owner::Wake if !event.more => {
                 let bell = io_uring::opcode::PollAdd::new(
-                    io_uring::types::Fd(self.core.mailbox.bell()),
+                    io_uring::types::Fd(self.mailbox.bell()),
                     libc::POLLIN as u32,
                 );
                 // SAFETY: the entry names no memory.
-                unsafe { self.core.ring.push(bell.multi(true).build(), Owner::Wake) };
+                unsafe { self.core.ctx.ring.push(bell.multi(true).build(), Owner::Wake) };
             }
             Owner::Wake | Owner::Nobody => {}
             Owner::Request(key) => self.core.on_kernel(key, event.result),
-            Owner::Link { link, way } => self.core.on_link(link, way, event.result),
+            Owner::Link { link, way } => self.core.ctx.on_link(link, way, event.result),
             Owner::Port { port, key } => {
-                let Some(state) = self.core.port_states.get_mut(port as usize) else { return };
+                let Some(state) = self.core.ctx.tables.ports.get_mut(port as usize) else { return };
                 let mut result = event.result;
                 if state.unsent.as_ref().is_some_and(|rest| rest.key == key)
                     && !state.closing
@@ -246,52 +239,63 @@ impl Shard {
     fn work(&mut self) {
         for _ in 0..ROUNDS_PER_TURN {
             for index in 0..self.core.datastores.capacity() {
-                let now = self.core.now;
-                if self
-                    .core
-                    .datastores
-                    .get(index)
-                    .is_some_and(|d| d.dirty || d.next_wake().is_some_and(|at| at <= now))
+                let now = self.core.ctx.now;
+                if let Some(store) = self.core.datastores.get_mut(index)
+                    && store.is_due(now)
                 {
-                    self.core.pump(index);
+                    self.core.ctx.polled = self.core.polled.has_ports();
+                    store.pump(&mut self.core.ctx);
                 }
             }
-            self.deliver();
-            self.tell_room();
-            let more = !self.core.completed.is_empty() || self.core.datastores.iter().any(|(_, d)| d.dirty);
-            if !more || self.core.turn_bytes <= 0 {
+            self.complete();
+            self.notify_room();
+            let more = !self.core.ctx.tables.completed.is_empty()
+                || self.core.datastores.iter().any(|(_, d)| d.gate.is_due(self.core.ctx.now));
+            if !more || self.core.ctx.turn_bytes <= 0 {
                 return;
             }
         }
     }
 
-    /// Tells ports of their requests' ends.
-    fn deliver(&mut self) {
-        let mut completed = std::mem::take(&mut self.core.completed);
+    /// Completes requests to their ports.
+    fn complete(&mut self) {
+        let mut completed = std::mem::take(&mut self.core.ctx.tables.completed);
         for key in completed.drain(..) {
-            let completion = self.core.retire(key);
-            let port = self.core.slots[key].port;
-            self.core.slots.free(key);
-            let state = &mut self.core.port_states[port as usize];
+            let Core { ctx, datastores, .. } = &mut self.core;
+            let disk = ctx.tables.slots[key].disk;
+            let store = &mut datastores[ctx.tables.disks[disk as usize].datastore];
+            if store.ended(ctx, key) == Ended::NotYet {
+                continue;
+            }
+            let completion = store.complete(ctx.now, &mut ctx.tables, key);
+            let port = ctx.tables.slots[key].port;
+            ctx.tables.slots.free(key);
+            let state = &mut ctx.tables.ports[port as usize];
             state.requests -= 1;
             if !state.closing {
                 self.with_port(port, |p, io| p.on_complete(io, completion));
             }
         }
         // Ports may have caused new completions meanwhile; keep the larger of the two buffers.
-        if self.core.completed.is_empty() {
-            self.core.completed = completed;
+        if self.core.ctx.tables.completed.is_empty() {
+            self.core.ctx.tables.completed = completed;
         }
     }
 
-    fn tell_room(&mut self) {
+    /// Calls ports that waited for room in their disk's queue and have it now.
+    fn notify_room(&mut self) {
         let mut waiting = std::mem::take(&mut self.core.starved);
         waiting.retain(|&port| {
-            let Some(state) = self.core.port_states.get_mut(port as usize) else { return false };
+            let Some(state) = self.core.ctx.tables.ports.get_mut(port as usize) else {
+                return false;
+            };
             if state.closing {
                 return false;
             }
-            if !self.core.disks[state.disk as usize].room.is_worth_telling(state.queued) {
+            if !self.core.ctx.tables.disks[state.disk as usize]
+                .queue_slots
+                .is_worth_notifying(state.queued)
+            {
                 return true;
             }
             state.starved = false;
@@ -304,9 +308,9 @@ impl Shard {
     fn end_turn(&mut self) {
         // A port that is called here may touch itself again; that is this turn's business still.
         let mut touched = std::mem::take(&mut self.core.touched);
-        self.core.company.after_turn(&touched);
+        self.core.sole_client.after_turn(&touched);
         for &port in &touched {
-            let Some(state) = self.core.port_states.get_mut(port as usize) else { continue };
+            let Some(state) = self.core.ctx.tables.ports.get_mut(port as usize) else { continue };
             state.touched = false;
             if !state.closing {
                 self.call(port, |p, io| p.on_turn_end(io));
@@ -316,25 +320,25 @@ impl Shard {
         if self.core.touched.is_empty() {
             self.core.touched = touched;
         }
-        self.bury();
+        self.reap_closed_ports();
     }
 
-    /// Drops closing ports that nothing refers to any more.
-    fn bury(&mut self) {
+    /// Drops closed ports that have no operation or request left.
+    fn reap_closed_ports(&mut self) {
         let mut ending = std::mem::take(&mut self.core.ending);
         ending.retain(|&port| {
-            let state = &self.core.port_states[port as usize];
+            let state = &self.core.ctx.tables.ports[port as usize];
             if !state.active.is_empty() || state.requests > 0 {
                 return true;
             }
-            let state = self.core.port_states.remove(port as usize);
+            let state = self.core.ctx.tables.ports.remove(port as usize);
             self.ports[port as usize] = None;
-            self.core.disks[state.disk as usize].ports.retain(|&p| p != port);
-            self.core.divide_room(state.disk);
-            self.core.client_gone(state.disk, state.told);
+            self.core.ctx.tables.disks[state.disk as usize].ports.retain(|&p| p != port);
+            self.core.divide_slots(state.disk);
+            self.core.ctx.client_gone(state.disk, state.epoch);
             self.core.starved.retain(|&p| p != port);
             self.core.touched.retain(|&p| p != port);
-            self.core.watched.forget_port(port);
+            self.core.polled.forget_port(port);
             state.gone.set();
             false
         });
@@ -343,7 +347,7 @@ impl Shard {
 
     /// Calls a port and remembers to end its turn.
     fn with_port(&mut self, port: u32, f: impl FnOnce(&mut dyn Port, &mut Io<'_>)) {
-        let Some(state) = self.core.port_states.get_mut(port as usize) else { return };
+        let Some(state) = self.core.ctx.tables.ports.get_mut(port as usize) else { return };
         if !std::mem::replace(&mut state.touched, true) {
             self.core.touched.push(port);
         }
@@ -352,65 +356,17 @@ impl Shard {
 
     fn call(&mut self, port: u32, f: impl FnOnce(&mut dyn Port, &mut Io<'_>)) {
         let Some(slot) = self.ports.get_mut(port as usize).and_then(Option::as_mut) else { return };
-        let disk = self.core.port_states[port as usize].disk;
+        let disk = self.core.ctx.tables.ports[port as usize].disk;
         f(slot.as_mut(), &mut Io { core: &mut self.core, port, disk });
     }
 }
 
 impl Core {
-    /// Takes a request out of the window and the counters.
-    fn retire(&mut self, key: u32) -> Completion {
-        let slot = &mut self.slots[key];
-        let disk = &mut self.disks[slot.disk as usize];
-        let datastore = &mut self.datastores[disk.datastore];
-        match slot.stage {
-            Stage::Queued | Stage::Free | Stage::Withdrawn => {}
-            Stage::Dispatched => {
-                disk.in_flight -= 1;
-                datastore.pacer.completed(self.now);
-                if let Some(meter) = &mut datastore.meter
-                    && slot.request.op.is_transfer()
-                    && slot.result.is_ok()
-                    && !slot.outage
-                {
-                    meter.record(self.now - slot.dispatched, headgate_units::Bytes(slot.request.len));
-                }
-                datastore.scheduler.complete(self.now, disk.queue);
-            }
-            Stage::Expedited => disk.in_flight -= 1,
-        }
-        datastore.dirty = true;
-        let request = slot.request;
-        let bytes = headgate_units::Bytes(request.len);
-        let latency =
-            headgate_stats::Latency { device: self.now - slot.dispatched, total: self.now - slot.arrived };
-        let outcome = stats_outcome(&slot.result);
-        disk.stats.on_complete(self.now, stats_op(request.op), bytes, latency, outcome);
-        Completion { cookie: request.cookie, result: slot.result, extents: std::mem::take(&mut slot.extents) }
-    }
-}
-
-fn stats_op(op: Op) -> headgate_stats::Op {
-    match op {
-        Op::Read | Op::Lend => headgate_stats::Op::Read,
-        Op::Write(_) | Op::Place => headgate_stats::Op::Write,
-        Op::Flush => headgate_stats::Op::Flush,
-        Op::Discard => headgate_stats::Op::Discard,
-        Op::WriteZeroes { .. } => headgate_stats::Op::WriteZeroes,
-        Op::BlockStatus | Op::Cache => headgate_stats::Op::Other,
-    }
-}
-
-fn stats_phase(phase: headgate_qos::Phase) -> headgate_stats::Phase {
-    match phase {
-        headgate_qos::Phase::Reservation => headgate_stats::Phase::Reservation,
-        headgate_qos::Phase::Weight => headgate_stats::Phase::Weight,
-    }
-}
-
-fn stats_outcome(result: &Result<(), crate::request::IoError>) -> headgate_stats::Outcome {
-    match result {
-        Ok(()) => headgate_stats::Outcome::Done,
-        Err(_) => headgate_stats::Outcome::Failed,
+    /// The kernel has finished an operation of a request.
+    #[inline]
+    fn on_kernel(&mut self, key: u32, result: i32) {
+        let disk = self.ctx.tables.slots[key].disk;
+        let store = &mut self.datastores[self.ctx.tables.disks[disk as usize].datastore];
+        store.backend.on_kernel(&mut self.ctx, key, result);
     }
 }

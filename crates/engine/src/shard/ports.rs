@@ -1,98 +1,52 @@
 //! The shard's side of ports: their bookkeeping and what they may ask for.
 
-use super::Core;
-use super::disk::Disk;
-use super::inline;
-use super::ring::Owner;
-use super::watch::{POLL_FIRST, Receive, Rest, Sent, send_now};
-use crate::image::Medium;
-use crate::port::{PortIo, Until, Watch};
-use crate::remote::loss::Told;
+use super::core::Core;
+use super::polled::{POLL_FIRST, Receive};
+use crate::backend::storage::Storage;
+use crate::kernel::ring::Owner;
+use crate::kernel::send::{Sent, send_now};
+use crate::port::{PollMode, PortIo, Until};
 use crate::request::{DiskInfo, IoError, Request};
-use headgate_qos::Scheduler as _;
+use crate::tables::disk::ShardDisk;
+use crate::tables::slots::Stage;
 use headgate_units::Nanos;
 use io_uring::{opcode, types};
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
-
-/// Tells other threads that a port has ended.
-#[derive(Debug, Default)]
-pub(crate) struct Gone {
-    gone: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Gone {
-    pub(crate) fn set(&self) {
-        *self.gone.lock().unwrap_or_else(|e| e.into_inner()) = true;
-        self.changed.notify_all();
-    }
-
-    pub(crate) fn is_set(&self) -> bool {
-        *self.gone.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    pub(crate) fn wait(&self, patience: Duration) -> bool {
-        let gone = self.gone.lock().unwrap_or_else(|e| e.into_inner());
-        let (gone, _) =
-            self.changed.wait_timeout_while(gone, patience, |gone| !*gone).unwrap_or_else(|e| e.into_inner());
-        *gone
-    }
-}
-
-/// What the shard keeps of a port beside the port itself.
-pub(super) struct PortState {
-    pub disk: u32,
-    pub generation: u32,
-    /// Keys of ring operations under way.
-    pub active: Vec<u32>,
-    /// Requests queued or at the backend.
-    pub requests: u32,
-    /// Those of them that are queued.
-    pub queued: u32,
-    /// In the list of ports whose turn must be ended.
-    pub touched: bool,
-    /// Found the disk's queue full and waits for room.
-    pub starved: bool,
-    pub closing: bool,
-    /// What is left of a message that the socket took a part of.
-    pub unsent: Option<Box<Rest>>,
-    pub gone: Arc<Gone>,
-    /// What it knows of writes that a remote server may have lost.
-    pub told: Told,
-}
 
 /// A [`PortIo`] for one call into one port.
-pub(super) struct Io<'a> {
+pub(crate) struct Io<'a> {
     pub core: &'a mut Core,
     pub port: u32,
     pub disk: u32,
 }
 
 impl Io<'_> {
+    fn storage(&self) -> &Storage {
+        &self.core.ctx.tables.disks[self.disk as usize].storage
+    }
+
     fn begin(&mut self, key: u32) {
-        let state = &mut self.core.port_states[self.port as usize];
+        let state = &mut self.core.ctx.tables.ports[self.port as usize];
         debug_assert!(!state.active.contains(&key), "one operation per key");
         state.active.push(key);
     }
 
     fn start(&mut self, entry: io_uring::squeue::Entry, key: u32) {
         self.begin(key);
-        // SAFETY: the callers of `recv` and `send` promise that their memory outlives the operation, and the shard
-        // keeps the port until every active key has ended.
-        unsafe { self.core.ring.push(entry, Owner::Port { port: self.port, key }) };
+        // SAFETY: the callers of `recv` and `send` promise that their memory outlives the
+        // operation, and the shard keeps the port until every active key has ended.
+        unsafe { self.core.ctx.ring.push(entry, Owner::Port { port: self.port, key }) };
     }
 }
 
 impl PortIo for Io<'_> {
     fn now(&self) -> Nanos {
-        self.core.now
+        self.core.ctx.now
     }
 
     fn disk(&self) -> &DiskInfo {
-        &self.core.disks[self.disk as usize].info
+        &self.core.ctx.tables.disks[self.disk as usize].info
     }
 
     fn room(&mut self) -> usize {
@@ -100,11 +54,11 @@ impl PortIo for Io<'_> {
     }
 
     fn room_beside(&mut self, kept: usize) -> usize {
-        let state = &mut self.core.port_states[self.port as usize];
+        let state = &mut self.core.ctx.tables.ports[self.port as usize];
         if state.closing {
             return 0;
         }
-        let left = self.core.disks[self.disk as usize].room.left(state.queued);
+        let left = self.core.ctx.tables.disks[self.disk as usize].queue_slots.left(state.queued);
         let room = (left as usize).saturating_sub(kept);
         if room == 0 && !state.starved {
             state.starved = true;
@@ -115,46 +69,47 @@ impl PortIo for Io<'_> {
 
     unsafe fn submit(&mut self, request: Request, buffers: &[libc::iovec]) {
         let core = &mut *self.core;
-        let disk = &mut core.disks[self.disk as usize];
-        let key = core.slots.take(request, self.disk, self.port, buffers, core.now);
-        let state = &mut core.port_states[self.port as usize];
+        let disk = &mut core.ctx.tables.disks[self.disk as usize];
+        let key = core.ctx.tables.slots.take(request, self.disk, self.port, buffers, core.ctx.now);
+        let state = &mut core.ctx.tables.ports[self.port as usize];
         state.requests += 1;
-        disk.room.add(&mut state.queued);
-        core.datastores[disk.datastore].dirty = true;
-        core.arrive(key);
+        disk.queue_slots.add(&mut state.queued);
+        let disk = &core.ctx.tables.disks[self.disk as usize];
+        core.datastores[disk.datastore].enqueue(core.ctx.now, &mut core.ctx.tables, key);
     }
 
-    fn poll(&mut self, fd: RawFd, key: u32) {
+    fn poll_readable(&mut self, fd: RawFd, key: u32) {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).multi(true).build();
         self.start(entry, key);
     }
 
     unsafe fn recv(&mut self, fd: RawFd, buf: *mut u8, len: usize, until: Until, key: u32) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        if until == Until::Some && self.core.is_looking() {
+        if until == Until::Some && self.core.is_polling() {
             self.begin(key);
-            return self.core.watched.add_receive(Receive { port: self.port, key, fd, buf, len });
+            return self.core.polled.add_receive(Receive { port: self.port, key, fd, buf, len });
         }
         let flags = match until {
             Until::Some => 0,
             Until::Full => libc::MSG_WAITALL,
         };
         let entry = opcode::Recv::new(types::Fd(fd), buf, len).flags(flags);
-        let first = if until == Until::Some && self.core.company.is_one() { POLL_FIRST } else { 0 };
+        let first =
+            if until == Until::Some && self.core.sole_client.is_sole() { POLL_FIRST } else { 0 };
         self.start(entry.ioprio(first).build(), key);
     }
 
     unsafe fn send(&mut self, fd: RawFd, msg: *const libc::msghdr, key: u32) {
-        if self.core.company.is_one() {
+        if self.core.sole_client.is_sole() {
             // SAFETY: the caller's promise.
             match unsafe { send_now(fd, msg, key) } {
                 Sent::All(bytes) => {
                     self.begin(key);
-                    return self.core.watched.end(self.port, key, bytes);
+                    return self.core.polled.end(self.port, key, bytes);
                 }
                 Sent::Part(rest) => {
                     self.begin(key);
-                    self.core.port_states[self.port as usize].unsent = Some(rest);
+                    self.core.ctx.tables.ports[self.port as usize].unsent = Some(rest);
                     return self.core.send_rest(self.port, key);
                 }
                 Sent::Nothing => {}
@@ -163,43 +118,42 @@ impl PortIo for Io<'_> {
         self.start(opcode::SendMsg::new(types::Fd(fd), msg).flags(SEND_FLAGS).build(), key);
     }
 
-    fn poll_room(&mut self, fd: RawFd, key: u32) {
+    fn poll_writable(&mut self, fd: RawFd, key: u32) {
         self.start(opcode::PollAdd::new(types::Fd(fd), libc::POLLOUT as u32).build(), key);
     }
 
-    fn lends(&self) -> bool {
-        let disk = &self.core.disks[self.disk as usize];
-        disk.image.medium() == Medium::Memory && disk.image.fd().is_some()
+    fn can_splice(&self) -> bool {
+        self.storage().pages().is_some()
     }
 
-    fn places(&self) -> bool {
-        self.core.disks[self.disk as usize].image.mapping().is_some()
+    fn can_place(&self) -> bool {
+        self.storage().pages().is_some_and(|pages| pages.is_mapped())
     }
 
-    fn place(&mut self, offset: u64, len: u32) -> Option<*mut u8> {
-        self.core.disks[self.disk as usize].image.mapping()?.at(offset, u64::from(len))
+    fn map_for_recv(&mut self, offset: u64, len: u32) -> Option<*mut u8> {
+        self.storage().pages()?.map_for_recv(offset, len)
     }
 
-    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let image = self.core.disks[self.disk as usize].image.fd().ok_or(io::ErrorKind::Unsupported)?;
-        inline::put(image, offset, bytes)
+    fn write_placed(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let pages = self.storage().pages().ok_or(io::ErrorKind::Unsupported)?;
+        pages.write_placed(offset, bytes)
     }
 
-    fn lend(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32> {
-        let image = self.core.disks[self.disk as usize].image.fd().ok_or(io::ErrorKind::Unsupported)?;
-        inline::lend(image, offset, len, pipe)
+    fn splice_out(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32> {
+        let pages = self.storage().pages().ok_or(io::ErrorKind::Unsupported)?;
+        pages.splice_out(offset, len, pipe)
     }
 
-    fn watches(&mut self) -> Watch {
-        if !self.core.is_looking() {
-            return Watch::No;
+    fn poll_mode(&mut self) -> PollMode {
+        if !self.core.is_polling() {
+            return PollMode::Events;
         }
-        self.core.watched.add_port(self.port);
-        Watch::Yes
+        self.core.polled.add_port(self.port);
+        PollMode::Polled
     }
 
     fn cancel(&mut self, key: u32) {
-        if self.core.port_states[self.port as usize].active.contains(&key) {
+        if self.core.ctx.tables.ports[self.port as usize].active.contains(&key) {
             self.core.cancel(self.port, key);
         }
     }
@@ -218,33 +172,35 @@ const SEND_FLAGS: u32 = (libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32;
 
 impl Core {
     /// Goes on with a message of which a part is out.
-    pub(super) fn send_rest(&mut self, port: u32, key: u32) {
-        let Some(rest) = &self.port_states[port as usize].unsent else { return };
-        let entry =
-            opcode::SendMsg::new(types::Fd(rest.fd), &raw const rest.message).flags(SEND_FLAGS).build();
-        // SAFETY: the message names what the caller of `PortIo::send` keeps valid until the port has its event, and `unsent` keeps the
-        // message until then.
-        unsafe { self.ring.push(entry, Owner::Port { port, key }) };
+    pub(crate) fn send_rest(&mut self, port: u32, key: u32) {
+        let Some(rest) = &self.ctx.tables.ports[port as usize].unsent else { return };
+        let entry = opcode::SendMsg::new(types::Fd(rest.fd), &raw const rest.message)
+            .flags(SEND_FLAGS)
+            .build();
+        // SAFETY: the message names what the caller of `PortIo::send` keeps valid until the port
+        // has its event, and `unsent` keeps the message until then.
+        unsafe { self.ctx.ring.push(entry, Owner::Port { port, key }) };
     }
 
-    pub(super) fn cancel(&mut self, port: u32, key: u32) {
-        if self.watched.cancel(port, key) {
+    pub(crate) fn cancel(&mut self, port: u32, key: u32) {
+        if self.polled.cancel(port, key) {
             return;
         }
         let entry = opcode::AsyncCancel::new(Owner::Port { port, key }.encode()).build();
         // SAFETY: the entry names no memory.
-        unsafe { self.ring.push(entry, Owner::Nobody) };
+        unsafe { self.ctx.ring.push(entry, Owner::Nobody) };
     }
 
     /// Ports of a disk came or went.
-    pub(super) fn divide_room(&mut self, disk: u32) {
-        let Disk { room, ports, .. } = &mut self.disks[disk as usize];
-        room.divide_among(ports.iter().map(|port| self.port_states[*port as usize].queued));
+    pub(crate) fn divide_slots(&mut self, disk: u32) {
+        let tables = &mut self.ctx.tables;
+        let ShardDisk { queue_slots, ports, .. } = &mut tables.disks[disk as usize];
+        queue_slots.divide_among(ports.iter().map(|port| tables.ports[*port as usize].queued));
     }
 
     /// Marks the port as ending, stops its ring operations and takes its requests out of the queue.
-    pub(super) fn close_port(&mut self, port: u32) {
-        let state = &mut self.port_states[port as usize];
+    pub(crate) fn close_port(&mut self, port: u32) {
+        let state = &mut self.ctx.tables.ports[port as usize];
         if std::mem::replace(&mut state.closing, true) {
             return;
         }
@@ -252,11 +208,15 @@ impl Core {
             self.cancel(port, key);
         }
         for key in self.take_queued(port) {
-            self.slots[key].result = Err(IoError::Cancelled);
-            self.slots[key].stage = super::slots::Stage::Withdrawn;
-            self.retire(key);
-            self.slots.free(key);
-            self.port_states[port as usize].requests -= 1;
+            self.ctx.tables.slots[key].result = Err(IoError::Cancelled);
+            self.ctx.tables.slots[key].stage = Stage::Withdrawn;
+            let Core { ctx, datastores, .. } = self;
+            let disk = ctx.tables.slots[key].disk;
+            let store = &mut datastores[ctx.tables.disks[disk as usize].datastore];
+            // Nobody waits for its answer.
+            let _ = store.complete(ctx.now, &mut ctx.tables, key);
+            self.ctx.tables.slots.free(key);
+            self.ctx.tables.ports[port as usize].requests -= 1;
         }
         self.ending.push(port);
     }
@@ -264,67 +224,25 @@ impl Core {
     /// See [`PortIo::expedite`].
     fn expedite(&mut self, port: u32) {
         for key in self.take_queued(port) {
-            self.start(key, super::slots::Stage::Expedited);
+            let disk = self.ctx.tables.slots[key].disk;
+            let store = &mut self.datastores[self.ctx.tables.disks[disk as usize].datastore];
+            self.ctx.polled = self.polled.has_ports();
+            store.expedite(&mut self.ctx, key);
         }
     }
 
     /// Takes a port's requests out of its disk's queue, in order.
     fn take_queued(&mut self, port: u32) -> Vec<u32> {
-        let disk = &mut self.disks[self.port_states[port as usize].disk as usize];
+        let disk = &mut self.ctx.tables.disks[self.ctx.tables.ports[port as usize].disk as usize];
         let datastore = &mut self.datastores[disk.datastore];
-        let slots = &self.slots;
+        let slots = &self.ctx.tables.slots;
         let mut is_ours = |&key: &u32| slots[key].port == port;
-        // The disk is registered as long as it is open, so there is nothing to take only if it is not.
-        let taken = datastore.scheduler.extract(self.now, disk.queue, &mut is_ours).unwrap_or_default();
-        let state = &mut self.port_states[port as usize];
-        taken.iter().for_each(|_| disk.room.remove(&mut state.queued));
-        datastore.dirty = true;
+        // The disk is registered as long as it is open, so there is nothing to take only if it is
+        // not.
+        let taken =
+            datastore.gate.extract(self.ctx.now, disk.queue, &mut is_ours).unwrap_or_default();
+        let state = &mut self.ctx.tables.ports[port as usize];
+        taken.iter().for_each(|_| disk.queue_slots.remove(&mut state.queued));
         taken
     }
-
-    /// Ends a request that never got into the queue.
-    fn refuse(&mut self, key: u32) {
-        let slot = &mut self.slots[key];
-        slot.stage = super::slots::Stage::Withdrawn;
-        slot.dispatched = self.now;
-        self.disks[slot.disk as usize].room.remove(&mut self.port_states[slot.port as usize].queued);
-        self.completed.push(key);
-    }
-
-    /// Refuses a request that is not the disk's, else queues it.
-    fn arrive(&mut self, key: u32) {
-        let slot = &mut self.slots[key];
-        let request = slot.request;
-        let disk = &mut self.disks[slot.disk as usize];
-        let datastore = &mut self.datastores[disk.datastore];
-        let op = super::stats_op(request.op);
-        disk.stats.on_arrival(self.now, op, request.offset, headgate_units::Bytes(request.len));
-        if !fits(&request, &disk.info, &slot.buffers) {
-            slot.result = Err(IoError::Invalid);
-            self.refuse(key);
-            return;
-        }
-        let io = disk.priorities.io(&request);
-        slot.priority = disk.priorities.policy.resolve(io.priority);
-        if datastore.scheduler.enqueue(self.now, disk.queue, io, key).is_err() {
-            // The disk's queue exists as long as the disk does; were it gone, the request must still end.
-            slot.result = Err(IoError::Invalid);
-            self.refuse(key);
-        }
-    }
-}
-
-/// The last check before the kernel: range, alignment, and that the buffers hold what the request moves.
-fn fits(request: &Request, disk: &DiskInfo, buffers: &[libc::iovec]) -> bool {
-    let block = u64::from(disk.block_size);
-    let in_range = request.offset.checked_add(request.len).is_some_and(|end| end <= disk.size);
-    let aligned = request.offset.is_multiple_of(block) && request.len.is_multiple_of(block);
-    let held = if request.op.is_transfer() && request.len == 0 {
-        false
-    } else if request.op.moves_data() {
-        buffers.iter().try_fold(0u64, |sum, b| sum.checked_add(b.iov_len as u64)) == Some(request.len)
-    } else {
-        buffers.is_empty()
-    };
-    in_range && aligned && held
 }

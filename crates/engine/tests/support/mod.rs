@@ -47,7 +47,8 @@ impl TestPort {
             let Some(mut ask) = self.waiting.pop_front() else { break };
             let cookie = self.next;
             self.next += 1;
-            let request = Request { op: ask.op, offset: ask.offset, len: ask.len, cookie, ioprio: 0 };
+            let request =
+                Request { op: ask.op, offset: ask.offset, len: ask.len, cookie, ioprio: 0 };
             let half = (ask.data.len() - ask.skew) / 2;
             let start = ask.data[ask.skew..].as_mut_ptr();
             let buffers = match (ask.op.moves_data(), half) {
@@ -112,12 +113,26 @@ impl Client {
         Client::try_new(engine, disk).unwrap()
     }
 
-    pub fn start(&self, op: Op, offset: u64, len: u64, data: Vec<u8>, skew: usize) -> Receiver<Answer> {
+    pub fn start(
+        &self,
+        op: Op,
+        offset: u64,
+        len: u64,
+        data: Vec<u8>,
+        skew: usize,
+    ) -> Receiver<Answer> {
         let (answer, wait) = channel();
         let mut padded = vec![0; skew];
         padded.extend(data);
         // A port that is gone drops the request, and with it the sender: the receiver tells.
-        let _ = self.0.command(Box::new(Message::Ask(Ask { op, offset, len, data: padded, skew, answer })));
+        let _ = self.0.command(Box::new(Message::Ask(Ask {
+            op,
+            offset,
+            len,
+            data: padded,
+            skew,
+            answer,
+        })));
         wait
     }
 
@@ -128,7 +143,10 @@ impl Client {
 
     pub fn write(&self, offset: u64, data: &[u8], skew: usize) -> Result<(), IoError> {
         let op = Op::Write(Durability::Cached);
-        self.start(op, offset, data.len() as u64, data.to_vec(), skew).recv_timeout(PATIENCE).unwrap().0
+        self.start(op, offset, data.len() as u64, data.to_vec(), skew)
+            .recv_timeout(PATIENCE)
+            .unwrap()
+            .0
     }
 
     pub fn read(&self, offset: u64, len: usize, skew: usize) -> Vec<u8> {
@@ -139,7 +157,8 @@ impl Client {
     }
 }
 
-/// Directories for images: on a file system that is on a device, and on one in memory, where transfers take another way.
+/// Directories for images: on a file system that is on a device, and on one in memory, where
+/// transfers take another way.
 pub fn places() -> Vec<tempfile::TempDir> {
     let mut places = vec![tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()];
     match tempfile::tempdir_in("/dev/shm") {

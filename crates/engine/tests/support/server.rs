@@ -1,10 +1,10 @@
-//! An NBD server in the test's own process that keeps to the rules or breaks them as it is told. Its disk has a cache: a crash takes back
-//! what was not flushed.
+//! An NBD server in the test's own process that keeps to the rules or breaks them as it is told.
+//! Its disk has a cache: a crash takes back what was not flushed.
 
 use headgate_nbd::uri::{Address, Uri};
 use headgate_nbd::wire::{
-    self, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_LEN, SIMPLE_REPLY_MAGIC, be16, be32,
-    be64, command, command_flag, export, info, option, option_reply,
+    self, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_LEN, SIMPLE_REPLY_MAGIC, be16,
+    be32, be64, command, command_flag, export, info, option, option_reply,
 };
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -98,7 +98,10 @@ impl Server {
     }
 
     pub fn uri(&self, export: &str) -> Uri {
-        Uri { address: Address::Unix(self.socket.clone()), export: export.into() }
+        Uri {
+            address: Address::Unix(self.socket.to_str().unwrap().to_owned()),
+            export: export.into(),
+        }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -250,7 +253,11 @@ fn handshake(stream: &mut UnixStream, state: &Mutex<State>) -> io::Result<()> {
 }
 
 /// Does a request; `None` ends the connection.
-fn answer(stream: &mut UnixStream, head: &[u8], state: &Mutex<State>) -> io::Result<Option<Vec<u8>>> {
+fn answer(
+    stream: &mut UnixStream,
+    head: &[u8],
+    state: &Mutex<State>,
+) -> io::Result<Option<Vec<u8>>> {
     assert_eq!(be32(head, 0), Some(wire::REQUEST_MAGIC));
     let (flags, kind) = (be16(head, 4).unwrap(), be16(head, 6).unwrap());
     let cookie = be64(head, 8).unwrap();

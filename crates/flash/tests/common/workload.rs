@@ -1,4 +1,5 @@
-//! Three workloads after those of the paper, page writes only: an OLTP database (F), a storage server (M), a mail server (E).
+//! Three workloads after those of the paper, page writes only: an OLTP database (F), a storage
+//! server (M), a mail server (E).
 
 use crate::common::Rng;
 
@@ -28,7 +29,8 @@ pub struct Workload {
 impl Workload {
     pub fn new(kind: Kind, pages: u32, seed: u64) -> Workload {
         // A stride without a common factor scatters what is hot over the disk.
-        let scatter = (0..).map(|i| 2_654_435_761 % pages + i).find(|&s| gcd(s, pages) == 1).unwrap_or(1);
+        let scatter =
+            (0..).map(|i| 2_654_435_761 % pages + i).find(|&s| gcd(s, pages) == 1).unwrap_or(1);
         Workload { kind, pages, rng: Rng(seed), next: 0, left: 0, run: 0, scatter }
     }
 

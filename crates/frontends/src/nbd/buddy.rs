@@ -1,12 +1,15 @@
-//! Which pages of a connection's buffer memory are taken: a binary buddy allocator over page numbers.
+//! Which pages of a connection's buffer memory are taken: a binary buddy allocator over page
+//! numbers.
 //!
-//! Of the blocks that fit best it gives out the lowest, so a client of steady depth keeps using the same few pages,
-//! and the rest of the memory is never touched. Taking and giving cost one step per order, and touch only bitmaps.
+//! Of the blocks that fit best it gives out the lowest, so a client of steady depth keeps using the
+//! same few pages, and the rest of the memory is never touched. Taking and giving cost one step per
+//! order, and touch only bitmaps.
 
 /// The largest block is `1 << MAX_ORDER` pages: 32 MiB of 4 KiB pages, the longest request.
 pub const MAX_ORDER: u8 = 13;
 
-/// `1 << order` pages from page `page`. Comes from [`Buddy::take`] and goes back to [`Buddy::give`] of the same allocator.
+/// `1 << order` pages from page `page`. Comes from [`Buddy::take`] and goes back to [`Buddy::give`]
+/// of the same allocator.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     page: u32,

@@ -1,12 +1,12 @@
-//! A shard in memory around one [`NbdPort`]: the caller decides what the client sends and reads, and when and how the disk
-//! answers. Time does not pass.
+//! A shard in memory around one [`NbdPort`]: the caller decides what the client sends and reads,
+//! and when and how the disk answers. Time does not pass.
 
 use super::Tag;
-use super::departures::Departures;
-use super::port::{DeparturesOver, NbdPort};
-use super::proto::command::Session;
+use super::draining::Draining;
+use super::port::{Drained, NbdPort};
 use headgate_engine::port::{Detach, Port, PortEvent, PortIo, Until};
 use headgate_engine::request::{Completion, DiskInfo, Extent, ExtentKind, IoError, Op, Request};
+use headgate_nbd::server::command::Session;
 use headgate_units::Nanos;
 use std::io::{self, Read as _};
 use std::os::fd::RawFd;
@@ -26,7 +26,7 @@ pub struct Queued {
 
 /// Does the disk lend its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lending {
+pub enum Splicing {
     /// As an image in memory does.
     On,
     /// As any other.
@@ -51,7 +51,7 @@ pub struct Shard {
     send: Option<(*const libc::msghdr, u32)>,
     /// Key of the wait for room in the socket.
     blocked: Option<u32>,
-    lending: Lending,
+    splicing: Splicing,
     /// Where the image ends when it is asked to lend.
     pub end: usize,
     /// Has the port closed.
@@ -83,12 +83,15 @@ impl PortIo for Shard {
         assert!(request.offset + request.len <= self.disk.size, "out of range: {request:?}");
         if request.op.moves_data() {
             assert_eq!(buffers.iter().map(|b| b.iov_len as u64).sum::<u64>(), request.len);
-            assert!(buffers.iter().all(|b| (b.iov_base as usize).is_multiple_of(4096)), "buffer not aligned");
+            assert!(
+                buffers.iter().all(|b| (b.iov_base as usize).is_multiple_of(4096)),
+                "buffer not aligned"
+            );
         }
         self.queue.push(Queued { request, buffers: buffers.to_vec() });
     }
 
-    fn poll(&mut self, _fd: RawFd, key: u32) {
+    fn poll_readable(&mut self, _fd: RawFd, key: u32) {
         assert!(self.watched.is_none(), "two watches at once");
         assert!(self.receive.is_none(), "a receive tells as much as a watch");
         self.watched = Some(key);
@@ -106,33 +109,33 @@ impl PortIo for Shard {
         self.send = Some((msg, key));
     }
 
-    fn poll_room(&mut self, _fd: RawFd, key: u32) {
+    fn poll_writable(&mut self, _fd: RawFd, key: u32) {
         assert!(self.send.is_none() && self.blocked.is_none(), "two sends at once");
         self.blocked = Some(key);
     }
 
-    fn lends(&self) -> bool {
-        self.lending == Lending::On
+    fn can_splice(&self) -> bool {
+        self.splicing == Splicing::On
     }
 
-    fn places(&self) -> bool {
-        self.lending == Lending::On
+    fn can_place(&self) -> bool {
+        self.splicing == Splicing::On
     }
 
-    fn place(&mut self, offset: u64, len: u32) -> Option<*mut u8> {
+    fn map_for_recv(&mut self, offset: u64, len: u32) -> Option<*mut u8> {
         let end = offset as usize + len as usize;
         (end <= self.end).then(|| self.content[offset as usize..end].as_mut_ptr())
     }
 
-    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_placed(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let start = offset as usize;
         self.content[start..start + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 
-    fn lend(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32> {
-        let range =
-            &self.content[(offset as usize).min(self.end)..self.end.min(offset as usize + len as usize)];
+    fn splice_out(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32> {
+        let range = &self.content
+            [(offset as usize).min(self.end)..self.end.min(offset as usize + len as usize)];
         // SAFETY: reads from a live slice.
         let put = unsafe { libc::write(pipe, range.as_ptr().cast(), range.len()) };
         u32::try_from(put).map_err(|_| io::Error::last_os_error())
@@ -162,7 +165,8 @@ pub enum Outcome {
 /// The port, its shard, and what its client has received.
 pub struct Harness {
     port: NbdPort,
-    /// The client's end of the port's socket. Only its closing is seen; what is sent goes through [`Harness::send`].
+    /// The client's end of the port's socket. Only its closing is seen; what is sent goes through
+    /// [`Harness::send`].
     client: Option<UnixStream>,
     /// The shard.
     pub shard: Shard,
@@ -183,8 +187,8 @@ impl Harness {
     ///
     /// # Panics
     /// As [`Harness::new`].
-    pub fn lending(session: Session, size: usize, depth: usize) -> Harness {
-        Harness::build(Arc::default(), session, size, depth, &[], Lending::On)
+    pub fn splicing(session: Session, size: usize, depth: usize) -> Harness {
+        Harness::build(Arc::default(), session, size, depth, &[], Splicing::On)
     }
 
     /// The same, on a disk with departing connections.
@@ -192,25 +196,25 @@ impl Harness {
     /// # Panics
     /// As [`Harness::new`].
     pub fn after(
-        departures: Arc<Departures>,
+        draining: Arc<Draining>,
         session: Session,
         size: usize,
         depth: usize,
         early: &[u8],
     ) -> Harness {
-        Harness::build(departures, session, size, depth, early, Lending::Off)
+        Harness::build(draining, session, size, depth, early, Splicing::Off)
     }
 
     fn build(
-        departures: Arc<Departures>,
+        draining: Arc<Draining>,
         session: Session,
         size: usize,
         depth: usize,
         early: &[u8],
-        lending: Lending,
+        splicing: Splicing,
     ) -> Harness {
         let (socket, client) = UnixStream::pair().expect("there are sockets");
-        let port = NbdPort::new(socket.into(), session, early, departures, Box::new(()));
+        let port = NbdPort::new(socket.into(), session, early, draining, Box::new(()));
         let mut port = port.expect("there is memory");
         port.set_longest_piece(PIECE);
         let shard = Shard {
@@ -224,7 +228,7 @@ impl Harness {
             cancelled: None,
             send: None,
             blocked: None,
-            lending,
+            splicing,
             end: size,
             closed: false,
             longest_receive: 0,
@@ -240,7 +244,8 @@ impl Harness {
         self.port.carry(tag);
     }
 
-    /// The client sends `bytes`; answers how many of them the port received before it stopped receiving.
+    /// The client sends `bytes`; answers how many of them the port received before it stopped
+    /// receiving.
     pub fn send(&mut self, bytes: &[u8]) -> usize {
         let mut sent = 0;
         while sent < bytes.len() {
@@ -277,9 +282,9 @@ impl Harness {
         }
     }
 
-    /// The control thread says that departures are over.
+    /// The control thread says that earlier connections have drained.
     pub fn start(&mut self) {
-        self.port.on_command(&mut self.shard, Box::new(DeparturesOver));
+        self.port.on_command(&mut self.shard, Box::new(Drained));
         self.end_turn();
     }
 
@@ -312,14 +317,15 @@ impl Harness {
         unsafe {
             let vectors = std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen);
             for v in vectors {
-                self.output.extend_from_slice(std::slice::from_raw_parts(v.iov_base.cast(), v.iov_len));
+                self.output
+                    .extend_from_slice(std::slice::from_raw_parts(v.iov_base.cast(), v.iov_len));
             }
         }
         self.event(key, (self.output.len() - before) as i32);
         true
     }
 
-    /// The client reads what was lent to it, as much as its socket holds.
+    /// The client reads what was spliced to it, as much as its socket holds.
     fn take_lent(&mut self) -> bool {
         let Some(client) = &mut self.client else { return false };
         let before = self.output.len();
@@ -345,7 +351,8 @@ impl Harness {
                 Ok(())
             }
         };
-        self.port.on_complete(&mut self.shard, Completion { cookie: request.cookie, result, extents });
+        self.port
+            .on_complete(&mut self.shard, Completion { cookie: request.cookie, result, extents });
         self.tell_room();
         request
     }
@@ -353,13 +360,13 @@ impl Harness {
     /// The disk's other clients leave room for `depth` requests of this one, at least one.
     pub fn set_depth(&mut self, depth: usize) {
         self.shard.depth = depth.max(1);
-        if !self.shard.closed {
-            self.tell_room();
-        }
+        self.tell_room();
     }
 
+    /// Offers room to the port. As in a shard, a port that has closed hears nothing of it.
     fn tell_room(&mut self) {
-        if self.shard.asked_for_room && self.shard.queue.len() < self.shard.depth {
+        let has_room = self.shard.queue.len() < self.shard.depth;
+        if !self.shard.closed && self.shard.asked_for_room && has_room {
             self.shard.asked_for_room = false;
             self.port.on_room(&mut self.shard);
         }
@@ -404,12 +411,19 @@ impl Harness {
                 }
             }
             Op::Discard | Op::WriteZeroes { .. } => range.fill(0),
-            Op::Flush | Op::Cache | Op::Lend | Op::Place => {}
+            Op::Flush | Op::Cache | Op::Splice | Op::PlacedWrite => {}
             Op::BlockStatus => {
                 let kind = |block: &[u8]| {
-                    if block.iter().all(|&byte| byte == 0) { ExtentKind::Hole } else { ExtentKind::Data }
+                    if block.iter().all(|&byte| byte == 0) {
+                        ExtentKind::Hole
+                    } else {
+                        ExtentKind::Data
+                    }
                 };
-                return range.chunks(512).map(|b| Extent { len: b.len() as u64, kind: kind(b) }).collect();
+                return range
+                    .chunks(512)
+                    .map(|b| Extent { len: b.len() as u64, kind: kind(b) })
+                    .collect();
             }
         }
         Vec::new()

@@ -1,10 +1,12 @@
 //! The memory of one connection: what the kernel reads from the client and from the disk into.
 //!
-//! It is mapped when the connection is made and costs pages only where they are used. The kernel hands out zeroes, and no
-//! page ever serves another connection: nobody can see another client's bytes in it. Everything goes through raw
-//! pointers, for the kernel writes into it while the port runs.
+//! It is mapped when the connection is made and costs pages only where they are used. The kernel
+//! hands out zeroes, and no page ever serves another connection: nobody can see another client's
+//! bytes in it. Everything goes through raw pointers, for the kernel writes into it while the port
+//! runs.
 
 use super::buddy::{Block, Buddy, MAX_ORDER, order_of};
+use headgate_nbd::server::MAX_PAYLOAD;
 use std::io;
 use std::ptr::{self, NonNull};
 
@@ -15,6 +17,9 @@ pub const PAGE: usize = 4096;
 pub const BUFFER_BYTES: usize = LARGEST * (PAGE << MAX_ORDER);
 
 const LARGEST: usize = 2;
+
+const _: () =
+    assert!(PAGE << MAX_ORDER == MAX_PAYLOAD as usize, "the longest request fits a block");
 
 /// A private anonymous mapping.
 #[derive(Debug)]
@@ -36,7 +41,8 @@ impl Region {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
         );
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that
+        // exists.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -60,8 +66,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever dropped the region has no pointer into it left. It cannot fail on
-        // a range that `map` got.
+        // SAFETY: the mapping is ours, and whoever dropped the region has no pointer into it left.
+        // It cannot fail on a range that `map` got.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -98,7 +104,8 @@ impl Arena {
     }
 }
 
-/// What was received and not yet used: a window that moves through a region and starts over when it is empty.
+/// What was received and not yet used: a window that moves through a region and starts over when it
+/// is empty.
 #[derive(Debug)]
 pub struct Inbox {
     region: Region,
@@ -120,7 +127,8 @@ impl Inbox {
 
     /// The bytes not yet used.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `start..end` lies in the region and was written; the kernel writes only behind `end`.
+        // SAFETY: `start..end` lies in the region and was written; the kernel writes only behind
+        // `end`.
         unsafe { std::slice::from_raw_parts(self.region.at(self.start), self.end - self.start) }
     }
 
@@ -136,18 +144,24 @@ impl Inbox {
     pub unsafe fn move_to(&mut self, target: *mut u8, len: usize) -> usize {
         let bytes = self.bytes();
         let len = len.min(bytes.len());
-        // SAFETY: the source is a slice of at least `len` bytes, the target is the caller's promise.
+        // SAFETY: the source is a slice of at least `len` bytes, the target is the caller's
+        // promise.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, len) };
         self.consume(len);
         len
     }
 
-    /// Where to receive, and how many bytes, after making the most of the room. No receive into this region is under way.
+    /// Where to receive, and how many bytes, after making the most of the room. No receive into
+    /// this region is under way.
     pub fn space(&mut self) -> (*mut u8, usize) {
-        if self.start > 0 && (self.start == self.end || self.region.len() - self.end < self.region.len() / 4)
+        if self.start > 0
+            && (self.start == self.end || self.region.len() - self.end < self.region.len() / 4)
         {
-            // SAFETY: both ranges lie in the region, `copy` allows them to overlap, and the kernel does not write now.
-            unsafe { ptr::copy(self.region.at(self.start), self.region.at(0), self.end - self.start) };
+            // SAFETY: both ranges lie in the region, `copy` allows them to overlap, and the kernel
+            // does not write now.
+            unsafe {
+                ptr::copy(self.region.at(self.start), self.region.at(0), self.end - self.start)
+            };
             (self.start, self.end) = (0, self.end - self.start);
         }
         (self.region.at(self.end), self.region.len() - self.end)
@@ -169,7 +183,8 @@ mod tests {
         let small = arena.take(512).unwrap();
         assert_eq!(arena.at(&small) as usize % PAGE, 0);
         // SAFETY: the block is one page, and ours.
-        assert!(unsafe { std::slice::from_raw_parts(arena.at(&small), PAGE) }.iter().all(|&byte| byte == 0));
+        let page = unsafe { std::slice::from_raw_parts(arena.at(&small), PAGE) };
+        assert!(page.iter().all(|&byte| byte == 0));
         let large = arena.take(32 << 20).unwrap();
         assert!(arena.take(32 << 20).is_none());
         arena.give(small);

@@ -1,22 +1,25 @@
 //! NBD, fixed newstyle: an export per disk, over unix sockets and TCP.
 //!
-//! - [`proto`]: the protocol, pure: bytes in, decisions and bytes out.
-//! - [`port`]: the data path, a port in the disk's shard; `memory` and `buddy` are its buffers, `outbox` its answers.
+//! The protocol itself is in `headgate_nbd::server`; `translate` stands between it and the engine.
+//!
+//! - [`port`]: the data path, a port in the disk's shard; `memory` and `buddy` are its buffers,
+//!   `send_queue` its answers.
 //! - [`server`]: the control side: listening and negotiating, on threads of its own.
 
 mod buddy;
-mod departures;
+mod draining;
+mod handshake_limit;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
-mod lender;
+mod intake;
 mod memory;
-mod outbox;
+mod phase;
 pub mod port;
-pub mod proto;
+mod send_queue;
 pub mod server;
 mod socket;
+mod splice;
 mod tag;
-mod taking;
-mod waiting_room;
+mod translate;
 
 pub use tag::Tag;

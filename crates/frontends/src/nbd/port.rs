@@ -1,38 +1,46 @@
 //! The data path: one connection in transmission, as a [`Port`] of its disk's shard.
 //!
-//! One receive picks up as many requests as the client has sent. A short write's payload is copied from there into an
-//! aligned buffer; a long one's is received into its buffer directly, or into an image in memory itself, once the disk has granted
-//! the write: its connection takes nothing else until then. Reads go out from the buffers they were read into, long ones
-//! of an image in memory from the image itself. All
-//! answers of a turn leave in one message, and those that come while it is under way leave in the next.
+//! One receive picks up as many requests as the client has sent. A short write's payload is copied
+//! from there into an aligned buffer; a long one's is received into its buffer directly, or into an
+//! image in memory itself, once the disk has granted the write: its connection takes nothing else
+//! until then. Reads go out from the buffers they were read into, long ones of an image in memory
+//! from the image itself. All answers of a turn leave in one message, and those that come while it
+//! is under way leave in the next.
 //!
 //! # Bounds
-//! The port takes a request only when the disk's queue has room, a buffer is free (64 MiB in all) and
-//! less than [`MAX_OUTSTANDING`] answers are owed. What it does not take stays in the socket. So a client that does not read its
-//! answers, or asks for more than its disk gives, waits alone. In steady state nothing is allocated.
+//! The port takes a request only when the disk's queue has room, a buffer is free (64 MiB in all)
+//! and less than [`MAX_OUTSTANDING`] answers are owed. What it does not take stays in the socket.
+//! So a client that does not read its answers, or asks for more than its disk gives, waits alone.
+//! In steady state nothing is allocated.
 //!
 //! # Ends
-//! When the client hangs up or breaks the protocol the port closes at once, and requests that still wait in the disk's queue are
-//! dropped: a client that connects again must not find old writes landing on its new ones. Those at the storage already are waited for by
-//! the connections that come after. After `NBD_CMD_DISC`, or when
-//! the daemon drains the disk, requests that were taken are answered first.
+//! When the client hangs up or breaks the protocol the port closes at once, and requests that still
+//! wait in the disk's queue are dropped: a client that connects again must not find old writes
+//! landing on its new ones. Those at the storage already are waited for by the connections that
+//! come after. After `NBD_CMD_DISC`, or when the daemon drains the disk, requests that were taken
+//! are answered first.
 
-use super::departures::Departures;
-use super::lender::{Lender, Lent, Progress};
+use super::draining::Draining;
+use super::intake::{Assembling, Piece, Taken, Target};
 use super::memory::{Arena, Inbox};
-use super::outbox::{Next, Outbox, SendError};
-use super::proto::command::{ExtentCount, Session};
-use super::proto::reply;
-use super::proto::stream::{Event, Requests, StreamError};
-use super::proto::wire::{NbdError, REQUEST_LEN};
+use super::phase::{HangUpWatch, Phase, PlacedWrites, Receiving};
+use super::send_queue::{Next, SendError, SendQueue};
+use super::splice::{Progress, Spliced, Splicer};
 use super::tag::Tag;
-use super::taking::{Assembling, Piece, Taken, Target};
+use super::translate::{Command, export, extent, outcome};
 use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Until};
-use headgate_engine::request::{Completion, DiskInfo, Durability, IoError, MAX_REQUEST, Op, Request};
+use headgate_engine::request::{
+    Completion, DiskInfo, Durability, IoError, MAX_REQUEST, Op, Request,
+};
+use headgate_nbd::server::command::{ExtentCount, Session};
+use headgate_nbd::server::reply;
+use headgate_nbd::server::stream::{Event, Requests, StreamError};
+use headgate_nbd::wire::{NbdError, REQUEST_LEN};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slab::Slab;
 use std::any::Any;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -45,25 +53,26 @@ const INBOX_BYTES: usize = 256 << 10;
 /// From this payload on, in bytes, a write is received into its buffer.
 const LONG_WRITE: u32 = 32 << 10;
 
-/// From this length on, in bytes, an image in memory lends the data of a read: what three system calls cost, copying costs at
-/// about half of it.
+/// From this length on, in bytes, a read of an image in memory is spliced. Three system calls cost
+/// as much as copying half of it.
 const LONG_READ: u32 = 32 << 10;
 
-/// What is received at a time from a client that sends long writes, in bytes: the less of a payload comes along with its
-/// head, the less is copied.
+/// What is received at a time from a client that sends long writes, in bytes: the less of a payload
+/// comes along with its head, the less is copied.
 const SHORT_RECEIVE: usize = 4 << 10;
 
 /// From this payload on, in bytes, a write is received to its place in an image in memory.
-const LONG_PLACE: u32 = 32 << 10;
+const LONG_PLACED: u32 = 32 << 10;
 
 /// Keys of the port's ring operations.
 const RECEIVE: u32 = 0;
 const SEND: u32 = 1;
 const WATCH: u32 = 2;
 
-/// To a port from its control thread: the connections of its disk that had closed before it have ended.
+/// To a port from its control thread: the connections of its disk that had closed before it have
+/// ended.
 #[derive(Clone, Copy, Debug)]
-pub struct DeparturesOver;
+pub struct Drained;
 
 /// Why a connection ended, but for the client's own wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -78,72 +87,37 @@ enum Ended {
     Protocol(#[from] StreamError),
 }
 
-/// Where the receive under way writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Receiving {
-    Nothing,
-    Inbox,
-    Payload,
-    /// The payload's place in the image.
-    Place,
-}
-
-/// Whether requests are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Not yet: connections that closed before still have requests at the storage.
-    Waiting,
-    Open,
-    /// Not any more; what was taken is answered.
-    Draining,
-    Closed,
-}
-
-/// Whether the socket is watched for the client's end, while nothing is received that would tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watch {
-    Off,
-    On,
-    /// Cancelled, and the last event is still to come.
-    Ending,
-}
-
-/// Whether long writes are received to their places in the image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Placing {
-    Off,
-    On,
-}
-
 /// One connection in transmission.
 pub struct NbdPort {
-    /// What counts connections. Goes before the socket: a client that sees the end finds the place free.
+    /// What counts connections. Goes before the socket: a client that sees the end finds the place
+    /// free.
     _guard: Box<dyn Any + Send>,
     socket: OwnedFd,
     session: Session,
     requests: Requests,
     inbox: Inbox,
     arena: Arena,
-    outbox: Outbox,
-    lender: Option<Lender>,
-    placing: Placing,
+    send_queue: SendQueue,
+    splicer: Option<Splicer>,
+    placed_writes: PlacedWrites,
     taken: Slab<Taken>,
     assembling: Option<Assembling>,
     longest_piece: u32,
     /// Requests whose next piece waits for room at the disk.
     continuing: Vec<usize>,
     receiving: Receiving,
-    watch: Watch,
+    watch: HangUpWatch,
     /// The most that the next receive into the inbox takes.
     receive_at_most: usize,
     phase: Phase,
-    departures: Arc<Departures>,
+    draining: Arc<Draining>,
     tag: Tag,
 }
 
 impl NbdPort {
-    /// A port for a client that agreed on `session` over `socket`. `early` are bytes that came with the last option. `departures` are
-    /// those of the disk: the port takes nothing before they are over and [`DeparturesOver`] says so. `guard` is dropped with the port.
+    /// A port for a client that agreed on `session` over `socket`. `early` are bytes that came with
+    /// the last option. `draining` counts the disk's earlier connections: the port takes nothing
+    /// before they have drained and [`Drained`] says so. `guard` is dropped with the port.
     ///
     /// # Errors
     /// There is no memory for the buffers.
@@ -151,7 +125,7 @@ impl NbdPort {
         socket: OwnedFd,
         session: Session,
         early: &[u8],
-        departures: Arc<Departures>,
+        draining: Arc<Draining>,
         guard: Box<dyn Any + Send>,
     ) -> io::Result<NbdPort> {
         Ok(NbdPort {
@@ -161,18 +135,18 @@ impl NbdPort {
             requests: Requests::new(session),
             inbox: Inbox::map(INBOX_BYTES, early)?,
             arena: Arena::map()?,
-            outbox: Outbox::default(),
-            lender: None,
-            placing: Placing::Off,
+            send_queue: SendQueue::default(),
+            splicer: None,
+            placed_writes: PlacedWrites::Off,
             taken: Slab::with_capacity(64),
             assembling: None,
             longest_piece: MAX_REQUEST as u32,
             continuing: Vec::new(),
             receiving: Receiving::Nothing,
-            watch: Watch::Off,
+            watch: HangUpWatch::Off,
             receive_at_most: INBOX_BYTES,
             phase: Phase::Waiting,
-            departures,
+            draining,
             tag: Tag::none(),
         })
     }
@@ -182,7 +156,8 @@ impl NbdPort {
         self.tag = tag;
     }
 
-    /// Longer ranges without data than `longest`, which is [`MAX_REQUEST`] unless set, go to the disk in pieces.
+    /// Longer ranges without data than `longest`, which is [`MAX_REQUEST`] unless set, go to the
+    /// disk in pieces.
     #[cfg(any(test, feature = "harness"))]
     pub(super) fn set_longest_piece(&mut self, longest: u32) {
         self.longest_piece = longest;
@@ -203,32 +178,34 @@ impl NbdPort {
         }
         while self.phase == Phase::Open {
             if self.assembling.is_some() {
-                if !self.finish_taking(io) {
+                if !self.finish_intake(io) {
                     break;
                 }
                 continue;
             }
-            if self.taken.len() + self.outbox.replies() >= MAX_OUTSTANDING {
+            if self.taken.len() + self.send_queue.replies() >= MAX_OUTSTANDING {
                 break;
             }
-            let (used, event) = self.requests.poll(self.inbox.bytes(), io.disk())?;
+            let (used, event) = self.requests.poll(self.inbox.bytes(), export(io.disk()))?;
             self.inbox.consume(used);
             match event {
                 Event::NeedBytes => break,
-                Event::Command(mut command) => {
+                Event::Command(command) => {
+                    let mut command = Command::from(command);
                     match command.op {
-                        Op::Read if command.len >= LONG_READ && self.lender.is_some() => {
-                            command.op = Op::Lend;
+                        Op::Read if command.len >= LONG_READ && self.splicer.is_some() => {
+                            command.op = Op::Splice;
                         }
                         Op::Write(Durability::Cached)
-                            if command.len >= LONG_PLACE && self.placing == Placing::On =>
+                            if command.len >= LONG_PLACED
+                                && self.placed_writes == PlacedWrites::On =>
                         {
-                            command.op = Op::Place;
+                            command.op = Op::PlacedWrite;
                         }
                         _ => {}
                     }
                     self.receive_at_most = match command.op {
-                        Op::Place => REQUEST_LEN,
+                        Op::PlacedWrite => REQUEST_LEN,
                         Op::Write(_) if command.len >= LONG_WRITE => SHORT_RECEIVE,
                         Op::Write(_) => INBOX_BYTES,
                         _ => self.receive_at_most.max(SHORT_RECEIVE),
@@ -243,10 +220,10 @@ impl NbdPort {
     }
 
     /// Brings the request being taken as far as possible; `true` when it is at the disk.
-    fn finish_taking(&mut self, io: &mut dyn PortIo) -> bool {
+    fn finish_intake(&mut self, io: &mut dyn PortIo) -> bool {
         let Some(assembling) = &mut self.assembling else { return true };
-        if assembling.command.op == Op::Place {
-            return self.finish_placing(io);
+        if assembling.command.op == Op::PlacedWrite {
+            return self.finish_placed(io);
         }
         if assembling.command.op.moves_data() && matches!(assembling.target, Target::None) {
             let Some(buffer) = self.arena.take(assembling.command.len) else { return false };
@@ -258,9 +235,9 @@ impl NbdPort {
         {
             let filled = assembling.command.len - left;
             let target = self.arena.at(buffer).wrapping_add(filled as usize);
-            // SAFETY: the buffer holds the command's length, of which `left` bytes are behind `target`, and only the
-            // receive under way may use it. If there is one into the buffer, the inbox was empty before it and still
-            // is, and nothing is moved.
+            // SAFETY: the buffer holds the command's length, of which `left` bytes are behind
+            // `target`, and only the receive under way may use it. If there is one into the buffer,
+            // the inbox was empty before it and still is, and nothing is moved.
             let moved = unsafe { self.inbox.move_to(target, left as usize) } as u32;
             self.requests.on_payload(moved);
             if moved < left {
@@ -287,13 +264,19 @@ impl NbdPort {
         let Some(taken) = self.taken.get(key) else { return };
         let Piece { offset, len } = taken.piece;
         let ioprio = self.tag.ioprio();
-        let request =
-            Request { op: taken.command.op, offset, len: u64::from(len), cookie: key as u64, ioprio };
+        let request = Request {
+            op: taken.command.op,
+            offset,
+            len: u64::from(len),
+            cookie: key as u64,
+            ioprio,
+        };
         match &taken.buffer {
             Some(block) => {
-                let buffer = libc::iovec { iov_base: self.arena.at(block).cast(), iov_len: len as usize };
-                // SAFETY: the block holds the whole request and goes back to the arena when the answer is out, at the
-                // earliest; the arena lives as long as the port.
+                let buffer =
+                    libc::iovec { iov_base: self.arena.at(block).cast(), iov_len: len as usize };
+                // SAFETY: the block holds the whole request and goes back to the arena when the
+                // answer is out, at the earliest; the arena lives as long as the port.
                 unsafe { io.submit(request, &[buffer]) }
             }
             // SAFETY: no buffers.
@@ -310,17 +293,22 @@ impl NbdPort {
         let (target, len, until, receiving) = match &self.assembling {
             // Bytes in the inbox come before those in the socket.
             Some(Assembling { target: Target::Asked, .. }) => return self.watch(io),
-            Some(Assembling { command, target: Target::Place(_, place) })
+            Some(Assembling { command, target: Target::Placed(_, place) })
                 if left > 0 && self.inbox.bytes().is_empty() =>
             {
                 let filled = (command.len - left) as usize;
-                (place.wrapping_add(filled), left as usize, Until::Full, Receiving::Place)
+                (place.wrapping_add(filled), left as usize, Until::Full, Receiving::Placed)
             }
             Some(Assembling { command, target: Target::Buffer(buffer) })
                 if left > 0 && command.len >= LONG_WRITE && self.inbox.bytes().is_empty() =>
             {
                 let filled = (command.len - left) as usize;
-                (self.arena.at(buffer).wrapping_add(filled), left as usize, Until::Full, Receiving::Payload)
+                (
+                    self.arena.at(buffer).wrapping_add(filled),
+                    left as usize,
+                    Until::Full,
+                    Receiving::Payload,
+                )
             }
             _ => {
                 let (target, space) = self.inbox.space();
@@ -330,30 +318,32 @@ impl NbdPort {
         if len == 0 {
             return self.watch(io);
         }
-        if self.watch == Watch::On {
-            self.watch = Watch::Ending;
+        if self.watch == HangUpWatch::On {
+            self.watch = HangUpWatch::Ending;
             io.cancel(WATCH);
         }
         self.receiving = receiving;
-        // SAFETY: the target is `len` bytes of the inbox's free end, or of the buffer or the place of the request being taken behind
-        // what is filled. None is touched while `receiving` says so, and all live as long as the port.
+        // SAFETY: the target is `len` bytes of the inbox's free end, or of the buffer or the place
+        // of the request being taken behind what is filled. None is touched while `receiving` says
+        // so, and all live as long as the port.
         unsafe { io.recv(self.socket.as_raw_fd(), target, len, until, RECEIVE) }
     }
 
-    /// There is no room to receive into. Were the client to hang up now, what it sent before must not be served for long.
+    /// There is no room to receive into. Were the client to hang up now, what it sent before must
+    /// not be served for long.
     fn watch(&mut self, io: &mut dyn PortIo) {
-        if self.watch == Watch::Off {
-            self.watch = Watch::On;
-            io.poll(self.socket.as_raw_fd(), WATCH);
+        if self.watch == HangUpWatch::Off {
+            self.watch = HangUpWatch::On;
+            io.poll_readable(self.socket.as_raw_fd(), WATCH);
         }
     }
 
     fn on_watched(&mut self, io: &mut dyn PortIo, more: bool) {
-        if self.phase == Phase::Open && has_hung_up(self.socket.as_raw_fd()) {
+        if self.phase == Phase::Open && has_hung_up(&self.socket) {
             return self.end(io, Ended::HungUp);
         }
         if !more {
-            self.watch = Watch::Off;
+            self.watch = HangUpWatch::Off;
         }
     }
 
@@ -364,8 +354,8 @@ impl NbdPort {
             Ok(received) => received,
             Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => 0,
             // Not the socket's failure but the image's.
-            Err(_) if into == Receiving::Place && -result == libc::EFAULT => {
-                if let Some(Assembling { target: Target::Place(key, _), .. }) = self.assembling {
+            Err(_) if into == Receiving::Placed && -result == libc::EFAULT => {
+                if let Some(Assembling { target: Target::Placed(key, _), .. }) = self.assembling {
                     self.misplaced(key, IoError::NoSpace);
                 }
                 return self.pump(io);
@@ -373,7 +363,7 @@ impl NbdPort {
             Err(_) => return self.end(io, Ended::Receive(-result)),
         };
         match into {
-            Receiving::Payload | Receiving::Place => self.requests.on_payload(received as u32),
+            Receiving::Payload | Receiving::Placed => self.requests.on_payload(received as u32),
             Receiving::Inbox | Receiving::Nothing => self.inbox.on_received(received),
         }
         self.pump(io);
@@ -381,21 +371,23 @@ impl NbdPort {
 
     fn refuse(&mut self, cookie: u64, error: NbdError) {
         let replies = self.session.replies;
-        self.outbox.push(|out| reply::error(out, replies, cookie, error));
+        self.send_queue.push(|out| reply::error(out, replies, cookie, error));
     }
 
     fn answer(&mut self, taken: Taken, completion: &Completion) {
         let (command, replies) = (taken.command, self.session.replies);
         let cookie = command.cookie;
-        let result = reply::outcome(command.op, completion.result);
+        let result = outcome(command.op, completion.result);
+        let head = |out: &mut Vec<u8>| {
+            reply::data(out, replies, cookie, command.offset, command.len);
+        };
         match (result, taken.buffer) {
             (Ok(()), Some(buffer)) if command.op == Op::Read => {
-                let head = |out: &mut Vec<u8>| reply::data(out, replies, cookie, command.offset, command.len);
-                self.outbox.push_data(head, buffer, command.len);
+                self.send_queue.push_data(head, buffer, command.len);
             }
-            (Ok(()), _) if command.op == Op::Lend => {
-                let head = |out: &mut Vec<u8>| reply::data(out, replies, cookie, command.offset, command.len);
-                self.outbox.push_lent(head, Lent { offset: command.offset, len: command.len });
+            (Ok(()), _) if command.op == Op::Splice => {
+                self.send_queue
+                    .push_spliced(head, Spliced { offset: command.offset, len: command.len });
             }
             (result, buffer) => {
                 if let Some(buffer) = buffer {
@@ -405,10 +397,12 @@ impl NbdPort {
                     Err(error) => self.refuse(cookie, error),
                     Ok(()) if command.op == Op::BlockStatus => {
                         let most = if command.extents == ExtentCount::One { 1 } else { usize::MAX };
-                        let (len, extents) = (taken.piece.len, &completion.extents);
-                        self.outbox.push(|out| reply::block_status(out, cookie, len, extents, most));
+                        let len = taken.piece.len;
+                        let extents = completion.extents.iter().map(extent);
+                        self.send_queue
+                            .push(|out| reply::block_status(out, cookie, len, extents, most));
                     }
-                    Ok(()) => self.outbox.push(|out| reply::done(out, cookie)),
+                    Ok(()) => self.send_queue.push(|out| reply::done(out, cookie)),
                 }
             }
         }
@@ -418,39 +412,40 @@ impl NbdPort {
     fn send(&mut self, io: &mut dyn PortIo) -> Result<(), Ended> {
         let socket = self.socket.as_raw_fd();
         loop {
-            match (self.outbox.poll_send(&self.arena), &mut self.lender) {
+            match (self.send_queue.poll_send(&self.arena), &mut self.splicer) {
                 (Next::Nothing, _) => return Ok(()),
                 (Next::Message(message), _) => {
-                    // SAFETY: the outbox keeps the message and all it points to until `on_sent`, and lives as long as the port.
+                    // SAFETY: the queue keeps the message and all it points to until `on_sent`,
+                    // and lives as long as the port.
                     unsafe { io.send(socket, message, SEND) }
                     return Ok(());
                 }
-                (Next::Lent(head, lent), Some(lender)) => lender.begin(head, lent)?,
-                (Next::Lent(..), None) => return Err(SendError::Lend(libc::EBADF).into()),
+                (Next::Spliced(head, spliced), Some(splicer)) => splicer.begin(head, spliced)?,
+                (Next::Spliced(..), None) => return Err(SendError::Splice(libc::EBADF).into()),
             }
-            if self.lend(io)? == Progress::Waiting {
+            if self.splice(io)? == Progress::Waiting {
                 return Ok(());
             }
         }
     }
 
-    /// Goes on with the lent answer under way.
-    fn lend(&mut self, io: &mut dyn PortIo) -> Result<Progress, Ended> {
+    /// Goes on with the spliced answer under way.
+    fn splice(&mut self, io: &mut dyn PortIo) -> Result<Progress, Ended> {
         let socket = self.socket.as_raw_fd();
-        let Some(lender) = &mut self.lender else { return Ok(Progress::Out) };
-        let progress = lender.advance(io, socket)?;
+        let Some(splicer) = &mut self.splicer else { return Ok(Progress::Out) };
+        let progress = splicer.advance(io, socket)?;
         match progress {
-            Progress::Out => self.outbox.on_lent(&mut self.arena),
-            Progress::Waiting => io.poll_room(socket, SEND),
+            Progress::Out => self.send_queue.on_spliced(&mut self.arena),
+            Progress::Waiting => io.poll_writable(socket, SEND),
         }
         Ok(progress)
     }
 
     fn on_send_event(&mut self, io: &mut dyn PortIo, result: i32) {
-        let outcome = if self.lender.as_ref().is_some_and(Lender::is_busy) {
-            self.lend(io).map(|_| ())
+        let outcome = if self.splicer.as_ref().is_some_and(Splicer::is_busy) {
+            self.splice(io).map(|_| ())
         } else {
-            self.outbox.on_sent(result, &mut self.arena).map_err(Ended::from)
+            self.send_queue.on_sent(result, &mut self.arena).map_err(Ended::from)
         };
         match outcome {
             Ok(()) => self.pump(io),
@@ -462,7 +457,7 @@ impl NbdPort {
     fn drain(&mut self) {
         if matches!(self.phase, Phase::Waiting | Phase::Open) {
             self.phase = Phase::Draining;
-            self.abandon_placing();
+            self.abandon_placed();
         }
     }
 
@@ -474,7 +469,7 @@ impl NbdPort {
     fn close(&mut self, io: &mut dyn PortIo) {
         if self.phase != Phase::Closed {
             self.phase = Phase::Closed;
-            self.departures.begin();
+            self.draining.begin();
             io.close();
         }
     }
@@ -483,20 +478,20 @@ impl NbdPort {
 impl Drop for NbdPort {
     fn drop(&mut self) {
         if self.phase == Phase::Closed {
-            self.departures.end();
+            self.draining.end();
         }
     }
 }
 
 impl Port for NbdPort {
     fn on_start(&mut self, io: &mut dyn PortIo) {
-        if io.lends() {
-            self.lender = Lender::new(self.socket.as_raw_fd());
+        if io.can_splice() {
+            self.splicer = Splicer::new(self.socket.as_raw_fd());
         }
-        if io.places() {
-            self.placing = Placing::On;
+        if io.can_place() {
+            self.placed_writes = PlacedWrites::On;
         }
-        if self.departures.is_none() {
+        if self.draining.is_none() {
             self.phase = Phase::Open;
         }
         self.pump(io);
@@ -519,7 +514,7 @@ impl Port for NbdPort {
     }
 
     fn on_command(&mut self, io: &mut dyn PortIo, command: PortCommand) {
-        if command.is::<DeparturesOver>() && self.phase == Phase::Waiting {
+        if command.is::<Drained>() && self.phase == Phase::Waiting {
             self.phase = Phase::Open;
             self.pump(io);
         }
@@ -542,7 +537,7 @@ impl Port for NbdPort {
             self.continuing.push(key);
             return self.pump(io);
         }
-        if self.taken.get(key).is_some_and(|taken| taken.command.op == Op::Place) {
+        if self.taken.get(key).is_some_and(|taken| taken.command.op == Op::PlacedWrite) {
             return self.on_granted(io, key, completion.result);
         }
         if let Some(taken) = self.taken.try_remove(key) {
@@ -562,7 +557,8 @@ impl Port for NbdPort {
         }
         // Behind the answers: the client has them while the kernel looks for more requests.
         self.receive(io);
-        if self.phase == Phase::Draining && self.taken.is_empty() && self.outbox.replies() == 0 {
+        if self.phase == Phase::Draining && self.taken.is_empty() && self.send_queue.replies() == 0
+        {
             self.close(io);
         }
     }
@@ -578,15 +574,14 @@ impl Port for NbdPort {
     }
 }
 
-/// Has the client closed its end, whatever it sent before.
-fn has_hung_up(fd: RawFd) -> bool {
-    let mut watched = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: the pointer names one initialised `pollfd`; without a timeout the call does not wait.
-    unsafe { libc::poll(&mut watched, 1, 0) > 0 }
+/// Whether the client has closed its end, whatever it sent before. Does not wait.
+fn has_hung_up(socket: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(socket, PollFlags::RDHUP)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-#[path = "port_placing.rs"]
-mod placing;
+#[path = "port_placed.rs"]
+mod placed;
 
 #[cfg(test)]
 #[path = "port_tests.rs"]

@@ -1,8 +1,10 @@
 use super::super::harness::{Harness, Outcome, PIECE};
-use super::super::proto::command::{BlockStatus, Replies};
-use super::super::proto::wire::{REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, command};
 use super::*;
 use headgate_engine::request::IoError;
+use headgate_nbd::server::command::{BlockStatus, Replies};
+use headgate_nbd::wire::{
+    REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, command,
+};
 use headgate_qos::ioprio::Ioprio;
 use headgate_units::Priority;
 use proptest::prelude::*;
@@ -62,9 +64,9 @@ fn answers(mut output: &[u8], reads: &HashMap<u64, u32>) -> Vec<(u64, Answer)> {
                 output = rest;
                 answer = match kind {
                     chunk::OFFSET_DATA => Answer::Data(payload[8..].to_vec()),
-                    chunk::BLOCK_STATUS => {
-                        Answer::Status(payload[4..].chunks(8).map(|d| (word(d), word(&d[4..]))).collect())
-                    }
+                    chunk::BLOCK_STATUS => Answer::Status(
+                        payload[4..].chunks(8).map(|d| (word(d), word(&d[4..]))).collect(),
+                    ),
                     chunk::ERROR => Answer::Error(word(payload)),
                     other => panic!("chunk {other}"),
                 };
@@ -144,7 +146,10 @@ fn a_full_disk_queue_leaves_requests_where_they_are() {
     harness.complete(1, Outcome::Served);
     assert_eq!(harness.shard.queue.len(), 2);
     harness.settle();
-    assert_eq!(structured(&harness).iter().map(|(cookie, _)| *cookie).collect::<Vec<_>>(), [1, 0, 2, 3, 4]);
+    assert_eq!(
+        structured(&harness).iter().map(|(cookie, _)| *cookie).collect::<Vec<_>>(),
+        [1, 0, 2, 3, 4]
+    );
 }
 
 #[test]
@@ -343,21 +348,21 @@ fn after_a_watch_the_port_receives_again() {
 
 #[test]
 fn a_connection_waits_for_the_last_requests_of_those_before_it() {
-    let departures = Arc::new(Departures::default());
-    let mut old = Harness::after(departures.clone(), STRUCTURED, DISK, 4, &[]);
+    let draining = Arc::new(Draining::default());
+    let mut old = Harness::after(draining.clone(), STRUCTURED, DISK, 4, &[]);
     old.send(&write(1, 0, &[1; 4096]));
     old.hang_up();
     let request = request(command::READ, 2, 0, 512);
-    let mut new = Harness::after(departures.clone(), STRUCTURED, DISK, 4, &request);
+    let mut new = Harness::after(draining.clone(), STRUCTURED, DISK, 4, &request);
     assert!(new.shard.queue.is_empty());
     assert_eq!(new.send(&request), 0);
     // The old port is dropped when its requests have ended.
     drop(old);
-    departures.wait();
+    draining.wait();
     new.start();
     new.settle();
     assert_eq!(structured(&new).len(), 1);
-    let mut drained = Harness::after(departures.clone(), STRUCTURED, DISK, 4, &request);
+    let mut drained = Harness::after(draining.clone(), STRUCTURED, DISK, 4, &request);
     drained.settle();
     assert_eq!(structured(&drained).len(), 1, "nothing to wait for");
 }
@@ -366,8 +371,12 @@ fn a_connection_waits_for_the_last_requests_of_those_before_it() {
 fn draining_answers_what_was_taken_and_nothing_else() {
     let mut harness = Harness::new(STRUCTURED, DISK, 1, &[]);
     let half = write(3, 0, &[1; 1024]);
-    let bytes =
-        [request(command::READ, 1, 0, 512), request(command::READ, 2, 0, 512), half[..500].to_vec()].concat();
+    let bytes = [
+        request(command::READ, 1, 0, 512),
+        request(command::READ, 2, 0, 512),
+        half[..500].to_vec(),
+    ]
+    .concat();
     harness.send(&bytes);
     harness.detach(Detach::Drain);
     assert!(!harness.shard.closed);
@@ -387,8 +396,8 @@ fn a_client_out_of_step_is_dropped() {
 }
 
 /// A disk that lends, with bytes that tell where they lie.
-fn lender(depth: usize) -> Harness {
-    let mut harness = Harness::lending(STRUCTURED, DISK, depth);
+fn splicing(depth: usize) -> Harness {
+    let mut harness = Harness::splicing(STRUCTURED, DISK, depth);
     for (i, byte) in harness.shard.content.iter_mut().enumerate() {
         *byte = (i % 251) as u8 ^ (i >> 12) as u8;
     }
@@ -397,7 +406,7 @@ fn lender(depth: usize) -> Harness {
 
 #[test]
 fn a_client_that_does_not_read_lent_answers_waits_alone_and_gets_them_whole() {
-    let mut harness = lender(64);
+    let mut harness = splicing(64);
     let len = 256 << 10;
     for cookie in 0..40 {
         harness.send(&request(command::READ, cookie, 4096 * cookie, len));
@@ -418,7 +427,7 @@ fn a_client_that_does_not_read_lent_answers_waits_alone_and_gets_them_whole() {
 
 #[test]
 fn an_image_that_ends_before_a_promised_answer_ends_the_connection() {
-    let mut harness = lender(8);
+    let mut harness = splicing(8);
     harness.send(&request(command::READ, 1, 65536, 128 << 10));
     harness.shard.end = 100_000;
     harness.complete(0, Outcome::Served);
@@ -428,7 +437,7 @@ fn an_image_that_ends_before_a_promised_answer_ends_the_connection() {
 
 #[test]
 fn a_client_that_goes_away_under_a_lent_answer_ends_the_connection() {
-    let mut harness = lender(8);
+    let mut harness = splicing(8);
     for cookie in 0..8 {
         harness.send(&request(command::READ, cookie, 0, 256 << 10));
     }
@@ -452,7 +461,8 @@ fn payload(index: usize, len: u32) -> Vec<u8> {
     (0..len).map(|byte| (byte % 255) as u8 ^ index as u8).collect()
 }
 
-/// The disk serves a request. What a write leaves must be what a client wrote; what a read finds is kept.
+/// The disk serves a request. What a write leaves must be what a client wrote; what a read finds is
+/// kept.
 fn serve(
     harness: &mut Harness,
     index: usize,
@@ -465,9 +475,14 @@ fn serve(
     match request.op {
         Op::Read => reads.push((request.offset, len, held.to_vec())),
         Op::Write(_) => {
-            let mut sent =
-                script.iter().enumerate().filter(|(_, s)| **s == (command::WRITE, request.offset, len));
-            assert!(sent.any(|(i, _)| held == payload(i, len)), "a write of bytes that nobody sent");
+            let mut sent = script
+                .iter()
+                .enumerate()
+                .filter(|(_, s)| **s == (command::WRITE, request.offset, len));
+            assert!(
+                sent.any(|(i, _)| held == payload(i, len)),
+                "a write of bytes that nobody sent"
+            );
         }
         _ => {}
     }
@@ -476,14 +491,15 @@ fn serve(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Lent answers and others keep their places and their bytes, whatever the order of the disk and of the client's reading.
+    /// Spliced answers and others keep their places and their bytes, whatever the order of the disk
+    /// and of the client's reading.
     #[test]
     fn lent_answers_are_true(
         script in prop::collection::vec((0..1000u64, 1..400u32), 1..40),
         depth in 1..12usize,
         steps in prop::collection::vec((0..3u8, 0..64usize), 1..60),
     ) {
-        let mut harness = lender(depth);
+        let mut harness = splicing(depth);
         let mut reads = HashMap::new();
         let mut stream = Vec::new();
         for (i, &(block, blocks)) in script.iter().enumerate() {
@@ -509,8 +525,9 @@ proptest! {
         }
     }
 
-    /// Whatever the cuts in the stream, the depth of the disk, the order of its answers and the client's reading:
-    /// every request is answered exactly once, with what the disk held when it served it.
+    /// Whatever the cuts in the stream, the depth of the disk, the order of its answers and the
+    /// client's reading: every request is answered exactly once, with what the disk held when it
+    /// served it.
     #[test]
     fn every_request_is_answered_once_and_truly(
         script in prop::collection::vec(any_request(), 1..30),

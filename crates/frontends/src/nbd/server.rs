@@ -1,19 +1,26 @@
 //! The control side: listens, negotiates, and hands each connection to its disk's shard.
 //!
-//! One thread accepts. Each client negotiates on a thread of its own, which may block as long as the client's time lasts, and which
-//! ends when the connection becomes a port or is dropped. Both kinds of connections are counted and bounded.
+//! One thread accepts. Each client negotiates on a thread of its own, which may block as long as
+//! the client's time lasts, and which ends when the connection becomes a port or is dropped. Both
+//! kinds of connections are counted and bounded.
 
-use super::departures::ByDisk;
-use super::port::{DeparturesOver, NbdPort};
-use super::proto::command::Session;
-use super::proto::negotiation::{Catalog, Negotiation, NegotiationError, Opened, Step, greeting};
-use super::socket::{Listener, Socket};
+use super::draining::ByDisk;
+use super::handshake_limit::{self, HandshakeLimit};
+use super::port::{Drained, NbdPort};
+use super::socket::Listener;
 use super::tag::Tag;
-use super::waiting_room::{self, WaitingRoom};
+use super::translate::export;
+use headgate_engine::request::DiskInfo;
 use headgate_engine::{DiskId, Engine, EngineError, PortGone, PortRef};
+use headgate_nbd::server::command::Session;
+use headgate_nbd::server::negotiation::{
+    Catalog, Negotiation, NegotiationError, Opened, Step, greeting,
+};
+use headgate_nbd_io::Socket;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +28,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+
+/// How long no client is accepted after accepting has failed.
+const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Puts a port into the shard of the disk that it was made for.
 pub type Attach = Box<dyn FnOnce(NbdPort) -> Result<PortRef, EngineError> + Send>;
@@ -34,7 +44,14 @@ pub fn attach_to(engine: &Engine, disk: DiskId, tag: Tag) -> Attach {
     })
 }
 
-/// The disks to serve. `open` is called for every question about an export, so the size is the one of that moment, and may block.
+/// An answer to [`Catalog::open`]: `disk` as it is now, and the way into it.
+pub fn opened(disk: DiskInfo, handle: Attach) -> Opened<Attach> {
+    let export = export(&disk);
+    Opened { name: disk.name, export, description: String::new(), handle }
+}
+
+/// The disks to serve. `open` is called for every question about an export, so the size is the one
+/// of that moment, and may block.
 pub type Exports = dyn Catalog<Handle = Attach> + Send + Sync;
 
 /// How to serve.
@@ -42,11 +59,13 @@ pub type Exports = dyn Catalog<Handle = Attach> + Send + Sync;
 pub struct ServerConfig {
     /// A unix socket to listen on. A dead server's socket at this path is replaced.
     pub unix: Option<PathBuf>,
-    /// A TCP address to listen on. NBD has no authentication: whoever reaches it can read and write all disks.
+    /// A TCP address to listen on. NBD has no authentication: whoever reaches it can read and write
+    /// all disks.
     pub tcp: Option<SocketAddr>,
     /// How long a client may take from connecting to its choice of an export.
     pub negotiation_time: Duration,
-    /// The most clients in negotiation, each on a thread. When one more comes, the one that has been there longest is dropped.
+    /// The most clients in negotiation, each on a thread. When one more comes, the one that has
+    /// been there longest is dropped.
     pub max_negotiating: usize,
     /// The most clients in transmission. One costs up to 64 MiB of buffers; more are turned away.
     pub max_connections: usize,
@@ -95,7 +114,8 @@ pub enum ListenError {
     Start(#[from] io::Error),
 }
 
-/// A running server. Dropping it stops it: no more connections are accepted; those in transmission belong to their disks.
+/// A running server. Dropping it stops it: no more connections are accepted; those in transmission
+/// belong to their disks.
 #[derive(Debug)]
 pub struct NbdServer {
     connections: Arc<AtomicUsize>,
@@ -126,17 +146,19 @@ impl NbdServer {
         let shared = Arc::new(Shared {
             exports,
             negotiation_time: config.negotiation_time,
-            room: WaitingRoom::new(config.max_negotiating),
+            handshakes: HandshakeLimit::new(config.max_negotiating),
             connections: connections.clone(),
             max_connections: config.max_connections,
-            departures: ByDisk::default(),
+            draining: ByDisk::default(),
         });
         let acceptor = Acceptor { listeners, stopped, shared };
-        let thread = thread::Builder::new().name("nbd-accept".into()).spawn(move || acceptor.run())?;
+        let thread =
+            thread::Builder::new().name("nbd-accept".into()).spawn(move || acceptor.run())?;
         Ok(NbdServer { connections, tcp, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The TCP address that the server listens on, with the port that the system chose if none was given.
+    /// The TCP address that the server listens on, with the port that the system chose if none was
+    /// given.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp
     }
@@ -159,17 +181,17 @@ impl Drop for NbdServer {
 }
 
 /// One of the connections in transmission, as long as it lives.
-struct Place(Arc<AtomicUsize>);
+struct ConnectionPermit(Arc<AtomicUsize>);
 
-impl Place {
-    fn take(connections: &Arc<AtomicUsize>, most: usize) -> Option<Place> {
+impl ConnectionPermit {
+    fn take(connections: &Arc<AtomicUsize>, most: usize) -> Option<ConnectionPermit> {
         let more = |count| (count < most).then_some(count + 1);
         connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Place(connections.clone()))
+        Some(ConnectionPermit(connections.clone()))
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -179,10 +201,10 @@ impl Drop for Place {
 struct Shared {
     exports: Arc<Exports>,
     negotiation_time: Duration,
-    room: Arc<WaitingRoom>,
+    handshakes: Arc<HandshakeLimit>,
     connections: Arc<AtomicUsize>,
     max_connections: usize,
-    departures: ByDisk,
+    draining: ByDisk,
 }
 
 struct Acceptor {
@@ -193,28 +215,28 @@ struct Acceptor {
 
 impl Acceptor {
     fn run(self) {
-        let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut watched = vec![watch(self.stopped.as_raw_fd())];
-        watched.extend(self.listeners.iter().map(|listener| watch(listener.as_raw_fd())));
-        // After a failure to accept (no file descriptors left, say) only the end is watched for, for this time.
+        let mut watched = vec![PollFd::new(&self.stopped, PollFlags::IN)];
+        watched.extend(self.listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
+        // After a failure to accept (no file descriptors left, say) only the end is watched for,
+        // for this time.
         let mut pause = false;
         loop {
-            let (count, timeout) = if pause { (1, 100) } else { (watched.len(), -1) };
-            // SAFETY: the pointer and count name a slice of initialised `pollfd`.
-            let ready = unsafe { libc::poll(watched.as_mut_ptr(), count as libc::nfds_t, timeout) };
+            let count = if pause { 1 } else { watched.len() };
+            let timeout = pause.then_some(&ACCEPT_PAUSE);
             pause = false;
-            if ready < 0 {
-                if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                    tracing::error!("poll failed, no more NBD clients: {}", io::Error::last_os_error());
+            match poll(&mut watched[..count], timeout) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(e) => {
+                    tracing::error!("poll failed, no more NBD clients: {e}");
                     return;
                 }
-                continue;
             }
-            if watched[0].revents != 0 {
+            if !watched[0].revents().is_empty() {
                 return;
             }
-            for (listener, watched) in self.listeners.iter().zip(&watched[1..]) {
-                if count > 1 && watched.revents != 0 {
+            for (listener, watched) in self.listeners.iter().zip(&watched[1..count]) {
+                if !watched.revents().is_empty() {
                     match listener.accept() {
                         Ok(socket) => self.on_client(socket),
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -229,14 +251,16 @@ impl Acceptor {
     }
 
     fn on_client(&self, socket: Socket) {
-        let place = match self.shared.room.enter(&socket) {
-            Ok(Some(place)) => place,
-            Ok(None) => return tracing::warn!("an NBD client is turned away: too many are in negotiation"),
+        let handshake = match self.shared.handshakes.enter(&socket) {
+            Ok(Some(handshake)) => handshake,
+            Ok(None) => {
+                return tracing::warn!("an NBD client is turned away: too many are in negotiation");
+            }
             Err(e) => return tracing::warn!("an NBD client is turned away: {e}"),
         };
         let shared = self.shared.clone();
         let client = move || {
-            if let Err(e) = serve(socket, &shared, place) {
+            if let Err(e) = serve(socket, &shared, handshake) {
                 tracing::debug!("NBD negotiation ended: {e}");
             }
         };
@@ -264,29 +288,37 @@ enum Refused {
     Attach(#[from] EngineError),
 }
 
-/// Leads one client from its connection to its port. Its place among those who negotiate is free before its socket is closed.
-fn serve(mut socket: Socket, shared: &Shared, negotiating: waiting_room::Place) -> Result<(), Refused> {
+/// Leads one client from its connection to its port. Its handshake ends before its socket is
+/// closed.
+fn serve(
+    mut socket: Socket,
+    shared: &Shared,
+    negotiating: handshake_limit::Handshake,
+) -> Result<(), Refused> {
     let deadline = Instant::now() + shared.negotiation_time;
     let mut received = Vec::new();
-    let Some((opened, session)) = negotiate(&mut socket, deadline, &*shared.exports, &mut received)? else {
+    let Some((opened, session)) =
+        negotiate(&mut socket, deadline, &*shared.exports, &mut received)?
+    else {
         return Ok(());
     };
     let most = shared.max_connections;
-    let place = Place::take(&shared.connections, most).ok_or(Refused::TooMany(most))?;
+    let permit = ConnectionPermit::take(&shared.connections, most).ok_or(Refused::TooMany(most))?;
     drop(negotiating);
-    let Opened { disk, handle: attach, .. } = opened;
+    let Opened { name: disk, handle: attach, .. } = opened;
     let socket = socket.into_transmission()?;
-    let departures = shared.departures.of(&disk.name);
-    let port = NbdPort::new(socket, session, &received, departures.clone(), Box::new(place))?;
+    let draining = shared.draining.of(&disk);
+    let port = NbdPort::new(socket, session, &received, draining.clone(), Box::new(permit))?;
     let port = attach(port)?;
-    tracing::debug!(disk = %disk.name, ?session, "NBD client attached");
-    departures.wait();
+    tracing::debug!(%disk, ?session, "NBD client attached");
+    draining.wait();
     // A client that is gone already needs no start.
-    let (Ok(()) | Err(PortGone)) = port.command(Box::new(DeparturesOver));
+    let (Ok(()) | Err(PortGone)) = port.command(Box::new(Drained));
     Ok(())
 }
 
-/// Negotiates until the client chose an export (`None`: it gave up). What it sent behind its choice is left in `received`.
+/// Negotiates until the client chose an export (`None`: it gave up). What it sent behind its choice
+/// is left in `received`.
 fn negotiate(
     socket: &mut Socket,
     deadline: Instant,
@@ -323,7 +355,7 @@ fn time_left(deadline: Instant) -> Result<Duration, Refused> {
 fn send(socket: &mut Socket, deadline: Instant, out: &mut Vec<u8>) -> Result<(), Refused> {
     let mut sent = 0;
     while sent < out.len() {
-        socket.set_timeout(time_left(deadline)?)?;
+        socket.set_timeouts(Some(time_left(deadline)?))?;
         match socket.write(&out[sent..]) {
             Ok(0) => return Err(Refused::HungUp),
             Ok(len) => sent += len,
@@ -337,7 +369,7 @@ fn send(socket: &mut Socket, deadline: Instant, out: &mut Vec<u8>) -> Result<(),
 fn receive(socket: &mut Socket, deadline: Instant, received: &mut Vec<u8>) -> Result<(), Refused> {
     let mut bytes = [0; 4096];
     loop {
-        socket.set_timeout(time_left(deadline)?)?;
+        socket.set_timeouts(Some(time_left(deadline)?))?;
         match socket.read(&mut bytes) {
             Ok(0) => return Err(Refused::HungUp),
             Ok(len) => {

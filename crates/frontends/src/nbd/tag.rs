@@ -3,9 +3,11 @@ use headgate_units::Priority;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The priority of all that comes in by one export. NBD has no field for one, so the name that a client chose stands for it.
+/// The priority of all that comes in by one export. NBD has no field for one, so the name that a
+/// client chose stands for it.
 ///
-/// Clones are the same tag: a change reaches the connections that are open, from their next request on.
+/// Clones are the same tag: a change reaches the connections that are open, from their next request
+/// on.
 #[derive(Clone, Debug, Default)]
 pub struct Tag(Arc<AtomicU16>);
 

@@ -1,6 +1,7 @@
-//! What the device says of itself: feature bits and the configuration space (VIRTIO 1.2, sections 5.2.3 and 5.2.4).
+//! What the device says of itself: feature bits and the configuration space (VIRTIO 1.2, sections
+//! 5.2.3 and 5.2.4).
 
-use headgate_engine::request::DiskInfo;
+use headgate_engine::request::{DiskInfo, MAX_REQUEST};
 use headgate_vring::blk::{SECTOR, feature};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 
@@ -10,7 +11,8 @@ pub(crate) const MAX_QUEUES: u16 = 256;
 /// Memory regions a front-end may register: QEMU's number of DIMM slots.
 pub(crate) const MAX_MEM_SLOTS: u64 = 256;
 
-/// Data segments of one request that the driver may build: what fits QEMU's usual queue of 128 without indirect tables.
+/// Data segments of one request that the driver may build: what fits QEMU's usual queue of 128
+/// without indirect tables.
 const SEG_MAX: u32 = 126;
 
 /// Longest discard: 2 GiB. A longer one would hold the backend for too long.
@@ -19,10 +21,13 @@ pub(crate) const MAX_DISCARD: u64 = 2 << 30;
 /// Longest write-zeroes: 32 MiB, as much as a write, because a backend may have to write them.
 pub(crate) const MAX_WRITE_ZEROES: u64 = 32 << 20;
 
+const _: () = assert!(MAX_WRITE_ZEROES <= MAX_REQUEST, "the engine refuses what is longer");
+
 /// Ranges smaller than this seldom free anything.
 const DISCARD_ALIGNMENT: u32 = 4096;
 
-/// The features offered to the driver, and the bit that says that protocol features can be negotiated.
+/// The features offered to the driver, and the bit that says that protocol features can be
+/// negotiated.
 pub(crate) const FEATURES: u64 = feature::VERSION_1
     | feature::RING_INDIRECT_DESC
     | feature::RING_EVENT_IDX
@@ -67,8 +72,8 @@ fn sectors(bytes: u64) -> u32 {
     u32::try_from(bytes / SECTOR).unwrap_or(u32::MAX)
 }
 
-/// The part of the configuration space that a front-end asked for. What lies behind the known fields reads as zero:
-/// the reply must have the length asked for.
+/// The part of the configuration space that a front-end asked for. What lies behind the known
+/// fields reads as zero: the reply must have the length asked for.
 pub(crate) fn read_config(disk: &DiskInfo, offset: u32, size: u32) -> Vec<u8> {
     let space = config_space(disk);
     let from = space.len().min(offset as usize);

@@ -1,6 +1,7 @@
 //! The control side of one connection: vhost-user messages in, commands to the port out.
 //!
-//! Everything that is validated once and for all is validated here, on the connection's own thread, which may block.
+//! Everything that is validated once and for all is validated here, on the connection's own thread,
+//! which may block.
 
 use super::Refused;
 use super::config::{FEATURES, MAX_MEM_SLOTS, MAX_QUEUES, PROTOCOL_FEATURES, read_config};
@@ -16,8 +17,9 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
-    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserSharedMsg,
-    VhostUserSingleMemoryRegion, VhostUserVirtioFeatures, VhostUserVringAddrFlags, VhostUserVringState,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVirtioFeatures,
+    VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vhost::vhost_user::{
     Error as ProtocolError, GpuBackend, Result as ProtocolResult, VhostUserBackendReqHandlerMut,
@@ -88,7 +90,8 @@ impl Device {
     }
 
     fn queue(&mut self, index: u32) -> Result<&mut Setup, Refused> {
-        let why = || Refused::Queue { queue: index, why: format!("the device has {MAX_QUEUES} queues") };
+        let why =
+            || Refused::Queue { queue: index, why: format!("the device has {MAX_QUEUES} queues") };
         self.queues.get_mut(index as usize).ok_or_else(why)
     }
 
@@ -96,13 +99,19 @@ impl Device {
     fn idle_queue(&mut self, index: u32) -> Result<&mut Setup, Refused> {
         let queue = self.queue(index)?;
         if queue.started {
-            return Err(Refused::Queue { queue: index, why: "its ring runs: stop it first".into() });
+            return Err(Refused::Queue {
+                queue: index,
+                why: "its ring runs: stop it first".into(),
+            });
         }
         Ok(queue)
     }
 
     fn layout(&self, setup: &Setup, index: u32) -> Result<QueueLayout, Refused> {
-        let why = || Refused::Queue { queue: index, why: "kicked off before its addresses were set".into() };
+        let why = || Refused::Queue {
+            queue: index,
+            why: "kicked off before its addresses were set".into(),
+        };
         let at = setup.addresses.ok_or_else(why)?;
         Ok(QueueLayout {
             size: setup.size,
@@ -116,7 +125,8 @@ impl Device {
         let queue = u32::from(index);
         let setup = self.queues.get(usize::from(index)).ok_or(Refused::NotServed("this queue"))?;
         let layout = self.layout(setup, queue)?;
-        let region = self.inflight.as_ref().map(|area| area.region(u16::from(index))).transpose()?;
+        let region =
+            self.inflight.as_ref().map(|area| area.region(u16::from(index))).transpose()?;
         let memory = Arc::clone(self.table.memory());
         let features = QueueFeatures::from_bits(self.features);
         let device_queue = DeviceQueue::start(memory, &layout, features, setup.base, region)
@@ -136,7 +146,8 @@ impl Device {
         self.tell(Command::Start(Box::new(new)))
     }
 
-    /// Stops a ring and waits until nothing of it is in flight. Answers its position in the available ring.
+    /// Stops a ring and waits until nothing of it is in flight. Answers its position in the
+    /// available ring.
     fn stop(&mut self, index: u32) -> Result<u16, Refused> {
         let started = std::mem::replace(&mut self.queue(index)?.started, false);
         let (answer, wait) = sync_channel(1);
@@ -156,7 +167,8 @@ impl Device {
         self.table = table;
         let mut moved = Vec::new();
         for (index, setup) in self.queues.iter().enumerate().filter(|(_, s)| s.started) {
-            moved.push(MovedRing { index: index as u16, layout: self.layout(setup, index as u32)? });
+            moved
+                .push(MovedRing { index: index as u16, layout: self.layout(setup, index as u32)? });
         }
         if moved.is_empty() {
             return Ok(());
@@ -187,7 +199,10 @@ impl Device {
 }
 
 fn event_fd(index: u8, file: Option<File>) -> Result<Option<EventFd>, Refused> {
-    let why = |e: super::port::NotAnEventFd| Refused::Queue { queue: u32::from(index), why: e.to_string() };
+    let why = |e: super::port::NotAnEventFd| Refused::Queue {
+        queue: u32::from(index),
+        why: e.to_string(),
+    };
     file.map(EventFd::new).transpose().map_err(why)
 }
 
@@ -215,7 +230,8 @@ impl VhostUserBackendReqHandlerMut for Device {
         }
         self.features = features;
         if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
-            // Without protocol features there is no message to enable a ring: it is enabled from the start.
+            // Without protocol features there is no message to enable a ring: it is enabled from
+            // the start.
             for setup in &mut self.queues {
                 setup.enabled = Enabled::Yes;
             }
@@ -354,12 +370,20 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(read_config(&self.disk(), offset, size))
     }
 
-    fn set_config(&mut self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> ProtocolResult<()> {
+    fn set_config(
+        &mut self,
+        _offset: u32,
+        _buf: &[u8],
+        _flags: VhostUserConfigFlags,
+    ) -> ProtocolResult<()> {
         // The only writable field is the cache mode, whose feature is not offered.
         Err(Refused::NotServed("writing the configuration space").into())
     }
 
-    fn get_inflight_fd(&mut self, inflight: &VhostUserInflight) -> ProtocolResult<(VhostUserInflight, File)> {
+    fn get_inflight_fd(
+        &mut self,
+        inflight: &VhostUserInflight,
+    ) -> ProtocolResult<(VhostUserInflight, File)> {
         check_inflight(inflight)?;
         Ok(InflightArea::create(inflight.num_queues, inflight.queue_size)?)
     }

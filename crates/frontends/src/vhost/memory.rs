@@ -17,12 +17,14 @@ struct Mapped {
     region: MmapRegion,
 }
 
-// SAFETY: the mapping is plain memory, reached only by the atomic accesses of `headgate_vring` and by the kernel.
+// SAFETY: the mapping is plain memory, reached only by the atomic accesses of `headgate_vring` and
+// by the kernel.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
 
-// SAFETY: `MmapRegion` keeps its range mapped in place until it is dropped, and no reference to its bytes is made here.
+// SAFETY: `MmapRegion` keeps its range mapped in place until it is dropped, and no reference to its
+// bytes is made here.
 unsafe impl HostMapping for Mapped {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -32,18 +34,24 @@ unsafe impl HostMapping for Mapped {
     }
 }
 
-/// Maps `len` bytes of `file` from `offset`. The file must be that long; should it be shortened later, see [`lost_memory`](super::lost_memory).
+/// Maps `len` bytes of `file` from `offset`. The file must be that long; should it be shortened
+/// later, see [`lost_memory`](super::lost_memory).
 fn map(file: File, offset: u64, len: u64) -> Result<Arc<dyn HostMapping>, Refused> {
-    let size = usize::try_from(len).map_err(|_| Refused::Memory(format!("{len} bytes do not fit here")))?;
+    let size = usize::try_from(len)
+        .map_err(|_| Refused::Memory(format!("{len} bytes do not fit here")))?;
     let end = offset.checked_add(len);
     let known = file.metadata().map_err(|e| Refused::Memory(e.to_string()))?.len();
     if end.is_none_or(|end| end > known) {
-        return Err(Refused::Memory(format!("{len} bytes at offset {offset} of a file of {known}")));
+        return Err(Refused::Memory(format!(
+            "{len} bytes at offset {offset} of a file of {known}"
+        )));
     }
     let region = MmapRegion::from_file(FileOffset::new(file, offset), size)
         .map_err(|e| Refused::Memory(format!("cannot map {len} bytes at offset {offset}: {e}")))?;
-    let base = NonNull::new(region.as_ptr()).ok_or_else(|| Refused::Memory("mapped at zero".into()))?;
-    let watched = Watched::new(region.as_ptr(), size).map_err(|e| Refused::Memory(e.to_string()))?;
+    let base =
+        NonNull::new(region.as_ptr()).ok_or_else(|| Refused::Memory("mapped at zero".into()))?;
+    let watched =
+        Watched::new(region.as_ptr(), size).map_err(|e| Refused::Memory(e.to_string()))?;
     Ok(Arc::new(Mapped { _watched: watched, base, region }))
 }
 
@@ -57,10 +65,15 @@ struct Slot {
 
 impl Slot {
     fn new(announced: &VhostUserMemoryRegion, file: File) -> Result<Slot, Refused> {
-        let VhostUserMemoryRegion { guest_phys_addr: guest, memory_size: size, user_addr: user, mmap_offset } =
-            *announced;
+        let VhostUserMemoryRegion {
+            guest_phys_addr: guest,
+            memory_size: size,
+            user_addr: user,
+            mmap_offset,
+        } = *announced;
         let mapping = map(file, mmap_offset, size)?;
-        let region = Region::new(GuestAddress(guest), mapping).map_err(|e| Refused::Memory(e.to_string()))?;
+        let region = Region::new(GuestAddress(guest), mapping)
+            .map_err(|e| Refused::Memory(e.to_string()))?;
         Ok(Slot { guest, user, size, region })
     }
 }
@@ -84,13 +97,20 @@ impl MemoryTable {
     }
 
     /// `SET_MEM_TABLE`: these regions and no others.
-    pub(crate) fn new(regions: &[VhostUserMemoryRegion], files: Vec<File>) -> Result<MemoryTable, Refused> {
+    pub(crate) fn new(
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+    ) -> Result<MemoryTable, Refused> {
         let slots: Result<_, _> = regions.iter().zip(files).map(|(r, f)| Slot::new(r, f)).collect();
         MemoryTable::of(slots?)
     }
 
     /// `ADD_MEM_REG`. Regions known before stay mapped where they are.
-    pub(crate) fn with(&self, region: &VhostUserMemoryRegion, file: File) -> Result<MemoryTable, Refused> {
+    pub(crate) fn with(
+        &self,
+        region: &VhostUserMemoryRegion,
+        file: File,
+    ) -> Result<MemoryTable, Refused> {
         let mut slots = self.clone_slots();
         slots.push(Slot::new(region, file)?);
         MemoryTable::of(slots)
@@ -128,12 +148,14 @@ impl MemoryTable {
             .iter()
             .find(|s| user.wrapping_sub(s.user) < s.size)
             .map(|s| GuestAddress(s.guest + (user - s.user)))
-            .ok_or_else(|| Refused::Memory(format!("no region holds the front-end's address {user:#x}")))
+            .ok_or_else(|| {
+                Refused::Memory(format!("no region holds the front-end's address {user:#x}"))
+            })
     }
 }
 
-/// The in-flight regions of all queues, one after the other, in memory that the front-end keeps while this process
-/// is gone.
+/// The in-flight regions of all queues, one after the other, in memory that the front-end keeps
+/// while this process is gone.
 pub(crate) struct InflightArea {
     mapping: Arc<dyn HostMapping>,
     queues: u16,
@@ -146,15 +168,20 @@ impl InflightArea {
     }
 
     /// `GET_INFLIGHT_FD`: fresh memory for so many queues. It cannot be shrunk by whoever holds it.
-    pub(crate) fn create(queues: u16, queue_size: u16) -> Result<(VhostUserInflight, File), Refused> {
+    pub(crate) fn create(
+        queues: u16,
+        queue_size: u16,
+    ) -> Result<(VhostUserInflight, File), Refused> {
         let bytes = InflightArea::bytes(queues, queue_size);
-        let file = sealed_memory(bytes).map_err(|e| Refused::Memory(format!("in-flight region: {e}")))?;
+        let file =
+            sealed_memory(bytes).map_err(|e| Refused::Memory(format!("in-flight region: {e}")))?;
         Ok((VhostUserInflight::new(bytes, 0, queues, queue_size), file))
     }
 
     /// `SET_INFLIGHT_FD`.
     pub(crate) fn map(announced: &VhostUserInflight, file: File) -> Result<InflightArea, Refused> {
-        let VhostUserInflight { mmap_size, mmap_offset, num_queues: queues, queue_size } = *announced;
+        let VhostUserInflight { mmap_size, mmap_offset, num_queues: queues, queue_size } =
+            *announced;
         let needed = InflightArea::bytes(queues, queue_size);
         if mmap_size < needed {
             let why = format!("in-flight region of {mmap_size} bytes, {needed} needed");
@@ -220,9 +247,15 @@ mod tests {
         let region = |size, offset| VhostUserMemoryRegion::new(0, size, 0x1000_0000, offset);
         assert!(MemoryTable::new(&[region(8192, 0)], vec![file(8192)]).is_ok());
         for (size, offset) in [(8193, 0), (8192, 4096), (4096, u64::MAX - 4095)] {
-            assert!(MemoryTable::new(&[region(size, offset)], vec![file(8192)]).is_err(), "{size} {offset}");
+            assert!(
+                MemoryTable::new(&[region(size, offset)], vec![file(8192)]).is_err(),
+                "{size} {offset}"
+            );
         }
-        assert!(MemoryTable::new(&[region(4096, 1)], vec![file(8192)]).is_err(), "not a page's start");
+        assert!(
+            MemoryTable::new(&[region(4096, 1)], vec![file(8192)]).is_err(),
+            "not a page's start"
+        );
     }
 
     #[test]

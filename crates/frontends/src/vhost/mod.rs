@@ -8,19 +8,21 @@
 //! | `memory` | control threads | maps what the front-end announces |
 //! | `config` | - | feature bits and configuration space |
 //!
-//! A connection owns one port in its disk's shard. The control thread may block on its peer for ever: nothing but
-//! that peer's own negotiation waits for it. The port never waits: it takes requests while the disk has room,
-//! and leaves the others in the ring.
+//! A connection owns one port in its disk's shard. The control thread may block on its peer for
+//! ever: nothing but that peer's own negotiation waits for it. The port never waits: it takes
+//! requests while the disk has room, and leaves the others in the ring.
 //!
 //! # Crash and reconnect
-//! With the in-flight region negotiated (QEMU does), a front-end that comes back hands over the region of the process
-//! that died. Requests in it are replayed, oldest first, and nothing new is taken from any queue of the device until
-//! all of them are complete: a replayed write may have reached the disk before, and must not overtake a newer one.
+//! With the in-flight region negotiated (QEMU does), a front-end that comes back hands over the
+//! region of the process that died. Requests in it are replayed, oldest first, and nothing new is
+//! taken from any queue of the device until all of them are complete: a replayed write may have
+//! reached the disk before, and must not overtake a newer one.
 //!
 //! # Trust
-//! The guest is hostile, and so are all bytes in its memory (see [`headgate_vring`]). The front-end's messages are
-//! checked too, and can harm its own disk and connection only. Memory that it shortens while it is mapped becomes empty
-//! memory (see [`lost_memory`]). One thing is left to its good will, for no system call can enforce it:
+//! The guest is hostile, and so are all bytes in its memory (see [`headgate_vring`]). The
+//! front-end's messages are checked too, and can harm its own disk and connection only. Memory that
+//! it shortens while it is mapped becomes empty memory (see `lost_memory`). One thing is left to
+//! its good will, for no system call can enforce it:
 //! - It leaves the eventfds for calls as they are set here, not to block.
 
 mod config;

@@ -85,12 +85,15 @@ impl Shared {
 fn hung_up(stream: &UnixStream) -> bool {
     let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: one entry, on the stack.
-    unsafe { libc::poll(&mut poll, 1, 0) == 1 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP) != 0 }
+    unsafe {
+        libc::poll(&mut poll, 1, 0) == 1 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP) != 0
+    }
 }
 
 /// Serves one disk at one unix socket until it is stopped or dropped.
 ///
-/// One front-end at a time. Another that connects meanwhile is disconnected at once; the first does not notice.
+/// One front-end at a time. Another that connects meanwhile is disconnected at once; the first does
+/// not notice.
 pub struct VhostServer {
     shared: Arc<Shared>,
     path: PathBuf,
@@ -129,7 +132,12 @@ impl VhostServer {
             let shared = Arc::clone(&shared);
             thread("vhost-accept", move || accept(&listener, &shared)).map_err(failed)?
         };
-        Ok(VhostServer { shared, path: path.to_owned(), listener: handle, acceptor: Some(acceptor) })
+        Ok(VhostServer {
+            shared,
+            path: path.to_owned(),
+            listener: handle,
+            acceptor: Some(acceptor),
+        })
     }
 
     /// The socket.
@@ -142,7 +150,8 @@ impl VhostServer {
         matches!(*self.shared.client(), Client::Connected(..))
     }
 
-    /// Takes no new front-end and removes the socket. The connected one stays until [`stop`](Self::stop).
+    /// Takes no new front-end and removes the socket. The connected one stays until
+    /// [`stop`](Self::stop).
     pub fn stop_listening(&mut self) {
         let Some(acceptor) = self.acceptor.take() else { return };
         // Both fail only when there is nothing left to do.
@@ -153,8 +162,9 @@ impl VhostServer {
         }
     }
 
-    /// Takes no new front-end, ends the connected one as `how` says, and waits for the end of its port. Answers whether
-    /// that came in time; afterwards the port is told to end at once, and it does when the backend returns its requests.
+    /// Takes no new front-end, ends the connected one as `how` says, and waits for the end of its
+    /// port. Answers whether that came in time; afterwards the port is told to end at once, and it
+    /// does when the backend returns its requests.
     pub fn stop(mut self, how: Detach, patience: Duration) -> bool {
         self.stop_listening();
         let port = match &*self.shared.client() {
@@ -201,7 +211,9 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     loop {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) => continue,
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) => {
+                continue;
+            }
             // Shut down.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return,
             Err(error) => {
@@ -212,7 +224,10 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             }
         };
         if !shared.wait_free() {
-            tracing::warn!(disk = shared.name, "a second front-end was refused: the disk has one already");
+            tracing::warn!(
+                disk = shared.name,
+                "a second front-end was refused: the disk has one already"
+            );
             continue;
         }
         if let Err(error) = welcome(shared, stream) {
@@ -228,7 +243,9 @@ fn welcome(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<()> {
     thread("vhost-user", move || {
         match serve(&shared, stream) {
             Ok(()) => tracing::info!(disk = shared.name, "the front-end disconnected"),
-            Err(error) => tracing::warn!(disk = shared.name, %error, "the front-end was disconnected"),
+            Err(error) => {
+                tracing::warn!(disk = shared.name, %error, "the front-end was disconnected")
+            }
         }
         shared.set_client(Client::Nobody);
     })?;
@@ -260,9 +277,13 @@ fn serve(shared: &Shared, stream: UnixStream) -> Result<(), Ended> {
     let result = answer(&port, info, stream);
     shared.set_client(Client::Leaving);
     port.detach(Detach::Now);
-    // The port's requests write into guest memory; a successor must not start before the last has ended.
+    // The port's requests write into guest memory; a successor must not start before the last has
+    // ended.
     while !port.wait_gone(Duration::from_secs(60)) {
-        tracing::warn!(disk = shared.name, "the backend still holds requests of a front-end that went away");
+        tracing::warn!(
+            disk = shared.name,
+            "the backend still holds requests of a front-end that went away"
+        );
     }
     result
 }

@@ -1,9 +1,10 @@
-//! A guest without a machine: memory in a memfd, rings in it, and the front-end's side of the vhost-user protocol.
+//! A guest without a machine: memory in a memfd, rings in it, and the front-end's side of the
+//! vhost-user protocol.
 
 use headgate_vring::blk::{RequestHeader, RequestType};
 use headgate_vring::{
-    Buffer, DriverQueue, GuestAddress, GuestMemory, HostMapping, Placement, QueueFeatures, QueueLayout,
-    Region, Used,
+    Buffer, DriverQueue, GuestAddress, GuestMemory, HostMapping, Placement, QueueFeatures,
+    QueueLayout, Region, Used,
 };
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -84,7 +85,8 @@ impl Guest {
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(MEMORY).unwrap();
         let region: MmapRegion =
-            MmapRegion::from_file(FileOffset::new(file.try_clone().unwrap(), 0), MEMORY as usize).unwrap();
+            MmapRegion::from_file(FileOffset::new(file.try_clone().unwrap(), 0), MEMORY as usize)
+                .unwrap();
         let mapping = Arc::new(Mapping { base: NonNull::new(region.as_ptr()).unwrap(), region });
         let region = Region::new(GuestAddress(BASE), mapping.clone()).unwrap();
         let memory = Arc::new(GuestMemory::new(vec![region]).unwrap());
@@ -215,8 +217,11 @@ impl Guest {
                 return done;
             }
             if !self.queues[q].driver.enable_calls() {
-                let mut poll =
-                    libc::pollfd { fd: self.queues[q].call.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+                let mut poll = libc::pollfd {
+                    fd: self.queues[q].call.as_raw_fd(),
+                    events: libc::POLLIN,
+                    revents: 0,
+                };
                 // SAFETY: one descriptor, on the stack.
                 unsafe { libc::poll(&mut poll, 1, 1000) };
                 let _ = self.queues[q].call.read();

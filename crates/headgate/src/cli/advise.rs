@@ -1,13 +1,14 @@
-//! `headgate advise`: which disks to move where, what that changes, and why the others stay.
+//! `headgate advise`: moves of disks that pay, with figures, and the reasons for the others.
 
+use super::common::{DaemonArgs, Print};
+use super::error::CliError;
 use super::output::{Align, Table, json};
 use super::placement::source;
-use super::{CliError, Place, Print};
-use crate::api::client::Client;
-use crate::api::placement::{AdviceReport, ModelPoint, PoolAdvice};
-use crate::recorded;
-use crate::samples::Window;
+use crate::offline;
 use clap::Args;
+use headgate_api::client::Client;
+use headgate_api::placement::{AdviceReport, ModelPoint, PoolAdvice};
+use headgate_model::Lookback;
 use headgate_placement::{DatastoreOutlook, Load, Outlook, Pool};
 use headgate_units::Nanos;
 use std::collections::BTreeMap;
@@ -17,13 +18,14 @@ use std::path::{Path, PathBuf};
 /// Arguments of `headgate advise`.
 #[derive(Debug, Args)]
 pub(super) struct Advise {
-    /// How far back workloads are looked at: a time of 1 min to 30 d, such as 90min, 24h or 7d
+    /// Span of history to use, 1min to 30d, such as 90min, 24h or 7d
     #[arg(long, value_name = "TIME", default_value_t)]
-    window: Window,
-    /// Advise by what is recorded in this directory, without a daemon: what --save wrote, or a pool.toml with block traces
+    window: Lookback,
+    /// Advise on an offline pool, without a daemon: a directory that --save wrote, or one with a
+    /// pool.toml and block traces
     #[arg(long, value_name = "DIR", conflicts_with = "window")]
     from: Option<PathBuf>,
-    /// Write what the advice is given by to this directory, for --from
+    /// Save the pool and the models behind the advice to this directory, for --from
     #[arg(long, value_name = "DIR", conflicts_with = "from")]
     save: Option<PathBuf>,
     #[command(flatten)]
@@ -31,12 +33,13 @@ pub(super) struct Advise {
 }
 
 impl Advise {
-    pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
+    pub(super) fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let report = match &self.from {
-            Some(directory) => recorded::advise(directory)?,
+            Some(directory) => offline::advise(directory)?,
             None => {
-                let client = place.client()?;
-                let report: AdviceReport = client.get(&format!("/v1/advice?window={}", self.window))?;
+                let client = daemon.client()?;
+                let report: AdviceReport =
+                    client.get(&format!("/v1/advice?window={}", self.window))?;
                 if let Some(directory) = &self.save {
                     save(&client, directory, &report)?;
                 }
@@ -56,7 +59,7 @@ fn save(client: &Client, directory: &Path, report: &AdviceReport) -> Result<(), 
         let name = datastore.name.to_string();
         points.insert(name.clone(), client.get(&format!("/v1/datastores/{name}/points"))?);
     }
-    Ok(recorded::save(directory, report, &points)?)
+    Ok(offline::save(directory, report, &points)?)
 }
 
 /// The report as text.
@@ -76,7 +79,10 @@ fn render(report: &AdviceReport) -> String {
         report.reviews.iter().for_each(|each| text.push_str(&format!("  {each}\n")));
     }
     for outside in &report.outside {
-        text.push_str(&format!("\ndatastore '{}' takes no part: {}\n", outside.datastore, outside.reason));
+        text.push_str(&format!(
+            "\ndatastore '{}' takes no part: {}\n",
+            outside.datastore, outside.reason
+        ));
     }
     text
 }
@@ -97,17 +103,18 @@ fn render_pool(text: &mut String, pool: &PoolAdvice, report: &AdviceReport) {
         advice.after.imbalance,
         time(advice.before.latency),
         time(advice.after.latency),
-        report
-            .window
-            .as_ref()
-            .map_or_else(|| "what was recorded".into(), |window| format!("workloads of the last {window}"))
+        report.window.as_ref().map_or_else(
+            || "what was recorded".into(),
+            |window| format!("workloads of the last {window}")
+        )
     ));
     text.push_str("\nmodels\n");
     for datastore in &pool.pool.datastores {
         let Some(known) = report.models.get(datastore.name.as_str()) else { continue };
         let model = known.text.as_deref().unwrap_or("none yet");
         let refusal = known.refusal.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
-        let source = source(known).map_or_else(String::new, |source| format!("; learnt from {source}"));
+        let source =
+            source(known).map_or_else(String::new, |source| format!("; learnt from {source}"));
         text.push_str(&format!("  {}: {model}{source}{refusal}\n", datastore.name));
     }
     if !advice.moves.is_empty() {

@@ -1,27 +1,30 @@
+use super::common::{DaemonArgs, Print};
+use super::datastore_trace;
+use super::error::CliError;
 use super::flash;
 use super::history;
 use super::model_plot;
 use super::output::{Align, Table, description, json, or_dash, warnings};
 use super::picture::Picture;
 use super::placement::{self, DatastoreArgs};
-use super::sim::write_file;
-use super::values::{self, OrNone};
+use super::values::{self, OrNone, Word};
 use super::window::{self, WindowArgs};
-use super::{CliError, Place, Print};
-use crate::api::calibration::{Calibration, CalibrationCreate, CalibrationState};
-use crate::api::client::Client;
-use crate::api::history::DatastoreHour;
-use crate::api::placement::ModelPoint;
-use crate::api::types::{
+use super::write_file::write_file;
+use clap::{Args, Subcommand};
+use headgate_api::calibration::{Calibration, CalibrationCreate, CalibrationState};
+use headgate_api::client::Client;
+use headgate_api::history::DatastoreHour;
+use headgate_api::placement::ModelPoint;
+use headgate_api::types::{
     self, BackendSpec, CapacityView, Changed, DatastoreCreate, DatastorePatch, ServiceState,
 };
-use crate::catalog::{CapacitySource, Confidence, Scheduler};
-use crate::name::Name;
-use crate::samples::Window;
-use crate::serve::signals::Signals;
-use clap::{Args, Subcommand};
+use headgate_daemon::serve::signals::Signals;
+use headgate_devices::LayerSpec;
+use headgate_model::Lookback;
+use headgate_model::Name;
+use headgate_model::{CapacitySource, Confidence, Scheduler};
 use headgate_qos::CostModel;
-use headgate_units::{Iops, Nanos};
+use headgate_units::{Bytes, Iops, Nanos};
 use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -29,7 +32,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often a calibration is looked at.
+/// Period of the checks of a running calibration.
 const WATCH: Duration = Duration::from_millis(200);
 
 /// Commands on datastores.
@@ -41,7 +44,9 @@ pub(super) enum Datastore {
         headgate datastore add array --emulated rate=1600,latency=5ms\n  \
         headgate datastore add flash --emulated ssd=2G,isolation=dynamic,aged=yes --scheduler fifo\n  \
         headgate datastore add lun --block /dev/sdb --queue-depth 64\n  \
-        headgate datastore add far --nbd nbd://10.0.0.7 --capacity 5000"
+        headgate datastore add far --nbd nbd://10.0.0.7 --capacity 5000\n  \
+        headgate datastore add scratch --memory 2G\n  \
+        headgate datastore add slow --dir /mnt/hdd/headgate --layer trace=10000 --layer delay=5ms,on=write"
     )]
     Add(Box<Add>),
     /// List datastores
@@ -49,88 +54,130 @@ pub(super) enum Datastore {
         #[command(flatten)]
         print: Print,
     },
-    /// Show a datastore, and what is known of its speed
+    /// Show a datastore, its capacity and its model
     #[command(after_help = "Example:\n  headgate datastore show array --history 7d")]
     Show {
-        /// The datastore
+        /// Name of the datastore
         name: Name,
-        /// Draw the intervals that its model is learnt from, and the model: a .svg or .png
+        /// Draw the intervals behind its model, and the model, as .svg or .png
         #[arg(long, value_name = "FILE", value_parser = Picture::parse)]
         plot: Option<Picture>,
-        /// What it did, by the hour, so far back: a time of 1 min to 30 d, such as 24h or 7d [default when given without a time: 24h]
+        /// Print its history by the hour for a span of 1min to 30d, such as 24h or 7d [default
+        /// without a value: 24h]
         #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "24h")]
-        history: Option<Window>,
+        history: Option<Lookback>,
         #[command(flatten)]
         print: Print,
     },
-    /// Change a datastore
-    #[command(after_help = "Example:\n  headgate datastore set fast --capacity 60000 --queue-depth 256")]
-    Set {
-        /// The datastore
-        name: Name,
-        /// What can be reserved on it, in worst-case random IOPS; 'none' makes it unknown
-        #[arg(long, value_name = "IOPS")]
-        capacity: Option<OrNone<Iops>>,
-        /// Most requests outstanding at the device, 1 to 4096
-        #[arg(long, value_name = "N")]
-        queue_depth: Option<u32>,
-        /// How long a request may wait for one of a better priority, up to 1ms; 0us: never
-        #[arg(long, value_name = "TIME")]
-        plug: Option<Nanos>,
-        #[command(flatten)]
-        window: Box<WindowArgs>,
-        #[command(flatten)]
-        placement: Box<DatastoreArgs>,
-        #[command(flatten)]
-        print: Print,
-    },
-    /// Measure what a datastore can promise, and remember it
+    /// Change a datastore's settings
+    #[command(
+        after_help = "Example:\n  headgate datastore set fast --capacity 60000 --queue-depth 256"
+    )]
+    Set(Box<Set>),
+    /// Write the requests that its trace layer has kept, as a CSV that 'headgate trace stat' reads
     ///
-    /// Worst-case IO: random requests of 4 KiB, half of them writes, at the datastore's queue depth, on a scratch disk of
-    /// up to 1 GiB; on a block device reads only. Ends when the rate has settled, Ctrl-C stops it.
-    Calibrate {
+    /// The layer keeps the last N requests of 'trace=N'; how many it has dropped is said.
+    #[command(after_help = "Example:\n  headgate datastore set fast --layer trace=65536\n  \
+                            headgate datastore trace fast fast.csv\n  headgate trace stat fast.csv")]
+    Trace {
         /// The datastore
         name: Name,
-        /// Even while its disks are in use
+        /// The file; '-' is standard output
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Measure a datastore's capacity and latency threshold, and store them
+    ///
+    /// Measures worst-case IO: random requests of 4 KiB, half of them writes, at the datastore's
+    /// queue depth, on a scratch disk of up to 1 GiB; on a block device reads only. Ends when the
+    /// rate has settled; Ctrl-C stops it.
+    Calibrate {
+        /// Name of the datastore
+        name: Name,
+        /// Measure even while its disks are in use
         #[arg(long)]
         force: bool,
-        /// For how long to measure at most, in seconds, 6 to 3600
+        /// Longest time to measure, in seconds, 6 to 3600
         #[arg(long, value_name = "S", default_value_t = 30)]
         seconds: u16,
         #[command(flatten)]
         print: Print,
     },
-    /// Forget a datastore that has no disks; its directory, device or server is left as it is
+    /// Remove a datastore without disks; its directory, device or server is not touched
     Remove {
-        /// The datastore
+        /// Name of the datastore
         name: Name,
     },
 }
 
+const SCHEDULERS: &[Word<Scheduler>] = &[
+    Word("mclock", Scheduler::Mclock, "Reservations, limits and shares"),
+    Word(
+        "sfq",
+        Scheduler::Sfq,
+        "Shares only (start-time fair queueing); reservations and limits are not enforced",
+    ),
+    Word("fifo", Scheduler::Fifo, "Order of arrival; nothing is enforced"),
+];
+
 /// Arguments of `datastore add`.
 #[derive(Debug, Args)]
 pub(super) struct Add {
-    /// The datastore: 1 to 64 letters, digits, '.', '_', '-'
+    /// Name of the datastore: 1 to 64 letters, digits, '.', '_', '-'
     name: Name,
     #[command(flatten)]
     backend: Backend,
-    /// Who goes next when several disks wait. sfq keeps shares only, fifo nothing: to compare
-    #[arg(long, value_enum, default_value_t)]
+    /// Scheduler that orders the requests of its disks; sfq and fifo exist for comparison
+    #[arg(long, default_value = "mclock", value_parser = values::one_of(SCHEDULERS))]
     scheduler: Scheduler,
     /// Most requests outstanding at the device, 1 to 4096 [default: 128, emulated: 32]
     #[arg(long, value_name = "N")]
     queue_depth: Option<u32>,
-    /// What can be reserved on it, in worst-case random IOPS ('headgate datastore calibrate' measures it)
+    /// Rate that can be reserved on it, in worst-case random IOPS; 'headgate datastore calibrate'
+    /// measures it [default: the rate of an emulated rate=, otherwise unknown]
     #[arg(long, value_name = "IOPS")]
     capacity: Option<Iops>,
-    /// What a request is charged against reservation, limit and shares: affine=SIZE (1 + size/SIZE IOs, a disk's seek and
-    /// transfer), chunks=SIZE (size/SIZE, one at least) or unit (one) [default: affine=300K, emulated rate= and null: unit]
+    /// Cost of a request in IOs, for reservations, limits and shares: affine=SIZE (1 + size/SIZE,
+    /// like a seek and a transfer), chunks=SIZE (size/SIZE, at least 1) or unit (1) [default:
+    /// affine=300K, emulated rate= and null: unit]
     #[arg(long, value_name = "COST")]
     cost_model: Option<CostModel>,
-    /// How long a request may wait for one of a better priority, up to 1ms, where that is found to pay: for applications with
-    /// few requests at a time on fast storage [default: 0us, never]
+    /// Longest time to hold a request back for one of a better priority, 0us (never) to 1ms, while
+    /// that pays: for applications with few outstanding requests on fast storage [default: 0us]
     #[arg(long, value_name = "TIME")]
     plug: Option<Nanos>,
+    /// What stands between the scheduler and the storage; may be given several times, outermost
+    /// first: delay=TIME[,on=KIND], rate=IOPS[,on=KIND],
+    /// error=PERCENT[,on=KIND][,errno=EIO|ENOSPC][,after=N][,count=N][,seed=N],
+    /// stragglers=N:TIME or trace=N, where KIND is read, write, flush, discard or all
+    #[arg(long = "layer", value_name = "LAYER")]
+    layers: Vec<LayerSpec>,
+    #[command(flatten)]
+    window: WindowArgs,
+    #[command(flatten)]
+    placement: DatastoreArgs,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Arguments of `datastore set`.
+#[derive(Debug, Args)]
+pub(super) struct Set {
+    /// Name of the datastore
+    name: Name,
+    /// Rate that can be reserved on it, in worst-case random IOPS, or 'none' for unknown
+    #[arg(long, value_name = "IOPS")]
+    capacity: Option<OrNone<Iops>>,
+    /// Most requests outstanding at the device, 1 to 4096
+    #[arg(long, value_name = "N")]
+    queue_depth: Option<u32>,
+    /// Longest time to hold a request back for one of a better priority, 0us (never) to 1ms
+    #[arg(long, value_name = "TIME")]
+    plug: Option<Nanos>,
+    /// Layers in the place of those that it has, outermost first; 'none' removes them. Requests
+    /// that the old ones hold go on at once
+    #[arg(long = "layer", value_name = "LAYER")]
+    layers: Vec<OrNone<LayerSpec>>,
     #[command(flatten)]
     window: WindowArgs,
     #[command(flatten)]
@@ -148,13 +195,18 @@ struct Backend {
     /// A block device, which becomes one disk
     #[arg(long, value_name = "DEV")]
     block: Option<PathBuf>,
-    /// A device model over sparse files: rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], array=SPINDLES[,...],
+    /// A device model over sparse files: rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME],
+    /// array=SPINDLES[,...],
     /// ssd=SIZE[,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full][,...] or null
     #[arg(long, value_name = "MODEL")]
     emulated: Option<String>,
-    /// An NBD server, of which each disk is an export: nbd+unix:///?socket=/PATH or nbd://HOST[:PORT]
+    /// An NBD server, of which each disk is an export: nbd+unix:///?socket=/PATH or
+    /// nbd://HOST[:PORT]
     #[arg(long, value_name = "URI")]
     nbd: Option<String>,
+    /// RAM disks of so much together. Nothing on them survives the daemon
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Bytes>,
 }
 
 /// A datastore as `show --json` prints it.
@@ -166,10 +218,71 @@ struct Shown<'a> {
     history: Option<Vec<DatastoreHour>>,
 }
 
+impl Add {
+    fn request(self) -> Result<DatastoreCreate, CliError> {
+        Ok(DatastoreCreate {
+            name: self.name,
+            backend: BackendSpec {
+                dir: self.backend.dir.as_deref().map(absolute).transpose()?,
+                block: self.backend.block.as_deref().map(absolute).transpose()?,
+                emulated: self.backend.emulated,
+                nbd: self.backend.nbd,
+                memory: self.backend.memory,
+            },
+            scheduler: self.scheduler,
+            queue_depth: self.queue_depth,
+            capacity: self.capacity,
+            cost_model: self.cost_model.map(|model| model.to_string()),
+            plug_ns: self.plug.map(|plug| plug.0),
+            window: self.window.patch(),
+            placement: self.placement.patch(),
+            layers: self.layers.iter().map(LayerSpec::to_string).collect(),
+        })
+    }
+}
+
+impl Set {
+    fn patch(self) -> Result<DatastorePatch, CliError> {
+        let patch = DatastorePatch {
+            queue_depth: self.queue_depth,
+            capacity: OrNone::change(self.capacity),
+            plug_ns: self.plug.map(|plug| plug.0),
+            window: self.window.patch(),
+            placement: self.placement.patch(),
+            layers: changed_layers(self.layers)?,
+        };
+        if patch == DatastorePatch::default() {
+            return Err(CliError::Usage(
+                "nothing to change: give --capacity, --queue-depth, --plug, --layer, \
+                 --latency-threshold, --window-min, --window-max, --window-period, --board, \
+                 --class, --spindles or --placement"
+                    .into(),
+            ));
+        }
+        Ok(patch)
+    }
+}
+
+/// What `--layer` changes: `None` where it was not given.
+fn changed_layers(given: Vec<OrNone<LayerSpec>>) -> Result<Option<Vec<String>>, CliError> {
+    match given[..] {
+        [] => return Ok(None),
+        [OrNone::None] => return Ok(Some(Vec::new())),
+        _ => {}
+    }
+    let text = |layer| match layer {
+        OrNone::Value(layer) => Ok(LayerSpec::to_string(&layer)),
+        OrNone::None => {
+            Err(CliError::Usage("--layer none removes all layers: give it alone".into()))
+        }
+    };
+    given.into_iter().map(text).collect::<Result<_, _>>().map(Some)
+}
+
 /// The daemon has another working directory.
 fn absolute(path: &Path) -> Result<String, CliError> {
-    let absolute =
-        std::path::absolute(path).map_err(|e| CliError::Usage(format!("{}: {e}", path.display())))?;
+    let absolute = std::path::absolute(path)
+        .map_err(|e| CliError::Usage(format!("{}: {e}", path.display())))?;
     absolute
         .to_str()
         .map(str::to_owned)
@@ -181,54 +294,26 @@ impl Datastore {
         match self {
             Datastore::List { print }
             | Datastore::Show { print, .. }
-            | Datastore::Set { print, .. }
             | Datastore::Calibrate { print, .. } => Some(*print),
+            Datastore::Set(set) => Some(set.print),
             Datastore::Add(add) => Some(add.print),
-            Datastore::Remove { .. } => None,
+            Datastore::Remove { .. } | Datastore::Trace { .. } => None,
         }
     }
 
-    pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
-        let client = place.client()?;
+    pub(super) fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
+        let client = daemon.client()?;
         match self {
             Datastore::Add(add) => {
-                let request = DatastoreCreate {
-                    name: add.name,
-                    backend: BackendSpec {
-                        dir: add.backend.dir.as_deref().map(absolute).transpose()?,
-                        block: add.backend.block.as_deref().map(absolute).transpose()?,
-                        emulated: add.backend.emulated,
-                        nbd: add.backend.nbd,
-                    },
-                    scheduler: add.scheduler,
-                    queue_depth: add.queue_depth,
-                    capacity: add.capacity,
-                    cost_model: add.cost_model.map(|model| model.to_string()),
-                    plug_ns: add.plug.map(|plug| plug.0),
-                    window: add.window.patch(),
-                    placement: add.placement.patch(),
-                };
+                let print = add.print;
                 let added: Changed<types::Datastore> =
-                    client.send(Method::POST, "/v1/datastores", &request)?;
-                print_changed(out, &added, add.print)
+                    client.send(Method::POST, "/v1/datastores", &add.request()?)?;
+                print_changed(out, &added, print)
             }
-            Datastore::Set { name, capacity, queue_depth, plug, window, placement, print } => {
-                let patch = DatastorePatch {
-                    queue_depth,
-                    capacity: OrNone::change(capacity),
-                    plug_ns: plug.map(|plug| plug.0),
-                    window: window.patch(),
-                    placement: placement.patch(),
-                };
-                if patch == DatastorePatch::default() {
-                    return Err(CliError::Usage(
-                        "nothing to change: give --capacity, --queue-depth, --plug, --latency-threshold, --window-min, --window-max, \
-                         --window-period, --board, --class, --spindles or --placement"
-                            .into(),
-                    ));
-                }
-                let path = format!("/v1/datastores/{name}");
-                let changed: Changed<types::Datastore> = client.send(Method::PATCH, &path, &patch)?;
+            Datastore::Set(set) => {
+                let (path, print) = (format!("/v1/datastores/{}", set.name), set.print);
+                let changed: Changed<types::Datastore> =
+                    client.send(Method::PATCH, &path, &set.patch()?)?;
                 print_changed(out, &changed, print)
             }
             Datastore::List { print } => {
@@ -239,31 +324,7 @@ impl Datastore {
                 Ok(out.write_all(table(&datastores).render().as_bytes())?)
             }
             Datastore::Show { name, plot, history, print } => {
-                let datastore: types::Datastore = client.get(&format!("/v1/datastores/{name}"))?;
-                if let Some(picture) = plot {
-                    let points: Vec<ModelPoint> = client.get(&format!("/v1/datastores/{name}/points"))?;
-                    let model = datastore.model.as_ref().and_then(|known| known.model.as_ref());
-                    let drawn = picture.draw(&[model_plot::figure(&name, model, &points)])?;
-                    write_file(&picture.file, &drawn)?;
-                }
-                let history: Option<Vec<DatastoreHour>> = match history {
-                    Some(window) => {
-                        Some(client.get(&format!("/v1/datastores/{name}/history?window={window}"))?)
-                    }
-                    None => None,
-                };
-                if print.json {
-                    return Ok(json(out, &Shown { datastore: &datastore, history })?);
-                }
-                out.write_all(describe(&datastore).as_bytes())?;
-                match history {
-                    Some(hours) if hours.is_empty() => {
-                        writeln!(out, "\nnothing was seen of it in this time")?
-                    }
-                    Some(hours) => write!(out, "\n{}", history::table(&hours).render())?,
-                    None => {}
-                }
-                Ok(())
+                show(&client, &name, plot, history, print, out)
             }
             Datastore::Calibrate { name, force, seconds, print } => {
                 let request = CalibrationCreate { force: values::force(force), seconds };
@@ -278,19 +339,58 @@ impl Datastore {
                 }
                 Ok(())
             }
+            Datastore::Trace { name, file } => datastore_trace::write(&client, &name, &file, out),
             Datastore::Remove { name } => Ok(client.delete(&format!("/v1/datastores/{name}"))?),
         }
     }
 }
 
+fn show(
+    client: &Client,
+    name: &Name,
+    plot: Option<Picture>,
+    history: Option<Lookback>,
+    print: Print,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    let datastore: types::Datastore = client.get(&format!("/v1/datastores/{name}"))?;
+    if let Some(picture) = plot {
+        let points: Vec<ModelPoint> = client.get(&format!("/v1/datastores/{name}/points"))?;
+        let model = datastore.model.as_ref().and_then(|known| known.model.as_ref());
+        let drawn = picture.draw(&[model_plot::figure(name, model, &points)])?;
+        write_file(&picture.file, &drawn)?;
+    }
+    let history: Option<Vec<DatastoreHour>> = match history {
+        Some(window) => {
+            Some(client.get(&format!("/v1/datastores/{name}/history?window={window}"))?)
+        }
+        None => None,
+    };
+    if print.json {
+        return Ok(json(out, &Shown { datastore: &datastore, history })?);
+    }
+    out.write_all(describe(&datastore).as_bytes())?;
+    match history {
+        Some(hours) if hours.is_empty() => writeln!(out, "\nnothing was seen of it in this time")?,
+        Some(hours) => write!(out, "\n{}", history::table(&hours).render())?,
+        None => {}
+    }
+    Ok(())
+}
+
 /// Starts a calibration and watches it to its end, with a progress bar where somebody sees it.
-fn calibrate(client: &Client, name: &Name, request: CalibrationCreate) -> Result<Calibration, CliError> {
+fn calibrate(
+    client: &Client,
+    name: &Name,
+    request: CalibrationCreate,
+) -> Result<Calibration, CliError> {
     let path = format!("/v1/datastores/{name}/calibration");
     let signals = Signals::catch().map_err(CliError::Print)?;
     let mut state: Calibration = client.send(Method::POST, &path, &request)?;
     let bar = ProgressBar::new(1_000);
     // The template is a constant, and its mistakes would show in every run.
-    if let Ok(style) = ProgressStyle::with_template("{msg:>24} {wide_bar} {percent:>3} % {elapsed}") {
+    if let Ok(style) = ProgressStyle::with_template("{msg:>24} {wide_bar} {percent:>3} % {elapsed}")
+    {
         bar.set_style(style);
     }
     while state.state == CalibrationState::Running {
@@ -329,10 +429,25 @@ fn print_changed(
 }
 
 fn storage(backend: &BackendSpec) -> String {
-    let BackendSpec { dir, block, emulated, nbd } = backend;
-    let kinds = [("dir", dir), ("block", block), ("emulated", emulated), ("nbd", nbd)];
+    let BackendSpec { dir, block, emulated, nbd, memory } = backend;
+    let memory = memory.map(|size| size.to_string());
+    let kinds =
+        [("dir", dir), ("block", block), ("emulated", emulated), ("nbd", nbd), ("memory", &memory)];
     let given = kinds.iter().find_map(|(kind, value)| Some(format!("{kind} {}", value.as_ref()?)));
     given.unwrap_or_else(|| "-".into())
+}
+
+/// The storage, and the layers above it.
+fn storage_under_layers(datastore: &types::Datastore) -> String {
+    let storage = storage(&datastore.backend);
+    match layers(datastore) {
+        Some(layers) => format!("{storage} under {layers}"),
+        None => storage,
+    }
+}
+
+fn layers(datastore: &types::Datastore) -> Option<String> {
+    (!datastore.layers.is_empty()).then(|| datastore.layers.join(" "))
 }
 
 fn state(datastore: &types::Datastore) -> String {
@@ -363,7 +478,7 @@ fn table(datastores: &[types::Datastore]) -> Table {
             or_dash(datastore.capacity.as_ref().map(|c| c.iops)),
             datastore.reserved_iops.to_string(),
             datastore.disks.to_string(),
-            storage(&datastore.backend),
+            storage_under_layers(datastore),
         ]);
     }
     table
@@ -400,6 +515,7 @@ fn describe(datastore: &types::Datastore) -> String {
         ("state", Some(state(datastore))),
         ("reason", datastore.reason.clone()),
         ("storage", Some(storage(&datastore.backend))),
+        ("layers", layers(datastore)),
         ("scheduler", Some(datastore.scheduler.as_str().into())),
         ("queue depth", Some(datastore.queue_depth.to_string())),
         ("cost model", Some(datastore.cost_model.clone())),
@@ -443,7 +559,9 @@ mod tests {
         let text = describe(&datastore());
         assert!(text.contains("overbooked:   by 300 IOPS\n"), "{text}");
         assert!(
-            text.contains("1600 IOPS, measured 2026-09-21 14:13 UTC, spread 3 %, confidence high\n"),
+            text.contains(
+                "1600 IOPS, measured 2026-09-21 14:13 UTC, spread 3 %, confidence high\n"
+            ),
             "{text}"
         );
     }

@@ -1,17 +1,17 @@
+use super::common::{DaemonArgs, Print};
+use super::error::CliError;
 use super::output::{Align, Table, date, description, json, or_dash, warnings};
 use super::placement::{self, DiskArgs};
 use super::values::{OrNone, force};
-use super::{CliError, Place, Print};
-use crate::api::leases::{DiskTakeover, Lease, LeasePlace};
-use crate::api::placement::Created;
-use crate::api::priorities::Priorities;
-use crate::api::types::{
-    self, Attachment, Changed, Connection, ConnectionState, DiskCreate, DiskPatch, Policy, ServiceState,
-};
-use crate::attach::shell_lines;
-use crate::catalog::PriorityScope;
-use crate::name::Name;
 use clap::{Args, Subcommand};
+use headgate_api::leases::{DiskTakeover, Lease, LeasePlace};
+use headgate_api::placement::Created;
+use headgate_api::priorities::Priorities;
+use headgate_api::types::{self, Attachment, Changed, DiskCreate, DiskPatch, ServiceState};
+use headgate_control::attach::shell_lines;
+use headgate_model::Name;
+use headgate_model::PriorityScope;
+use headgate_model::{Connection, ConnectionState, Policy};
 use headgate_placement::Placement;
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use hyper::Method;
@@ -19,22 +19,22 @@ use std::io::Write;
 
 /// Commands on disks.
 #[derive(Debug, Subcommand)]
-pub(super) enum Disk {
-    /// Create a disk and bring it into service
+pub(super) enum DiskCommand {
+    /// Create a disk and serve it
     #[command(
         after_help = "Examples:\n  headgate disk create db0 --size 100G --vm db --reservation 500 --shares 2000\n  \
         headgate disk create scratch --size 20G --limit 200 --limit-bandwidth 50M\n  \
         headgate disk create db1-new --size 100G --datastore array9 --moved-from db1"
     )]
     Create(Create),
-    /// List disks with the policies in force
+    /// List disks with their policies
     List {
         #[command(flatten)]
         print: Print,
     },
     /// Show a disk
     Show {
-        /// The disk
+        /// Name of the disk
         name: Name,
         #[command(flatten)]
         print: Print,
@@ -44,30 +44,32 @@ pub(super) enum Disk {
         after_help = "Examples:\n  headgate disk set db0 --reservation 800\n  headgate disk set scratch --limit none"
     )]
     Set(Set),
-    /// Print how to attach a disk to a machine
+    /// Print how to attach a disk to a virtual machine
     #[command(after_help = "Example:\n  qemu-img info \"$(headgate disk attach db0 --nbd)\"")]
     Attach(Attach),
-    /// Serve a disk that another host made or served: one whose image is on a shared datastore, or one known here that another has taken
-    /// over
+    /// Serve a disk that another host created or served
+    ///
+    /// The disk's image is on a shared datastore, or the disk is known here and another host has
+    /// taken it over.
     #[command(
         after_help = "Examples:\n  headgate disk takeover db0 --datastore shared --vm db --reservation 500\n  \
         headgate disk takeover db0"
     )]
     Takeover(Takeover),
-    /// Remove a disk with its content; a block device and an NBD server keep theirs
+    /// Remove a disk and its content; content on a block device or an NBD server is kept
     Remove {
-        /// The disk
+        /// Name of the disk
         name: Name,
-        /// Even while clients are connected
+        /// Remove the disk even while clients are connected
         #[arg(long)]
         force: bool,
-        /// Forget the disk here and leave its content, for another host to take over
+        /// Keep the content, so that another host can take the disk over
         #[arg(long)]
         keep_image: bool,
     },
 }
 
-/// What a disk is promised.
+/// Options of a disk's policy.
 #[derive(Debug, Args)]
 struct PolicyArgs {
     /// Guaranteed minimum in IOs per second, 1 to 1000000000, or 'none'
@@ -76,13 +78,13 @@ struct PolicyArgs {
     /// Maximum in IOs per second, 1 to 1000000000, or 'none'
     #[arg(long, value_name = "IOPS")]
     limit: Option<OrNone<Iops>>,
-    /// Maximum bandwidth of reads and writes together in bytes per second, such as 50M, or 'none'
+    /// Maximum bandwidth of reads plus writes in bytes per second, such as 50M, or 'none'
     #[arg(long, value_name = "BYTES")]
     limit_bandwidth: Option<OrNone<BytesPerSec>>,
-    /// Weight against the other disks of the datastore, 1 to 1000000 [default: 1000]
+    /// Weight among the disks of the datastore, 1 to 1000000 [default: 1000]
     #[arg(long, value_name = "N")]
     shares: Option<Shares>,
-    /// IOs of credit that an idle disk may spend at once, 0 to 256 [default: 1]
+    /// IOs that a disk may send ahead of its share after it was idle, 0 to 256 [default: 1]
     #[arg(long, value_name = "IOS", value_parser = clap::value_parser!(u16).range(0..=256))]
     burst: Option<u16>,
 }
@@ -90,29 +92,31 @@ struct PolicyArgs {
 /// Arguments of `disk create`.
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// The disk: 1 to 64 letters, digits, '.', '_', '-'
+    /// Name of the disk: 1 to 64 letters, digits, '.', '_', '-'
     name: Name,
-    /// Size in bytes, such as 10G; a multiple of 4096. Not needed on a block device or an NBD server
+    /// Size in bytes, such as 10G; a multiple of 4096 [default on a block device or an NBD server:
+    /// its size]
     #[arg(long, value_name = "BYTES")]
     size: Option<Bytes>,
-    /// Where to put it [default: where it fits best by load and space]
+    /// Datastore for the disk [default: the one that fits best by load and space]
     #[arg(long, value_name = "DATASTORE")]
     datastore: Option<Name>,
-    /// On a datastore that is an NBD server: the export there that becomes the disk, with what it holds
+    /// Export of the NBD server that becomes the disk, with its content; for datastores made with
+    /// --nbd
     #[arg(long, value_name = "NAME")]
     export: Option<String>,
-    /// The virtual machine it belongs to
+    /// Virtual machine that the disk belongs to
     #[arg(long, value_name = "VM")]
     vm: Option<Name>,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
     placement: DiskArgs,
-    /// It is the same disk as this one, moved: what that did counts as what this one did, and advice leaves it in peace for a while. The
-    /// other may be there yet, or have been removed within 7 days
+    /// Continue the history of DISK, which was moved by hand; advice will not move the new disk
+    /// again for a while. DISK may still exist, or have been removed within the last 7 days
     #[arg(long, value_name = "DISK", help_heading = "Placement")]
     moved_from: Option<Name>,
-    /// Overbook the datastore if the reservation does not fit
+    /// Create the disk even if its reservation overbooks the datastore
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -122,20 +126,21 @@ pub(super) struct Create {
 /// Arguments of `disk takeover`.
 #[derive(Debug, Args)]
 pub(super) struct Takeover {
-    /// The disk
+    /// Name of the disk
     name: Name,
-    /// Where its image is, for a disk that is not known here [default: default]
+    /// Datastore with the image, for a disk that is not known here [default: default]
     #[arg(long, value_name = "DATASTORE")]
     datastore: Option<Name>,
-    /// The virtual machine it belongs to, for a disk that is not known here
+    /// Virtual machine that the disk belongs to, for a disk that is not known here
     #[arg(long, value_name = "VM")]
     vm: Option<Name>,
     #[command(flatten)]
     policy: PolicyArgs,
-    /// Overbook the datastore if the reservation does not fit
+    /// Serve the disk even if its reservation overbooks the datastore
     #[arg(long)]
     force: bool,
-    /// Take it from the host that holds it in etcd, and wait until that one has certainly stopped
+    /// Take the disk from the host that holds its lease in etcd, and wait until that host has
+    /// certainly stopped serving it
     #[arg(long)]
     evict: bool,
     #[command(flatten)]
@@ -145,16 +150,16 @@ pub(super) struct Takeover {
 /// Arguments of `disk set`.
 #[derive(Debug, Args)]
 pub(super) struct Set {
-    /// The disk
+    /// Name of the disk
     name: Name,
     #[command(flatten)]
     policy: PolicyArgs,
-    /// The virtual machine it belongs to, or 'none'
+    /// Virtual machine that the disk belongs to, or 'none'
     #[arg(long, value_name = "VM")]
     vm: Option<OrNone<Name>>,
     #[command(flatten)]
     placement: DiskArgs,
-    /// Overbook the datastore if the reservation does not fit
+    /// Set the reservation even if it overbooks the datastore
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -165,7 +170,7 @@ pub(super) struct Set {
 #[derive(Debug, Args)]
 #[group(skip)]
 pub(super) struct Attach {
-    /// The disk
+    /// Name of the disk
     name: Name,
     #[command(flatten)]
     form: Form,
@@ -176,33 +181,33 @@ pub(super) struct Attach {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 struct Form {
-    /// Only the QEMU arguments
+    /// Print the QEMU arguments only
     #[arg(long)]
     qemu: bool,
-    /// Only the libvirt XML
+    /// Print the libvirt XML only
     #[arg(long)]
     libvirt: bool,
-    /// Only the NBD URI
+    /// Print the NBD URI only
     #[arg(long)]
     nbd: bool,
 }
 
-impl Disk {
+impl DiskCommand {
     pub(super) fn print(&self) -> Option<Print> {
         match self {
-            Disk::List { print } | Disk::Show { print, .. } => Some(*print),
-            Disk::Create(create) => Some(create.print),
-            Disk::Set(set) => Some(set.print),
-            Disk::Attach(attach) => Some(attach.print),
-            Disk::Takeover(takeover) => Some(takeover.print),
-            Disk::Remove { .. } => None,
+            DiskCommand::List { print } | DiskCommand::Show { print, .. } => Some(*print),
+            DiskCommand::Create(create) => Some(create.print),
+            DiskCommand::Set(set) => Some(set.print),
+            DiskCommand::Attach(attach) => Some(attach.print),
+            DiskCommand::Takeover(takeover) => Some(takeover.print),
+            DiskCommand::Remove { .. } => None,
         }
     }
 
-    pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
-        let client = place.client()?;
+    pub(super) fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
+        let client = daemon.client()?;
         match self {
-            Disk::Create(create) => {
+            DiskCommand::Create(create) => {
                 let print = create.print;
                 let created: Created<types::Disk> =
                     client.send(Method::POST, "/v1/disks", &create.request())?;
@@ -214,43 +219,46 @@ impl Disk {
                 warnings(&created.warnings);
                 Ok(())
             }
-            Disk::Set(set) => {
+            DiskCommand::Set(set) => {
                 let (print, path) = (set.print, format!("/v1/disks/{}", set.name));
                 let patch = set.patch();
                 if patch == (DiskPatch { force: patch.force, ..DiskPatch::default() }) {
-                    let what = "--reservation, --limit, --limit-bandwidth, --shares, --burst, --vm, --class, --mobility or --company";
+                    let what = "--reservation, --limit, --limit-bandwidth, --shares, --burst, --vm, --class, --mobility or --affinity";
                     return Err(CliError::Usage(format!("nothing to change: give {what}")));
                 }
                 let changed: Changed<types::Disk> = client.send(Method::PATCH, &path, &patch)?;
                 print_changed(out, &changed, print)
             }
-            Disk::List { print } => {
+            DiskCommand::List { print } => {
                 let disks: Vec<types::Disk> = client.get("/v1/disks")?;
                 if print.json {
                     return Ok(json(out, &disks)?);
                 }
                 Ok(out.write_all(table(&disks).render().as_bytes())?)
             }
-            Disk::Show { name, print } => {
+            DiskCommand::Show { name, print } => {
                 let disk: types::Disk = client.get(&format!("/v1/disks/{name}"))?;
                 if print.json {
                     return Ok(json(out, &disk)?);
                 }
                 Ok(out.write_all(describe(&disk).as_bytes())?)
             }
-            Disk::Attach(attach) => {
-                let attachment: Attachment = client.get(&format!("/v1/disks/{}/attachment", attach.name))?;
+            DiskCommand::Attach(attach) => {
+                let attachment: Attachment =
+                    client.get(&format!("/v1/disks/{}/attachment", attach.name))?;
                 if attach.print.json {
                     return Ok(json(out, &attachment)?);
                 }
                 Ok(out.write_all(attach.form.render(&attachment).as_bytes())?)
             }
-            Disk::Takeover(takeover) => {
-                let (print, path) = (takeover.print, format!("/v1/disks/{}/takeover", takeover.name));
-                let taken: Changed<types::Disk> = client.send(Method::POST, &path, &takeover.request())?;
+            DiskCommand::Takeover(takeover) => {
+                let (print, path) =
+                    (takeover.print, format!("/v1/disks/{}/takeover", takeover.name));
+                let taken: Changed<types::Disk> =
+                    client.send(Method::POST, &path, &takeover.request())?;
                 print_changed(out, &taken, print)
             }
-            Disk::Remove { name, force, keep_image } => {
+            DiskCommand::Remove { name, force, keep_image } => {
                 let force = if force { "force=yes" } else { "force=no" };
                 let image = if keep_image { "image=keep" } else { "image=remove" };
                 let disk: types::Disk = client.get(&format!("/v1/disks/{name}"))?;
@@ -342,7 +350,11 @@ impl Form {
             Form { libvirt: true, .. } => attachment.libvirt.clone(),
             Form { nbd: true, .. } => nbd,
             _ => {
-                let tcp = attachment.nbd_tcp_uri.as_ref().map(|uri| format!("{uri}\n")).unwrap_or_default();
+                let tcp = attachment
+                    .nbd_tcp_uri
+                    .as_ref()
+                    .map(|uri| format!("{uri}\n"))
+                    .unwrap_or_default();
                 format!(
                     "# NBD: qemu-img, qemu-io, nbdcopy, fio --ioengine=nbd\n{nbd}{tcp}\n\
                      # QEMU, vhost-user-blk (size= is the guest's memory, the same as -m)\n{qemu}\n\
@@ -356,20 +368,32 @@ impl Form {
 
 /// Why a disk is where it is, when that was not asked for and there was something to choose from.
 fn chosen(placement: Option<&Placement>) -> String {
-    let Some(placement) = placement.filter(|found| found.ranking.len() + found.refused.len() > 1) else {
+    let Some(placement) = placement.filter(|found| found.ranking.len() + found.refused.len() > 1)
+    else {
         return String::new();
     };
     let mut text = format!("\nplaced on '{}': {}\n", placement.datastore, placement.basis);
     for other in &placement.ranking {
-        let latency =
-            other.latency.map_or_else(|| "latency not known".into(), |latency| format!("latency {latency}"));
-        text.push_str(&format!("  {}: load {} of the mean, {latency}\n", other.datastore, other.load));
+        let latency = other
+            .latency
+            .map_or_else(|| "latency not known".into(), |latency| format!("latency {latency}"));
+        text.push_str(&format!(
+            "  {}: load {} of the mean, {latency}\n",
+            other.datastore, other.load
+        ));
     }
-    placement.refused.iter().for_each(|(name, because)| text.push_str(&format!("  {name}: {because}\n")));
+    placement
+        .refused
+        .iter()
+        .for_each(|(name, because)| text.push_str(&format!("  {name}: {because}\n")));
     text
 }
 
-fn print_changed(out: &mut dyn Write, changed: &Changed<types::Disk>, print: Print) -> Result<(), CliError> {
+fn print_changed(
+    out: &mut dyn Write,
+    changed: &Changed<types::Disk>,
+    print: Print,
+) -> Result<(), CliError> {
     if print.json {
         return Ok(json(out, changed)?);
     }
@@ -385,9 +409,15 @@ fn connection(disk: &types::Disk) -> Option<ConnectionState> {
 fn state(disk: &types::Disk) -> String {
     match disk.state {
         ServiceState::Failed => "failed".into(),
-        ServiceState::Serving if connection(disk) == Some(ConnectionState::Waiting) => "waiting".into(),
-        ServiceState::Serving if connection(disk) == Some(ConnectionState::Failing) => "failing".into(),
-        ServiceState::Serving if disk.overbooked && disk.policy.reservation.is_some() => "overbooked".into(),
+        ServiceState::Serving if connection(disk) == Some(ConnectionState::Waiting) => {
+            "waiting".into()
+        }
+        ServiceState::Serving if connection(disk) == Some(ConnectionState::Failing) => {
+            "failing".into()
+        }
+        ServiceState::Serving if disk.overbooked && disk.policy.reservation.is_some() => {
+            "overbooked".into()
+        }
         ServiceState::Serving => "serving".into(),
     }
 }
@@ -460,14 +490,18 @@ fn describe(disk: &types::Disk) -> String {
         ("priorities", disk.effective_priorities.as_ref().map(priorities)),
         (
             "overbooked",
-            disk.overbooked.then(|| format!("datastore '{}' promises more than it can", disk.datastore)),
+            disk.overbooked
+                .then(|| format!("datastore '{}' promises more than it can", disk.datastore)),
         ),
         ("clients", Some(disk.clients.to_string())),
         ("nbd", Some(disk.nbd_uri.clone())),
         ("vhost-user", Some(disk.vhost_socket.clone())),
         ("further exports", exports(disk)),
         ("lease", disk.lease.as_ref().map(lease)),
-        ("moved", disk.moved.as_ref().map(|moved| format!("from '{}' on {}", moved.from, date(moved.at)))),
+        (
+            "moved",
+            disk.moved.as_ref().map(|moved| format!("from '{}' on {}", moved.from, date(moved.at))),
+        ),
     ];
     lines.extend(placement::disk(&disk.placement));
     description(&lines)
@@ -537,11 +571,12 @@ mod tests {
     #[test]
     fn the_description_shows_what_was_set_beside_what_is_in_force() {
         let text = describe(&disk());
+        assert!(text.contains(
+            "policy set:       reservation 250 IOPS, limit 50 MiB/s, shares 200, burst 1 IOs\n"
+        ));
         assert!(
-            text.contains(
-                "policy set:       reservation 250 IOPS, limit 50 MiB/s, shares 200, burst 1 IOs\n"
-            )
+            text.contains("policy in force:  limit 50 MiB/s, shares 200, burst 0 IOs\n"),
+            "{text}"
         );
-        assert!(text.contains("policy in force:  limit 50 MiB/s, shares 200, burst 0 IOs\n"), "{text}");
     }
 }

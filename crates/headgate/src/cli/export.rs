@@ -1,28 +1,31 @@
+use super::common::{DaemonArgs, Print};
+use super::error::CliError;
 use super::output::{Align, Table, description, json};
-use super::{CliError, Place, Print};
-use crate::api::priorities::{self, ExportCreate, ExportPatch};
-use crate::name::Name;
 use clap::{Args, Subcommand};
+use headgate_api::priorities::{self, ExportCreate, ExportPatch};
+use headgate_model::Name;
 use headgate_units::Priority;
 use hyper::Method;
 use std::io::Write;
 
-/// Commands on further exports.
+/// Commands on additional exports.
 #[derive(Debug, Subcommand)]
 pub(super) enum Export {
-    /// Export a disk under one more name, whose requests have a priority of their own: NBD has no field for one
+    /// Export a disk under an additional name, whose requests have a given priority
+    ///
+    /// NBD requests carry no priority, so an export carries it for them.
     #[command(after_help = "Example:\n  headgate export add db0-backup --disk db0 --priority 10")]
     Add(Add),
-    /// List further exports; every disk is also exported under its own name
+    /// List additional exports; every disk is also exported under its own name
     List {
         #[command(flatten)]
         print: Print,
     },
-    /// Change an export's priority; clients that are connected obey it from their next request on
+    /// Change an export's priority; it applies to the next request of connected clients
     Set(Set),
-    /// Forget an export. Clients that came by it stay connected; no more come
+    /// Remove an export; clients that use it stay connected, new ones are refused
     Remove {
-        /// The export
+        /// Name of the export
         name: Name,
     },
 }
@@ -30,12 +33,13 @@ pub(super) enum Export {
 /// Arguments of `export add`.
 #[derive(Debug, Args)]
 pub(super) struct Add {
-    /// The export: 1 to 64 letters, digits, '.', '_', '-'; not the name of a disk
+    /// Name of the export: 1 to 64 letters, digits, '.', '_', '-'; not the name of a disk
     name: Name,
-    /// The disk
+    /// Disk to export
     #[arg(long)]
     disk: Name,
-    /// What its requests count, 1 to 254, as far as the virtual machine's highest lets them; 100 is what others have
+    /// Priority of its requests, 1 to 254, at most the --max-priority of the disk's virtual
+    /// machine; requests without one usually have 100
     #[arg(long, value_name = "P")]
     priority: Priority,
     #[command(flatten)]
@@ -45,9 +49,9 @@ pub(super) struct Add {
 /// Arguments of `export set`.
 #[derive(Debug, Args)]
 pub(super) struct Set {
-    /// The export
+    /// Name of the export
     name: Name,
-    /// What its requests count, 1 to 254
+    /// Priority of its requests, 1 to 254
     #[arg(long, value_name = "P")]
     priority: Priority,
     #[command(flatten)]
@@ -64,8 +68,8 @@ impl Export {
         }
     }
 
-    pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
-        let client = place.client()?;
+    pub(super) fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
+        let client = daemon.client()?;
         match self {
             Export::Add(Add { name, disk, priority, print }) => {
                 let request = ExportCreate { name, disk, priority };

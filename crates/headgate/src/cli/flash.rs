@@ -1,11 +1,15 @@
 //! Emulated flash drives on the command line.
 
 use super::output::{Align, Table, or_dash};
-use crate::api::flash::{Flash, FlashDisk, FlashIsolation, FlashRating, FlashReach, Room};
+use headgate_api::flash::{Flash, FlashDisk, FlashIsolation, FlashRating, FlashReach, Space};
 
 /// The lines that describe a datastore's drive.
-pub(super) fn lines(room: Option<Room>, flash: Option<&Flash>) -> Vec<(&'static str, Option<String>)> {
-    let mut lines = vec![("room", room.map(|room| format!("{}, {} of it left", room.size, room.left)))];
+pub(super) fn lines(
+    room: Option<Space>,
+    flash: Option<&Flash>,
+) -> Vec<(&'static str, Option<String>)> {
+    let mut lines =
+        vec![("room", room.map(|room| format!("{}, {} of it left", room.size, room.left)))];
     let Some(flash) = flash else { return lines };
     let amplification = flash.write_amplification.map_or_else(
         || "nothing written yet".to_owned(),
@@ -29,7 +33,9 @@ fn isolation(flash: &Flash) -> String {
         (_, Some(FlashRating::Given), Some(rated)) => {
             format!("dynamic: {rated} page writes per second by shares, as given")
         }
-        (_, _, Some(rated)) => format!("dynamic: {rated} page writes per second by shares, as achieved"),
+        (_, _, Some(rated)) => {
+            format!("dynamic: {rated} page writes per second by shares, as achieved")
+        }
         (_, _, None) => "dynamic: nothing collected yet".into(),
     }
 }
@@ -38,7 +44,10 @@ fn spare(flash: &Flash) -> String {
     let size = headgate_units::Bytes(flash.block_bytes);
     match flash.isolation {
         FlashIsolation::None => format!("{} of {size}", flash.spare_blocks),
-        _ => format!("{} of {size}, {} of them nobody's", flash.spare_blocks, flash.unassigned_blocks),
+        _ => format!(
+            "{} of {size}, {} of them nobody's",
+            flash.spare_blocks, flash.unassigned_blocks
+        ),
     }
 }
 

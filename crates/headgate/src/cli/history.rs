@@ -1,8 +1,8 @@
-//! What a datastore did, by the hour, as a table.
+//! Prints the hourly history of a datastore as a table.
 
 use super::output::{Align, Table, date};
-use crate::api::history::DatastoreHour;
-use crate::api::top::LatencyMicros;
+use headgate_api::history::DatastoreHour;
+use headgate_api::top::LatencyMicros;
 use headgate_units::{Bytes, Nanos};
 
 /// One line for each hour of which something was seen.
@@ -26,7 +26,8 @@ pub(super) fn table(hours: &[DatastoreHour]) -> Table {
         let done = hour.reads.saturating_add(hour.writes);
         let part = |part: f64, whole: f64| format!("{:.0} %", part * 100.0 / whole);
         let time = |latency: Option<&LatencyMicros>, of: fn(&LatencyMicros) -> u64| {
-            latency.map_or_else(|| "-".into(), |latency| Nanos::from_micros(of(latency)).to_string())
+            latency
+                .map_or_else(|| "-".into(), |latency| Nanos::from_micros(of(latency)).to_string())
         };
         let (device, total) = (hour.device_micros.as_ref(), hour.total_micros.as_ref());
         table.row(vec![

@@ -1,11 +1,16 @@
 //! The command line.
 
 mod advise;
+mod common;
 mod datastore;
+mod datastore_trace;
 mod disk;
+mod error;
 mod export;
 mod flash;
 mod history;
+mod load;
+mod man;
 mod model_plot;
 mod output;
 mod picture;
@@ -17,102 +22,85 @@ mod trace;
 mod values;
 mod vm;
 mod window;
+mod write_file;
 
-use crate::api::client::{Client, ClientError};
-use crate::api::types::ErrorBody;
-use crate::control::{StateDir, StateDirError};
-use crate::serve::signals::EndSignal;
-use crate::serve::{DaemonError, ServeArgs, serve};
-use crate::top::{self, TopError};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use common::{DaemonArgs, Print};
+use error::CliError;
+use load::print_load;
+
+use crate::top;
+use clap::{CommandFactory, Parser, Subcommand};
+use headgate_daemon::serve::{ServeArgs, serve};
 use headgate_load::LoadArgs;
-use headgate_trace::TraceError;
-use hyper::StatusCode;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use thiserror::Error;
 
-/// Storage I/O control for virtual machines: virtual disks with a guaranteed minimum, a maximum and a share.
+/// Storage I/O control for virtual machines: virtual disks with a guaranteed minimum, a maximum and
+/// a share of the rest.
 #[derive(Debug, Parser)]
 #[command(
     name = "headgate",
     version,
-    after_help = "Exit status: 0 done, 1 failed, 2 usage.\nUnits: rates in IOs per second; sizes and bandwidths in bytes, \
-                  with K, M, G, T as powers of 1,024."
+    after_help = "Exit status: 0 success, 1 failure, 2 wrong usage.\nUnits: rates are IOs per second (IOPS); sizes are bytes and bandwidths bytes per second, \
+                  with suffixes K, M, G, T for powers of 1,024; times take a unit: ns, us, ms or s, and min, h or d for spans of history."
 )]
 pub struct Cli {
     #[command(flatten)]
-    place: Place,
+    daemon: DaemonArgs,
     #[command(subcommand)]
     command: Command,
-}
-
-/// Which daemon.
-#[derive(Clone, Debug, Args)]
-struct Place {
-    /// The daemon's state directory [default: /var/lib/headgate for root, else $XDG_STATE_HOME/headgate]
-    #[arg(long, value_name = "DIR", env = "HEADGATE_STATE_DIR", global = true)]
-    state_dir: Option<PathBuf>,
-}
-
-/// How to print.
-#[derive(Clone, Copy, Debug, Args)]
-struct Print {
-    /// Print JSON, as the API has it
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the daemon
     Serve(ServeArgs),
-    /// Storage that disks live on
+    /// Manage datastores: the storage that disks are on
     #[command(subcommand)]
     Datastore(datastore::Datastore),
-    /// Virtual disks
+    /// Manage virtual disks and their policies
     #[command(subcommand)]
-    Disk(disk::Disk),
-    /// Further NBD exports of disks, each with a priority
+    Disk(disk::DiskCommand),
+    /// Manage additional NBD exports of disks, each with its own priority
     #[command(subcommand)]
     Export(export::Export),
-    /// Virtual machines: disks that belong together, and what their applications may ask for
+    /// Manage virtual machines: their disks, and the priorities that their applications may use
     #[command(subcommand)]
     Vm(vm::Vm),
-    /// Which disks to move to other datastores, what that would change, and why the others stay
+    /// Recommend moves of disks between datastores, with figures and reasons
     #[command(
         after_help = "Examples:\n  headgate advise\n  headgate advise --window 7d --json\n  headgate advise --save pool && headgate advise --from pool"
     )]
     Advise(advise::Advise),
-    /// Rules of placement: which disks belong together or apart, and when moving is worth while
+    /// Show or replace the placement rules: affinity, anti-affinity and when a move pays
     #[command(subcommand)]
     Rules(rules::Rules),
-    /// Watch what datastores and disks do, and what they get of what they were promised
+    /// Show live load, latency and kept promises of datastores and disks
     #[command(after_help = "Keys: q quit, ? help, s sort, / filter.")]
     Top {
-        /// Print the view once and end
+        /// Print the view once and exit; so does output that is not a terminal
         #[arg(long)]
         once: bool,
         #[command(flatten)]
         print: Print,
     },
-    /// Load disks of any NBD or vhost-user-blk server, measure and verify
+    /// Generate load on disks of any NBD or vhost-user-blk server; measure and verify
     #[command(
         after_help = "Example:\n  headgate load \"$(headgate disk attach db0 --nbd)\" --depth 32 --read-percent 70 \
         --seconds 10"
     )]
     Load(Box<LoadArgs>),
-    /// Rehearse policies and workloads in simulated time
+    /// Simulate policies and workloads in virtual time
     #[command(subcommand)]
     Sim(Box<sim::Sim>),
-    /// Run the published experiments in the simulator, and print the papers' numbers beside ours
+    /// Run the published experiments in the simulator and compare with the papers' numbers
     #[command(
         after_help = "Examples:\n  headgate reproduce --all --report report.html\n  headgate reproduce mc-04 --seeds 10\n\n\
-                            Exit status: 0 every number is as expected, 1 one is not, 2 usage."
+                            Exit status: 0 every number is as expected, 1 at least one is not, 2 wrong usage."
     )]
     Reproduce(reproduce::Reproduce),
-    /// Block traces: what they say of their workload, and conversion
+    /// Analyse, replay and convert block traces
     #[command(subcommand)]
     Trace(trace::Trace),
     /// Print the OpenAPI document of the HTTP API
@@ -122,122 +110,15 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-}
-
-/// Why a command failed.
-#[derive(Debug, Error)]
-enum CliError {
-    /// The daemon refused, or is not there.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    /// The state directory cannot be.
-    #[error(transparent)]
-    StateDir(#[from] StateDirError),
-    /// No state directory can be guessed.
-    #[error("no state directory is given and neither XDG_STATE_HOME nor HOME is set")]
-    NoStateDir,
-    /// A pool on disk cannot be used or written.
-    #[error(transparent)]
-    Recorded(#[from] crate::recorded::RecordedError),
-    /// The arguments contradict each other.
-    #[error("{0}")]
-    Usage(String),
-    /// The live view ended.
-    #[error(transparent)]
-    Top(#[from] TopError),
-    /// The daemon cannot serve.
-    #[error(transparent)]
-    Daemon(#[from] DaemonError),
-    /// The load cannot run.
-    #[error(transparent)]
-    Load(#[from] headgate_load::LoadError),
-    /// The load ran and its report says what went wrong.
-    #[error("requests failed or data was wrong: see the report")]
-    Unclean(u8),
-    /// A file cannot be read or written.
-    #[error("cannot {doing} {}: {source}", file.display())]
-    File {
-        /// Which.
-        file: PathBuf,
-        /// What was tried.
-        doing: &'static str,
-        /// Why not.
-        source: io::Error,
+    /// Write the manual pages of all commands into a directory
+    #[command(
+        after_help = "Example:\n  headgate man /usr/local/share/man/man1 && man headgate-disk-create"
+    )]
+    Man {
+        /// The directory; it is made if it does not exist
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
     },
-    /// A trace is not what it should be.
-    #[error("{}: {error}", file.display())]
-    Trace {
-        /// Which.
-        file: PathBuf,
-        /// Why.
-        error: TraceError,
-    },
-    /// A scenario is not what it should be.
-    #[error(transparent)]
-    Scenario(#[from] headgate_sim::ScenarioError),
-    /// The simulation ran, and something else came out.
-    #[error("{failed} of {all} expectations do not hold")]
-    Expectations {
-        /// How many.
-        failed: usize,
-        /// Of how many.
-        all: usize,
-    },
-    /// Somebody ended it, before anything was printed or written.
-    #[error("interrupted: nothing is printed or written")]
-    Interrupted(EndSignal),
-    /// What was started did not come to its end.
-    #[error("{0}")]
-    Stopped(String),
-    /// Standard output is gone.
-    #[error("cannot print: {0}")]
-    Print(#[from] io::Error),
-}
-
-impl CliError {
-    fn body(&self) -> ErrorBody {
-        match self {
-            CliError::Client(e) | CliError::Top(TopError::Client(e)) => e.body(),
-            CliError::Daemon(e) => ErrorBody { error: e.to_string(), expected: None, hint: e.hint() },
-            CliError::NoStateDir => ErrorBody {
-                error: self.to_string(),
-                expected: None,
-                hint: Some("give --state-dir or HEADGATE_STATE_DIR".into()),
-            },
-            CliError::Trace { error, .. } => {
-                ErrorBody { error: self.to_string(), expected: None, hint: Some(error.hint()) }
-            }
-            _ => ErrorBody { error: self.to_string(), expected: None, hint: None },
-        }
-    }
-
-    fn exit_code(&self) -> ExitCode {
-        match self {
-            CliError::Usage(_) | CliError::Scenario(_) => ExitCode::from(2),
-            // A value that the daemon cannot take was given on the command line.
-            CliError::Client(ClientError::Refused { status: StatusCode::UNPROCESSABLE_ENTITY, .. }) => {
-                ExitCode::from(2)
-            }
-            CliError::Load(e) => ExitCode::from(e.exit_code()),
-            CliError::Unclean(code) => ExitCode::from(*code),
-            CliError::Interrupted(signal) => ExitCode::from(signal.exit_code()),
-            _ => ExitCode::from(1),
-        }
-    }
-}
-
-impl Place {
-    fn state_dir(&self) -> Result<StateDir, CliError> {
-        let root = match &self.state_dir {
-            Some(given) => given.clone(),
-            None => StateDir::default_root().ok_or(CliError::NoStateDir)?,
-        };
-        Ok(StateDir::new(&root)?)
-    }
-
-    fn client(&self) -> Result<Client, CliError> {
-        Ok(Client::new(&self.state_dir()?.api_socket()))
-    }
 }
 
 impl Cli {
@@ -254,22 +135,25 @@ impl Cli {
             Command::Sim(command) => command.print().is_some_and(|p| p.json),
             Command::Reproduce(command) => command.print.json,
             Command::Trace(command) => command.print().is_some_and(|p| p.json),
-            Command::Serve(_) | Command::Api | Command::Completions { .. } => false,
+            Command::Serve(_)
+            | Command::Api
+            | Command::Completions { .. }
+            | Command::Man { .. } => false,
         }
     }
 
     fn run(self, out: &mut dyn Write) -> Result<(), CliError> {
         match self.command {
-            Command::Serve(args) => Ok(serve(&self.place.state_dir()?, &args)?),
-            Command::Datastore(command) => command.run(&self.place, out),
-            Command::Disk(command) => command.run(&self.place, out),
-            Command::Export(command) => command.run(&self.place, out),
-            Command::Vm(command) => command.run(&self.place, out),
-            Command::Advise(command) => command.run(&self.place, out),
-            Command::Rules(command) => command.run(&self.place, out),
+            Command::Serve(args) => Ok(serve(&self.daemon.state_dir()?, &args)?),
+            Command::Datastore(command) => command.run(&self.daemon, out),
+            Command::Disk(command) => command.run(&self.daemon, out),
+            Command::Export(command) => command.run(&self.daemon, out),
+            Command::Vm(command) => command.run(&self.daemon, out),
+            Command::Advise(command) => command.run(&self.daemon, out),
+            Command::Rules(command) => command.run(&self.daemon, out),
             Command::Top { once, print } => {
-                let client = self.place.client()?;
-                // Who redirects the output wants lines.
+                let client = self.daemon.client()?;
+                // Redirected output gets plain lines.
                 let once = once || !io::stdout().is_terminal();
                 match (print.json, once) {
                     (true, _) => Ok(output::json(out, &top::fetch(&client)?)?),
@@ -284,24 +168,16 @@ impl Cli {
             Command::Sim(command) => command.run(out),
             Command::Reproduce(command) => command.run(out),
             Command::Trace(command) => command.run(out),
-            Command::Api => Ok(out.write_all(crate::api::document().as_bytes())?),
+            Command::Api => Ok(out.write_all(headgate_daemon::http::DOCUMENT.as_bytes())?),
             Command::Completions { shell } => {
                 clap_complete::generate(shell, &mut Cli::command(), "headgate", out);
                 Ok(())
             }
+            Command::Man { directory } => {
+                let pages = man::write_pages(Cli::command(), &directory)?;
+                Ok(writeln!(out, "{pages} manual pages in {}", directory.display())?)
+            }
         }
-    }
-}
-
-/// Prints what a load came to; an unclean one is an error.
-fn print_load(out: &mut dyn Write, report: &headgate_load::Report, print: Print) -> Result<(), CliError> {
-    match print.json {
-        true => writeln!(out, "{}", report.to_json())?,
-        false => write!(out, "{report}")?,
-    }
-    match report.exit_code() {
-        0 => Ok(()),
-        code => Err(CliError::Unclean(code)),
     }
 }
 
@@ -309,12 +185,12 @@ fn print_load(out: &mut dyn Write, report: &headgate_load::Report, print: Print)
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.prints_json();
-    // Not locked: the daemon runs in here for days.
+    // Not locked: `serve` runs in here for days.
     let mut out = io::stdout();
     let result = cli.run(&mut out).and_then(|()| Ok(out.flush()?));
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has read enough.
+        // The reader of a pipe has read enough.
         Err(CliError::Print(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
             eprint!("{}", output::error(&e.body(), json));

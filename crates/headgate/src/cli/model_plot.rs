@@ -1,18 +1,24 @@
 //! The points that a datastore's model is learnt from, and the line through them.
 
-use crate::api::placement::ModelPoint;
-use crate::name::Name;
-use crate::plot::{Figure, Line, Panel};
+use headgate_api::placement::ModelPoint;
+use headgate_model::Name;
 use headgate_placement::{DeviceModel, Outstanding};
+use headgate_report::plot::{Figure, Line, Panel};
 
 /// Places on the line that are drawn.
 const STEPS: u32 = 200;
 
-pub(super) fn figure(datastore: &Name, model: Option<&DeviceModel>, points: &[ModelPoint]) -> Figure {
+pub(super) fn figure(
+    datastore: &Name,
+    model: Option<&DeviceModel>,
+    points: &[ModelPoint],
+) -> Figure {
     let end = points.iter().map(|point| point.outstanding).fold(1.0, f64::max) * 1.05;
     let measured = |good: bool| -> Line {
         let wanted = points.iter().filter(|point| point.doubt.is_none() == good);
-        wanted.flat_map(|point| [Some((point.outstanding, point.latency.0 as f64 / 1e6)), None]).collect()
+        wanted
+            .flat_map(|point| [Some((point.outstanding, point.latency.0 as f64 / 1e6)), None])
+            .collect()
     };
     let predicted = |step: u32| {
         let outstanding = end * f64::from(step) / f64::from(STEPS);
@@ -21,8 +27,10 @@ pub(super) fn figure(datastore: &Name, model: Option<&DeviceModel>, points: &[Mo
     };
     let fitted: Line = (0..=STEPS).map(predicted).collect();
     let second = points.iter().filter(|point| point.doubt.is_some()).count();
-    let (mut lines, mut legend) =
-        (vec![measured(true), fitted], vec![format!("{} intervals", points.len() - second), "model".into()]);
+    let (mut lines, mut legend) = (
+        vec![measured(true), fitted],
+        vec![format!("{} intervals", points.len() - second), "model".into()],
+    );
     if second > 0 {
         lines.push(measured(false));
         legend.push(format!("{second} doubtful"));
@@ -57,7 +65,7 @@ mod tests {
         };
         let points: Vec<ModelPoint> = (0..60).map(|n| point(n % 12 + 1)).collect();
         let figure = figure(&"array".parse().unwrap(), None, &points);
-        let text = crate::plot::svg(&[figure]).unwrap();
+        let text = headgate_report::plot::svg(&[figure]).unwrap();
         assert_eq!(text.matches("<circle").count(), 60);
         assert!(
             text.contains("40 intervals")

@@ -1,6 +1,6 @@
 //! Tables, descriptions and errors as text.
 
-use crate::api::types::ErrorBody;
+use headgate_api::types::ErrorBody;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -51,9 +51,11 @@ impl Table {
     }
 }
 
-/// A description: names and values, one per line, the values aligned. Lines without a value are left out.
+/// A description: names and values, one per line, the values aligned. Lines without a value are
+/// left out.
 pub(super) fn description(lines: &[(&str, Option<String>)]) -> String {
-    let shown = || lines.iter().filter_map(|(name, value)| value.as_ref().map(|value| (*name, value)));
+    let shown =
+        || lines.iter().filter_map(|(name, value)| value.as_ref().map(|value| (*name, value)));
     let width = shown().map(|(name, _)| name.len() + 1).max().unwrap_or(0);
     shown().fold(String::new(), |mut text, (name, value)| {
         let _ = writeln!(text, "{:<width$}  {value}", format!("{name}:"));
@@ -92,10 +94,12 @@ pub(super) fn warnings(warnings: &[String]) {
 
 /// Seconds since 1970 as `2026-09-21 14:13 UTC`.
 pub(super) fn date(seconds: u64) -> String {
-    // Days to year, month and day in the proleptic Gregorian calendar, by eras of 400 years that start in March.
+    // Days to year, month and day in the proleptic Gregorian calendar, by eras of 400 years that
+    // start in March.
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;

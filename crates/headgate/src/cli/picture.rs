@@ -1,7 +1,7 @@
 //! Figures in files.
 
-use super::CliError;
-use crate::plot::{Figure, png, svg};
+use super::error::CliError;
+use headgate_report::plot::{Figure, png, svg};
 use std::path::PathBuf;
 
 /// A file to draw into.
@@ -28,12 +28,13 @@ impl Picture {
         Ok(Picture { file, kind })
     }
 
-    /// What belongs into the file.
+    /// The content of the file.
     pub(super) fn draw(&self, figures: &[Figure]) -> Result<Vec<u8>, CliError> {
-        let text = svg(figures).map_err(|e| CliError::Stopped(e.to_string()))?;
-        Ok(match self.kind {
-            PictureKind::Svg => text.into_bytes(),
-            PictureKind::Png => png(&text).map_err(|e| CliError::Stopped(e.to_string()))?,
-        })
+        match self.kind {
+            PictureKind::Svg => {
+                svg(figures).map(String::into_bytes).map_err(|e| CliError::Stopped(e.to_string()))
+            }
+            PictureKind::Png => png(figures).map_err(|e| CliError::Stopped(e.to_string())),
+        }
     }
 }

@@ -1,12 +1,14 @@
-//! What placement is to know, on the command line.
+//! Placement options of the command line.
 
 use super::values::OrNone;
-use crate::api::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch, ModelSource};
-use crate::catalog::{DatastorePlacement, DiskPlacement};
-use crate::name::Name;
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use headgate_placement::{Company, Mobility, State};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use headgate_api::placement::{
+    DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch, ModelSource,
+};
+use headgate_model::Name;
+use headgate_model::{DatastorePlacement, DiskPlacement};
+use headgate_placement::{Affinity, Mobility, State};
 use serde::de::DeserializeOwned;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error, StrDeserializer};
@@ -21,17 +23,29 @@ fn word<T: DeserializeOwned + Clone + Send + Sync + 'static>(
     })
 }
 
+/// The words of [`Affinity`], the former ones too.
+fn affinity() -> impl TypedValueParser<Value = Affinity> {
+    let words =
+        [PossibleValue::new("none").alias("alone"), PossibleValue::new("vm").alias("with-vm")];
+    PossibleValuesParser::new(words).map(|word| match word.as_str() {
+        "vm" | "with-vm" => Affinity::Vm,
+        _ => Affinity::None,
+    })
+}
+
 /// A datastore's placement.
 #[derive(Debug, Args)]
 pub(super) struct DatastoreArgs {
-    /// What kind of storage it is, for disks that ask for one; datastores of different classes are balanced apart. Or 'none'
+    /// Class of storage, for disks that require one, or 'none'; datastores of different classes
+    /// are balanced separately
     #[arg(long, value_name = "CLASS", help_heading = "Placement")]
     class: Option<OrNone<Name>>,
-    /// The device under it, where datastores share one: the same word for each. Or 'none' [default: directories of one file system
-    /// share one]
+    /// Name of the device below, the same for all datastores that share it, or 'none' [default:
+    /// directories of one file system share a device]
     #[arg(long, value_name = "DEVICE", help_heading = "Placement")]
     spindles: Option<OrNone<Name>>,
-    /// Whether disks are placed on it: 'closed' takes no more, 'maintenance' is to be emptied [default: active]
+    /// Whether it takes disks: 'closed' takes no new ones, and 'maintenance' has advice move all
+    /// disks away [default: active]
     #[arg(long, value_name = "STATE", help_heading = "Placement", value_parser = word::<State>(&["active", "closed", "maintenance"]))]
     placement: Option<State>,
 }
@@ -49,15 +63,16 @@ impl DatastoreArgs {
 /// A disk's placement.
 #[derive(Debug, Args)]
 pub(super) struct DiskArgs {
-    /// The class of datastore it must be on, or 'none'
+    /// Class of datastore that the disk must be on, or 'none'
     #[arg(long, value_name = "CLASS", help_heading = "Placement")]
     class: Option<OrNone<Name>>,
-    /// Whether advice may move it: 'pinned' stays where it is [default: free]
+    /// Whether advice may move the disk: 'free' or 'pinned' [default: free]
     #[arg(long, value_name = "WORD", help_heading = "Placement", value_parser = word::<Mobility>(&["free", "pinned"]))]
     mobility: Option<Mobility>,
-    /// With whom it is kept: 'with-vm' on one datastore with the other disks of its machine that say so [default: alone]
-    #[arg(long, value_name = "WORD", help_heading = "Placement", value_parser = word::<Company>(&["alone", "with-vm"]))]
-    company: Option<Company>,
+    /// Disks to share a datastore with: 'none', or 'vm' for the other disks of its virtual machine
+    /// with this affinity [default: none]
+    #[arg(long, alias = "company", value_name = "WORD", help_heading = "Placement", value_parser = affinity())]
+    affinity: Option<Affinity>,
 }
 
 impl DiskArgs {
@@ -65,7 +80,7 @@ impl DiskArgs {
         DiskPlacementPatch {
             class: OrNone::change(self.class),
             mobility: self.mobility,
-            company: self.company,
+            affinity: self.affinity,
         }
     }
 
@@ -99,7 +114,8 @@ pub(super) fn datastore(
 }
 
 fn learnt_from(model: &DatastoreModel) -> String {
-    let left_out: Vec<String> = model.left_out.iter().map(|(why, n)| format!("{n} ({why})")).collect();
+    let left_out: Vec<String> =
+        model.left_out.iter().map(|(why, n)| format!("{n} ({why})")).collect();
     let day = format!("{} intervals of the last 24 h", model.intervals);
     let left_out = match left_out.is_empty() {
         true => String::new(),
@@ -111,7 +127,7 @@ fn learnt_from(model: &DatastoreModel) -> String {
     }
 }
 
-/// What a model is learnt from when it is not the last day.
+/// The source of a model, unless it is the last day.
 pub(super) fn source(model: &DatastoreModel) -> Option<String> {
     match model.source? {
         ModelSource::Day | ModelSource::Recorded => None,
@@ -129,14 +145,16 @@ pub(super) fn disk(placement: &DiskPlacement) -> Vec<(&'static str, Option<Strin
         Mobility::Free => None,
         Mobility::Pinned => Some("pinned: advice does not move it".to_owned()),
     };
-    let company = match placement.company {
-        Company::Alone => None,
-        Company::WithVm => Some("with the disks of its machine that say so".to_owned()),
+    let affinity = match placement.affinity {
+        Affinity::None => None,
+        Affinity::Vm => {
+            Some("vm: on one datastore with the other such disks of its machine".to_owned())
+        }
     };
     vec![
         ("class", placement.class.as_ref().map(Name::to_string)),
         ("mobility", mobility),
-        ("company", company),
+        ("affinity", affinity),
     ]
 }
 

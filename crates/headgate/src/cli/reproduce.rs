@@ -1,11 +1,13 @@
 //! The experiments inside the program.
 
+use super::common::Print;
+use super::error::CliError;
 use super::output::{Align, Table, json};
-use super::sim::{Interrupts, run_jobs, write_file};
-use super::{CliError, Print};
-use crate::sim::{Experiment, FileTraces, Job, experiments, report};
+use super::sim::{Interrupts, run_jobs};
+use super::write_file::write_file;
 use clap::Args;
-use headgate_sim::{Judgement, Outcome, Scenario, Verdict, judge};
+use headgate_report::{Experiment, FileTraces, Job, experiments, report};
+use headgate_sim::{Finding, Judgement, Outcome, Scenario, judge};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,24 +15,25 @@ use std::path::{Path, PathBuf};
 /// Arguments of `reproduce`.
 #[derive(Debug, Args)]
 pub(super) struct Reproduce {
-    /// Experiments; a name may be shortened as long as it is clear: mc-04. mc, pa, tg, ba: all of that paper
+    /// Experiments by name, which may be shortened while it is unambiguous, such as mc-04; mc, pa,
+    /// tg, ba and op stand for all experiments of a paper
     names: Vec<String>,
-    /// All of them
+    /// Run all experiments
     #[arg(long, conflicts_with = "names")]
     all: bool,
-    /// List them instead; so does naming none
+    /// List experiments instead of running them; so does naming none
     #[arg(long)]
     list: bool,
-    /// Write a report with figures: one HTML file that needs nothing else
+    /// Write a report with figures to this file, as self-contained HTML
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Run with the seeds 1 to N [default: those of each experiment]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: Option<u64>,
-    /// Run with as many seeds as the published experiment has, where that takes minutes
+    /// Run with as many seeds as the published experiment; takes minutes
     #[arg(long, conflicts_with = "seeds")]
     full: bool,
-    /// Where traces are that some experiments replay [default: the environment's HEADGATE_TRACES]
+    /// Directory of the traces that some experiments replay
     #[arg(long, value_name = "DIR", env = "HEADGATE_TRACES", hide_env_values = true)]
     traces: Option<PathBuf>,
     #[command(flatten)]
@@ -56,7 +59,8 @@ struct Reproduced<'a> {
     source: &'a str,
     seeds: &'a [u64],
     failed: usize,
-    verdicts: &'a [Verdict],
+    #[serde(rename = "verdicts")]
+    findings: &'a [Finding],
 }
 
 /// One that cannot be run here, in the list of `reproduce --json`.
@@ -107,29 +111,30 @@ impl Reproduce {
             .collect();
         let interrupts = Interrupts::catch()?;
         let mut outcomes = run_jobs(&jobs, &interrupts)?.into_iter();
-        let runs: Vec<(Vec<Outcome>, Vec<Verdict>)> = chosen
+        let runs: Vec<(Vec<Outcome>, Vec<Finding>)> = chosen
             .iter()
             .zip(&seeds)
             .map(|(scenario, seeds)| {
                 let mine: Vec<Outcome> =
                     outcomes.by_ref().take(scenario.variants.len() * seeds.len()).collect();
-                let verdicts = judge(scenario, &mine);
-                (mine, verdicts)
+                let findings = judge(scenario, &mine);
+                (mine, findings)
             })
             .collect();
         let done: Vec<Experiment<'_>> = chosen
             .iter()
             .zip(&seeds)
             .zip(&runs)
-            .map(|((scenario, seeds), (outcomes, verdicts))| Experiment {
+            .map(|((scenario, seeds), (outcomes, findings))| Experiment {
                 scenario,
                 seeds,
                 outcomes,
-                verdicts,
+                findings,
             })
             .collect();
         if let Some(file) = &self.report {
-            let page = report(&self.command(), &done).map_err(|e| CliError::Stopped(e.to_string()))?;
+            let page =
+                report(&self.command(), &done).map_err(|e| CliError::Stopped(e.to_string()))?;
             interrupts.check()?;
             write_file(file, page.as_bytes())?;
         }
@@ -140,7 +145,7 @@ impl Reproduce {
         match done.iter().map(Experiment::failed).sum() {
             0 => Ok(()),
             failed => {
-                let all = done.iter().map(|experiment| experiment.verdicts.len()).sum();
+                let all = done.iter().map(|experiment| experiment.findings.len()).sum();
                 Err(CliError::Expectations { failed, all })
             }
         }
@@ -171,11 +176,13 @@ fn divide<'a>(
     for scenario in chosen {
         match (traces.missing(&scenario.traces).first(), directory) {
             (None, _) => can.push(scenario),
-            (Some(_), None) => {
-                cannot.push((scenario, "it replays traces; say where they are with --traces DIR".into()))
-            }
+            (Some(_), None) => cannot
+                .push((scenario, "it replays traces; say where they are with --traces DIR".into())),
             (Some(file), Some(directory)) => {
-                let why = format!("it replays traces, and {} is not there", directory.join(file).display());
+                let why = format!(
+                    "it replays traces, and {} is not there",
+                    directory.join(file).display()
+                );
                 cannot.push((scenario, why));
             }
         }
@@ -183,18 +190,23 @@ fn divide<'a>(
     (can, cannot)
 }
 
-/// An experiment by its name, or by the beginning of it where no other begins so; or all whose names begin with this word.
+/// An experiment by its name, or by the beginning of it where no other begins so; or all whose
+/// names begin with this word.
 fn find<'a>(known: &'a [Scenario], name: &str) -> Result<Vec<&'a Scenario>, CliError> {
     if let Some(exact) = known.iter().find(|scenario| scenario.name == name) {
         return Ok(vec![exact]);
     }
-    let word = |scenario: &&Scenario| scenario.name.split_once('-').is_some_and(|(first, _)| first == name);
+    let word = |scenario: &&Scenario| {
+        scenario.name.split_once('-').is_some_and(|(first, _)| first == name)
+    };
     let series: Vec<&Scenario> = known.iter().filter(word).collect();
     if !series.is_empty() {
         return Ok(series);
     }
-    let begins: Vec<&Scenario> = known.iter().filter(|scenario| scenario.name.starts_with(name)).collect();
-    let names = |all: &[&Scenario]| all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
+    let begins: Vec<&Scenario> =
+        known.iter().filter(|scenario| scenario.name.starts_with(name)).collect();
+    let names =
+        |all: &[&Scenario]| all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
     match begins.as_slice() {
         [one] => Ok(vec![*one]),
         [] => Err(CliError::Usage(format!(
@@ -252,8 +264,9 @@ fn print_json(
     done: &[Experiment<'_>],
     skipped: &[(&Scenario, String)],
 ) -> Result<(), CliError> {
-    let left =
-        skipped.iter().map(|(scenario, why)| Entry::Skipped(Skipped { name: &scenario.name, skipped: why }));
+    let left = skipped
+        .iter()
+        .map(|(scenario, why)| Entry::Skipped(Skipped { name: &scenario.name, skipped: why }));
     let all: Vec<Entry<'_>> = done
         .iter()
         .map(|experiment| Reproduced {
@@ -262,7 +275,7 @@ fn print_json(
             source: &experiment.scenario.source,
             seeds: experiment.seeds,
             failed: experiment.failed(),
-            verdicts: experiment.verdicts,
+            findings: experiment.findings,
         })
         .map(Entry::Reproduced)
         .chain(left)
@@ -288,17 +301,17 @@ fn print_text(
             ("EXPECTED", Align::Left),
             ("VERDICT", Align::Left),
         ]);
-        for verdict in experiment.verdicts {
+        for finding in experiment.findings {
             let show = |value: Option<f64>| {
-                value.map_or_else(|| "-".into(), |value| verdict.shown_unit().show(value))
+                value.map_or_else(|| "-".into(), |value| finding.shown_unit().show(value))
             };
             table.row(vec![
-                verdict.variant.clone(),
-                verdict.what.clone(),
-                show(verdict.paper),
-                show(verdict.ours()),
-                verdict.expected.clone(),
-                match verdict.judgement {
+                finding.variant.clone(),
+                finding.what.clone(),
+                show(finding.paper),
+                show(finding.ours()),
+                finding.expected.clone(),
+                match finding.judgement {
                     Judgement::Holds => "holds".into(),
                     Judgement::Fails => "FAILS".into(),
                     Judgement::Differs => "differs".into(),
@@ -307,15 +320,17 @@ fn print_text(
             ]);
         }
         out.write_all(table.render().as_bytes())?;
-        let differing = experiment.verdicts.iter().filter(|verdict| verdict.judgement == Judgement::Differs);
-        let mut reasons: Vec<&str> = differing.filter_map(|verdict| verdict.differs.as_deref()).collect();
+        let differing =
+            experiment.findings.iter().filter(|finding| finding.judgement == Judgement::Differs);
+        let mut reasons: Vec<&str> =
+            differing.filter_map(|finding| finding.differs.as_deref()).collect();
         reasons.dedup();
         for reason in reasons {
             writeln!(out, "differs: {reason}")?;
         }
     }
     let failed: usize = done.iter().map(Experiment::failed).sum();
-    let all: usize = done.iter().map(|experiment| experiment.verdicts.len()).sum();
+    let all: usize = done.iter().map(|experiment| experiment.findings.len()).sum();
     let differing: usize = done.iter().map(Experiment::differing).sum();
     let what = if done.len() == 1 { "experiment" } else { "experiments" };
     let differ = match differing {
@@ -326,6 +341,7 @@ fn print_text(
     for (scenario, why) in skipped {
         writeln!(out, "\n{}: {}\nskipped: {why}", scenario.name, scenario.title)?;
     }
-    let left = if skipped.is_empty() { String::new() } else { format!(", {} skipped", skipped.len()) };
+    let left =
+        if skipped.is_empty() { String::new() } else { format!(", {} skipped", skipped.len()) };
     Ok(writeln!(out, "\n{} {what}: {good} of {all} numbers as expected{differ}{left}", done.len())?)
 }

@@ -1,9 +1,10 @@
 //! `headgate rules`: the rules of placement.
 
+use super::common::{DaemonArgs, Print};
+use super::error::CliError;
 use super::output::{json, warnings};
-use super::{CliError, Place, Print};
-use crate::api::types::Changed;
 use clap::Subcommand;
+use headgate_api::types::Changed;
 use headgate_placement::Rules as PlacementRules;
 use hyper::Method;
 use std::fs;
@@ -18,14 +19,14 @@ pub(super) enum Rules {
         #[command(flatten)]
         print: Print,
     },
-    /// Replace the rules by those of a file in TOML; what it does not say gets its default
+    /// Replace all rules by those of a TOML file; rules that it leaves out get their defaults
     #[command(
-        after_help = "A rule that two disks be apart, and one that moves begin at an imbalance of 20 %:\n\n  \
-        [[apart]]\n  name = \"replicas\"\n  disks = [\"db1\", \"db2\"]\n\n  [balance]\n  start = 200\n\n\
-        'headgate rules show' prints all that can be said."
+        after_help = "Example: keep two disks on different datastores, and start moves at an imbalance of 20 %:\n\n  \
+        [[anti-affinity]]\n  name = \"replicas\"\n  disks = [\"db1\", \"db2\"]\n\n  [balance]\n  start = 200\n\n\
+        'headgate rules show' prints all rules."
     )]
     Set {
-        /// The file
+        /// File with the rules
         file: PathBuf,
         #[command(flatten)]
         print: Print,
@@ -49,8 +50,8 @@ impl Rules {
         }
     }
 
-    pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
-        let client = place.client()?;
+    pub(super) fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
+        let client = daemon.client()?;
         match self {
             Rules::Show { print } => {
                 let rules: PlacementRules = client.get("/v1/rules")?;

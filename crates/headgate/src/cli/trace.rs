@@ -1,15 +1,17 @@
-//! Block traces: what they say, and conversion.
+//! `headgate trace`: analyses, replays and converts block traces.
 
+use super::common::Print;
+use super::error::CliError;
+use super::load::print_load;
 use super::output::{Align, Table, description, json, warnings};
-use super::{CliError, Print, print_load};
-use crate::serve::signals::Signals;
 use clap::{Args, Subcommand};
+use headgate_daemon::serve::signals::Signals;
 use headgate_load::ReplayArgs;
 use headgate_load::replay::{Asked, Recorded, Recording};
 use headgate_stats::Percentiles;
 use headgate_trace::{
-    Character, Characteriser, CsvWriter, DiskProfile, Format, Kind, Options, Outstanding, Profile, Quantiles,
-    Report, Sizes, Tolerance, TraceReader, Unknown,
+    Character, Characteriser, CsvWriter, DiskProfile, Format, Kind, Options, Outstanding, Profile,
+    Quantiles, Report, Sizes, Tolerance, TraceReader, Unknown,
 };
 use headgate_units::{Bytes, Nanos};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -27,54 +29,56 @@ const BETWEEN_MESSAGES: u64 = 1 << 16;
 /// Commands on block traces.
 #[derive(Debug, Subcommand)]
 pub(super) enum Trace {
-    /// Say what a trace's workload is like: rates, sizes, mix, randomness, requests outstanding, footprint
+    /// Print statistics of a trace: rates, sizes, mix, randomness, outstanding IOs, footprint
     #[command(after_help = "Examples:\n  headgate trace stat hm_0.csv.gz\n  \
                             xz -dc trace.vscsi.xz | headgate trace stat - --json\n\n\
                             Formats: csv (our own), csv-us, vscsi, msr, systor, blkparse, disksim, fiu, tencent; gzip is unpacked.")]
     Stat {
         #[command(flatten)]
         input: Input,
-        /// How many disks to list, the busiest first
+        /// Most disks to list, busiest first
         #[arg(long, value_name = "N", default_value_t = 20)]
         disks: usize,
         #[command(flatten)]
         print: Print,
     },
-    /// Replay a trace on a disk of any NBD or vhost-user-blk server, at the recorded times, and measure
-    #[command(after_help = "Example:\n  headgate trace replay web.csv.gz --disk web_1 --speed 200 \\\n    \
-                            \"$(headgate disk attach db0 --nbd)\"")]
+    /// Replay a trace on a disk of any NBD or vhost-user-blk server at the recorded times
+    #[command(
+        after_help = "Example:\n  headgate trace replay web.csv.gz --disk web_1 --speed 200 \\\n    \
+                            \"$(headgate disk attach db0 --nbd)\""
+    )]
     Replay {
         #[command(flatten)]
         input: Input,
-        /// Replay this disk of the trace [default: all of them, on the one disk]
+        /// Disk of the trace to replay [default: all of them, on the one target]
         #[arg(long)]
         disk: Option<String>,
         #[command(flatten)]
         replay: Box<ReplayArgs>,
     },
-    /// Convert a trace to our own format, a CSV
+    /// Convert a trace to Headgate's own CSV format
     #[command(after_help = "Example:\n  headgate trace convert sdb.blkparse sdb.csv\n\n\
                             Columns: at_ns,disk,op,offset,bytes,latency_ns. op is R, W, F (flush) or D (discard).")]
     Convert {
         #[command(flatten)]
         input: Input,
-        /// The file to write, which must not exist; '-' for standard output
+        /// File to write, which must not exist; '-' for standard output
         output: PathBuf,
     },
 }
 
-/// Which trace, and how to read it.
+/// A trace and how to read it.
 #[derive(Debug, Args)]
 pub(super) struct Input {
-    /// The trace; '-' for standard input
+    /// Trace file; '-' for standard input
     file: PathBuf,
-    /// Its format [default: found out from the first lines]
+    /// Format of the trace [default: detected from the first lines]
     #[arg(long)]
     format: Option<Format>,
-    /// Leave out what cannot be read, and say how much that was
+    /// Skip lines or records that cannot be read, and report how many
     #[arg(long)]
     lenient: bool,
-    /// Sort so many requests by time at a time, 0 to 16777216
+    /// Requests held to sort them by time, 0 to 16777216
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(..=1 << 24))]
     window: u32,
 }
@@ -154,7 +158,8 @@ impl Input {
                     Ok(record) => record,
                     Err(e) => return Some(Err(e.to_string())),
                 };
-                if disk.as_deref().is_some_and(|wanted| wanted != reader.disks().name(record.disk)) {
+                if disk.as_deref().is_some_and(|wanted| wanted != reader.disks().name(record.disk))
+                {
                     continue;
                 }
                 found = true;
@@ -176,7 +181,10 @@ impl Input {
             }
             let known: Vec<&str> = reader.disks().names().take(20).collect();
             let wanted = disk.as_deref().unwrap_or_default();
-            Some(Err(format!("the trace has no disk '{wanted}'; its disks are {}", known.join(", "))))
+            Some(Err(format!(
+                "the trace has no disk '{wanted}'; its disks are {}",
+                known.join(", ")
+            )))
         })))
     }
 
@@ -236,7 +244,7 @@ fn convert_to_file(input: &Input, output: &Path) -> Result<Report, CliError> {
     let cannot = |source| CliError::File { file: output.to_owned(), doing: "write", source };
     let signals = Signals::catch().map_err(CliError::Print)?;
     let mut file = File::create_new(output).map_err(cannot)?;
-    // Whoever takes the lock first decides whether the file is finished.
+    // The first to take the lock decides whether the file is finished.
     let unfinished = Arc::new(Mutex::new(Some(output.to_owned())));
     let remove = unfinished.clone();
     // Not in the loop that reads: standard input may keep it waiting for ever.
@@ -263,7 +271,7 @@ fn convert_to_file(input: &Input, output: &Path) -> Result<Report, CliError> {
     result
 }
 
-/// What a lenient reading left out.
+/// Warnings about lines that a lenient reading skipped.
 fn left_out(report: &Report) -> Vec<String> {
     let mut all = Vec::new();
     let out = report.malformed + report.out_of_order;
@@ -281,7 +289,10 @@ fn percent(fraction: Option<f64>) -> String {
 
 fn by_interval(interval: Nanos, quantiles: Option<Quantiles>) -> String {
     quantiles.map_or_else(String::new, |Quantiles { p10, p50, p90 }| {
-        format!("; by intervals of {} s: p10 {p10} %, p50 {p50} %, p90 {p90} %", interval.0 / 1_000_000_000)
+        format!(
+            "; by intervals of {} s: p10 {p10} %, p50 {p50} %, p90 {p90} %",
+            interval.0 / 1_000_000_000
+        )
     })
 }
 
@@ -298,7 +309,9 @@ fn latency(latency: Option<Percentiles>) -> Option<String> {
 fn outstanding(profile: &Profile) -> String {
     match (&profile.outstanding, profile.outstanding_unknown) {
         (Some(Outstanding { mean_over_time, p50, p90, p99, max }), _) => {
-            format!("mean {mean_over_time:.2}; found on arrival: p50 {p50}, p90 {p90}, p99 {p99}, most {max}")
+            format!(
+                "mean {mean_over_time:.2}; found on arrival: p50 {p50}, p90 {p90}, p99 {p99}, most {max}"
+            )
         }
         (None, Some(Unknown::Incredible)) => {
             "unknown: the latencies would have more than a million outstanding".into()
@@ -310,11 +323,13 @@ fn outstanding(profile: &Profile) -> String {
 
 /// The four traits that BASIL's model takes, each at its 90th percentile.
 fn traits(profile: &Profile) -> String {
-    let outstanding =
-        profile.outstanding.map_or_else(|| "unknown".into(), |outstanding| outstanding.p90.to_string());
+    let outstanding = profile
+        .outstanding
+        .map_or_else(|| "unknown".into(), |outstanding| outstanding.p90.to_string());
     let size = profile.sizes.map_or_else(|| "-".into(), |sizes| sizes.p90.to_string());
-    let percent =
-        |quantiles: Option<Quantiles>| quantiles.map_or_else(|| "-".into(), |q| format!("{} %", q.p90));
+    let percent = |quantiles: Option<Quantiles>| {
+        quantiles.map_or_else(|| "-".into(), |q| format!("{} %", q.p90))
+    };
     let (reads, random) = (percent(profile.read_percent), percent(profile.random_percent));
     format!("outstanding {outstanding}, size {size}, reads {reads}, random {random}")
 }
@@ -333,8 +348,9 @@ fn rate(profile: &Profile) -> String {
 fn describe(report: &Report, character: &Character) -> String {
     let Character { whole, interval, disks } = character;
     let Profile { reads, writes, discards, .. } = whole;
-    let overwrites = (whole.written_footprint.0 > 0)
-        .then(|| format!(", {:.1} times over", writes.bytes as f64 / whole.written_footprint.0 as f64));
+    let overwrites = (whole.written_footprint.0 > 0).then(|| {
+        format!(", {:.1} times over", writes.bytes as f64 / whole.written_footprint.0 as f64)
+    });
     let left_out = left_out(report);
     description(&[
         ("format", Some(report.format.to_string())),
@@ -359,7 +375,10 @@ fn describe(report: &Report, character: &Character) -> String {
         ("reads' size", sizes(whole.read_sizes)),
         ("writes' size", sizes(whole.write_sizes)),
         ("reads", Some(percent(whole.read_fraction) + &by_interval(*interval, whole.read_percent))),
-        ("random", Some(percent(whole.random_fraction) + &by_interval(*interval, whole.random_percent))),
+        (
+            "random",
+            Some(percent(whole.random_fraction) + &by_interval(*interval, whole.random_percent)),
+        ),
         ("sequential", Some(percent(whole.sequential_fraction))),
         (
             "footprint",
@@ -376,7 +395,8 @@ fn describe(report: &Report, character: &Character) -> String {
         ("writes' latency", latency(whole.write_latency)),
         (
             "reordered",
-            (report.reordered > 0).then(|| format!("{} requests came after a later one", report.reordered)),
+            (report.reordered > 0)
+                .then(|| format!("{} requests came after a later one", report.reordered)),
         ),
         ("left out", (!left_out.is_empty()).then(|| left_out.join("; "))),
     ])

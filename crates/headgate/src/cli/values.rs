@@ -1,6 +1,7 @@
 //! Values as they are written on the command line.
 
-use crate::api::types::{Change, Force};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use headgate_api::types::{Change, Force};
 use std::str::FromStr;
 
 /// A value, or the word `none`.
@@ -44,6 +45,21 @@ impl<T> OrNone<T> {
     }
 }
 
+/// A word on the command line, what it means, and its line in `--help`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word<T: 'static>(pub &'static str, pub T, pub &'static str);
+
+/// Parses one of these words; `--help` lists them.
+pub(super) fn one_of<T: Copy + Send + Sync + 'static>(
+    words: &'static [Word<T>],
+) -> impl TypedValueParser<Value = T> {
+    let listed = words.iter().map(|word| PossibleValue::new(word.0).help(word.2));
+    PossibleValuesParser::new(listed).try_map(|given| {
+        let known = words.iter().find(|word| word.0 == given);
+        known.map(|word| word.1).ok_or("no such word")
+    })
+}
+
 /// The flag `--force`.
 pub(super) fn force(flag: bool) -> Force {
     if flag { Force::Yes } else { Force::No }
@@ -59,7 +75,10 @@ mod tests {
         assert_eq!("none".parse::<OrNone<Iops>>(), Ok(OrNone::None));
         assert_eq!("7".parse::<OrNone<Iops>>(), Ok(OrNone::Value(Iops::new(7).unwrap())));
         let error = "7x".parse::<OrNone<Iops>>().unwrap_err();
-        assert_eq!(error, "'7x' is not a rate in IOPS, a whole number from 1 to 1000000000, nor 'none'");
+        assert_eq!(
+            error,
+            "'7x' is not a rate in IOPS, a whole number from 1 to 1000000000, nor 'none'"
+        );
         assert!("50M".parse::<OrNone<BytesPerSec>>().is_ok());
     }
 }

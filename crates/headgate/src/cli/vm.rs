@@ -1,10 +1,12 @@
+use super::common::{DaemonArgs, Print};
+use super::error::CliError;
 use super::output::{Align, Table, description, json, warnings};
-use super::{CliError, Place, Print};
-use crate::api::priorities::{Nice, VmPatch};
-use crate::api::types::{self, Changed};
-use crate::catalog::PriorityScope;
-use crate::name::Name;
+use super::values::{Word, one_of};
 use clap::{Args, Subcommand};
+use headgate_api::priorities::{Nice, VmPatch};
+use headgate_api::types::{self, Changed};
+use headgate_model::Name;
+use headgate_model::PriorityScope;
 use headgate_units::Priority;
 use hyper::Method;
 use std::io::Write;
@@ -12,51 +14,75 @@ use std::io::Write;
 /// Commands on virtual machines.
 #[derive(Debug, Subcommand)]
 pub(super) enum Vm {
-    /// List the virtual machines that disks name ('headgate disk set DISK --vm VM') or that something was set for
+    /// List virtual machines: those that disks name ('headgate disk set DISK --vm VM') and those
+    /// with settings
     List {
         #[command(flatten)]
         print: Print,
     },
-    /// Show a virtual machine's disks and what its applications may ask for
+    /// Show a virtual machine's disks and priority settings
     Show {
-        /// The virtual machine
+        /// Name of the virtual machine
         name: Name,
         #[command(flatten)]
         print: Print,
     },
-    /// Change what a virtual machine's applications may ask for; in force when the command returns
+    /// Change a virtual machine's priority settings; in force when the command returns
     #[command(after_help = "Examples:\n  headgate vm set web --max-priority 120\n  \
         headgate vm set db --priority-scope across --max-priority 254 --default-priority 100\n  \
         headgate vm set lab --nice ignore --ioprio-map be7=20,idle=1")]
     Set(Set),
-    /// Forget what was set for a virtual machine; its disks stay
+    /// Reset a virtual machine's settings to the defaults; its disks are kept
     Reset {
-        /// The virtual machine
+        /// Name of the virtual machine
         name: Name,
     },
 }
 
+const SCOPES: &[Word<PriorityScope>] = &[
+    Word(
+        "within",
+        PriorityScope::Within,
+        "Requests of one disk compete with each other; the disk's share of the datastore does not change",
+    ),
+    Word(
+        "across",
+        PriorityScope::Across,
+        "Requests of all disks of the datastore whose virtual machines have this scope compete",
+    ),
+];
+
+const NICE: &[Word<Nice>] = &[
+    Word("honour", Nice::Honour, "They count, as in Linux itself"),
+    Word(
+        "ignore",
+        Nice::Ignore,
+        "They do not count, and neither does any level of the best-effort class",
+    ),
+];
+
 /// Arguments of `vm set`.
 #[derive(Debug, Args)]
 pub(super) struct Set {
-    /// The virtual machine; it need not have disks yet
+    /// Name of the virtual machine; it need not have disks yet
     name: Name,
-    /// No request counts as more, 1 to 254 [default: 254]
+    /// Highest priority that a request can have, 1 to 254; higher ones are lowered to it [default:
+    /// 254]
     #[arg(long, value_name = "P")]
     max_priority: Option<Priority>,
-    /// What a request counts that was given no priority, 1 to 254 [default: 100]
+    /// Priority of requests without one, 1 to 254 [default: 100]
     #[arg(long, value_name = "P")]
     default_priority: Option<Priority>,
-    /// Among whom priorities divide: the requests of each disk, or those of all disks of the datastore whose virtual
-    /// machines say across [default: within]
-    #[arg(long, value_name = "SCOPE")]
+    /// Which requests compete by priority [default: within]
+    #[arg(long, value_name = "SCOPE", value_parser = one_of(SCOPES))]
     priority_scope: Option<PriorityScope>,
-    /// Whether what the guest's kernel derives from nice and the CPU scheduler counts. Where it does not, neither do levels of
-    /// ionice -c2: the kernel writes both as the same number [default: honour]
-    #[arg(long, value_name = "WHETHER")]
+    /// Whether priorities count that the guest's kernel derives from nice and the CPU scheduler.
+    /// The kernel encodes them like levels of ionice -c2, so both count or neither does [default:
+    /// honour]
+    #[arg(long, value_name = "WHETHER", value_parser = one_of(NICE))]
     nice: Option<Nice>,
-    /// The priorities of ioprio classes and levels, as far as they differ from the default: rt0 to rt7, be0 to be7 (without
-    /// be4) and idle, such as be7=20,idle=1; or 'default'
+    /// Priorities of ioprio classes and levels that differ from the defaults, such as
+    /// be7=20,idle=1: rt0 to rt7, be0 to be7 (except be4) and idle; or 'default' for all defaults
     #[arg(long, value_name = "MAP")]
     ioprio_map: Option<String>,
     #[command(flatten)]
@@ -84,8 +110,8 @@ impl Vm {
         }
     }
 
-    pub(super) fn run(self, place: &Place, out: &mut dyn Write) -> Result<(), CliError> {
-        let client = place.client()?;
+    pub(super) fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
+        let client = daemon.client()?;
         match self {
             Vm::List { print } => {
                 let vms: Vec<types::Vm> = client.get("/v1/vms")?;

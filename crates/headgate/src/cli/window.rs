@@ -1,32 +1,33 @@
 //! Datastores' windows on the command line.
 
 use super::values::OrNone;
-use crate::api::types::Change;
-use crate::api::windows::{BoardHost, BoardStatus, Bound, Held, Window, WindowNow, WindowPatch};
-use crate::catalog::{BoardPlace, FoundThreshold, Threshold};
 use clap::Args;
+use headgate_api::types::Change;
+use headgate_api::windows::{BoardHost, BoardStatus, Bound, Held, Window, WindowNow, WindowPatch};
+use headgate_model::{BoardPlace, FoundThreshold, Threshold};
 use headgate_units::Nanos;
 
-/// How a datastore's window is set.
+/// Options of a datastore's window.
 #[derive(Debug, Args)]
 pub(super) struct WindowArgs {
-    /// The latency that the storage shall have under load: as many requests are kept outstanding as bring it there, and hosts
-    /// that share the storage divide them by shares. A time (10us to 10s), 'auto' for what 'datastore calibrate' finds, or
-    /// 'none': the queue depth, whatever the latency [default: none]
+    /// Mean latency to steer towards under load, 10us to 10s: the window shrinks above it and grows
+    /// below it, and hosts that share the storage divide it by shares. 'auto' takes what 'datastore
+    /// calibrate' finds; 'none' fixes the window at the queue depth [default: none]
     #[arg(long, value_name = "TIME", help_heading = "Window")]
     latency_threshold: Option<Threshold>,
-    /// The smallest window, 1 to 4096 [default: 4]
+    /// Smallest window in requests, 1 to 4096 [default: 4]
     #[arg(long, value_name = "N", help_heading = "Window")]
     window_min: Option<u32>,
-    /// The largest window, 1 to 4096; 'none': the queue depth [default: none]
+    /// Largest window in requests, 1 to 4096, or 'none' for the queue depth [default: none]
     #[arg(long, value_name = "N", help_heading = "Window")]
     window_max: Option<OrNone<u32>>,
-    /// How often the window is set, 10ms to 60s, the same on all hosts; 'none' for the default [default: 4s, and 500ms
-    /// for thresholds below 5ms]
+    /// Time between two decisions about the window, 10ms to 60s, the same on all hosts, or 'none'
+    /// for the default [default: 4s, or 500ms for thresholds below 5ms]
     #[arg(long, value_name = "TIME", help_heading = "Window")]
     window_period: Option<OrNone<Nanos>>,
-    /// Where the hosts tell each other what they see: a directory that all reach, 'etcd=NAME', 'none', or 'auto', a file in
-    /// the datastore's directory [default: auto]
+    /// Congestion board, where hosts publish latency and window to each other: a directory that all
+    /// of them reach, 'etcd=NAME', 'none', or 'auto' for a file in the datastore's directory
+    /// [default: auto]
     #[arg(long, value_name = "PLACE", help_heading = "Window")]
     board: Option<BoardPlace>,
 }
@@ -49,14 +50,15 @@ impl WindowArgs {
 
 pub(super) fn found(found: &FoundThreshold) -> String {
     let FoundThreshold { threshold, peak, unloaded, saturated, at } = *found;
-    let end = if saturated { "" } else { ", which more requests might exceed: raise --queue-depth" };
+    let end =
+        if saturated { "" } else { ", which more requests might exceed: raise --queue-depth" };
     format!(
         "{threshold}, found {}: a single request takes {unloaded}, the most was {peak} random reads/s{end}",
         super::output::date(at)
     )
 }
 
-/// The lines that describe a window.
+/// The lines of `datastore show` that describe a window.
 pub(super) fn lines(window: &Window) -> Vec<(&'static str, Option<String>)> {
     let set = match window.latency_threshold.as_str() {
         "none" => "none: the window is the queue depth".into(),
@@ -119,7 +121,10 @@ fn board(now: &WindowNow) -> String {
         BoardStatus::Starting => format!("{place}, read for less than two periods"),
         BoardStatus::Read => format!("{place}{unreadable}"),
         BoardStatus::Unreachable => {
-            format!("{place} CANNOT BE USED: {}{unreadable}", now.board_error.as_deref().unwrap_or("-"))
+            format!(
+                "{place} CANNOT BE USED: {}{unreadable}",
+                now.board_error.as_deref().unwrap_or("-")
+            )
         }
     }
 }

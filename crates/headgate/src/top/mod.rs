@@ -4,8 +4,8 @@ mod format;
 mod screen;
 mod view;
 
-use crate::api::client::{Client, ClientError};
-use crate::api::top::Top;
+use headgate_api::client::{Client, ClientError};
+use headgate_api::top::Top;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use screen::{Next, Screen};
 use std::io;
@@ -75,7 +75,9 @@ fn watch(
         terminal.draw(|frame| view::draw(frame, screen))?;
         if event::poll(due.saturating_duration_since(Instant::now()))? {
             match event::read()? {
-                Event::Key(key) if key.kind == KeyEventKind::Press && screen.on_key(key) == Next::Quit => {
+                Event::Key(key)
+                    if key.kind == KeyEventKind::Press && screen.on_key(key) == Next::Quit =>
+                {
                     return Ok(());
                 }
                 _ => {}

@@ -1,10 +1,10 @@
-//! What the terminal shows, and what keys do to it.
+//! The state of the live view, and its keys.
 
-use crate::api::top::{Top, TopDatastore, TopDisk};
+use headgate_api::top::{Top, TopDatastore, TopDisk};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Reverse;
 
-/// By what disks are ordered.
+/// The order of disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -17,8 +17,14 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    const ALL: [Sort; 6] =
-        [Sort::Name, Sort::Iops, Sort::Bandwidth, Sort::QueueTime, Sort::DeviceTime, Sort::Reservation];
+    const ALL: [Sort; 6] = [
+        Sort::Name,
+        Sort::Iops,
+        Sort::Bandwidth,
+        Sort::QueueTime,
+        Sort::DeviceTime,
+        Sort::Reservation,
+    ];
 
     pub(super) fn title(self) -> &'static str {
         match self {
@@ -53,7 +59,7 @@ impl Sort {
     }
 }
 
-/// What keys mean at the moment.
+/// The mode of keyboard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
     #[default]
@@ -63,7 +69,7 @@ pub(super) enum Mode {
     Help,
 }
 
-/// What to do after a key.
+/// The action after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Go,
@@ -138,7 +144,9 @@ impl Screen {
     pub(super) fn disks<'a>(&self, datastore: &'a TopDatastore) -> Vec<&'a TopDisk> {
         let matches = |disk: &&TopDisk| {
             let vm = disk.vm.as_ref().map_or("", |vm| vm.as_str());
-            [disk.name.as_str(), vm, datastore.name.as_str()].iter().any(|text| text.contains(&self.filter))
+            [disk.name.as_str(), vm, datastore.name.as_str()]
+                .iter()
+                .any(|text| text.contains(&self.filter))
         };
         let mut disks: Vec<&TopDisk> = datastore.disks.iter().filter(matches).collect();
         self.sort.apply(&mut disks);

@@ -2,9 +2,9 @@
 
 use super::format::{mebibytes, micros, rate};
 use super::screen::{Mode, Screen};
-use crate::api::top::{LatencyMicros, Load, TopDatastore, TopDisk, TopStream};
-use crate::api::types::ServiceState;
-use crate::api::windows::{BoardStatus, Bound, Held};
+use headgate_api::top::{LatencyMicros, Load, TopDatastore, TopDisk, TopStream};
+use headgate_api::types::ServiceState;
+use headgate_api::windows::{BoardStatus, Bound, Held};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style, Stylize};
@@ -53,7 +53,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen) {
     if screen.mode == Mode::Help {
         let [area] = Layout::vertical([Constraint::Max(26)]).areas(frame.area());
         frame.render_widget(Clear, area);
-        frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" headgate top ")), area);
+        frame.render_widget(
+            Paragraph::new(HELP).block(Block::bordered().title(" headgate top ")),
+            area,
+        );
     }
 }
 
@@ -64,8 +67,11 @@ fn foot_line(screen: &Screen) -> Line<'_> {
     if screen.mode == Mode::Filter {
         return Line::from(format!("filter: {}_", screen.filter));
     }
-    let filter =
-        if screen.filter.is_empty() { String::new() } else { format!("   filter: {}", screen.filter) };
+    let filter = if screen.filter.is_empty() {
+        String::new()
+    } else {
+        format!("   filter: {}", screen.filter)
+    };
     Line::from(format!("q quit  ? help  s sort: {}  / filter{filter}", screen.sort.title())).dim()
 }
 
@@ -86,7 +92,9 @@ pub(super) fn plain(screen: &Screen, width: usize) -> String {
     let mut text = column_heads(width);
     for line in lines(screen, width) {
         text.push('\n');
-        text.push_str(line.spans.iter().map(|span| span.content.as_ref()).collect::<String>().trim_end());
+        text.push_str(
+            line.spans.iter().map(|span| span.content.as_ref()).collect::<String>().trim_end(),
+        );
     }
     text.push('\n');
     text
@@ -190,7 +198,10 @@ fn disk_line(disk: &TopDisk, width: usize) -> Line<'static> {
     let policy = &disk.policy;
     if disk.state == ServiceState::Failed {
         let name = format!("  {}", disk.name);
-        return Line::from(vec![Span::from(name), " failed: see 'headgate disk show'".fg(Color::Red)]);
+        return Line::from(vec![
+            Span::from(name),
+            " failed: see 'headgate disk show'".fg(Color::Red),
+        ]);
     }
     let Load { iops, bytes_per_sec, outstanding, queue_micros, device_micros, .. } = &disk.load;
     let mark = if disk.reservation_missed { "!" } else { " " };
@@ -236,7 +247,7 @@ fn disk_line(disk: &TopDisk, width: usize) -> Line<'static> {
 /// Priorities on one line; further ones are counted.
 const STREAMS_SHOWN: usize = 4;
 
-/// What each priority of a disk does, when there is more than one.
+/// A line with the rates of a disk's priorities, if there are several.
 fn streams_line(disk: &TopDisk) -> Option<Line<'static>> {
     if disk.streams.len() < 2 {
         return None;
@@ -253,7 +264,7 @@ fn streams_line(disk: &TopDisk) -> Option<Line<'static>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::top::Top;
+    use headgate_api::top::Top;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::{KeyCode, KeyEvent};
@@ -295,7 +306,11 @@ mod tests {
     fn priorities_are_shown_below_their_disk_when_there_are_several() {
         let mut screen = screen();
         let streams = |count: u64| -> Vec<TopStream> {
-            let one = |n: u64| TopStream { priority: (200 - n).try_into().unwrap(), iops: 60.0, part: 0.25 };
+            let one = |n: u64| TopStream {
+                priority: (200 - n).try_into().unwrap(),
+                iops: 60.0,
+                part: 0.25,
+            };
             (0..count).map(one).collect()
         };
         screen.top.datastores[0].disks[0].streams = streams(1);
@@ -317,7 +332,8 @@ mod tests {
         screen.top.datastores[0].control = Some(serde_json::from_str(control).unwrap());
         screen.top.datastores[0].window = 15.234;
         let text = plain(&screen, 80);
-        let line = "    window 15.23  beta 1.50  latency 27m of 25m  hosts 4  NO BOARD  UNMANAGED LOAD\n";
+        let line =
+            "    window 15.23  beta 1.50  latency 27m of 25m  hosts 4  NO BOARD  UNMANAGED LOAD\n";
         assert!(text.contains(line), "{text}");
         assert!(text.contains("32/15.2"), "{text}");
     }

@@ -73,8 +73,11 @@ impl Daemon {
     pub fn http(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let mut stream = UnixStream::connect(self.dir.path().join("headgate.sock")).unwrap();
         let length = body.len();
-        write!(stream, "{method} {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}")
-            .unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -1,94 +1,39 @@
 //! Rules broken on purpose: what does the server do, and does anybody else notice.
 //!
-//! The first target is attacked, one scenario after the other. The other targets, and over NBD a second connection to
-//! the attacked one, are loaded as the arguments say all the while: *they must see no error*, and a new connection to the
-//! attacked target must be served after every scenario. What the attacker itself sees is reported, not judged: an
-//! error, a hang-up and silence are all fair.
+//! The first target is attacked, one scenario after the other. The other targets, and over NBD a
+//! second connection to the attacked one, are loaded as the arguments say all the while: *they must
+//! see no error*, and a new connection to the attacked target must be served after every scenario.
+//! What the attacker itself sees is reported, not judged: an error, a hang-up and silence are all
+//! fair.
 //!
 //! The first failure ends the attacks. They overwrite the attacked disk.
 
 mod nbd;
+mod scenario;
 mod vhost;
 
+pub use crate::reaction::{Reaction, ScenarioReport};
+
 use crate::args::{LoadArgs, Plan};
+use crate::control::Control;
+use crate::error::LoadError;
 use crate::report::Report;
-use crate::run::{Control, LoadError, run_with};
-use crate::target::{NbdTarget, Reach, Target};
-use serde::Serialize;
-use std::fmt;
+use crate::run::load_targets;
+use crate::target::Target;
+use scenario::{NbdVictim, Scenario};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a reaction is waited for.
-pub(crate) const ATTENTION: Duration = Duration::from_secs(1);
-/// How often their progress is looked at.
+/// Period of the checks of their progress.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-/// What the server did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reaction {
-    /// It answered with an error.
-    Error(String),
-    /// It did what was asked.
-    Served,
-    /// It hung up.
-    Disconnected,
-    /// Nothing: it waits, or ignores the request.
-    Silence,
-}
-
-impl fmt::Display for Reaction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reaction::Error(what) => write!(f, "error: {what}"),
-            Reaction::Served => f.write_str("served"),
-            Reaction::Disconnected => f.write_str("hung up"),
-            Reaction::Silence => f.write_str("silence"),
-        }
-    }
-}
-
-/// How a scenario went.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ScenarioReport {
-    /// Its name, as `--hostile` takes it.
-    pub scenario: String,
-    /// What it does.
-    pub about: String,
-    /// Every kind of reaction seen.
-    pub reactions: Vec<Reaction>,
-    /// What is wrong with the server, if anything.
-    pub failure: Option<String>,
-}
-
-impl fmt::Display for ScenarioReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reactions: Vec<String> = self.reactions.iter().map(ToString::to_string).collect();
-        write!(f, "{:22} {:58} {}", self.scenario, self.about, reactions.join(", "))?;
-        self.failure.as_ref().map_or(Ok(()), |failure| write!(f, "  FAILED: {failure}"))
-    }
-}
-
-/// A way to break the rules of protocol `V`. The attack's error says why it could not even begin.
-pub(crate) struct Scenario<V: ?Sized> {
-    pub name: &'static str,
-    pub about: &'static str,
-    pub attack: fn(&V) -> Result<Vec<Reaction>, String>,
-}
-
-/// An NBD export under attack.
-pub(crate) struct NbdVictim {
-    pub target: NbdTarget,
-    pub reach: Reach,
-}
 
 /// Runs the scenarios that `--hostile` names.
 ///
 /// # Errors
-/// A name that is no scenario of the target's protocol, nobody to be innocent, or nothing to attack.
+/// A name that is no attack on the target's protocol, no other target that has to be served, or no
+/// target.
 pub(crate) fn run(args: &LoadArgs, control: &Control) -> Result<Report, LoadError> {
     let plan = Plan::new(args)?;
     let Some(victim) = args.targets.first() else {
@@ -105,14 +50,20 @@ pub(crate) fn run(args: &LoadArgs, control: &Control) -> Result<Report, LoadErro
     }
 }
 
-fn choose<'a, V: ?Sized>(args: &LoadArgs, all: &'a [Scenario<V>]) -> Result<Vec<&'a Scenario<V>>, LoadError> {
+fn choose<'a, V: ?Sized>(
+    args: &LoadArgs,
+    all: &'a [Scenario<V>],
+) -> Result<Vec<&'a Scenario<V>>, LoadError> {
     if args.hostile.iter().any(|name| name == "all") {
         return Ok(all.iter().collect());
     }
     let find = |name: &String| {
         all.iter().find(|s| s.name == name).ok_or_else(|| {
             let names: Vec<&str> = all.iter().map(|s| s.name).collect();
-            LoadError::Usage(format!("--hostile {name}: expected all, or some of {}", names.join(", ")))
+            LoadError::Usage(format!(
+                "--hostile {name}: expected all, or some of {}",
+                names.join(", ")
+            ))
         })
     };
     args.hostile.iter().map(find).collect()
@@ -149,7 +100,7 @@ fn run_scenarios<V: Sync + ?Sized>(
     let chosen = choose(args, all)?;
     let innocent = innocents(args)?;
     std::thread::scope(|scope| {
-        let load = scope.spawn(|| run_with(&innocent, control));
+        let load = scope.spawn(|| load_targets(&innocent, control));
         let mut reports = Vec::new();
         for scenario in chosen {
             if control.is_stopped() || load.is_finished() {
@@ -159,8 +110,9 @@ fn run_scenarios<V: Sync + ?Sized>(
                 Ok(reactions) => (kinds(reactions), None),
                 Err(e) => (Vec::new(), Some(format!("the attack could not begin: {e}"))),
             };
-            failure =
-                failure.or_else(|| aftermath(control, &load, args.timeout.0.into(), || probe(victim)).err());
+            failure = failure.or_else(|| {
+                aftermath(control, &load, args.timeout.0.into(), || probe(victim)).err()
+            });
             let report = ScenarioReport {
                 scenario: scenario.name.into(),
                 about: scenario.about.into(),
@@ -194,7 +146,7 @@ fn kinds(reactions: Vec<Reaction>) -> Vec<Reaction> {
     seen
 }
 
-/// Is everybody else served after the attack.
+/// Checks that the other targets are served after the attack.
 fn aftermath<T>(
     control: &Control,
     load: &ScopedJoinHandle<'_, T>,
@@ -205,7 +157,9 @@ fn aftermath<T>(
     loop {
         match probe() {
             Ok(()) => break,
-            Err(e) if Instant::now() > deadline => return Err(format!("new clients are not served: {e}")),
+            Err(e) if Instant::now() > deadline => {
+                return Err(format!("new clients are not served: {e}"));
+            }
             Err(_) => std::thread::sleep(LOOK_EVERY),
         }
     }

@@ -1,14 +1,20 @@
 //! Attacks on NBD servers.
 
-use super::{ATTENTION, NbdVictim, Reaction, Scenario};
-use crate::nbd::socket::Socket;
+use super::scenario::{ATTENTION, NbdVictim, Scenario};
+use crate::nbd;
+use crate::reaction::Reaction;
 use crate::workload::Rng;
-use headgate_nbd::negotiate::{ExportInfo, go_data, greet, negotiate, read_option_reply, send_option};
-use headgate_nbd::negotiate::{NegotiationError, ReplyStyle};
-use headgate_nbd::wire::{
-    REQUEST_MAGIC, Request, SIMPLE_REPLY_MAGIC, be32, command, handshake, option, option_head, option_reply,
+use headgate_nbd::client::handshake::{
+    ExportInfo, GREETING_LEN, OPTION_REPLY_LEN, ReplyStyle, answer_greeting, go_data,
+    option_reply_head, put_option,
 };
-use std::io::{ErrorKind, Read, Write};
+use headgate_nbd::wire::{
+    REQUEST_MAGIC, Request, SIMPLE_REPLY_MAGIC, be32, command, handshake, option, option_head,
+    option_reply,
+};
+use headgate_nbd_io::{Socket, handshake as shake_hands};
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::Instant;
 
 type Attacked = Result<Vec<Reaction>, String>;
 
@@ -20,9 +26,21 @@ const UNREAD: usize = 2048;
 const STORM: usize = 300;
 
 pub(super) const SCENARIOS: &[Scenario<NbdVictim>] = &[
-    Scenario { name: "garbage-handshake", about: "noise instead of an option", attack: garbage_handshake },
-    Scenario { name: "unknown-flags", about: "handshake flags that do not exist", attack: unknown_flags },
-    Scenario { name: "unknown-option", about: "an option that does not exist", attack: unknown_option },
+    Scenario {
+        name: "garbage-handshake",
+        about: "noise instead of an option",
+        attack: garbage_handshake,
+    },
+    Scenario {
+        name: "unknown-flags",
+        about: "handshake flags that do not exist",
+        attack: unknown_flags,
+    },
+    Scenario {
+        name: "unknown-option",
+        about: "an option that does not exist",
+        attack: unknown_option,
+    },
     Scenario {
         name: "oversized-option",
         about: "an option of 4 GiB, of which a part arrives",
@@ -33,18 +51,42 @@ pub(super) const SCENARIOS: &[Scenario<NbdVictim>] = &[
         about: "export names of 4097 and 65000 bytes",
         attack: oversized_name,
     },
-    Scenario { name: "lying-name", about: "a name longer than the option around it", attack: lying_name },
-    Scenario { name: "unknown-export", about: "an export that does not exist", attack: unknown_export },
+    Scenario {
+        name: "lying-name",
+        about: "a name longer than the option around it",
+        attack: lying_name,
+    },
+    Scenario {
+        name: "unknown-export",
+        about: "an export that does not exist",
+        attack: unknown_export,
+    },
     Scenario {
         name: "half-handshake",
         about: "a handshake that stops in the middle",
         attack: half_handshake,
     },
-    Scenario { name: "wrong-magic", about: "a request without the magic number", attack: wrong_magic },
-    Scenario { name: "unknown-command", about: "commands that do not exist", attack: unknown_command },
-    Scenario { name: "unknown-command-flags", about: "all flags on a read", attack: unknown_command_flags },
+    Scenario {
+        name: "wrong-magic",
+        about: "a request without the magic number",
+        attack: wrong_magic,
+    },
+    Scenario {
+        name: "unknown-command",
+        about: "commands that do not exist",
+        attack: unknown_command,
+    },
+    Scenario {
+        name: "unknown-command-flags",
+        about: "all flags on a read",
+        attack: unknown_command_flags,
+    },
     Scenario { name: "misaligned", about: "reads and writes of odd bytes", attack: misaligned },
-    Scenario { name: "out-of-range", about: "reads and writes behind the end", attack: out_of_range },
+    Scenario {
+        name: "out-of-range",
+        about: "reads and writes behind the end",
+        attack: out_of_range,
+    },
     Scenario { name: "no-length", about: "reads and writes of no bytes", attack: no_length },
     Scenario { name: "huge-read", about: "a read of 4 GiB less one byte", attack: huge_read },
     Scenario {
@@ -63,10 +105,14 @@ pub(super) const SCENARIOS: &[Scenario<NbdVictim>] = &[
         about: "2048 reads of 64 KiB whose answers are never read",
         attack: stops_reading,
     },
-    Scenario { name: "connect-storm", about: "300 connections that say nothing", attack: connect_storm },
+    Scenario {
+        name: "connect-storm",
+        about: "300 connections that say nothing",
+        attack: connect_storm,
+    },
 ];
 
-/// Is a new, well-behaved client served.
+/// Checks that a new, well-behaved client is served.
 pub(super) fn probe(victim: &NbdVictim) -> Result<(), String> {
     let (mut socket, _) = transmission(victim)?;
     match exchange(&mut socket, &request(command::READ, 0, BLOCK))? {
@@ -75,48 +121,69 @@ pub(super) fn probe(victim: &NbdVictim) -> Result<(), String> {
     }
 }
 
-fn io(e: impl std::fmt::Display) -> String {
+fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
 fn connect(victim: &NbdVictim) -> Result<Socket, String> {
-    Socket::connect(&victim.target.address, victim.reach, ATTENTION).map_err(io)
+    let deadline = Instant::now() + ATTENTION;
+    let socket = nbd::connect(&victim.target, victim.reach, deadline).map_err(text)?;
+    socket.set_timeouts(Some(ATTENTION)).map_err(text)?;
+    Ok(socket)
 }
 
 /// Past the greeting: options may follow.
 fn greeted(victim: &NbdVictim) -> Result<Socket, String> {
     let mut socket = connect(victim)?;
-    greet(&mut socket).map_err(io)?;
+    let mut greeting = [0; GREETING_LEN];
+    socket.read_exact(&mut greeting).map_err(text)?;
+    socket.write_all(&answer_greeting(&greeting).map_err(text)?).map_err(text)?;
     Ok(socket)
 }
 
 /// Past the whole handshake: requests may follow.
 fn transmission(victim: &NbdVictim) -> Result<(Socket, ExportInfo), String> {
     let mut socket = connect(victim)?;
-    let info = negotiate(&mut socket, &victim.target.export, ReplyStyle::Simple).map_err(io)?;
+    let deadline = Instant::now() + ATTENTION;
+    let info = shake_hands(&mut socket, &victim.target.export, ReplyStyle::Simple, deadline)
+        .map_err(text)?;
+    socket.set_timeouts(Some(ATTENTION)).map_err(text)?;
     Ok((socket, info))
 }
 
-/// What arrives next, if anything.
+/// Reads the next bytes; returns the server's reaction if they do not come.
 fn next_bytes(socket: &mut Socket, bytes: &mut [u8]) -> Option<Reaction> {
     match socket.read_exact(bytes) {
         Ok(()) => None,
-        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Some(Reaction::Silence),
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Some(Reaction::Silence)
+        }
         Err(_) => Some(Reaction::Disconnected),
     }
 }
 
+fn send_option(socket: &mut Socket, number: u32, data: &[u8]) -> io::Result<()> {
+    let mut message = Vec::new();
+    put_option(&mut message, number, data);
+    socket.write_all(&message)
+}
+
 fn option_reaction(socket: &mut Socket, number: u32) -> Reaction {
-    match read_option_reply(socket, number) {
-        Ok((kind, _)) if kind & option_reply::ERROR != 0 => {
-            Reaction::Error(format!("option reply {kind:#x}"))
-        }
-        Ok(_) => Reaction::Served,
-        Err(NegotiationError::Io(e)) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            Reaction::Silence
-        }
-        Err(NegotiationError::Io(_)) => Reaction::Disconnected,
-        Err(e) => Reaction::Error(e.to_string()),
+    let mut head = [0; OPTION_REPLY_LEN];
+    if let Some(reaction) = next_bytes(socket, &mut head) {
+        return reaction;
+    }
+    let (kind, len) = match option_reply_head(&head, number) {
+        Ok(read) => read,
+        Err(e) => return Reaction::Error(e.to_string()),
+    };
+    if let Some(reaction) = next_bytes(socket, &mut vec![0; len as usize]) {
+        return reaction;
+    }
+    if kind & option_reply::ERROR != 0 {
+        Reaction::Error(format!("option reply {kind:#x}"))
+    } else {
+        Reaction::Served
     }
 }
 
@@ -181,13 +248,14 @@ fn garbage_handshake(victim: &NbdVictim) -> Attacked {
     let _ = socket.write_all(&noise);
     let mut answer = [0; 20];
     Ok(vec![
-        next_bytes(&mut socket, &mut answer).unwrap_or_else(|| Reaction::Error("an option reply".into())),
+        next_bytes(&mut socket, &mut answer)
+            .unwrap_or_else(|| Reaction::Error("an option reply".into())),
     ])
 }
 
 fn unknown_flags(victim: &NbdVictim) -> Attacked {
     let mut socket = connect(victim)?;
-    socket.read_exact(&mut [0; 18]).map_err(io)?;
+    socket.read_exact(&mut [0; GREETING_LEN]).map_err(text)?;
     let flags = 0xffff_fff0 | u32::from(handshake::FIXED_NEWSTYLE);
     let _ = socket.write_all(&flags.to_be_bytes());
     let _ = send_option(&mut socket, option::GO, &go_data(victim.target.export.as_bytes()));

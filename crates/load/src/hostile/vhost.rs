@@ -1,13 +1,14 @@
 //! Attacks on vhost-user-blk devices.
 
-use super::{ATTENTION, Reaction, Scenario};
+use super::scenario::{ATTENTION, Scenario};
 use crate::link::LinkError;
+use crate::reaction::Reaction;
 use crate::vhost::{Indirect, Ring, Session, SharedMemory};
 use headgate_vring::blk::{HEADER_BYTES, ID_BYTES, RequestHeader, RequestType};
 use headgate_vring::memory::RegionHint;
 use headgate_vring::{
-    Buffer, DriverQueue, GuestAddress, GuestMemory, HostMapping, Placement, QueueFeatures, QueueLayout,
-    Region,
+    Buffer, DriverQueue, GuestAddress, GuestMemory, HostMapping, Placement, QueueFeatures,
+    QueueLayout, Region,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -34,8 +35,16 @@ const INDIRECT: u16 = 4;
 
 pub(super) const SCENARIOS: &[Scenario<Path>] = &[
     Scenario { name: "descriptor-loop", about: "a chain that never ends", attack: descriptor_loop },
-    Scenario { name: "indirect-loop", about: "an indirect table that never ends", attack: indirect_loop },
-    Scenario { name: "indirect-in-indirect", about: "a table inside a table", attack: indirect_in_indirect },
+    Scenario {
+        name: "indirect-loop",
+        about: "an indirect table that never ends",
+        attack: indirect_loop,
+    },
+    Scenario {
+        name: "indirect-in-indirect",
+        about: "a table inside a table",
+        attack: indirect_in_indirect,
+    },
     Scenario {
         name: "bad-tables",
         about: "tables of no, odd and too many bytes, and outside memory",
@@ -47,7 +56,11 @@ pub(super) const SCENARIOS: &[Scenario<Path>] = &[
         attack: out_of_range,
     },
     Scenario { name: "zero-length", about: "descriptors of no bytes", attack: zero_length },
-    Scenario { name: "huge-descriptor", about: "a descriptor of 4 GiB less one byte", attack: huge },
+    Scenario {
+        name: "huge-descriptor",
+        about: "a descriptor of 4 GiB less one byte",
+        attack: huge,
+    },
     Scenario {
         name: "wrong-direction",
         about: "reads into what is read-only, status nobody may write",
@@ -55,10 +68,22 @@ pub(super) const SCENARIOS: &[Scenario<Path>] = &[
     },
     Scenario { name: "short-chain", about: "no status, no header, no data", attack: short_chain },
     Scenario { name: "odd-length", about: "data that is no whole sector", attack: odd_length },
-    Scenario { name: "behind-the-end", about: "sectors that the disk does not have", attack: behind_the_end },
-    Scenario { name: "unknown-request", about: "request types that do not exist", attack: unknown_request },
+    Scenario {
+        name: "behind-the-end",
+        about: "sectors that the disk does not have",
+        attack: behind_the_end,
+    },
+    Scenario {
+        name: "unknown-request",
+        about: "request types that do not exist",
+        attack: unknown_request,
+    },
     Scenario { name: "bad-head", about: "a head that the queue does not have", attack: bad_head },
-    Scenario { name: "avail-index-jump", about: "an available index far ahead", attack: avail_jump },
+    Scenario {
+        name: "avail-index-jump",
+        about: "an available index far ahead",
+        attack: avail_jump,
+    },
     Scenario {
         name: "bad-queue-size",
         about: "queues of 0, 3 and 65535 descriptors",
@@ -69,14 +94,22 @@ pub(super) const SCENARIOS: &[Scenario<Path>] = &[
         about: "rings at addresses that are not shared",
         attack: ring_outside,
     },
-    Scenario { name: "unknown-message", about: "a message that does not exist", attack: unknown_message },
+    Scenario {
+        name: "unknown-message",
+        about: "a message that does not exist",
+        attack: unknown_message,
+    },
     Scenario { name: "huge-message", about: "a message of 4 GiB", attack: huge_message },
     Scenario { name: "half-message", about: "half a message, then silence", attack: half_message },
     Scenario { name: "noise", about: "random bytes instead of messages", attack: noise },
-    Scenario { name: "vanishing-memory", about: "a memory file cut off under the device", attack: vanishing },
+    Scenario {
+        name: "vanishing-memory",
+        about: "a memory file cut off under the device",
+        attack: vanishing,
+    },
 ];
 
-/// Is a new, well-behaved front-end served.
+/// Checks that a new, well-behaved front-end is served.
 pub(super) fn probe(path: &Path) -> Result<(), String> {
     let mut rig = Rig::new(path)?;
     let status = Buffer::Writable { at: GuestAddress(STATUS), len: 1 };
@@ -92,7 +125,8 @@ pub(super) fn probe(path: &Path) -> Result<(), String> {
     served.and(stopped.map(drop))
 }
 
-const HEADER_BUFFER: Buffer = Buffer::Readable { at: GuestAddress(HEADER), len: HEADER_BYTES as u32 };
+const HEADER_BUFFER: Buffer =
+    Buffer::Readable { at: GuestAddress(HEADER), len: HEADER_BYTES as u32 };
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
@@ -126,8 +160,8 @@ impl Rig {
         };
         session.set_patience(ATTENTION);
         let shared = Arc::new(SharedMemory::new(MEMORY).map_err(text)?);
-        let region =
-            Region::new(GuestAddress(0), Arc::clone(&shared) as Arc<dyn HostMapping>).map_err(text)?;
+        let region = Region::new(GuestAddress(0), Arc::clone(&shared) as Arc<dyn HostMapping>)
+            .map_err(text)?;
         let memory = Arc::new(GuestMemory::new(vec![region]).map_err(text)?);
         let (layout, _) = QueueLayout::contiguous(GuestAddress(0), QUEUE).map_err(text)?;
         let features = QueueFeatures::from_bits(session.features.bits);
@@ -199,7 +233,8 @@ const HEAD: Raw = (HEADER, HEADER_BYTES as u32, NEXT, 1);
 const BODY: Raw = (DATA, BLOCK, NEXT | WRITE, 2);
 const TAIL: Raw = (STATUS, 1, WRITE, 0);
 
-/// One request per chain, each on a device of its own: descriptors 0, 1, 2 and so on, offered from 0.
+/// One request per chain, each on a device of its own: descriptors 0, 1, 2 and so on, offered from
+/// 0.
 fn chains(path: &Path, kind: u32, sector: u64, chains: &[&[Raw]]) -> Attacked {
     let attack = |chain: &&[Raw]| {
         let mut rig = Rig::new(path)?;
@@ -241,7 +276,10 @@ fn descriptor_loop(path: &Path) -> Attacked {
     let itself = (HEADER, HEADER_BYTES as u32, NEXT, 0);
     let back = (DATA, BLOCK, NEXT | WRITE, 0);
     let beyond = (DATA, BLOCK, NEXT | WRITE, QUEUE);
-    read(path, &[&[itself], &[HEAD, back], &[HEAD, beyond], &[HEAD, (DATA, BLOCK, NEXT | WRITE, 0xffff)]])
+    read(
+        path,
+        &[&[itself], &[HEAD, back], &[HEAD, beyond], &[HEAD, (DATA, BLOCK, NEXT | WRITE, 0xffff)]],
+    )
 }
 
 fn indirect_loop(path: &Path) -> Attacked {
@@ -256,10 +294,17 @@ fn indirect_in_indirect(path: &Path) -> Attacked {
 
 fn bad_tables(path: &Path) -> Attacked {
     let good = [HEAD, BODY, TAIL];
-    [(0, TABLE), (17, TABLE), (u32::MAX, TABLE), (48, OUTSIDE), (48, u64::MAX - 15), (48, MEMORY as u64 - 16)]
-        .into_iter()
-        .map(|(bytes, at)| table(path, bytes, at, &good))
-        .collect()
+    [
+        (0, TABLE),
+        (17, TABLE),
+        (u32::MAX, TABLE),
+        (48, OUTSIDE),
+        (48, u64::MAX - 15),
+        (48, MEMORY as u64 - 16),
+    ]
+    .into_iter()
+    .map(|(bytes, at)| table(path, bytes, at, &good))
+    .collect()
 }
 
 fn out_of_range(path: &Path) -> Attacked {
@@ -268,7 +313,10 @@ fn out_of_range(path: &Path) -> Attacked {
         let header = (at, HEADER_BYTES as u32, NEXT, 1);
         let data = (at, BLOCK, NEXT | WRITE, 2);
         let status = (at.max(MEMORY as u64), 1, WRITE, 0);
-        reactions.extend(read(path, &[&[header, BODY, TAIL], &[HEAD, data, TAIL], &[HEAD, BODY, status]])?);
+        reactions.extend(read(
+            path,
+            &[&[header, BODY, TAIL], &[HEAD, data, TAIL], &[HEAD, BODY, status]],
+        )?);
     }
     Ok(reactions)
 }
@@ -303,7 +351,10 @@ fn short_chain(path: &Path) -> Attacked {
     let only_header = (HEADER, HEADER_BYTES as u32, 0, 0);
     let half_header = (HEADER, 7, NEXT, 1);
     let no_data = (STATUS, 1, WRITE, 0);
-    read(path, &[&[only_header], &[(STATUS, 1, WRITE, 0)], &[half_header, no_data], &[HEAD, no_data]])
+    read(
+        path,
+        &[&[only_header], &[(STATUS, 1, WRITE, 0)], &[half_header, no_data], &[HEAD, no_data]],
+    )
 }
 
 fn odd_length(path: &Path) -> Attacked {
@@ -353,8 +404,11 @@ fn avail_jump(path: &Path) -> Attacked {
         .collect()
 }
 
-/// What a device makes of a queue that cannot be.
-fn queue_reaction(path: &Path, layout: impl Fn(QueueLayout) -> QueueLayout) -> Result<Reaction, String> {
+/// The device's reaction to an impossible queue.
+fn queue_reaction(
+    path: &Path,
+    layout: impl Fn(QueueLayout) -> QueueLayout,
+) -> Result<Reaction, String> {
     let mut rig = Rig::attach(path)?;
     let layout = layout(rig.layout);
     match rig.start(layout) {
@@ -387,10 +441,12 @@ fn ring_outside(path: &Path) -> Attacked {
     Ok(reactions)
 }
 
-/// Cuts off the data alone, then everything. From then on this side must not touch its own mapping either.
+/// Cuts off the data alone, then everything. From then on this side must not touch its own mapping
+/// either.
 fn vanishing(path: &Path) -> Attacked {
     let mut reactions = Vec::new();
-    for (kept, kind) in [(DATA, RequestType::In), (DATA, RequestType::GetId), (0, RequestType::In)] {
+    for (kept, kind) in [(DATA, RequestType::In), (DATA, RequestType::GetId), (0, RequestType::In)]
+    {
         let mut rig = Rig::new(path)?;
         rig.header(kind as u32, 0)?;
         let len = if kind == RequestType::GetId { ID_BYTES as u32 } else { BLOCK };
@@ -412,12 +468,17 @@ fn vanishing(path: &Path) -> Attacked {
 /// Sends raw bytes on a new connection, and waits for an answer.
 fn raw(path: &Path, bytes: &[u8]) -> Result<Reaction, String> {
     let mut socket = UnixStream::connect(path).map_err(text)?;
-    socket.set_read_timeout(Some(ATTENTION)).and(socket.set_write_timeout(Some(ATTENTION))).map_err(text)?;
+    socket
+        .set_read_timeout(Some(ATTENTION))
+        .and(socket.set_write_timeout(Some(ATTENTION)))
+        .map_err(text)?;
     let _ = socket.write_all(bytes);
     Ok(match socket.read(&mut [0; 64]) {
         Ok(0) => Reaction::Disconnected,
         Ok(_) => Reaction::Error("an answer".into()),
-        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Reaction::Silence,
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Reaction::Silence
+        }
         Err(_) => Reaction::Disconnected,
     })
 }
@@ -428,7 +489,11 @@ fn message(request: u32, size: u32) -> Vec<u8> {
 }
 
 fn unknown_message(path: &Path) -> Attacked {
-    Ok(vec![raw(path, &message(9999, 0))?, raw(path, &message(0, 0))?, raw(path, &message(u32::MAX, 0))?])
+    Ok(vec![
+        raw(path, &message(9999, 0))?,
+        raw(path, &message(0, 0))?,
+        raw(path, &message(u32::MAX, 0))?,
+    ])
 }
 
 fn huge_message(path: &Path) -> Attacked {

@@ -1,22 +1,24 @@
-//! A connection in the transmission phase: requests leave in one message per batch, replies arrive by one large receive.
+//! A connection in the transmission phase: requests leave in one message per batch, replies arrive
+//! by one large receive.
 
-use super::replies::{Event, ReplyBuffer};
-use super::socket::Socket;
+use super::connect;
 use crate::link::{
-    Completion, DataUse, Durability, Kind, Link, LinkError, Op, Outcome, Readiness, Recovered, Shape, TICK,
-    Wait,
+    Completion, DataUse, Durability, Kind, Link, LinkError, Op, Outcome, Readiness, Recovered,
+    Shape, TICK, Wait,
 };
 use crate::target::{NbdTarget, Reach};
 use crate::workload::Rng;
-use headgate_nbd::negotiate::{ExportInfo, NegotiationError, ReplyStyle, negotiate};
+use headgate_nbd::client::handshake::{ExportInfo, HandshakeError, ReplyStyle};
+use headgate_nbd::client::structured::{Event, ReplyBuffer};
 use headgate_nbd::wire::{Request, command, command_flag};
+use headgate_nbd_io::{DialError, Socket, handshake, say_goodbye};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sendmsg};
-use std::io::{IoSlice, Write};
+use std::io::IoSlice;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a handshake may take.
+/// How long connecting and the handshake may take.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 /// Most pieces in one message: far below the kernel's `IOV_MAX` of 1,024.
 const MAX_PIECES: usize = 256;
@@ -188,7 +190,9 @@ impl Slot {
     /// Where a piece of a structured reply belongs in the slot's buffer.
     fn place(&mut self, offset: u64, len: u64) -> Result<usize, LinkError> {
         let at = offset.wrapping_sub(self.offset);
-        if self.kind != Some(Kind::Read) || at.checked_add(len).is_none_or(|end| end > u64::from(self.len)) {
+        if self.kind != Some(Kind::Read)
+            || at.checked_add(len).is_none_or(|end| end > u64::from(self.len))
+        {
             return Err(LinkError::Protocol(format!(
                 "a reply brings {len} bytes of offset {offset} unasked"
             )));
@@ -221,17 +225,26 @@ fn piece_len(piece: &Piece, slots: &[Slot]) -> usize {
     }
 }
 
-fn open(target: &NbdTarget, reach: Reach, style: ReplyStyle) -> Result<(Socket, ExportInfo), LinkError> {
-    let mut socket = Socket::connect(&target.address, reach, HANDSHAKE_PATIENCE)
+fn open(
+    target: &NbdTarget,
+    reach: Reach,
+    style: ReplyStyle,
+) -> Result<(Socket, ExportInfo), LinkError> {
+    let deadline = Instant::now() + HANDSHAKE_PATIENCE;
+    let mut socket = connect(target, reach, deadline)
         .map_err(|e| LinkError::Down(format!("cannot connect: {e}")))?;
-    let info = negotiate(&mut socket, &target.export, style).map_err(|e| match e {
-        NegotiationError::Io(e) => LinkError::Down(format!("the handshake failed: {e}")),
-        NegotiationError::Refused { .. } | NegotiationError::NoStructuredReplies => {
-            LinkError::Unsupported(e.to_string())
-        }
-        NegotiationError::NotNbd(_) | NegotiationError::Malformed(_) => LinkError::Protocol(e.to_string()),
+    let info = handshake(&mut socket, &target.export, style, deadline).map_err(|e| match e {
+        DialError::Io(e) => LinkError::Down(format!("the handshake failed: {e}")),
+        DialError::Handshake(e) => match e {
+            HandshakeError::Refused { .. } | HandshakeError::NoStructuredReplies => {
+                LinkError::Unsupported(e.to_string())
+            }
+            HandshakeError::NotNbd(_) | HandshakeError::Malformed(_) => {
+                LinkError::Protocol(e.to_string())
+            }
+        },
     })?;
-    socket.set_patience(TICK).map_err(|e| LinkError::Down(e.to_string()))?;
+    socket.set_timeouts(Some(TICK)).map_err(|e| LinkError::Down(e.to_string()))?;
     Ok((socket, info))
 }
 
@@ -256,7 +269,9 @@ impl Link for NbdLink {
                 buffer.clear();
                 buffer.extend_from_slice(payload);
             }
-            Kind::Read if self.shape.data == DataUse::Checked && self.style == ReplyStyle::Structured => {
+            Kind::Read
+                if self.shape.data == DataUse::Checked && self.style == ReplyStyle::Structured =>
+            {
                 buffer.resize(buffer.len().max(op.len as usize), 0);
             }
             _ => {}
@@ -311,9 +326,14 @@ impl Link for NbdLink {
         Ok(())
     }
 
-    fn receive(&mut self, wait: Wait, deliver: &mut dyn FnMut(Completion<'_>)) -> Result<(), LinkError> {
+    fn receive(
+        &mut self,
+        wait: Wait,
+        deliver: &mut dyn FnMut(Completion<'_>),
+    ) -> Result<(), LinkError> {
         let flags = match wait {
-            // With something left to send, a blocking receive might wait for an answer to what never leaves.
+            // With something left to send, a blocking receive might wait for an answer to what
+            // never leaves.
             Wait::Tick if self.nothing_to_send() => RecvFlags::empty(),
             _ => RecvFlags::DONTWAIT,
         };
@@ -366,11 +386,10 @@ impl Link for NbdLink {
 }
 
 impl Drop for NbdLink {
-    /// Says goodbye, as the protocol wants it; whether the server still hears it does not matter.
+    /// Ends the session as the protocol asks, unless half a request has been sent.
     fn drop(&mut self) {
-        let head = Request { flags: 0, command: command::DISC, cookie: 0, offset: 0, len: 0 };
         if self.nothing_to_send() {
-            let _ = self.socket.write(&head.to_bytes());
+            say_goodbye(&self.socket);
         }
     }
 }

@@ -1,8 +1,21 @@
-//! The client side of NBD (the protocol document `doc/proto.md` of the NBD project), fixed newstyle.
+//! The client side of NBD.
 
 mod link;
-mod replies;
-pub(crate) mod socket;
 
-pub use headgate_nbd::negotiate::ReplyStyle;
+use crate::target::{NbdTarget, Reach, resolve};
+use headgate_nbd::uri::Address;
+use headgate_nbd_io::{Endpoint, Socket};
+use std::io;
+use std::time::Instant;
+
+pub use headgate_nbd::client::handshake::ReplyStyle;
 pub(crate) use link::NbdLink;
+
+/// Connects to the target's server, if it is within `reach`.
+pub(crate) fn connect(target: &NbdTarget, reach: Reach, deadline: Instant) -> io::Result<Socket> {
+    let endpoint = match &target.address {
+        Address::Unix(path) => Endpoint::Unix(path.clone()),
+        address => Endpoint::Tcp(resolve(address, reach).map_err(io::Error::other)?),
+    };
+    endpoint.connect(deadline)
+}

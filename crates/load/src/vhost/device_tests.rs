@@ -1,21 +1,23 @@
-//! A device in this process that dies again and again with its oldest request unanswered, so that completions are out of
-//! order, and comes back with its in-flight region, or without looking at it.
+//! A device in this process that dies again and again with its oldest request unanswered, so that
+//! completions are out of order, and comes back with its in-flight region, or without looking at
+//! it.
 
 use super::SharedMemory;
 use crate::args::LoadArgs;
+use crate::control::Control;
 use crate::report::Report;
-use crate::run::{Control, run_with};
+use crate::start::run_with;
 use clap::Parser;
 use headgate_vring::blk::{Status, feature};
 use headgate_vring::memory::{RegionHint, Segment};
 use headgate_vring::{
-    Completion, DeviceQueue, Fetched, GuestAddress, GuestMemory, HostMapping, InflightRegion, Operation,
-    QueueFeatures, QueueLayout, Region, Scratch,
+    Completion, DeviceQueue, Fetched, GuestAddress, GuestMemory, HostMapping, InflightRegion,
+    Operation, QueueFeatures, QueueLayout, Region, Scratch,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut, Read};
@@ -29,7 +31,8 @@ const SIZE: usize = 1 << 20;
 const QUEUE: u16 = 128;
 /// Requests that a life completes.
 const FUSE: u64 = 400;
-/// Completions before one request is held. The check after a reconnect takes fewer, and it waits for every one.
+/// Completions before one request is held. The check after a reconnect takes fewer, and it waits
+/// for every one.
 const HOLD_AFTER: u64 = 300;
 const PROTOCOL_FEATURES: u64 = 1 << 30;
 /// MQ, REPLY_ACK, CONFIG and INFLIGHT_SHMFD.
@@ -46,7 +49,7 @@ const FEATURES: u64 = feature::VERSION_1
 enum Revival {
     /// Takes it from the in-flight region and carries it out.
     Replays,
-    /// Says that it has such a region, and does not look at it.
+    /// Offers such a region and ignores it.
     Forgets,
 }
 
@@ -104,7 +107,8 @@ fn receive(socket: &mut UnixStream) -> Option<Message> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let got =
-        recvmsg(&*socket, &mut [IoSliceMut::new(&mut head)], &mut ancillary, RecvFlags::empty()).ok()?;
+        recvmsg(&*socket, &mut [IoSliceMut::new(&mut head)], &mut ancillary, RecvFlags::empty())
+            .ok()?;
     let mut fds = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -176,7 +180,8 @@ impl Device {
             5 => {
                 life.user_base = message.u64(24);
                 let len = message.u64(16) as usize;
-                life.mapping = Some(Arc::new(SharedMemory::map(message.fds.remove(0), len).unwrap()));
+                life.mapping =
+                    Some(Arc::new(SharedMemory::map(message.fds.remove(0), len).unwrap()));
             }
             8 => life.size = message.u32(4) as u16,
             9 => {
@@ -205,28 +210,33 @@ impl Device {
             }
             32 => {
                 let len = message.u64(0) as usize;
-                life.inflight = Some(Arc::new(SharedMemory::map(message.fds.remove(0), len).unwrap()));
+                life.inflight =
+                    Some(Arc::new(SharedMemory::map(message.fds.remove(0), len).unwrap()));
             }
             _ => {}
         }
         match answer {
             Some(payload) => reply(socket, message.request, &payload, None),
-            None if message.flags & 8 != 0 => reply(socket, message.request, &0u64.to_ne_bytes(), None),
+            None if message.flags & 8 != 0 => {
+                reply(socket, message.request, &0u64.to_ne_bytes(), None)
+            }
             None => {}
         }
     }
 
     fn start(&self, life: &mut Life) {
         let mapping = Arc::clone(life.mapping.as_ref().unwrap()) as Arc<dyn HostMapping>;
-        let memory = GuestMemory::new(vec![Region::new(GuestAddress(0), mapping).unwrap()]).unwrap();
+        let memory =
+            GuestMemory::new(vec![Region::new(GuestAddress(0), mapping).unwrap()]).unwrap();
         let region =
             life.inflight.as_ref().filter(|_| self.revival == Revival::Replays).map(|shared| {
                 InflightRegion::new(Arc::clone(shared) as Arc<dyn HostMapping>, 0, QUEUE).unwrap()
             });
         let features = QueueFeatures::from_bits(FEATURES);
         let layout = life.layout.unwrap();
-        life.queue =
-            Some(DeviceQueue::start(Arc::new(memory), &layout, features, life.base, region).unwrap());
+        life.queue = Some(
+            DeviceQueue::start(Arc::new(memory), &layout, features, life.base, region).unwrap(),
+        );
     }
 
     /// Takes what there is and completes it, newest first, but for one that is held until death.
@@ -247,7 +257,8 @@ impl Device {
                         .iter()
                         .map(|iovec| ((iovec.iov_base.addr() - base) as u64, iovec.iov_len))
                         .collect();
-                    batch.push((request.completion, Todo { operation: request.operation, buffers }));
+                    batch
+                        .push((request.completion, Todo { operation: request.operation, buffers }));
                 }
                 Ok(Some(Fetched::Rejected(rejected))) => {
                     queue.complete(rejected.completion, rejected.error.status(), 0);
@@ -260,7 +271,11 @@ impl Device {
                 Err(_) => break,
             }
         }
-        if life.held.is_none() && !batch.is_empty() && self.fuse.is_some() && life.completed >= HOLD_AFTER {
+        if life.held.is_none()
+            && !batch.is_empty()
+            && self.fuse.is_some()
+            && life.completed >= HOLD_AFTER
+        {
             life.held = Some(batch.remove(0));
         }
         for (completion, todo) in batch.into_iter().rev() {
@@ -330,8 +345,7 @@ fn load(dir: &Path, revival: Revival, deaths: u64, more: &str) -> (Report, BTree
     };
     std::thread::scope(|scope| {
         let device = scope.spawn(serve);
-        let fixed =
-            "--verify --read-percent 40 --write-zeroes-percent 10 --flush-every 10 --depth 8 --timeout 2";
+        let fixed = "--verify --read-percent 40 --write-zeroes-percent 10 --flush-every 10 --depth 8 --timeout 2";
         let words = ["load", socket.to_str().unwrap()].into_iter();
         let words = words.chain(fixed.split(' ')).chain(more.split_whitespace());
         let report = run_with(&Cli::parse_from(words).load, &Control::default()).unwrap();
@@ -370,7 +384,8 @@ fn streams_keep_their_part_of_the_depth_and_are_reported_apart() {
 #[test]
 fn every_request_carries_a_priority_in_the_proportions_asked_for() {
     let dir = tempfile::tempdir().unwrap();
-    let (report, seen) = load(dir.path(), Revival::Replays, 0, "--ios 2000 --priority rt/2:75,0x4009:25");
+    let (report, seen) =
+        load(dir.path(), Revival::Replays, 0, "--ios 2000 --priority rt/2:75,0x4009:25");
     assert_eq!(report.exit_code(), 0, "{report}");
     let count = |priority: u32| seen.get(&priority).copied().unwrap_or(0);
     assert!(count(0x2002) > 1400 && count(0x4009) > 400, "{seen:?}");

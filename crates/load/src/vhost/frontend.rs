@@ -27,14 +27,14 @@ const READ_ONLY: u64 = 1 << 5;
 /// The configuration space up to `blk_size`.
 const CONFIG_BYTES: usize = 24;
 
-/// May requests name tables of descriptors.
+/// Whether requests may use indirect descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Indirect {
     Wanted,
     Unwanted,
 }
 
-/// What was agreed upon.
+/// The negotiated parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
     pub(crate) bits: u64,
@@ -84,9 +84,10 @@ fn user_error(e: VhostUserError) -> LinkError {
         | VhostUserError::SocketError(_)
         | VhostUserError::SocketBroken(_)
         | VhostUserError::SocketConnect(_) => LinkError::Down("the device hung up".into()),
-        VhostUserError::SocketRetry(_) => {
-            LinkError::Protocol(format!("a message was not answered within {} s", PATIENCE.as_secs()))
-        }
+        VhostUserError::SocketRetry(_) => LinkError::Protocol(format!(
+            "a message was not answered within {} s",
+            PATIENCE.as_secs()
+        )),
         e => LinkError::Protocol(e.to_string()),
     }
 }
@@ -158,8 +159,8 @@ impl Session {
         Ok(Session { frontend, socket, features: Features { bits, protocol }, disk })
     }
 
-    /// Gives the device the memory; `inflight` is what an earlier session of the same device left, if there was one.
-    /// Answers what a later session needs, where the device has such a thing.
+    /// Gives the device the memory; `inflight` is what an earlier session of the same device left,
+    /// if there was one. Answers what a later session needs, where the device has such a thing.
     pub(crate) fn share(
         &mut self,
         memory: &SharedMemory,
@@ -170,15 +171,21 @@ impl Session {
         use headgate_vring::HostMapping;
         let inflight = match inflight {
             None if self.features.protocol.contains(VhostUserProtocolFeatures::INFLIGHT_SHMFD) => {
-                let shape =
-                    VhostUserInflight { mmap_size: 0, mmap_offset: 0, num_queues: queues, queue_size };
+                let shape = VhostUserInflight {
+                    mmap_size: 0,
+                    mmap_offset: 0,
+                    num_queues: queues,
+                    queue_size,
+                };
                 let (shape, file) = self.frontend.get_inflight_fd(&shape).map_err(error)?;
                 Some(Inflight { shape, file })
             }
             kept => kept,
         };
         if let Some(inflight) = &inflight {
-            self.frontend.set_inflight_fd(&inflight.shape, inflight.file.as_raw_fd()).map_err(error)?;
+            self.frontend
+                .set_inflight_fd(&inflight.shape, inflight.file.as_raw_fd())
+                .map_err(error)?;
         }
         let region = VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
@@ -231,7 +238,7 @@ impl Session {
         self.socket.as_fd()
     }
 
-    /// Has the device hung up.
+    /// Whether the device hung up.
     pub(crate) fn is_gone(&self) -> bool {
         match recv(&self.socket, &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Ok((_, n)) => n == 0,

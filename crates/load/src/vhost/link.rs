@@ -4,8 +4,8 @@ use super::frontend::{Indirect, Inflight, Ring};
 use super::memory::event_fd;
 use super::{Features, Session, SharedMemory};
 use crate::link::{
-    Completion, DataUse, DiskInfo, Durability, Kind, Link, LinkError, Op, Outcome, Readiness, Recovered,
-    Shape, TICK, Wait,
+    Completion, DataUse, DiskInfo, Durability, Kind, Link, LinkError, Op, Outcome, Readiness,
+    Recovered, Shape, TICK, Wait,
 };
 use crate::workload::Rng;
 use headgate_vring::blk::{
@@ -13,8 +13,8 @@ use headgate_vring::blk::{
 };
 use headgate_vring::memory::RegionHint;
 use headgate_vring::{
-    Buffer, DriverQueue, GuestAddress, GuestMemory, HostMapping, Placement, QueueFeatures, QueueLayout,
-    Region,
+    Buffer, DriverQueue, GuestAddress, GuestMemory, HostMapping, Placement, QueueFeatures,
+    QueueLayout, Region,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::path::{Path, PathBuf};
@@ -28,11 +28,11 @@ const CONTROL: usize = 128;
 const RANGE_AT: u64 = HEADER_BYTES as u64;
 const STATUS_AT: u64 = (HEADER_BYTES + RANGE_BYTES) as u64;
 const TABLE_AT: u64 = 64;
-/// What the status byte holds until the device writes it.
+/// The status byte before the device writes it.
 const NO_STATUS: u8 = 0xff;
 /// Most memory for the data of all slots.
 const MAX_DATA_MEMORY: u64 = 8 << 30;
-/// Empty looks at the rings before the socket is looked at, while busy polling.
+/// Empty polls of the rings between two polls of the socket, while busy polling.
 const LOOKS_PER_HANG_UP_CHECK: u32 = 4096;
 
 struct Queue {
@@ -62,7 +62,7 @@ pub(crate) struct VhostLink {
     /// First control block, and first data buffer.
     controls: u64,
     data: u64,
-    /// Reads that look at their data: how long each is.
+    /// Lengths of the reads whose data is checked.
     lens: Vec<u32>,
     scratch: Vec<u8>,
     empty_looks: u32,
@@ -78,8 +78,11 @@ impl VhostLink {
     ) -> Result<VhostLink, LinkError> {
         let session = Session::open(path, queues as u64, indirect)?;
         let features = session.features;
-        let indirect =
-            if features.has(feature::RING_INDIRECT_DESC) { Indirect::Wanted } else { Indirect::Unwanted };
+        let indirect = if features.has(feature::RING_INDIRECT_DESC) {
+            Indirect::Wanted
+        } else {
+            Indirect::Unwanted
+        };
         let descriptors = if indirect == Indirect::Wanted { 1 } else { 3 };
         let size = (shape.depth * descriptors).next_power_of_two().max(MIN_QUEUE);
         let unsupported = |e: &dyn std::fmt::Display| LinkError::Unsupported(e.to_string());
@@ -87,8 +90,9 @@ impl VhostLink {
         let mut layouts = Vec::new();
         let mut end = GuestAddress(0);
         for _ in 0..queues {
-            let (layout, behind) = QueueLayout::contiguous(end, size)
-                .map_err(|e| LinkError::Unsupported(format!("--depth {} is too much: {e}", shape.depth)))?;
+            let (layout, behind) = QueueLayout::contiguous(end, size).map_err(|e| {
+                LinkError::Unsupported(format!("--depth {} is too much: {e}", shape.depth))
+            })?;
             layouts.push(layout);
             end = GuestAddress(behind.0.next_multiple_of(4096));
         }
@@ -102,7 +106,8 @@ impl VhostLink {
                 shape.max_len
             )));
         }
-        let failed = |e: std::io::Error| LinkError::Unsupported(format!("cannot make shared memory: {e}"));
+        let failed =
+            |e: std::io::Error| LinkError::Unsupported(format!("cannot make shared memory: {e}"));
         let shared = Arc::new(SharedMemory::new((data + data_bytes) as usize).map_err(failed)?);
         let mapping = Arc::clone(&shared) as Arc<dyn HostMapping>;
         let region = Region::new(GuestAddress(0), mapping).map_err(|e| unsupported(&e))?;
@@ -111,10 +116,17 @@ impl VhostLink {
             .into_iter()
             .map(|layout| {
                 let bits = QueueFeatures::from_bits(features.bits);
-                let ring =
-                    DriverQueue::new(Arc::clone(&memory), &layout, bits).map_err(|e| unsupported(&e))?;
+                let ring = DriverQueue::new(Arc::clone(&memory), &layout, bits)
+                    .map_err(|e| unsupported(&e))?;
                 let kick = EventFd::new(EFD_NONBLOCK).map_err(failed)?;
-                Ok(Queue { ring, layout, kick, slots: vec![0; usize::from(size)], used: 0, unsent: false })
+                Ok(Queue {
+                    ring,
+                    layout,
+                    kick,
+                    slots: vec![0; usize::from(size)],
+                    used: 0,
+                    unsent: false,
+                })
             })
             .collect::<Result<Vec<Queue>, LinkError>>()?;
         let mut link = VhostLink {
@@ -168,7 +180,12 @@ impl VhostLink {
         let kept = self.inflight.take();
         self.inflight = self.session.share(&self.shared, kept, self.queues.len() as u16, size)?;
         for (i, queue) in self.queues.iter().enumerate() {
-            let ring = Ring { layout: queue.layout, base: queue.used, kick: &queue.kick, call: &self.call };
+            let ring = Ring {
+                layout: queue.layout,
+                base: queue.used,
+                kick: &queue.kick,
+                call: &self.call,
+            };
             self.session.start(i, &self.shared, &ring)?;
         }
         Ok(())
@@ -186,8 +203,10 @@ impl VhostLink {
     fn take_used(&mut self, deliver: &mut dyn FnMut(Completion<'_>)) -> Result<usize, LinkError> {
         let mut taken = 0;
         for index in 0..self.queues.len() {
-            while let Some(used) =
-                self.queues[index].ring.poll_used().map_err(|e| LinkError::Protocol(e.to_string()))?
+            while let Some(used) = self.queues[index]
+                .ring
+                .poll_used()
+                .map_err(|e| LinkError::Protocol(e.to_string()))?
             {
                 let queue = &mut self.queues[index];
                 queue.used = queue.used.wrapping_add(1);
@@ -199,7 +218,9 @@ impl VhostLink {
                 let outcome = match status[0] {
                     0 => Outcome::Done,
                     NO_STATUS => {
-                        return Err(LinkError::Protocol("a request came back without a status".into()));
+                        return Err(LinkError::Protocol(
+                            "a request came back without a status".into(),
+                        ));
                     }
                     code => Outcome::Failed(code.into()),
                 };
@@ -252,7 +273,9 @@ impl VhostLink {
 }
 
 fn read(memory: &GuestMemory, at: GuestAddress, into: &mut [u8]) {
-    memory.read(at, into, &mut RegionHint::default()).expect("slots lie inside the memory made for them");
+    memory
+        .read(at, into, &mut RegionHint::default())
+        .expect("slots lie inside the memory made for them");
 }
 
 fn write(memory: &GuestMemory, at: GuestAddress, from: &[u8]) {
@@ -304,7 +327,8 @@ impl Link for VhostLink {
         let chain = [header, data, status];
         let chain = if op.kind == Kind::Flush { &chain[..2] } else { &chain[..] };
         let queue = &mut self.queues[slot / self.shape.depth];
-        let head = queue.ring.add(chain, placement).map_err(|e| LinkError::Unsupported(e.to_string()))?;
+        let head =
+            queue.ring.add(chain, placement).map_err(|e| LinkError::Unsupported(e.to_string()))?;
         queue.slots[usize::from(head)] = slot;
         queue.unsent = true;
         Ok(())
@@ -313,14 +337,19 @@ impl Link for VhostLink {
     fn send(&mut self) -> Result<(), LinkError> {
         for queue in &mut self.queues {
             if std::mem::take(&mut queue.unsent) && queue.ring.publish() {
-                // Only a counter that is full already cannot be written, and then the device is awake.
+                // Only a counter that is full already cannot be written, and then the device is
+                // awake.
                 let _ = queue.kick.write(1);
             }
         }
         Ok(())
     }
 
-    fn receive(&mut self, wait: Wait, deliver: &mut dyn FnMut(Completion<'_>)) -> Result<(), LinkError> {
+    fn receive(
+        &mut self,
+        wait: Wait,
+        deliver: &mut dyn FnMut(Completion<'_>),
+    ) -> Result<(), LinkError> {
         if self.take_used(deliver)? > 0 {
             return Ok(());
         }
@@ -353,7 +382,11 @@ impl Link for VhostLink {
     }
 
     fn readiness(&self) -> Readiness<'_> {
-        Readiness { readable: event_fd(&self.call), writable: None, hang_up: Some(self.session.socket()) }
+        Readiness {
+            readable: event_fd(&self.call),
+            writable: None,
+            hang_up: Some(self.session.socket()),
+        }
     }
 
     fn recover(&mut self) -> Result<Recovered, LinkError> {

@@ -1,7 +1,8 @@
-//! Memory shared with the device: a memfd, mapped here and there. The only place of this crate with `unsafe`.
+//! Memory shared with the device: a memfd, mapped here and there. The only place of this crate with
+//! `unsafe`.
 //!
-//! Invariant: the mapping lives exactly as long as the value, and nobody makes Rust references to its bytes; all access goes
-//! through `headgate_vring`, which is atomic.
+//! Invariant: the mapping lives exactly as long as the value, and nobody makes Rust references to
+//! its bytes; all access goes through `headgate_vring`, which is atomic.
 
 use headgate_vring::HostMapping;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -65,7 +66,8 @@ impl Drop for SharedMemory {
     }
 }
 
-// SAFETY: the mapping is fixed from `new` to `drop`, readable and writable, and nobody makes references to its bytes.
+// SAFETY: the mapping is fixed from `new` to `drop`, readable and writable, and nobody makes
+// references to its bytes.
 unsafe impl HostMapping for SharedMemory {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -85,7 +87,8 @@ mod tests {
     #[test]
     fn what_is_written_here_is_in_the_file_that_the_device_maps() {
         let shared = Arc::new(SharedMemory::new(5000).unwrap());
-        let region = Region::new(GuestAddress(0), Arc::clone(&shared) as Arc<dyn HostMapping>).unwrap();
+        let region =
+            Region::new(GuestAddress(0), Arc::clone(&shared) as Arc<dyn HostMapping>).unwrap();
         let memory = GuestMemory::new(vec![region]).unwrap();
         memory.write(GuestAddress(4097), b"hello").unwrap();
         let mut bytes = [0; 5];

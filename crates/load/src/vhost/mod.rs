@@ -1,4 +1,5 @@
-//! The driver's side of vhost-user-blk (the vhost-user protocol document of QEMU; VIRTIO 1.2, section 5.2).
+//! The driver's side of vhost-user-blk (the vhost-user protocol document of QEMU; VIRTIO 1.2,
+//! section 5.2).
 
 mod frontend;
 mod link;

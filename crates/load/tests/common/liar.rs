@@ -1,4 +1,5 @@
-//! An NBD server in this process, honest unless told otherwise, that dies and comes back on command.
+//! An NBD server in this process, honest unless told otherwise, that dies and comes back on
+//! command.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
@@ -114,7 +115,8 @@ pub struct Liar {
 }
 
 impl Liar {
-    /// Serves one connection after the other. With `fuse`, every connection dies after that many requests.
+    /// Serves one connection after the other. With `fuse`, every connection dies after that many
+    /// requests.
     pub fn start(dir: &std::path::Path, lie: Lie, fuse: Option<u64>) -> Liar {
         let socket = dir.join("liar.sock");
         let listener = UnixListener::bind(&socket).unwrap();

@@ -1,4 +1,5 @@
-//! What the tests of this crate share: arguments, peers, and a small NBD server that can be told to lie.
+//! What the tests of this crate share: arguments, peers, and a small NBD server that can be told to
+//! lie.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod liar;
@@ -41,7 +42,8 @@ impl Drop for Peer {
     }
 }
 
-/// Starts a peer and waits until `socket` is there. `None`, said aloud, when the peer is not installed.
+/// Starts a peer and waits until `socket` is there. `None`, said aloud, when the peer is not
+/// installed.
 pub fn start(command: &mut Command, socket: &Path) -> Option<Peer> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let child = match child {

@@ -1,17 +1,20 @@
-//! Learning where good intervals are few: from those that are second choice, and from what is left of long ago.
+//! Learning where good intervals are few: from those that are second choice, and from what is left
+//! of long ago.
 
 use super::model::{DeviceModel, Doubts, Evidence, Refusal, Slope, middle};
-use super::point::{DeviceInterval, DevicePoint, Filters, LeftOut};
+use super::point::{DeviceInterval, DevicePoint, Filters, LeftOut, Totals};
 use crate::{Constants, Outstanding};
+use alloc::vec::Vec;
 use headgate_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// The size that large requests are brought to, for which most models are learnt: that of most of BASIL's experiments.
+/// The size that large requests are brought to, for which most models are learnt: that of most of
+/// BASIL's experiments.
 const USUAL: Bytes = Bytes::from_kib(8);
 /// Points that are kept of an hour, of each kind.
 const KEPT: usize = 12;
-/// A slope learnt from what is left of whole hours is believed to within this part of it at best: medians of neighbours hide how
-/// they scatter, and in a month a device may have become another.
+/// A slope learnt from what is left of whole hours is believed to within this part of it at best:
+/// medians of neighbours hide how they scatter, and in a month a device may have become another.
 const COARSE: f64 = 0.2;
 
 /// How good a point is: the kinds are taken one after the other, until latency is seen to rise.
@@ -39,22 +42,26 @@ fn is_busy(point: &DevicePoint) -> bool {
     point.outstanding > Outstanding::default() && point.latency > Nanos::ZERO
 }
 
-/// A point of requests of any size as one of the usual size: latency is as (K2 + size) by equation 1.
+/// A point of requests of any size as one of the usual size: latency is as (K2 + size) by equation
+/// 1.
 fn at_usual_size(point: DevicePoint) -> DevicePoint {
     let term = Constants::default().size.0;
-    let (numerator, denominator) = (u128::from(term + USUAL.0), u128::from(term) + u128::from(point.size.0));
+    let (numerator, denominator) =
+        (u128::from(term + USUAL.0), u128::from(term) + u128::from(point.size.0));
     let latency = u128::from(point.latency.0) * numerator / denominator;
     let latency = Nanos(u64::try_from(latency).unwrap_or(u64::MAX)).max(Nanos(1));
     DevicePoint { latency, size: USUAL, ..point }
 }
 
 impl DeviceModel {
-    /// Learns from intervals, in the order of time, of which not all are good: from the good ones if those show how latency rises; else also
-    /// from those in which requests waited for us; else also from those of large requests, which equation 1 brings to a usual
-    /// size. [`DeviceModel::doubts`] says what was taken. O(n log n).
+    /// Learns from intervals, in the order of time, of which not all are good: from the good ones
+    /// if those show how latency rises; else also from those in which requests waited for us; else
+    /// also from those of large requests, which equation 1 brings to a usual size.
+    /// [`DeviceModel::doubts`] says what was taken. O(n log n).
     ///
-    /// Large requests say less than they seem to: how much of their latency is transfer is not known. The slope at the usual size
-    /// is not above theirs, and not below theirs in proportion to size; [`DeviceModel::low`] and [`DeviceModel::high`] say so.
+    /// Large requests say less than they seem to: how much of their latency is transfer is not
+    /// known. The slope at the usual size is not above theirs, and not below theirs in proportion
+    /// to size; [`DeviceModel::low`] and [`DeviceModel::high`] say so.
     ///
     /// # Errors
     /// [`Refusal`] when none of these makes sense, or good intervals contradict each other.
@@ -76,19 +83,42 @@ impl DeviceModel {
         best.unwrap_or(Err(Refusal::FewPoints { have: 0 }))
     }
 
-    /// Learns from what is left of whole hours, in the order of time, as [`DeviceModel::learn_from`] does from intervals, with less
-    /// confidence. O(n log n).
+    /// Whether [`DeviceModel::learn_from`] took such an interval when it learnt this model.
+    pub fn is_learnt_from(&self, interval: &DeviceInterval) -> bool {
+        match interval {
+            DeviceInterval::Point(_) => true,
+            DeviceInterval::Doubtful(_, LeftOut::Large) => self.doubts.large > 0,
+            DeviceInterval::Doubtful(..) => self.doubts.held > 0 || self.doubts.large > 0,
+            DeviceInterval::Nothing(_) => false,
+        }
+    }
+
+    /// Learns from what is left of whole hours, in the order of time, as
+    /// [`DeviceModel::learn_from`] does from intervals, with less confidence. O(n log n).
     ///
     /// # Errors
     /// [`Refusal`] when they make no sense.
     pub fn learn_coarsely(hours: &[Coarse]) -> Result<DeviceModel, Refusal> {
-        let points: Vec<DeviceInterval> = hours.iter().flat_map(|hour| hour.0.iter().copied()).collect();
+        let points: Vec<DeviceInterval> =
+            hours.iter().flat_map(|hour| hour.0.iter().copied()).collect();
         let mut model = DeviceModel::learn_from(&points)?;
         model.doubts.coarse = model.points;
         let slope = model.slope.as_picos() as f64;
         model.low = model.low.min((slope * (1.0 - COARSE)) as u64);
         model.high = model.high.max((slope * (1.0 + COARSE)) as u64);
         Ok(model)
+    }
+}
+
+impl Totals {
+    /// Of intervals, of which those that the model is learnt from count as points. O(n).
+    pub fn of(intervals: &[DeviceInterval], model: Option<&DeviceModel>) -> Totals {
+        let mut totals = Totals::default();
+        for interval in intervals {
+            let is_taken = model.is_some_and(|model| model.is_learnt_from(interval));
+            totals.count_why(interval.why().filter(|_| !is_taken));
+        }
+        totals
     }
 }
 
@@ -100,9 +130,11 @@ fn learn_up_to(worst: Kind, known: &[(Kind, DevicePoint)]) -> Result<DeviceModel
     };
     let points: Vec<DevicePoint> = taken().map(scaled).collect();
     let mut model = DeviceModel::learn(&points)?;
-    let count = |of: Kind| taken().filter(|(kind, point)| *kind == of && is_busy(point)).count() as u32;
+    let count =
+        |of: Kind| taken().filter(|(kind, point)| *kind == of && is_busy(point)).count() as u32;
     model.doubts = Doubts { held: count(Kind::Held), large: count(Kind::Large), coarse: 0 };
-    // What we let through bounds the device's ability from below only, and says nothing of how far it goes.
+    // What we let through bounds the device's ability from below only, and says nothing of how far
+    // it goes.
     if model.doubts.held > 0 && model.evidence != Evidence::Rise {
         model.low = 0;
     }
@@ -125,8 +157,8 @@ fn admit_size(model: &mut DeviceModel, size: Bytes) {
     model.high = model.high.max(measured as u64);
 }
 
-/// What is kept of a datastore's intervals of an hour: for each kind of point at most twelve, each the medians of neighbours in load.
-/// Enough for the line to be found again.
+/// What is kept of a datastore's intervals of an hour: for each kind of point at most twelve, each
+/// the medians of neighbours in load. Enough for the line to be found again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Coarse(Vec<DeviceInterval>);
@@ -215,6 +247,15 @@ mod tests {
         assert!((model.slope.as_millis_f64() - 1.0).abs() < 0.05, "{model}");
         let text = model.to_string();
         assert!(text.contains("200 intervals, 200 of them in which requests waited for"), "{text}");
+        // What a model is learnt from counts as taken, and without one it does not.
+        let idle = DeviceInterval::Nothing(LeftOut::FewReads);
+        let all: Vec<DeviceInterval> = held.into_iter().chain([idle, idle]).collect();
+        let counted = |model| {
+            let totals = Totals::of(&all, model);
+            let left_out = |why| totals.left_out[why as usize];
+            (totals.taken, left_out(LeftOut::Limited), left_out(LeftOut::FewReads))
+        };
+        assert_eq!((counted(Some(&model)), counted(None)), ((200, 0, 2), (0, 200, 2)));
     }
 
     #[test]
@@ -263,7 +304,10 @@ mod tests {
             DeviceModel::learn_coarsely(&hours).unwrap(),
         );
         assert_eq!((coarse.evidence, coarse.doubts.coarse), (Evidence::Rise, 1_200));
-        assert!((coarse.slope.as_millis_f64() - all.slope.as_millis_f64()).abs() < 0.03, "{coarse}, {all}");
+        assert!(
+            (coarse.slope.as_millis_f64() - all.slope.as_millis_f64()).abs() < 0.03,
+            "{coarse}, {all}"
+        );
         assert!(coarse.low < all.low && coarse.high > all.high, "{coarse}, {all}");
         assert!(coarse.to_string().contains("1200 points of whole hours"), "{coarse}");
     }
@@ -277,7 +321,10 @@ mod tests {
         });
         let hour = Coarse::of(kinds);
         let count = |why| hour.points().iter().filter(|interval| interval.why() == why).count();
-        assert_eq!((count(None), count(Some(LeftOut::Limited)), hour.points().len()), (KEPT, KEPT, 2 * KEPT));
+        assert_eq!(
+            (count(None), count(Some(LeftOut::Limited)), hour.points().len()),
+            (KEPT, KEPT, 2 * KEPT)
+        );
         assert_eq!(Coarse::of([DeviceInterval::Nothing(LeftOut::FewReads)]), Coarse::default());
     }
 

@@ -1,6 +1,9 @@
 //! A straight line through points of which some are wrong.
 
-/// Points of which all pairs are taken. More are first put together in groups of neighbours, each its medians.
+use alloc::vec::Vec;
+
+/// Points of which all pairs are taken. More are first put together in groups of neighbours, each
+/// its medians.
 const GROUPS: usize = 128;
 /// Blocks of time, each left out once, to see how sure the slope is.
 const BLOCKS: usize = 10;
@@ -22,12 +25,13 @@ pub(super) struct Line {
     pub(super) peak: f64,
 }
 
-/// The line through points in the order of time: the median of the slopes of all pairs, weighted by their distance in x
-/// (Theil and Sen; weights after Scholz, so that pairs nearly above each other count for nothing). A quarter of the points
-/// may be arbitrarily wrong.
+/// The line through points in the order of time: the median of the slopes of all pairs, weighted by
+/// their distance in x (Theil and Sen; weights after Scholz, so that pairs nearly above each other
+/// count for nothing). A quarter of the points may be arbitrarily wrong.
 ///
-/// How sure it is comes from leaving out a tenth of the time at a time (a block jackknife): successive intervals are alike,
-/// and formulas that take them for independent are too sure of themselves by far.
+/// How sure it is comes from leaving out a tenth of the time at a time (a block jackknife):
+/// successive intervals are alike, and formulas that take them for independent are too sure of
+/// themselves by far.
 ///
 /// `None` when all points have one x. All must be finite. O(n log n + 128²·log 128·11).
 pub(super) fn through(points: &[(f64, f64)]) -> Option<Line> {
@@ -49,7 +53,7 @@ pub(super) fn through(points: &[(f64, f64)]) -> Option<Line> {
         let count = slopes.len() as f64;
         let mean = slopes.iter().sum::<f64>() / count;
         let squares: f64 = slopes.iter().map(|slope| (slope - mean) * (slope - mean)).sum();
-        T * (squares * (count - 1.0) / count).sqrt()
+        T * libm::sqrt(squares * (count - 1.0) / count)
     };
 
     let count = groups.len() as f64;
@@ -83,7 +87,8 @@ fn slope_of(points: &[(f64, f64)]) -> Option<f64> {
     for (index, &(x, y)) in points.iter().enumerate() {
         // Ascending in x.
         let apart = points[index + 1..].iter().filter(|&&(other, _)| other > x);
-        slopes.extend(apart.map(|&(other_x, other_y)| ((other_y - y) / (other_x - x), other_x - x)));
+        slopes
+            .extend(apart.map(|&(other_x, other_y)| ((other_y - y) / (other_x - x), other_x - x)));
     }
     slopes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let half = slopes.iter().map(|&(_, weight)| weight).sum::<f64>() / 2.0;
@@ -156,7 +161,10 @@ mod tests {
             })
             .collect();
         let line = through(&points).unwrap();
-        assert!((line.slope - 2.0).abs() < 0.05 && line.error < 0.1 && line.explained > 0.99, "{line:?}");
+        assert!(
+            (line.slope - 2.0).abs() < 0.05 && line.error < 0.1 && line.explained > 0.99,
+            "{line:?}"
+        );
     }
 
     #[test]

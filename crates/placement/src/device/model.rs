@@ -1,12 +1,14 @@
 use super::line::{self, Line};
 use super::point::DevicePoint;
-use crate::{Outstanding, Permille, Traits};
+use crate::{Outstanding, Permille, WorkloadProfile};
+use alloc::vec::Vec;
+use core::fmt;
 use headgate_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use thiserror::Error;
 
-/// How much longer a read takes for each read more that is outstanding, in picoseconds; at least one.
+/// How much longer a read takes for each read more that is outstanding, in picoseconds; at least
+/// one.
 ///
 /// P of the paper, a device's ability, is its inverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -26,7 +28,7 @@ impl Slope {
 
     /// The nearest to so many nanoseconds; what is no number, or not above zero, is the smallest.
     fn of_nanos(nanos: f64) -> Slope {
-        Slope::from_picos((nanos * 1e3).round() as u64)
+        Slope::from_picos(libm::round(nanos * 1e3) as u64)
     }
 
     /// In milliseconds, the paper's unit.
@@ -56,13 +58,14 @@ impl fmt::Display for Slope {
 pub enum Evidence {
     /// Latency was seen to rise by it.
     Rise,
-    /// Latency did not rise as far as the device was loaded. The slope is the one beyond if the device could do no more than
-    /// it has done: 1 / throughput. It is at least so good.
+    /// Latency did not rise as far as the device was loaded. The slope is the one beyond if the
+    /// device could do no more than it has done: 1 / throughput. It is at least so good.
     Flat,
-    /// Always about the same number of reads: nothing to draw a line through. The slope is 1 / the best throughput, which it is
-    /// if the device was busy; if it was not, it is better.
+    /// Always about the same number of reads: nothing to draw a line through. The slope is 1 / the
+    /// best throughput, which it is if the device was busy; if it was not, it is better.
     Steady,
-    /// Latency changed with something else than load, and too much to see the load in it. The slope is 1 / the best throughput.
+    /// Latency changed with something else than load, and too much to see the load in it. The slope
+    /// is 1 / the best throughput.
     Unclear,
 }
 
@@ -84,11 +87,13 @@ impl fmt::Display for Evidence {
 pub struct DeviceModel {
     /// The slope; 1/P.
     pub slope: Slope,
-    /// The slope is not less with 95 % (two-sided); zero when it may be anything below [`DeviceModel::high`].
+    /// The slope is not less with 95 % (two-sided); zero when it may be anything below
+    /// [`DeviceModel::high`].
     pub low: u64,
     /// The slope is not more, likewise, in picoseconds.
     pub high: u64,
-    /// Where the line crosses zero outstanding, in nanoseconds. Below zero for a device with a knee.
+    /// Where the line crosses zero outstanding, in nanoseconds. Below zero for a device with a
+    /// knee.
     pub base: i64,
     /// The lowest latency seen: predictions do not go below it.
     pub floor: Nanos,
@@ -131,7 +136,8 @@ pub const LEAST_POINTS: usize = 20;
 const SURE: f64 = 0.5;
 /// Latency that falls by more than this part over the range of loads is an anomaly.
 const FALL: f64 = 0.1;
-/// Latency that surely rises by less than this part over the range of loads does not rise, if it does not change much otherwise.
+/// Latency that surely rises by less than this part over the range of loads does not rise, if it
+/// does not change much otherwise.
 const LEVEL: f64 = 0.3;
 /// The load varied when its 95th percentile is at least this much above its 5th.
 const VARIED: f64 = 1.5;
@@ -164,16 +170,15 @@ pub enum Refusal {
 impl DeviceModel {
     /// Learns from intervals, in the order of time. O(n log n), some milliseconds for a day.
     ///
-    /// Who has an older model keeps it when this one is refused: a device seldom becomes another overnight. When it is not, see
-    /// [`DeviceModel::renewed`].
+    /// Who has an older model keeps it when this one is refused: a device seldom becomes another
+    /// overnight. When it is not, see [`DeviceModel::renewed`].
     ///
     /// # Errors
     /// [`Refusal`] when the points make no sense.
     pub fn learn(points: &[DevicePoint]) -> Result<DeviceModel, Refusal> {
-        let busy: Vec<&DevicePoint> = points
-            .iter()
-            .filter(|point| point.outstanding > Outstanding::default() && point.latency > Nanos::ZERO)
-            .collect();
+        let works =
+            |p: &&DevicePoint| p.outstanding > Outstanding::default() && p.latency > Nanos::ZERO;
+        let busy: Vec<&DevicePoint> = points.iter().filter(works).collect();
         if busy.len() < LEAST_POINTS {
             let have = busy.len() as u32;
             return Err(if points.len() < LEAST_POINTS {
@@ -211,10 +216,16 @@ impl DeviceModel {
             doubts: Doubts::default(),
         };
         let line = match line::through(&xy) {
-            Some(line) if heavy >= VARIED * light => above_a_knee(&xy, middle_load).map_or(line, |above| {
-                let steeper = above.slope - above.error > line.slope + line.error;
-                if steeper { Line { floor: line.floor, peak: line.peak, ..above } } else { line }
-            }),
+            Some(line) if heavy >= VARIED * light => {
+                above_a_knee(&xy, middle_load).map_or(line, |above| {
+                    let steeper = above.slope - above.error > line.slope + line.error;
+                    if steeper {
+                        Line { floor: line.floor, peak: line.peak, ..above }
+                    } else {
+                        line
+                    }
+                })
+            }
             _ => {
                 model.bound_by(shown, middle_load, usual);
                 model.low = model.slope.as_picos() / 2;
@@ -243,8 +254,9 @@ impl DeviceModel {
         Ok(model)
     }
 
-    /// What is known of a device of which this was known, once something newer was learnt: a slope that was seen is not given up for a bound,
-    /// which says only that the load did not vary, or other things did.
+    /// What is known of a device of which this was known, once something newer was learnt: a slope
+    /// that was seen is not given up for a bound, which says only that the load did not vary, or
+    /// other things did.
     pub fn renewed(self, newer: DeviceModel) -> DeviceModel {
         match (self.evidence, newer.evidence) {
             (Evidence::Rise, Evidence::Steady | Evidence::Unclear) => self,
@@ -270,8 +282,9 @@ impl DeviceModel {
         Nanos(line).max(self.floor).max(Nanos(1))
     }
 
-    /// The same for requests of another kind, which weigh as much as so many of the model's: the line as a whole is as much higher or lower
-    /// as each of them weighs more or less, as equation 1 has it.
+    /// The same for requests of another kind, which weigh as much as so many of the model's: the
+    /// line as a whole is as much higher or lower as each of them weighs more or less, as equation
+    /// 1 has it.
     pub(crate) fn latency_of(&self, outstanding: f64, weighed: f64) -> Nanos {
         let each = if outstanding > 0.0 { weighed / outstanding } else { 1.0 };
         // What is below zero is a knee's, and no time that a request takes.
@@ -282,8 +295,8 @@ impl DeviceModel {
     }
 
     /// What the model's requests look like.
-    pub(crate) fn reference(&self) -> Traits {
-        Traits {
+    pub(crate) fn reference(&self) -> WorkloadProfile {
+        WorkloadProfile {
             outstanding: Outstanding::whole(1),
             size: self.size,
             read: Permille::WHOLE,
@@ -292,11 +305,17 @@ impl DeviceModel {
     }
 }
 
-/// `1.13 ms per outstanding read (1.05 ms to 1.21 ms), P 0.88, R² 97.1 %, 870 intervals; latency rose with load`.
+/// `1.13 ms per outstanding read (1.05 ms to 1.21 ms), P 0.88, R² 97.1 %, 870 intervals; latency
+/// rose with load`.
 impl fmt::Display for DeviceModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (low, high) = (Slope(self.low), Slope(self.high));
-        write!(f, "{} per outstanding read ({low} to {high}), P {:.3}", self.slope, self.slope.ability())?;
+        write!(
+            f,
+            "{} per outstanding read ({low} to {high}), P {:.3}",
+            self.slope,
+            self.slope.ability()
+        )?;
         if self.evidence == Evidence::Rise {
             write!(f, ", R² {}", self.explained)?;
         }
@@ -318,8 +337,8 @@ impl fmt::Display for DeviceModel {
     }
 }
 
-/// The line through the busier half. Storage that serves many at once is flat until it is busy; a line through all
-/// would take it for better than it is when it matters.
+/// The line through the busier half. Storage that serves many at once is flat until it is busy; a
+/// line through all would take it for better than it is when it matters.
 fn above_a_knee(xy: &[(f64, f64)], middle_load: f64) -> Option<Line> {
     let busier: Vec<(f64, f64)> = xy.iter().copied().filter(|&(x, _)| x > middle_load).collect();
     if busier.len() < LEAST_POINTS { None } else { line::through(&busier) }
@@ -361,9 +380,15 @@ mod tests {
         let model = DeviceModel::learn(&all).unwrap();
         assert_eq!(model.evidence, Evidence::Rise);
         assert!((model.slope.as_millis_f64() - 1.13).abs() < 0.05, "{model}");
-        assert!(model.low < model.slope.as_picos() && model.slope.as_picos() < model.high, "{model}");
+        assert!(
+            model.low < model.slope.as_picos() && model.slope.as_picos() < model.high,
+            "{model}"
+        );
         assert!(model.low < 1_130_000_000 && 1_130_000_000 < model.high, "{model}");
-        assert!((model.latency(Outstanding::whole(20)).0 as f64 / 28.6e6 - 1.0).abs() < 0.05, "{model}");
+        assert!(
+            (model.latency(Outstanding::whole(20)).0 as f64 / 28.6e6 - 1.0).abs() < 0.05,
+            "{model}"
+        );
         assert!(model.explained > Permille(900), "{model}");
     }
 
@@ -381,7 +406,8 @@ mod tests {
     #[test]
     fn a_device_that_was_never_busy_is_as_good_as_its_best_throughput() {
         // Up to 0.9 reads at 1 ms: it did 900 per second, so each more takes 1.11 ms at worst.
-        let all = points((0..200).map(|i| (0.1 + 0.8 * scattered(i), 1.0 + 0.02 * scattered(i * 7 + 3))));
+        let all =
+            points((0..200).map(|i| (0.1 + 0.8 * scattered(i), 1.0 + 0.02 * scattered(i * 7 + 3))));
         let model = DeviceModel::learn(&all).unwrap();
         assert_eq!((model.evidence, model.low), (Evidence::Flat, 0), "{model}");
         assert!((model.slope.as_millis_f64() - 1.12).abs() < 0.03, "{model}");
@@ -390,7 +416,8 @@ mod tests {
 
     #[test]
     fn the_slope_is_that_beyond_the_knee() {
-        // Ten at once for 5 ms each; then 2,000 per second. The line of a fixed rate, and 0.5 ms for each more.
+        // Ten at once for 5 ms each; then 2,000 per second. The line of a fixed rate, and 0.5 ms
+        // for each more.
         let all = points((0..400).map(|i| {
             let x = 1.0 + 19.0 * scattered(i);
             (x, (0.5 * x).max(5.0) * (0.97 + 0.06 * scattered(i * 17 + 2)))
@@ -403,7 +430,9 @@ mod tests {
 
     #[test]
     fn latency_that_changes_with_other_things_is_not_taken_for_flat() {
-        let all = points((0..400).map(|i| (4.0 + 28.0 * scattered(i), 5.0 + 60.0 * scattered(i / 40 * 977))));
+        let all = points(
+            (0..400).map(|i| (4.0 + 28.0 * scattered(i), 5.0 + 60.0 * scattered(i / 40 * 977))),
+        );
         match DeviceModel::learn(&all) {
             Ok(model) => assert!(model.evidence == Evidence::Unclear && model.low > 0, "{model}"),
             Err(refused) => assert!(matches!(refused, Refusal::Falls { .. }), "{refused}"),
@@ -420,18 +449,22 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_not_given_up_for_a_bound() {
-        // Busy for a tenth of the time, at up to 4,000 a second; then hardly, between streams that come and go.
-        let busy = (0..40).map(|i| (4.0 + 60.0 * scattered(i), 1.0 + (4.0 + 60.0 * scattered(i)) / 4.0));
+        // Busy for a tenth of the time, at up to 4,000 a second; then hardly, between streams that
+        // come and go.
+        let busy =
+            (0..40).map(|i| (4.0 + 60.0 * scattered(i), 1.0 + (4.0 + 60.0 * scattered(i)) / 4.0));
         let known = DeviceModel::learn(&points(busy.clone())).unwrap();
         assert_eq!(known.evidence, Evidence::Rise);
-        let calm = (0..360).map(|i| (0.5 + 0.5 * scattered(i * 3), 2.0 + 20.0 * scattered(i * 7 / 9)));
+        let calm =
+            (0..360).map(|i| (0.5 + 0.5 * scattered(i * 3), 2.0 + 20.0 * scattered(i * 7 / 9)));
         let newer = DeviceModel::learn(&points(busy.chain(calm))).unwrap();
         if newer.evidence != Evidence::Rise {
             // The bound is by what it has done at its best, not by what it usually does.
             assert!(newer.slope.as_millis_f64() < 0.4, "{newer}");
             assert_eq!(known.renewed(newer), known);
         }
-        let steady = DeviceModel::learn(&points((0..50).map(|i| (1.0 + 0.1 * scattered(i), 9.0)))).unwrap();
+        let steady =
+            DeviceModel::learn(&points((0..50).map(|i| (1.0 + 0.1 * scattered(i), 9.0)))).unwrap();
         assert_eq!(known.renewed(steady), known);
         assert_eq!(steady.renewed(known), known);
     }

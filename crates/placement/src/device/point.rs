@@ -1,11 +1,12 @@
 use crate::{Held, Outstanding, Permille};
+use core::fmt;
 use headgate_stats::Interval;
 use headgate_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
-/// What a datastore did in an interval of 2 to 10 s: a point of its model. The datastore's statistics, not a disk's; of
-/// several hosts, outstanding requests add up and latencies are weighted by requests.
+/// What a datastore did in an interval of 2 to 10 s: a point of its model. The datastore's
+/// statistics, not a disk's; of several hosts, outstanding requests add up and latencies are
+/// weighted by requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DevicePoint {
     /// Mean number of reads at the device.
@@ -21,9 +22,11 @@ pub struct DevicePoint {
 /// Which intervals tell something of the device (section 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filters {
-    /// Intervals of larger requests on average are left out: transfer time is not queueing. 32 KiB in the paper.
+    /// Intervals of larger requests on average are left out: transfer time is not queueing. 32 KiB
+    /// in the paper.
     pub largest: Bytes,
-    /// Intervals of more sequential requests are left out: a prefetched read says nothing of the disks. 90 % in the paper.
+    /// Intervals of more sequential requests are left out: a prefetched read says nothing of the
+    /// disks. 90 % in the paper.
     pub most_sequential: Permille,
     /// Intervals of fewer reads are left out: their mean is chance.
     pub least_reads: u32,
@@ -53,8 +56,13 @@ pub enum LeftOut {
 
 impl LeftOut {
     /// All, in the order in which they are looked for.
-    pub const ALL: [LeftOut; 5] =
-        [LeftOut::Limited, LeftOut::Windowed, LeftOut::FewReads, LeftOut::Large, LeftOut::Sequential];
+    pub const ALL: [LeftOut; 5] = [
+        LeftOut::Limited,
+        LeftOut::Windowed,
+        LeftOut::FewReads,
+        LeftOut::Large,
+        LeftOut::Sequential,
+    ];
 }
 
 impl fmt::Display for LeftOut {
@@ -70,8 +78,8 @@ impl fmt::Display for LeftOut {
 }
 
 impl DevicePoint {
-    /// The point of an interval, if it tells something of the device. `held` is whether requests waited for anything of ours in
-    /// more than a small part of the interval.
+    /// The point of an interval, if it tells something of the device. `held` is whether requests
+    /// waited for anything of ours in more than a small part of the interval.
     ///
     /// # Errors
     /// [`LeftOut`] says why it does not.
@@ -85,46 +93,54 @@ impl DevicePoint {
 
 /// What an interval of a datastore says of the device.
 ///
-/// Outstanding requests and latency are those at the device, from dispatch to completion. So an interval in which requests waited for us
-/// shows the device as truly as another: at what we let through. It is second choice all the same, because it shows
-/// the device at one load and says nothing of what it would do at what was asked for. [`DeviceModel::learn_from`](crate::DeviceModel::learn_from)
-/// has recourse to it where there is too little else.
+/// Outstanding requests and latency are those at the device, from dispatch to completion. So an
+/// interval in which requests waited for us shows the device as truly as another: at what we let
+/// through. It is second choice all the same, because it shows the device at one load and says
+/// nothing of what it would do at what was asked for.
+/// [`DeviceModel::learn_from`](crate::DeviceModel::learn_from) has recourse to it where there is
+/// too little else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceInterval {
     /// A point of its model.
     Point(DevicePoint),
-    /// A point where there are too few of the others, and why it is no better: [`LeftOut::Limited`], [`LeftOut::Windowed`], or
-    /// [`LeftOut::Large`]. Of a large one that was held back, too, the size tells.
+    /// A point where there are too few of the others, and why it is no better:
+    /// [`LeftOut::Limited`], [`LeftOut::Windowed`], or [`LeftOut::Large`]. Of a large one that was
+    /// held back, too, the size tells.
     Doubtful(DevicePoint, LeftOut),
     /// Nothing.
     Nothing(LeftOut),
 }
 
 impl DeviceInterval {
-    /// Sorts an interval. Few reads and sequential ones say nothing of the device, whatever else there is.
+    /// Sorts an interval. Few reads and sequential ones say nothing of the device, whatever else
+    /// there is.
     pub fn of(interval: &Interval, held: Held, filters: &Filters) -> DeviceInterval {
         let held = match held {
             Held::ByLimit => Some(LeftOut::Limited),
             Held::ByWindow => Some(LeftOut::Windowed),
             Held::No => None,
         };
-        let doubt =
-            |point: DevicePoint| match held.or((point.size > filters.largest).then_some(LeftOut::Large)) {
-                Some(why) => DeviceInterval::Doubtful(point, why),
-                None => DeviceInterval::Point(point),
-            };
+        let doubt = |point: DevicePoint| match held
+            .or((point.size > filters.largest).then_some(LeftOut::Large))
+        {
+            Some(why) => DeviceInterval::Doubtful(point, why),
+            None => DeviceInterval::Point(point),
+        };
         match DeviceInterval::point_of(interval, filters) {
             Ok(point) => doubt(point),
             Err(why) => DeviceInterval::Nothing(held.unwrap_or(why)),
         }
     }
 
-    /// The same, of a device whose window moves with its latency: what waited for that is no point. Who else uses
-    /// the device makes it slower and the window smaller, and a line through such points would fall.
+    /// The same, of a device whose window moves with its latency: what waited for that is no point.
+    /// Who else uses the device makes it slower and the window smaller, and a line through such
+    /// points would fall.
     pub fn without_windowed(self) -> DeviceInterval {
         match self {
-            DeviceInterval::Doubtful(_, LeftOut::Windowed) => DeviceInterval::Nothing(LeftOut::Windowed),
+            DeviceInterval::Doubtful(_, LeftOut::Windowed) => {
+                DeviceInterval::Nothing(LeftOut::Windowed)
+            }
             other => other,
         }
     }
@@ -148,12 +164,16 @@ impl DeviceInterval {
     fn point_of(interval: &Interval, filters: &Filters) -> Result<DevicePoint, LeftOut> {
         let count = interval.reads.iops * interval.length.as_secs_f64();
         let latency = match interval.reads.device {
-            Some(latency) if count.round() >= f64::from(filters.least_reads.max(1)) => latency.mean,
+            Some(latency) if libm::round(count) >= f64::from(filters.least_reads.max(1)) => {
+                latency.mean
+            }
             _ => return Err(LeftOut::FewReads),
         };
         // There are reads, so this is a number.
-        let size = Bytes((interval.bytes_per_sec / (interval.reads.iops + interval.writes.iops)) as u64);
-        let sequential = Permille::of_ratio(interval.sequential_fraction.unwrap_or(0.0)).min(Permille::WHOLE);
+        let size =
+            Bytes((interval.bytes_per_sec / (interval.reads.iops + interval.writes.iops)) as u64);
+        let sequential =
+            Permille::of_ratio(interval.sequential_fraction.unwrap_or(0.0)).min(Permille::WHOLE);
         if sequential > filters.most_sequential {
             return Err(if size > filters.largest { LeftOut::Large } else { LeftOut::Sequential });
         }
@@ -168,20 +188,15 @@ impl DeviceInterval {
 
 /// How many intervals became points, and why others did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct Totals {
     /// Points.
     pub taken: u64,
     /// Left out, in the order of [`LeftOut::ALL`].
     pub left_out: [u64; 5],
 }
 
-impl Tally {
-    /// Counts one interval.
-    pub fn count<T>(&mut self, point: &Result<T, LeftOut>) {
-        self.count_why(point.as_ref().err().copied());
-    }
-
-    /// The same by why it was left out, if it was.
+impl Totals {
+    /// Counts an interval, by why it was left out, if it was.
     pub fn count_why(&mut self, why: Option<LeftOut>) {
         match why {
             None => self.taken += 1,
@@ -190,7 +205,7 @@ impl Tally {
     }
 
     /// Adds what another counted.
-    pub fn merge(&mut self, other: &Tally) {
+    pub fn merge(&mut self, other: &Totals) {
         self.taken = self.taken.saturating_add(other.taken);
         for (mine, theirs) in self.left_out.iter_mut().zip(other.left_out) {
             *mine = mine.saturating_add(theirs);
@@ -199,7 +214,7 @@ impl Tally {
 }
 
 /// `870 intervals; left out: 12 (too few reads), 3 (too sequential)`.
-impl fmt::Display for Tally {
+impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} intervals", self.taken)?;
         let left_out = LeftOut::ALL.iter().zip(self.left_out).filter(|&(_, count)| count > 0);

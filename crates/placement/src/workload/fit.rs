@@ -1,20 +1,22 @@
 //! Constants of the workload model from measurements.
 //!
-//! Two ways: the published one, pair by pair, which wants measurements that differ in one trait only; and least squares over
-//! all traits at once, for measurements as they come. There each squared error counts in relation to the latency: with absolute errors, the
-//! slowest measurements would be all that matters, with relative ones the fastest, which are writes into a cache.
+//! Two ways: the published one, pair by pair, which wants measurements that differ in one trait
+//! only; and least squares over all traits at once, for measurements as they come. There each
+//! squared error counts in relation to the latency: with absolute errors, the slowest measurements
+//! would be all that matters, with relative ones the fastest, which are writes into a cache.
 
-use super::{Constants, Load, Outstanding, Traits};
+use super::{Constants, Load, Outstanding, WorkloadProfile};
 use crate::Permille;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use headgate_units::{Bytes, Nanos};
-use std::collections::BTreeMap;
 use thiserror::Error;
 
 /// One point: a workload, and how long its requests took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measurement {
     /// What it did.
-    pub traits: Traits,
+    pub profile: WorkloadProfile,
     /// Mean latency of its requests.
     pub latency: Nanos,
 }
@@ -30,20 +32,21 @@ pub struct Fit {
 
 impl Fit {
     /// Equation 1: how long requests of such a workload take. Saturates.
-    pub fn latency(&self, traits: &Traits) -> Nanos {
-        let load = u128::from(self.constants.load(traits).0);
+    pub fn latency(&self, profile: &WorkloadProfile) -> Nanos {
+        let load = u128::from(self.constants.load(profile).0);
         let nanos = load * 1_000_000 / u128::from(self.per_millisecond.0.max(1));
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The same K1 to K4 on a device of which there are these measurements: K5 is the median of load over latency, so that
-    /// half of the predictions are too high and half too low. O(measurements).
+    /// The same K1 to K4 on a device of which there are these measurements: K5 is the median of
+    /// load over latency, so that half of the predictions are too high and half too low.
+    /// O(measurements).
     ///
     /// # Errors
     /// [`FitError::TooFew`] when none has a latency and a load.
     pub fn with_constants(constants: Constants, measured: &[Measurement]) -> Result<Fit, FitError> {
         let busy = measured.iter().filter(|point| point.latency > Nanos::ZERO);
-        let loads = busy.map(|point| (constants.load(&point.traits).0, point.latency.0));
+        let loads = busy.map(|point| (constants.load(&point.profile).0, point.latency.0));
         let mut rates: Vec<f64> = loads
             .filter(|&(load, _)| load > 0)
             .map(|(load, latency)| load as f64 / (latency as f64 / 1e6))
@@ -53,7 +56,7 @@ impl Fit {
         }
         let middle = rates.len() / 2;
         let (_, &mut median, _) = rates.select_nth_unstable_by(middle, f64::total_cmp);
-        Ok(Fit { constants, per_millisecond: Load((median.round() as u64).max(1)) })
+        Ok(Fit { constants, per_millisecond: Load((libm::round(median) as u64).max(1)) })
     }
 }
 
@@ -77,16 +80,17 @@ pub enum FitError {
 
 /// Pairs for a trait below which its constant is chance.
 const PAIRS: usize = 3;
-/// Measurements alike in three traits, of which all pairs are taken; of more, so many are picked evenly.
+/// Measurements alike in three traits, of which all pairs are taken; of more, so many are picked
+/// evenly.
 const ALIKE: usize = 64;
 
 /// One of the four factors of equation 1.
 struct Factor {
     about: &'static str,
     /// The trait in its unit.
-    value: fn(&Traits) -> f64,
+    value: fn(&WorkloadProfile) -> f64,
     /// The other three.
-    others: fn(&Traits) -> (u64, u64, u64),
+    others: fn(&WorkloadProfile) -> (u64, u64, u64),
     /// A constant that says that the trait does not matter.
     flat: f64,
     set: fn(&mut Constants, f64),
@@ -123,12 +127,14 @@ const FACTORS: [Factor; 4] = [
     },
 ];
 
-/// K1 to K4 by the median over all pairs of measurements that differ in one trait only (equations 2 and 3), then K5.
+/// K1 to K4 by the median over all pairs of measurements that differ in one trait only (equations 2
+/// and 3), then K5.
 ///
-/// Where latency does not grow with the trait, equation 3 has no positive solution. Such a pair is not dropped, which
-/// would leave only those that say otherwise: it counts as an infinite constant, and one that grows faster than in
-/// proportion as zero. A median without end becomes a constant so large that the trait does not matter: reads on an array whose
-/// writes are as slow. O(n log n) for n measurements, with 64 of those that are alike.
+/// Where latency does not grow with the trait, equation 3 has no positive solution. Such a pair is
+/// not dropped, which would leave only those that say otherwise: it counts as an infinite constant,
+/// and one that grows faster than in proportion as zero. A median without end becomes a constant so
+/// large that the trait does not matter: reads on an array whose writes are as slow. O(n log n) for
+/// n measurements, with 64 of those that are alike.
 ///
 /// # Errors
 /// [`FitError::TooFew`] names the trait that has fewer than three pairs.
@@ -137,8 +143,11 @@ pub fn fit_by_pairs(measured: &[Measurement]) -> Result<Fit, FitError> {
     for factor in &FACTORS {
         let mut alike: BTreeMap<(u64, u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
         for point in measured.iter().filter(|point| point.latency > Nanos::ZERO) {
-            let of = (factor.value)(&point.traits);
-            alike.entry((factor.others)(&point.traits)).or_default().push((of, point.latency.0 as f64));
+            let of = (factor.value)(&point.profile);
+            alike
+                .entry((factor.others)(&point.profile))
+                .or_default()
+                .push((of, point.latency.0 as f64));
         }
         let mut solutions = Vec::new();
         for points in alike.values() {
@@ -159,9 +168,11 @@ pub fn fit_by_pairs(measured: &[Measurement]) -> Result<Fit, FitError> {
     Fit::with_constants(constants, measured)
 }
 
-/// The K for which (K + x1) / (K + x2) = L1 / L2, held to zero and infinity; `None` when the trait is the same.
+/// The K for which (K + x1) / (K + x2) = L1 / L2, held to zero and infinity; `None` when the trait
+/// is the same.
 fn solve(first: (f64, f64), second: (f64, f64)) -> Option<f64> {
-    let ((large, slow), (small, fast)) = if first.0 > second.0 { (first, second) } else { (second, first) };
+    let ((large, slow), (small, fast)) =
+        if first.0 > second.0 { (first, second) } else { (second, first) };
     if large <= small {
         return None;
     }
@@ -175,20 +186,22 @@ fn solve(first: (f64, f64), second: (f64, f64)) -> Option<f64> {
 /// Rounds after which the constants no longer move by what matters.
 const ROUNDS: usize = 60;
 
-/// K1 to K4 with the least sum of squared errors over latencies, one factor after the other: with three held, the model is
-/// linear in the fourth, α·rest + β·x·rest, and K is α/β. Then K5. No measurements need be alike. O(measurements).
+/// K1 to K4 with the least sum of squared errors over latencies, one factor after the other: with
+/// three held, the model is linear in the fourth, α·rest + β·x·rest, and K is α/β. Then K5. No
+/// measurements need be alike. O(measurements).
 ///
 /// # Errors
-/// [`FitError::TooFew`] names a trait of which fewer than two values occur, or says that there are fewer than eight
-/// measurements.
+/// [`FitError::TooFew`] names a trait of which fewer than two values occur, or says that there are
+/// fewer than eight measurements.
 pub fn fit_by_least_squares(measured: &[Measurement]) -> Result<Fit, FitError> {
-    let points: Vec<&Measurement> = measured.iter().filter(|point| point.latency > Nanos::ZERO).collect();
+    let points: Vec<&Measurement> =
+        measured.iter().filter(|point| point.latency > Nanos::ZERO).collect();
     if points.len() < 8 {
         return Err(FitError::TooFew { about: "a workload", have: points.len(), need: 8 });
     }
     for factor in &FACTORS {
-        let first = (factor.value)(&points[0].traits);
-        if points.iter().all(|point| (factor.value)(&point.traits) == first) {
+        let first = (factor.value)(&points[0].profile);
+        if points.iter().all(|point| (factor.value)(&point.profile) == first) {
             return Err(FitError::TooFew { about: factor.about, have: 1, need: 2 });
         }
     }
@@ -198,19 +211,22 @@ pub fn fit_by_least_squares(measured: &[Measurement]) -> Result<Fit, FitError> {
             let (mut uu, mut uv, mut vv, mut u1, mut v1) = (0.0, 0.0, 0.0, 0.0, 0.0);
             for point in &points {
                 let latency = point.latency.0 as f64 / 1e6;
-                let weight = 1.0 / latency.sqrt();
+                let weight = 1.0 / libm::sqrt(latency);
                 let mut rest = weight;
-                for (other, factor) in FACTORS.iter().enumerate().filter(|&(other, _)| other != index) {
-                    rest *= k[other] + (factor.value)(&point.traits);
+                for (other, factor) in
+                    FACTORS.iter().enumerate().filter(|&(other, _)| other != index)
+                {
+                    rest *= k[other] + (factor.value)(&point.profile);
                 }
-                let (u, v) = (rest, rest * (factor.value)(&point.traits));
+                let (u, v) = (rest, rest * (factor.value)(&point.profile));
                 uu += u * u;
                 uv += u * v;
                 vv += v * v;
                 u1 += u * latency * weight;
                 v1 += v * latency * weight;
             }
-            // Cramer's rule for α·uu + β·uv = u1, α·uv + β·vv = v1; the determinant is common and positive.
+            // Cramer's rule for α·uu + β·uv = u1, α·uv + β·vv = v1; the determinant is common and
+            // positive.
             let (alpha, beta) = (u1 * vv - v1 * uv, uu * v1 - uv * u1);
             k[index] = match alpha / beta {
                 value if beta > 0.0 && value.is_finite() => value.clamp(0.0, factor.flat),
@@ -228,19 +244,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn grid(latency: impl Fn(&Traits) -> f64) -> Vec<Measurement> {
+    fn grid(latency: impl Fn(&WorkloadProfile) -> f64) -> Vec<Measurement> {
         let mut points = Vec::new();
         for outstanding in [4, 8, 16, 32, 64] {
             for size in [8, 16, 32, 128, 256, 512] {
                 for read in [0, 250, 500, 750, 1_000] {
                     for random in [0, 250, 500, 750, 1_000] {
-                        let traits = Traits {
+                        let profile = WorkloadProfile {
                             outstanding: Outstanding::whole(outstanding),
                             size: Bytes::from_kib(size),
                             read: Permille(read),
                             random: Permille(random),
                         };
-                        points.push(Measurement { traits, latency: Nanos(latency(&traits) as u64) });
+                        points.push(Measurement {
+                            profile,
+                            latency: Nanos(latency(&profile) as u64),
+                        });
                     }
                 }
             }
@@ -266,7 +285,7 @@ mod tests {
                 random: Permille(random),
             };
             let truth = Fit { constants, per_millisecond: Load(scale) };
-            let points = grid(|traits| truth.latency(traits).0 as f64);
+            let points = grid(|profile| truth.latency(profile).0 as f64);
             prop_assert_eq!(points.len(), 750);
             for fit in [fit_by_pairs(&points).unwrap(), fit_by_least_squares(&points).unwrap()] {
                 let got = fit.constants;
@@ -285,7 +304,7 @@ mod tests {
             let points: Vec<Measurement> = points
                 .into_iter()
                 .map(|((outstanding, size, read, random), latency)| Measurement {
-                    traits: Traits {
+                    profile: WorkloadProfile {
                         outstanding: Outstanding::from_thousandths(outstanding),
                         size: Bytes(size),
                         read: Permille(read),
@@ -302,10 +321,12 @@ mod tests {
 
     #[test]
     fn traits_that_do_not_matter_get_large_constants() {
-        // Writes as slow as reads, or slower; a third of the measurements with an error of a tenth either way.
+        // Writes as slow as reads, or slower; a third of the measurements with an error of a tenth
+        // either way.
         for against in [0.0, 0.2] {
             let points = grid(|t| {
-                let noise = [1.0, 0.9, 1.1][(t.size.0 as usize / 8_192 + t.random.0 as usize / 250) % 3];
+                let noise =
+                    [1.0, 0.9, 1.1][(t.size.0 as usize / 8_192 + t.random.0 as usize / 250) % 3];
                 (1.3 + t.outstanding.as_f64()) * (1.0 - against * t.read.as_f64()) * noise * 1e6
             });
             for fit in [fit_by_pairs(&points).unwrap(), fit_by_least_squares(&points).unwrap()] {
@@ -318,7 +339,7 @@ mod tests {
     #[test]
     fn what_was_not_varied_is_named() {
         let mut points = grid(|t| t.outstanding.as_f64() * 1e6);
-        points.retain(|point| point.traits.read == Permille(1_000));
+        points.retain(|point| point.profile.read == Permille(1_000));
         for error in [fit_by_pairs(&points), fit_by_least_squares(&points)] {
             let text = error.unwrap_err().to_string();
             assert!(text.contains("tell of reads"), "{text}");

@@ -1,14 +1,15 @@
-use super::{Held, Outstanding, Traits};
-use crate::Permille;
+use super::{Outstanding, WorkloadProfile};
+use crate::{Held, Permille};
+use alloc::collections::BTreeMap;
 use headgate_stats::Interval;
 use headgate_units::Bytes;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Buckets in each doubling, as a power of two: 16, each 6.3 % of its lower edge wide at most.
 const SPLIT: u32 = 4;
 
-/// How often each value was seen, to within 6.3 %. Its size is that of its occupied buckets, some tens for a disk.
+/// How often each value was seen, to within 6.3 %. Its size is that of its occupied buckets, some
+/// tens for a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 struct Distribution(BTreeMap<u16, u32>);
@@ -60,9 +61,11 @@ impl Distribution {
     }
 }
 
-/// Distributions of a disk's four traits over intervals of equal length, from which its load is judged.
+/// Distributions of a disk's four traits over intervals of equal length, from which its load is
+/// judged.
 ///
-/// Some hundred bytes; meters of an hour each can be merged to those of a day, so old hours can be forgotten.
+/// Some hundred bytes; meters of an hour each can be merged to those of a day, so old hours can be
+/// forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkloadMeter {
     outstanding: Distribution,
@@ -77,20 +80,21 @@ impl WorkloadMeter {
         WorkloadMeter::default()
     }
 
-    /// Counts an interval. One in which the disk neither read nor wrote counts as nothing outstanding, and one in which it waited and got
-    /// nothing as what was outstanding; its other traits are those of the intervals that have any. O(log buckets).
+    /// Counts an interval. One in which the disk neither read nor wrote counts as nothing
+    /// outstanding, and one in which it waited and got nothing as what was outstanding; its other
+    /// traits are those of the intervals that have any. O(log buckets).
     pub fn record(&mut self, interval: &Interval, held: Held) {
-        self.record_traits(Traits::of(interval, held));
+        self.record_traits(WorkloadProfile::of(interval, held));
     }
 
     /// The same for traits that are known already; `None` is an idle interval.
-    pub fn record_traits(&mut self, traits: Option<Traits>) {
-        let outstanding = traits.map_or(0, |traits| traits.outstanding.as_thousandths());
+    pub fn record_traits(&mut self, profile: Option<WorkloadProfile>) {
+        let outstanding = profile.map_or(0, |profile| profile.outstanding.as_thousandths());
         self.outstanding.record(u64::from(outstanding));
-        if let Some(traits) = traits.filter(|traits| !traits.is_stalled()) {
-            self.size.record(traits.size.0);
-            self.read.record(u64::from(traits.read.0.min(1_000)));
-            self.random.record(u64::from(traits.random.0.min(1_000)));
+        if let Some(profile) = profile.filter(|profile| !profile.is_stalled()) {
+            self.size.record(profile.size.0);
+            self.read.record(u64::from(profile.read.0.min(1_000)));
+            self.random.record(u64::from(profile.random.0.min(1_000)));
         }
     }
 
@@ -107,18 +111,21 @@ impl WorkloadMeter {
         self.outstanding.count()
     }
 
-    /// The 90th percentile of each trait by itself, as the paper has it: moves take hours, and a disk should fit where it
-    /// goes in its busier ones. At most 6.3 % too high, never too low. `None` before the first interval.
-    pub fn traits(&self) -> Option<Traits> {
+    /// The 90th percentile of each trait by itself, as the paper has it: moves take hours, and a
+    /// disk should fit where it goes in its busier ones. At most 6.3 % too high, never too low.
+    /// `None` before the first interval.
+    pub fn profile(&self) -> Option<WorkloadProfile> {
         self.traits_at(Permille(900))
     }
 
     /// The same for another percentile, 0 to 1,000.
-    pub fn traits_at(&self, permille: Permille) -> Option<Traits> {
+    pub fn traits_at(&self, permille: Permille) -> Option<WorkloadProfile> {
         let part = |d: &Distribution| Permille(d.at(permille.0).unwrap_or(0).min(1_000) as u32);
         let outstanding = self.outstanding.at(permille.0)?;
-        Some(Traits {
-            outstanding: Outstanding::from_thousandths(u32::try_from(outstanding).unwrap_or(u32::MAX)),
+        Some(WorkloadProfile {
+            outstanding: Outstanding::from_thousandths(
+                u32::try_from(outstanding).unwrap_or(u32::MAX),
+            ),
             size: Bytes(self.size.at(permille.0).unwrap_or(0)),
             read: part(&self.read),
             random: part(&self.random),
@@ -138,7 +145,10 @@ mod tests {
                 highest >= value && (highest - value) * 16 <= value,
                 "{value} in a bucket up to {highest}"
             );
-            assert!(bucket_of(highest) == bucket_of(value) && bucket_of(highest + 1) == bucket_of(value) + 1);
+            assert!(
+                bucket_of(highest) == bucket_of(value)
+                    && bucket_of(highest + 1) == bucket_of(value) + 1
+            );
         }
         assert_eq!(highest_of(bucket_of(u64::MAX)), u64::MAX);
         assert_eq!(highest_of(u16::MAX), u64::MAX);
@@ -146,7 +156,7 @@ mod tests {
 
     #[test]
     fn bursts_of_a_tenth_of_the_time_count_and_rarer_ones_do_not() {
-        let busy = Traits {
+        let busy = WorkloadProfile {
             outstanding: Outstanding::whole(32),
             size: Bytes::from_kib(8),
             read: Permille(700),
@@ -155,40 +165,44 @@ mod tests {
         let with_bursts = |busy_intervals: usize| {
             let mut meter = WorkloadMeter::new();
             (0..100).for_each(|i| meter.record_traits((i < busy_intervals).then_some(busy)));
-            meter.traits().unwrap()
+            meter.profile().unwrap()
         };
         assert!(with_bursts(11).outstanding >= busy.outstanding);
         assert_eq!(with_bursts(9).outstanding, Outstanding::default());
         assert!(with_bursts(9).read >= busy.read, "what it does when it does something is known");
-        assert_eq!(WorkloadMeter::new().traits(), None);
+        assert_eq!(WorkloadMeter::new().profile(), None);
     }
 
     #[test]
     fn a_disk_that_starves_keeps_its_outstanding_requests() {
-        let seen = Traits {
+        let seen = WorkloadProfile {
             outstanding: Outstanding::whole(4),
             size: Bytes::from_kib(64),
             read: Permille(500),
             random: Permille(1_000),
         };
-        let stalled = Traits { outstanding: Outstanding::whole(4), ..Traits::default() };
+        let stalled =
+            WorkloadProfile { outstanding: Outstanding::whole(4), ..WorkloadProfile::default() };
         let (mut starving, mut served) = (WorkloadMeter::new(), WorkloadMeter::new());
         for i in 0..100 {
             starving.record_traits(Some(if i < 5 { seen } else { stalled }));
             served.record_traits(Some(seen));
         }
-        assert_eq!(starving.traits(), served.traits());
+        assert_eq!(starving.profile(), served.profile());
     }
 
     #[test]
     fn hours_make_a_day() {
-        let traits = |n| Traits { outstanding: Outstanding::whole(n), ..Traits::default() };
+        let profile = |n| WorkloadProfile {
+            outstanding: Outstanding::whole(n),
+            ..WorkloadProfile::default()
+        };
         let (mut all, mut day) = (WorkloadMeter::new(), WorkloadMeter::new());
         for hour in 0..24 {
             let mut meter = WorkloadMeter::new();
             for n in 0..50 {
-                meter.record_traits(Some(traits(n * hour)));
-                all.record_traits(Some(traits(n * hour)));
+                meter.record_traits(Some(profile(n * hour)));
+                all.record_traits(Some(profile(n * hour)));
             }
             day.merge(&meter);
         }

@@ -2,8 +2,8 @@
 
 mod fit;
 mod meter;
-mod traits;
+mod profile;
 
 pub use fit::{Fit, FitError, Measurement, fit_by_least_squares, fit_by_pairs};
 pub use meter::WorkloadMeter;
-pub use traits::{Constants, Held, Load, Outstanding, Traits};
+pub use profile::{Constants, Load, Outstanding, WorkloadProfile};

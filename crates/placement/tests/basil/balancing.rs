@@ -1,4 +1,5 @@
-//! Section 6: pools of three arrays, BA-10 to BA-14. Moves are instantaneous, as in the paper, where copies lay everywhere.
+//! Section 6: pools of three arrays, BA-10 to BA-14. Moves are instantaneous, as in the paper,
+//! where copies lay everywhere.
 
 use crate::rig::*;
 use headgate_devices::{ArraySpec, CachePower, Raid};
@@ -14,7 +15,8 @@ fn runs(few: u64) -> u64 {
 
 pub const SPINDLES: [u32; 3] = [3, 6, 9];
 
-/// With a cache so small that it is in its steady state within a second: what is written must go to the disks.
+/// With a cache so small that it is in its steady state within a second: what is written must go to
+/// the disks.
 pub fn array(spindles: u32) -> ArraySpec {
     let spec = ArraySpec::new(spindles, Raid::Raid0).unwrap();
     spec.with_cache(Bytes::from_mib(8), CachePower::Battery).unwrap()
@@ -22,7 +24,8 @@ pub fn array(spindles: u32) -> ArraySpec {
 
 /// The Iometer types of table 1: workstation, Exchange server, web server, OLTP.
 pub fn typed(kind: u64, outstanding: u32) -> Work {
-    let (kib, read, random) = [(8, 80, 80), (4, 67, 100), (8, 95, 75), (8, 70, 100)][kind as usize % 4];
+    let (kib, read, random) =
+        [(8, 80, 80), (4, 67, 100), (8, 95, 75), (8, 70, 100)][kind as usize % 4];
     Work { outstanding, kib, read, random, think: Nanos::ZERO }
 }
 
@@ -55,7 +58,8 @@ impl Measured {
 impl Pod {
     fn rig(&self, array_index: usize) -> (Rig, Vec<usize>) {
         let mut rig = Rig::new(&array(SPINDLES[array_index]), CAPACITY);
-        let here: Vec<usize> = (0..self.works.len()).filter(|&disk| self.at[disk] == array_index).collect();
+        let here: Vec<usize> =
+            (0..self.works.len()).filter(|&disk| self.at[disk] == array_index).collect();
         for &disk in &here {
             rig.add(self.works[disk], (disk as u64 * 15 * GIB, 10 * GIB), disk as u64 + 1);
         }
@@ -67,7 +71,8 @@ impl Pod {
         for index in 0..SPINDLES.len() {
             let (mut rig, here) = self.rig(index);
             rig.run(Nanos::from_secs(1));
-            let before: Vec<_> = (0..here.len()).map(|client| rig.client_snapshot(client)).collect();
+            let before: Vec<_> =
+                (0..here.len()).map(|client| rig.client_snapshot(client)).collect();
             rig.run(Nanos::from_secs(4));
             for (client, &disk) in here.iter().enumerate() {
                 let interval = rig.client_snapshot(client).since(&before[client]);
@@ -77,8 +82,8 @@ impl Pod {
         Measured(found)
     }
 
-    /// Lets it run for intervals of 2 s in which each disk has a fifth to all of its requests outstanding: what the daemon would have
-    /// seen of datastores and disks.
+    /// Lets it run for intervals of 2 s in which each disk has a fifth to all of its requests
+    /// outstanding: what the daemon would have seen of datastores and disks.
     fn observe(&self, seed: u64, points: &mut [Vec<DevicePoint>], meters: &mut [WorkloadMeter]) {
         for (index, points) in points.iter_mut().enumerate() {
             let (mut rig, here) = self.rig(index);
@@ -91,19 +96,26 @@ impl Pod {
                     let part = hour * (80 + dice.roll(21)) / 100;
                     rig.set_outstanding(client, (most * part).div_ceil(100) as u32);
                 }
-                let before: Vec<_> = (0..here.len()).map(|client| rig.client_snapshot(client)).collect();
+                let before: Vec<_> =
+                    (0..here.len()).map(|client| rig.client_snapshot(client)).collect();
                 let interval: Interval = rig.measure(Nanos::from_secs(2));
                 points.extend(DevicePoint::of(&interval, Held::No, &Filters::default()));
                 for (client, &disk) in here.iter().enumerate() {
-                    meters[disk].record(&rig.client_snapshot(client).since(&before[client]), Held::No);
+                    meters[disk]
+                        .record(&rig.client_snapshot(client).since(&before[client]), Held::No);
                 }
             }
         }
     }
 
-    pub fn pool(&self, models: &[Option<DeviceModel>], traits: &[Option<Traits>]) -> Pool {
+    pub fn pool(
+        &self,
+        models: &[Option<DeviceModel>],
+        profile: &[Option<WorkloadProfile>],
+    ) -> Pool {
         let mut pool = Pool { now: Nanos::from_secs(1_000_000), ..Pool::default() };
-        pool.rules.calm = Calm { hold: Nanos::ZERO, no_return: Nanos::ZERO, most: None, window: Nanos::ZERO };
+        pool.rules.calm =
+            Calm { hold: Nanos::ZERO, no_return: Nanos::ZERO, most: None, window: Nanos::ZERO };
         pool.rules.copy.payback = Nanos::MAX;
         pool.rules.interference = Interference::None;
         pool.datastores = (0..SPINDLES.len())
@@ -120,17 +132,17 @@ impl Pod {
                 model: models[index],
             })
             .collect();
-        let disk = |index: usize| Disk {
+        let disk = |index: usize| PoolDisk {
             name: format!("disk{index}").into(),
             vm: None,
             datastore: pool.datastores[self.at[index]].name.clone(),
             size: Bytes::from_gib(10),
             used: Bytes::from_gib(10),
             reservation: None,
-            workload: traits[index],
+            workload: profile[index],
             mobility: Mobility::Free,
             class: None,
-            company: Company::Alone,
+            affinity: Affinity::None,
         };
         pool.disks = (0..self.works.len()).map(disk).collect();
         pool
@@ -150,9 +162,10 @@ impl Pod {
         let mut rounds = Vec::new();
         loop {
             self.observe(rounds.len() as u64 + 1, &mut points, &mut meters);
-            let models: Vec<_> = points.iter().map(|points| DeviceModel::learn(points).ok()).collect();
-            let traits: Vec<_> = meters.iter().map(WorkloadMeter::traits).collect();
-            let pool = self.pool(&models, &traits);
+            let models: Vec<_> =
+                points.iter().map(|points| DeviceModel::learn(points).ok()).collect();
+            let profile: Vec<_> = meters.iter().map(WorkloadMeter::profile).collect();
+            let pool = self.pool(&models, &profile);
             let advice = advise(&pool).unwrap();
             rounds.push(advice.moves.len());
             if advice.moves.is_empty() || rounds.len() == 8 {
@@ -186,8 +199,8 @@ pub fn known_models() -> &'static [Option<DeviceModel>] {
     })
 }
 
-fn traits(works: &[Work]) -> Vec<Option<Traits>> {
-    works.iter().map(|work| Some(work.traits())).collect()
+fn profiles(works: &[Work]) -> Vec<Option<WorkloadProfile>> {
+    works.iter().map(|work| Some(work.profile())).collect()
 }
 
 /// The works of tables 2 and 4, as far as known: two of each type.
@@ -221,8 +234,11 @@ fn check_abilities(models: &[Option<DeviceModel>]) {
     for (model, spindles) in models.iter().zip(SPINDLES) {
         println!("  {spindles} disks: {}", model.unwrap());
     }
-    let each: Vec<f64> =
-        models.iter().zip(SPINDLES).map(|(model, n)| model.unwrap().slope.ability() / f64::from(n)).collect();
+    let each: Vec<f64> = models
+        .iter()
+        .zip(SPINDLES)
+        .map(|(model, n)| model.unwrap().slope.ability() / f64::from(n))
+        .collect();
     let mean = each.iter().sum::<f64>() / 3.0;
     assert!(each.iter().all(|each| (each / mean - 1.0).abs() < 0.15), "{each:?}");
 }
@@ -235,7 +251,10 @@ fn what_looks_balanced_by_count_is_balanced_by_load() {
     let (rounds, models, last) = pod.live();
     let (iops, latency, better) = report("balanced by count", &pod, &before, &pod.measure());
     check_abilities(&models);
-    println!("  moves by round {rounds:?}, imbalance at last {}, {}", last.after.imbalance, last.verdict);
+    println!(
+        "  moves by round {rounds:?}, imbalance at last {}, {}",
+        last.after.imbalance, last.verdict
+    );
     assert!(rounds.len() <= 5 && *rounds.last().unwrap() == 0, "{rounds:?}");
     assert!(iops > 1.0 && latency < 1.0 && better * 2 >= pod.works.len());
 }
@@ -250,7 +269,10 @@ fn new_arrays_are_learnt_by_one_disk_and_then_filled() {
     for (model, spindles) in models.iter().zip(SPINDLES) {
         println!("  {spindles} disks: {}", model.unwrap());
     }
-    println!("  moves by round {rounds:?}, imbalance at last {}, {}", last.after.imbalance, last.verdict);
+    println!(
+        "  moves by round {rounds:?}, imbalance at last {}, {}",
+        last.after.imbalance, last.verdict
+    );
     assert!(rounds[0] == 2 && *rounds.last().unwrap() == 0 && rounds.len() <= 5, "{rounds:?}");
     assert!(iops >= 1.8 && latency <= 0.6 && better >= 6, "{iops} {latency} {better}");
     assert!(pod.on(0) < pod.on(1) && pod.on(1) <= pod.on(2));
@@ -269,7 +291,7 @@ fn random_pods_get_better() {
         let before = pod.measure();
         let mut rounds = 0;
         loop {
-            let pool = pod.pool(known_models(), &traits(&pod.works));
+            let pool = pod.pool(known_models(), &profiles(&pod.works));
             let advice = advise(&pool).unwrap();
             if advice.moves.is_empty() {
                 break;
@@ -283,7 +305,10 @@ fn random_pods_get_better() {
         iops.push((after.iops() / before.iops() - 1.0) * 100.0);
         latency.push((1.0 - after.latency() / before.latency()) * 100.0);
     }
-    println!("{} pods, at most {most_rounds} rounds; percentiles: IOPS gained, latency saved, %", iops.len());
+    println!(
+        "{} pods, at most {most_rounds} rounds; percentiles: IOPS gained, latency saved, %",
+        iops.len()
+    );
     for percent in [0, 1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100] {
         println!(
             "  {percent:>3}  {:>6.1}  {:>6.1}",
@@ -294,11 +319,15 @@ fn random_pods_get_better() {
     let not_worse = iops.iter().filter(|&&gain| gain >= -2.0).count();
     println!("  {} lost more than 2 % of IOPS", iops.len() - not_worse);
     assert!(not_worse * 10 >= iops.len() * 9, "{not_worse} of {}", iops.len());
-    assert!(percentile(&iops, 0) > -15.0 && percentile(&iops, 50) > 8.0 && percentile(&latency, 50) > 8.0);
+    assert!(
+        percentile(&iops, 0) > -15.0
+            && percentile(&iops, 50) > 8.0
+            && percentile(&latency, 50) > 8.0
+    );
 }
 
-/// BA-13, figure 11: disks placed one by one, at random, and where the fewest are, which is where most space is
-/// (`BASIL_RUNS=100`).
+/// BA-13, figure 11: disks placed one by one, at random, and where the fewest are, which is where
+/// most space is (`BASIL_RUNS=100`).
 #[test]
 fn placement_beats_chance() {
     let (mut iops, mut latency, mut over_count) = (Vec::new(), Vec::new(), Vec::new());
@@ -335,21 +364,22 @@ fn placement_beats_chance() {
         percentile(&over_count, 50)
     );
     assert!(percentile(&over_count, 50) > 0.0);
-    // Chance is often as good while no array is busy, and then a little better; where it is bad, it is bad by far.
+    // Chance is often as good while no array is busy, and then a little better; where it is bad, it
+    // is bad by far.
     assert!(better * 2 >= iops.len() && mean > 8.0 && percentile(&iops, 0) > -20.0);
 }
 
 fn best_place(pod: &Pod, work: Work) -> usize {
-    let pool = pod.pool(known_models(), &traits(&pod.works));
+    let pool = pod.pool(known_models(), &profiles(&pod.works));
     let new = NewDisk {
         name: "new".into(),
         vm: None,
         size: Bytes::from_gib(10),
         expected: None,
         reservation: None,
-        workload: Some(work.traits()),
+        workload: Some(work.profile()),
         class: None,
-        company: Company::Alone,
+        affinity: Affinity::None,
     };
     let chosen = place(&pool, &new).unwrap().datastore;
     pool.datastores.iter().position(|store| store.name == chosen).unwrap()

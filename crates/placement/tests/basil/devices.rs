@@ -13,7 +13,8 @@ fn array(spindles: u32) -> ArraySpec {
         .unwrap()
 }
 
-const RANDOM_READS: Work = Work { outstanding: 8, kib: 8, read: 100, random: 100, think: Nanos::ZERO };
+const RANDOM_READS: Work =
+    Work { outstanding: 8, kib: 8, read: 100, random: 100, think: Nanos::ZERO };
 
 /// Intervals of 2 s in which the number of random reads outstanding varies.
 fn reads_of_all_depths(spec: &ArraySpec, depths: (u64, u64)) -> Vec<Interval> {
@@ -29,18 +30,22 @@ fn reads_of_all_depths(spec: &ArraySpec, depths: (u64, u64)) -> Vec<Interval> {
 }
 
 fn learn(intervals: &[Interval]) -> DeviceModel {
-    let points =
-        intervals.iter().filter_map(|interval| DevicePoint::of(interval, Held::No, &Filters::default()).ok());
+    let points = intervals
+        .iter()
+        .filter_map(|interval| DevicePoint::of(interval, Held::No, &Filters::default()).ok());
     DeviceModel::learn(&points.collect::<Vec<_>>()).unwrap()
 }
 
 /// BA-6, figure 6.
 #[test]
 fn the_slope_is_inverse_to_the_number_of_disks() {
-    let models = [4, 8, 12, 16].map(|disks| (disks, learn(&reads_of_all_depths(&array(disks), (8, 65)))));
+    let models =
+        [4, 8, 12, 16].map(|disks| (disks, learn(&reads_of_all_depths(&array(disks), (8, 65)))));
     models.iter().for_each(|(disks, model)| println!("{disks} disks: {model}"));
-    let products: Vec<f64> =
-        models.iter().map(|(disks, model)| f64::from(*disks) * model.slope.as_millis_f64()).collect();
+    let products: Vec<f64> = models
+        .iter()
+        .map(|(disks, model)| f64::from(*disks) * model.slope.as_millis_f64())
+        .collect();
     let mean = products.iter().sum::<f64>() / 4.0;
     assert!(products.iter().all(|product| (product / mean - 1.0).abs() < 0.15), "{products:?}");
     assert!(models.windows(2).all(|pair| pair[0].1.slope > pair[1].1.slope));
@@ -52,7 +57,8 @@ fn the_slope_is_inverse_to_the_number_of_disks() {
 fn faster_disks_have_a_smaller_slope() {
     let of = |kind| {
         let spec = array(7).with_disk(kind);
-        let busiest = alone(&spec, Work { outstanding: 64, ..RANDOM_READS }, 100 * GIB, Nanos::from_secs(10));
+        let busiest =
+            alone(&spec, Work { outstanding: 64, ..RANDOM_READS }, 100 * GIB, Nanos::from_secs(10));
         (learn(&reads_of_all_depths(&spec, (8, 65))), busiest.iops)
     };
     let ((fc, fc_rate), (sata, sata_rate)) = (of(DiskKind::Fc15k), of(DiskKind::Sata7k));
@@ -76,7 +82,11 @@ fn database(spindles: u32) -> Vec<Interval> {
                 rig.run(Nanos::from_millis(400));
                 rig.set_outstanding(1, 0);
             }
-            rig.run(Nanos::from_millis(if rig.snapshot().at.0 > before.at.0 { 1_600 } else { 2_000 }));
+            rig.run(Nanos::from_millis(if rig.snapshot().at.0 > before.at.0 {
+                1_600
+            } else {
+                2_000
+            }));
             rig.snapshot().since(&before)
         })
         .collect()
@@ -102,7 +112,10 @@ fn cached_writes_turn_the_slope_around_and_reads_alone_turn_it_back() {
             .collect();
         let refused = DeviceModel::learn(&raw);
         println!("{spindles} disks, all requests: {slope:.2} ms for each outstanding; {refused:?}");
-        assert!(slope < 0.0 && matches!(refused, Err(Refusal::Falls { .. })), "{slope} {refused:?}");
+        assert!(
+            slope < 0.0 && matches!(refused, Err(Refusal::Falls { .. })),
+            "{slope} {refused:?}"
+        );
         let model = learn(&intervals);
         println!("{spindles} disks, reads: {model}");
         model
@@ -122,7 +135,7 @@ fn intervals_that_say_nothing_of_the_device_are_left_out() {
         matches!(taken, Ok(p) if p.outstanding.as_f64().round() == 16.0 && p.random > Permille(950)),
         "{taken:?}"
     );
-    let mut tally = Tally::default();
+    let mut totals = Totals::default();
     for (work, held, why) in [
         (busy, Held::ByLimit, LeftOut::Limited),
         (busy, Held::ByWindow, LeftOut::Windowed),
@@ -131,12 +144,14 @@ fn intervals_that_say_nothing_of_the_device_are_left_out() {
         (Work { random: 0, outstanding: 1, ..busy }, Held::No, LeftOut::Sequential),
     ] {
         let left_out = point(work, held);
-        tally.count(&left_out);
+        totals.count_why(left_out.err());
         assert_eq!(left_out, Err(why), "{work:?}");
     }
-    tally.count(&taken);
-    assert_eq!((tally.taken, tally.left_out), (1, [1; 5]));
+    totals.count_why(taken.err());
+    assert_eq!((totals.taken, totals.left_out), (1, [1; 5]));
     assert!(
-        tally.to_string().starts_with("1 intervals; left out: 1 (requests waited for a disk's limit), 1 (")
+        totals
+            .to_string()
+            .starts_with("1 intervals; left out: 1 (requests waited for a disk's limit), 1 (")
     );
 }

@@ -1,4 +1,5 @@
-//! The experiments of BASIL (FAST 2010) on spindle arrays in virtual time: relations that it found on real ones.
+//! The experiments of BASIL (FAST 2010) on spindle arrays in virtual time: relations that it found
+//! on real ones.
 //!
 //! What each prints with `-- --nocapture` is in `docs/decisions/0030-placement.md`.
 

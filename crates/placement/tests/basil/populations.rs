@@ -1,7 +1,8 @@
-//! For which workloads random places are bad, and how much better places can be (figure 10): every placement of eight disks on
-//! three arrays is tried, for several ways to draw the workloads.
+//! For which workloads random places are bad, and how much better places can be (figure 10): every
+//! placement of eight disks on three arrays is tried, for several ways to draw the workloads.
 //!
-//! `BASIL_RUNS=12 cargo test --release -p headgate-placement --test basil populations -- --nocapture`
+//! `BASIL_RUNS=12 cargo test --release -p headgate-placement --test basil populations --
+//! --nocapture`
 
 use crate::balancing::{SPINDLES, array, known_models, typed};
 use crate::rig::*;
@@ -42,7 +43,11 @@ const POPULATIONS: [Population; 7] = [
         draw: |dice| typed(dice.roll(4), up_to_64(dice)),
         array,
     },
-    Population { name: "the same on RAID-5", draw: |dice| typed(dice.roll(4), up_to_64(dice)), array: raid5 },
+    Population {
+        name: "the same on RAID-5",
+        draw: |dice| typed(dice.roll(4), up_to_64(dice)),
+        array: raid5,
+    },
     Population {
         name: "1 to 64 outstanding, 4 to 512 KiB, any mix",
         draw: |dice| Work {
@@ -57,7 +62,13 @@ const POPULATIONS: [Population; 7] = [
     Population {
         name: "table 1 and streams of 64 KiB, 1 to 64 outstanding",
         draw: |dice| match dice.roll(4) {
-            0 => Work { outstanding: up_to_64(dice), kib: 64, read: 100, random: 0, think: Nanos::ZERO },
+            0 => Work {
+                outstanding: up_to_64(dice),
+                kib: 64,
+                read: 100,
+                random: 0,
+                think: Nanos::ZERO,
+            },
             _ => typed(dice.roll(4), up_to_64(dice)),
         },
         array,
@@ -69,7 +80,8 @@ const POPULATIONS: [Population; 7] = [
     },
 ];
 
-/// What each set of disks does on each array: requests per second, and requests that wait on average.
+/// What each set of disks does on each array: requests per second, and requests that wait on
+/// average.
 struct Table(Vec<Vec<(f64, f64)>>);
 
 const DISKS: usize = 8;
@@ -111,12 +123,12 @@ fn placement(mut code: usize) -> Vec<usize> {
 fn advised(
     works: &[Work],
     at: &[usize],
-    traits: &[Option<Traits>],
+    profile: &[Option<WorkloadProfile>],
     interference: Interference,
 ) -> Vec<usize> {
     let mut pod = crate::balancing::Pod { works: works.to_vec(), at: at.to_vec() };
     for _ in 0..6 {
-        let mut pool = pod.pool(known_models(), traits);
+        let mut pool = pod.pool(known_models(), profile);
         pool.rules.interference = interference;
         let advice = advise(&pool).unwrap();
         if advice.moves.is_empty() {
@@ -128,21 +140,24 @@ fn advised(
 }
 
 /// With think times less is outstanding than there are users: what the slowest array shows.
-fn traits_of(work: Work, array: fn(u32) -> ArraySpec) -> Traits {
+fn traits_of(work: Work, array: fn(u32) -> ArraySpec) -> WorkloadProfile {
     let interval = alone(&array(SPINDLES[0]), work, 10 * GIB, Nanos::from_secs(2));
-    Traits { outstanding: Outstanding::of(interval.outstanding), ..work.traits() }
+    WorkloadProfile { outstanding: Outstanding::of(interval.outstanding), ..work.profile() }
 }
 
 #[test]
 fn populations_differ_in_what_there_is_to_gain() {
-    let pods: u64 = std::env::var("BASIL_RUNS").map_or(1, |n| n.parse().expect("BASIL_RUNS is a number"));
+    let pods: u64 =
+        std::env::var("BASIL_RUNS").map_or(1, |n| n.parse().expect("BASIL_RUNS is a number"));
     for population in &POPULATIONS {
-        // IOPS gained and latency left, by the best placement and by ours, over all pods and places at first.
+        // IOPS gained and latency left, by the best placement and by ours, over all pods and places
+        // at first.
         let (mut best, mut published, mut ours) = (Vec::new(), Vec::new(), Vec::new());
         for seed in 0..pods {
             let mut dice = Dice::new(seed + 20_000);
             let works: Vec<Work> = (0..DISKS).map(|_| (population.draw)(&mut dice)).collect();
-            let traits: Vec<_> = works.iter().map(|&work| Some(traits_of(work, population.array))).collect();
+            let profile: Vec<_> =
+                works.iter().map(|&work| Some(traits_of(work, population.array))).collect();
             let table = measure(&works, population.array);
             let all = (0..SPINDLES.len().pow(DISKS as u32)).map(|code| table.of(&placement(code)));
             let most = all.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
@@ -150,9 +165,10 @@ fn populations_differ_in_what_there_is_to_gain() {
                 let at: Vec<usize> = (0..DISKS).map(|_| dice.roll(3) as usize).collect();
                 let before = table.of(&at);
                 best.push((most.0 / before.0, most.1 / before.1));
-                for (by, gains) in [(Interference::None, &mut published), (Interference::Streams, &mut ours)]
+                for (by, gains) in
+                    [(Interference::None, &mut published), (Interference::Streams, &mut ours)]
                 {
-                    let after = table.of(&advised(&works, &at, &traits, by));
+                    let after = table.of(&advised(&works, &at, &profile, by));
                     gains.push((after.0 / before.0, after.1 / before.1));
                 }
             }

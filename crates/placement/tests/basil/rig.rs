@@ -1,7 +1,8 @@
-//! Clients that keep requests outstanding on an array, in virtual time, under the statistics that the daemon keeps.
+//! Clients that keep requests outstanding on an array, in virtual time, under the statistics that
+//! the daemon keeps.
 
 use headgate_devices::{ArraySpec, DeviceIo, DeviceModel, IoKind, SpindleArray};
-use headgate_placement::{Outstanding, Permille, Traits};
+use headgate_placement::{Outstanding, Permille, WorkloadProfile};
 use headgate_stats::{DiskSnapshot, DiskStats, Interval, Latency, Op, Outcome};
 use headgate_units::{Bytes, Nanos};
 use std::cmp::Reverse;
@@ -37,8 +38,8 @@ pub struct Work {
 }
 
 impl Work {
-    pub fn traits(&self) -> Traits {
-        Traits {
+    pub fn profile(&self) -> WorkloadProfile {
+        WorkloadProfile {
             outstanding: Outstanding::whole(self.outstanding),
             size: Bytes::from_kib(self.kib.into()),
             read: Permille(self.read * 10),
@@ -197,8 +198,9 @@ impl Rig {
 
 /// Mean latency of reads and writes, weighted by requests.
 pub fn mean_latency(interval: &Interval) -> f64 {
-    let of =
-        |flow: &headgate_stats::Flow| flow.device.map_or(0.0, |latency| latency.mean.0 as f64) * flow.iops;
+    let of = |flow: &headgate_stats::Flow| {
+        flow.device.map_or(0.0, |latency| latency.mean.0 as f64) * flow.iops
+    };
     (of(&interval.reads) + of(&interval.writes)) / (interval.reads.iops + interval.writes.iops)
 }
 
@@ -213,7 +215,8 @@ pub fn alone(spec: &ArraySpec, work: Work, extent: u64, length: Nanos) -> Interv
 /// Least squares: slope, and the part of the variance that the line explains.
 pub fn line(points: &[(f64, f64)]) -> (f64, f64) {
     let n = points.len() as f64;
-    let (x, y) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
+    let (x, y) =
+        (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
     let sum = |f: fn(f64, f64) -> f64| points.iter().map(|p| f(p.0 - x, p.1 - y)).sum::<f64>();
     let (xx, xy, yy) = (sum(|x, _| x * x), sum(|x, y| x * y), sum(|_, y| y * y));
     (xy / xx, xy * xy / xx / yy)

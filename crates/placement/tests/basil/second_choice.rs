@@ -1,5 +1,5 @@
-//! What is learnt of known arrays where all intervals are second choice: under a window or a limit that always binds, and of large
-//! requests only.
+//! What is learnt of known arrays where all intervals are second choice: under a window or a limit
+//! that always binds, and of large requests only.
 
 use crate::rig::*;
 use headgate_devices::{ArraySpec, CachePower, DiskKind, Raid};
@@ -29,7 +29,10 @@ fn varied(spec: &ArraySpec, work: Work) -> Vec<Interval> {
 }
 
 fn sort(intervals: &[Interval], held: Held) -> Vec<DeviceInterval> {
-    intervals.iter().map(|interval| DeviceInterval::of(interval, held, &Filters::default())).collect()
+    intervals
+        .iter()
+        .map(|interval| DeviceInterval::of(interval, held, &Filters::default()))
+        .collect()
 }
 
 /// What the array can do, learnt with nothing in the way.
@@ -75,7 +78,8 @@ fn windows_that_differ_show_how_latency_rises() {
     assert_eq!((model.slope, model.doubts.held), (truth.slope, 60), "the device saw the same");
 }
 
-/// A disk's requests are let through one by one, as fast as its limit says; another rate in each interval.
+/// A disk's requests are let through one by one, as fast as its limit says; another rate in each
+/// interval.
 #[test]
 fn under_limits_that_always_bind_the_slope_is_that_of_the_device() {
     let spec = array(4, DiskKind::Fc15k);
@@ -95,14 +99,15 @@ fn under_limits_that_always_bind_the_slope_is_that_of_the_device() {
             rig.snapshot().since(&before)
         })
         .collect();
-    let (model, truth) = (DeviceModel::learn_from(&sort(&intervals, Held::ByLimit)).unwrap(), truth(&spec));
+    let (model, truth) =
+        (DeviceModel::learn_from(&sort(&intervals, Held::ByLimit)).unwrap(), truth(&spec));
     println!("{model}\n  instead of {truth}");
     assert_eq!((model.evidence, model.doubts.held), (Evidence::Rise, 60));
     assert!((ratio(&model, &truth) - 1.0).abs() < 0.2, "{model} instead of {truth}");
 }
 
-/// Requests above 32 KiB only. Equation 1 brings them to 8 KiB: within two fifths of what 8 KiB show, and always within what the
-/// model admits.
+/// Requests above 32 KiB only. Equation 1 brings them to 8 KiB: within two fifths of what 8 KiB
+/// show, and always within what the model admits.
 #[test]
 fn large_requests_tell_the_slope_of_small_ones_within_what_is_admitted() {
     for (spindles, disk) in [(4, DiskKind::Fc15k), (4, DiskKind::Sata7k), (8, DiskKind::Fc15k)] {
@@ -114,9 +119,15 @@ fn large_requests_tell_the_slope_of_small_ones_within_what_is_admitted() {
             let model = DeviceModel::learn_from(&large).unwrap();
             println!("{spindles} disks, {kib} KiB: {model}\n  instead of {truth}");
             assert_eq!(model.doubts.large, 60);
-            assert!((ratio(&model, &truth) - 1.0).abs() < 0.4, "{kib} KiB: {model} instead of {truth}");
+            assert!(
+                (ratio(&model, &truth) - 1.0).abs() < 0.4,
+                "{kib} KiB: {model} instead of {truth}"
+            );
             let slope = truth.slope.as_picos();
-            assert!(model.low <= slope && slope <= model.high, "{kib} KiB: {model} instead of {truth}");
+            assert!(
+                model.low <= slope && slope <= model.high,
+                "{kib} KiB: {model} instead of {truth}"
+            );
         }
     }
 }
@@ -126,7 +137,8 @@ fn large_requests_tell_the_slope_of_small_ones_within_what_is_admitted() {
 fn hours_have_the_line_of_their_intervals() {
     let spec = array(4, DiskKind::Fc15k);
     let intervals = sort(&varied(&spec, READS), Held::No);
-    let hours: Vec<Coarse> = intervals.chunks(20).map(|hour| Coarse::of(hour.iter().copied())).collect();
+    let hours: Vec<Coarse> =
+        intervals.chunks(20).map(|hour| Coarse::of(hour.iter().copied())).collect();
     let (model, truth) = (DeviceModel::learn_coarsely(&hours).unwrap(), truth(&spec));
     println!("{model}\n  instead of {truth}");
     assert!((ratio(&model, &truth) - 1.0).abs() < 0.05, "{model} instead of {truth}");

@@ -35,7 +35,7 @@ impl Point {
     }
 
     fn error(&self, fit: &Fit) -> f64 {
-        (fit.latency(&self.work.traits()).0 as f64 / 1e6 / self.latency - 1.0).abs()
+        (fit.latency(&self.work.profile()).0 as f64 / 1e6 / self.latency - 1.0).abs()
     }
 }
 
@@ -59,14 +59,18 @@ fn sweep(spec: &ArraySpec) -> Vec<Point> {
 
 fn measurements(points: &[Point]) -> Vec<Measurement> {
     let measured = |point: &Point| Measurement {
-        traits: point.work.traits(),
+        profile: point.work.profile(),
         latency: Nanos((point.latency * 1e6) as u64),
     };
     points.iter().map(measured).collect()
 }
 
 /// Slope and R² of latency over one trait, for each combination of the others that a filter takes.
-fn lines(points: &[Point], take: fn(&Work) -> bool, of: fn(&mut Work) -> &mut u32) -> Vec<(f64, f64)> {
+fn lines(
+    points: &[Point],
+    take: fn(&Work) -> bool,
+    of: fn(&mut Work) -> &mut u32,
+) -> Vec<(f64, f64)> {
     let mut series: BTreeMap<Work, Vec<(f64, f64)>> = BTreeMap::new();
     for point in points.iter().filter(|point| take(&point.work)) {
         let mut key = point.work;
@@ -122,13 +126,15 @@ fn latency_is_linear_in_each_trait_but_for_sequential_work() {
         explained(&read)
     );
     assert!(explained(&outstanding) >= 0.95);
-    // Beyond the stripe unit of 64 KiB several disks serve one request: size bends the line a little.
+    // Beyond the stripe unit of 64 KiB several disks serve one request: size bends the line a
+    // little.
     assert!(explained(&size) >= 0.9 && explained(&read) >= 0.9);
     for slopes in [&outstanding, &size, &read] {
         assert!(slopes.iter().all(|&(slope, _)| slope > 0.0));
     }
 
-    // Reads from the disks are much slower than writes into the cache; the first jumps are what costs.
+    // Reads from the disks are much slower than writes into the cache; the first jumps are what
+    // costs.
     let at = |read: u32, random: u32| {
         let found = points
             .iter()
@@ -157,17 +163,21 @@ fn the_constants_hold_for_twice_the_disks() {
     let first = fit_by_pairs(&measurements(four_disks())).unwrap();
     let points = sweep(&cached(8));
     let carried = Fit { per_millisecond: Load(first.per_millisecond.0 * 2), ..first };
-    let (error, within, _) = describe("8 disks with the constants of 4 and twice K5", &points, &carried);
+    let (error, within, _) =
+        describe("8 disks with the constants of 4 and twice K5", &points, &carried);
     let (own, _, _) =
         describe("8 disks by themselves", &points, &fit_by_pairs(&measurements(&points)).unwrap());
     println!("{:.1} points more than its own constants", (error - own) * 100.0);
     assert!(error <= own + 0.15 && within >= 0.6, "{error} {own} {within}");
-    // Where all disks are waited for, and not the link to the array, which large requests fill. It is less than twice: with as many
-    // requests outstanding each disk has half as many to choose from. The slope alone is halved (BA-6).
+    // Where all disks are waited for, and not the link to the array, which large requests fill. It
+    // is less than twice: with as many requests outstanding each disk has half as many to choose
+    // from. The slope alone is halved (BA-6).
     let scale = |points: &[Point]| {
         let busy: Vec<Measurement> = points
             .iter()
-            .filter(|point| !point.is_corner() && point.work.outstanding >= 32 && point.work.kib <= 32)
+            .filter(|point| {
+                !point.is_corner() && point.work.outstanding >= 32 && point.work.kib <= 32
+            })
             .flat_map(|point| measurements(std::slice::from_ref(point)))
             .collect();
         Fit::with_constants(first.constants, &busy).unwrap().per_millisecond.0 as f64
@@ -180,7 +190,8 @@ fn the_constants_hold_for_twice_the_disks() {
 /// BA-4 and BA-5, figures 4 and 5: writes as slow as reads.
 #[test]
 fn without_a_cache_reads_are_not_slower_and_sequential_work_is_overestimated() {
-    let spec = ArraySpec::new(7, Raid::Raid0).unwrap().with_cache(Bytes(0), CachePower::Battery).unwrap();
+    let spec =
+        ArraySpec::new(7, Raid::Raid0).unwrap().with_cache(Bytes(0), CachePower::Battery).unwrap();
     let points = sweep(&spec);
     let read = lines(&points, |w| w.random == 100, |w| &mut w.read);
     // Over all reads instead of none, in parts of the latency.
@@ -190,7 +201,7 @@ fn without_a_cache_reads_are_not_slower_and_sequential_work_is_overestimated() {
     describe("no cache", &points, &fit);
     assert!(fit.constants.read >= Permille(10_000), "reads do not matter: {:?}", fit.constants);
     let sequential: Vec<&Point> = points.iter().filter(|point| point.work.random == 0).collect();
-    let over = |point: &&&Point| fit.latency(&point.work.traits()).0 as f64 / 1e6 > point.latency;
+    let over = |point: &&&Point| fit.latency(&point.work.profile()).0 as f64 / 1e6 > point.latency;
     assert!(sequential.iter().filter(over).count() * 10 >= sequential.len() * 9);
 
     // With a cache, sequential latency is no line over reads.

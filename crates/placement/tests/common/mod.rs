@@ -6,8 +6,8 @@ use headgate_units::{Bytes, Iops, Nanos};
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::FileFailurePersistence;
 
-/// 300 cases of a property, or as many as `PROPTEST_CASES` says. A failure prints its seed and keeps it in a file beside the
-/// test, from which the next run replays it.
+/// 300 cases of a property, or as many as `PROPTEST_CASES` says. A failure prints its seed and
+/// keeps it in a file beside the test, from which the next run replays it.
 pub fn cases() -> ProptestConfig {
     let said = std::env::var("PROPTEST_CASES").ok();
     let cases = said.map_or(300, |n| n.parse().expect("PROPTEST_CASES is a number"));
@@ -39,8 +39,8 @@ pub fn gib(n: u64) -> Bytes {
 }
 
 /// Random reads of 8 KiB.
-pub fn traits(outstanding: u32) -> Traits {
-    Traits {
+pub fn profile(outstanding: u32) -> WorkloadProfile {
+    WorkloadProfile {
         outstanding: Outstanding::whole(outstanding),
         size: Bytes::from_kib(8),
         read: Permille(1_000),
@@ -81,18 +81,18 @@ pub fn datastore(name: &str, slope_micros: u64) -> Datastore {
     }
 }
 
-pub fn disk(name: &str, datastore: &str, outstanding: u32) -> Disk {
-    Disk {
+pub fn disk(name: &str, datastore: &str, outstanding: u32) -> PoolDisk {
+    PoolDisk {
         name: name.into(),
         vm: None,
         datastore: datastore.into(),
         size: gib(40),
         used: gib(20),
         reservation: None,
-        workload: Some(traits(outstanding)),
+        workload: Some(profile(outstanding)),
         mobility: Mobility::Free,
         class: None,
-        company: Company::Alone,
+        affinity: Affinity::None,
     }
 }
 
@@ -105,7 +105,7 @@ pub fn new_disk(name: &str) -> NewDisk {
         reservation: None,
         workload: None,
         class: None,
-        company: Company::Alone,
+        affinity: Affinity::None,
     }
 }
 
@@ -126,7 +126,8 @@ fn divide_space(pool: &mut Pool, mut dice: Dice) {
 
 /// Reservations, and datastores that cannot keep more.
 fn promise(pool: &mut Pool, mut dice: Dice) {
-    pool.rules.interference = if dice.one_in(3) { Interference::None } else { Interference::Streams };
+    pool.rules.interference =
+        if dice.one_in(3) { Interference::None } else { Interference::Streams };
     for store in &mut pool.datastores {
         store.reservable = dice.one_in(2).then(|| dice.roll(3_000));
     }
@@ -135,7 +136,8 @@ fn promise(pool: &mut Pool, mut dice: Dice) {
     }
 }
 
-/// Any pool: rules, states, classes, shared spindles and space, tight space, missing models and workloads, a history.
+/// Any pool: rules, states, classes, shared spindles and space, tight space, missing models and
+/// workloads, a history.
 pub fn any_pool(seed: u64) -> Pool {
     let mut dice = Dice(seed);
     let mut pool = Pool { now: Nanos::from_secs(1_000 * HOUR), ..Pool::default() };
@@ -144,7 +146,8 @@ pub fn any_pool(seed: u64) -> Pool {
         let mut store = datastore(&format!("ds{n}"), 100 + dice.roll(3_000));
         store.capacity = gib(if tight { 100 + dice.roll(400) } else { 500 + dice.roll(2_000) });
         store.foreign = gib(if dice.one_in(4) { dice.roll(100) } else { 0 });
-        store.class = [None, Some("fast".into()), Some("cheap".into())][dice.roll(3) as usize].clone();
+        store.class =
+            [None, Some("fast".into()), Some("cheap".into())][dice.roll(3) as usize].clone();
         store.spindles = dice.one_in(4).then(|| format!("array{}", dice.roll(2)).into());
         store.state = match dice.roll(10) {
             0 => State::Maintenance,
@@ -168,7 +171,7 @@ pub fn any_pool(seed: u64) -> Pool {
         let mut disk = disk(&format!("disk{n}"), &format!("ds{at}"), 0);
         disk.size = gib(1 + dice.roll(80));
         disk.used = Bytes(disk.size.0 / (1 + dice.roll(4)));
-        disk.workload = (!dice.one_in(10)).then(|| Traits {
+        disk.workload = (!dice.one_in(10)).then(|| WorkloadProfile {
             outstanding: Outstanding::from_thousandths(dice.roll(32_000) as u32),
             size: Bytes::from_kib(4 << dice.roll(6)),
             read: Permille(dice.roll(1_001) as u32),
@@ -176,7 +179,7 @@ pub fn any_pool(seed: u64) -> Pool {
         });
         disk.vm = dice.one_in(2).then(|| format!("vm{}", dice.roll(8)).into());
         if dice.one_in(3) {
-            disk.company = Company::WithVm;
+            disk.affinity = Affinity::Vm;
         }
         if dice.one_in(12) {
             disk.mobility = Mobility::Pinned;
@@ -196,11 +199,11 @@ pub fn any_pool(seed: u64) -> Pool {
     let any = |dice: &mut Dice| Name::from(format!("disk{}", dice.roll(32)));
     for n in 0..dice.roll(3) {
         let disks = (0..2 + dice.roll(2)).map(|_| any(&mut dice)).collect();
-        pool.rules.together.push(Group { name: format!("together{n}").into(), disks });
+        pool.rules.affinity.push(Group { name: format!("together{n}").into(), disks });
     }
     for n in 0..dice.roll(4) {
         let disks = (0..2 + dice.roll(3)).map(|_| any(&mut dice)).collect();
-        pool.rules.apart.push(Group { name: format!("apart{n}").into(), disks });
+        pool.rules.anti_affinity.push(Group { name: format!("apart{n}").into(), disks });
     }
     if dice.one_in(4) {
         pool.rules.space.overcommit = Some(Permille(500 + dice.roll(2_000) as u32));
@@ -227,7 +230,11 @@ pub fn apply(pool: &mut Pool, advice: &Advice, later: Nanos) {
             .expect("advice is about disks of the pool");
         assert_eq!(disk.datastore, step.from);
         disk.datastore = step.to.clone();
-        pool.history.push(PastMove { disk: step.disk.clone(), from: step.from.clone(), at: pool.now });
+        pool.history.push(PastMove {
+            disk: step.disk.clone(),
+            from: step.from.clone(),
+            at: pool.now,
+        });
     }
 }
 
@@ -236,7 +243,8 @@ pub fn is_voluntary(step: &Move) -> bool {
     matches!(step.why, Why::Load | Why::Exchange(_) | Why::Throughput(_) | Why::Space(_))
 }
 
-/// The imbalance of a pool in which each datastore has spindles and a model of its own, from first principles.
+/// The imbalance of a pool in which each datastore has spindles and a model of its own, from first
+/// principles.
 pub fn imbalance(pool: &Pool) -> f64 {
     let normalised = |store: &Datastore| {
         let on = pool.disks.iter().filter(|disk| disk.datastore == store.name);

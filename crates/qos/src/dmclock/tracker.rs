@@ -1,8 +1,8 @@
-use super::Elsewhere;
+use super::ServedElsewhere;
 use crate::cost::Cost;
 use crate::scheduler::Phase;
+use alloc::collections::BTreeMap;
 use headgate_units::{Bytes, Nanos};
-use std::collections::BTreeMap;
 
 /// What a server says of a request it has served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,8 @@ pub struct Served {
     pub bytes: Bytes,
 }
 
-/// One request that was sent and not answered. Handing it back counts the answer, so no answer counts twice.
+/// One request that was sent and not answered. Handing it back counts the answer, so no answer
+/// counts twice.
 ///
 /// Dropped when no answer will ever come: nothing waits for it and nothing is counted.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub struct Served {
 pub struct Ticket<S> {
     server: S,
     contact: u64,
-    carried: Elsewhere,
+    carried: ServedElsewhere,
 }
 
 impl<S: Copy> Ticket<S> {
@@ -33,7 +34,7 @@ impl<S: Copy> Ticket<S> {
     }
 
     /// What it said of other servers.
-    pub fn carried(&self) -> Elsewhere {
+    pub fn carried(&self) -> ServedElsewhere {
         self.carried
     }
 }
@@ -68,14 +69,19 @@ impl Counts {
     }
 
     fn minus(self, other: Counts) -> Counts {
-        Counts { delta: self.delta - other.delta, rho: self.rho - other.rho, bytes: self.bytes - other.bytes }
+        Counts {
+            delta: self.delta - other.delta,
+            rho: self.rho - other.rho,
+            bytes: self.bytes - other.bytes,
+        }
     }
 
     /// As a request carries it.
-    fn carried(self) -> Elsewhere {
+    fn carried(self) -> ServedElsewhere {
         let count = |n: u128| u64::try_from(n).unwrap_or(u64::MAX);
         let cost = |n: u128| Cost::from_millionths(count(n));
-        let carried = Elsewhere::new(cost(self.delta), cost(self.rho), Bytes(count(self.bytes)));
+        let carried =
+            ServedElsewhere::new(cost(self.delta), cost(self.rho), Bytes(count(self.bytes)));
         // Both grow by the same costs, rho by some of them only.
         carried.unwrap_or_else(|error| unreachable!("{error}"))
     }
@@ -83,25 +89,27 @@ impl Counts {
 
 #[derive(Clone, Copy, Debug)]
 struct Server {
-    /// Tells this acquaintance from an earlier one that was forgotten.
+    /// Distinguishes this contact from an earlier one that was forgotten.
     contact: u64,
     /// Completed here since the first contact.
     here: Counts,
-    /// What had been told here of service elsewhere, after the last request, counted from the first contact.
+    /// Service elsewhere reported to this server up to the last request, counted from the first
+    /// contact.
     told: Counts,
     /// Completed at all servers before the first contact.
     before: Counts,
     last_sent: Nanos,
 }
 
-/// The client's half of dmClock: one for each disk on each host that sends its requests to several servers.
-/// `S` names a server.
+/// The client's side of dmClock: counts completions per server and computes delta and rho. There is
+/// one for each disk on each host that sends its requests to several servers. `S` names a server.
 ///
-/// Memory is bounded by the servers spoken to in the last fifteen minutes, whatever the number of requests in
-/// flight. [`send`](Tracker::send) and [`complete`](Tracker::complete) are O(log servers); about every five
-/// minutes one `send` looks at all servers. Nothing is allocated but at the first contact with a server.
+/// Memory is bounded by the servers used in the last fifteen minutes, whatever the number of
+/// requests in flight. [`send`](Tracker::send) and [`complete`](Tracker::complete) are O(log
+/// servers); about every five minutes one `send` visits all servers. Only the first contact with a
+/// server allocates.
 ///
-/// What happens when
+/// Special cases:
 ///
 /// | | |
 /// |---|---|
@@ -111,7 +119,7 @@ struct Server {
 /// | a server is not used for ten minutes | forgotten: the next request is a first contact |
 /// | a server dies with requests in flight | they never count; [`forget`](Tracker::forget) it when it comes back without its tags |
 /// | a request is surely lost on the way | [`lost`](Tracker::lost): the next request carries what it carried |
-/// | a request may be lost, or not | sent again as a new request; if both are served both count, as the storage served both. What the lost one carried is not told, to the disk's benefit |
+/// | a request may be lost, or not | sent again as a new request; if both are served both count, as the storage served both. What the lost one carried is not reported, to the disk's benefit |
 /// | an answer comes twice | the ticket is gone: it counts once |
 /// | several hosts use the disk | each has its tracker, and the server adds up what they say |
 #[derive(Debug)]
@@ -136,8 +144,8 @@ impl<S: Ord + Copy> Tracker<S> {
         Tracker::with_memory(Nanos::from_secs(600))
     }
 
-    /// Forgets servers to which nothing was sent for `forget_after`. With zero every request is a first
-    /// contact and carries nothing.
+    /// Forgets servers to which nothing was sent for `forget_after`. With zero every request is a
+    /// first contact and carries nothing.
     pub fn with_memory(forget_after: Nanos) -> Tracker<S> {
         Tracker {
             servers: BTreeMap::new(),
@@ -149,9 +157,9 @@ impl<S: Ord + Copy> Tracker<S> {
         }
     }
 
-    /// A request is about to be sent to `server`: what it shall carry. `now` is the caller's clock; a step back
-    /// makes servers be remembered for longer, a leap forward makes them be forgotten.
-    pub fn send(&mut self, now: Nanos, server: S) -> (Ticket<S>, Elsewhere) {
+    /// A request is about to be sent to `server`: what it shall carry. `now` is the caller's clock;
+    /// a step back makes servers be remembered for longer, a leap forward makes them be forgotten.
+    pub fn send(&mut self, now: Nanos, server: S) -> (Ticket<S>, ServedElsewhere) {
         self.sweep(now);
         let (total, forget_after) = (self.total, self.forget_after);
         let contacts = &mut self.contacts;
@@ -255,7 +263,10 @@ mod tests {
         let cost = Cost::from_millionths(u64::MAX);
         for _ in 0..10 {
             let (ticket, _) = tracker.send(Nanos(0), 'a');
-            tracker.complete(ticket, Served { phase: Phase::Reservation, cost, bytes: Bytes(u64::MAX) });
+            tracker.complete(
+                ticket,
+                Served { phase: Phase::Reservation, cost, bytes: Bytes(u64::MAX) },
+            );
         }
         let _ = tracker.send(Nanos(0), 'b');
         let (ticket, _) = tracker.send(Nanos(0), 'a');

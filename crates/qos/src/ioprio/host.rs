@@ -1,4 +1,5 @@
-use super::{Class, Ioprio, IoprioMap};
+use super::field::{Class, Ioprio};
+use super::map::IoprioMap;
 use headgate_units::Priority;
 
 /// The highest class that may be asked of the host's kernel.
@@ -10,12 +11,14 @@ pub enum Ceiling {
     BestEffort,
 }
 
-/// The field that goes to the host's kernel with a request of this final priority, so that its elevator agrees with us.
+/// The ioprio that the host's kernel gets with a request of this effective priority, so that its IO
+/// scheduler agrees with ours.
 ///
-/// It is the default map read backwards: 198 and above real-time, if the ceiling allows, below that the best-effort level whose
-/// priority is nearest. Always a field that Linux accepts: never a class that does not exist, nor a level without a class,
-/// either of which would fail the guest's request. Never idle: an elevator holds idle requests back for as long as anybody
-/// else has some, and they would fill the window while they wait.
+/// It is the default map read backwards: 198 and above real-time, if the ceiling allows, below that
+/// the best-effort level whose priority is nearest. Always a field that Linux accepts: never a
+/// class that does not exist, nor a level without a class, either of which would fail the guest's
+/// request. Never idle: an IO scheduler holds idle requests back while there are any others, and
+/// they would fill the window while they wait.
 pub fn for_host(priority: Priority, ceiling: Ceiling) -> Ioprio {
     let table = match ceiling {
         Ceiling::RealTime => &ANY,
@@ -24,7 +27,7 @@ pub fn for_host(priority: Priority, ceiling: Ceiling) -> Ioprio {
     table[priority.get() as usize]
 }
 
-/// By the eight bits of a priority. One look, for it is asked with every transfer.
+/// Indexed by the eight bits of a priority: one load, because every transfer needs it.
 static ANY: [Ioprio; 256] = table(Ceiling::RealTime);
 static NOT_REAL_TIME: [Ioprio; 256] = table(Ceiling::BestEffort);
 
@@ -33,7 +36,8 @@ const fn table(ceiling: Ceiling) -> [Ioprio; 256] {
     let mut table = [Ioprio(0); 256];
     let mut priority = 0;
     while priority < table.len() {
-        let real_time = matches!(ceiling, Ceiling::RealTime) && priority >= map.real_time[7].get() as usize;
+        let real_time =
+            matches!(ceiling, Ceiling::RealTime) && priority >= map.real_time[7].get() as usize;
         table[priority] = if real_time {
             Ioprio::new(Class::RealTime, nearest(&map.real_time, priority as u8), 0)
         } else {

@@ -1,14 +1,15 @@
-use super::{Class, Ioprio, LEVEL_UNSAID};
+use super::field::{Class, Ioprio, LEVEL_UNSAID};
 use headgate_units::Priority;
 
 /// Whether what Linux derives from an application's processor priority counts as given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Nice {
-    /// Yes: who is nice about processors is nice about disks, as in Linux itself.
+    /// It counts, as in Linux itself.
     #[default]
     Honoured,
-    /// No. Linux writes a `nice` value as a best-effort level, so `ionice -c2` goes unheard too, and with it what
-    /// looks like SCHED_FIFO (`ionice -c1` without a level) and SCHED_IDLE (`ionice -c3 -n4`).
+    /// It does not count. Linux writes a `nice` value as a best-effort level, so `ionice -c2` does
+    /// not count either, nor what cannot be distinguished from SCHED_FIFO (`ionice -c1` without a
+    /// level) and SCHED_IDLE (`ionice -c3 -n4`).
     Ignored,
 }
 
@@ -22,15 +23,16 @@ pub enum Nice {
 /// | best-effort | 180 | 160 | 140 | 120 | not given | 80 | 60 | 40 |
 /// | idle | 10 | 10 | 10 | 10 | 10 | 10 | 10 | 10 |
 ///
-/// Best-effort levels are to each other, and to the 100 of who gives nothing, as the time slices of Linux's CFQ were (180 ms to
-/// 40 ms, 100 ms in the middle). Idle is a tenth of that and not nothing: an idle application may hold what others wait for, a
-/// file system's transaction say.
+/// Best-effort levels relate to each other, and to the default of 100, as the time slices of
+/// Linux's CFQ did (180 ms to 40 ms, 100 ms in the middle). Idle is a tenth of the default and not
+/// zero: an idle application may hold what others wait for, such as a file system's transaction.
 ///
-/// In text (`FromStr`, `Display`) a map is what differs from that: `rt7=100,be0=150,idle=1`, or `default`.
+/// In text (`FromStr`, `Display`) a map is what differs from that: `rt7=100,be0=150,idle=1`, or
+/// `default`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IoprioMap {
     pub(super) real_time: [Priority; 8],
-    /// The entry at 4 is never read: Linux writes best-effort 4 where nobody said anything.
+    /// The entry at 4 is never read: Linux writes best-effort 4 if no priority was set.
     pub(super) best_effort: [Priority; 8],
     pub(super) idle: Priority,
     pub(super) nice: Nice,
@@ -71,17 +73,23 @@ impl IoprioMap {
         self.nice
     }
 
-    /// What the application asked for; `None` when it asked for nothing that is understood. Defined for every field,
-    /// whatever a guest writes.
+    /// What the application asked for; `None` when it asked for nothing that is understood. Defined
+    /// for every field, whatever a guest writes.
     ///
-    /// - A fine priority (hints 257 to 510) is taken as it is under the real-time class. Under the others it counts at most
-    ///   as much as the highest best-effort level: what needs a privilege in the guest needs it here.
-    /// - Other hints say nothing of priority (1 to 7 are command duration limits) and are passed over.
+    /// - A fine priority (hints 257 to 510) is taken as it is under the real-time class. Under the
+    ///   others it counts at most as much as the highest best-effort level: what needs a privilege
+    ///   in the guest needs it here.
+    /// - Other hints say nothing of priority (1 to 7 are command duration limits) and are passed
+    ///   over.
     /// - No class, best-effort 4 and classes that do not exist are nothing given.
     pub fn given(&self, field: Ioprio) -> Option<Priority> {
         let class = field.class()?;
         if let Some(fine) = field.fine() {
-            return Some(if class == Class::RealTime { fine } else { fine.min(self.unprivileged()) });
+            return Some(if class == Class::RealTime {
+                fine
+            } else {
+                fine.min(self.unprivileged())
+            });
         }
         let level = usize::from(field.level());
         let derived = match class {
@@ -158,14 +166,29 @@ mod tests {
         let fine = |class, priority: u16| {
             map.given(Ioprio::new(class, 4, super::super::FINE_HINT + priority)).map(Priority::get)
         };
-        for (class, most) in
-            [(Class::RealTime, 254), (Class::BestEffort, 180), (Class::Idle, 180), (Class::None, 180)]
-        {
+        for (class, most) in [
+            (Class::RealTime, 254),
+            (Class::BestEffort, 180),
+            (Class::Idle, 180),
+            (Class::None, 180),
+        ] {
             for priority in 1..=254 {
-                assert_eq!(fine(class, priority), Some(priority.min(most) as u8), "{class:?} {priority}");
+                assert_eq!(
+                    fine(class, priority),
+                    Some(priority.min(most) as u8),
+                    "{class:?} {priority}"
+                );
             }
-            assert_eq!(fine(class, 0), given(&map, Ioprio::new(class, 4, 0).0), "256 is not assigned");
-            assert_eq!(fine(class, 255), given(&map, Ioprio::new(class, 4, 0).0), "511 is not assigned");
+            assert_eq!(
+                fine(class, 0),
+                given(&map, Ioprio::new(class, 4, 0).0),
+                "256 is not assigned"
+            );
+            assert_eq!(
+                fine(class, 255),
+                given(&map, Ioprio::new(class, 4, 0).0),
+                "511 is not assigned"
+            );
         }
     }
 

@@ -1,7 +1,12 @@
-use super::{IoprioMap, LEVEL_UNSAID};
+use super::field::LEVEL_UNSAID;
+use super::map::IoprioMap;
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 use headgate_units::Priority;
-use std::fmt;
-use std::str::FromStr;
 use thiserror::Error;
 
 /// A text that is no map.
@@ -12,8 +17,10 @@ pub enum IoprioMapError {
         "'{0}' is not of the form CLASS=PRIORITY: rt0 to rt7, be0 to be7 or idle, and 1 to 254, such as be7=20,idle=1"
     )]
     Form(String),
-    /// What Linux writes where nobody said anything.
-    #[error("be4 is what Linux writes where nobody gave a priority: the default priority stands for it")]
+    /// The level that Linux writes if no priority was set.
+    #[error(
+        "be4 is what Linux writes where nobody gave a priority: the default priority stands for it"
+    )]
     Unsaid,
     /// Twice the same.
     #[error("'{0}' is there twice: give each class and level once")]
@@ -35,7 +42,9 @@ impl Key {
     }
 
     fn parse(text: &str) -> Option<Key> {
-        let level = |digits: &str| digits.parse::<u8>().ok().filter(|level| *level < 8 && digits.len() == 1);
+        let level = |digits: &str| {
+            digits.parse::<u8>().ok().filter(|level| *level < 8 && digits.len() == 1)
+        };
         match (text.strip_prefix("rt"), text.strip_prefix("be")) {
             (Some(digits), _) => level(digits).map(Key::RealTime),
             (_, Some(digits)) => level(digits).map(Key::BestEffort),

@@ -1,23 +1,15 @@
-//! One decision: who is next, and what that costs it.
+//! One decision: chooses the next disk and charges it.
 
 use super::MClock;
-use super::disk::{State, bandwidth_amount, share_amount, time_amount};
-use super::plug::Verdict;
-use super::streams::MANY;
+use super::disk::{MANY, Run, State, bandwidth_amount, share_amount, time_amount};
+use super::plug::PlugDecision;
+use super::virtual_time::LEAD_IN_OWN_COSTS;
 use crate::config::Floor;
 use crate::cost::Cost;
 use crate::rate::Tag;
 use crate::scheduler::{Decision, DiskId, Dispatched, Phase};
 
-/// Requests of one disk sent back to back.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
-    slot: u32,
-    origin: u64,
-    left: u8,
-}
-
-/// Who is next, and by which right.
+/// The next disk, and the rule that chose it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
     slot: usize,
@@ -37,11 +29,12 @@ enum Right {
 }
 
 impl<R> MClock<R> {
-    /// Lets those go whose limit has passed.
+    /// Unblocks disks whose limit tag has passed.
     #[inline]
     pub(super) fn wake(&mut self, now: u64) {
         for _ in 0..WAKES {
-            let Some((_, slot)) = self.blocked.first().filter(|(until, _)| *until as u64 <= now) else {
+            let Some((_, slot)) = self.blocked.first().filter(|(until, _)| *until as u64 <= now)
+            else {
                 break;
             };
             self.unblock(slot as usize, now);
@@ -81,8 +74,8 @@ impl<R> MClock<R> {
         let front = self.front_priority(choice.slot);
         let rivals = self.rivals_in_flight(choice.slot);
         let until = match self.plug.decide(now, (choice.slot as u32, front), rivals) {
-            Verdict::Go => return None,
-            Verdict::Wait { until } => until,
+            PlugDecision::Go => return None,
+            PlugDecision::Wait { until } => until,
         };
         // Reservations that fall due, and disks that limits let go, are not held back.
         let due = self.reservations.first().map_or(until, |(tag, _)| tag as u64 + self.forgiven);
@@ -94,8 +87,8 @@ impl<R> MClock<R> {
         tag + self.forgiven <= now
     }
 
-    /// In shortage, shifts all reservations together so that the most overdue is no further behind than the
-    /// bound.
+    /// In shortage, shifts all reservations together so that the most overdue is no further behind
+    /// than the bound.
     #[inline]
     fn forgive(&mut self, most_overdue: u64, now: u64) {
         let behind = now - self.forgiven - most_overdue;
@@ -106,7 +99,8 @@ impl<R> MClock<R> {
         match self.config.floor {
             Floor::Nothing => false,
             Floor::OneIn(n) => {
-                self.unreserved > 0 && self.floor_debt >= i64::from(n) * Cost::ONE.as_millionths() as i64
+                self.unreserved > 0
+                    && self.floor_debt >= i64::from(n) * Cost::ONE.as_millionths() as i64
             }
         }
     }
@@ -222,16 +216,13 @@ impl<R> MClock<R> {
     }
 }
 
-/// How many disks one decision lets go at most. Each blocked disk was dispatched from before, so on average
-/// one per decision is enough; after a pause the others follow with the next decisions, instead of all
-/// delaying one. Few in tests of the rules, so that the bound is met there.
+/// How many disks one decision lets go at most. Each blocked disk was dispatched from before, so on
+/// average one per decision is enough; after a pause the others follow with the next decisions,
+/// instead of all delaying one. Few in tests of the rules, so that the bound is met there.
 pub(super) const WAKES: usize = if cfg!(test) { 2 } else { 64 };
 
-/// The upper bound of the share tag in the disk's own largest recent costs.
-pub(super) const LEAD_IN_OWN_COSTS: u64 = 4;
-
-/// A limit makes good for a dispatch that came late by up to just under one charge, but never for more than
-/// this, in nanoseconds.
+/// A limit makes good for a dispatch that came late by up to just under one charge, but never for
+/// more than this, in nanoseconds.
 const LATENESS_MAX: u64 = 100_000_000;
 
 /// Advances a limit's tag by `amount`, forgetting lateness beyond just under one charge or `slack`.

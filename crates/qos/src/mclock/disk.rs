@@ -1,14 +1,15 @@
-//! What mClock keeps of one disk.
+//! The tags and state of one disk under mClock.
 
 use crate::cost::Cost;
 use crate::policy::{Burst, Policy};
 use crate::queue::Chain;
 use crate::rate::Tag;
+use core::num::NonZeroU64;
 use headgate_units::{BytesPerSec, Iops, Shares};
-use std::num::NonZeroU64;
 
-/// Share tags count in 2^-20 millionths of a reference IO at weight 1. Two tags that differ as fractions of
-/// unit costs over weights up to 1,000,000 differ by 10^-12 IO at least, so they differ here.
+/// Share tags count in 2^-20 millionths of a reference IO at weight 1. Two tags that differ as
+/// fractions of unit costs over weights up to 1,000,000 differ by 10^-12 IO at least, so they
+/// differ here.
 const SHARE_SHIFT: u32 = 20;
 
 /// A cost as an amount for a share tag.
@@ -29,8 +30,8 @@ pub(super) fn bandwidth_amount(bytes: u32) -> u64 {
     u64::from(bytes) * 1_000_000_000
 }
 
-/// A disk's largest recent cost, in thousandths of an IO rounded up: rises at once, sinks by 1/32 per
-/// request.
+/// A disk's largest recent cost, in thousandths of an IO rounded up: rises at once, sinks by 1/32
+/// per request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peak(u32);
 
@@ -61,24 +62,24 @@ pub(super) enum State {
     Free,
     /// Nothing queued.
     Empty,
-    /// As `Empty`, but it has told of service elsewhere since.
-    Elsewhere,
+    /// As `Empty`, but it has reported service elsewhere since.
+    ServedElsewhere,
     /// In the tournament of shares and, with a reservation, in that of reservations.
     Ready,
     /// Queued requests wait for a limit: in the tournament of wake-ups alone.
     Blocked,
-    /// As `Blocked`, and in the tournament of reservations too: its reservation is not due before the limit
-    /// lets it go.
+    /// As `Blocked`, and in the tournament of reservations too: its reservation is not due before
+    /// the limit lets it go.
     Pending,
 }
 
 /// Three cache lines: what every decision reads, then limits, then what is written once.
 #[repr(C, align(64))]
-pub(super) struct Disk {
+pub(super) struct DiskTags {
     /// Start tag of the next request, in share units. Across VMs, that of the stream that is next.
     pub(super) share: Tag,
-    /// When the next request is due, in inner nanoseconds; while [`State::Ready`] or [`State::Pending`] less
-    /// [`MClock::forgiven`](super::MClock).
+    /// When the next request is due, in inner nanoseconds; while [`State::Ready`] or
+    /// [`State::Pending`] less [`MClock::forgiven`](super::MClock).
     pub(super) reservation: Option<Tag>,
     /// When the next request may go, in inner nanoseconds.
     pub(super) limit: Option<Tag>,
@@ -91,7 +92,7 @@ pub(super) struct Disk {
     pub(super) seat: u32,
     pub(super) state: State,
     /// Of the disk's only stream: the priority that its requests were given, 0 for none;
-    /// [`MANY`](super::streams::MANY) while it has several.
+    /// [`MANY`] while it has several.
     pub(super) label: u8,
     pub(super) burst: Burst,
     /// Turn of the share clock when the disk was last ready.
@@ -103,11 +104,17 @@ pub(super) struct Disk {
     pub(super) cost: Cost,
 }
 
-const _: () = assert!(size_of::<Disk>() == 192, "a disk takes three cache lines");
+const _: () = assert!(size_of::<DiskTags>() == 192, "a disk takes three cache lines");
 
-impl Disk {
-    pub(super) fn new(generation: u32, policy: Policy, now: u64, share: u64, turn: u32) -> Disk {
-        Disk {
+impl DiskTags {
+    pub(super) fn new(
+        generation: u32,
+        policy: Policy,
+        now: u64,
+        share: u64,
+        turn: u32,
+    ) -> DiskTags {
+        DiskTags {
             share: Tag::new(share, rate(policy.shares().get())),
             reservation: policy.reservation().map(|r| Tag::new(NEVER_SERVED, rate(r.get()))),
             limit: policy.limit().map(|l| Tag::new(now, rate(l.get()))),
@@ -132,8 +139,13 @@ impl Disk {
         Policy::default()
             .with_shares(Shares::new(self.share.rate().get()).unwrap_or_default())
             .with_burst(self.burst)
-            .with_limit_bandwidth(self.bandwidth.as_ref().and_then(|b| BytesPerSec::new(b.rate().get()).ok()))
-            .with_rates(self.reservation.as_ref().and_then(iops), self.limit.as_ref().and_then(iops))
+            .with_limit_bandwidth(
+                self.bandwidth.as_ref().and_then(|b| BytesPerSec::new(b.rate().get()).ok()),
+            )
+            .with_rates(
+                self.reservation.as_ref().and_then(iops),
+                self.limit.as_ref().and_then(iops),
+            )
     }
 
     /// Until when limits forbid the next request; 0 without limits.
@@ -162,4 +174,28 @@ pub(super) fn changed_limit(tag: Option<Tag>, rate: Option<NonZeroU64>, now: u64
             Some(tag)
         }
     }
+}
+
+/// What a disk may be late by, without losing it, when it becomes ready.
+#[derive(Clone, Copy)]
+pub(super) enum Patience {
+    /// It had nothing queued, or no reservation.
+    Asked,
+    /// As `Asked`, while it was served elsewhere.
+    BusyElsewhere,
+    /// A limit held it back.
+    HeldBack,
+    /// It never stopped waiting: only its policy changed.
+    Unbroken,
+}
+
+/// In [`DiskTags::label`]: the disk has several streams.
+pub(super) const MANY: u8 = 255;
+
+/// Requests of one disk sent back to back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) slot: u32,
+    pub(super) origin: u64,
+    pub(super) left: u8,
 }

@@ -1,8 +1,76 @@
-//! mClock: a minimum, a maximum and a share for every disk, on storage whose speed nobody controls.
+//! mClock: a minimum, a maximum and a share for each disk, on storage of fluctuating speed.
+//!
+//! # The problem
+//! The disks of a host share storage whose speed changes from one second to the next: its cache
+//! fills, other hosts come and go, a spindle fails. A maximum for each disk wastes the storage
+//! while it is idle, and promises nothing while it is busy. Shares divide whatever there is, so
+//! what a disk gets sinks with the storage and with each neighbour. Neither helps a disk that needs
+//! 400 requests per second whatever happens.
+//!
+//! So a disk has three numbers. Its *reservation* is the least rate that it gets while it has
+//! requests, before anything is divided. Its *limit* is the most that it gets, however idle the
+//! storage is. What reservations leave is divided in proportion to *shares*, up to the limits.
+//!
+//! # An example
+//! Three disks always have requests queued. With shares of 1:2:1 they would get a quarter, a half
+//! and a quarter of the storage's rate. In requests per second:
+//!
+//! | disk | reservation | limit | shares | of 2,000 | of 1,000 | of 600 | of 303 |
+//! |---|---|---|---|---|---|---|---|
+//! | database | 400 | | 100 | 617 | 400 | 400 | 300 |
+//! | web | | | 200 | 1,233 | 450 | 133 | 2 |
+//! | backup | | 150 | 100 | 150 | 150 | 67 | 1 |
+//!
+//! - *2,000.* A quarter would be 500 for the backup, which is held at its limit. The others divide
+//!   the 1,850 that remain by 1:2. The database has more than its reservation, which does nothing.
+//! - *1,000.* By shares the database would get 283. Its reservation gives it 400. Of the other 600
+//!   the backup gets its limit.
+//! - *600.* The database keeps its 400. The others divide 200 by 2:1, and the limit does nothing.
+//! - *303.* The storage does not deliver what is reserved. The [floor](#the-floor) keeps one
+//!   request in 101 for the disks without a reservation.
+//!
+//! ```
+//! use headgate_qos::{Config, CostModel, Decision, Io, IoKind, MClock, Policy, Scheduler as _};
+//! use headgate_units::{Bytes, Iops, Nanos, Shares};
+//!
+//! /// Requests per second of each disk on storage that does so many, one after the other.
+//! fn divided(rate: u64) -> [u64; 3] {
+//!     let shared = |shares| Policy::shared(Shares::new(shares).unwrap());
+//!     let policies = [
+//!         shared(100).with_reservation(Some(Iops::new(400).unwrap())).unwrap(),
+//!         shared(200),
+//!         shared(100).with_limit(Some(Iops::new(150).unwrap())).unwrap(),
+//!     ];
+//!     let config = Config { cost_model: CostModel::Unit, ..Config::default() };
+//!     let mut mclock = MClock::new(config).unwrap();
+//!     let disks = policies.map(|policy| mclock.register(Nanos::ZERO, policy));
+//!     let (bytes, kind) = (Bytes::from_kib(4), IoKind::Other);
+//!     let io = Io { bytes, position: 0, priority: None, kind };
+//!     for disk in disks {
+//!         (0..2).for_each(|_| mclock.enqueue(Nanos::ZERO, disk, io, ()).unwrap());
+//!     }
+//!     const SECONDS: u64 = 100;
+//!     let mut done = [0; 3];
+//!     for n in 0..rate * SECONDS {
+//!         let now = Nanos(n * 1_000_000_000 / rate);
+//!         let Decision::Dispatch(next) = mclock.dispatch(now) else { continue };
+//!         mclock.complete(now, next.disk);
+//!         mclock.enqueue(now, next.disk, io, ()).unwrap();
+//!         done[disks.iter().position(|disk| *disk == next.disk).unwrap()] += 1;
+//!     }
+//!     done.map(|count: u64| (count + SECONDS / 2) / SECONDS)
+//! }
+//!
+//! assert_eq!(divided(2_000), [617, 1_233, 150]);
+//! assert_eq!(divided(1_000), [400, 450, 150]);
+//! assert_eq!(divided(600), [400, 133, 67]);
+//! assert_eq!(divided(303), [300, 2, 1]);
+//! ```
 //!
 //! # Rules
-//! A request that costs c reference IOs comes from a disk with reservation r, limit l (IOs per second),
-//! weight w and burst credit σ (IOs). Every disk has three tags, those of its next request:
+//! A request that costs c reference IOs comes from a disk with reservation r, limit l (IOs per
+//! second), weight w and burst credit σ (IOs). Every disk has three tags, those of its next
+//! request:
 //!
 //! | tag | scale | advances by | at |
 //! |---|---|---|---|
@@ -15,70 +83,75 @@
 //! - **reservation phase**: the smallest R, if that is `<= t`;
 //! - **weight phase**: else the smallest P.
 //!
-//! Equal tags go to the disk whose slot is lower. That is the paper's Algorithm 1, except that L binds in
-//! both phases and that R stands still in the weight phase, where the paper subtracts 1/r from what it had
-//! added at arrival: the same in fewer steps. What follows replaces the paper's rules for tags on arrival.
+//! Equal tags go to the disk whose slot is lower. That is the paper's Algorithm 1, except that L
+//! binds in both phases and that R stands still in the weight phase, where the paper subtracts 1/r
+//! from what it had added at arrival: the same in fewer steps. What follows replaces the paper's
+//! rules for tags on arrival.
 //!
 //! # The share clock forgets
-//! The paper sets P to `max(P + 1/w, now)`. Virtual time is then real time, which it has nothing to do with:
-//! weights above the service rate clamp to arrival and shares become arrival order; and while a reservation
-//! or a limit, not the share, decides what a disk gets, its P runs away from the others' P and the difference
-//! is paid back later, by starving the one or the others for as long as the clamp lasted.
+//! The paper sets P to `max(P + 1/w, now)`. Virtual time is then real time, which it has nothing to
+//! do with: weights above the service rate clamp to arrival and shares become arrival order; and
+//! while a reservation or a limit, not the share, decides what a disk gets, its P runs away from
+//! the others' P and the difference is paid back later, by starving the one or the others for as
+//! long as the clamp lasted.
 //!
-//! Let V be the largest start tag P of a request dispatched in the weight phase. P is held, before it
-//! advances, within
+//! Let V be the largest start tag P of a request dispatched in the weight phase. P is held, before
+//! it advances, within
 //!
 //! ```text
 //! V - credit/w  <=  P  <=  V + max(lead, 4·peak)/w
 //! ```
 //!
-//! where lead is [`Config::lead`], peak is the disk's largest recent cost, and the credit is σ for a disk
-//! that had nothing queued, max(σ, lead) for one that a limit held back or other servers kept busy.
+//! where lead is [`Config::lead`], peak is the disk's largest recent cost, and the credit is σ for
+//! a disk that had nothing queued, max(σ, lead) for one that a limit held back or other servers
+//! kept busy.
 //!
-//! - *No scale.* Multiply all weights by k: every P, V and bound is divided by k, no comparison changes.
-//! - *No memory below* beyond σ of idleness, beyond the lead of time at a limit. The latter is not σ because
-//!   a disk whose share is just below its limit is held back for moments at a time, and would lose its share
-//!   by them.
-//! - *No memory above* beyond the lead: a disk kept at its reservation r above its share is at most lead/w
-//!   ahead. When its fair rate rises to x > r, V rises by x/w per second and the disk's P by r/w, so it is
-//!   served by share after `lead/(x - r)` seconds.
-//! - *Why the lead exceeds one request.* A disk whose reservation is below its share x is served r times per
-//!   second by reservation and x - r times by weight. Just after the latter P is c/w ahead. With a lead of c
-//!   the next reserved request would be forgotten, and share and reservation would add up to x + r. From 4·c
-//!   on, the error is not measurable; 16 is the default.
-//! - *Why 4·peak.* The same, where c is large beside the lead: a mebibyte costs 4.4, the dearest request
-//!   65,536. The lead must count in what the disk itself sends. The peak rises at once and sinks by 1/32 per
-//!   request, so a disk of mixed sizes is remembered for its large ones over some hundred requests and no
-//!   longer.
-//! - *σ together with the lead.* They bound opposite sides. Credit is earned only while V passes a disk that
-//!   is away, and spent while P < V: V stands still then, so a burst of σ IOs goes ahead of all other shares,
-//!   but behind reservations, and within its own limit. Requests that the burst gets by reservation use the
-//!   credit up as well.
+//! - *No scale.* Multiply all weights by k: every P, V and bound is divided by k, no comparison
+//!   changes.
+//! - *No memory below* beyond σ of idleness, beyond the lead of time at a limit. The latter is not
+//!   σ because a disk whose share is just below its limit is held back for moments at a time, and
+//!   would lose its share by them.
+//! - *No memory above* beyond the lead: a disk kept at its reservation r above its share is at most
+//!   lead/w ahead. When its fair rate rises to x > r, V rises by x/w per second and the disk's P by
+//!   r/w, so it is served by share after `lead/(x - r)` seconds.
+//! - *Why the lead exceeds one request.* A disk whose reservation is below its share x is served r
+//!   times per second by reservation and x - r times by weight. Just after the latter P is c/w
+//!   ahead. With a lead of c the next reserved request would be forgotten, and share and
+//!   reservation would add up to x + r. From 4·c on, the error is not measurable; 16 is the
+//!   default.
+//! - *Why 4·peak.* The same, where c is large beside the lead: a mebibyte costs 4.4, the dearest
+//!   request 65,536. The lead must count in what the disk itself sends. The peak rises at once and
+//!   sinks by 1/32 per request, so a disk of mixed sizes is remembered for its large ones over some
+//!   hundred requests and no longer.
+//! - *σ together with the lead.* They bound opposite sides. Credit is earned only while V passes a
+//!   disk that is away, and spent while P < V: V stands still then, so a burst of σ IOs goes ahead
+//!   of all other shares, but behind reservations, and within its own limit. Requests that the
+//!   burst gets by reservation use the credit up as well.
 //!
-//! Both bounds cost O(1): V never falls, so the upper one, applied where P advances by reservation, stays
-//! true; and V only rises to the least P of all ready disks, so none of them falls below the lower one: it is
-//! applied to disks that come back.
+//! Both bounds cost O(1): V never falls, so the upper one, applied where P advances by reservation,
+//! stays true; and V only rises to the least P of all ready disks, so none of them falls below the
+//! lower one: it is applied to disks that come back.
 //!
 //! # The reservation clock and shortage
-//! R is raised when a disk's queue was empty, to `min(t - a, D)`, never while the disk waits. D is the
-//! smallest R of the ready disks and a the [`Config::anticipation`]. So idleness earns no credit, and a disk
-//! that comes in a shortage, where every R is in the past, takes its place beside the others instead of
-//! behind them. After a limit held the disk back beyond its R, a is half the bound b below: what the limit
-//! kept from it is not owed, a short wait among others is. (A disk whose R is later than its L keeps its
-//! place meanwhile.)
+//! R is raised when a disk's queue was empty, to `min(t - a, D)`, never while the disk waits. D is
+//! the smallest R of the ready disks and a the [`Config::anticipation`]. So idleness earns no
+//! credit, and a disk that comes in a shortage, where every R is in the past, takes its place
+//! beside the others instead of behind them. After a limit held the disk back beyond its R, a is
+//! half the bound b below: what the limit kept from it is not owed, a short wait among others is.
+//! (A disk whose R is later than its L keeps its place meanwhile.)
 //!
-//! When D falls behind t by more than b = [`Config::debt_bound`], *all* R are shifted forward together, so
-//! that D = t - b. Distances stay, and the smallest R is always served next, so in a shortage all R stay
-//! within one request of each other and advance alike: by T·r/Σr requests per second out of T. The shift is
-//! one number for all, O(1). When the storage recovers, disk i is owed at most b·r_i. That takes
-//! `b·Σr/(T-Σr)` seconds, and by then shares hold again for everybody.
+//! When D falls behind t by more than b = [`Config::debt_bound`], *all* R are shifted forward
+//! together, so that D = t - b. Distances stay, and the smallest R is always served next, so in a
+//! shortage all R stay within one request of each other and advance alike: by T·r/Σr requests per
+//! second out of T. The shift is one number for all, O(1). When the storage recovers, disk i is
+//! owed at most b·r_i. That takes `b·Σr/(T-Σr)` seconds, and by then shares hold again for all.
 //!
 //! # The floor
 //! For n reference IOs in a row served by reservation while a disk without one waits
-//! ([`Floor::OneIn`](crate::Floor)), one is served by share. Disks without reservation thus keep `T/(n + 1)`
-//! of any throughput T, divided by their shares, and wait for n IOs at most each round. No rate has to be
-//! known or set, none grows with the number of disks, and reservations are met in full wherever
-//! `T >= (1+1/n)·Σr`.
+//! ([`Floor::OneIn`](crate::Floor)), one is served by share. Disks without reservation thus keep
+//! `T/(n + 1)` of any throughput T, divided by their shares, and wait for n IOs at most each round.
+//! No rate has to be known or set, none grows with the number of disks, and reservations are met in
+//! full wherever `T >= (1+1/n)·Σr`.
 //!
 //! # The limit clock and large requests
 //! A request goes when `L <= t`, whatever it costs, and its cost is paid for afterwards:
@@ -87,140 +160,102 @@
 //! L  <-  max(L, t - λ) + c/l,      λ = max(slack, min(c/l - 1 ns, 100 ms))
 //! ```
 //!
-//! The lateness λ makes good for a dispatch that had to wait for others or for the caller's timer; without it
-//! every limit would lose that time for good. In any time W at most `l·(W + λ)` and one request are
-//! dispatched, so with λ below one request's time no second holds more than l requests and one. A request of
-//! 10,000 IOs at a limit of 10 goes at once and keeps its disk waiting for 1,000 s: the limit holds on
-//! average, and no cost keeps a disk from being served.
+//! The lateness λ makes good for a dispatch that had to wait for others or for the caller's timer;
+//! without it every limit would lose that time for good. In any time W at most `l·(W + λ)` and one
+//! request are dispatched, so with λ below one request's time no second holds more than l requests
+//! and one. A request of 10,000 IOs at a limit of 10 goes at once and keeps its disk waiting for
+//! 1,000 s: the limit holds on average, and no cost keeps a disk from being served.
 //!
 //! # Service at other servers
-//! A disk that is spread over several servers ([`dmclock`](crate::dmclock)) tells each of them, with a request,
-//! what it has received at the others since its last request here: e IOs, ρ of them by reservation. That service
-//! lies in the past, so it is charged where the tags were left, before anything holds them at the present:
-//!
-//! ```text
-//! R  <-  R + ρ/r        L  <-  L + e/l        P  <-  P + e/w
-//! ```
-//!
-//! and then the rules above apply as ever: a disk that had nothing queued is raised to `min(t - a, D)` and to
-//! `V - credit/w`, a limit makes good for λ of lateness. With the charge for the request itself that is the
-//! paper's `max(previous + δ/w, now)` (section 3.3), in which service elsewhere likewise first uses up the time
-//! that has passed. It is charged when it is told, not when the request that told it gets to the head of its
-//! queue: the tags are the disk's, so the newest knowledge counts for every request that waits. A disk that has
-//! told of service elsewhere while it had nothing queued was not idle: its requests were at other servers by
-//! its routing. Its credit is that of a disk that a limit held back.
-//!
-//! What each tag then says, and how far ahead service elsewhere may bring it:
-//!
-//! - *Shares.* `P·w` is what the disk has received at all servers, as far as is known here, so the weight phase
-//!   takes the disk that has received least in all per share; a disk served elsewhere above its share is behind
-//!   the others here until V has caught up. How far it is ahead is no property of this server: where the others
-//!   have spare time it may receive any multiple of what is left for it here, and each of its requests here
-//!   would wait longer than the one before, without end. So service elsewhere is forgotten as is that by
-//!   reservation, beyond `V + max(lead, 4·peak)/w`. The lead must exceed what the disk may receive before this
-//!   server hears of it, as it must exceed one request on one server: with less, share and reservation add up.
-//!   That is what is in flight at the others, about e for each request that is in flight here. So the peak
-//!   follows also e times the disk's requests in flight here, up to 512 IOs. No disk waits by its share for
-//!   longer than the others take for 2,048 IOs per share of its own (or four of its dearest requests), then or
-//!   after it has stopped using other servers.
-//! - *Reservation.* R is due by what the disk received by reservation at all servers. Service by weight does not
-//!   move it, here or there, with one exception. Where one server is the bottleneck and others have time to
-//!   spare, those serve by weight what they get, so with ρ alone the whole r is claimed at the bottleneck, on top
-//!   of what comes from the others: three disks of 800, 1,000 and 100 on three servers, equally loaded but for
-//!   chance, got 1,888, 2,400 and 1,068 for shares of 1:4:6. Therefore at least that part of e counts as by
-//!   reservation that is so here (over the last 64 reports, and up to 256 IOs in arrears, so that chance
-//!   alone does not count): the reservation is claimed at each server in proportion to what the server
-//!   contributes. The promise stays, because R advances by no more than all service, and by this part no further
-//!   than `t + lead/r`: a disk that has received less than r in all is due wherever it waits, and what it
-//!   received beyond r delays it by no more than the lead.
-//!   Servers that do not know of each other's latest dispatches may be ahead of R by one request each; beyond
-//!   `t + max(b, F/r)`, F the larger of 1,024 IOs and 4·peak, it is forgotten, as lateness is beyond b: a false
-//!   or outdated ρ costs a disk no more than that. A shortage at one server makes the disk due at others, which
-//!   make up for it out of what they have.
-//! - *Limit.* The same with e instead of ρ, bounded by `t + max(b, F/l)`, as e may have been received under an
-//!   older, higher limit. From its first dispatch on in any time W a server lets pass, of what it knows,
-//!   `l·(W + λ)` and one request; what others did before that, one of these has counted in the same way. So k
-//!   servers together let at most `l·(W + k·λ)` and k requests pass, and those that are not known where they
-//!   should be: dispatched elsewhere, and their completion not seen by the client when it last sent a request
-//!   there, hence no more than the disk has in flight. In the other direction, λ does not make good for a time
-//!   in which all requests of the disk are at other servers: a limit just above the disk's share may cost it up
-//!   to a sixth of that.
-//!
-//! The three charges are the paper's. Ours are: when they are applied, the bounds, the part of e that counts as
-//! by reservation, and that costs and bytes are counted instead of requests. With e = 0 nothing is done at all.
+//! A disk that is spread over several servers tells each of them what it has received at the
+//! others. That service is charged to all three tags; [`dmclock`](crate::dmclock) derives how.
 //!
 //! # Changes of policy
-//! What a tag is ahead of t (R, L) or V (P) is service not yet paid for. It is kept as service: at a new rate
-//! it takes `old/new` times as long. So a new rate is in force at the next dispatch, for queued requests too,
-//! and setting the same rate again changes nothing. A disk whose reservation is lowered keeps a lead of one
-//! request.
+//! What a tag is ahead of t (R, L) or V (P) is service not yet paid for. It is kept as service: at
+//! a new rate it takes `old/new` times as long. So a new rate is in force at the next dispatch, for
+//! queued requests too, and setting the same rate again changes nothing. A disk whose reservation
+//! is lowered keeps a lead of one request.
 //!
 //! # Streams
 //! Requests of one disk and one final priority ([`PriorityPolicy`]) are a stream
-//! (`docs/decisions/0011-streams.md`). A disk with several serves the one whose start tag C is smallest, the
-//! highest priority of equals; C advances by `c/(10·priority)` at every dispatch. T is the disk's own time, the C of the
-//! stream served last. A stream that had nothing queued starts at `max(C, S)`.
+//! (`docs/decisions/0011-streams.md`). A disk with several serves the one whose start tag C is
+//! smallest, the highest priority of equals; C advances by `c/(10·priority)` at every dispatch. T
+//! is the disk's own time, the C of the stream served last. A stream that had nothing queued starts
+//! at `max(C, S)`.
 //!
-//! - *Within the VM* S is T. P and all else above is the disk's and knows nothing of streams. A stream that is alone
-//!   has no C, and a disk with nothing queued and nothing in flight forgets them.
-//! - *Across VMs* P is the C of the stream that is next, and its weight `10·priority`. S is
-//!   `max(T, V - (V' - T))`, V' being V when T was set: a disk that is not behind V takes newcomers at V, one that
-//!   a limit held back takes them beside its other streams. T stands while a limit holds the disk, and is V or
-//!   later when it had nothing queued: streams have no idle credit σ. For w the sum over the streams that wait, the bounds of
-//!   P move all C and T together, so that the order inside stays.
+//! - *Within the VM* S is T. P and all else above is the disk's and knows nothing of streams. A
+//!   stream that is alone has no C, and a disk with nothing queued and nothing in flight forgets
+//!   them.
+//! - *Across VMs* P is the C of the stream that is next, and its weight `10·priority`. S is `max(T,
+//!   V - (V' - T))`, V' being V when T was set: a disk that is not behind V takes newcomers at V,
+//!   one that a limit held back takes them beside its other streams. T stands while a limit holds
+//!   the disk, and is V or later when it had nothing queued: streams have no idle credit σ. For w
+//!   the sum over the streams that wait, the bounds of P move all C and T together, so that the
+//!   order inside stays.
 //!
-//! Bai, Huang, *Tag Scheduler*, set a newcomer's counter to the least of all; that is S where nothing else binds.
+//! Bai, Huang, *Tag Scheduler*, set a newcomer's counter to the least of all; that is S where
+//! nothing else binds.
 //!
 //! # The plug
-//! With few requests outstanding the better stream is often at its application when there is room. With
-//! [`Config::plug`] the request that is next by shares then waits, while requests of other streams are in flight: until a better one
-//! comes, or for four times as long as it takes them to come on average, never longer than the plug. Where fewer than
-//! an eighth of the waits end well, 1,000 requests go before a few more are tried. Reservations never wait.
+//! With few requests outstanding the better stream is often at its application when there is room.
+//! With [`Config::plug`] the request that is next by shares then waits, while requests of other
+//! streams are in flight: until a better one comes, or for four times as long as it takes them to
+//! come on average, never longer than the plug. Where fewer than an eighth of the waits end well,
+//! 1,000 requests go before a few more are tried. Reservations never wait.
 //!
 //! # Numbers
-//! Times are integer nanoseconds on a clock that only goes forward (`Steady`); share tags are units of 2^-20
-//! millionths of an IO at weight 1. What an integer cannot hold is carried to the next step: a limit of 7 is
-//! 7·T requests in T seconds for ever. Share tags live on a circle of 2^64, on which live ones are less than
-//! 2^60 apart; V is kept in 128 bits.
+//! Times are integer nanoseconds on a clock that only goes forward (`Steady`); share tags are units
+//! of 2^-20 millionths of an IO at weight 1. What an integer cannot hold is carried to the next
+//! step: a limit of 7 is 7·T requests in T seconds for ever. Share tags live on a circle of 2^64,
+//! on which live ones are less than 2^60 apart; V is kept in 128 bits.
 //!
 //! # Cost
-//! Ready disks are in a tournament by P and, with a reservation, in one by R; disks that wait for a limit are
-//! in a third, by L. A decision replays one to six paths, O(log n) in the disks that have requests queued.
-//! Idle disks are in none. Queued requests of all disks share one slab. Nothing is allocated once the most
-//! disks and requests that wait at once have been seen.
+//! Ready disks are in a tournament by P and, with a reservation, in one by R; disks that wait for a
+//! limit are in a third, by L. A decision replays one to six paths, O(log n) in the disks that have
+//! requests queued. Idle disks are in none. Queued requests of all disks share one slab. Nothing is
+//! allocated once the most disks and requests that wait at once have been seen.
 
 mod decide;
 mod disk;
-mod elsewhere;
 #[cfg(test)]
 mod oracle;
+mod parts;
 mod place;
 mod plug;
+mod seats;
+mod served_elsewhere;
+mod stream;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod virtual_time;
 
 use crate::config::{Config, ConfigError};
 use crate::cost::{CostMeter, Io};
-use crate::dmclock::Elsewhere;
+use crate::dmclock::ServedElsewhere;
 use crate::policy::Policy;
 use crate::priority::{Given, PriorityPolicy};
 use crate::queue::Requests;
 use crate::rate::Tag;
-use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk};
+use crate::scheduler::{
+    Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk,
+};
 use crate::steady::Steady;
 use crate::tournament::Tournament;
-use disk::{Disk, NEVER_SERVED, State, changed_limit, rate};
+use alloc::vec::Vec;
+use disk::{DiskTags, MANY, NEVER_SERVED, Patience, Run, State, changed_limit, rate};
 use headgate_units::Nanos;
-use place::{Patience, Seats, VirtualTime};
-use streams::{MANY, Priorities, Streams, Tagging};
+use parts::Parts;
+use seats::Seats;
+use stream::{Priorities, Streams, Tagging};
+use virtual_time::VirtualTime;
 
 /// The mClock scheduler of one datastore. See the module documentation for its rules.
 pub struct MClock<R> {
     config: Config,
     meter: CostMeter,
     time: Steady,
-    disks: Vec<Disk>,
+    disks: Vec<DiskTags>,
     free: Vec<u32>,
     requests: Requests<R>,
     /// Disks that may be served now, by share tag.
@@ -235,22 +270,22 @@ pub struct MClock<R> {
     forgiven: u64,
     /// Ready disks that have no reservation.
     unreserved: usize,
-    /// Millionths of IOs by reservation since a disk was last served by shares while one without reservation
-    /// waited.
+    /// Millionths of IOs by reservation since a disk was last served by shares while one without
+    /// reservation waited.
     floor_debt: i64,
-    batch: Option<decide::Run>,
-    /// By slot, as far as disks have told of service elsewhere.
-    parts: Vec<elsewhere::Parts>,
+    batch: Option<Run>,
+    /// By slot, up to the last disk that reported service elsewhere.
+    parts: Vec<Parts>,
     plug: plug::Plug,
     /// Requests in flight, all disks.
     in_flight: usize,
     tagging: Tagging,
-    /// By slot, as far as guests may ask for priorities or have asked.
+    /// By slot, up to the last disk with a priority policy or a request with a priority.
     priorities: Vec<Priorities>,
     /// Of disks that have several streams.
     blocks: Vec<Streams>,
     vacant_blocks: Vec<u32>,
-    /// The next block to look after.
+    /// The next block to sweep.
     swept: usize,
 }
 
@@ -299,7 +334,9 @@ impl<R> MClock<R> {
 
     fn slot(&self, disk: DiskId) -> Result<usize, UnknownDisk> {
         match self.disks.get(disk.slot as usize) {
-            Some(d) if d.generation == disk.generation && d.state != State::Free => Ok(disk.slot as usize),
+            Some(d) if d.generation == disk.generation && d.state != State::Free => {
+                Ok(disk.slot as usize)
+            }
             _ => Err(UnknownDisk(disk)),
         }
     }
@@ -312,13 +349,13 @@ impl<R> Scheduler<R> for MClock<R> {
         if let Some(slot) = self.free.pop() {
             let generation = self.disks[slot as usize].generation;
             if let Some(parts) = self.parts.get_mut(slot as usize) {
-                *parts = elsewhere::Parts::default();
+                *parts = Parts::default();
             }
-            self.disks[slot as usize] = Disk::new(generation, policy, now, v.at(), v.turn());
+            self.disks[slot as usize] = DiskTags::new(generation, policy, now, v.at(), v.turn());
             return DiskId { slot, generation };
         }
         let slot = self.disks.len() as u32;
-        self.disks.push(Disk::new(0, policy, now, v.at(), v.turn()));
+        self.disks.push(DiskTags::new(0, policy, now, v.at(), v.turn()));
         DiskId { slot, generation: 0 }
     }
 
@@ -326,7 +363,8 @@ impl<R> Scheduler<R> for MClock<R> {
         let slot = self.slot(disk)?;
         let now = self.time.advance(now);
         self.displace(slot);
-        let waits = if self.disks[slot].queue.is_empty() { Patience::Asked } else { Patience::Unbroken };
+        let waits =
+            if self.disks[slot].queue.is_empty() { Patience::Asked } else { Patience::Unbroken };
         self.forget_credit(slot, waits);
         let across = self.competes_across(slot);
         let v = self.virtual_time.at();
@@ -334,7 +372,8 @@ impl<R> Scheduler<R> for MClock<R> {
         let old = disk.policy();
         let mut patience = Patience::Unbroken;
         disk.limit = changed_limit(disk.limit, policy.limit().map(|l| rate(l.get())), now);
-        disk.bandwidth = changed_limit(disk.bandwidth, policy.limit_bandwidth().map(|b| rate(b.get())), now);
+        disk.bandwidth =
+            changed_limit(disk.bandwidth, policy.limit_bandwidth().map(|b| rate(b.get())), now);
         if across {
             self.priorities[slot].shares = policy.shares();
         } else {
@@ -364,7 +403,11 @@ impl<R> Scheduler<R> for MClock<R> {
     fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk> {
         let slot = self.slot(disk)?;
         let policy = self.disks[slot].policy();
-        Ok(if self.competes_across(slot) { policy.with_shares(self.priorities[slot].shares) } else { policy })
+        Ok(if self.competes_across(slot) {
+            policy.with_shares(self.priorities[slot].shares)
+        } else {
+            policy
+        })
     }
 
     fn set_plug(&mut self, plug: Nanos) {
@@ -408,7 +451,8 @@ impl<R> Scheduler<R> for MClock<R> {
         let gone = &mut self.disks[slot];
         gone.state = State::Free;
         self.in_flight -= gone.in_flight as usize;
-        // A slot whose generations are used up is not used again: an id never comes to mean another disk.
+        // A slot whose generations are used up is not used again: an id never comes to mean another
+        // disk.
         if let Some(next) = gone.generation.checked_add(1) {
             gone.generation = next;
             self.free.push(slot as u32);
@@ -451,7 +495,7 @@ impl<R> Scheduler<R> for MClock<R> {
         let disk = &mut self.disks[slot];
         let patience = match disk.state {
             State::Empty => Patience::Asked,
-            State::Elsewhere => Patience::BusyElsewhere,
+            State::ServedElsewhere => Patience::BusyElsewhere,
             _ => return Ok(()),
         };
         disk.seat = self.seats.take();
@@ -463,7 +507,7 @@ impl<R> Scheduler<R> for MClock<R> {
         &mut self,
         now: Nanos,
         disk: DiskId,
-        elsewhere: Elsewhere,
+        elsewhere: ServedElsewhere,
     ) -> Result<(), UnknownDisk> {
         let slot = self.slot(disk)?;
         let now = self.time.advance(now);
@@ -500,7 +544,7 @@ impl<R> Scheduler<R> for MClock<R> {
                     self.calm_down(slot);
                 }
                 if !self.plug.is_off() {
-                    self.forget_company(slot);
+                    self.forget_mix(slot);
                 }
             }
         }

@@ -1,17 +1,17 @@
-//! The rules of the module documentation, written down once more without any of the machinery: scans over all
-//! disks, tags on an endless line as exact fractions, reservations shifted one by one. Slow, and meant to be
-//! read beside the rules.
+//! The rules of the module documentation, written down once more without any of the machinery:
+//! scans over all disks, tags on an endless line as exact fractions, reservations shifted one by
+//! one. Slow, and meant to be read beside the rules.
 
 mod disk;
 mod exact;
 
 use crate::config::{Batch, Config, Floor};
 use crate::cost::{Cost, CostMeter, Io, clamp_bytes};
-use crate::dmclock::Elsewhere;
+use crate::dmclock::ServedElsewhere;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use crate::scheduler::Phase;
-use disk::{Disk, Standing, weight};
+use disk::{OracleDisk, Standing, weight};
 use exact::Exact;
 use headgate_units::{Nanos, Priority};
 use std::cmp::Reverse;
@@ -26,7 +26,7 @@ const FINE: i128 = 1 << 20;
 
 /// What the oracle decides: slot, request, phase, cost.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum OracleDecision {
     Dispatch(usize, u64, Phase, Cost, Priority),
     WaitUntil(Nanos),
     Idle,
@@ -35,7 +35,7 @@ pub(super) enum Verdict {
 pub(super) struct Oracle {
     config: Config,
     meter: CostMeter,
-    disks: Vec<Option<Disk>>,
+    disks: Vec<Option<OracleDisk>>,
     now: i128,
     caller: Option<Nanos>,
     v: i128,
@@ -71,7 +71,7 @@ impl Oracle {
         if slot == self.disks.len() {
             self.disks.push(None);
         }
-        self.disks[slot] = Some(Disk {
+        self.disks[slot] = Some(OracleDisk {
             policy,
             priorities: PriorityPolicy::default(),
             queues: BTreeMap::new(),
@@ -104,7 +104,8 @@ impl Oracle {
         let disk = self.disks[slot].as_mut().unwrap();
         let mut taken = Vec::new();
         for queue in disk.queues.values_mut() {
-            let (out, kept): (Vec<_>, Vec<_>) = queue.drain(..).partition(|(_, _, request)| wanted(*request));
+            let (out, kept): (Vec<_>, Vec<_>) =
+                queue.drain(..).partition(|(_, _, request)| wanted(*request));
             taken.extend(out.into_iter().map(|(_, _, request)| request));
             *queue = kept.into();
         }
@@ -175,8 +176,11 @@ impl Oracle {
             }
         }
         if waits {
-            let (patience, lag) =
-                if new_reservation { (self.config.anticipation, 0) } else { (self.config.debt_bound, lead) };
+            let (patience, lag) = if new_reservation {
+                (self.config.anticipation, 0)
+            } else {
+                (self.config.debt_bound, lead)
+            };
             self.place(slot, i128::from(patience.0), lag);
         }
     }
@@ -206,15 +210,20 @@ impl Oracle {
         }
         queue.push_back((io, given, request));
         if disk.standing == Standing::Empty {
-            let lag = if std::mem::take(&mut disk.busy_elsewhere) { u64::from(self.config.lead) } else { 0 };
+            let lag = if std::mem::take(&mut disk.busy_elsewhere) {
+                u64::from(self.config.lead)
+            } else {
+                0
+            };
             self.place(slot, i128::from(self.config.anticipation.0), lag);
         }
     }
 
-    pub(super) fn served_elsewhere(&mut self, slot: usize, elsewhere: Elsewhere) {
+    pub(super) fn served_elsewhere(&mut self, slot: usize, elsewhere: ServedElsewhere) {
         let (now, v, lead) = (self.now, self.v, self.config.lead);
         let least = i128::from(self.config.debt_bound.0);
-        let [delta, rho] = [elsewhere.delta(), elsewhere.rho()].map(|c| i128::from(c.as_millionths()));
+        let [delta, rho] =
+            [elsewhere.delta(), elsewhere.rho()].map(|c| i128::from(c.as_millionths()));
         let bytes = i128::from(elsewhere.bytes().0);
         if delta + rho + bytes == 0 {
             return;
@@ -269,7 +278,7 @@ impl Oracle {
         disk.calm_down();
     }
 
-    fn ready(&self) -> impl Iterator<Item = (usize, &Disk)> {
+    fn ready(&self) -> impl Iterator<Item = (usize, &OracleDisk)> {
         let disks = self.disks.iter().enumerate().filter_map(|(i, d)| Some((i, d.as_ref()?)));
         disks.filter(|(_, d)| d.standing == Standing::Ready)
     }
@@ -277,12 +286,13 @@ impl Oracle {
     /// The most overdue reservation among disks in the order of reservations.
     fn most_overdue(&self) -> Option<(i128, usize)> {
         let disks = self.disks.iter().enumerate().filter_map(|(i, d)| Some((i, d.as_ref()?)));
-        let ordered = disks.filter(|(_, d)| matches!(d.standing, Standing::Ready | Standing::Pending));
+        let ordered =
+            disks.filter(|(_, d)| matches!(d.standing, Standing::Ready | Standing::Pending));
         ordered.filter_map(|(i, d)| Some((d.reservation?.at(), i))).min()
     }
 
-    /// `patience`: how late its reservation may be; `lag`: how many IOs its share may be behind, if not its
-    /// burst.
+    /// `patience`: how late its reservation may be; `lag`: how many IOs its share may be behind, if
+    /// not its burst.
     fn place(&mut self, slot: usize, patience: i128, lag: u64) {
         let now = self.now;
         let disk = self.disks[slot].as_mut().unwrap();
@@ -326,9 +336,9 @@ impl Oracle {
         disk.share.raise_to(self.v - credit);
     }
 
-    pub(super) fn dispatch(&mut self) -> Verdict {
+    pub(super) fn dispatch(&mut self) -> OracleDecision {
         let now = self.now;
-        let blocked = |disks: &[Option<Disk>]| {
+        let blocked = |disks: &[Option<OracleDisk>]| {
             let disks = disks.iter().enumerate().filter_map(|(i, d)| Some((i, d.as_ref()?)));
             disks
                 .filter(|(_, d)| matches!(d.standing, Standing::Blocked | Standing::Pending))
@@ -339,7 +349,11 @@ impl Oracle {
             if let Some((until, slot)) = blocked(&self.disks)
                 && until <= now
             {
-                self.make_ready(slot, i128::from(self.config.debt_bound.0 / 2), u64::from(self.config.lead));
+                self.make_ready(
+                    slot,
+                    i128::from(self.config.debt_bound.0 / 2),
+                    u64::from(self.config.lead),
+                );
             }
         }
         if let Some((slot, phase)) = self.continue_batch() {
@@ -348,8 +362,10 @@ impl Oracle {
         let by_share = |oracle: &Oracle| oracle.ready().map(|(i, d)| (d.share_at(), i)).min();
         let Some((_, first_by_share)) = by_share(self) else {
             return match blocked(&self.disks) {
-                Some((until, _)) => Verdict::WaitUntil(self.caller.unwrap() + Nanos((until - now) as u64)),
-                None => Verdict::Idle,
+                Some((until, _)) => {
+                    OracleDecision::WaitUntil(self.caller.unwrap() + Nanos((until - now) as u64))
+                }
+                None => OracleDecision::Idle,
             };
         };
         match self.most_overdue() {
@@ -359,7 +375,8 @@ impl Oracle {
                 }
                 let excess = (now - due - i128::from(self.config.debt_bound.0)).max(0);
                 self.forgiven += excess;
-                let ordered = |d: &&mut Disk| matches!(d.standing, Standing::Ready | Standing::Pending);
+                let ordered =
+                    |d: &&mut OracleDisk| matches!(d.standing, Standing::Ready | Standing::Pending);
                 for disk in self.disks.iter_mut().flatten().filter(ordered) {
                     if let Some(reservation) = &mut disk.reservation {
                         reservation.base += excess;
@@ -383,7 +400,9 @@ impl Oracle {
     fn is_floor_due(&self) -> bool {
         match self.config.floor {
             Floor::Nothing => false,
-            Floor::OneIn(n) => self.unreserved_waits() && self.by_reservation_in_a_row >= i128::from(n) * ION,
+            Floor::OneIn(n) => {
+                self.unreserved_waits() && self.by_reservation_in_a_row >= i128::from(n) * ION
+            }
         }
     }
 
@@ -402,7 +421,13 @@ impl Oracle {
         Some((slot, if due { Phase::Reservation } else { Phase::Weight }))
     }
 
-    fn serve(&mut self, slot: usize, phase: Phase, in_batch: bool, by_floor: bool) -> Verdict {
+    fn serve(
+        &mut self,
+        slot: usize,
+        phase: Phase,
+        in_batch: bool,
+        by_floor: bool,
+    ) -> OracleDecision {
         let waits = self.unreserved_waits();
         let (now, v) = (self.now, self.v);
         let disk = self.disks[slot].as_mut().unwrap();
@@ -428,11 +453,14 @@ impl Oracle {
             }
             Phase::Weight => {
                 if !in_batch {
-                    let start = if disk.is_across() { disk.streams[&front].at() } else { disk.share.at() };
+                    let start =
+                        if disk.is_across() { disk.streams[&front].at() } else { disk.share.at() };
                     self.v = v.max(start);
                 }
                 match self.config.floor {
-                    Floor::OneIn(n) if by_floor => self.by_reservation_in_a_row -= cost * i128::from(n),
+                    Floor::OneIn(n) if by_floor => {
+                        self.by_reservation_in_a_row -= cost * i128::from(n)
+                    }
                     _ => self.by_reservation_in_a_row = 0,
                 }
             }
@@ -449,10 +477,13 @@ impl Oracle {
             disk.forget_alone();
         }
         let bytes = i128::from(clamp_bytes(io.bytes));
-        for (tag, amount) in [(&mut disk.limit, cost * SECOND / ION), (&mut disk.bandwidth, bytes * SECOND)] {
+        for (tag, amount) in
+            [(&mut disk.limit, cost * SECOND / ION), (&mut disk.bandwidth, bytes * SECOND)]
+        {
             if let Some(tag) = tag {
-                let lateness =
-                    (amount / tag.rate - 1).clamp(0, 100_000_000).max(i128::from(self.config.limit_slack.0));
+                let lateness = (amount / tag.rate - 1)
+                    .clamp(0, 100_000_000)
+                    .max(i128::from(self.config.limit_slack.0));
                 tag.raise_to(now - lateness);
                 tag.sum += amount;
             }
@@ -469,7 +500,7 @@ impl Oracle {
             disk.standing = if due_later { Standing::Pending } else { Standing::Blocked };
         }
         let priority = disk.priorities.resolve(given);
-        Verdict::Dispatch(slot, request, phase, Cost::from_millionths(cost as u64), priority)
+        OracleDecision::Dispatch(slot, request, phase, Cost::from_millionths(cost as u64), priority)
     }
 
     pub(super) fn forgiven(&self) -> Nanos {

@@ -1,97 +1,9 @@
-//! Where a disk stands: in which tournaments, with which tags it comes and goes.
+//! Moves disks between the tournaments, and bounds their tags when they enter.
 
 use super::MClock;
-use super::disk::{State, share_amount};
+use super::disk::{Patience, State, share_amount};
 use crate::cost::Cost;
 use crate::scheduler::Phase;
-
-/// The share clock's V, in share units since the start. Tags of disks hold the lower half of it and are
-/// within 2^63 of V while the disk is ready.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct VirtualTime(pub(super) u128);
-
-impl VirtualTime {
-    pub(super) fn new() -> VirtualTime {
-        // One circle from zero, so that a tag behind V is not below zero.
-        VirtualTime(1 << 64)
-    }
-
-    /// V on the circle on which disks' tags are compared with it.
-    #[inline]
-    pub(super) fn at(self) -> u64 {
-        self.0 as u64
-    }
-
-    /// A ready disk's tag in full.
-    #[inline]
-    pub(super) fn full(self, tag: u64) -> u128 {
-        self.0.wrapping_add_signed(i128::from(tag.wrapping_sub(self.at()) as i64))
-    }
-
-    #[inline]
-    pub(super) fn raise_to(&mut self, tag: u64) {
-        self.0 = self.0.max(self.full(tag));
-    }
-
-    /// Counts eighths of the circle, so that a tag left behind long ago is not taken for one ahead.
-    #[inline]
-    pub(super) fn turn(self) -> u32 {
-        (self.0 >> 61) as u32
-    }
-
-    /// Has V come so far since `turn` that tags of that time are all behind it. A tag's lead is below one
-    /// eighth of the circle.
-    #[inline]
-    pub(super) fn has_left(self, turn: u32) -> bool {
-        self.turn().wrapping_sub(turn) >= 3
-    }
-}
-
-/// Seats in the tournaments, taken by disks with requests queued and given out densely, so that a tournament
-/// is as high as the most disks that waited at once since all queues were last empty, however many are
-/// registered.
-pub(super) struct Seats {
-    pub(super) vacated: Vec<u32>,
-    /// Seats below this one are taken or in `vacated`.
-    pub(super) end: u32,
-}
-
-impl Seats {
-    pub(super) fn new() -> Seats {
-        Seats { vacated: Vec::new(), end: 0 }
-    }
-
-    pub(super) fn take(&mut self) -> u32 {
-        self.vacated.pop().unwrap_or_else(|| {
-            self.end += 1;
-            self.end - 1
-        })
-    }
-
-    /// Is that everybody.
-    pub(super) fn vacate(&mut self, seat: u32) -> bool {
-        self.vacated.push(seat);
-        let all = self.vacated.len() == self.end as usize;
-        if all {
-            self.vacated.clear();
-            self.end = 0;
-        }
-        all
-    }
-}
-
-/// What a disk may be late by, without losing it, when it becomes ready.
-#[derive(Clone, Copy)]
-pub(super) enum Patience {
-    /// It had nothing queued, or no reservation.
-    Asked,
-    /// As `Asked`, while it was served elsewhere.
-    BusyElsewhere,
-    /// A limit held it back.
-    HeldBack,
-    /// It never stopped waiting: only its policy changed.
-    Unbroken,
-}
 
 impl<R> MClock<R> {
     /// Puts a disk whose queue is no longer empty, or whose policy changed, where it belongs.
@@ -120,7 +32,8 @@ impl<R> MClock<R> {
                     Patience::Unbroken => self.config.debt_bound.0,
                 };
                 let latest = now - patience;
-                let due = self.reservations.first().map_or(latest, |(tag, _)| tag as u64 + self.forgiven);
+                let due =
+                    self.reservations.first().map_or(latest, |(tag, _)| tag as u64 + self.forgiven);
                 reservation.raise_to(due.min(latest));
                 reservation.at -= self.forgiven;
                 self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
@@ -163,7 +76,7 @@ impl<R> MClock<R> {
     pub(super) fn displace(&mut self, slot: usize) {
         let disk = &mut self.disks[slot];
         match disk.state {
-            State::Free | State::Empty | State::Elsewhere => return,
+            State::Free | State::Empty | State::ServedElsewhere => return,
             State::Blocked | State::Pending => self.blocked.leave(disk.seat),
             State::Ready => {
                 self.shares.leave(disk.seat);
@@ -181,9 +94,9 @@ impl<R> MClock<R> {
         disk.state = State::Blocked;
     }
 
-    /// Takes a disk whose queue ran empty out.
+    /// Removes a disk whose queue became empty from the tournaments.
     pub(super) fn retire(&mut self, slot: usize) {
-        if matches!(self.disks[slot].state, State::Empty | State::Elsewhere) {
+        if matches!(self.disks[slot].state, State::Empty | State::ServedElsewhere) {
             return;
         }
         self.displace(slot);
@@ -196,11 +109,11 @@ impl<R> MClock<R> {
         }
     }
 
-    /// The lower bound of the share tag: nobody who was away holds more credit than its burst, nobody who was
-    /// held back more than the lead.
+    /// Applies the lower bound of the share tag: a disk that was idle keeps at most its burst
+    /// credit, one that was held back at most the lead.
     pub(super) fn forget_credit(&mut self, slot: usize, patience: Patience) {
         if self.competes_across(slot) {
-            if matches!(self.disks[slot].state, State::Empty | State::Elsewhere) {
+            if matches!(self.disks[slot].state, State::Empty | State::ServedElsewhere) {
                 // Streams earn no credit while none of them waits.
                 self.begin_to_ask(slot);
                 self.disks[slot].share.raise_to(self.virtual_time.at());
@@ -227,8 +140,8 @@ impl<R> MClock<R> {
         disk.turn = v.turn();
     }
 
-    /// The upper bound of the share tag: `ios` ahead of V, or `costs` of the disk's own requests if those are
-    /// larger.
+    /// The upper bound of the share tag: `ios` ahead of V, or `costs` of the disk's own requests if
+    /// those are larger.
     pub(super) fn forget_service(&mut self, slot: usize, ios: u16, costs: u64) {
         let ahead = self.furthest_ahead(slot, ios, costs);
         if self.competes_across(slot) {

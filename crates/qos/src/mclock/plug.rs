@@ -1,4 +1,5 @@
-//! Waiting a little for a better stream. See *The plug* in the module documentation of [`mclock`](super).
+//! The plug: holds a dispatch back briefly for a request of a better stream. See *The plug* in the
+//! module documentation of [`mclock`](super).
 
 use headgate_units::Nanos;
 
@@ -8,18 +9,18 @@ const WEIGHT: u32 = 16;
 /// A hit rate of one.
 const CERTAIN: u32 = 1 << 16;
 
-/// Below this hit rate waiting does not pay.
+/// The lowest hit rate at which waiting pays.
 const WORTH: u32 = CERTAIN / 8;
 
 /// The hit rate with which it is tried again: enough for a few misses in a row.
 const HOPE: u32 = CERTAIN / 6;
 
-/// So many decisions are made without waiting before it is tried again.
+/// Decisions without waiting before it is tried again.
 const PAUSE: u32 = 1_000;
 
 /// Whether to send a request now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PlugDecision {
     Go,
     Wait { until: u64 },
 }
@@ -34,14 +35,14 @@ struct Hold {
     until: u64,
 }
 
-/// Decides, for one datastore, whether and how long a request waits for a better one. All times are inner
-/// nanoseconds. O(1).
+/// Decides, for one datastore, whether and how long a request waits for a better one. All times are
+/// inner nanoseconds. O(1).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plug {
     most: u64,
     hold: Option<Hold>,
     hit_rate: u32,
-    /// How long it takes until a better one comes, when one comes.
+    /// Mean time until a better request comes, over the waits that ended with one.
     mean: u64,
     pause: u32,
 }
@@ -56,26 +57,26 @@ impl Plug {
     }
 
     /// The candidate is next by shares, `rivals` requests of other streams are with the storage.
-    pub(super) fn decide(&mut self, now: u64, candidate: Candidate, rivals: usize) -> Verdict {
+    pub(super) fn decide(&mut self, now: u64, candidate: Candidate, rivals: usize) -> PlugDecision {
         if let Some(hold) = self.hold {
             if candidate != hold.candidate {
                 self.note(Some(now - hold.since));
-                return Verdict::Go;
+                return PlugDecision::Go;
             }
             if now < hold.until && rivals > 0 {
-                return Verdict::Wait { until: hold.until };
+                return PlugDecision::Wait { until: hold.until };
             }
             self.note(None);
-            return Verdict::Go;
+            return PlugDecision::Go;
         }
-        // Nobody who is better is about to come back, and storage with nothing to do waits for nobody.
+        // No better stream has a request that could come back, and idle storage must not wait.
         if rivals == 0 {
-            return Verdict::Go;
+            return PlugDecision::Go;
         }
         if self.hit_rate < WORTH {
             if self.pause > 0 {
                 self.pause -= 1;
-                return Verdict::Go;
+                return PlugDecision::Go;
             }
             self.pause = PAUSE;
             self.hit_rate = HOPE;
@@ -83,7 +84,7 @@ impl Plug {
         }
         let until = now + self.mean.saturating_mul(4).min(self.most);
         self.hold = Some(Hold { candidate, since: now, until });
-        Verdict::Wait { until }
+        PlugDecision::Wait { until }
     }
 
     fn note(&mut self, hit_after: Option<u64>) {
@@ -110,37 +111,37 @@ mod tests {
     #[test]
     fn a_better_one_that_comes_in_time_goes_at_once() {
         let mut plug = plug();
-        assert_eq!(plug.decide(1_000, A, 3), Verdict::Wait { until: 501_000 });
-        assert_eq!(plug.decide(2_000, A, 2), Verdict::Wait { until: 501_000 });
-        assert_eq!(plug.decide(3_000, B, 2), Verdict::Go);
+        assert_eq!(plug.decide(1_000, A, 3), PlugDecision::Wait { until: 501_000 });
+        assert_eq!(plug.decide(2_000, A, 2), PlugDecision::Wait { until: 501_000 });
+        assert_eq!(plug.decide(3_000, B, 2), PlugDecision::Go);
     }
 
     #[test]
     fn nobody_waits_longer_than_the_most_and_never_for_idle_storage() {
         let mut plug = plug();
-        assert_eq!(plug.decide(0, A, 0), Verdict::Go);
-        assert_eq!(plug.decide(0, A, 1), Verdict::Wait { until: 500_000 });
-        assert_eq!(plug.decide(500_000, A, 1), Verdict::Go);
-        assert_eq!(plug.decide(500_000, A, 1), Verdict::Wait { until: 1_000_000 });
-        assert_eq!(plug.decide(500_001, A, 0), Verdict::Go);
+        assert_eq!(plug.decide(0, A, 0), PlugDecision::Go);
+        assert_eq!(plug.decide(0, A, 1), PlugDecision::Wait { until: 500_000 });
+        assert_eq!(plug.decide(500_000, A, 1), PlugDecision::Go);
+        assert_eq!(plug.decide(500_000, A, 1), PlugDecision::Wait { until: 1_000_000 });
+        assert_eq!(plug.decide(500_001, A, 0), PlugDecision::Go);
     }
 
     #[test]
     fn waiting_in_vain_ends_and_is_tried_again_now_and_then() {
         let (mut plug, mut now, mut waits) = (plug(), 0, 0);
         for _ in 0..10_000 {
-            if let Verdict::Wait { until } = plug.decide(now, A, 1) {
+            if let PlugDecision::Wait { until } = plug.decide(now, A, 1) {
                 (now, waits) = (until, waits + 1);
-                assert_eq!(plug.decide(now, A, 1), Verdict::Go);
+                assert_eq!(plug.decide(now, A, 1), PlugDecision::Go);
             }
         }
         assert!((60..=100).contains(&waits), "{waits} of 10,000 decisions waited");
         // As soon as it pays again it is done again.
         waits = 0;
         for _ in 0..10_000 {
-            if let Verdict::Wait { .. } = plug.decide(now, A, 1) {
+            if let PlugDecision::Wait { .. } = plug.decide(now, A, 1) {
                 (now, waits) = (now + 1_000, waits + 1);
-                assert_eq!(plug.decide(now, B, 1), Verdict::Go);
+                assert_eq!(plug.decide(now, B, 1), PlugDecision::Go);
             }
         }
         assert!(waits > 8_900, "{waits} of 10,000");
@@ -150,11 +151,13 @@ mod tests {
     fn waiting_becomes_as_short_as_it_may_be() {
         let (mut plug, mut now) = (plug(), 0);
         for _ in 0..100 {
-            if let Verdict::Wait { .. } = plug.decide(now, A, 1) {
+            if let PlugDecision::Wait { .. } = plug.decide(now, A, 1) {
                 now += 20_000;
-                assert_eq!(plug.decide(now, B, 1), Verdict::Go);
+                assert_eq!(plug.decide(now, B, 1), PlugDecision::Go);
             }
         }
-        assert!(matches!(plug.decide(now, A, 1), Verdict::Wait { until } if until - now <= 90_000));
+        assert!(
+            matches!(plug.decide(now, A, 1), PlugDecision::Wait { until } if until - now <= 90_000)
+        );
     }
 }

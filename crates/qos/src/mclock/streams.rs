@@ -1,163 +1,19 @@
-//! Which stream of a disk goes first. See *Streams* in the module documentation of [`mclock`](super).
+//! Orders the streams of a disk. See *Streams* in the module documentation of [`mclock`](super).
 
 use super::MClock;
-use super::disk::{Disk, State, rate, share_amount};
+use super::disk::{MANY, State, rate, share_amount};
+use super::stream::{NOWHERE, ORIGIN, Priorities, StreamMix, Streams, weight};
 use crate::cost::{Cost, Io, IoKind};
-use crate::heritage::Heritage;
-use crate::priority::{Given, PriorityPolicy, PriorityScope, SHARES_PER_PRIORITY};
+use crate::priority::{Given, PriorityPolicy, PriorityScope};
 use crate::queue::Chain;
 use crate::rate::{Tag, before};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::num::NonZeroU64;
 use headgate_units::{Priority, Shares};
-use std::num::NonZeroU64;
-
-/// In [`Disk::label`]: the disk has several streams.
-pub(super) const MANY: u8 = 255;
 
 /// A disk's streams beyond this many do not keep their memory when they are gone.
 const KEPT: usize = 16;
-
-const NOWHERE: u32 = u32::MAX;
-
-/// Whether requests of one disk are told apart by priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tagging {
-    Honoured,
-    Ignored,
-}
-
-/// What a disk's guest may ask for, of those that may ask for anything.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Priorities {
-    pub(super) policy: PriorityPolicy,
-    heritage: Heritage,
-    /// The disk's shares while its streams compete instead of it.
-    pub(super) shares: Shares,
-    /// Of its streams, while it has several.
-    block: u32,
-    /// The disk's own time: the start tag of its stream served last, as shifted since. Across VMs always, else
-    /// while it has several streams.
-    clock: u64,
-    /// Across VMs, where the share clock was when the disk's own showed that.
-    anchor: u64,
-    /// Whose requests the disk has had since it last had none.
-    company: Company,
-}
-
-/// Whose requests a disk has had since it last had none, queued or in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Company {
-    /// Of the stream that its label names, if any.
-    Usual,
-    /// Of this stream alone.
-    Only(Priority),
-    /// Of several.
-    Mixed,
-}
-
-impl Default for Priorities {
-    fn default() -> Priorities {
-        Priorities {
-            policy: PriorityPolicy::default(),
-            heritage: Heritage::default(),
-            shares: Shares::default(),
-            block: NOWHERE,
-            clock: ORIGIN,
-            anchor: 0,
-            company: Company::Usual,
-        }
-    }
-}
-
-struct Stream {
-    priority: Priority,
-    /// Start tag of its next request. Across VMs, that of the front is in [`Disk::share`].
-    tag: Tag,
-    /// That of the front is in [`Disk::queue`].
-    queue: Chain,
-}
-
-/// The streams of a disk that has several: those with requests queued, and those whose tag is ahead.
-pub(super) struct Streams {
-    /// By falling priority, so that the first of equals is the highest.
-    list: Vec<Stream>,
-    /// Who is served next.
-    front: usize,
-    slot: u32,
-}
-
-impl Streams {
-    fn new() -> Streams {
-        Streams { list: Vec::new(), front: 0, slot: 0 }
-    }
-
-    #[cfg(test)]
-    pub(super) fn streams(&self) -> usize {
-        self.list.len()
-    }
-
-    fn put_front_back(&mut self, disk: &mut Disk, scope: PriorityScope) {
-        let front = &mut self.list[self.front];
-        front.queue = std::mem::replace(&mut disk.queue, Chain::EMPTY);
-        if scope == PriorityScope::AcrossVms {
-            front.tag = disk.share;
-        }
-    }
-
-    /// Makes the earliest of those that have requests queued the front, or leaves the front if none has.
-    fn bring_forward(&mut self, disk: &mut Disk, scope: PriorityScope) {
-        let mut best: Option<(usize, u64)> = None;
-        for (i, stream) in self.list.iter().enumerate() {
-            if !stream.queue.is_empty() && best.is_none_or(|(_, at)| before(stream.tag.at, at)) {
-                best = Some((i, stream.tag.at));
-            }
-        }
-        self.front = best.map_or(self.front, |(i, _)| i);
-        let front = &mut self.list[self.front];
-        disk.queue = std::mem::replace(&mut front.queue, Chain::EMPTY);
-        if scope == PriorityScope::AcrossVms {
-            disk.share = front.tag;
-        }
-    }
-
-    /// Forgets streams that have nothing queued and whose tag is behind, all but one.
-    fn purge(&mut self, is_behind: impl Fn(u64) -> bool) {
-        let mut i = self.list.len();
-        while i > 0 && self.list.len() > 1 {
-            i -= 1;
-            let stream = &self.list[i];
-            if stream.queue.is_empty() && is_behind(stream.tag.at) {
-                self.list.remove(i);
-                if i < self.front {
-                    self.front -= 1;
-                }
-                self.front = self.front.min(self.list.len() - 1);
-            }
-        }
-    }
-
-    /// The stream of a priority, new if need be; its tag is then `start`.
-    fn find(&mut self, priority: Priority, start: u64) -> usize {
-        let place = self.list.partition_point(|s| s.priority > priority);
-        if self.list.get(place).is_none_or(|s| s.priority != priority) {
-            let stream = Stream { priority, tag: Tag::new(start, weight(priority)), queue: Chain::EMPTY };
-            self.list.insert(place, stream);
-            if place <= self.front && self.list.len() > 1 {
-                self.front += 1;
-            }
-        }
-        place
-    }
-}
-
-/// Where a disk's own clock starts. It never says anything beyond differences; near the end of the circle in
-/// tests of the rules, so that it goes round.
-const ORIGIN: u64 = if cfg!(test) { u64::MAX - (1 << 50) } else { 0 };
-
-/// What a priority weighs, in shares.
-#[inline]
-fn weight(priority: Priority) -> NonZeroU64 {
-    rate(u64::from(priority.get()) * SHARES_PER_PRIORITY)
-}
 
 impl<R> MClock<R> {
     /// What the disk's guest may ask for.
@@ -191,7 +47,8 @@ impl<R> MClock<R> {
         &mut self.priorities[slot]
     }
 
-    /// The priority that a request has been given, by its application or by whom it is waited for with.
+    /// The priority that a request has been given, by its application or by whom it is waited for
+    /// with.
     #[inline]
     pub(super) fn given(&mut self, slot: usize, io: Io) -> Given {
         let remembers = match (io.kind, io.priority) {
@@ -201,7 +58,7 @@ impl<R> MClock<R> {
         };
         if remembers {
             let known = self.priorities_mut(slot);
-            known.heritage.pass(io, &known.policy)
+            known.inheritance.pass(io, &known.policy)
         } else {
             Given::new(io.priority)
         }
@@ -217,7 +74,7 @@ impl<R> MClock<R> {
         if across {
             self.begin_to_ask(slot);
         }
-        self.note_company(slot, priority);
+        self.note_mix(slot, priority);
         let start = self.start_of_newcomers(slot);
         let disk = &mut self.disks[slot];
         if disk.label != MANY {
@@ -252,45 +109,46 @@ impl<R> MClock<R> {
     }
 
     /// A request of this stream comes.
-    fn note_company(&mut self, slot: usize, priority: Priority) {
+    fn note_mix(&mut self, slot: usize, priority: Priority) {
         if self.plug.is_off() {
             return;
         }
         let disk = &self.disks[slot];
         let (label, rests) = (disk.label, disk.queue.is_empty() && disk.in_flight == 0);
+        let given = Given::from_bits(label).get();
         let known = self.priorities_mut(slot);
-        let first = match known.company {
+        let first = match known.mix {
             _ if rests => priority,
-            Company::Only(first) => first,
-            Company::Usual if label != MANY => known.policy.resolve(Given::from_bits(label).get()),
-            Company::Usual | Company::Mixed => {
-                known.company = Company::Mixed;
+            StreamMix::Only(first) => first,
+            StreamMix::Usual if label != MANY => known.policy.resolve(given),
+            StreamMix::Usual | StreamMix::Mixed => {
+                known.mix = StreamMix::Mixed;
                 return;
             }
         };
-        known.company = if first == priority { Company::Only(first) } else { Company::Mixed };
+        known.mix = if first == priority { StreamMix::Only(first) } else { StreamMix::Mixed };
     }
 
     /// The disk has no requests any more.
-    pub(super) fn forget_company(&mut self, slot: usize) {
+    pub(super) fn forget_mix(&mut self, slot: usize) {
         if let Some(known) = self.priorities.get_mut(slot) {
-            known.company = Company::Usual;
+            known.mix = StreamMix::Usual;
         }
     }
 
-    /// Requests in flight whose application may come back with a better one than the disk's next: all but those
-    /// of the same stream.
+    /// Requests in flight whose application may come back with a better one than the disk's next:
+    /// all but those of the same stream.
     pub(super) fn rivals_in_flight(&self, slot: usize) -> usize {
-        let mixed = self.priorities.get(slot).is_some_and(|known| known.company == Company::Mixed);
+        let mixed = self.priorities.get(slot).is_some_and(|known| known.mix == StreamMix::Mixed);
         let own = if mixed { 0 } else { self.disks[slot].in_flight as usize };
         self.in_flight - own
     }
 
-    /// The time of a disk that had nothing queued and competes across VMs is the others' again, unless it is
-    /// ahead of them.
+    /// The time of a disk that had nothing queued and competes across VMs is the others' again,
+    /// unless it is ahead of them.
     pub(super) fn begin_to_ask(&mut self, slot: usize) {
         let disk = &self.disks[slot];
-        if !matches!(disk.state, State::Empty | State::Elsewhere) {
+        if !matches!(disk.state, State::Empty | State::ServedElsewhere) {
             return;
         }
         let v = self.virtual_time;
@@ -343,7 +201,7 @@ impl<R> MClock<R> {
     /// Makes a disk with one stream left, or none that counts, one without a block.
     fn collapse(&mut self, slot: usize) {
         let known = &mut self.priorities[slot];
-        let block = std::mem::replace(&mut known.block, NOWHERE);
+        let block = core::mem::replace(&mut known.block, NOWHERE);
         let streams = &mut self.blocks[block as usize];
         let left = streams.list[streams.front].priority;
         self.disks[slot].label = label(&known.policy, left);
@@ -352,8 +210,8 @@ impl<R> MClock<R> {
         self.vacant_blocks.push(block);
     }
 
-    /// Notes that a disk that competes across VMs, or has several streams, was served from its front, which
-    /// began at `start`. Its share tag has been advanced.
+    /// Notes that a disk that competes across VMs, or has several streams, was served from its
+    /// front, which began at `start`. Its share tag has been advanced.
     #[inline(never)]
     pub(super) fn served_from(&mut self, slot: usize, start: u64, cost: Cost) {
         let known = &mut self.priorities[slot];
@@ -381,8 +239,8 @@ impl<R> MClock<R> {
         }
     }
 
-    /// A disk that has nothing queued and nothing in flight forgets its streams, except those that are still
-    /// ahead of others' across VMs.
+    /// A disk that has nothing queued and nothing in flight forgets its streams, except those that
+    /// are still ahead of others' across VMs.
     pub(super) fn calm_down(&mut self, slot: usize) {
         let disk = &self.disks[slot];
         if disk.label != MANY || !disk.queue.is_empty() || disk.in_flight > 0 {
@@ -402,8 +260,8 @@ impl<R> MClock<R> {
         }
     }
 
-    /// Looks after one disk's streams, each time another's, so that none are kept for a disk that never asks
-    /// again.
+    /// Looks after one disk's streams, each time another's, so that none are kept for a disk that
+    /// never asks again.
     fn sweep(&mut self) {
         let Some(streams) = self.blocks.get(self.swept) else {
             self.swept = 0;
@@ -434,8 +292,8 @@ impl<R> MClock<R> {
         amount / self.weight_waiting(slot)
     }
 
-    /// Moves all streams of a disk, and its own time, by the same distance, which may be negative: their order
-    /// stays.
+    /// Moves all streams of a disk, and its own time, by the same distance, which may be negative:
+    /// their order stays.
     pub(super) fn shift_streams(&mut self, slot: usize, by: u64) {
         let known = &mut self.priorities[slot];
         known.clock = known.clock.wrapping_add(by);
@@ -448,7 +306,8 @@ impl<R> MClock<R> {
         }
     }
 
-    /// After a limit, or a change of policy, held waiting streams back: none is further behind than the lead.
+    /// After a limit, or a change of policy, held waiting streams back: none is further behind than
+    /// the lead.
     pub(super) fn forget_credit_of_streams(&mut self, slot: usize) {
         let lead = share_amount(Cost::from_ios(u64::from(self.config.lead)));
         let v = self.virtual_time;
@@ -467,17 +326,19 @@ impl<R> MClock<R> {
 
     /// The upper bound of waiting streams, `ahead` of the share clock.
     pub(super) fn forget_service_of_streams(&mut self, slot: usize, ahead: Cost) {
-        let bound = self.virtual_time.at().wrapping_add(self.step_of_streams(slot, share_amount(ahead)));
+        let bound =
+            self.virtual_time.at().wrapping_add(self.step_of_streams(slot, share_amount(ahead)));
         let first = self.disks[slot].share.at;
         if before(bound, first) {
             self.shift_streams(slot, bound.wrapping_sub(first));
         }
     }
 
-    /// Service at other servers is as if it had been divided among the streams that wait here: all advance
-    /// alike, up to the upper bound.
+    /// Service at other servers is as if it had been divided among the streams that wait here: all
+    /// advance alike, up to the upper bound.
     pub(super) fn charge_streams(&mut self, slot: usize, amount: u64, ahead: Cost) {
-        let bound = self.virtual_time.at().wrapping_add(self.step_of_streams(slot, share_amount(ahead)));
+        let bound =
+            self.virtual_time.at().wrapping_add(self.step_of_streams(slot, share_amount(ahead)));
         let first = self.disks[slot].share.at;
         if before(first, bound) {
             let step = self.step_of_streams(slot, amount);
@@ -499,7 +360,11 @@ impl<R> MClock<R> {
     }
 
     /// Takes requests out of all streams of a disk, the highest priority first.
-    pub(super) fn extract_all(&mut self, slot: usize, wanted: &mut dyn FnMut(&R) -> bool) -> Vec<R> {
+    pub(super) fn extract_all(
+        &mut self,
+        slot: usize,
+        wanted: &mut dyn FnMut(&R) -> bool,
+    ) -> Vec<R> {
         let disk = &mut self.disks[slot];
         if disk.label != MANY {
             return self.requests.extract(&mut disk.queue, wanted);
@@ -528,14 +393,14 @@ impl<R> MClock<R> {
         }
     }
 
-    /// Sorts a disk's queued requests into streams by another policy. They start side by side. The disk is in
-    /// no tournament.
+    /// Sorts a disk's queued requests into streams by another policy. They start side by side. The
+    /// disk is in no tournament.
     pub(super) fn resort(&mut self, slot: usize, policy: PriorityPolicy) {
         let v = self.virtual_time.at();
         let rests = self.disks[slot].queue.is_empty() && self.disks[slot].in_flight == 0;
         let known = self.priorities_mut(slot);
-        known.company = if rests { Company::Usual } else { Company::Mixed };
-        let old = std::mem::replace(&mut known.policy, policy);
+        known.mix = if rests { StreamMix::Usual } else { StreamMix::Mixed };
+        let old = core::mem::replace(&mut known.policy, policy);
         let block = known.block;
         let disk = &mut self.disks[slot];
         let mut chains = vec![disk.queue];
@@ -585,7 +450,8 @@ impl<R> MClock<R> {
     }
 }
 
-/// How requests of an only stream are told: those without priority by their usual sign if it is theirs.
+/// How requests of an only stream are told: those without priority by their usual sign if it is
+/// theirs.
 fn label(policy: &PriorityPolicy, only: Priority) -> u8 {
     if policy.resolve(None) == only { Given::NONE.bits() } else { only.get() }
 }

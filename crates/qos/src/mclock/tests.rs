@@ -1,10 +1,10 @@
 //! Decision for decision against the oracle, with the structures checked after every step.
 
-use super::oracle::{Oracle, Verdict};
-use super::{Disk, MANY, MClock, State};
+use super::oracle::{Oracle, OracleDecision};
+use super::{DiskTags, MANY, MClock, State};
 use crate::config::{Batch, Config, Floor};
 use crate::cost::{Cost, CostModel, Io, IoKind};
-use crate::dmclock::Elsewhere;
+use crate::dmclock::ServedElsewhere;
 use crate::policy::{Burst, Policy};
 use crate::priority::{PriorityPolicy, PriorityScope};
 use crate::rate::before;
@@ -14,7 +14,8 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 impl<R> MClock<R> {
-    /// Every disk is in the tournaments that its state says, with its own tags, and the counts agree.
+    /// Every disk is in the tournaments that its state says, with its own tags, and the counts
+    /// agree.
     fn self_check(&self) {
         for tournament in [&self.shares, &self.reservations, &self.blocked] {
             tournament.self_check();
@@ -28,17 +29,23 @@ impl<R> MClock<R> {
             if !disk.queue.is_empty() {
                 assert!(taken.insert(disk.seat), "a seat for each");
                 let reservation = disk.reservation.as_ref().map(|r| r.at);
-                assert_eq!(self.shares.at(disk.seat), tag(ready, self.virtual_time.full(disk.share.at)));
+                assert_eq!(
+                    self.shares.at(disk.seat),
+                    tag(ready, self.virtual_time.full(disk.share.at))
+                );
                 assert_eq!(
                     self.reservations.at(disk.seat),
                     reservation.and_then(|r| tag(ready || pending, u128::from(r)))
                 );
                 let until = u128::from(disk.blocked_until());
-                assert_eq!(self.blocked.at(disk.seat), tag(disk.state == State::Blocked || pending, until));
+                assert_eq!(
+                    self.blocked.at(disk.seat),
+                    tag(disk.state == State::Blocked || pending, until)
+                );
             }
             assert_eq!(
                 disk.queue.is_empty(),
-                matches!(disk.state, State::Empty | State::Elsewhere | State::Free)
+                matches!(disk.state, State::Empty | State::ServedElsewhere | State::Free)
             );
             let lowest = self.lowest_share(disk, self.competes_across(slot));
             assert!(!ready || !before(disk.share.at, lowest), "credit beyond the burst");
@@ -53,7 +60,7 @@ impl<R> MClock<R> {
         assert_eq!(several, self.blocks.len() - self.vacant_blocks.len(), "no block is lost");
     }
 
-    fn lowest_share(&self, disk: &Disk, across: bool) -> u64 {
+    fn lowest_share(&self, disk: &DiskTags, across: bool) -> u64 {
         // In share units one IO at weight 1 is 2^20 millionths; tags are rounded down.
         let ios = disk.burst.get().max(u64::from(self.config.lead));
         let credit = match across {
@@ -72,7 +79,7 @@ enum Step {
     Extract(prop::sample::Index),
     SetPriorities(prop::sample::Index, PriorityPolicy),
     Enqueue(prop::sample::Index, Io, u8),
-    Elsewhere(prop::sample::Index, Elsewhere),
+    ServedElsewhere(prop::sample::Index, ServedElsewhere),
     Dispatch(u8),
     Complete(prop::sample::Index),
     Forward(u64),
@@ -80,7 +87,9 @@ enum Step {
 }
 
 fn policies() -> impl Strategy<Value = Policy> {
-    let rate = || prop_oneof![Just(1u64), Just(7), Just(100), Just(1_000), 1u64..5_000, Just(1_000_000_000)];
+    let rate = || {
+        prop_oneof![Just(1u64), Just(7), Just(100), Just(1_000), 1u64..5_000, Just(1_000_000_000)]
+    };
     let shares = prop_oneof![3 => 1u64..5, 1 => Just(1_000), 1 => 1u64..=1_000_000];
     let bandwidth = prop_oneof![Just(1u64), Just(1 << 20), Just(100 << 20), Just(1u64 << 63)];
     let burst = prop_oneof![Just(0u64), Just(1), Just(64), Just(256)];
@@ -121,7 +130,7 @@ fn priority_policies() -> impl Strategy<Value = PriorityPolicy> {
     })
 }
 
-fn elsewhere() -> impl Strategy<Value = Elsewhere> {
+fn elsewhere() -> impl Strategy<Value = ServedElsewhere> {
     let ios = prop_oneof![
         4 => 0u64..8_000_000,
         1 => Just(0u64),
@@ -132,14 +141,16 @@ fn elsewhere() -> impl Strategy<Value = Elsewhere> {
     let bytes = prop_oneof![3 => 0u64..1 << 22, 1 => 0u64..1 << 36, 1 => Just(u64::MAX)];
     (ios, 0u64..=4, bytes).prop_map(|(delta, quarters, bytes)| {
         let rho = delta / 4 * quarters;
-        Elsewhere::new(Cost::from_millionths(delta), Cost::from_millionths(rho), Bytes(bytes)).unwrap()
+        ServedElsewhere::new(Cost::from_millionths(delta), Cost::from_millionths(rho), Bytes(bytes))
+            .unwrap()
     })
 }
 
 fn steps() -> impl Strategy<Value = Step> {
     let disk = any::<prop::sample::Index>;
     let size = prop_oneof![4 => Just(4_096u64), 2 => 0u64..1 << 21, 1 => Just(u64::MAX)];
-    let kind = prop::sample::select(vec![IoKind::Other, IoKind::Write, IoKind::Journal, IoKind::Flush]);
+    let kind =
+        prop::sample::select(vec![IoKind::Other, IoKind::Write, IoKind::Journal, IoKind::Flush]);
     let given = prop_oneof![4 => Just(None), 6 => priorities().prop_map(Some)];
     let ios = (size, 0u64..1 << 16, given, kind).prop_map(|(bytes, place, priority, kind)| Io {
         bytes: Bytes(bytes),
@@ -147,8 +158,13 @@ fn steps() -> impl Strategy<Value = Step> {
         priority,
         kind,
     });
-    let time =
-        prop_oneof![0u64..2_000_000, Just(0), Just(1_000_000), 0u64..2_000_000_000, Just(86_400_000_000_000)];
+    let time = prop_oneof![
+        0u64..2_000_000,
+        Just(0),
+        Just(1_000_000),
+        0u64..2_000_000_000,
+        Just(86_400_000_000_000)
+    ];
     prop_oneof![
         1 => policies().prop_map(Step::Register),
         2 => (disk(), policies()).prop_map(|(d, p)| Step::SetPolicy(d, p)),
@@ -156,7 +172,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => disk().prop_map(Step::Extract),
         2 => (disk(), priority_policies()).prop_map(|(d, p)| Step::SetPriorities(d, p)),
         18 => (disk(), ios, 1u8..8).prop_map(|(d, io, n)| Step::Enqueue(d, io, n)),
-        4 => (disk(), elsewhere()).prop_map(|(d, e)| Step::Elsewhere(d, e)),
+        4 => (disk(), elsewhere()).prop_map(|(d, e)| Step::ServedElsewhere(d, e)),
         16 => (1u8..12).prop_map(Step::Dispatch),
         2 => disk().prop_map(Step::Complete),
         8 => time.clone().prop_map(Step::Forward),
@@ -170,10 +186,12 @@ fn configs() -> impl Strategy<Value = Config> {
         Just(CostModel::default()),
         Just(CostModel::Chunks { reference: Bytes(512) }),
     ];
-    let batch = prop::option::of((2u8..=8).prop_map(|requests| Batch { requests, ..Batch::default() }));
+    let batch =
+        prop::option::of((2u8..=8).prop_map(|requests| Batch { requests, ..Batch::default() }));
     let floor = prop_oneof![Just(Floor::Nothing), Just(Floor::OneIn(100)), Just(Floor::OneIn(3))];
-    let millis =
-        |ms: &[u64]| prop::sample::select(ms.iter().map(|n| Nanos::from_millis(*n)).collect::<Vec<_>>());
+    let millis = |ms: &[u64]| {
+        prop::sample::select(ms.iter().map(|n| Nanos::from_millis(*n)).collect::<Vec<_>>())
+    };
     let times = (millis(&[10, 250, 10_000]), millis(&[0, 2, 5]), millis(&[0, 1, 100]));
     (cost_model, batch, floor, times, prop_oneof![Just(2u16), Just(16)]).prop_map(
         |(cost_model, batch, floor, (debt_bound, anticipation, limit_slack), lead)| Config {
@@ -238,9 +256,13 @@ impl Pair {
             }
             Step::Extract(index) => {
                 if let Some(id) = self.pick(index) {
-                    let taken = self.real.extract(now, id, &mut |request| request % 3 != 0).unwrap();
+                    let taken =
+                        self.real.extract(now, id, &mut |request| request % 3 != 0).unwrap();
                     self.oracle.at(now);
-                    prop_assert_eq!(taken, self.oracle.extract(id.slot as usize, |request| request % 3 != 0));
+                    prop_assert_eq!(
+                        taken,
+                        self.oracle.extract(id.slot as usize, |request| request % 3 != 0)
+                    );
                 }
             }
             Step::SetPriorities(index, policy) => {
@@ -260,7 +282,7 @@ impl Pair {
                     self.oracle.enqueue(id.slot as usize, io, self.requests);
                 }
             }
-            Step::Elsewhere(index, elsewhere) => {
+            Step::ServedElsewhere(index, elsewhere) => {
                 if let Some(id) = self.pick(index) {
                     self.real.served_elsewhere(now, id, elsewhere).unwrap();
                     self.oracle.at(now);
@@ -294,15 +316,21 @@ impl Pair {
         let got = match self.real.dispatch(self.now) {
             Decision::Dispatch(d) => {
                 prop_assert!(self.alive.contains(&d.disk));
-                Verdict::Dispatch(d.disk.slot as usize, d.request, d.phase, d.cost, d.priority)
+                OracleDecision::Dispatch(
+                    d.disk.slot as usize,
+                    d.request,
+                    d.phase,
+                    d.cost,
+                    d.priority,
+                )
             }
             Decision::WaitUntil(at) => {
                 prop_assert!(at > self.now);
-                Verdict::WaitUntil(at)
+                OracleDecision::WaitUntil(at)
             }
             Decision::Idle => {
                 prop_assert_eq!(self.real.queued(), 0);
-                Verdict::Idle
+                OracleDecision::Idle
             }
         };
         self.oracle.at(self.now);
@@ -346,7 +374,8 @@ proptest! {
 
 #[test]
 fn a_disk_left_behind_by_any_way_round_the_circle_is_served_next_and_once() {
-    // The dearest request at the lightest weight advances V by 2^56: 256 of them go round the circle.
+    // The dearest request at the lightest weight advances V by 2^56: 256 of them go round the
+    // circle.
     let cost_model = CostModel::Chunks { reference: Bytes(512) };
     let mut scheduler = MClock::new(Config { cost_model, ..Config::default() }).unwrap();
     let now = Nanos::from_secs(1);
@@ -378,7 +407,8 @@ fn memory_is_flat_under_guests_that_cycle_through_every_priority() {
     for scope in [PriorityScope::WithinVm, PriorityScope::AcrossVms] {
         let mut scheduler = MClock::new(Config::default()).unwrap();
         let now = Nanos::from_secs(1);
-        let disks: Vec<DiskId> = (0..20).map(|_| scheduler.register(now, Policy::default())).collect();
+        let disks: Vec<DiskId> =
+            (0..20).map(|_| scheduler.register(now, Policy::default())).collect();
         for disk in &disks {
             scheduler
                 .set_priorities(now, *disk, PriorityPolicy { scope, ..PriorityPolicy::default() })

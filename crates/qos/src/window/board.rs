@@ -25,7 +25,11 @@ pub struct HostReport {
 impl HostReport {
     /// The mean number of requests at the storage in the last period, by Little's law.
     pub(super) fn in_use(&self) -> Slots {
-        Slots::from_millionths(ratio(self.ios.saturating_mul(1_000_000), self.latency.0, self.period.0))
+        Slots::from_millionths(ratio(
+            self.ios.saturating_mul(1_000_000),
+            self.latency.0,
+            self.period.0,
+        ))
     }
 }
 
@@ -87,7 +91,8 @@ impl<'a> Cluster<'a> {
 
     /// All reports and their ages.
     fn all(&self) -> impl Iterator<Item = (HostReport, Nanos)> + use<'a> {
-        std::iter::once((self.own, Nanos::ZERO)).chain(self.fresh().map(|peer| (peer.report, peer.age)))
+        core::iter::once((self.own, Nanos::ZERO))
+            .chain(self.fresh().map(|peer| (peer.report, peer.age)))
     }
 
     pub(super) fn own_shares(&self) -> ActiveShares {
@@ -100,7 +105,11 @@ impl<'a> Cluster<'a> {
 
     /// The smallest threshold, by which all act.
     pub(super) fn threshold(&self) -> Nanos {
-        self.all().map(|(report, _)| report.threshold).min().unwrap_or(self.own.threshold).max(Nanos(1))
+        self.all()
+            .map(|(report, _)| report.threshold)
+            .min()
+            .unwrap_or(self.own.threshold)
+            .max(Nanos(1))
     }
 
     /// Hosts that are configured otherwise than this one.
@@ -130,11 +139,12 @@ impl<'a> Cluster<'a> {
         self.mean(|_, age| window(age).as_millionths()).map(Slots::from_millionths)
     }
 
-    /// Slots in use and active shares of this host and of all others that latency and shares rule: what is held by a bound
-    /// takes part in neither.
+    /// Slots in use and active shares of this host and of all others that latency and shares rule:
+    /// what is held by a bound takes part in neither.
     pub(super) fn shared(&self) -> (Slots, ActiveShares) {
-        let free = self.fresh().filter(|peer| peer.report.bound == Bound::Free).map(|peer| peer.report);
-        std::iter::once(self.own)
+        let free =
+            self.fresh().filter(|peer| peer.report.bound == Bound::Free).map(|peer| peer.report);
+        core::iter::once(self.own)
             .chain(free)
             .fold((Slots::ZERO, ActiveShares::ZERO), |(used, shares), report| {
                 (used + report.in_use(), shares + report.shares)
@@ -145,16 +155,20 @@ impl<'a> Cluster<'a> {
     pub(super) fn active(&self) -> (u32, ActiveShares) {
         self.all()
             .filter(|(report, _)| report.shares > ActiveShares::ZERO)
-            .fold((0, ActiveShares::ZERO), |(hosts, shares), (report, _)| (hosts + 1, shares + report.shares))
+            .fold((0, ActiveShares::ZERO), |(hosts, shares), (report, _)| {
+                (hosts + 1, shares + report.shares)
+            })
     }
 
-    /// The sum of the windows of all hosts that did IOs, if each of them is at its lower bound; `own` and `bound` are this
-    /// host's. `None` also when none did IOs.
+    /// The sum of the windows of all hosts that did IOs, if each of them is at its lower bound;
+    /// `own` and `bound` are this host's. `None` also when none did IOs.
     pub(super) fn collapsed(&self, own: Slots, bound: Bound) -> Option<Slots> {
         let own = (self.own.ios > 0).then_some((own, bound));
         let others = self.fresh().map(|peer| peer.report).filter(|report| report.ios > 0);
         own.into_iter()
             .chain(others.map(|report| (report.window, report.bound)))
-            .try_fold(Slots::ZERO, |total, (window, bound)| bound.is_lower().then_some(total + window))
+            .try_fold(Slots::ZERO, |total, (window, bound)| {
+                bound.is_lower().then_some(total + window)
+            })
     }
 }

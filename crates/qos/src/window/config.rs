@@ -1,19 +1,22 @@
 use super::slots::{Fraction, Slots};
+use core::num::NonZeroU32;
 use headgate_units::Nanos;
-use std::num::NonZeroU32;
 use thiserror::Error;
 
-/// How a window is controlled. All hosts of a datastore should have the same [`period`](Config::period),
-/// [`step`](Config::step) and [`gain`](Config::gain).
+/// How a window is controlled. All hosts of a datastore should have the same
+/// [`period`](Config::period), [`step`](Config::step) and [`gain`](Config::gain).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The latency threshold 𝓛: what the mean latency of a reference IO shall be under load, 10 us to 10 s. Hosts that
-    /// differ act by the smallest. Default: 30 ms. See [`threshold`](super::threshold) for how to find it.
+    /// The latency threshold 𝓛: what the mean latency of a reference IO shall be under load, 10 us
+    /// to 10 s. Hosts that differ act by the smallest. Default: 30 ms. See
+    /// [`threshold`](super::threshold) for how to find it.
     pub threshold: Nanos,
-    /// How often [`update`](super::Controller::update) is called, 10 ms to 60 s. Default: 4 s; a fraction of a second
-    /// suits storage that answers in microseconds. A period should see a hundred IOs.
+    /// How often [`update`](super::Controller::update) is called, 10 ms to 60 s. Default: 4 s; a
+    /// fraction of a second suits storage that answers in microseconds. A period should see a
+    /// hundred IOs.
     pub period: Nanos,
-    /// γ: what part of the way to its new value the window goes in one period, above 0. Default: 80 %.
+    /// γ: what part of the way to its new value the window goes in one period, above 0. Default: 80
+    /// %.
     pub step: Fraction,
     /// α: what of earlier latencies remains. Default: [`Smoothing::PUBLISHED`].
     pub smoothing: Smoothing,
@@ -25,8 +28,8 @@ pub struct Config {
     pub min: Slots,
     /// How the lower bound is divided among hosts. Default: [`LowerBound::ByShares`].
     pub lower_bound: LowerBound,
-    /// Above this no window goes, unless reservations need it; at most [`Slots::WINDOW_MAX`]. It bounds the shock when
-    /// an idle host comes back. Default: 64.
+    /// Above this no window goes, unless reservations need it; at most [`Slots::WINDOW_MAX`]. It
+    /// bounds the shock when an idle host comes back. Default: 64.
     pub max: Slots,
     /// The window until the first period has ended, held to the bounds. Default: 32.
     pub initial: Slots,
@@ -42,8 +45,8 @@ pub enum Smoothing {
         /// α as printed, the weight of what was.
         past: Fraction,
     },
-    /// With every IO: `L ← (1 - new) · L + new · its latency`; the other reading of α. A horizon of `1/new` IOs, which
-    /// on slow storage is many periods: the loop then rings.
+    /// With every IO: `L ← (1 - new) · L + new · its latency`; the other reading of α. A horizon of
+    /// `1/new` IOs, which on slow storage is many periods: the loop then rings.
     PerIo {
         /// The weight of one IO, above 0.
         new: Fraction,
@@ -60,18 +63,21 @@ impl Smoothing {
 /// How the active shares of a host become β, in slots per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gain {
-    /// As published: β is the shares divided by this number (K is its inverse), at least one share. The latency settles
-    /// at 𝓛 + Σβ/X, so the number has to suit the storage's throughput X and the number of VMs.
+    /// As published: β is the shares divided by this number (K is its inverse), at least one share.
+    /// The latency settles at 𝓛 + Σβ/X, so the number has to suit the storage's throughput X and
+    /// the number of VMs.
     SharesPerSlot(NonZeroU32),
-    /// β is this part of all slots in use, times the host's part of all shares; 1 to 50 %. The latency settles at 𝓛
-    /// whatever shares and storage are, and a change of shares has gone `1 - 1/e` of its way after `1/(γ·part)` periods.
+    /// β is this part of all slots in use, times the host's part of all shares; 1 to 50 %. The
+    /// latency settles at 𝓛 whatever shares and storage are, and a change of shares has gone `1 -
+    /// 1/e` of its way after `1/(γ·part)` periods.
     Excess(Fraction),
 }
 
 /// Which window the factor 𝓛/L multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feedback {
-    /// The present one, as published. Swings when latencies are old (`γ` near 1, two periods of delay).
+    /// The present one, as published. Swings when latencies are old (`γ` near 1, two periods of
+    /// delay).
     Present,
     /// The one that was in force when the latency was measured: stable for every γ and every delay.
     Matched,
@@ -82,8 +88,9 @@ pub enum Feedback {
 pub enum LowerBound {
     /// For every host alike. Under foreign load all hosts end there, and shares no longer count.
     Alike,
-    /// For the mean of the active hosts; each has its part by shares, one slot at least (or `min` if that is less). Shares
-    /// then count under foreign load too. A host that is idle keeps `min`, to come back with.
+    /// For the mean of the active hosts; each has its part by shares, one slot at least (or `min`
+    /// if that is less). Shares then count under foreign load too. A host that is idle keeps `min`,
+    /// to come back with.
     ByShares,
 }
 
@@ -149,8 +156,8 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// The constants of the paper's experiments (section 5): γ = 0.8, α = 0.002, a period of 2 s, windows of 1 to 64, and a
-    /// slot per `shares_per_slot` shares.
+    /// The constants of the paper's experiments (section 5): γ = 0.8, α = 0.002, a period of 2 s,
+    /// windows of 1 to 64, and a slot per `shares_per_slot` shares.
     pub fn published(threshold: Nanos, shares_per_slot: NonZeroU32) -> Config {
         Config {
             threshold,
@@ -204,7 +211,10 @@ mod tests {
     fn the_defaults_are_valid_and_values_out_of_range_are_named() {
         let good = Config::default();
         assert_eq!(good.validate(), Ok(()));
-        assert_eq!(Config::published(Nanos::from_millis(25), NonZeroU32::new(5).unwrap()).validate(), Ok(()));
+        assert_eq!(
+            Config::published(Nanos::from_millis(25), NonZeroU32::new(5).unwrap()).validate(),
+            Ok(())
+        );
         let wrong = [
             (
                 Config { threshold: Nanos::from_micros(9), ..good },
@@ -214,7 +224,10 @@ mod tests {
                 Config { period: Nanos::from_secs(61), ..good },
                 "the period of a window must be 10 ms to 60 s, not 61.00 s",
             ),
-            (Config { step: Fraction::ZERO, ..good }, "the step of a window (gamma) must be above 0"),
+            (
+                Config { step: Fraction::ZERO, ..good },
+                "the step of a window (gamma) must be above 0",
+            ),
             (
                 Config { gain: Gain::Excess(Fraction::percent(51)), ..good },
                 "the gain of a window must be an excess of 1 to 50 per cent, not 510000 millionths",

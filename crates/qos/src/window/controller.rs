@@ -9,9 +9,10 @@ use headgate_units::Nanos;
 
 /// One host's window at one datastore.
 ///
-/// Call [`update`](Controller::update) at the end of every [period](Config::period) and let no more requests out than its
-/// [window](Update::window) says; [`Pacer`](super::Pacer) does that for windows that are not whole. What it returns to be
-/// [reported](Update::report) goes to the other hosts.
+/// Call [`update`](Controller::update) at the end of every [period](Config::period) and let no more
+/// requests out than its [window](Update::window) says; [`Pacer`](super::Pacer) does that for
+/// windows that are not whole. What it returns to be [reported](Update::report) goes to the other
+/// hosts.
 #[derive(Clone, Debug)]
 pub struct Controller {
     config: Config,
@@ -32,7 +33,8 @@ pub struct Update {
     pub bound: Bound,
     /// β, in slots per period. Zero while the window is held.
     pub beta: Slots,
-    /// The mean latency of all IOs of all hosts; `None` when there were none, or the board could not be read.
+    /// The mean latency of all IOs of all hosts; `None` when there were none, or the board could
+    /// not be read.
     pub latency: Option<Nanos>,
     /// The threshold that all hosts act by.
     pub threshold: Nanos,
@@ -51,7 +53,8 @@ pub struct Update {
 /// Why a window stays as it is. Its bounds count nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// The board could not be read: alone, hosts would drift apart, for each measures another latency.
+    /// The board could not be read: alone, hosts would drift apart, for each measures another
+    /// latency.
     BoardUnreachable,
     /// No host did any IOs.
     NoIos,
@@ -94,9 +97,14 @@ impl Controller {
         Ok(())
     }
 
-    /// Ends a period: `own` is what this host saw in it, `vms` what its VMs wanted, `board` what the others say.
-    /// O(VMs + hosts).
-    pub fn update(&mut self, own: Option<Observation>, vms: &[Demand], board: BoardView<'_>) -> Update {
+    /// Ends a period: `own` is what this host saw in it, `vms` what its VMs wanted, `board` what
+    /// the others say. O(VMs + hosts).
+    pub fn update(
+        &mut self,
+        own: Option<Observation>,
+        vms: &[Demand],
+        board: BoardView<'_>,
+    ) -> Update {
         let shares = ActiveShares::of(vms, self.window);
         let report = HostReport {
             latency: own.map_or(Nanos::ZERO, |own| own.latency),
@@ -178,22 +186,25 @@ impl Controller {
                     return min;
                 }
                 let (hosts, shares) = cluster.active();
-                let all = Slots::from_millionths(min.as_millionths().saturating_mul(u64::from(hosts)));
+                let all =
+                    Slots::from_millionths(min.as_millionths().saturating_mul(u64::from(hosts)));
                 let own = all.scaled(cluster.own_shares().as_millionths(), shares.as_millionths());
                 own.max(min.min(Slots::ONE))
             }
         }
     }
 
-    /// What the reservations need: Σr·𝓛 in any case. While this host's requests take longer, they need more to get what they are promised; but
-    /// no more than the configured maximum, or hosts that were promised more than there is would drive each other up without end.
+    /// What the reservations need: Σr·𝓛 in any case. While this host's requests take longer, they
+    /// need more to get what they are promised; but no more than the configured maximum, or hosts
+    /// that were promised more than there is would drive each other up without end.
     fn reserved(&self, vms: &[Demand], own: Option<Observation>, threshold: Nanos) -> Slots {
         let at_rest = reserved(vms, threshold);
         let latency = own.map_or(threshold, |own| own.latency.max(threshold));
         at_rest.max(reserved(vms, latency).min(self.config.max))
     }
 
-    /// Holds a window to its bounds. Where they contradict each other, what was promised goes before what was configured.
+    /// Holds a window to its bounds. Where they contradict each other, what was promised goes
+    /// before what was configured.
     fn bounded(&self, window: Slots, reserved: Slots) -> (Slots, Bound) {
         let reserved = reserved.min(Slots::WINDOW_MAX);
         let least = self.least.min(self.config.max);

@@ -3,9 +3,9 @@ use super::slots::{MILLION, Slots, little, ratio};
 use crate::config::ConfigError;
 use crate::cost::{CostMeter, CostModel, clamp_bytes};
 use crate::policy::Policy;
+use core::fmt;
+use core::ops::{Add, AddAssign};
 use headgate_units::{Bytes, Iops, Nanos, Shares};
-use std::fmt;
-use std::ops::{Add, AddAssign};
 
 /// What a VM was promised at a datastore, and what it had outstanding there in the last period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,8 +14,8 @@ pub struct Demand {
     pub shares: Shares,
     /// Its reservation.
     pub reservation: Option<Iops>,
-    /// The mean number of its requests that waited in the host's queue or were in flight, over the period. What its own
-    /// limit holds back does not count: it could use no slot.
+    /// The mean number of its requests that waited in the host's queue or were in flight, over the
+    /// period. What its own limit holds back does not count: it could use no slot.
     pub outstanding: Slots,
 }
 
@@ -48,14 +48,17 @@ impl DemandMeter {
         Ok(DemandMeter { cost, reference })
     }
 
-    /// The demand of a disk. What waits because of the disk's own limit could use no slot: at a limit of l requests per second
-    /// that take `latency` each (that of a reference IO, as this host saw it) no more than `l · latency` can be in flight
-    /// (Little's law). Without a latency nothing is known of that, and everything counts. O(1).
+    /// The demand of a disk. What waits because of the disk's own limit could use no slot: at a
+    /// limit of l requests per second that take `latency` each (that of a reference IO, as this
+    /// host saw it) no more than `l · latency` can be in flight (Little's law). Without a latency
+    /// nothing is known of that, and everything counts. O(1).
     pub fn demand(&self, policy: &Policy, usage: Usage, latency: Option<Nanos>) -> Demand {
         let mut outstanding = usage.outstanding;
         if let Some(latency) = latency {
-            // A reference IO costs `reference` millionths and takes `latency`; latency grows as the cost does.
-            let by_limit = policy.limit().map(|limit| ratio(limit.get(), MILLION * MILLION, self.reference));
+            // A reference IO costs `reference` millionths and takes `latency`; latency grows as the
+            // cost does.
+            let by_limit =
+                policy.limit().map(|limit| ratio(limit.get(), MILLION * MILLION, self.reference));
             let by_bandwidth = policy.limit_bandwidth().and_then(|limit| {
                 let size = usage.bytes.checked_div(usage.ios).filter(|&size| size > 0)?;
                 let cost = self.cost.cost(clamp_bytes(Bytes(size))).as_millionths();
@@ -90,8 +93,9 @@ impl ActiveShares {
 
     /// Of the VMs of a host whose window was `window` (section 3.4, equation 4).
     ///
-    /// A VM is entitled to its part by shares of the window; if it had less outstanding, its shares count in
-    /// proportion. So the slots of an idle VM go to all hosts, not to its neighbours. O(n).
+    /// A VM is entitled to its part by shares of the window; if it had less outstanding, its shares
+    /// count in proportion. So the slots of an idle VM go to all hosts, not to its neighbours.
+    /// O(n).
     pub fn of(vms: &[Demand], window: Slots) -> ActiveShares {
         let all: u64 = vms.iter().map(|vm| vm.shares.get()).fold(0, u64::saturating_add);
         vms.iter()
@@ -99,7 +103,11 @@ impl ActiveShares {
                 let shares = vm.shares.get();
                 let entitled = window.scaled(shares, all);
                 let used = vm.outstanding.min(entitled);
-                ActiveShares(ratio(shares * MILLION, used.as_millionths(), entitled.as_millionths()))
+                ActiveShares(ratio(
+                    shares * MILLION,
+                    used.as_millionths(),
+                    entitled.as_millionths(),
+                ))
             })
             .fold(ActiveShares::ZERO, ActiveShares::add)
     }
@@ -131,7 +139,8 @@ impl fmt::Debug for ActiveShares {
     }
 }
 
-/// The slots without which the reservations cannot be had at this latency: their sum times the latency.
+/// The slots without which the reservations cannot be had at this latency: their sum times the
+/// latency.
 pub(super) fn reserved(vms: &[Demand], latency: Nanos) -> Slots {
     let reservations = vms.iter().filter_map(|vm| vm.reservation).map(Iops::get);
     little(reservations.fold(0, u64::saturating_add).saturating_mul(MILLION), latency)
@@ -148,7 +157,8 @@ mod tests {
 
     #[test]
     fn shares_count_as_far_as_slots_are_used() {
-        let of = |vms: &[Demand], window| ActiveShares::of(vms, Slots::whole(window)).as_millionths();
+        let of =
+            |vms: &[Demand], window| ActiveShares::of(vms, Slots::whole(window)).as_millionths();
         assert_eq!(of(&[vm(20, 100), vm(10, 100)], 30), 30_000_000);
         // Half of its 10 slots.
         assert_eq!(of(&[vm(20, 100), vm(10, 5)], 30), 25_000_000);
@@ -166,13 +176,19 @@ mod tests {
         let shares = Shares::new(100).unwrap();
         let policy = Policy::shared(shares);
         let unit = DemandMeter::new(CostModel::Unit).unwrap();
-        assert_eq!(unit.demand(&policy, usage, latency), Demand { shares, reservation: None, outstanding });
+        assert_eq!(
+            unit.demand(&policy, usage, latency),
+            Demand { shares, reservation: None, outstanding }
+        );
         let limited = policy.with_limit(Some(Iops::new(200).unwrap())).unwrap();
         assert_eq!(unit.demand(&limited, usage, latency).outstanding, Slots::whole(4));
         assert_eq!(unit.demand(&limited, usage, None).outstanding, outstanding);
         // 6.4 MB/s in requests of 64 KiB: 97.66 per second, 20 ms each.
         let narrow = policy.with_limit_bandwidth(Some(BytesPerSec::new(6_400_000).unwrap()));
-        assert_eq!(unit.demand(&narrow, usage, latency).outstanding, Slots::from_millionths(1_953_125));
+        assert_eq!(
+            unit.demand(&narrow, usage, latency).outstanding,
+            Slots::from_millionths(1_953_125)
+        );
         // By size each of them takes (1 + 64/300) / (1 + 8/300) times as long.
         let affine = DemandMeter::new(CostModel::default()).unwrap();
         let slots = affine.demand(&narrow, usage, latency).outstanding.as_f64();
@@ -182,7 +198,8 @@ mod tests {
     #[test]
     fn reservations_need_slots_by_littles_law() {
         let reservation = Iops::new(320).ok();
-        let vms = [Demand { reservation, ..vm(1, 0) }, vm(1, 0), Demand { reservation, ..vm(1, 0) }];
+        let vms =
+            [Demand { reservation, ..vm(1, 0) }, vm(1, 0), Demand { reservation, ..vm(1, 0) }];
         assert_eq!(reserved(&vms, Nanos::from_millis(25)), Slots::whole(16));
     }
 }

@@ -18,7 +18,8 @@ impl History {
         self.0[0] = window;
     }
 
-    /// The window in force during the period that ended `age` ago; between two of them the weighted mean.
+    /// The window in force during the period that ended `age` ago; between two of them the weighted
+    /// mean.
     pub(super) fn at(&self, age: Nanos, period: Nanos) -> Slots {
         let period = period.0.max(1);
         let index = usize::try_from(age.0 / period).unwrap_or(usize::MAX).min(self.0.len() - 2);
@@ -37,7 +38,10 @@ mod tests {
         history.push(Slots::whole(20));
         history.push(Slots::whole(40));
         let at = |age| history.at(Nanos(age), Nanos(100));
-        assert_eq!([at(0), at(50), at(100), at(150), at(200)], [40, 30, 20, 15, 10].map(Slots::whole));
+        assert_eq!(
+            [at(0), at(50), at(100), at(150), at(200)],
+            [40, 30, 20, 15, 10].map(Slots::whole)
+        );
         assert_eq!(at(u64::MAX), Slots::whole(10));
     }
 }

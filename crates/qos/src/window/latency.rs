@@ -22,10 +22,12 @@ pub struct Observation {
     pub ios: u64,
 }
 
-/// Turns the latencies of one host's IOs at one datastore into one number per period (section 3.1, equation 1).
+/// Turns the latencies of one host's IOs at one datastore into one number per period (section 3.1,
+/// equation 1).
 ///
-/// A large IO takes longer without the storage being congested, so each latency is converted to that of 8 KiB by the
-/// datastore's [`CostModel`]: `latency · cost(8 KiB) / cost(size)`. A datastore whose model is `unit` converts nothing.
+/// A large IO takes longer without the storage being congested, so each latency is converted to
+/// that of 8 KiB by the datastore's [`CostModel`]: `latency · cost(8 KiB) / cost(size)`. A
+/// datastore whose model is `unit` converts nothing.
 #[derive(Clone, Debug)]
 pub struct LatencyMeter {
     cost: CostMeter,
@@ -49,8 +51,9 @@ impl LatencyMeter {
         Ok(LatencyMeter { cost, reference, smoothing, mean: None, sum: 0, ios: 0 })
     }
 
-    /// A read or write of so many bytes took so long at the device, from issue to completion: not the time it waited in
-    /// our own queue. Flushes and discards are left out, and so is what failed. O(1).
+    /// A read or write of so many bytes took so long at the device, from issue to completion: not
+    /// the time it waited in our own queue. Flushes and discards are left out, and so is what
+    /// failed. O(1).
     #[inline]
     pub fn record(&mut self, latency: Nanos, bytes: Bytes) {
         // Both factors are below 2^39 and 2^25.
@@ -69,14 +72,15 @@ impl LatencyMeter {
         self.mean = Some(match self.mean {
             None => value,
             Some(mean) => {
-                ratio(mean, past_millionths, MILLION) + ratio(value, MILLION - past_millionths, MILLION)
+                ratio(mean, past_millionths, MILLION)
+                    + ratio(value, MILLION - past_millionths, MILLION)
             }
         });
     }
 
     /// Ends the period: what was seen in it, `None` when nothing completed. O(1).
     pub fn take(&mut self) -> Option<Observation> {
-        let (sum, ios) = (std::mem::take(&mut self.sum), std::mem::take(&mut self.ios));
+        let (sum, ios) = (core::mem::take(&mut self.sum), core::mem::take(&mut self.ios));
         let mean = sum.checked_div(ios)?;
         if let Smoothing::PerPeriod { past } = self.smoothing {
             self.smooth(mean << DIGITS, past);
@@ -107,7 +111,8 @@ mod tests {
         assert_eq!(meter.take(), Some(Observation { latency: Nanos(300), ios: 1 }));
     }
 
-    /// Section 3.2.2 of the mClock paper, equation 5: the costs of 8 and 64 KiB are 1.027 and 1.213.
+    /// Section 3.2.2 of the mClock paper, equation 5: the costs of 8 and 64 KiB are 1.027 and
+    /// 1.213.
     #[test]
     fn large_ios_do_not_look_like_congestion() {
         let mut meter = meter(CostModel::default(), Smoothing::PUBLISHED);
@@ -134,9 +139,10 @@ mod tests {
 
     #[test]
     fn no_latency_overflows() {
-        for model in
-            [CostModel::Affine { reference: Bytes(512) }, CostModel::Chunks { reference: Bytes(512) }]
-        {
+        for model in [
+            CostModel::Affine { reference: Bytes(512) },
+            CostModel::Chunks { reference: Bytes(512) },
+        ] {
             for smoothing in [Smoothing::PUBLISHED, Smoothing::PER_IO] {
                 let mut meter = meter(model, smoothing);
                 for bytes in [0, 512, 4096, u64::MAX] {

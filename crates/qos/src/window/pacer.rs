@@ -6,10 +6,11 @@ const MEMORY: i64 = 1_000_000_000 * MILLION as i64;
 
 /// Keeps requests in flight within a window that need not be whole.
 ///
-/// A window of 2.25 lets two requests out at any time, and a third a quarter of the time: while three are in flight a
-/// debt grows by 0.75 slots per nanosecond, while two are it falls by 0.25, and the third goes when there is none. A window
-/// of 0.5 lets one request out and then nothing for as long as that one took. So the mean number in flight is the
-/// window, as long as there are requests enough; what is not used is not saved up.
+/// A window of 2.25 lets two requests out at any time, and a third a quarter of the time: while
+/// three are in flight a debt grows by 0.75 slots per nanosecond, while two are it falls by 0.25,
+/// and the third goes when there is none. A window of 0.5 lets one request out and then nothing for
+/// as long as that one took. So the mean number in flight is the window, as long as there are
+/// requests enough; what is not used is not saved up.
 ///
 /// Integers throughout, O(1) per call. The debt is at most one slot for a second.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ pub struct Pacer {
 
 /// Whether another request may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum Admission {
     /// Now.
     Now,
     /// Then, or when a request completes.
@@ -55,7 +56,8 @@ impl Pacer {
         self.window = window;
     }
 
-    /// By how much what is in flight exceeds the window, in millionths, between one slot less and one slot more.
+    /// By how much what is in flight exceeds the window, in millionths, between one slot less and
+    /// one slot more.
     fn excess(&self) -> i64 {
         let in_flight = i64::from(self.in_flight) * MILLION as i64;
         let window = i64::try_from(self.window.as_millionths()).unwrap_or(i64::MAX);
@@ -84,21 +86,22 @@ impl Pacer {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Whether another request may go out. Holds until the next call of any other method, or until the instant it names.
+    /// Whether another request may go out. Holds until the next call of any other method, or until
+    /// the instant it names.
     #[inline]
-    pub fn room(&mut self, now: Nanos) -> Room {
+    pub fn admit(&mut self, now: Nanos) -> Admission {
         if self.in_flight < self.window.floor() {
-            return Room::Now;
+            return Admission::Now;
         }
         self.advance(now);
         let excess = self.excess();
         if excess >= 0 {
-            return Room::None;
+            return Admission::None;
         }
         if self.debt == 0 {
-            return Room::Now;
+            return Admission::Now;
         }
-        Room::At(now + Nanos(self.debt.unsigned_abs().div_ceil(excess.unsigned_abs())))
+        Admission::At(now + Nanos(self.debt.unsigned_abs().div_ceil(excess.unsigned_abs())))
     }
 }
 
@@ -110,25 +113,25 @@ mod tests {
     fn a_whole_window_needs_no_clock() {
         let mut pacer = Pacer::new(Nanos(5), Slots::whole(2));
         for _ in 0..2 {
-            assert_eq!(pacer.room(Nanos(5)), Room::Now);
+            assert_eq!(pacer.admit(Nanos(5)), Admission::Now);
             pacer.dispatched(Nanos(5));
         }
-        assert_eq!(pacer.room(Nanos(5)), Room::None);
+        assert_eq!(pacer.admit(Nanos(5)), Admission::None);
         pacer.completed(Nanos(1_000));
-        assert_eq!(pacer.room(Nanos(1_000)), Room::Now);
+        assert_eq!(pacer.admit(Nanos(1_000)), Admission::Now);
         pacer.set_window(Nanos(1_000), Slots::ONE);
-        assert_eq!(pacer.room(Nanos(1_000)), Room::None);
+        assert_eq!(pacer.admit(Nanos(1_000)), Admission::None);
     }
 
     #[test]
     fn half_a_window_is_a_request_half_of_the_time() {
         let mut pacer = Pacer::new(Nanos::ZERO, Slots::from_millionths(500_000));
-        assert_eq!(pacer.room(Nanos(0)), Room::Now);
+        assert_eq!(pacer.admit(Nanos(0)), Admission::Now);
         pacer.dispatched(Nanos(0));
-        assert_eq!(pacer.room(Nanos(10)), Room::None);
+        assert_eq!(pacer.admit(Nanos(10)), Admission::None);
         pacer.completed(Nanos(300));
-        assert_eq!(pacer.room(Nanos(300)), Room::At(Nanos(600)));
-        assert_eq!(pacer.room(Nanos(600)), Room::Now);
+        assert_eq!(pacer.admit(Nanos(300)), Admission::At(Nanos(600)));
+        assert_eq!(pacer.admit(Nanos(600)), Admission::Now);
     }
 
     #[test]
@@ -136,7 +139,7 @@ mod tests {
         let mut pacer = Pacer::new(Nanos::ZERO, Slots::from_millionths(100_000));
         pacer.dispatched(Nanos::ZERO);
         pacer.completed(Nanos::from_secs(3_600));
-        let Room::At(at) = pacer.room(Nanos::from_secs(3_600)) else { panic!("no debt") };
+        let Admission::At(at) = pacer.admit(Nanos::from_secs(3_600)) else { panic!("no debt") };
         assert_eq!(at - Nanos::from_secs(3_600), Nanos::from_secs(10));
     }
 
@@ -147,8 +150,8 @@ mod tests {
             pacer.dispatched(Nanos::from_secs(10));
         }
         pacer.completed(Nanos::from_secs(11));
-        let Room::At(at) = pacer.room(Nanos::from_secs(5)) else { panic!("no debt") };
+        let Admission::At(at) = pacer.admit(Nanos::from_secs(5)) else { panic!("no debt") };
         assert!(at > Nanos::from_secs(5));
-        assert_eq!(pacer.room(Nanos::from_secs(12)), Room::Now);
+        assert_eq!(pacer.admit(Nanos::from_secs(12)), Admission::Now);
     }
 }

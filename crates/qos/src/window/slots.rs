@@ -1,7 +1,7 @@
 use super::config::ConfigError;
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub};
 use headgate_units::Nanos;
-use std::fmt;
-use std::ops::{Add, AddAssign, Sub};
 
 /// Millionths.
 pub(super) const MILLION: u64 = 1_000_000;
@@ -52,13 +52,15 @@ impl Slots {
         self.0 as f64 / MILLION as f64
     }
 
-    /// `self · numerator / denominator`, to the nearest millionth; saturates. Nothing divided by nothing is nothing.
+    /// `self · numerator / denominator`, to the nearest millionth; saturates. Nothing divided by
+    /// nothing is nothing.
     pub(super) fn scaled(self, numerator: u64, denominator: u64) -> Slots {
         Slots(ratio(self.0, numerator, denominator))
     }
 }
 
-/// How many requests in flight a rate needs, when each takes so long (Little's law): `rate · latency`.
+/// How many requests in flight a rate needs, when each takes so long (Little's law): `rate ·
+/// latency`.
 ///
 /// `rate` is in millionths of requests per second. Saturates.
 pub(super) fn little(rate: u64, latency: Nanos) -> Slots {

@@ -1,11 +1,13 @@
 //! Finding the latency threshold: the latency at which the storage does nearly all it can.
 //!
-//! More requests in flight make storage faster until it is saturated, and only slower to answer from there on. The
-//! threshold belongs where that happens. [`Search`] says how many random reads to keep in flight, is told what came of it, and
-//! takes the latency at which 90 % of the highest throughput is reached, but no less than one and a half times the latency of a
-//! single request, so that there is room to tell a busy device from an idle one.
+//! More requests in flight make storage faster until it is saturated, and only slower to answer
+//! from there on. The threshold belongs where that happens. [`Search`] says how many random reads
+//! to keep in flight, is told what came of it, and takes the latency at which 90 % of the highest
+//! throughput is reached, but no less than one and a half times the latency of a single request, so
+//! that there is room to tell a busy device from an idle one.
 
 use super::slots::{Fraction, ratio};
+use alloc::vec::Vec;
 use headgate_units::Nanos;
 use thiserror::Error;
 
@@ -25,14 +27,16 @@ pub struct Sample {
     pub outstanding: u32,
     /// Completions per second.
     pub iops: u64,
-    /// Their mean latency, converted to the reference IO as [`LatencyMeter`](super::LatencyMeter) does.
+    /// Their mean latency, converted to the reference IO as [`LatencyMeter`](super::LatencyMeter)
+    /// does.
     pub latency: Nanos,
 }
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Keep so many requests in flight, wait until the rate has settled, and [`record`](Search::record) what it was.
+    /// Keep so many requests in flight, wait until the rate has settled, and
+    /// [`record`](Search::record) what it was.
     Measure(u32),
     /// That is it.
     Found(Finding),
@@ -86,7 +90,8 @@ pub enum SearchError {
     },
 }
 
-/// A search for the threshold of one datastore. Depths are doubled, so there are at most a dozen or so.
+/// A search for the threshold of one datastore. Depths are doubled, so there are at most a dozen or
+/// so.
 #[derive(Clone, Debug)]
 pub struct Search {
     share: Fraction,
@@ -95,7 +100,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Starts with one request in flight and goes up to `deepest`; looks for the latency at this `share` of the peak.
+    /// Starts with one request in flight and goes up to `deepest`; looks for the latency at this
+    /// `share` of the peak.
     ///
     /// # Errors
     /// A share below a half, a depth of 0.
@@ -117,7 +123,8 @@ impl Search {
     /// What to do next. O(samples).
     pub fn next(&self) -> Step {
         let Some(last) = self.samples.last() else { return Step::Measure(1) };
-        let gains = |pair: &[Sample]| pair[1].iops > pair[0].iops.saturating_add(GAIN.of(pair[0].iops));
+        let gains =
+            |pair: &[Sample]| pair[1].iops > pair[0].iops.saturating_add(GAIN.of(pair[0].iops));
         let flat = self.samples.windows(2).rev().take_while(|pair| !gains(pair)).count();
         if flat >= FLAT {
             return Step::Found(self.finding(End::Saturated));
@@ -131,7 +138,8 @@ impl Search {
     /// What came of the depth that was asked for.
     ///
     /// # Errors
-    /// When nothing completed, or another depth was asked for; the search can go on with a good sample.
+    /// When nothing completed, or another depth was asked for; the search can go on with a good
+    /// sample.
     pub fn record(&mut self, sample: Sample) -> Result<(), SearchError> {
         let Sample { outstanding, iops, latency } = sample;
         let expected = match self.next() {
@@ -155,7 +163,8 @@ impl Search {
         let latency = match reached.checked_sub(1).and_then(|before| self.samples.get(before)) {
             // In a straight line between the two depths.
             Some(before) => {
-                let (rise, run) = (at.since(before.latency), self.samples[reached].iops - before.iops);
+                let (rise, run) =
+                    (at.since(before.latency), self.samples[reached].iops - before.iops);
                 before.latency + Nanos(ratio(rise.0, wanted - before.iops, run))
             }
             None => at,
@@ -194,8 +203,9 @@ mod tests {
         assert_eq!((flash.end, flash.threshold), (End::Saturated, Nanos::from_micros(120)));
     }
 
-    /// Published for products of this kind: the latency at which 90 % of the peak is reached. Here the curve is that of one
-    /// server with exponential times and a fixed way there and back, by mean value analysis.
+    /// Published for products of this kind: the latency at which 90 % of the peak is reached. Here
+    /// the curve is that of one server with exponential times and a fixed way there and back, by
+    /// mean value analysis.
     #[test]
     fn the_latency_at_nine_tenths_of_the_peak() {
         let (service, way) = (300.0, 5_000.0);
@@ -212,7 +222,9 @@ mod tests {
                 queue = rate * (time - way);
             }
             let latency = Nanos::from_micros(time as u64);
-            search.record(Sample { outstanding: depth, iops: (rate * 1e6) as u64, latency }).unwrap();
+            search
+                .record(Sample { outstanding: depth, iops: (rate * 1e6) as u64, latency })
+                .unwrap();
         };
         // At 90 % of 1/300 us about 9 requests queue: 5 ms + 300 us * (1 + 5..9).
         assert!(

@@ -1,7 +1,7 @@
 use super::config::Alarm;
 use super::slots::{Fraction, Slots};
+use core::fmt;
 use headgate_units::Nanos;
-use std::fmt;
 
 /// Latency is high although all windows are at their lower bounds: throttling does not help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,16 +19,17 @@ pub struct Unmanaged {
 /// Why throttling does not help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Something loads the storage that no host on the board answers for: another datastore on the same spindles, a backup,
-    /// a rebuild.
+    /// Something loads the storage that no host on the board answers for: another datastore on the
+    /// same spindles, a backup, a rebuild.
     ForeignLoad,
-    /// The latency has never been below the threshold: it is less than what the storage needs for a single IO, or
-    /// there has been foreign load all along.
+    /// The latency has never been below the threshold: it is less than what the storage needs for a
+    /// single IO, or there has been foreign load all along.
     NeverBelow {
         /// The lowest mean latency of a period so far.
         lowest: Nanos,
     },
-    /// This host's window is as large as its reservations need: more is reserved than the storage can do now.
+    /// This host's window is as large as its reservations need: more is reserved than the storage
+    /// can do now.
     Reservations,
 }
 
@@ -135,7 +136,8 @@ mod tests {
     #[test]
     fn says_so_once_after_its_patience_and_takes_it_back_once() {
         let mut watch = Watch::new();
-        let mut observe = |latency, collapsed| watch.observe(Alarm::DEFAULT, latency, collapsed, Bound::Min);
+        let mut observe =
+            |latency, collapsed| watch.observe(Alarm::DEFAULT, latency, collapsed, Bound::Min);
         let small = Some(Slots::whole(8));
         assert_eq!(observe(LOW, None), None);
         for _ in 0..4 {
@@ -167,8 +169,13 @@ mod tests {
         };
         let Some(LoadEvent::Began(what)) = cause(Bound::Min) else { panic!("nothing was said") };
         assert_eq!(what.cause, Cause::NeverBelow { lowest: HIGH.0 });
-        assert!(what.to_string().contains("never done better than 40.00 ms; raise the threshold"), "{what}");
-        let Some(LoadEvent::Began(what)) = cause(Bound::Reservations) else { panic!("nothing was said") };
+        assert!(
+            what.to_string().contains("never done better than 40.00 ms; raise the threshold"),
+            "{what}"
+        );
+        let Some(LoadEvent::Began(what)) = cause(Bound::Reservations) else {
+            panic!("nothing was said")
+        };
         assert_eq!(what.cause, Cause::Reservations);
     }
 }

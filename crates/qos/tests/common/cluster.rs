@@ -1,8 +1,9 @@
-//! Several servers in simulated time: clients that keep requests outstanding and route each to one of the
-//! servers, a network with a delay, and a scheduler, a window and a device of known rate at every server.
+//! Several servers in simulated time: clients that keep requests outstanding and route each to one
+//! of the servers, a network with a delay, and a scheduler, a window and a device of known rate at
+//! every server.
 
 use super::*;
-use headgate_qos::Elsewhere;
+use headgate_qos::ServedElsewhere;
 use headgate_qos::dmclock::{Served, Ticket, Tracker};
 
 /// Where a client's next request goes.
@@ -40,7 +41,7 @@ struct Flight {
     client: usize,
     server: usize,
     ticket: Option<Ticket<usize>>,
-    elsewhere: Elsewhere,
+    elsewhere: ServedElsewhere,
     served: Option<Served>,
 }
 
@@ -270,7 +271,9 @@ impl Cluster {
         let before: Vec<u64> = (0..self.hosts.len()).map(|h| self.total(h)).collect();
         let end = self.now + time;
         for client in 0..self.hosts.len() {
-            while self.hosts[client].running && self.hosts[client].asked < self.hosts[client].outstanding {
+            while self.hosts[client].running
+                && self.hosts[client].asked < self.hosts[client].outstanding
+            {
                 self.ask(client);
             }
         }
@@ -302,7 +305,11 @@ impl Cluster {
                     return;
                 }
                 let io = Io { bytes: Bytes(self.hosts[client].bytes), ..Io::default() };
-                let elsewhere = if self.tell == Tell::DmClock { flight.elsewhere } else { Elsewhere::NONE };
+                let elsewhere = if self.tell == Tell::DmClock {
+                    flight.elsewhere
+                } else {
+                    ServedElsewhere::NONE
+                };
                 let disk = at.disks[self.hosts[client].disk];
                 at.scheduler.enqueue_dmclock(self.now + at.skew, disk, io, elsewhere, id).unwrap();
                 self.dispatch(server);
@@ -354,7 +361,8 @@ impl Cluster {
                 Decision::Dispatch(d) => {
                     let flight = &mut self.flights[d.request];
                     let host = &mut self.hosts[flight.client];
-                    flight.served = Some(Served { phase: d.phase, cost: d.cost, bytes: Bytes(host.bytes) });
+                    flight.served =
+                        Some(Served { phase: d.phase, cost: d.cost, bytes: Bytes(host.bytes) });
                     host.dispatches.push(self.now);
                     self.log.push((self.now, server, flight.client, d.phase));
                     at.in_flight += 1;

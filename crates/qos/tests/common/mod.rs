@@ -1,11 +1,12 @@
-//! A closed loop in simulated time: clients that keep requests outstanding, a window, a device of known rate.
+//! A closed loop in simulated time: clients that keep requests outstanding, a window, a device of
+//! known rate.
 #![allow(dead_code)] // Every test binary uses its own part.
 
 pub mod cluster;
 
 use headgate_qos::{
-    AnyScheduler, Config, CostModel, Decision, DiskId, Io, Phase, Policy, PriorityPolicy, PriorityScope,
-    Scheduler, SchedulerKind,
+    AnyScheduler, Config, CostModel, Decision, DiskId, Io, Phase, Policy, PriorityPolicy,
+    PriorityScope, Scheduler, SchedulerKind,
 };
 use headgate_units::{Bytes, Iops, Nanos, Priority, Shares};
 use proptest::test_runner::{Config as Cases, FileFailurePersistence};
@@ -36,8 +37,8 @@ pub fn unit() -> Config {
     Config { cost_model: CostModel::Unit, ..Config::default() }
 }
 
-/// So many cases of a property, or as many as `PROPTEST_CASES` says. A failure prints its seed and keeps it in
-/// a file beside the test, from which the next run replays it.
+/// So many cases of a property, or as many as `PROPTEST_CASES` says. A failure prints its seed and
+/// keeps it in a file beside the test, from which the next run replays it.
 pub fn cases(few: u32) -> Cases {
     let said = std::env::var("PROPTEST_CASES").ok();
     let cases = said.map_or(few, |n| n.parse().expect("PROPTEST_CASES is a number"));
@@ -58,7 +59,8 @@ impl Dice {
 
     /// One of 0 to n - 1.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((u128::from(self.0 >> 16) * u128::from(n)) >> 48) as u64
     }
 }
@@ -113,8 +115,8 @@ pub struct Tagged {
     sent: Nanos,
 }
 
-/// A device that serves so many requests per second, one after another, each in its own time slot of
-/// `1/rate`, with a window in front that lets `window` of them in.
+/// A device that serves so many requests per second, one after another, each in its own time slot
+/// of `1/rate`, with a window in front that lets `window` of them in.
 pub struct Bench {
     pub scheduler: AnyScheduler<Tagged>,
     pub now: Nanos,
@@ -348,8 +350,12 @@ impl Bench {
                     assert!(at > self.now, "a wake-up in the past would spin");
                     for load in self.loads.iter().filter(|_| !self.plugged) {
                         let policy = self.scheduler.policy(load.disk).unwrap();
-                        let limited = policy.limit().is_some() || policy.limit_bandwidth().is_some();
-                        assert!(limited || self.scheduler.queued_of(load.disk) == 0, "waits without a limit");
+                        let limited =
+                            policy.limit().is_some() || policy.limit_bandwidth().is_some();
+                        assert!(
+                            limited || self.scheduler.queued_of(load.disk) == 0,
+                            "waits without a limit"
+                        );
                     }
                     if at != self.wake {
                         self.wake = at;
@@ -365,7 +371,10 @@ impl Bench {
                     load.by_reservation += u64::from(d.phase == Phase::Reservation);
                     load.dispatches.push(self.now);
                     let done = self.serve();
-                    self.push(done, Event::Complete { client: d.request.client, sent: d.request.sent });
+                    self.push(
+                        done,
+                        Event::Complete { client: d.request.client, sent: d.request.sent },
+                    );
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Hosts that share an array, period by period: closed-loop VMs, an array whose latency follows from what is in flight.
+//! Hosts that share an array, period by period: closed-loop VMs, an array whose latency follows
+//! from what is in flight.
 
 use super::common::Dice;
 use headgate_qos::window::{
@@ -13,7 +14,8 @@ use std::num::NonZeroU32;
 pub enum Curve {
     /// At most `rate` IOPS, no request faster than `service`.
     FixedRate { rate: f64, service: Nanos },
-    /// One server with exponential times, `rate` IOPS, and `way` there and back: mean value analysis.
+    /// One server with exponential times, `rate` IOPS, and `way` there and back: mean value
+    /// analysis.
     Exponential { rate: f64, way: Nanos },
 }
 
@@ -101,7 +103,8 @@ pub struct Cluster {
     pub board: Board,
     /// Requests that somebody outside keeps in flight.
     pub foreign: f64,
-    /// Latencies of a period differ by up to so much from those of the curve, for all hosts and for each.
+    /// Latencies of a period differ by up to so much from those of the curve, for all hosts and for
+    /// each.
     pub noise: f64,
     dice: Dice,
     /// The newest first.
@@ -167,11 +170,14 @@ impl Cluster {
         let mut new = Vec::new();
         for (i, host) in self.hosts.iter_mut().enumerate() {
             let age = match self.board {
-                Board::Delayed(periods) => Nanos(host.controller.config().period.0 * periods as u64),
+                Board::Delayed(periods) => {
+                    Nanos(host.controller.config().period.0 * periods as u64)
+                }
                 _ => Nanos::ZERO,
             };
             let others = known.iter().flatten().enumerate().filter(|(peer, _)| *peer != i);
-            let peers: Vec<Peer> = others.map(|(_, report)| Peer { report: *report, age }).collect();
+            let peers: Vec<Peer> =
+                others.map(|(_, report)| Peer { report: *report, age }).collect();
             let view = match self.board {
                 Board::Delayed(_) => BoardView::Shared(&peers),
                 Board::LocalOnly => BoardView::Alone,

@@ -4,7 +4,8 @@ use super::cluster::{in_ratio, near};
 use super::common::Dice;
 use headgate_qos::CostModel;
 use headgate_qos::window::{
-    BoardView, Config, Controller, Demand, HostReport, LatencyMeter, Pacer, Peer, Room, Slots, Smoothing,
+    Admission, BoardView, Config, Controller, Demand, HostReport, LatencyMeter, Pacer, Peer, Slots,
+    Smoothing,
 };
 use headgate_units::{Bytes, Nanos, Shares};
 use std::cmp::Reverse;
@@ -39,17 +40,21 @@ impl Array {
     /// Lets `host` send what its pacer allows.
     fn send(&mut self, host: usize, pacer: &mut Pacer) {
         loop {
-            match pacer.room(self.now) {
-                Room::None => return,
-                Room::At(at) => {
+            match pacer.admit(self.now) {
+                Admission::None => return,
+                Admission::At(at) => {
                     self.events.push(Reverse((at, host, Event::Wake)));
                     return;
                 }
-                Room::Now => {
+                Admission::Now => {
                     pacer.dispatched(self.now);
                     let uniform = (self.dice.below(1 << 40) + 1) as f64 / (1u64 << 40) as f64;
                     self.free = self.free.max(self.now) + Nanos((-uniform.ln() * self.mean) as u64);
-                    self.events.push(Reverse((self.free, host, Event::Completion { issued: self.now })));
+                    self.events.push(Reverse((
+                        self.free,
+                        host,
+                        Event::Completion { issued: self.now },
+                    )));
                 }
             }
         }
@@ -101,12 +106,20 @@ fn windows_that_are_not_whole_divide_as_exactly_as_whole_ones() {
     }
 }
 
-/// Figure 8 with everything in place: shares 1:1:2:2 at 25 ms, hosts that update at different times.
+/// Figure 8 with everything in place: shares 1:1:2:2 at 25 ms, hosts that update at different
+/// times.
 #[test]
 fn pa5_request_by_request() {
     for (seed, config) in [
         (1, super::cluster::published(25)),
-        (2, Config { threshold: Nanos::from_millis(25), period: Nanos::from_secs(2), ..Config::default() }),
+        (
+            2,
+            Config {
+                threshold: Nanos::from_millis(25),
+                period: Nanos::from_secs(2),
+                ..Config::default()
+            },
+        ),
         (
             3,
             Config {
@@ -148,7 +161,8 @@ fn pa5_request_by_request() {
                 .filter(|(peer, _)| *peer != host)
                 .filter_map(|(_, seen)| seen.map(|(report, at)| Peer { report, age: now - at }))
                 .collect();
-            let update = controllers[host].update(meters[host].take(), &[demand], BoardView::Shared(&peers));
+            let update =
+                controllers[host].update(meters[host].take(), &[demand], BoardView::Shared(&peers));
             board[host] = Some((update.report, now));
             pacers[host].set_window(now, update.window);
             if turn > 400 {

@@ -7,14 +7,17 @@ use headgate_units::Nanos;
 /// Both laws, with this threshold.
 fn laws(threshold_ms: u64) -> [Config; 2] {
     let paper = published(threshold_ms);
-    let product = Config { gain: Config::default().gain, feedback: Config::default().feedback, ..paper };
+    let product =
+        Config { gain: Config::default().gain, feedback: Config::default().feedback, ..paper };
     [paper, product]
 }
 
 /// The published law with a slot per so many shares; the product's as it is.
 fn slot_per(shares: u32, config: Config) -> Config {
     match config.gain {
-        Gain::SharesPerSlot(_) => Config { gain: Gain::SharesPerSlot(shares.try_into().unwrap()), ..config },
+        Gain::SharesPerSlot(_) => {
+            Config { gain: Gain::SharesPerSlot(shares.try_into().unwrap()), ..config }
+        }
         Gain::Excess(_) => config,
     }
 }
@@ -175,7 +178,8 @@ fn pa8_an_uncontrolled_host_takes_capacity_and_shares_stay() {
     }
 }
 
-/// Figures 12 and 13: β = 6:4:4:2; a VM of 10 shares on host 1 stops at 140 s and starts again at 310 s.
+/// Figures 12 and 13: β = 6:4:4:2; a VM of 10 shares on host 1 stops at 140 s and starts again at
+/// 310 s.
 #[test]
 fn pa11_an_idle_vm_leaves_its_slots_to_all_hosts() {
     for config in laws(25) {
@@ -206,7 +210,8 @@ fn pa11_an_idle_vm_leaves_its_slots_to_all_hosts() {
     }
 }
 
-/// Table 7: shares 1:4 at 15 ms, but the second VM cannot fill its window: its β falls, and the first takes the slack.
+/// Table 7: shares 1:4 at 15 ms, but the second VM cannot fill its window: its β falls, and the
+/// first takes the slack.
 #[test]
 fn pa12_who_cannot_fill_its_window_does_not_keep_it() {
     for config in laws(15) {

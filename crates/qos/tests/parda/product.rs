@@ -38,8 +38,11 @@ fn scaling_all_shares_changes_no_window() {
 #[test]
 fn flash_in_microseconds() {
     let curve = Curve::FixedRate { rate: 200_000.0, service: Nanos::from_micros(80) };
-    let config =
-        Config { threshold: Nanos::from_micros(250), period: Nanos::from_millis(100), ..Config::default() };
+    let config = Config {
+        threshold: Nanos::from_micros(250),
+        period: Nanos::from_millis(100),
+        ..Config::default()
+    };
     let mut cluster = Cluster::new(curve);
     for shares in [1_000, 1_000, 2_000, 2_000] {
         cluster.host(config, vec![vm(shares, 64.0)]);
@@ -52,11 +55,14 @@ fn flash_in_microseconds() {
     near(iops.iter().sum(), 200_000.0, 0.02);
 }
 
-/// A thousand default VMs: a fixed slot per thousand shares would put the latency at ten times the threshold.
+/// A thousand default VMs: a fixed slot per thousand shares would put the latency at ten times the
+/// threshold.
 #[test]
 fn a_thousand_vms_do_not_move_the_latency() {
     let mut latencies = Vec::new();
-    for gain in [Gain::Excess(Fraction::percent(20)), Gain::SharesPerSlot(1_000.try_into().unwrap())] {
+    for gain in
+        [Gain::Excess(Fraction::percent(20)), Gain::SharesPerSlot(1_000.try_into().unwrap())]
+    {
         let mut cluster = Cluster::new(spindles(3_400.0));
         for _ in 0..4 {
             let vms = (0..250).map(|_| vm(1_000, 1.0)).collect();
@@ -100,7 +106,8 @@ fn reservations_keep_what_they_need_at_the_latency_that_there_is() {
     near(iops[0], 1_000.0, 0.02);
 }
 
-/// More is promised than there is: each asks for more at the latency that the others make, up to what is configured.
+/// More is promised than there is: each asks for more at the latency that the others make, up to
+/// what is configured.
 #[test]
 fn reservations_beyond_the_storage_do_not_drive_each_other_up() {
     let mut cluster = Cluster::new(spindles(1_000.0));
@@ -120,8 +127,8 @@ fn what_was_promised_goes_before_what_was_configured() {
     assert_eq!(cluster.windows(), [60.0]);
 }
 
-/// Nobody on the board answers for most of the load. Windows stop at their lower bounds, by shares, every host says so once,
-/// and all is as before when it is over.
+/// Nobody on the board answers for most of the load. Windows stop at their lower bounds, by shares,
+/// every host says so once, and all is as before when it is over.
 #[test]
 fn foreign_load_is_reported_and_windows_do_not_collapse() {
     let mut cluster = Cluster::new(spindles(3_150.0));
@@ -186,7 +193,9 @@ fn a_lost_board_moves_no_window() {
     cluster.board = Board::Lost;
     cluster.periods(50);
     assert_eq!(cluster.windows(), before);
-    assert!(cluster.hosts.iter().all(|host| host.last.unwrap().held == Some(Held::BoardUnreachable)));
+    assert!(
+        cluster.hosts.iter().all(|host| host.last.unwrap().held == Some(Held::BoardUnreachable))
+    );
     cluster.board = Board::Delayed(1);
     cluster.periods(3);
     let after = cluster.windows();
@@ -207,7 +216,8 @@ fn without_ios_nothing_moves() {
     assert_eq!(cluster.hosts[0].last.unwrap().held, Some(Held::NoIos));
 }
 
-/// While it is idle, the others use what it had; when it is back, it has its part of it within half a minute.
+/// While it is idle, the others use what it had; when it is back, it has its part of it within half
+/// a minute.
 #[test]
 fn an_idle_host_makes_room_and_comes_back() {
     let mut cluster = Cluster::new(spindles(3_400.0));
@@ -229,7 +239,8 @@ fn an_idle_host_makes_room_and_comes_back() {
     in_ratio(&cluster.windows(), &[1.0; 4], 0.05);
 }
 
-/// A host that is told another threshold follows the others' if that is lower, and all are told that they differ.
+/// A host that is told another threshold follows the others' if that is lower, and all are told
+/// that they differ.
 #[test]
 fn hosts_that_differ_act_by_the_lowest_threshold() {
     let mut cluster = Cluster::new(spindles(3_400.0));
@@ -240,11 +251,13 @@ fn hosts_that_differ_act_by_the_lowest_threshold() {
     let (windows, _, latency) = cluster.mean(20);
     near(latency, 25.0, 0.03);
     in_ratio(&windows, &[1.0; 3], 0.05);
-    let differing: Vec<u32> = cluster.hosts.iter().map(|host| host.last.unwrap().differing).collect();
+    let differing: Vec<u32> =
+        cluster.hosts.iter().map(|host| host.last.unwrap().differing).collect();
     assert_eq!(differing, [1, 1, 2]);
 }
 
-/// The threshold that is found is one under which the windows divide the storage and lose nothing of it.
+/// The threshold that is found is one under which the windows divide the storage and lose nothing
+/// of it.
 #[test]
 fn a_found_threshold_divides_and_costs_nothing() {
     for curve in [

@@ -3,14 +3,15 @@
 use super::cluster::*;
 use super::common::{Dice, cases};
 use headgate_qos::window::{
-    ActiveShares, BoardView, Bound, Config, Controller, Demand, Feedback, Fraction, Gain, HostReport,
-    Observation, Peer, Slots, Smoothing,
+    ActiveShares, BoardView, Bound, Config, Controller, Demand, Feedback, Fraction, Gain,
+    HostReport, Observation, Peer, Slots, Smoothing,
 };
 use headgate_units::{Iops, Nanos, Shares};
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 
-/// Swing of the sum of the windows after a long time, relative to its mean, after one of eight hosts left.
+/// Swing of the sum of the windows after a long time, relative to its mean, after one of eight
+/// hosts left.
 fn swing(config: Config, delay: usize) -> f64 {
     let mut cluster = Cluster::new(spindles(3_400.0));
     cluster.board = Board::Delayed(delay);
@@ -26,7 +27,8 @@ fn swing(config: Config, delay: usize) -> f64 {
             cluster.windows()[..7].iter().sum()
         })
         .collect();
-    let (low, high) = sums.iter().fold((f64::MAX, 0.0f64), |(low, high), s| (low.min(*s), high.max(*s)));
+    let (low, high) =
+        sums.iter().fold((f64::MAX, 0.0f64), |(low, high), s| (low.min(*s), high.max(*s)));
     (high - low) / (sums.iter().sum::<f64>() / 50.0)
 }
 
@@ -36,12 +38,16 @@ fn pa14_every_gamma_and_every_delay_come_to_rest() {
         for delay in [0, 1, 2] {
             let step = Fraction::percent(gamma);
             let product = swing(Config { step, ..Config::default() }, delay);
-            let matched = swing(Config { step, feedback: Feedback::Matched, ..published(30) }, delay);
+            let matched =
+                swing(Config { step, feedback: Feedback::Matched, ..published(30) }, delay);
             let paper = swing(Config { step, ..published(30) }, delay);
             println!(
                 "gamma {gamma} %, delay {delay}: product {product:.4}, matched {matched:.4}, published {paper:.4}"
             );
-            assert!(product < 0.01 && matched < 0.01, "gamma {gamma} %, delay {delay}: {product} {matched}");
+            assert!(
+                product < 0.01 && matched < 0.01,
+                "gamma {gamma} %, delay {delay}: {product} {matched}"
+            );
             if delay < 2 {
                 assert!(paper < 0.02, "gamma {gamma} %, delay {delay}: {paper}");
             }
@@ -52,15 +58,16 @@ fn pa14_every_gamma_and_every_delay_come_to_rest() {
     assert!(swing(Config { step, ..published(30) }, 2) > 0.3);
 }
 
-/// α = 0.002 per IO is a memory of 500 IOs: four periods where a host does 60 IOPS. The loop then rings for minutes; the mean of
-/// the period does not.
+/// α = 0.002 per IO is a memory of 500 IOs: four periods where a host does 60 IOPS. The loop then
+/// rings for minutes; the mean of the period does not.
 #[test]
 fn a_mean_over_500_ios_rings_on_slow_storage() {
     let disturbed = |smoothing| {
         let config = Config { smoothing, max: Slots::whole(256), ..published(470) };
         let mut meters =
             vec![
-                headgate_qos::window::LatencyMeter::new(headgate_qos::CostModel::Unit, smoothing).unwrap();
+                headgate_qos::window::LatencyMeter::new(headgate_qos::CostModel::Unit, smoothing)
+                    .unwrap();
                 7
             ];
         let mut hosts: Vec<Controller> = (0..7).map(|_| Controller::new(config).unwrap()).collect();
@@ -138,8 +145,8 @@ fn chance() -> impl Strategy<Value = Chance> {
 proptest! {
     #![proptest_config(cases(150))]
 
-    /// Windows as shares are within 10 %, latency at the threshold within 5 %, throughput all there is, on storage of any speed,
-    /// for any γ, gain and delay.
+    /// Windows as shares are within 10 %, latency at the threshold within 5 %, throughput all there
+    /// is, on storage of any speed, for any γ, gain and delay.
     #[test]
     fn the_product_comes_to_rest_at_the_threshold_in_the_ratio_of_shares(chance in chance()) {
         let Chance { hosts, rate, gamma, delay, excess, noise, seed } = chance;
@@ -168,7 +175,8 @@ proptest! {
         near(iops.iter().sum(), rate, 0.05);
     }
 
-    /// No report, however wrong, moves a window out of its bounds, makes it fall below what reservations need, or panics.
+    /// No report, however wrong, moves a window out of its bounds, makes it fall below what
+    /// reservations need, or panics.
     #[test]
     fn nothing_moves_a_window_out_of_its_bounds(
         seed in any::<u64>(),

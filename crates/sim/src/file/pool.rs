@@ -1,180 +1,389 @@
-//! Pools, tides and sweeps, as a file says them.
+//! Pools, tides and sweeps.
 
-use super::values::{At, MaybeBandwidth, Names, Percent, Size, Sizes, Stretch, Time, Weight};
-use schemars::JsonSchema;
+use super::names::{find, find_all, plain_name, some_time, unique};
+use super::text::list;
+use crate::scenario::{
+    Balancing, Copying, Datastore, Moves, Pool, Setup, Sweep, Tide, Vm, WorkloadKind, disk_name,
+};
+use crate::values::{
+    At, Copies, Fault, MaybeBandwidth, Names, Outstanding, Part, Percent, Piece, Pieces, Portion,
+    Size, Stretch, Time, Weight, WholePercent,
+};
+use headgate_devices::ModelSpec;
+use headgate_placement::{Group, Interference, Name, Permille, Rules};
+use headgate_qos::{Burst, Policy};
+use headgate_units::{Bytes, BytesPerSec, Nanos, Shares};
 use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Bandwidth of all copies by default; the daemon's default, too.
+const COPY_RATE: u64 = 50 << 20;
+/// Shares of all copies by default.
+const COPY_SHARES: u64 = 1_000;
+/// More rounds of advice than this are a mistake in the file.
+const ADVICE_MAX: u64 = 10_000;
+/// A sweep of so many combinations takes minutes.
+const POINTS_MAX: usize = 20_000;
 
 /// Datastores among which disks are placed and moved, by models that are learnt in the run.
-#[derive(Clone, Deserialize, JsonSchema)]
+#[derive(Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct PoolFile {
-    /// Which datastores; all unless given.
+    /// The datastores; all by default.
     pub(super) datastores: Option<At<Names>>,
-    /// Length of an interval of statistics; 2s unless given.
-    pub(super) sample: Option<At<Time>>,
-    /// When advice is taken: every so long, or at these times. Never unless given.
-    pub(super) advice: Option<At<Names>>,
-    /// Whose advice; load unless given.
-    pub(super) balance: Option<BalanceFile>,
-    /// How disks on one device are taken to change each other; streams unless given.
-    pub(super) interference: Option<InterferenceFile>,
-    /// How disks move; instant unless given.
-    pub(super) moves: Option<MovesFile>,
-    /// moves = 'copy': pieces under way at once for each disk, 1 to 64; 2 unless given.
-    pub(super) copy_outstanding: Option<At<u32>>,
-    /// moves = 'copy': size of a piece, 4K to 8M; 256K unless given.
-    pub(super) copy_piece: Option<At<Size>>,
-    /// moves = 'copy': disks that are copied at once; 1 unless given.
-    pub(super) copies: Option<At<u32>>,
-    /// moves = 'copy': the most that all copies get of a datastore, bytes per second; 50M unless given. Costs of moves are judged by it.
-    pub(super) copy_bandwidth: Option<At<MaybeBandwidth>>,
-    /// moves = 'copy': their shares at a datastore; 1000 unless given, as a disk.
-    pub(super) copy_shares: Option<At<Weight>>,
-    /// Nothing moves for load while the imbalance is not above this; 10% unless given.
-    pub(super) start: Option<At<Percent>>,
-    /// Disks move until it is not above this; 5% unless given.
-    pub(super) goal: Option<At<Percent>>,
-    /// What moves between two datastores may miss the ideal load by all but this; 30% unless given.
-    pub(super) gain: Option<At<Percent>>,
-    /// A datastore is not relieved below this predicted latency; 1ms unless given.
-    pub(super) latency: Option<At<Time>>,
-    /// A move must pay within this; 24h unless given.
-    pub(super) payback: Option<At<Time>>,
-    /// A disk that has moved stays for so long; 24h unless given.
-    pub(super) hold: Option<At<Time>>,
-    /// And does not go back for so long; 7d unless given.
-    pub(super) no_return: Option<At<Time>>,
-    /// Moves after which requests take longer by more than this are taken back when advice is taken next, and nothing else moves until that is known;
-    /// never unless given.
-    pub(super) take_back: Option<At<Percent>>,
-    /// So many disks move within 8h at most; 10 unless given.
-    pub(super) most: Option<At<u32>>,
-    /// Nothing is placed or moved where it would be fuller; 90% unless given.
-    pub(super) full: Option<At<Percent>>,
-    /// A fuller datastore is relieved; 80% unless given.
-    pub(super) relieve: Option<At<Percent>>,
-    /// Disks that must be on one datastore.
-    #[serde(default)]
-    pub(super) together: Vec<At<Names>>,
-    /// Disks of which no two may be on one device.
-    #[serde(default)]
-    pub(super) apart: Vec<At<Names>>,
+    /// The length of an interval of statistics; 2s by default.
+    sample: Option<At<Time>>,
+    /// When advice is taken: one time is a period, several are instants. Never by default.
+    advice: Option<At<Names>>,
+    /// The source of the advice; load by default.
+    balance: Option<Balancing>,
+    /// The model of how disks on one device disturb each other; streams by default.
+    interference: Option<InterferenceFile>,
+    /// How disks move; instant by default.
+    moves: Option<MovesFile>,
+    /// moves = 'copy': pieces under way at once for each disk, 1 to 64; 2 by default.
+    copy_outstanding: Option<Pieces>,
+    /// moves = 'copy': the size of a piece, 4K to 8M; 256K by default.
+    copy_piece: Option<Piece>,
+    /// moves = 'copy': disks that are copied at once; 1 by default.
+    copies: Option<Copies>,
+    /// moves = 'copy': the most that all copies get of a datastore, bytes per second; 50M by
+    /// default. The costs of moves are computed from it.
+    copy_bandwidth: Option<At<MaybeBandwidth>>,
+    /// moves = 'copy': the shares of all copies at a datastore; 1000 by default, as a disk.
+    copy_shares: Option<Weight>,
+    /// Disks move for load only while the imbalance is above this; 10% by default.
+    start: Option<Portion>,
+    /// Moves for load end once the imbalance is no higher than this; 5% by default.
+    goal: Option<Portion>,
+    /// The part of the ideal improvement that moves between two datastores must reach; 30% by
+    /// default.
+    gain: Option<Portion>,
+    /// The predicted latency below which a datastore is not relieved; 1ms by default.
+    latency: Option<Time>,
+    /// The time within which a move must pay; 24h by default.
+    payback: Option<Time>,
+    /// The time for which a moved disk stays; 24h by default.
+    hold: Option<Time>,
+    /// The time for which a moved disk does not go back; 7d by default.
+    no_return: Option<Time>,
+    /// Moves that lengthen the latency of requests by more than this are undone in the next round
+    /// of advice; until that is known, nothing else moves. Never by default.
+    take_back: Option<At<Portion>>,
+    /// The number of disks that move within 8h at most; 10 by default.
+    most: Option<u32>,
+    /// Placements and moves leave no datastore fuller than this; 90% by default.
+    full: Option<Portion>,
+    /// A fuller datastore is relieved; 80% by default.
+    relieve: Option<Portion>,
+    /// Affinity: groups of disks that must be on one datastore.
+    #[serde(default, alias = "together")]
+    affinity: Vec<At<Names>>,
+    /// Anti-affinity: groups of disks of which no two may be on one device.
+    #[serde(default, alias = "apart")]
+    anti_affinity: Vec<At<Names>>,
 }
 
-/// Whose advice is followed.
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
+/// How disks on one device are taken to disturb each other.
+#[derive(Clone, Copy, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum BalanceFile {
-    /// Nobody's.
-    Off,
-    /// As the daemon's: by models of workloads and datastores.
-    Load,
-    /// As many disks everywhere.
-    Count,
-    /// As full everywhere.
-    Space,
-}
-
-/// How disks on one device are taken to change each other.
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum InterferenceFile {
-    /// Not at all, as the daemon has it unless told: the paper's models as printed.
+enum InterferenceFile {
+    /// Not at all: the paper's models as printed.
     None,
     /// Other requests break sequential streams.
     Streams,
 }
 
 /// How disks move.
-#[derive(Clone, Copy, Deserialize, JsonSchema, PartialEq, Eq)]
+#[derive(Clone, Copy, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum MovesFile {
+enum MovesFile {
     /// At once.
     Instant,
     /// By copying what is allocated.
     Copy,
 }
 
-/// Who chooses the datastore of a disk.
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum ChooserFile {
-    /// As the daemon: the datastore with the least load for its ability.
-    Load,
-    /// Chance, by the seed.
-    Random,
-    /// The one with the fewest disks.
-    Count,
-    /// The one with most space.
-    Space,
-}
-
-/// A kind of workload.
-#[derive(Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct TypeFile {
-    /// Its name.
-    pub(super) name: At<String>,
-    /// Size of its requests; 4K unless given.
-    pub(super) size: Option<At<Sizes>>,
-    /// Reads among its requests; 100% unless given.
-    pub(super) read: Option<At<Percent>>,
-    /// Requests that go anywhere; 100% unless given.
-    pub(super) random: Option<At<Percent>>,
-}
-
-/// Hours in which closed loops have less outstanding: all together and each by itself up to a fifth, by chance.
-#[derive(Clone, Deserialize, JsonSchema)]
+/// Hours in which closed loops keep fewer requests outstanding: all together by one factor, and
+/// each by up to a fifth of its own, both drawn by the seed.
+#[derive(Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct TideFile {
-    /// The least part of what they have: '1%' to '99%'.
-    pub(super) low: At<Percent>,
-    /// How often it changes.
-    pub(super) every: At<Time>,
-    /// When; at other times they have what they say.
-    pub(super) during: Vec<At<Stretch>>,
+    /// The least factor: '1%' to '99%'.
+    low: WholePercent<1, 99>,
+    /// The time between two draws.
+    every: At<Time>,
+    /// When the tide is in force.
+    during: Vec<At<Stretch>>,
 }
 
-/// A VM whose workload is every combination of these values, one after the other, each on a device that is as new.
-#[derive(Clone, Deserialize, JsonSchema)]
+/// A VM whose workload goes through every combination of these values, each on a device that is as
+/// new.
+#[derive(Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct SweepFile {
-    /// What measures call it.
-    pub(super) name: At<String>,
+    /// The name in measures.
+    name: At<String>,
     /// The VM: with one disk and one workload, kind = 'closed', alone on its datastore.
-    pub(super) vm: At<String>,
+    vm: At<String>,
     /// Requests outstanding.
-    pub(super) outstanding: At<Vec<u32>>,
+    outstanding: At<Vec<Outstanding>>,
     /// Their sizes.
-    pub(super) size: At<Vec<Size>>,
+    size: At<Vec<Size>>,
     /// Reads among them.
-    pub(super) read: At<Vec<Percent>>,
-    /// Those that go anywhere.
-    pub(super) random: At<Vec<Percent>>,
-    /// How long each runs before it is measured.
-    pub(super) settle: At<Time>,
+    read: At<Vec<Part>>,
+    /// Random requests among them.
+    random: At<Vec<Part>>,
+    /// How long each combination runs before it is measured.
+    settle: Time,
     /// How long it is measured.
-    pub(super) measure: At<Time>,
+    measure: At<Time>,
     /// A sweep whose constants are tried on these points, in place of their own.
-    pub(super) constants_of: Option<At<String>>,
-    /// With it: K5 as part of that sweep's, '200%' for twice the disks; 100% unless given.
-    pub(super) k5: Option<At<Percent>>,
+    constants_of: Option<At<String>>,
+    /// With constants-of: K5 relative to that sweep's, '200%' for twice the disks; 100% by default.
+    k5: Option<Percent>,
 }
 
-/// Points of a sweep: those with one of these values. Of what is not given, any.
-#[derive(Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct SelectionFile {
-    /// Requests outstanding.
-    #[serde(default)]
-    pub(super) outstanding: Vec<u32>,
-    /// Their sizes.
-    #[serde(default)]
-    pub(super) size: Vec<Size>,
-    /// Reads among them.
-    #[serde(default)]
-    pub(super) read: Vec<Percent>,
-    /// Those that go anywhere.
-    #[serde(default)]
-    pub(super) random: Vec<Percent>,
+impl At<PoolFile> {
+    pub(super) fn pool(
+        &self,
+        datastores: &[Datastore],
+        vms: &[Vm],
+        duration: Nanos,
+    ) -> Result<Pool, Fault> {
+        let chosen: Vec<usize> = match &self.datastores {
+            Some(names) => {
+                find_all(names, "datastore", datastores.iter().map(|store| store.name.as_str()))?
+            }
+            None => (0..datastores.len()).collect(),
+        };
+        for &index in &chosen {
+            check_datastore(&datastores[index], &datastores[chosen[0]], &self.span)?;
+        }
+        let sample = match &self.sample {
+            Some(sample) => some_time(sample, "an interval")?,
+            None => Nanos::from_secs(2),
+        };
+        let policy = self.copy_policy()?;
+        let moves = match self.moves {
+            Some(MovesFile::Copy) => Moves::Copy(Copying {
+                outstanding: self.copy_outstanding.map_or(2, |pieces| pieces.0),
+                piece: self.copy_piece.map_or(Bytes::from_kib(256), |piece| piece.0),
+                at_once: self.copies.map_or(1, |copies| copies.0),
+                policy,
+            }),
+            Some(MovesFile::Instant) | None => Moves::Instant,
+        };
+        let balancing = self.balance.unwrap_or(Balancing::Load);
+        if let Some(key) = &self.take_back {
+            key.check(
+                balancing == Balancing::Load,
+                "only moves for load are taken back; leave this out, or write balance = 'load'",
+            )?;
+        }
+        let mut rules = self.rules();
+        rules.copy.rate = policy.limit_bandwidth().unwrap_or(BytesPerSec::MAX);
+        rules.affinity = groups(&self.affinity, "affinity", vms)?;
+        rules.anti_affinity = groups(&self.anti_affinity, "anti-affinity", vms)?;
+        Ok(Pool {
+            datastores: chosen,
+            sample,
+            advice: self.advice.as_ref().map_or(Ok(Vec::new()), |key| advice(key, duration))?,
+            balancing,
+            moves,
+            rules,
+            take_back: self.take_back.as_ref().map(|key| key.0),
+        })
+    }
 }
+
+impl PoolFile {
+    fn copy_policy(&self) -> Result<Policy, Fault> {
+        let shares = match self.copy_shares {
+            Some(shares) => shares.0,
+            None => Shares::new(COPY_SHARES).unwrap_or(Shares::MIN),
+        };
+        let bandwidth = match &self.copy_bandwidth {
+            Some(bandwidth) => bandwidth.0,
+            None => BytesPerSec::new(COPY_RATE).ok(),
+        };
+        let span = self.copy_bandwidth.as_ref().map_or(0..0, |key| key.span.clone());
+        Policy::new(None, None, bandwidth, shares, Burst::default())
+            .map_err(|error| Fault::new(&span, error))
+    }
+
+    fn rules(&self) -> Rules {
+        let mut rules = Rules::default();
+        let part = |key: Option<Portion>, usual: Permille| key.map_or(usual, |key| key.0);
+        let time = |key: Option<Time>, usual: Nanos| key.map_or(usual, |key| key.0);
+        rules.interference = match self.interference {
+            Some(InterferenceFile::None) => Interference::None,
+            Some(InterferenceFile::Streams) => Interference::Streams,
+            None => rules.interference,
+        };
+        let balance = &mut rules.balance;
+        balance.start = part(self.start, balance.start);
+        balance.goal = part(self.goal, balance.goal).min(balance.start);
+        balance.gain = part(self.gain, balance.gain).min(Permille::WHOLE);
+        balance.latency = time(self.latency, balance.latency);
+        rules.copy.payback = time(self.payback, rules.copy.payback);
+        rules.calm.hold = time(self.hold, rules.calm.hold);
+        rules.calm.no_return = time(self.no_return, rules.calm.no_return);
+        rules.calm.most = self.most.or(rules.calm.most);
+        rules.space.full = part(self.full, rules.space.full);
+        rules.space.relieve = part(self.relieve, rules.space.relieve);
+        rules
+    }
+}
+
+/// Groups of disks, named by a word and their number.
+fn groups(files: &[At<Names>], word: &str, vms: &[Vm]) -> Result<Vec<Group>, Fault> {
+    let names: Vec<String> =
+        vms.iter().flat_map(|vm| vm.disks.iter().map(move |disk| disk_name(vm, disk))).collect();
+    let group = |(turn, file): (usize, &At<Names>)| {
+        find_all(file, "disk", names.iter().map(String::as_str))?;
+        let disks = file.0.iter().map(|name| Name::from(name.as_str())).collect();
+        Ok(Group { name: format!("{word}-{}", turn + 1).into(), disks })
+    };
+    files.iter().enumerate().map(group).collect()
+}
+
+/// A disk must be the same on all datastores of a pool, so some things are not possible there.
+fn check_datastore(store: &Datastore, first: &Datastore, span: &Range<usize>) -> Result<(), Fault> {
+    let why = if store.nodes.len() > 1 || store.nodes.iter().any(|node| node.front.is_some()) {
+        "has nodes of its own"
+    } else if store.issue_window.is_some() {
+        "has an issue-window"
+    } else if !store.rate_by_vms.is_empty() {
+        "has rates by the number of VMs"
+    } else if store.network != first.network {
+        "has another network than the first"
+    } else {
+        return Ok(());
+    };
+    let message = format!(
+        "'{}' cannot be in a pool, because it {why}; leave it out, or change it",
+        store.name
+    );
+    Err(Fault::new(span, message))
+}
+
+/// One time is a period, several are instants.
+fn advice(key: &At<Names>, duration: Nanos) -> Result<Vec<Nanos>, Fault> {
+    let mut times = Vec::new();
+    for text in &key.0 {
+        let time = Time::parse(text).map_err(|message| key.fault(message))?.0;
+        let later = time > Nanos::ZERO;
+        key.check(later, "advice is taken after the beginning; write a time above 0")?;
+        times.push(time);
+    }
+    if let [every] = times[..] {
+        let many = duration.0.saturating_sub(1) / every.0;
+        let message = format!("advice would be taken {many} times; let more time pass between");
+        key.check(many <= ADVICE_MAX, message)?;
+        return Ok((1..=many).map(|n| Nanos(every.0 * n)).collect());
+    }
+    let fits = times.is_sorted() && times.last().is_none_or(|&last| last < duration);
+    key.check(fits, "times of advice ascend and are before the end; change them")?;
+    Ok(times)
+}
+
+impl TideFile {
+    pub(super) fn tide(&self, duration: Nanos) -> Result<Tide, Fault> {
+        for stretch in &self.during {
+            let message =
+                format!("this ends after the run, which lasts {duration}; end it earlier");
+            stretch.check(stretch.to <= duration, message)?;
+        }
+        Ok(Tide {
+            low: self.low.0,
+            every: some_time(&self.every, "the time between changes")?,
+            during: self.during.iter().map(|stretch| (stretch.from, stretch.to)).collect(),
+        })
+    }
+}
+
+impl SweepFile {
+    pub(super) fn sweep(
+        &self,
+        setup: &Setup,
+        names: &mut BTreeSet<String>,
+    ) -> Result<Sweep, Fault> {
+        plain_name(&self.name, "a sweep")?;
+        unique(names, &self.name, &self.name.span)?;
+        let vm = find(&self.vm, &self.vm.span, "VM", setup.vms.iter().map(|vm| vm.name.as_str()))?;
+        let (device, most) = self.check_vm(setup, vm)?;
+        let some = "there is no value; write at least one";
+        self.outstanding.check(!self.outstanding.is_empty(), some)?;
+        self.size.check(!self.size.is_empty(), some)?;
+        self.read.check(!self.read.is_empty(), some)?;
+        self.random.check(!self.random.is_empty(), some)?;
+        if let Some(size) = self.size.iter().find(|size| !(512..=most).contains(&size.0.0)) {
+            let message = format!("requests of {} do not fit; write 512 to {most} bytes", size.0);
+            return Err(self.size.fault(message));
+        }
+        let sweep = Sweep {
+            name: self.name.value.clone(),
+            vm,
+            device,
+            outstanding: self.outstanding.iter().map(|number| number.0).collect(),
+            sizes: self.size.iter().map(|size| size.0).collect(),
+            read: self.read.iter().map(|part| part.0).collect(),
+            random: self.random.iter().map(|part| part.0).collect(),
+            settle: self.settle.0,
+            measure: some_time(&self.measure, "the time to measure")?,
+            constants_of: self.constants(&setup.sweeps)?,
+        };
+        let takes = (sweep.settle.0 + sweep.measure.0).saturating_mul(sweep.points() as u64);
+        self.name.check(
+            sweep.points() <= POINTS_MAX && takes < setup.duration.0,
+            format!(
+                "{} combinations take {} and the time in which requests end; make the run longer or the sweep smaller",
+                sweep.points(),
+                Nanos(takes)
+            ),
+        )?;
+        Ok(sweep)
+    }
+
+    /// The device that is swept, and the largest request that fits.
+    fn check_vm(&self, setup: &Setup, vm: usize) -> Result<(ModelSpec, u64), Fault> {
+        let swept = &setup.vms[vm];
+        let ([disk], [workload]) = (&swept.disks[..], &swept.workloads[..]) else {
+            return Err(self.vm.fault(WRONG_VM));
+        };
+        let closed = matches!(workload.kind, WorkloadKind::Closed { .. });
+        self.vm.check(closed, WRONG_VM)?;
+        let store = &setup.datastores[disk.datastore];
+        let disks = setup.vms.iter().flat_map(|vm| &vm.disks);
+        let alone = disks.filter(|other| other.datastore == disk.datastore).count() == 1;
+        self.vm.check(
+            alone && store.nodes.len() == 1,
+            "the VM of a sweep is alone on its datastore, which has one device; give it one of its own",
+        )?;
+        let device = store.nodes[0].device.clone();
+        let null = matches!(device, ModelSpec::Null);
+        self.vm.check(!null, "on a device 'null' no time passes; take another device")?;
+        Ok((device, workload.pattern.extent.1.min(64 << 20)))
+    }
+
+    /// Another sweep, and the percentage of its K5.
+    fn constants(&self, before: &[Sweep]) -> Result<Option<(String, u32)>, Fault> {
+        let Some(of) = &self.constants_of else { return Ok(None) };
+        let before: Vec<&str> = before.iter().map(|sweep| sweep.name.as_str()).collect();
+        of.check(
+            before.contains(&of.as_str()),
+            format!("there is no sweep '{}' before this one; there is {}", of.value, list(&before)),
+        )?;
+        let percent = self.k5.map_or(100.0, |k5| k5.0);
+        Ok(Some((of.value.clone(), (percent.round() as u32).max(1))))
+    }
+}
+
+const WRONG_VM: &str = "a sweep goes through the workloads of a VM with one disk and one workload, kind = 'closed'; make it so";

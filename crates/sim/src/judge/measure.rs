@@ -1,247 +1,13 @@
-//! What measures are, and what they are of outcomes.
+//! Computes measures of outcomes.
 
-use super::Unit;
 use super::pool::measure_pool;
 use super::shares::measure_shares;
-use super::sweep::{Selection, measure_sweep};
-use crate::file::Measure;
+use super::sweep::measure_sweep;
 use crate::outcome::{Counters, Outcome, Stretch, TransactionStretch, WindowCounters, per_second};
-use crate::scenario::{Scenario, Window};
+use crate::scenario::{Measure, Scenario, Selection, Span};
 use headgate_units::Nanos;
 
 impl Measure {
-    pub(crate) fn unit(self) -> Unit {
-        match self {
-            Measure::Iops
-            | Measure::NormalisedIops
-            | Measure::ReservationIops
-            | Measure::WeightIops
-            | Measure::Arrivals
-            | Measure::PageWrites
-            | Measure::Transactions => Unit::PerSecond,
-            Measure::Bandwidth => Unit::BytesPerSecond,
-            Measure::Dropped
-            | Measure::Outstanding
-            | Measure::Little
-            | Measure::Comparisons
-            | Measure::ToldError
-            | Measure::ToldWrong
-            | Measure::Inversions
-            | Measure::Jain
-            | Measure::MovedFor
-            | Measure::Moved
-            | Measure::SpareBlocks
-            | Measure::SpaceStep
-            | Measure::IssueWindow
-            | Measure::Moves
-            | Measure::Returns
-            | Measure::Copied
-            | Measure::Violations
-            | Measure::Disks
-            | Measure::LeftOut
-            | Measure::ConstantReads
-            | Measure::Beta => Unit::Number,
-            Measure::WriteAmplification
-            | Measure::ExtraWrites
-            | Measure::Utilisation
-            | Measure::TargetUtilisation
-            | Measure::ShareError
-            | Measure::ShareDistance
-            | Measure::OwnMoved
-            | Measure::MixedVictims
-            | Measure::Unmanaged
-            | Measure::Imbalance
-            | Measure::SlopeFit
-            | Measure::RelativeLoad
-            | Measure::ModelError
-            | Measure::ModelGood
-            | Measure::ModelOver
-            | Measure::ModelWorst
-            | Measure::LinearInOutstanding
-            | Measure::LinearInSize
-            | Measure::LinearInReads
-            | Measure::LinearInRandom
-            | Measure::RiseWithOutstanding
-            | Measure::RiseWithSize
-            | Measure::RiseWithReads
-            | Measure::RiseWithRandom => Unit::Ratio,
-            Measure::Latency
-            | Measure::LatencyP50
-            | Measure::LatencyP90
-            | Measure::LatencyP99
-            | Measure::QueueTime
-            | Measure::DeviceTime
-            | Measure::Response
-            | Measure::ResponseP90
-            | Measure::ClusterLatency
-            | Measure::LatencySpread
-            | Measure::CopyTime
-            | Measure::Slope
-            | Measure::RawSlope
-            | Measure::Predicted
-            | Measure::SweepLatency => Unit::Seconds,
-        }
-    }
-
-    /// Of transactions, not of requests.
-    pub(crate) fn of_applications(self) -> bool {
-        matches!(self, Measure::Transactions | Measure::Response | Measure::ResponseP90)
-    }
-
-    /// Of who has shares.
-    pub(crate) fn of_shares(self) -> bool {
-        matches!(self, Measure::ShareError | Measure::ShareDistance)
-    }
-
-    /// Of hosts' windows, not of requests.
-    pub(crate) fn of_windows(self) -> bool {
-        matches!(self, Measure::IssueWindow | Measure::Beta | Measure::ClusterLatency | Measure::Unmanaged)
-    }
-
-    /// Of the pool or of its datastores, not of requests.
-    pub(crate) fn of_pools(self) -> bool {
-        self.of_the_pool() || self.of_pooled_datastores()
-    }
-
-    /// Of the pool as a whole.
-    pub(crate) fn of_the_pool(self) -> bool {
-        matches!(
-            self,
-            Measure::Moves
-                | Measure::Returns
-                | Measure::Imbalance
-                | Measure::Copied
-                | Measure::CopyTime
-                | Measure::Violations
-        )
-    }
-
-    /// Of datastores, as the pool sees them.
-    pub(crate) fn of_pooled_datastores(self) -> bool {
-        matches!(
-            self,
-            Measure::Disks
-                | Measure::Slope
-                | Measure::SlopeFit
-                | Measure::RawSlope
-                | Measure::LeftOut
-                | Measure::RelativeLoad
-                | Measure::Predicted
-        )
-    }
-
-    /// Of sweeps.
-    pub(crate) fn of_sweeps(self) -> bool {
-        matches!(
-            self,
-            Measure::SweepLatency
-                | Measure::ModelError
-                | Measure::ModelGood
-                | Measure::ModelOver
-                | Measure::ModelWorst
-                | Measure::ConstantReads
-                | Measure::LinearInOutstanding
-                | Measure::LinearInSize
-                | Measure::LinearInReads
-                | Measure::LinearInRandom
-                | Measure::RiseWithOutstanding
-                | Measure::RiseWithSize
-                | Measure::RiseWithReads
-                | Measure::RiseWithRandom
-        )
-    }
-
-    /// Whether the series has it: percentiles need the histograms of windows.
-    pub(crate) fn in_series(self) -> bool {
-        !self.of_applications()
-            && !self.of_pools()
-            && !self.of_sweeps()
-            && !self.of_shares()
-            && !matches!(
-                self,
-                Measure::LatencyP50
-                    | Measure::LatencyP90
-                    | Measure::LatencyP99
-                    | Measure::LatencySpread
-                    | Measure::Inversions
-                    | Measure::Jain
-                    | Measure::SpaceStep
-            )
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Measure::Iops => "iops",
-            Measure::NormalisedIops => "normalised-iops",
-            Measure::Bandwidth => "bandwidth",
-            Measure::Inversions => "inversions",
-            Measure::Jain => "jain",
-            Measure::ReservationIops => "reservation-iops",
-            Measure::WeightIops => "weight-iops",
-            Measure::Arrivals => "arrivals",
-            Measure::Dropped => "dropped",
-            Measure::Outstanding => "outstanding",
-            Measure::Little => "little",
-            Measure::Comparisons => "comparisons",
-            Measure::ToldError => "told-error",
-            Measure::ToldWrong => "told-wrong",
-            Measure::Latency => "latency",
-            Measure::LatencyP50 => "latency-p50",
-            Measure::LatencyP90 => "latency-p90",
-            Measure::LatencyP99 => "latency-p99",
-            Measure::QueueTime => "queue-time",
-            Measure::DeviceTime => "device-time",
-            Measure::Transactions => "transactions",
-            Measure::Response => "response",
-            Measure::ResponseP90 => "response-p90",
-            Measure::PageWrites => "page-writes",
-            Measure::WriteAmplification => "write-amplification",
-            Measure::ExtraWrites => "extra-writes",
-            Measure::Utilisation => "utilisation",
-            Measure::MovedFor => "moved-for",
-            Measure::OwnMoved => "own-moved",
-            Measure::Moved => "moved",
-            Measure::MixedVictims => "mixed-victims",
-            Measure::SpareBlocks => "spare-blocks",
-            Measure::TargetUtilisation => "target-utilisation",
-            Measure::SpaceStep => "space-step",
-            Measure::ShareError => "share-error",
-            Measure::ShareDistance => "share-distance",
-            Measure::IssueWindow => "issue-window",
-            Measure::Beta => "beta",
-            Measure::ClusterLatency => "cluster-latency",
-            Measure::Unmanaged => "unmanaged",
-            Measure::LatencySpread => "latency-spread",
-            Measure::Moves => "moves",
-            Measure::Returns => "returns",
-            Measure::Imbalance => "imbalance",
-            Measure::Copied => "copied",
-            Measure::CopyTime => "copy-time",
-            Measure::Violations => "violations",
-            Measure::Disks => "disks",
-            Measure::Slope => "slope",
-            Measure::SlopeFit => "slope-fit",
-            Measure::RawSlope => "raw-slope",
-            Measure::LeftOut => "left-out",
-            Measure::RelativeLoad => "relative-load",
-            Measure::Predicted => "predicted",
-            Measure::SweepLatency => "sweep-latency",
-            Measure::ModelError => "model-error",
-            Measure::ModelGood => "model-good",
-            Measure::ModelOver => "model-over",
-            Measure::ModelWorst => "model-worst",
-            Measure::ConstantReads => "constant-reads",
-            Measure::LinearInOutstanding => "linear-in-outstanding",
-            Measure::LinearInSize => "linear-in-size",
-            Measure::LinearInReads => "linear-in-reads",
-            Measure::LinearInRandom => "linear-in-random",
-            Measure::RiseWithOutstanding => "rise-with-outstanding",
-            Measure::RiseWithSize => "rise-with-size",
-            Measure::RiseWithReads => "rise-with-reads",
-            Measure::RiseWithRandom => "rise-with-random",
-        }
-    }
-
     pub(super) fn of_counters(self, counters: &Counters, length: Nanos) -> Option<f64> {
         let seconds = |time: Option<Nanos>| time.map(Nanos::as_secs_f64);
         match self {
@@ -291,34 +57,34 @@ pub(super) fn measure(
     outcome: &Outcome,
     measure: Measure,
     group: &[String],
-    window: Option<&Window>,
+    span: Option<&Span>,
     selection: &Selection,
 ) -> Option<f64> {
     if measure.of_pools() {
-        return measure_pool(outcome, measure, group, window);
+        return measure_pool(outcome, measure, group, span);
     }
     if measure.of_sweeps() {
         return measure_sweep(outcome, measure, group, selection);
     }
     if measure.of_shares() {
-        return measure_shares(scenario, outcome, measure, group, window);
+        return measure_shares(scenario, outcome, measure, group, span);
     }
     if measure == Measure::SpaceStep {
-        return space_step(outcome, group, window);
+        return space_step(outcome, group, span);
     }
-    let window = window.map(|window| window.name.as_str());
+    let span = span.map(|span| span.name.as_str());
     if measure.of_applications() {
-        return measure_application(outcome, measure, group, window);
+        return measure_application(outcome, measure, group, span);
     }
     if measure.of_windows() {
-        return measure_windows(outcome, measure, group, window);
+        return measure_windows(outcome, measure, group, span);
     }
     let mut sum = Stretch::default();
     let (mut completed, mut bytes, mut latencies) = (Vec::new(), Vec::new(), Vec::new());
     for name in group {
         let subject = outcome.subject(name)?;
-        let part = match window {
-            Some(window) => subject.windows.iter().find(|stretch| stretch.name == window)?,
+        let part = match span {
+            Some(span) => subject.spans.iter().find(|stretch| stretch.name == span)?,
             None => &subject.whole,
         };
         (sum.from, sum.to) = (part.from, part.to);
@@ -340,10 +106,10 @@ pub(super) fn measure(
     }
 }
 
-/// By how many blocks the space of one of them changed from one end of an interval to the next at most, for each block that
-/// was collected in between; where none was, for one.
-fn space_step(outcome: &Outcome, group: &[String], window: Option<&Window>) -> Option<f64> {
-    let (from, to) = window.map_or((Nanos::ZERO, outcome.duration), |window| (window.from, window.to));
+/// By how many blocks the space of one of them changed from one end of an interval to the next at
+/// most, for each block that was collected in between; where none was, for one.
+fn space_step(outcome: &Outcome, group: &[String], span: Option<&Span>) -> Option<f64> {
+    let (from, to) = span.map_or((Nanos::ZERO, outcome.duration), |span| (span.from, span.to));
     let series: Vec<&[Counters]> =
         group.iter().map(|name| Some(&outcome.subject(name)?.series[..])).collect::<Option<_>>()?;
     let points = series.iter().map(|series| series.len()).min()?;
@@ -366,7 +132,8 @@ fn space_step(outcome: &Outcome, group: &[String], window: Option<&Window>) -> O
 
 /// (Σx)² / (n Σx²), of values of which one is more than nothing (Jain, Chiu, Hawe 1984).
 fn jain(values: &[f64]) -> Option<f64> {
-    let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    let (sum, squares) =
+        values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
 }
 
@@ -379,7 +146,9 @@ fn spread(values: &[f64]) -> Option<f64> {
 
 /// Pairs of which the later is more.
 fn inversions(completed: &[u64]) -> f64 {
-    let later = |first: usize| completed[first + 1..].iter().filter(move |other| **other > completed[first]);
+    let later = |first: usize| {
+        completed[first + 1..].iter().filter(move |other| **other > completed[first])
+    };
     (0..completed.len()).map(|first| later(first).count()).sum::<usize>() as f64
 }
 
@@ -387,13 +156,13 @@ fn measure_application(
     outcome: &Outcome,
     measure: Measure,
     group: &[String],
-    window: Option<&str>,
+    span: Option<&str>,
 ) -> Option<f64> {
     let mut sum = TransactionStretch::default();
     for name in group {
         let application = outcome.application(name)?;
-        let part = match window {
-            Some(window) => application.windows.iter().find(|stretch| stretch.name == window)?,
+        let part = match span {
+            Some(span) => application.spans.iter().find(|stretch| stretch.name == span)?,
             None => &application.whole,
         };
         (sum.from, sum.to) = (part.from, part.to);
@@ -413,13 +182,13 @@ fn measure_windows(
     outcome: &Outcome,
     measure: Measure,
     group: &[String],
-    window: Option<&str>,
+    span: Option<&str>,
 ) -> Option<f64> {
     let (mut sum, mut length) = (WindowCounters::default(), Nanos::ZERO);
     for name in group {
         let recorded = outcome.issue_window(name)?;
-        let part = match window {
-            Some(window) => recorded.windows.iter().find(|stretch| stretch.name == window)?,
+        let part = match span {
+            Some(span) => recorded.spans.iter().find(|stretch| stretch.name == span)?,
             None => &recorded.whole,
         };
         length = part.to - part.from;
@@ -432,21 +201,22 @@ fn measure_windows(
 
 /// Values of a measure over time.
 pub(super) struct Series {
-    /// When the first whole point within the window begins.
+    /// When the first whole point within the span begins.
     pub(super) from: Nanos,
     /// One for each run of points; `None` where there is nothing to measure.
     pub(super) values: Vec<Option<f64>>,
 }
 
-/// The means over every stretch of so many points within a window, each beginning a point after the one before.
+/// The means over every stretch of so many points within a span, each beginning a point after the
+/// one before.
 pub(super) fn series(
     outcome: &Outcome,
     measure: Measure,
     group: &[String],
-    window: Option<&Window>,
+    span: Option<&Span>,
     points: usize,
 ) -> Option<Series> {
-    let (from, to) = window.map_or((Nanos::ZERO, outcome.duration), |window| (window.from, window.to));
+    let (from, to) = span.map_or((Nanos::ZERO, outcome.duration), |span| (span.from, span.to));
     let count = outcome.duration.0.div_ceil(outcome.interval.0.max(1)) as usize;
     let inside: Vec<usize> = (0..count)
         .filter(|&index| {
@@ -464,7 +234,8 @@ pub(super) fn series(
     }
     let value = |stretch: &[usize]| {
         if measure.of_windows() {
-            let points = windows.iter().flat_map(|series| stretch.iter().filter_map(|&i| series.get(i)));
+            let points =
+                windows.iter().flat_map(|series| stretch.iter().filter_map(|&i| series.get(i)));
             let sum = points.fold(WindowCounters::default(), |sum, point| sum.plus(point));
             return measure.of_window(&sum, length);
         }

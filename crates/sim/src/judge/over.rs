@@ -1,20 +1,7 @@
-//! What of many seeds counts.
+//! Aggregation over seeds.
 
-use super::{Reading, Test, Unit, Verdict};
-use serde::Serialize;
-
-/// What of all seeds is held against what is expected. Parts are in thousandths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Summary {
-    /// Each by itself; their mean is shown.
-    Each,
-    /// The value that so many of them do not exceed.
-    Quantile(u32),
-    /// How many of them are as expected: at least so many must be.
-    Share(u32),
-}
+use super::{Finding, Reading};
+use crate::scenario::{Summary, Test, Unit};
 
 impl Summary {
     pub(super) fn holds(self, readings: &[Reading], test: &Test) -> bool {
@@ -23,7 +10,8 @@ impl Summary {
             Summary::Quantile(permille) => {
                 // A run that gave nothing is none of the smallest or largest.
                 readings.iter().all(|reading| reading.value.is_some())
-                    && quantile(readings, permille).is_some_and(|value| test.holds(value, test.value()))
+                    && quantile(readings, permille)
+                        .is_some_and(|value| test.holds(value, test.value()))
             }
             Summary::Share(permille) => {
                 let holding = readings.iter().filter(|reading| reading.holds).count();
@@ -53,7 +41,7 @@ fn percent(permille: u32) -> String {
     (f64::from(permille) / 10.0).to_string()
 }
 
-/// The value that so many do not exceed: the nearest rank.
+/// The quantile by the nearest-rank method.
 fn quantile(readings: &[Reading], permille: u32) -> Option<f64> {
     let mut values: Vec<f64> = readings.iter().filter_map(|reading| reading.value).collect();
     values.sort_by(f64::total_cmp);
@@ -61,12 +49,13 @@ fn quantile(readings: &[Reading], permille: u32) -> Option<f64> {
     values.get(rank - 1).copied()
 }
 
-impl Verdict {
+impl Finding {
     /// What all seeds together gave: the mean, a quantile, or the part of them that is as expected.
     pub fn ours(&self) -> Option<f64> {
         match self.summary {
             Summary::Each => {
-                let values: Vec<f64> = self.readings.iter().filter_map(|reading| reading.value).collect();
+                let values: Vec<f64> =
+                    self.readings.iter().filter_map(|reading| reading.value).collect();
                 (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
             }
             Summary::Quantile(permille) => quantile(&self.readings, permille),
@@ -77,7 +66,7 @@ impl Verdict {
         }
     }
 
-    /// The unit of [`Verdict::ours`] and of [`Verdict::paper`].
+    /// The unit of [`Finding::ours`] and of [`Finding::paper`].
     pub fn shown_unit(&self) -> Unit {
         match self.summary {
             Summary::Each | Summary::Quantile(_) => self.unit,
@@ -113,10 +102,18 @@ mod tests {
         let all = readings(&[4.0, 1.0, 3.0, 2.0], 2.0);
         assert!(!Summary::Each.holds(&all, &test));
         assert!(Summary::Share(750).holds(&all, &test) && !Summary::Share(751).holds(&all, &test));
-        assert_eq!([250, 500, 501, 1_000].map(|part| quantile(&all, part)), [1.0, 2.0, 3.0, 4.0].map(Some));
-        assert!(Summary::Quantile(500).holds(&all, &test) && !Summary::Quantile(250).holds(&all, &test));
+        assert_eq!(
+            [250, 500, 501, 1_000].map(|part| quantile(&all, part)),
+            [1.0, 2.0, 3.0, 4.0].map(Some)
+        );
+        assert!(
+            Summary::Quantile(500).holds(&all, &test) && !Summary::Quantile(250).holds(&all, &test)
+        );
         let mut lacking = all;
         lacking[0].value = None;
-        assert!(!Summary::Quantile(900).holds(&lacking, &test), "a run without a value hides nowhere");
+        assert!(
+            !Summary::Quantile(900).holds(&lacking, &test),
+            "a run without a value hides nowhere"
+        );
     }
 }

@@ -1,12 +1,14 @@
 //! Whether two lists of values have the same order.
 
-/// Spearman's rank correlation: 1 for the same order, -1 for the opposite. `None` where there are fewer than two values, or all of
-/// one list are equal.
+/// Spearman's rank correlation: 1 for the same order, -1 for the opposite. `None` where there are
+/// fewer than two values, or all of one list are equal.
 pub(super) fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let (a, b) = (ranks(a), ranks(b));
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let (of_a, of_b) = (mean(&a), mean(&b));
-    let sum = |f: &dyn Fn(f64, f64) -> f64| a.iter().zip(&b).map(|(a, b)| f(a - of_a, b - of_b)).sum::<f64>();
+    let sum = |f: &dyn Fn(f64, f64) -> f64| {
+        a.iter().zip(&b).map(|(a, b)| f(a - of_a, b - of_b)).sum::<f64>()
+    };
     let value = sum(&|a, b| a * b) / (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
     (a.len() == b.len() && value.is_finite()).then_some(value)
 }

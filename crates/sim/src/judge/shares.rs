@@ -1,12 +1,11 @@
-//! Who has which shares, and how near what each got is to them.
+//! Measures of fairness: how near the service of each subject is to its shares.
 
 use super::measure::measure;
-use super::sweep::Selection;
-use crate::file::Measure;
+
 use crate::outcome::Outcome;
-use crate::scenario::{Action, Scenario, Setup, Window, disk_name};
-use headgate_qos::Policy;
-use headgate_units::Nanos;
+use crate::scenario::{Action, Expectation, Measure, Scenario, Selection, Setup, Span, disk_name};
+use headgate_qos::{Policy, water_fill};
+use headgate_units::{Iops, Nanos};
 
 /// A disk's policy at some time.
 pub(super) struct Held {
@@ -17,7 +16,8 @@ pub(super) struct Held {
     pub(super) runs: bool,
 }
 
-/// The policies of all disks as they are at the end of a stretch of time; the VMs that run are those that run in all of it.
+/// The policies of all disks as they are at the end of a stretch of time; the VMs that run are
+/// those that run in all of it.
 pub(super) fn policies_at(setup: &Setup, from: Nanos, to: Nanos) -> Vec<Held> {
     let mut all = Vec::new();
     for (index, vm) in setup.vms.iter().enumerate() {
@@ -43,10 +43,10 @@ pub(super) fn measure_shares(
     outcome: &Outcome,
     of: Measure,
     group: &[String],
-    window: Option<&Window>,
+    span: Option<&Span>,
 ) -> Option<f64> {
     let setup = &scenario.variant(&outcome.variant)?.setup;
-    let (from, to) = window.map_or((Nanos::ZERO, outcome.duration), |window| (window.from, window.to));
+    let (from, to) = span.map_or((Nanos::ZERO, outcome.duration), |span| (span.from, span.to));
     let held = policies_at(setup, from, to);
     let of_one = |name: &String| {
         let own = held.iter().filter(|held| {
@@ -57,7 +57,7 @@ pub(super) fn measure_shares(
         let one = std::slice::from_ref(name);
         Some((
             shares as f64,
-            measure(scenario, outcome, Measure::Bandwidth, one, window, &Selection::default())?,
+            measure(scenario, outcome, Measure::Bandwidth, one, span, &Selection::default())?,
         ))
     };
     let each: Vec<(f64, f64)> = group.iter().map(of_one).collect::<Option<_>>()?;
@@ -71,4 +71,41 @@ pub(super) fn measure_shares(
         Measure::ShareDistance => Some(parts.map(|(due, part)| (part - due).abs()).sum()),
         _ => None,
     }
+}
+
+/// What water-filling gives a group: the policies are those at the end of the span, the VMs those
+/// that run then.
+pub(super) fn allocation(
+    scenario: &Scenario,
+    expectation: &Expectation,
+    group: &[String],
+    outcome: &Outcome,
+    span: Option<&Span>,
+    capacity: Option<Iops>,
+) -> Option<f64> {
+    let setup = &scenario.variant(&outcome.variant)?.setup;
+    let first = outcome.subject(group.first()?)?;
+    let (from, to) = match expectation.span.as_deref() {
+        Some(name) => {
+            let stretch = first.spans.iter().find(|stretch| stretch.name == name)?;
+            (stretch.from, stretch.to)
+        }
+        None => (Nanos::ZERO, outcome.duration),
+    };
+    let running = policies_at(setup, from, to).into_iter().filter(|held| held.runs);
+    let (names, policies): (Vec<String>, Vec<Policy>) =
+        running.map(|held| (held.name, held.policy)).unzip();
+    let capacity = match capacity {
+        Some(capacity) => capacity,
+        None => {
+            let Expectation { measure: of, selection, .. } = expectation;
+            let together = measure(scenario, outcome, *of, &names, span, selection)?;
+            Iops::new(together.round() as u64).ok()?
+        }
+    };
+    let allocations = water_fill(&policies, capacity);
+    let shares = names.iter().zip(&allocations).filter(|(name, _)| {
+        group.iter().any(|member| *name == member || name.starts_with(&format!("{member}/")))
+    });
+    Some(shares.map(|(_, cost)| cost.as_millionths() as f64 / 1e6).sum())
 }

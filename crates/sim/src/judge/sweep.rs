@@ -1,19 +1,10 @@
 //! Measures of sweeps: how latency grows with each trait, and how good the workload model is.
 
-use crate::file::Measure;
 use crate::outcome::Outcome;
 use crate::outcome::sweep::{SweepOutcome, SweepPoint};
+use crate::scenario::{Measure, Selection};
 use headgate_units::Bytes;
 use std::collections::BTreeMap;
-
-/// Which points of a sweep: those with one of these values. An empty list is any.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Selection {
-    pub(crate) outstanding: Vec<u32>,
-    pub(crate) sizes: Vec<Bytes>,
-    pub(crate) read: Vec<u8>,
-    pub(crate) random: Vec<u8>,
-}
 
 impl Selection {
     fn takes(&self, point: &SweepPoint) -> bool {
@@ -41,10 +32,12 @@ pub(super) fn measure_sweep(
     if sweep.points.len() < sweep.of {
         return None;
     }
-    let points: Vec<&SweepPoint> = sweep.points.iter().filter(|point| selection.takes(point)).collect();
+    let points: Vec<&SweepPoint> =
+        sweep.points.iter().filter(|point| selection.takes(point)).collect();
     let part = |count: usize, of: usize| (of > 0).then(|| count as f64 / of as f64);
-    let errors =
-        || -> Option<Vec<f64>> { points.iter().map(|point| Some(error(sweep, point)?.abs())).collect() };
+    let errors = || -> Option<Vec<f64>> {
+        points.iter().map(|point| Some(error(sweep, point)?.abs())).collect()
+    };
     match measure {
         Measure::SweepLatency => {
             let latencies: Option<Vec<f64>> = points.iter().map(|point| seconds(point)).collect();
@@ -93,7 +86,7 @@ fn seconds(point: &SweepPoint) -> Option<f64> {
 
 /// By how much the model is above what was measured, relative to that.
 fn error(sweep: &SweepOutcome, point: &SweepPoint) -> Option<f64> {
-    Some(sweep.fit?.latency(&point.traits()).as_secs_f64() / seconds(point)? - 1.0)
+    Some(sweep.fit?.latency(&point.profile()).as_secs_f64() / seconds(point)? - 1.0)
 }
 
 /// The value that such a part does not exceed.
@@ -125,7 +118,9 @@ fn lines(points: &[&SweepPoint], over: Measure) -> Option<Vec<Line>> {
                 f64::from(std::mem::take(&mut rest.0))
             }
             Measure::LinearInSize | Measure::RiseWithSize => std::mem::take(&mut rest.1).0 as f64,
-            Measure::LinearInReads | Measure::RiseWithReads => f64::from(std::mem::take(&mut rest.2)),
+            Measure::LinearInReads | Measure::RiseWithReads => {
+                f64::from(std::mem::take(&mut rest.2))
+            }
             _ => f64::from(std::mem::take(&mut rest.3)),
         };
         series.entry(rest).or_default().push((x, seconds(point)?));
@@ -135,12 +130,14 @@ fn lines(points: &[&SweepPoint], over: Measure) -> Option<Vec<Line>> {
 
 fn line(points: &[(f64, f64)]) -> Option<Line> {
     let n = points.len() as f64;
-    let (x, y) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
+    let (x, y) =
+        (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
     let sum = |of: fn(f64, f64) -> f64| points.iter().map(|p| of(p.0 - x, p.1 - y)).sum::<f64>();
     let (xx, xy, yy) = (sum(|x, _| x * x), sum(|x, y| x * y), sum(|_, y| y * y));
-    let (least, most) = points
-        .iter()
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), p| (least.min(p.0), most.max(p.0)));
+    let (least, most) =
+        points.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), p| {
+            (least.min(p.0), most.max(p.0))
+        });
     let line = Line { explained: xy * xy / xx / yy, rise: xy / xx * (most - least) / y };
     line.rise.is_finite().then_some(line)
 }

@@ -3,18 +3,18 @@ use headgate_devices::{FlashCounters, Utilisation};
 use headgate_units::Nanos;
 use serde::Serialize;
 
-/// What flash drives did for a disk, in pages and blocks. Sums, so that intervals can be added up.
+/// Counters of flash drives for one disk, in pages and blocks: sums, so that intervals add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub struct FlashCounts {
+pub struct FlashTotals {
     /// Pages that it wrote.
     pub writes: u64,
     /// Pages that were moved because it wrote, its own and others'.
     pub moved_for: u64,
     /// Of these, its own.
     pub moved_own_for: u64,
-    /// Its pages that were moved, whoever wrote.
+    /// Its pages that were moved, for any writer.
     pub moved: u64,
     /// Blocks that were collected because it wrote.
     pub victims: u64,
@@ -24,10 +24,11 @@ pub struct FlashCounts {
     pub victim_valid: u64,
     /// Those blocks that held pages of several disks.
     pub victims_mixed: u64,
-    /// Blocks of its over-provisioning space, or of everybody's where it is shared, integrated over time, in block-nanoseconds: as of the ends
-    /// of intervals.
+    /// Blocks of its over-provisioning space, or of the shared space, integrated over
+    /// time, in block-nanoseconds: as of the ends of intervals.
     pub spare: u64,
-    /// How full its victims are to be, in millionths, integrated over the time in which it has a target, in microseconds: as of the ends of intervals.
+    /// How full its victims are to be, in millionths, integrated over the time in which it has a
+    /// target, in microseconds: as of the ends of intervals.
     #[serde(skip_serializing_if = "is_zero")]
     pub target: u64,
     /// That time, in microseconds.
@@ -39,9 +40,9 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl FlashCounts {
-    pub(super) fn each(self, other: &FlashCounts, f: impl Fn(u64, u64) -> u64) -> FlashCounts {
-        FlashCounts {
+impl FlashTotals {
+    pub(super) fn each(self, other: &FlashTotals, f: impl Fn(u64, u64) -> u64) -> FlashTotals {
+        FlashTotals {
             writes: f(self.writes, other.writes),
             moved_for: f(self.moved_for, other.moved_for),
             moved_own_for: f(self.moved_own_for, other.moved_own_for),
@@ -58,14 +59,19 @@ impl FlashCounts {
 
     /// Whether no flash drive did anything.
     pub fn is_nothing(&self) -> bool {
-        *self == FlashCounts::default()
+        *self == FlashTotals::default()
     }
 
     /// What a device counted; blocks for the time that has passed since it was asked last.
-    pub(crate) fn take(&mut self, counted: &FlashCounters, target: Option<Utilisation>, passed: Nanos) {
+    pub(crate) fn take(
+        &mut self,
+        counted: &FlashCounters,
+        target: Option<Utilisation>,
+        passed: Nanos,
+    ) {
         let targeted = if target.is_some() { passed.0 } else { 0 };
         let target = target.map_or(0, |target| u64::from(target.millionths()));
-        *self = FlashCounts {
+        *self = FlashTotals {
             writes: counted.writes,
             moved_for: counted.moved_for,
             moved_own_for: counted.moved_own_for,
@@ -101,12 +107,14 @@ impl FlashCounts {
         (self.targeted > 0).then(|| self.target as f64 / self.targeted as f64 / 1e6)
     }
 
-    /// Which part of the pages that were moved because it wrote was its own; `None` when none was moved.
+    /// Which part of the pages that were moved because it wrote was its own; `None` when none was
+    /// moved.
     pub fn own_moved(&self) -> Option<f64> {
         (self.moved_for > 0).then(|| self.moved_own_for as f64 / self.moved_for as f64)
     }
 
-    /// Which part of the collected blocks held pages of several disks; `None` when none was collected.
+    /// Which part of the collected blocks held pages of several disks; `None` when none was
+    /// collected.
     pub fn mixed(&self) -> Option<f64> {
         (self.victims > 0).then(|| self.victims_mixed as f64 / self.victims as f64)
     }

@@ -1,6 +1,6 @@
-//! What became of a pool.
+//! The outcome of a pool.
 
-use headgate_placement::{DeviceModel, Outlook, Outstanding, Refusal, Tally, Traits};
+use headgate_placement::{DeviceModel, Outlook, Outstanding, Refusal, Totals, WorkloadProfile};
 use headgate_units::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -21,7 +21,8 @@ pub struct PoolOutcome {
     pub disks: Vec<PooledDisk>,
     /// Bytes that copies wrote.
     pub copied: Bytes,
-    /// Rules found broken, looked at after every move and placement; one that stays broken counts each time.
+    /// Rules found broken, looked at after every move and placement; one that stays broken counts
+    /// each time.
     pub violations: u64,
 }
 
@@ -53,10 +54,10 @@ pub struct PoolMove {
     pub to: String,
     /// Why.
     pub why: String,
-    /// Whether it takes an earlier move back, after which everybody waited longer.
+    /// Whether it rolls an earlier move back, after which requests took longer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub taken_back: bool,
-    /// What is allocated of it.
+    /// Its allocated bytes.
     pub size: Bytes,
     /// When that was advised.
     pub advised: Nanos,
@@ -73,13 +74,15 @@ pub struct PooledDatastore {
     pub name: String,
     /// The pool's disks there at the end.
     pub disks: u32,
-    /// What was learnt of it.
+    /// The model learnt of it.
     pub model: Option<DeviceModel>,
-    /// Why the last look at it taught nothing.
+    /// Why the last attempt to learn a model failed.
     pub refused: Option<Refusal>,
     /// Intervals that became points of the model, and why others did not.
-    pub tally: Tally,
-    /// Least squares of the latency of all requests over all that are outstanding, in picoseconds for each: without the filters.
+    #[serde(rename = "tally")]
+    pub totals: Totals,
+    /// Least squares of the latency of all requests over all that are outstanding, in picoseconds
+    /// for each: without the filters.
     pub raw_slope: Option<i64>,
     /// Reads outstanding, and the mean latency of reads, in each interval that counted.
     pub points: Vec<(Outstanding, Nanos)>,
@@ -96,6 +99,6 @@ pub struct PooledDisk {
     pub first: Option<String>,
     /// Where it was at the end.
     pub last: Option<String>,
-    /// What it did, as its meter says.
-    pub traits: Option<Traits>,
+    /// Its workload, as its meter measured it.
+    pub traits: Option<WorkloadProfile>,
 }

@@ -1,6 +1,8 @@
-//! What a sweep measured, and the workload model that was fitted to it.
+//! The outcome of a sweep: its points, and the workload model fitted to them.
 
-use headgate_placement::{Constants, Fit, Load, Measurement, Outstanding, Permille, Traits, fit_by_pairs};
+use headgate_placement::{
+    Constants, Fit, Load, Measurement, Outstanding, Permille, WorkloadProfile, fit_by_pairs,
+};
 use headgate_units::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -41,8 +43,8 @@ pub struct SweepPoint {
 }
 
 impl SweepPoint {
-    pub(crate) fn traits(&self) -> Traits {
-        Traits {
+    pub(crate) fn profile(&self) -> WorkloadProfile {
+        WorkloadProfile {
             outstanding: Outstanding::whole(self.outstanding),
             size: self.size,
             read: Permille(u32::from(self.read) * 10),
@@ -52,7 +54,8 @@ impl SweepPoint {
 }
 
 impl SweepOutcome {
-    /// `carried` is another sweep's fit and what part of its K5 to take, in per cent; the sweep's own fit where it is none.
+    /// `carried` is another sweep's fit and what part of its K5 to take, in per cent; the sweep's
+    /// own fit where it is none.
     pub(crate) fn new(
         name: String,
         points: Vec<SweepPoint>,
@@ -67,12 +70,15 @@ impl SweepOutcome {
             None => {
                 let measured: Vec<Measurement> = points
                     .iter()
-                    .filter_map(|point| Some(Measurement { traits: point.traits(), latency: point.latency? }))
+                    .filter_map(|point| {
+                        Some(Measurement { profile: point.profile(), latency: point.latency? })
+                    })
                     .collect();
                 fit_by_pairs(&measured).ok()
             }
         };
-        let (constants, per_millisecond) = (fit.map(|fit| fit.constants), fit.map(|fit| fit.per_millisecond));
+        let (constants, per_millisecond) =
+            (fit.map(|fit| fit.constants), fit.map(|fit| fit.per_millisecond));
         SweepOutcome { name, points, of, constants, per_millisecond, fit }
     }
 }

@@ -5,7 +5,7 @@ pub(crate) use window::{Seen, WindowRecorder};
 use crate::outcome::{
     Application, Counters, Stretch, Subject, SubjectKind, TransactionStretch, Transactions,
 };
-use crate::scenario::{Record, Window};
+use crate::scenario::{Record, Span};
 use headgate_devices::{FlashCounters, Utilisation};
 use headgate_stats::{HistogramSnapshot, LatencyHistogram};
 use headgate_units::{Bytes, Nanos};
@@ -30,7 +30,7 @@ struct Histograms {
     device: LatencyHistogram,
 }
 
-/// All counters at the beginning or end of a window.
+/// All counters at the beginning or end of a span.
 #[derive(Clone, Default)]
 struct Mark {
     counters: Counters,
@@ -80,13 +80,13 @@ impl Recorder {
         }
     }
 
-    /// What the decision for a dispatch cost.
+    /// Comparisons of the decision for a dispatch.
     #[inline]
     pub(crate) fn on_comparisons(&mut self, comparisons: u64) {
         self.counters.comparisons += comparisons;
     }
 
-    /// A node was told of service at the others.
+    /// A request reported service elsewhere to a node.
     pub(crate) fn on_told(&mut self, error: u64, beyond_bound: bool) {
         self.counters.told += 1;
         self.counters.told_error = self.counters.told_error.saturating_add(error);
@@ -104,8 +104,13 @@ impl Recorder {
         }
     }
 
-    /// A dispatch was counted at the host by one phase, and what pays for it at the node is another.
-    pub(crate) fn correct_phase(&mut self, at_host: headgate_qos::Phase, at_node: headgate_qos::Phase) {
+    /// A dispatch was counted at the host by one phase, and what pays for it at the node is
+    /// another.
+    pub(crate) fn correct_phase(
+        &mut self,
+        at_host: headgate_qos::Phase,
+        at_node: headgate_qos::Phase,
+    ) {
         match at_host {
             headgate_qos::Phase::Reservation => self.counters.by_reservation -= 1,
             headgate_qos::Phase::Weight => self.counters.by_weight -= 1,
@@ -127,13 +132,18 @@ impl Recorder {
         }
     }
 
-    /// What the flash under a disk has counted, from the beginning.
-    pub(crate) fn on_flash(&mut self, now: Nanos, counted: &FlashCounters, target: Option<Utilisation>) {
+    /// Counters of the flash below a disk, from the beginning.
+    pub(crate) fn on_flash(
+        &mut self,
+        now: Nanos,
+        counted: &FlashCounters,
+        target: Option<Utilisation>,
+    ) {
         self.counters.flash.take(counted, target, now - self.flash_seen);
         self.flash_seen = now;
     }
 
-    /// What was counted up to now.
+    /// The counters up to now.
     pub(crate) fn so_far(&mut self, now: Nanos) -> Counters {
         self.integrate(now);
         self.counters
@@ -158,7 +168,7 @@ impl Recorder {
         }
     }
 
-    /// A window begins or ends.
+    /// A span begins or ends.
     pub(crate) fn mark(&mut self, now: Nanos) {
         self.integrate(now);
         self.marks.push(self.state());
@@ -168,25 +178,25 @@ impl Recorder {
     pub(crate) fn finish(mut self, kind: SubjectKind, name: String, plan: &Plan) -> Subject {
         self.mark(plan.duration);
         let whole = stretch("", Nanos::ZERO, plan.duration, &Mark::default(), self.marks.last());
-        let windows = plan.stretches(&self.marks, stretch);
-        Subject { kind, name, series: self.series, whole, windows }
+        let spans = plan.stretches(&self.marks, stretch);
+        Subject { kind, name, series: self.series, whole, spans }
     }
 }
 
-/// When windows begin and end.
+/// When spans begin and end.
 pub(crate) struct Plan {
     pub(crate) duration: Nanos,
     /// Times at which marks are made, ascending; one more is made at the end.
     pub(crate) marks: Vec<Nanos>,
-    windows: Vec<Window>,
+    spans: Vec<Span>,
 }
 
 impl Plan {
-    pub(crate) fn new(duration: Nanos, windows: &[Window]) -> Plan {
-        let mut marks: Vec<Nanos> = windows.iter().flat_map(|window| [window.from, window.to]).collect();
+    pub(crate) fn new(duration: Nanos, spans: &[Span]) -> Plan {
+        let mut marks: Vec<Nanos> = spans.iter().flat_map(|span| [span.from, span.to]).collect();
         marks.sort_unstable();
         marks.dedup();
-        Plan { duration, marks, windows: windows.to_vec() }
+        Plan { duration, marks, spans: spans.to_vec() }
     }
 
     pub(crate) fn stretches<M, S>(
@@ -194,9 +204,10 @@ impl Plan {
         marks: &[M],
         make: impl Fn(&str, Nanos, Nanos, &M, Option<&M>) -> S,
     ) -> Vec<S> {
-        let index =
-            |at: Nanos| self.marks.binary_search(&at).unwrap_or_else(|next| next).min(marks.len() - 1);
-        self.windows
+        let index = |at: Nanos| {
+            self.marks.binary_search(&at).unwrap_or_else(|next| next).min(marks.len() - 1)
+        };
+        self.spans
             .iter()
             .map(|w| make(&w.name, w.from, w.to, &marks[index(w.from)], marks.get(index(w.to))))
             .collect()
@@ -221,8 +232,8 @@ pub(crate) fn merge(kind: SubjectKind, name: String, parts: &[&Subject], plan: &
     let points = parts.iter().map(|part| part.series.len()).max().unwrap_or(0);
     let mut series = vec![Counters::default(); points];
     let mut whole = Stretch { to: plan.duration, ..Stretch::default() };
-    let mut windows: Vec<Stretch> = plan
-        .windows
+    let mut spans: Vec<Stretch> = plan
+        .spans
         .iter()
         .map(|w| Stretch { name: w.name.clone(), from: w.from, to: w.to, ..Stretch::default() })
         .collect();
@@ -231,11 +242,11 @@ pub(crate) fn merge(kind: SubjectKind, name: String, parts: &[&Subject], plan: &
             *sum = sum.plus(point);
         }
         add(&mut whole, &part.whole);
-        for (sum, window) in windows.iter_mut().zip(&part.windows) {
-            add(sum, window);
+        for (sum, span) in spans.iter_mut().zip(&part.spans) {
+            add(sum, span);
         }
     }
-    Subject { kind, name, series, whole, windows }
+    Subject { kind, name, series, whole, spans }
 }
 
 fn add(sum: &mut Stretch, part: &Stretch) {
@@ -275,13 +286,16 @@ impl TransactionRecorder {
         self.mark();
         let nothing = (Transactions::default(), HistogramSnapshot::default());
         let whole = transactions("", Nanos::ZERO, plan.duration, &nothing, self.marks.last());
-        let windows = plan.stretches(&self.marks, transactions);
-        Application { name, series: self.series, whole, windows }
+        let spans = plan.stretches(&self.marks, transactions);
+        Application { name, series: self.series, whole, spans }
     }
 }
 
 fn since(now: Transactions, earlier: Transactions) -> Transactions {
-    Transactions { completed: now.completed - earlier.completed, response: now.response - earlier.response }
+    Transactions {
+        completed: now.completed - earlier.completed,
+        response: now.response - earlier.response,
+    }
 }
 
 type TransactionMark = (Transactions, HistogramSnapshot);

@@ -14,7 +14,7 @@ pub(crate) struct WindowRecorder {
     marks: Vec<WindowCounters>,
 }
 
-/// What a controller went by.
+/// The inputs that a controller followed.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Seen {
     pub(crate) beta: Slots,
@@ -39,7 +39,8 @@ impl WindowRecorder {
         let passed = now.since(self.since).0;
         self.since = now;
         let over = |amount: u64, unit: u64| {
-            u64::try_from(u128::from(amount) * u128::from(passed) / u128::from(unit)).unwrap_or(u64::MAX)
+            u64::try_from(u128::from(amount) * u128::from(passed) / u128::from(unit))
+                .unwrap_or(u64::MAX)
         };
         let counters = &mut self.counters;
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
@@ -60,7 +61,7 @@ impl WindowRecorder {
         self.size = size;
     }
 
-    /// What it goes by is another from now on.
+    /// The controller follows other inputs from now on.
     pub(crate) fn see(&mut self, seen: Seen) {
         self.seen = seen;
     }
@@ -80,8 +81,8 @@ impl WindowRecorder {
         self.mark(plan.duration);
         let nothing = WindowCounters::default();
         let whole = stretch("", Nanos::ZERO, plan.duration, &nothing, self.marks.last());
-        let windows = plan.stretches(&self.marks, stretch);
-        HostWindow { name, series: self.series, whole, windows }
+        let spans = plan.stretches(&self.marks, stretch);
+        HostWindow { name, series: self.series, whole, spans }
     }
 }
 
@@ -92,7 +93,12 @@ fn stretch(
     before: &WindowCounters,
     after: Option<&WindowCounters>,
 ) -> WindowStretch {
-    WindowStretch { name: name.to_owned(), from, to, counters: after.unwrap_or(before).since(before) }
+    WindowStretch {
+        name: name.to_owned(),
+        from,
+        to,
+        counters: after.unwrap_or(before).since(before),
+    }
 }
 
 #[cfg(test)]
@@ -104,17 +110,29 @@ mod tests {
         let mut recorder = WindowRecorder::new(Slots::whole(10));
         let s = Nanos::from_secs;
         recorder.set(s(1), Slots::whole(20));
-        recorder.see(Seen { beta: Slots::ONE, latency: Some(Nanos::from_millis(30)), unmanaged: true });
+        recorder.see(Seen {
+            beta: Slots::ONE,
+            latency: Some(Nanos::from_millis(30)),
+            unmanaged: true,
+        });
         recorder.tick(s(2));
         recorder.set(s(4), Slots::whole(30));
-        recorder.see(Seen { beta: Slots::whole(2), latency: Some(Nanos::from_millis(20)), unmanaged: false });
+        recorder.see(Seen {
+            beta: Slots::whole(2),
+            latency: Some(Nanos::from_millis(20)),
+            unmanaged: false,
+        });
         let plan = Plan::new(s(5), &[]);
         recorder.tick(s(5));
         let recorded = recorder.finish("h".into(), &plan);
         let all = recorded.whole.counters;
         assert_eq!(all.mean_window(s(5)), (10.0 + 3.0 * 20.0 + 30.0) / 5.0);
         assert_eq!(all.mean_beta(s(5)), (0.0 + 3.0 + 2.0) / 5.0);
-        assert_eq!(all.mean_latency(), Some(Nanos(27_500_000)), "of the time in which it was known");
+        assert_eq!(
+            all.mean_latency(),
+            Some(Nanos(27_500_000)),
+            "of the time in which it was known"
+        );
         assert_eq!(all.unmanaged_part(s(5)), 0.6);
         assert_eq!(recorded.series.len(), 2);
         assert_eq!(recorded.series[0].mean_window(s(2)), 15.0);

@@ -1,12 +1,13 @@
 //! Pools: where disks go, which move, and what workloads do meanwhile.
 
 use headgate_devices::ModelSpec;
-use headgate_placement::{Company, Mobility, Name, Permille, Rules};
+use headgate_placement::{Affinity, Mobility, Name, Permille, Rules};
 use headgate_qos::Policy;
 use headgate_units::{Bytes, Nanos};
+use serde::Deserialize;
 
-/// Datastores among which disks are placed and moved. Their models and what disks ask for are learnt in the run, from the statistics
-/// that the daemon keeps.
+/// Datastores among which disks are placed and moved. Their models and what disks ask for are
+/// learnt in the run, from the statistics that the daemon keeps.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Pool {
@@ -16,33 +17,40 @@ pub struct Pool {
     pub sample: Nanos,
     /// When advice is taken, ascending.
     pub advice: Vec<Nanos>,
-    /// Whose advice.
+    /// The source of advice.
     pub balancing: Balancing,
     /// How it is followed.
     pub moves: Moves,
-    /// What must be, and what is worth while.
+    /// Rules of placement.
     pub rules: Rules,
-    /// Moves after which requests take longer by more than this are taken back when advice is taken next; none where there is none.
+    /// Moves after which requests take longer by more than this are taken back when advice is taken
+    /// next; none where there is none.
     pub take_back: Option<Permille>,
 }
 
-/// Whose advice on moves is followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The source of the advice on moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
 pub enum Balancing {
-    /// Nobody's: disks stay.
+    /// No advice: disks do not move.
     Off,
-    /// That of [`headgate_placement::advise`].
+    /// The daemon's, by models of workloads and datastores: `headgate_placement::advise`.
     Load,
     /// From where most disks are to where fewest are, until they differ by one at most.
     Count,
-    /// From the fullest datastore to the emptiest, the smallest disk first, while that makes them more alike.
+    /// From the fullest datastore to the emptiest, the smallest disk first, while that makes them
+    /// more alike.
     Space,
 }
 
 /// Who chooses the datastore of a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
 pub enum Chooser {
-    /// [`headgate_placement::place`].
+    /// The daemon's: the datastore with the least load for its ability
+    /// (`headgate_placement::place`).
     Load,
     /// Chance, by the seed, among those with space.
     Random,
@@ -61,8 +69,9 @@ pub enum Moves {
     Copy(Copying),
 }
 
-/// A copy under a running guest: what is copied is read from the source and written to the target in pieces, in the order of addresses. Guest's writes
-/// go to both once their place is copied. When all is copied the disk is on the target.
+/// A copy under a running guest: what is copied is read from the source and written to the target
+/// in pieces, in the order of addresses. Guest's writes go to both once their place is copied. When
+/// all is copied the disk is on the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copying {
@@ -72,22 +81,23 @@ pub struct Copying {
     pub piece: Bytes,
     /// Disks that are copied at once; others wait.
     pub at_once: u32,
-    /// What all copies together get at a datastore's scheduler.
+    /// Policy of all copies at a datastore's scheduler.
     pub policy: Policy,
 }
 
-/// What a pool knows of a disk.
+/// A disk's place in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Membership {
-    /// Whether it is the pool's at all. If not, it loads its datastore as somebody else's disk would.
+    /// Whether it belongs to the pool. If not, it loads its datastore as a disk of another system
+    /// would.
     pub listed: bool,
     /// Bytes that are allocated.
     pub used: Bytes,
     /// Whether it may move.
     pub mobility: Mobility,
-    /// With whom it moves.
-    pub company: Company,
+    /// The disks that it moves with.
+    pub affinity: Affinity,
     /// The class of datastore that it must be on.
     pub class: Option<Name>,
 }
@@ -107,13 +117,14 @@ pub struct Tide {
 /// Stretches of time, each with its end excluded.
 pub type Stretches = Vec<(Nanos, Nanos)>;
 
-/// A VM whose workload is, one after the other, every combination of some values; each time on a device that is as new.
+/// A VM whose workload is, one after the other, every combination of some values; each time on a
+/// device that is as new.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sweep {
     /// What the points are called in measures.
     pub name: String,
-    /// Whose first workload it is.
+    /// The VM whose first workload it is.
     pub vm: usize,
     /// The device that is made new.
     pub device: ModelSpec,
@@ -129,7 +140,8 @@ pub struct Sweep {
     pub settle: Nanos,
     /// How long it is measured.
     pub measure: Nanos,
-    /// Another sweep whose constants are tried on these points, with so many per cent of its K5; its own where none is named.
+    /// Another sweep whose constants are tried on these points, with so many per cent of its K5;
+    /// its own where none is named.
     pub constants_of: Option<(String, u32)>,
 }
 

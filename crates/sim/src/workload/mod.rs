@@ -1,45 +1,23 @@
-//! What issues requests.
+//! Generators of requests.
 //!
-//! A [`Generator`] is told that it starts, that a time which it asked for has come, and that a request of its completed;
-//! it answers with [`Orders`].
+//! A [`Generator`] is told that it starts, that a time which it asked for has come, and that a
+//! request of its completed; it answers with [`Orders`].
 
 mod oltp;
+mod orders;
 mod pattern;
 mod replay;
 
+pub(crate) use orders::{Issue, Orders};
 pub(crate) use replay::Player;
 pub use replay::{NoTraces, TraceRecord, Traces};
 
 use crate::random::Stream;
-use crate::scenario::{Arrivals, Pacing, Pattern, Span, WorkloadKind};
-use headgate_devices::IoKind;
-use headgate_units::{Bytes, Iops, Nanos};
+use crate::scenario::{Arrivals, Pacing, Pattern, TimeDistribution, WorkloadKind};
+use headgate_units::{Iops, Nanos};
 use oltp::Terminals;
+use orders::part_of;
 use pattern::Source;
-
-/// A request to be issued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Issue {
-    /// Index into the VM's disks.
-    pub(crate) disk: usize,
-    pub(crate) kind: IoKind,
-    pub(crate) offset: u64,
-    pub(crate) bytes: Bytes,
-    /// Comes back at completion.
-    pub(crate) tag: u32,
-}
-
-/// What a generator wants done.
-#[derive(Default)]
-pub(crate) struct Orders {
-    pub(crate) issues: Vec<Issue>,
-    /// Times at which to call, and what to say then.
-    pub(crate) timers: Vec<(Nanos, u32)>,
-    /// Response time of a transaction that ended.
-    pub(crate) transaction: Option<Nanos>,
-    /// Why it cannot go on.
-    pub(crate) failure: Option<String>,
-}
 
 /// One workload at work.
 pub(crate) struct Generator {
@@ -50,12 +28,13 @@ pub(crate) struct Generator {
 }
 
 enum Kind {
-    /// `most` is what it has outstanding unless told otherwise, `running` what it has now, thinking included.
+    /// `most` is what it has outstanding unless told otherwise, `running` what it has now, thinking
+    /// included.
     Closed {
         most: u32,
         outstanding: u32,
         running: u32,
-        think: Span,
+        think: TimeDistribution,
     },
     Burst {
         requests: u32,
@@ -71,8 +50,8 @@ enum Kind {
     },
     OnOff {
         outstanding: u32,
-        on: Span,
-        off: Span,
+        on: TimeDistribution,
+        off: TimeDistribution,
         busy: bool,
         running: u32,
     },
@@ -81,7 +60,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn closed(outstanding: u32, think: Span) -> Kind {
+    fn closed(outstanding: u32, think: TimeDistribution) -> Kind {
         Kind::Closed { most: outstanding, outstanding, running: 0, think }
     }
 }
@@ -100,7 +79,9 @@ impl Generator {
     ) -> Generator {
         let kind = match (kind, player) {
             (_, Some(player)) => Kind::Replay(Box::new(player)),
-            (&WorkloadKind::Closed { outstanding, think }, None) => Kind::closed(outstanding, think),
+            (&WorkloadKind::Closed { outstanding, think }, None) => {
+                Kind::closed(outstanding, think)
+            }
             (&WorkloadKind::Burst { requests, every, pacing }, None) => {
                 Kind::Burst { requests, every, pacing, left: 0 }
             }
@@ -110,8 +91,10 @@ impl Generator {
             (&WorkloadKind::OnOff { outstanding, on, off }, None) => {
                 Kind::OnOff { outstanding, on, off, busy: false, running: 0 }
             }
-            (WorkloadKind::Oltp(oltp), None) => Kind::Oltp(Box::new(Terminals::new(disk, oltp.clone()))),
-            (WorkloadKind::Replay(_), None) => Kind::closed(0, Span::ZERO),
+            (WorkloadKind::Oltp(oltp), None) => {
+                Kind::Oltp(Box::new(Terminals::new(disk, oltp.clone())))
+            }
+            (WorkloadKind::Replay(_), None) => Kind::closed(0, TimeDistribution::ZERO),
         };
         Generator { disk, source: Source::new(pattern), stream, kind }
     }
@@ -174,7 +157,9 @@ impl Generator {
                     self.issue(orders, more);
                 }
             }
-            Kind::Oltp(terminals) => terminals.timer(now, token, &mut self.source, &mut self.stream, orders),
+            Kind::Oltp(terminals) => {
+                terminals.timer(now, token, &mut self.source, &mut self.stream, orders)
+            }
             Kind::Replay(player) => player.timer(now, orders),
         }
     }
@@ -184,8 +169,10 @@ impl Generator {
     pub(crate) fn completed(&mut self, now: Nanos, tag: u32, orders: &mut Orders) {
         match &mut self.kind {
             Kind::Closed { outstanding, running, .. } if *running > *outstanding => *running -= 1,
-            Kind::Closed { think: Span::ZERO, .. } => self.issue(orders, 1),
-            Kind::Closed { think, .. } => orders.timers.push((now + think.draw(&mut self.stream), 0)),
+            Kind::Closed { think: TimeDistribution::ZERO, .. } => self.issue(orders, 1),
+            Kind::Closed { think, .. } => {
+                orders.timers.push((now + think.draw(&mut self.stream), 0))
+            }
             Kind::Burst { every, pacing, left, .. } => {
                 *left = left.saturating_sub(1);
                 if *pacing == Pacing::AfterCompletion && *left == 0 {
@@ -202,7 +189,8 @@ impl Generator {
         }
     }
 
-    /// A closed loop has so many per cent of what it has at most from now on, at least one: those beyond end, or more begin.
+    /// A closed loop has so many per cent of what it has at most from now on, at least one: those
+    /// beyond end, or more begin.
     pub(crate) fn scale(&mut self, now: Nanos, percent: u64, orders: &mut Orders) {
         match &mut self.kind {
             Kind::Closed { most, outstanding, running, .. } => {
@@ -231,20 +219,15 @@ impl Generator {
     }
 }
 
-/// So many per cent of a number, rounded up.
-fn part_of(most: u32, percent: u64) -> u32 {
-    (u64::from(most) * percent).div_ceil(100).min(u64::from(most)) as u32
-}
-
-impl Span {
+impl TimeDistribution {
     /// No time at all.
-    pub const ZERO: Span = Span::Constant(Nanos::ZERO);
+    pub const ZERO: TimeDistribution = TimeDistribution::Constant(Nanos::ZERO);
 
     #[inline]
     pub(crate) fn draw(self, stream: &mut Stream) -> Nanos {
         match self {
-            Span::Constant(time) => time,
-            Span::Exponential(mean) => stream.exponential(mean),
+            TimeDistribution::Constant(time) => time,
+            TimeDistribution::Exponential(mean) => stream.exponential(mean),
         }
     }
 }

@@ -1,5 +1,5 @@
+use super::orders::{Issue, Orders};
 use super::pattern::Source;
-use super::{Issue, Orders};
 use crate::random::Stream;
 use crate::scenario::Oltp;
 use headgate_devices::IoKind;
@@ -7,7 +7,8 @@ use headgate_units::Nanos;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The terminals of a transaction processing application: a closed queueing network of thinking, processors and storage.
+/// The terminals of a transaction processing application: a closed queueing network of thinking,
+/// processors and storage.
 pub(crate) struct Terminals {
     disk: usize,
     model: Oltp,
@@ -23,7 +24,7 @@ struct Terminal {
     began: Nanos,
 }
 
-/// What a terminal is at. Those with a number wait for so many requests.
+/// The state of a terminal. A number is the requests that it waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Thinking,
@@ -40,7 +41,8 @@ impl Terminals {
     }
 
     pub(crate) fn start(&mut self, now: Nanos, stream: &mut Stream, orders: &mut Orders) {
-        self.terminals = vec![Terminal { stage: Stage::Thinking, began: now }; self.model.terminals as usize];
+        self.terminals =
+            vec![Terminal { stage: Stage::Thinking, began: now }; self.model.terminals as usize];
         self.processors = (0..self.model.processors).map(|_| Reverse(now)).collect();
         for terminal in 0..self.model.terminals {
             orders.timers.push((now + self.model.think.draw(stream), terminal));

@@ -1,10 +1,10 @@
-use super::Issue;
+use super::orders::Issue;
 use crate::random::Stream;
 use crate::scenario::Pattern;
 use headgate_devices::IoKind;
 use headgate_units::Bytes;
 
-/// Draws requests that look like a [`Pattern`].
+/// Draws requests of a [`Pattern`].
 pub(crate) struct Source {
     pattern: Pattern,
     weights: u64,
@@ -24,7 +24,13 @@ impl Source {
     }
 
     #[inline]
-    pub(crate) fn of_kind(&mut self, kind: IoKind, disk: usize, tag: u32, stream: &mut Stream) -> Issue {
+    pub(crate) fn of_kind(
+        &mut self,
+        kind: IoKind,
+        disk: usize,
+        tag: u32,
+        stream: &mut Stream,
+    ) -> Issue {
         let bytes = self.size(stream);
         let (first, length) = self.pattern.extent;
         let places = (length / bytes.0).max(1);
@@ -86,7 +92,9 @@ mod tests {
         let (mut reads, mut small, mut jumps, mut end) = (0, 0, 0, 1 << 20);
         for _ in 0..100_000 {
             let issue = source.next(0, 0, &mut stream);
-            assert!(issue.offset >= 1 << 20 && issue.offset + issue.bytes.0 <= (1 << 20) + (1 << 24));
+            assert!(
+                issue.offset >= 1 << 20 && issue.offset + issue.bytes.0 <= (1 << 20) + (1 << 24)
+            );
             reads += u32::from(issue.kind == IoKind::Read);
             small += u32::from(issue.bytes.0 == 4096);
             jumps += u32::from(issue.offset != end);
@@ -94,7 +102,10 @@ mod tests {
         }
         assert!((74_500..75_500).contains(&reads), "{reads}");
         assert!((74_500..75_500).contains(&small), "{small}");
-        assert!((39_300..40_700).contains(&jumps), "{jumps}: wraps and accidental neighbours are few");
+        assert!(
+            (39_300..40_700).contains(&jumps),
+            "{jumps}: wraps and accidental neighbours are few"
+        );
     }
 
     #[test]
@@ -117,8 +128,11 @@ mod tests {
     #[test]
     fn a_sequential_pattern_starts_again_at_the_extents_end() {
         let mut stream = Stream::new(1, "pattern");
-        let mut source =
-            Source::new(&Pattern { sizes: vec![(Bytes(4096), 1)], extent: (0, 10_000), ..pattern(100, 0) });
+        let mut source = Source::new(&Pattern {
+            sizes: vec![(Bytes(4096), 1)],
+            extent: (0, 10_000),
+            ..pattern(100, 0)
+        });
         let offsets: Vec<u64> = (0..4).map(|_| source.next(0, 0, &mut stream).offset).collect();
         assert_eq!(offsets, [0, 4096, 0, 4096]);
     }

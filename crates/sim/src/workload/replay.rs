@@ -1,4 +1,4 @@
-use super::{Issue, Orders};
+use super::orders::{Issue, Orders, part_of};
 use crate::scenario::{Replay, ReplayTiming};
 use headgate_devices::IoKind;
 use headgate_units::{Bytes, Nanos};
@@ -23,7 +23,10 @@ pub trait Traces {
     /// # Errors
     /// Says why there is no such trace.
     #[allow(clippy::type_complexity)]
-    fn open(&self, name: &str) -> Result<Box<dyn Iterator<Item = Result<TraceRecord, String>>>, String>;
+    fn open(
+        &self,
+        name: &str,
+    ) -> Result<Box<dyn Iterator<Item = Result<TraceRecord, String>>>, String>;
 }
 
 /// For scenarios that name none.
@@ -31,7 +34,10 @@ pub trait Traces {
 pub struct NoTraces;
 
 impl Traces for NoTraces {
-    fn open(&self, name: &str) -> Result<Box<dyn Iterator<Item = Result<TraceRecord, String>>>, String> {
+    fn open(
+        &self,
+        name: &str,
+    ) -> Result<Box<dyn Iterator<Item = Result<TraceRecord, String>>>, String> {
         Err(format!("this run was given no traces, so '{name}' is not there; say where traces are"))
     }
 }
@@ -102,7 +108,7 @@ impl Player {
     /// A closed loop has so many per cent of what it has at most from now on.
     pub(crate) fn scale(&mut self, now: Nanos, percent: u64, orders: &mut Orders) {
         let ReplayTiming::Closed { outstanding } = self.timing else { return };
-        self.wanted = super::part_of(outstanding, percent);
+        self.wanted = part_of(outstanding, percent);
         while self.running < self.wanted {
             self.running += 1;
             self.take(now, orders);
@@ -152,7 +158,8 @@ impl Player {
         if self.next.is_none() && self.repeat && !self.kept.is_empty() {
             self.replayed = 0;
             self.next = self.read(orders);
-            // A moment after the last of this round: a trace without length would never end otherwise.
+            // A moment after the last of this round: a trace without length would never end
+            // otherwise.
             self.begins = now + Nanos(1_000);
             self.first = self.next.map(|next| next.at);
         }

@@ -1,22 +1,36 @@
-use super::gate::Window;
-use super::pool::HostGates;
-use super::*;
-use crate::scenario::{self, Coordination, Variant, WorkloadKind};
-use crate::workload::{Player, Traces};
+//! Builds everything as it is before the first instant.
+
+use super::event::Event;
+use super::gate::{Gate, GateSite};
+use super::pool::state::HostGates;
+use super::state::{Node, SimDisk, Vm, Workload, World};
+use super::tracker_audit::Truth;
+use crate::device::Device;
+use crate::io_scheduler::IoScheduler;
+use crate::progress::RunError;
+use crate::queue::Queue;
+use crate::random::Stream;
+use crate::record::{Plan, Recorder, TransactionRecorder};
+use crate::scenario::{self, Coordination, Route, Variant, WorkloadKind};
+use crate::workload::{Generator, Orders, Player, Traces};
 use headgate_devices::ModelSpec;
+use headgate_qos::dmclock::Tracker;
+use headgate_qos::window::Slots;
+use headgate_units::Nanos;
+use slab::Slab;
 
 impl<'a> World<'a> {
     /// Everything as it is before the first instant.
     pub(crate) fn new(
         variant: &'a Variant,
-        windows: &[scenario::Window],
+        spans: &[scenario::Span],
         seed: u64,
         traces: &dyn Traces,
     ) -> Result<World<'a>, RunError> {
         let setup = &variant.setup;
         let mut world = World {
             setup,
-            plan: Plan::new(setup.duration, windows),
+            plan: Plan::new(setup.duration, spans),
             now: Nanos::ZERO,
             queue: Queue::new(),
             events: 0,
@@ -61,8 +75,8 @@ impl<'a> World<'a> {
                     Some(front) => Some(self.push_gate(
                         front.scheduler,
                         store,
-                        Window::Fixed(front.queue_depth),
-                        Place::Node { node: number },
+                        Slots::whole(front.queue_depth),
+                        GateSite::Node { node: number },
                     )?),
                     None => None,
                 };
@@ -81,7 +95,8 @@ impl<'a> World<'a> {
                     stream: Stream::new(seed, &format!("node {}/{}", store.name, node.name)),
                     capacity: store.capacity,
                     held: None,
-                    recorder: (store.nodes.len() > 1 || gate.is_some()).then(|| Recorder::new(setup.record)),
+                    recorder: (store.nodes.len() > 1 || gate.is_some())
+                        .then(|| Recorder::new(setup.record)),
                 });
                 if let Some(&rate) = store.rate_by_vms.first() {
                     self.set_rates(store_index, Some(index), rate);
@@ -116,11 +131,7 @@ impl<'a> World<'a> {
                     }
                 };
                 let register = |gates: &mut [Gate], gate: u32| {
-                    let scheduler = &mut gates[gate as usize].scheduler;
-                    let id = scheduler.register(Nanos::ZERO, disk.policy);
-                    let known = scheduler.set_priorities(Nanos::ZERO, id, vm.priorities);
-                    debug_assert!(known.is_ok());
-                    id
+                    gates[gate as usize].register(disk.policy, vm.priorities)
                 };
                 let id = register(&mut self.gates, gate);
                 let at_nodes = (0..store.nodes.len())
@@ -132,7 +143,7 @@ impl<'a> World<'a> {
                     .collect();
                 let network = store.network + setup.hosts[vm.host].network;
                 let weights = match &disk.route {
-                    Route::Weighted(weights) => weights.iter().map(|&weight| u64::from(weight)).sum(),
+                    Route::Weighted(weights) => weights.iter().map(|&w| u64::from(w)).sum(),
                     _ => 0,
                 };
                 // As the daemon does: one that does not fit begins at the beginning.
@@ -143,8 +154,9 @@ impl<'a> World<'a> {
                 }
                 self.count_disk(gate, self.disks.len() as u32);
                 let several = disk.nodes.len() > 1;
-                let numbered = |&index: &usize| ((first_nodes[disk.datastore] + index) as u32, index);
-                self.disks.push(Disk {
+                let numbered =
+                    |&index: &usize| ((first_nodes[disk.datastore] + index) as u32, index);
+                self.disks.push(SimDisk {
                     gate,
                     id,
                     at_nodes,
@@ -160,13 +172,17 @@ impl<'a> World<'a> {
                     network,
                     lane: (network > Nanos::ZERO).then(|| self.queue.lane(network)),
                     // On one node dmClock is mClock, and there is nothing to tell.
-                    tracker: (store.coordination == Coordination::Dmclock && several).then(Tracker::new),
-                    truth: (several && disk.nodes.iter().all(|&node| store.nodes[node].front.is_some()))
-                        .then(|| Box::new(Truth::new(store.nodes.len(), disk.nodes.len()))),
-                    elevator: disk.elevator.map(|e| Box::new(Elevator::new(e.kind, e.depth))),
+                    tracker: (store.coordination == Coordination::Dmclock && several)
+                        .then(Tracker::new),
+                    truth: (several
+                        && disk.nodes.iter().all(|&node| store.nodes[node].front.is_some()))
+                    .then(|| Box::new(Truth::new(store.nodes.len(), disk.nodes.len()))),
+                    io_scheduler: disk
+                        .io_scheduler
+                        .map(|e| Box::new(IoScheduler::new(e.kind, e.depth))),
                     recorder: Recorder::new(setup.record),
                     member: None,
-                    seat: 0,
+                    store: 0,
                 });
             }
             self.add_workloads(vm, first, seed, traces)?;

@@ -1,8 +1,10 @@
-//! What a run leaves behind.
+//! Collects the outcome of a run.
 
-use super::World;
-use crate::outcome::{Outcome, SubjectKind};
-use crate::record::merge;
+use super::host_window::HostWindow;
+use super::state::World;
+use crate::outcome::{Application, HostWindow as RecordedWindow, Outcome, SubjectKind};
+use crate::record::{Plan, TransactionRecorder, merge};
+use crate::scenario::Setup;
 
 impl World<'_> {
     /// What was measured.
@@ -46,7 +48,9 @@ impl World<'_> {
             let parts: Vec<_> = of_disks.iter().filter(|d| d.1 == index).map(|d| &d.2).collect();
             // Disks of a pool come and go.
             subjects.push(match of_stores.remove(&index) {
-                Some(recorder) => recorder.finish(SubjectKind::Datastore, store.name.clone(), &plan),
+                Some(recorder) => {
+                    recorder.finish(SubjectKind::Datastore, store.name.clone(), &plan)
+                }
                 None => merge(SubjectKind::Datastore, store.name.clone(), &parts, &plan),
             });
             while let Some(node) = nodes.next_if(|node| node.datastore as usize == index) {
@@ -61,30 +65,8 @@ impl World<'_> {
                 subjects.push(merge(SubjectKind::Host, host.name.clone(), &parts, &plan));
             }
         }
-        let mut transactions = transactions.into_iter();
-        let mut applications = Vec::new();
-        for vm in &setup.vms {
-            for workload in &vm.workloads {
-                let Some(recorder) = transactions.next().flatten() else { continue };
-                let name = match vm.workloads.len() {
-                    1 => vm.name.clone(),
-                    _ => format!("{}/{}", vm.name, workload.name),
-                };
-                applications.push(recorder.finish(name, &plan));
-            }
-        }
-        let several = setup.hosts_with_several_windows();
-        let issue_windows = windows
-            .into_iter()
-            .map(|window| {
-                let host = &setup.hosts[window.host].name;
-                let name = match several {
-                    true => format!("{host}/{}", setup.datastores[window.datastore].name),
-                    false => host.clone(),
-                };
-                window.recorder.finish(name, &plan)
-            })
-            .collect();
+        let applications = applications(setup, transactions, &plan);
+        let issue_windows = issue_windows(setup, windows, &plan);
         Outcome {
             scenario: scenario.to_owned(),
             variant: variant.to_owned(),
@@ -100,4 +82,39 @@ impl World<'_> {
             sweeps,
         }
     }
+}
+
+/// The transactions of each OLTP workload; `recorders` has one entry for each workload.
+fn applications(
+    setup: &Setup,
+    recorders: Vec<Option<TransactionRecorder>>,
+    plan: &Plan,
+) -> Vec<Application> {
+    let mut recorders = recorders.into_iter();
+    let mut applications = Vec::new();
+    for vm in &setup.vms {
+        for workload in &vm.workloads {
+            let Some(recorder) = recorders.next().flatten() else { continue };
+            let name = match vm.workloads.len() {
+                1 => vm.name.clone(),
+                _ => format!("{}/{}", vm.name, workload.name),
+            };
+            applications.push(recorder.finish(name, plan));
+        }
+    }
+    applications
+}
+
+/// The recorded windows, by `HOST` or `HOST/DATASTORE`.
+fn issue_windows(setup: &Setup, windows: Vec<HostWindow>, plan: &Plan) -> Vec<RecordedWindow> {
+    let several = setup.hosts_with_several_windows();
+    let recorded = |window: HostWindow| {
+        let host = &setup.hosts[window.host].name;
+        let name = match several {
+            true => format!("{host}/{}", setup.datastores[window.datastore].name),
+            false => host.clone(),
+        };
+        window.recorder.finish(name, plan)
+    };
+    windows.into_iter().map(recorded).collect()
 }

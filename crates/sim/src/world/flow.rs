@@ -1,43 +1,40 @@
 //! The way of a request: from a workload through gates and nodes to the device and back.
 
-use super::pool::Role;
-use super::*;
-use headgate_qos::{Decision, Dispatched, Elsewhere};
+use super::event::Event;
+use super::gate::GateSite;
+use super::request::{MOST_OUTSTANDING, Request, Role};
+use super::route::request_io;
+use super::state::World;
+use crate::workload::{Generator, Issue, Orders};
+use headgate_devices::{DeviceIo, IoKind};
+use headgate_qos::dmclock::{Served, Ticket};
+use headgate_qos::{Cost, DiskId, Dispatched, Next, Phase, ServedElsewhere};
+use headgate_units::Nanos;
 
 impl World<'_> {
     pub(super) fn pump(&mut self, index: u32) {
         let now = self.now;
+        self.gates[index as usize].on_asked(now);
         loop {
             let gate = &mut self.gates[index as usize];
-            gate.dirty = false;
-            match gate.room(now) {
-                Room::Now => {}
-                Room::None => return,
-                Room::At(at) => return self.wake_gate(index, at),
-            }
-            match gate.scheduler.dispatch(now) {
-                Decision::Dispatch(choice) => {
-                    gate.dispatched(now);
-                    match gate.place {
-                        Place::Host { .. } => {
-                            let comparisons = gate.scheduler.comparisons();
-                            let more = comparisons - gate.compared;
-                            gate.compared = comparisons;
-                            self.send(choice, more);
-                        }
-                        Place::Node { node } => self.serve(node, choice),
+            match gate.next(now) {
+                Next::Dispatch(choice) => match gate.site {
+                    GateSite::Host { .. } => {
+                        let comparisons = gate.comparisons();
+                        self.send(choice, comparisons);
                     }
-                }
-                Decision::WaitUntil(at) => return self.wake_gate(index, at),
-                Decision::Idle => return,
+                    GateSite::Node { node } => self.serve(node, choice),
+                },
+                Next::WaitUntil(at) => return self.wake_gate(index, at),
+                Next::None => return,
             }
         }
     }
 
     fn wake_gate(&mut self, index: u32, at: Nanos) {
         let (gate, at) = (&mut self.gates[index as usize], at.max(self.now));
-        if gate.wake != at {
-            gate.wake = at;
+        if gate.planned != at {
+            gate.planned = at;
             self.queue.push(at, Event::Wake { gate: index });
         }
     }
@@ -61,11 +58,13 @@ impl World<'_> {
         if let (Some(member), Some(pool)) = (disk.member, &mut self.pool) {
             pool.on_dispatch(now, member, request, choice.cost.as_millionths());
         }
-        if let (Some(tracker), Some(_)) = (&mut disk.tracker, self.nodes[request.node as usize].gate) {
+        if let (Some(tracker), Some(_)) =
+            (&mut disk.tracker, self.nodes[request.node as usize].gate)
+        {
             request.ticket = Some(tracker.send(now, request.node).0);
         }
         if let Some(truth) = &mut disk.truth {
-            let report = request.ticket.as_ref().map_or(Elsewhere::NONE, Ticket::carried);
+            let report = request.ticket.as_ref().map_or(ServedElsewhere::NONE, Ticket::carried);
             if let Some(error) = truth.on_send(self.nodes[request.node as usize].index, report) {
                 disk.recorder.on_told(error.delta, error.beyond_bound);
             }
@@ -73,7 +72,11 @@ impl World<'_> {
         match disk.lane {
             None => self.at_node(choice.request),
             Some(lane) => {
-                self.queue.push_lane(lane, now + disk.network, Event::AtNode { request: choice.request });
+                self.queue.push_lane(
+                    lane,
+                    now + disk.network,
+                    Event::AtNode { request: choice.request },
+                );
             }
         }
     }
@@ -91,10 +94,8 @@ impl World<'_> {
         let priority = self.workloads[request.workload as usize].priority;
         let io = request_io(request.kind, request.bytes, request.offset, priority);
         let Some(id) = self.disks[request.disk as usize].at_nodes[node.index] else { return };
-        // Disks stay registered for the whole run, so nothing is ever handed back.
-        let elsewhere = request.ticket.as_ref().map_or(Elsewhere::NONE, Ticket::carried);
-        let queued = self.gates[gate as usize].scheduler.enqueue_dmclock(now, id, io, elsewhere, key);
-        debug_assert!(queued.is_ok());
+        let elsewhere = request.ticket.as_ref().map_or(ServedElsewhere::NONE, Ticket::carried);
+        self.gates[gate as usize].enqueue_dmclock(now, id, io, elsewhere, key);
         self.ask(gate);
     }
 
@@ -124,7 +125,8 @@ impl World<'_> {
         match &mut node.held {
             Some(held) => held.push(key),
             None => {
-                let io = DeviceIo { kind: request.kind, offset: request.offset, bytes: request.bytes };
+                let io =
+                    DeviceIo { kind: request.kind, offset: request.offset, bytes: request.bytes };
                 node.device.submit(self.now, u64::from(key), io);
                 self.touched.push(index);
             }
@@ -173,7 +175,7 @@ impl World<'_> {
             truth.on_served(node.index, request.phase, request.cost);
         }
         if let (Some(gate), Some(id)) = (node.gate, disk.at_nodes[node.index]) {
-            self.leave(gate, id);
+            self.leave(gate, id, key);
         }
         match lane {
             None => self.back(key),
@@ -183,10 +185,8 @@ impl World<'_> {
 
     /// A request of a gate completed.
     #[inline]
-    pub(super) fn leave(&mut self, index: u32, id: DiskId) {
-        let gate = &mut self.gates[index as usize];
-        gate.completed(self.now);
-        gate.scheduler.complete(self.now, id);
+    pub(super) fn leave(&mut self, index: u32, id: DiskId, request: u32) {
+        self.gates[index as usize].complete(self.now, id, request);
         self.ask(index);
     }
 
@@ -213,13 +213,15 @@ impl World<'_> {
             tracker.complete(ticket, Served { phase, cost, bytes });
         }
         let (gate, id) = (request.gate, request.id);
-        if let Some(elevator) = &mut disk.elevator {
-            elevator.completed(now, request.workload, request.kind);
+        if let Some(io_scheduler) = &mut disk.io_scheduler {
+            io_scheduler.completed(now, request.workload, request.kind);
             self.settle_guest(request.disk);
         }
-        self.gates[gate as usize].measure(request.kind, device, request.bytes);
+        if matches!(request.kind, IoKind::Read | IoKind::Write) {
+            self.gates[gate as usize].measure(device, request.bytes);
+        }
         if !request.released {
-            self.leave(gate, id);
+            self.leave(gate, id, key);
         }
         let workload = &mut self.workloads[request.workload as usize];
         workload.outstanding -= 1;
@@ -227,7 +229,9 @@ impl World<'_> {
             recorder.on_complete(now, request.bytes, request.dispatched - request.arrived, device);
         }
         if workload.epoch == request.epoch {
-            self.drive(request.workload, |generator, orders| generator.completed(now, request.tag, orders));
+            self.drive(request.workload, |generator, orders| {
+                generator.completed(now, request.tag, orders)
+            });
         }
     }
 
@@ -240,7 +244,9 @@ impl World<'_> {
         for (at, token) in orders.timers.drain(..) {
             self.queue.push(at, Event::Workload { workload: index, token, epoch });
         }
-        if let (Some(response), Some(recorder)) = (orders.transaction.take(), &mut workload.transactions) {
+        if let (Some(response), Some(recorder)) =
+            (orders.transaction.take(), &mut workload.transactions)
+        {
             recorder.record(response);
         }
         self.failure = self.failure.take().or(orders.failure.take());
@@ -288,18 +294,18 @@ impl World<'_> {
             ticket: None,
             gate: disk.gate,
             id: disk.id,
-            seat: disk.seat,
+            store: disk.store,
             role: Role::Guest,
             mirrored: false,
             released: false,
         }) as u32;
         if let (Some(member), Some(pool)) = (disk.member, &mut self.pool) {
-            pool.on_arrival(now, member, disk.seat, &issue);
+            pool.on_arrival(now, member, disk.store, &issue);
             if issue.kind == IoKind::Write {
                 self.mirror(request, member, issue.offset);
             }
         }
-        match self.disks[key as usize].elevator {
+        match self.disks[key as usize].io_scheduler {
             Some(_) => self.order_in_guest(request, index, issue),
             None => self.arrive(request, issue.offset),
         }
@@ -312,9 +318,7 @@ impl World<'_> {
         let priority = self.workloads[request.workload as usize].priority;
         let io = request_io(request.kind, request.bytes, position, priority);
         let (gate, id) = (request.gate, request.id);
-        // Disks stay registered for the whole run, so nothing is ever handed back.
-        let queued = self.gates[gate as usize].scheduler.enqueue(self.now, id, io, key);
-        debug_assert!(queued.is_ok());
+        self.gates[gate as usize].enqueue(self.now, id, io, key);
         self.ask(gate);
     }
 }

@@ -1,88 +1,175 @@
-//! A scheduler and the window behind it.
+//! A gate as the simulation holds it.
 
-use headgate_devices::IoKind;
-use headgate_qos::window::{LatencyMeter, Pacer};
-use headgate_qos::{AnyScheduler, Scheduler as _};
+use super::gate_record::{GateRecord, GateStep};
+use headgate_qos::window::{LatencyMeter, Observation, Slots};
+use headgate_qos::{
+    AnyScheduler, DiskId, Io, Next, Policy, PriorityPolicy, Scheduler as _, ServedElsewhere,
+};
 use headgate_units::{Bytes, Nanos};
 
-pub(super) use headgate_qos::window::Room;
-
+/// The gate that the daemon has, where it stands, and which event wakes it.
 pub(super) struct Gate {
-    pub(super) scheduler: AnyScheduler<u32>,
-    pub(super) window: Window,
-    in_flight: u32,
+    gate: headgate_qos::Gate<u32>,
     /// Comparisons already counted.
-    pub(super) compared: u64,
-    /// When it asked to be woken; [`Nanos::MAX`] if not.
-    pub(super) wake: Nanos,
-    pub(super) dirty: bool,
-    pub(super) place: Place,
+    compared: u64,
+    /// The time of the event that wakes it; [`Nanos::MAX`] if none is planned.
+    pub(super) planned: Nanos,
+    /// It is among the gates that are asked after this event.
+    pub(super) listed: bool,
+    pub(super) site: GateSite,
+    /// What the host measures of each latency, in per cent.
+    seen: u32,
+    /// The record of events and decisions, if it is wanted.
+    records: Option<Vec<GateRecord>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum GateSite {
     Host { datastore: u32 },
     Node { node: u32 },
 }
 
-/// How many requests may be outstanding behind a scheduler.
-pub(super) enum Window {
-    /// Always so many.
-    Fixed(u32),
-    /// As many as the host's controller says.
-    Controlled(Box<Controlled>),
-}
-
-/// What belongs to a controlled window where requests go by.
-pub(super) struct Controlled {
-    pub(super) pacer: Pacer,
-    pub(super) meter: LatencyMeter,
-    /// What the meter is told of each latency, in per cent.
-    pub(super) seen: u32,
-}
-
 impl Gate {
-    pub(super) fn new(scheduler: AnyScheduler<u32>, window: Window, place: Place) -> Gate {
-        Gate { scheduler, window, in_flight: 0, compared: 0, wake: Nanos::MAX, dirty: false, place }
-    }
-
-    /// Whether another request may go. Where nothing waits, there is nothing to be woken for.
-    #[inline]
-    pub(super) fn room(&mut self, now: Nanos) -> Room {
-        match &mut self.window {
-            Window::Fixed(size) if self.in_flight < *size => Room::Now,
-            Window::Fixed(_) => Room::None,
-            Window::Controlled(controlled) => match controlled.pacer.room(now) {
-                Room::At(_) if self.scheduler.queued() == 0 => Room::None,
-                room => room,
-            },
+    pub(super) fn new(scheduler: AnyScheduler<u32>, window: Slots, site: GateSite) -> Gate {
+        Gate {
+            gate: headgate_qos::Gate::new(Nanos::ZERO, scheduler, window),
+            compared: 0,
+            planned: Nanos::MAX,
+            listed: false,
+            site,
+            seen: 100,
+            records: None,
         }
     }
 
     #[inline]
-    pub(super) fn dispatched(&mut self, now: Nanos) {
-        self.in_flight += 1;
-        if let Window::Controlled(controlled) = &mut self.window {
-            controlled.pacer.dispatched(now);
+    fn note(&mut self, at: Nanos, step: GateStep) {
+        if let Some(records) = &mut self.records {
+            records.push(GateRecord { at, step });
         }
     }
 
     #[inline]
-    pub(super) fn completed(&mut self, now: Nanos) {
-        self.in_flight -= 1;
-        if let Window::Controlled(controlled) = &mut self.window {
-            controlled.pacer.completed(now);
-        }
+    pub(super) fn is_due(&self, now: Nanos) -> bool {
+        self.gate.is_due(now)
     }
 
-    /// A request took so long from its dispatch to its completion.
+    /// Disks stay registered for the whole run, so this is the disk's policy.
+    pub(super) fn policy(&self, disk: DiskId) -> Option<Policy> {
+        self.gate.scheduler().policy(disk).ok()
+    }
+
+    /// Comparisons since the last call.
     #[inline]
-    pub(super) fn measure(&mut self, kind: IoKind, latency: Nanos, bytes: Bytes) {
-        if let Window::Controlled(controlled) = &mut self.window
-            && matches!(kind, IoKind::Read | IoKind::Write)
-        {
-            let seen = u128::from(latency.0) * u128::from(controlled.seen) / 100;
-            controlled.meter.record(Nanos(u64::try_from(seen).unwrap_or(u64::MAX)), bytes);
+    pub(super) fn comparisons(&mut self) -> u64 {
+        let all = self.gate.scheduler().comparisons();
+        all - std::mem::replace(&mut self.compared, all)
+    }
+
+    pub(super) fn register(&mut self, policy: Policy, priorities: PriorityPolicy) -> DiskId {
+        let disk = self.gate.register(Nanos::ZERO, policy);
+        let known = self.gate.set_priorities(Nanos::ZERO, disk, priorities);
+        debug_assert!(known.is_ok());
+        disk
+    }
+
+    pub(super) fn set_policy(&mut self, now: Nanos, disk: DiskId, policy: Policy) {
+        self.note(now, GateStep::Policy { disk, policy });
+        let known = self.gate.set_policy(now, disk, policy);
+        debug_assert!(known.is_ok());
+    }
+
+    pub(super) fn window(&self) -> Slots {
+        self.gate.window()
+    }
+
+    pub(super) fn set_window(&mut self, now: Nanos, window: Slots) {
+        self.note(now, GateStep::Window { window });
+        self.gate.set_window(now, window);
+    }
+
+    /// Has latencies measured, each as so many per cent of what it is.
+    pub(super) fn set_meter(&mut self, meter: LatencyMeter, seen: u32) {
+        self.gate.set_meter(Some(meter));
+        self.seen = seen;
+    }
+
+    pub(super) fn take_latency(&mut self, now: Nanos) -> Option<Observation> {
+        let seen = self.gate.take_latency();
+        self.note(now, GateStep::Latency { seen });
+        seen
+    }
+
+    #[inline]
+    pub(super) fn measure(&mut self, latency: Nanos, bytes: Bytes) {
+        let seen = u128::from(latency.0) * u128::from(self.seen) / 100;
+        self.gate.measure(Nanos(u64::try_from(seen).unwrap_or(u64::MAX)), bytes);
+    }
+
+    #[inline]
+    pub(super) fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: u32) {
+        self.enqueue_dmclock(now, disk, io, ServedElsewhere::NONE, request);
+    }
+
+    #[inline]
+    pub(super) fn enqueue_dmclock(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        io: Io,
+        elsewhere: ServedElsewhere,
+        request: u32,
+    ) {
+        self.note(now, GateStep::Arrived { disk, request, io });
+        let queued = self.gate.enqueue_dmclock(now, disk, io, elsewhere, request);
+        debug_assert!(queued.is_ok());
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, now: Nanos, disk: DiskId, request: u32) {
+        self.note(now, GateStep::Completed { request });
+        self.gate.complete(now, disk);
+    }
+
+    #[inline]
+    pub(super) fn next(&mut self, now: Nanos) -> Next<u32> {
+        let next = self.gate.next(now);
+        if self.records.is_some() {
+            self.note(
+                now,
+                match &next {
+                    Next::Dispatch(choice) => GateStep::Dispatched {
+                        request: choice.request,
+                        phase: choice.phase,
+                        cost: choice.cost,
+                        priority: choice.priority,
+                    },
+                    Next::WaitUntil(_) | Next::None => {
+                        GateStep::Rests { wake: self.gate.next_wake() }
+                    }
+                },
+            );
         }
+        next
+    }
+
+    /// From now on what happens here is recorded, after these records.
+    pub(super) fn record_after(&mut self, records: Vec<GateRecord>) {
+        self.records = Some(records);
+    }
+
+    pub(super) fn take_records(&mut self) -> Vec<GateRecord> {
+        self.records.take().unwrap_or_default()
+    }
+
+    pub(super) fn priorities(&self, disk: DiskId) -> Option<PriorityPolicy> {
+        self.gate.scheduler().priorities(disk).ok()
+    }
+
+    /// The driver begins to ask.
+    #[inline]
+    pub(super) fn on_asked(&mut self, now: Nanos) {
+        self.listed = false;
+        self.note(now, GateStep::Asked);
     }
 }

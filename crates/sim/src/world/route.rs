@@ -1,12 +1,17 @@
-//! Where a request goes: which node, which place there, and what schedulers are told of it.
+//! Routes requests: the node, the position on it, and the IO that the scheduler sees.
 
-use super::Disk;
+use super::state::SimDisk;
 use crate::scenario::Route;
 use headgate_devices::IoKind;
 use headgate_qos::Io;
 use headgate_units::{Bytes, Priority};
 
-pub(super) fn request_io(kind: IoKind, bytes: Bytes, position: u64, priority: Option<Priority>) -> Io {
+pub(super) fn request_io(
+    kind: IoKind,
+    bytes: Bytes,
+    position: u64,
+    priority: Option<Priority>,
+) -> Io {
     let kind = match kind {
         IoKind::Read | IoKind::Discard => headgate_qos::IoKind::Other,
         IoKind::Write => headgate_qos::IoKind::Write,
@@ -15,7 +20,7 @@ pub(super) fn request_io(kind: IoKind, bytes: Bytes, position: u64, priority: Op
     Io { bytes, position, priority, kind }
 }
 
-impl Disk {
+impl SimDisk {
     /// The node for a request, and the place on its device, which wraps around at its end.
     #[inline]
     pub(super) fn route(&mut self, offset: u64) -> (u32, u64) {
@@ -37,13 +42,14 @@ impl Disk {
             }
             Route::Weighted(weights) => {
                 let mut left = self.stream.below(self.weights);
-                let pick = weights.iter().position(|&weight| match left.checked_sub(u64::from(weight)) {
-                    Some(rest) => {
-                        left = rest;
-                        false
-                    }
-                    None => true,
-                });
+                let pick =
+                    weights.iter().position(|&weight| match left.checked_sub(u64::from(weight)) {
+                        Some(rest) => {
+                            left = rest;
+                            false
+                        }
+                        None => true,
+                    });
                 (pick.unwrap_or(0) as u64, offset)
             }
         };

@@ -1,21 +1,16 @@
 //! Hours in which closed loops have less outstanding.
 
-use super::{Event, World};
+use super::event::Event;
+use super::state::{TideState, World};
 use crate::random::Stream;
 
 /// Within an hour each loop has this part, in per cent, of what the hour gives at least.
 const EACH_AT_LEAST: u64 = 80;
 
-pub(super) struct State {
-    stream: Stream,
-    /// Whether all have what they say.
-    high: bool,
-}
-
 impl World<'_> {
     pub(super) fn add_tide(&mut self, seed: u64) {
         let Some(tide) = &self.setup.tide else { return };
-        self.tide = Some(State { stream: Stream::new(seed, "tide"), high: true });
+        self.tide = Some(TideState { stream: Stream::new(seed, "tide"), high: true });
         for &(from, to) in &tide.during {
             self.queue.push(from, Event::Tide);
             self.queue.push(to, Event::Tide);

@@ -1,9 +1,10 @@
-//! What changes in a run: VMs that start and stop, policies, rates, nodes that fail and return.
+//! Events of a run: VMs start and stop, policies and rates change, nodes fail and return.
 
-use super::{Event, Place, World};
+use super::event::Event;
+use super::gate::GateSite;
+use super::state::World;
 use crate::device::Device;
 use crate::scenario::Action;
-use headgate_qos::Scheduler as _;
 use headgate_units::{Iops, Nanos};
 
 impl World<'_> {
@@ -67,7 +68,8 @@ impl World<'_> {
         let node = &mut self.nodes[index as usize];
         let Some(rate) = node.rate else { return };
         let varied = u128::from(rate.get()) * u128::from(node.permille) / 1_000;
-        let varied = u64::try_from(varied).unwrap_or(u64::MAX).clamp(Iops::MIN.get(), Iops::MAX.get());
+        let varied =
+            u64::try_from(varied).unwrap_or(u64::MAX).clamp(Iops::MIN.get(), Iops::MAX.get());
         node.device.set_rate(self.now, Iops::new(varied).unwrap_or(rate));
         self.touched.push(index);
     }
@@ -99,16 +101,14 @@ impl World<'_> {
                     places.extend(self.nodes[node as usize].gate.zip(disk.at_nodes[index]));
                 }
                 for (gate, id) in places {
-                    // Disks stay registered for the whole run.
-                    let set = self.gates[gate as usize].scheduler.set_policy(now, id, policy);
-                    debug_assert!(set.is_ok());
+                    self.gates[gate as usize].set_policy(now, id, policy);
                     self.ask(gate);
                 }
             }
             Action::Rate { datastore, node, rate } => self.set_rates(datastore, node, rate),
             Action::QueueDepth { datastore, depth } => {
                 for index in 0..self.gates.len() {
-                    if self.gates[index].place == (Place::Host { datastore: datastore as u32 }) {
+                    if self.gates[index].site == (GateSite::Host { datastore: datastore as u32 }) {
                         self.set_depth(index as u32, depth);
                     }
                 }
@@ -119,7 +119,9 @@ impl World<'_> {
     }
 
     fn node(&self, datastore: usize, index: usize) -> Option<usize> {
-        self.nodes.iter().position(|node| node.datastore as usize == datastore && node.index == index)
+        self.nodes
+            .iter()
+            .position(|node| node.datastore as usize == datastore && node.index == index)
     }
 
     /// From now on the node holds what it has and what it gets.

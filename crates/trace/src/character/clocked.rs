@@ -1,11 +1,13 @@
 //! What depends on time: intervals, peaks, outstanding requests, latencies.
 
-use super::Characteriser;
 use super::placed::Step;
 use crate::outstanding::Follower;
 use crate::record::{Kind, Record};
 use headgate_stats::LatencyHistogram;
 use headgate_units::Nanos;
+
+/// The interval over which shares are taken.
+pub(crate) const INTERVAL: Nanos = Nanos::from_secs(5);
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -23,7 +25,8 @@ impl Default for Shares {
 
 impl Shares {
     fn add(&mut self, part: u64, whole: u64) {
-        if let Some(percent) = (u128::from(part) * 200 + u128::from(whole)).checked_div(2 * u128::from(whole))
+        if let Some(percent) =
+            (u128::from(part) * 200 + u128::from(whole)).checked_div(2 * u128::from(whole))
         {
             self.intervals[(percent as usize).min(100)] += 1;
         }
@@ -80,9 +83,10 @@ impl Clocked {
         }
         self.in_second += 1;
         self.peak = self.peak.max(self.in_second);
-        let index = at.0 / Characteriser::INTERVAL.0;
+        let index = at.0 / INTERVAL.0;
         if index != self.current.index {
-            let done = std::mem::replace(&mut self.current, Current { index, ..Current::default() });
+            let done =
+                std::mem::replace(&mut self.current, Current { index, ..Current::default() });
             Self::close(&mut self.read_share, &mut self.far_share, done);
         }
         let histogram = match record.kind {

@@ -4,7 +4,7 @@ use crate::extents::Extents;
 use crate::record::{Kind, Record};
 use headgate_stats::{DiskSnapshot, DiskStats, Op};
 use headgate_units::Nanos;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Beginning further than so many bytes from the last end is random.
 pub(crate) const FAR: u64 = 1 << 20;
@@ -48,14 +48,15 @@ pub(crate) struct Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Placed {
     pub counts: Counts,
-    pub read_sizes: HashMap<u64, u64>,
-    pub write_sizes: HashMap<u64, u64>,
+    pub read_sizes: BTreeMap<u64, u64>,
+    pub write_sizes: BTreeMap<u64, u64>,
     pub near: u64,
     pub far: u64,
     /// Known after [`Placed::count_pages`].
     pub touched_pages: u64,
     pub written_pages: u64,
-    /// Sequential streams, as the daemon counts them. Merged from the disks; a disk's own are in `stats`.
+    /// Sequential streams, as the daemon counts them. Merged from the disks; a disk's own are in
+    /// `stats`.
     pub streams: DiskSnapshot,
     stats: Option<Box<DiskStats>>,
     end: Option<u64>,
@@ -131,6 +132,8 @@ impl Placed {
 
     /// Sequential streams of this disk, or of all that were merged.
     pub(crate) fn streams(&self) -> DiskSnapshot {
-        self.stats.as_ref().map_or_else(|| self.streams.clone(), |stats| stats.snapshot(Nanos::ZERO))
+        self.stats
+            .as_ref()
+            .map_or_else(|| self.streams.clone(), |stats| stats.snapshot(Nanos::ZERO))
     }
 }

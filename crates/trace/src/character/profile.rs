@@ -7,7 +7,7 @@ use crate::outstanding::{Outstanding, Unknown};
 use headgate_stats::{LatencyHistogram, Percentiles};
 use headgate_units::{Bytes, Nanos};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// A trace's workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,7 +46,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    fn of<'a>(counts: impl Iterator<Item = &'a HashMap<u64, u64>>) -> Option<Sizes> {
+    fn of<'a>(counts: impl Iterator<Item = &'a BTreeMap<u64, u64>>) -> Option<Sizes> {
         let mut sizes = BTreeMap::new();
         for (&size, &count) in counts.flatten() {
             *sizes.entry(size).or_insert(0u64) += count;
@@ -155,7 +155,8 @@ impl Profile {
         let first = clocked.first.unwrap_or_default();
         let duration = clocked.last.since(first);
         let counts = &placed.counts;
-        let per_second = |amount: u64| (duration.0 > 0).then(|| amount as f64 / duration.as_secs_f64());
+        let per_second =
+            |amount: u64| (duration.0 > 0).then(|| amount as f64 / duration.as_secs_f64());
         let (read_share, far_share) = clocked.shares();
         let streams = placed.streams();
         let outstanding = clocked.follower.finish();
@@ -176,7 +177,10 @@ impl Profile {
             sizes: Sizes::of([&placed.read_sizes, &placed.write_sizes].into_iter()),
             read_sizes: Sizes::of(std::iter::once(&placed.read_sizes)),
             write_sizes: Sizes::of(std::iter::once(&placed.write_sizes)),
-            read_fraction: fraction(counts.reads.requests, counts.reads.requests + counts.writes.requests),
+            read_fraction: fraction(
+                counts.reads.requests,
+                counts.reads.requests + counts.writes.requests,
+            ),
             read_percent: Quantiles::of(&read_share),
             random_fraction: fraction(placed.far, placed.far + placed.near),
             random_percent: Quantiles::of(&far_share),

@@ -1,9 +1,11 @@
-//! What `blkparse` prints by default: `major,minor cpu sequence seconds pid action rwbs sector + sectors [process]`.
+//! What `blkparse` prints by default: `major,minor cpu sequence seconds pid action rwbs sector +
+//! sectors [process]`.
 //!
-//! A request shows up several times on its way down. One action stands for it: Q (queued) where the first lines have any, else D
-//! (issued to the driver), else C (completed). Messages, plugging and the summary at the end are no requests.
+//! A request shows up several times on its way down. One action stands for it: Q (queued) where the
+//! first lines have any, else D (issued to the driver), else C (completed). Messages, plugging and
+//! the summary at the end are no requests.
 
-use super::{Line, Raw};
+use super::line::{Line, Raw};
 use crate::disks::Disks;
 use crate::error::Problem;
 use crate::fields::{SECTOR, decimal, scaled, words, wrong_shape};
@@ -34,8 +36,10 @@ impl Blkparse {
                 .filter(|line| is_event(line))
                 .any(|line| words(line).nth(5) == Some(action))
         };
-        let counts =
-            STAND_FOR_REQUESTS.into_iter().find(|action| has(action)).unwrap_or(STAND_FOR_REQUESTS[0]);
+        let counts = STAND_FOR_REQUESTS
+            .into_iter()
+            .find(|action| has(action))
+            .unwrap_or(STAND_FOR_REQUESTS[0]);
         Blkparse { counts, part: Part::Events, name: Vec::new() }
     }
 
@@ -68,9 +72,10 @@ impl Blkparse {
         self.name.extend_from_slice(minor);
         let disk = disks.intern(&self.name)?;
         let (offset, bytes) = match (all.next(), all.next(), all.next()) {
-            (Some(sector), Some(b"+"), Some(sectors)) => {
-                (scaled("the sector", sector, SECTOR)?, scaled("the number of sectors", sectors, SECTOR)?)
-            }
+            (Some(sector), Some(b"+"), Some(sectors)) => (
+                scaled("the sector", sector, SECTOR)?,
+                scaled("the number of sectors", sectors, SECTOR)?,
+            ),
             _ if kind == Kind::Flush => (0, 0),
             _ => return Err(wrong_shape(line, SHAPE)),
         };
@@ -92,7 +97,8 @@ fn device_of(word: &[u8]) -> Option<(&[u8], &[u8])> {
     (number(major) && number(minor)).then_some((major, minor))
 }
 
-/// What the letters stand for: `F` in front flushes first, `F` behind is forced unit access, `S` synchronous, `A` ahead, `M` metadata.
+/// What the letters stand for: `F` in front flushes first, `F` behind is forced unit access, `S`
+/// synchronous, `A` ahead, `M` metadata.
 fn kind_of(rwbs: &[u8]) -> Option<Kind> {
     let (flush, rest) = match rwbs {
         [b'F', rest @ ..] => (true, rest),
@@ -141,8 +147,11 @@ Total (8,0):
 
     #[test]
     fn issues_stand_for_requests_where_nothing_was_queued() {
-        let issued: String =
-            TEXT.lines().filter(|line| !line.contains(" Q ")).map(|line| format!("{line}\n")).collect();
+        let issued: String = TEXT
+            .lines()
+            .filter(|line| !line.contains(" Q "))
+            .map(|line| format!("{line}\n"))
+            .collect();
         let (all, _) = parse(Format::Blkparse, &issued).unwrap();
         assert_eq!(all.iter().map(|raw| raw.at).collect::<Vec<_>>(), [5_000]);
     }
@@ -151,10 +160,12 @@ Total (8,0):
     fn mistakes_are_named() {
         assert!(mistake(Format::Blkparse, "hello world").contains("expected major,minor cpu"));
         assert!(
-            mistake(Format::Blkparse, "8,0 1 1 -0.5 697 Q W 1000 + 8 [x]").contains("the time is '-0.5'")
+            mistake(Format::Blkparse, "8,0 1 1 -0.5 697 Q W 1000 + 8 [x]")
+                .contains("the time is '-0.5'")
         );
         assert!(
-            mistake(Format::Blkparse, "8,0 1 1 0.5 697 Q W 1000 8 [x]").contains("expected major,minor cpu")
+            mistake(Format::Blkparse, "8,0 1 1 0.5 697 Q W 1000 8 [x]")
+                .contains("expected major,minor cpu")
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Our own: `at_ns,disk,op,offset,bytes,latency_ns` with that header in the first line.
 
-use super::{Line, Raw};
+use super::line::{Line, Raw};
 use crate::disks::Disks;
 use crate::error::Problem;
 use crate::fields::{commas, letter, whole, wrong_shape};
@@ -73,7 +73,9 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let header = "at_ns,disk,op,offset,bytes,latency_ns";
-        assert!(mistake(Format::Csv, "0,vda,R,4096,512,").contains("expected the header at_ns,disk"));
+        assert!(
+            mistake(Format::Csv, "0,vda,R,4096,512,").contains("expected the header at_ns,disk")
+        );
         for (line, what) in [
             ("0,vda,R,4096,512", "the line is '0,vda,R,4096,512', expected at_ns"),
             ("-1,vda,R,4096,512,", "at_ns is '-1', expected a whole number"),

@@ -1,6 +1,6 @@
 //! `ts_us,dev,op,offset,len`: decimal microseconds, R or W, bytes. The header is optional.
 
-use super::{Line, Raw};
+use super::line::{Line, Raw};
 use crate::disks::Disks;
 use crate::error::Problem;
 use crate::fields::{commas, decimal, letter, whole, wrong_shape};
@@ -34,7 +34,8 @@ mod tests {
     #[test]
     fn fractions_of_microseconds_count() {
         let (all, disks) =
-            parse(Format::CsvUs, "ts_us,dev,op,offset,len\n0.0,6:0,W,512,512\n46.1,6:0,R,0,4096\n").unwrap();
+            parse(Format::CsvUs, "ts_us,dev,op,offset,len\n0.0,6:0,W,512,512\n46.1,6:0,R,0,4096\n")
+                .unwrap();
         assert_eq!(disks, ["6:0"]);
         assert_eq!((all[1].at, all[1].kind, all[1].bytes), (46_100, Kind::Read, 4_096));
         assert!(mistake(Format::CsvUs, "-3.5,0,R,0,512").contains("ts_us is '-3.5'"));

@@ -1,7 +1,8 @@
-//! DiskSim's ASCII (J. Bucy and others: "The DiskSim Simulation Environment", CMU-PDL-08-101, 2008):
-//! `milliseconds device block blocks flags`, blocks of 512 bytes, flags in hexadecimal, bit 0 set for reads.
+//! DiskSim's ASCII (J. Bucy and others: "The DiskSim Simulation Environment", CMU-PDL-08-101,
+//! 2008): `milliseconds device block blocks flags`, blocks of 512 bytes, flags in hexadecimal, bit
+//! 0 set for reads.
 
-use super::{Line, Raw};
+use super::line::{Line, Raw};
 use crate::disks::Disks;
 use crate::error::Problem;
 use crate::fields::{SECTOR, decimal, exact_words, scaled, wrong_shape};
@@ -42,7 +43,10 @@ mod tests {
     fn bit_0_of_the_flags_says_read() {
         let (all, _) =
             parse(Format::Disksim, "0.000000 0 100 8 1\n12.5\t0  200 16 0\n13 1 0 1 8b\n").unwrap();
-        assert_eq!(all.iter().map(|raw| raw.kind).collect::<Vec<_>>(), [Kind::Read, Kind::Write, Kind::Read]);
+        assert_eq!(
+            all.iter().map(|raw| raw.kind).collect::<Vec<_>>(),
+            [Kind::Read, Kind::Write, Kind::Read]
+        );
         assert_eq!((all[1].at, all[1].offset, all[1].bytes), (12_500_000, 102_400, 8_192));
         assert!(mistake(Format::Disksim, "0.0 0 100 8").contains("expected time device block"));
         assert!(mistake(Format::Disksim, "0.0 0 100 8 read").contains("flags is 'read'"));

@@ -1,7 +1,7 @@
 //! FIU (R. Koller, R. Rangaswami: "I/O Deduplication", FAST 2010; SNIA IOTTA):
 //! `ns pid process sector sectors R|W major minor md5`. A process name may have blanks in it.
 
-use super::{Line, Raw};
+use super::line::{Line, Raw};
 use crate::disks::Disks;
 use crate::error::Problem;
 use crate::fields::{SECTOR, letter, scaled, whole, words, wrong_shape};
@@ -58,7 +58,10 @@ mod tests {
                     2000 43 a b c 16 1 R 8 16 0123456789abcdef0123456789abcdef\n";
         let (all, disks) = parse(Format::Fiu, text).unwrap();
         assert_eq!(disks, ["6:0", "8:16"]);
-        assert_eq!((all[1].at, all[1].kind, all[1].offset, all[1].bytes), (2_000, Kind::Read, 8_192, 512));
+        assert_eq!(
+            (all[1].at, all[1].kind, all[1].offset, all[1].bytes),
+            (2_000, Kind::Read, 8_192, 512)
+        );
         assert!(mistake(Format::Fiu, "1000 42 8 8 W 6 0 0123").contains("expected ns pid process"));
     }
 }

@@ -5,54 +5,17 @@ pub(crate) mod csv;
 pub(crate) mod csv_us;
 pub(crate) mod disksim;
 pub(crate) mod fiu;
+mod line;
 pub(crate) mod msr;
 pub(crate) mod systor;
 pub(crate) mod tencent;
 pub(crate) mod vscsi;
 
+pub(crate) use line::{Line, Raw};
+
 use crate::Format;
-use crate::disks::{DiskId, Disks};
+use crate::disks::Disks;
 use crate::error::Problem;
-use crate::record::Kind;
-use headgate_units::Nanos;
-
-/// A request with the time as the trace has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Raw {
-    /// Nanoseconds after the format's own origin.
-    pub at: u64,
-    pub kind: Kind,
-    pub offset: u64,
-    pub bytes: u64,
-    pub disk: DiskId,
-    pub latency: Option<Nanos>,
-}
-
-impl Raw {
-    /// Checks the range.
-    fn checked(self) -> Result<Raw, Problem> {
-        if self.kind == Kind::Flush {
-            return Ok(Raw { offset: 0, bytes: 0, ..self });
-        }
-        if self.bytes == 0 {
-            return Err(Problem::new("the length", b"0", "at least one byte"));
-        }
-        if self.offset.checked_add(self.bytes).is_none() {
-            let range = format!("{} + {}", self.offset, self.bytes);
-            return Err(Problem::new("offset + length", range.as_bytes(), "at most 2^64 - 1"));
-        }
-        Ok(self)
-    }
-}
-
-/// What a line is, if it is not wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
-    /// A request.
-    Request(Raw),
-    /// A header, a comment, an event that is not a request.
-    Other,
-}
 
 /// Knows one text format. Some remember what came before.
 #[derive(Clone, Debug)]
@@ -109,7 +72,9 @@ pub(crate) mod testing {
         let mut disks = Disks::default();
         let mut all = Vec::new();
         for line in text.lines() {
-            if let Line::Request(raw) = parser.line(line.as_bytes(), &mut disks).map_err(|e| e.to_string())? {
+            if let Line::Request(raw) =
+                parser.line(line.as_bytes(), &mut disks).map_err(|e| e.to_string())?
+            {
                 all.push(raw);
             }
         }

@@ -1,7 +1,8 @@
-//! MSR Cambridge (D. Narayanan, A. Donnelly, A. Rowstron: "Write Off-Loading", FAST 2008; SNIA IOTTA):
-//! `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, times in steps of 100 ns, the first since 1601.
+//! MSR Cambridge (D. Narayanan, A. Donnelly, A. Rowstron: "Write Off-Loading", FAST 2008; SNIA
+//! IOTTA): `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, times in steps of 100 ns,
+//! the first since 1601.
 
-use super::{Line, Raw};
+use super::line::{Line, Raw};
 use crate::disks::Disks;
 use crate::error::Problem;
 use crate::fields::{commas, scaled, whole, wrong_shape};
@@ -24,7 +25,10 @@ impl Msr {
             return Ok(Line::Other);
         }
         let Some([at, host, number, kind, offset, bytes, response]) = commas(line) else {
-            return Err(wrong_shape(line, "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime"));
+            return Err(wrong_shape(
+                line,
+                "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime",
+            ));
         };
         let kind = match kind {
             kind if kind.eq_ignore_ascii_case(b"Read") => Kind::Read,
@@ -66,7 +70,10 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (line, what) in [
-            ("128166372000000000,web,0,Trim,4096,2048,1", "the type is 'Trim', expected Read or Write"),
+            (
+                "128166372000000000,web,0,Trim,4096,2048,1",
+                "the type is 'Trim', expected Read or Write",
+            ),
             ("999999999999999999,web,0,Read,4096,2048,1", "the timestamp is '999999999999999999'"),
             ("1,web,0,Read,4096,2048", "expected Timestamp,Hostname"),
             ("1,web,0,Read,4096,2048,-1", "the response time is '-1'"),

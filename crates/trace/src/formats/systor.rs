@@ -1,9 +1,11 @@
-//! SYSTOR '17 (C. Lee and others: "Understanding storage traffic characteristics on enterprise virtual desktop infrastructure",
-//! SYSTOR 2017; SNIA IOTTA): `Timestamp,Response,IOType,LUN,Offset,Size`, seconds and bytes.
+//! SYSTOR '17 (C. Lee and others: "Understanding storage traffic characteristics on enterprise
+//! virtual desktop infrastructure", SYSTOR 2017; SNIA IOTTA):
+//! `Timestamp,Response,IOType,LUN,Offset,Size`, seconds and bytes.
 //!
-//! The timestamp is that of the issue, while lines are in the order of completion. The response is missing from some lines.
+//! The timestamp is that of the issue, while lines are in the order of completion. The response is
+//! missing from some lines.
 
-use super::{Line, Raw};
+use super::line::{Line, Raw};
 use crate::disks::Disks;
 use crate::error::Problem;
 use crate::fields::{commas, decimal, letter, whole, wrong_shape};

@@ -1,7 +1,8 @@
 //! Tencent cloud block storage (Y. Zhang and others: "OSCA", USENIX ATC 2020; SNIA IOTTA):
-//! `timestamp,offset,size,type,volume`: whole seconds, sectors of 512 bytes, 0 for reads and 1 for writes.
+//! `timestamp,offset,size,type,volume`: whole seconds, sectors of 512 bytes, 0 for reads and 1 for
+//! writes.
 
-use super::{Line, Raw};
+use super::line::{Line, Raw};
 use crate::disks::Disks;
 use crate::error::Problem;
 use crate::fields::{SECTOR, commas, scaled, wrong_shape};
@@ -40,12 +41,14 @@ mod tests {
 
     #[test]
     fn sectors_become_bytes() {
-        let (all, disks) = parse(Format::Tencent, "1530000000,8,128,1,77\n1529999999,0,1,0,78\n").unwrap();
+        let (all, disks) =
+            parse(Format::Tencent, "1530000000,8,128,1,77\n1529999999,0,1,0,78\n").unwrap();
         assert_eq!(disks, ["77", "78"]);
         assert_eq!((all[0].kind, all[0].offset, all[0].bytes), (Kind::Write, 4_096, 65_536));
         assert!(mistake(Format::Tencent, "1,8,1,2,77").contains("the type is '2'"));
         assert!(
-            mistake(Format::Tencent, "1,18446744073709551615,1,0,77").contains("from 0 to 36028797018963967")
+            mistake(Format::Tencent, "1,18446744073709551615,1,0,77")
+                .contains("from 0 to 36028797018963967")
         );
     }
 }

@@ -1,5 +1,6 @@
-//! Traces of VMware's virtual SCSI disks as CloudPhysics published them (C. Waldspurger and others: "Efficient MRC Construction
-//! with SHARDS", FAST 2015). Binary, little-endian, one disk to a file. Sectors of 512 bytes, time in microseconds.
+//! Traces of VMware's virtual SCSI disks as CloudPhysics published them (C. Waldspurger and others:
+//! "Efficient MRC Construction with SHARDS", FAST 2015). Binary, little-endian, one disk to a file.
+//! Sectors of 512 bytes, time in microseconds.
 //!
 //! | version | serial | bytes | elements | command | version | sector | time | response | record |
 //! |---|---|---|---|---|---|---|---|---|---|
@@ -8,7 +9,7 @@
 //!
 //! The unit of the response is not published: it is left alone.
 
-use super::{Line, Raw};
+use super::line::{Line, Raw};
 use crate::disks::Disks;
 use crate::error::Problem;
 use crate::fields::SECTOR;

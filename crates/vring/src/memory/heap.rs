@@ -1,10 +1,11 @@
 //! Memory of this process in the role of guest memory.
 
-use super::HostMapping;
-use std::alloc::Layout;
-use std::ptr::NonNull;
+use super::mapping::HostMapping;
+use core::alloc::Layout;
+use core::ptr::NonNull;
 
-/// Page-aligned, zeroed memory of this process: guest memory of tests and of anything else that plays both sides.
+/// Page-aligned, zeroed memory of this process: guest memory of tests and of anything else that
+/// plays both sides.
 pub struct HeapMapping {
     base: NonNull<u8>,
     layout: Layout,
@@ -20,11 +21,11 @@ impl HeapMapping {
     pub fn new(len: usize) -> HeapMapping {
         let len = len.max(1).next_multiple_of(4096);
         let Ok(layout) = Layout::from_size_align(len, 4096) else {
-            std::alloc::handle_alloc_error(Layout::new::<[u8; 4096]>())
+            alloc::alloc::handle_alloc_error(Layout::new::<[u8; 4096]>())
         };
         // SAFETY: the size is not zero.
-        let base = unsafe { std::alloc::alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else { std::alloc::handle_alloc_error(layout) };
+        let base = unsafe { alloc::alloc::alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { alloc::alloc::handle_alloc_error(layout) };
         HeapMapping { base, layout }
     }
 }
@@ -32,7 +33,7 @@ impl HeapMapping {
 impl Drop for HeapMapping {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout in `new`.
-        unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) };
+        unsafe { alloc::alloc::dealloc(self.base.as_ptr(), self.layout) };
     }
 }
 

@@ -1,21 +1,22 @@
 //! Loads and stores in memory that another process writes at the same time.
 
-use super::{HostMapping, MemoryError};
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use super::mapping::{HostMapping, MemoryError};
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// A fixed piece of shared memory with its mapping: rings and in-flight regions. Offsets come from indices that are
-/// masked to the size the window was made for, so the bounds checks below never fail; they are there to keep a mistake
-/// in this crate from becoming a write outside the window.
-pub(crate) struct Window {
+/// A fixed piece of shared memory with its mapping: rings and in-flight regions. Offsets come from
+/// indices that are masked to the size the area was made for, so the bounds checks below never
+/// fail; they are there to keep a mistake in this crate from becoming a write outside the area.
+pub(crate) struct SharedArea {
     base: NonNull<u8>,
     len: usize,
     _mapping: Arc<dyn HostMapping>,
 }
 
-// SAFETY: `base` points into the mapping, which is `Send + Sync` and held beside it; all access is atomic.
-unsafe impl Send for Window {}
+// SAFETY: `base` points into the mapping, which is `Send + Sync` and held beside it; all access is
+// atomic.
+unsafe impl Send for SharedArea {}
 
 macro_rules! access {
     ($load:ident, $store:ident, $atomic:ty, $value:ty) => {
@@ -46,14 +47,14 @@ unsafe impl SharedAtomic for AtomicU32 {}
 // SAFETY: atomics of integers.
 unsafe impl SharedAtomic for AtomicU64 {}
 
-impl Window {
+impl SharedArea {
     /// `len` bytes of `mapping` from `offset`, whose host address must be aligned to `align`.
     pub(crate) fn new(
         mapping: Arc<dyn HostMapping>,
         offset: usize,
         len: usize,
         align: usize,
-    ) -> Result<Window, MemoryError> {
+    ) -> Result<SharedArea, MemoryError> {
         if offset.checked_add(len).is_none_or(|end| end > mapping.len()) {
             return Err(MemoryError::OutOfRange { address: offset as u64, len });
         }
@@ -62,7 +63,7 @@ impl Window {
         if !base.as_ptr().addr().is_multiple_of(align) {
             return Err(MemoryError::Misaligned { address: offset as u64, align });
         }
-        Ok(Window { base, len, _mapping: mapping })
+        Ok(SharedArea { base, len, _mapping: mapping })
     }
 
     #[inline]
@@ -72,8 +73,9 @@ impl Window {
             offset.is_multiple_of(size) && offset + size <= self.len,
             "offsets are computed from masked indices"
         );
-        // SAFETY: in bounds and aligned (offset is a multiple of the size; the base is aligned to at least the largest
-        // type used on this window, or the debug assertion fires), and the mapping lives as long as `self`.
+        // SAFETY: in bounds and aligned (offset is a multiple of the size; the base is aligned to
+        // at least the largest type used on this area, or the debug assertion fires), and the
+        // mapping lives as long as `self`.
         unsafe {
             let at = self.base.add(offset).cast::<A>();
             debug_assert!(at.is_aligned());
@@ -144,7 +146,8 @@ pub(super) unsafe fn write_shared(into: NonNull<u8>, from: &[u8]) {
         let mut value = [0; 8];
         value.copy_from_slice(word);
         // SAFETY: inside the range, aligned to 8.
-        unsafe { AtomicU64::from_ptr(at.cast()) }.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        unsafe { AtomicU64::from_ptr(at.cast()) }
+            .store(u64::from_ne_bytes(value), Ordering::Relaxed);
         at = at.wrapping_add(8);
     }
     for byte in tail {
@@ -154,7 +157,8 @@ pub(super) unsafe fn write_shared(into: NonNull<u8>, from: &[u8]) {
     }
 }
 
-/// In this crate's tests a process can "die" after any number of stores: later ones have no effect. See `tests::crash`.
+/// In this crate's tests a process can "die" after any number of stores: later ones have no effect.
+/// See `tests::crash`.
 #[cfg(not(test))]
 #[inline(always)]
 pub(super) fn stores_are_cut() -> bool {
@@ -166,7 +170,7 @@ pub(super) use crash_point::stores_are_cut;
 
 #[cfg(test)]
 pub(crate) mod crash_point {
-    use std::cell::Cell;
+    use core::cell::Cell;
 
     thread_local! {
         static STORES_LEFT: Cell<Option<u32>> = const { Cell::new(None) };

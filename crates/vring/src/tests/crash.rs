@@ -1,4 +1,5 @@
-//! The device's process dies between any two of its stores to shared memory. No request is lost, none comes back twice.
+//! The device's process dies between any two of its stores to shared memory. No request is lost,
+//! none comes back twice.
 
 use super::*;
 use crate::memory::crash_point;
@@ -50,7 +51,8 @@ impl World {
     fn restart(&mut self) {
         self.taken.clear();
         let region = InflightRegion::new(self.region.clone(), 0, self.rig.layout.size).unwrap();
-        // The base that a front-end falls back to after a crash is wrong on purpose: it must not matter.
+        // The base that a front-end falls back to after a crash is wrong on purpose: it must not
+        // matter.
         self.rig.device = DeviceQueue::start(
             Arc::clone(&self.rig.memory),
             &self.rig.layout,
@@ -87,7 +89,8 @@ impl World {
     }
 
     fn take(&mut self) {
-        if let Some(Fetched::Request(request)) = self.rig.device.next_request(&mut self.rig.scratch).unwrap()
+        if let Some(Fetched::Request(request)) =
+            self.rig.device.next_request(&mut self.rig.scratch).unwrap()
         {
             self.taken.push((number(request.operation), request.completion));
         }
@@ -227,7 +230,8 @@ fn the_batch_is_counted_across_the_wrap_of_the_used_index() {
         world.offer();
         world.take();
     }
-    // Five are given back out of order; death comes after the used index moved, before any mark is gone.
+    // Five are given back out of order; death comes after the used index moved, before any mark is
+    // gone.
     for which in [5, 0, 1, 2, 1] {
         world.complete(which);
     }
@@ -255,10 +259,10 @@ fn a_region_of_another_size_or_version_is_refused() {
     assert_eq!(start(8, 16), None, "a region may be larger than its queue");
     assert_eq!(start(16, 8), inflight(InflightError::Size { region: 8, expected: 16 }));
     assert_eq!(start(8, 8), inflight(InflightError::Size { region: 16, expected: 8 }));
-    let window = crate::memory::Window::new(mapping.clone(), 0, 1024, 8).unwrap();
-    window.store_u8(16 + 16 * 9, 1);
+    let area = crate::memory::SharedArea::new(mapping.clone(), 0, 1024, 8).unwrap();
+    area.store_u8(16 + 16 * 9, 1);
     assert_eq!(start(8, 16), inflight(InflightError::Head { head: 9, queue: 8 }));
-    window.store_u16(8, 2);
+    area.store_u16(8, 2);
     assert_eq!(start(8, 16), inflight(InflightError::Version(2)));
     assert!(InflightRegion::new(mapping.clone(), 4096 - 64, 8).is_err(), "does not fit");
 }

@@ -33,7 +33,8 @@ fn rejects(kind: u32, sector: u64, rest: &[Buffer], expected: ChainError) {
 
 #[test]
 fn a_bad_request_fails_alone_and_the_guest_is_told() {
-    let out_of_range = |address, len| ChainError::BufferOutOfRange(MemoryError::OutOfRange { address, len });
+    let out_of_range =
+        |address, len| ChainError::BufferOutOfRange(MemoryError::OutOfRange { address, len });
     let length = |bytes, expected| ChainError::DataLength { bytes, expected };
     const SECTORS: &str = "a positive multiple of 512";
 
@@ -84,13 +85,22 @@ fn a_bad_request_fails_alone_and_the_guest_is_told() {
 fn a_header_in_pieces_is_accepted_and_a_short_one_is_not() {
     let mut rig = Rig::new(32, ALL);
     rig.header(0x8000, IN, 7);
-    rig.offer(&[readable(0x8000, 3), readable(0x8003, 12), readable(0x800f, 1), writable(0x9000, 513)]);
+    rig.offer(&[
+        readable(0x8000, 3),
+        readable(0x8003, 12),
+        readable(0x800f, 1),
+        writable(0x9000, 513),
+    ]);
     let Some(Fetched::Request(request)) = rig.take().unwrap() else { panic!() };
     assert_eq!(
         request.operation,
         Operation::Read { offset: headgate_units::Bytes(7 * 512), len: headgate_units::Bytes(512) }
     );
-    assert_eq!(request.data().iter().map(Segment::size).sum::<usize>(), 512, "the status is not data");
+    assert_eq!(
+        request.data().iter().map(Segment::size).sum::<usize>(),
+        512,
+        "the status is not data"
+    );
     drop(request);
 
     rig.offer(&[readable(0x8000, 15), writable(0x9000, 512), status()]);
@@ -100,9 +110,14 @@ fn a_header_in_pieces_is_accepted_and_a_short_one_is_not() {
 
 #[test]
 fn flags_of_discard_and_write_zeroes_are_judged() {
-    for (kind, flags, fine) in
-        [(11, 0, true), (11, 1, false), (11, 2, false), (13, 0, true), (13, 1, true), (13, 3, false)]
-    {
+    for (kind, flags, fine) in [
+        (11, 0, true),
+        (11, 1, false),
+        (11, 2, false),
+        (13, 0, true),
+        (13, 1, true),
+        (13, 3, false),
+    ] {
         let mut rig = Rig::new(32, ALL);
         let header = rig.header(0x8000, kind, 0);
         let range = RangeHeader { sector: 8, sectors: 16, flags };
@@ -144,7 +159,8 @@ fn the_name_reaches_the_guest_across_buffers() {
     assert_eq!(&name, b"a-name-longer-than-t");
 }
 
-/// Writes raw descriptors from index 0 and offers head 0; expects the queue to break, and to stay so.
+/// Writes raw descriptors from index 0 and offers head 0; expects the queue to break, and to stay
+/// so.
 #[track_caller]
 fn breaks(features: QueueFeatures, descriptors: &[(u64, u32, u16, u16)], error: ChainError) {
     let mut rig = Rig::new(4, features);
@@ -197,7 +213,10 @@ fn a_table_in_a_table_breaks_the_queue_and_one_behind_direct_descriptors_is_fine
     let next = rig.take();
     assert_eq!(
         next.err(),
-        Some(QueueError::Chain { head: 2, error: ChainError::NextOutOfRange { next: 2, entries: 2 } })
+        Some(QueueError::Chain {
+            head: 2,
+            error: ChainError::NextOutOfRange { next: 2, entries: 2 }
+        })
     );
 
     let mut rig = Rig::new(4, ALL);
@@ -205,8 +224,12 @@ fn a_table_in_a_table_breaks_the_queue_and_one_behind_direct_descriptors_is_fine
     rig.driver.raw().set_descriptor(0, GuestAddress(0x8000), 16, FLAG_NEXT, 1);
     rig.driver.raw().set_descriptor(1, GuestAddress(0xa000), 16, FLAG_INDIRECT, 0);
     // One writable entry of 513 bytes: data and status.
-    let entry =
-        crate::layout::Descriptor { addr: GuestAddress(0x9000), len: 513, flags: FLAG_WRITE, next: 0 };
+    let entry = crate::layout::Descriptor {
+        addr: GuestAddress(0x9000),
+        len: 513,
+        flags: FLAG_WRITE,
+        next: 0,
+    };
     let write_entry = |rig: &Rig, entry: crate::layout::Descriptor| {
         for (i, word) in entry.to_words().into_iter().enumerate() {
             rig.memory.write(GuestAddress(0xa000 + 8 * i as u64), &word.to_ne_bytes()).unwrap();
@@ -218,7 +241,10 @@ fn a_table_in_a_table_breaks_the_queue_and_one_behind_direct_descriptors_is_fine
     write_entry(&rig, crate::layout::Descriptor { flags: FLAG_INDIRECT, len: 16, ..entry });
     rig.driver.raw().set_descriptor(2, GuestAddress(0xa000), 16, FLAG_INDIRECT, 0);
     rig.driver.raw().offer(2);
-    assert_eq!(rig.take().err(), Some(QueueError::Chain { head: 2, error: ChainError::NestedIndirect }));
+    assert_eq!(
+        rig.take().err(),
+        Some(QueueError::Chain { head: 2, error: ChainError::NestedIndirect })
+    );
 }
 
 #[test]
@@ -285,8 +311,8 @@ fn overlapping_empty_and_wrapping_regions_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 200 }))]
 
-    /// Any bits in the descriptor table, the available ring and the buffers: every buffer that comes out lies in guest
-    /// memory, every length adds up, and nothing panics.
+    /// Any bits in the descriptor table, the available ring and the buffers: every buffer that
+    /// comes out lies in guest memory, every length adds up, and nothing panics.
     #[test]
     fn any_ring_content_is_survived(
         descriptors in prop::collection::vec(

@@ -15,9 +15,11 @@ pub(crate) const HOLE: u64 = 2 << 20;
 pub(crate) const HIGH: u64 = 1 << 30;
 
 pub(crate) fn memory() -> Arc<GuestMemory> {
-    let region = |start, len| Region::new(GuestAddress(start), Arc::new(HeapMapping::new(len))).unwrap();
+    let region =
+        |start, len| Region::new(GuestAddress(start), Arc::new(HeapMapping::new(len))).unwrap();
     Arc::new(
-        GuestMemory::new(vec![region(JOINT, 1 << 20), region(0, 1 << 20), region(HIGH, 1 << 20)]).unwrap(),
+        GuestMemory::new(vec![region(JOINT, 1 << 20), region(0, 1 << 20), region(HIGH, 1 << 20)])
+            .unwrap(),
     )
 }
 

@@ -51,7 +51,9 @@ impl Plan {
             None => vec![readable(at, 16)],
         };
         let mut data: Vec<(u64, u32)> = match self.kind {
-            RequestType::In | RequestType::Out => self.data.iter().map(|(a, n)| (*a, n * 512)).collect(),
+            RequestType::In | RequestType::Out => {
+                self.data.iter().map(|(a, n)| (*a, n * 512)).collect()
+            }
             RequestType::GetId => vec![(at + 16, 20)],
             _ => vec![],
         };

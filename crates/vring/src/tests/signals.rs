@@ -24,7 +24,8 @@ fn a_driver_that_waits_for_the_third_request_is_called_at_the_third() {
     areas.set_used_event(2);
     let mut calls = Vec::new();
     for _ in 0..3 {
-        let Some(Fetched::Request(request)) = rig.device.next_request(&mut rig.scratch).unwrap() else {
+        let Some(Fetched::Request(request)) = rig.device.next_request(&mut rig.scratch).unwrap()
+        else {
             panic!()
         };
         rig.device.complete(request.completion, Status::Ok, 512);
@@ -93,7 +94,9 @@ fn indices_wrap_after_65536_requests() {
     for round in 0..70_000u64 {
         let kick = {
             let header = rig.header(0x8000, 0, round);
-            rig.driver.add(&[header, writable(0x8200, 512), writable(0x8400, 1)], Placement::Direct).unwrap();
+            rig.driver
+                .add(&[header, writable(0x8200, 512), writable(0x8400, 1)], Placement::Direct)
+                .unwrap();
             rig.driver.publish()
         };
         assert!(kick || round == 0, "round {round}");

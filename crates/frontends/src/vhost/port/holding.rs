@@ -1,15 +1,18 @@
 //! Keeping some answers back from a driver that is being woken.
 //!
-//! A driver that was called takes as long to wake up as its requests took to serve. If it then finds all of its answers it offers as many
-//! requests again, at once, and sleeps until they are served: it and the device work in turns. If it finds half of them, the
-//! others can be given the moment that it shows itself, and it goes on with them while its new requests are served.
+//! A driver that was called takes as long to wake up as its requests took to serve. If it then
+//! finds all of its answers it offers as many requests again, at once, and sleeps until they are
+//! served: it and the device work in turns. If it finds half of them, the others can be given the
+//! moment that it shows itself, and it goes on with them while its new requests are served.
 //!
-//! The driver shows itself by offering, which is what this is for, or by asking to be called again. Those that do the latter first
-//! (an interrupt handler that ends before the application runs) would only be called twice; they are left alone, for longer every time.
+//! The driver shows itself by offering, which is what this is for, or by asking to be called again.
+//! Those that do the latter first (an interrupt handler that ends before the application runs)
+//! would only be called twice; they are left alone, for longer every time.
 
 /// With fewer requests in flight there is nothing to divide.
 const FEWEST: usize = 4;
-/// Calls for which nothing is kept back from a driver that asked to be called before it offered, the first time and at most.
+/// Calls for which nothing is kept back from a driver that asked to be called before it offered,
+/// the first time and at most.
 const PAUSE_MIN: u32 = 256;
 const PAUSE_MAX: u32 = 65_536;
 
@@ -46,7 +49,8 @@ impl Holding {
         Holding { called: None, paused: 0, next_pause: PAUSE_MIN }
     }
 
-    /// How many of `finished` answers to give back now, while `in_flight` requests, those included, are not given back.
+    /// How many of `finished` answers to give back now, while `in_flight` requests, those included,
+    /// are not given back.
     pub(super) fn due(&mut self, finished: usize, in_flight: usize, driver: Driver) -> usize {
         match &mut self.called {
             Some(quota) => {

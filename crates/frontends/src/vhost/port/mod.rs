@@ -1,22 +1,24 @@
 //! The data path of one front-end: a [`Port`] in its disk's shard.
 //!
-//! Kicks come as readiness of eventfds from the shard's ring; requests go down with their buffers where they lie in guest
-//! memory; completions are written to the used rings and published once per turn.
+//! Kicks come as readiness of eventfds from the shard's ring; requests go down with their buffers
+//! where they lie in guest memory; completions are written to the used rings and published once per
+//! turn.
 
 mod holding;
+mod judgement;
 mod ring;
 #[cfg(test)]
 mod tests;
-mod verdict;
 
 pub(crate) use ring::{Enabled, EventFd, MovedRing, NewRing, NotAnEventFd};
 
 use super::config::MAX_QUEUES;
-use headgate_engine::company::Company;
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Sight, Watch};
+use headgate_engine::port::{Detach, PollMode, PollResult, Port, PortCommand, PortEvent, PortIo};
 use headgate_engine::request::{self as engine, DiskInfo};
+use headgate_engine::sole_client::SoleClient;
 use headgate_vring::blk::Status;
 use headgate_vring::{Completion, Fetched, GuestMemory, Scratch, Segment};
+use judgement::{Judgement, judge, status_of};
 use ring::{Phase, Ring};
 use slab::Slab;
 use std::collections::{BTreeSet, VecDeque};
@@ -24,18 +26,17 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
-use verdict::{Verdict, judge, status_of};
 
 /// Requests taken from one queue before the next queue's turn.
 const TAKE_AT_ONCE: usize = 64;
 
-/// Places in the disk's queue that are kept for each of several queues, and for all of them together: however many requests one
-/// has, the scheduler sees some of each. A queue alone has all.
+/// Places in the disk's queue that are kept for each of several queues, and for all of them
+/// together: however many requests one has, the scheduler sees some of each. A queue alone has all.
 const KEPT_EACH: usize = 8;
 const KEPT_IN_ALL: usize = 64;
 
-/// Requests answered without the engine before the shard's other ports have their turn: such requests take no room, and
-/// a guest could offer them as fast as they are answered.
+/// Requests answered without the engine before the shard's other ports have their turn: such
+/// requests take no room, and a guest could offer them as fast as they are answered.
 const ANSWERS_AT_ONCE: usize = 256;
 
 /// What the control thread tells its port.
@@ -48,13 +49,14 @@ pub(crate) enum Command {
     Call(u16, Option<EventFd>),
     /// `SET_VRING_ERR` on a started ring.
     Error(u16, Option<EventFd>),
-    /// Stop a ring: the answer is its position in the available ring, sent when nothing of it is in flight.
-    /// A ring that does not run drops the sender.
+    /// Stop a ring: the answer is its position in the available ring, sent when nothing of it is in
+    /// flight. A ring that does not run drops the sender.
     Stop(u16, SyncSender<u16>),
-    /// A new memory table, and where the started rings lie in it. The answer is the queues whose rings do not.
+    /// A new memory table, and where the started rings lie in it. The answer is the queues whose
+    /// rings do not.
     Memory(Arc<GuestMemory>, Vec<MovedRing>, SyncSender<Vec<u16>>),
-    /// These queues, and no others, hold requests of a former process: take nothing new before they were started and
-    /// replayed, or stopped.
+    /// These queues, and no others, hold requests of a former process: take nothing new before they
+    /// were started and replayed, or stopped.
     ExpectReplays(Vec<u16>),
 }
 
@@ -100,15 +102,16 @@ pub(crate) struct BlkPort {
     replaying: usize,
     /// The daemon drains the disk.
     draining: bool,
-    /// Which ring had requests: one that is alone may be watched instead of kicked.
-    company: Company,
+    /// Which ring had requests: one that is alone may be polled instead of kicked.
+    sole_client: SoleClient,
     /// The connection, to be cut when the port ends.
     peer: UnixStream,
 }
 
 impl Drop for BlkPort {
     fn drop(&mut self) {
-        // Wakes the control thread if it does not know yet. A socket that is closed already is as good.
+        // Wakes the control thread if it does not know yet. A socket that is closed already is as
+        // good.
         let _ = self.peer.shutdown(Shutdown::Both);
     }
 }
@@ -130,7 +133,7 @@ impl BlkPort {
             replays_left: 0,
             replaying: 0,
             draining: false,
-            company: Company::default(),
+            sole_client: SoleClient::default(),
             peer,
         }
     }
@@ -146,11 +149,11 @@ impl BlkPort {
         }
     }
 
-    /// A ring has requests, as an event or a look told.
+    /// A ring has requests: an event or a poll found them.
     fn wake(&mut self, index: u16) {
-        self.company.after_turn(&[u32::from(index)]);
+        self.sole_client.after_turn(&[u32::from(index)]);
         if let Some(ring) = self.ring(index) {
-            ring.watched = false;
+            ring.polled = false;
             ring.on_shown();
         }
         self.mark_ready(index);
@@ -170,7 +173,7 @@ impl BlkPort {
         self.generation = self.generation.wrapping_add(1);
         let key = poll_key(index, self.generation);
         let ring = Ring::new(new, key);
-        io.poll(ring.kick.raw(), key);
+        io.poll_readable(ring.kick.raw(), key);
         let place = usize::from(index);
         if self.rings.len() <= place {
             self.rings.resize_with(place + 1, || None);
@@ -178,14 +181,17 @@ impl BlkPort {
         self.rings[place] = Some(ring);
         self.awaited.remove(&index);
         self.count_replays();
-        // What came before the poll brought no event, and a predecessor may have published without calling.
+        // What came before the poll brought no event, and a predecessor may have published without
+        // calling.
         self.mark_ready(index);
         self.mark_dirty(index);
     }
 
     /// Forgets a ring. Requests of it that are still in flight end without an answer.
     fn remove(&mut self, io: &mut dyn PortIo, index: u16) {
-        let Some(ring) = self.rings.get_mut(usize::from(index)).and_then(Option::take) else { return };
+        let Some(ring) = self.rings.get_mut(usize::from(index)).and_then(Option::take) else {
+            return;
+        };
         io.cancel(ring.key);
         self.count_replays();
         self.ready.retain(|r| *r != index);
@@ -205,7 +211,8 @@ impl BlkPort {
     fn pump(&mut self, io: &mut dyn PortIo) {
         let mut room = 0;
         let mut answers_left = ANSWERS_AT_ONCE;
-        // Each ring is visited until it rests; one that must wait for others is left for a later pump.
+        // Each ring is visited until it rests; one that must wait for others is left for a later
+        // pump.
         let mut waiting = 0;
         while waiting < self.ready.len() {
             let Some(&index) = self.ready.front() else { return };
@@ -219,7 +226,11 @@ impl BlkPort {
             let mut left = self.share_of(io, index, room).min(TAKE_AT_ONCE);
             let outcome = loop {
                 if left == 0 {
-                    break if self.ring(index).is_some_and(|r| r.held) { Visit::Waits } else { Visit::Again };
+                    break if self.ring(index).is_some_and(|r| r.held) {
+                        Visit::Waits
+                    } else {
+                        Visit::Again
+                    };
                 }
                 match self.take_one(io, index) {
                     Taken::Submitted => {
@@ -261,13 +272,15 @@ impl BlkPort {
 
     /// How much of the room a queue may use, so that the others have the places kept for them.
     fn share_of(&mut self, io: &mut dyn PortIo, index: u16, room: usize) -> usize {
-        let rings = || self.rings.iter().enumerate().filter_map(|(i, ring)| Some((i, ring.as_ref()?)));
+        let rings =
+            || self.rings.iter().enumerate().filter_map(|(i, ring)| Some((i, ring.as_ref()?)));
         let each = match rings().count() {
             0 | 1 => return room,
             many => KEPT_EACH.min(KEPT_IN_ALL / many),
         };
         let unused = |ring: &Ring| each.saturating_sub(ring.queue.in_flight());
-        let others = rings().filter(|(i, _)| *i != usize::from(index)).map(|(_, ring)| unused(ring)).sum();
+        let others =
+            rings().filter(|(i, _)| *i != usize::from(index)).map(|(_, ring)| unused(ring)).sum();
         let Some(ring) = self.ring(index) else { return room };
         let own = unused(ring).min(room);
         if own == 0 && ring.held {
@@ -306,11 +319,15 @@ impl BlkPort {
                 return Taken::Answered;
             }
             Ok(None) => {
-                if self.company.is_one() && io.watches() == Watch::Yes {
-                    ring.watch();
+                if self.sole_client.is_sole() && io.poll_mode() == PollMode::Polled {
+                    ring.start_polling();
                     return Taken::Nothing(Visit::Rests);
                 }
-                return if ring.rest() { Taken::Answered } else { Taken::Nothing(Visit::Rests) };
+                return if ring.arm_kick() {
+                    Taken::Answered
+                } else {
+                    Taken::Nothing(Visit::Rests)
+                };
             }
             Err(error) => {
                 ring.breaks(&self.info.name, index, &error);
@@ -321,23 +338,25 @@ impl BlkPort {
             }
         };
         match judge(&request, &self.info, ring.durability) {
-            Verdict::Answer(status, written) => {
+            Judgement::Answer(status, written) => {
                 ring.queue.complete(request.completion, status, written);
                 self.mark_dirty(index);
                 Taken::Answered
             }
-            Verdict::Submit { op, offset, len, writes } => {
+            Judgement::Submit { op, offset, len, writes } => {
                 let ioprio = u16::try_from(request.ioprio).unwrap_or(0);
                 let data = request.data();
                 let key = ring.key;
-                let in_flight = InFlight { queue: index, key, completion: request.completion, writes, kind };
+                let in_flight =
+                    InFlight { queue: index, key, completion: request.completion, writes, kind };
                 let cookie = self.requests.insert(in_flight) as u64;
                 if kind == Kind::Replay {
                     self.replaying += 1;
                 }
                 let down = engine::Request { op, offset: offset.0, len: len.0, cookie, ioprio };
-                // SAFETY: the segments lie in the guest memory that `completion` keeps mapped, and the completion stays
-                // in `requests` until the request is back or the port is dropped.
+                // SAFETY: the segments lie in the guest memory that `completion` keeps mapped, and
+                // the completion stays in `requests` until the request is back or the port is
+                // dropped.
                 unsafe { io.submit(down, Segment::as_iovecs(data)) };
                 Taken::Submitted
             }
@@ -351,7 +370,7 @@ impl BlkPort {
         for index in dirty.drain(..) {
             if let Some(ring) = self.ring(index) {
                 ring.dirty = false;
-                if ring.watched && !draining && matches!(ring.phase, Phase::Running) {
+                if ring.polled && !draining && matches!(ring.phase, Phase::Running) {
                     ring.publish();
                 } else {
                     ring.publish_all();
@@ -444,7 +463,7 @@ impl Port for BlkPort {
             return;
         }
         if !event.more {
-            io.poll(ring.kick.raw(), ring.key);
+            io.poll_readable(ring.kick.raw(), ring.key);
         }
         self.wake(index);
         if !self.starved {
@@ -452,13 +471,17 @@ impl Port for BlkPort {
         }
     }
 
-    fn looks(&self) -> Sight {
-        if self.rings.iter().flatten().any(Ring::shows) { Sight::Work } else { Sight::Nothing }
+    fn poll(&self) -> PollResult {
+        if self.rings.iter().flatten().any(Ring::has_news) {
+            PollResult::Ready
+        } else {
+            PollResult::Idle
+        }
     }
 
-    fn on_look(&mut self, io: &mut dyn PortIo) {
+    fn on_poll(&mut self, io: &mut dyn PortIo) {
         for index in 0..self.rings.len() as u16 {
-            let Some(ring) = self.ring(index).filter(|ring| ring.shows()) else { continue };
+            let Some(ring) = self.ring(index).filter(|ring| ring.has_news()) else { continue };
             if ring.queue.has_new() {
                 self.wake(index);
             } else {
@@ -470,18 +493,18 @@ impl Port for BlkPort {
         }
     }
 
-    fn on_last_look(&mut self) -> Sight {
-        let mut sight = Sight::Nothing;
+    fn disarm_poll(&mut self) -> PollResult {
+        let mut result = PollResult::Idle;
         for index in 0..self.rings.len() as u16 {
-            let Some(ring) = self.ring(index).filter(|ring| ring.watched) else { continue };
-            ring.watched = false;
+            let Some(ring) = self.ring(index).filter(|ring| ring.polled) else { continue };
+            ring.polled = false;
             ring.publish_all();
-            if ring.rest() {
+            if ring.arm_kick() {
                 self.mark_ready(index);
-                sight = Sight::Work;
+                result = PollResult::Ready;
             }
         }
-        sight
+        result
     }
 
     fn on_command(&mut self, io: &mut dyn PortIo, command: PortCommand) {
@@ -524,7 +547,8 @@ impl Port for BlkPort {
     }
 
     fn on_complete(&mut self, _io: &mut dyn PortIo, done: engine::Completion) {
-        let Some(request) = usize::try_from(done.cookie).ok().and_then(|key| self.requests.try_remove(key))
+        let Some(request) =
+            usize::try_from(done.cookie).ok().and_then(|key| self.requests.try_remove(key))
         else {
             return;
         };

@@ -60,7 +60,8 @@ pub(crate) struct NewRing {
     pub index: u16,
     pub queue: DeviceQueue,
     pub enabled: Enabled,
-    /// Without a negotiated flush, every write is durable when it completes (VIRTIO 1.2, section 5.2.6.2).
+    /// Without a negotiated flush, every write is durable when it completes (VIRTIO 1.2, section
+    /// 5.2.6.2).
     pub durability: headgate_engine::request::Durability,
     pub kick: EventFd,
     pub call: Option<EventFd>,
@@ -92,9 +93,9 @@ pub(super) struct Ring {
     pub held: bool,
     /// In the list of rings whose completions are to be published.
     pub dirty: bool,
-    /// Empty, and the shard looks whether it still is: no kick was asked for.
-    pub watched: bool,
-    /// Finished while the ring was watched, not given back yet.
+    /// Empty, and the shard polls it: no kick was asked for.
+    pub polled: bool,
+    /// Finished while the ring was polled, not given back yet.
     answers: VecDeque<Answer>,
     holding: Holding,
 }
@@ -121,7 +122,7 @@ impl Ring {
             ready: false,
             held: false,
             dirty: false,
-            watched: false,
+            polled: false,
             answers: VecDeque::new(),
             holding: Holding::new(),
         }
@@ -133,7 +134,7 @@ impl Ring {
 
     /// A request is finished; the driver hears of it by [`publish`](Self::publish).
     pub(super) fn finish(&mut self, completion: Completion, status: Status, written: u32) {
-        if self.watched {
+        if self.polled {
             self.answers.push_back(Answer { completion, status, written });
         } else {
             self.queue.complete(completion, status, written);
@@ -158,9 +159,9 @@ impl Ring {
         self.give(self.answers.len());
     }
 
-    /// Has the driver done something that the shard must look at?
-    pub(super) fn shows(&self) -> bool {
-        self.watched && (self.queue.has_new() || self.holding.is_on() && self.queue.is_armed())
+    /// Whether the driver has done something that the port must handle.
+    pub(super) fn has_news(&self) -> bool {
+        self.polled && (self.queue.has_new() || self.holding.is_on() && self.queue.is_armed())
     }
 
     /// The driver showed itself: it gets what was kept back.
@@ -174,10 +175,10 @@ impl Ring {
         }
     }
 
-    /// The shard looks at this ring from now on.
-    pub(super) fn watch(&mut self) {
+    /// The shard polls this ring from now on: the driver need not kick.
+    pub(super) fn start_polling(&mut self) {
         self.queue.disable_kicks();
-        self.watched = true;
+        self.polled = true;
     }
 
     fn give(&mut self, count: usize) {
@@ -192,8 +193,8 @@ impl Ring {
         }
     }
 
-    /// The ring is empty: asks for a kick. Answers whether something came meanwhile.
-    pub(super) fn rest(&mut self) -> bool {
+    /// Asks for a kick, as the ring is empty. `true`: something came meanwhile.
+    pub(super) fn arm_kick(&mut self) -> bool {
         self.queue.enable_kicks() == Kicks::MissedSome
     }
 

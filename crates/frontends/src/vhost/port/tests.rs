@@ -1,6 +1,6 @@
 //! The data path against a shard made of lists.
 
-mod watching;
+mod polling;
 
 use super::*;
 use headgate_engine::port::Until;
@@ -8,8 +8,8 @@ use headgate_engine::request::{Durability, IoError};
 use headgate_units::Nanos;
 use headgate_vring::blk::{RequestHeader, RequestType};
 use headgate_vring::{
-    Buffer, DeviceQueue, DriverQueue, GuestAddress, HeapMapping, InflightRegion, Placement, QueueFeatures,
-    QueueLayout, Region,
+    Buffer, DeviceQueue, DriverQueue, GuestAddress, HeapMapping, InflightRegion, Placement,
+    QueueFeatures, QueueLayout, Region,
 };
 use std::fs::File;
 use std::io::Read;
@@ -40,7 +40,7 @@ struct FakeShard {
     cancelled: Vec<u32>,
     closed: bool,
     expedited: bool,
-    watch: Watch,
+    poll_mode: PollMode,
 }
 
 impl PortIo for FakeShard {
@@ -62,7 +62,7 @@ impl PortIo for FakeShard {
         }
         self.submitted.push(request);
     }
-    fn poll(&mut self, _fd: RawFd, key: u32) {
+    fn poll_readable(&mut self, _fd: RawFd, key: u32) {
         self.polled.push(key);
     }
     unsafe fn recv(&mut self, _: RawFd, _: *mut u8, _: usize, _: Until, _: u32) {
@@ -71,29 +71,29 @@ impl PortIo for FakeShard {
     unsafe fn send(&mut self, _: RawFd, _: *const libc::msghdr, _: u32) {
         panic!("no sockets here")
     }
-    fn poll_room(&mut self, _: RawFd, _: u32) {
+    fn poll_writable(&mut self, _: RawFd, _: u32) {
         panic!("no sockets here")
     }
-    fn lends(&self) -> bool {
+    fn can_splice(&self) -> bool {
         false
     }
-    fn places(&self) -> bool {
+    fn can_place(&self) -> bool {
         false
     }
-    fn place(&mut self, _: u64, _: u32) -> Option<*mut u8> {
+    fn map_for_recv(&mut self, _: u64, _: u32) -> Option<*mut u8> {
         None
     }
-    fn put(&mut self, _: u64, _: &[u8]) -> std::io::Result<()> {
+    fn write_placed(&mut self, _: u64, _: &[u8]) -> std::io::Result<()> {
         panic!("no places here")
     }
-    fn lend(&mut self, _: u64, _: u32, _: RawFd) -> std::io::Result<u32> {
+    fn splice_out(&mut self, _: u64, _: u32, _: RawFd) -> std::io::Result<u32> {
         panic!("no pipes here")
     }
     fn cancel(&mut self, key: u32) {
         self.cancelled.push(key);
     }
-    fn watches(&mut self) -> Watch {
-        self.watch
+    fn poll_mode(&mut self) -> PollMode {
+        self.poll_mode
     }
     fn close(&mut self) {
         self.closed = true;
@@ -131,7 +131,14 @@ impl Rig {
             .map(|q| {
                 let (layout, _) = QueueLayout::contiguous(GuestAddress(q << 16), SIZE).unwrap();
                 let driver = DriverQueue::new(memory.clone(), &layout, features).unwrap();
-                Guest { driver, layout, kick: event_file(), call: event_file(), error: event_file(), key: 0 }
+                Guest {
+                    driver,
+                    layout,
+                    kick: event_file(),
+                    call: event_file(),
+                    error: event_file(),
+                    key: 0,
+                }
             })
             .collect();
         let info = DiskInfo { name: "disk".into(), size: 1 << 30, block_size: 512 };
@@ -144,7 +151,7 @@ impl Rig {
             cancelled: vec![],
             closed: false,
             expedited: false,
-            watch: Watch::No,
+            poll_mode: PollMode::Events,
         };
         let inflight = Arc::new(HeapMapping::new(QUEUES * InflightRegion::bytes(SIZE)));
         Rig { memory, inflight, guests, port, io, offered: 0, _peer: peer }
@@ -166,7 +173,8 @@ impl Rig {
         let region = InflightRegion::new(self.inflight.clone(), at, SIZE).unwrap();
         let features = QueueFeatures::from_bits(u64::MAX);
         let queue =
-            DeviceQueue::start(self.memory.clone(), &guest.layout, features, 0, Some(region)).unwrap();
+            DeviceQueue::start(self.memory.clone(), &guest.layout, features, 0, Some(region))
+                .unwrap();
         let fd = |file: &File| EventFd::new(file.try_clone().unwrap()).unwrap();
         let new = NewRing {
             index: q as u16,
@@ -193,7 +201,8 @@ impl Rig {
     /// Offers a read of one sector, whose number is how many were offered before.
     fn offer(&mut self, q: usize) {
         let at = REQUESTS + (self.offered % 256) * 0x800;
-        let header = RequestHeader { kind: RequestType::In as u32, ioprio: 0x2003, sector: self.offered };
+        let header =
+            RequestHeader { kind: RequestType::In as u32, ioprio: 0x2003, sector: self.offered };
         self.offered += 1;
         self.memory.write(GuestAddress(at), &header.to_bytes()).unwrap();
         let chain = [
@@ -220,7 +229,8 @@ impl Rig {
     }
 
     fn complete_as(&mut self, sector: u64, result: Result<(), IoError>) {
-        let at = self.io.submitted.iter().position(|r| r.offset == sector * 512).expect("at the engine");
+        let at =
+            self.io.submitted.iter().position(|r| r.offset == sector * 512).expect("at the engine");
         let cookie = self.io.submitted.remove(at).cookie;
         self.port.on_complete(&mut self.io, engine::Completion { cookie, result, extents: vec![] });
     }
@@ -270,7 +280,10 @@ fn requests_beyond_the_disks_room_stay_in_the_ring() {
     rig.io.room = 9;
     rig.port.on_room(&mut rig.io);
     assert_eq!(rig.submitted(), [1, 2, 3, 4]);
-    assert_eq!(rig.io.submitted[0].ioprio, 0x2003, "the guest's priority goes down with the request");
+    assert_eq!(
+        rig.io.submitted[0].ioprio, 0x2003,
+        "the guest's priority goes down with the request"
+    );
 }
 
 #[test]

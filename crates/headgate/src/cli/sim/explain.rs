@@ -1,9 +1,10 @@
-use super::{load, variant};
+use super::load::{load, variant};
+use crate::cli::common::Print;
+use crate::cli::error::CliError;
 use crate::cli::output::{Align, Table, json};
-use crate::cli::{CliError, Print};
-use crate::sim::{Breaks, breaks};
 use clap::Args;
 use headgate_qos::Policy;
+use headgate_report::{Breaks, breaks};
 use headgate_sim::{Allocation, Clamp, Variant, explain};
 use headgate_units::{Iops, Shares};
 use serde::Serialize;
@@ -14,13 +15,13 @@ use std::str::FromStr;
 /// Arguments of `sim explain`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Explain {
-    /// A scenario: the disks of each of its datastores, with the policies they begin with
+    /// Scenario whose datastores, disks and initial policies to use
     #[arg(required_unless_present = "disk", conflicts_with = "disk")]
     scenario: Option<PathBuf>,
-    /// The scenario's variant [default: its first]
+    /// Variant of the scenario [default: its first]
     #[arg(long, requires = "scenario")]
     variant: Option<String>,
-    /// A disk and its policy; may be given more than once
+    /// Disk with its policy; may be given more than once
     #[arg(long, value_name = "NAME[:shares=N,reservation=IOPS,limit=IOPS]")]
     disk: Vec<DiskPolicy>,
     /// Capacities in normalised IOs per second, separated by commas
@@ -47,14 +48,21 @@ impl FromStr for DiskPolicy {
         }
         let (mut shares, mut reservation, mut limit) = (None, None, None);
         for part in rest.split(',').filter(|part| !part.is_empty()) {
-            let (key, value) = part.split_once('=').ok_or_else(|| format!("'{part}' is not KEY=VALUE"))?;
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| format!("'{part}' is not KEY=VALUE"))?;
             let twice = || format!("{key} is given twice");
             let rate = || value.parse::<Iops>().map_err(|e| e.to_string());
             let before = match key {
-                "shares" => shares.replace(value.parse::<Shares>().map_err(|e| e.to_string())?).map(drop),
+                "shares" => {
+                    shares.replace(value.parse::<Shares>().map_err(|e| e.to_string())?).map(drop)
+                }
                 "reservation" => reservation.replace(rate()?).map(drop),
                 "limit" => limit.replace(rate()?).map(drop),
-                _ => return Err(format!("'{key}' is not known, expected shares, reservation or limit")),
+                _ => {
+                    return Err(format!(
+                        "'{key}' is not known, expected shares, reservation or limit"
+                    ));
+                }
             };
             if before.is_some() {
                 return Err(twice());
@@ -98,7 +106,9 @@ impl Explain {
                 let chosen = match (&self.variant, scenario.variants.first()) {
                     (Some(name), _) => variant(&scenario, name)?,
                     (None, Some(first)) => first,
-                    (None, None) => return Err(CliError::Usage("the scenario has no variants".into())),
+                    (None, None) => {
+                        return Err(CliError::Usage("the scenario has no variants".into()));
+                    }
                 };
                 datastores(chosen)
             }
@@ -124,11 +134,15 @@ impl Explain {
 fn datastores(variant: &Variant) -> Vec<(Option<String>, Vec<DiskPolicy>)> {
     let stores = variant.setup.datastores.iter().enumerate();
     let disks_of = |index: usize| {
-        let disks = variant.setup.vms.iter().flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
+        let disks =
+            variant.setup.vms.iter().flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
         let mine = disks.filter(|(_, disk)| disk.datastore == index);
         mine.map(|(vm, disk)| {
-            let name =
-                if vm.disks.len() == 1 { vm.name.clone() } else { format!("{}/{}", vm.name, disk.name) };
+            let name = if vm.disks.len() == 1 {
+                vm.name.clone()
+            } else {
+                format!("{}/{}", vm.name, disk.name)
+            };
             DiskPolicy { name, policy: disk.policy }
         })
         .collect::<Vec<_>>()
@@ -165,8 +179,10 @@ fn rate(iops: f64) -> String {
 }
 
 fn text(one: &Explained) -> String {
-    let mut text = one.datastore.as_ref().map_or_else(String::new, |name| format!("datastore {name}\n"));
-    let titles: Vec<String> = one.capacities.iter().map(|capacity| format!("OF {capacity}")).collect();
+    let mut text =
+        one.datastore.as_ref().map_or_else(String::new, |name| format!("datastore {name}\n"));
+    let titles: Vec<String> =
+        one.capacities.iter().map(|capacity| format!("OF {capacity}")).collect();
     let mut columns = vec![
         ("DISK", Align::Left),
         ("SHARES", Align::Right),
@@ -178,8 +194,12 @@ fn text(one: &Explained) -> String {
     let or_dash = |iops: Option<Iops>| iops.map_or_else(|| "-".into(), |iops| iops.to_string());
     let mut marks: Vec<Clamp> = Vec::new();
     for disk in &one.disks {
-        let mut cells =
-            vec![disk.name.clone(), disk.shares.to_string(), or_dash(disk.reservation), or_dash(disk.limit)];
+        let mut cells = vec![
+            disk.name.clone(),
+            disk.shares.to_string(),
+            or_dash(disk.reservation),
+            or_dash(disk.limit),
+        ];
         for Allocation { iops, clamp, .. } in &disk.allocations {
             marks.push(*clamp);
             cells.push(format!("{} {}", rate(*iops), mark(*clamp)));
@@ -204,9 +224,14 @@ fn text(one: &Explained) -> String {
         }
     }
     for disk in &one.disks {
-        let below =
-            disk.breaks.reservation_below.map(|at| format!("its reservation holds it up below {}", rate(at)));
-        let from = disk.breaks.limit_from.map(|at| format!("its limit holds it down from {} on", rate(at)));
+        let below = disk
+            .breaks
+            .reservation_below
+            .map(|at| format!("its reservation holds it up below {}", rate(at)));
+        let from = disk
+            .breaks
+            .limit_from
+            .map(|at| format!("its limit holds it down from {} on", rate(at)));
         let said: Vec<String> = [below, from].into_iter().flatten().collect();
         if !said.is_empty() {
             text.push_str(&format!("{}: {}\n", disk.name, said.join(", ")));
@@ -232,7 +257,10 @@ mod tests {
     #[test]
     fn policies_are_read_and_mistakes_named() {
         let read: DiskPolicy = "RD:reservation=250,shares=100".parse().unwrap();
-        assert_eq!((read.policy.reservation().map(Iops::get), read.policy.shares().get()), (Some(250), 100));
+        assert_eq!(
+            (read.policy.reservation().map(Iops::get), read.policy.shares().get()),
+            (Some(250), 100)
+        );
         assert_eq!("x".parse::<DiskPolicy>().unwrap().policy, Policy::default());
         for (text, said) in [
             (":shares=1", "has no name"),

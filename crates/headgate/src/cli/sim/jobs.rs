@@ -1,12 +1,13 @@
-use crate::cli::CliError;
-use crate::serve::signals::{EndSignal, Signals};
-use crate::sim::{Job, run_all};
+use crate::cli::error::CliError;
+use headgate_daemon::serve::signals::{EndSignal, Signals};
+use headgate_report::{Job, run_all};
 use headgate_sim::Outcome;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// Ctrl-C ends what is computed, but nothing that is printed or written: either all of it is there or nothing.
+/// Ctrl-C ends what is computed, but nothing that is printed or written: either all of it is there
+/// or nothing.
 pub(in crate::cli) struct Interrupts {
     signals: Signals,
 }
@@ -31,10 +32,14 @@ impl Interrupts {
 }
 
 /// Runs all jobs on all processors, with a progress bar where somebody sees it.
-pub(in crate::cli) fn run_jobs(jobs: &[Job<'_>], interrupts: &Interrupts) -> Result<Vec<Outcome>, CliError> {
+pub(in crate::cli) fn run_jobs(
+    jobs: &[Job<'_>],
+    interrupts: &Interrupts,
+) -> Result<Vec<Outcome>, CliError> {
     let bar = ProgressBar::new(1_000);
     // The template is a constant, and its mistakes would show in every run.
-    if let Ok(style) = ProgressStyle::with_template("{msg:>16} {wide_bar} {percent:>3} % {elapsed}") {
+    if let Ok(style) = ProgressStyle::with_template("{msg:>16} {wide_bar} {percent:>3} % {elapsed}")
+    {
         bar.set_style(style);
     }
     let mut stopped = None;

@@ -1,6 +1,6 @@
-//! What a pool learnt and which disks moved, for `sim run`.
+//! Prints models and moves of a pool, for `sim run`.
 
-use crate::cli::CliError;
+use crate::cli::error::CliError;
 use crate::cli::output::{Align, Table};
 use headgate_sim::{Outcome, PoolOutcome};
 use std::io::Write;
@@ -16,7 +16,8 @@ pub(super) fn print_pool(out: &mut dyn Write, runs: &[&Outcome]) -> Result<(), C
         let show = |imbalance: Option<String>| imbalance.unwrap_or_else(|| "-".to_owned());
         let before = show(round.before.as_ref().map(|outlook| outlook.imbalance.to_string()));
         let after = show(round.after.as_ref().map(|outlook| outlook.imbalance.to_string()));
-        let verdict = round.verdict.as_ref().map_or_else(String::new, |verdict| format!(": {verdict}"));
+        let verdict =
+            round.verdict.as_ref().map_or_else(String::new, |verdict| format!(": {verdict}"));
         writeln!(out, "{}: imbalance {before} -> {after}{verdict}", round.at)?;
         let next = pool.rounds.get(index + 1).map(|next| next.at);
         let here = |at| round.at <= at && next.is_none_or(|next| at < next);

@@ -1,24 +1,27 @@
+use super::jobs::{Interrupts, run_jobs};
+use super::load::{load, variant};
 use super::pool::print_pool;
-use super::{Interrupts, load, run_jobs, variant};
+use crate::cli::common::Print;
+use crate::cli::error::CliError;
 use crate::cli::output::{Align, Table, json};
 use crate::cli::picture::Picture;
-use crate::cli::{CliError, Print};
-use crate::sim::{FileTraces, Job, distributions, figures};
+use crate::cli::write_file::write_file;
 use clap::Args;
+use headgate_report::{FileTraces, Job, distributions, figures};
 use headgate_sim::{
-    Application, Counters, Judgement, Outcome, Scenario, Stretch, Subject, SubjectKind, TransactionStretch,
-    Verdict, WindowCounters, WindowStretch, judge,
+    Application, Counters, Finding, Judgement, Outcome, Scenario, Stretch, Subject, SubjectKind,
+    TransactionStretch, WindowCounters, WindowStretch, judge,
 };
 use headgate_stats::HistogramSnapshot;
 use headgate_units::Nanos;
 use serde::Serialize;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Arguments of `sim run`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Run {
-    /// The scenario
+    /// Scenario file
     scenario: PathBuf,
     /// Run with the seeds 1 to N [default: those of the scenario]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -26,10 +29,10 @@ pub(in crate::cli) struct Run {
     /// Run this variant only; may be given more than once
     #[arg(long, value_name = "VARIANT")]
     variant: Vec<String>,
-    /// Draw throughput and latency over time of every variant, with its first seed: a .svg or .png
+    /// Draw throughput and latency over time of each variant, with its first seed, as .svg or .png
     #[arg(long, value_name = "FILE", value_parser = Picture::parse)]
     plot: Option<Picture>,
-    /// List so many VMs at most, the busiest
+    /// Most VMs to list, busiest first
     #[arg(long, value_name = "N", default_value_t = 40)]
     vms: usize,
     #[command(flatten)]
@@ -43,7 +46,8 @@ struct Results<'a> {
     title: &'a str,
     seeds: &'a [u64],
     outcomes: &'a [Outcome],
-    verdicts: &'a [Verdict],
+    #[serde(rename = "verdicts")]
+    findings: &'a [Finding],
 }
 
 impl Run {
@@ -52,11 +56,15 @@ impl Run {
         let variants: Vec<&str> = match self.variant.is_empty() {
             true => scenario.variants.iter().map(|variant| variant.name.as_str()).collect(),
             false => {
-                let named = self.variant.iter().map(|name| variant(&scenario, name).map(|v| v.name.as_str()));
+                let named = self
+                    .variant
+                    .iter()
+                    .map(|name| variant(&scenario, name).map(|v| v.name.as_str()));
                 named.collect::<Result<_, _>>()?
             }
         };
-        let seeds: Vec<u64> = self.seeds.map_or_else(|| scenario.seeds.clone(), |most| (1..=most).collect());
+        let seeds: Vec<u64> =
+            self.seeds.map_or_else(|| scenario.seeds.clone(), |most| (1..=most).collect());
         let traces = FileTraces::beside(&self.scenario);
         let jobs: Vec<Job<'_>> = variants
             .iter()
@@ -65,9 +73,11 @@ impl Run {
             .collect();
         let interrupts = Interrupts::catch()?;
         let outcomes = run_jobs(&jobs, &interrupts)?;
-        let verdicts = judge(&scenario, &outcomes);
-        let drawn =
-            self.plot.as_ref().map(|picture| draw(&scenario, &outcomes, &verdicts, seeds[0], picture));
+        let findings = judge(&scenario, &outcomes);
+        let drawn = self
+            .plot
+            .as_ref()
+            .map(|picture| draw(&scenario, &outcomes, &findings, seeds[0], picture));
         let drawn = drawn.transpose()?;
         interrupts.check()?;
         if let (Some(picture), Some(bytes)) = (&self.plot, drawn) {
@@ -77,18 +87,24 @@ impl Run {
             let (name, title) = (&scenario.name, &scenario.title);
             json(
                 out,
-                &Results { scenario: name, title, seeds: &seeds, outcomes: &outcomes, verdicts: &verdicts },
+                &Results {
+                    scenario: name,
+                    title,
+                    seeds: &seeds,
+                    outcomes: &outcomes,
+                    findings: &findings,
+                },
             )?;
         } else {
             writeln!(out, "{}: {}", scenario.name, scenario.title)?;
             for variant in &variants {
                 print_variant(out, &scenario, variant, &outcomes, self.vms)?;
             }
-            print_verdicts(out, &verdicts)?;
+            print_findings(out, &findings)?;
         }
-        match verdicts.iter().filter(|verdict| verdict.judgement == Judgement::Fails).count() {
+        match findings.iter().filter(|finding| finding.judgement == Judgement::Fails).count() {
             0 => Ok(()),
-            failed => Err(CliError::Expectations { failed, all: verdicts.len() }),
+            failed => Err(CliError::Expectations { failed, all: findings.len() }),
         }
     }
 }
@@ -96,26 +112,17 @@ impl Run {
 fn draw(
     scenario: &Scenario,
     outcomes: &[Outcome],
-    verdicts: &[Verdict],
+    findings: &[Finding],
     seed: u64,
     picture: &Picture,
 ) -> Result<Vec<u8>, CliError> {
     let shown: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.seed == seed).collect();
-    let mut drawn = distributions(scenario, verdicts);
+    let mut drawn = distributions(scenario, findings);
     drawn.extend(figures(scenario, &shown));
     picture.draw(&drawn)
 }
 
-/// Writes a whole file.
-pub(in crate::cli) fn write_file(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
-    std::fs::write(file, bytes).map_err(|source| CliError::File {
-        file: file.to_owned(),
-        doing: "write",
-        source,
-    })
-}
-
-/// What all seeds gave for one subject over one stretch of time.
+/// The results of all seeds for one subject over one stretch of time.
 struct Row<'a> {
     name: &'a str,
     stretches: Vec<&'a Stretch>,
@@ -123,7 +130,8 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn mean(&self, value: impl Fn(&Stretch) -> f64) -> f64 {
-        self.stretches.iter().map(|stretch| value(stretch)).sum::<f64>() / self.stretches.len().max(1) as f64
+        self.stretches.iter().map(|stretch| value(stretch)).sum::<f64>()
+            / self.stretches.len().max(1) as f64
     }
 
     /// Something waited or was done.
@@ -143,14 +151,20 @@ impl Row<'_> {
         let most = self.stretches.iter().map(|s| iops(s)).fold(0.0, f64::max);
         let mut latency = HistogramSnapshot::default();
         self.stretches.iter().for_each(|stretch| latency.merge(&stretch.latency));
-        let sum = self.stretches.iter().fold(Counters::default(), |sum, stretch| sum.plus(&stretch.counters));
+        let sum = self
+            .stretches
+            .iter()
+            .fold(Counters::default(), |sum, stretch| sum.plus(&stretch.counters));
         let time = |time: Option<Nanos>| time.map_or_else(|| "-".into(), |time| time.to_string());
         let mut cells = vec![self.name.to_owned(), format!("{:.1}", self.mean(iops))];
         if self.stretches.len() > 1 {
             cells.push(format!("{least:.1}-{most:.1}"));
         }
         cells.extend([
-            format!("{:.2}", self.mean(|s| s.counters.bytes_per_sec(s.length())) / f64::from(1 << 20)),
+            format!(
+                "{:.2}",
+                self.mean(|s| s.counters.bytes_per_sec(s.length())) / f64::from(1 << 20)
+            ),
             time(sum.mean_latency()),
             time(latency.at_permille(990)),
             format!("{:.1}", self.mean(|s| s.counters.reservation_iops(s.length()))),
@@ -168,25 +182,30 @@ fn print_variant(
     outcomes: &[Outcome],
     most: usize,
 ) -> Result<(), CliError> {
-    let runs: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.variant == variant).collect();
+    let runs: Vec<&Outcome> =
+        outcomes.iter().filter(|outcome| outcome.variant == variant).collect();
     let Some(first) = runs.first() else { return Ok(()) };
     let seeds: Vec<String> = runs.iter().map(|run| run.seed.to_string()).collect();
     // The windows where there are any, in their order in time: the whole run would mix them.
-    let mut order: Vec<usize> = (0..scenario.windows.len().max(1)).collect();
-    order.sort_by_key(|&index| scenario.windows.get(index).map(|window| (window.from, window.to)));
+    let mut order: Vec<usize> = (0..scenario.spans.len().max(1)).collect();
+    order.sort_by_key(|&index| scenario.spans.get(index).map(|span| (span.from, span.to)));
     for index in order {
         let pick = |subject: &'_ Subject| -> Option<Stretch> {
-            if scenario.windows.is_empty() {
+            if scenario.spans.is_empty() {
                 Some(subject.whole.clone())
             } else {
-                subject.windows.get(index).cloned()
+                subject.spans.get(index).cloned()
             }
         };
-        let (name, from, to) = match scenario.windows.get(index) {
-            Some(window) => (format!("window {}", window.name), window.from, window.to),
+        let (name, from, to) = match scenario.spans.get(index) {
+            Some(span) => (format!("window {}", span.name), span.from, span.to),
             None => ("the whole run".to_owned(), Nanos::ZERO, first.duration),
         };
-        let label = if scenario.variants.len() > 1 { format!("variant {variant}, ") } else { String::new() };
+        let label = if scenario.variants.len() > 1 {
+            format!("variant {variant}, ")
+        } else {
+            String::new()
+        };
         writeln!(
             out,
             "\n{label}{name} ({} s to {} s), {} {}",
@@ -206,7 +225,10 @@ fn print_variant(
             .iter()
             .zip(&all)
             .map(|(subject, all)| {
-                (subject.kind, Row { name: &subject.name, stretches: all.iter().flatten().collect() })
+                (
+                    subject.kind,
+                    Row { name: &subject.name, stretches: all.iter().flatten().collect() },
+                )
             })
             .filter(|(_, row)| row.was_active())
             .collect();
@@ -214,25 +236,30 @@ fn print_variant(
         if left_out > 0 {
             writeln!(out, "and {left_out} VMs that did less: --vms N, or all of them with --json")?;
         }
-        let window = (!scenario.windows.is_empty()).then_some(index);
-        print_issue_windows(out, &runs, window)?;
-        print_applications(out, &runs, window)?;
+        let span = (!scenario.spans.is_empty()).then_some(index);
+        print_issue_windows(out, &runs, span)?;
+        print_applications(out, &runs, span)?;
     }
     print_pool(out, &runs)
 }
 
-/// Prints the busiest VMs with their disks, and all storage and hosts; answers how many VMs were left out.
+/// Prints the busiest VMs with their disks, and all storage and hosts; answers how many VMs were
+/// left out.
 fn print_rows(
     out: &mut dyn Write,
     rows: &[(SubjectKind, Row<'_>)],
     seeds: usize,
     most: usize,
 ) -> Result<usize, CliError> {
-    let mut busiest: Vec<u64> =
-        rows.iter().filter(|(kind, _)| *kind == SubjectKind::Vm).map(|(_, row)| row.completed()).collect();
+    let mut busiest: Vec<u64> = rows
+        .iter()
+        .filter(|(kind, _)| *kind == SubjectKind::Vm)
+        .map(|(_, row)| row.completed())
+        .collect();
     busiest.sort_unstable_by_key(|&completed| std::cmp::Reverse(completed));
     let vms = busiest.len();
-    let least = if vms > most { most.checked_sub(1).map_or(u64::MAX, |last| busiest[last]) } else { 0 };
+    let least =
+        if vms > most { most.checked_sub(1).map_or(u64::MAX, |last| busiest[last]) } else { 0 };
     let mut columns = vec![("NAME", Align::Left), ("IOPS", Align::Right)];
     if seeds > 1 {
         columns.push(("BY SEED", Align::Right));
@@ -265,8 +292,14 @@ fn print_rows(
     Ok(vms - shown)
 }
 
-fn print_applications(out: &mut dyn Write, runs: &[&Outcome], window: Option<usize>) -> Result<(), CliError> {
-    let Some(first) = runs.first().filter(|run| !run.applications.is_empty()) else { return Ok(()) };
+fn print_applications(
+    out: &mut dyn Write,
+    runs: &[&Outcome],
+    span: Option<usize>,
+) -> Result<(), CliError> {
+    let Some(first) = runs.first().filter(|run| !run.applications.is_empty()) else {
+        return Ok(());
+    };
     let mut table = Table::new(&[
         ("APPLICATION", Align::Left),
         ("TRANSACTIONS/S", Align::Right),
@@ -275,8 +308,8 @@ fn print_applications(out: &mut dyn Write, runs: &[&Outcome], window: Option<usi
     ]);
     for (index, application) in first.applications.iter().enumerate() {
         let pick = |application: &Application| -> Option<TransactionStretch> {
-            match window {
-                Some(window) => application.windows.get(window).cloned(),
+            match span {
+                Some(span) => application.spans.get(span).cloned(),
                 None => Some(application.whole.clone()),
             }
         };
@@ -301,9 +334,11 @@ fn print_applications(out: &mut dyn Write, runs: &[&Outcome], window: Option<usi
 fn print_issue_windows(
     out: &mut dyn Write,
     runs: &[&Outcome],
-    window: Option<usize>,
+    span: Option<usize>,
 ) -> Result<(), CliError> {
-    let Some(first) = runs.first().filter(|run| !run.issue_windows.is_empty()) else { return Ok(()) };
+    let Some(first) = runs.first().filter(|run| !run.issue_windows.is_empty()) else {
+        return Ok(());
+    };
     let mut table = Table::new(&[
         ("HOST", Align::Left),
         ("WINDOW", Align::Right),
@@ -313,14 +348,15 @@ fn print_issue_windows(
     ]);
     for (index, host) in first.issue_windows.iter().enumerate() {
         let recorded = runs.iter().filter_map(|run| run.issue_windows.get(index));
-        let all: Vec<&WindowStretch> = match window {
-            Some(window) => recorded.filter_map(|host| host.windows.get(window)).collect(),
+        let all: Vec<&WindowStretch> = match span {
+            Some(span) => recorded.filter_map(|host| host.spans.get(span)).collect(),
             None => recorded.map(|host| &host.whole).collect(),
         };
         let mean = |value: &dyn Fn(&WindowStretch) -> f64| {
             all.iter().map(|stretch| value(stretch)).sum::<f64>() / all.len().max(1) as f64
         };
-        let sum = all.iter().fold(WindowCounters::default(), |sum, stretch| sum.plus(&stretch.counters));
+        let sum =
+            all.iter().fold(WindowCounters::default(), |sum, stretch| sum.plus(&stretch.counters));
         table.row(vec![
             host.name.clone(),
             format!("{:.2}", mean(&|s| s.counters.mean_window(s.to - s.from))),
@@ -339,13 +375,13 @@ fn print_issue_windows(
     Ok(write!(out, "\n{}", table.render())?)
 }
 
-fn print_verdicts(out: &mut dyn Write, verdicts: &[Verdict]) -> Result<(), CliError> {
-    if verdicts.is_empty() {
+fn print_findings(out: &mut dyn Write, findings: &[Finding]) -> Result<(), CliError> {
+    if findings.is_empty() {
         return Ok(());
     }
     writeln!(out, "\nexpected:")?;
-    for verdict in verdicts {
-        writeln!(out, "{verdict}")?;
+    for finding in findings {
+        writeln!(out, "{finding}")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A disk as the rules see it: what waits, its tags, and who of its streams is next.
+//! A disk as the rules define it: its queue, its tags, and its next stream.
 
 use super::exact::Exact;
 use crate::cost::{CostMeter, Io, IoKind, clamp_bytes};
@@ -20,7 +20,7 @@ pub(super) enum Standing {
 /// A request with the priority it was given or has inherited.
 pub(super) type Queued = (Io, Option<Priority>, u64);
 
-pub(super) struct Disk {
+pub(super) struct OracleDisk {
     pub(super) policy: Policy,
     pub(super) priorities: PriorityPolicy,
     /// By falling final priority.
@@ -49,7 +49,7 @@ pub(super) struct Disk {
     pub(super) standing: Standing,
 }
 
-impl Disk {
+impl OracleDisk {
     pub(super) fn until(&self) -> i128 {
         let at = |t: &Option<Exact>| t.map_or(0, |t| t.at());
         at(&self.limit).max(at(&self.bandwidth))
@@ -67,7 +67,7 @@ impl Disk {
         self.queues.iter().filter(|(_, q)| !q.is_empty()).map(|(p, _)| *p)
     }
 
-    /// Who is next: the earliest, the highest of equals.
+    /// The next stream: the earliest, and of equals the highest priority.
     pub(super) fn front(&self) -> Reverse<Priority> {
         self.waiting().min_by_key(|p| (self.streams[p].at(), *p)).unwrap()
     }

@@ -1,20 +1,14 @@
-//! Advice is taken and followed: the daemon's own, or that of the rules of thumb it is compared with.
+//! Advice is taken and followed: the daemon's own, or that of the rules of thumb it is compared
+//! with.
 
 use super::learn::pool_time;
+use super::state::{Pool, Step};
 use super::trial::Sentence;
-use super::{Pool, World};
 use crate::outcome::pool::{PoolMove, Round};
 use crate::scenario::{Balancing, Moves, Setup};
+use crate::world::state::World;
 use headgate_placement::{PastMove, advise};
 use headgate_units::{Bytes, Nanos};
-
-/// A disk that shall move.
-pub(super) struct Step {
-    pub(super) member: usize,
-    pub(super) to: usize,
-    pub(super) why: String,
-    pub(super) taken_back: bool,
-}
 
 impl World<'_> {
     pub(in crate::world) fn take_advice(&mut self) {
@@ -71,18 +65,28 @@ impl World<'_> {
     }
 
     /// A move is done.
-    pub(super) fn arrive_there(&mut self, pool: &mut Pool<'_>, member: usize, to: usize, number: usize) {
+    pub(in crate::world) fn arrive_there(
+        &mut self,
+        pool: &mut Pool<'_>,
+        member: usize,
+        to: usize,
+        number: usize,
+    ) {
         let from = &pool.moves[number].from;
         let (disk, at) = (pool.members[member].name.clone(), pool_time(self.now));
         pool.history.push(PastMove { disk, from: from.as_str().into(), at });
         pool.moves[number].done = Some(self.now);
-        self.seat(pool, member, to);
+        self.attach_at(pool, member, to);
     }
 }
 
 impl Pool<'_> {
-    /// What is on trial first: one thing at a time, or nobody could say what did harm.
-    fn by_load_or_back(&mut self, setup: &Setup, now: Nanos) -> Result<(String, Vec<Step>), String> {
+    /// Settles moves on trial first: one change at a time, so that harm has one cause.
+    fn by_load_or_back(
+        &mut self,
+        setup: &Setup,
+        now: Nanos,
+    ) -> Result<(String, Vec<Step>), String> {
         let Some(margin) = self.spec.take_back else { return self.by_load(setup, now) };
         let books = self.books(setup, now);
         match self.judge(&books, margin).map_err(|e| e.to_string())? {
@@ -94,8 +98,8 @@ impl Pool<'_> {
 
     fn by_load(&self, setup: &Setup, now: Nanos) -> Result<(String, Vec<Step>), String> {
         let books = self.books(setup, now);
-        let advice =
-            advise(&books).map_err(|why| format!("the pool's rules contradict each other: {why}"))?;
+        let advice = advise(&books)
+            .map_err(|why| format!("the pool's rules contradict each other: {why}"))?;
         let step = |step: &headgate_placement::Move| {
             Some(Step {
                 member: self.members.iter().position(|member| member.name == step.disk)?,
@@ -110,11 +114,12 @@ impl Pool<'_> {
     /// Disks that may move from a datastore, the smallest first.
     fn smallest(&self, setup: &Setup, at: &[Option<usize>], from: usize) -> Vec<usize> {
         let movable = |&member: &usize| {
-            let known = &setup.vms[self.members[member].vm].disks[self.members[member].index].membership;
+            let known =
+                &setup.vms[self.members[member].vm].disks[self.members[member].index].membership;
             at[member] == Some(from)
                 && known.listed
                 && known.mobility == headgate_placement::Mobility::Free
-                && !self.copies.of(&self.members[member])
+                && !self.copies.of(self.members[member].disk)
         };
         let mut found: Vec<usize> = (0..self.members.len()).filter(movable).collect();
         found.sort_by_key(|&member| (self.used(setup, &self.members[member]), member));
@@ -133,12 +138,24 @@ impl Pool<'_> {
                 return steps;
             };
             let fits = |&member: &usize| {
-                self.has_room(setup, taken[fewest].0, self.used(setup, &self.members[member]), fewest)
+                self.has_room(
+                    setup,
+                    taken[fewest].0,
+                    self.used(setup, &self.members[member]),
+                    fewest,
+                )
             };
             let chosen = self.smallest(setup, &at, most).into_iter().find(fits);
-            let Some(member) = chosen.filter(|_| taken[most].1 > taken[fewest].1 + 1) else { return steps };
+            let Some(member) = chosen.filter(|_| taken[most].1 > taken[fewest].1 + 1) else {
+                return steps;
+            };
             self.shift(setup, &mut taken, &mut at, member, fewest);
-            steps.push(Step { member, to: fewest, why: "fewest disks are there".into(), taken_back: false });
+            steps.push(Step {
+                member,
+                to: fewest,
+                why: "fewest disks are there".into(),
+                taken_back: false,
+            });
         }
     }
 
@@ -149,8 +166,12 @@ impl Pool<'_> {
         let part = |bytes: u64, store: usize| bytes as f64 / self.capacity(setup, store) as f64;
         loop {
             let mut order: Vec<usize> = (0..taken.len()).collect();
-            order.sort_by(|&a, &b| part(taken[a].0, a).total_cmp(&part(taken[b].0, b)).then(a.cmp(&b)));
-            let (Some(&emptiest), Some(&fullest)) = (order.first(), order.last()) else { return steps };
+            order.sort_by(|&a, &b| {
+                part(taken[a].0, a).total_cmp(&part(taken[b].0, b)).then(a.cmp(&b))
+            });
+            let (Some(&emptiest), Some(&fullest)) = (order.first(), order.last()) else {
+                return steps;
+            };
             let gap = part(taken[fullest].0, fullest) - part(taken[emptiest].0, emptiest);
             let narrows = |&member: &usize| {
                 let used = self.used(setup, &self.members[member]);
@@ -162,7 +183,12 @@ impl Pool<'_> {
                 return steps;
             };
             self.shift(setup, &mut taken, &mut at, member, emptiest);
-            steps.push(Step { member, to: emptiest, why: "most space is there".into(), taken_back: false });
+            steps.push(Step {
+                member,
+                to: emptiest,
+                why: "most space is there".into(),
+                taken_back: false,
+            });
         }
     }
 

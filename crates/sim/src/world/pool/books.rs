@@ -1,10 +1,11 @@
-//! The pool as the advice sees it, who is placed where, and whether rules are kept.
+//! The pool as advice sees it, the placement of new disks, and the check of rules.
 
 use super::learn::pool_time;
-use super::{Member, Pool};
+use super::state::{Member, Pool};
 use crate::scenario::{Chooser, Setup};
 use headgate_placement::{
-    Company, Datastore, Disk, Mobility, Name, NewDisk, Outlook, Provisioning, State, advise, place,
+    Affinity, Datastore, Mobility, Name, NewDisk, Outlook, PoolDisk, Provisioning, State, advise,
+    place,
 };
 use headgate_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,18 +35,22 @@ impl Pool<'_> {
             let Some(at) = member.at else { continue };
             let vm = &setup.vms[member.vm];
             let disk = &vm.disks[member.index];
-            disks.push(Disk {
+            disks.push(PoolDisk {
                 name: member.name.clone(),
                 vm: Some(vm.name.as_str().into()),
                 datastore: datastores[at].name.clone(),
                 size: disk.size,
                 used: disk.membership.used,
                 reservation: None,
-                workload: member.traits(),
+                workload: member.profile(),
                 // A disk that is being copied is not moved anew.
-                mobility: if self.copies.of(member) { Mobility::Pinned } else { disk.membership.mobility },
+                mobility: if self.copies.of(member.disk) {
+                    Mobility::Pinned
+                } else {
+                    disk.membership.mobility
+                },
                 class: disk.membership.class.clone(),
-                company: disk.membership.company,
+                affinity: disk.membership.affinity,
             });
         }
         headgate_placement::Pool {
@@ -57,7 +62,8 @@ impl Pool<'_> {
         }
     }
 
-    /// Normalised loads and predicted latencies as they are; `None` where the rules contradict each other.
+    /// Normalised loads and predicted latencies as they are; `None` where the rules contradict each
+    /// other.
     pub(super) fn outlook(&self, setup: &Setup, now: Nanos) -> Option<Outlook> {
         let mut books = self.books(setup, now);
         // All that is asked for is how things are.
@@ -113,11 +119,17 @@ impl Pool<'_> {
             }
         };
         let name = &self.members[member].name;
-        chosen
-            .ok_or_else(|| format!("no datastore of the pool has room for '{name}'; give them more capacity"))
+        chosen.ok_or_else(|| {
+            format!("no datastore of the pool has room for '{name}'; give them more capacity")
+        })
     }
 
-    fn choose_by_load(&mut self, setup: &Setup, now: Nanos, member: usize) -> Result<usize, String> {
+    fn choose_by_load(
+        &mut self,
+        setup: &Setup,
+        now: Nanos,
+        member: usize,
+    ) -> Result<usize, String> {
         self.learn();
         let books = self.books(setup, now);
         let member = &self.members[member];
@@ -132,15 +144,16 @@ impl Pool<'_> {
             // Nobody knows what a new disk will do.
             workload: None,
             class: disk.membership.class.clone(),
-            company: disk.membership.company,
+            affinity: disk.membership.affinity,
         };
-        let placed = place(&books, &new).map_err(|why| format!("'{}' has no place: {why}", member.name))?;
+        let placed =
+            place(&books, &new).map_err(|why| format!("'{}' has no place: {why}", member.name))?;
         let position = books.datastores.iter().position(|store| store.name == placed.datastore);
         position.ok_or_else(|| format!("'{}' was placed nowhere", member.name))
     }
 
-    /// Rules that do not hold as disks are: pinned disks elsewhere, other classes, groups divided or on one device,
-    /// datastores too full. Looked at without the code that keeps them.
+    /// Rules that do not hold as disks are: pinned disks elsewhere, other classes, groups divided
+    /// or on one device, datastores too full. Looked at without the code that keeps them.
     pub(super) fn broken(&self, setup: &Setup) -> u64 {
         let mut at: BTreeMap<&str, usize> = BTreeMap::new();
         let mut of_vms: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
@@ -156,7 +169,7 @@ impl Pool<'_> {
             if known.class.is_some() && known.class != *class {
                 broken += 1;
             }
-            if known.company == Company::WithVm {
+            if known.affinity == Affinity::Vm {
                 of_vms.entry(member.vm).or_default().insert(store);
             }
         }
@@ -164,7 +177,7 @@ impl Pool<'_> {
         let places = |disks: &[Name]| -> Vec<usize> {
             disks.iter().filter_map(|disk| at.get(disk.as_str()).copied()).collect()
         };
-        for group in &self.spec.rules.together {
+        for group in &self.spec.rules.affinity {
             let places = places(&group.disks);
             if places.windows(2).any(|pair| pair[0] != pair[1]) {
                 broken += 1;
@@ -174,7 +187,7 @@ impl Pool<'_> {
             let spec = &setup.datastores[self.stores[store].datastore];
             spec.spindles.as_ref().map_or(spec.name.as_str(), |name| name.as_str())
         };
-        for group in &self.spec.rules.apart {
+        for group in &self.spec.rules.anti_affinity {
             let places = places(&group.disks);
             let devices: BTreeSet<&str> = places.iter().map(|&store| device(store)).collect();
             if devices.len() < places.len() {

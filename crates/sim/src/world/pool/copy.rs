@@ -1,71 +1,23 @@
 //! Disks that move by being copied, under their guests' requests.
 //!
-//! A copier is a client of the schedulers at both ends, with a policy of its own. Pieces are read from the source and written to the
-//! target in the order of addresses. A guest's write to what is copied already, or being copied, goes to both ends and is done when both have
-//! it; all else goes to the source alone. When the last piece is written, the disk is on the target.
+//! A copier is a client of the schedulers at both ends, with a policy of its own. Pieces are read
+//! from the source and written to the target in the order of addresses. A guest's write to what is
+//! copied already, or being copied, goes to both ends and is done when both have it; all else goes
+//! to the source alone. When the last piece is written, the disk is on the target.
 
-use super::{Member, Pool, Role, World};
+use super::copies::DiskCopy;
+use super::state::Pool;
 use crate::scenario::{Copying, Moves};
-use crate::world::{Cost, Request, request_io};
+use crate::world::request::{Request, Role};
+use crate::world::route::request_io;
+use crate::world::state::World;
 use headgate_devices::IoKind;
-use headgate_qos::{DiskId, Io, Phase, Scheduler as _};
+use headgate_qos::{Cost, DiskId, Io, Phase, PriorityPolicy};
 use headgate_units::{Bytes, Nanos};
-use std::collections::{BTreeMap, VecDeque};
-
-#[derive(Default)]
-pub(super) struct Copies {
-    waiting: VecDeque<Copy>,
-    active: Vec<Copy>,
-    /// Who copies, at each gate.
-    copiers: BTreeMap<u32, DiskId>,
-    /// Bytes written to targets for copies.
-    pub(super) copied: Bytes,
-}
-
-struct Copy {
-    member: usize,
-    disk: u32,
-    from: usize,
-    to: usize,
-    /// The move's number.
-    number: usize,
-    /// Up to here it is copied or under way.
-    next: u64,
-    written: u64,
-    end: u64,
-    in_flight: u32,
-}
-
-impl Copies {
-    /// Whether a disk is copied, or is to be.
-    pub(super) fn of(&self, member: &Member) -> bool {
-        self.active.iter().chain(&self.waiting).any(|copy| copy.disk == member.disk)
-    }
-
-    /// Whether none is under way, or to be.
-    pub(super) fn are_done(&self) -> bool {
-        self.active.is_empty() && self.waiting.is_empty()
-    }
-
-    pub(super) fn ask_for(&mut self, (member, disk): (usize, u32), to: usize, number: usize) {
-        let (from, end) = (0, 0);
-        self.waiting.push_back(Copy {
-            member,
-            disk,
-            from,
-            to,
-            number,
-            next: 0,
-            written: 0,
-            end,
-            in_flight: 0,
-        });
-    }
-}
 
 impl Pool<'_> {
-    /// Datastores with copies tell nothing of themselves.
-    pub(super) fn mark_copies(&mut self) {
+    /// Marks datastores with copies under way: their intervals are not learnt from.
+    pub(in crate::world) fn mark_copies(&mut self) {
         for copy in &self.copies.active {
             self.stores[copy.from].copied = true;
             self.stores[copy.to].copied = true;
@@ -74,20 +26,20 @@ impl Pool<'_> {
 }
 
 impl World<'_> {
-    pub(super) fn add_copiers(&mut self, copying: Copying) {
+    pub(in crate::world) fn add_copiers(&mut self, copying: Copying) {
         let Some(pool) = &mut self.pool else { return };
-        let seats = pool.members.iter().flat_map(|member| member.seats.iter().flatten());
-        for gate in seats.map(|seat| seat.gate) {
-            let scheduler = &mut self.gates[gate as usize].scheduler;
+        let placements = pool.members.iter().flat_map(|member| member.placements.iter().flatten());
+        for gate in placements.map(|placement| placement.gate) {
+            let registry = &mut self.gates[gate as usize];
             pool.copies
                 .copiers
                 .entry(gate)
-                .or_insert_with(|| scheduler.register(Nanos::ZERO, copying.policy));
+                .or_insert_with(|| registry.register(copying.policy, PriorityPolicy::default()));
         }
     }
 
     /// Begins as many of the copies that wait as may be under way.
-    pub(super) fn begin_copies(&mut self) {
+    pub(in crate::world) fn begin_copies(&mut self) {
         let Some(pool) = &mut self.pool else { return };
         let Moves::Copy(copying) = pool.spec.moves else { return };
         let mut begun = Vec::new();
@@ -109,7 +61,8 @@ impl World<'_> {
         loop {
             let Some(pool) = &mut self.pool else { return };
             let Moves::Copy(copying) = pool.spec.moves else { return };
-            let Some(index) = pool.copies.active.iter().position(|copy| copy.number == number) else {
+            let Some(index) = pool.copies.active.iter().position(|copy| copy.number == number)
+            else {
                 return;
             };
             let copy = &mut pool.copies.active[index];
@@ -148,8 +101,8 @@ impl World<'_> {
     ) {
         let Some(pool) = &self.pool else { return };
         let member = &pool.members[member];
-        let Some(seat) = &member.seats[store] else { return };
-        let (gate, node, base) = (seat.gate, seat.node, seat.base);
+        let Some(placement) = &member.placements[store] else { return };
+        let (gate, node, base) = (placement.gate, placement.node, placement.base);
         let Some(&id) = pool.copies.copiers.get(&gate) else { return };
         let kind = if role == Role::CopyRead { IoKind::Read } else { IoKind::Write };
         let request = Request {
@@ -159,7 +112,7 @@ impl World<'_> {
             kind,
             offset: base.wrapping_add(offset),
             bytes,
-            seat: store as u32,
+            store: store as u32,
             role,
             ..Request::unsent(self.now, gate, id)
         };
@@ -172,8 +125,7 @@ impl World<'_> {
         let (gate, id) = (request.gate, request.id);
         let io: Io = request_io(request.kind, request.bytes, position, None);
         let key = self.requests.insert(request) as u32;
-        let queued = self.gates[gate as usize].scheduler.enqueue(self.now, id, io, key);
-        debug_assert!(queued.is_ok());
+        self.gates[gate as usize].enqueue(self.now, id, io, key);
         self.ask(gate);
         key
     }
@@ -184,17 +136,19 @@ impl World<'_> {
         let copy = pool.copies.active.iter().find(|copy| copy.member == member as usize);
         let Some(copy) = copy.filter(|copy| position < copy.next) else { return };
         let (to, request) = (copy.to, &self.requests[key as usize]);
-        let Some(Some(seat)) = pool.members[member as usize].seats.get(to) else { return };
+        let Some(Some(placement)) = pool.members[member as usize].placements.get(to) else {
+            return;
+        };
         let twin = Request {
             disk: request.disk,
             tag: key,
-            node: seat.node,
+            node: placement.node,
             kind: request.kind,
-            offset: seat.base.wrapping_add(position),
+            offset: placement.base.wrapping_add(position),
             bytes: request.bytes,
-            seat: to as u32,
+            store: to as u32,
             role: Role::Mirror,
-            ..Request::unsent(self.now, seat.gate, seat.id)
+            ..Request::unsent(self.now, placement.gate, placement.id)
         };
         self.requests[key as usize].mirrored = true;
         self.hand_over(twin, position);
@@ -205,13 +159,13 @@ impl World<'_> {
         let request = &mut self.requests[key as usize];
         request.released = true;
         let (gate, id) = (request.gate, request.id);
-        self.leave(gate, id);
+        self.leave(gate, id, key);
     }
 
     /// A request completed that is no guest's.
     pub(in crate::world) fn copy_went_on(&mut self, key: u32, role: Role) {
         let request = self.requests.remove(key as usize);
-        self.leave(request.gate, request.id);
+        self.leave(request.gate, request.id, key);
         let number = request.tag as usize;
         match role {
             Role::Guest => {}
@@ -225,15 +179,18 @@ impl World<'_> {
             Role::CopyRead => {
                 let Some(pool) = &self.pool else { return };
                 let copy = pool.copies.active.iter().find(|copy| copy.number == number);
-                let Some(&Copy { member, from, to, .. }) = copy else { return };
-                let base = pool.members[member].seats[from].as_ref().map_or(0, |seat| seat.base);
+                let Some(&DiskCopy { member, from, to, .. }) = copy else { return };
+                let base = pool.members[member].placements[from]
+                    .as_ref()
+                    .map_or(0, |placement| placement.base);
                 let offset = request.offset.wrapping_sub(base);
                 self.copy_piece(member, to, number, Role::CopyWrite, offset, request.bytes);
             }
             Role::CopyWrite => {
                 let Some(pool) = &mut self.pool else { return };
                 pool.copies.copied = Bytes(pool.copies.copied.0 + request.bytes.0);
-                if let Some(copy) = pool.copies.active.iter_mut().find(|copy| copy.number == number) {
+                if let Some(copy) = pool.copies.active.iter_mut().find(|copy| copy.number == number)
+                {
                     copy.in_flight -= 1;
                     copy.written += request.bytes.0;
                 }
@@ -265,7 +222,7 @@ impl Request {
             ticket: None,
             gate,
             id,
-            seat: 0,
+            store: 0,
             role: Role::CopyRead,
             mirrored: false,
             released: false,

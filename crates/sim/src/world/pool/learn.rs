@@ -1,72 +1,68 @@
-//! Intervals of statistics become what is known of disks and datastores, as in the daemon.
+//! Intervals of statistics become what is known of disks and datastores, by the daemon's rules.
 
-use super::{Event, Pool, Store, World};
+use super::state::{Member, Pool, Store};
 use crate::outcome::pool::PooledDatastore;
-use headgate_placement::{DeviceModel, DevicePoint, Done, Filters, Held, Refusal, Tally};
-use headgate_stats::{DiskSnapshot, Flow, Interval};
+use crate::world::event::Event;
+use crate::world::state::World;
+use headgate_placement::{
+    DeviceInterval, DeviceModel, Done, Held, LeftOut, Limits, Refusal, Totals, WorkloadProfile,
+};
+use headgate_qos::window::Slots;
+use headgate_stats::{DiskSnapshot, Interval};
 use headgate_units::Nanos;
 
-/// Requests that waited for us for more than this part of the time that they took at the device were held.
-const HELD: f64 = 0.1;
-
-/// Whether requests waited for something of ours: for their disk's own limit, where there is one.
-fn held(interval: &Interval, limited: bool) -> Held {
-    let time = |flow: &Flow| {
-        let of =
-            |times: Option<headgate_stats::Percentiles>| times.map_or(0.0, |t| t.mean.0 as f64) * flow.iops;
-        (of(flow.queue), of(flow.device))
-    };
-    let ((read_queue, read_device), (write_queue, write_device)) =
-        (time(&interval.reads), time(&interval.writes));
-    match read_queue + write_queue > HELD * (read_device + write_device) {
-        false => Held::No,
-        true if limited => Held::ByLimit,
-        true => Held::ByWindow,
-    }
+/// What the disks of a datastore did there in an interval.
+#[derive(Default)]
+struct Sum {
+    whole: DiskSnapshot,
+    disks: Vec<(Interval, Limits)>,
 }
 
 impl World<'_> {
     /// An interval of statistics ends.
     pub(in crate::world) fn sample(&mut self) {
-        let (setup, now) = (self.setup, self.now);
+        let now = self.now;
         let Some(pool) = &mut self.pool else { return };
         self.queue.push_first(now + pool.spec.sample, Event::Sample);
         let began = std::mem::replace(&mut pool.began, now);
-        let mut of_stores: Vec<(DiskSnapshot, Held)> =
-            vec![(DiskSnapshot::default(), Held::No); pool.stores.len()];
+        let mut of_stores: Vec<Sum> = pool.stores.iter().map(|_| Sum::default()).collect();
         for member in &mut pool.members {
-            let disk = &setup.vms[member.vm].disks[member.index];
-            let limited = disk.policy.limit().is_some() || disk.policy.limit_bandwidth().is_some();
+            let mut limits = Limits::default();
             let mut own = DiskSnapshot { at: now, ..DiskSnapshot::default() };
-            for (seat, (sum, worst)) in member.seats.iter_mut().zip(&mut of_stores) {
-                let Some(seat) = seat else { continue };
-                let snapshot = seat.stats.snapshot(now);
-                let done = snapshot.difference(&seat.before);
-                seat.before = snapshot;
+            for (placement, sum) in member.placements.iter_mut().zip(&mut of_stores) {
+                let Some(placement) = placement else { continue };
+                let snapshot = placement.stats.snapshot(now);
+                let done = snapshot.difference(&placement.before);
+                placement.before = snapshot;
                 if done.outstanding_time == 0 {
                     continue;
                 }
-                let here = held(&done.since_start(began), limited);
-                if here != Held::No {
-                    *worst = here;
-                }
-                sum.merge(&done);
+                let policy = self.gates[placement.gate as usize].policy(placement.id);
+                limits = policy.map_or(limits, |policy| Limits {
+                    iops: policy.limit(),
+                    bandwidth: policy.limit_bandwidth(),
+                });
+                sum.disks.push((done.since_start(began), limits));
+                sum.whole.merge(&done);
                 own.merge(&done);
             }
             // A disk that is nowhere yet does nothing because it is not there.
             let vm = &self.vms[member.vm];
             if vm.running || member.meter.intervals() > 0 {
                 let interval = own.since_start(began);
-                member.meter.record(&interval, held(&interval, limited));
+                let held = Held::of_disk(&interval, &limits);
+                member.meter.record_traits(WorkloadProfile::of(&interval, held));
             }
         }
         let copied = pool.stores.iter().any(|store| store.copied);
         let mut did = Vec::new();
-        for (store, (mut sum, held)) in pool.stores.iter_mut().zip(of_stores) {
-            sum.at = now;
-            let interval = sum.since_start(began);
-            did.push(Done::of(&interval));
-            store.learn_from(&interval, held);
+        for (store, mut sum) in pool.stores.iter_mut().zip(of_stores) {
+            sum.whole.at = now;
+            let whole = sum.whole.since_start(began);
+            did.push(Done::of(&whole));
+            let windows =
+                store.gates.iter().map(|&gate| self.gates[gate as usize].window()).collect();
+            store.learn_from(now, windows, &whole, &sum.disks);
         }
         if !copied && pool.spec.take_back.is_some() {
             pool.trials.saw(now, did);
@@ -76,18 +72,25 @@ impl World<'_> {
 }
 
 impl Store {
-    fn learn_from(&mut self, interval: &Interval, held: Held) {
+    fn learn_from(
+        &mut self,
+        now: Nanos,
+        windows: Vec<Slots>,
+        whole: &Interval,
+        disks: &[(Interval, Limits)],
+    ) {
+        let disks = disks.iter().map(|(interval, limits)| (interval, *limits));
+        let interval = self.judge.judge(now, windows, whole, disks);
         // While a disk is copied the storage is busy with what is no guest's.
         if std::mem::take(&mut self.copied) {
             return;
         }
-        let point = DevicePoint::of(interval, held, &Filters::default());
-        self.tally.count(&point);
-        self.points.extend(point);
-        let (reads, writes) = (&interval.reads, &interval.writes);
+        self.intervals.push(interval);
+        let (reads, writes) = (&whole.reads, &whole.writes);
         let outstanding = reads.at_device + writes.at_device;
         let iops = reads.iops + writes.iops;
-        if iops > 0.0 && held == Held::No {
+        let was_held = matches!(interval.why(), Some(LeftOut::Limited | LeftOut::Windowed));
+        if iops > 0.0 && !was_held {
             // By Little's law.
             self.raw.push((outstanding, outstanding / iops * 1e9));
         }
@@ -95,10 +98,13 @@ impl Store {
 }
 
 impl Pool<'_> {
-    /// Models of all datastores from all that was seen; one that makes no sense leaves the one before.
+    /// Models of all datastores from all that was seen; one that makes no sense leaves the one
+    /// before.
     pub(super) fn learn(&mut self) {
         for store in &mut self.stores {
-            match DeviceModel::learn(&store.points) {
+            let found = DeviceModel::learn_from(&store.intervals);
+            store.totals = Totals::of(&store.intervals, found.as_ref().ok());
+            match found {
                 Ok(model) => {
                     store.model = Some(store.model.map_or(model, |known| known.renewed(model)));
                     store.refused = None;
@@ -109,14 +115,15 @@ impl Pool<'_> {
     }
 }
 
-/// Least squares through all requests, in picoseconds for each outstanding: what the published filters are for.
+/// Least squares through all requests, in picoseconds for each outstanding: what the published
+/// filters are for.
 fn raw_slope(points: &[(f64, f64)]) -> Option<i64> {
     let n = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
     let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-    let (xx, xy) = points
-        .iter()
-        .fold((0.0, 0.0), |(xx, xy), &(px, py)| (xx + (px - x) * (px - x), xy + (px - x) * (py - y)));
+    let (xx, xy) = points.iter().fold((0.0, 0.0), |(xx, xy), &(px, py)| {
+        (xx + (px - x) * (px - x), xy + (px - x) * (py - y))
+    });
     let slope = xy / xx;
     slope.is_finite().then_some((slope * 1e3) as i64)
 }
@@ -126,25 +133,33 @@ pub(super) fn outcome(
     disks: u32,
     model: Option<DeviceModel>,
     refused: Option<Refusal>,
-    tally: Tally,
-    points: &[DevicePoint],
+    totals: Totals,
+    intervals: &[DeviceInterval],
     raw: &[(f64, f64)],
 ) -> PooledDatastore {
-    let points = points.iter().map(|point| (point.outstanding, point.latency)).collect();
-    PooledDatastore { name, disks, model, refused, tally, raw_slope: raw_slope(raw), points }
+    let taken = intervals.iter().filter(|&interval| match &model {
+        Some(model) => model.is_learnt_from(interval),
+        None => interval.why().is_none(),
+    });
+    let points = taken
+        .filter_map(DeviceInterval::any_point)
+        .map(|point| (point.outstanding, point.latency))
+        .collect();
+    PooledDatastore { name, disks, model, refused, totals, raw_slope: raw_slope(raw), points }
 }
 
 /// Before this a disk is not known.
 const LEAST_INTERVALS: u64 = 4;
 
-impl super::Member {
+impl Member {
     /// What the disk does, once that is known.
-    pub(super) fn traits(&self) -> Option<headgate_placement::Traits> {
-        if self.meter.intervals() < LEAST_INTERVALS { None } else { self.meter.traits() }
+    pub(super) fn profile(&self) -> Option<headgate_placement::WorkloadProfile> {
+        if self.meter.intervals() < LEAST_INTERVALS { None } else { self.meter.profile() }
     }
 }
 
-/// The clock of pools: far from zero, so that nothing seems to have happened lately at the beginning.
+/// The clock of pools: far from zero, so that nothing seems to have happened lately at the
+/// beginning.
 pub(super) fn pool_time(now: Nanos) -> Nanos {
     now + Nanos::from_secs(100 * 86_400)
 }

@@ -1,26 +1,15 @@
-//! Moves on trial: those after which everybody waits longer are taken back.
+//! Moves on trial: a move after which requests take longer is rolled back.
 
-use super::Pool;
-use super::advice::Step;
+use super::state::{Pool, Step};
 use crate::outcome::pool::PoolMove;
 use headgate_placement::{
-    Course, Done, Finding, LEAST_INTERVALS, Made, Permille, PoolError, review, way_back,
+    Course, Done, Finding, LEAST_INTERVALS, Made, Permille, PoolError, check_rollback, review,
 };
 use headgate_units::Nanos;
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 /// Intervals that are looked at before moves and after them, at most.
 const MOST_INTERVALS: usize = 16;
-
-/// What datastores did, and the moves that are on trial.
-#[derive(Default)]
-pub(super) struct Trials {
-    /// What each datastore did in an interval in which nothing was copied, and when that ended.
-    seen: Vec<(Nanos, Vec<Done>)>,
-    /// Moves of one advice that nobody has judged yet, as indices of the pool's.
-    open: Range<usize>,
-}
 
 /// What the moves on trial mean for advice.
 pub(super) enum Sentence {
@@ -32,19 +21,9 @@ pub(super) enum Sentence {
     Back(Vec<Step>),
 }
 
-impl Trials {
-    pub(super) fn saw(&mut self, at: Nanos, did: Vec<Done>) {
-        self.seen.push((at, did));
-    }
-
-    /// New moves are on trial.
-    pub(super) fn begin(&mut self, moves: Range<usize>) {
-        self.open = moves;
-    }
-}
-
 impl Pool<'_> {
-    /// Judges the moves on trial, if enough was seen since they were done. Those that rules keep from going back stay.
+    /// Judges the moves on trial, if enough was seen since they were done. Those that rules keep
+    /// from going back stay.
     ///
     /// # Errors
     /// When the pool contradicts itself.
@@ -54,12 +33,17 @@ impl Pool<'_> {
         margin: Permille,
     ) -> Result<Sentence, PoolError> {
         let tried = &self.moves[self.trials.open.clone()];
-        let Some(advised) = tried.first().map(|step| step.advised) else { return Ok(Sentence::Free) };
+        let Some(advised) = tried.first().map(|step| step.advised) else {
+            return Ok(Sentence::Free);
+        };
         let done: Option<Vec<Nanos>> = tried.iter().map(|step| step.done).collect();
-        let Some(done) = done.and_then(|done| done.into_iter().max()) else { return Ok(Sentence::Wait) };
+        let Some(done) = done.and_then(|done| done.into_iter().max()) else {
+            return Ok(Sentence::Wait);
+        };
         let before = &self.moves[..self.trials.open.start];
         let settled = before.iter().filter_map(|step| step.done).max().unwrap_or_default();
-        // What was under way when disks moved ends where they were: one interval is neither before nor after.
+        // What was under way when disks moved ends where they were: one interval is neither before
+        // nor after.
         let sample = self.spec.sample;
         let calm = |end: Nanos, since: Nanos| end >= since + sample + sample;
         let seen = &self.trials.seen;
@@ -73,7 +57,8 @@ impl Pool<'_> {
         let of = |intervals: &[&(Nanos, Vec<Done>)], store: usize| {
             intervals.iter().rev().map(|(_, did)| did[store]).collect::<Vec<Done>>()
         };
-        let course = |store: usize| Course { before: of(&earlier, store), after: of(&later, store) };
+        let course =
+            |store: usize| Course { before: of(&earlier, store), after: of(&later, store) };
         let names = || books.datastores.iter().map(|datastore| &datastore.name);
         let courses: BTreeMap<_, _> =
             names().enumerate().map(|(store, name)| (name.clone(), course(store))).collect();
@@ -86,8 +71,9 @@ impl Pool<'_> {
         let mut back = Vec::new();
         for found in review(&made, &courses, margin) {
             let Finding::Worse { before, after } = found.finding else { continue };
-            let decision: Vec<Made> = found.moves.iter().map(|&index| made[index].clone()).collect();
-            if way_back(books, &decision)?.is_some() {
+            let decision: Vec<Made> =
+                found.moves.iter().map(|&index| made[index].clone()).collect();
+            if check_rollback(books, &decision)?.is_some() {
                 continue;
             }
             for made in &decision {

@@ -1,0 +1,67 @@
+//! Wire types of leases: which host serves a disk.
+
+use super::change::Force;
+use headgate_model::Name;
+use headgate_model::Policy;
+use serde::{Deserialize, Serialize};
+
+/// A disk that another host made or served, to be served here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DiskTakeover {
+    /// Where its image is; `default` when absent. Absent for a disk that is known here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub datastore: Option<Name>,
+    /// The virtual machine it belongs to. Absent for a disk that is known here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub vm: Option<Name>,
+    /// What it is promised: policies do not travel with images. Absent for a disk that is known
+    /// here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// Overbook the datastore if need be.
+    #[serde(default)]
+    pub force: Force,
+    /// Take it from the host that holds it in etcd, dead or alive, and wait until that one has
+    /// certainly stopped.
+    #[serde(default)]
+    pub evict: Force,
+}
+
+/// Where a lease is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum LeasePlace {
+    /// In a file beside the image.
+    File,
+    /// In etcd.
+    Etcd,
+}
+
+/// The lease of a disk that several hosts can reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Lease {
+    /// Where the lease is.
+    pub place: LeasePlace,
+    /// This daemon's number among the disk's holders; `null` when it is not the holder.
+    pub number: Option<u64>,
+    /// The holder, if it is known.
+    pub holder: Option<LeaseHolder>,
+}
+
+/// A daemon that holds a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LeaseHolder {
+    /// Its host's name.
+    pub name: String,
+    /// Its host's number.
+    pub id: String,
+    /// Its process there.
+    pub pid: u32,
+}

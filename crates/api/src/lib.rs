@@ -1,0 +1,17 @@
+//! The wire types of the HTTP API on the daemon's unix socket, in JSON, and a client for it.
+//!
+//! A tool that uses the API needs this crate only. The server is in `headgate-daemon`, the
+//! operations are in `headgate-control`.
+
+pub mod calibration;
+pub mod change;
+pub mod client;
+pub mod flash;
+pub mod history;
+pub mod leases;
+pub mod placement;
+pub mod priorities;
+pub mod top;
+pub mod trace;
+pub mod types;
+pub mod windows;

@@ -1,0 +1,135 @@
+//! Wire types of virtual machines' priorities and disks' additional exports.
+
+use headgate_model::Name;
+use headgate_model::{PriorityRecord, PriorityScope};
+use headgate_units::Priority;
+use serde::{Deserialize, Serialize};
+
+/// Whether what Linux derives from an application's processor priority counts as its IO priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Nice {
+    /// They count, as in Linux itself.
+    Honour,
+    /// They do not count, and neither does any level of the best-effort class.
+    Ignore,
+}
+
+impl From<headgate_qos::ioprio::Nice> for Nice {
+    fn from(nice: headgate_qos::ioprio::Nice) -> Nice {
+        match nice {
+            headgate_qos::ioprio::Nice::Honoured => Nice::Honour,
+            headgate_qos::ioprio::Nice::Ignored => Nice::Ignore,
+        }
+    }
+}
+
+impl From<Nice> for headgate_qos::ioprio::Nice {
+    fn from(nice: Nice) -> headgate_qos::ioprio::Nice {
+        match nice {
+            Nice::Honour => headgate_qos::ioprio::Nice::Honoured,
+            Nice::Ignore => headgate_qos::ioprio::Nice::Ignored,
+        }
+    }
+}
+
+/// What the applications of a virtual machine may ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Priorities {
+    /// No request counts as more, 1 to 254.
+    #[cfg_attr(feature = "openapi", schema(value_type = u8))]
+    pub max_priority: Priority,
+    /// What a request counts that was given no priority, 1 to 254, unless `max_priority` is less.
+    #[cfg_attr(feature = "openapi", schema(value_type = u8))]
+    pub default_priority: Priority,
+    /// Among whom priorities divide.
+    pub priority_scope: PriorityScope,
+    /// Whether what Linux derives from `nice` counts.
+    pub nice: Nice,
+    /// In what the table of ioprio classes and levels differs from the default, such as
+    /// `be7=20,idle=1`; or `default`.
+    pub ioprio_map: String,
+}
+
+impl From<PriorityRecord> for Priorities {
+    fn from(record: PriorityRecord) -> Priorities {
+        Priorities {
+            max_priority: record.max,
+            default_priority: record.default,
+            priority_scope: record.scope,
+            nice: record.map.nice().into(),
+            ioprio_map: record.map.to_string(),
+        }
+    }
+}
+
+/// What to change about a virtual machine. A field that is absent stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct VmPatch {
+    /// The most that a request may count, 1 to 254.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u8>))]
+    pub max_priority: Option<Priority>,
+    /// What a request counts that was given no priority, 1 to 254.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u8>))]
+    pub default_priority: Option<Priority>,
+    /// Among whom priorities divide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_scope: Option<PriorityScope>,
+    /// Whether what Linux derives from `nice` counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nice: Option<Nice>,
+    /// The whole table, as what differs from the default: `rt0` to `rt7`, `be0` to `be7` without
+    /// `be4`, and `idle`, each with a priority, such as `be7=20,idle=1`; or `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ioprio_map: Option<String>,
+}
+
+/// An additional NBD export of a disk, which gives its clients' requests a priority: NBD has no
+/// field for one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Export {
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: Name,
+    /// The disk.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub disk: Name,
+    /// What requests that come by it are given, 1 to 254, before the virtual machine's maximum.
+    #[cfg_attr(feature = "openapi", schema(value_type = u8))]
+    pub priority: Priority,
+    /// The NBD URI on the daemon's unix socket.
+    pub nbd_uri: String,
+}
+
+/// An export to add.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ExportCreate {
+    /// Its name, not that of a disk or another export.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: Name,
+    /// The disk.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub disk: Name,
+    /// What requests that come by it are given, 1 to 254.
+    #[cfg_attr(feature = "openapi", schema(value_type = u8))]
+    pub priority: Priority,
+}
+
+/// What to change about an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ExportPatch {
+    /// What requests that come by it are given, 1 to 254; of those connected too.
+    #[cfg_attr(feature = "openapi", schema(value_type = u8))]
+    pub priority: Priority,
+}

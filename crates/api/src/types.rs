@@ -1,0 +1,475 @@
+//! Wire types of datastores, disks and health: the API's JSON, which `--json` prints.
+
+pub use super::change::{Change, Force};
+
+use super::flash::{Flash, Space};
+use super::leases::Lease;
+use super::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
+use super::priorities::{Export, Priorities};
+use super::windows::{Window, WindowPatch};
+use headgate_model::Name;
+use headgate_model::{
+    CapacitySource, Connection, DatastorePlacement, DiskPlacement, Policy, Scheduler,
+};
+use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
+use serde::{Deserialize, Serialize};
+
+/// Is it in service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ServiceState {
+    /// In service.
+    Serving,
+    /// It could not be opened; `reason` says why.
+    Failed,
+}
+
+/// What a datastore stores its disks on. Exactly one field is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct BackendSpec {
+    /// A directory for raw sparse files: an absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dir: Option<String>,
+    /// A block device that becomes one disk: an absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<String>,
+    /// A device model, such as `rate=1600,latency=5ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<String>,
+    /// An NBD server, of which each disk is an export: `nbd+unix:///?socket=/PATH` or
+    /// `nbd://HOST[:PORT]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nbd: Option<String>,
+    /// RAM disks: what all of them may have together, in bytes. What they hold is lost when the
+    /// daemon ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub memory: Option<Bytes>,
+}
+
+/// A datastore to add.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DatastoreCreate {
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: Name,
+    /// What is underneath.
+    pub backend: BackendSpec,
+    /// How it is divided.
+    #[serde(default)]
+    pub scheduler: Scheduler,
+    /// Most requests outstanding at the device, 1 to 4096.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_depth: Option<u32>,
+    /// What can be reserved, in worst-case random IOPS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub capacity: Option<Iops>,
+    /// What a request is charged: `unit`, `affine=SIZE` or `chunks=SIZE`. Unless given,
+    /// `affine=300K`, and `unit` where size costs nothing (emulated `rate=` and `null`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_model: Option<String>,
+    /// How long a request may wait for one of a better priority, in nanoseconds, up to 1,000,000.
+    /// 0, the default: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plug_ns: Option<u64>,
+    /// How many requests may be outstanding, by the storage's latency.
+    #[serde(default, skip_serializing_if = "WindowPatch::is_empty")]
+    pub window: WindowPatch,
+    /// What placement is to know of it.
+    #[serde(default, skip_serializing_if = "DatastorePlacementPatch::is_empty")]
+    pub placement: DatastorePlacementPatch,
+    /// What stands between the scheduler and the storage, outermost first, such as `delay=5ms` or
+    /// `error=1%,on=read`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<String>,
+}
+
+/// What to change about a datastore. A field that is absent stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DatastorePatch {
+    /// Most requests outstanding at the device, 1 to 4096.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_depth: Option<u32>,
+    /// What can be reserved, in IOPS; `null` makes it unknown.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub capacity: Change<Iops>,
+    /// How long a request may wait for one of a better priority, in nanoseconds, up to 1,000,000;
+    /// 0: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plug_ns: Option<u64>,
+    /// How many requests may be outstanding, by the storage's latency.
+    #[serde(default, skip_serializing_if = "WindowPatch::is_empty")]
+    pub window: WindowPatch,
+    /// What placement is to know of it.
+    #[serde(default, skip_serializing_if = "DatastorePlacementPatch::is_empty")]
+    pub placement: DatastorePlacementPatch,
+    /// Layers in the place of those that there are, outermost first; an empty list removes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<Vec<String>>,
+}
+
+/// What a datastore can promise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CapacityView {
+    /// Worst-case random IOPS.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub iops: Iops,
+    /// Where the figure comes from.
+    #[serde(flatten)]
+    pub source: CapacitySource,
+}
+
+/// A datastore.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Datastore {
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: Name,
+    /// Is it in service.
+    pub state: ServiceState,
+    /// Why it is not.
+    pub reason: Option<String>,
+    /// What is underneath.
+    pub backend: BackendSpec,
+    /// How it is divided.
+    pub scheduler: Scheduler,
+    /// Most requests outstanding at the device.
+    pub queue_depth: u32,
+    /// What a request is charged.
+    pub cost_model: String,
+    /// How long a request may wait for one of a better priority, in nanoseconds.
+    pub plug_ns: u64,
+    /// How many requests may be outstanding, by the storage's latency.
+    pub window: Window,
+    /// What it can promise; `null` while unknown.
+    pub capacity: Option<CapacityView>,
+    /// IOPS that may be reserved; `null` while the capacity is unknown.
+    pub reservable_iops: Option<u64>,
+    /// Sum of the reservations on it.
+    pub reserved_iops: u64,
+    /// IOPS promised beyond what can be kept; 0 when all is well.
+    pub overbooked_iops: u64,
+    /// Disks on it.
+    pub disks: usize,
+    /// What placement is to know of it.
+    #[serde(default)]
+    pub placement: DatastorePlacement,
+    /// Space for disks, of a device with a capacity of its own; `null` for others, which have what
+    /// their file systems have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Space>,
+    /// Of an emulated flash drive: what it does; only where one datastore is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash: Option<Flash>,
+    /// What placement has learnt of it; only where one datastore is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<DatastoreModel>,
+    /// What stands between the scheduler and the storage, outermost first.
+    #[serde(default)]
+    pub layers: Vec<String>,
+}
+
+/// What becomes of the image of a disk that is removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ImageFate {
+    /// It is removed.
+    #[default]
+    Remove,
+    /// It stays, for another host to take over.
+    Keep,
+}
+
+/// A disk to create.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DiskCreate {
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: Name,
+    /// Its size in bytes, a multiple of 4,096. On a block device or an NBD server: absent, or the
+    /// device's or export's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub size: Option<Bytes>,
+    /// Where to put it; when absent, where it fits best by load and space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub datastore: Option<Name>,
+    /// On an NBD server, and only there: the name of the export that it is; empty is the server's
+    /// default export.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub export: Option<String>,
+    /// The virtual machine it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub vm: Option<Name>,
+    /// What it is promised.
+    #[serde(default)]
+    pub policy: Policy,
+    /// What placement is to know of it.
+    #[serde(default)]
+    pub placement: DiskPlacement,
+    /// The disk that it continues: it is the same disk, moved here. That disk may be there yet, or
+    /// have been removed within 7 days. What it did counts as what this one did, and rules that
+    /// leave moved disks in peace know of the move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub moved_from: Option<Name>,
+    /// Overbook the datastore if need be.
+    #[serde(default)]
+    pub force: Force,
+}
+
+/// What to change about a disk. A field that is absent stays as it is; `null` takes a value away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DiskPatch {
+    /// Least rate, in normalised IOPS.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub reservation: Change<Iops>,
+    /// Highest rate, in normalised IOPS.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit: Change<Iops>,
+    /// Highest bandwidth, in bytes per second.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_bandwidth: Change<BytesPerSec>,
+    /// Weight, 1 to 1,000,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub shares: Option<Shares>,
+    /// IOs of credit, 0 to 256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u16>,
+    /// The virtual machine it belongs to.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub vm: Change<Name>,
+    /// What placement is to know of it.
+    #[serde(default, skip_serializing_if = "DiskPlacementPatch::is_empty")]
+    pub placement: DiskPlacementPatch,
+    /// Overbook the datastore if need be.
+    #[serde(default)]
+    pub force: Force,
+}
+
+impl DiskPatch {
+    /// The policy after the change.
+    pub fn policy(&self, before: Policy) -> Policy {
+        Policy {
+            reservation: self.reservation.apply(before.reservation),
+            limit: self.limit.apply(before.limit),
+            limit_bandwidth: self.limit_bandwidth.apply(before.limit_bandwidth),
+            shares: self.shares.unwrap_or(before.shares),
+            burst: self.burst.unwrap_or(before.burst),
+        }
+    }
+}
+
+/// How a machine gets at a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Attachment {
+    /// The NBD URI on the daemon's unix socket.
+    pub nbd_uri: String,
+    /// The NBD URI over TCP, when the daemon listens there.
+    pub nbd_tcp_uri: Option<String>,
+    /// The vhost-user-blk socket.
+    pub vhost_socket: String,
+    /// Arguments to add to a QEMU command line.
+    pub qemu: Vec<String>,
+    /// A `<disk>` element and the memory that it needs, for a libvirt domain.
+    pub libvirt: String,
+}
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Disk {
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: Name,
+    /// Is it in service.
+    pub state: ServiceState,
+    /// Why it is not.
+    pub reason: Option<String>,
+    /// Where it is stored.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub datastore: Name,
+    /// The virtual machine it belongs to.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub vm: Option<Name>,
+    /// Its size in bytes.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub size: Bytes,
+    /// Of a disk on an NBD server: the name of the export that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub export: Option<String>,
+    /// Of a disk on an NBD server: its connection; `null` when not in service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<Connection>,
+    /// What was set.
+    pub policy: Policy,
+    /// What is in force, as the scheduler has it: read back, not remembered. `null` when not in
+    /// service.
+    pub effective_policy: Option<Policy>,
+    /// What its requests may ask for, as the shard has it: read back, not remembered. `null` when
+    /// not in service, or where the scheduler knows no priorities.
+    #[serde(default)]
+    pub effective_priorities: Option<Priorities>,
+    /// Further NBD exports.
+    #[serde(default)]
+    pub exports: Vec<Export>,
+    /// What placement is to know of it.
+    #[serde(default)]
+    pub placement: DiskPlacement,
+    /// Its last move: the disk on another datastore whose history it continues. Only in the view of
+    /// a single disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<DiskMoved>,
+    /// Its lease, if several hosts can reach it.
+    #[serde(default)]
+    pub lease: Option<Lease>,
+    /// Is its datastore promised beyond its capacity.
+    pub overbooked: bool,
+    /// Clients connected now.
+    pub clients: usize,
+    /// The NBD URI on the daemon's unix socket.
+    pub nbd_uri: String,
+    /// The vhost-user-blk socket.
+    pub vhost_socket: String,
+}
+
+/// A disk's move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DiskMoved {
+    /// The datastore where it was.
+    pub from: String,
+    /// When it had moved, in seconds since 1970.
+    pub at: u64,
+}
+
+/// A change that was made, and what the operator should know about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Changed<T> {
+    /// The thing as it is now.
+    #[serde(flatten)]
+    pub now: T,
+    /// What may not be as intended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// A virtual machine: the disks that name it, and what was set for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Vm {
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: Name,
+    /// Its disks.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub disks: Vec<Name>,
+    /// Sum of their sizes in bytes.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub size: Bytes,
+    /// Sum of their reservations.
+    pub reserved_iops: u64,
+    /// Clients connected to them now.
+    pub clients: usize,
+    /// What its applications may ask for.
+    #[serde(flatten)]
+    pub priorities: Priorities,
+}
+
+/// Why a request was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ErrorBody {
+    /// What was wrong.
+    pub error: String,
+    /// What was expected.
+    pub expected: Option<String>,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+/// How the daemon is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum HealthStatus {
+    /// Everything is in service.
+    Ok,
+    /// A datastore or a disk could not be opened, or a disk has no connection to its server; the
+    /// others serve.
+    Degraded,
+    /// A shard does not answer: restart the daemon.
+    Failed,
+}
+
+/// A host among those that share storage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Host {
+    /// The host's name.
+    pub name: String,
+    /// The host's unique number: 32 hexadecimal digits.
+    pub id: String,
+}
+
+/// The daemon that answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Health {
+    /// How it is.
+    pub status: HealthStatus,
+    /// The daemon's version.
+    pub version: String,
+    /// The host.
+    pub host: Host,
+    /// What is not in service, and why.
+    pub failed: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_tells_absent_from_null() {
+        let patch: DiskPatch = serde_json::from_str(r#"{"limit": null, "shares": 5}"#).unwrap();
+        assert_eq!(patch.limit, Change::Remove);
+        assert_eq!(patch.reservation, Change::Keep);
+        assert_eq!(
+            serde_json::to_string(&patch).unwrap(),
+            r#"{"limit":null,"shares":5,"force":"no"}"#
+        );
+    }
+
+    #[test]
+    fn values_out_of_range_and_unknown_fields_are_refused() {
+        for bad in [r#"{"shares": 0}"#, r#"{"limit": 0}"#, r#"{"limitt": 5}"#, r#"{"limit": -1}"#] {
+            serde_json::from_str::<DiskPatch>(bad).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Rows of datastores, disks and their policies.
+
+use crate::CatalogError;
+use crate::error::corrupt;
+use headgate_devices::LayerSpec;
+use headgate_model::Name;
+use headgate_model::{
+    Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
+    Policy, RemoteRecord, Scheduler, WindowRecord,
+};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
+use rusqlite::{Row, Transaction, params};
+
+/// SQLite's integers are signed; the upper half of the range goes there and back by its bits.
+pub(super) fn integer(value: u64) -> i64 {
+    value.cast_signed()
+}
+
+/// A datastore's columns as SQLite gives them; the check comes after.
+pub(super) struct RawDatastore {
+    name: String,
+    backend: String,
+    scheduler: String,
+    queue_depth: i64,
+    capacity: Option<String>,
+    cost_model: String,
+    plug: i64,
+    window: Option<String>,
+    placement: Option<String>,
+    layers: String,
+}
+
+/// Layers as their texts.
+pub(super) fn layer_texts(layers: &[LayerSpec]) -> Vec<String> {
+    layers.iter().map(LayerSpec::to_string).collect()
+}
+
+impl RawDatastore {
+    pub(super) fn read(row: &Row<'_>) -> Result<RawDatastore, rusqlite::Error> {
+        Ok(RawDatastore {
+            name: row.get(0)?,
+            backend: row.get(1)?,
+            scheduler: row.get(2)?,
+            queue_depth: row.get(3)?,
+            capacity: row.get(4)?,
+            cost_model: row.get(5)?,
+            plug: row.get(6)?,
+            window: row.get(7)?,
+            placement: row.get(8)?,
+            layers: row.get(9)?,
+        })
+    }
+
+    pub(super) fn check(self) -> Result<DatastoreRecord, CatalogError> {
+        let bad = |e: &dyn std::fmt::Display| corrupt("datastores", e);
+        let capacity: Option<Capacity> = self
+            .capacity
+            .map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|e| bad(&e))?;
+        let window: Option<WindowRecord> =
+            self.window.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| bad(&e))?;
+        let placement: Option<DatastorePlacement> = self
+            .placement
+            .map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|e| bad(&e))?;
+        let backend: Backend = serde_json::from_str(&self.backend).map_err(|e| bad(&e))?;
+        let layers: Vec<String> = serde_json::from_str(&self.layers).map_err(|e| bad(&e))?;
+        let layers = layers.iter().map(|text| text.parse::<LayerSpec>().map_err(|e| bad(&e)));
+        let scheduler = [Scheduler::Mclock, Scheduler::Sfq, Scheduler::Fifo]
+            .into_iter()
+            .find(|s| s.as_str() == self.scheduler)
+            .ok_or_else(|| bad(&format_args!("scheduler '{}'", self.scheduler)))?;
+        Ok(DatastoreRecord {
+            name: self.name.parse().map_err(|e| bad(&e))?,
+            backend,
+            scheduler,
+            queue_depth: u32::try_from(self.queue_depth).map_err(|e| bad(&e))?,
+            capacity,
+            cost_model: self.cost_model.parse().map_err(|e| bad(&e))?,
+            plug: Nanos(u64::try_from(self.plug).map_err(|e| bad(&e))?),
+            window: window.unwrap_or_else(WindowRecord::unset),
+            placement: placement.unwrap_or_default(),
+            layers: layers.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+pub(super) struct RawDisk {
+    name: String,
+    datastore: String,
+    vm: Option<String>,
+    size: i64,
+    state: String,
+    reservation: Option<i64>,
+    limit: Option<i64>,
+    limit_bandwidth: Option<i64>,
+    shares: i64,
+    burst: i64,
+    export: Option<String>,
+    export_block: Option<i64>,
+    placement: Option<String>,
+}
+
+impl RawDisk {
+    pub(super) fn read(row: &Row<'_>) -> Result<RawDisk, rusqlite::Error> {
+        Ok(RawDisk {
+            name: row.get(0)?,
+            datastore: row.get(1)?,
+            vm: row.get(2)?,
+            size: row.get(3)?,
+            state: row.get(4)?,
+            reservation: row.get(5)?,
+            limit: row.get(6)?,
+            limit_bandwidth: row.get(7)?,
+            shares: row.get(8)?,
+            burst: row.get(9)?,
+            export: row.get(10)?,
+            export_block: row.get(11)?,
+            placement: row.get(12)?,
+        })
+    }
+
+    pub(super) fn check(self) -> Result<DiskRecord, CatalogError> {
+        let bad = |e: &dyn std::fmt::Display| corrupt("disks", e);
+        let iops = |value: Option<i64>| {
+            value.map(|v| Iops::new(v.cast_unsigned()).map_err(|e| bad(&e))).transpose()
+        };
+        let bandwidth = self
+            .limit_bandwidth
+            .map(|v| BytesPerSec::new(v.cast_unsigned()))
+            .transpose()
+            .map_err(|e| bad(&e))?;
+        let state = DiskState::ALL
+            .into_iter()
+            .find(|s| s.as_str() == self.state)
+            .ok_or_else(|| bad(&format_args!("state '{}'", self.state)))?;
+        let remote = match (self.export, self.export_block) {
+            (None, None) => None,
+            (Some(export), Some(block)) => Some(RemoteRecord {
+                export,
+                block_size: u32::try_from(block).map_err(|e| bad(&e))?,
+            }),
+            _ => return Err(bad(&"an export without its block size, or the other way round")),
+        };
+        let placement: Option<DiskPlacement> = self
+            .placement
+            .map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|e| bad(&e))?;
+        Ok(DiskRecord {
+            name: self.name.parse().map_err(|e| bad(&e))?,
+            datastore: self.datastore.parse().map_err(|e| bad(&e))?,
+            vm: self.vm.map(|vm| vm.parse::<Name>()).transpose().map_err(|e| bad(&e))?,
+            size: Bytes(self.size.cast_unsigned()),
+            policy: Policy {
+                reservation: iops(self.reservation)?,
+                limit: iops(self.limit)?,
+                limit_bandwidth: bandwidth,
+                shares: Shares::new(self.shares.cast_unsigned()).map_err(|e| bad(&e))?,
+                burst: u16::try_from(self.burst).map_err(|e| bad(&e))?,
+            },
+            state,
+            remote,
+            placement: placement.unwrap_or_default(),
+        })
+    }
+}
+
+pub(super) fn put_policy(
+    tx: &Transaction<'_>,
+    disk: &Name,
+    policy: &Policy,
+) -> Result<(), rusqlite::Error> {
+    tx.execute(
+        "INSERT OR REPLACE INTO policies VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            disk.as_str(),
+            policy.reservation.map(|r| integer(r.get())),
+            policy.limit.map(|l| integer(l.get())),
+            policy.limit_bandwidth.map(|b| integer(b.get())),
+            integer(policy.shares.get()),
+            policy.burst,
+        ],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,393 @@
+use super::admission::{Admission, admit};
+use super::remote;
+use super::{
+    Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, flash, images, size,
+};
+use crate::leases::{Before, Eviction};
+use headgate_api::types::{Changed, Disk, DiskCreate, DiskPatch, Force, ImageFate};
+use headgate_catalog::Catalog;
+use headgate_model::Name;
+use headgate_model::RemoteDisk;
+use headgate_model::{Backend, DiskRecord, DiskState, Policy, Scheduler};
+use headgate_model::{LiveDisk, OpenDisk, Session};
+use headgate_qos::PolicyError;
+use headgate_units::{Bytes, BytesPerSec};
+use std::path::PathBuf;
+
+/// The datastore of disks that name none.
+pub const DEFAULT_DATASTORE: &str = "default";
+
+/// Below this a guest's own timeouts (30 s in Linux) come near under a full queue of large
+/// requests.
+const CAUTIOUS_IOPS: u64 = 20;
+
+/// The same in bytes per second; QEMU's documentation gives it as the least that is safe.
+const CAUTIOUS_BANDWIDTH: u64 = 2 << 20;
+
+fn check_policy(policy: &Policy) -> Result<(), ControlError> {
+    match policy.for_scheduler() {
+        Ok(_) => Ok(()),
+        Err(e @ PolicyError::ReservationAboveLimit { .. }) => {
+            Err(ControlError::invalid(e.to_string(), "a reservation at most as high as the limit"))
+        }
+        Err(e @ PolicyError::Burst(_)) => Err(ControlError::invalid(e.to_string(), "0 to 256")),
+    }
+}
+
+/// Warnings about settings that the operator may not have intended.
+fn policy_warnings(policy: &Policy, datastore: &DatastoreEntry) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(limit) = policy.limit.filter(|l| l.get() < CAUTIOUS_IOPS) {
+        warnings.push(format!(
+            "a limit of {limit} IOPS is very low: a guest gives up a request after 30 s, so keep its queue short or set \
+             {CAUTIOUS_IOPS} IOPS or more"
+        ));
+    }
+    if let Some(limit) = policy.limit_bandwidth.filter(|b| b.get() < CAUTIOUS_BANDWIDTH) {
+        warnings.push(format!(
+            "a limit of {limit} is very low: a guest gives up a request after 30 s; {} or more is safe",
+            BytesPerSec::new(CAUTIOUS_BANDWIDTH).map(|b| b.to_string()).unwrap_or_default()
+        ));
+    }
+    let (name, scheduler) = (&datastore.record.name, datastore.record.scheduler);
+    let keeps = super::views::effective(*policy, datastore);
+    // Burst credit is of use with limits only, and those that are lost are seen by themselves.
+    let keeps = Policy { burst: policy.burst, ..keeps };
+    if keeps != *policy && scheduler != Scheduler::Mclock {
+        warnings.push(format!(
+            "datastore '{name}' is divided by {}, which enforces {}: see effective_policy",
+            scheduler.as_str(),
+            if scheduler == Scheduler::Sfq { "shares only" } else { "nothing" }
+        ));
+    }
+    warnings
+}
+
+/// Where a new disk goes.
+pub(super) fn datastore_of(request: &DiskCreate) -> Result<Name, ControlError> {
+    match &request.datastore {
+        Some(name) => Ok(name.clone()),
+        None => DEFAULT_DATASTORE
+            .parse()
+            .map_err(|e| ControlError::invalid(format!("{e}"), "a datastore")),
+    }
+}
+
+impl Control {
+    fn check_admission(
+        &self,
+        model: &Model,
+        datastore: &DatastoreEntry,
+        policy: &Policy,
+        before: Option<&Policy>,
+        force: Force,
+    ) -> Result<Vec<String>, ControlError> {
+        let Some(asked) = policy.reservation else { return Ok(Vec::new()) };
+        let held = before.and_then(|p| p.reservation);
+        if held.is_some_and(|held| asked <= held) {
+            return Ok(Vec::new());
+        }
+        let mut target = self.room(model, datastore);
+        target.reserved -= held.map_or(0, |h| h.get());
+        let others: Vec<_> = model
+            .datastores
+            .values()
+            .filter(|other| other.service == Service::Serving)
+            .map(|other| self.room(model, other))
+            .collect();
+        let name = &datastore.record.name;
+        match admit(&target, asked, &others) {
+            Admission::Fits => Ok(Vec::new()),
+            Admission::Unchecked => Ok(vec![format!(
+                "the capacity of datastore '{name}' is unknown, so nobody checked that {asked} IOPS can be kept: \
+                 measure it with 'headgate datastore calibrate {name}'"
+            )]),
+            Admission::Refused { shortfall, .. } if force == Force::Yes => Ok(vec![format!(
+                "datastore '{name}' is now overbooked by {shortfall} IOPS: when all its disks are busy, reservations \
+                 are missed in proportion"
+            )]),
+            Admission::Refused { shortfall, better } => Err(ControlError::NotAdmitted {
+                datastore: name.clone(),
+                asked,
+                reserved: target.reserved,
+                reservable: target.reservable.unwrap_or(0),
+                shortfall,
+                better,
+            }),
+        }
+    }
+
+    fn open_request(
+        &self,
+        record: &DiskRecord,
+        image: PathBuf,
+        remote: Option<RemoteDisk>,
+    ) -> OpenDisk {
+        OpenDisk {
+            name: record.name.clone(),
+            datastore: record.datastore.clone(),
+            image,
+            remote,
+            size: record.size,
+            policy: record.policy,
+            priorities: self.model().priorities(record.vm.as_ref()),
+            vhost_socket: self.dir.vhost_socket(&record.name),
+        }
+    }
+
+    /// Brings a disk whose image exists into service. Without a session, a remote disk dials until
+    /// it has one. On failure its lease is released.
+    pub(super) fn serve_disk(
+        &self,
+        record: &DiskRecord,
+        backend: &Backend,
+        session: Option<Session>,
+    ) -> Result<(), ControlError> {
+        self.hold(&record.name, backend, Before::Existing, Eviction::Never)?;
+        let opened = self.open_held_disk(record, backend, session);
+        if let Err(ControlError::Plane(_)) = &opened {
+            self.leases.release(&record.name);
+        }
+        opened
+    }
+
+    /// Brings a disk whose image exists and whose lease is held into service.
+    pub(super) fn open_held_disk(
+        &self,
+        record: &DiskRecord,
+        backend: &Backend,
+        session: Option<Session>,
+    ) -> Result<(), ControlError> {
+        let remote = remote::disk(record, backend, session)?;
+        let image = match backend {
+            Backend::Block { device } => device.clone(),
+            Backend::Nbd { .. } | Backend::Memory { .. } => PathBuf::new(),
+            Backend::Dir { .. } | Backend::Emulated { .. } => {
+                let directory = self.directory(backend).unwrap_or_default();
+                images::image_path(&directory, &record.name)
+            }
+        };
+        self.check_hold(&record.name, backend)?;
+        Ok(self.plane.open_disk(self.open_request(record, image, remote))?)
+    }
+
+    /// A block device is one disk.
+    pub(super) fn check_vacant(&self, model: &Model, datastore: &Name) -> Result<(), ControlError> {
+        let Some(other) = model.disks_on(datastore).next() else { return Ok(()) };
+        Err(ControlError::Busy {
+            error: format!(
+                "datastore '{datastore}' is a block device and holds disk '{}' already",
+                other.record.name
+            ),
+            hint: "a block device is one disk: use another datastore, or make a file system and use --dir"
+                .into(),
+        })
+    }
+
+    pub(super) fn disk_size(
+        &self,
+        model: &Model,
+        asked: Option<Bytes>,
+        datastore: &DatastoreEntry,
+    ) -> Result<Bytes, ControlError> {
+        let Backend::Block { device } = &datastore.record.backend else {
+            let size = asked.ok_or_else(|| {
+                ControlError::invalid("the disk has no size", "a size in bytes, such as --size 10G")
+            })?;
+            size::check(size)?;
+            flash::check_room(model, datastore, asked)?;
+            return Ok(size);
+        };
+        let name = &datastore.record.name;
+        self.check_vacant(model, name)?;
+        let size = self.plane.device_size(device)?;
+        match asked {
+            Some(asked) if asked != size => Err(ControlError::invalid(
+                format!("a size of {asked} differs from that of {}", device.display()),
+                format!("no size, or {} bytes", size.0),
+            )),
+            _ => Ok(size),
+        }
+    }
+
+    /// What holds for every disk that is to be known: its name, its policy, and that its datastore
+    /// serves and has room for it.
+    pub(super) fn check_new(
+        &self,
+        model: &Model,
+        name: &Name,
+        target: &Name,
+        policy: &Policy,
+        force: Force,
+    ) -> Result<Vec<String>, ControlError> {
+        model.check_export_name(name)?;
+        let longest = self.dir.longest_disk_name();
+        if name.as_str().len() > longest {
+            return Err(ControlError::invalid(
+                format!(
+                    "the name '{name}' is too long for this state directory: its socket {} would have more than {} \
+                         bytes",
+                    self.dir.vhost_socket(name).display(),
+                    super::SOCKET_PATH_MAX
+                ),
+                format!("a name of at most {longest} characters, or a shorter --state-dir"),
+            ));
+        }
+        check_policy(policy)?;
+        let datastore = model.datastore(target)?;
+        if let Some(reason) = datastore.service.reason() {
+            return Err(ControlError::DatastoreFailed {
+                name: target.clone(),
+                reason: reason.to_owned(),
+            });
+        }
+        let mut warnings = self.check_admission(model, datastore, policy, None, force)?;
+        warnings.extend(policy_warnings(policy, datastore));
+        Ok(warnings)
+    }
+
+    /// Changes a disk. A policy is in force when the call returns.
+    ///
+    /// # Errors
+    /// When there is none of this name, the values contradict each other, the reservation does not
+    /// fit, or the shard does not confirm; the disk is as it was then.
+    pub fn set_disk(&self, name: &Name, patch: DiskPatch) -> Result<Changed<Disk>, ControlError> {
+        let mut catalog = self.catalog();
+        let (before, record, mut warnings) = {
+            let model = self.model();
+            let before = model.disk(name)?.clone();
+            let mut record = before.record.clone();
+            record.policy = patch.policy(record.policy);
+            record.vm = patch.vm.apply(record.vm);
+            record.placement = patch.placement.apply(record.placement);
+            check_policy(&record.policy)?;
+            let datastore = model.datastore(&record.datastore)?;
+            let mut warnings = self.check_admission(
+                &model,
+                datastore,
+                &record.policy,
+                Some(&before.record.policy),
+                patch.force,
+            )?;
+            warnings.extend(policy_warnings(&record.policy, datastore));
+            (before, record, warnings)
+        };
+        catalog.update_disk(&record)?;
+        if before.service == Service::Serving {
+            if let Err(e) = self.put_disk_in_force(&before.record, &record) {
+                catalog.update_disk(&before.record)?;
+                return Err(e);
+            }
+        } else {
+            warnings.push("the disk is not serving: the policy takes effect when it does".into());
+        }
+        // It may have lost its lease meanwhile.
+        if let Some(entry) = self.model_mut().disks.get_mut(name) {
+            entry.record = record;
+        }
+        drop(catalog);
+        Ok(Changed { now: self.disk(name)?, warnings })
+    }
+
+    /// Hands a serving disk's new policy and its virtual machine's priorities to its shard; on
+    /// failure it has the old ones.
+    fn put_disk_in_force(
+        &self,
+        before: &DiskRecord,
+        record: &DiskRecord,
+    ) -> Result<(), ControlError> {
+        let name = &record.name;
+        if record.policy != before.policy {
+            self.plane.set_policy(name, &record.policy)?;
+        }
+        if record.vm != before.vm {
+            let priorities = self.model().priorities(record.vm.as_ref());
+            if let Err(e) = self.plane.set_priorities(name, &priorities) {
+                self.plane.set_policy(name, &before.policy)?;
+                return Err(e.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a disk out of service and removes its image, or leaves it for another host; a block
+    /// device and the export of a server keep their content.
+    ///
+    /// # Errors
+    /// [`ControlError::InUse`] while clients are connected, [`ControlError::DatastoreFailed`] while
+    /// the image cannot be reached, unless `force` says otherwise; or the storage refuses.
+    pub fn remove_disk(
+        &self,
+        name: &Name,
+        force: Force,
+        image: ImageFate,
+    ) -> Result<(), ControlError> {
+        let mut catalog = self.catalog();
+        let (entry, backend) = {
+            let model = self.model();
+            let entry = model.disk(name)?.clone();
+            let datastore = model.datastore(&entry.record.datastore)?;
+            // Storage that is not there now would keep the image for ever.
+            if let (Some(reason), Force::No, ImageFate::Remove) =
+                (datastore.service.reason(), force, image)
+            {
+                let (name, reason) = (datastore.record.name.clone(), reason.to_owned());
+                return Err(ControlError::DatastoreFailed { name, reason });
+            }
+            (entry, datastore.record.backend.clone())
+        };
+        if entry.service == Service::Serving {
+            let clients = self.live()?.get(name).map_or(0, |live: &LiveDisk| live.clients);
+            if clients > 0 && force == Force::No {
+                return Err(ControlError::InUse { name: name.clone(), clients });
+            }
+        }
+        if image == ImageFate::Keep {
+            if entry.service == Service::Serving {
+                self.plane.close_disk(name, self.options.patience)?;
+            }
+            catalog.delete_disk(name)?;
+            self.leases.release(name);
+            self.model_mut().disks.remove(name);
+            self.samples.forget_disk(name, &entry.record.datastore);
+            self.forget_exports_of(name);
+            return Ok(());
+        }
+        self.hold_to_remove(name, &backend, force)?;
+        let record = DiskRecord { state: DiskState::Removing, ..entry.record };
+        catalog.update_disk(&record)?;
+        if entry.service == Service::Serving {
+            if let Err(e) = self.plane.close_disk(name, self.options.patience) {
+                catalog.update_disk(&DiskRecord { state: DiskState::Ready, ..record })?;
+                return Err(e.into());
+            }
+            let service = Service::Failed("it is being removed".into());
+            self.model_mut()
+                .disks
+                .insert(name.clone(), DiskEntry { record: record.clone(), service });
+        }
+        self.finish_removal(catalog.as_mut(), &record, &backend)?;
+        self.model_mut().disks.remove(name);
+        self.samples.forget_disk(name, &record.datastore);
+        self.forget_exports_of(name);
+        Ok(())
+    }
+
+    /// The second half of a removal, also of one that a crash cut.
+    pub(super) fn finish_removal(
+        &self,
+        catalog: &mut dyn Catalog,
+        record: &DiskRecord,
+        backend: &Backend,
+    ) -> Result<(), ControlError> {
+        if let Some(directory) = self.directory(backend) {
+            images::remove(&directory, &record.name)?;
+        }
+        let location = self.lease_location(&record.name, backend);
+        self.leases.remove(&record.name, location.as_ref()).map_err(|source| ControlError::Io {
+            doing: format!("remove the lease of disk '{}'", record.name),
+            source,
+        })?;
+        Ok(catalog.delete_disk(&record.name)?)
+    }
+}

@@ -1,0 +1,258 @@
+use headgate_catalog::CatalogError;
+use headgate_cluster::lease::LeaseError;
+use headgate_history::SamplesError;
+use headgate_model::Name;
+use headgate_model::PlaneError;
+use headgate_units::{Bytes, Iops};
+use thiserror::Error;
+
+/// The kind of a failure, which decides exit code and HTTP status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request is invalid in any state of the daemon.
+    Invalid,
+    /// The named object does not exist.
+    Missing,
+    /// The request conflicts with the daemon's state.
+    Conflict,
+    /// Storage, catalog or engine failed.
+    Failed,
+}
+
+/// Why an operation failed.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// A field has an invalid value.
+    #[error("{error}")]
+    Invalid {
+        /// What was wrong.
+        error: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// No such datastore or disk.
+    #[error("there is no {kind} '{name}'")]
+    Missing {
+        /// "datastore", "disk", "export" or "virtual machine".
+        kind: &'static str,
+        /// The name asked for.
+        name: Name,
+        /// The names there are.
+        known: Vec<Name>,
+    },
+    /// The name is taken.
+    #[error("{kind} '{name}' exists already")]
+    Exists {
+        /// "datastore", "disk" or "export".
+        kind: &'static str,
+        /// The name.
+        name: Name,
+    },
+    /// A datastore that still has disks.
+    #[error("datastore '{name}' still has {count} disk(s): {disks}")]
+    HasDisks {
+        /// The datastore.
+        name: Name,
+        /// How many.
+        count: usize,
+        /// The first of their names.
+        disks: String,
+    },
+    /// A disk that clients are connected to.
+    #[error("disk '{name}' is in use by {clients} client(s)")]
+    InUse {
+        /// The disk.
+        name: Name,
+        /// How many.
+        clients: usize,
+    },
+    /// The datastore could not be opened.
+    #[error("datastore '{name}' is not serving: {reason}")]
+    DatastoreFailed {
+        /// The datastore.
+        name: Name,
+        /// What failed when it was opened.
+        reason: String,
+    },
+    /// The disk could not be opened.
+    #[error("disk '{name}' is not serving: {reason}")]
+    DiskFailed {
+        /// The disk.
+        name: Name,
+        /// What failed when it was opened.
+        reason: String,
+    },
+    /// The reservation does not fit.
+    #[error(
+        "a reservation of {asked} IOPS does not fit on datastore '{datastore}': \
+         {reserved} of {reservable} IOPS are reserved already, {shortfall} IOPS are missing"
+    )]
+    NotAdmitted {
+        /// Where the disk should go.
+        datastore: Name,
+        /// The reservation requested.
+        asked: Iops,
+        /// Reservations of other disks, in IOPS.
+        reserved: u64,
+        /// What the datastore can promise, in IOPS.
+        reservable: u64,
+        /// By how much the promise would be exceeded, in IOPS.
+        shortfall: u64,
+        /// The datastore with the most room for it, and how much room that is.
+        better: Option<(Name, u64)>,
+    },
+    /// The device is too small for another disk.
+    #[error(
+        "a disk of {asked} does not fit on datastore '{datastore}': {left} of its {size} are left"
+    )]
+    NoRoom {
+        /// Where the disk should go.
+        datastore: Name,
+        /// Its size.
+        asked: Bytes,
+        /// Capacity for all disks.
+        size: Bytes,
+        /// Free capacity.
+        left: Bytes,
+    },
+    /// No datastore takes a new disk.
+    #[error("no datastore takes the disk: {reasons}")]
+    NoPlace {
+        /// Why not, datastore by datastore.
+        reasons: String,
+    },
+    /// The history cannot be read.
+    #[error(transparent)]
+    Samples(#[from] SamplesError),
+    /// Another operation in progress excludes it.
+    #[error("{error}")]
+    Busy {
+        /// The operation in progress.
+        error: String,
+        /// What to do.
+        hint: String,
+    },
+    /// Another host serves the disk, or the lease cannot be checked.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// The data plane failed.
+    #[error(transparent)]
+    Plane(#[from] PlaneError),
+    /// The catalog failed.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The file system failed.
+    #[error("cannot {doing}: {source}")]
+    Io {
+        /// What was being done, with the path.
+        doing: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+impl ControlError {
+    /// An error about an invalid value, with what is expected instead.
+    pub fn invalid(error: impl Into<String>, expected: impl Into<String>) -> ControlError {
+        ControlError::Invalid { error: error.into(), expected: expected.into() }
+    }
+
+    /// What kind of failure it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            ControlError::Invalid { .. } => ErrorKind::Invalid,
+            ControlError::Missing { .. } | ControlError::Catalog(CatalogError::Missing { .. }) => {
+                ErrorKind::Missing
+            }
+            ControlError::Exists { .. }
+            | ControlError::HasDisks { .. }
+            | ControlError::InUse { .. }
+            | ControlError::NotAdmitted { .. }
+            | ControlError::NoRoom { .. }
+            | ControlError::Busy { .. }
+            | ControlError::NoPlace { .. }
+            | ControlError::DatastoreFailed { .. }
+            | ControlError::DiskFailed { .. }
+            | ControlError::Catalog(CatalogError::Exists { .. } | CatalogError::InUse { .. }) => {
+                ErrorKind::Conflict
+            }
+            ControlError::Lease(LeaseError::Held { .. } | LeaseError::HeldByUnknown { .. }) => {
+                ErrorKind::Conflict
+            }
+            ControlError::Lease(_)
+            | ControlError::Plane(_)
+            | ControlError::Catalog(_)
+            | ControlError::Samples(_)
+            | ControlError::Io { .. } => ErrorKind::Failed,
+        }
+    }
+
+    /// What was expected, unless the error makes that obvious.
+    pub fn expected(&self) -> Option<String> {
+        match self {
+            ControlError::Invalid { expected, .. } => Some(expected.clone()),
+            ControlError::Missing { kind, known, .. } if known.is_empty() => {
+                Some(format!("there is no {kind} yet"))
+            }
+            ControlError::Missing { known, .. } => {
+                let names: Vec<&str> = known.iter().take(10).map(Name::as_str).collect();
+                let more = if known.len() > 10 { ", ..." } else { "" };
+                Some(format!("one of {}{more}", names.join(", ")))
+            }
+            ControlError::NotAdmitted { reserved, reservable, .. } => Some(format!(
+                "a reservation of at most {} IOPS",
+                reservable.saturating_sub(*reserved)
+            )),
+            ControlError::NoRoom { left: Bytes(0), .. } => None,
+            ControlError::NoRoom { left, .. } => {
+                Some(format!("a size of at most {} bytes", left.0))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the user can do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ControlError::Missing { kind: "datastore", .. } => Some("see 'headgate datastore list'".into()),
+            ControlError::Missing { kind: "disk", .. } => Some("see 'headgate disk list'".into()),
+            ControlError::Missing { kind: "export", .. } => Some("see 'headgate export list'".into()),
+            ControlError::Missing { .. } => Some("see 'headgate vm list'".into()),
+            ControlError::Exists { kind, name } => {
+                Some(format!("choose another name, or see 'headgate {kind} show {name}'"))
+            }
+            ControlError::HasDisks { .. } => Some("remove the disks first ('headgate disk remove NAME')".into()),
+            ControlError::InUse { .. } => {
+                Some("shut the guest down or disconnect the client first, or use --force".into())
+            }
+            ControlError::DatastoreFailed { .. } | ControlError::DiskFailed { .. } => {
+                Some("repair the cause and restart the daemon; other datastores and disks keep serving".into())
+            }
+            ControlError::NotAdmitted { better: Some((name, room)), .. } => Some(format!(
+                "use --datastore {name}, which has room for {room} IOPS, or --force to overbook this one"
+            )),
+            ControlError::NotAdmitted { better: None, .. } => Some(
+                "no other datastore has room for it: ask for less, lower another reservation, or use --force to \
+                 overbook"
+                    .into(),
+            ),
+            ControlError::NoRoom { .. } => {
+                Some("give another size or another datastore, or remove disks from this one".into())
+            }
+            ControlError::Busy { hint, .. } => Some(hint.clone()),
+            ControlError::NoPlace { .. } => Some(
+                "make room, add a datastore, ask for less, or name one with --datastore".into(),
+            ),
+            ControlError::Lease(LeaseError::Held { disk, .. }) => Some(format!(
+                "stop that daemon, or release the disk there with 'headgate disk remove {disk} --keep-image'; leases of a dead daemon \
+                 end by themselves, in etcd after 15 s. Then run 'headgate disk takeover {disk}'"
+            )),
+            ControlError::Lease(LeaseError::HeldByUnknown { .. }) => {
+                Some("stop the process that has locked the lease's file".into())
+            }
+            ControlError::Lease(LeaseError::Etcd(_)) => Some("make sure that etcd is reachable".into()),
+            ControlError::Plane(e) => e.hint.clone(),
+            _ => None,
+        }
+    }
+}

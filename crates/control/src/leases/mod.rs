@@ -1,0 +1,343 @@
+//! The leases of this daemon: it may serve a disk only while it holds the disk's lease
+//! (`docs/decisions/0022-leases.md`).
+//!
+//! The lease of a disk in a directory is a file beside its image, that of a block device a key in
+//! etcd, if the daemon uses etcd. Emulated storage needs no lease: only this daemon reaches it.
+
+mod keeper;
+mod ticker;
+
+pub use keeper::{Keeper, KeeperError};
+pub use ticker::Ticker;
+
+use headgate_cluster::Identity;
+use headgate_cluster::lease::{FileLease, Grant, Holder, LeaseError, Standing, Token};
+use headgate_model::Name;
+use headgate_units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// How often leases in files are checked.
+pub const LOOK: Duration = Duration::from_secs(1);
+
+/// Two checks: the longest that a host takes to notice that it lost a lease.
+const GRACE: Nanos = Nanos::from_secs(2);
+
+/// Where the lease of a disk is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseLocation {
+    /// In a file beside its image.
+    File(PathBuf),
+    /// In etcd, under this name.
+    Etcd(String),
+}
+
+/// The state of a disk before its lease is acquired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// The disk is being created.
+    New,
+    /// Its image exists. A host without a lease may serve it: one of a version before leases, or
+    /// one whose lease file was removed.
+    Existing,
+}
+
+/// Whether to take a disk from its present holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Eviction {
+    Never,
+    /// In etcd.
+    IfHeld,
+}
+
+#[derive(Debug)]
+struct Held {
+    lease: FileLease,
+    /// The disk is not served before this.
+    from: Instant,
+    /// The last check failed.
+    unseen: bool,
+}
+
+/// The holders of a disk's lease, as `disk show` reports them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseState {
+    /// This daemon's number among the disk's holders, if it holds the disk.
+    pub own: Option<Token>,
+    /// Another holder, if one is known.
+    pub other: Option<Holder>,
+}
+
+/// The leases of one daemon.
+pub struct Leases {
+    own: Identity,
+    files: Mutex<BTreeMap<Name, Held>>,
+    keeper: Option<Keeper>,
+    /// By disk: its name in etcd, and from when it may be served.
+    in_etcd: Mutex<BTreeMap<Name, (String, Token, Instant)>>,
+    /// Disks that this daemon serves again as soon as it may.
+    wanted: Mutex<BTreeSet<Name>>,
+    /// The last other holder of disks that could not be acquired.
+    others: Mutex<BTreeMap<Name, Holder>>,
+    lost: AtomicU64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Leases {
+    /// Nothing is held yet. Leases in etcd need a keeper.
+    pub fn new(own: Identity, keeper: Option<Keeper>) -> Leases {
+        Leases {
+            own,
+            keeper,
+            files: Mutex::default(),
+            in_etcd: Mutex::default(),
+            wanted: Mutex::default(),
+            others: Mutex::default(),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn has_etcd(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// Becomes the holder of a disk, if it is not yet; it may be served once [`Leases::wait`]
+    /// returns.
+    pub(crate) fn acquire(
+        &self,
+        disk: &Name,
+        location: &LeaseLocation,
+        before: Before,
+        eviction: Eviction,
+    ) -> Result<(), LeaseError> {
+        let outcome = match location {
+            LeaseLocation::File(path) => self.acquire_file(disk, path, before),
+            LeaseLocation::Etcd(name) => self.acquire_in_etcd(disk, name, eviction),
+        };
+        match &outcome {
+            Ok(()) => {
+                locked(&self.others).remove(disk);
+            }
+            Err(LeaseError::Held { holder, .. }) => {
+                locked(&self.others).insert(disk.clone(), holder.clone());
+            }
+            Err(LeaseError::Etcd(_)) => {
+                locked(&self.wanted).insert(disk.clone());
+            }
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    fn acquire_file(
+        &self,
+        disk: &Name,
+        path: &std::path::Path,
+        before: Before,
+    ) -> Result<(), LeaseError> {
+        let mut files = locked(&self.files);
+        if files.contains_key(disk) {
+            return Ok(());
+        }
+        let Grant { lease, former, wait } =
+            FileLease::acquire(path, disk.as_str(), &self.own, GRACE)?;
+        let is_first = lease.token() == Token(1);
+        let wait = if before == Before::Existing && is_first { GRACE } else { wait };
+        if let Some(former) = former
+            && former.host != self.own.host.to_string()
+        {
+            warn!(%disk, %former, "taken over from a host that did not give it back");
+        }
+        let from = Instant::now() + Duration::from_nanos(wait.0);
+        files.insert(disk.clone(), Held { lease, from, unseen: false });
+        Ok(())
+    }
+
+    fn acquire_in_etcd(
+        &self,
+        disk: &Name,
+        name: &str,
+        eviction: Eviction,
+    ) -> Result<(), LeaseError> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        if locked(&self.in_etcd).contains_key(disk) {
+            return Ok(());
+        }
+        let (token, wait) = keeper.acquire(name, eviction).map_err(|e| match e {
+            LeaseError::Held { holder, token, .. } => {
+                LeaseError::Held { disk: disk.to_string(), holder, token }
+            }
+            other => other,
+        })?;
+        let from = Instant::now() + wait;
+        locked(&self.in_etcd).insert(disk.clone(), (name.to_owned(), token, from));
+        Ok(())
+    }
+
+    /// Returns when a disk that is held may be served.
+    pub(crate) fn wait(&self, disk: &Name) {
+        let file = locked(&self.files).get(disk).map(|held| held.from);
+        let from = file.or_else(|| locked(&self.in_etcd).get(disk).map(|(_, _, from)| *from));
+        let wait =
+            from.map_or(Duration::ZERO, |from| from.saturating_duration_since(Instant::now()));
+        if wait > Duration::ZERO {
+            info!(%disk, ?wait, "waiting until its former holder has certainly stopped");
+            sleep(wait);
+        }
+    }
+
+    /// Gives a disk back: nothing of it is in flight any more.
+    pub(crate) fn release(&self, disk: &Name) {
+        locked(&self.wanted).remove(disk);
+        let held = locked(&self.files).remove(disk);
+        if let Some(held) = held
+            && let Err(e) = held.lease.release()
+        {
+            warn!(%disk, error = %e, "given back, but that could not be written down");
+        }
+        let key = locked(&self.in_etcd).remove(disk);
+        if let (Some((name, ..)), Some(keeper)) = (key, &self.keeper) {
+            keeper.release(&name);
+        }
+    }
+
+    /// Gives back a disk that is no more, and removes the lease's file.
+    pub(crate) fn remove(&self, disk: &Name, location: Option<&LeaseLocation>) -> io::Result<()> {
+        let mut removed = Ok(());
+        if let Some(LeaseLocation::File(path)) = location
+            && locked(&self.files).contains_key(disk)
+        {
+            // While the lock is held: nobody else has it, and who waits for it looks whether the
+            // file is still there.
+            removed = fs::remove_file(path).or_else(|e| match e.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(e),
+            });
+            locked(&self.files).remove(disk);
+        }
+        self.release(disk);
+        removed
+    }
+
+    /// Gives everything back.
+    pub(crate) fn release_all(&self) {
+        let files: Vec<Name> = locked(&self.files).keys().cloned().collect();
+        let in_etcd: Vec<Name> = locked(&self.in_etcd).keys().cloned().collect();
+        files.iter().chain(&in_etcd).for_each(|disk| self.release(disk));
+    }
+
+    /// Looks at all leases in files, and returns the disks that were lost with their new holders:
+    /// these must stop at once. What is left of a lease is to be kept until then: it may still be
+    /// in the new holder's way.
+    pub(crate) fn look(&self) -> Vec<(Name, Option<Holder>, FileLease)> {
+        let mut files = locked(&self.files);
+        let mut lost = Vec::new();
+        for (disk, held) in files.iter_mut() {
+            match held.lease.standing() {
+                Ok(Standing::Held) => held.unseen = false,
+                Ok(Standing::Lost { to }) => lost.push((disk.clone(), to)),
+                Err(e) => {
+                    if !std::mem::replace(&mut held.unseen, true) {
+                        warn!(%disk, error = %e, "the lease cannot be looked at");
+                    }
+                }
+            }
+        }
+        let mut taken = Vec::new();
+        for (disk, to) in lost {
+            self.count_loss(&disk, to.as_ref());
+            taken.extend(files.remove(&disk).map(|held| (disk, to, held.lease)));
+        }
+        taken
+    }
+
+    fn count_loss(&self, disk: &Name, to: Option<&Holder>) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+        if let Some(to) = to {
+            locked(&self.others).insert(disk.clone(), to.clone());
+        }
+    }
+
+    /// Disks that must not be served now, although they may be held: all in etcd while its term is
+    /// in doubt, and those lost there. They are [wanted](Leases::wanted) from now on.
+    pub(crate) fn in_doubt(&self) -> Vec<Name> {
+        let Some(keeper) = &self.keeper else { return Vec::new() };
+        let now = keeper::now();
+        let mut in_etcd = locked(&self.in_etcd);
+        let doubtful =
+            in_etcd.iter().filter(|(_, (name, token, _))| !keeper.may_serve(name, *token, now));
+        let stop: Vec<Name> = doubtful.map(|(disk, _)| disk.clone()).collect();
+        for disk in &stop {
+            if in_etcd.get(disk).is_some_and(|(name, token, _)| !keeper.holds(name, *token)) {
+                in_etcd.remove(disk);
+                self.count_loss(disk, None);
+            }
+        }
+        locked(&self.wanted).extend(stop.iter().cloned());
+        stop
+    }
+
+    /// Whether a disk whose lease was acquired may be served now.
+    pub(crate) fn may_serve(&self, disk: &Name, location: &LeaseLocation) -> bool {
+        match (location, &self.keeper) {
+            (LeaseLocation::File(_), _) => locked(&self.files).contains_key(disk),
+            (LeaseLocation::Etcd(_), None) => true,
+            (LeaseLocation::Etcd(_), Some(keeper)) => locked(&self.in_etcd)
+                .get(disk)
+                .is_some_and(|(name, token, _)| keeper.may_serve(name, *token, keeper::now())),
+        }
+    }
+
+    /// When to check for disks [in doubt](Leases::in_doubt) again.
+    pub(crate) fn next_doubt(&self) -> Duration {
+        let until = self.keeper.as_ref().and_then(Keeper::serves_until);
+        let left = until.map(|until| Duration::from_nanos(until.since(keeper::now()).0));
+        left.map_or(LOOK / 5, |left| left.clamp(Duration::from_millis(20), LOOK / 5))
+    }
+
+    /// Disks that stopped because their leases were in doubt, and may be tried again: the lease is
+    /// good again, or is to be acquired anew.
+    pub(crate) fn wanted(&self) -> Vec<Name> {
+        let wanted: Vec<Name> = locked(&self.wanted).iter().cloned().collect();
+        let (in_etcd, now) = (locked(&self.in_etcd), keeper::now());
+        let may = |disk: &Name| match (in_etcd.get(disk), &self.keeper) {
+            (Some((name, token, _)), Some(keeper)) => keeper.may_serve(name, *token, now),
+            _ => true,
+        };
+        wanted.into_iter().filter(may).collect()
+    }
+
+    pub(crate) fn no_longer_wanted(&self, disk: &Name) {
+        locked(&self.wanted).remove(disk);
+    }
+
+    /// The state of a disk's lease.
+    pub(crate) fn state(&self, disk: &Name, location: &LeaseLocation) -> LeaseState {
+        let own = match location {
+            LeaseLocation::File(_) => locked(&self.files).get(disk).map(|held| held.lease.token()),
+            LeaseLocation::Etcd(_) => locked(&self.in_etcd).get(disk).map(|(_, token, _)| *token),
+        };
+        let other = if own.is_none() { locked(&self.others).get(disk).cloned() } else { None };
+        LeaseState { own, other }
+    }
+
+    /// Leases lost since the start.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether etcd answers; `None` without it.
+    pub fn etcd_answers(&self) -> Option<bool> {
+        self.keeper.as_ref().map(Keeper::answers)
+    }
+}

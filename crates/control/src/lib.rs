@@ -1,0 +1,153 @@
+//! The operations on datastores and disks: catalog, images and data path changed together.
+//!
+//! Readers look at a model in memory and never wait for the catalog or for a change under way.
+//! Changes are made one at a time. A change is acknowledged when it is durable in the catalog and
+//! in force in the shard.
+
+pub mod admission;
+pub mod attach;
+mod clock;
+mod creation;
+mod datastores;
+mod disks;
+mod error;
+mod exports;
+mod flash;
+mod history_views;
+mod images;
+pub mod leases;
+pub mod limits;
+#[cfg(test)]
+mod moved_tests;
+mod placing;
+mod pools;
+mod remote;
+mod reviews;
+mod size;
+#[cfg(test)]
+mod space_tests;
+mod start;
+mod state;
+mod state_dir;
+mod takeover;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod views;
+mod vms;
+mod window_setup;
+mod window_views;
+pub mod windows;
+
+pub use error::{ControlError, ErrorKind};
+pub use history_views::datastore_model;
+pub use images::{free_space, scratch_path};
+use state::{DatastoreEntry, DiskEntry, Model, Service};
+pub use state_dir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
+
+use crate::leases::Leases;
+use crate::windows::Windows;
+use headgate_catalog::Catalog;
+use headgate_cluster::Identity;
+use headgate_history::Samples;
+use headgate_model::{Backend, DataPlane};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+/// Knobs of the control side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How much of a datastore's capacity may be reserved, in per cent: 1 to 100, default 100.
+    pub reservable_percent: u32,
+    /// How long a disk that is closed may take to finish its requests; default 10 s.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { reservable_percent: 100, patience: Duration::from_secs(10) }
+    }
+}
+
+/// The parts that the control plane works with.
+pub struct Parts {
+    /// The data path.
+    pub plane: Arc<dyn DataPlane>,
+    /// The windows that follow their storage's latency.
+    pub windows: Windows,
+    /// The leases on disks.
+    pub leases: Leases,
+    /// The history of disks and datastores.
+    pub samples: Arc<Samples>,
+    /// The durable catalog.
+    pub catalog: Box<dyn Catalog>,
+}
+
+/// The control side of one daemon.
+pub struct Control {
+    dir: StateDir,
+    identity: Identity,
+    options: Options,
+    plane: Arc<dyn DataPlane>,
+    windows: Windows,
+    leases: Leases,
+    samples: Arc<Samples>,
+    catalog: Mutex<Box<dyn Catalog>>,
+    model: RwLock<Model>,
+}
+
+impl Control {
+    fn catalog(&self) -> MutexGuard<'_, Box<dyn Catalog>> {
+        // A panic leaves the catalog itself consistent: it is transactional.
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn model(&self) -> RwLockReadGuard<'_, Model> {
+        self.model.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn model_mut(&self) -> RwLockWriteGuard<'_, Model> {
+        self.model.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The directory that everything is in.
+    pub fn state_dir(&self) -> &StateDir {
+        &self.dir
+    }
+
+    /// This host's identity among the hosts that share its storage.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Where other hosts may find a datastore's images too.
+    pub fn shared_directory(&self, backend: &Backend) -> Option<PathBuf> {
+        match backend {
+            Backend::Dir { path } => Some(self.dir.resolve(path)),
+            Backend::Emulated { .. }
+            | Backend::Block { .. }
+            | Backend::Nbd { .. }
+            | Backend::Memory { .. } => None,
+        }
+    }
+
+    /// The history of disks and datastores.
+    pub fn samples(&self) -> &Samples {
+        &self.samples
+    }
+
+    /// The windows that follow their storage's latency.
+    pub fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
+    /// Where a datastore keeps its images, if it keeps files.
+    pub fn directory(&self, backend: &Backend) -> Option<PathBuf> {
+        match backend {
+            Backend::Dir { path } | Backend::Emulated { path, .. } => Some(self.dir.resolve(path)),
+            Backend::Block { .. } | Backend::Nbd { .. } | Backend::Memory { .. } => None,
+        }
+    }
+}

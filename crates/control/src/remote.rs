@@ -1,0 +1,196 @@
+//! Disks that are exports of an NBD server.
+
+use super::{Control, ControlError, Model};
+use headgate_api::types::DiskCreate;
+use headgate_model::Name;
+use headgate_model::PlaneError;
+use headgate_model::RemoteDisk;
+use headgate_model::Session;
+use headgate_model::{Backend, DiskRecord, RemoteRecord};
+use headgate_nbd::uri::{Uri, UriError};
+use headgate_units::Bytes;
+
+/// The form of a server's URI.
+const EXPECTED: &str = "nbd+unix:///?socket=/PATH or nbd://HOST[:PORT]: a server; its exports are named by 'disk create --export'";
+
+/// The longest export name of the protocol, in bytes.
+const EXPORT_MAX: usize = 4096;
+
+/// An export that a new disk will be.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub record: RemoteRecord,
+    /// The server that was dialled.
+    pub server: String,
+    pub size: Bytes,
+    /// The session that the probe established.
+    pub session: Option<Session>,
+}
+
+/// Reads the URI of a server, and writes it in one way.
+pub(super) fn server(text: &str) -> Result<String, ControlError> {
+    let uri: Uri =
+        text.parse().map_err(|e: UriError| ControlError::invalid(e.to_string(), EXPECTED))?;
+    if !uri.export.is_empty() {
+        let error = format!("'{text}' names an export, and a datastore is a server");
+        return Err(ControlError::invalid(error, EXPECTED));
+    }
+    if let headgate_nbd::uri::Address::Unix(socket) = &uri.address
+        && !socket.starts_with('/')
+    {
+        let error = format!("the socket's path '{socket}' is not absolute");
+        return Err(ControlError::invalid(error, EXPECTED));
+    }
+    Ok(uri.to_string())
+}
+
+/// Where an export is.
+fn uri(server: &str, export: &str) -> Result<Uri, ControlError> {
+    let uri: Uri =
+        server.parse().map_err(|e: UriError| ControlError::invalid(e.to_string(), EXPECTED))?;
+    Ok(Uri { export: export.to_owned(), ..uri })
+}
+
+/// The parameters of a remote disk for the data plane.
+pub(super) fn disk(
+    record: &DiskRecord,
+    backend: &Backend,
+    session: Option<Session>,
+) -> Result<Option<RemoteDisk>, ControlError> {
+    let Backend::Nbd { server } = backend else { return Ok(None) };
+    let remote = record
+        .remote
+        .as_ref()
+        .ok_or_else(|| PlaneError::new("the catalog names no export for it"))?;
+    let uri = uri(server, &remote.export)?;
+    Ok(Some(RemoteDisk { uri, block_size: remote.block_size, session }))
+}
+
+impl Control {
+    /// Looks at the export that a new disk shall be; `None` when its datastore is no server. Waits
+    /// for the server, up to a deadline.
+    pub(super) fn find_export(
+        &self,
+        datastore: &Name,
+        request: &DiskCreate,
+    ) -> Result<Option<Found>, ControlError> {
+        let entry = self.model().datastore(datastore)?.clone();
+        let server = match (&entry.record.backend, &request.export) {
+            (Backend::Nbd { server }, _) => server,
+            (_, None) => return Ok(None),
+            (_, Some(_)) => {
+                return Err(ControlError::invalid(
+                    format!(
+                        "datastore '{datastore}' is no NBD server: its disks have no exports there"
+                    ),
+                    "no --export, or a datastore that was added with --nbd",
+                ));
+            }
+        };
+        let Some(export) = &request.export else {
+            return Err(ControlError::invalid(
+                format!("datastore '{datastore}' is an NBD server, and no export of it is named"),
+                "the export's name at the server: --export NAME ('' is its default export)",
+            ));
+        };
+        if export.len() > EXPORT_MAX || export.contains('\0') {
+            let expected = format!("up to {EXPORT_MAX} bytes without NUL");
+            return Err(ControlError::invalid(
+                "the export's name is too long or has a NUL",
+                expected,
+            ));
+        }
+        self.check_export_free(&self.model(), server, export)?;
+        let probe = self.plane.connect(&uri(server, export)?)?;
+        if let Some(asked) = request.size.filter(|asked| *asked != probe.size) {
+            return Err(ControlError::invalid(
+                format!(
+                    "a size of {} bytes differs from that of export '{export}', {} bytes",
+                    asked.0, probe.size.0
+                ),
+                format!("no size, or {} bytes", probe.size.0),
+            ));
+        }
+        let record = RemoteRecord { export: export.clone(), block_size: probe.block_size };
+        let server = server.clone();
+        Ok(Some(Found { record, server, size: probe.size, session: probe.session }))
+    }
+
+    /// Whether an export is still what it was when its server was dialled, without the catalog.
+    pub(super) fn check_found(
+        &self,
+        model: &Model,
+        request: &DiskCreate,
+        found: &Found,
+    ) -> Result<(), ControlError> {
+        if let Some(name) = &request.datastore {
+            let datastore = model.datastore(name)?;
+            if !matches!(&datastore.record.backend, Backend::Nbd { server } if *server == found.server)
+            {
+                return Err(ControlError::Busy {
+                    error: format!("datastore '{name}' was replaced while its server was dialled"),
+                    hint: "look at 'headgate datastore list' and try again".into(),
+                });
+            }
+        }
+        self.check_export_free(model, &found.server, &found.record.export)
+    }
+
+    /// Two disks on one export would each write what the other has.
+    fn check_export_free(
+        &self,
+        model: &Model,
+        server: &str,
+        export: &str,
+    ) -> Result<(), ControlError> {
+        let on_server = |datastore: &Name| {
+            let backend = model.datastores.get(datastore).map(|d| &d.record.backend);
+            matches!(backend, Some(Backend::Nbd { server: other }) if other == server)
+        };
+        let is_it =
+            |disk: &DiskRecord| disk.remote.as_ref().is_some_and(|remote| remote.export == export);
+        let taken =
+            model.disks.values().find(|d| is_it(&d.record) && on_server(&d.record.datastore));
+        match taken {
+            None => Ok(()),
+            Some(disk) => Err(ControlError::Busy {
+                error: format!(
+                    "export '{export}' of that server is disk '{}' already",
+                    disk.record.name
+                ),
+                hint: "name another export, or remove that disk first (the server keeps its data)"
+                    .into(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_named_without_an_export() {
+        for (text, kept) in [
+            ("nbd+unix:///?socket=/run/a.sock", "nbd+unix:///?socket=/run/a.sock"),
+            ("nbd://10.0.0.1", "nbd://10.0.0.1:10809/"),
+            ("nbd://[::1]:99/", "nbd://[::1]:99/"),
+        ] {
+            assert_eq!(server(text).unwrap(), kept);
+        }
+        for bad in [
+            "/run/a.sock",
+            "nbd://host/disk",
+            "nbd+unix:///d?socket=/a",
+            "nbd+unix:///?socket=a",
+            "nbds://h",
+            "",
+        ] {
+            let error = server(bad).unwrap_err();
+            assert!(
+                error.expected().unwrap().contains("nbd+unix:///?socket=/PATH"),
+                "{bad}: {error}"
+            );
+        }
+    }
+}

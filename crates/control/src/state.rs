@@ -1,0 +1,86 @@
+//! The control plane's model of datastores and disks, in memory.
+
+use crate::ControlError;
+use headgate_devices::ModelSpec;
+use headgate_model::{Backend, DatastoreRecord, DiskRecord, ExportRecord, Name, PriorityRecord};
+use headgate_placement::Rules;
+use std::collections::BTreeMap;
+
+/// In service, or why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    Serving,
+    Failed(String),
+}
+
+impl Service {
+    pub(crate) fn reason(&self) -> Option<&str> {
+        match self {
+            Service::Serving => None,
+            Service::Failed(reason) => Some(reason),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct DatastoreEntry {
+    pub(crate) record: DatastoreRecord,
+    pub(crate) service: Service,
+    /// The device model that its record names; `None` on other storage, and where the name is none:
+    /// then it is not served.
+    pub(crate) device: Option<ModelSpec>,
+}
+
+impl DatastoreEntry {
+    pub(crate) fn new(record: DatastoreRecord, service: Service) -> DatastoreEntry {
+        let device = match &record.backend {
+            Backend::Emulated { model, .. } => model.parse().ok(),
+            Backend::Dir { .. }
+            | Backend::Block { .. }
+            | Backend::Nbd { .. }
+            | Backend::Memory { .. } => None,
+        };
+        DatastoreEntry { record, service, device }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct DiskEntry {
+    pub(crate) record: DiskRecord,
+    pub(crate) service: Service,
+}
+
+#[derive(Default)]
+pub(crate) struct Model {
+    pub(crate) datastores: BTreeMap<Name, DatastoreEntry>,
+    pub(crate) disks: BTreeMap<Name, DiskEntry>,
+    /// The virtual machines that something was set for.
+    pub(crate) vms: BTreeMap<Name, PriorityRecord>,
+    pub(crate) exports: BTreeMap<Name, ExportRecord>,
+    pub(crate) rules: Rules,
+}
+
+impl Model {
+    pub(crate) fn datastore(&self, name: &Name) -> Result<&DatastoreEntry, ControlError> {
+        self.datastores.get(name).ok_or_else(|| ControlError::Missing {
+            kind: "datastore",
+            name: name.clone(),
+            known: self.datastores.keys().cloned().collect(),
+        })
+    }
+
+    pub(crate) fn disk(&self, name: &Name) -> Result<&DiskEntry, ControlError> {
+        self.disks.get(name).ok_or_else(|| ControlError::Missing {
+            kind: "disk",
+            name: name.clone(),
+            known: self.disks.keys().cloned().collect(),
+        })
+    }
+
+    pub(crate) fn disks_on<'a>(
+        &'a self,
+        datastore: &'a Name,
+    ) -> impl Iterator<Item = &'a DiskEntry> {
+        self.disks.values().filter(move |disk| disk.record.datastore == *datastore)
+    }
+}

@@ -1,0 +1,204 @@
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// The directory that holds everything the daemon writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateDir {
+    root: PathBuf,
+}
+
+/// The longest path of a unix socket, in bytes: `sun_path` without its final zero.
+pub const SOCKET_PATH_MAX: usize = 107;
+
+/// Why the state directory cannot be used.
+#[derive(Debug, Error)]
+pub enum StateDirError {
+    /// Another daemon has it.
+    #[error("another headgate daemon{} serves the state directory {}", .pid.map(|p| format!(" (process {p})")).unwrap_or_default(), .root.display())]
+    Locked {
+        /// The directory.
+        root: PathBuf,
+        /// The other daemon, if it said.
+        pid: Option<u32>,
+    },
+    /// Sockets in it would have names that no system call takes.
+    #[error(
+        "the state directory's path {} is too long: the sockets in it would have paths of more than {SOCKET_PATH_MAX} bytes",
+        .root.display()
+    )]
+    TooLong {
+        /// The directory.
+        root: PathBuf,
+    },
+    /// Clients get paths in it as text.
+    #[error("the state directory's path {} is not valid UTF-8", .root.display())]
+    NotUtf8 {
+        /// The directory.
+        root: PathBuf,
+    },
+    /// The file system failed.
+    #[error("cannot {doing} {}: {source}", .path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To which path.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// Proof that no other daemon uses the state directory; the lock goes with the process, however it
+/// ends.
+#[derive(Debug)]
+pub struct StateDirLock {
+    _file: File,
+}
+
+impl StateDir {
+    /// `/var/lib/headgate` for root, else `headgate` under the XDG state home.
+    pub fn default_root() -> Option<PathBuf> {
+        // SAFETY: geteuid has no preconditions and cannot fail.
+        let uid = unsafe { libc::geteuid() };
+        if uid == 0 {
+            return Some(PathBuf::from("/var/lib/headgate"));
+        }
+        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+            .map(|state| state.join("headgate"))
+    }
+
+    /// Names the directory; creates nothing. A relative path is taken from the working directory.
+    ///
+    /// # Errors
+    /// When the path cannot hold the daemon's sockets.
+    pub fn new(root: &Path) -> Result<StateDir, StateDirError> {
+        let root = std::path::absolute(root).map_err(|source| StateDirError::Io {
+            doing: "find",
+            path: root.to_owned(),
+            source,
+        })?;
+        if root.to_str().is_none() {
+            return Err(StateDirError::NotUtf8 { root });
+        }
+        let dir = StateDir { root };
+        if dir.api_socket().as_os_str().len() > SOCKET_PATH_MAX {
+            return Err(StateDirError::TooLong { root: dir.root });
+        }
+        Ok(dir)
+    }
+
+    /// Creates the directory and becomes its only daemon.
+    ///
+    /// # Errors
+    /// [`StateDirError::Locked`] when another daemon has it.
+    pub fn lock(&self) -> Result<StateDirLock, StateDirError> {
+        let io = |doing, path: &Path| {
+            let path = path.to_owned();
+            move |source| StateDirError::Io { doing, path, source }
+        };
+        for dir in [self.root.clone(), self.vhost_dir()] {
+            fs::create_dir_all(&dir).map_err(io("create", &dir))?;
+        }
+        let path = self.root.join("lock");
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(io("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let pid = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+                return Err(StateDirError::Locked { root: self.root.clone(), pid });
+            }
+            Err(TryLockError::Error(source)) => return Err(io("lock", &path)(source)),
+        }
+        file.set_len(0)
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(io("write", &path))?;
+        Ok(StateDirLock { _file: file })
+    }
+
+    /// Holds nothing that an earlier daemon left.
+    pub fn is_fresh(&self) -> bool {
+        !self.catalog().exists()
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The API's socket.
+    pub fn api_socket(&self) -> PathBuf {
+        self.root.join("headgate.sock")
+    }
+
+    /// The NBD server's socket.
+    pub fn nbd_socket(&self) -> PathBuf {
+        self.root.join("nbd.sock")
+    }
+
+    /// Where the vhost-user sockets are.
+    pub fn vhost_dir(&self) -> PathBuf {
+        self.root.join("vhost")
+    }
+
+    /// A disk's vhost-user socket.
+    pub fn vhost_socket(&self, disk: &headgate_model::Name) -> PathBuf {
+        self.vhost_dir().join(format!("{disk}.sock"))
+    }
+
+    /// The longest disk name whose socket has a legal path, in bytes.
+    pub fn longest_disk_name(&self) -> usize {
+        let around = self.vhost_dir().as_os_str().as_bytes().len() + "/.sock".len();
+        SOCKET_PATH_MAX.saturating_sub(around).min(headgate_model::NAME_MAX)
+    }
+
+    /// The catalog.
+    pub fn catalog(&self) -> PathBuf {
+        self.root.join("catalog.sqlite")
+    }
+
+    /// What disks and datastores did.
+    pub fn samples(&self) -> PathBuf {
+        self.root.join("samples.sqlite")
+    }
+
+    /// A path from the catalog: relative ones are in the state directory, so that it can be moved.
+    pub fn resolve(&self, path: &Path) -> PathBuf {
+        self.root.join(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_daemon_per_state_directory() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = StateDir::new(temp.path()).unwrap();
+        let held = dir.lock().unwrap();
+        let error = dir.lock().unwrap_err().to_string();
+        assert!(error.contains(&format!("(process {})", std::process::id())), "{error}");
+        drop(held);
+        dir.lock().unwrap();
+    }
+
+    #[test]
+    fn the_longest_name_fits_a_socket_path() {
+        let dir = StateDir::new(Path::new(&format!("/{}", "x".repeat(60)))).unwrap();
+        let name = "n".repeat(dir.longest_disk_name()).parse().unwrap();
+        assert_eq!(dir.vhost_socket(&name).as_os_str().len(), SOCKET_PATH_MAX);
+        let long = StateDir::new(Path::new(&format!("/{}", "x".repeat(100)))).unwrap_err();
+        assert!(long.to_string().contains("too long"), "{long}");
+    }
+}

@@ -1,0 +1,286 @@
+//! A data plane in memory, to test the control plane alone.
+
+use super::{Control, Options, Parts, StateDir};
+use crate::leases::Leases;
+use crate::windows::{Myself, Windows};
+use headgate_catalog::SqliteCatalog;
+use headgate_cluster::Identity;
+use headgate_devices::LayerSpec;
+use headgate_devices::layer::TracePart;
+use headgate_history::Samples;
+use headgate_model::Name;
+use headgate_model::Period;
+use headgate_model::{
+    DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, Probe,
+};
+use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
+use headgate_nbd::uri::Uri;
+use headgate_qos::window::{LatencyMeter, Slots};
+use headgate_stats::DiskSnapshot;
+use headgate_units::{Bytes, Nanos};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[derive(Default)]
+struct State {
+    datastores: BTreeSet<Name>,
+    disks: BTreeMap<Name, LiveDisk>,
+    exports: BTreeMap<Name, ExportRecord>,
+    windows: BTreeMap<Name, Slots>,
+    /// Datastores whose latency is measured.
+    measured: BTreeSet<Name>,
+    /// What the next periods saw.
+    periods: VecDeque<Period>,
+    /// The next connect says that it began, and waits here for its end.
+    held_connect: Option<(Sender<()>, Receiver<()>)>,
+    /// Operations that fail, by the word that their error contains.
+    broken: BTreeSet<&'static str>,
+}
+
+/// Records its calls, and fails where a test asks for that.
+#[derive(Default)]
+pub(crate) struct MemoryPlane(Mutex<State>);
+
+impl MemoryPlane {
+    pub(crate) fn break_down(&self, operation: &'static str) {
+        self.0.lock().unwrap().broken.insert(operation);
+    }
+
+    pub(crate) fn repair(&self) {
+        self.0.lock().unwrap().broken.clear();
+    }
+
+    pub(crate) fn connect(&self, disk: &str, clients: usize) {
+        self.0.lock().unwrap().disks.get_mut(&disk.parse::<Name>().unwrap()).unwrap().clients =
+            clients;
+    }
+
+    /// The next connect does not answer: it sends to the first channel when it began, and returns
+    /// when the second is sent to.
+    pub(crate) fn hold_connect(&self) -> (Receiver<()>, Sender<()>) {
+        let (entered, began) = channel();
+        let (end, release) = channel();
+        self.0.lock().unwrap().held_connect = Some((entered, release));
+        (began, end)
+    }
+
+    /// A datastore that was never added.
+    pub(crate) fn put_datastore(&self, name: &str) {
+        self.0.lock().unwrap().datastores.insert(name.parse().unwrap());
+    }
+
+    /// What the next period that is ended will have seen.
+    pub(crate) fn put_period(&self, period: Period) {
+        self.0.lock().unwrap().periods.push_back(period);
+    }
+
+    /// The window that a datastore was given, and whether its latency is measured.
+    pub(crate) fn window(&self, datastore: &str) -> (Option<Slots>, bool) {
+        let (state, name) = (self.0.lock().unwrap(), datastore.parse().unwrap());
+        (state.windows.get(&name).copied(), state.measured.contains(&name))
+    }
+
+    /// Name, disk and priority of every further export.
+    pub(crate) fn exports(&self) -> Vec<(String, String, u8)> {
+        let state = self.0.lock().unwrap();
+        let one = |e: &ExportRecord| (e.name.to_string(), e.disk.to_string(), e.priority.get());
+        state.exports.values().map(one).collect()
+    }
+
+    fn run<T>(
+        &self,
+        operation: &'static str,
+        work: impl FnOnce(&mut State) -> T,
+    ) -> Result<T, PlaneError> {
+        let mut state = self.0.lock().unwrap();
+        if state.broken.contains(operation) {
+            return Err(PlaneError::new(format!("{operation} is broken")));
+        }
+        Ok(work(&mut state))
+    }
+}
+
+impl DataPlane for MemoryPlane {
+    fn add_datastore(
+        &self,
+        record: &DatastoreRecord,
+        _directory: Option<&Path>,
+    ) -> Result<(), PlaneError> {
+        self.run("add_datastore", |s| assert!(s.datastores.insert(record.name.clone())))
+    }
+
+    fn set_window(&self, datastore: &Name, window: Slots) -> Result<(), PlaneError> {
+        self.run("set_window", |s| {
+            assert!(s.datastores.contains(datastore));
+            s.windows.insert(datastore.clone(), window);
+        })
+    }
+
+    fn measure_latency(
+        &self,
+        datastore: &Name,
+        meter: Option<LatencyMeter>,
+    ) -> Result<(), PlaneError> {
+        let keep = |s: &mut State| match meter {
+            Some(_) => s.measured.insert(datastore.clone()),
+            None => s.measured.remove(datastore),
+        };
+        self.run("measure_latency", keep).map(drop)
+    }
+
+    fn end_period(&self, _datastore: &Name) -> Result<Period, PlaneError> {
+        let none = Period { latency: None, disks: Vec::new() };
+        self.run("end_period", |s| s.periods.pop_front().unwrap_or(none))
+    }
+
+    fn set_plug(&self, datastore: &Name, _plug: Nanos) -> Result<(), PlaneError> {
+        self.run("set_plug", |s| assert!(s.datastores.contains(datastore)))
+    }
+
+    fn set_layers(&self, datastore: &Name, _layers: &[LayerSpec]) -> Result<(), PlaneError> {
+        self.run("set_layers", |s| assert!(s.datastores.contains(datastore)))
+    }
+
+    fn trace(&self, _datastore: &Name, _from: u64) -> Result<Option<TracePart>, PlaneError> {
+        self.run("trace", |_| None)
+    }
+
+    fn remove_datastore(&self, datastore: &Name) -> Result<(), PlaneError> {
+        self.run("remove_datastore", |s| assert!(s.datastores.remove(datastore)))
+    }
+
+    fn create_image(&self, path: &Path, size: Bytes) -> Result<(), PlaneError> {
+        self.run("create_image", |_| fs::File::create_new(path).unwrap().set_len(size.0).unwrap())
+    }
+
+    fn device_size(&self, _path: &Path) -> Result<Bytes, PlaneError> {
+        self.run("device_size", |_| Bytes::from_gib(1))
+    }
+
+    fn connect(&self, _uri: &Uri) -> Result<Probe, PlaneError> {
+        let held = self.0.lock().unwrap().held_connect.take();
+        if let Some((entered, release)) = held {
+            entered.send(()).unwrap();
+            release.recv().unwrap();
+        }
+        self.run("connect", |_| Probe { size: Bytes::from_gib(1), block_size: 4096, session: None })
+    }
+
+    fn open_disk(&self, disk: OpenDisk) -> Result<(), PlaneError> {
+        if !disk.image.as_os_str().is_empty() && !disk.image.exists() {
+            return Err(PlaneError::new(format!("{} does not exist", disk.image.display())));
+        }
+        self.run("open_disk", |s| {
+            let live = LiveDisk {
+                policy: disk.policy,
+                priorities: disk.priorities,
+                clients: 0,
+                remote: None,
+            };
+            assert!(s.disks.insert(disk.name.clone(), live).is_none());
+        })
+    }
+
+    fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError> {
+        self.run("set_policy", |s| s.disks.get_mut(disk).unwrap().policy = *policy)
+    }
+
+    fn set_priorities(&self, disk: &Name, priorities: &PriorityRecord) -> Result<(), PlaneError> {
+        self.run("set_priorities", |s| s.disks.get_mut(disk).unwrap().priorities = *priorities)
+    }
+
+    fn put_export(&self, export: &ExportRecord) {
+        self.0.lock().unwrap().exports.insert(export.name.clone(), export.clone());
+    }
+
+    fn remove_export(&self, name: &Name) {
+        self.0.lock().unwrap().exports.remove(name);
+    }
+
+    fn close_disk(&self, disk: &Name, _patience: Duration) -> Result<(), PlaneError> {
+        self.run("close_disk", |s| assert!(s.disks.remove(disk).is_some()))
+    }
+
+    fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError> {
+        self.run("abandon_disk", |s| assert!(s.disks.remove(disk).is_some()))
+    }
+
+    fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError> {
+        self.run("sample", |s| {
+            let disks = s.disks.iter().map(|(name, live)| DiskSample {
+                priorities: live.priorities,
+                clients: live.clients,
+                remote: live.remote.clone(),
+                ..DiskSample::new(name.clone(), live.policy, DiskSnapshot::default())
+            });
+            let disks = disks.collect();
+            vec![DatastoreSample {
+                name: "all".parse().unwrap(),
+                window: Slots::ONE,
+                in_flight: 0,
+                queued: 0,
+                stats: DiskSnapshot::default(),
+                disks,
+                flash: None,
+            }]
+        })
+    }
+
+    fn shutdown(&self, _patience: Duration) {
+        self.0.lock().unwrap().disks.clear();
+    }
+}
+
+/// A control side over a fresh state directory, with a 1,600-IOPS datastore `array` and an unknown
+/// one `default`.
+pub(crate) struct Bench {
+    pub temp: tempfile::TempDir,
+    pub plane: Arc<MemoryPlane>,
+    pub control: Arc<Control>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Bench {
+        let temp = tempfile::tempdir().unwrap();
+        let (plane, control) = start(temp.path());
+        let array =
+            serde_json::from_str(r#"{"name": "array", "backend": {"emulated": "rate=1600"}}"#)
+                .unwrap();
+        control.add_datastore(array).unwrap();
+        Bench { temp, plane, control }
+    }
+
+    /// A daemon on what one left that was killed.
+    pub(crate) fn start_again(temp: tempfile::TempDir) -> Bench {
+        let (plane, control) = start(temp.path());
+        Bench { temp, plane, control }
+    }
+
+    /// The process is killed, and started again.
+    pub(crate) fn restart(self) -> Bench {
+        let Bench { temp, plane, control } = self;
+        drop((plane, control));
+        Bench::start_again(temp)
+    }
+}
+
+fn start(root: &Path) -> (Arc<MemoryPlane>, Arc<Control>) {
+    let dir = StateDir::new(root).unwrap();
+    let (identity, _) = Identity::load(root).unwrap();
+    let catalog = Box::new(SqliteCatalog::open(&dir.catalog()).unwrap());
+    let plane = Arc::new(MemoryPlane::default());
+    let myself = Myself { identity: identity.clone(), etcd: Vec::new() };
+    let windows = Windows::start(plane.clone(), myself).unwrap();
+    let control = {
+        let leases = Leases::new(identity.clone(), None);
+        let samples = Arc::new(Samples::open(&dir.samples(), Duration::from_secs(5)).unwrap());
+        let options = Options::default();
+        let parts = Parts { plane: plane.clone(), windows, leases, samples, catalog };
+        Control::start(dir, identity, options, parts).unwrap()
+    };
+    (plane, Arc::new(control))
+}

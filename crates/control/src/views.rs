@@ -1,0 +1,242 @@
+use super::admission::{self, ReservableRate};
+use super::window_views::window_view;
+use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, flash, vms};
+use headgate_api::types::{
+    BackendSpec, CapacityView, Datastore, Disk, DiskMoved, Health, HealthStatus, Host, ServiceState,
+};
+use headgate_model::ConnectionState;
+use headgate_model::Name;
+use headgate_model::{Backend, Policy, Scheduler};
+use headgate_model::{DatastoreSample, DiskSample, LiveDisk};
+use headgate_units::Shares;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+impl Service {
+    fn state(&self) -> ServiceState {
+        match self {
+            Service::Serving => ServiceState::Serving,
+            Service::Failed(_) => ServiceState::Failed,
+        }
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn backend(backend: &Backend, control: &Control) -> BackendSpec {
+    match backend {
+        Backend::Dir { path } => {
+            BackendSpec { dir: Some(text(&control.dir.resolve(path))), ..Default::default() }
+        }
+        Backend::Block { device } => {
+            BackendSpec { block: Some(text(device)), ..Default::default() }
+        }
+        Backend::Emulated { model, .. } => {
+            BackendSpec { emulated: Some(model.clone()), ..Default::default() }
+        }
+        Backend::Nbd { server } => BackendSpec { nbd: Some(server.clone()), ..Default::default() },
+        Backend::Memory { size } => BackendSpec { memory: Some(*size), ..Default::default() },
+    }
+}
+
+fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
+    let disks = sample.iter().flat_map(|store| &store.disks);
+    let live = |d: &DiskSample| LiveDisk {
+        policy: d.policy,
+        priorities: d.priorities,
+        clients: d.clients,
+        remote: d.remote.clone(),
+    };
+    disks.map(|d| (d.name.clone(), live(d))).collect()
+}
+
+/// The part of a policy that a datastore's scheduler, or the device under it, enforces.
+pub(super) fn effective(policy: Policy, datastore: &DatastoreEntry) -> Policy {
+    match datastore.record.scheduler {
+        Scheduler::Mclock => policy,
+        Scheduler::Sfq => Policy::of_shares(policy.shares),
+        Scheduler::Fifo if flash::keeps_shares(datastore) => Policy::of_shares(policy.shares),
+        Scheduler::Fifo => Policy::of_shares(Shares::default()),
+    }
+}
+
+impl Control {
+    pub(super) fn room(&self, model: &Model, entry: &DatastoreEntry) -> ReservableRate {
+        let reservations =
+            model.disks_on(&entry.record.name).filter_map(|disk| disk.record.policy.reservation);
+        ReservableRate {
+            name: entry.record.name.clone(),
+            reserved: reservations.map(|r| r.get()).sum(),
+            reservable: admission::reservable(
+                entry.record.capacity.as_ref(),
+                self.options.reservable_percent,
+            ),
+            scheduler: entry.record.scheduler,
+        }
+    }
+
+    pub(super) fn view_datastore(&self, model: &Model, entry: &DatastoreEntry) -> Datastore {
+        let room = self.room(model, entry);
+        let record = &entry.record;
+        Datastore {
+            name: record.name.clone(),
+            state: entry.service.state(),
+            reason: entry.service.reason().map(str::to_owned),
+            backend: backend(&record.backend, self),
+            scheduler: record.scheduler,
+            queue_depth: record.queue_depth,
+            cost_model: record.cost_model.to_string(),
+            plug_ns: record.plug.0,
+            window: window_view(
+                &record.window,
+                record.queue_depth,
+                self.windows.status(&record.name),
+            ),
+            capacity: record
+                .capacity
+                .clone()
+                .map(|capacity| CapacityView { iops: capacity.iops, source: capacity.source }),
+            reservable_iops: room.reservable,
+            reserved_iops: room.reserved,
+            overbooked_iops: room.overbooked(),
+            disks: model.disks_on(&record.name).count(),
+            placement: record.placement.clone(),
+            layers: record.layers.iter().map(ToString::to_string).collect(),
+            model: None,
+            room: flash::room(model, entry),
+            flash: None,
+        }
+    }
+
+    pub(super) fn view_disk(
+        &self,
+        model: &Model,
+        entry: &DiskEntry,
+        live: Option<&LiveDisk>,
+    ) -> Disk {
+        let record = &entry.record;
+        let datastore = model.datastores.get(&record.datastore);
+        let scheduler = datastore.map_or(Scheduler::default(), |d| d.record.scheduler);
+        let socket = self.dir.vhost_socket(&record.name);
+        Disk {
+            name: record.name.clone(),
+            state: entry.service.state(),
+            reason: entry.service.reason().map(str::to_owned),
+            datastore: record.datastore.clone(),
+            vm: record.vm.clone(),
+            size: record.size,
+            export: record.remote.as_ref().map(|remote| remote.export.clone()),
+            connection: live.and_then(|live| live.remote.clone()),
+            policy: record.policy,
+            effective_policy: live.zip(datastore).map(|(live, on)| effective(live.policy, on)),
+            effective_priorities: live.and_then(|live| vms::effective(live.priorities, scheduler)),
+            exports: self.exports_of(model, &record.name),
+            placement: record.placement.clone(),
+            moved: None,
+            lease: datastore.and_then(|d| self.view_lease(&record.name, &d.record.backend)),
+            overbooked: datastore.is_some_and(|d| self.room(model, d).overbooked() > 0),
+            clients: live.map_or(0, |live| live.clients),
+            nbd_uri: crate::attach::nbd_unix_uri(&record.name, &self.dir.nbd_socket()),
+            vhost_socket: text(&socket),
+        }
+    }
+
+    /// Everything in service, as the shards have it now.
+    ///
+    /// # Errors
+    /// When a shard does not answer.
+    pub fn sample(&self) -> Result<Vec<DatastoreSample>, ControlError> {
+        Ok(self.plane.sample()?)
+    }
+
+    pub(super) fn live(&self) -> Result<BTreeMap<Name, LiveDisk>, ControlError> {
+        Ok(live_in(&self.sample()?))
+    }
+
+    /// All datastores, by name. Linear in datastores times disks.
+    pub fn datastores(&self) -> Vec<Datastore> {
+        let model = self.model();
+        model.datastores.values().map(|entry| self.view_datastore(&model, entry)).collect()
+    }
+
+    /// One datastore.
+    ///
+    /// # Errors
+    /// [`ControlError::Missing`].
+    pub fn datastore(&self, name: &Name) -> Result<Datastore, ControlError> {
+        let model = self.model();
+        Ok(self.view_datastore(&model, model.datastore(name)?))
+    }
+
+    /// All disks, by name.
+    ///
+    /// # Errors
+    /// When a shard does not answer.
+    pub fn disks(&self) -> Result<Vec<Disk>, ControlError> {
+        Ok(self.disks_at(&self.sample()?))
+    }
+
+    /// All disks, by name, with policies and clients as they were in this sample.
+    pub fn disks_at(&self, sample: &[DatastoreSample]) -> Vec<Disk> {
+        let live = live_in(sample);
+        let model = self.model();
+        model
+            .disks
+            .values()
+            .map(|entry| self.view_disk(&model, entry, live.get(&entry.record.name)))
+            .collect()
+    }
+
+    /// One disk.
+    ///
+    /// # Errors
+    /// [`ControlError::Missing`], or a shard that does not answer.
+    pub fn disk(&self, name: &Name) -> Result<Disk, ControlError> {
+        let live = self.live()?;
+        let known = self.samples.known();
+        let last = known.moves.iter().rev().find(|moved| moved.disk.as_str() == name.as_str());
+        let moved = last.map(|moved| DiskMoved {
+            from: moved.from.to_string(),
+            at: moved.at.0 / 1_000_000_000,
+        });
+        let model = self.model();
+        Ok(Disk { moved, ..self.view_disk(&model, model.disk(name)?, live.get(name)) })
+    }
+
+    /// This host as others see it.
+    pub fn host(&self) -> Host {
+        Host { name: self.identity.name.to_string(), id: self.identity.host.to_string() }
+    }
+
+    /// Health: whether everything is in service and every shard answers.
+    pub fn health(&self) -> Health {
+        let shards = self.sample();
+        let model = self.model();
+        let reasons = |kind: &str, name: &Name, service: &Service| {
+            service.reason().map(|reason| format!("{kind} '{name}': {reason}"))
+        };
+        let mut failed: Vec<String> = model
+            .datastores
+            .iter()
+            .filter_map(|(name, e)| reasons("datastore", name, &e.service))
+            .collect();
+        failed.extend(model.disks.iter().filter_map(|(name, e)| reasons("disk", name, &e.service)));
+        let unconnected = |d: &DiskSample| {
+            let remote =
+                d.remote.as_ref().filter(|remote| remote.state != ConnectionState::Connected)?;
+            let reason = remote.reason.as_deref().unwrap_or("not yet");
+            Some(format!("disk '{}': no connection to its server: {reason}", d.name))
+        };
+        let sampled = shards.iter().flatten().flat_map(|store| &store.disks);
+        failed.extend(sampled.filter_map(unconnected));
+        let status = match (&shards, failed.is_empty()) {
+            (Err(_), _) => HealthStatus::Failed,
+            (Ok(_), false) => HealthStatus::Degraded,
+            (Ok(_), true) => HealthStatus::Ok,
+        };
+        failed.extend(shards.err().map(|e| format!("the data path: {e}")));
+        Health { status, version: env!("CARGO_PKG_VERSION").into(), host: self.host(), failed }
+    }
+}

@@ -1,0 +1,164 @@
+//! The settings of datastores' windows, and their application.
+
+use super::{Control, ControlError};
+use crate::windows::{Meeting, Setup};
+use headgate_model::PlaneError;
+use headgate_model::{BoardPlace, DatastoreRecord, Threshold};
+
+impl Control {
+    /// What a record asks for; `None` without control.
+    fn window_setup(&self, record: &DatastoreRecord) -> Option<Setup> {
+        let config = record.window.control(record.queue_depth)?;
+        let meeting = match &record.window.board {
+            BoardPlace::None => Meeting::Alone,
+            BoardPlace::Directory(path) => Meeting::Directory(path.clone()),
+            BoardPlace::Etcd(name) => Meeting::Etcd(name.clone()),
+            BoardPlace::Auto => match self.shared_directory(&record.backend) {
+                Some(path) => Meeting::Directory(path),
+                None => Meeting::Alone,
+            },
+        };
+        Some(Setup { config, cost_model: record.cost_model, meeting })
+    }
+
+    /// Refuses what cannot be brought into force.
+    pub(super) fn check_window(&self, record: &DatastoreRecord) -> Result<(), ControlError> {
+        let Some(setup) = self.window_setup(record) else { return Ok(()) };
+        setup.config.validate().map_err(|e| {
+            ControlError::invalid(
+                e.to_string(),
+                "a threshold of 10us to 10s, a period of 10ms to 60s, and --window-min not above --window-max, which is the \
+                 queue depth unless it was set",
+            )
+        })?;
+        match &setup.meeting {
+            Meeting::Etcd(_) if self.windows.myself().etcd.is_empty() => {
+                Err(ControlError::invalid(
+                    "this daemon was not told where etcd is",
+                    "a daemon started with --etcd http://HOST:2379 (or the key 'etcd' in its configuration file)",
+                ))
+            }
+            Meeting::Directory(path) if !path.is_dir() => Err(ControlError::invalid(
+                format!("{} is not a directory", path.display()),
+                "a directory that all hosts of the datastore reach",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Controls the datastore's window, or leaves it at its queue depth.
+    pub(super) fn set_window(&self, record: &DatastoreRecord) -> Result<(), PlaneError> {
+        match self.window_setup(record) {
+            Some(setup) => self.windows.control(&record.name, setup),
+            None => self.windows.release(&record.name, record.queue_depth),
+        }
+    }
+
+    pub(super) fn window_warnings(&self, record: &DatastoreRecord) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let name = &record.name;
+        if record.window.threshold == Threshold::Auto && record.window.found.is_none() {
+            warnings.push(format!(
+                "the latency threshold of datastore '{name}' is yet to be found: {} until \
+                 'headgate datastore calibrate {name}' has measured it",
+                Threshold::Fixed(headgate_qos::window::Config::default().threshold),
+            ));
+        }
+        if record.window.board == BoardPlace::Auto
+            && record.window.threshold != Threshold::None
+            && self.shared_directory(&record.backend).is_none()
+        {
+            warnings.push(format!(
+                "datastore '{name}' has no directory that other hosts could reach: its window goes by this host's latency alone. If \
+                 other hosts use the storage, give all of them the same --board"
+            ));
+        }
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Bench;
+    use crate::{ControlError, ErrorKind};
+    use headgate_api::types::DatastorePatch;
+    use headgate_qos::window::Slots;
+    use serde_json::json;
+
+    fn set(bench: &Bench, patch: serde_json::Value) -> Result<Vec<String>, ControlError> {
+        let patch: DatastorePatch = serde_json::from_value(json!({ "window": patch })).unwrap();
+        Ok(bench.control.set_datastore(&"array".parse().unwrap(), patch)?.warnings)
+    }
+
+    #[test]
+    fn a_threshold_controls_the_window_across_restarts_and_none_ends_it() {
+        let bench = Bench::new();
+        let depth = Slots::whole(32);
+        assert_eq!(bench.plane.window("array"), (Some(depth), false));
+        let warnings = set(&bench, json!({"latency_threshold": "20ms", "max": 24})).unwrap();
+        assert!(warnings[0].contains("goes by this host's latency alone"), "{warnings:?}");
+        assert_eq!(bench.plane.window("array"), (Some(Slots::whole(24)), true));
+        let name = "array".parse().unwrap();
+        let view = bench.control.datastore(&name).unwrap().window;
+        assert_eq!((view.latency_threshold.as_str(), view.min, view.max), ("20ms", 4, 24));
+        assert_eq!(view.now.unwrap().slots, 24.0);
+        let bench = bench.restart();
+        assert_eq!(bench.plane.window("array"), (Some(Slots::whole(24)), true));
+        set(&bench, json!({"latency_threshold": "none"})).unwrap();
+        assert_eq!(bench.plane.window("array"), (Some(depth), false));
+        assert_eq!(bench.control.datastore(&name).unwrap().window.now, None);
+        bench.control.remove_datastore(&name).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_in_force_is_refused_and_changes_nothing() {
+        let bench = Bench::new();
+        set(&bench, json!({"latency_threshold": "20ms", "board": "none"})).unwrap();
+        let name = "array".parse().unwrap();
+        let before = bench.control.datastore(&name).unwrap();
+        for (patch, said) in [
+            (json!({"latency_threshold": "1us"}), "10 us to 10 s"),
+            (json!({"latency_threshold": "soon"}), "'soon' is no latency threshold"),
+            (json!({"min": 48, "max": 24}), "min <= max"),
+            (json!({"min": 0}), "a window of 0 is out of range"),
+            (json!({"max": 5000}), "a window of 5000 is out of range"),
+            (json!({"period_ns": 1}), "period"),
+            (json!({"board": "etcd=array"}), "was not told where etcd is"),
+            (json!({"board": "/nowhere/at/all"}), "/nowhere/at/all is not a directory"),
+            (json!({"board": "here"}), "'here' is no place"),
+        ] {
+            let error = set(&bench, patch).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(said), "{error}");
+        }
+        assert_eq!(bench.control.datastore(&name).unwrap(), before);
+    }
+
+    #[test]
+    fn an_automatic_threshold_says_that_it_is_yet_to_be_found() {
+        let bench = Bench::new();
+        let warnings = set(&bench, json!({"latency_threshold": "auto", "board": "none"})).unwrap();
+        assert!(
+            warnings[0].contains("30ms until 'headgate datastore calibrate array'"),
+            "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn the_board_of_a_directory_is_in_it() {
+        let bench = Bench::new();
+        let dir = bench.temp.path().join("shared");
+        std::fs::create_dir(&dir).unwrap();
+        let create = json!({"name": "shared", "backend": {"dir": dir}, "window": {"latency_threshold": "30ms", "period_ns": 10_000_000}});
+        bench.control.add_datastore(serde_json::from_value(create).unwrap()).unwrap();
+        let name = "shared".parse().unwrap();
+        let place = bench.control.datastore(&name).unwrap().window.now.unwrap().board_place;
+        assert_eq!(place, Some(dir.display().to_string()));
+        // Its thread writes the board without anybody's doing.
+        let board = dir.join(headgate_cluster::BOARD_FILE);
+        while !board.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        bench.control.remove_datastore(&name).unwrap();
+    }
+}

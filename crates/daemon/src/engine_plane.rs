@@ -1,0 +1,562 @@
+//! The data plane of the control plane: engine and frontends behind its trait.
+
+use headgate_devices::layer::TracePart;
+use headgate_devices::{DEFAULT_CAPACITY, LayerSpec, ModelSpec};
+use headgate_engine::backend::nbd::Connection;
+use headgate_engine::port::Port;
+use headgate_engine::request::DiskInfo;
+use headgate_engine::snapshot::{self, RemoteState};
+use headgate_engine::{
+    Access, BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine,
+    EngineConfig, Image, PortRef, Priorities,
+};
+use headgate_frontends::nbd::Tag;
+use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to, opened};
+use headgate_frontends::vhost::server::VhostServer;
+use headgate_model::Name;
+use headgate_model::{
+    Backend, DatastoreRecord, ExportRecord, Policy, PriorityRecord, PriorityScope, Scheduler,
+};
+use headgate_model::{
+    ConnectionState, DataPlane, DatastoreSample, DiskSample, FlashSample, OpenDisk, Period,
+    PlaneError, Probe, RemoteDisk, Session, StreamSample,
+};
+use headgate_nbd::server::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
+use headgate_nbd::uri::Uri;
+use headgate_qos::window::{DiskTotals, LatencyMeter, Slots};
+use headgate_qos::{PriorityPolicy, SchedulerKind};
+use headgate_units::{Bytes, Nanos};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+// Neither of the two knows the other.
+const _: () = assert!(headgate_control::limits::QUEUE_DEPTH_MAX == headgate_engine::WINDOW_MAX);
+const _: () = assert!(headgate_control::limits::SIZE_STEP == headgate_engine::backend::SIZE_STEP);
+
+/// How long an image may stay locked by a daemon that was just killed.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest that the creation of a disk waits for an NBD server's answer.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+fn failed(e: impl std::fmt::Display) -> PlaneError {
+    PlaneError::new(e)
+}
+
+struct Store {
+    id: DatastoreId,
+    kind: StoreKind,
+}
+
+/// Where a datastore's images come from.
+#[derive(Clone, Debug, PartialEq)]
+enum StoreKind {
+    /// Files, block devices or exports.
+    Storage,
+    /// Files behind a device model.
+    Model(ModelSpec),
+    /// Memory.
+    Memory,
+}
+
+/// One more name of a disk.
+struct Alias {
+    disk: Name,
+    tag: Tag,
+}
+
+/// Disks by export name, for the NBD server's threads.
+struct Exports {
+    engine: Engine,
+    disks: RwLock<BTreeMap<Name, DiskId>>,
+    aliases: RwLock<BTreeMap<Name, Alias>>,
+}
+
+impl Exports {
+    fn disks(&self) -> RwLockReadGuard<'_, BTreeMap<Name, DiskId>> {
+        self.disks.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn disks_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Name, DiskId>> {
+        self.disks.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn aliases(&self) -> RwLockReadGuard<'_, BTreeMap<Name, Alias>> {
+        self.aliases.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn aliases_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Name, Alias>> {
+        self.aliases.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The disk behind a name that clients may ask for, and what its requests are given.
+    fn find(&self, name: &Name) -> Option<(DiskId, Tag)> {
+        if let Some(disk) = self.disks().get(name) {
+            return Some((*disk, Tag::none()));
+        }
+        let (disk, tag) =
+            self.aliases().get(name).map(|alias| (alias.disk.clone(), alias.tag.clone()))?;
+        self.disks().get(&disk).map(|disk| (*disk, tag))
+    }
+}
+
+impl ExportCatalog for Exports {
+    type Handle = Attach;
+
+    fn list(&self) -> Vec<ExportName> {
+        let plain = |name: &Name| ExportName { name: name.to_string(), description: String::new() };
+        let mut names: Vec<ExportName> = self.disks().keys().map(plain).collect();
+        for (name, alias) in self.aliases().iter() {
+            if self.disks().contains_key(&alias.disk) {
+                names.push(ExportName {
+                    name: name.to_string(),
+                    description: format!("disk {} with a priority of its own", alias.disk),
+                });
+            }
+        }
+        names
+    }
+
+    fn open(&self, name: &str) -> Result<Opened<Attach>, OpenError> {
+        let name: Name = name.parse().map_err(|_| OpenError::Unknown)?;
+        let (disk, tag) = self.find(&name).ok_or(OpenError::Unknown)?;
+        let info = self.engine.disk_info(disk).map_err(|_| OpenError::Unknown)?;
+        Ok(opened(info, attach_to(&self.engine, disk, tag)))
+    }
+}
+
+/// A disk of the daemon's own.
+#[derive(Debug)]
+pub struct Internal(DiskId);
+
+/// Datastores and disks in the engine, each disk as an NBD export and on a vhost-user socket.
+pub struct EnginePlane {
+    engine: Engine,
+    exports: Arc<Exports>,
+    nbd: Mutex<Option<NbdServer>>,
+    vhost: Mutex<HashMap<Name, VhostServer>>,
+    stores: Mutex<HashMap<Name, Store>>,
+}
+
+impl EnginePlane {
+    /// Starts the shards.
+    ///
+    /// # Errors
+    /// When the kernel refuses a ring.
+    pub fn start(config: EngineConfig) -> Result<EnginePlane, PlaneError> {
+        let engine = Engine::start(config).map_err(failed)?;
+        let exports = Arc::new(Exports {
+            engine: engine.clone(),
+            disks: RwLock::default(),
+            aliases: RwLock::default(),
+        });
+        Ok(EnginePlane {
+            engine,
+            exports,
+            nbd: Mutex::default(),
+            vhost: Mutex::default(),
+            stores: Mutex::default(),
+        })
+    }
+
+    /// Lets NBD clients in. To be called once the disks are in service: a client that reconnects
+    /// after a restart shall wait for its export, not be told that there is none.
+    ///
+    /// # Errors
+    /// When an address is taken.
+    pub fn listen(&self, unix: PathBuf, tcp: Option<SocketAddr>) -> Result<(), PlaneError> {
+        let config = ServerConfig { unix: Some(unix), tcp, ..ServerConfig::default() };
+        let server = NbdServer::start(config, self.exports.clone()).map_err(failed)?;
+        *self.nbd.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+        Ok(())
+    }
+
+    /// Where NBD is served over TCP.
+    pub fn nbd_tcp(&self) -> Option<SocketAddr> {
+        self.nbd
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .and_then(NbdServer::tcp_address)
+    }
+
+    /// Hangs a client of the daemon's own into a disk.
+    ///
+    /// # Errors
+    /// When the disk is not in service.
+    pub fn attach<F>(&self, disk: &Name, new: F) -> Result<PortRef, PlaneError>
+    where
+        F: FnOnce(&DiskInfo) -> Box<dyn Port> + Send + 'static,
+    {
+        self.engine.attach(self.disk(disk)?, new).map_err(failed)
+    }
+
+    /// Opens a disk for the daemon's own use, which clients cannot reach, and returns its size.
+    ///
+    /// # Errors
+    /// When the image cannot be opened.
+    pub fn open_internal(
+        &self,
+        datastore: &Name,
+        image: &Path,
+    ) -> Result<(Internal, Bytes), PlaneError> {
+        let store = self.store(datastore)?;
+        let image = Image::open(image, Caching::PreferDirect, LOCK_PATIENCE).map_err(failed)?;
+        let size = image.size();
+        // Not a name that a disk of an operator's can have.
+        let spec = DiskSpec {
+            name: format!(".{datastore}"),
+            image,
+            policy: headgate_qos::Policy::default(),
+        };
+        Ok((Internal(self.engine.open_disk(store, spec).map_err(failed)?), size))
+    }
+
+    /// Hangs a client of the daemon's own into a disk of its own.
+    ///
+    /// # Errors
+    /// When the engine is gone.
+    pub fn attach_internal<F>(&self, disk: &Internal, new: F) -> Result<PortRef, PlaneError>
+    where
+        F: FnOnce(&DiskInfo) -> Box<dyn Port> + Send + 'static,
+    {
+        self.engine.attach(disk.0, new).map_err(failed)
+    }
+
+    /// Closes a disk of the daemon's own.
+    pub fn close_internal(&self, disk: Internal, patience: Duration) {
+        if let Err(e) = self.engine.close_disk(disk.0, patience) {
+            tracing::warn!(error = %e, "a scratch disk did not close");
+        }
+    }
+
+    fn vhost(&self) -> MutexGuard<'_, HashMap<Name, VhostServer>> {
+        self.vhost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stores(&self) -> MutexGuard<'_, HashMap<Name, Store>> {
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn store(&self, datastore: &Name) -> Result<DatastoreId, PlaneError> {
+        let stores = self.stores();
+        let store = stores.get(datastore);
+        store
+            .map(|s| s.id)
+            .ok_or_else(|| failed(format!("datastore '{datastore}' is not in service")))
+    }
+
+    fn disk(&self, disk: &Name) -> Result<DiskId, PlaneError> {
+        let disk_id = self.exports.disks().get(disk).copied();
+        disk_id.ok_or_else(|| failed(format!("disk '{disk}' is not in service")))
+    }
+
+    fn image(&self, disk: &OpenDisk) -> Result<Image, PlaneError> {
+        let kind = self.stores().get(&disk.datastore).map(|store| store.kind.clone());
+        let caching = match kind {
+            Some(StoreKind::Memory) => return Image::memory(disk.size).map_err(failed),
+            Some(StoreKind::Model(ModelSpec::Null)) => {
+                return Image::null(disk.size).map_err(failed);
+            }
+            // The speed of an emulated device is its model's: the file under it should be faster,
+            // so it is cached.
+            Some(StoreKind::Model(_)) => Caching::Buffered,
+            Some(StoreKind::Storage) | None => Caching::PreferDirect,
+        };
+        let image = Image::open(&disk.image, caching, LOCK_PATIENCE).map_err(failed)?;
+        if image.size() != disk.size {
+            return Err(PlaneError {
+                error: format!(
+                    "{} has {} bytes, and the disk {}",
+                    disk.image.display(),
+                    image.size().0,
+                    disk.size.0
+                ),
+                hint: Some("restore the image, or remove the disk".into()),
+            });
+        }
+        Ok(image)
+    }
+}
+
+fn scheduler_kind(scheduler: Scheduler) -> SchedulerKind {
+    match scheduler {
+        Scheduler::Mclock => SchedulerKind::MClock,
+        Scheduler::Sfq => SchedulerKind::Sfq,
+        Scheduler::Fifo => SchedulerKind::Fifo,
+    }
+}
+
+/// A virtual machine's priorities as the engine takes them.
+fn engine_priorities(record: &PriorityRecord) -> Priorities {
+    let scope = match record.scope {
+        PriorityScope::Within => headgate_qos::PriorityScope::WithinVm,
+        PriorityScope::Across => headgate_qos::PriorityScope::AcrossVms,
+    };
+    Priorities {
+        policy: PriorityPolicy { max: record.max, default: record.default, scope },
+        map: record.map,
+    }
+}
+
+fn priority_record(in_force: &Priorities) -> PriorityRecord {
+    let scope = match in_force.policy.scope {
+        headgate_qos::PriorityScope::WithinVm => PriorityScope::Within,
+        headgate_qos::PriorityScope::AcrossVms => PriorityScope::Across,
+    };
+    let PriorityPolicy { max, default, .. } = in_force.policy;
+    PriorityRecord { max, default, scope, map: in_force.map }
+}
+
+fn stream(stream: &snapshot::StreamSnapshot) -> StreamSample {
+    let &snapshot::StreamSnapshot { priority, ios, cost } = stream;
+    StreamSample { priority, ios, cost }
+}
+
+fn connection(remote: snapshot::RemoteSnapshot) -> headgate_model::Connection {
+    let snapshot::RemoteSnapshot { state, reason, reconnects, losses } = remote;
+    let state = match state {
+        RemoteState::Connected => ConnectionState::Connected,
+        RemoteState::Waiting => ConnectionState::Waiting,
+        RemoteState::Failing => ConnectionState::Failing,
+    };
+    headgate_model::Connection { state, reason, reconnects, losses }
+}
+
+fn usage(disk: &snapshot::DiskUsage) -> DiskTotals<usize> {
+    let &snapshot::DiskUsage { key, policy, at, outstanding_time, ios, bytes } = disk;
+    DiskTotals { key, policy, at, outstanding_time, ios, bytes }
+}
+
+fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSample {
+    let flash = |flash: snapshot::FlashSnapshot| FlashSample {
+        counters: flash.counters,
+        standing: flash.standing,
+    };
+    DiskSample {
+        name,
+        policy: Policy::from(disk.policy),
+        priorities: priority_record(&disk.priorities),
+        streams: disk.streams.iter().map(stream).collect(),
+        in_flight: disk.in_flight,
+        queued: disk.queued,
+        clients: disk.ports,
+        remote: disk.remote.map(connection),
+        stats: disk.stats,
+        flash: disk.flash.map(flash),
+    }
+}
+
+impl DataPlane for EnginePlane {
+    fn add_datastore(
+        &self,
+        record: &DatastoreRecord,
+        _directory: Option<&Path>,
+    ) -> Result<(), PlaneError> {
+        let (kind, backend) = match &record.backend {
+            Backend::Dir { .. } | Backend::Block { .. } => (StoreKind::Storage, BackendSpec::Files),
+            Backend::Nbd { .. } => (StoreKind::Storage, BackendSpec::Remote),
+            Backend::Memory { .. } => (StoreKind::Memory, BackendSpec::Memory),
+            Backend::Emulated { model, .. } => {
+                let model: ModelSpec = model.parse().map_err(failed)?;
+                let backend = match &model {
+                    ModelSpec::Null => BackendSpec::Null,
+                    model => {
+                        let capacity = model.capacity().unwrap_or(DEFAULT_CAPACITY);
+                        BackendSpec::Emulated(model.clone(), capacity)
+                    }
+                };
+                (StoreKind::Model(model), backend)
+            }
+        };
+        let spec = DatastoreSpec {
+            name: record.name.to_string(),
+            backend,
+            layers: record.layers.clone(),
+            scheduler: scheduler_kind(record.scheduler),
+            queue_depth: record.queue_depth,
+            qos: headgate_qos::Config {
+                plug: record.plug,
+                ..headgate_qos::Config::for_hosts(record.cost_model)
+            },
+        };
+        let id = self.engine.add_datastore(spec).map_err(failed)?;
+        self.stores().insert(record.name.clone(), Store { id, kind });
+        Ok(())
+    }
+
+    fn set_window(&self, datastore: &Name, window: Slots) -> Result<(), PlaneError> {
+        self.engine.set_window(self.store(datastore)?, window).map_err(failed)
+    }
+
+    fn measure_latency(
+        &self,
+        datastore: &Name,
+        meter: Option<LatencyMeter>,
+    ) -> Result<(), PlaneError> {
+        self.engine.set_meter(self.store(datastore)?, meter).map_err(failed)
+    }
+
+    fn end_period(&self, datastore: &Name) -> Result<Period, PlaneError> {
+        let period = self.engine.end_period(self.store(datastore)?).map_err(failed)?;
+        let disks = period.disks.iter().map(usage).collect();
+        Ok(Period { latency: period.latency, disks })
+    }
+
+    fn set_plug(&self, datastore: &Name, plug: Nanos) -> Result<(), PlaneError> {
+        self.engine.set_plug(self.store(datastore)?, plug).map_err(failed)
+    }
+
+    fn set_layers(&self, datastore: &Name, layers: &[LayerSpec]) -> Result<(), PlaneError> {
+        self.engine.set_layers(self.store(datastore)?, layers).map_err(failed)
+    }
+
+    fn trace(&self, datastore: &Name, from: u64) -> Result<Option<TracePart>, PlaneError> {
+        self.engine.trace(self.store(datastore)?, from).map_err(failed)
+    }
+
+    fn remove_datastore(&self, datastore: &Name) -> Result<(), PlaneError> {
+        self.engine.remove_datastore(self.store(datastore)?).map_err(failed)?;
+        self.stores().remove(datastore);
+        Ok(())
+    }
+
+    fn create_image(&self, path: &Path, size: Bytes) -> Result<(), PlaneError> {
+        Image::create(path, size).map_err(failed)
+    }
+
+    fn device_size(&self, path: &Path) -> Result<Bytes, PlaneError> {
+        Ok(Image::open(path, Caching::PreferDirect, LOCK_PATIENCE).map_err(failed)?.size())
+    }
+
+    fn connect(&self, uri: &Uri) -> Result<Probe, PlaneError> {
+        let connection = Connection::open(uri, CONNECT_PATIENCE).map_err(failed)?;
+        let (size, block_size) = (connection.size(), connection.block_size());
+        Ok(Probe { size, block_size, session: Some(Session::new(connection)) })
+    }
+
+    fn open_disk(&self, mut disk: OpenDisk) -> Result<(), PlaneError> {
+        let store = self.store(&disk.datastore)?;
+        let image = match disk.remote.take() {
+            Some(RemoteDisk { uri, block_size, session }) => {
+                let connection = session.and_then(Session::into_inner::<Connection>);
+                Image::remote(uri, disk.size, block_size, connection).map_err(failed)?
+            }
+            None => self.image(&disk)?,
+        };
+        let expects_direct = self
+            .stores()
+            .get(&disk.datastore)
+            .is_some_and(|store| store.kind == StoreKind::Storage);
+        if image.access() != Access::Direct && expects_direct {
+            tracing::warn!(disk = %disk.name, image = %image.path().display(),
+                "the file system has no direct IO: requests go through the host's page cache");
+        }
+        let policy = disk.policy.for_scheduler().map_err(failed)?;
+        let spec = DiskSpec { name: disk.name.to_string(), image, policy };
+        let id = self.engine.open_disk(store, spec).map_err(failed)?;
+        self.engine.set_priorities(id, engine_priorities(&disk.priorities)).map_err(failed)?;
+        match VhostServer::start(&disk.vhost_socket, self.engine.clone(), id) {
+            Ok(server) => self.vhost().insert(disk.name.clone(), server),
+            Err(e) => {
+                self.engine.close_disk(id, Duration::ZERO).map_err(failed)?;
+                return Err(failed(e));
+            }
+        };
+        self.exports.disks_mut().insert(disk.name.clone(), id);
+        Ok(())
+    }
+
+    fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError> {
+        let policy = policy.for_scheduler().map_err(failed)?;
+        self.engine.set_policy(self.disk(disk)?, policy).map_err(failed)
+    }
+
+    fn set_priorities(&self, disk: &Name, priorities: &PriorityRecord) -> Result<(), PlaneError> {
+        self.engine.set_priorities(self.disk(disk)?, engine_priorities(priorities)).map_err(failed)
+    }
+
+    fn put_export(&self, export: &ExportRecord) {
+        match self.exports.aliases_mut().entry(export.name.clone()) {
+            // Those who came by it hold its tag.
+            Entry::Occupied(known) => known.get().tag.set(export.priority),
+            Entry::Vacant(new) => {
+                new.insert(Alias { disk: export.disk.clone(), tag: Tag::of(export.priority) });
+            }
+        }
+    }
+
+    fn remove_export(&self, name: &Name) {
+        self.exports.aliases_mut().remove(name);
+    }
+
+    fn close_disk(&self, disk: &Name, patience: Duration) -> Result<(), PlaneError> {
+        let id = self.disk(disk)?;
+        // Not to be had any more before its clients are sent away, so that none comes back in
+        // between.
+        self.exports.disks_mut().remove(disk);
+        let vhost = self.vhost().remove(disk).map(|mut server| {
+            server.stop_listening();
+            server
+        });
+        self.engine.close_disk(id, patience).map_err(|e| {
+            self.exports.disks_mut().insert(disk.clone(), id);
+            if let Some(path) = vhost.as_ref().map(VhostServer::path) {
+                match VhostServer::start(path, self.engine.clone(), id) {
+                    Ok(server) => drop(self.vhost().insert(disk.clone(), server)),
+                    Err(e) => {
+                        tracing::error!(%disk, error = %e, "the vhost-user socket is gone until a restart")
+                    }
+                }
+            }
+            failed(e)
+        })
+    }
+
+    fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError> {
+        let id = self.disk(disk)?;
+        self.exports.disks_mut().remove(disk);
+        let mut vhost = self.vhost().remove(disk);
+        vhost.iter_mut().for_each(VhostServer::stop_listening);
+        self.engine.close_disk(id, Duration::ZERO).map_err(failed)
+    }
+
+    fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError> {
+        let stores = self.engine.snapshot().map_err(failed)?;
+        stores
+            .into_iter()
+            .map(|(_, store)| {
+                // Disks of the daemon's own have names that no operator can give.
+                let named = |disk: snapshot::DiskSnapshot| {
+                    let name = disk.name.parse().ok()?;
+                    Some(disk_sample(disk, name))
+                };
+                let disks = store.disks.into_iter().filter_map(named);
+                Ok(DatastoreSample {
+                    name: store.name.parse().map_err(failed)?,
+                    window: store.window,
+                    in_flight: store.in_flight,
+                    queued: store.queued as u64,
+                    stats: store.stats,
+                    disks: disks.collect(),
+                    flash: store.flash,
+                })
+            })
+            .collect()
+    }
+
+    fn shutdown(&self, patience: Duration) {
+        // No new clients first; those connected are drained with their disks.
+        drop(self.nbd.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.exports.disks_mut().clear();
+        let mut vhost = std::mem::take(&mut *self.vhost());
+        vhost.values_mut().for_each(VhostServer::stop_listening);
+        if let Err(e) = self.engine.clone().shutdown(patience) {
+            tracing::warn!(error = %e, "the engine did not shut down");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The OpenAPI document of the API. A test generates it from the routes and their types and
+//! compares it with the file that the daemon serves, so the generator is no part of the daemon.
+
+/// The document as JSON.
+pub const DOCUMENT: &str = include_str!("openapi.json");
+
+#[cfg(test)]
+mod tests {
+    use super::super::routes;
+    use std::path::Path;
+    use std::{env, fs};
+    use utoipa::OpenApi;
+
+    #[derive(OpenApi)]
+    #[openapi(
+        info(
+            title = "Headgate",
+            description = "Virtual disks under mClock. Served on the unix socket headgate.sock of the state directory. \
+                           Rates are normalised IOs per second, sizes bytes, bandwidths bytes per second. Every error has \
+                           the form of ErrorBody."
+        ),
+        paths(
+            routes::list_datastores,
+            routes::add_datastore,
+            routes::show_datastore,
+            routes::set_datastore,
+            routes::remove_datastore,
+            routes::model_points,
+            routes::datastore_history,
+            routes::datastore_trace,
+            routes::advice,
+            routes::rules,
+            routes::set_rules,
+            routes::start_calibration,
+            routes::show_calibration,
+            routes::cancel_calibration,
+            routes::list_disks,
+            routes::create_disk,
+            routes::show_disk,
+            routes::set_disk,
+            routes::take_over,
+            routes::remove_disk,
+            routes::show_attachment,
+            routes::list_vms,
+            routes::show_vm,
+            routes::set_vm,
+            routes::reset_vm,
+            routes::list_exports,
+            routes::add_export,
+            routes::show_export,
+            routes::set_export,
+            routes::remove_export,
+            routes::stats,
+            routes::top,
+            routes::metrics,
+            routes::healthz,
+        ),
+        components(schemas(headgate_api::types::ImageFate))
+    )]
+    struct Document;
+
+    /// `HEADGATE_UPDATE_OPENAPI=1 cargo test -p headgate-daemon openapi` writes the file anew.
+    #[test]
+    fn the_document_is_that_of_the_routes() {
+        let mut text = Document::openapi().to_pretty_json().unwrap();
+        text.push('\n');
+        if env::var_os("HEADGATE_UPDATE_OPENAPI").is_some() {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/openapi.json");
+            fs::write(file, &text).unwrap();
+            return;
+        }
+        let same = text.lines().eq(super::DOCUMENT.lines());
+        let differs = text.lines().zip(super::DOCUMENT.lines()).find(|(now, file)| now != file);
+        assert!(same, "openapi.json is not that of the routes, first here: {differs:?}");
+    }
+}

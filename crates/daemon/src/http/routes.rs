@@ -1,0 +1,537 @@
+use super::error::{ApiError, Body, Flags, Param};
+use crate::calibrate::Calibrator;
+use crate::observe::Observer;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use headgate_api::calibration::{Calibration, CalibrationCreate};
+use headgate_api::history::DatastoreHour;
+use headgate_api::leases::DiskTakeover;
+use headgate_api::placement::{AdviceReport, Created, ModelPoint};
+use headgate_api::priorities::{Export, ExportCreate, ExportPatch, VmPatch};
+use headgate_api::top::{DatastoreStats, Top};
+use headgate_api::trace::TracePart;
+#[cfg(test)]
+use headgate_api::types::ErrorBody;
+use headgate_api::types::{
+    Attachment, Changed, Datastore, DatastoreCreate, DatastorePatch, Disk, DiskCreate, DiskPatch,
+    Force, Health, HealthStatus, ImageFate, Vm,
+};
+use headgate_control::{Control, ControlError};
+use headgate_model::Name;
+use headgate_model::{Lookback, UnknownLookback};
+use headgate_placement::Rules;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The state that the handlers share.
+#[derive(Clone)]
+pub struct App {
+    /// Datastores and disks.
+    pub control: Arc<Control>,
+    /// Measures datastores.
+    pub calibrator: Arc<Calibrator>,
+    /// The observer's current rates.
+    pub observer: Arc<Observer>,
+    /// Where NBD is served over TCP.
+    pub nbd_tcp: Option<SocketAddr>,
+}
+
+type Answer<T> = Result<Json<T>, ApiError>;
+
+impl App {
+    /// Runs what may block on a thread that may.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let control = self.control.clone();
+        self.on_thread(move || work(&control)).await
+    }
+
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        match tokio::task::spawn_blocking(work).await {
+            Ok(result) => Ok(result?),
+            Err(e) => Err(ApiError::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("the operation was cut: {e}"),
+            )
+            .hint("see the daemon's log")),
+        }
+    }
+}
+
+/// Flags of a disk's removal.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+pub(super) struct RemoveFlags {
+    /// `yes` disconnects clients.
+    #[serde(default)]
+    force: Force,
+    /// `keep` leaves the image for another host.
+    #[serde(default)]
+    image: ImageFate,
+}
+
+/// All routes.
+pub fn router(app: App) -> Router {
+    Router::new()
+        .route("/v1/datastores", get(list_datastores).post(add_datastore))
+        .route(
+            "/v1/datastores/{name}",
+            get(show_datastore).patch(set_datastore).delete(remove_datastore),
+        )
+        .route(
+            "/v1/datastores/{name}/calibration",
+            get(show_calibration).post(start_calibration).delete(cancel_calibration),
+        )
+        .route("/v1/datastores/{name}/points", get(model_points))
+        .route("/v1/datastores/{name}/history", get(datastore_history))
+        .route("/v1/datastores/{name}/trace", get(datastore_trace))
+        .route("/v1/advice", get(advice))
+        .route("/v1/rules", get(rules).put(set_rules))
+        .route("/v1/disks", get(list_disks).post(create_disk))
+        .route("/v1/disks/{name}", get(show_disk).patch(set_disk).delete(remove_disk))
+        .route("/v1/disks/{name}/attachment", get(show_attachment))
+        .route("/v1/disks/{name}/takeover", post(take_over))
+        .route("/v1/vms", get(list_vms))
+        .route("/v1/vms/{name}", get(show_vm).patch(set_vm).delete(reset_vm))
+        .route("/v1/exports", get(list_exports).post(add_export))
+        .route("/v1/exports/{name}", get(show_export).patch(set_export).delete(remove_export))
+        .route("/v1/stats", get(stats))
+        .route("/v1/top", get(top))
+        .route("/metrics", get(metrics))
+        .route("/v1/openapi.json", get(openapi))
+        .route("/healthz", get(healthz))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .with_state(app)
+}
+
+async fn no_such_path(uri: Uri) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
+        .expected("a path listed in /v1/openapi.json")
+}
+
+async fn no_such_method(uri: Uri) -> ApiError {
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("{} does not take this method", uri.path()),
+    )
+    .expected("a method listed in /v1/openapi.json")
+}
+
+/// All datastores.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/datastores", tag = "datastores", responses((status = 200, body = [Datastore]))))]
+pub(super) async fn list_datastores(State(app): State<App>) -> Json<Vec<Datastore>> {
+    Json(app.control.datastores())
+}
+
+/// Adds a datastore.
+#[cfg_attr(test, utoipa::path(post, path = "/v1/datastores", tag = "datastores", request_body = DatastoreCreate, responses(
+    (status = 201, body = Changed<Datastore>),
+    (status = 409, body = ErrorBody, description = "the name or the storage is taken"),
+    (status = 422, body = ErrorBody, description = "a value makes no sense"))))]
+pub(super) async fn add_datastore(
+    State(app): State<App>,
+    Body(request): Body<DatastoreCreate>,
+) -> Result<(StatusCode, Json<Changed<Datastore>>), ApiError> {
+    let added = app.blocking(move |control| control.add_datastore(request)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+/// One datastore.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/datastores/{name}", tag = "datastores", params(("name" = String, Path)), responses(
+    (status = 200, body = Datastore), (status = 404, body = ErrorBody))))]
+pub(super) async fn show_datastore(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Answer<Datastore> {
+    let datastore = app.blocking(move |control| {
+        let datastore = control.datastore(&name)?;
+        let (model, flash) = (Some(control.model_of(&name)?), control.flash_of(&name)?);
+        Ok(Datastore { model, flash, ..datastore })
+    });
+    Ok(Json(datastore.await?))
+}
+
+/// The intervals that a datastore's model is learnt from: of the last 24 hours, or a few points of
+/// each hour of the last 30 days.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/datastores/{name}/points", tag = "placement", params(("name" = String, Path)), responses(
+    (status = 200, body = [ModelPoint]), (status = 404, body = ErrorBody))))]
+pub(super) async fn model_points(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Answer<Vec<ModelPoint>> {
+    Ok(Json(app.blocking(move |control| control.model_points(&name)).await?))
+}
+
+/// What a datastore did, by the hour, the oldest first. The hour in which the window begins is
+/// there whole; hours of which nothing was seen are not.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/datastores/{name}/history", tag = "datastores", params(("name" = String, Path), WindowFlags),
+    responses((status = 200, body = [DatastoreHour]), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody))))]
+pub(super) async fn datastore_history(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Flags(flags): Flags<WindowFlags>,
+) -> Answer<Vec<DatastoreHour>> {
+    let window = flags.lookback()?;
+    Ok(Json(app.blocking(move |control| control.datastore_history(&name, window)).await?))
+}
+
+/// Requests that the datastore's first trace layer has kept, some at a time.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/datastores/{name}/trace", tag = "datastores", params(("name" = String, Path), TraceFlags),
+    responses((status = 200, body = TracePart), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody, description = "it has no trace layer"))))]
+pub(super) async fn datastore_trace(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Flags(flags): Flags<TraceFlags>,
+) -> Answer<TracePart> {
+    Ok(Json(app.blocking(move |control| control.trace(&name, flags.from)).await?))
+}
+
+/// Which part of a trace.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+pub(super) struct TraceFlags {
+    /// The first serial number; 0, the oldest that is kept, when absent.
+    #[serde(default)]
+    from: u64,
+}
+
+/// How far back history is read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+pub(super) struct WindowFlags {
+    /// A time of 1 min to 30 d, such as `90min`, `24h` or `7d`; 24 h when absent.
+    window: Option<String>,
+}
+
+impl WindowFlags {
+    fn lookback(self) -> Result<Lookback, ControlError> {
+        let Some(text) = self.window else { return Ok(Lookback::default()) };
+        text.parse().map_err(|e: UnknownLookback| ControlError::Invalid {
+            error: e.to_string(),
+            expected: "1min to 30d".into(),
+        })
+    }
+}
+
+/// Which disks to move where, what that changes, and why the others stay.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/advice", tag = "placement", params(WindowFlags), responses(
+    (status = 200, body = AdviceReport), (status = 422, body = ErrorBody))))]
+pub(super) async fn advice(
+    State(app): State<App>,
+    Flags(flags): Flags<WindowFlags>,
+) -> Answer<AdviceReport> {
+    let window = flags.lookback()?;
+    Ok(Json(app.blocking(move |control| control.advice(window)).await?))
+}
+
+/// The rules of placement.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/rules", tag = "placement", responses((status = 200, body = Object))))]
+pub(super) async fn rules(State(app): State<App>) -> Json<Rules> {
+    Json(app.control.rules())
+}
+
+/// Replaces the rules of placement.
+#[cfg_attr(test, utoipa::path(put, path = "/v1/rules", tag = "placement", request_body = Object, responses(
+    (status = 200, body = Changed<Object>), (status = 422, body = ErrorBody))))]
+pub(super) async fn set_rules(
+    State(app): State<App>,
+    Body(rules): Body<Rules>,
+) -> Answer<Changed<Rules>> {
+    let now = rules.clone();
+    let warnings = app.blocking(move |control| control.set_rules(rules)).await?;
+    Ok(Json(Changed { now, warnings }))
+}
+
+/// Changes a datastore.
+#[cfg_attr(test, utoipa::path(patch, path = "/v1/datastores/{name}", tag = "datastores", params(("name" = String, Path)),
+    request_body = DatastorePatch, responses(
+    (status = 200, body = Changed<Datastore>), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody))))]
+pub(super) async fn set_datastore(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(patch): Body<DatastorePatch>,
+) -> Answer<Changed<Datastore>> {
+    Ok(Json(app.blocking(move |control| control.set_datastore(&name, patch)).await?))
+}
+
+/// Forgets a datastore without disks; its storage stays as it is.
+#[cfg_attr(test, utoipa::path(delete, path = "/v1/datastores/{name}", tag = "datastores", params(("name" = String, Path)), responses(
+    (status = 204), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody, description = "it has disks"))))]
+pub(super) async fn remove_datastore(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Result<StatusCode, ApiError> {
+    app.blocking(move |control| control.remove_datastore(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Starts to measure what a datastore can promise.
+#[cfg_attr(test, utoipa::path(post, path = "/v1/datastores/{name}/calibration", tag = "datastores", params(("name" = String, Path)),
+    request_body = CalibrationCreate, responses((status = 202, body = Calibration), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody, description = "it is in use, or cannot be measured"))))]
+pub(super) async fn start_calibration(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(request): Body<CalibrationCreate>,
+) -> Result<(StatusCode, Json<Calibration>), ApiError> {
+    let calibrator = app.calibrator.clone();
+    let begun = app.on_thread(move || calibrator.start(&name, request)).await?;
+    Ok((StatusCode::ACCEPTED, Json(begun)))
+}
+
+/// How far a calibration is, or how the last one ended.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/datastores/{name}/calibration", tag = "datastores", params(("name" = String, Path)),
+    responses((status = 200, body = Calibration), (status = 404, body = ErrorBody))))]
+pub(super) async fn show_calibration(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Answer<Calibration> {
+    Ok(Json(app.calibrator.get(&name)?))
+}
+
+/// Stops a calibration; the capacity stays as it was.
+#[cfg_attr(test, utoipa::path(delete, path = "/v1/datastores/{name}/calibration", tag = "datastores", params(("name" = String, Path)),
+    responses((status = 204), (status = 404, body = ErrorBody))))]
+pub(super) async fn cancel_calibration(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Result<StatusCode, ApiError> {
+    app.calibrator.cancel(&name)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// All disks, with the policies in force.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/disks", tag = "disks", responses((status = 200, body = [Disk]))))]
+pub(super) async fn list_disks(State(app): State<App>) -> Answer<Vec<Disk>> {
+    Ok(Json(app.blocking(|control| control.disks()).await?))
+}
+
+/// Creates a disk and brings it into service.
+#[cfg_attr(test, utoipa::path(post, path = "/v1/disks", tag = "disks", request_body = DiskCreate, responses(
+    (status = 201, body = Created<Disk>),
+    (status = 404, body = ErrorBody, description = "no such datastore"),
+    (status = 409, body = ErrorBody, description = "the name is taken, or the reservation does not fit"),
+    (status = 422, body = ErrorBody, description = "a value makes no sense"))))]
+pub(super) async fn create_disk(
+    State(app): State<App>,
+    Body(request): Body<DiskCreate>,
+) -> Result<(StatusCode, Json<Created<Disk>>), ApiError> {
+    let created = app.blocking(move |control| control.create_disk(request)).await?;
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+/// One disk, with the policy in force.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/disks/{name}", tag = "disks", params(("name" = String, Path)), responses(
+    (status = 200, body = Disk), (status = 404, body = ErrorBody))))]
+pub(super) async fn show_disk(State(app): State<App>, Param(name): Param<Name>) -> Answer<Disk> {
+    Ok(Json(app.blocking(move |control| control.disk(&name)).await?))
+}
+
+/// Changes a disk; answered when its policy is in force.
+#[cfg_attr(test, utoipa::path(patch, path = "/v1/disks/{name}", tag = "disks", params(("name" = String, Path)),
+    request_body = DiskPatch, responses(
+    (status = 200, body = Changed<Disk>), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody, description = "the reservation does not fit"),
+    (status = 422, body = ErrorBody, description = "a value makes no sense"))))]
+pub(super) async fn set_disk(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(patch): Body<DiskPatch>,
+) -> Answer<Changed<Disk>> {
+    Ok(Json(app.blocking(move |control| control.set_disk(&name, patch)).await?))
+}
+
+/// Serves a disk that another host made or served.
+#[cfg_attr(test, utoipa::path(post, path = "/v1/disks/{name}/takeover", tag = "disks", params(("name" = String, Path)),
+    request_body = DiskTakeover, responses(
+    (status = 200, body = Changed<Disk>),
+    (status = 404, body = ErrorBody, description = "no such datastore"),
+    (status = 409, body = ErrorBody, description = "another host serves it, or the reservation does not fit"),
+    (status = 422, body = ErrorBody, description = "a value makes no sense, or there is no such image"))))]
+pub(super) async fn take_over(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(request): Body<DiskTakeover>,
+) -> Answer<Changed<Disk>> {
+    Ok(Json(app.blocking(move |control| control.take_over(&name, request)).await?))
+}
+
+/// Removes a disk with its content, or leaves that for another host.
+#[cfg_attr(test, utoipa::path(delete, path = "/v1/disks/{name}", tag = "disks", params(("name" = String, Path), RemoveFlags), responses(
+    (status = 204), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody, description = "it is in use"))))]
+pub(super) async fn remove_disk(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Flags(flags): Flags<RemoveFlags>,
+) -> Result<StatusCode, ApiError> {
+    app.blocking(move |control| control.remove_disk(&name, flags.force, flags.image)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How machines get at a disk.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/disks/{name}/attachment", tag = "disks", params(("name" = String, Path)), responses(
+    (status = 200, body = Attachment), (status = 404, body = ErrorBody))))]
+pub(super) async fn show_attachment(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Answer<Attachment> {
+    let nbd_tcp = app.nbd_tcp;
+    let attachment = app
+        .blocking(move |control| {
+            let disk = control.disk(&name)?.name;
+            let dir = control.state_dir();
+            Ok(headgate_control::attach::attachment(
+                &disk,
+                &dir.nbd_socket(),
+                nbd_tcp,
+                &dir.vhost_socket(&disk),
+            ))
+        })
+        .await?;
+    Ok(Json(attachment))
+}
+
+/// All virtual machines that disks name or that something was set for.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/vms", tag = "vms", responses((status = 200, body = [Vm]))))]
+pub(super) async fn list_vms(State(app): State<App>) -> Answer<Vec<Vm>> {
+    Ok(Json(app.blocking(|control| control.vms()).await?))
+}
+
+/// One virtual machine.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/vms/{name}", tag = "vms", params(("name" = String, Path)), responses(
+    (status = 200, body = Vm), (status = 404, body = ErrorBody))))]
+pub(super) async fn show_vm(State(app): State<App>, Param(name): Param<Name>) -> Answer<Vm> {
+    Ok(Json(app.blocking(move |control| control.vm(&name)).await?))
+}
+
+/// Changes what a virtual machine's applications may ask for; answered when it is in force. It need
+/// not have disks yet.
+#[cfg_attr(test, utoipa::path(patch, path = "/v1/vms/{name}", tag = "vms", params(("name" = String, Path)), request_body = VmPatch,
+    responses((status = 200, body = Changed<Vm>),
+    (status = 422, body = ErrorBody, description = "a value makes no sense"))))]
+pub(super) async fn set_vm(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(patch): Body<VmPatch>,
+) -> Answer<Changed<Vm>> {
+    Ok(Json(app.blocking(move |control| control.set_vm(&name, &patch)).await?))
+}
+
+/// Forgets what was set for a virtual machine; its disks stay.
+#[cfg_attr(test, utoipa::path(delete, path = "/v1/vms/{name}", tag = "vms", params(("name" = String, Path)), responses(
+    (status = 204), (status = 404, body = ErrorBody))))]
+pub(super) async fn reset_vm(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Result<StatusCode, ApiError> {
+    app.blocking(move |control| control.reset_vm(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// All further NBD exports of disks.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/exports", tag = "exports", responses((status = 200, body = [Export]))))]
+pub(super) async fn list_exports(State(app): State<App>) -> Json<Vec<Export>> {
+    Json(app.control.exports())
+}
+
+/// Exports a disk under one more name, with a priority.
+#[cfg_attr(test, utoipa::path(post, path = "/v1/exports", tag = "exports", request_body = ExportCreate, responses(
+    (status = 201, body = Export),
+    (status = 404, body = ErrorBody, description = "no such disk"),
+    (status = 409, body = ErrorBody, description = "the name is taken"))))]
+pub(super) async fn add_export(
+    State(app): State<App>,
+    Body(request): Body<ExportCreate>,
+) -> Result<(StatusCode, Json<Export>), ApiError> {
+    let added = app.blocking(move |control| control.add_export(request)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+/// One further export.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/exports/{name}", tag = "exports", params(("name" = String, Path)), responses(
+    (status = 200, body = Export), (status = 404, body = ErrorBody))))]
+pub(super) async fn show_export(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Answer<Export> {
+    Ok(Json(app.control.export(&name)?))
+}
+
+/// Changes an export's priority, for clients that are connected too.
+#[cfg_attr(test, utoipa::path(patch, path = "/v1/exports/{name}", tag = "exports", params(("name" = String, Path)),
+    request_body = ExportPatch, responses((status = 200, body = Export), (status = 404, body = ErrorBody))))]
+pub(super) async fn set_export(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(patch): Body<ExportPatch>,
+) -> Answer<Export> {
+    Ok(Json(app.blocking(move |control| control.set_export(&name, patch)).await?))
+}
+
+/// Forgets an export; clients that came by it stay connected.
+#[cfg_attr(test, utoipa::path(delete, path = "/v1/exports/{name}", tag = "exports", params(("name" = String, Path)), responses(
+    (status = 204), (status = 404, body = ErrorBody))))]
+pub(super) async fn remove_export(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+) -> Result<StatusCode, ApiError> {
+    app.blocking(move |control| control.remove_export(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// All counters and histograms since each disk was opened, as the shards have them.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/stats", tag = "statistics", responses((status = 200, body = [DatastoreStats]))))]
+pub(super) async fn stats(State(app): State<App>) -> Answer<Vec<DatastoreStats>> {
+    let samples = app.blocking(|control| control.sample()).await?;
+    Ok(Json(samples.into_iter().map(DatastoreStats::from).collect()))
+}
+
+/// The live view: rates of all datastores and disks, and how far their promises are kept.
+#[cfg_attr(test, utoipa::path(get, path = "/v1/top", tag = "statistics", responses((status = 200, body = Top))))]
+pub(super) async fn top(State(app): State<App>) -> Answer<Top> {
+    let observer = app.observer.clone();
+    Ok(Json(app.on_thread(move || Ok(observer.top())).await?))
+}
+
+/// Metrics in the OpenMetrics text format, for Prometheus.
+#[cfg_attr(test, utoipa::path(get, path = "/metrics", tag = "statistics", responses((status = 200, body = String,
+    content_type = "application/openmetrics-text"))))]
+pub(super) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
+    let (control, observer) = (app.control.clone(), app.observer.clone());
+    let text = app.on_thread(move || crate::metrics::render(&control, observer.top())).await?;
+    Ok(([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response())
+}
+
+/// This document.
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], super::openapi::DOCUMENT).into_response()
+}
+
+/// Health: whether the daemon and all datastores and disks are in service.
+#[cfg_attr(test, utoipa::path(get, path = "/healthz", tag = "daemon", responses(
+    (status = 200, body = Health, description = "it serves, if not everything"),
+    (status = 503, body = Health, description = "a shard does not answer"))))]
+pub(super) async fn healthz(
+    State(app): State<App>,
+) -> Result<(StatusCode, Json<Health>), ApiError> {
+    let health = app.blocking(|control| Ok(control.health())).await?;
+    let status = match health.status {
+        HealthStatus::Ok | HealthStatus::Degraded => StatusCode::OK,
+        HealthStatus::Failed => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Ok((status, Json(health)))
+}

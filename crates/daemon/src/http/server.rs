@@ -1,0 +1,96 @@
+use axum::Router;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use thiserror::Error;
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+
+/// Why the API cannot be served.
+#[derive(Debug, Error)]
+#[error("cannot serve the API on {}: {source}", .path.display())]
+pub struct ServeError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The API on its own thread: nothing it does touches a shard's.
+pub struct ApiServer {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<(JoinHandle<()>, Receiver<()>)>,
+    path: PathBuf,
+}
+
+/// How long a client may take to read its last answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl ApiServer {
+    /// Listens on `path`. Replaces a stale socket: the caller holds the state directory's lock.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn start(path: &Path, router: Router) -> Result<ApiServer, ServeError> {
+        let failed = |source| ServeError { path: path.to_owned(), source };
+        match fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
+            _ => {}
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(16)
+            .build()
+            .map_err(failed)?;
+        let listener = {
+            let _in_runtime = runtime.enter();
+            UnixListener::bind(path).map_err(failed)?
+        };
+        // Who may connect may do everything: owner and group, not the world.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ended, end) = channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name("headgate-api".into())
+            .spawn(move || {
+                let shutdown = async {
+                    // A dropped sender is a stop as well.
+                    let _ = stopped.await;
+                };
+                let served = runtime.block_on(async {
+                    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
+                });
+                if let Err(e) = served {
+                    tracing::error!(error = %e, "the API stopped");
+                }
+                drop(ended);
+            })
+            .map_err(failed)?;
+        Ok(ApiServer { stop: Some(stop), thread: Some((thread, end)), path: path.to_owned() })
+    }
+
+    /// Answers what is under way, then stops.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        drop(self.stop.take());
+        if let Some((thread, end)) = self.thread.take() {
+            // A client that reads nothing must not keep the daemon: its thread is left to the end
+            // of the process.
+            if end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Disconnected) {
+                let _ = thread.join();
+            }
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

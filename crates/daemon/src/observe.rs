@@ -1,0 +1,372 @@
+//! The observer: samples the shards' counters once a second and computes the rates between samples.
+
+use headgate_api::top::{LatencyMicros, Load, Top, TopDatastore, TopDisk, TopStream};
+use headgate_api::types::{Datastore, Disk};
+use headgate_control::Control;
+use headgate_model::Name;
+use headgate_model::{DatastoreSample, DiskSample, StreamSample};
+use headgate_stats::{DiskSnapshot, HistogramSnapshot};
+use headgate_units::Nanos;
+use std::collections::VecDeque;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Distance of two samples.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Samples that are kept: promises are judged from the oldest to the newest, five periods.
+const KEPT: usize = 6;
+
+/// Loads are shown over this many periods.
+const SHOWN: usize = 2;
+
+/// Priorities that are shown of a disk: a guest can have 254.
+const STREAMS: usize = 16;
+
+/// A reservation counts as missed below this part of it, in per cent.
+const HELD_PERCENT: u64 = 97;
+
+type Sample = Vec<DatastoreSample>;
+
+#[derive(Default)]
+struct History(VecDeque<Arc<Sample>>);
+
+impl History {
+    fn push(&mut self, sample: Arc<Sample>) {
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(sample);
+    }
+}
+
+/// Takes samples on a thread of its own until dropped.
+pub struct Observer {
+    control: Arc<Control>,
+    history: Arc<RwLock<History>>,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Observer {
+    /// Starts sampling.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub fn start(control: Arc<Control>) -> std::io::Result<Observer> {
+        let history = Arc::new(RwLock::new(History::default()));
+        let (stop, stopped) = channel();
+        let thread = {
+            let (control, history) = (control.clone(), history.clone());
+            std::thread::Builder::new().name("headgate-observe".into()).spawn(move || {
+                loop {
+                    match control.sample() {
+                        Ok(sample) => {
+                            let sample = Arc::new(sample);
+                            control.samples().record(&sample);
+                            history.write().unwrap_or_else(PoisonError::into_inner).push(sample);
+                        }
+                        Err(e) => tracing::warn!(error = %e, "no statistics"),
+                    }
+                    if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
+                        return;
+                    }
+                }
+            })?
+        };
+        Ok(Observer { control, history, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// The live view, as of the last sample: at most a second old.
+    pub fn top(&self) -> Top {
+        let history: Vec<Arc<Sample>> =
+            self.history.read().unwrap_or_else(PoisonError::into_inner).0.iter().cloned().collect();
+        let disks = self.control.disks_at(history.last().map_or(&[], |sample| sample));
+        view(&self.control.datastores(), &disks, &history)
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn store<'a>(sample: &'a Sample, name: &Name) -> Option<&'a DatastoreSample> {
+    sample.iter().find(|store| store.name == *name)
+}
+
+fn disk<'a>(store: &'a DatastoreSample, name: &Name) -> Option<&'a DiskSample> {
+    store.disks.iter().find(|disk| disk.name == *name)
+}
+
+/// Queue times of reads and writes together; or device times.
+fn both(
+    delta: &DiskSnapshot,
+    part: impl Fn(&headgate_stats::DirectionSnapshot) -> &HistogramSnapshot,
+) -> Option<LatencyMicros> {
+    let mut all = part(&delta.reads).clone();
+    all.merge(part(&delta.writes));
+    let micros = |permille| all.at_permille(permille).map(|nanos: Nanos| nanos.0.div_ceil(1_000));
+    Some(LatencyMicros { p50: micros(500)?, p99: micros(990)? })
+}
+
+fn load(before: &DiskSnapshot, after: &DiskSnapshot) -> Load {
+    let interval = after.since(before);
+    let delta = after.difference(before);
+    Load {
+        iops: interval.iops,
+        normalised_iops: interval.normalised_iops,
+        bytes_per_sec: interval.bytes_per_sec,
+        read_fraction: interval.read_fraction,
+        outstanding: interval.outstanding,
+        errors: interval.errors,
+        queue_micros: both(&delta, |d| &d.queue),
+        device_micros: both(&delta, |d| &d.device),
+    }
+}
+
+/// What each priority did between two samples: those with the most, at most [`STREAMS`], the
+/// highest priority first.
+fn streams(before: &DiskSample, now: &DiskSample) -> Vec<TopStream> {
+    let seconds = now.stats.at.since(before.stats.at).0 as f64 / 1e9;
+    let moved = |now: &StreamSample| {
+        let old = before.streams.iter().find(|old| old.priority == now.priority);
+        let ios = now.ios.saturating_sub(old.map_or(0, |old| old.ios));
+        (now.priority, ios, now.cost.saturating_sub(old.map_or(0, |old| old.cost)))
+    };
+    let mut moved: Vec<_> = now.streams.iter().map(moved).filter(|(_, ios, _)| *ios > 0).collect();
+    let whole: u64 = moved.iter().map(|(.., cost)| cost).sum();
+    if seconds <= 0.0 || whole == 0 {
+        return Vec::new();
+    }
+    moved.sort_by_key(|(.., cost)| std::cmp::Reverse(*cost));
+    moved.truncate(STREAMS);
+    moved.sort_by_key(|(priority, ..)| std::cmp::Reverse(*priority));
+    let stream = |(priority, ios, cost)| TopStream {
+        priority,
+        iops: ios as f64 / seconds,
+        part: cost as f64 / whole as f64,
+    };
+    moved.into_iter().map(stream).collect()
+}
+
+/// The samples of one datastore that a view is made of.
+struct Span<'a> {
+    /// Where the judgement of promises starts.
+    oldest: &'a DatastoreSample,
+    /// Where the loads start.
+    before: &'a DatastoreSample,
+    now: &'a DatastoreSample,
+    /// All of them.
+    all: Vec<&'a DatastoreSample>,
+}
+
+impl<'a> Span<'a> {
+    fn of(history: &'a [Arc<Sample>], name: &Name) -> Option<Span<'a>> {
+        let all: Vec<&DatastoreSample> =
+            history.iter().filter_map(|sample| store(sample, name)).collect();
+        let now = *all.last()?;
+        let before = all[all.len().saturating_sub(SHOWN + 1)];
+        Some(Span { oldest: all[0], before, now, all })
+    }
+
+    /// Shares of all disks that had requests in the span.
+    fn busy_shares(&self) -> u64 {
+        let busy = self.now.disks.iter().filter(|now| {
+            disk(self.oldest, &now.name)
+                .is_some_and(|old| now.stats.since(&old.stats).outstanding > 0.0)
+        });
+        busy.map(|disk| disk.policy.shares.get()).sum()
+    }
+}
+
+fn view_disk(info: &Disk, span: Option<&Span<'_>>, busy_shares: u64) -> TopDisk {
+    let policy = info.effective_policy.unwrap_or(info.policy);
+    let mut view = TopDisk {
+        name: info.name.clone(),
+        vm: info.vm.clone(),
+        state: info.state,
+        policy,
+        clients: info.clients,
+        queued: 0,
+        in_flight: 0,
+        load: Load::default(),
+        streams: Vec::new(),
+        reservation_achieved: None,
+        reservation_missed: false,
+        share_achieved: None,
+    };
+    let Some((span, now)) = span.and_then(|span| Some((span, disk(span.now, &info.name)?))) else {
+        return view;
+    };
+    (view.queued, view.in_flight) = (u64::from(now.queued), u64::from(now.in_flight));
+    if let Some(before) = disk(span.before, &info.name) {
+        view.load = load(&before.stats, &now.stats);
+        view.streams = streams(before, now);
+    }
+    let Some(oldest) = disk(span.oldest, &info.name).filter(|old| old.stats.at < now.stats.at)
+    else {
+        return view;
+    };
+    let interval = now.stats.since(&oldest.stats);
+    if let Some(reservation) = policy.reservation {
+        view.reservation_achieved = Some(interval.achieved_reservation(reservation));
+        let waited = span.all.iter().all(|s| disk(s, &info.name).is_some_and(|d| d.queued > 0));
+        let held = interval.normalised_iops * 100.0 >= (reservation.get() * HELD_PERCENT) as f64;
+        view.reservation_missed = span.all.len() == KEPT && waited && !held;
+    }
+    if interval.outstanding > 0.0 {
+        let datastore = span.now.stats.since(&span.oldest.stats);
+        view.share_achieved = interval.achieved_share(policy.shares, &datastore, busy_shares);
+    }
+    view
+}
+
+/// The live view out of what is configured and of the samples, oldest first.
+fn view(datastores: &[Datastore], disks: &[Disk], history: &[Arc<Sample>]) -> Top {
+    let mut top = Top::default();
+    for info in datastores {
+        let span = Span::of(history, &info.name);
+        let busy_shares = span.as_ref().map_or(0, Span::busy_shares);
+        if let Some(span) = &span {
+            let millis = span.now.stats.at.since(span.before.stats.at).0 / 1_000_000;
+            top.interval_millis = top.interval_millis.max(millis);
+        }
+        let on_it = disks.iter().filter(|disk| disk.datastore == info.name);
+        top.datastores.push(TopDatastore {
+            name: info.name.clone(),
+            state: info.state,
+            scheduler: info.scheduler,
+            window: info.window.now.as_ref().map_or(f64::from(info.queue_depth), |now| now.slots),
+            control: info.window.now.clone(),
+            in_flight: span.as_ref().map_or(0, |span| u64::from(span.now.in_flight)),
+            queued: span.as_ref().map_or(0, |span| span.now.queued),
+            capacity_iops: info.capacity.as_ref().map(|capacity| capacity.iops.get()),
+            reserved_iops: info.reserved_iops,
+            overbooked_iops: info.overbooked_iops,
+            load: span
+                .as_ref()
+                .map(|span| load(&span.before.stats, &span.now.stats))
+                .unwrap_or_default(),
+            disks: on_it.map(|disk| view_disk(disk, span.as_ref(), busy_shares)).collect(),
+        });
+    }
+    top
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headgate_stats::{COST_OF_ONE_IO, DiskStats, Latency, Op, Outcome, Phase};
+    use headgate_units::{Bytes, Priority};
+
+    /// A disk that does `iops` per second from second 0 on, its requests waiting half the time.
+    fn sample(second: u64, iops: u64, queued: u32) -> Sample {
+        let mut stats = DiskStats::new(Nanos::ZERO);
+        let gap = 1_000_000_000 / iops;
+        for n in 0..second * iops {
+            let at = Nanos(n * gap);
+            stats.on_arrival(at, Op::Read, 0, Bytes(4096));
+            stats.on_dispatch(at, Op::Read, Nanos(gap / 2), Phase::Reservation, COST_OF_ONE_IO);
+            let latency = Latency { device: Nanos(gap / 2), total: Nanos(gap) };
+            stats.on_complete(at + Nanos(gap), Op::Read, Bytes(4096), latency, Outcome::Done);
+        }
+        let stats = stats.snapshot(Nanos::from_secs(second));
+        let disk = DiskSample {
+            streams: (1..=20).map(|priority| stream(priority, second)).collect(),
+            in_flight: 1,
+            queued,
+            ..DiskSample::new("d".parse().unwrap(), policy(), stats.clone())
+        };
+        let name = "ds".parse().unwrap();
+        vec![DatastoreSample {
+            name,
+            window: headgate_qos::window::Slots::whole(32),
+            in_flight: 1,
+            queued: u64::from(queued),
+            stats,
+            disks: vec![disk],
+            flash: None,
+        }]
+    }
+
+    /// A stream that gets as many requests per second as its priority says, of two IOs each.
+    fn stream(priority: u64, second: u64) -> StreamSample {
+        let ios = priority * second;
+        StreamSample {
+            priority: Priority::new(priority).unwrap(),
+            ios,
+            cost: 2 * ios * COST_OF_ONE_IO,
+        }
+    }
+
+    fn policy() -> headgate_model::Policy {
+        serde_json::from_str(r#"{"reservation": 100}"#).unwrap()
+    }
+
+    fn top(history: Vec<Sample>) -> Top {
+        let datastore = serde_json::from_str(
+            r#"{"name": "ds", "state": "serving", "reason": null, "backend": {}, "scheduler": "mclock",
+                "queue_depth": 32, "cost_model": "unit", "plug_ns": 0, "window": {"latency_threshold": "none", "found": null, "min": 4, "max": 32, "period_ns": null,
+                "board": "auto", "now": null}, "capacity": null, "reservable_iops": null, "reserved_iops": 100,
+                "overbooked_iops": 0, "disks": 1}"#,
+        );
+        let disk = serde_json::from_str(
+            r#"{"name": "d", "state": "serving", "reason": null, "datastore": "ds", "vm": null, "size": 4096,
+                "policy": {"reservation": 100}, "effective_policy": {"reservation": 100}, "overbooked": false,
+                "clients": 1, "nbd_uri": "", "vhost_socket": ""}"#,
+        );
+        let history: Vec<_> = history.into_iter().map(Arc::new).collect();
+        view(&[datastore.unwrap()], &[disk.unwrap()], &history)
+    }
+
+    fn history(iops: u64, queued: u32) -> Vec<Sample> {
+        (1..=KEPT as u64).map(|second| sample(second, iops, queued)).collect()
+    }
+
+    #[test]
+    fn a_reservation_is_missed_only_while_requests_wait() {
+        let missed =
+            |iops, queued| top(history(iops, queued)).datastores[0].disks[0].reservation_missed;
+        assert!(missed(90, 5));
+        assert!(!missed(90, 0), "it did not ask for more");
+        assert!(!missed(98, 5), "within 3 %");
+        assert!(!missed(100, 5));
+    }
+
+    #[test]
+    fn rates_and_latencies_are_those_of_the_interval() {
+        let top = top(history(200, 1));
+        assert_eq!(top.interval_millis, 2_000);
+        let disk = &top.datastores[0].disks[0];
+        assert!((disk.load.iops - 200.0).abs() < 1.0, "{:?}", disk.load);
+        assert!((disk.load.normalised_iops - 200.0).abs() < 1.0, "{:?}", disk.load);
+        let queue = disk.load.queue_micros.unwrap();
+        assert!((2_500..2_600).contains(&queue.p50), "{queue:?}");
+        assert!((disk.share_achieved.unwrap() - 1.0).abs() < 0.01);
+        assert!((disk.reservation_achieved.unwrap() - 2.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn the_busiest_priorities_are_shown_with_their_parts() {
+        let top = top(history(200, 1));
+        let streams = &top.datastores[0].disks[0].streams;
+        let priorities: Vec<u8> = streams.iter().map(|stream| stream.priority.get()).collect();
+        assert_eq!(priorities, (5..=20).rev().collect::<Vec<u8>>());
+        assert!((streams[0].iops - 20.0).abs() < 0.01, "{:?}", streams[0]);
+        assert!((streams[0].part - 20.0 / 210.0).abs() < 1e-6, "{:?}", streams[0]);
+    }
+
+    #[test]
+    fn a_disk_without_history_is_shown_without_rates() {
+        let top = top(vec![]);
+        assert_eq!(top.interval_millis, 0);
+        assert_eq!(top.datastores[0].disks[0].load, Load::default());
+    }
+}

@@ -1,0 +1,146 @@
+use super::LogFormat;
+use headgate_cluster::Endpoint;
+use headgate_history::{PERIOD_MAX, PERIOD_MIN};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU8;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// The configuration file. Everything has a default; an unknown key is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Config {
+    /// Serve NBD over TCP on this address; not at all by default.
+    pub nbd_listen: Option<SocketAddr>,
+    /// How much of a datastore's capacity may be reserved, in per cent, 1 to 100; default 100.
+    #[serde(default, deserialize_with = "percent")]
+    pub reservable_percent: Option<NonZeroU8>,
+    /// How long disks may take to finish their requests at the end, in seconds; default 10.
+    pub drain_seconds: Option<u16>,
+    /// Threads for IO, 1 to 255; default one for two CPUs, at most 8.
+    pub shards: Option<NonZeroU8>,
+    /// Keep each such thread on one CPU; default no.
+    pub pin_shards: Option<bool>,
+    /// How long an interval is that placement learns from, in seconds, 2 to 10; default 5.
+    #[serde(default, deserialize_with = "sample_seconds")]
+    pub sample_seconds: Option<u8>,
+    /// `text` or `json`; default `text`.
+    pub log_format: Option<LogFormat>,
+    /// The etcd servers through which hosts know of each other, separated by commas; default none.
+    #[serde(default, deserialize_with = "endpoints")]
+    pub etcd: Vec<Endpoint>,
+}
+
+/// Why the configuration cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}: {source}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The file says what cannot be.
+    #[error("the configuration {} is wrong: {source}", .path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with its line.
+        source: Box<toml::de::Error>,
+    },
+}
+
+fn percent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU8>, D::Error> {
+    let percent = NonZeroU8::deserialize(deserializer)?;
+    if percent.get() > 100 {
+        return Err(D::Error::custom(format!(
+            "reservable-percent must be 1 to 100, not {percent}"
+        )));
+    }
+    Ok(Some(percent))
+}
+
+fn sample_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    let seconds = u8::deserialize(deserializer)?;
+    if !(PERIOD_MIN..=PERIOD_MAX).contains(&seconds) {
+        return Err(D::Error::custom(format!(
+            "sample-seconds must be {PERIOD_MIN} to {PERIOD_MAX}, not {seconds}"
+        )));
+    }
+    Ok(Some(seconds))
+}
+
+fn endpoints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Endpoint>, D::Error> {
+    let list = String::deserialize(deserializer)?;
+    list.split(',')
+        .map(|one| one.trim().parse().map_err(|e| D::Error::custom(format!("etcd: {e}"))))
+        .collect()
+}
+
+impl Config {
+    /// Reads a file; without one the defaults hold.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn read(path: Option<&Path>) -> Result<Config, ConfigError> {
+        let Some(path) = path else { return Ok(Config::default()) };
+        let text = fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        toml::from_str(&text).map_err(|source| ConfigError::Parse {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Config, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        Config::read(Some(file.path()))
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_its_line() {
+        let error = read("shards = 2\nreservable-procent = 90\n").unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("reservable-procent"), "{error}");
+        assert!(error.contains("reservable-percent"), "{error}");
+    }
+
+    #[test]
+    fn values_out_of_range_are_errors() {
+        for bad in [
+            "reservable-percent = 101",
+            "reservable-percent = 0",
+            "shards = 0",
+            "sample-seconds = 1",
+            "sample-seconds = 11",
+            "nbd-listen = \"x\"",
+            "etcd = \"x\"",
+        ] {
+            read(bad).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn everything_has_a_default() {
+        assert_eq!(read("").unwrap(), Config::default());
+        let full = read(
+            "nbd-listen = \"127.0.0.1:10809\"\nreservable-percent = 90\ndrain-seconds = 5\nshards = 2\n\
+             pin-shards = true\nlog-format = \"json\"\n\
+             etcd = \"http://10.0.0.1:2379, http://10.0.0.2\"\n",
+        )
+        .unwrap();
+        assert_eq!(full.reservable_percent.map(NonZeroU8::get), Some(90));
+        assert_eq!(full.etcd[1].to_string(), "http://10.0.0.2:2379");
+    }
+}

@@ -1,0 +1,230 @@
+//! The daemon as a process: configuration, logs, signals, start and end.
+
+mod config;
+mod log;
+mod notify;
+/// SIGTERM and SIGINT.
+pub mod signals;
+
+pub use config::{Config, ConfigError};
+pub use log::LogFormat;
+
+use crate::calibrate::Calibrator;
+use crate::demo::Demo;
+use crate::engine_plane::EnginePlane;
+use crate::http::{ApiServer, App, ServeError, router};
+use crate::observe::Observer;
+use headgate_catalog::{CatalogError, SqliteCatalog};
+use headgate_cluster::{Endpoint, Identity, IdentityError, Origin};
+use headgate_control::leases::{Keeper, KeeperError, LOOK, Leases, Ticker};
+use headgate_control::windows::{Myself, Windows};
+use headgate_control::{Control, ControlError, Options, Parts, StateDir, StateDirError};
+use headgate_engine::{EngineConfig, Pin};
+use headgate_history::{Samples, SamplesError};
+use headgate_model::PlaneError;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use tracing::{info, warn};
+
+/// Length in seconds of the intervals that placement learns from.
+const SAMPLE_SECONDS: u8 = 5;
+
+/// Arguments of `headgate serve`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServeArgs {
+    /// Configuration file in TOML [default: none; built-in defaults apply]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Add an emulated array with three disks under built-in load, to watch with 'headgate top';
+    /// needs an empty state directory
+    #[arg(long)]
+    demo: bool,
+    /// Serve NBD over TCP, too; NBD has no authentication, so anyone who reaches the address can
+    /// use every disk
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    nbd_listen: Option<SocketAddr>,
+    /// etcd servers that hold leases and congestion boards, comma-separated
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    etcd: Vec<Endpoint>,
+    /// Format of the log on standard error; RUST_LOG sets its level [default: text]
+    #[arg(long, value_enum)]
+    log_format: Option<LogFormat>,
+}
+
+/// Why the daemon cannot serve.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    /// The host has no identity.
+    #[error("this host has no identity: {0}")]
+    Identity(#[from] IdentityError),
+    /// The demonstration needs an empty state directory.
+    #[error("the state directory {} is in use: the demonstration adds its own datastore and disks to a new one only", .0.display())]
+    NotFresh(PathBuf),
+    /// The catalog cannot be used.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// Engine or NBD server cannot start.
+    #[error(transparent)]
+    Plane(#[from] PlaneError),
+    /// The catalog's disks cannot be served.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The API cannot be served.
+    #[error(transparent)]
+    Api(#[from] ServeError),
+    /// Leases in etcd cannot be kept.
+    #[error(transparent)]
+    Leases(#[from] KeeperError),
+    /// The history cannot be opened.
+    #[error(transparent)]
+    Samples(#[from] SamplesError),
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+    /// Signals cannot be waited for.
+    #[error("cannot wait for signals: {0}")]
+    Signals(#[source] io::Error),
+}
+
+impl DaemonError {
+    /// What the user can do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            DaemonError::StateDir(StateDirError::Locked { .. }) => {
+                Some("use the daemon that runs, stop it, or give another --state-dir".into())
+            }
+            DaemonError::StateDir(StateDirError::TooLong { .. }) => {
+                Some("choose a shorter --state-dir".into())
+            }
+            DaemonError::NotFresh(_) => Some(
+                "give --state-dir with a directory that is empty or does not exist, or serve without --demo"
+                    .into(),
+            ),
+            DaemonError::Control(e) => e.hint(),
+            _ => None,
+        }
+    }
+}
+
+/// Serves until SIGTERM or SIGINT. A second signal ends the process at once.
+///
+/// # Errors
+/// When the daemon cannot start. A disk that cannot be opened is no reason.
+pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
+    let config = Config::read(args.config.as_deref())?;
+    log::start(args.log_format.or(config.log_format).unwrap_or_default());
+    let _lock = dir.lock()?;
+    if args.demo && !dir.is_fresh() {
+        return Err(DaemonError::NotFresh(dir.root().to_owned()));
+    }
+    let identity = identify(dir)?;
+    let signals = signals::Signals::catch().map_err(DaemonError::Signals)?;
+    let default = EngineConfig::default();
+    let engine = EngineConfig {
+        shards: config.shards.map_or(default.shards, |n| usize::from(n.get())),
+        pin: config.pin_shards.map_or(default.pin, |pin| if pin { Pin::Yes } else { Pin::No }),
+    };
+    let plane = Arc::new(EnginePlane::start(engine)?);
+    let default = Options::default();
+    let options = Options {
+        reservable_percent: config
+            .reservable_percent
+            .map_or(default.reservable_percent, |p| u32::from(p.get())),
+        patience: config
+            .drain_seconds
+            .map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
+    };
+    let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
+    let etcd = if args.etcd.is_empty() { config.etcd } else { args.etcd.clone() };
+    let keeper = if etcd.is_empty() {
+        None
+    } else {
+        Some(Keeper::start(&etcd, &identity).map_err(DaemonError::Leases)?)
+    };
+    let leases = Leases::new(identity.clone(), keeper);
+    let myself = Myself { identity: identity.clone(), etcd };
+    let windows = Windows::start(plane.clone(), myself).map_err(DaemonError::Thread)?;
+    let period = Duration::from_secs(u64::from(config.sample_seconds.unwrap_or(SAMPLE_SECONDS)));
+    let samples = Arc::new(Samples::open(&dir.samples(), period)?);
+    let parts = Parts { plane: plane.clone(), windows, leases, samples: samples.clone(), catalog };
+    let control = Control::start(dir.clone(), identity, options, parts)?;
+    let control = Arc::new(control);
+    let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;
+    plane.listen(dir.nbd_socket(), args.nbd_listen.or(config.nbd_listen))?;
+    let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
+    let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
+    let app = App {
+        calibrator: calibrator.clone(),
+        control: control.clone(),
+        observer: observer.clone(),
+        nbd_tcp: plane.nbd_tcp(),
+    };
+    let api = ApiServer::start(&dir.api_socket(), router(app))?;
+    let demo = args.demo.then(|| Demo::start(control.clone(), plane.clone())).transpose()?;
+    info!(state_dir = %dir.root().display(), version = env!("CARGO_PKG_VERSION"), "serving");
+    notify::tell("READY=1");
+    let signal = signals.wait();
+    info!(signal, "stopping: a second signal ends the daemon at once");
+    notify::tell("STOPPING=1");
+    signals.end_at_next();
+    drop(demo);
+    calibrator.cancel_all();
+    api.stop();
+    drop(observer);
+    samples.flush();
+    drop(leases.resume);
+    control.shutdown();
+    drop((leases.looks, leases.terms));
+    info!("stopped");
+    Ok(())
+}
+
+/// The threads of leases. None of them waits for another.
+struct LeaseThreads {
+    looks: Ticker,
+    terms: Ticker,
+    resume: Ticker,
+}
+
+impl LeaseThreads {
+    fn start(control: &Arc<Control>) -> io::Result<LeaseThreads> {
+        let [files, terms, resume] = [(); 3].map(|()| control.clone());
+        Ok(LeaseThreads {
+            looks: Ticker::start("headgate-leases", move || {
+                files.look_at_leases();
+                LOOK
+            })?,
+            terms: Ticker::start("headgate-terms", move || terms.keep_terms())?,
+            resume: Ticker::start("headgate-resume", move || {
+                resume.resume();
+                LOOK
+            })?,
+        })
+    }
+}
+
+/// This host's identity among the hosts that share its storage. The state directory is locked.
+fn identify(dir: &StateDir) -> Result<Identity, IdentityError> {
+    let (identity, origin) = Identity::load(dir.root())?;
+    match origin {
+        Origin::Kept | Origin::New => {}
+        Origin::Copied => {
+            warn!("the state directory was copied: this host is another one from now on")
+        }
+        Origin::Damaged(aside) => {
+            warn!(kept = %aside.display(), "the file with this host's identity was damaged: it is another one from now on")
+        }
+    }
+    info!(name = %identity.name, host = %identity.host, start = identity.epoch, "this host");
+    Ok(identity)
+}

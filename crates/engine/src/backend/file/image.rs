@@ -1,0 +1,393 @@
+//! Raw sparse files and block devices: opened, locked and measured by the control side.
+
+use super::lock;
+use super::mapping::Mapping;
+use super::pages::Pages;
+use crate::backend::size::{SIZE_STEP, is_disk_size};
+use crate::request::{Access, Extent, ExtentKind};
+use headgate_units::Bytes;
+use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Whether requests go around the host's page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caching {
+    /// `O_DIRECT`, or an error where the file system cannot.
+    Direct,
+    /// `O_DIRECT` where the file system can, else through the page cache; `FileImage::access`
+    /// tells which.
+    PreferDirect,
+    /// Through the page cache.
+    Buffered,
+}
+
+/// What kept an image from being created or opened.
+#[derive(Debug, Error)]
+pub enum ImageError {
+    /// The size is not one a disk can have.
+    #[error(
+        "a disk's size must be a multiple of {SIZE_STEP} bytes, at least {SIZE_STEP} and at most 16 TiB, not {0}"
+    )]
+    Size(u64),
+    /// Another process has it open.
+    #[error(
+        "{path} is in use by another process (a second daemon, or a QEMU that has the image open): stop that first"
+    )]
+    InUse {
+        /// The image.
+        path: PathBuf,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("{path} is neither a regular file nor a block device")]
+    Kind {
+        /// The image.
+        path: PathBuf,
+    },
+    /// `O_DIRECT` was asked for and is not to be had.
+    #[error(
+        "{path}: the file system does not support O_DIRECT; use buffered access or another file system"
+    )]
+    NoDirect {
+        /// The image.
+        path: PathBuf,
+    },
+    /// A system call failed.
+    #[error("cannot {doing} {path}: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    File,
+    BlockDevice,
+}
+
+/// What a transfer of an image's bytes may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    /// A device.
+    Device,
+    /// Nothing: the file system is in memory, a transfer is a copy.
+    Memory,
+}
+
+/// An opened and locked file or block device.
+#[derive(Debug)]
+pub(crate) struct FileImage {
+    file: File,
+    kind: Kind,
+    memory_alignment: usize,
+    access: Access,
+    medium: Medium,
+    /// Of an image in memory, unless there is no address space for it.
+    mapping: Option<Mapping>,
+}
+
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError {
+    let path = path.to_owned();
+    move |source| ImageError::Io { doing, path, source }
+}
+
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => File::open(dir)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+impl FileImage {
+    /// See [`Image::create`](crate::Image::create).
+    pub(crate) fn create(path: &Path, size: Bytes) -> Result<(), ImageError> {
+        let size = size.0;
+        if !is_disk_size(size) {
+            return Err(ImageError::Size(size));
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(io_error("create", path))?;
+        let made = file
+            .set_len(size)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| sync_directory_of(path));
+        made.map_err(|source| {
+            // The error that made us give up is the one to report.
+            let _ = std::fs::remove_file(path);
+            io_error("create", path)(source)
+        })
+    }
+
+    /// See [`Image::remove`](crate::Image::remove).
+    pub(crate) fn remove(path: &Path) -> Result<(), ImageError> {
+        match std::fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error("remove", path)(e)),
+            _ => sync_directory_of(path).map_err(io_error("sync the directory of", path)),
+        }
+    }
+
+    /// The image, its size and its block size, in bytes: see [`Image::open`](crate::Image::open).
+    pub(crate) fn open(
+        path: &Path,
+        caching: Caching,
+        patience: Duration,
+    ) -> Result<(FileImage, u64, u32), ImageError> {
+        let open =
+            |flags: i32| OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+        let (file, direct) = match caching {
+            Caching::Buffered => (open(0), false),
+            Caching::Direct | Caching::PreferDirect => match open(libc::O_DIRECT) {
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                    if caching == Caching::Direct {
+                        return Err(ImageError::NoDirect { path: path.to_owned() });
+                    }
+                    (open(0), false)
+                }
+                opened => (opened, true),
+            },
+        };
+        let file = file.map_err(io_error("open", path))?;
+        let kind = file.metadata().map_err(io_error("inspect", path))?.file_type();
+        let kind = match () {
+            () if kind.is_file() => Kind::File,
+            () if kind.is_block_device() => Kind::BlockDevice,
+            () => return Err(ImageError::Kind { path: path.to_owned() }),
+        };
+        Self::lock(&file, path, patience)?;
+        let size = length(&file).map_err(io_error("measure", path))?;
+        let medium = medium(&file).map_err(io_error("inspect the file system of", path))?;
+        if direct && medium == Medium::Memory {
+            // There is no cache to go around, and the flag would make the kernel copy what it could
+            // lend.
+            forget_direct(&file).map_err(io_error("set up", path))?;
+        }
+        let (block_size, memory_alignment) = match medium {
+            Medium::Device if direct => {
+                direct_alignment(&file).map_err(io_error("measure", path))?
+            }
+            _ => (512, 1),
+        };
+        if size == 0 || !size.is_multiple_of(u64::from(block_size)) {
+            return Err(ImageError::Size(size));
+        }
+        let mapping = match medium {
+            Medium::Memory => Mapping::of(&file, size).ok(),
+            Medium::Device => None,
+        };
+        let access = if direct { Access::Direct } else { Access::Cached };
+        let image = FileImage { file, kind, memory_alignment, access, medium, mapping };
+        Ok((image, size, block_size))
+    }
+
+    /// An anonymous file in memory, its size and its block size, in bytes.
+    pub(crate) fn memory(size: Bytes) -> Result<(FileImage, u64, u32), ImageError> {
+        let size = size.0;
+        if !is_disk_size(size) {
+            return Err(ImageError::Size(size));
+        }
+        let path = Path::new("a RAM disk");
+        let made = rustix::fs::memfd_create(c"headgate", MemfdFlags::CLOEXEC);
+        let file = File::from(made.map_err(io::Error::from).map_err(io_error("create", path))?);
+        file.set_len(size).map_err(io_error("create", path))?;
+        let mapping = Mapping::of(&file, size).ok();
+        let (kind, medium, access) = (Kind::File, Medium::Memory, Access::Cached);
+        let image = FileImage { file, kind, memory_alignment: 1, access, medium, mapping };
+        Ok((image, size, 512))
+    }
+
+    fn lock(file: &File, path: &Path, patience: Duration) -> Result<(), ImageError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match lock::try_lock(file) {
+                Ok(()) => return Ok(()),
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
+                    return Err(io_error("lock", path)(e));
+                }
+                Err(_) if Instant::now() >= deadline => {
+                    return Err(ImageError::InUse { path: path.to_owned() });
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// What a buffer's address and length must be a multiple of, in bytes.
+    pub(crate) fn memory_alignment(&self) -> usize {
+        self.memory_alignment
+    }
+
+    /// The file, where transfers wait for nothing.
+    #[inline]
+    pub(crate) fn in_memory(&self) -> Option<&File> {
+        (self.medium == Medium::Memory).then_some(&self.file)
+    }
+
+    /// The data as pages, where the file is in memory.
+    pub(crate) fn pages(&self) -> Option<Pages<'_>> {
+        Some(Pages { file: self.in_memory()?, mapping: self.mapping.as_ref() })
+    }
+
+    /// A second handle on the same open file, for work that blocks.
+    pub(crate) fn share(&self) -> io::Result<SharedImage> {
+        Ok(SharedImage { file: self.file.try_clone()?, kind: self.kind })
+    }
+}
+
+/// A handle for queries that may block.
+#[derive(Debug)]
+pub(crate) struct SharedImage {
+    file: File,
+    kind: Kind,
+}
+
+/// Answers beyond this many extents are cut: the client asks again from where the answer ended.
+const EXTENTS_MAX: usize = 4096;
+
+impl SharedImage {
+    /// The extents of a range, in order, possibly cut after [`EXTENTS_MAX`]. Blocks.
+    pub(crate) fn extents(&self, offset: u64, len: u64) -> io::Result<Vec<Extent>> {
+        if self.kind != Kind::File {
+            return Ok(vec![Extent { len, kind: ExtentKind::Data }]);
+        }
+        let end = offset + len;
+        let mut at = offset;
+        let mut extents = Vec::new();
+        while at < end && extents.len() < EXTENTS_MAX {
+            let data = self.seek(SeekFrom::Data(at))?.unwrap_or(end).min(end);
+            if data > at {
+                extents.push(Extent { len: data - at, kind: ExtentKind::Hole });
+                at = data;
+                continue;
+            }
+            let hole = self.seek(SeekFrom::Hole(at))?.unwrap_or(end).min(end);
+            extents.push(Extent { len: hole - at, kind: ExtentKind::Data });
+            at = hole;
+        }
+        Ok(extents)
+    }
+
+    /// `None` past the last data or hole. The file offset that this moves is used by nobody.
+    fn seek(&self, from: SeekFrom) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(&self.file, from) {
+            Ok(at) => Ok(Some(at)),
+            Err(rustix::io::Errno::NXIO) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+fn forget_direct(file: &File) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    Ok(rustix::fs::fcntl_setfl(file, flags - OFlags::DIRECT)?)
+}
+
+/// Works for files and block devices alike.
+fn length(file: &File) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, SeekFrom::End(0))?)
+}
+
+fn medium(file: &File) -> io::Result<Medium> {
+    let kind = rustix::fs::fstatfs(file)?.f_type;
+    // A device node lies on a file system in memory; what is behind it does not.
+    let in_memory = file.metadata()?.is_file() && matches!(kind, libc::TMPFS_MAGIC | RAMFS_MAGIC);
+    Ok(if in_memory { Medium::Memory } else { Medium::Device })
+}
+
+/// As in the kernel's `linux/magic.h`; libc does not have it.
+const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
+
+/// Block size and memory alignment that direct IO needs here; where the kernel does not tell, 4096
+/// always works.
+fn direct_alignment(file: &File) -> io::Result<(u32, usize)> {
+    let asked = rustix::fs::StatxFlags::DIOALIGN;
+    let st = rustix::fs::statx(file, c"", rustix::fs::AtFlags::EMPTY_PATH, asked)?;
+    if st.stx_mask & asked.bits() == 0 || st.stx_dio_offset_align == 0 {
+        return Ok((4096, 4096));
+    }
+    Ok((st.stx_dio_offset_align.max(512), st.stx_dio_mem_align.max(1) as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FileImage as Image;
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    const NO_WAIT: Duration = Duration::ZERO;
+
+    #[test]
+    fn create_open_and_the_sizes_between() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d.raw");
+        assert!(matches!(Image::create(&path, Bytes(4095)), Err(ImageError::Size(4095))));
+        assert!(!path.exists());
+        Image::create(&path, Bytes::from_mib(1)).unwrap();
+        let again = Image::create(&path, Bytes::from_mib(1)).unwrap_err().to_string();
+        assert!(again.contains("exists"), "{again}");
+        let (image, size, _) = Image::open(&path, Caching::PreferDirect, NO_WAIT).unwrap();
+        assert_eq!(size, 1 << 20);
+        assert!(matches!(
+            Image::open(&path, Caching::Buffered, NO_WAIT),
+            Err(ImageError::InUse { .. })
+        ));
+        drop(image);
+        Image::open(&path, Caching::Buffered, NO_WAIT).unwrap();
+        Image::remove(&path).unwrap();
+        Image::remove(&path).unwrap();
+    }
+
+    #[test]
+    fn extents_tell_data_from_holes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d.raw");
+        Image::create(&path, Bytes::from_mib(4)).unwrap();
+        let (image, ..) = Image::open(&path, Caching::Buffered, NO_WAIT).unwrap();
+        image.file.write_all_at(&[1; 65536], 1 << 20).unwrap();
+        let shared = image.share().unwrap();
+        let extents = shared.extents(0, 4 << 20).unwrap();
+        assert_eq!(
+            extents,
+            [
+                Extent { len: 1 << 20, kind: ExtentKind::Hole },
+                Extent { len: 65536, kind: ExtentKind::Data },
+                Extent { len: (3 << 20) - 65536, kind: ExtentKind::Hole },
+            ]
+        );
+        assert_eq!(
+            shared.extents((1 << 20) + 4096, 4096).unwrap(),
+            [Extent { len: 4096, kind: ExtentKind::Data }]
+        );
+    }
+
+    #[test]
+    fn a_directory_is_no_image() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Image::open(dir.path(), Caching::Buffered, NO_WAIT).is_err());
+        let device = Path::new("/dev/null");
+        assert!(matches!(
+            Image::open(device, Caching::Buffered, NO_WAIT),
+            Err(ImageError::Kind { .. })
+        ));
+    }
+}

@@ -1,0 +1,123 @@
+//! Disk images: what the control side opens and hands to a backend.
+
+use super::file::image::{Caching, FileImage, ImageError};
+use super::nbd::connection::{Connection, Export};
+use super::size::is_disk_size;
+use super::storage::Source;
+use crate::request::Access;
+use headgate_nbd::uri::Uri;
+use headgate_units::Bytes;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An image: opened, locked and measured.
+#[derive(Debug)]
+pub struct Image {
+    path: PathBuf,
+    size: u64,
+    block_size: u32,
+    source: Source,
+}
+
+impl Image {
+    /// Creates a sparse file of this size, and makes it and its directory entry durable.
+    ///
+    /// # Errors
+    /// When the size is not a disk's, the file exists, or the file system refuses. Nothing is left
+    /// behind then.
+    pub fn create(path: &Path, size: Bytes) -> Result<(), ImageError> {
+        FileImage::create(path, size)
+    }
+
+    /// Removes an image file and makes that durable. A file that is gone already is fine.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn remove(path: &Path) -> Result<(), ImageError> {
+        FileImage::remove(path)
+    }
+
+    /// Opens an image and becomes its only writer, waiting up to `patience` for a killed
+    /// predecessor's last requests to leave the kernel. Blocks: not for a shard's thread.
+    ///
+    /// # Errors
+    /// See [`ImageError`].
+    pub fn open(path: &Path, caching: Caching, patience: Duration) -> Result<Image, ImageError> {
+        let (file, size, block_size) = FileImage::open(path, caching, patience)?;
+        Ok(Image { path: path.to_owned(), size, block_size, source: Source::File(file) })
+    }
+
+    /// A disk without storage: reads are zeroes, writes vanish. For measuring the path to the
+    /// backend.
+    ///
+    /// # Errors
+    /// [`ImageError::Size`].
+    pub fn null(size: Bytes) -> Result<Image, ImageError> {
+        if !is_disk_size(size.0) {
+            return Err(ImageError::Size(size.0));
+        }
+        Ok(Image { path: PathBuf::new(), size: size.0, block_size: 512, source: Source::Null })
+    }
+
+    /// A RAM disk of this size, full of zeroes. Pages take memory when they are written first. The
+    /// content is gone with the image.
+    ///
+    /// # Errors
+    /// [`ImageError::Size`], or [`ImageError::Io`] when there is no memory.
+    pub fn memory(size: Bytes) -> Result<Image, ImageError> {
+        let (file, size, block_size) = FileImage::memory(size)?;
+        Ok(Image { path: PathBuf::new(), size, block_size, source: Source::Memory(file) })
+    }
+
+    /// An export of an NBD server, of this size and block size (512 to 4096). Without a connection
+    /// the disk tries until it has one. Until then, and whenever the connection is lost, requests
+    /// wait for up to [`PATIENCE`](crate::backend::nbd::PATIENCE).
+    ///
+    /// # Errors
+    /// [`ImageError::Size`] when the size is not whole blocks.
+    pub fn remote(
+        uri: Uri,
+        size: Bytes,
+        block_size: u32,
+        connection: Option<Connection>,
+    ) -> Result<Image, ImageError> {
+        let known = (512..=4096).contains(&block_size) && block_size.is_power_of_two();
+        if size.0 == 0 || !known || !size.0.is_multiple_of(u64::from(block_size)) {
+            return Err(ImageError::Size(size.0));
+        }
+        Ok(Image {
+            path: PathBuf::from(uri.to_string()),
+            size: size.0,
+            block_size,
+            source: Source::Export(Box::new(Export { uri, size, block_size, connection })),
+        })
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> Bytes {
+        Bytes(self.size)
+    }
+
+    /// The smallest unit of a request, in bytes.
+    pub fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// Whether requests go around the host's page cache.
+    pub fn access(&self) -> Access {
+        self.source.access()
+    }
+
+    /// Where the image lies: a path, the URI of an export, or nothing for a disk without storage.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn source_mut(&mut self) -> &mut Source {
+        &mut self.source
+    }
+
+    pub(crate) fn into_source(self) -> Source {
+        self.source
+    }
+}

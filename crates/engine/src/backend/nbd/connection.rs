@@ -1,0 +1,161 @@
+//! Connecting to a server and negotiating with it. Everything here may block, up to a deadline.
+
+use super::offer::{Offer, Unusable};
+use headgate_nbd::client::handshake::ReplyStyle;
+use headgate_nbd::uri::Uri;
+use headgate_nbd_io::{DialError, Endpoint, handshake, say_goodbye};
+use headgate_units::Bytes;
+use rustix::net::{Shutdown, shutdown};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// A TCP connection whose server's host is silent for so long counts as cut.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Why an export cannot be used.
+#[derive(Debug, Error)]
+pub enum RemoteError {
+    /// The server cannot be reached.
+    #[error("cannot connect to {server}: {source}")]
+    Connect {
+        /// The server.
+        server: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The handshake failed; mostly, there is no such export.
+    #[error("{server}: {source}")]
+    Handshake {
+        /// The server.
+        server: String,
+        /// What went wrong.
+        source: DialError,
+    },
+    /// The export is not one that a disk can be.
+    #[error("export '{export}' of {server}: {why}")]
+    Unusable {
+        /// The server.
+        server: String,
+        /// The export.
+        export: String,
+        /// What is in the way.
+        why: Unusable,
+    },
+    /// It is not the export that the disk was made on.
+    #[error(
+        "export '{export}' of {server} has {found} bytes in blocks of {found_block}, and the disk {expected} in blocks of \
+         {expected_block}"
+    )]
+    Changed {
+        /// The server.
+        server: String,
+        /// The export.
+        export: String,
+        /// Its size in bytes.
+        found: u64,
+        /// Its block size in bytes.
+        found_block: u32,
+        /// The disk's size in bytes.
+        expected: u64,
+        /// The disk's block size in bytes.
+        expected_block: u32,
+    },
+}
+
+/// An export of a server, before it is a disk.
+#[derive(Debug)]
+pub(crate) struct Export {
+    pub uri: Uri,
+    pub size: Bytes,
+    pub block_size: u32,
+    /// `None`: the server is not there yet.
+    pub connection: Option<Connection>,
+}
+
+/// A negotiated connection to one export. Dropping it says goodbye to the server and never blocks.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    offer: Offer,
+}
+
+impl Connection {
+    /// Connects and negotiates, within `patience` (and the time that resolving a host's name
+    /// takes).
+    ///
+    /// # Errors
+    /// See [`RemoteError`].
+    pub fn open(uri: &Uri, patience: Duration) -> Result<Connection, RemoteError> {
+        let deadline = Instant::now() + patience;
+        let server = || uri.server().to_string();
+        let connect = |source| RemoteError::Connect { server: server(), source };
+        let mut socket = Endpoint::resolve(&uri.address)
+            .and_then(|endpoint| endpoint.connect(deadline))
+            .map_err(connect)?;
+        let info = handshake(&mut socket, &uri.export, ReplyStyle::Simple, deadline)
+            .map_err(|source| RemoteError::Handshake { server: server(), source })?;
+        let offer = Offer::check(info).map_err(|why| RemoteError::Unusable {
+            server: server(),
+            export: uri.export.clone(),
+            why,
+        })?;
+        // The first probe comes after a third of the silence, and four of them take the rest.
+        let socket = socket
+            .set_keepalive(SILENCE / 3, SILENCE / 6, 4)
+            .and_then(|()| socket.set_user_timeout(SILENCE))
+            .and_then(|()| socket.into_transmission())
+            .map_err(connect)?;
+        Ok(Connection { socket, offer })
+    }
+
+    /// The export's size.
+    pub fn size(&self) -> Bytes {
+        Bytes(self.offer.size)
+    }
+
+    /// Smallest unit of a request, in bytes: 512 to 4096.
+    pub fn block_size(&self) -> u32 {
+        self.offer.block_size
+    }
+
+    /// Is the export still the one that a disk of this size and block size was made on.
+    pub(crate) fn check(&self, uri: &Uri, size: Bytes, block_size: u32) -> Result<(), RemoteError> {
+        if self.size() == size && self.block_size() <= block_size {
+            return Ok(());
+        }
+        Err(RemoteError::Changed {
+            server: uri.server().to_string(),
+            export: uri.export.clone(),
+            found: self.offer.size,
+            found_block: self.offer.block_size,
+            expected: size.0,
+            expected_block: block_size,
+        })
+    }
+
+    pub(crate) fn offer(&self) -> Offer {
+        self.offer
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Ends the connection without a word: operations under way on it end at once.
+    pub(crate) fn cut(&self) {
+        if let Err(e) = shutdown(&self.socket, Shutdown::Both) {
+            // The server was faster.
+            tracing::trace!("shutdown: {e}");
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        say_goodbye(&self.socket);
+        // A receive under way holds the socket open.
+        self.cut();
+    }
+}

@@ -1,0 +1,153 @@
+//! A thread per remote disk that gets it a new connection when the old one is lost.
+//!
+//! It sleeps while the connection holds, and ends when the shard drops its side of the channel.
+
+use super::connection::{Connection, Export, RemoteError};
+use super::line::{Line, LinkId, Lost, Outlook};
+use crate::backend::context::Context;
+use crate::kernel::mailbox::Outlet;
+use headgate_nbd::uri::Uri;
+use headgate_units::Bytes;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// For so long requests wait for a server that is gone; then they fail with `EIO`, and later ones
+/// at once, until it is back.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long one attempt may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The first pause between attempts, which doubles.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+/// The longest pause between attempts.
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// A connection of this age that never answered was idle, not refused.
+const SHORT: Duration = Duration::from_secs(10);
+
+/// Starts the thread of a disk. Without a connection it begins to try at once.
+pub(crate) fn start(name: &str, export: &mut Export, outlet: Outlet<Context>) -> io::Result<Line> {
+    let id = LinkId::new();
+    let (lost, calls) = channel();
+    let connection = export.connection.take();
+    if connection.is_none() {
+        // The receiver is in this very function.
+        let _ = lost.send(Lost::Working);
+    }
+    let dialer = Dialer {
+        id,
+        uri: export.uri.clone(),
+        size: export.size,
+        block_size: export.block_size,
+        outlet,
+        calls,
+        since: Instant::now(),
+        pause: BACKOFF_MIN,
+        connected: None,
+    };
+    // The kernel's names of threads have 15 bytes.
+    let name: String = format!("nbd {name}").chars().filter(char::is_ascii).take(15).collect();
+    std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || dialer.run())?;
+    Ok(Line { id, connection, lost })
+}
+
+/// The standard library's resolver needs some of it.
+const STACK: usize = 256 << 10;
+
+struct Dialer {
+    id: LinkId,
+    uri: Uri,
+    size: Bytes,
+    block_size: u32,
+    outlet: Outlet<Context>,
+    calls: Receiver<Lost>,
+    /// When the connection was lost.
+    since: Instant,
+    /// Until the next attempt.
+    pause: Duration,
+    /// When there was a connection again.
+    connected: Option<Instant>,
+}
+
+/// The disk is gone.
+struct Gone;
+
+impl Dialer {
+    fn run(mut self) {
+        while let Ok(lost) = self.calls.recv() {
+            let short = self.connected.is_some_and(|at| at.elapsed() < SHORT);
+            let step = if lost == Lost::Useless && short {
+                let reason = "the server ends the connection before it answers".to_owned();
+                self.report(reason).and_then(|()| self.rest())
+            } else {
+                (self.since, self.pause) = (Instant::now(), BACKOFF_MIN);
+                Ok(())
+            };
+            if step.and_then(|()| self.dial()).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Tries until there is a connection.
+    fn dial(&mut self) -> Result<(), Gone> {
+        loop {
+            match self.attempt() {
+                Ok(connection) => {
+                    self.connected = Some(Instant::now());
+                    let id = self.id;
+                    let command =
+                        Box::new(move |ctx: &mut Context| ctx.link_connected(id, connection));
+                    return self.outlet.send(command).map_err(|_| Gone);
+                }
+                Err(e) => {
+                    tracing::debug!(server = %self.uri, error = %e, "no connection");
+                    if matches!(e, RemoteError::Changed { .. } | RemoteError::Unusable { .. }) {
+                        self.give_up(e.to_string())?;
+                    } else {
+                        self.report(e.to_string())?;
+                    }
+                    self.rest()?;
+                }
+            }
+        }
+    }
+
+    fn attempt(&self) -> Result<Connection, RemoteError> {
+        // An attempt at a server that does not answer shall not outlast the patience by much.
+        let left = PATIENCE.saturating_sub(self.since.elapsed());
+        let patience =
+            if left.is_zero() { HANDSHAKE } else { left.clamp(Duration::from_secs(1), HANDSHAKE) };
+        let connection = Connection::open(&self.uri, patience)?;
+        connection.check(&self.uri, self.size, self.block_size)?;
+        Ok(connection)
+    }
+
+    fn report(&self, reason: String) -> Result<(), Gone> {
+        let outlook =
+            if self.since.elapsed() < PATIENCE { Outlook::Trying } else { Outlook::GivenUp };
+        self.tell(reason, outlook)
+    }
+
+    fn give_up(&self, reason: String) -> Result<(), Gone> {
+        self.tell(reason, Outlook::GivenUp)
+    }
+
+    fn tell(&self, reason: String, outlook: Outlook) -> Result<(), Gone> {
+        let id = self.id;
+        let command = move |ctx: &mut Context| ctx.link_down(id, reason, outlook);
+        self.outlet.send(Box::new(command)).map_err(|_| Gone)
+    }
+
+    /// Pauses, with an ear on the disk's end, and not past the end of the patience.
+    fn rest(&mut self) -> Result<(), Gone> {
+        let left = PATIENCE.saturating_sub(self.since.elapsed());
+        let pause = if left.is_zero() { self.pause } else { self.pause.min(left) };
+        self.pause = (self.pause * 2).min(BACKOFF_MAX);
+        match self.calls.recv_timeout(pause) {
+            Err(RecvTimeoutError::Disconnected) => Err(Gone),
+            Err(RecvTimeoutError::Timeout) | Ok(_) => Ok(()),
+        }
+    }
+}

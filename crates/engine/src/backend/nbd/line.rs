@@ -1,0 +1,44 @@
+//! The line between a remote disk's link, on the shard, and its dialer, on a thread of its own.
+
+use super::connection::Connection;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+
+/// Names a remote disk's link to its server: messages that come late must not find another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinkId(u64);
+
+impl LinkId {
+    /// A name that no other link of this process has or had.
+    pub(super) fn new() -> LinkId {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        LinkId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// What a lost connection was worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// It had answered requests.
+    Working,
+    /// It never did. If it was short too, it counts as a failed attempt.
+    Useless,
+}
+
+/// What the shard is told while it has no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlook {
+    /// Requests may wait.
+    Trying,
+    /// Requests fail, though attempts go on.
+    GivenUp,
+}
+
+/// What the shard gets of a remote disk.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub id: LinkId,
+    pub connection: Option<Connection>,
+    /// Asks for a new connection. Dropping it ends the thread.
+    pub lost: Sender<Lost>,
+}

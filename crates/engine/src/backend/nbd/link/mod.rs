@@ -1,0 +1,193 @@
+//! Links: the shard's side of remote disks. Each disk has one connection to its export, with many
+//! requests in flight.
+//!
+//! A request waits in its link's queue until it is sent ([`send`]), is outstanding until its reply
+//! comes ([`receive`]), and goes back to the queue when the connection is lost ([`lost`]). Requests
+//! of a few steps go through that for every step.
+//!
+//! Memory that the kernel reads or writes (requests' buffers, heads, the buffer of replies) is left
+//! alone until the operation has ended: a request whose reply comes while the message that it is in
+//! is still under way ends with the message, and a lost connection is buried when both directions
+//! have ended.
+
+mod lost;
+mod receive;
+mod send;
+pub(crate) mod state;
+
+use super::connection::Connection;
+use super::line::{Line, LinkId, Outlook};
+use super::loss::{FlushDecision, LossEpoch, Losses};
+use crate::backend::context::Context;
+use crate::request::{Extent, ExtentKind, IoError, Op};
+use headgate_nbd::client::replies::Replies;
+use slab::Slab;
+use state::{BATCH, INBOX, Link, Message, State};
+use std::collections::VecDeque;
+
+impl Context {
+    pub(crate) fn add_link(&mut self, disk: u32, line: Line) -> u32 {
+        let (state, connections) = match line.connection {
+            Some(connection) => (State::Connected(connection), 1),
+            None => (State::Waiting, 0),
+        };
+        let index = self.links.links.insert(Link {
+            id: line.id,
+            disk,
+            state,
+            lost: line.lost,
+            queue: VecDeque::new(),
+            commands: Slab::new(),
+            next_serial: 0,
+            ready: false,
+            heads: Vec::with_capacity(BATCH),
+            out: Message::new(),
+            sending: 0,
+            messages: 0,
+            replies: Replies::new(INBOX),
+            inn: Message::new(),
+            receiving: false,
+            long_reads: 0,
+            answered: false,
+            losses: Losses::default(),
+            connections,
+            reason: None,
+            abandoned: false,
+        });
+        self.links.set_ready(index as u32);
+        index as u32
+    }
+
+    /// Takes a request on its way to the server.
+    pub(crate) fn send_away(&mut self, key: u32) {
+        let slot = &self.tables.slots[key];
+        let Some(index) = self.tables.disks[slot.disk as usize].storage.link() else {
+            return self.end_party(key, Err(IoError::Backend(libc::EBADF)));
+        };
+        if slot.request.op == Op::BlockStatus {
+            // Always a true answer.
+            let len = slot.request.len;
+            let all = Extent { len, kind: ExtentKind::Data };
+            self.tables.slots[key].extents.push(all);
+        }
+        if self.must_fail(index, key) {
+            return self.end_party(key, Err(IoError::Backend(libc::EIO)));
+        }
+        if let Some(link) = self.links.get_mut(index) {
+            self.tables.slots[key].outage = !matches!(link.state, State::Connected(_));
+            link.queue.push_back(key);
+        }
+        self.links.set_ready(index);
+    }
+
+    /// Is there no hope for the request now: no connection for too long, or a flush of writes that
+    /// may be lost.
+    fn must_fail(&mut self, index: u32, key: u32) -> bool {
+        let Some(link) = self.links.links.get(index as usize) else { return true };
+        if matches!(link.state, State::Failing | State::Closed) || link.abandoned {
+            return true;
+        }
+        let slot = &self.tables.slots[key];
+        let Some(port) = self.tables.ports.get_mut(slot.port as usize) else { return false };
+        slot.request.op == Op::Flush
+            && link.losses.judge(slot.arrived, &mut port.epoch) == FlushDecision::Fail
+    }
+
+    /// Sends on every link that has something to send and room for it. Once per turn, before it
+    /// ends.
+    pub(crate) fn drive_links(&mut self) {
+        while let Some(index) = self.links.ready.pop() {
+            if let Some(link) = self.links.get_mut(index) {
+                link.ready = false;
+                self.send_next(index);
+                self.receive_next(index);
+            }
+        }
+    }
+
+    /// A client of a disk has gone.
+    pub(crate) fn client_gone(&mut self, disk: u32, epoch: LossEpoch) {
+        if let Some(link) = self.tables.disks[disk as usize]
+            .storage
+            .link()
+            .and_then(|link| self.links.get_mut(link))
+        {
+            link.losses.on_client_gone(epoch);
+        }
+    }
+
+    /// A disk without requests is gone. Its link goes as soon as the kernel has no more to do with
+    /// it.
+    pub(crate) fn close_link(&mut self, index: u32) {
+        let Some(link) = self.links.get_mut(index) else { return };
+        // Dropping a connection says goodbye, and ends what is under way on it.
+        link.state = State::Closed;
+        self.bury_link(index);
+    }
+
+    /// Forgets a closed link that the kernel has nothing of any more.
+    fn bury_link(&mut self, index: u32) {
+        let Some(link) = self.links.get_mut(index) else { return };
+        if matches!(link.state, State::Closed) && link.sending == 0 && !link.receiving {
+            self.links.ready.retain(|&ready| ready != index);
+            self.links.links.remove(index as usize);
+        }
+    }
+
+    /// The dialer has a new connection.
+    pub(crate) fn link_connected(&mut self, id: LinkId, connection: Connection) {
+        let Some(index) = self.links.find(id) else { return };
+        let Some(link) = self.links.get_mut(index) else { return };
+        if link.abandoned || !matches!(link.state, State::Waiting | State::Failing) {
+            return;
+        }
+        link.state = State::Connected(connection);
+        link.connections += 1;
+        link.reason = None;
+        link.answered = false;
+        link.replies.clear();
+        let disk =
+            self.tables.disks.get(link.disk as usize).map_or("", |disk| disk.info.name.as_str());
+        tracing::info!(disk, waiting = link.queue.len(), "connected to the server");
+        self.links.set_ready(index);
+    }
+
+    /// The dialer has tried in vain.
+    pub(crate) fn link_down(&mut self, id: LinkId, reason: String, outlook: Outlook) {
+        let Some(index) = self.links.find(id) else { return };
+        let Some(link) = self.links.get_mut(index) else { return };
+        if !matches!(link.state, State::Waiting | State::Failing) {
+            return;
+        }
+        let news = link.reason.as_ref() != Some(&reason);
+        let state = if outlook == Outlook::GivenUp { State::Failing } else { State::Waiting };
+        let failing = matches!(state, State::Failing);
+        let disk =
+            self.tables.disks.get(link.disk as usize).map_or("", |disk| disk.info.name.as_str());
+        if failing && !matches!(link.state, State::Failing) {
+            tracing::error!(
+                disk,
+                reason,
+                "no connection to the server: requests fail until there is one"
+            );
+        } else if news {
+            tracing::warn!(disk, reason, "no connection to the server yet: requests wait");
+        }
+        link.reason = Some(reason);
+        link.state = state;
+        if failing {
+            self.fail_queued(index);
+        }
+    }
+
+    /// The disk is closing and has waited long enough for its server.
+    pub(crate) fn abandon(&mut self, disk: usize) {
+        let Some(index) = self.tables.disks.get(disk).and_then(|disk| disk.storage.link()) else {
+            return;
+        };
+        let Some(link) = self.links.get_mut(index) else { return };
+        link.abandoned = true;
+        self.fail_queued(index);
+        self.lose(index, "the disk is closed");
+    }
+}

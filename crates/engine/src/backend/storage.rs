@@ -1,0 +1,91 @@
+//! What a disk's data lies in: [`Source`] before the disk is open, [`Storage`] while it is.
+
+use super::file::image::FileImage;
+use super::file::pages::Pages;
+use super::nbd::connection::Export;
+use crate::error::EngineError;
+use crate::request::Access;
+use io_uring::types::Fixed;
+
+/// The storage that an image is made of.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A file or a block device, opened and locked.
+    File(FileImage),
+    /// None.
+    Null,
+    /// An anonymous file in memory.
+    Memory(FileImage),
+    /// An export of a server.
+    Export(Box<Export>),
+}
+
+impl Source {
+    pub(crate) fn access(&self) -> Access {
+        match self {
+            Source::File(file) | Source::Memory(file) => file.access(),
+            Source::Null => Access::Cached,
+            Source::Export(_) => Access::Direct,
+        }
+    }
+
+    /// What opening a disk on a datastore with the wrong backend says.
+    pub(crate) fn mismatch(&self) -> EngineError {
+        match self {
+            Source::Null => EngineError::NullImage,
+            Source::File(_) | Source::Memory(_) | Source::Export(_) => EngineError::OtherStorage,
+        }
+    }
+}
+
+/// The storage of an open disk.
+#[derive(Debug)]
+pub(crate) enum Storage {
+    /// A file that the ring knows.
+    File(OpenFile),
+    /// None.
+    Null,
+    /// A link to a server.
+    Link(u32),
+}
+
+impl Storage {
+    /// The file, where it is one.
+    #[inline]
+    pub(crate) fn file(&self) -> Option<&OpenFile> {
+        match self {
+            Storage::File(file) => Some(file),
+            Storage::Null | Storage::Link(_) => None,
+        }
+    }
+
+    /// The link to the server, where there is one.
+    #[inline]
+    pub(crate) fn link(&self) -> Option<u32> {
+        match self {
+            Storage::Link(link) => Some(*link),
+            Storage::File(_) | Storage::Null => None,
+        }
+    }
+
+    /// The data as pages of a file in memory, where it is that.
+    #[inline]
+    pub(crate) fn pages(&self) -> Option<Pages<'_>> {
+        self.file().and_then(OpenFile::pages)
+    }
+}
+
+/// A file of an open disk.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub image: FileImage,
+    /// Its slot in the ring's table of files.
+    pub fixed: Fixed,
+}
+
+impl OpenFile {
+    #[inline]
+    pub(crate) fn pages(&self) -> Option<Pages<'_>> {
+        self.image.pages()
+    }
+}

@@ -1,0 +1,97 @@
+//! How other threads speak to a shard: closures through a channel, and an eventfd that wakes it.
+//!
+//! A mailbox does not know what a shard is: it carries work on a `T`. [`Mailbox::outlet`] gives a
+//! sender for work on a part of the `T`, so that a backend needs to know that part only.
+
+use crate::error::ShardGone;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Work on a `T`, for the thread that owns it.
+pub(crate) type Command<T> = Box<dyn FnOnce(&mut T) + Send>;
+
+/// Sends work to the thread that owns a `T`. Clones send to the same thread.
+pub(crate) struct Mailbox<T> {
+    commands: Sender<Command<T>>,
+    bell: Arc<OwnedFd>,
+}
+
+impl<T> Clone for Mailbox<T> {
+    fn clone(&self) -> Mailbox<T> {
+        Mailbox { commands: self.commands.clone(), bell: self.bell.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Mailbox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").field("bell", &self.bell).finish_non_exhaustive()
+    }
+}
+
+/// Sends work on a part of what a mailbox's thread owns.
+type Post<U> = dyn Fn(Command<U>) -> Result<(), ShardGone> + Send + Sync;
+
+/// Sends work on a `U`, which is a part of what a mailbox's thread owns. Clones send to the same.
+pub(crate) struct Outlet<U>(Arc<Post<U>>);
+
+impl<U> Clone for Outlet<U> {
+    fn clone(&self) -> Outlet<U> {
+        Outlet(self.0.clone())
+    }
+}
+
+impl<U> Outlet<U> {
+    /// Sends work.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub(crate) fn send(&self, command: Command<U>) -> Result<(), ShardGone> {
+        (self.0)(command)
+    }
+}
+
+impl<T: 'static> Mailbox<T> {
+    /// A sender for work on the part of the `T` that `part` finds.
+    pub(crate) fn outlet<U: 'static>(&self, part: fn(&mut T) -> &mut U) -> Outlet<U> {
+        let mailbox = self.clone();
+        Outlet(Arc::new(move |command| {
+            mailbox.send(Box::new(move |whole: &mut T| command(part(whole))))
+        }))
+    }
+}
+
+impl<T> Mailbox<T> {
+    pub(crate) fn new() -> io::Result<(Mailbox<T>, Receiver<Command<T>>)> {
+        // SAFETY: a plain system call; a non-negative result is a descriptor that we own.
+        let bell = unsafe {
+            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        let (commands, inbox) = channel();
+        Ok((Mailbox { commands, bell: Arc::new(bell) }, inbox))
+    }
+
+    /// Sends work and wakes the thread.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub(crate) fn send(&self, command: Command<T>) -> Result<(), ShardGone> {
+        self.commands.send(command).map_err(|_| ShardGone)?;
+        let one = 1u64;
+        // SAFETY: writes eight bytes of a live integer. The only failure is a full counter, which
+        // has rung already.
+        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+        Ok(())
+    }
+
+    /// Readable when there may be work.
+    pub(crate) fn bell(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+}

@@ -1,0 +1,25 @@
+//! What a shard owns beside its ports.
+
+use super::datastore::Datastore;
+use super::polled::PolledPorts;
+use crate::backend::context::Context;
+use crate::sole_client::SoleClient;
+use slab::Slab;
+
+/// Everything of a shard but the ports themselves, so that a port can be called with it.
+pub(crate) struct Core {
+    /// What backends work with: the requests, and the ways to the kernel.
+    pub ctx: Context,
+    pub datastores: Slab<Datastore>,
+    pub next_generation: u32,
+    /// Ports called in this turn.
+    pub touched: Vec<u32>,
+    /// Ports that wait for room.
+    pub starved: Vec<u32>,
+    /// Ports that are closing.
+    pub ending: Vec<u32>,
+    /// The shard busy-polls.
+    pub is_awake: bool,
+    pub sole_client: SoleClient,
+    pub polled: PolledPorts,
+}

@@ -1,0 +1,349 @@
+//! A datastore: enqueue, dispatch and complete of its requests, around the [`Gate`].
+//!
+//! [`enqueue`](Datastore::enqueue), [`next`](Datastore::next) and
+//! [`complete`](Datastore::complete) work on [`Tables`] alone and take the time as an argument, so
+//! that tests drive them without a ring or a clock. Between `next` and `complete` a request is at
+//! the layers and the backend ([`start`](Datastore::start)).
+
+use crate::backend::Backend;
+use crate::backend::context::Context;
+use crate::backend::execute::Execute;
+use crate::probes;
+use crate::request::{Completion, DiskInfo, IoError, Op, Request};
+use crate::tables::Tables;
+use crate::tables::slots::{Depth, Slot, Stage};
+use headgate_devices::Readiness;
+use headgate_devices::layer::{Fault, Layers, Passage, Released};
+use headgate_devices::layer::{TracePart, TracedRequest};
+use headgate_qos::{Gate, Next};
+use headgate_stats::{DiskSnapshot, DiskStats, Recent};
+use headgate_units::{Bytes, Nanos};
+
+pub(crate) struct Datastore {
+    pub name: String,
+    pub backend: Backend,
+    /// What stands between the gate and the backend.
+    pub layers: Option<Box<Layers>>,
+    /// The requests' order and window. Their keys are those of the shard's slots.
+    pub gate: Gate<u32>,
+    /// What disks had counted when they were closed.
+    pub closed: DiskSnapshot,
+    /// How many disks were closed.
+    pub closures: u64,
+}
+
+/// Whether a request got into its disk's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Enqueued {
+    /// It did.
+    Queued,
+    /// It has failed; it is in the list of completed ones.
+    Refused,
+}
+
+impl Datastore {
+    /// Keeps what a disk that is closed has counted.
+    pub(crate) fn keep_counts(&mut self, now: Nanos, stats: &DiskStats) {
+        let counted = stats.snapshot(now);
+        // What it did of late it does no more.
+        self.closed.merge(&DiskSnapshot { outstanding: 0, recent: Recent::default(), ..counted });
+        self.closures += 1;
+    }
+
+    /// Whether there is something to do now: the gate is to be asked, or the backend or a layer has
+    /// finished something.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        self.gate.is_due(now) || self.next_wake().is_some_and(|at| at <= now)
+    }
+
+    /// The next instant at which this datastore has work without any event.
+    #[inline]
+    pub(crate) fn next_wake(&self) -> Option<Nanos> {
+        let layers = self.layers.as_ref().and_then(|layers| layers.next_event());
+        earlier(earlier(self.gate.next_wake(), self.backend.next_event()), layers)
+    }
+
+    /// Queues a request, or refuses one that is not the disk's.
+    pub(crate) fn enqueue(&mut self, now: Nanos, tables: &mut Tables, key: u32) -> Enqueued {
+        let slot = &mut tables.slots[key];
+        let request = slot.request;
+        let disk = &mut tables.disks[slot.disk as usize];
+        disk.stats.on_arrival(now, stats_op(request.op), request.offset, Bytes(request.len));
+        probes::enqueue(&disk.info.name, key, request.op, request.offset, request.len);
+        if fits(&request, &disk.info, &slot.buffers) {
+            let io = disk.priorities.io(&request);
+            slot.priority = disk.priorities.policy.resolve(io.priority);
+            // The disk's queue exists as long as the disk does. Were it gone, the request must
+            // still end.
+            if self.gate.enqueue(now, disk.queue, io, key).is_ok() {
+                return Enqueued::Queued;
+            }
+        }
+        slot.result = Err(IoError::Invalid);
+        slot.stage = Stage::Withdrawn;
+        slot.dispatched = now;
+        disk.queue_slots.remove(&mut tables.ports[slot.port as usize].queued);
+        tables.completed.push(key);
+        Enqueued::Refused
+    }
+
+    /// Takes the next request that the scheduler and the window let through. `None`: none before
+    /// the next event, or before [`next_wake`](Datastore::next_wake).
+    #[inline]
+    pub(crate) fn next(&mut self, now: Nanos, tables: &mut Tables) -> Option<u32> {
+        let Next::Dispatch(choice) = self.gate.next(now) else { return None };
+        let key = choice.request;
+        let slot = &mut tables.slots[key];
+        let queued_for = now - slot.arrived;
+        let disk = &mut tables.disks[slot.disk as usize];
+        disk.queue_slots.remove(&mut tables.ports[slot.port as usize].queued);
+        let (op, phase) = (stats_op(slot.request.op), stats_phase(choice.phase));
+        let cost = choice.cost.as_millionths();
+        probes::dispatch(&disk.info.name, key, queued_for, choice.phase, cost);
+        disk.stats.on_dispatch(now, op, queued_for, phase, cost);
+        disk.streams.on_dispatch(choice.priority, cost);
+        slot.priority = choice.priority;
+        slot.begin(now, Stage::Dispatched);
+        disk.in_flight += 1;
+        Some(key)
+    }
+
+    /// Takes a request out of the window and the counters.
+    pub(crate) fn complete(&mut self, now: Nanos, tables: &mut Tables, key: u32) -> Completion {
+        let slot = &mut tables.slots[key];
+        let disk = &mut tables.disks[slot.disk as usize];
+        let request = slot.request;
+        match slot.stage {
+            Stage::Queued | Stage::Free | Stage::Withdrawn => {}
+            Stage::Dispatched => {
+                disk.in_flight -= 1;
+                if request.op.is_transfer() && slot.result.is_ok() && !slot.outage {
+                    self.gate.measure(now - slot.dispatched, Bytes(request.len));
+                }
+                self.gate.complete(now, disk.queue);
+            }
+            Stage::Expedited => disk.in_flight -= 1,
+        }
+        let latency =
+            headgate_stats::Latency { device: now - slot.dispatched, total: now - slot.arrived };
+        probes::complete(&disk.info.name, key, latency.device, latency.total, &slot.result);
+        let outcome = stats_outcome(&slot.result);
+        disk.stats.on_complete(now, stats_op(request.op), Bytes(request.len), latency, outcome);
+        Completion {
+            cookie: request.cookie,
+            result: slot.result,
+            extents: std::mem::take(&mut slot.extents),
+        }
+    }
+
+    /// Collects what has finished by now, and starts what may start.
+    pub(crate) fn pump(&mut self, ctx: &mut Context) {
+        self.backend.poll(ctx);
+        self.release(ctx);
+        if !self.gate.is_due(ctx.now) {
+            return;
+        }
+        if self.gate.queued() > 0 && self.backend.prepare(ctx.now) == Readiness::Busy {
+            // The gate stays due. Other datastores of this shard go on meanwhile.
+            return;
+        }
+        // When the turn has moved its bytes, those whose transfers are done need not wait for the
+        // others'. The gate stays due.
+        while ctx.turn_bytes > 0
+            && let Some(key) = self.next(ctx.now, &mut ctx.tables)
+        {
+            self.start(ctx, key);
+        }
+    }
+
+    /// Sends a request to the backend at once, around the window.
+    pub(crate) fn expedite(&mut self, ctx: &mut Context, key: u32) {
+        let slot = &mut ctx.tables.slots[key];
+        slot.begin(ctx.now, Stage::Expedited);
+        ctx.tables.disks[slot.disk as usize].in_flight += 1;
+        self.start(ctx, key);
+    }
+
+    /// Hands a request to the layers and the backend.
+    #[inline]
+    fn start(&mut self, ctx: &mut Context, key: u32) {
+        let Some(layers) = &mut self.layers else { return self.backend.start(ctx, key) };
+        // A turn may have begun before the request was made: its time would count as delayed.
+        ctx.now = ctx.now.max(crate::clock::now());
+        let slot = &mut ctx.tables.slots[key];
+        match layers.submit(ctx.now, layer_id(slot.disk, key), slot.request.device_io(0)) {
+            Passage::Start => {
+                slot.depth = Depth::Below;
+                self.backend.start(ctx, key);
+            }
+            Passage::End(result) => end(ctx, key, result),
+            Passage::Held => {}
+        }
+    }
+
+    /// The backend has executed a request: whether it has ended, or a layer holds it.
+    #[inline]
+    pub(crate) fn ended(&mut self, ctx: &mut Context, key: u32) -> Ended {
+        let slot = &mut ctx.tables.slots[key];
+        let Some(layers) = &mut self.layers else { return Ended::Yes };
+        if std::mem::replace(&mut slot.depth, Depth::Above) == Depth::Above {
+            return Ended::Yes;
+        }
+        let io = slot.request.device_io(0);
+        let id = layer_id(slot.disk, key);
+        match layers.complete(ctx.now, id, io, slot.result.map_err(|_| Fault::Io)) {
+            Passage::Held => Ended::NotYet,
+            Passage::End(_) | Passage::Start => Ended::Yes,
+        }
+    }
+
+    /// Lets go what layers have held until now.
+    fn release(&mut self, ctx: &mut Context) {
+        let Some(layers) = &mut self.layers else { return };
+        while let Some(released) = layers.poll(ctx.now) {
+            go_on(&mut self.backend, ctx, released);
+        }
+    }
+
+    /// Puts layers in the place of those that there are. Requests that the old ones hold go on at
+    /// once; those at the backend come up through the new ones.
+    pub(crate) fn set_layers(&mut self, ctx: &mut Context, layers: Option<Box<Layers>>) {
+        let Some(mut old) = std::mem::replace(&mut self.layers, layers) else { return };
+        while let Some(released) = old.evict(ctx.now) {
+            go_on(&mut self.backend, ctx, released);
+        }
+    }
+
+    /// Up to `most` requests that the trace layer has kept, from this serial number on. `None`:
+    /// there is no trace layer.
+    pub(crate) fn trace(&self, tables: &Tables, from: u64, most: usize) -> Option<TracePart> {
+        let layers = self.layers.as_ref()?;
+        let recorded = layers.traced()?;
+        let mut part = TracePart { requests: Vec::new(), next: recorded, recorded };
+        for entry in layers.trace(from) {
+            if part.requests.len() == most {
+                part.next = entry.serial;
+                break;
+            }
+            let disk = tables.disks.get(disk_of(entry.id));
+            part.requests.push(TracedRequest {
+                serial: entry.serial,
+                disk: disk.map_or_else(String::new, |disk| disk.info.name.clone()),
+                submitted: entry.submitted,
+                completed: entry.completed,
+                io: entry.io,
+                result: entry.result,
+            });
+        }
+        Some(part)
+    }
+
+    /// A disk is closed: its number may be another's soon.
+    pub(crate) fn forget_disk(&mut self, disk: usize) {
+        if let Some(layers) = &mut self.layers {
+            layers.forget_traced(|id| disk_of(id) == disk);
+        }
+    }
+}
+
+/// What layers call a request: its disk, then its slot.
+fn layer_id(disk: u32, key: u32) -> u64 {
+    u64::from(disk) << 32 | u64::from(key)
+}
+
+/// The disk of a request that layers call so.
+fn disk_of(id: u64) -> usize {
+    (id >> 32) as usize
+}
+
+/// A layer lets a request go: to the backend, or to its port.
+fn go_on(backend: &mut Backend, ctx: &mut Context, released: Released) {
+    // The lower half of the name is the slot.
+    let key = released.id as u32;
+    match released.ended {
+        None => {
+            ctx.tables.slots[key].depth = Depth::Below;
+            backend.start(ctx, key);
+        }
+        Some(result) => end(ctx, key, result),
+    }
+}
+
+/// What became of a request that the backend has executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Its port may know.
+    Yes,
+    /// A layer holds it.
+    NotYet,
+}
+
+/// A request has left the layers. One that they failed fails; any other keeps the result that it
+/// has.
+fn end(ctx: &mut Context, key: u32, result: Result<(), Fault>) {
+    let slot = &mut ctx.tables.slots[key];
+    slot.result = slot.result.and(result.map_err(|fault| match fault {
+        Fault::Io => IoError::Backend(libc::EIO),
+        Fault::NoSpace => IoError::NoSpace,
+    }));
+    ctx.tables.completed.push(key);
+}
+
+impl Slot {
+    /// The request leaves its queue.
+    #[inline]
+    fn begin(&mut self, now: Nanos, stage: Stage) {
+        self.stage = stage;
+        self.dispatched = now;
+    }
+}
+
+fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// The last check before the kernel: range, alignment, and that the buffers hold what the request
+/// moves.
+fn fits(request: &Request, disk: &DiskInfo, buffers: &[libc::iovec]) -> bool {
+    let block = u64::from(disk.block_size);
+    let in_range = request.offset.checked_add(request.len).is_some_and(|end| end <= disk.size);
+    let aligned = request.offset.is_multiple_of(block) && request.len.is_multiple_of(block);
+    let held = if request.op.is_transfer() && request.len == 0 {
+        false
+    } else if request.op.moves_data() {
+        buffers.iter().try_fold(0u64, |sum, b| sum.checked_add(b.iov_len as u64))
+            == Some(request.len)
+    } else {
+        buffers.is_empty()
+    };
+    in_range && aligned && held
+}
+
+fn stats_op(op: Op) -> headgate_stats::Op {
+    match op {
+        Op::Read | Op::Splice => headgate_stats::Op::Read,
+        Op::Write(_) | Op::PlacedWrite => headgate_stats::Op::Write,
+        Op::Flush => headgate_stats::Op::Flush,
+        Op::Discard => headgate_stats::Op::Discard,
+        Op::WriteZeroes { .. } => headgate_stats::Op::WriteZeroes,
+        Op::BlockStatus | Op::Cache => headgate_stats::Op::Other,
+    }
+}
+
+fn stats_phase(phase: headgate_qos::Phase) -> headgate_stats::Phase {
+    match phase {
+        headgate_qos::Phase::Reservation => headgate_stats::Phase::Reservation,
+        headgate_qos::Phase::Weight => headgate_stats::Phase::Weight,
+    }
+}
+
+fn stats_outcome(result: &Result<(), IoError>) -> headgate_stats::Outcome {
+    match result {
+        Ok(()) => headgate_stats::Outcome::Done,
+        Err(_) => headgate_stats::Outcome::Failed,
+    }
+}

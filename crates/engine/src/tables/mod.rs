@@ -1,0 +1,28 @@
+//! The tables of a shard: its requests, disks and ports, by number. Plain memory, without the
+//! kernel.
+//!
+//! Backends and the shard both work on them.
+
+pub(crate) mod disk;
+pub(crate) mod port;
+pub(crate) mod queue_slots;
+pub(crate) mod slots;
+pub(crate) mod streams;
+
+use disk::ShardDisk;
+use port::PortState;
+use slab::Slab;
+use slots::Slots;
+
+/// What enqueue, dispatch and complete of a datastore work on: requests, disks and ports, by
+/// number.
+pub(crate) struct Tables {
+    /// Requests under way.
+    pub slots: Slots,
+    /// Open disks.
+    pub disks: Slab<ShardDisk>,
+    /// Attached ports.
+    pub ports: Slab<PortState>,
+    /// Requests that have ended and whose ports do not know yet.
+    pub completed: Vec<u32>,
+}

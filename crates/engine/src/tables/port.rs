@@ -1,0 +1,55 @@
+//! A port, as its shard keeps it beside the port itself.
+
+use crate::backend::nbd::loss::LossEpoch;
+use crate::kernel::send::Unsent;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// Tells other threads that a port has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Gone {
+    gone: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gone {
+    pub(crate) fn set(&self) {
+        *self.gone.lock().unwrap_or_else(|e| e.into_inner()) = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        *self.gone.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(crate) fn wait(&self, patience: Duration) -> bool {
+        let gone = self.gone.lock().unwrap_or_else(|e| e.into_inner());
+        let (gone, _) = self
+            .changed
+            .wait_timeout_while(gone, patience, |gone| !*gone)
+            .unwrap_or_else(|e| e.into_inner());
+        *gone
+    }
+}
+
+/// What the shard keeps of a port beside the port itself.
+pub(crate) struct PortState {
+    pub disk: u32,
+    pub generation: u32,
+    /// Keys of ring operations under way.
+    pub active: Vec<u32>,
+    /// Requests queued or at the backend.
+    pub requests: u32,
+    /// Those of them that are queued.
+    pub queued: u32,
+    /// In the list of ports whose turn must be ended.
+    pub touched: bool,
+    /// Found the disk's queue full and waits for room.
+    pub starved: bool,
+    pub closing: bool,
+    /// What is left of a message that the socket took a part of.
+    pub unsent: Option<Box<Unsent>>,
+    pub gone: Arc<Gone>,
+    /// What it knows of writes that a remote server may have lost.
+    pub epoch: LossEpoch,
+}

@@ -1,0 +1,137 @@
+//! Requests under way: a slab whose slots keep their buffers, so that a request allocates nothing
+//! once its slot was used.
+
+use crate::backend::file::bounce::Bounce;
+use crate::request::{Extent, IoError, Request, Step};
+use headgate_units::{Nanos, Priority};
+
+/// How far a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The slot is free.
+    Free,
+    /// In its disk's queue, in the scheduler.
+    Queued,
+    /// Out of the queue without having been served.
+    Withdrawn,
+    /// Counted in the datastore's window.
+    Dispatched,
+    /// Sent around the window because its device must stop.
+    Expedited,
+}
+
+/// Where a request is among its datastore's layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Before them, behind them, or there are none.
+    Above,
+    /// At the backend, with layers to pass on its way back.
+    Below,
+}
+
+/// One request. `done` counts the bytes that have been moved: the kernel may do less than it was
+/// asked.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub request: Request,
+    pub stage: Stage,
+    pub step: Step,
+    pub disk: u32,
+    pub port: u32,
+    /// What it counts, from its dispatch on.
+    pub priority: Priority,
+    /// What the kernel's IO scheduler is given of that; 0: nothing.
+    pub host_ioprio: u16,
+    /// Whether it is below its datastore's layers.
+    pub depth: Depth,
+    pub buffers: Vec<libc::iovec>,
+    /// The rest of `buffers` after a short result; kept for its capacity.
+    pub rest: Vec<libc::iovec>,
+    pub done: u64,
+    pub arrived: Nanos,
+    pub dispatched: Nanos,
+    /// It waited for a server that was gone: what it took says nothing of the storage.
+    pub outage: bool,
+    /// Parties that still work on it: the kernel, the device model, a worker.
+    pub parties: u8,
+    pub result: Result<(), IoError>,
+    pub bounce: Option<Bounce>,
+    pub extents: Vec<Extent>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    pub(crate) fn take(
+        &mut self,
+        request: Request,
+        disk: u32,
+        port: u32,
+        buffers: &[libc::iovec],
+        now: Nanos,
+    ) -> u32 {
+        let key = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                request,
+                stage: Stage::Free,
+                step: Step::Main,
+                disk,
+                port,
+                priority: Priority::MIN,
+                host_ioprio: 0,
+                depth: Depth::Above,
+                buffers: Vec::new(),
+                rest: Vec::new(),
+                done: 0,
+                arrived: now,
+                dispatched: now,
+                outage: false,
+                parties: 0,
+                result: Ok(()),
+                bounce: None,
+                extents: Vec::new(),
+            });
+            (self.slots.len() - 1) as u32
+        });
+        let slot = &mut self.slots[key as usize];
+        slot.request = request;
+        slot.stage = Stage::Queued;
+        slot.step = Step::Main;
+        slot.disk = disk;
+        slot.port = port;
+        slot.buffers.clear();
+        slot.buffers.extend_from_slice(buffers);
+        slot.done = 0;
+        slot.host_ioprio = 0;
+        slot.depth = Depth::Above;
+        slot.arrived = now;
+        slot.outage = false;
+        slot.parties = 0;
+        slot.result = Ok(());
+        key
+    }
+
+    pub(crate) fn free(&mut self, key: u32) {
+        let slot = &mut self[key];
+        slot.stage = Stage::Free;
+        slot.bounce = None;
+        self.free.push(key);
+    }
+}
+
+impl std::ops::Index<u32> for Slots {
+    type Output = Slot;
+    fn index(&self, key: u32) -> &Slot {
+        &self.slots[key as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Slots {
+    fn index_mut(&mut self, key: u32) -> &mut Slot {
+        &mut self.slots[key as usize]
+    }
+}

@@ -1,0 +1,119 @@
+//! Errors of commands, and their exit status.
+
+use crate::top::TopError;
+use headgate_api::client::ClientError;
+use headgate_api::types::ErrorBody;
+use headgate_control::StateDirError;
+use headgate_daemon::serve::DaemonError;
+use headgate_daemon::serve::signals::EndSignal;
+use headgate_trace::TraceError;
+use hyper::StatusCode;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use thiserror::Error;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub(crate) enum CliError {
+    /// The daemon refused the request or cannot be reached.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    /// There is no default state directory.
+    #[error("no state directory is given and neither XDG_STATE_HOME nor HOME is set")]
+    NoStateDir,
+    /// An offline pool cannot be read or written.
+    #[error(transparent)]
+    Recorded(#[from] crate::offline::RecordedError),
+    /// The arguments contradict each other.
+    #[error("{0}")]
+    Usage(String),
+    /// The live view ended.
+    #[error(transparent)]
+    Top(#[from] TopError),
+    /// The daemon cannot serve.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// The load cannot run.
+    #[error(transparent)]
+    Load(#[from] headgate_load::LoadError),
+    /// The load ran; its report lists failed requests or wrong data.
+    #[error("requests failed or data was wrong: see the report")]
+    Unclean(u8),
+    /// A file cannot be read or written.
+    #[error("cannot {doing} {}: {source}", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A trace cannot be read.
+    #[error("{}: {error}", file.display())]
+    Trace {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        error: TraceError,
+    },
+    /// A scenario file is wrong.
+    #[error(transparent)]
+    Scenario(#[from] headgate_sim::ScenarioError),
+    /// The simulation ran, and some expectations do not hold.
+    #[error("{failed} of {all} expectations do not hold")]
+    Expectations {
+        /// How many.
+        failed: usize,
+        /// Of how many.
+        all: usize,
+    },
+    /// A signal ended the command before it printed or wrote anything.
+    #[error("interrupted: nothing is printed or written")]
+    Interrupted(EndSignal),
+    /// An operation ended early.
+    #[error("{0}")]
+    Stopped(String),
+    /// Standard output failed.
+    #[error("cannot print: {0}")]
+    Print(#[from] io::Error),
+}
+
+impl CliError {
+    pub(super) fn body(&self) -> ErrorBody {
+        match self {
+            CliError::Client(e) | CliError::Top(TopError::Client(e)) => e.body(),
+            CliError::Daemon(e) => {
+                ErrorBody { error: e.to_string(), expected: None, hint: e.hint() }
+            }
+            CliError::NoStateDir => ErrorBody {
+                error: self.to_string(),
+                expected: None,
+                hint: Some("give --state-dir or HEADGATE_STATE_DIR".into()),
+            },
+            CliError::Trace { error, .. } => {
+                ErrorBody { error: self.to_string(), expected: None, hint: Some(error.hint()) }
+            }
+            _ => ErrorBody { error: self.to_string(), expected: None, hint: None },
+        }
+    }
+
+    pub(super) fn exit_code(&self) -> ExitCode {
+        match self {
+            CliError::Usage(_) | CliError::Scenario(_) => ExitCode::from(2),
+            // The daemon rejected a value of the command line: wrong usage.
+            CliError::Client(ClientError::Refused {
+                status: StatusCode::UNPROCESSABLE_ENTITY,
+                ..
+            }) => ExitCode::from(2),
+            CliError::Load(e) => ExitCode::from(e.exit_code()),
+            CliError::Unclean(code) => ExitCode::from(*code),
+            CliError::Interrupted(signal) => ExitCode::from(signal.exit_code()),
+            _ => ExitCode::from(1),
+        }
+    }
+}

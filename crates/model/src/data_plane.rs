@@ -1,0 +1,249 @@
+//! The interface of the data plane, which serves disks, to the control plane.
+
+use crate::connection::Connection;
+use crate::sample::DatastoreSample;
+use crate::{DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
+use headgate_devices::LayerSpec;
+use headgate_devices::layer::TracePart;
+use headgate_nbd::uri::Uri;
+use headgate_qos::window::{DiskTotals, LatencyMeter, Observation, Slots};
+use headgate_units::{Bytes, Nanos};
+use std::any::Any;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why the data path did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{error}")]
+pub struct PlaneError {
+    /// The error.
+    pub error: String,
+    /// What the user can do.
+    pub hint: Option<String>,
+}
+
+impl PlaneError {
+    /// An error without advice.
+    pub fn new(error: impl std::fmt::Display) -> PlaneError {
+        PlaneError { error: error.to_string(), hint: None }
+    }
+}
+
+/// An export of an NBD server, as a connection to it found it.
+#[derive(Debug)]
+pub struct Probe {
+    /// Its size.
+    pub size: Bytes,
+    /// Smallest unit of a request in bytes.
+    pub block_size: u32,
+    /// The established session, for [`DataPlane::open_disk`] to continue with.
+    pub session: Option<Session>,
+}
+
+/// The export of an NBD server that a disk is.
+#[derive(Debug)]
+pub struct RemoteDisk {
+    /// Where it is.
+    pub uri: Uri,
+    /// Smallest unit of a request in bytes.
+    pub block_size: u32,
+    /// A session with it, if there is one already; else the disk dials until it has one.
+    pub session: Option<Session>,
+}
+
+/// A disk to bring into service.
+#[derive(Debug)]
+pub struct OpenDisk {
+    /// Its name and that of its NBD export.
+    pub name: Name,
+    /// Where it lives.
+    pub datastore: Name,
+    /// The image file or the block device; empty for a remote disk.
+    pub image: PathBuf,
+    /// The export, of a remote disk.
+    pub remote: Option<RemoteDisk>,
+    /// Its size.
+    pub size: Bytes,
+    /// Its policy.
+    pub policy: Policy,
+    /// The priority settings of its virtual machine.
+    pub priorities: PriorityRecord,
+    /// Where its vhost-user socket goes.
+    pub vhost_socket: PathBuf,
+}
+
+/// An established session with an NBD server, passed from [`DataPlane::connect`] to
+/// [`DataPlane::open_disk`]. Opaque to all but the data plane that made it.
+pub struct Session(Box<dyn Any + Send>);
+
+impl Session {
+    /// Wraps a data plane's own connection.
+    pub fn new(connection: impl Any + Send) -> Session {
+        Session(Box::new(connection))
+    }
+
+    /// The connection, if it is of this type.
+    pub fn into_inner<T: Any>(self) -> Option<T> {
+        self.0.downcast().ok().map(|connection| *connection)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Session")
+    }
+}
+
+/// What a datastore's window is set by: what was observed since the last call of
+/// [`DataPlane::end_period`].
+#[derive(Clone, Debug)]
+pub struct Period {
+    /// The latency of its backend since the last call; `None` when nothing completed, or when
+    /// latency is not measured.
+    pub latency: Option<Observation>,
+    /// The counters of its disks since they were opened. Keys are the shard's own numbers.
+    pub disks: Vec<DiskTotals<usize>>,
+}
+
+/// A disk in service, as the shard has it now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveDisk {
+    /// The policy in force.
+    pub policy: Policy,
+    /// The priorities in force.
+    pub priorities: PriorityRecord,
+    /// Clients connected now.
+    pub clients: usize,
+    /// Of a remote disk: its connection to the server.
+    pub remote: Option<Connection>,
+}
+
+/// Datastores and disks in service. Calls block until the shard confirms; none is made on the data
+/// path.
+pub trait DataPlane: Send + Sync {
+    /// Brings a datastore into service; `directory` is where its images are, if it has one.
+    ///
+    /// # Errors
+    /// When the storage or the model cannot be used.
+    fn add_datastore(
+        &self,
+        record: &DatastoreRecord,
+        directory: Option<&Path>,
+    ) -> Result<(), PlaneError>;
+
+    /// Changes how many requests may be outstanding at a datastore.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn set_window(&self, datastore: &Name, window: Slots) -> Result<(), PlaneError>;
+
+    /// Has a datastore's latency measured from now on, or no more.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn measure_latency(
+        &self,
+        datastore: &Name,
+        meter: Option<LatencyMeter>,
+    ) -> Result<(), PlaneError>;
+
+    /// What a datastore's window is to be set by: what was seen since the last call.
+    ///
+    /// # Errors
+    /// When the shard does not answer.
+    fn end_period(&self, datastore: &Name) -> Result<Period, PlaneError>;
+
+    /// Changes how long a request may wait for one of a better priority.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn set_plug(&self, datastore: &Name, plug: Nanos) -> Result<(), PlaneError>;
+
+    /// Puts these layers in the place of those that a datastore has, outermost first. Requests that
+    /// the old ones hold go on at once; none is lost.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn set_layers(&self, datastore: &Name, layers: &[LayerSpec]) -> Result<(), PlaneError>;
+
+    /// Some of what a datastore's first trace layer has kept, from this serial number on. `None`:
+    /// there is no trace layer.
+    ///
+    /// # Errors
+    /// When the shard does not answer.
+    fn trace(&self, datastore: &Name, from: u64) -> Result<Option<TracePart>, PlaneError>;
+
+    /// Takes a datastore without disks out of service.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn remove_datastore(&self, datastore: &Name) -> Result<(), PlaneError>;
+
+    /// Makes an image file of this size at a path where there is none, durably.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    fn create_image(&self, path: &Path, size: Bytes) -> Result<(), PlaneError>;
+
+    /// The size of a block device.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is in use.
+    fn device_size(&self, path: &Path) -> Result<Bytes, PlaneError>;
+
+    /// Connects to an export of an NBD server. Waits for it, up to a deadline.
+    ///
+    /// # Errors
+    /// When it does not answer, has no such export, or the export cannot be a disk.
+    fn connect(&self, uri: &Uri) -> Result<Probe, PlaneError>;
+
+    /// Brings a disk into service: engine, NBD export, vhost-user socket.
+    ///
+    /// # Errors
+    /// When the image cannot be opened or the socket cannot be made; the disk is not in service
+    /// then.
+    fn open_disk(&self, disk: OpenDisk) -> Result<(), PlaneError>;
+
+    /// Changes a disk's policy; in force when the call returns.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError>;
+
+    /// Changes what a disk's requests may ask for; in force when the call returns.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn set_priorities(&self, disk: &Name, priorities: &PriorityRecord) -> Result<(), PlaneError>;
+
+    /// Adds an additional export or changes its priority. Clients can use it while its disk is
+    /// served.
+    fn put_export(&self, export: &ExportRecord);
+
+    /// Forgets a further export, if it is there.
+    fn remove_export(&self, name: &Name);
+
+    /// Takes a disk out of service, waiting up to `patience` for its requests.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn close_disk(&self, disk: &Name, patience: Duration) -> Result<(), PlaneError>;
+
+    /// Takes a disk out of service at once: its clients are cut off, its requests that are at the
+    /// storage waited for. It is not brought back, whatever happens.
+    ///
+    /// # Errors
+    /// When requests are still at the storage after a while, or the shard does not confirm.
+    fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError>;
+
+    /// Everything in service, as the shards have it now.
+    ///
+    /// # Errors
+    /// When a shard does not answer.
+    fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError>;
+
+    /// Takes no new clients, finishes what was taken, closes every disk.
+    fn shutdown(&self, patience: Duration);
+}

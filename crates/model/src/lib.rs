@@ -1,0 +1,30 @@
+//! The vocabulary of the control plane: names, records, policies, samples, and the interface of the
+//! data plane. It has no behaviour and depends on the pure crates alone; the crates that store,
+//! serve or display these things depend on it.
+
+mod connection;
+mod data_plane;
+mod lookback;
+mod name;
+mod placement;
+mod policy;
+mod records;
+mod sample;
+mod window;
+
+pub use connection::{Connection, ConnectionState};
+pub use data_plane::{
+    DataPlane, LiveDisk, OpenDisk, Period, PlaneError, Probe, RemoteDisk, Session,
+};
+pub use lookback::{Lookback, UnknownLookback};
+pub use name::{NAME_MAX, Name, NameError};
+pub use placement::{DatastorePlacement, DiskPlacement};
+pub use policy::Policy;
+pub use records::{
+    Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
+    ExportRecord, PriorityRecord, PriorityScope, RemoteRecord, Scheduler, VmRecord,
+};
+pub use sample::{DatastoreSample, DiskSample, FlashSample, StreamSample};
+pub use window::{
+    BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, WindowRecord,
+};

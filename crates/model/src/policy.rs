@@ -1,0 +1,107 @@
+//! A disk's policy, as the operator sets it: in the API, in the catalog and in samples.
+//!
+//! It is not checked. [`Policy::for_scheduler`] makes the checked form that the scheduler takes.
+
+use headgate_qos::{Burst, PolicyError};
+use headgate_units::{BytesPerSec, Iops, Shares};
+use serde::{Deserialize, Serialize};
+
+/// A disk's policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// Least rate while it has requests, in normalised IOPS.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub reservation: Option<Iops>,
+    /// Highest rate, in normalised IOPS.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit: Option<Iops>,
+    /// Highest bandwidth, reads and writes together, in bytes per second.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_bandwidth: Option<BytesPerSec>,
+    /// Weight against the other disks of its datastore, 1 to 1,000,000.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub shares: Shares,
+    /// IOs of credit that an idle disk may spend at once, 0 to 256.
+    pub burst: u16,
+}
+
+impl Default for Policy {
+    /// No reservation, no limit, normal shares, one IO of burst credit.
+    fn default() -> Policy {
+        Policy::from(headgate_qos::Policy::default())
+    }
+}
+
+impl Policy {
+    /// Shares alone: no reservation, no limit, no burst credit.
+    pub fn of_shares(shares: Shares) -> Policy {
+        Policy { shares, burst: 0, ..Policy::default() }
+    }
+
+    /// The policy as the scheduler takes it.
+    ///
+    /// # Errors
+    /// When the reservation is above the limit or the burst credit is out of range.
+    pub fn for_scheduler(&self) -> Result<headgate_qos::Policy, PolicyError> {
+        let Policy { reservation, limit, limit_bandwidth, shares, burst } = *self;
+        let burst = Burst::new(u64::from(burst))?;
+        headgate_qos::Policy::new(reservation, limit, limit_bandwidth, shares, burst)
+    }
+}
+
+impl From<headgate_qos::Policy> for Policy {
+    fn from(policy: headgate_qos::Policy) -> Policy {
+        Policy {
+            reservation: policy.reservation(),
+            limit: policy.limit(),
+            limit_bandwidth: policy.limit_bandwidth(),
+            shares: policy.shares(),
+            // At most 256.
+            burst: u16::try_from(policy.burst().get()).unwrap_or(u16::MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy() -> Policy {
+        Policy {
+            reservation: Iops::new(250).ok(),
+            limit: Iops::new(1000).ok(),
+            limit_bandwidth: BytesPerSec::new(50 << 20).ok(),
+            shares: Shares::new(200).unwrap(),
+            burst: 8,
+        }
+    }
+
+    #[test]
+    fn a_policy_survives_the_scheduler_and_json() {
+        assert_eq!(Policy::from(policy().for_scheduler().unwrap()), policy());
+        let json = serde_json::to_string(&policy()).unwrap();
+        assert_eq!(
+            json,
+            r#"{"reservation":250,"limit":1000,"limit_bandwidth":52428800,"shares":200,"burst":8}"#
+        );
+        assert_eq!(serde_json::from_str::<Policy>(&json).unwrap(), policy());
+        assert_eq!(serde_json::from_str::<Policy>("{}").unwrap(), Policy::default());
+        serde_json::from_str::<Policy>(r#"{"limitt":1}"#).unwrap_err();
+    }
+
+    #[test]
+    fn the_default_is_one_io_of_burst_and_normal_shares() {
+        let Policy { reservation, limit, limit_bandwidth, shares, burst } = Policy::default();
+        assert_eq!((reservation, limit, limit_bandwidth), (None, None, None));
+        assert_eq!((shares, burst), (Shares::default(), 1));
+    }
+
+    #[test]
+    fn values_that_contradict_each_other_do_not_reach_the_scheduler() {
+        let low = Policy { limit: Iops::new(100).ok(), ..policy() };
+        assert!(matches!(low.for_scheduler(), Err(PolicyError::ReservationAboveLimit { .. })));
+        assert_eq!(Policy { burst: 257, ..policy() }.for_scheduler(), Err(PolicyError::Burst(257)));
+    }
+}

@@ -1,0 +1,267 @@
+//! Records of datastores, disks, virtual machines and exports, as the catalog stores them.
+
+use crate::{DatastorePlacement, DiskPlacement, Name, Policy, WindowRecord};
+use headgate_devices::LayerSpec;
+use headgate_qos::CostModel;
+use headgate_qos::ioprio::IoprioMap;
+use headgate_units::{Bytes, Iops, Nanos, Priority};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The backend of a datastore, as the catalog stores it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Backend {
+    /// Raw sparse files in a directory.
+    Dir {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A block device that is one disk as a whole.
+    Block {
+        /// The device node.
+        device: PathBuf,
+    },
+    /// A device model in real time over sparse files.
+    Emulated {
+        /// The model, as `headgate datastore add --emulated` takes it.
+        model: String,
+        /// Where the sparse files are.
+        path: PathBuf,
+    },
+    /// An NBD server, of which each disk is an export.
+    Nbd {
+        /// The server's URI, without an export.
+        server: String,
+    },
+    /// RAM disks. What they hold is lost when the daemon ends.
+    Memory {
+        /// What all disks may have together, in bytes.
+        size: Bytes,
+    },
+}
+
+/// Which scheduler divides a datastore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Scheduler {
+    /// Reservations, limits and shares.
+    #[default]
+    Mclock,
+    /// Shares only: start-time fair queueing. Reservations and limits are not enforced.
+    Sfq,
+    /// Order of arrival. Nothing is enforced.
+    Fifo,
+}
+
+impl Scheduler {
+    /// The word on the command line and in the catalog.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scheduler::Mclock => "mclock",
+            Scheduler::Sfq => "sfq",
+            Scheduler::Fifo => "fifo",
+        }
+    }
+}
+
+/// How sure a measured capacity is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// The rate was steady, and the samples agree within 5 %.
+    High,
+    /// The samples agree within 20 %.
+    Medium,
+    /// The rate kept changing.
+    Low,
+}
+
+/// Where a capacity figure comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "source", rename_all = "lowercase", deny_unknown_fields)]
+pub enum CapacitySource {
+    /// The operator set it.
+    Set,
+    /// It follows from the model of an emulated device.
+    Model,
+    /// `headgate datastore calibrate` measured it.
+    Measured {
+        /// When: seconds since 1970-01-01 UTC.
+        at: u64,
+        /// Distance of the fastest and the slowest sample, in per cent of the median.
+        spread_percent: u32,
+        /// How sure it is.
+        confidence: Confidence,
+    },
+}
+
+/// The capacity of a datastore, and its source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Worst-case random IO.
+    pub iops: Iops,
+    /// Where the figure comes from.
+    pub source: CapacitySource,
+}
+
+/// A datastore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatastoreRecord {
+    /// Its name.
+    pub name: Name,
+    /// The backend.
+    pub backend: Backend,
+    /// The scheduler.
+    pub scheduler: Scheduler,
+    /// Most requests outstanding at the device, 1 to 4096.
+    pub queue_depth: u32,
+    /// The capacity; unknown until set or measured.
+    pub capacity: Option<Capacity>,
+    /// The cost of requests by size.
+    pub cost_model: CostModel,
+    /// How long a request may wait for one of a better priority, up to 1 ms.
+    pub plug: Nanos,
+    /// How many requests may be outstanding, by the storage's latency.
+    pub window: WindowRecord,
+    /// Placement settings.
+    pub placement: DatastorePlacement,
+    /// What stands between the scheduler and the storage, outermost first.
+    pub layers: Vec<LayerSpec>,
+}
+
+/// How far the work on a disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskState {
+    /// The image is being made.
+    Creating,
+    /// In service.
+    Ready,
+    /// The image is being removed.
+    Removing,
+}
+
+impl DiskState {
+    /// Every state.
+    pub const ALL: [DiskState; 3] = [DiskState::Creating, DiskState::Ready, DiskState::Removing];
+
+    /// The word in the catalog.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DiskState::Creating => "creating",
+            DiskState::Ready => "ready",
+            DiskState::Removing => "removing",
+        }
+    }
+}
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskRecord {
+    /// Its name, also of its NBD export and its vhost-user socket.
+    pub name: Name,
+    /// Where it is stored.
+    pub datastore: Name,
+    /// The virtual machine it belongs to.
+    pub vm: Option<Name>,
+    /// Its size, a multiple of 4,096.
+    pub size: Bytes,
+    /// Its policy.
+    pub policy: Policy,
+    /// How far the work on it is.
+    pub state: DiskState,
+    /// On an NBD server: which export it is.
+    pub remote: Option<RemoteRecord>,
+    /// Placement settings.
+    pub placement: DiskPlacement,
+}
+
+/// The export of an NBD server that a disk is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteRecord {
+    /// Its name at the server.
+    pub export: String,
+    /// Smallest unit of a request in bytes. Clients have negotiated it, so it never changes.
+    pub block_size: u32,
+}
+
+/// Which requests compete by priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum PriorityScope {
+    /// The requests of each disk among themselves: what a disk gets of its datastore stays as it
+    /// is.
+    #[default]
+    Within,
+    /// The requests of all disks of the datastore whose virtual machines have this scope.
+    Across,
+}
+
+impl PriorityScope {
+    /// Every scope.
+    pub const ALL: [PriorityScope; 2] = [PriorityScope::Within, PriorityScope::Across];
+
+    /// The word on the command line and in the catalog.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PriorityScope::Within => "within",
+            PriorityScope::Across => "across",
+        }
+    }
+}
+
+/// A virtual machine's priorities as the operator set them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PriorityRecord {
+    /// No request counts as more.
+    pub max: Priority,
+    /// Priority of requests without one.
+    pub default: Priority,
+    /// Which requests compete by priority.
+    pub scope: PriorityScope,
+    /// How a guest's ioprio is read.
+    pub map: IoprioMap,
+}
+
+/// The default priority of requests without one.
+const DEFAULT_PRIORITY: Priority = match Priority::new(100) {
+    Ok(priority) => priority,
+    Err(_) => Priority::MIN,
+};
+
+impl PriorityRecord {
+    /// What a virtual machine has that nothing was set for: no cap, the middle of the best-effort
+    /// levels, and order among its own requests only.
+    pub fn unset() -> PriorityRecord {
+        PriorityRecord {
+            max: Priority::MAX,
+            default: DEFAULT_PRIORITY,
+            scope: PriorityScope::Within,
+            map: IoprioMap::default(),
+        }
+    }
+}
+
+/// A virtual machine that something was set for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmRecord {
+    /// Its name, as disks name it.
+    pub name: Name,
+    /// The settings.
+    pub priorities: PriorityRecord,
+}
+
+/// A second NBD export of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportRecord {
+    /// Its name, no disk's.
+    pub name: Name,
+    /// The disk.
+    pub disk: Name,
+    /// The priority of its requests.
+    pub priority: Priority,
+}

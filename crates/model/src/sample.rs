@@ -1,0 +1,91 @@
+//! Samples: the counters of datastores and disks at one instant, as the shards report them.
+
+use crate::connection::Connection;
+use crate::{Name, Policy, PriorityRecord};
+use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
+use headgate_qos::window::Slots;
+use headgate_stats::DiskSnapshot;
+use headgate_units::Priority;
+
+/// A datastore and its disks at one instant, as the shard reports them.
+#[derive(Clone, Debug)]
+pub struct DatastoreSample {
+    /// Its name.
+    pub name: Name,
+    /// Requests that may be at the device at once.
+    pub window: Slots,
+    /// Requests at the device.
+    pub in_flight: u32,
+    /// Requests waiting in the scheduler.
+    pub queued: u64,
+    /// Counters since it was added.
+    pub stats: DiskSnapshot,
+    /// Its disks.
+    pub disks: Vec<DiskSample>,
+    /// Of an emulated flash drive: what it is and did for all its disks.
+    pub flash: Option<FlashDrive>,
+}
+
+/// A disk at one instant, as the shard reports it.
+#[derive(Clone, Debug)]
+pub struct DiskSample {
+    /// Its name.
+    pub name: Name,
+    /// The policy in force.
+    pub policy: Policy,
+    /// The priorities in force.
+    pub priorities: PriorityRecord,
+    /// Service of each effective priority since the disk was opened, lowest first.
+    pub streams: Vec<StreamSample>,
+    /// Requests at the device.
+    pub in_flight: u32,
+    /// Requests waiting in the scheduler.
+    pub queued: u32,
+    /// Clients connected.
+    pub clients: usize,
+    /// Of a remote disk: its connection to the server.
+    pub remote: Option<Connection>,
+    /// Counters since it was opened.
+    pub stats: DiskSnapshot,
+    /// On an emulated flash drive: what that did for it.
+    pub flash: Option<FlashSample>,
+}
+
+impl DiskSample {
+    /// A disk that did so much for its one client, with nothing under way now: no streams, no
+    /// server, no flash drive.
+    pub fn new(name: Name, policy: Policy, stats: DiskSnapshot) -> DiskSample {
+        DiskSample {
+            name,
+            policy,
+            priorities: PriorityRecord::unset(),
+            streams: Vec::new(),
+            in_flight: 0,
+            queued: 0,
+            clients: 1,
+            remote: None,
+            stats,
+            flash: None,
+        }
+    }
+}
+
+/// Service of a disk's requests of one effective priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamSample {
+    /// The priority, after the virtual machine's cap.
+    pub priority: Priority,
+    /// Requests dispatched.
+    pub ios: u64,
+    /// The same by size, in millionths of a normalised IO.
+    pub cost: u64,
+}
+
+/// The state of a disk on an emulated flash drive, and the drive's counters for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashSample {
+    /// The drive's counters for it since it was opened.
+    pub counters: FlashCounters,
+    /// Its space on the drive, and the target.
+    pub standing: FlashStanding,
+}

@@ -1,0 +1,283 @@
+//! Simple replies, with payloads received straight into the caller's buffers.
+//!
+//! The payload of a read is as long as the read itself, so a client that knows its requests can
+//! have the payload received into its final place. [`Replies::payload`] names the payload whose
+//! bytes come next; what comes behind it goes to [`Replies::spare`]. A small payload that arrived
+//! together with its head is returned by [`Replies::next`]. Each call of [`Replies::received`] is
+//! followed by calls of [`Replies::next`] until it answers `None`.
+//!
+//! ```
+//! use headgate_nbd::client::replies::{Event, Replies};
+//! use headgate_nbd::server::command::Replies as Form;
+//! use headgate_nbd::server::reply;
+//!
+//! // Request 7 reads 5 bytes.
+//! let payload_of = |cookie| (cookie == 7).then_some(5);
+//! let mut stream = Vec::new();
+//! reply::data(&mut stream, Form::Simple, 7, 0, 5);
+//! stream.extend(b"hello");
+//!
+//! let mut replies = Replies::new(64);
+//! replies.spare(usize::MAX)[..stream.len()].copy_from_slice(&stream);
+//! replies.received(stream.len());
+//! let data = Event::Data { cookie: 7, at: 0, bytes: b"hello" };
+//! assert_eq!(replies.next(payload_of)?, Some(data));
+//! assert_eq!(replies.next(payload_of)?, Some(Event::End { cookie: 7, error: 0 }));
+//! assert_eq!(replies.next(payload_of)?, None);
+//! # Ok::<(), headgate_nbd::client::replies::ReplyError>(())
+//! ```
+
+use crate::wire::{SIMPLE_REPLY_MAGIC, be32, be64};
+use alloc::boxed::Box;
+use alloc::vec;
+use thiserror::Error;
+
+/// Length of a simple reply without its payload, in bytes.
+pub const HEAD: usize = 16;
+
+/// A breach of the protocol by the server. The connection is of no use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ReplyError {
+    /// Something else than a simple reply.
+    #[error("a reply starts with {0:#x}, which is not a simple reply's magic number")]
+    Magic(u32),
+    /// A reply to no request of the client.
+    #[error("a reply names request {0:#x}, which is not outstanding")]
+    Cookie(u64),
+}
+
+/// A part of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A piece of a read's payload.
+    Data {
+        /// Identifies the request.
+        cookie: u64,
+        /// Where the piece begins in the payload, in bytes.
+        at: u32,
+        /// The piece.
+        bytes: &'a [u8],
+    },
+    /// The reply is complete, and so is its payload.
+    End {
+        /// Identifies the request.
+        cookie: u64,
+        /// 0, or the error's number.
+        error: u32,
+    },
+}
+
+/// A payload that is partly received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// Identifies the request.
+    pub cookie: u64,
+    /// Bytes received.
+    pub at: u32,
+    /// Bytes to come.
+    pub left: u32,
+}
+
+/// The replies of one connection.
+#[derive(Debug)]
+pub struct Replies {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+    payload: Option<Payload>,
+}
+
+impl Replies {
+    /// A stream at its beginning, with a buffer of `size` bytes (at least 64) for heads and small
+    /// payloads.
+    pub fn new(size: usize) -> Replies {
+        Replies { bytes: vec![0; size.max(64)].into_boxed_slice(), start: 0, end: 0, payload: None }
+    }
+
+    /// Drops all bytes: another connection begins.
+    pub fn clear(&mut self) {
+        (self.start, self.end, self.payload) = (0, 0, None);
+    }
+
+    /// The payload that the next bytes belong to.
+    pub fn payload(&self) -> Option<Payload> {
+        self.payload
+    }
+
+    /// The free space, into which the bytes behind the payload go: at most `most` bytes, at least
+    /// one.
+    pub fn spare(&mut self, most: usize) -> &mut [u8] {
+        self.bytes.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let until = self.end.saturating_add(most.max(1)).min(self.bytes.len());
+        &mut self.bytes[self.end..until]
+    }
+
+    /// Bytes that the next head still lacks; at least 1.
+    pub fn head_lacks(&self) -> usize {
+        HEAD.saturating_sub(self.end - self.start).max(1)
+    }
+
+    /// Reports `count` received bytes. The first of them are the rest of
+    /// [`payload`](Replies::payload), which the caller keeps; the others are in
+    /// [`spare`](Replies::spare).
+    pub fn received(&mut self, count: usize) {
+        let mut rest = count;
+        if let Some(payload) = &mut self.payload {
+            let direct = rest.min(payload.left as usize);
+            payload.at += direct as u32;
+            payload.left -= direct as u32;
+            rest -= direct;
+        }
+        self.end = (self.end + rest).min(self.bytes.len());
+    }
+
+    /// The next event, or `None` when more bytes are needed. `payload_of` returns how many bytes of
+    /// payload a successful reply to the cookie brings, or `None` when no such request is
+    /// outstanding. Constant time.
+    ///
+    /// # Errors
+    /// See [`ReplyError`].
+    pub fn next(
+        &mut self,
+        payload_of: impl FnOnce(u64) -> Option<u32>,
+    ) -> Result<Option<Event<'_>>, ReplyError> {
+        if self.payload.is_none() {
+            let here = &self.bytes[self.start..self.end];
+            if let Some(magic) = be32(here, 0).filter(|&magic| magic != SIMPLE_REPLY_MAGIC) {
+                return Err(ReplyError::Magic(magic));
+            }
+            let (Some(error), Some(cookie)) = (be32(here, 4), be64(here, 8)) else {
+                return Ok(None);
+            };
+            let left = payload_of(cookie).ok_or(ReplyError::Cookie(cookie))?;
+            self.start += HEAD;
+            if error != 0 {
+                return Ok(Some(Event::End { cookie, error }));
+            }
+            self.payload = Some(Payload { cookie, at: 0, left });
+        }
+        let Some(payload) = &mut self.payload else { return Ok(None) };
+        let Payload { cookie, at, left } = *payload;
+        if left == 0 {
+            self.payload = None;
+            return Ok(Some(Event::End { cookie, error: 0 }));
+        }
+        let here = (self.end - self.start).min(left as usize);
+        if here == 0 {
+            return Ok(None);
+        }
+        payload.at += here as u32;
+        payload.left -= here as u32;
+        let from = self.start;
+        self.start += here;
+        Ok(Some(Event::Data { cookie, at, bytes: &self.bytes[from..from + here] }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn reply(cookie: u64, error: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
+        bytes.extend(error.to_be_bytes());
+        bytes.extend(cookie.to_be_bytes());
+        bytes.extend(payload);
+        bytes
+    }
+
+    /// Receives `stream` in pieces of at most `cuts`, straight into payloads where it can; answers
+    /// every request's end, with its payload.
+    fn receive(
+        stream: &[u8],
+        lens: &[u32],
+        cuts: &[usize],
+        most: usize,
+    ) -> Result<Vec<(u64, u32, Vec<u8>)>, ReplyError> {
+        let mut replies = Replies::new(64);
+        let mut payloads: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len as usize]).collect();
+        let mut ended = Vec::new();
+        let mut rest = stream;
+        let mut cuts = cuts.iter().cycle();
+        while !rest.is_empty() {
+            let cut = (*cuts.next().unwrap()).min(rest.len());
+            let (mut piece, behind) = rest.split_at(cut);
+            let mut taken = 0;
+            if let Some(Payload { cookie, at, left }) = replies.payload() {
+                let direct = piece.len().min(left as usize);
+                payloads[cookie as usize][at as usize..][..direct]
+                    .copy_from_slice(&piece[..direct]);
+                piece = &piece[direct..];
+                taken += direct;
+            }
+            let spare = replies.spare(most);
+            assert!(!spare.is_empty());
+            let buffered = piece.len().min(spare.len());
+            spare[..buffered].copy_from_slice(&piece[..buffered]);
+            taken += buffered;
+            replies.received(taken);
+            rest = if taken == cut { behind } else { &rest[taken..] };
+            while let Some(event) = replies.next(|cookie| lens.get(cookie as usize).copied())? {
+                match event {
+                    Event::Data { cookie, at, bytes } => payloads[cookie as usize][at as usize..]
+                        [..bytes.len()]
+                        .copy_from_slice(bytes),
+                    Event::End { cookie, error } => {
+                        ended.push((cookie, error, std::mem::take(&mut payloads[cookie as usize])))
+                    }
+                }
+            }
+        }
+        assert_eq!(replies.payload(), None);
+        Ok(ended)
+    }
+
+    proptest! {
+        /// However the stream is cut, every request ends once, with its own bytes.
+        #[test]
+        fn cuts_in_the_stream_change_nothing(
+            lens in proptest::collection::vec(0u32..300, 1..20),
+            cuts in proptest::collection::vec(1usize..400, 1..20),
+            most in 1usize..100,
+        ) {
+            let mut stream = Vec::new();
+            let mut expected = Vec::new();
+            for (cookie, &len) in lens.iter().enumerate() {
+                let payload: Vec<u8> = (0..len).map(|n| (n as u8) ^ (cookie as u8)).collect();
+                // Every third request fails: no payload then.
+                if cookie % 3 == 2 {
+                    stream.extend(reply(cookie as u64, 5, &[]));
+                    expected.push((cookie as u64, 5, vec![0; len as usize]));
+                } else {
+                    stream.extend(reply(cookie as u64, 0, &payload));
+                    expected.push((cookie as u64, 0, payload));
+                }
+            }
+            prop_assert_eq!(receive(&stream, &lens, &cuts, most).unwrap(), expected);
+        }
+
+        #[test]
+        fn noise_is_refused_and_never_panics(noise in proptest::collection::vec(any::<u8>(), 4..300), good in 0usize..3) {
+            let mut stream = Vec::new();
+            for _ in 0..good {
+                stream.extend(reply(0, 0, b"abc"));
+            }
+            stream.extend(noise);
+            let mut replies = Replies::new(1024);
+            replies.spare(usize::MAX)[..stream.len()].copy_from_slice(&stream);
+            replies.received(stream.len());
+            while let Ok(Some(_)) = replies.next(|_| Some(3)) {}
+        }
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_an_error() {
+        assert_eq!(receive(&reply(7, 0, &[]), &[0], &[400], 400), Err(ReplyError::Cookie(7)));
+        assert_eq!(
+            receive(&[0x66, 0x8e, 0x33, 0xef], &[0], &[400], 400),
+            Err(ReplyError::Magic(0x668e_33ef))
+        );
+    }
+}

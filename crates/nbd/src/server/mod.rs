@@ -1,0 +1,29 @@
+//! The server side.
+//!
+//! - [`negotiation`]: the handshake, from the greeting to the choice of an export.
+//! - [`stream`]: transmission, the byte stream cut into requests.
+//! - [`command`]: a request's head, checked against the session and the export.
+//! - [`reply`]: transmission, the replies.
+//!
+//! The server has no TLS, no extended headers, no resizing, and no metadata contexts other than
+//! `base:allocation`. A client that asks for one of these gets the answer that the specification
+//! provides for it.
+
+pub mod command;
+pub mod negotiation;
+mod options;
+pub mod reply;
+pub mod stream;
+
+/// The longest payload of a request, in bytes: the specification's customary limit, and what QEMU
+/// sends at most.
+pub const MAX_PAYLOAD: u32 = 32 << 20;
+
+/// What requests are checked against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// Size in bytes, a multiple of `block_size`.
+    pub size: u64,
+    /// Smallest unit of a request in bytes: a power of two, at most 32 MiB.
+    pub block_size: u32,
+}

@@ -1,0 +1,429 @@
+//! The handshake: from the greeting to the choice of an export.
+//!
+//! The caller sends [`greeting`], then shows [`Negotiation::poll`] the bytes that are received and
+//! not yet used, and sends what it wrote to `out`. It repeats this until the answer is neither
+//! [`Step::NeedBytes`] nor [`Step::Answered`]. Time limits are the caller's.
+
+use super::command::{BlockStatus, Replies, Session};
+use super::options::{InfoRequest, Malformed, Mention, export_name, info_request, meta_request};
+use super::{Export, MAX_PAYLOAD};
+use crate::wire::{
+    BASE_ALLOCATION, BASE_ALLOCATION_ID, GREETING_MAGIC, MAX_STRING, OPTION_MAGIC,
+    OPTION_REPLY_MAGIC, export, handshake, info, option, option_reply,
+};
+use alloc::borrow::ToOwned;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use thiserror::Error;
+
+/// The longest data of an option that is read, in bytes. Longer data is skipped and the option
+/// refused.
+pub const MAX_OPTION: u32 = 64 << 10;
+
+/// The longest data of an option that is skipped, in bytes. A client that announces more is
+/// dropped.
+pub const MAX_SKIPPED_OPTION: u32 = 16 << 20;
+
+// A name fits an option, and what is too long to read is not yet too long to skip.
+const _: () = assert!(MAX_STRING < MAX_OPTION as usize && MAX_OPTION < MAX_SKIPPED_OPTION);
+
+/// An export's entry in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportName {
+    /// The name that opens it.
+    pub name: String,
+    /// Shown to people; may be empty.
+    pub description: String,
+}
+
+/// An export that a client chose or asked about.
+#[derive(Debug)]
+pub struct Opened<T> {
+    /// The export's own name, also when the client asked for the default export.
+    pub name: String,
+    /// Its size and block size now.
+    pub export: Export,
+    /// Shown to people; may be empty.
+    pub description: String,
+    /// The caller's own.
+    pub handle: T,
+}
+
+/// Why an export cannot be opened.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OpenError {
+    /// No export has this name.
+    #[error("no disk has this name; list the exports (nbdinfo --list) to see those that exist")]
+    Unknown,
+    /// The export exists, but cannot be opened now; the text says why.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The exports, as the negotiation sees them.
+pub trait Catalog {
+    /// What [`Step::Transmission`] hands out.
+    type Handle;
+    /// All exports.
+    fn list(&self) -> Vec<ExportName>;
+    /// The export of this name. The empty name stands for a default export, if there is one.
+    fn open(&self, name: &str) -> Result<Opened<Self::Handle>, OpenError>;
+}
+
+/// What [`Negotiation::poll`] came to.
+#[derive(Debug)]
+pub enum Step<T> {
+    /// Nothing complete: poll again with more bytes.
+    NeedBytes,
+    /// An option was answered: poll again.
+    Answered,
+    /// Client and server agreed. What follows in the stream are requests.
+    Transmission(Opened<T>, Session),
+    /// The client ended the negotiation. Close the connection once the answer is sent.
+    Aborted,
+}
+
+/// The negotiation cannot go on. Drop the connection.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NegotiationError {
+    /// The client sets flags that the server did not offer.
+    #[error("the client sets handshake flags 0x{0:x}, of which 0x3 are known")]
+    ClientFlags(u32),
+    /// The client sends something else than an option.
+    #[error("expected an option (magic IHAVEOPT), got 0x{0:016x}")]
+    BadMagic(u64),
+    /// An option is longer than [`MAX_SKIPPED_OPTION`].
+    #[error("an option of {0} bytes: at most {MAX_OPTION} are read")]
+    OptionTooLong(u32),
+    /// `NBD_OPT_EXPORT_NAME` named an export that cannot be opened; it has no error reply.
+    #[error("the client's export cannot be opened: {0}")]
+    NoExport(OpenError),
+    /// `NBD_OPT_EXPORT_NAME` carried a malformed name.
+    #[error("the client's export name is malformed: {}", .0.0)]
+    BadName(Malformed),
+}
+
+/// Appends the server's greeting.
+pub fn greeting(out: &mut Vec<u8>) {
+    out.extend_from_slice(&GREETING_MAGIC.to_be_bytes());
+    out.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
+    out.extend_from_slice(&(handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES).to_be_bytes());
+}
+
+/// Where the handshake stands.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Flags,
+    Option,
+    Skip { option: u32, left: u32 },
+}
+
+/// One client's handshake. Holds no bytes itself.
+#[derive(Debug)]
+pub struct Negotiation {
+    state: State,
+    no_zeroes: Padding,
+    replies: Replies,
+    /// The export for which the client last selected `base:allocation`.
+    allocation_of: Option<String>,
+}
+
+/// Whether the answer to `NBD_OPT_EXPORT_NAME` is padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Padding {
+    Zeroes,
+    None,
+}
+
+impl Default for Negotiation {
+    fn default() -> Negotiation {
+        Negotiation {
+            state: State::Flags,
+            no_zeroes: Padding::Zeroes,
+            replies: Replies::Simple,
+            allocation_of: None,
+        }
+    }
+}
+
+impl Negotiation {
+    /// Uses the next message of the client, if `input` holds it whole; a long option's data is
+    /// skipped as it comes. Returns how many bytes it used, and appends the replies to `out`.
+    ///
+    /// # Errors
+    /// See [`NegotiationError`].
+    pub fn poll<C: Catalog + ?Sized>(
+        &mut self,
+        input: &[u8],
+        catalog: &C,
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Step<C::Handle>), NegotiationError> {
+        match self.state {
+            State::Flags => self.poll_flags(input),
+            State::Option => self.poll_option(input, catalog, out),
+            State::Skip { option, left } => {
+                let skipped = left.min(u32::try_from(input.len()).unwrap_or(u32::MAX));
+                if skipped < left {
+                    self.state = State::Skip { option, left: left - skipped };
+                    return Ok((skipped as usize, Step::NeedBytes));
+                }
+                self.state = State::Option;
+                refuse(
+                    out,
+                    option,
+                    option_reply::ERR_TOO_BIG,
+                    "the option's data is longer than 65536 bytes",
+                );
+                Ok((skipped as usize, Step::Answered))
+            }
+        }
+    }
+
+    fn poll_flags<T>(&mut self, input: &[u8]) -> Result<(usize, Step<T>), NegotiationError> {
+        let Some(&bytes) = input.first_chunk::<4>() else { return Ok((0, Step::NeedBytes)) };
+        let flags = u32::from_be_bytes(bytes);
+        let no_zeroes = u32::from(handshake::NO_ZEROES);
+        // The specification allows to serve a client that does not set the flag for the fixed
+        // newstyle.
+        if flags & !(u32::from(handshake::FIXED_NEWSTYLE) | no_zeroes) != 0 {
+            return Err(NegotiationError::ClientFlags(flags));
+        }
+        if flags & no_zeroes != 0 {
+            self.no_zeroes = Padding::None;
+        }
+        self.state = State::Option;
+        Ok((4, Step::Answered))
+    }
+
+    fn poll_option<C: Catalog + ?Sized>(
+        &mut self,
+        input: &[u8],
+        catalog: &C,
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Step<C::Handle>), NegotiationError> {
+        let Some(&[m0, m1, m2, m3, m4, m5, m6, m7, o0, o1, o2, o3, l0, l1, l2, l3]) =
+            input.first_chunk::<16>()
+        else {
+            return Ok((0, Step::NeedBytes));
+        };
+        let magic = u64::from_be_bytes([m0, m1, m2, m3, m4, m5, m6, m7]);
+        if magic != OPTION_MAGIC {
+            return Err(NegotiationError::BadMagic(magic));
+        }
+        let option = u32::from_be_bytes([o0, o1, o2, o3]);
+        let len = u32::from_be_bytes([l0, l1, l2, l3]);
+        if len > MAX_SKIPPED_OPTION {
+            return Err(NegotiationError::OptionTooLong(len));
+        }
+        if len > MAX_OPTION {
+            self.state = State::Skip { option, left: len };
+            return Ok((16, Step::Answered));
+        }
+        let used = 16 + len as usize;
+        let Some(data) = input.get(16..used) else { return Ok((0, Step::NeedBytes)) };
+        Ok((used, self.on_option(option, data, catalog, out)?))
+    }
+
+    fn on_option<C: Catalog + ?Sized>(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        catalog: &C,
+        out: &mut Vec<u8>,
+    ) -> Result<Step<C::Handle>, NegotiationError> {
+        let outcome = match option {
+            option::EXPORT_NAME => return self.on_export_name(data, catalog, out),
+            option::ABORT => {
+                reply(out, option, option_reply::ACK, &[]);
+                return Ok(Step::Aborted);
+            }
+            option::GO => match self.on_info(option, data, catalog, out) {
+                Ok((opened, session)) => return Ok(Step::Transmission(opened, session)),
+                Err(refusal) => Err(refusal),
+            },
+            option::INFO => self.on_info(option, data, catalog, out).map(|_| ()),
+            option::LIST => on_list(data, catalog, out),
+            option::STRUCTURED_REPLY => no_data(data).map(|()| {
+                self.replies = Replies::Structured;
+                reply(out, option, option_reply::ACK, &[]);
+            }),
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
+                self.on_meta(option, data, catalog, out)
+            }
+            option::STARTTLS => no_data(data).and(Err(Refusal {
+                kind: option_reply::ERR_POLICY,
+                message: "this server does not offer TLS; use a unix socket or a tunnel".into(),
+            })),
+            _ => Err(Refusal {
+                kind: option_reply::ERR_UNSUP,
+                message: "this server does not know the option".into(),
+            }),
+        };
+        if let Err(refusal) = outcome {
+            refuse(out, option, refusal.kind, &refusal.message);
+        }
+        Ok(Step::Answered)
+    }
+
+    fn on_export_name<C: Catalog + ?Sized>(
+        &mut self,
+        data: &[u8],
+        catalog: &C,
+        out: &mut Vec<u8>,
+    ) -> Result<Step<C::Handle>, NegotiationError> {
+        let name = export_name(data).map_err(NegotiationError::BadName)?;
+        let opened = catalog.open(name).map_err(NegotiationError::NoExport)?;
+        out.extend_from_slice(&opened.export.size.to_be_bytes());
+        out.extend_from_slice(&self.export_flags().to_be_bytes());
+        if self.no_zeroes == Padding::Zeroes {
+            out.extend_from_slice(&[0; 124]);
+        }
+        let session = self.session(name);
+        Ok(Step::Transmission(opened, session))
+    }
+
+    fn on_info<C: Catalog + ?Sized>(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        catalog: &C,
+        out: &mut Vec<u8>,
+    ) -> Result<(Opened<C::Handle>, Session), Refusal> {
+        let InfoRequest { name } = info_request(data)?;
+        let opened = catalog.open(name)?;
+        let mut say = |kind: u16, fields: &[&[u8]]| {
+            let mut payload = kind.to_be_bytes().to_vec();
+            fields.iter().for_each(|field| payload.extend_from_slice(field));
+            reply(out, option, option_reply::INFO, &payload);
+        };
+        say(info::EXPORT, &[&opened.export.size.to_be_bytes(), &self.export_flags().to_be_bytes()]);
+        say(info::NAME, &[opened.name.as_bytes()]);
+        if !opened.description.is_empty() {
+            say(info::DESCRIPTION, &[opened.description.as_bytes()]);
+        }
+        let (least, most) = (opened.export.block_size, MAX_PAYLOAD);
+        say(
+            info::BLOCK_SIZE,
+            &[&least.to_be_bytes(), &least.max(4096).to_be_bytes(), &most.to_be_bytes()],
+        );
+        reply(out, option, option_reply::ACK, &[]);
+        Ok((opened, self.session(name)))
+    }
+
+    fn on_meta<C: Catalog + ?Sized>(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        catalog: &C,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let selects = option == option::SET_META_CONTEXT;
+        if selects {
+            // A new selection replaces the old one, even when it fails.
+            self.allocation_of = None;
+            if self.replies == Replies::Simple {
+                return Err(Refusal::invalid(
+                    "metadata contexts need structured replies: ask for those first",
+                ));
+            }
+        }
+        let request = meta_request(data)?;
+        catalog.open(request.name)?;
+        let lists_all =
+            !selects && (request.queries == 0 || request.names_namespace == Mention::Yes);
+        if request.names_allocation == Mention::Yes || lists_all {
+            let id = if selects { BASE_ALLOCATION_ID } else { 0 };
+            let payload = [&id.to_be_bytes()[..], BASE_ALLOCATION.as_bytes()].concat();
+            reply(out, option, option_reply::META_CONTEXT, &payload);
+            if selects {
+                self.allocation_of = Some(request.name.to_owned());
+            }
+        }
+        reply(out, option, option_reply::ACK, &[]);
+        Ok(())
+    }
+
+    fn session(&self, export: &str) -> Session {
+        let selected = self.allocation_of.as_deref() == Some(export);
+        let block_status = if selected { BlockStatus::BaseAllocation } else { BlockStatus::Off };
+        Session { replies: self.replies, block_status }
+    }
+
+    /// `CAN_MULTI_CONN`: a flush on one connection covers the writes of all connections to the
+    /// export.
+    fn export_flags(&self) -> u16 {
+        let df = if self.replies == Replies::Structured { export::SEND_DF } else { 0 };
+        df | export::HAS_FLAGS
+            | export::SEND_FLUSH
+            | export::SEND_FUA
+            | export::SEND_TRIM
+            | export::SEND_WRITE_ZEROES
+            | export::SEND_FAST_ZERO
+            | export::SEND_CACHE
+            | export::CAN_MULTI_CONN
+    }
+}
+
+/// An option that is answered with an error.
+struct Refusal {
+    kind: u32,
+    message: String,
+}
+
+impl Refusal {
+    fn invalid(message: &str) -> Refusal {
+        Refusal { kind: option_reply::ERR_INVALID, message: message.into() }
+    }
+}
+
+impl From<Malformed> for Refusal {
+    fn from(malformed: Malformed) -> Refusal {
+        Refusal::invalid(malformed.0)
+    }
+}
+
+impl From<OpenError> for Refusal {
+    fn from(error: OpenError) -> Refusal {
+        let kind = match error {
+            OpenError::Unknown => option_reply::ERR_UNKNOWN,
+            OpenError::Refused(_) => option_reply::ERR_POLICY,
+        };
+        Refusal { kind, message: error.to_string() }
+    }
+}
+
+fn on_list<C: Catalog + ?Sized>(
+    data: &[u8],
+    catalog: &C,
+    out: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    no_data(data)?;
+    for export in catalog.list() {
+        let len = (export.name.len() as u32).to_be_bytes();
+        let payload = [&len[..], export.name.as_bytes(), export.description.as_bytes()].concat();
+        reply(out, option::LIST, option_reply::SERVER, &payload);
+    }
+    reply(out, option::LIST, option_reply::ACK, &[]);
+    Ok(())
+}
+
+fn no_data(data: &[u8]) -> Result<(), Refusal> {
+    if data.is_empty() { Ok(()) } else { Err(Refusal::invalid("the option has no data")) }
+}
+
+fn refuse(out: &mut Vec<u8>, option: u32, kind: u32, message: &str) {
+    let end = (0..=message.len().min(MAX_STRING)).rev().find(|&end| message.is_char_boundary(end));
+    reply(out, option, kind, &message.as_bytes()[..end.unwrap_or(0)]);
+}
+
+fn reply(out: &mut Vec<u8>, option: u32, kind: u32, payload: &[u8]) {
+    out.extend_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
+    out.extend_from_slice(&option.to_be_bytes());
+    out.extend_from_slice(&kind.to_be_bytes());
+    out.extend_from_slice(&(payload.len() as u32).to_be_bytes());
+    out.extend_from_slice(payload);
+}
+
+#[cfg(test)]
+#[path = "negotiation_tests.rs"]
+mod tests;

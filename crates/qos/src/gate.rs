@@ -1,0 +1,407 @@
+//! The gate: scheduler, pacer and latency meter of one datastore.
+
+use crate::any::AnyScheduler;
+use crate::cost::Io;
+use crate::dmclock::ServedElsewhere;
+use crate::policy::Policy;
+use crate::priority::PriorityPolicy;
+use crate::scheduler::{Decision, DiskId, Dispatched, Rejected, Scheduler, UnknownDisk};
+use crate::window::{Admission, LatencyMeter, Observation, Pacer, Slots};
+use alloc::vec::Vec;
+use headgate_units::{Bytes, Nanos};
+
+/// What a [`Gate`] wants done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next<R> {
+    /// Send this request, then ask again.
+    Dispatch(Dispatched<R>),
+    /// Ask again at this time, which is later than now, or after the next event if that is earlier.
+    WaitUntil(Nanos),
+    /// Ask again after the next event: nothing is queued, or the window is full.
+    None,
+}
+
+/// A [scheduler](AnyScheduler), the [pacer](Pacer) that keeps what it dispatches within a window,
+/// and, where wanted, a [meter](LatencyMeter) of what the storage behind takes.
+///
+/// The daemon has one for each datastore, the simulator one for each datastore of each host and one
+/// for each storage node that schedules. Both drive it the same way.
+///
+/// # Contract
+/// - Events come in with the time at which they happened: [`enqueue`](Gate::enqueue),
+///   [`complete`](Gate::complete), [`set_window`](Gate::set_window), changes of policies and disks.
+///   Times are the caller's monotonic clock. A step back counts as no time.
+/// - After one event or several, while [`is_due`](Gate::is_due) holds, the caller asks
+///   [`next`](Gate::next) until it no longer says [`Next::Dispatch`]. It may break off earlier and
+///   go on later: the gate stays due until it has said that there is nothing to send.
+/// - Each dispatched request ends in exactly one [`complete`](Gate::complete), also when it failed,
+///   and also when its disk was unregistered in between. Before or after, the caller may
+///   [`measure`](Gate::measure) it.
+/// - [`next_wake`](Gate::next_wake) is the time of the last [`Next::WaitUntil`]. It holds until
+///   `next` is asked again, and no other call changes it. A gate that is due needs no timer: it
+///   is to be asked now. Waking a gate early or without need costs a call and changes nothing.
+///
+/// The window bounds what is dispatched and not completed. A whole window needs no timer; a
+/// fractional one does: see [`Pacer`]. While nothing is queued the gate asks for no timer, whatever
+/// the pacer owes: a request that arrives makes the gate due.
+///
+/// # Complexity
+/// Nothing allocates beyond what the scheduler's queues need. [`next`](Gate::next) and
+/// [`enqueue`](Gate::enqueue) are O(log n) in the disks with queued requests, and
+/// [`complete`](Gate::complete), [`measure`](Gate::measure) and [`set_window`](Gate::set_window)
+/// O(1).
+pub struct Gate<R> {
+    scheduler: AnyScheduler<R>,
+    pacer: Pacer,
+    meter: Option<LatencyMeter>,
+    /// Of the last answer.
+    wake: Option<Nanos>,
+    /// An event came after the last answer, or the last answer was a request.
+    changed: bool,
+}
+
+impl<R> Gate<R> {
+    /// A gate without requests in flight. It measures nothing until [`Gate::set_meter`].
+    pub fn new(now: Nanos, scheduler: AnyScheduler<R>, window: Slots) -> Gate<R> {
+        let pacer = Pacer::new(now, window);
+        Gate { scheduler, pacer, meter: None, wake: None, changed: false }
+    }
+
+    /// The scheduler, to read from.
+    #[inline]
+    pub fn scheduler(&self) -> &AnyScheduler<R> {
+        &self.scheduler
+    }
+
+    /// The window.
+    pub fn window(&self) -> Slots {
+        self.pacer.window()
+    }
+
+    /// Requests dispatched and not completed.
+    #[inline]
+    pub fn in_flight(&self) -> u32 {
+        self.pacer.in_flight()
+    }
+
+    /// Requests queued, all disks.
+    #[inline]
+    pub fn queued(&self) -> usize {
+        self.scheduler.queued()
+    }
+
+    /// Whether [`next`](Gate::next) may have something new to say: an event came since it was last
+    /// asked, it was not asked to the end, or its timer has run out.
+    #[inline]
+    pub fn is_due(&self, now: Nanos) -> bool {
+        self.changed || self.wake.is_some_and(|at| at <= now)
+    }
+
+    /// When to ask [`next`](Gate::next) although nothing happened.
+    #[inline]
+    pub fn next_wake(&self) -> Option<Nanos> {
+        self.wake
+    }
+
+    /// What to do now.
+    #[inline]
+    pub fn next(&mut self, now: Nanos) -> Next<R> {
+        self.changed = false;
+        self.wake = None;
+        match self.pacer.admit(now) {
+            Admission::Now => {}
+            Admission::None => return Next::None,
+            Admission::At(_) if self.scheduler.queued() == 0 => return Next::None,
+            Admission::At(at) => return self.wait(at),
+        }
+        match self.scheduler.dispatch(now) {
+            Decision::Dispatch(request) => {
+                self.pacer.dispatched(now);
+                self.changed = true;
+                Next::Dispatch(request)
+            }
+            Decision::WaitUntil(at) => self.wait(at),
+            Decision::Idle => Next::None,
+        }
+    }
+
+    #[inline]
+    fn wait(&mut self, at: Nanos) -> Next<R> {
+        self.wake = Some(at);
+        Next::WaitUntil(at)
+    }
+
+    /// Queues a request: see [`Scheduler::enqueue`].
+    ///
+    /// # Errors
+    /// [`Rejected`] returns the request when the disk was unregistered.
+    #[inline]
+    pub fn enqueue(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        io: Io,
+        request: R,
+    ) -> Result<(), Rejected<R>> {
+        self.changed = true;
+        self.scheduler.enqueue(now, disk, io, request)
+    }
+
+    /// Queues a request that says what its disk received at other servers: see
+    /// [`Scheduler::enqueue_dmclock`].
+    ///
+    /// # Errors
+    /// [`Rejected`] returns the request when the disk was unregistered.
+    #[inline]
+    pub fn enqueue_dmclock(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        io: Io,
+        elsewhere: ServedElsewhere,
+        request: R,
+    ) -> Result<(), Rejected<R>> {
+        self.changed = true;
+        self.scheduler.enqueue_dmclock(now, disk, io, elsewhere, request)
+    }
+
+    /// A dispatched request of the disk ended, well or not. A disk that was unregistered in between
+    /// counts in the window all the same.
+    #[inline]
+    pub fn complete(&mut self, now: Nanos, disk: DiskId) {
+        self.changed = true;
+        self.pacer.completed(now);
+        self.scheduler.complete(now, disk);
+    }
+
+    /// Records the latency, from dispatch to completion, of a read or write that succeeded. Does
+    /// nothing without a meter.
+    #[inline]
+    pub fn measure(&mut self, latency: Nanos, bytes: Bytes) {
+        if let Some(meter) = &mut self.meter {
+            meter.record(latency, bytes);
+        }
+    }
+
+    /// Has latencies measured from now on, or no more. Forgets what was measured so far.
+    pub fn set_meter(&mut self, meter: Option<LatencyMeter>) {
+        self.meter = meter;
+    }
+
+    /// Ends a period of the meter: see [`LatencyMeter::take`]. `None` where there is no meter or
+    /// nothing was measured.
+    pub fn take_latency(&mut self) -> Option<Observation> {
+        self.meter.as_mut().and_then(LatencyMeter::take)
+    }
+
+    /// Changes the window from the next answer on. Requests in flight stay so.
+    pub fn set_window(&mut self, now: Nanos, window: Slots) {
+        self.changed = true;
+        self.pacer.set_window(now, window);
+    }
+
+    /// Adds a disk: see [`Scheduler::register`].
+    pub fn register(&mut self, now: Nanos, policy: Policy) -> DiskId {
+        self.scheduler.register(now, policy)
+    }
+
+    /// Removes a disk: see [`Scheduler::unregister`].
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered before.
+    pub fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {
+        self.changed = true;
+        self.scheduler.unregister(now, disk)
+    }
+
+    /// Takes queued requests out of the queue: see [`Scheduler::extract`].
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when the disk was unregistered.
+    pub fn extract(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        wanted: &mut dyn FnMut(&R) -> bool,
+    ) -> Result<Vec<R>, UnknownDisk> {
+        self.changed = true;
+        self.scheduler.extract(now, disk, wanted)
+    }
+
+    /// Changes a disk's policy: see [`Scheduler::set_policy`].
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered.
+    pub fn set_policy(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        policy: Policy,
+    ) -> Result<(), UnknownDisk> {
+        self.changed = true;
+        self.scheduler.set_policy(now, disk, policy)
+    }
+
+    /// Changes what a disk's priorities are worth: see [`Scheduler::set_priorities`].
+    ///
+    /// # Errors
+    /// [`UnknownDisk`] when it was unregistered.
+    pub fn set_priorities(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        policy: PriorityPolicy,
+    ) -> Result<(), UnknownDisk> {
+        self.changed = true;
+        self.scheduler.set_priorities(now, disk, policy)
+    }
+
+    /// Changes how long a request may be held back for a better stream: see
+    /// [`Scheduler::set_plug`].
+    pub fn set_plug(&mut self, plug: Nanos) {
+        self.changed = true;
+        self.scheduler.set_plug(plug);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::any::SchedulerKind;
+    use crate::config::Config;
+    use crate::cost::CostModel;
+    use crate::window::{Fraction, Smoothing};
+    use headgate_units::Iops;
+    use proptest::prelude::*;
+
+    const MS: Nanos = Nanos(1_000_000);
+
+    fn gate(kind: SchedulerKind, window: Slots) -> (Gate<u32>, DiskId) {
+        let config = Config { cost_model: CostModel::Unit, ..Config::default() };
+        let scheduler = AnyScheduler::new(kind, config).unwrap();
+        let mut gate = Gate::new(Nanos::ZERO, scheduler, window);
+        let disk = gate.register(Nanos::ZERO, Policy::default());
+        (gate, disk)
+    }
+
+    fn io() -> Io {
+        Io { bytes: Bytes(4096), ..Io::default() }
+    }
+
+    fn request(next: Next<u32>) -> u32 {
+        match next {
+            Next::Dispatch(dispatched) => dispatched.request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn requests_go_while_the_window_has_room() {
+        let (mut gate, disk) = gate(SchedulerKind::Fifo, Slots::whole(2));
+        assert!(!gate.is_due(Nanos::ZERO));
+        for key in 0..3 {
+            gate.enqueue(Nanos::ZERO, disk, io(), key).unwrap();
+        }
+        assert_eq!(request(gate.next(Nanos::ZERO)), 0);
+        assert!(gate.is_due(Nanos::ZERO), "it was not asked to the end");
+        assert_eq!(request(gate.next(Nanos::ZERO)), 1);
+        assert_eq!(gate.next(Nanos::ZERO), Next::None);
+        assert!(!gate.is_due(Nanos(u64::MAX)));
+        assert_eq!((gate.in_flight(), gate.queued(), gate.next_wake()), (2, 1, None));
+        gate.complete(MS, disk);
+        assert!(gate.is_due(MS));
+        assert_eq!(request(gate.next(MS)), 2);
+    }
+
+    #[test]
+    fn a_limit_wakes_the_gate_when_it_is_over() {
+        let (mut gate, disk) = gate(SchedulerKind::MClock, Slots::whole(32));
+        let limit = Policy::default().with_limit(Some(Iops::new(100).unwrap())).unwrap();
+        gate.set_policy(Nanos::ZERO, disk, limit).unwrap();
+        for key in 0..2 {
+            gate.enqueue(Nanos::ZERO, disk, io(), key).unwrap();
+        }
+        assert_eq!(request(gate.next(Nanos::ZERO)), 0);
+        let Next::WaitUntil(at) = gate.next(Nanos::ZERO) else { panic!("no wait") };
+        assert_eq!((at, gate.next_wake()), (Nanos::from_millis(10), Some(at)));
+        assert!(!gate.is_due(at - Nanos(1)));
+        assert!(gate.is_due(at));
+        assert_eq!(request(gate.next(at)), 1);
+        assert_eq!((gate.next(at), gate.next_wake()), (Next::None, None));
+    }
+
+    #[test]
+    fn a_fractional_window_wakes_the_gate_only_while_something_is_queued() {
+        let (mut gate, disk) = gate(SchedulerKind::Fifo, Slots::from_millionths(500_000));
+        gate.enqueue(Nanos::ZERO, disk, io(), 0).unwrap();
+        assert_eq!(request(gate.next(Nanos::ZERO)), 0);
+        assert_eq!(gate.next(Nanos::ZERO), Next::None);
+        gate.complete(MS, disk);
+        // The next may go at 2 ms, but there is none.
+        assert_eq!((gate.next(MS), gate.next_wake()), (Next::None, None));
+        gate.enqueue(MS, disk, io(), 1).unwrap();
+        assert!(gate.is_due(MS));
+        assert_eq!(gate.next(MS), Next::WaitUntil(Nanos::from_millis(2)));
+        assert_eq!(request(gate.next(Nanos::from_millis(2))), 1);
+    }
+
+    #[test]
+    fn a_disk_that_left_gives_its_slot_back() {
+        let (mut gate, disk) = gate(SchedulerKind::MClock, Slots::ONE);
+        gate.enqueue(Nanos::ZERO, disk, io(), 0).unwrap();
+        assert_eq!(request(gate.next(Nanos::ZERO)), 0);
+        assert!(gate.unregister(Nanos::ZERO, disk).unwrap().is_empty());
+        let other = gate.register(Nanos::ZERO, Policy::default());
+        gate.enqueue(Nanos::ZERO, other, io(), 1).unwrap();
+        assert_eq!(gate.next(Nanos::ZERO), Next::None);
+        gate.complete(MS, disk);
+        assert_eq!(request(gate.next(MS)), 1);
+    }
+
+    #[test]
+    fn latencies_are_measured_where_somebody_asks() {
+        let (mut gate, _) = gate(SchedulerKind::Fifo, Slots::ONE);
+        gate.measure(MS, Bytes(4096));
+        assert_eq!(gate.take_latency(), None);
+        let smoothing = Smoothing::PerPeriod { past: Fraction::percent(0) };
+        gate.set_meter(Some(LatencyMeter::new(CostModel::Unit, smoothing).unwrap()));
+        gate.measure(MS, Bytes(4096));
+        assert_eq!(gate.take_latency(), Some(Observation { latency: MS, ios: 1 }));
+    }
+
+    proptest! {
+        /// A whole window is a counter: the pacer never asks for a timer and never holds a request
+        /// back that a counter would let go, however the window changed before.
+        #[test]
+        fn a_whole_window_is_a_counter(
+            steps in prop::collection::vec((0u64..5_000_000, 0u32..4, 1u32..6), 1..200)
+        ) {
+            let (mut gate, disk) = gate(SchedulerKind::Fifo, Slots::whole(3));
+            let (mut now, mut size, mut in_flight, mut queued) = (Nanos::ZERO, 3, 0, 0u32);
+            for (passed, event, depth) in steps {
+                now += Nanos(passed);
+                match event {
+                    0 if in_flight > 0 => {
+                        gate.complete(now, disk);
+                        in_flight -= 1;
+                    }
+                    1 => {
+                        gate.set_window(now, Slots::whole(depth));
+                        size = depth;
+                    }
+                    _ => {
+                        gate.enqueue(now, disk, io(), 0).unwrap();
+                        queued += 1;
+                    }
+                }
+                while let Next::Dispatch(_) = gate.next(now) {
+                    in_flight += 1;
+                    queued -= 1;
+                }
+                prop_assert_eq!(gate.next_wake(), None);
+                prop_assert_eq!(gate.in_flight(), in_flight);
+                prop_assert!(queued == 0 || in_flight >= size);
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Writes a report with tables and figures as one self-contained HTML file.
+
+use crate::plot::{DrawError, svg};
+use crate::{distributions, figures};
+use headgate_sim::{Finding, Judgement, Outcome, Scenario};
+use std::fmt::Write as _;
+
+/// An experiment that was run.
+pub struct Experiment<'a> {
+    /// The scenario.
+    pub scenario: &'a Scenario,
+    /// With these seeds.
+    pub seeds: &'a [u64],
+    /// The outcomes, variant by variant, seed by seed.
+    pub outcomes: &'a [Outcome],
+    /// The findings.
+    pub findings: &'a [Finding],
+}
+
+impl Experiment<'_> {
+    /// Expectations that do not hold.
+    pub fn failed(&self) -> usize {
+        self.count(|judgement| matches!(judgement, Judgement::Fails | Judgement::NotRun))
+    }
+
+    /// Expectations that do not hold, as their file says and explains.
+    pub fn differing(&self) -> usize {
+        self.count(|judgement| judgement == Judgement::Differs)
+    }
+
+    fn count(&self, which: impl Fn(Judgement) -> bool) -> usize {
+        self.findings.iter().filter(|finding| which(finding.judgement)).count()
+    }
+}
+
+/// More figures than this stand beside each other, and are smaller.
+const MOST_LARGE: usize = 6;
+
+const STYLE: &str = "
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 100rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.7rem; } h2 { font-size: 1.3rem; margin-top: 3rem; border-top: 1px solid #ccc; padding-top: 1.2rem; }
+p { max-width: 48rem; } .quiet { color: #666; } a { color: #0057a0; white-space: nowrap; }
+table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: 0.25rem 0.8rem 0.25rem 0; border-bottom: 1px solid #e4e4e4; vertical-align: top; }
+th { color: #555; font-weight: 600; border-bottom-color: #999; } td.n, th.n { text-align: right; white-space: nowrap; }
+tr.why td { padding-top: 0.8rem; color: #444; font-style: italic; border-bottom: none; }
+.holds { color: #04713f; } .differs { color: #8a5a00; } .fails { color: #b3261e; font-weight: 700; }
+.figures { display: grid; gap: 1.5rem; max-width: 64rem; } .figures.many { grid-template-columns: 1fr 1fr; max-width: none; }
+.figures svg { width: 100%; height: auto; } code { background: #f3f3f3; padding: 0.1rem 0.3rem; }
+";
+
+/// Writes the report. `command` is what was typed.
+pub fn report(command: &str, experiments: &[Experiment<'_>]) -> Result<String, DrawError> {
+    let mut page = String::new();
+    let findings: usize = experiments.iter().map(|experiment| experiment.findings.len()).sum();
+    let failed: usize = experiments.iter().map(Experiment::failed).sum();
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Headgate: experiments reproduced</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1>Headgate: experiments reproduced</h1>\n\
+         <p>{}, {findings} numbers, {}.</p>\n\
+         <p class=\"quiet\">Headgate {}, printed by <code>{}</code>. The figures show the run with the first seed of each variant; \
+         numbers are means over all seeds, with the smallest and the largest.</p>\n",
+        match experiments.len() {
+            1 => "One experiment".to_owned(),
+            n => format!("{n} experiments"),
+        },
+        summary(failed, experiments.iter().map(Experiment::differing).sum(), "all as expected"),
+        env!("CARGO_PKG_VERSION"),
+        escaped(command),
+    );
+    contents(&mut page, experiments);
+    for experiment in experiments {
+        section(&mut page, experiment)?;
+    }
+    page.push_str("</body>\n</html>\n");
+    Ok(page)
+}
+
+fn contents(page: &mut String, experiments: &[Experiment<'_>]) {
+    page.push_str("<table>\n<tr><th>experiment</th><th></th><th>published in</th><th class=\"n\">numbers</th><th></th></tr>\n");
+    for experiment in experiments {
+        let Scenario { name, title, source, .. } = experiment.scenario;
+        let _ = writeln!(
+            page,
+            "<tr><td><a href=\"#{0}\">{0}</a></td><td>{1}</td><td>{2}</td><td class=\"n\">{3}</td><td>{4}</td></tr>",
+            escaped(name),
+            escaped(title),
+            escaped(source),
+            experiment.findings.len(),
+            sum(experiment)
+        );
+    }
+    page.push_str("</table>\n");
+}
+
+fn sum(experiment: &Experiment<'_>) -> String {
+    summary(experiment.failed(), experiment.differing(), "holds")
+}
+
+/// A summary of the findings.
+fn summary(failed: usize, differing: usize, good: &str) -> String {
+    let differ = match differing {
+        1 => "1 differs, see why".to_owned(),
+        n => format!("{n} differ, see why"),
+    };
+    match (failed, differing) {
+        (0, 0) => format!("<span class=\"holds\">{good}</span>"),
+        (0, _) => format!("<span class=\"differs\">{differ}</span>"),
+        (n, 0) => format!("<span class=\"fails\">{n} not as expected</span>"),
+        (n, _) => format!("<span class=\"fails\">{n} not as expected</span>, {differ}"),
+    }
+}
+
+fn section(page: &mut String, experiment: &Experiment<'_>) -> Result<(), DrawError> {
+    let Scenario { name, title, about, source, .. } = experiment.scenario;
+    let _ = writeln!(page, "<h2 id=\"{0}\">{0}: {1}</h2>", escaped(name), escaped(title));
+    for paragraph in about.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
+        let _ = writeln!(page, "<p>{}</p>", prose(paragraph.trim()));
+    }
+    let seeds: Vec<String> = experiment.seeds.iter().map(u64::to_string).collect();
+    let published = if source.is_empty() {
+        String::new()
+    } else {
+        format!("Published in {}. ", escaped(source))
+    };
+    let _ = writeln!(
+        page,
+        "<p class=\"quiet\">{published}Seeds {}. {}</p>",
+        seeds.join(", "),
+        sum(experiment)
+    );
+    findings(page, experiment.findings);
+    let first = experiment.seeds.first();
+    let shown: Vec<&Outcome> =
+        experiment.outcomes.iter().filter(|outcome| Some(&outcome.seed) == first).collect();
+    let many = if shown.len() > MOST_LARGE { " many" } else { "" };
+    let _ = writeln!(page, "<div class=\"figures{many}\">");
+    let over_seeds = distributions(experiment.scenario, experiment.findings);
+    for figure in over_seeds.into_iter().chain(figures(experiment.scenario, &shown)) {
+        page.push_str(&svg(&[figure])?);
+        page.push('\n');
+    }
+    page.push_str("</div>\n");
+    Ok(())
+}
+
+fn findings(page: &mut String, findings: &[Finding]) {
+    page.push_str(
+        "<table>\n<tr><th>variant</th><th>number</th><th class=\"n\">paper</th><th class=\"n\">ours</th><th class=\"n\">range</th>\
+         <th>expected</th><th></th></tr>\n",
+    );
+    let mut why = "";
+    for finding in findings {
+        if finding.about != why {
+            why = &finding.about;
+            let _ =
+                writeln!(page, "<tr class=\"why\"><td colspan=\"7\">{}</td></tr>", escaped(why));
+        }
+        let show = |value: f64| escaped(&finding.shown_unit().show(value));
+        let of_one = |value: f64| escaped(&finding.unit.show(value));
+        let (class, word) = word(finding.judgement);
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>\
+             <td class=\"{class}\">{word}</td></tr>",
+            escaped(&finding.variant),
+            escaped(&finding.what),
+            finding.paper.map_or_else(String::new, show),
+            finding.ours().map_or_else(|| "nothing".into(), show),
+            finding.range().map_or_else(String::new, |(least, most)| format!(
+                "{} to {}",
+                of_one(least),
+                of_one(most)
+            )),
+            escaped(&finding.expected),
+        );
+        if let (Judgement::Differs, Some(reason)) = (finding.judgement, &finding.differs) {
+            let _ = writeln!(
+                page,
+                "<tr><td></td><td colspan=\"6\" class=\"quiet\">{}</td></tr>",
+                escaped(reason)
+            );
+        }
+    }
+    page.push_str("</table>\n");
+}
+
+fn word(judgement: Judgement) -> (&'static str, &'static str) {
+    match judgement {
+        Judgement::Holds => ("holds", "holds"),
+        Judgement::Fails => ("fails", "fails"),
+        Judgement::Differs => ("differs", "differs"),
+        Judgement::NotRun => ("fails", "not run"),
+    }
+}
+
+/// Text in which `code` is between backquotes.
+fn prose(text: &str) -> String {
+    let mut prose = String::new();
+    for (index, part) in text.split('`').enumerate() {
+        let (open, close) = if index % 2 == 1 { ("<code>", "</code>") } else { ("", "") };
+        prose.extend([open, &escaped(part), close]);
+    }
+    prose
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headgate_sim::{Quiet, judge, run};
+
+    #[test]
+    fn a_report_has_everything_and_needs_nothing() {
+        let scenario = Scenario::parse(
+            "one.toml",
+            r#"
+            name = "one"
+            title = "Less < more & \"quoted\""
+            about = "First.\n\nSecond `code`."
+            duration = "3s"
+            windows = { end = "1s..3s" }
+            datastore = [{ name = "lun", device = "rate=500,latency=1ms" }]
+            vm = [{ name = "a", disk = [{}], workload = [{ kind = "closed", outstanding = 4 }] }]
+            [[expect]]
+            about = "The device's rate"
+            measure = "iops"
+            of = "a"
+            window = "end"
+            equals = 500
+            within = "2%"
+            paper = 498
+            [[expect]]
+            measure = "iops"
+            of = "a"
+            window = "end"
+            at-least = 900
+            [[expect]]
+            measure = "iops"
+            of = "a"
+            window = "end"
+            at-least = 800
+            differs = "the device is too slow"
+            "#,
+        )
+        .unwrap_or_else(|e| panic!("{e}"));
+        let outcomes = [run(&scenario, "default", 7, &mut Quiet).unwrap_or_else(|e| panic!("{e}"))];
+        let findings = judge(&scenario, &outcomes);
+        let experiment = Experiment {
+            scenario: &scenario,
+            seeds: &[7],
+            outcomes: &outcomes,
+            findings: &findings,
+        };
+        assert_eq!(experiment.failed(), 1);
+        let page = report("headgate reproduce <one>", &[experiment]).unwrap();
+        for text in [
+            "Less &lt; more &amp; &quot;quoted&quot;",
+            "<p>Second <code>code</code>.</p>",
+            "headgate reproduce &lt;one&gt;",
+            "Seeds 7.",
+            "498.0/s",
+            "1 not as expected</span>, 1 differs, see why",
+            "throughput (IOPS)",
+        ] {
+            assert!(page.contains(text), "{text}");
+        }
+        assert_eq!(page.matches("<svg").count(), 1);
+        for outside in ["<script", "src=", "<link", "@import", "url("] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The tools around the simulator: parallel runs, figures, reports, and the built-in experiments.
+
+mod breaks;
+mod experiments;
+mod figure;
+mod flash;
+mod hosts;
+mod html;
+mod marks;
+mod models;
+pub mod plot;
+mod runs;
+mod series;
+mod traces;
+
+pub use breaks::{Breaks, breaks};
+pub use experiments::experiments;
+pub use figure::figures;
+pub use html::{Experiment, report};
+pub use models::distributions;
+pub use runs::{Job, run_all};
+pub use traces::FileTraces;

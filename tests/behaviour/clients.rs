@@ -1,0 +1,110 @@
+//! The NBD clients that people use: what each writes is what the others read, and the server tells
+//! the truth about itself.
+
+use headgate_lab::headgate::Headgate;
+use headgate_lab::peer::{QEMU_STORAGE_DAEMON, StorageDaemon};
+use headgate_lab::{DiskSpec, Lab, Server, tools, with_lab};
+use std::time::Duration;
+
+const CLIENTS: [&str; 5] = ["nbdinfo", "nbdcopy", "qemu-img", "qemu-io", "fio"];
+const SIZE_MIB: u64 = 32;
+
+fn serves_everybody(lab: &Lab, server: &mut dyn Server) -> anyhow::Result<()> {
+    let uri = server.nbd_uri("disk");
+
+    let info = tools::nbdinfo(&uri)?;
+    let export = &info["exports"][0];
+    anyhow::ensure!(export["export-size"] == SIZE_MIB << 20, "nbdinfo: {info}");
+    for can in ["can_flush", "can_fua", "can_trim", "can_zero", "can_multi_conn"] {
+        anyhow::ensure!(export[can] == true, "{can}: {info}");
+    }
+    anyhow::ensure!(export["is_read_only"] == false, "nbdinfo: {info}");
+
+    tools::qemu_io(
+        &uri,
+        &[
+            "write -P 0xa1 0 1M",
+            "write -f -P 0xa2 1M 512k",
+            "write -P 0xa3 3584 1024",
+            "read -P 0xa1 0 3584",
+            "read -P 0xa3 3584 1024",
+            "read -P 0xa1 4608 1043968",
+            "write -z 64k 64k",
+            "write -z -u 256k 64k",
+            "discard 512k 64k",
+            "flush",
+            "read -P 0 64k 64k",
+            "read -P 0 256k 64k",
+            "read -P 0 512k 64k",
+            "read -P 0xa1 128k 128k",
+            "read -P 0xa2 1M 512k",
+            "read -P 0 16M 16M",
+            "aio_write -P 0xb1 20M 64k",
+            "aio_write -P 0xb2 21M 64k",
+            "aio_flush",
+            "read -P 0xb1 20M 64k",
+            "read -P 0xb2 21M 64k",
+        ],
+    )?;
+
+    // Holes are told as holes and data as data: a copy that trusts the map has the same bytes.
+    let map = tools::nbdinfo_map(&uri)?;
+    let extents = map.as_array().map(Vec::as_slice).unwrap_or_default();
+    let hole_at_the_end =
+        extents.last().is_some_and(|last| last["type"].as_u64().is_some_and(|t| t & 2 != 0));
+    anyhow::ensure!(hole_at_the_end, "the untouched end is no hole of zeroes: {map}");
+    let data_at_1m = extents.iter().any(|e| {
+        let (from, length) = (e["offset"].as_u64().unwrap_or(0), e["length"].as_u64().unwrap_or(0));
+        from <= 1 << 20 && from + length > 1 << 20 && e["type"] == 0
+    });
+    anyhow::ensure!(data_at_1m, "written data is not told as data: {map}");
+    let copy = lab.dir().join("copy.raw");
+    tools::nbdcopy(&uri, &copy.to_string_lossy())?;
+    tools::qemu_img_compare(&uri, &copy.to_string_lossy())?;
+
+    // Four connections write and check at once; what they wrote is read back by another client.
+    let options = [
+        "--rw=randwrite",
+        "--bs=4k",
+        "--iodepth=8",
+        "--size=4m",
+        "--offset_increment=4m",
+        "--numjobs=4",
+        "--verify=crc32c",
+        "--verify_fatal=1",
+        "--group_reporting",
+    ];
+    let report = tools::fio_nbd(&uri, &options, Duration::from_secs(120))?;
+    anyhow::ensure!(report["jobs"][0]["error"] == 0, "fio: {report}");
+
+    // A whole disk through another client and back.
+    let random = lab.dir().join("random.raw");
+    let bytes: Vec<u8> = (0..(SIZE_MIB << 20) / 8)
+        .flat_map(|i| headgate_lab::ledger::splitmix(i).to_le_bytes())
+        .collect();
+    std::fs::write(&random, bytes)?;
+    tools::nbdcopy(&random.to_string_lossy(), &uri)?;
+    tools::qemu_img_compare(&uri, &random.to_string_lossy())?;
+    let image = server.image("disk")?;
+    server.stop()?;
+    tools::qemu_img_compare(&image.to_string_lossy(), &random.to_string_lossy())?;
+
+    // And after a restart.
+    server.start_again()?;
+    tools::qemu_img_compare(&uri, &random.to_string_lossy())?;
+    server.stop()
+}
+
+#[test]
+fn a_peer_serves_everybody() {
+    with_lab(&[&CLIENTS[..], &[QEMU_STORAGE_DAEMON]].concat(), |lab| {
+        serves_everybody(lab, &mut StorageDaemon::start(lab, &[DiskSpec::mib("disk", SIZE_MIB)])?)
+    });
+}
+
+#[test]
+fn the_daemon_serves_everybody() {
+    with_lab(&CLIENTS, |lab| {
+        serves_everybody(lab, &mut Headgate::with_disks(lab, &[DiskSpec::mib("disk", SIZE_MIB)])?)
+    });
+}

@@ -1,0 +1,267 @@
+//! Two hosts never serve one disk: the second is refused with the holder's name, and has it as soon
+//! as the first has let go, was killed, or has lost its lease, with all that was flushed.
+
+use anyhow::{Context, ensure};
+use headgate_lab::etcd::Etcd;
+use headgate_lab::headgate::{self, Headgate};
+use headgate_lab::process::{Finished, Process, run_to_end};
+use headgate_lab::{Lab, Server, wait_for, with_lab};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Requests of the loads, and how long one goes on that checks.
+const DEPTH: &str = "--depth=8";
+const WHILE: &str = "--seconds=2";
+
+/// Whether a host serves the disk, and why not.
+fn state(daemon: &Headgate) -> anyhow::Result<(String, String)> {
+    let disk = daemon.json(&["disk", "show", "db"])?;
+    let text = |key: &str| disk[key].as_str().unwrap_or_default().to_owned();
+    Ok((text("state"), text("reason")))
+}
+
+fn is_serving(daemon: &Headgate) -> anyhow::Result<bool> {
+    Ok(state(daemon)?.0 == "serving")
+}
+
+/// Runs a command that must be refused because `holder` serves the disk.
+fn refused(daemon: &Headgate, holder: &Headgate, arguments: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new(headgate::binary()?);
+    command.args(arguments).env("HEADGATE_STATE_DIR", daemon.state_dir());
+    let Finished { status, stderr, .. } = run_to_end(command, MINUTE)?;
+    let host = fs::read_to_string("/proc/sys/kernel/hostname")?;
+    let named =
+        format!("'db' is served by host '{}' (headgate process {})", host.trim(), holder.pid());
+    ensure!(
+        status.code() == Some(1) && stderr.contains(&named),
+        "{arguments:?}: {status}: {stderr}, not {named}"
+    );
+    Ok(())
+}
+
+/// A client that writes, flushes and checks, and keeps what was flushed in a journal.
+struct Writer {
+    dir: PathBuf,
+    runs: u32,
+}
+
+impl Writer {
+    fn new(lab: &Lab) -> Writer {
+        Writer { dir: lab.dir().to_owned(), runs: 0 }
+    }
+
+    fn spawn(&mut self, daemon: &Headgate, length: &str) -> anyhow::Result<Process> {
+        self.runs += 1;
+        let mut command = Command::new(headgate::binary()?);
+        command.args([
+            "load",
+            &daemon.nbd_uri("db"),
+            DEPTH,
+            length,
+            "--read-percent=30",
+            "--flush-every=16",
+        ]);
+        command.args(["--verify", "--timeout=5", "--journal"]).arg(self.dir.join("journal"));
+        Process::spawn("headgate load", command, &self.dir.join(format!("load-{}.log", self.runs)))
+    }
+
+    /// Checks what earlier runs left, and writes on.
+    fn checks(&mut self, daemon: &Headgate) -> anyhow::Result<()> {
+        let status = self.spawn(daemon, WHILE)?.wait(MINUTE)?;
+        let log = fs::read_to_string(self.dir.join(format!("load-{}.log", self.runs)))?;
+        ensure!(status.success(), "{status}: {log}");
+        Ok(())
+    }
+
+    /// Writes until the client is cut off, which `cut` brings about.
+    fn is_cut_off_by<T>(
+        &mut self,
+        daemon: &mut Headgate,
+        cut: impl FnOnce(&mut Headgate) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let before = daemon.metrics()?.ops("db")?;
+        let mut load = self.spawn(daemon, "--seconds=3600")?;
+        wait_for("the client should write", MINUTE, || {
+            load.ensure_running()?;
+            Ok((daemon.metrics()?.ops("db")? > before + 500.0).then_some(()))
+        })?;
+        let outcome = cut(daemon)?;
+        let status = load.wait(MINUTE)?;
+        ensure!(!status.success(), "the client noticed nothing");
+        Ok(outcome)
+    }
+}
+
+/// Two daemons with one directory as their datastore `shared`, in which the first has made disk
+/// `db`.
+fn two_on_a_directory(lab: &Lab) -> anyhow::Result<([Headgate; 2], PathBuf)> {
+    let dir = lab.subdir("shared")?;
+    let hosts =
+        [Headgate::start_as(lab, "one", &[], &[])?, Headgate::start_as(lab, "two", &[], &[])?];
+    for host in &hosts {
+        host.command(&["datastore", "add", "shared", "--dir", &dir.display().to_string()])?;
+    }
+    hosts[0].command(&["disk", "create", "db", "--datastore=shared", "--size=16M"])?;
+    Ok((hosts, dir.join("db.img.lease")))
+}
+
+const TAKE: [&str; 4] = ["disk", "takeover", "db", "--datastore=shared"];
+const TAKE_BACK: [&str; 3] = ["disk", "takeover", "db"];
+
+#[test]
+fn a_disk_goes_from_host_to_host_and_is_never_at_two() {
+    with_lab(&[], |lab| {
+        let ([mut one, mut two], _) = two_on_a_directory(lab)?;
+        let mut writer = Writer::new(lab);
+        refused(&two, &one, &TAKE)?;
+        refused(&two, &one, &["disk", "create", "db", "--datastore=shared", "--size=16M"])?;
+        writer.is_cut_off_by(&mut one, Server::kill)?;
+        two.command_for(MINUTE, &TAKE)?;
+        writer.checks(&two)?;
+
+        // The first comes back, sees who has its disk, and does not lay hands on it.
+        one.start_again()?;
+        let (now, reason) = state(&one)?;
+        ensure!(
+            now == "failed" && reason.contains(&format!("process {})", two.pid())),
+            "{now}: {reason}"
+        );
+        refused(&one, &two, &TAKE_BACK)?;
+        refused(&one, &two, &["disk", "remove", "db", "--force"])?;
+        writer.checks(&two)?;
+
+        // In good order: the daemon stops, or lets go of this disk alone.
+        two.stop()?;
+        one.command(&TAKE_BACK)?;
+        writer.checks(&one)?;
+        two.start_again()?;
+        refused(&two, &one, &TAKE_BACK)?;
+        one.command(&["disk", "remove", "db", "--keep-image"])?;
+        two.command(&TAKE_BACK)?;
+        writer.checks(&two)?;
+        ensure!(two.metrics()?.plain("headgate_leases_lost_total")? == 0.0);
+        two.command(&["disk", "remove", "db"])?;
+        [one, two].iter_mut().try_for_each(Server::stop)
+    });
+}
+
+#[test]
+fn a_host_that_lost_its_lease_stops_before_another_starts() {
+    with_lab(&[], |lab| {
+        let ([mut one, two], lease) = two_on_a_directory(lab)?;
+        let mut writer = Writer::new(lab);
+        // Removed: the first makes it good, unless another was quicker.
+        writer.is_cut_off_by(&mut one, |_| {
+            wait_for("the second should get at the file first", MINUTE, || {
+                fs::remove_file(&lease)?;
+                Ok(two.command_for(MINUTE, &TAKE).ok())
+            })
+        })?;
+        let (now, reason) = state(&one)?;
+        ensure!(
+            now == "failed" && reason.contains(&format!("process {})", two.pid())),
+            "{now}: {reason}"
+        );
+        ensure!(one.metrics()?.plain("headgate_leases_lost_total")? == 1.0, "the loss is counted");
+        writer.checks(&two)?;
+
+        // Overwritten, as by another host on storage whose locks do not reach the first.
+        let mut two = two;
+        writer.is_cut_off_by(&mut two, |two| {
+            let text = fs::read_to_string(&lease)?;
+            let id = serde_json::from_str::<serde_json::Value>(&text)?["holder"]["host"].clone();
+            let id = id.as_str().context("no host")?.to_owned();
+            fs::write(&lease, text.replace(&id, "00000000000000000000000000000000"))?;
+            wait_for("the holder should stop", MINUTE, || Ok((!is_serving(two)?).then_some(())))
+        })?;
+        one.command_for(MINUTE, &TAKE_BACK)?;
+        writer.checks(&one)?;
+        [one, two].iter_mut().try_for_each(Server::stop)
+    });
+}
+
+/// A block device of a file.
+struct Loop(PathBuf);
+
+impl Loop {
+    /// `None` where there are no such devices for us.
+    fn attach(file: &Path) -> Option<Loop> {
+        let mut command = Command::new("losetup");
+        command.args(["--find", "--show"]).arg(file);
+        let Finished { status, stdout, .. } = run_to_end(command, MINUTE).ok()?;
+        status.success().then(|| Loop(stdout.trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn hosts_that_share_a_device_have_their_leases_in_etcd_which_may_die() {
+    with_lab(&["losetup"], |lab| {
+        let file = lab.dir().join("device");
+        fs::File::create(&file)?.set_len(16 << 20)?;
+        let Some(device) = Loop::attach(&file) else {
+            eprintln!("SKIPPED: no loop devices here");
+            return Ok(());
+        };
+        let mut etcd = Etcd::start(lab)?;
+        let start = |name| Headgate::start_as(lab, name, &[], &["--etcd", &etcd.url()]);
+        let (mut one, mut two) = (start("one")?, start("two")?);
+        let block = device.0.display().to_string();
+        for host in [&one, &two] {
+            host.command(&["datastore", "add", "shared", "--block", &block])?;
+        }
+        one.command(&["disk", "create", "db", "--datastore=shared"])?;
+        let mut writer = Writer::new(lab);
+        refused(&two, &one, &TAKE)?;
+        refused(&two, &one, &["disk", "create", "db", "--datastore=shared"])?;
+        writer.is_cut_off_by(&mut one, Server::kill)?;
+        // A host is dead when its lease has run out.
+        refused(&two, &one, &TAKE)?;
+        wait_for("the lease should run out", MINUTE, || Ok(two.command_for(MINUTE, &TAKE).ok()))?;
+        writer.checks(&two)?;
+        one.start_again()?;
+        refused(&one, &two, &TAKE_BACK)?;
+
+        // Without etcd the disk serves on until its term is nearly over, then stops, and goes on
+        // when etcd is back.
+        writer.is_cut_off_by(&mut two, |two| {
+            etcd.kill()?;
+            sleep(Duration::from_secs(1));
+            ensure!(is_serving(two)?, "stopped at once");
+            wait_for("the disk should stop", MINUTE, || Ok((!is_serving(two)?).then_some(())))
+        })?;
+        let metrics = two.metrics()?;
+        ensure!(metrics.plain("headgate_etcd_up")? == 0.0, "etcd is down");
+        etcd.start_again()?;
+        wait_for("the disk should go on", MINUTE, || Ok(is_serving(&two)?.then_some(())))?;
+        writer.checks(&two)?;
+        refused(&one, &two, &TAKE_BACK)?;
+
+        // A daemon that is killed and started again needs not wait for its own lease.
+        two.kill()?;
+        two.start_again()?;
+        ensure!(is_serving(&two)?, "{:?}", state(&two)?);
+        // In good order, and by force.
+        two.stop()?;
+        one.command(&TAKE_BACK)?;
+        writer.checks(&one)?;
+        two.start_again()?;
+        refused(&two, &one, &TAKE_BACK)?;
+        writer.is_cut_off_by(&mut one, |_| {
+            two.command_for(MINUTE, &[&TAKE_BACK[..], &["--evict"]].concat())
+        })?;
+        ensure!(!is_serving(&one)?, "the evicted host serves on");
+        writer.checks(&two)?;
+        [one, two].iter_mut().try_for_each(Server::stop)
+    });
+}

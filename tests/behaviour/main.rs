@@ -1,0 +1,11 @@
+//! End-to-end tests of what is done: data, protocols, crashes, hostile peers. They measure nothing
+//! and run beside each other.
+
+mod clients;
+mod crashes;
+mod guest;
+mod hostile;
+mod hosts;
+mod layers;
+mod probes;
+mod remote;

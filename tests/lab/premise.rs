@@ -1,0 +1,456 @@
+//! Premises: what must hold while a relation is measured, or the relation says nothing.
+//!
+//! "A disk with twice the shares gets twice the requests" holds for storage that is busy and for
+//! disks whose clients always want more. On a machine that starves its guests neither is so, and
+//! the division is then the machine's, not the scheduler's. A test therefore states its
+//! [`Premises`]; they are measured over the very interval in which the relation is measured, from
+//! counters that the daemon integrates over time. An interval without its premises is measured
+//! again, and in the end the test fails with the premise's own words: it never passes on one.
+//!
+//! What a machine can do differs by an order of magnitude. A test whose premises are not met runs
+//! again from the start at a slower [`Pace`]: everything emulated takes twice as long, everything
+//! that clients and guests do takes what it takes.
+
+use crate::headgate::Headgate;
+use crate::process::run;
+use crate::sample::{Interval, Sample};
+use crate::{Lab, with_lab_in};
+use anyhow::Context;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+/// The part of its rate that a busy device serves at least.
+const BUSY: f64 = 0.98;
+/// The part of its clients' requests that a disk holds on average at least.
+const BACKLOG: f64 = 0.95;
+const MINUTE: Duration = Duration::from_secs(60);
+/// How often an interval is measured until its premises hold.
+const ATTEMPTS: u32 = 3;
+
+/// What must hold while a relation is measured.
+#[derive(Clone, Debug, PartialEq)]
+enum Premise {
+    /// The device of a datastore serves all the requests per second that it can.
+    Busy { datastore: String, rate: f64 },
+    /// The clients of a disk keep so many requests outstanding.
+    Backlog { disk: String, depth: f64, part: f64 },
+    /// A shard that is ready to run has a CPU, but for this part of the time.
+    Prompt { waiting: f64 },
+    /// The file system below a directory flushes within this time on average.
+    Flushes { dir: PathBuf, within: Duration },
+}
+
+/// The premises of one measurement.
+#[derive(Clone, Debug, Default)]
+pub struct Premises(Vec<Premise>);
+
+/// A premise that was not met, in its own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmet(String);
+
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nothing can be said of the relation, for its premise was not met: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unmet {}
+
+impl Premises {
+    /// None yet.
+    pub fn new() -> Premises {
+        Premises::default()
+    }
+
+    /// The device of this datastore, an emulated one of a fixed rate, is busy all the time. What is
+    /// missing at its rate is time in which it was idle, or in which the daemon was late.
+    #[must_use]
+    pub fn busy(mut self, datastore: &str, rate: f64) -> Premises {
+        self.0.push(Premise::Busy { datastore: datastore.to_owned(), rate });
+        self
+    }
+
+    /// The clients of this disk keep so many requests outstanding. What is missing on average are
+    /// requests that a client was slow to send: by Little's law, the rate times the delay.
+    #[must_use]
+    pub fn backlog(self, disk: &str, depth: u32) -> Premises {
+        self.backlog_of(disk, depth, BACKLOG)
+    }
+
+    /// The same, of which this part is enough.
+    #[must_use]
+    pub fn backlog_of(mut self, disk: &str, depth: u32, part: f64) -> Premises {
+        let depth = f64::from(depth);
+        self.0.push(Premise::Backlog { disk: disk.to_owned(), depth, part });
+        self
+    }
+
+    /// The daemon's shards have a CPU when they need one: they wait for it for no more than this
+    /// part of the time. For devices that do not make good what a late driver costs.
+    #[must_use]
+    pub fn prompt(mut self, waiting: f64) -> Premises {
+        self.0.push(Premise::Prompt { waiting });
+        self
+    }
+
+    /// The machine's own disk flushes a block within this time on average: an emulated disk is not
+    /// flushed before its image is.
+    #[must_use]
+    pub fn flushes(mut self, lab: &Lab, within: Duration) -> Premises {
+        self.0.push(Premise::Flushes { dir: lab.dir().to_owned(), within });
+        self
+    }
+
+    /// The directories whose file systems have to flush in time.
+    fn flushed(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().filter_map(|premise| match premise {
+            Premise::Flushes { dir, .. } => Some(dir.as_path()),
+            _ => None,
+        })
+    }
+
+    /// What was not as it must be in this interval.
+    fn unmet(&self, interval: &Interval, machine: &Machine) -> anyhow::Result<Vec<String>> {
+        let mut unmet = Vec::new();
+        for premise in &self.0 {
+            unmet.extend(premise.unmet(interval, machine)?);
+        }
+        Ok(unmet)
+    }
+
+    /// Measures until the premises hold: runs `work`, which takes as long as is to be measured, and
+    /// returns its result with the interval that it took.
+    ///
+    /// # Errors
+    /// [`Unmet`] when the premises held in no attempt; and whatever `work` fails with.
+    pub fn measure<T>(
+        &self,
+        daemon: &Headgate,
+        work: impl FnMut() -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, Interval)> {
+        let (result, mut intervals) = measure(&[(daemon, self)], work)?;
+        Ok((result, intervals.remove(0)))
+    }
+
+    /// Measures for this long.
+    ///
+    /// # Errors
+    /// [`Unmet`] when the premises held in no attempt.
+    pub fn watch(&self, daemon: &Headgate, length: Duration) -> anyhow::Result<Interval> {
+        let rest = || {
+            std::thread::sleep(length);
+            Ok(())
+        };
+        Ok(self.measure(daemon, rest)?.1)
+    }
+}
+
+/// Measures on several daemons at once, as [`Premises::measure`] does on one; each has an interval.
+///
+/// # Errors
+/// [`Unmet`] when in no attempt all premises held; and whatever `work` fails with.
+pub fn measure<T>(
+    subjects: &[(&Headgate, &Premises)],
+    mut work: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<(T, Vec<Interval>)> {
+    let mut words = String::new();
+    for _ in 0..ATTEMPTS {
+        let began = Instant::now();
+        let before: Vec<(Duration, Sample)> = subjects
+            .iter()
+            .map(|(daemon, _)| Ok((daemon.shard_wait()?, Sample::read(daemon)?)))
+            .collect::<anyhow::Result<_>>()?;
+        let flushed = subjects.iter().find_map(|(_, premises)| premises.flushed().next());
+        let (result, flush) = match flushed {
+            Some(dir) => timing_flushes(dir, &mut work)?,
+            None => (work()?, Duration::ZERO),
+        };
+        let (mut unmet, mut intervals) = (Vec::new(), Vec::new());
+        for ((daemon, premises), (waits, from)) in subjects.iter().zip(before) {
+            let interval = Interval { from, to: Sample::read(daemon)? };
+            let waited = daemon.shard_wait()?.saturating_sub(waits);
+            let waited = waited.as_secs_f64() / began.elapsed().as_secs_f64();
+            unmet.extend(premises.unmet(&interval, &Machine { waited, flush })?);
+            intervals.push(interval);
+        }
+        if unmet.is_empty() {
+            return Ok((result, intervals));
+        }
+        words = unmet.join("; ");
+        eprintln!("  premise not met, measuring again: {words}");
+    }
+    Err(Unmet(words).into())
+}
+
+/// What the machine did to a daemon over an interval.
+#[derive(Clone, Copy, Debug, Default)]
+struct Machine {
+    /// The part of the time for which its shards waited for a CPU.
+    waited: f64,
+    /// How long its disk took to flush a block, on average.
+    flush: Duration,
+}
+
+/// Works, and meanwhile flushes a block of a file in `dir` now and then: how long that took on
+/// average.
+fn timing_flushes<T>(
+    dir: &Path,
+    work: &mut impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<(T, Duration)> {
+    const EVERY: Duration = Duration::from_millis(100);
+    let file = std::fs::File::create(dir.join("flushed"))?;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flushing = scope.spawn(|| -> io::Result<Duration> {
+            let (mut count, mut time) = (0, Duration::ZERO);
+            while !done.load(Ordering::Relaxed) || count == 0 {
+                let began = Instant::now();
+                file.write_all_at(&[count as u8; 4096], 0)?;
+                file.sync_data()?;
+                (count, time) = (count + 1, time + began.elapsed());
+                std::thread::sleep(EVERY);
+            }
+            Ok(time / count)
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        let mean = flushing.join().expect("flushing does not panic")?;
+        Ok((result?, mean))
+    })
+}
+
+impl Premise {
+    fn unmet(&self, interval: &Interval, machine: &Machine) -> anyhow::Result<Option<String>> {
+        let words = match self {
+            Premise::Busy { datastore, rate } => {
+                let part = interval.throughput(datastore)? / rate;
+                (part < BUSY).then(|| {
+                    format!(
+                        "datastore {datastore} was idle {:.1} % of the time: only {:.1} of {rate:.0} requests per second \
+                         reached it",
+                        (1.0 - part) * 100.0,
+                        part * rate
+                    )
+                })
+            }
+            Premise::Backlog { disk, depth, part } => {
+                let mean = interval.outstanding(disk)?;
+                // The shortfall is the rate times the delay of one request.
+                let delay = (depth - mean) / interval.iops(disk)?.max(1.0) * 1e3;
+                (mean < part * depth).then(|| {
+                    format!(
+                        "the clients of disk {disk} could not keep {depth:.0} requests outstanding: {mean:.2} on average, \
+                         each sent {delay:.1} ms late"
+                    )
+                })
+            }
+            Premise::Prompt { waiting } => (machine.waited > *waiting).then(|| {
+                format!(
+                    "the daemon's shards waited for a CPU for {:.1} % of the time",
+                    machine.waited * 100.0
+                )
+            }),
+            Premise::Flushes { within, .. } => (machine.flush > *within).then(|| {
+                format!(
+                    "the machine's own disk took {:.1?} to flush a block, not {within:.1?}",
+                    machine.flush
+                )
+            }),
+        };
+        Ok(words)
+    }
+}
+
+/// How much slower than on a quick machine everything emulated is. Relations between rates, and the
+/// number of requests that are measured, stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace(u32);
+
+impl Pace {
+    const SLOWEST: u32 = 8;
+
+    /// Twice as long.
+    pub const HALF: Pace = Pace(2);
+
+    /// A rate on this machine.
+    pub fn rate(self, nominal: u32) -> u32 {
+        nominal / self.0
+    }
+
+    /// A time on this machine.
+    pub fn time(self, nominal: Duration) -> Duration {
+        nominal * self.0
+    }
+
+    /// This pace, or `slowest` where it is slower than that: for what cannot be slowed down
+    /// further.
+    #[must_use]
+    pub fn at_least(self, slowest: Pace) -> Pace {
+        Pace(self.0.min(slowest.0))
+    }
+
+    /// By how much everything is slower.
+    pub fn factor(self) -> u32 {
+        self.0
+    }
+}
+
+/// While this lives, the calling thread and all that it starts run before other work of the
+/// machine.
+///
+/// Linux divides CPUs among sessions first where it groups tasks by them (`sched_autogroup`), so
+/// the session has to come first as well as the thread.
+struct First {
+    nice: libc::c_int,
+    session: Option<String>,
+}
+
+/// The priority of what is measured, as `nice` understands it.
+const FIRST: libc::c_int = -15;
+const SESSION: &str = "/proc/self/autogroup";
+
+impl First {
+    /// Where that is not allowed, what is measured takes its chance with the rest.
+    fn new() -> First {
+        // "/autogroup-123 nice 0"
+        // SAFETY: reads a number of the calling thread.
+        let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let session = std::fs::read_to_string(SESSION).ok();
+        let session = session.and_then(|text| Some(text.trim().rsplit_once(' ')?.1.to_owned()));
+        let refused = set_nice(FIRST).and_then(|()| match session {
+            Some(_) => std::fs::write(SESSION, FIRST.to_string()),
+            None => Ok(()),
+        });
+        if let Err(error) = refused {
+            eprintln!("  what is measured runs at the priority of all else: {error}");
+        }
+        First { nice, session }
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        // What was not raised needs no way back.
+        let _ = set_nice(self.nice);
+        if let Some(nice) = &self.session {
+            let _ = std::fs::write(SESSION, nice);
+        }
+    }
+}
+
+fn set_nice(nice: libc::c_int) -> io::Result<()> {
+    // SAFETY: sets a number of the calling thread.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The pace that the tests of this process have come to.
+static PACE: AtomicU32 = AtomicU32::new(1);
+
+/// A file system in memory with room for emulated disks, and where there is none the usual place:
+/// what is measured shall not wait for the machine's own disk.
+fn memory_or_disk() -> PathBuf {
+    const ROOM_KIB: u64 = 4 << 20;
+    let memory = PathBuf::from("/dev/shm");
+    let has_room = || -> anyhow::Result<bool> {
+        let mut command = Command::new("df");
+        command.args(["--output=avail", "-k"]).arg(&memory);
+        let room: u64 = run(command, MINUTE)?.lines().last().unwrap_or_default().trim().parse()?;
+        let text = std::fs::read_to_string("/proc/meminfo")?;
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+        let free: u64 = line.context("no MemAvailable")?.trim().trim_end_matches(" kB").parse()?;
+        Ok(room.min(free / 2) >= ROOM_KIB)
+    };
+    if has_room().unwrap_or(false) { memory } else { std::env::temp_dir() }
+}
+
+/// Runs a test as [`with_lab`](crate::with_lab) does, in a new lab at half the pace whenever its premises are not
+/// met on this machine. At the slowest pace that is a failure.
+pub fn with_paced_lab(programs: &[&str], test: impl Fn(&Lab, Pace) -> anyhow::Result<()>) {
+    let _first = First::new();
+    let mut slower = true;
+    while slower {
+        slower = false;
+        let pace = Pace(PACE.load(Ordering::Relaxed));
+        with_lab_in(&memory_or_disk(), programs, |lab| match test(lab, pace) {
+            Err(error) if error.is::<Unmet>() && pace.0 < Pace::SLOWEST => {
+                eprintln!("at 1/{} of the full pace: {error:#}", pace.0);
+                PACE.store(pace.0 * 2, Ordering::Relaxed);
+                slower = true;
+                Ok(())
+            }
+            outcome => outcome,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// Two seconds in which a disk with 32 requests outstanding at best had so many per second, and
+    /// so many outstanding.
+    fn interval(iops: u64, outstanding: u64) -> Interval {
+        Interval { from: Sample::made(0, 0, 0), to: Sample::made(2, iops, outstanding) }
+    }
+
+    fn premises() -> Premises {
+        Premises::new().busy("array", 400.0).backlog("disk", 32).prompt(0.1)
+    }
+
+    #[test]
+    fn each_premise_says_what_was_wrong() {
+        let unmet = |iops, outstanding, waited| {
+            let machine = Machine { waited, flush: Duration::ZERO };
+            premises().unmet(&interval(iops, outstanding), &machine).unwrap().join("; ")
+        };
+        assert_eq!(unmet(400, 32, 0.0), "");
+        assert_eq!(unmet(393, 31, 0.09), "", "these are the tolerances");
+        assert_eq!(
+            unmet(358, 32, 0.0),
+            "datastore array was idle 10.5 % of the time: only 358.0 of 400 requests per second reached it"
+        );
+        assert_eq!(
+            unmet(400, 28, 0.0),
+            "the clients of disk disk could not keep 32 requests outstanding: 28.00 on average, each sent 10.0 ms late"
+        );
+        assert_eq!(
+            unmet(400, 32, 0.25),
+            "the daemon's shards waited for a CPU for 25.0 % of the time"
+        );
+    }
+
+    #[test]
+    fn flushes_of_the_machines_own_disk_are_timed_beside_the_work() {
+        let dir = tempfile::tempdir().unwrap();
+        let ((), flush) = timing_flushes(dir.path(), &mut || Ok(())).unwrap();
+        assert!(flush > Duration::ZERO);
+        let within = flush - Duration::from_nanos(1);
+        let premise = Premise::Flushes { dir: dir.path().to_owned(), within };
+        let unmet = premise.unmet(&interval(0, 0), &Machine { waited: 0.0, flush }).unwrap();
+        assert!(unmet.is_some_and(|words| words.contains("flush a block")));
+    }
+
+    #[test]
+    fn a_test_without_its_premises_runs_slower_and_slower_and_then_fails() {
+        let paces = Mutex::new(Vec::new());
+        let outcome = std::panic::catch_unwind(|| {
+            with_paced_lab(&[], |_, pace| {
+                paces.lock().unwrap().push(pace.factor());
+                Err(Unmet("the storage was idle".to_owned()).into())
+            });
+        });
+        let said = outcome.expect_err("it passed without its premise");
+        let said = said.downcast_ref::<String>().expect("a message");
+        assert!(said.contains("the storage was idle"), "{said}");
+        assert_eq!(*paces.lock().unwrap(), [1, 2, 4, 8]);
+    }
+}

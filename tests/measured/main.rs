@@ -1,0 +1,12 @@
+//! End-to-end tests of how much is done: relations between rates, on real guests and clients. They
+//! run one after the other, each under its premises (`headgate_lab::premise`).
+
+mod flash;
+mod guarantees;
+mod layers;
+mod live_policy;
+mod placement;
+mod priorities;
+mod remote;
+mod simulator;
+mod windows;
