@@ -5,21 +5,10 @@ use crate::cost::Io;
 use crate::dmclock::ServedElsewhere;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
-use crate::scheduler::{Decision, DiskId, Dispatched, Rejected, Scheduler, UnknownDisk};
+use crate::scheduler::{Decision, DiskId, Rejected, Scheduler, UnknownDisk};
 use crate::window::{Admission, LatencyMeter, Observation, Pacer, Slots};
 use alloc::vec::Vec;
 use headgate_units::{Bytes, Nanos};
-
-/// What a [`Gate`] wants done next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next<R> {
-    /// Send this request, then ask again.
-    Dispatch(Dispatched<R>),
-    /// Ask again at this time, which is later than now, or after the next event if that is earlier.
-    WaitUntil(Nanos),
-    /// Ask again after the next event: nothing is queued, or the window is full.
-    None,
-}
 
 /// A [scheduler](AnyScheduler), the [pacer](Pacer) that keeps what it dispatches within a window,
 /// and, where wanted, a [meter](LatencyMeter) of what the storage behind takes.
@@ -32,12 +21,12 @@ pub enum Next<R> {
 ///   [`complete`](Gate::complete), [`set_window`](Gate::set_window), changes of policies and disks.
 ///   Times are the caller's monotonic clock. A step back counts as no time.
 /// - After one event or several, while [`is_due`](Gate::is_due) holds, the caller asks
-///   [`next`](Gate::next) until it no longer says [`Next::Dispatch`]. It may break off earlier and
+///   [`next`](Gate::next) until it no longer says [`Decision::Dispatch`]. It may break off earlier and
 ///   go on later: the gate stays due until it has said that there is nothing to send.
 /// - Each dispatched request ends in exactly one [`complete`](Gate::complete), also when it failed,
 ///   and also when its disk was unregistered in between. Before or after, the caller may
 ///   [`measure`](Gate::measure) it.
-/// - [`next_wake`](Gate::next_wake) is the time of the last [`Next::WaitUntil`]. It holds until
+/// - [`next_wake`](Gate::next_wake) is the time of the last [`Decision::WaitUntil`]. It holds until
 ///   `next` is asked again, and no other call changes it. A gate that is due needs no timer: it
 ///   is to be asked now. Waking a gate early or without need costs a call and changes nothing.
 ///
@@ -103,32 +92,31 @@ impl<R> Gate<R> {
         self.wake
     }
 
-    /// What to do now.
+    /// What to do now. [`Decision::Idle`] also where the window is full: ask again after the next
+    /// event.
     #[inline]
-    pub fn next(&mut self, now: Nanos) -> Next<R> {
+    pub fn next(&mut self, now: Nanos) -> Decision<R> {
         self.changed = false;
         self.wake = None;
         match self.pacer.admit(now) {
             Admission::Now => {}
-            Admission::None => return Next::None,
-            Admission::At(_) if self.scheduler.queued() == 0 => return Next::None,
-            Admission::At(at) => return self.wait(at),
+            Admission::None => return Decision::Idle,
+            Admission::At(_) if self.scheduler.queued() == 0 => return Decision::Idle,
+            Admission::At(at) => {
+                self.wake = Some(at);
+                return Decision::WaitUntil(at);
+            }
         }
-        match self.scheduler.dispatch(now) {
-            Decision::Dispatch(request) => {
+        let decision = self.scheduler.dispatch(now);
+        match decision {
+            Decision::Dispatch(_) => {
                 self.pacer.dispatched(now);
                 self.changed = true;
-                Next::Dispatch(request)
             }
-            Decision::WaitUntil(at) => self.wait(at),
-            Decision::Idle => Next::None,
+            Decision::WaitUntil(at) => self.wake = Some(at),
+            Decision::Idle => {}
         }
-    }
-
-    #[inline]
-    fn wait(&mut self, at: Nanos) -> Next<R> {
-        self.wake = Some(at);
-        Next::WaitUntil(at)
+        decision
     }
 
     /// Queues a request: see [`Scheduler::enqueue`].
@@ -288,9 +276,9 @@ mod tests {
         Io { bytes: Bytes(4096), ..Io::default() }
     }
 
-    fn request(next: Next<u32>) -> u32 {
+    fn request(next: Decision<u32>) -> u32 {
         match next {
-            Next::Dispatch(dispatched) => dispatched.request,
+            Decision::Dispatch(dispatched) => dispatched.request,
             other => panic!("{other:?}"),
         }
     }
@@ -305,7 +293,7 @@ mod tests {
         assert_eq!(request(gate.next(Nanos::ZERO)), 0);
         assert!(gate.is_due(Nanos::ZERO), "it was not asked to the end");
         assert_eq!(request(gate.next(Nanos::ZERO)), 1);
-        assert_eq!(gate.next(Nanos::ZERO), Next::None);
+        assert_eq!(gate.next(Nanos::ZERO), Decision::Idle);
         assert!(!gate.is_due(Nanos(u64::MAX)));
         assert_eq!((gate.in_flight(), gate.queued(), gate.next_wake()), (2, 1, None));
         gate.complete(MS, disk);
@@ -322,12 +310,12 @@ mod tests {
             gate.enqueue(Nanos::ZERO, disk, io(), key).unwrap();
         }
         assert_eq!(request(gate.next(Nanos::ZERO)), 0);
-        let Next::WaitUntil(at) = gate.next(Nanos::ZERO) else { panic!("no wait") };
+        let Decision::WaitUntil(at) = gate.next(Nanos::ZERO) else { panic!("no wait") };
         assert_eq!((at, gate.next_wake()), (Nanos::from_millis(10), Some(at)));
         assert!(!gate.is_due(at - Nanos(1)));
         assert!(gate.is_due(at));
         assert_eq!(request(gate.next(at)), 1);
-        assert_eq!((gate.next(at), gate.next_wake()), (Next::None, None));
+        assert_eq!((gate.next(at), gate.next_wake()), (Decision::Idle, None));
     }
 
     #[test]
@@ -335,13 +323,13 @@ mod tests {
         let (mut gate, disk) = gate(SchedulerKind::Fifo, Slots::from_millionths(500_000));
         gate.enqueue(Nanos::ZERO, disk, io(), 0).unwrap();
         assert_eq!(request(gate.next(Nanos::ZERO)), 0);
-        assert_eq!(gate.next(Nanos::ZERO), Next::None);
+        assert_eq!(gate.next(Nanos::ZERO), Decision::Idle);
         gate.complete(MS, disk);
         // The next may go at 2 ms, but there is none.
-        assert_eq!((gate.next(MS), gate.next_wake()), (Next::None, None));
+        assert_eq!((gate.next(MS), gate.next_wake()), (Decision::Idle, None));
         gate.enqueue(MS, disk, io(), 1).unwrap();
         assert!(gate.is_due(MS));
-        assert_eq!(gate.next(MS), Next::WaitUntil(Nanos::from_millis(2)));
+        assert_eq!(gate.next(MS), Decision::WaitUntil(Nanos::from_millis(2)));
         assert_eq!(request(gate.next(Nanos::from_millis(2))), 1);
     }
 
@@ -353,7 +341,7 @@ mod tests {
         assert!(gate.unregister(Nanos::ZERO, disk).unwrap().is_empty());
         let other = gate.register(Nanos::ZERO, Policy::default());
         gate.enqueue(Nanos::ZERO, other, io(), 1).unwrap();
-        assert_eq!(gate.next(Nanos::ZERO), Next::None);
+        assert_eq!(gate.next(Nanos::ZERO), Decision::Idle);
         gate.complete(MS, disk);
         assert_eq!(request(gate.next(MS)), 1);
     }
@@ -394,7 +382,7 @@ mod tests {
                         queued += 1;
                     }
                 }
-                while let Next::Dispatch(_) = gate.next(now) {
+                while let Decision::Dispatch(_) = gate.next(now) {
                     in_flight += 1;
                     queued -= 1;
                 }

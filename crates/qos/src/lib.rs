@@ -61,7 +61,7 @@ pub use config::{Batch, Config, ConfigError, Floor};
 pub use cost::{Cost, CostModel, Io, IoKind, UnknownCostModel};
 pub use dmclock::{ServedElsewhere, ServedElsewhereError};
 pub use fifo::Fifo;
-pub use gate::{Gate, Next};
+pub use gate::Gate;
 pub use mclock::MClock;
 pub use policy::{Burst, Policy, PolicyError};
 pub use priority::{PriorityPolicy, PriorityScope, SHARES_PER_PRIORITY};

@@ -53,14 +53,15 @@ pub struct Dispatched<R> {
     pub priority: Priority,
 }
 
-/// What to do now.
+/// What to do now: of a scheduler, or of a [gate](crate::Gate).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision<R> {
     /// Send this request, then ask again if the window has room.
     Dispatch(Dispatched<R>),
-    /// All queued requests wait for limits. Ask again at this time, or earlier if anything changes.
+    /// All queued requests wait for limits, or for a fractional window. Ask again at this time,
+    /// which is later than now, or earlier if anything changes.
     WaitUntil(Nanos),
-    /// Nothing is queued.
+    /// Nothing is queued, or the window is full. Ask again after the next event.
     Idle,
 }
 

@@ -15,7 +15,7 @@ use crate::tables::slots::{Depth, Slot, Stage};
 use headgate_devices::Readiness;
 use headgate_devices::layer::{Fault, Layers, Passage, Released};
 use headgate_devices::layer::{TracePart, TracedRequest};
-use headgate_qos::{Gate, Next};
+use headgate_qos::{Decision, Gate};
 use headgate_stats::{DiskSnapshot, DiskStats, Recent};
 use headgate_units::{Bytes, Nanos};
 
@@ -92,7 +92,7 @@ impl Datastore {
     /// the next event, or before [`next_wake`](Datastore::next_wake).
     #[inline]
     pub(crate) fn next(&mut self, now: Nanos, tables: &mut Tables) -> Option<u32> {
-        let Next::Dispatch(choice) = self.gate.next(now) else { return None };
+        let Decision::Dispatch(choice) = self.gate.next(now) else { return None };
         let key = choice.request;
         let slot = &mut tables.slots[key];
         let queued_for = now - slot.arrived;

@@ -16,10 +16,13 @@ const MEMORY: i64 = 1_000_000_000 * MILLION as i64;
 #[derive(Clone, Debug)]
 pub struct Pacer {
     window: Slots,
+    /// Whole slots of the window.
+    whole: u32,
     in_flight: u32,
     /// In millionths of a slot, times nanoseconds; never negative.
     debt: i64,
-    /// Up to when `debt` is true.
+    /// Up to when `debt` is true. Older while nothing is owed and no more than the whole slots of
+    /// the window are in flight: nothing becomes due then, and the pacer is no more than a counter.
     seen: Nanos,
 }
 
@@ -37,7 +40,7 @@ pub enum Admission {
 impl Pacer {
     /// Nothing is in flight.
     pub fn new(now: Nanos, window: Slots) -> Pacer {
-        Pacer { window, in_flight: 0, debt: 0, seen: now }
+        Pacer { window, whole: window.floor(), in_flight: 0, debt: 0, seen: now }
     }
 
     /// The window.
@@ -54,6 +57,7 @@ impl Pacer {
     pub fn set_window(&mut self, now: Nanos, window: Slots) {
         self.advance(now);
         self.window = window;
+        self.whole = window.floor();
     }
 
     /// By how much what is in flight exceeds the window, in millionths, between one slot less and
@@ -64,7 +68,6 @@ impl Pacer {
         in_flight.saturating_sub(window).clamp(-(MILLION as i64), MILLION as i64)
     }
 
-    #[inline]
     fn advance(&mut self, now: Nanos) {
         let passed = now.since(self.seen).0.min(4_000_000_000_000) as i64;
         self.seen = self.seen.max(now);
@@ -75,14 +78,18 @@ impl Pacer {
     /// A request went out.
     #[inline]
     pub fn dispatched(&mut self, now: Nanos) {
-        self.advance(now);
+        if self.debt != 0 || self.in_flight >= self.whole {
+            self.advance(now);
+        }
         self.in_flight = self.in_flight.saturating_add(1);
     }
 
     /// A request came back.
     #[inline]
     pub fn completed(&mut self, now: Nanos) {
-        self.advance(now);
+        if self.debt != 0 || self.in_flight > self.whole {
+            self.advance(now);
+        }
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
@@ -90,24 +97,94 @@ impl Pacer {
     /// the instant it names.
     #[inline]
     pub fn admit(&mut self, now: Nanos) -> Admission {
-        if self.in_flight < self.window.floor() {
+        if self.in_flight < self.whole {
             return Admission::Now;
         }
-        self.advance(now);
-        let excess = self.excess();
-        if excess >= 0 {
+        if self.in_flight > self.whole || self.window == Slots::whole(self.whole) {
             return Admission::None;
         }
         if self.debt == 0 {
             return Admission::Now;
         }
-        Admission::At(now + Nanos(self.debt.unsigned_abs().div_ceil(excess.unsigned_abs())))
+        self.advance(now);
+        if self.debt == 0 {
+            return Admission::Now;
+        }
+        let repays = self.excess().unsigned_abs();
+        Admission::At(now + Nanos(self.debt.unsigned_abs().div_ceil(repays)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// The definition: a debt that grows and falls with every nanosecond, whatever is in flight.
+    struct Definition {
+        window: i64,
+        in_flight: i64,
+        debt: i64,
+    }
+
+    impl Definition {
+        fn excess(&self) -> i64 {
+            let million = MILLION as i64;
+            (self.in_flight * million - self.window).clamp(-million, million)
+        }
+
+        fn pass(&mut self, nanos: u64) {
+            for _ in 0..nanos {
+                self.debt = (self.debt + self.excess()).max(0);
+            }
+        }
+
+        fn admission(&self, now: Nanos) -> Admission {
+            match (self.excess(), self.debt) {
+                (0.., _) => Admission::None,
+                (excess, _) if excess <= -(MILLION as i64) => Admission::Now,
+                (_, 0) => Admission::Now,
+                (excess, debt) => {
+                    Admission::At(now + Nanos((debt as u64).div_ceil(excess.unsigned_abs())))
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_owed_is_the_definition(
+            steps in prop::collection::vec(
+                (0u64..300, 0u32..4, prop::sample::select(vec![
+                    0u64, 250_000, 999_999, 1_000_000, 1_000_001, 1_500_000, 2_000_000, 3_700_000,
+                ])),
+                1..100,
+            )
+        ) {
+            let mut now = Nanos::ZERO;
+            let mut pacer = Pacer::new(now, Slots::ONE);
+            let mut definition = Definition { window: MILLION as i64, in_flight: 0, debt: 0 };
+            for (passed, event, window) in steps {
+                now += Nanos(passed);
+                definition.pass(passed);
+                match event {
+                    0 if definition.in_flight > 0 => {
+                        pacer.completed(now);
+                        definition.in_flight -= 1;
+                    }
+                    1 => {
+                        pacer.set_window(now, Slots::from_millionths(window));
+                        definition.window = window as i64;
+                    }
+                    2 => {
+                        pacer.dispatched(now);
+                        definition.in_flight += 1;
+                    }
+                    _ => prop_assert_eq!(pacer.admit(now), definition.admission(now)),
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_whole_window_needs_no_clock() {

@@ -8,7 +8,7 @@ use super::state::World;
 use crate::workload::{Generator, Issue, Orders};
 use headgate_devices::{DeviceIo, IoKind};
 use headgate_qos::dmclock::{Served, Ticket};
-use headgate_qos::{Cost, DiskId, Dispatched, Next, Phase, ServedElsewhere};
+use headgate_qos::{Cost, Decision, DiskId, Dispatched, Phase, ServedElsewhere};
 use headgate_units::Nanos;
 
 impl World<'_> {
@@ -18,15 +18,15 @@ impl World<'_> {
         loop {
             let gate = &mut self.gates[index as usize];
             match gate.next(now) {
-                Next::Dispatch(choice) => match gate.site {
+                Decision::Dispatch(choice) => match gate.site {
                     GateSite::Host { .. } => {
                         let comparisons = gate.comparisons();
                         self.send(choice, comparisons);
                     }
                     GateSite::Node { node } => self.serve(node, choice),
                 },
-                Next::WaitUntil(at) => return self.wake_gate(index, at),
-                Next::None => return,
+                Decision::WaitUntil(at) => return self.wake_gate(index, at),
+                Decision::Idle => return,
             }
         }
     }

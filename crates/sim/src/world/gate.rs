@@ -3,7 +3,7 @@
 use super::gate_record::{GateRecord, GateStep};
 use headgate_qos::window::{LatencyMeter, Observation, Slots};
 use headgate_qos::{
-    AnyScheduler, DiskId, Io, Next, Policy, PriorityPolicy, Scheduler as _, ServedElsewhere,
+    AnyScheduler, Decision, DiskId, Io, Policy, PriorityPolicy, Scheduler as _, ServedElsewhere,
 };
 use headgate_units::{Bytes, Nanos};
 
@@ -17,8 +17,8 @@ pub(super) struct Gate {
     /// It is among the gates that are asked after this event.
     pub(super) listed: bool,
     pub(super) site: GateSite,
-    /// What the host measures of each latency, in per cent.
-    seen: u32,
+    /// What the host measures of each latency, in per cent, where it measures.
+    seen: Option<u32>,
     /// The record of events and decisions, if it is wanted.
     records: Option<Vec<GateRecord>>,
 }
@@ -37,16 +37,21 @@ impl Gate {
             planned: Nanos::MAX,
             listed: false,
             site,
-            seen: 100,
+            seen: None,
             records: None,
         }
     }
 
     #[inline]
-    fn note(&mut self, at: Nanos, step: GateStep) {
-        if let Some(records) = &mut self.records {
-            records.push(GateRecord { at, step });
+    fn note(&mut self, at: Nanos, step: impl FnOnce() -> GateStep) {
+        if self.records.is_some() {
+            self.record(at, step());
         }
+    }
+
+    #[cold]
+    fn record(&mut self, at: Nanos, step: GateStep) {
+        self.records.get_or_insert_default().push(GateRecord { at, step });
     }
 
     #[inline]
@@ -74,7 +79,7 @@ impl Gate {
     }
 
     pub(super) fn set_policy(&mut self, now: Nanos, disk: DiskId, policy: Policy) {
-        self.note(now, GateStep::Policy { disk, policy });
+        self.note(now, || GateStep::Policy { disk, policy });
         let known = self.gate.set_policy(now, disk, policy);
         debug_assert!(known.is_ok());
     }
@@ -84,31 +89,34 @@ impl Gate {
     }
 
     pub(super) fn set_window(&mut self, now: Nanos, window: Slots) {
-        self.note(now, GateStep::Window { window });
+        self.note(now, || GateStep::Window { window });
         self.gate.set_window(now, window);
     }
 
     /// Has latencies measured, each as so many per cent of what it is.
     pub(super) fn set_meter(&mut self, meter: LatencyMeter, seen: u32) {
         self.gate.set_meter(Some(meter));
-        self.seen = seen;
+        self.seen = Some(seen);
     }
 
     pub(super) fn take_latency(&mut self, now: Nanos) -> Option<Observation> {
         let seen = self.gate.take_latency();
-        self.note(now, GateStep::Latency { seen });
+        self.note(now, || GateStep::Latency { seen });
         seen
     }
 
     #[inline]
     pub(super) fn measure(&mut self, latency: Nanos, bytes: Bytes) {
-        let seen = u128::from(latency.0) * u128::from(self.seen) / 100;
+        let Some(percent) = self.seen else { return };
+        let seen = u128::from(latency.0) * u128::from(percent) / 100;
         self.gate.measure(Nanos(u64::try_from(seen).unwrap_or(u64::MAX)), bytes);
     }
 
     #[inline]
     pub(super) fn enqueue(&mut self, now: Nanos, disk: DiskId, io: Io, request: u32) {
-        self.enqueue_dmclock(now, disk, io, ServedElsewhere::NONE, request);
+        self.note(now, || GateStep::Arrived { disk, request, io });
+        let queued = self.gate.enqueue(now, disk, io, request);
+        debug_assert!(queued.is_ok());
     }
 
     #[inline]
@@ -120,37 +128,31 @@ impl Gate {
         elsewhere: ServedElsewhere,
         request: u32,
     ) {
-        self.note(now, GateStep::Arrived { disk, request, io });
+        self.note(now, || GateStep::Arrived { disk, request, io });
         let queued = self.gate.enqueue_dmclock(now, disk, io, elsewhere, request);
         debug_assert!(queued.is_ok());
     }
 
     #[inline]
     pub(super) fn complete(&mut self, now: Nanos, disk: DiskId, request: u32) {
-        self.note(now, GateStep::Completed { request });
+        self.note(now, || GateStep::Completed { request });
         self.gate.complete(now, disk);
     }
 
     #[inline]
-    pub(super) fn next(&mut self, now: Nanos) -> Next<u32> {
-        let next = self.gate.next(now);
-        if self.records.is_some() {
-            self.note(
-                now,
-                match &next {
-                    Next::Dispatch(choice) => GateStep::Dispatched {
-                        request: choice.request,
-                        phase: choice.phase,
-                        cost: choice.cost,
-                        priority: choice.priority,
-                    },
-                    Next::WaitUntil(_) | Next::None => {
-                        GateStep::Rests { wake: self.gate.next_wake() }
-                    }
-                },
-            );
-        }
-        next
+    pub(super) fn next(&mut self, now: Nanos) -> Decision<u32> {
+        let decision = self.gate.next(now);
+        let wake = self.gate.next_wake();
+        self.note(now, || match &decision {
+            Decision::Dispatch(choice) => GateStep::Dispatched {
+                request: choice.request,
+                phase: choice.phase,
+                cost: choice.cost,
+                priority: choice.priority,
+            },
+            Decision::WaitUntil(_) | Decision::Idle => GateStep::Rests { wake },
+        });
+        decision
     }
 
     /// From now on what happens here is recorded, after these records.
@@ -170,6 +172,6 @@ impl Gate {
     #[inline]
     pub(super) fn on_asked(&mut self, now: Nanos) {
         self.listed = false;
-        self.note(now, GateStep::Asked);
+        self.note(now, || GateStep::Asked);
     }
 }
