@@ -232,7 +232,7 @@ fn drive(daemon: &Headgate, datastore: &str) -> anyhow::Result<Value> {
 
 fn left(daemon: &Headgate) -> anyhow::Result<u64> {
     let shown = daemon.json(&["datastore", "show", "flash"])?;
-    shown["room"]["left"].as_u64().with_context(|| format!("no room is told: {shown:#}"))
+    shown["space"]["left"].as_u64().with_context(|| format!("no space is reported: {shown:#}"))
 }
 
 fn disks(drive: &Value) -> impl Iterator<Item = &Value> {

@@ -168,7 +168,7 @@ pub struct Datastore {
     /// Space for disks, of a device with a capacity of its own; `null` for others, which have what
     /// their file systems have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub room: Option<Space>,
+    pub space: Option<Space>,
     /// Of an emulated flash drive: what it does; only where one datastore is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash: Option<Flash>,

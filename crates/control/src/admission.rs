@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn room(name: &str, reserved: u64, reservable: Option<u64>) -> ReservableRate {
+    fn rate(name: &str, reserved: u64, reservable: Option<u64>) -> ReservableRate {
         ReservableRate {
             name: name.parse().unwrap(),
             reserved,
@@ -97,32 +97,32 @@ mod tests {
     #[test]
     fn the_shortfall_and_the_best_other_datastore_are_named() {
         let others =
-            [room("small", 0, Some(300)), room("big", 100, Some(900)), room("unknown", 0, None)];
-        let answer = admit(&room("ds", 1_500, Some(1_600)), iops(400), &others);
+            [rate("small", 0, Some(300)), rate("big", 100, Some(900)), rate("unknown", 0, None)];
+        let answer = admit(&rate("ds", 1_500, Some(1_600)), iops(400), &others);
         assert_eq!(
             answer,
             Admission::Refused { shortfall: 300, better: Some(("big".parse().unwrap(), 800)) }
         );
-        let nobody = admit(&room("ds", 1_500, Some(1_600)), iops(1_000), &others);
+        let nobody = admit(&rate("ds", 1_500, Some(1_600)), iops(1_000), &others);
         assert_eq!(nobody, Admission::Refused { shortfall: 900, better: None });
     }
 
     #[test]
     fn a_datastore_whose_scheduler_ignores_reservations_is_not_advised() {
-        let sfq = ReservableRate { scheduler: Scheduler::Sfq, ..room("sfq", 0, Some(9_000)) };
-        let answer = admit(&room("ds", 0, Some(100)), iops(200), &[sfq]);
+        let sfq = ReservableRate { scheduler: Scheduler::Sfq, ..rate("sfq", 0, Some(9_000)) };
+        let answer = admit(&rate("ds", 0, Some(100)), iops(200), &[sfq]);
         assert_eq!(answer, Admission::Refused { shortfall: 100, better: None });
     }
 
     #[test]
     fn an_unknown_capacity_is_not_guessed() {
-        assert_eq!(admit(&room("ds", 9_999, None), iops(1), &[]), Admission::Unchecked);
+        assert_eq!(admit(&rate("ds", 9_999, None), iops(1), &[]), Admission::Unchecked);
     }
 
     proptest! {
         #[test]
         fn what_fits_never_overbooks(reserved in 0u64..10_000, capacity in 0u64..10_000, asked in 1u64..10_000) {
-            let target = room("ds", reserved, Some(capacity));
+            let target = rate("ds", reserved, Some(capacity));
             let fits = admit(&target, iops(asked), &[]) == Admission::Fits;
             let after = ReservableRate { reserved: reserved + asked, ..target };
             prop_assert_eq!(fits, after.overbooked() == 0);

@@ -87,13 +87,13 @@ impl Control {
         if held.is_some_and(|held| asked <= held) {
             return Ok(Vec::new());
         }
-        let mut target = self.room(model, datastore);
+        let mut target = self.reservable_rate(model, datastore);
         target.reserved -= held.map_or(0, |h| h.get());
         let others: Vec<_> = model
             .datastores
             .values()
             .filter(|other| other.service == Service::Serving)
-            .map(|other| self.room(model, other))
+            .map(|other| self.reservable_rate(model, other))
             .collect();
         let name = &datastore.record.name;
         match admit(&target, asked, &others) {
@@ -195,7 +195,7 @@ impl Control {
                 ControlError::invalid("the disk has no size", "a size in bytes, such as --size 10G")
             })?;
             size::check(size)?;
-            flash::check_room(model, datastore, asked)?;
+            flash::check_space(model, datastore, asked)?;
             return Ok(size);
         };
         let name = &datastore.record.name;

@@ -105,7 +105,7 @@ pub enum ControlError {
     #[error(
         "a disk of {asked} does not fit on datastore '{datastore}': {left} of its {size} are left"
     )]
-    NoRoom {
+    NoSpace {
         /// Where the disk should go.
         datastore: Name,
         /// Its size.
@@ -168,7 +168,7 @@ impl ControlError {
             | ControlError::HasDisks { .. }
             | ControlError::InUse { .. }
             | ControlError::NotAdmitted { .. }
-            | ControlError::NoRoom { .. }
+            | ControlError::NoSpace { .. }
             | ControlError::Busy { .. }
             | ControlError::NoPlace { .. }
             | ControlError::DatastoreFailed { .. }
@@ -203,8 +203,8 @@ impl ControlError {
                 "a reservation of at most {} IOPS",
                 reservable.saturating_sub(*reserved)
             )),
-            ControlError::NoRoom { left: Bytes(0), .. } => None,
-            ControlError::NoRoom { left, .. } => {
+            ControlError::NoSpace { left: Bytes(0), .. } => None,
+            ControlError::NoSpace { left, .. } => {
                 Some(format!("a size of at most {} bytes", left.0))
             }
             _ => None,
@@ -236,7 +236,7 @@ impl ControlError {
                  overbook"
                     .into(),
             ),
-            ControlError::NoRoom { .. } => {
+            ControlError::NoSpace { .. } => {
                 Some("give another size or another datastore, or remove disks from this one".into())
             }
             ControlError::Busy { hint, .. } => Some(hint.clone()),

@@ -20,20 +20,20 @@ pub(super) fn keeps_shares(datastore: &DatastoreEntry) -> bool {
 }
 
 /// The space for disks of a datastore that has so much and no more.
-pub(super) fn room(model: &Model, datastore: &DatastoreEntry) -> Option<Space> {
+pub(super) fn space(model: &Model, datastore: &DatastoreEntry) -> Option<Space> {
     let size = capacity_for_disks(datastore)?;
     let taken: u64 = model.disks_on(&datastore.record.name).map(|disk| disk.record.size.0).sum();
     Some(Space { size, left: Bytes(size.0.saturating_sub(taken)) })
 }
 
 /// Whether a new disk fits.
-pub(super) fn check_room(
+pub(super) fn check_space(
     model: &Model,
     datastore: &DatastoreEntry,
     asked: Option<Bytes>,
 ) -> Result<(), ControlError> {
-    match (room(model, datastore), asked) {
-        (Some(Space { size, left }), Some(asked)) if asked > left => Err(ControlError::NoRoom {
+    match (space(model, datastore), asked) {
+        (Some(Space { size, left }), Some(asked)) if asked > left => Err(ControlError::NoSpace {
             datastore: datastore.record.name.clone(),
             asked,
             size,

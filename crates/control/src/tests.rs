@@ -239,7 +239,7 @@ fn with_drive(bench: &Bench) {
     let drive = "ssd=8M,op=50%,dies=2,planes=2,block=16,isolation=dynamic";
     let flash = json!({"name": "flash", "backend": {"emulated": drive}, "scheduler": "fifo"});
     let added = bench.control.add_datastore(serde_json::from_value(flash).unwrap()).unwrap();
-    assert_eq!(added.now.room.map(|room| (room.size.0, room.left.0)), Some((8 << 20, 8 << 20)));
+    assert_eq!(added.now.space.map(|space| (space.size.0, space.left.0)), Some((8 << 20, 8 << 20)));
 }
 
 #[test]
@@ -265,8 +265,8 @@ fn a_drive_takes_as_many_bytes_as_it_has() {
     bench.control.remove_disk(&"a".parse().unwrap(), Force::No, ImageFate::Remove).unwrap();
     on("c", 5).unwrap();
     let bench = bench.restart();
-    let room = bench.control.datastore(&"flash".parse().unwrap()).unwrap().room.unwrap();
-    assert_eq!(room.left.0, 0);
+    let space = bench.control.datastore(&"flash".parse().unwrap()).unwrap().space.unwrap();
+    assert_eq!(space.left.0, 0);
 }
 
 #[test]

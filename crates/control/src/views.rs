@@ -63,7 +63,7 @@ pub(super) fn effective(policy: Policy, datastore: &DatastoreEntry) -> Policy {
 }
 
 impl Control {
-    pub(super) fn room(&self, model: &Model, entry: &DatastoreEntry) -> ReservableRate {
+    pub(super) fn reservable_rate(&self, model: &Model, entry: &DatastoreEntry) -> ReservableRate {
         let reservations =
             model.disks_on(&entry.record.name).filter_map(|disk| disk.record.policy.reservation);
         ReservableRate {
@@ -78,7 +78,7 @@ impl Control {
     }
 
     pub(super) fn view_datastore(&self, model: &Model, entry: &DatastoreEntry) -> Datastore {
-        let room = self.room(model, entry);
+        let rate = self.reservable_rate(model, entry);
         let record = &entry.record;
         Datastore {
             name: record.name.clone(),
@@ -98,14 +98,14 @@ impl Control {
                 .capacity
                 .clone()
                 .map(|capacity| CapacityView { iops: capacity.iops, source: capacity.source }),
-            reservable_iops: room.reservable,
-            reserved_iops: room.reserved,
-            overbooked_iops: room.overbooked(),
+            reservable_iops: rate.reservable,
+            reserved_iops: rate.reserved,
+            overbooked_iops: rate.overbooked(),
             disks: model.disks_on(&record.name).count(),
             placement: record.placement.clone(),
             layers: record.layers.iter().map(ToString::to_string).collect(),
             model: None,
-            room: flash::room(model, entry),
+            space: flash::space(model, entry),
             flash: None,
         }
     }
@@ -136,7 +136,7 @@ impl Control {
             placement: record.placement.clone(),
             moved: None,
             lease: datastore.and_then(|d| self.view_lease(&record.name, &d.record.backend)),
-            overbooked: datastore.is_some_and(|d| self.room(model, d).overbooked() > 0),
+            overbooked: datastore.is_some_and(|d| self.reservable_rate(model, d).overbooked() > 0),
             clients: live.map_or(0, |live| live.clients),
             nbd_uri: crate::attach::nbd_unix_uri(&record.name, &self.dir.nbd_socket()),
             vhost_socket: text(&socket),

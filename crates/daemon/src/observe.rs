@@ -107,18 +107,18 @@ fn disk<'a>(store: &'a DatastoreSample, name: &Name) -> Option<&'a DiskSample> {
 
 /// Queue times of reads and writes together; or device times.
 fn both(
-    delta: &DiskSnapshot,
+    difference: &DiskSnapshot,
     part: impl Fn(&headgate_stats::DirectionSnapshot) -> &HistogramSnapshot,
 ) -> Option<LatencyMicros> {
-    let mut all = part(&delta.reads).clone();
-    all.merge(part(&delta.writes));
+    let mut all = part(&difference.reads).clone();
+    all.merge(part(&difference.writes));
     let micros = |permille| all.at_permille(permille).map(|nanos: Nanos| nanos.0.div_ceil(1_000));
     Some(LatencyMicros { p50: micros(500)?, p99: micros(990)? })
 }
 
 fn load(before: &DiskSnapshot, after: &DiskSnapshot) -> Load {
     let interval = after.since(before);
-    let delta = after.difference(before);
+    let difference = after.difference(before);
     Load {
         iops: interval.iops,
         normalised_iops: interval.normalised_iops,
@@ -126,8 +126,8 @@ fn load(before: &DiskSnapshot, after: &DiskSnapshot) -> Load {
         read_fraction: interval.read_fraction,
         outstanding: interval.outstanding,
         errors: interval.errors,
-        queue_micros: both(&delta, |d| &d.queue),
-        device_micros: both(&delta, |d| &d.device),
+        queue_micros: both(&difference, |d| &d.queue),
+        device_micros: both(&difference, |d| &d.device),
     }
 }
 

@@ -53,7 +53,7 @@ pub enum PlaceError {
     #[error(
         "the device has {capacity} for disks, {left} of it left, and the disk is {size}; give it another size, or remove others"
     )]
-    NoRoom {
+    NoSpace {
         /// The disk's size.
         size: Bytes,
         /// The device's.

@@ -135,7 +135,7 @@ impl Ssd {
         let left = Bytes(self.spec.size.0.saturating_sub(self.disks.taken()));
         let is_nowhere = place.offset.checked_add(place.size.0).is_none();
         if is_nowhere || place.size > left || self.disks.meets(&place) {
-            return Err(PlaceError::NoRoom { size: place.size, capacity: self.spec.size, left });
+            return Err(PlaceError::NoSpace { size: place.size, capacity: self.spec.size, left });
         }
         let pages = u32::try_from(place.size.0.div_ceil(self.spec.page.0)).unwrap_or(u32::MAX);
         let key = self.disks.vacant().ok_or(PlaceError::TooMany)?;
@@ -208,7 +208,7 @@ impl Ssd {
     fn refusal(&self, error: &OwnerError) -> PlaceError {
         let block = Bytes(self.spec.page.0 * u64::from(self.spec.block));
         PlaceError::Refused(match error {
-            OwnerError::NoRoom { needed, left, .. } => format!(
+            OwnerError::NoSpace { needed, left, .. } => format!(
                 "it needs {needed} blocks of {block}, those that collection takes included, and {left} are left; give it another size, remove \
                  others, or give the drive more op"
             ),

@@ -220,7 +220,7 @@ fn disks_come_and_go_while_there_is_room() {
         error.to_string(),
         "the device has 64 MiB for disks, 16 MiB of it left, and the disk is 17 MiB; give it another size, or remove others"
     );
-    assert!(matches!(ssd.add_disk(now, place(0, MIB, 1)), Err(PlaceError::NoRoom { .. })));
+    assert!(matches!(ssd.add_disk(now, place(0, MIB, 1)), Err(PlaceError::NoSpace { .. })));
     ssd.submit(now, 1, write(40 * MIB, 8_192));
     let after = completion_times(&mut ssd, now)[0].1;
     assert_eq!(ssd.flash(32 * MIB).unwrap().writes, 2);

@@ -40,7 +40,7 @@ pub enum OwnerError {
         "owner {id} needs {needed} blocks for its pages and the least over-provisioning space, and {left} are left: \
          remove an owner, or make this one smaller"
     )]
-    NoRoom {
+    NoSpace {
         /// Who.
         id: OwnerId,
         /// Blocks that it needs.

@@ -228,7 +228,7 @@ impl<M: Medium> Ftl<M> {
         }
         let (needed, left) = self.room_for(spec.pages);
         if needed > left {
-            return Err(OwnerError::NoRoom { id, needed, left });
+            return Err(OwnerError::NoSpace { id, needed, left });
         }
         let since = self.sequence;
         self.enter(KnownOwner { id, spec, since });

@@ -68,7 +68,7 @@ impl<M: Medium> Ftl<M> {
             }
             let (needed, left) = ftl.room_for(known.spec.pages);
             if needed > left {
-                return Err(OwnerError::NoRoom { id, needed, left }.into());
+                return Err(OwnerError::NoSpace { id, needed, left }.into());
             }
             ftl.enter(*known);
             ftl.sequence = ftl.sequence.max(known.since);

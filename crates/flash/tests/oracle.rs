@@ -93,7 +93,7 @@ impl Trial {
         let ftl = match Ftl::recover(medium.clone(), config, &known) {
             Ok(ftl) => ftl,
             // Another isolation may need more space than there is. The old one does not.
-            Err(RecoverError::Owner(OwnerError::NoRoom { .. })) => {
+            Err(RecoverError::Owner(OwnerError::NoSpace { .. })) => {
                 Ftl::recover(medium, same, &known).unwrap()
             }
             Err(error) => panic!("seed {}: {error}", self.seed),

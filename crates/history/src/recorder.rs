@@ -156,14 +156,14 @@ impl Recorder {
                     Some((disk, disk.stats.since(&old.stats)))
                 })
                 .collect();
-            let delta = store.stats.difference(&before.stats);
-            let whole = delta.since_start(before.stats.at);
+            let difference = store.stats.difference(&before.stats);
+            let whole = difference.since_start(before.stats.at);
             let judge = self.judges.entry(store.name.clone()).or_default();
             let of_disks =
                 intervals.iter().map(|(disk, interval)| (interval, limits(&disk.policy)));
             let interval = judge.judge(store.stats.at, store.window, &whole, of_disks);
             let hours = self.chunk.hours.entry(store.name.clone()).or_default();
-            hours.entry(hour_of(now)).or_default().count(&delta, &whole, interval.why());
+            hours.entry(hour_of(now)).or_default().count(&difference, &whole, interval.why());
             self.chunk.stores.entry(store.name.clone()).or_default().push(StoreInterval(interval));
             for (disk, interval) in intervals {
                 let held = Held::of_disk(&interval, &limits(&disk.policy));

@@ -104,15 +104,16 @@ pub struct StoreHour {
 impl StoreHour {
     /// Counts an interval: the difference of two snapshots, the same in rates, and why it is no
     /// good point of the model.
-    pub fn count(&mut self, delta: &DiskSnapshot, interval: &Interval, why: Option<LeftOut>) {
+    pub fn count(&mut self, difference: &DiskSnapshot, interval: &Interval, why: Option<LeftOut>) {
         self.seen = Nanos(self.seen.0.saturating_add(interval.length.0));
-        self.reads.add(delta.reads.counts.done, delta.reads.counts.bytes);
-        self.writes.add(delta.writes.counts.done, delta.writes.counts.bytes);
+        self.reads.add(difference.reads.counts.done, difference.reads.counts.bytes);
+        self.writes.add(difference.writes.counts.done, difference.writes.counts.bytes);
         self.errors = self.errors.saturating_add(interval.errors);
-        let outstanding = u64::try_from(delta.outstanding_time / 1_000_000).unwrap_or(u64::MAX);
+        let outstanding =
+            u64::try_from(difference.outstanding_time / 1_000_000).unwrap_or(u64::MAX);
         self.outstanding = self.outstanding.saturating_add(outstanding);
         self.peak = self.peak.max(Outstanding::of(interval.outstanding));
-        for direction in [&delta.reads, &delta.writes] {
+        for direction in [&difference.reads, &difference.writes] {
             self.device.add(&direction.device);
             self.total.add(&direction.total);
         }

@@ -52,16 +52,18 @@ pub struct Flow {
 }
 
 impl Flow {
-    fn of(seconds: f64, delta: &DirectionSnapshot) -> Flow {
+    fn of(seconds: f64, difference: &DirectionSnapshot) -> Flow {
         Flow {
-            iops: per(delta.counts.done as f64, seconds),
-            bytes_per_sec: per(delta.counts.bytes as f64, seconds),
-            mean_size: Bytes(delta.counts.bytes.checked_div(delta.counts.done).unwrap_or(0)),
-            size_p90: delta.size_at_permille(900),
-            at_device: per(delta.device.sum() as f64 / 1e9, seconds),
-            queue: Percentiles::of(&delta.queue),
-            device: Percentiles::of(&delta.device),
-            total: Percentiles::of(&delta.total),
+            iops: per(difference.counts.done as f64, seconds),
+            bytes_per_sec: per(difference.counts.bytes as f64, seconds),
+            mean_size: Bytes(
+                difference.counts.bytes.checked_div(difference.counts.done).unwrap_or(0),
+            ),
+            size_p90: difference.size_at_permille(900),
+            at_device: per(difference.device.sum() as f64 / 1e9, seconds),
+            queue: Percentiles::of(&difference.queue),
+            device: Percentiles::of(&difference.device),
+            total: Percentiles::of(&difference.total),
         }
     }
 }
@@ -106,28 +108,34 @@ pub struct Interval {
 }
 
 impl Interval {
-    pub(crate) fn of(length: Nanos, delta: &DiskSnapshot) -> Interval {
+    pub(crate) fn of(length: Nanos, difference: &DiskSnapshot) -> Interval {
         let seconds = length.as_secs_f64();
-        let (reads, writes) = (&delta.reads.counts, &delta.writes.counts);
-        let kinds =
-            [reads, writes, &delta.flushes, &delta.discards, &delta.write_zeroes, &delta.others];
+        let (reads, writes) = (&difference.reads.counts, &difference.writes.counts);
+        let kinds = [
+            reads,
+            writes,
+            &difference.flushes,
+            &difference.discards,
+            &difference.write_zeroes,
+            &difference.others,
+        ];
         let done: u64 = kinds.iter().map(|kind| kind.done).sum();
-        let cost = delta.served.reservation_cost + delta.served.weight_cost;
+        let cost = difference.served.reservation_cost + difference.served.weight_cost;
         Interval {
             length,
             iops: per(done as f64, seconds),
             bytes_per_sec: per(reads.bytes.saturating_add(writes.bytes) as f64, seconds),
-            reads: Flow::of(seconds, &delta.reads),
-            writes: Flow::of(seconds, &delta.writes),
-            flushes_per_sec: per(delta.flushes.done as f64, seconds),
-            discards_per_sec: per(delta.discards.done as f64, seconds),
-            write_zeroes_per_sec: per(delta.write_zeroes.done as f64, seconds),
+            reads: Flow::of(seconds, &difference.reads),
+            writes: Flow::of(seconds, &difference.writes),
+            flushes_per_sec: per(difference.flushes.done as f64, seconds),
+            discards_per_sec: per(difference.discards.done as f64, seconds),
+            write_zeroes_per_sec: per(difference.write_zeroes.done as f64, seconds),
             errors: kinds.iter().map(|kind| kind.errors).sum(),
-            outstanding: per(delta.outstanding_time as f64 / 1e9, seconds),
+            outstanding: per(difference.outstanding_time as f64 / 1e9, seconds),
             read_fraction: fraction(reads.done, reads.done + writes.done),
-            sequential_fraction: fraction(delta.sequential, delta.seeks.count()),
-            reservation_iops: per(delta.served.reservation_ios as f64, seconds),
-            weight_iops: per(delta.served.weight_ios as f64, seconds),
+            sequential_fraction: fraction(difference.sequential, difference.seeks.count()),
+            reservation_iops: per(difference.served.reservation_ios as f64, seconds),
+            weight_iops: per(difference.served.weight_ios as f64, seconds),
             normalised_iops: per(cost as f64 / COST_OF_ONE_IO as f64, seconds),
         }
     }

@@ -343,13 +343,13 @@ impl<'a> Scratch<'a> {
                 let directory = calibrator.control.directory(backend).unwrap_or_default();
                 let path = headgate_control::scratch_path(&directory);
                 remove(&path)?;
-                let room = calibrator.control.datastore(&record.name)?.room;
-                let size = scratch_size(backend, &directory, room)?;
+                let space = calibrator.control.datastore(&record.name)?.space;
+                let size = scratch_size(backend, &directory, space)?;
                 scratch.file = Some(path.clone());
                 Image::create(&path, size).map_err(PlaneError::new)?;
                 // A model does not care what is below it, but a flash drive whether a page was ever
                 // written.
-                scratch.may_have_holes = matches!(backend, Backend::Dir { .. }) || room.is_some();
+                scratch.may_have_holes = matches!(backend, Backend::Dir { .. }) || space.is_some();
                 path
             }
         };
@@ -427,7 +427,7 @@ fn remove(path: &std::path::Path) -> Result<(), ControlError> {
 fn scratch_size(
     backend: &Backend,
     directory: &std::path::Path,
-    room: Option<Space>,
+    space: Option<Space>,
 ) -> Result<Bytes, ControlError> {
     const LEAST: u64 = 64 << 20;
     let free = headgate_control::free_space(directory)?.0 / 4;
@@ -438,7 +438,7 @@ fn scratch_size(
                 .into(),
         });
     }
-    if let Some(Space { left, .. }) = room {
+    if let Some(Space { left, .. }) = space {
         let size = left.0.min(SCRATCH_MODEL.0) / u64::from(FILL_BLOCK) * u64::from(FILL_BLOCK);
         if size == 0 {
             return Err(ControlError::Busy {

@@ -528,7 +528,7 @@ fn describe(datastore: &types::Datastore) -> String {
         ("overbooked", overbooked),
         ("disks", Some(datastore.disks.to_string())),
     ]);
-    lines.extend(flash::lines(datastore.room, datastore.flash.as_ref()));
+    lines.extend(flash::lines(datastore.space, datastore.flash.as_ref()));
     lines.extend(placement::datastore(&datastore.placement, datastore.model.as_ref()));
     let disks = datastore.flash.as_ref().map(flash::disks).unwrap_or_default();
     description(&lines) + &disks

@@ -5,11 +5,11 @@ use headgate_api::flash::{Flash, FlashDisk, FlashIsolation, FlashRating, FlashRe
 
 /// The lines that describe a datastore's drive.
 pub(super) fn lines(
-    room: Option<Space>,
+    space: Option<Space>,
     flash: Option<&Flash>,
 ) -> Vec<(&'static str, Option<String>)> {
     let mut lines =
-        vec![("room", room.map(|room| format!("{}, {} of it left", room.size, room.left)))];
+        vec![("space", space.map(|space| format!("{}, {} of it left", space.size, space.left)))];
     let Some(flash) = flash else { return lines };
     let amplification = flash.write_amplification.map_or_else(
         || "nothing written yet".to_owned(),

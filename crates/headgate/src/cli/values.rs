@@ -21,7 +21,9 @@ where
     fn from_str(text: &str) -> Result<OrNone<T>, String> {
         match text {
             "none" => Ok(OrNone::None),
-            _ => text.parse().map(OrNone::Value).map_err(|e| format!("{e}, nor 'none'")),
+            _ => {
+                text.parse().map(OrNone::Value).map_err(|e| format!("{e}, or 'none' for no value"))
+            }
         }
     }
 }
@@ -77,7 +79,7 @@ mod tests {
         let error = "7x".parse::<OrNone<Iops>>().unwrap_err();
         assert_eq!(
             error,
-            "'7x' is not a rate in IOPS, a whole number from 1 to 1000000000, nor 'none'"
+            "'7x' is not a rate in IOPS, a whole number from 1 to 1000000000, or 'none' for no value"
         );
         assert!("50M".parse::<OrNone<BytesPerSec>>().is_ok());
     }
