@@ -22,7 +22,7 @@ enum Right {
     Reservation,
     /// Earliest share tag.
     Share,
-    /// Earliest share tag although reservations are due.
+    /// Earliest share tag of a disk without reservation, although reservations are due.
     Floor,
     /// Near the request before it.
     Batch(Phase),
@@ -48,7 +48,6 @@ impl<R> MClock<R> {
         {
             return Some(choice);
         }
-        let mut right = Right::Share;
         if let Some((tag, slot)) = self.reservations.first()
             && self.is_due(tag as u64, now)
         {
@@ -59,10 +58,11 @@ impl<R> MClock<R> {
             if !self.is_floor_due() {
                 return Some(Choice { slot: slot as usize, right: Right::Reservation });
             }
-            right = Right::Floor;
+            let slot = self.shares.first_unreserved()?;
+            return Some(Choice { slot: slot as usize, right: Right::Floor });
         }
-        let (_, slot) = self.shares.first()?;
-        Some(Choice { slot: slot as usize, right })
+        let slot = self.shares.first()?;
+        Some(Choice { slot: slot as usize, right: Right::Share })
     }
 
     /// Until when the choice waits for a better one.
@@ -99,7 +99,7 @@ impl<R> MClock<R> {
         match self.config.floor {
             Floor::Nothing => false,
             Floor::OneIn(n) => {
-                self.unreserved > 0
+                self.shares.first_unreserved().is_some()
                     && self.floor_debt >= i64::from(n) * Cost::ONE.as_millionths() as i64
             }
         }
@@ -151,6 +151,7 @@ impl<R> MClock<R> {
                 if let Some(tag) = &mut disk.reservation {
                     tag.advance(time_amount(cost));
                 }
+                self.forget_lag(slot);
                 self.forget_service(slot, self.config.lead, LEAD_IN_OWN_COSTS);
             }
             Phase::Weight => {
@@ -196,7 +197,12 @@ impl<R> MClock<R> {
             return;
         }
         let disk = &self.disks[slot];
-        self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
+        self.shares.enter(
+            disk.class(),
+            disk.seat,
+            self.virtual_time.full(disk.share.at),
+            slot as u32,
+        );
         if phase == Phase::Reservation
             && let Some(tag) = &disk.reservation
         {
@@ -210,7 +216,7 @@ impl<R> MClock<R> {
             (_, Floor::Nothing) => {}
             (Right::Floor, Floor::OneIn(n)) => self.floor_debt -= millionths * i64::from(n),
             (_, Floor::OneIn(_)) if phase == Phase::Weight => self.floor_debt = 0,
-            _ if self.unreserved > 0 => self.floor_debt += millionths,
+            _ if self.shares.first_unreserved().is_some() => self.floor_debt += millionths,
             _ => {}
         }
     }

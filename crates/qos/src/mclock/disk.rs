@@ -1,5 +1,6 @@
 //! The tags and state of one disk under mClock.
 
+use super::share_order::Class;
 use crate::cost::Cost;
 use crate::policy::{Burst, Policy};
 use crate::queue::Chain;
@@ -146,6 +147,12 @@ impl DiskTags {
                 self.reservation.as_ref().and_then(iops),
                 self.limit.as_ref().and_then(iops),
             )
+    }
+
+    /// Where it stands in the order of shares.
+    #[inline]
+    pub(super) fn class(&self) -> Class {
+        if self.reservation.is_some() { Class::Reserved } else { Class::Unreserved }
     }
 
     /// Until when limits forbid the next request; 0 without limits.

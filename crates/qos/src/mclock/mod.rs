@@ -129,8 +129,8 @@
 //!   burst gets by reservation use the credit up as well.
 //!
 //! Both bounds cost O(1): V never falls, so the upper one, applied where P advances by reservation,
-//! stays true; and V only rises to the least P of all ready disks, so none of them falls below the
-//! lower one: it is applied to disks that come back.
+//! stays true; and outside [the floor](#the-floor) V only rises to the least P of all ready disks,
+//! so none of them falls below the lower one: it is applied to disks that come back.
 //!
 //! # The reservation clock and shortage
 //! R is raised when a disk's queue was empty, to `min(t - a, D)`, never while the disk waits. D is
@@ -148,10 +148,15 @@
 //!
 //! # The floor
 //! For n reference IOs in a row served by reservation while a disk without one waits
-//! ([`Floor::OneIn`](crate::Floor)), one is served by share. Disks without reservation thus keep
-//! `T/(n + 1)` of any throughput T, divided by their shares, and wait for n IOs at most each round.
-//! No rate has to be known or set, none grows with the number of disks, and reservations are met in
-//! full wherever `T >= (1+1/n)·Σr`.
+//! ([`Floor::OneIn`](crate::Floor)), the smallest P among disks without one is served. They thus
+//! keep `T/(n + 1)` of any throughput T, divided by their shares, and wait for n IOs at most each
+//! round, whatever the shares of the others. No rate has to be known or set, none grows with the
+//! number of disks, and reservations are met in full wherever `T >= (1+1/n)·Σr`.
+//!
+//! The floor raises V like any dispatch by share, so V may pass disks that have a reservation and
+//! wait. Such a disk is held to the lower bound of P, with the lead as credit, at its next dispatch
+//! by reservation. So it is owed the lead and what the floor gave in one of its reservation
+//! periods, however long the shortage was.
 //!
 //! # The limit clock and large requests
 //! A request goes when `L <= t`, whatever it costs, and its cost is paid for afterwards:
@@ -210,10 +215,11 @@
 //! on which live ones are less than 2^60 apart; V is kept in 128 bits.
 //!
 //! # Cost
-//! Ready disks are in a tournament by P and, with a reservation, in one by R; disks that wait for a
-//! limit are in a third, by L. A decision replays one to six paths, O(log n) in the disks that have
-//! requests queued. Idle disks are in none. Queued requests of all disks share one slab. Nothing is
-//! allocated once the most disks and requests that wait at once have been seen.
+//! Ready disks are in a tournament by P, those without a reservation in one of their own, and the
+//! others in one by R; disks that wait for a limit are in a fourth, by L. A decision replays one to
+//! six paths, O(log n) in the disks that have requests queued. Idle disks are in none. Queued
+//! requests of all disks share one slab. Nothing is allocated once the most disks and requests that
+//! wait at once have been seen.
 
 mod decide;
 mod disk;
@@ -224,6 +230,7 @@ mod place;
 mod plug;
 mod seats;
 mod served_elsewhere;
+mod share_order;
 mod stream;
 mod streams;
 #[cfg(test)]
@@ -247,6 +254,7 @@ use disk::{DiskTags, MANY, NEVER_SERVED, Patience, Run, State, changed_limit, ra
 use headgate_units::Nanos;
 use parts::Parts;
 use seats::Seats;
+use share_order::ShareOrder;
 use stream::{Priorities, Streams, Tagging};
 use virtual_time::VirtualTime;
 
@@ -259,7 +267,7 @@ pub struct MClock<R> {
     free: Vec<u32>,
     requests: Requests<R>,
     /// Disks that may be served now, by share tag.
-    shares: Tournament,
+    shares: ShareOrder,
     /// Those of them that have a reservation, and pending ones, by reservation tag less `forgiven`.
     reservations: Tournament,
     /// Disks that wait for a limit, by the time it lets them go.
@@ -268,8 +276,6 @@ pub struct MClock<R> {
     virtual_time: VirtualTime,
     /// By how much all tags in `reservations` have been shifted forward since the start.
     forgiven: u64,
-    /// Ready disks that have no reservation.
-    unreserved: usize,
     /// Millionths of IOs by reservation since a disk was last served by shares while one without
     /// reservation waited.
     floor_debt: i64,
@@ -314,13 +320,12 @@ impl<R> MClock<R> {
             disks: Vec::new(),
             free: Vec::new(),
             requests: Requests::new(),
-            shares: Tournament::new(),
+            shares: ShareOrder::new(),
             reservations: Tournament::new(),
             blocked: Tournament::new(),
             seats: Seats::new(),
             virtual_time: VirtualTime::new(),
             forgiven: 0,
-            unreserved: 0,
             floor_debt: 0,
             batch: None,
             parts: Vec::new(),

@@ -360,6 +360,10 @@ impl Oracle {
             return self.serve(slot, phase, true, false);
         }
         let by_share = |oracle: &Oracle| oracle.ready().map(|(i, d)| (d.share_at(), i)).min();
+        let unreserved = |oracle: &Oracle| {
+            let unreserved = oracle.ready().filter(|(_, d)| d.reservation.is_none());
+            unreserved.map(|(i, d)| (d.share_at(), i)).min()
+        };
         let Some((_, first_by_share)) = by_share(self) else {
             return match blocked(&self.disks) {
                 Some((until, _)) => {
@@ -382,7 +386,7 @@ impl Oracle {
                         reservation.base += excess;
                     }
                 }
-                if let Some((_, slot)) = by_share(self)
+                if let Some((_, slot)) = unreserved(self)
                     && self.is_floor_due()
                 {
                     return self.serve(slot, Phase::Weight, false, true);
@@ -441,6 +445,7 @@ impl Oracle {
         match phase {
             Phase::Reservation => {
                 disk.reservation.as_mut().unwrap().sum += cost * SECOND / ION;
+                disk.catch_up(v, self.config.lead, front);
                 let lead = (i128::from(self.config.lead) * ION).max(4 * disk.peak * 1_000);
                 if disk.is_across() {
                     disk.hold_below(v + lead * FINE / disk.weight_with(front), front);

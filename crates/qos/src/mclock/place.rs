@@ -2,7 +2,9 @@
 
 use super::MClock;
 use super::disk::{Patience, State, share_amount};
+use super::share_order::Class;
 use crate::cost::Cost;
+use crate::rate::before;
 use crate::scheduler::Phase;
 
 impl<R> MClock<R> {
@@ -23,7 +25,7 @@ impl<R> MClock<R> {
         self.forget_credit(slot, patience);
         let disk = &mut self.disks[slot];
         match &mut disk.reservation {
-            None => self.unreserved += 1,
+            None => {}
             Some(_) if disk.state == State::Pending => {}
             Some(reservation) => {
                 let patience = match patience {
@@ -40,7 +42,12 @@ impl<R> MClock<R> {
             }
         }
         disk.state = State::Ready;
-        self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
+        self.shares.enter(
+            disk.class(),
+            disk.seat,
+            self.virtual_time.full(disk.share.at),
+            slot as u32,
+        );
     }
 
     /// Lets a disk go that waited for a limit.
@@ -53,11 +60,11 @@ impl<R> MClock<R> {
     #[inline(always)]
     pub(super) fn block(&mut self, slot: usize, until: u64, phase: Phase) {
         let disk = &mut self.disks[slot];
-        self.shares.leave(disk.seat);
+        self.shares.leave(disk.class(), disk.seat);
         disk.turn = self.virtual_time.turn();
         disk.state = State::Blocked;
         match &mut disk.reservation {
-            None => self.unreserved -= 1,
+            None => {}
             Some(reservation) if reservation.at + self.forgiven >= until => {
                 disk.state = State::Pending;
                 if phase == Phase::Reservation {
@@ -79,17 +86,15 @@ impl<R> MClock<R> {
             State::Free | State::Empty | State::ServedElsewhere => return,
             State::Blocked | State::Pending => self.blocked.leave(disk.seat),
             State::Ready => {
-                self.shares.leave(disk.seat);
+                self.shares.leave(disk.class(), disk.seat);
                 disk.turn = self.virtual_time.turn();
             }
         }
-        match (&mut disk.reservation, disk.state) {
-            (Some(reservation), State::Ready | State::Pending) => {
-                self.reservations.leave(disk.seat);
-                reservation.at += self.forgiven;
-            }
-            (None, State::Ready) => self.unreserved -= 1,
-            _ => {}
+        if matches!(disk.state, State::Ready | State::Pending)
+            && let Some(reservation) = &mut disk.reservation
+        {
+            self.reservations.leave(disk.seat);
+            reservation.at += self.forgiven;
         }
         disk.state = State::Blocked;
     }
@@ -103,9 +108,9 @@ impl<R> MClock<R> {
         let disk = &mut self.disks[slot];
         disk.state = State::Empty;
         if self.seats.vacate(disk.seat) {
-            for tournament in [&mut self.shares, &mut self.reservations, &mut self.blocked] {
-                tournament.reset();
-            }
+            self.shares.reset();
+            self.reservations.reset();
+            self.blocked.reset();
         }
     }
 
@@ -138,6 +143,24 @@ impl<R> MClock<R> {
             disk.share.raise_to(bound);
         }
         disk.turn = v.turn();
+    }
+
+    /// The lower bound of the share tag of a ready disk with a reservation: the floor raises V
+    /// beyond it.
+    #[inline]
+    pub(super) fn forget_lag(&mut self, slot: usize) {
+        let v = self.virtual_time;
+        let disk = &self.disks[slot];
+        if disk.class() == Class::Unreserved || !before(disk.share.at, v.at()) {
+            return;
+        }
+        if self.competes_across(slot) {
+            self.forget_lag_of_streams(slot);
+            return;
+        }
+        let ios = disk.burst.get().max(u64::from(self.config.lead));
+        let share = &mut self.disks[slot].share;
+        share.raise_to(v.at().wrapping_sub(share.spacing(share_amount(Cost::from_ios(ios)))));
     }
 
     /// The upper bound of the share tag: `ios` ahead of V, or `costs` of the disk's own requests if

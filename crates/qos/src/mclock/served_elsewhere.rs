@@ -97,7 +97,12 @@ impl<R> MClock<R> {
             State::Free | State::Empty | State::ServedElsewhere => {}
             State::Ready if until > now => self.block(slot, until, Phase::Reservation),
             State::Ready => {
-                self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
+                self.shares.enter(
+                    disk.class(),
+                    disk.seat,
+                    self.virtual_time.full(disk.share.at),
+                    slot as u32,
+                );
                 if let Some(reservation) = &disk.reservation {
                     self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
                 }

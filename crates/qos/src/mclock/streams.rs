@@ -104,7 +104,12 @@ impl<R> MClock<R> {
         self.requests.push(&mut stream.queue, io, given, request);
         streams.bring_forward(disk, policy.scope);
         if across && disk.state == State::Ready {
-            self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
+            self.shares.enter(
+                disk.class(),
+                disk.seat,
+                self.virtual_time.full(disk.share.at),
+                slot as u32,
+            );
         }
     }
 
@@ -324,6 +329,16 @@ impl<R> MClock<R> {
         }
     }
 
+    /// The lower bound of waiting streams where the floor left the disk behind.
+    pub(super) fn forget_lag_of_streams(&mut self, slot: usize) {
+        let lead = share_amount(Cost::from_ios(u64::from(self.config.lead)));
+        let bound = self.virtual_time.at().wrapping_sub(self.step_of_streams(slot, lead));
+        let first = self.disks[slot].share.at;
+        if before(first, bound) {
+            self.shift_streams(slot, bound.wrapping_sub(first));
+        }
+    }
+
     /// The upper bound of waiting streams, `ahead` of the share clock.
     pub(super) fn forget_service_of_streams(&mut self, slot: usize, ahead: Cost) {
         let bound =
@@ -378,7 +393,12 @@ impl<R> MClock<R> {
         }
         streams.bring_forward(disk, known.policy.scope);
         if known.policy.scope == PriorityScope::AcrossVms && disk.state == State::Ready {
-            self.shares.enter(disk.seat, self.virtual_time.full(disk.share.at), slot as u32);
+            self.shares.enter(
+                disk.class(),
+                disk.seat,
+                self.virtual_time.full(disk.share.at),
+                slot as u32,
+            );
         }
         taken
     }

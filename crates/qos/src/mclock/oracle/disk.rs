@@ -1,6 +1,7 @@
 //! A disk as the rules define it: its queue, its tags, and its next stream.
 
 use super::exact::Exact;
+use super::{FINE, ION};
 use crate::cost::{CostMeter, Io, IoKind, clamp_bytes};
 use crate::policy::Policy;
 use crate::priority::{PriorityPolicy, PriorityScope};
@@ -104,6 +105,19 @@ impl OracleDisk {
     pub(super) fn hold_below(&mut self, bound: i128, front: Reverse<Priority>) {
         let first = self.streams[&front].at();
         self.shift(bound.min(first) - first);
+    }
+
+    /// What the floor gave others is remembered up to the lead, or to the burst if that is more.
+    pub(super) fn catch_up(&mut self, v: i128, lead: u16, front: Reverse<Priority>) {
+        let lead = i128::from(lead);
+        if self.is_across() {
+            let bound = v - lead * ION * FINE / self.weight_with(front);
+            let first = self.streams[&front].at();
+            self.shift((bound - first).max(0));
+        } else {
+            let burst = i128::from(self.policy.burst().get());
+            self.share.raise_to(v - burst.max(lead) * ION * FINE / self.share.rate);
+        }
     }
 
     /// Nothing is remembered of a stream that is alone.
