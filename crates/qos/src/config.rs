@@ -13,10 +13,15 @@ pub struct Config {
     /// What is kept for disks without a reservation while reservations take all. Default: one IO in
     /// 100.
     pub floor: Floor,
-    /// How much service late reservations may claim back, as time, 1 ms to 1 h. Storage that stood
-    /// still for less is made good for; what goes beyond is forgiven, to all in proportion.
+    /// How much service late reservations may claim back in any case, as time, 1 ms to 1 h. What
+    /// goes beyond is forgiven, to all in proportion, unless [`Config::debt_horizon`] allows more.
     /// Default: 250 ms.
     pub debt_bound: Nanos,
+    /// Over how much busy time storage that stands still now and then is to give what is reserved,
+    /// up to 1 min. While the storage gave more than that over its last busy horizon, reservations
+    /// may claim back what it makes good for within another: up to the horizon itself. Default:
+    /// 5 s; 0: never more than [`Config::debt_bound`].
+    pub debt_horizon: Nanos,
     /// How many IOs of service beyond its share, given by its reservation, a disk is remembered
     /// for, 2 to 1,024. Below 4 shares lose accuracy beside reservations; more makes the memory
     /// longer. Default: 16.
@@ -48,6 +53,7 @@ impl Default for Config {
             batch: None,
             floor: Floor::default(),
             debt_bound: Nanos::from_millis(250),
+            debt_horizon: Nanos::from_secs(5),
             lead: 16,
             anticipation: Nanos::from_millis(2),
             limit_slack: Nanos::from_millis(1),
@@ -117,6 +123,9 @@ pub enum ConfigError {
     /// The bound on debt.
     #[error("the bound on reservation debt must be 1 ms to 1 h, not {0}")]
     DebtBound(Nanos),
+    /// The horizon of debt.
+    #[error("the horizon of reservation debt must be 0 to 1 min, not {0}")]
+    DebtHorizon(Nanos),
     /// The lead.
     #[error("the lead must be 2 to 1024 IOs, not {0}")]
     Lead(u16),
@@ -150,6 +159,9 @@ impl Config {
         }
         if self.debt_bound < Nanos::from_millis(1) || self.debt_bound > Nanos::from_secs(3_600) {
             return Err(ConfigError::DebtBound(self.debt_bound));
+        }
+        if self.debt_horizon > Nanos::from_secs(60) {
+            return Err(ConfigError::DebtHorizon(self.debt_horizon));
         }
         if !(2..=1_024).contains(&self.lead) {
             return Err(ConfigError::Lead(self.lead));

@@ -83,9 +83,9 @@ pub struct DiskCounters {
 /// How far reservations are behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReservationDebt {
-    /// How late the most overdue disk with a reservation is now. Stays near zero while the storage
-    /// delivers all reservations, and at [`Config::debt_bound`](crate::Config::debt_bound) while it
-    /// does not.
+    /// How late the most overdue disk with a reservation is now. Near zero while the storage
+    /// delivers all reservations, at [`Config::debt_bound`](crate::Config::debt_bound) while it
+    /// does not, and up to [`Config::debt_horizon`](crate::Config::debt_horizon) after a stall.
     pub behind: Nanos,
     /// Lateness forgiven since the start. In a stretch of shortage it grows by `1 -
     /// delivered/reserved` per second.

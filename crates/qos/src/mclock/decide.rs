@@ -87,12 +87,19 @@ impl<R> MClock<R> {
         tag + self.forgiven <= now
     }
 
+    /// How late reservations may be now.
+    pub(super) fn debt_bound(&self) -> u64 {
+        self.delivered.debt_bound(self.claimed, self.config.debt_bound.0)
+    }
+
     /// In shortage, shifts all reservations together so that the most overdue is no further behind
     /// than the bound.
     #[inline]
     fn forgive(&mut self, most_overdue: u64, now: u64) {
         let behind = now - self.forgiven - most_overdue;
-        self.forgiven += behind.saturating_sub(self.config.debt_bound.0);
+        if behind > self.config.debt_bound.0 {
+            self.forgiven += behind.saturating_sub(self.debt_bound());
+        }
     }
 
     fn is_floor_due(&self) -> bool {
@@ -172,6 +179,7 @@ impl<R> MClock<R> {
         if let Some(bandwidth) = &mut disk.bandwidth {
             charge_limit(bandwidth, bandwidth_amount(bytes), now, slack);
         }
+        self.delivered.note(now, cost);
         disk.cost += cost;
         disk.in_flight += 1;
         self.in_flight += 1;

@@ -140,11 +140,25 @@
 //! half the bound b below: what the limit kept from it is not owed, a short wait among others is.
 //! (A disk whose R is later than its L keeps its place meanwhile.)
 //!
-//! When D falls behind t by more than b = [`Config::debt_bound`], *all* R are shifted forward
-//! together, so that D = t - b. Distances stay, and the smallest R is always served next, so in a
-//! shortage all R stay within one request of each other and advance alike: by T·r/Σr requests per
-//! second out of T. The shift is one number for all, O(1). When the storage recovers, disk i is
-//! owed at most b·r_i. That takes `b·Σr/(T-Σr)` seconds, and by then shares hold again for all.
+//! When D falls behind t by more than a bound B, *all* R are shifted forward together, so that
+//! D = t - B. Distances stay, and the smallest R is always served next, so in a shortage all R stay
+//! within one request of each other and advance alike: by T·r/Σr requests per second out of T. The
+//! shift is one number for all, O(1). When the storage recovers, disk i is owed at most B·r_i. That
+//! takes `B·Σr/(T-Σr)` seconds, and by then shares hold again for all.
+//!
+//! A stall is no shortage: storage that stands still for a second may well give what is reserved
+//! in every five. So B follows what the storage gave lately. Let C be the service per busy second
+//! over the last busy H = [`Config::debt_horizon`], stalls included; time is busy while a disk that
+//! may be served waits, or the window is full. With Σr the reservations of the disks that wait and
+//! b = [`Config::debt_bound`]:
+//!
+//! ```text
+//! B  =  max(b, min(H, H·(C/Σr - 1)))
+//! ```
+//!
+//! H·(C - Σr)/Σr is what the storage makes good for within H, as lateness. So what a stall cost is
+//! owed where it can be paid within H, and others wait no longer than that for it. Where C <= Σr,
+//! the reservations do not fit: nothing beyond b is owed. Before anything is known B is b.
 //!
 //! # The floor
 //! For n reference IOs in a row served by reservation while a disk without one waits
@@ -199,14 +213,7 @@
 //!   order inside stays.
 //!
 //! Bai, Huang, *Tag Scheduler*, set a newcomer's counter to the least of all; that is S where
-//! nothing else binds.
-//!
-//! # The plug
-//! With few requests outstanding the better stream is often at its application when there is room.
-//! With [`Config::plug`] the request that is next by shares then waits, while requests of other
-//! streams are in flight: until a better one comes, or for four times as long as it takes them to
-//! come on average, never longer than the plug. Where fewer than an eighth of the waits end well,
-//! 1,000 requests go before a few more are tried. Reservations never wait.
+//! nothing else binds. With [`Config::plug`] a request waits for a better stream: see `plug.rs`.
 //!
 //! # Numbers
 //! Times are integer nanoseconds on a clock that only goes forward (`Steady`); share tags are units
@@ -222,6 +229,7 @@
 //! wait at once have been seen.
 
 mod decide;
+mod delivered;
 mod disk;
 #[cfg(test)]
 mod oracle;
@@ -250,6 +258,7 @@ use crate::scheduler::{
 use crate::steady::Steady;
 use crate::tournament::Tournament;
 use alloc::vec::Vec;
+use delivered::Delivered;
 use disk::{DiskTags, MANY, NEVER_SERVED, Patience, Run, State, changed_limit, rate};
 use headgate_units::Nanos;
 use parts::Parts;
@@ -276,6 +285,9 @@ pub struct MClock<R> {
     virtual_time: VirtualTime,
     /// By how much all tags in `reservations` have been shifted forward since the start.
     forgiven: u64,
+    /// The reservations of the disks in `reservations`, in IOs per second.
+    claimed: u64,
+    delivered: Delivered,
     /// Millionths of IOs by reservation since a disk was last served by shares while one without
     /// reservation waited.
     floor_debt: i64,
@@ -326,6 +338,8 @@ impl<R> MClock<R> {
             seats: Seats::new(),
             virtual_time: VirtualTime::new(),
             forgiven: 0,
+            claimed: 0,
+            delivered: Delivered::new(config.debt_horizon.0),
             floor_debt: 0,
             batch: None,
             parts: Vec::new(),
@@ -530,10 +544,13 @@ impl<R> Scheduler<R> for MClock<R> {
                 None => self.serve(choice, now),
                 Some(until) => Decision::WaitUntil(self.time.caller_time(until)),
             },
-            None => match self.blocked.first() {
-                Some((until, _)) => Decision::WaitUntil(self.time.caller_time(until as u64)),
-                None => Decision::Idle,
-            },
+            None => {
+                self.delivered.pause();
+                match self.blocked.first() {
+                    Some((until, _)) => Decision::WaitUntil(self.time.caller_time(until as u64)),
+                    None => Decision::Idle,
+                }
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod disk;
 mod exact;
+mod given;
 
 use crate::config::{Batch, Config, Floor};
 use crate::cost::{Cost, CostMeter, Io, clamp_bytes};
@@ -13,6 +14,7 @@ use crate::priority::PriorityPolicy;
 use crate::scheduler::Phase;
 use disk::{OracleDisk, Standing, weight};
 use exact::Exact;
+use given::Given;
 use headgate_units::{Nanos, Priority};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -40,6 +42,7 @@ pub(super) struct Oracle {
     caller: Option<Nanos>,
     v: i128,
     forgiven: i128,
+    given: Given,
     by_reservation_in_a_row: i128,
     /// Slot, first position, requests left.
     batch: Option<(usize, u64, u8)>,
@@ -55,6 +58,7 @@ impl Oracle {
             caller: None,
             v: 0,
             forgiven: 0,
+            given: Given::default(),
             by_reservation_in_a_row: 0,
             batch: None,
         }
@@ -137,7 +141,7 @@ impl Oracle {
         }
         disk.standing = if disk.waits() { Standing::Blocked } else { Standing::Empty };
         if disk.waits() {
-            self.place(slot, i128::from(self.config.debt_bound.0), lead);
+            self.place(slot, self.debt_bound(), lead);
         }
     }
 
@@ -177,11 +181,11 @@ impl Oracle {
         }
         if waits {
             let (patience, lag) = if new_reservation {
-                (self.config.anticipation, 0)
+                (i128::from(self.config.anticipation.0), 0)
             } else {
-                (self.config.debt_bound, lead)
+                (self.debt_bound(), lead)
             };
-            self.place(slot, i128::from(patience.0), lag);
+            self.place(slot, patience, lag);
         }
     }
 
@@ -210,12 +214,13 @@ impl Oracle {
         }
         queue.push_back((io, given, request));
         if disk.standing == Standing::Empty {
-            let lag = if std::mem::take(&mut disk.busy_elsewhere) {
-                u64::from(self.config.lead)
+            let anticipation = i128::from(self.config.anticipation.0);
+            let (patience, lag) = if std::mem::take(&mut disk.busy_elsewhere) {
+                (anticipation, u64::from(self.config.lead))
             } else {
-                0
+                (anticipation, 0)
             };
-            self.place(slot, i128::from(self.config.anticipation.0), lag);
+            self.place(slot, patience, lag);
         }
     }
 
@@ -306,6 +311,7 @@ impl Oracle {
 
     fn make_ready(&mut self, slot: usize, patience: i128, lag: u64) {
         self.forget_credit(slot, lag);
+        self.given.begin(self.now);
         let latest = self.now - patience;
         let bound = self.most_overdue().map_or(latest, |(due, _)| due.min(latest));
         let disk = self.disks[slot].as_mut().unwrap();
@@ -365,6 +371,7 @@ impl Oracle {
             unreserved.map(|(i, d)| (d.share_at(), i)).min()
         };
         let Some((_, first_by_share)) = by_share(self) else {
+            self.given.pause();
             return match blocked(&self.disks) {
                 Some((until, _)) => {
                     OracleDecision::WaitUntil(self.caller.unwrap() + Nanos((until - now) as u64))
@@ -377,7 +384,7 @@ impl Oracle {
                 if self.disks[slot].as_ref().is_some_and(|d| d.standing == Standing::Pending) {
                     self.make_ready(slot, 0, u64::from(self.config.lead));
                 }
-                let excess = (now - due - i128::from(self.config.debt_bound.0)).max(0);
+                let excess = (now - due - self.debt_bound()).max(0);
                 self.forgiven += excess;
                 let ordered =
                     |d: &&mut OracleDisk| matches!(d.standing, Standing::Ready | Standing::Pending);
@@ -395,6 +402,14 @@ impl Oracle {
             }
             _ => self.serve(first_by_share, Phase::Weight, false, false),
         }
+    }
+
+    fn debt_bound(&self) -> i128 {
+        let disks = self.disks.iter().flatten();
+        let ordered = disks.filter(|d| matches!(d.standing, Standing::Ready | Standing::Pending));
+        let reserved = ordered.filter_map(|d| Some(d.reservation?.rate)).sum();
+        let (horizon, least) = (self.config.debt_horizon.0, self.config.debt_bound.0);
+        self.given.debt_bound(reserved, i128::from(horizon), i128::from(least))
     }
 
     fn unreserved_waits(&self) -> bool {
@@ -433,9 +448,11 @@ impl Oracle {
         by_floor: bool,
     ) -> OracleDecision {
         let waits = self.unreserved_waits();
+        let horizon = i128::from(self.config.debt_horizon.0);
         let (now, v) = (self.now, self.v);
         let disk = self.disks[slot].as_mut().unwrap();
         let cost = disk.cost(&self.meter);
+        self.given.note(now, cost, horizon);
         let front = disk.front();
         let (io, given, request) = disk.queues.get_mut(&front).unwrap().pop_front().unwrap();
         disk.in_flight += 1;

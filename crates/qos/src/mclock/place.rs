@@ -23,17 +23,19 @@ impl<R> MClock<R> {
 
     fn make_ready(&mut self, slot: usize, now: u64, patience: Patience) {
         self.forget_credit(slot, patience);
+        self.delivered.begin(now);
+        let bound = match patience {
+            Patience::Asked | Patience::BusyElsewhere => self.config.anticipation.0,
+            Patience::HeldBack => self.config.debt_bound.0 / 2,
+            Patience::Unbroken => self.debt_bound_of(slot, now),
+        };
         let disk = &mut self.disks[slot];
         match &mut disk.reservation {
             None => {}
             Some(_) if disk.state == State::Pending => {}
             Some(reservation) => {
-                let patience = match patience {
-                    Patience::Asked | Patience::BusyElsewhere => self.config.anticipation.0,
-                    Patience::HeldBack => self.config.debt_bound.0 / 2,
-                    Patience::Unbroken => self.config.debt_bound.0,
-                };
-                let latest = now - patience;
+                self.claimed += reservation.rate().get();
+                let latest = now - bound;
                 let due =
                     self.reservations.first().map_or(latest, |(tag, _)| tag as u64 + self.forgiven);
                 reservation.raise_to(due.min(latest));
@@ -48,6 +50,15 @@ impl<R> MClock<R> {
             self.virtual_time.full(disk.share.at),
             slot as u32,
         );
+    }
+
+    /// How late the reservation of a disk may be that enters again.
+    fn debt_bound_of(&self, slot: usize, now: u64) -> u64 {
+        let least = self.config.debt_bound.0;
+        match &self.disks[slot].reservation {
+            Some(reservation) if reservation.at < now - least => self.debt_bound(),
+            _ => least,
+        }
     }
 
     /// Lets a disk go that waited for a limit.
@@ -73,6 +84,7 @@ impl<R> MClock<R> {
             }
             Some(reservation) => {
                 self.reservations.leave(disk.seat);
+                self.claimed -= reservation.rate().get();
                 reservation.at += self.forgiven;
             }
         }
@@ -94,6 +106,7 @@ impl<R> MClock<R> {
             && let Some(reservation) = &mut disk.reservation
         {
             self.reservations.leave(disk.seat);
+            self.claimed -= reservation.rate().get();
             reservation.at += self.forgiven;
         }
         disk.state = State::Blocked;

@@ -1,5 +1,10 @@
-//! The plug: holds a dispatch back briefly for a request of a better stream. See *The plug* in the
-//! module documentation of [`mclock`](super).
+//! The plug: holds a dispatch back briefly for a request of a better stream.
+//!
+//! With few requests outstanding the better stream is often at its application when there is room.
+//! With [`Config::plug`](crate::Config::plug) the request that is next by shares then waits, while requests of other
+//! streams are in flight: until a better one comes, or for four times as long as it takes them to
+//! come on average, never longer than the plug. Where fewer than an eighth of the waits end well,
+//! 1,000 requests go before a few more are tried. Reservations never wait.
 
 use headgate_units::Nanos;
 

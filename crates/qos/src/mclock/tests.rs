@@ -21,7 +21,7 @@ impl<R> MClock<R> {
         self.shares.self_check();
         self.reservations.self_check();
         self.blocked.self_check();
-        let (mut queued, mut several) = (0, 0);
+        let (mut queued, mut several, mut claimed) = (0, 0, 0);
         let mut taken = BTreeSet::new();
         for (slot, disk) in self.disks.iter().enumerate() {
             let ready = disk.state == State::Ready;
@@ -54,11 +54,14 @@ impl<R> MClock<R> {
             let bound = ready && disk.class() == Class::Unreserved;
             assert!(!bound || !before(disk.share.at, lowest), "credit beyond the burst");
             several += usize::from(disk.label == MANY);
+            let rate = disk.reservation.as_ref().map_or(0, |r| r.rate().get());
+            claimed += if ready || pending { rate } else { 0 };
             queued += self.queued_by(slot);
         }
         taken.extend(&self.seats.vacated);
         assert_eq!(taken.len(), self.seats.end as usize, "every seat is taken or vacated");
         assert_eq!(queued, self.requests.len());
+        assert_eq!(claimed, self.claimed);
         assert_eq!(several, self.blocks.len() - self.vacant_blocks.len(), "no block is lost");
     }
 
@@ -194,13 +197,21 @@ fn configs() -> impl Strategy<Value = Config> {
     let millis = |ms: &[u64]| {
         prop::sample::select(ms.iter().map(|n| Nanos::from_millis(*n)).collect::<Vec<_>>())
     };
-    let times = (millis(&[10, 250, 10_000]), millis(&[0, 2, 5]), millis(&[0, 1, 100]));
+    let debts = (millis(&[10, 250, 10_000]), millis(&[0, 100, 5_000]));
+    let times = (debts, millis(&[0, 2, 5]), millis(&[0, 1, 100]));
     (cost_model, batch, floor, times, prop_oneof![Just(2u16), Just(16)]).prop_map(
-        |(cost_model, batch, floor, (debt_bound, anticipation, limit_slack), lead)| Config {
+        |(
+            cost_model,
+            batch,
+            floor,
+            ((debt_bound, debt_horizon), anticipation, limit_slack),
+            lead,
+        )| Config {
             cost_model,
             batch,
             floor,
             debt_bound,
+            debt_horizon,
             lead,
             anticipation,
             limit_slack,

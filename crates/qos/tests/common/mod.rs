@@ -253,6 +253,11 @@ impl Bench {
         self.device_rest = 0;
     }
 
+    /// The device begins nothing for so long.
+    pub fn stall(&mut self, time: Nanos) {
+        self.device_free = self.device_free.max(self.now) + time;
+    }
+
     pub fn start(&mut self, client: usize) {
         self.loads[client].running = true;
         match self.loads[client].client {

@@ -44,8 +44,11 @@ pub(super) struct DatastoreFile {
     /// In shortage, one IO by shares for so many by reservation, 1 to 10000; 0 for none. 100 by
     /// default.
     floor: Option<At<u16>>,
-    /// The service that late reservations may claim back, as time; 250ms by default.
+    /// The service that late reservations may claim back in any case, as time; 250ms by default.
     debt_bound: Option<At<Time>>,
+    /// Over how much busy time storage that stands still now and then is to give what is reserved;
+    /// 5s by default.
+    debt_horizon: Option<At<Time>>,
     /// The IOs of service beyond its share that a disk is remembered for, 2 to 1024; 16 by default.
     lead: Option<At<u16>>,
     /// How late a disk may send its next request without losing its place among reservations; 2ms
@@ -223,6 +226,7 @@ impl DatastoreFile {
                 config.debt_bound = bound.0;
                 config.anticipation = config.anticipation.min(Nanos(bound.0.0 / 2));
             };
+            debt_horizon: |config, horizon: Time| config.debt_horizon = horizon.0;
             lead: |config, lead| config.lead = lead;
             anticipation: |config, time: Time| config.anticipation = time.0;
             limit_slack: |config, time: Time| config.limit_slack = time.0;

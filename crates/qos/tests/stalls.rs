@@ -1,0 +1,95 @@
+//! Storage that stands still now and then keeps what it can give on the whole.
+mod common;
+
+use common::*;
+use headgate_qos::{Config, Scheduler as _, SchedulerKind};
+use headgate_units::Nanos;
+
+/// Requests per second over ten periods of 5 s with one stall each, once settled.
+fn with_stalls(mut bench: Bench, stall: Nanos) -> Vec<u64> {
+    let mut all = [0; 2];
+    for period in 0..16 {
+        bench.stall(stall);
+        let got = bench.run(secs(5));
+        if period >= 6 {
+            all.iter_mut().zip(got).for_each(|(all, got)| *all += got);
+        }
+    }
+    all.map(|all| all / 50).to_vec()
+}
+
+#[test]
+fn a_reservation_survives_stalls_while_the_storage_gives_it_on_the_whole() {
+    for ms in [200, 300, 500, 1_000, 2_000] {
+        for jitter in [false, true] {
+            let mut bench = Bench::mclock(1_000);
+            if jitter {
+                bench = bench.jitter();
+            }
+            bench.deep(policy(1, 400, 0), 64);
+            bench.deep(policy(10, 0, 0), 64);
+            let got = with_stalls(bench, millis(ms));
+            let given = got.iter().sum::<u64>();
+            let shares = given / 11;
+            let due = shares.max(400);
+            assert!(got[0] + due / 100 >= due, "{ms} ms, due {due}: {got:?}");
+            assert!(got[0] <= due + due / 100 + 1, "{ms} ms, due {due}: {got:?}");
+        }
+    }
+}
+
+/// 1,100 are reserved of 1,000 that the storage gives without the stalls: all are late alike, and
+/// the disk without a reservation keeps the floor.
+#[test]
+fn stalls_in_a_shortage_are_shared_like_the_shortage() {
+    let mut bench = Bench::mclock(1_000);
+    let [one, two] = [700, 400].map(|r| bench.deep(policy(1, r, 0), 64));
+    let other = bench.deep(policy(1, 0, 0), 64);
+    bench.run(secs(20));
+    for _ in 0..20 {
+        bench.stall(secs(1));
+        let got = bench.run(secs(5));
+        assert!((got[one] * 4).abs_diff(got[two] * 7) <= 40, "{got:?}");
+        assert!(got[other].abs_diff(39) <= 2, "{got:?}");
+    }
+}
+
+/// What a stall costs is made good for within the horizon or not at all.
+#[test]
+fn others_wait_no_longer_than_the_horizon_for_what_a_stall_cost() {
+    for reserved in [400, 700, 900, 950] {
+        let mut bench = Bench::mclock(1_000);
+        bench.deep(policy(1, reserved, 0), 64);
+        let other = bench.deep(policy(1, 0, 0), 64);
+        bench.run(secs(20));
+        bench.stall(secs(3));
+        bench.run(secs(3) + secs(6));
+        let second = bench.run(secs(1));
+        let due = (1_000 - reserved).min(500);
+        assert!(second[other] + due / 20 + 1 >= due, "{reserved}: {second:?}");
+    }
+}
+
+/// The rule by itself: without the horizon a stall of a second costs three quarters of it.
+#[test]
+fn without_a_horizon_no_more_than_the_bound_is_made_good() {
+    let config = Config { debt_horizon: Nanos::ZERO, ..unit() };
+    let mut bench = Bench::new(SchedulerKind::MClock, config, 1_000);
+    bench.deep(policy(1, 400, 0), 64);
+    bench.deep(policy(10, 0, 0), 64);
+    let got = with_stalls(bench, secs(1));
+    assert!(got[0].abs_diff(340) <= 2, "{got:?}");
+}
+
+/// Ten times slower for good: in two horizons the debt is what it is in any shortage.
+#[test]
+fn a_storage_that_stays_slow_is_a_shortage() {
+    let mut bench = Bench::mclock(1_000);
+    bench.deep(policy(1, 400, 0), 64);
+    bench.deep(policy(1, 0, 0), 64);
+    bench.run(secs(20));
+    bench.set_rate(100);
+    bench.run(secs(10));
+    let debt = bench.scheduler.reservation_debt();
+    assert!(debt.behind <= millis(260), "{debt:?}");
+}
