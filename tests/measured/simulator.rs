@@ -262,8 +262,8 @@ fn measure(
         let premises = active.iter().fold(premises, |p, vm| p.backlog(&rig.disk(vm), DEPTH));
         match rig.variant.setup.datastores[0].nodes[0].device {
             // Without a limit a disk takes all that there is.
-            ModelSpec::Rate { rate, .. } if active.iter().any(|vm| !is_limited(vm)) => {
-                premises.busy(&rig.variant.name, rate.get() as f64)
+            ModelSpec::Rate(spec) if active.iter().any(|vm| !is_limited(vm)) => {
+                premises.busy(&rig.variant.name, spec.rate.get() as f64)
             }
             _ => premises,
         }

@@ -7,7 +7,7 @@ use headgate_api::types::{
     BackendSpec, Change, Changed, Datastore, DatastoreCreate, DatastorePatch,
 };
 use headgate_api::windows::WindowPatch;
-use headgate_devices::{LayerSpec, ModelSpec, SizeCost};
+use headgate_devices::{LayerSpec, ModelSpec, RateSpec, SizeCost};
 use headgate_model::Name;
 use headgate_model::PlaneError;
 use headgate_model::{
@@ -543,7 +543,9 @@ fn unknown_capacity(record: &DatastoreRecord) -> String {
 /// The capacity of a device model, if its parameters define it.
 fn model_capacity(backend: &Backend) -> Option<Capacity> {
     let Backend::Emulated { model, .. } = backend else { return None };
-    let Ok(ModelSpec::Rate { rate, latency, depth, .. }) = model.parse() else { return None };
+    let Ok(ModelSpec::Rate(RateSpec { rate, latency, depth, .. })) = model.parse() else {
+        return None;
+    };
     // Little's law: no more than `depth` requests complete in one latency.
     let by_depth = u128::from(depth.get()) * 1_000_000_000 / u128::from(latency.0.max(1));
     let iops = Iops::new(u64::try_from(by_depth).unwrap_or(u64::MAX).clamp(1, rate.get())).ok()?;

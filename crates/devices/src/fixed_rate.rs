@@ -1,3 +1,4 @@
+use crate::service::{MEAN, Sampler, ServiceTime};
 use crate::{DeviceIo, DeviceModel};
 use alloc::collections::VecDeque;
 use core::num::NonZeroU32;
@@ -23,6 +24,10 @@ const MAX_OWED: Nanos = Nanos::from_millis(20);
 /// reached. A device whose rate is out of reach is a fixed-latency device of so many parallel
 /// units. The remainder of 1/rate is carried: a busy device serves exactly `rate` requests in every
 /// second. Flushes and discards count like any other request.
+///
+/// # Random service
+/// With a [`ServiceTime`] that varies, 1/rate above is a random time with this mean, drawn for each
+/// request. The device then serves `rate` requests per second in the mean of many.
 ///
 /// # Late drivers
 /// Completions are computed in model time: being polled late moves none of them. A driver that
@@ -59,7 +64,7 @@ impl FixedRate {
     /// A device with nothing in it.
     pub fn new(rate: Iops, latency: Nanos, depth: NonZeroU32) -> FixedRate {
         FixedRate {
-            pacer: Pacer::new(rate),
+            pacer: Pacer::new(rate, Sampler::Constant),
             latency,
             depth: depth.get() as usize,
             started: VecDeque::new(),
@@ -68,6 +73,12 @@ impl FixedRate {
             seen: Nanos::ZERO,
             emptied: Nanos::ZERO,
         }
+    }
+
+    /// The same device with service times from a distribution.
+    #[must_use]
+    pub fn with_service(self, service: ServiceTime) -> FixedRate {
+        FixedRate { pacer: Pacer::new(self.pacer.rate, Sampler::new(service)), ..self }
     }
 
     /// The rate in force.
@@ -150,20 +161,23 @@ struct Pacer {
     carried: u64,
     /// By how much the next instants may come early, in sum.
     owed: Nanos,
+    sampler: Sampler,
+    /// The time to the next instant, in parts of 1/rate ([`MEAN`]).
+    times: u64,
 }
 
 impl Pacer {
-    fn new(rate: Iops) -> Pacer {
-        Pacer { rate, last: None, carried: 0, owed: Nanos::ZERO }
+    fn new(rate: Iops, sampler: Sampler) -> Pacer {
+        Pacer { rate, last: None, carried: 0, owed: Nanos::ZERO, sampler, times: MEAN }
     }
 
-    /// 1/rate after `last`, and what is carried then. `carried` and the remainder are both below
-    /// `rate` <= 10⁹.
+    /// 1/rate after `last`, and what is carried then. `carried` is below `rate` <= 10⁹.
     fn step(&self, last: Nanos) -> (Nanos, u64) {
         let rate = self.rate.get();
-        let carried = self.carried + SECOND % rate;
-        let whole = SECOND / rate + carried / rate;
-        (last + Nanos(whole), carried % rate)
+        // Below 2⁴¹ · 2³⁰ before the shift, and far below 2⁶⁴ after it.
+        let gap = ((u128::from(self.times) * u128::from(SECOND)) >> MEAN.trailing_zeros()) as u64;
+        let whole = gap + self.carried;
+        (last + Nanos(whole / rate), whole % rate)
     }
 
     /// 1/rate after the last instant.
@@ -187,6 +201,7 @@ impl Pacer {
             }
         }
         self.last = Some(at);
+        self.times = self.sampler.draw();
     }
 
     fn owe(&mut self, time: Nanos) {

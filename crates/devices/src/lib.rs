@@ -2,12 +2,12 @@
 //!
 //! | model | what it is | text form |
 //! |---|---|---|
-//! | [`FixedRate`] | so many requests per second, whatever they are, with a least service time | `rate=1600,latency=5ms,depth=32` |
+//! | [`FixedRate`] | so many requests per second, whatever they are, with a least service time; evenly or at random | `rate=1600,latency=5ms,depth=32`, `rate=2000,service=exponential` |
 //! | [`SpindleArray`] | disks with arms and platters, RAID, a write-back cache | `array=10,raid=5,disk=fc15k,cache=256M` |
 //! | [`Ssd`] | a flash drive that collects garbage, of one disk for another or each for itself | `ssd=2G,op=15%,isolation=dynamic,aged=yes` |
 //! | [`Null`] | completes at once | `null` |
 //!
-//! [Layers](layer) add delay, errors, stragglers, a rate or a trace to any of them, and to storage
+//! [Layers](layer) add delay, errors, stragglers, stalls, a rate or a trace to any of them, and to storage
 //! that is no model.
 //!
 //! A model is a state machine without a clock. Its caller, the *driver*, tells it the time with
@@ -28,17 +28,21 @@ pub mod layer;
 mod model;
 mod null;
 mod options;
+mod rate_spec;
 mod rng;
+mod service;
 mod spec;
 mod ssd;
 
 pub use array::{ArraySpec, ArraySpecError, CachePower, DiskKind, Raid, SpindleArray};
 pub use fixed_rate::FixedRate;
 pub use headgate_flash::{Reach, Standing as FlashStanding, Utilisation};
-pub use layer::{LayerSpec, Layered, Layers, Stragglers};
+pub use layer::{LayerSpec, Layered, Layers, Stall, Stragglers};
 pub use model::{DeviceIo, DeviceModel, DiskPlace, IoKind, PlaceError, Readiness};
 pub use null::Null;
 pub use options::ModelSpecError;
+pub use rate_spec::RateSpec;
+pub use service::ServiceTime;
 pub use spec::{ModelSpec, SizeCost};
 pub use ssd::{
     FlashCounters, FlashDrive, Ssd, SsdAge, SsdIsolation, SsdRating, SsdSpec, SsdSpecError,

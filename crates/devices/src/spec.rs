@@ -1,27 +1,22 @@
-use crate::layer::{LayerSpec, parse_stragglers};
-use crate::options::{
-    ModelSpecError, Options, by_name, name_of, parse_latency, write_latency, write_size,
-};
+use crate::options::{ModelSpecError, Options, by_name, name_of, write_size};
+use crate::rate_spec::RateSpec;
 use crate::{
-    ArraySpec, CachePower, DeviceModel, DiskKind, FixedRate, Layered, Null, Raid, SpindleArray,
-    Ssd, SsdSpec, Stragglers, ssd,
+    ArraySpec, CachePower, DeviceModel, DiskKind, Null, Raid, SpindleArray, Ssd, SsdSpec, ssd,
 };
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use core::fmt;
-use core::num::NonZeroU32;
 use core::str::FromStr;
-use headgate_units::{Bytes, Iops, Nanos};
-
-const DEFAULT_LATENCY: Nanos = Nanos::from_micros(100);
-const DEFAULT_DEPTH: NonZeroU32 = NonZeroU32::new(1024).unwrap();
-const MAX_DEPTH: u32 = 65_536;
+use headgate_units::Bytes;
 
 /// A device model as the command line and the catalogue write it.
 ///
-/// - `rate=1600[,latency=5ms][,depth=32][,stragglers=16:300ms]`: a [`FixedRate`]. Latency is 0 to
+/// - `rate=1600[,latency=5ms][,depth=32][,service=constant|exponential|pareto][,seed=1]
+///   [,stragglers=16:300ms][,stall=1s/5s]`: a [`FixedRate`](crate::FixedRate). Latency is 0 to
 ///   100 s with a unit (`ns`, `us`, `ms`, `s`), 100 us unless given; depth is 1 to 65,536, 1,024
-///   unless given; stragglers put that [layer](crate::layer) on the device, none unless given.
+///   unless given; [`service`](crate::ServiceTime) is `constant` unless given, and only the others
+///   have a seed; stragglers and stall put those [layers](crate::layer) on the device, none unless
+///   given.
 /// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile]
 ///   [,readahead=0][,elevator=32][,seed=1]`: a [`SpindleArray`];
 ///   what is not given is as in [`ArraySpec::new`],
@@ -38,18 +33,8 @@ const MAX_DEPTH: u32 = 65_536;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelSpec {
-    /// A [`FixedRate`].
-    Rate {
-        /// Requests per second.
-        rate: Iops,
-        /// Least service time of one request.
-        latency: Nanos,
-        /// Requests in service at once.
-        depth: NonZeroU32,
-        /// A layer of stragglers on the device: an older spelling of
-        /// [`LayerSpec::Stragglers`].
-        stragglers: Option<Stragglers>,
-    },
+    /// A [`FixedRate`](crate::FixedRate).
+    Rate(RateSpec),
     /// A [`SpindleArray`].
     Array(ArraySpec),
     /// An [`Ssd`].
@@ -71,7 +56,7 @@ impl ModelSpec {
     /// What the size of a request costs this device.
     pub fn size_cost(&self) -> SizeCost {
         match self {
-            ModelSpec::Rate { .. } | ModelSpec::Null => SizeCost::Nothing,
+            ModelSpec::Rate(_) | ModelSpec::Null => SizeCost::Nothing,
             ModelSpec::Array(_) | ModelSpec::Ssd(_) => SizeCost::Time,
         }
     }
@@ -80,7 +65,7 @@ impl ModelSpec {
     pub fn capacity(&self) -> Option<Bytes> {
         match self {
             ModelSpec::Ssd(spec) => Some(spec.size()),
-            ModelSpec::Rate { .. } | ModelSpec::Array(_) | ModelSpec::Null => None,
+            ModelSpec::Rate(_) | ModelSpec::Array(_) | ModelSpec::Null => None,
         }
     }
 
@@ -88,13 +73,7 @@ impl ModelSpec {
     /// [`SpindleArray::new`]).
     pub fn build(&self, capacity: Bytes) -> Box<dyn DeviceModel + Send> {
         match self {
-            &ModelSpec::Rate { rate, latency, depth, stragglers } => {
-                let device = FixedRate::new(rate, latency, depth);
-                match stragglers {
-                    None => Box::new(device),
-                    Some(late) => Box::new(Layered::new(&[LayerSpec::Stragglers(late)], device)),
-                }
-            }
+            ModelSpec::Rate(spec) => spec.build(),
             ModelSpec::Array(spec) => Box::new(SpindleArray::new(spec, capacity)),
             ModelSpec::Ssd(spec) => Box::new(Ssd::new(spec)),
             ModelSpec::Null => Box::new(Null::new()),
@@ -110,9 +89,7 @@ impl FromStr for ModelSpec {
         let (head, rest) =
             text.split_once(',').map_or((text, None), |(head, rest)| (head, Some(rest)));
         match head.split_once('=') {
-            Some(("rate", rate)) => {
-                parse_rate(rate, Options::split("rate", "latency, depth and stragglers", rest)?)
-            }
+            Some(("rate", rate)) => Ok(ModelSpec::Rate(RateSpec::parse(rate, rest)?)),
             Some(("array", spindles)) => {
                 let known = "raid, disk, unit, cache, power, readahead, elevator and seed";
                 parse_array(spindles, Options::split("array", known, rest)?)
@@ -132,33 +109,6 @@ impl FromStr for ModelSpec {
             _ => Err(unknown()),
         }
     }
-}
-
-fn parse_rate(rate: &str, mut options: Options) -> Result<ModelSpec, ModelSpecError> {
-    let spec = ModelSpec::Rate {
-        rate: rate.parse::<Iops>().map_err(|_| ModelSpecError::BadValue {
-            option: "rate",
-            given: rate.to_owned(),
-            expected: "a whole number of requests per second from 1 to 1000000000".to_owned(),
-        })?,
-        latency: options
-            .take(
-                "latency",
-                parse_latency,
-                "a time from 0s to 100s with a unit, such as 5ms or 250us",
-            )?
-            .unwrap_or(DEFAULT_LATENCY),
-        depth: options
-            .take("depth", parse_depth, "a whole number from 1 to 65536")?
-            .unwrap_or(DEFAULT_DEPTH),
-        stragglers: options.take(
-            "stragglers",
-            parse_stragglers,
-            "N:TIME, every N-th request for a time, such as 16:300ms",
-        )?,
-    };
-    options.finish()?;
-    Ok(spec)
 }
 
 fn parse_array(spindles: &str, mut options: Options) -> Result<ModelSpec, ModelSpecError> {
@@ -203,21 +153,10 @@ const DISKS: [(&str, DiskKind); 2] = [("fc15k", DiskKind::Fc15k), ("sata7k", Dis
 const POWERS: [(&str, CachePower); 2] =
     [("battery", CachePower::Battery), ("volatile", CachePower::Volatile)];
 
-fn parse_depth(text: &str) -> Option<NonZeroU32> {
-    text.parse().ok().filter(|depth: &NonZeroU32| depth.get() <= MAX_DEPTH)
-}
-
 impl fmt::Display for ModelSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ModelSpec::Rate { rate, latency, depth, stragglers } => {
-                write!(f, "rate={rate},latency=")?;
-                write_latency(f, *latency)?;
-                write!(f, ",depth={depth}")?;
-                let Some(Stragglers { every, held }) = stragglers else { return Ok(()) };
-                write!(f, ",stragglers={every}:")?;
-                write_latency(f, *held)
-            }
+            ModelSpec::Rate(spec) => spec.fmt(f),
             ModelSpec::Array(spec) => {
                 let (raid, disk) = (name_of(&RAIDS, &spec.raid), name_of(&DISKS, &spec.disk));
                 write!(f, "array={},raid={raid},disk={disk},unit=", spec.spindles)?;
@@ -237,6 +176,8 @@ impl fmt::Display for ModelSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::num::NonZeroU32;
+    use headgate_units::{Iops, Nanos};
 
     fn error_of(text: &str) -> String {
         text.parse::<ModelSpec>().unwrap_err().to_string()
@@ -244,12 +185,11 @@ mod tests {
 
     #[test]
     fn options_may_be_left_out_and_come_in_any_order() {
-        let full = ModelSpec::Rate {
-            rate: Iops::new(1600).unwrap(),
+        let full = ModelSpec::Rate(RateSpec {
             latency: Nanos::from_millis(5),
             depth: NonZeroU32::new(32).unwrap(),
-            stragglers: None,
-        };
+            ..RateSpec::new(Iops::new(1600).unwrap())
+        });
         assert_eq!("rate=1600,latency=5ms,depth=32".parse(), Ok(full.clone()));
         assert_eq!("rate=1600,depth=32,latency=5000us".parse(), Ok(full));
         assert_eq!(
@@ -288,7 +228,7 @@ mod tests {
     fn errors_say_what_was_wrong_and_what_would_fit() {
         assert_eq!(
             error_of("ratte=5"),
-            "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME], \
+            "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N][,service=constant|exponential|pareto][,seed=N][,stragglers=N:TIME][,stall=TIME/PERIOD], \
              array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,seed=N], \
              ssd[=SIZE][,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full|no] and more, or null"
         );
@@ -322,7 +262,7 @@ mod tests {
         );
         assert_eq!(
             error_of("rate=5,speed=3"),
-            "a device model 'rate' has no option 'speed'; it takes latency, depth and stragglers"
+            "a device model 'rate' has no option 'speed'; it takes latency, depth, service, seed, stragglers and stall"
         );
         assert_eq!(
             error_of("rate=5,depth=3,depth=4"),

@@ -227,3 +227,29 @@ fn stragglers_come_late_and_out_of_order_but_all_come() {
     // The eighth was served after 8 ms.
     assert_eq!(now, Nanos::from_millis(28));
 }
+
+fn completions(model: &str, seconds: u64) -> u64 {
+    let device = model.parse::<ModelSpec>().unwrap().build(Bytes::from_gib(1));
+    let mut loaded = ClosedLoop::new(device, START, 16);
+    loaded.run_until(START + Nanos::from_secs(seconds));
+    loaded.completed
+}
+
+#[test]
+fn random_service_times_have_the_rate_as_their_mean() {
+    // Five standard deviations of the mean of 400,000 times: 5 x sqrt(variance / 400,000).
+    for (service, tolerance) in [("exponential", 0.008), ("pareto", 0.025)] {
+        let served = completions(&format!("rate=2000,service={service},seed=5"), 200) as f64;
+        assert!((served / 400_000.0 - 1.0).abs() < tolerance, "{service}: {served}");
+        assert_ne!(served, 400_000.0, "{service} is random");
+    }
+}
+
+#[test]
+fn a_stall_takes_its_part_of_the_rate_and_no_more_than_what_was_under_way_comes_back() {
+    // 4 s of 5 at 1,000 per second, and the 16 under way in each stall.
+    let served = completions("rate=1000,latency=0s,stall=1s/5s", 100);
+    assert!((80_000..=80_000 + 20 * 17).contains(&served), "{served}");
+    let paused = completions("rate=1000,latency=0s,stall=20ms/500ms", 100);
+    assert!((96_000..=96_000 + 200 * 17).contains(&paused), "{paused}");
+}

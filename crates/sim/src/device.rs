@@ -1,6 +1,6 @@
 use headgate_devices::{
-    DeviceIo, DeviceModel, DiskPlace, FixedRate, FlashCounters, LayerSpec, Layered, ModelSpec,
-    PlaceError, Utilisation,
+    DeviceIo, DeviceModel, DiskPlace, FixedRate, FlashCounters, Layered, ModelSpec, PlaceError,
+    Utilisation,
 };
 use headgate_units::{Bytes, Iops, Nanos, Shares};
 
@@ -16,15 +16,12 @@ pub(crate) enum Device {
 impl Device {
     pub(crate) fn new(spec: &ModelSpec, capacity: Bytes) -> Device {
         match spec {
-            &ModelSpec::Rate { rate, latency, depth, stragglers } => {
-                let device = FixedRate::new(rate, latency, depth);
-                match stragglers {
-                    None => Device::Rate(device),
-                    Some(late) => {
-                        let layers = [LayerSpec::Stragglers(late)];
-                        Device::LayeredRate(Box::new(Layered::new(&layers, device)))
-                    }
+            ModelSpec::Rate(spec) => {
+                let (device, layers) = (spec.device(), spec.layers());
+                if layers.is_empty() {
+                    return Device::Rate(device);
                 }
+                Device::LayeredRate(Box::new(Layered::new(&layers, device)))
             }
             other => Device::Other(other.build(capacity)),
         }

@@ -1,4 +1,4 @@
-//! Layers: delay, errors, stragglers, rate and trace on top of any backend or device model.
+//! Layers: delay, errors, stragglers, stalls, rate and trace on top of any backend or device model.
 //!
 //! A stack of layers stands between a scheduler and its storage. A request goes down through the
 //! layers in their order, is executed, and comes up in the opposite order. On each way a layer may
@@ -12,6 +12,7 @@ mod fault;
 mod layered;
 mod spec;
 mod stack;
+mod stall;
 mod trace;
 
 pub use fault::Fault;
@@ -19,4 +20,5 @@ pub use layered::Layered;
 pub(crate) use spec::parse_stragglers;
 pub use spec::{LayerSpec, LayerSpecError, Percentage, Stragglers, Which};
 pub use stack::{Layers, Passage, Released, TraceEntry};
+pub use stall::Stall;
 pub use trace::{TracePart, TracedRequest};

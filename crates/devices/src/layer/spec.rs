@@ -1,6 +1,7 @@
 //! Layers as the command line and the catalog write them.
 
 use super::fault::Fault;
+use super::stall::Stall;
 use crate::IoKind;
 use crate::options::{ModelSpecError, Options, by_name, name_of, parse_latency, write_latency};
 use alloc::borrow::ToOwned;
@@ -14,7 +15,7 @@ use thiserror::Error;
 
 const FORMS: &str = "delay=TIME[,on=KIND], rate=IOPS[,on=KIND], \
     error=PERCENT[,on=KIND][,errno=EIO|ENOSPC][,after=N][,count=N][,seed=N], stragglers=N:TIME, \
-    or trace=N, where KIND is read, write, flush, discard or all";
+    stall=TIME/PERIOD, or trace=N, where KIND is read, write, flush, discard or all";
 
 /// Most requests that a trace keeps: 4 MiB of memory.
 const TRACE_MAX: u32 = 65_536;
@@ -27,6 +28,7 @@ const TRACE_MAX: u32 = 65_536;
 /// | `rate=1000` | lets at most so many requests per second go on, 1 to 1,000,000,000 |
 /// | `error=1%` | fails requests with this probability, 0.0001 % to 100 % |
 /// | `stragglers=16:300ms` | holds every 16th completion for a time, 1 ns to 100 s |
+/// | `stall=1s/5s` | stands still for 1 s at the end of every 5 s, 1 ns to 100 s |
 /// | `trace=1000` | keeps the last so many requests with their times, 1 to 65,536 |
 ///
 /// `delay`, `rate` and `error` apply to all requests, or with `on=read|write|flush|discard` to one
@@ -69,6 +71,8 @@ pub enum LayerSpec {
     },
     /// Holds some completions.
     Stragglers(Stragglers),
+    /// Stands still now and then.
+    Stall(Stall),
     /// Records requests.
     Trace {
         /// How many are kept.
@@ -83,6 +87,18 @@ pub struct Stragglers {
     pub every: NonZeroU32,
     /// By how much.
     pub held: Nanos,
+}
+
+impl Stragglers {
+    pub(crate) const FORM: &str = "N:TIME, every N-th request for a time, such as 16:300ms";
+}
+
+/// Prints what stands behind `stragglers=`.
+impl fmt::Display for Stragglers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.every)?;
+        write_latency(f, self.held)
+    }
 }
 
 /// The requests that a layer applies to.
@@ -214,8 +230,11 @@ impl FromStr for LayerSpec {
             "delay" => parse_delay(value, rest),
             "rate" => parse_rate(value, rest),
             "error" => parse_error(value, rest),
-            "stragglers" => parse_whole("stragglers", value, rest, STRAGGLERS, |text| {
+            "stragglers" => parse_whole("stragglers", value, rest, Stragglers::FORM, |text| {
                 Some(LayerSpec::Stragglers(parse_stragglers(text)?))
+            }),
+            "stall" => parse_whole("stall", value, rest, Stall::FORM, |text| {
+                Some(LayerSpec::Stall(Stall::parse(text)?))
             }),
             "trace" => {
                 parse_whole("trace", value, rest, "a whole number from 1 to 65536", |text| {
@@ -230,7 +249,6 @@ impl FromStr for LayerSpec {
 }
 
 const TIME: &str = "a time from 1ns to 100s with a unit, such as 5ms or 250us";
-const STRAGGLERS: &str = "N:TIME, every N-th request for a time, such as 16:300ms";
 const ON: &str = "read, write, flush, discard or all";
 
 /// The value behind the layer's own name.
@@ -342,10 +360,8 @@ impl fmt::Display for LayerSpec {
                 }
                 if seed != 1 { write!(f, ",seed={seed}") } else { Ok(()) }
             }
-            LayerSpec::Stragglers(Stragglers { every, held }) => {
-                write!(f, "stragglers={every}:")?;
-                write_latency(f, held)
-            }
+            LayerSpec::Stragglers(stragglers) => write!(f, "stragglers={stragglers}"),
+            LayerSpec::Stall(stall) => write!(f, "stall={stall}"),
             LayerSpec::Trace { entries } => write!(f, "trace={entries}"),
         }
     }
@@ -365,6 +381,8 @@ mod tests {
             "error=1.5%,on=flush,errno=ENOSPC,after=10,count=3,seed=7",
             "error=100%,count=1",
             "stragglers=16:300ms",
+            "stall=1s/5s",
+            "stall=20ms/100s",
             "trace=65536",
         ] {
             let spec: LayerSpec = text.parse().unwrap();
@@ -407,6 +425,11 @@ mod tests {
             "trace=65537",
             "stragglers=0:1s",
             "stragglers=4",
+            "stall=1s",
+            "stall=0s/1s",
+            "stall=1s/1s",
+            "stall=1s/101s",
+            "stall=1s/5s,on=read",
             "delay=5ms,on=trim",
         ] {
             assert!(text.parse::<LayerSpec>().is_err(), "{text}");

@@ -2,6 +2,7 @@
 
 use super::fault::Fault;
 use super::spec::{LayerSpec, Percentage, Stragglers, Which};
+use super::stall::Stall;
 use crate::rng::SplitMix64;
 use crate::{DeviceIo, IoKind};
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -244,6 +245,7 @@ enum Layer {
     Rate(Spacing, Which),
     Error(Errors),
     Stragglers { every: u64, held: Nanos, seen: u64 },
+    Stall(Stall),
     Trace(Trace),
 }
 
@@ -263,6 +265,7 @@ impl Layer {
             LayerSpec::Stragglers(Stragglers { every, held }) => {
                 Layer::Stragglers { every: u64::from(every.get()), held, seen: 0 }
             }
+            LayerSpec::Stall(stall) => Layer::Stall(stall),
             LayerSpec::Trace { entries } => Layer::Trace(Trace::new(entries.get() as usize)),
         }
     }
@@ -272,6 +275,7 @@ impl Layer {
             Layer::Delay { time, on } if on.includes(io.kind) => Step::Hold(now + *time),
             Layer::Rate(spacing, on) if on.includes(io.kind) => Step::Hold(spacing.next(now)),
             Layer::Error(errors) => errors.judge(io.kind),
+            Layer::Stall(stall) => Step::Hold(stall.end(now)),
             Layer::Trace(trace) => {
                 trace.inside.insert(id, now);
                 Step::Pass
@@ -286,6 +290,7 @@ impl Layer {
                 *seen += 1;
                 if seen.is_multiple_of(*every) { Step::Hold(now + *held) } else { Step::Pass }
             }
+            Layer::Stall(stall) => Step::Hold(stall.end(now)),
             Layer::Trace(trace) => {
                 trace.record(now, id, io, result);
                 Step::Pass
@@ -488,6 +493,20 @@ mod tests {
     }
 
     #[test]
+    fn nothing_begins_and_nothing_completes_in_a_stall() {
+        let mut layers = layers(&["stall=2ms/10ms"]);
+        let read = io(IoKind::Read);
+        assert_eq!(layers.submit(Nanos(7 * MS), 1, read), Passage::Start);
+        assert_eq!(layers.submit(Nanos(8 * MS), 2, read), Passage::Held);
+        assert_eq!(layers.complete(Nanos(9 * MS), 1, read, Ok(())), Passage::Held);
+        assert_eq!(layers.next_event(), Some(Nanos(10 * MS)));
+        let mut next = || layers.poll(Nanos(12 * MS)).map(|r| (r.id, r.at, r.ended));
+        assert_eq!(next(), Some((2, Nanos(10 * MS), None)));
+        assert_eq!(next(), Some((1, Nanos(10 * MS), Some(Ok(())))));
+        assert_eq!(layers.complete(Nanos(17 * MS), 2, read, Ok(())), Passage::End(Ok(())));
+    }
+
+    #[test]
     fn a_trace_keeps_the_last_requests_and_sees_what_is_below_it() {
         let mut layers = layers(&["trace=2", "delay=1ms", "error=100%,count=1"]);
         for id in 0..3 {
@@ -534,7 +553,7 @@ mod tests {
             steps in prop::collection::vec((0u64..3 * MS, 0u8..4), 1..300)
         ) {
             let mut layers = layers(&[
-                "stragglers=3:7ms", "delay=2ms,on=read", "rate=900", "error=20%,seed=3", "trace=5",
+                "stall=3ms/40ms", "stragglers=3:7ms", "delay=2ms,on=read", "rate=900", "error=20%,seed=3", "trace=5",
             ]);
             let kinds = [IoKind::Read, IoKind::Write, IoKind::Flush, IoKind::Discard];
             let (mut now, mut ended, mut started) = (Nanos::ZERO, Vec::new(), VecDeque::new());

@@ -149,7 +149,8 @@ pub(super) struct Add {
     /// What stands between the scheduler and the storage; may be given several times, outermost
     /// first: delay=TIME[,on=KIND], rate=IOPS[,on=KIND],
     /// error=PERCENT[,on=KIND][,errno=EIO|ENOSPC][,after=N][,count=N][,seed=N],
-    /// stragglers=N:TIME or trace=N, where KIND is read, write, flush, discard or all
+    /// stragglers=N:TIME, stall=TIME/PERIOD or trace=N, where KIND is read, write, flush, discard
+    /// or all
     #[arg(long = "layer", value_name = "LAYER")]
     layers: Vec<LayerSpec>,
     #[command(flatten)]
@@ -195,7 +196,8 @@ struct Backend {
     /// A block device, which becomes one disk
     #[arg(long, value_name = "DEV")]
     block: Option<PathBuf>,
-    /// A device model over sparse files: rate=IOPS[,latency=TIME][,depth=N][,stragglers=N:TIME],
+    /// A device model over sparse files: rate=IOPS[,latency=TIME][,depth=N]
+    /// [,service=constant|exponential|pareto][,seed=N][,stragglers=N:TIME][,stall=TIME/PERIOD],
     /// array=SPINDLES[,...],
     /// ssd=SIZE[,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full][,...] or null
     #[arg(long, value_name = "MODEL")]

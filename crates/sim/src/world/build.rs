@@ -81,7 +81,7 @@ impl<'a> World<'a> {
                     None => None,
                 };
                 let rate = match &node.device {
-                    ModelSpec::Rate { rate, .. } => Some(*rate),
+                    ModelSpec::Rate(spec) => Some(spec.rate),
                     _ => None,
                 };
                 self.nodes.push(Node {
