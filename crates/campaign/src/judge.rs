@@ -1,0 +1,330 @@
+//! What each disk got beside what it was due, over settled spans.
+//!
+//! A span is some seconds of one phase, after those in which things settle. What the storage
+//! delivered in it is what the gate dispatched, and what the storage would have served in the time
+//! in which it had nothing. A disk is judged where its queue was never empty; what the others got
+//! counts as all that they asked for.
+//!
+//! A reservation falls due as long as the storage takes requests: where the window is full at the
+//! end of a span, because one request takes long, nobody can serve what falls due meanwhile. It is
+//! due in the next span.
+//!
+//! A scheduler cannot cut requests, so some are allowed for, each as large as the disk's largest:
+//! - reservation: one, and what falls due while the largest request of another is served;
+//! - limit, on both sides, and floor: one;
+//! - shares: two of the largest of all.
+
+use crate::oracle::{Claim, ClaimClass, Due, Regime, due};
+use crate::record::{Record, Second};
+use crate::setup::{Conduct, Load, Phase, Setup};
+use crate::tally::Tally;
+use headgate_units::{Iops, Shares};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Measure {
+    /// Short of the reservation over 5 s, as a part of it.
+    Reservation5,
+    /// The same over 1 s.
+    Reservation1,
+    /// Over the limit in 5 s, as a part of it.
+    Over5,
+    /// The same in 1 s.
+    Over1,
+    /// Short of the limit over 5 s, where the limit is what is due.
+    Limited5,
+    /// Distance from what is due by shares over 5 s, as a part of it.
+    Share5,
+    /// The same over 1 s.
+    Share1,
+    /// Disks without reservation short of their floor over 5 s of shortage, together.
+    Floor5,
+    /// 99th percentile of the time past the deadline, in times that the storage takes for a window
+    /// and one request. The deadlines are those of a server that has the reservation's rate and
+    /// serves nobody else.
+    Late,
+}
+
+impl Measure {
+    /// All of them.
+    pub const ALL: [Measure; 9] = [
+        Measure::Reservation5,
+        Measure::Reservation1,
+        Measure::Over5,
+        Measure::Over1,
+        Measure::Limited5,
+        Measure::Share5,
+        Measure::Share1,
+        Measure::Floor5,
+        Measure::Late,
+    ];
+}
+
+/// One comparison.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// What is measured.
+    pub measure: Measure,
+    /// Of which disk; of several for the floor, then the first.
+    pub disk: usize,
+    /// The first second of the span.
+    pub from: usize,
+    /// What it got, in reference IOs.
+    pub got: f64,
+    /// What it was due, in reference IOs.
+    pub due: f64,
+    /// The difference as the measure says; 0 where there is none.
+    pub error: f64,
+}
+
+/// All comparisons of a run, or of several, by measure.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Score {
+    tallies: [Tally; 9],
+    /// The seed of the worst, and how bad it is.
+    worst: [Option<(f64, u64)>; 9],
+}
+
+impl Score {
+    /// The samples of a measure.
+    pub fn of(&self, measure: Measure) -> &Tally {
+        &self.tallies[measure as usize]
+    }
+
+    /// The seed of the worst sample of a measure; `None` of none.
+    pub fn worst_seed(&self, measure: Measure) -> Option<u64> {
+        self.worst[measure as usize].map(|(_, seed)| seed)
+    }
+
+    /// Adds one, of the run with this seed.
+    pub fn add(&mut self, seed: u64, sample: &Sample) {
+        self.tallies[sample.measure as usize].add(sample.error);
+        self.see(sample.measure as usize, (sample.error, seed));
+    }
+
+    /// Adds those of another.
+    pub fn merge(&mut self, other: Score) {
+        for (mine, theirs) in self.tallies.iter_mut().zip(other.tallies) {
+            mine.merge(theirs);
+        }
+        for (measure, worst) in other.worst.into_iter().enumerate() {
+            worst.into_iter().for_each(|worst| self.see(measure, worst));
+        }
+    }
+
+    /// Keeps the worse of two, and of equals that with the lower seed.
+    fn see(&mut self, measure: usize, (error, seed): (f64, u64)) {
+        let is_worse = self.worst[measure]
+            .is_none_or(|(worst, of)| error > worst || error == worst && seed < of);
+        if is_worse {
+            self.worst[measure] = Some((error, seed));
+        }
+    }
+}
+
+/// Compares a run with what was due.
+pub fn judge(setup: &Setup, record: &Record, floor: Option<u16>, found: &mut dyn FnMut(Sample)) {
+    let period = setup.stall.map_or(0.0, |stall| stall.period().as_secs_f64());
+    let long = (period.ceil() as usize).max(5);
+    // A second that holds only a part of a period of stalls says nothing of what is due.
+    let short = period == 0.0 || (1.0 / period).fract() == 0.0;
+    for from in 0..record.seconds.len() {
+        for length in [1, long] {
+            let Some(span) = record.seconds.get(from..from + length) else { continue };
+            let before = from.checked_sub(1).and_then(|before| record.seconds.get(before));
+            let Some(span) = Span::new(setup, before, span, from) else { continue };
+            span.limits(found);
+            if length > 1 || short {
+                span.shares(floor, found);
+            }
+        }
+    }
+    late(setup, record, found);
+}
+
+/// A settled stretch of one phase.
+struct Span<'a> {
+    setup: &'a Setup,
+    phase: &'a Phase,
+    from: usize,
+    seconds: f64,
+    /// Time in which the storage stood still.
+    stalled: f64,
+    /// By how much longer the window has been full at the end than it had at the beginning. Nobody
+    /// can serve what falls due in it.
+    blocked: f64,
+    /// What each disk got.
+    got: Vec<f64>,
+    /// Whether each disk always had requests queued.
+    backlogged: Vec<bool>,
+    /// What the storage delivered or could have delivered.
+    delivered: f64,
+    /// The largest cost of a request of each disk.
+    grains: Vec<f64>,
+}
+
+impl<'a> Span<'a> {
+    fn new(
+        setup: &'a Setup,
+        before: Option<&Second>,
+        seconds: &[Second],
+        from: usize,
+    ) -> Option<Span<'a>> {
+        let (first, last) = (seconds.first()?, seconds.last()?);
+        if first.phase != last.phase || first.into < setup.settle {
+            return None;
+        }
+        let phase = setup.phases.get(first.phase)?;
+        let count = setup.disks.len();
+        let of = |disk: usize| seconds.iter().filter_map(move |second| second.disks.get(disk));
+        let got: Vec<f64> =
+            (0..count).map(|disk| of(disk).map(|second| second.cost).sum()).collect();
+        let steady = |disk: usize| {
+            let asks = phase.disks.get(disk).is_some_and(|&(_, load)| load != Load::Idle);
+            asks && setup.disks.get(disk).is_some_and(|disk| disk.conduct.is_steady())
+        };
+        let idle: f64 = seconds.iter().map(|second| second.idle).sum();
+        Some(Span {
+            setup,
+            phase,
+            from,
+            seconds: seconds.len() as f64,
+            stalled: seconds.iter().map(|second| second.stalled).sum(),
+            blocked: (last.blocked - before.map_or(0.0, |before| before.blocked)).max(0.0),
+            backlogged: (0..count)
+                .map(|disk| steady(disk) && of(disk).all(|second| !second.emptied))
+                .collect(),
+            delivered: got.iter().sum::<f64>() + idle * phase.rate.get() as f64,
+            got,
+            grains: setup.grains(),
+        })
+    }
+
+    fn is_long(&self) -> bool {
+        self.seconds > 1.0
+    }
+
+    /// No disk is above its limit, whatever else happens.
+    fn limits(&self, found: &mut dyn FnMut(Sample)) {
+        let measure = if self.is_long() { Measure::Over5 } else { Measure::Over1 };
+        for (disk, (policy, _)) in self.phase.disks.iter().enumerate() {
+            let Some(limit) = policy.limit() else { continue };
+            // A disk that registers again is another disk, with a limit of its own.
+            if self.setup.disks[disk].conduct == Conduct::Registers {
+                continue;
+            }
+            let due = limit.get() as f64 * self.seconds;
+            let got = self.got[disk];
+            let error = (got - due - self.grains[disk]).max(0.0) / due;
+            found(Sample { measure, disk, from: self.from, got, due, error });
+        }
+    }
+
+    /// What the disks may claim, if a limit is made good for after a stall or not.
+    fn due(&self, open: f64, floor: Option<u16>) -> Due {
+        let claims: Vec<Claim> = self
+            .phase
+            .disks
+            .iter()
+            .enumerate()
+            .map(|(disk, (policy, _))| {
+                let per_second = |rate: Option<Iops>| rate.map(|rate| rate.get() as f64);
+                let limit = per_second(policy.limit()).map_or(f64::INFINITY, |rate| rate * open);
+                let asked = if self.backlogged[disk] { f64::INFINITY } else { self.got[disk] };
+                Claim {
+                    reservation: per_second(policy.reservation()).unwrap_or(0.0)
+                        * (self.seconds - self.blocked),
+                    most: limit.min(asked),
+                    shares: Shares::get(policy.shares()) as f64,
+                    class: match policy.reservation() {
+                        Some(_) => ClaimClass::Reserved,
+                        None => ClaimClass::Unreserved,
+                    },
+                }
+            })
+            .collect();
+        due(&claims, self.delivered, floor)
+    }
+
+    /// Reservations, limits from below, shares and the floor.
+    fn shares(&self, floor: Option<u16>, found: &mut dyn FnMut(Sample)) {
+        let loose = self.due(self.seconds, floor);
+        let strict = match self.stalled + self.blocked {
+            0.0 => loose.clone(),
+            lost => self.due((self.seconds - lost).max(0.0), floor),
+        };
+        let largest = self.grains.iter().copied().fold(0.0, f64::max);
+        for disk in (0..self.got.len()).filter(|&disk| self.backlogged[disk]) {
+            let (a, b) = (loose.amounts[disk], strict.amounts[disk]);
+            let fair = Fair { low: a.min(b), high: a.max(b), largest };
+            self.disk(disk, &fair, loose.regime, found);
+        }
+        if loose.regime == Regime::Shortage && self.is_long() {
+            self.floor(&loose, found);
+        }
+    }
+
+    fn disk(&self, disk: usize, fair: &Fair, regime: Regime, found: &mut dyn FnMut(Sample)) {
+        let (policy, _) = self.phase.disks[disk];
+        let (got, grain) = (self.got[disk], self.grains[disk]);
+        let rate = |rate: Option<Iops>| rate.map(|rate| rate.get() as f64);
+        let mut tell = |measure, due: f64, wrong: f64| {
+            let error = if due > 0.0 { wrong.max(0.0) / due } else { 0.0 };
+            found(Sample { measure, disk, from: self.from, got, due, error });
+        };
+        let reserved = rate(policy.reservation()).map(|reservation| {
+            let due = fair.low.min(reservation * (self.seconds - self.blocked));
+            let wait = reservation * fair.largest / self.phase.rate.get() as f64;
+            let measure =
+                if self.is_long() { Measure::Reservation5 } else { Measure::Reservation1 };
+            tell(measure, due, due - got - grain - wait);
+            reservation * self.seconds
+        });
+        if regime != Regime::Plenty || reserved.is_some_and(|due| fair.high <= due * 1.000_001) {
+            return;
+        }
+        let limit = rate(policy.limit()).map_or(f64::INFINITY, |limit| limit * self.seconds);
+        if fair.high >= limit * 0.999_999 {
+            if self.is_long() {
+                tell(Measure::Limited5, fair.low, fair.low - got - grain);
+            }
+            return;
+        }
+        let measure = if self.is_long() { Measure::Share5 } else { Measure::Share1 };
+        let wrong = (fair.low - got).max(got - fair.high) - 2.0 * fair.largest;
+        tell(measure, fair.high, wrong);
+    }
+
+    fn floor(&self, due: &Due, found: &mut dyn FnMut(Sample)) {
+        let counts = |disk: &usize| {
+            self.backlogged[*disk] && self.phase.disks[*disk].0.reservation().is_none()
+        };
+        let disks: Vec<usize> = (0..self.got.len()).filter(counts).collect();
+        let Some(&first) = disks.first() else { return };
+        let sum = |amounts: &[f64]| disks.iter().map(|&disk| amounts[disk]).sum::<f64>();
+        let (got, due) = (sum(&self.got), sum(&due.amounts));
+        let error = (due - got - self.grains[first]).max(0.0) / due.max(f64::MIN_POSITIVE);
+        let from = self.from;
+        found(Sample { measure: Measure::Floor5, disk: first, from, got, due, error });
+    }
+}
+
+/// What one disk is due, between a limit that is made good for after stalls and one that is not.
+struct Fair {
+    low: f64,
+    high: f64,
+    /// The largest cost of a request of all disks.
+    largest: f64,
+}
+
+fn late(setup: &Setup, record: &Record, found: &mut dyn FnMut(Sample)) {
+    let Some(phase) = setup.phases.first() else { return };
+    let window = f64::from(setup.window + 1) / phase.rate.get() as f64;
+    for (disk, late) in record.late.iter().enumerate() {
+        let mut tally = Tally::default();
+        late.iter().for_each(|&time| tally.add(time));
+        let Some(got) = tally.quantile(0.99) else { continue };
+        let error = got / window;
+        found(Sample { measure: Measure::Late, disk, from: 0, got, due: window, error });
+    }
+}

@@ -1,0 +1,154 @@
+//! What each disk is due: water filling over a span of time.
+//!
+//! Source: mClock, OSDI 2010, section 3.1: with T delivered, each disk gets `clamp(w·λ, r, l)`, for
+//! the λ at which the sum is T. Where the reservations do not fit, they are served in proportion,
+//! and the disks without one together keep 1/(n+1) of T ([`Floor`](headgate_qos::Floor)).
+//!
+//! All figures are amounts over the span, in reference IOs. O(disks) for each of a fixed number of
+//! bisections.
+
+/// One disk's claim on a span.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Claim {
+    /// The least that it is promised.
+    pub reservation: f64,
+    /// The most that it may have, and not more than it asked for; infinite where nothing binds.
+    pub most: f64,
+    /// Its weight.
+    pub shares: f64,
+    /// Whether the disk has a reservation at all, whatever it asked for.
+    pub class: ClaimClass,
+}
+
+/// Whether a disk counts for the floor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimClass {
+    /// It has a reservation.
+    Reserved,
+    /// It has none.
+    Unreserved,
+}
+
+/// What storage that delivered so much owes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Due {
+    /// To each disk.
+    pub amounts: Vec<f64>,
+    /// Whether the reservations fit.
+    pub regime: Regime,
+}
+
+/// Whether the reservations fit in what was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Regime {
+    /// They fit, with the floor beside them.
+    Plenty,
+    /// They fit, but not with the floor.
+    Brim,
+    /// They do not fit.
+    Shortage,
+}
+
+/// `floor` is the n of one in n; `None` where no floor is kept.
+pub fn due(claims: &[Claim], delivered: f64, floor: Option<u16>) -> Due {
+    let least = |claim: &Claim| claim.reservation.min(claim.most);
+    let reserved: f64 = claims.iter().map(least).sum();
+    let unreserved = |claim: &&Claim| claim.class == ClaimClass::Unreserved;
+    let asked: f64 = claims.iter().filter(unreserved).map(|claim| claim.most).sum();
+    let kept = floor.map_or(0.0, |n| delivered / (f64::from(n) + 1.0)).min(asked);
+    if reserved <= delivered - kept {
+        return Due { amounts: fill(claims, delivered), regime: Regime::Plenty };
+    }
+    let regime = if reserved > delivered { Regime::Shortage } else { Regime::Brim };
+    let bare: Vec<Claim> = claims
+        .iter()
+        .map(|claim| match claim.class {
+            ClaimClass::Unreserved => *claim,
+            ClaimClass::Reserved => Claim { reservation: 0.0, most: 0.0, ..*claim },
+        })
+        .collect();
+    let scale = (delivered - kept) / reserved;
+    let floors = fill(&bare, kept);
+    let amounts = claims
+        .iter()
+        .zip(floors)
+        .map(|(claim, floor)| match claim.class {
+            ClaimClass::Reserved => least(claim) * scale,
+            ClaimClass::Unreserved => floor,
+        })
+        .collect();
+    Due { amounts, regime }
+}
+
+/// `clamp(w·λ, r, l)` with the sum `total`, or with every disk at its most if that is less.
+fn fill(claims: &[Claim], total: f64) -> Vec<f64> {
+    let at =
+        |claim: &Claim, level: f64| (claim.shares * level).max(claim.reservation).min(claim.most);
+    let sum = |level: f64| claims.iter().map(|claim| at(claim, level)).sum::<f64>();
+    if claims.iter().map(|claim| claim.most).sum::<f64>() <= total {
+        return claims.iter().map(|claim| claim.most).collect();
+    }
+    let least = claims.iter().map(|claim| claim.shares).fold(f64::INFINITY, f64::min);
+    let (mut low, mut high) = (0.0, total / least.max(f64::MIN_POSITIVE) + 1.0);
+    for _ in 0..200 {
+        let middle = (low + high) / 2.0;
+        if sum(middle) < total { low = middle } else { high = middle }
+    }
+    claims.iter().map(|claim| at(claim, high)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(reservation: f64, most: f64, shares: f64) -> Claim {
+        let class = if reservation > 0.0 { ClaimClass::Reserved } else { ClaimClass::Unreserved };
+        Claim { reservation, most, shares, class }
+    }
+
+    fn rounded(claims: &[Claim], delivered: f64, floor: Option<u16>) -> (Vec<f64>, Regime) {
+        let due = due(claims, delivered, floor);
+        (due.amounts.iter().map(|amount| amount.round()).collect(), due.regime)
+    }
+
+    #[test]
+    fn figure_three_of_the_paper() {
+        // mClock, section 3.1: weights 1:2:3, reservations 250 and 250, a limit of 1000.
+        let disks = [
+            claim(250.0, f64::INFINITY, 100.0),
+            claim(250.0, f64::INFINITY, 200.0),
+            claim(0.0, 1000.0, 300.0),
+        ];
+        for (delivered, amounts) in [
+            (250.0, [125.0, 125.0, 0.0]),
+            (700.0, [250.0, 250.0, 200.0]),
+            (1200.0, [250.0, 380.0, 570.0]),
+            (1500.0, [250.0, 500.0, 750.0]),
+            (2500.0, [500.0, 1000.0, 1000.0]),
+        ] {
+            assert_eq!(rounded(&disks, delivered, None).0, amounts, "{delivered}");
+        }
+    }
+
+    #[test]
+    fn a_shortage_scales_reservations_and_keeps_the_floor_by_shares() {
+        let disks = [
+            claim(800.0, f64::INFINITY, 100_000.0),
+            claim(400.0, f64::INFINITY, 1.0),
+            claim(0.0, f64::INFINITY, 3.0),
+            claim(0.0, f64::INFINITY, 1.0),
+        ];
+        let (amounts, regime) = rounded(&disks, 1010.0, Some(100));
+        assert_eq!((amounts, regime), (vec![667.0, 333.0, 8.0, 3.0], Regime::Shortage));
+        assert_eq!(rounded(&disks, 1205.0, Some(100)).1, Regime::Brim);
+        assert_eq!(rounded(&disks, 1205.0, None).1, Regime::Plenty);
+    }
+
+    #[test]
+    fn what_a_disk_does_not_ask_for_goes_to_the_others() {
+        let disks = [claim(500.0, 100.0, 1.0), claim(0.0, f64::INFINITY, 1.0)];
+        assert_eq!(rounded(&disks, 1000.0, Some(100)).0, [100.0, 900.0]);
+        let idle = [claim(0.0, 10.0, 1.0), claim(5.0, 20.0, 1.0)];
+        assert_eq!(rounded(&idle, 1000.0, Some(100)).0, [10.0, 20.0]);
+    }
+}

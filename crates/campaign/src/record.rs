@@ -1,0 +1,47 @@
+//! What happened in a run, second by second.
+
+/// What one disk did in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DiskSecond {
+    /// Cost of what was dispatched, in reference IOs.
+    pub cost: f64,
+    /// Whether its queue was empty at any time, after its client had answered.
+    pub emptied: bool,
+}
+
+/// One second of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Second {
+    /// The phase that it belongs to.
+    pub phase: usize,
+    /// Seconds of the phase before it.
+    pub into: usize,
+    /// Time in which the storage was ready and had nothing, in seconds.
+    pub idle: f64,
+    /// Time in which the storage stood still, in seconds.
+    pub stalled: f64,
+    /// For how long the window has been full at its end, in seconds.
+    pub blocked: f64,
+    /// The disks.
+    pub disks: Vec<DiskSecond>,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// Its seconds, in order.
+    pub seconds: Vec<Second>,
+    /// For each disk with an open load, by how much its requests completed past their deadlines, in
+    /// seconds; 0 for those in time.
+    pub late: Vec<Vec<f64>>,
+}
+
+impl Record {
+    /// Reference IOs per second that a disk got over a stretch of seconds.
+    pub fn rate(&self, disk: usize, from: usize, to: usize) -> f64 {
+        let span = &self.seconds[from.min(self.seconds.len())..to.min(self.seconds.len())];
+        let cost: f64 =
+            span.iter().filter_map(|second| second.disks.get(disk)).map(|d| d.cost).sum();
+        cost / span.len().max(1) as f64
+    }
+}

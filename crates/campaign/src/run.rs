@@ -1,0 +1,345 @@
+//! The event loop: clients, gate and storage in virtual time.
+
+use crate::record::{DiskSecond, Record, Second};
+use crate::rng::Rng;
+use crate::setup::{Conduct, Load, Phase, Setup, Sizes, Suspect};
+use crate::storage::Storage;
+use anyhow::{Context, Result};
+use headgate_qos::window::Slots;
+use headgate_qos::{AnyScheduler, Burst, Decision, DiskId, Gate, Io, Policy};
+use headgate_units::{Bytes, Iops, Nanos, Priority};
+
+/// A hostile client acts this often.
+const MISCHIEF: Nanos = Nanos::from_millis(7);
+
+/// A request on its way.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    disk: usize,
+    id: DiskId,
+    bytes: Bytes,
+    cost: f64,
+    /// When it is to be done, if its load is open.
+    deadline: Option<Nanos>,
+}
+
+/// One disk and its client.
+struct Client {
+    id: DiskId,
+    policy: Policy,
+    load: Load,
+    sizes: Sizes,
+    conduct: Conduct,
+    queued: u32,
+    in_flight: u32,
+    second: DiskSecond,
+    /// When the next request of an open load arrives.
+    arrival: Nanos,
+    /// When a server of the reservation's rate would be free.
+    ideal: Nanos,
+    late: Vec<f64>,
+    sent: u64,
+    rng: Rng,
+}
+
+impl Client {
+    fn size(&mut self) -> Bytes {
+        match self.sizes {
+            Sizes::Fixed(size) => size,
+            Sizes::Mixed(least, most) => {
+                let octaves = (most.0 / least.0.max(1)).max(1).ilog2();
+                Bytes(least.0 << self.rng.within(0, u64::from(octaves)))
+            }
+        }
+    }
+
+    fn lacks(&self) -> bool {
+        match self.load {
+            Load::Idle | Load::Open(_) => false,
+            Load::Queued(depth) => self.queued < depth,
+            Load::Outstanding(depth) => self.queued + self.in_flight < depth,
+        }
+    }
+
+    /// Lets the next request of an open load arrive later.
+    fn space(&mut self) {
+        if let Load::Open(rate) = self.load {
+            self.arrival += Nanos((self.rng.exponential(1.0 / rate) * 1e9) as u64);
+        }
+    }
+}
+
+/// A run under way.
+struct Run<'a> {
+    setup: &'a Setup,
+    suspect: Suspect,
+    now: Nanos,
+    gate: Gate<Request>,
+    storage: Storage,
+    clients: Vec<Client>,
+    inside: Vec<Request>,
+    free: Vec<usize>,
+    mischief: Nanos,
+    has_open: bool,
+    has_hostile: bool,
+    idle: f64,
+    /// When the gate last let a request through.
+    last: Nanos,
+    record: Record,
+}
+
+/// Runs a set-up.
+///
+/// # Errors
+/// The configuration is out of range, or the gate does not know a disk that it should know.
+pub fn run(setup: &Setup, suspect: Suspect) -> Result<Record> {
+    let first = setup.phases.first().context("a set-up has a phase")?;
+    let mut run = Run::new(setup, suspect, first)?;
+    for (number, phase) in setup.phases.iter().enumerate() {
+        run.enter(phase)?;
+        for into in 0..phase.seconds {
+            run.second(number, into)?;
+        }
+    }
+    run.record.late = run.clients.into_iter().map(|client| client.late).collect();
+    Ok(run.record)
+}
+
+impl<'a> Run<'a> {
+    fn new(setup: &'a Setup, suspect: Suspect, first: &Phase) -> Result<Run<'a>> {
+        let scheduler = AnyScheduler::new(suspect.kind, suspect.config(setup.cost_model))?;
+        let mut gate = Gate::new(Nanos::ZERO, scheduler, Slots::whole(setup.window));
+        let clients = setup
+            .disks
+            .iter()
+            .zip(&first.disks)
+            .enumerate()
+            .map(|(number, (disk, &(policy, load)))| Client {
+                id: gate.register(Nanos::ZERO, suspect.told(policy)),
+                policy,
+                load,
+                sizes: disk.sizes,
+                conduct: disk.conduct,
+                queued: 0,
+                in_flight: 0,
+                second: DiskSecond::default(),
+                arrival: Nanos::ZERO,
+                ideal: Nanos::ZERO,
+                late: Vec::new(),
+                sent: 0,
+                rng: Rng::new(&format!("client {number}"), setup.seed),
+            })
+            .collect();
+        Ok(Run {
+            setup,
+            suspect,
+            now: Nanos::ZERO,
+            gate,
+            storage: Storage::new(setup, first.rate),
+            clients,
+            inside: Vec::new(),
+            free: Vec::new(),
+            mischief: MISCHIEF,
+            has_open: setup
+                .phases
+                .iter()
+                .flat_map(|phase| &phase.disks)
+                .any(|(_, load)| matches!(load, Load::Open(_))),
+            has_hostile: setup.disks.iter().any(|disk| disk.conduct != Conduct::Honest),
+            idle: 0.0,
+            last: Nanos::ZERO,
+            record: Record::default(),
+        })
+    }
+
+    /// Begins a phase.
+    fn enter(&mut self, phase: &Phase) -> Result<()> {
+        self.storage.set_rate(self.now, phase.rate);
+        for (number, &(policy, load)) in phase.disks.iter().enumerate() {
+            let now = self.now;
+            let Some(client) = self.clients.get_mut(number) else { continue };
+            if client.policy != policy {
+                client.policy = policy;
+                self.gate.set_policy(now, client.id, self.suspect.told(policy))?;
+            }
+            if client.load != load {
+                client.load = load;
+                client.arrival = now;
+                client.space();
+            }
+            self.fill(number)?;
+        }
+        Ok(())
+    }
+
+    /// Runs one second and writes it down.
+    fn second(&mut self, phase: usize, into: usize) -> Result<()> {
+        let (begin, end) = (self.now, Nanos(self.now.0 + 1_000_000_000));
+        for client in &mut self.clients {
+            client.second = DiskSecond { cost: 0.0, emptied: client.queued == 0 };
+        }
+        self.idle = 0.0;
+        self.dispatch()?;
+        loop {
+            let at = self.next_event().map_or(end, |at| at.min(end));
+            if self.gate.in_flight() == 0 {
+                let passed = at.since(self.now).as_secs_f64();
+                self.idle += passed - self.setup.stalled(self.now, at);
+            }
+            self.now = at.max(self.now);
+            if self.now >= end {
+                break;
+            }
+            self.complete()?;
+            if self.has_open {
+                self.arrive()?;
+            }
+            if self.now >= self.mischief {
+                self.mischief = self.now + MISCHIEF;
+                self.make_mischief()?;
+            }
+            self.dispatch()?;
+        }
+        let disks = self.clients.iter().map(|client| client.second).collect();
+        let stalled = self.setup.stalled(begin, end);
+        let blocked = match self.gate.in_flight() >= self.setup.window {
+            true => end.since(self.last).as_secs_f64(),
+            false => 0.0,
+        };
+        let idle = self.idle;
+        self.record.seconds.push(Second { phase, into, idle, stalled, blocked, disks });
+        Ok(())
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        let arrival = |client: &Client| match client.load {
+            Load::Open(_) => Some(client.arrival),
+            _ => None,
+        };
+        let arrivals = match self.has_open {
+            true => self.clients.iter().filter_map(arrival).min(),
+            false => None,
+        };
+        let mischief = self.has_hostile.then_some(self.mischief);
+        let events = [self.storage.next_event(), self.gate.next_wake(), mischief, arrivals];
+        events.into_iter().flatten().min()
+    }
+
+    fn complete(&mut self) -> Result<()> {
+        while let Some(key) = self.storage.poll(self.now) {
+            let key = key as usize;
+            let request = *self.inside.get(key).context("the storage invented a request")?;
+            self.free.push(key);
+            self.gate.complete(self.now, request.id);
+            let Some(client) = self.clients.get_mut(request.disk) else { continue };
+            client.in_flight = client.in_flight.saturating_sub(1);
+            if let Some(deadline) = request.deadline {
+                client.late.push(self.now.since(deadline).as_secs_f64());
+            }
+            self.fill(request.disk)?;
+        }
+        Ok(())
+    }
+
+    /// Open loads.
+    fn arrive(&mut self) -> Result<()> {
+        for number in 0..self.clients.len() {
+            while let Some(client) = self.clients.get_mut(number)
+                && matches!(client.load, Load::Open(_))
+                && client.arrival <= self.now
+            {
+                let rate = client.policy.reservation().map_or(1, Iops::get);
+                client.ideal = client.ideal.max(client.arrival) + Nanos(1_000_000_000 / rate);
+                let deadline = Some(client.ideal);
+                client.space();
+                self.send(number, deadline)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closed loads.
+    fn fill(&mut self, disk: usize) -> Result<()> {
+        while self.clients.get(disk).is_some_and(Client::lacks) {
+            self.send(disk, None)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, disk: usize, deadline: Option<Nanos>) -> Result<()> {
+        let Some(client) = self.clients.get_mut(disk) else { return Ok(()) };
+        let bytes = client.size();
+        let priority = match client.conduct {
+            Conduct::FloodsPriorities => Priority::new(client.sent % 254 + 1).ok(),
+            _ => None,
+        };
+        client.sent += 1;
+        client.queued += 1;
+        let io = Io { bytes, priority, ..Io::default() };
+        let cost = self.setup.cost(bytes);
+        let request = Request { disk, id: client.id, bytes, cost, deadline };
+        self.gate.enqueue(self.now, client.id, io, request).map_err(|error| error.reason)?;
+        Ok(())
+    }
+
+    fn dispatch(&mut self) -> Result<()> {
+        while self.gate.is_due(self.now) {
+            let Decision::Dispatch(dispatched) = self.gate.next(self.now) else { break };
+            let request = Request { id: dispatched.disk, ..dispatched.request };
+            let key = self.free.pop().unwrap_or(self.inside.len());
+            match self.inside.get_mut(key) {
+                Some(place) => *place = request,
+                None => self.inside.push(request),
+            }
+            self.last = self.now;
+            self.storage.submit(self.now, key as u64, request.bytes, request.cost);
+            let Some(client) = self.clients.get_mut(request.disk) else { continue };
+            client.queued = client.queued.saturating_sub(1);
+            client.in_flight += 1;
+            client.second.cost += request.cost;
+            self.fill(request.disk)?;
+            if let Some(client) = self.clients.get_mut(request.disk) {
+                client.second.emptied |= client.queued == 0;
+            }
+        }
+        Ok(())
+    }
+
+    fn make_mischief(&mut self) -> Result<()> {
+        for number in 0..self.clients.len() {
+            let now = self.now;
+            let Some(client) = self.clients.get_mut(number) else { continue };
+            if client.load == Load::Idle {
+                continue;
+            }
+            match client.conduct {
+                Conduct::Honest | Conduct::FloodsPriorities => {}
+                Conduct::Extracts => {
+                    let taken = self.gate.extract(now, client.id, &mut |_| true)?;
+                    client.queued -= taken.len() as u32;
+                    self.fill(number)?;
+                }
+                Conduct::Registers => {
+                    self.gate.unregister(now, client.id)?;
+                    client.id = self.gate.register(now, self.suspect.told(client.policy));
+                    client.queued = 0;
+                    self.fill(number)?;
+                }
+                Conduct::SetsPolicy => {
+                    let burst = if client.rng.chance(0.5) { Burst::NONE } else { Burst::MAX };
+                    let policy = self.suspect.told(client.policy).with_burst(burst);
+                    self.gate.set_policy(now, client.id, policy)?;
+                }
+                Conduct::Flaps => {
+                    self.gate.extract(now, client.id, &mut |_| true)?;
+                    client.queued = 0;
+                    client.second.emptied = true;
+                    if client.rng.chance(0.7) {
+                        self.fill(number)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! What the scheduler keeps today, and what it does not.
+
+use headgate_campaign::bars::{KNOWN_MISSES, RATCHET_SEEDS, ratchet};
+use headgate_campaign::campaign::{campaign, cores};
+use headgate_campaign::class::Class;
+use headgate_campaign::report;
+use headgate_campaign::setup::Suspect;
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+
+fn scores(
+    classes: &[Class],
+    seeds: u64,
+    jobs: usize,
+) -> std::collections::BTreeMap<Class, headgate_campaign::judge::Score> {
+    let stop = AtomicBool::new(false);
+    campaign(classes, seeds, Suspect::default(), jobs, &stop, &|_, _| {}).unwrap()
+}
+
+/// A failure says what to do: mend what got worse, or take what is met off the list.
+#[test]
+fn every_bar_is_met_or_a_known_miss_that_got_no_worse() {
+    let scores = scores(&Class::ALL, RATCHET_SEEDS, cores());
+    let wrong: Vec<String> =
+        scores.iter().flat_map(|(&class, score)| ratchet(class, score)).collect();
+    let table = report::classes(&scores);
+    assert!(wrong.is_empty(), "{}\n\n{table}", wrong.join("\n"));
+}
+
+#[test]
+fn the_known_misses_are_listed_once() {
+    let names: BTreeSet<(Class, &str)> = KNOWN_MISSES.iter().map(|miss| (miss.0, miss.1)).collect();
+    assert_eq!(names.len(), KNOWN_MISSES.len());
+}
+
+#[test]
+fn a_seed_gives_the_same_figures_on_any_number_of_threads() {
+    let classes = [Class::HeavyTail, Class::Hostile, Class::Latency];
+    let text = |jobs| {
+        let scores = scores(&classes, 3, jobs);
+        report::classes(&scores) + &report::verdicts(&scores)
+    };
+    assert_eq!(text(1), text(3));
+}
