@@ -53,9 +53,15 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
                     answer_or_keep(fetched, &mut device, &mut taken);
                 }
             }
-            12 | 13 if !taken.is_empty() => {
+            12 if !taken.is_empty() => {
                 let completion = taken.swap_remove(u.choose_index(taken.len())?);
                 device.complete(completion, Status::Ok, u.arbitrary()?);
+            }
+            13 if !taken.is_empty() => {
+                let completion = taken.swap_remove(u.choose_index(taken.len())?);
+                if let Err(kept) = device.put_back(completion) {
+                    taken.push(kept);
+                }
             }
             14 => {
                 device.publish();

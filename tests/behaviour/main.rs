@@ -9,3 +9,4 @@ mod hosts;
 mod layers;
 mod probes;
 mod remote;
+mod stops;

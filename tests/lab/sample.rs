@@ -123,6 +123,12 @@ impl Interval {
         Ok((to.transfers - from.transfers) as f64 / to.seconds_since(from))
     }
 
+    /// Requests of all kinds per second that a disk completed.
+    pub fn completions(&self, disk: &str) -> anyhow::Result<f64> {
+        let (from, to) = self.of(disk)?;
+        Ok((to.completed - from.completed) as f64 / to.seconds_since(from))
+    }
+
     /// Requests of a disk outstanding on average, those that wait and those at the device.
     pub fn outstanding(&self, disk: &str) -> anyhow::Result<f64> {
         let (from, to) = self.of(disk)?;

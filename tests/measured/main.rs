@@ -2,6 +2,7 @@
 //! run one after the other, each under its premises (`headgate_lab::premise`).
 
 mod flash;
+mod floods;
 mod guarantees;
 mod layers;
 mod live_policy;

@@ -212,8 +212,12 @@ pub trait PortIo {
     /// without completion.
     fn close(&mut self);
 
-    /// Takes this port's queued requests out of the scheduler and sends them to the backend at
-    /// once, beyond the window if need be: for a device that must stop now (a virtqueue being
-    /// reset). Bounded by what the port had queued.
-    fn expedite(&mut self);
+    /// Takes requests back that nobody has begun to serve. `newest_first` names some of this port's
+    /// by their cookies; those at its front that are still in the disk's queue, up to the first
+    /// that is not, leave it uncharged and never complete. Their buffers are the port's again.
+    /// Returns how many they are. O(n log n) in the disk's queue.
+    ///
+    /// This is for a client that stops and can take them again later. There is no call that sends
+    /// them ahead of others: what reaches the storage was charged and passed the window.
+    fn take_back(&mut self, newest_first: &[u64]) -> usize;
 }

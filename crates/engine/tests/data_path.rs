@@ -13,6 +13,7 @@ use headgate_qos::window::{LatencyMeter, Slots, Smoothing};
 use headgate_qos::{CostModel, Policy, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 use support::{Client, Message, PATIENCE, places};
 
@@ -253,7 +254,7 @@ fn a_client_that_is_cut_off_leaves_nothing_behind() {
     let lost: Vec<_> = (0..500).map(|_| cut.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect();
     cut.0.detach(Detach::Now);
     assert!(cut.0.wait_gone(PATIENCE));
-    assert!(cut.0.command(Box::new(Message::Expedite)).is_err());
+    assert!(cut.0.command(Box::new(Message::TakeBack(channel().0))).is_err());
     assert!(lost.iter().filter(|a| a.try_recv().is_ok()).count() < 100);
     assert_eq!(stays.run(Op::Read, 0, 4096).0, Ok(()));
     let (_, snapshot) = engine.snapshot().unwrap().remove(0);
@@ -262,21 +263,44 @@ fn a_client_that_is_cut_off_leaves_nothing_behind() {
 }
 
 #[test]
-fn expedited_requests_pass_the_window() {
+fn what_is_taken_back_never_reaches_the_storage_and_is_not_charged() {
     let dir = tempfile::tempdir().unwrap();
     let engine = engine();
-    let model: ModelSpec = "rate=1000000,latency=1s,depth=64".parse().unwrap();
-    let ds = datastore(&engine, BackendSpec::Emulated(model, Bytes(SIZE)), 1);
+    // Nothing completes while the test looks.
+    let model: ModelSpec = "rate=1000000,latency=60s,depth=64".parse().unwrap();
+    let ds = datastore(&engine, BackendSpec::Emulated(model, Bytes(SIZE)), 3);
     let disk = disk(&engine, ds, dir.path(), Caching::Buffered);
-    let client = Client::new(&engine, disk);
-    let answers: Vec<_> =
-        (0..20).map(|_| client.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect();
-    let begin = std::time::Instant::now();
-    client.0.command(Box::new(Message::Expedite)).unwrap();
-    answers.iter().for_each(|a| a.recv_timeout(PATIENCE).unwrap().0.unwrap());
-    // One at a time they would take 20 s.
-    assert!(begin.elapsed() < Duration::from_secs(15));
-    engine.shutdown(PATIENCE).unwrap();
+    let [client, other] = [(); 2].map(|()| Client::new(&engine, disk));
+    let ask = |client: &Client, many: u64| -> Vec<_> {
+        (0..many).map(|n| client.start(Op::Read, n << 12, 4096, vec![1; 4096], 0)).collect()
+    };
+    let take_back = || {
+        let (answer, wait) = channel();
+        client.0.command(Box::new(Message::TakeBack(answer))).unwrap();
+        wait.recv_timeout(PATIENCE).unwrap()
+    };
+    let in_flight = || engine.snapshot().unwrap()[0].1.in_flight;
+    let others = ask(&other, 1);
+    for round in 0..50 {
+        let answers = ask(&client, 20);
+        let began = std::time::Instant::now();
+        while in_flight() < 3 {
+            assert!(began.elapsed() < PATIENCE, "nothing is dispatched");
+        }
+        // The first two of the first round went to the storage with the other client's.
+        assert_eq!(take_back(), if round == 0 { 18 } else { 20 });
+        assert!(answers.iter().all(|a| a.try_recv().is_err()));
+    }
+    let waits = ask(&other, 1);
+    assert_eq!(take_back(), 0, "what is at the storage stays, and so does what is another's");
+    let (_, snapshot) = engine.snapshot().unwrap().remove(0);
+    assert_eq!((snapshot.queued, snapshot.in_flight), (1, 3));
+    let stats = &snapshot.disks[0].stats;
+    let served = (stats.served.reservation_ios, stats.served.weight_ios, stats.outstanding);
+    assert_eq!(served, (0, 3, 4), "charged is what was dispatched");
+    assert_eq!(stats.reads.counts.errors, 0, "nothing failed");
+    drop((others, waits));
+    engine.shutdown(Duration::ZERO).unwrap();
 }
 
 #[test]

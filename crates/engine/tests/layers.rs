@@ -11,7 +11,7 @@ use headgate_engine::{
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::Bytes;
 use std::time::{Duration, Instant};
-use support::{Client, Message, PATIENCE};
+use support::{Client, PATIENCE};
 
 const SIZE: u64 = 16 << 20;
 
@@ -168,10 +168,9 @@ fn layers_are_replaced_and_let_go_what_they_hold() {
 
 #[test]
 fn a_port_that_is_cut_off_waits_for_what_a_layer_holds() {
-    let (engine, disk) = ram(&["delay=300ms"], 2);
+    let (engine, disk) = ram(&["delay=300ms"], 64);
     let client = Client::new(&engine, disk);
-    let lost: Vec<_> = (0..50).map(|_| client.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect();
-    client.0.command(Box::new(Message::Expedite)).unwrap();
+    let lost: Vec<_> = (0..80).map(|_| client.start(Op::Read, 0, 4096, vec![1; 4096], 0)).collect();
     engine.close_disk(disk, Duration::ZERO).unwrap();
     drop(lost);
     engine.shutdown(PATIENCE).unwrap();

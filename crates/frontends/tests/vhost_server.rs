@@ -10,9 +10,10 @@ use headgate_engine::{
 };
 use headgate_frontends::vhost::server::{ServerError, VhostServer};
 use headgate_qos::{Policy, SchedulerKind};
-use headgate_units::Bytes;
+use headgate_units::{Bytes, Iops};
 use headgate_vring::blk::{RangeHeader, RequestType};
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -309,4 +310,37 @@ fn stopping_the_server_drains_what_was_taken() {
             ok(pattern(i as u8, 4096))
         );
     }
+}
+
+/// The stop waits for the disk's limit; nobody else does, and the front-end only as long as it is
+/// there.
+#[test]
+fn a_front_end_that_dies_while_its_ring_stops_makes_room_for_the_next() {
+    let host = Host::new(BackendSpec::Null);
+    let server = host.serve();
+    let slow = Policy::default().with_limit(Some(Iops::new(1).unwrap())).unwrap();
+    host.engine.set_policy(host.disk, slow).unwrap();
+    let mut guest = Guest::new(1);
+    let frontend = guest.connect(&host.socket);
+    let reads: Vec<_> =
+        (0..14).map(|n| guest.offer(0, RequestType::In, n * 8, Data::In(4096))).collect();
+    // It is answered at once, so that nothing that was taken before it can be put back.
+    let name = guest.offer(0, RequestType::GetId, 0, Data::In(20));
+    let mut answered = 0;
+    while guest.wait(0).0 != name {
+        answered += 1;
+    }
+    // SAFETY: a descriptor of the test's own, from one that is open.
+    let mut socket = unsafe { UnixStream::from_raw_fd(libc::dup(frontend.as_raw_fd())) };
+    // VHOST_USER_GET_VRING_BASE, version 1, of queue 0: eight bytes. Nobody reads the answer.
+    let message = [11u32, 1, 8, 0, 0].map(u32::to_ne_bytes).concat();
+    socket.write_all(&message).unwrap();
+    drop((frontend, socket));
+    let _frontend = guest.connect(&host.socket);
+    host.engine.set_policy(host.disk, Policy::default()).unwrap();
+    for _ in answered..reads.len() {
+        assert_eq!(guest.wait(0).1.status, 0, "replayed");
+    }
+    assert_eq!(guest.run(0, RequestType::In, 0, Data::In(512)).status, 0);
+    drop(server);
 }

@@ -144,8 +144,8 @@ pub struct LoadArgs {
     pub seed: Option<u64>,
 
     /// Attacks on the first target, whose data is OVERWRITTEN, while the others are loaded: 'all',
-    /// or names of attacks, comma-separated
-    #[arg(long, value_name = "SCENARIO", value_delimiter = ',', conflicts_with_all = ["ios", "seconds"])]
+    /// or names of attacks, comma-separated; a flood lasts as long as --seconds says [default: 2]
+    #[arg(long, value_name = "SCENARIO", value_delimiter = ',', conflicts_with = "ios")]
     pub hostile: Vec<String>,
 
     /// Server processes whose CPU time to report, too, comma-separated

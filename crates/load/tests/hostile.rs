@@ -29,12 +29,13 @@ fn qemu_nbd_withstands_every_attack() {
     let Some(_peer) = start(&mut command, &socket) else { return };
     let report = attack(&[&uri(&socket, "disk")], &["--hostile", "all", "--depth", "4", "--json"]);
     assert_eq!(report.exit_code(), 0, "{:#?}", report.hostile);
-    assert_eq!(report.hostile.len(), 20);
+    assert_eq!(report.hostile.len(), 24);
     assert!(report.total.ios > 0);
     assert!(matches!(reactions(&report, "unknown-export"), [Reaction::Error(_)]));
     assert_eq!(reactions(&report, "garbage-handshake"), [Reaction::Disconnected]);
     assert_eq!(reactions(&report, "half-header"), [Reaction::Silence]);
     assert_eq!(reactions(&report, "misaligned"), [Reaction::Served]);
+    assert_eq!(reactions(&report, "status-flood"), [Reaction::Served]);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! The owner of a disk (or of a datastore: the same type serves both) tells a [`DiskStats`] of each
 //! request three times, with the time on its clock: [`DiskStats::on_arrival`],
-//! [`DiskStats::on_dispatch`], [`DiskStats::on_complete`]. Whoever wants to know takes a
+//! [`DiskStats::on_dispatch`], [`DiskStats::on_complete`]; or that its client took it back,
+//! [`DiskStats::on_withdraw`]. Whoever wants to know takes a
 //! [`DiskSnapshot`] and leaves; two snapshots make an [`Interval`] with rates, percentiles and what
 //! the disk got of what it was promised.
 //!

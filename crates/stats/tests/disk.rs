@@ -86,6 +86,23 @@ fn outstanding_is_weighted_by_time_and_survives_a_stepping_clock() {
 }
 
 #[test]
+fn what_is_taken_back_was_outstanding_and_counts_for_nothing_else() {
+    let mut stats = DiskStats::new(START);
+    let before = stats.snapshot(START);
+    for op in [Op::Read, Op::Write, Op::Flush] {
+        stats.on_arrival(START, op, 0, FOUR_K);
+        stats.on_withdraw(START + Nanos::from_secs(1), op, FOUR_K);
+    }
+    let snapshot = stats.snapshot(START + Nanos::from_secs(1));
+    assert_eq!(snapshot.outstanding, 0);
+    assert_eq!(snapshot.since(&before).outstanding, 1.0);
+    assert_eq!((snapshot.reads.sizes, snapshot.reads.counts), Default::default());
+    assert_eq!((snapshot.writes.sizes, snapshot.writes.counts), Default::default());
+    stats.on_withdraw(START + Nanos::from_secs(2), Op::Read, FOUR_K);
+    assert_eq!(stats.outstanding(), 0, "one too many is no reason to die");
+}
+
+#[test]
 fn failures_count_as_errors_and_nowhere_else() {
     let mut stats = DiskStats::new(START);
     let latency = Latency { device: Nanos::ZERO, total: Nanos::ZERO };

@@ -69,6 +69,7 @@ pub struct Completion {
     memory: Arc<GuestMemory>,
     status: ByteCell,
     head: u16,
+    position: Option<u16>,
 }
 
 impl fmt::Debug for Completion {
@@ -86,6 +87,12 @@ impl Completion {
     /// The chain's head: unique among the requests in flight of one queue.
     pub fn head(&self) -> u16 {
         self.head
+    }
+
+    /// Where this device took the chain from the available ring. `None` for a replay: a former
+    /// device took it, and the in-flight region does not say from where.
+    pub fn position(&self) -> Option<u16> {
+        self.position
     }
 }
 
@@ -232,7 +239,7 @@ impl DeviceQueue {
             return Err(error);
         }
         let Some(head) = self.replays.pop_front() else { return Ok(None) };
-        self.fetch(head, scratch).map(Some)
+        self.fetch(head, None, scratch).map(Some)
     }
 
     /// Takes the next request from the available ring.
@@ -272,8 +279,34 @@ impl DeviceQueue {
         if let Some(region) = &mut self.inflight {
             region.on_taken(head);
         }
-        self.next_avail = self.next_avail.wrapping_add(1);
-        self.fetch(head, scratch).map(Some)
+        let position = self.next_avail;
+        self.next_avail = position.wrapping_add(1);
+        self.fetch(head, Some(position), scratch).map(Some)
+    }
+
+    /// Puts the chain that was taken last back into the available ring, as if it had never been
+    /// taken: [`next_available`](Self::next_available) is its position again. What the driver was
+    /// told of kicks stays: it has kicked for this chain, so whoever starts on the ring next must
+    /// look at it without one. O(1).
+    ///
+    /// Several are put back newest first. The in-flight region then says the truth after each of
+    /// them, should the process die in between: what is marked and what was used are together what
+    /// was taken.
+    ///
+    /// # Errors
+    /// The completion comes back: another chain was taken after this one, or it is a replay.
+    pub fn put_back(&mut self, completion: Completion) -> Result<(), Completion> {
+        let last = self.next_avail.wrapping_sub(1);
+        if completion.position != Some(last) || !self.taken.remove(completion.head) {
+            return Err(completion);
+        }
+        if let Some(region) = &mut self.inflight {
+            region.on_put_back(completion.head);
+        }
+        self.next_avail = last;
+        // The driver may write its available ring anew, as in a reset: nothing read of it stays.
+        self.known_avail = last;
+        Ok(())
     }
 
     /// Has the driver offered more than was taken? One load, of a cache line that is shared until
@@ -295,6 +328,7 @@ impl DeviceQueue {
     fn fetch<'s>(
         &mut self,
         head: u16,
+        position: Option<u16>,
         scratch: &'s mut Scratch,
     ) -> Result<Fetched<'s>, QueueError> {
         let parsed =
@@ -307,7 +341,7 @@ impl DeviceQueue {
                 }
             };
         let completion =
-            Completion { memory: Arc::clone(&self.memory), status: parsed.status, head };
+            Completion { memory: Arc::clone(&self.memory), status: parsed.status, head, position };
         Ok(match parsed.outcome {
             Ok((operation, ioprio)) => {
                 Fetched::Request(scratch.request(operation, ioprio, completion))
@@ -322,7 +356,7 @@ impl DeviceQueue {
     ///
     /// The completion must be this queue's own.
     pub fn complete(&mut self, completion: Completion, status: Status, written: u32) {
-        let Completion { memory, status: cell, head } = completion;
+        let Completion { memory, status: cell, head, position: _ } = completion;
         let known = self.taken.remove(head);
         debug_assert!(known, "head {head} is not in flight: the completion is another queue's");
         if !known {

@@ -170,6 +170,11 @@ impl InflightRegion {
         self.area.store_u8_release(entry, 1);
     }
 
+    /// The head, the one taken last, is in the available ring again.
+    pub(crate) fn on_put_back(&mut self, head: u16) {
+        self.area.store_u8_release(Self::entry(head), 0);
+    }
+
     /// The head was written to the used ring, whose index has not moved yet.
     #[inline]
     pub(crate) fn on_given_back(&mut self, head: u16) {

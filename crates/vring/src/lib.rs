@@ -34,6 +34,9 @@
 //!    signal the driver.
 //! 4. [`DeviceQueue::enable_kicks`] before sleeping: when it answers [`Kicks::MissedSome`], go on
 //!    with 2.
+//! 5. To stop: [`DeviceQueue::put_back`] for chains that nobody has begun to serve, newest first;
+//!    then, once nothing is in flight, [`DeviceQueue::next_available`] is where a successor goes
+//!    on.
 
 #![cfg_attr(not(test), no_std)]
 

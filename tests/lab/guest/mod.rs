@@ -2,9 +2,11 @@
 
 mod initramfs;
 mod kernel;
+mod monitor;
 mod newc;
 
 pub use kernel::Kernel;
+pub use monitor::Monitor;
 
 use crate::process::{Process, tail};
 use crate::{Lab, wait_for};
@@ -68,6 +70,7 @@ pub struct Guest {
     name: String,
     qemu: Process,
     console: PathBuf,
+    monitor: PathBuf,
     port: BufReader<UnixStream>,
 }
 
@@ -78,6 +81,7 @@ impl Guest {
         let initramfs = initramfs::path(&kernel)?;
         let dir = lab.subdir(&machine.name)?;
         let (console, socket) = (dir.join("console"), dir.join("port.sock"));
+        let monitor = dir.join("monitor.sock");
         let mut command = Command::new(QEMU);
         let accel = env::var("HEADGATE_LAB_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
         command.args([
@@ -109,6 +113,7 @@ impl Guest {
         command
             .arg("-chardev")
             .arg(format!("socket,id=port,server=on,wait=off,path={}", socket.display()));
+        command.arg("-qmp").arg(format!("unix:{},server=on,wait=off", monitor.display()));
         command.args(["-device", "virtio-serial-pci"]);
         command.args(["-device", "virtserialport,chardev=port,name=headgate.lab"]);
         for (i, drive) in machine.drives.iter().enumerate() {
@@ -145,10 +150,15 @@ impl Guest {
             Ok(UnixStream::connect(&socket).ok())
         })?;
         let port = BufReader::new(stream);
-        let mut guest = Guest { name: machine.name.clone(), qemu, console, port };
+        let mut guest = Guest { name: machine.name.clone(), qemu, console, monitor, port };
         let line = guest.line(BOOT).context("while booting")?;
         ensure!(line == "ready", "{}: unexpected first line {line:?}", guest.name);
         Ok(guest)
+    }
+
+    /// Connects to QEMU's monitor.
+    pub fn monitor(&self) -> anyhow::Result<Monitor> {
+        Monitor::connect(&self.monitor)
     }
 
     /// Runs a shell script in the guest and returns its output. Any exit status but 0 is an error.

@@ -6,26 +6,15 @@
 //! compares every answer: which request goes, when, by which right, at which cost and priority, and
 //! when the gate is to be asked again.
 
-use super::datastore::{Datastore, Enqueued};
-use crate::backend::storage::Storage;
-use crate::backend::{Backend, BackendSpec};
-use crate::priorities::Priorities;
-use crate::request::{Access, DiskInfo, Durability, Op, Request};
-use crate::tables::Tables;
+use super::datastore::Enqueued;
+use super::testing::Rig;
+use crate::request::{Durability, Op, Request};
 use crate::tables::disk::ShardDisk;
-use crate::tables::port::PortState;
-use crate::tables::queue_slots::QueueSlots;
-use crate::tables::slots::Slots;
-use crate::tables::streams::Streams;
 use headgate_qos::ioprio::{Ioprio, IoprioMap};
 use headgate_qos::window::LatencyMeter;
-use headgate_qos::{
-    AnyScheduler, DiskId, Gate, Io, IoKind, Phase, Policy, PriorityPolicy, Scheduler as _,
-};
+use headgate_qos::{DiskId, Io, IoKind, Phase, Policy, PriorityPolicy, Scheduler as _};
 use headgate_sim::{GateRecord, GateStep, IssueWindow, Scenario, record_gate};
-use headgate_stats::{DiskSnapshot, DiskStats};
 use headgate_units::{Nanos, Priority};
-use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 
 /// Reservations, limits, bursts, priorities, requests of 4 KiB to 4 MiB, a device whose speed
@@ -119,11 +108,10 @@ const CONTROLLED: &str = r#"
     workload = [{ kind = "closed", outstanding = 24, size = "1M" }]
 "#;
 
-/// A datastore with its tables, as a shard has them.
+/// The simulator's events, fed to a shard's datastore.
 struct Replay {
     now: Nanos,
-    store: Datastore,
-    tables: Tables,
+    rig: Rig,
     /// By the names that the simulator's gate has for them.
     disks: HashMap<DiskId, u32>,
     /// Keys of slots, by the simulator's keys of requests.
@@ -145,29 +133,17 @@ struct Compared {
 impl Replay {
     fn new(scenario: &Scenario) -> Replay {
         let store = &scenario.variant("default").unwrap().setup.datastores[0];
-        let scheduler = AnyScheduler::new(store.scheduler, store.config).unwrap();
         let window = headgate_qos::window::Slots::whole(store.queue_depth);
-        let mut gate = Gate::new(Nanos::ZERO, scheduler, window);
-        if let Some(IssueWindow::Controlled(control)) = &store.issue_window {
-            let meter = LatencyMeter::new(store.config.cost_model, control.config.smoothing);
-            gate.set_meter(Some(meter.unwrap()));
-        }
+        let meter = match &store.issue_window {
+            Some(IssueWindow::Controlled(control)) => {
+                let meter = LatencyMeter::new(store.config.cost_model, control.config.smoothing);
+                Some(meter.unwrap())
+            }
+            _ => None,
+        };
         Replay {
             now: Nanos::ZERO,
-            store: Datastore {
-                name: "lun".into(),
-                backend: Backend::new(BackendSpec::Null, store.scheduler),
-                layers: None,
-                gate,
-                closed: DiskSnapshot::default(),
-                closures: 0,
-            },
-            tables: Tables {
-                slots: Slots::default(),
-                disks: Slab::new(),
-                ports: Slab::new(),
-                completed: Vec::new(),
-            },
+            rig: Rig::new(store.scheduler, store.config, window, meter),
             disks: HashMap::new(),
             requests: HashMap::new(),
             answers: VecDeque::new(),
@@ -177,7 +153,7 @@ impl Replay {
     fn run(mut self, records: &[GateRecord]) -> Result<Compared, String> {
         let mut compared = Compared::default();
         for record in records {
-            if let Some(wake) = self.store.next_wake()
+            if let Some(wake) = self.rig.store.next_wake()
                 && wake < record.at
             {
                 return Err(format!("the simulator slept from {wake} to {}", record.at));
@@ -197,18 +173,21 @@ impl Replay {
             }
             GateStep::Completed { request } => {
                 let key = self.requests.remove(&request).ok_or("it is not under way")?;
-                self.store.complete(self.now, &mut self.tables, key);
-                self.tables.slots.free(key);
+                self.rig.complete(self.now, key);
             }
             GateStep::Policy { disk, policy } => {
-                let queue = self.tables.disks[self.disks[&disk] as usize].queue;
-                self.store.gate.set_policy(self.now, queue, policy).map_err(|e| e.to_string())?;
+                let queue = self.rig.tables.disks[self.disks[&disk] as usize].queue;
+                self.rig
+                    .store
+                    .gate
+                    .set_policy(self.now, queue, policy)
+                    .map_err(|e| e.to_string())?;
             }
             GateStep::Window { window } => {
                 compared.windows += 1;
-                self.store.gate.set_window(self.now, window);
+                self.rig.store.gate.set_window(self.now, window);
             }
-            GateStep::Latency { seen } => same(self.store.gate.take_latency(), seen)?,
+            GateStep::Latency { seen } => same(self.rig.store.gate.take_latency(), seen)?,
             GateStep::Asked => self.ask(),
             GateStep::Dispatched { phase, .. } => {
                 match phase {
@@ -221,43 +200,16 @@ impl Replay {
                 compared.rests += 1;
                 compared.wakes += usize::from(wake.is_some());
                 same(self.answers.pop_front(), None)?;
-                same(self.store.next_wake(), wake)?;
+                same(self.rig.store.next_wake(), wake)?;
             }
         }
         Ok(())
     }
 
     fn add_disk(&mut self, disk: DiskId, policy: Policy, priorities: PriorityPolicy) {
-        let queue = self.store.gate.register(self.now, policy);
-        self.store.gate.set_priorities(self.now, queue, priorities).unwrap();
-        let key = self.tables.disks.insert(ShardDisk {
-            info: DiskInfo { name: "disk".into(), size: 1 << 50, block_size: 512 },
-            datastore: 0,
-            storage: Storage::Null,
-            access: Access::Cached,
-            queue,
-            policy,
-            priorities: Priorities { policy: priorities, map: IoprioMap::default() },
-            streams: Streams::new(),
-            queue_slots: QueueSlots::default(),
-            in_flight: 0,
-            ports: Vec::new(),
-            stats: DiskStats::new(self.now),
-        });
-        self.tables.ports.insert(PortState {
-            disk: key as u32,
-            generation: 0,
-            active: Vec::new(),
-            requests: 0,
-            queued: 0,
-            touched: false,
-            starved: false,
-            closing: false,
-            unsent: None,
-            gone: Default::default(),
-            epoch: Default::default(),
-        });
-        self.disks.insert(disk, key as u32);
+        let key = self.rig.add_disk(self.now, policy, priorities);
+        assert_eq!(self.rig.add_port(key), key, "one port for each disk");
+        self.disks.insert(disk, key);
     }
 
     fn arrive(&mut self, disk: u32, request: u32, io: Io) -> Result<(), String> {
@@ -273,34 +225,28 @@ impl Replay {
             cookie: u64::from(request),
             ioprio: ioprio(io.priority),
         };
-        // Nothing is moved between dispatch and completion, so no buffer is ever touched.
-        let buffer =
-            libc::iovec { iov_base: std::ptr::null_mut(), iov_len: io.bytes.0 as libc::size_t };
-        let Tables { slots, disks, ports, .. } = &mut self.tables;
-        let state = &mut disks[disk as usize];
-        same(state.priorities.io(&asked), io)?;
-        let key = slots.take(asked, disk, disk, &[buffer], self.now);
-        state.queue_slots.add(&mut ports[disk as usize].queued);
-        same(self.store.enqueue(self.now, &mut self.tables, key), Enqueued::Queued)?;
+        same(self.rig.tables.disks[disk as usize].priorities.io(&asked), io)?;
+        let (key, enqueued) = self.rig.arrive(self.now, disk, asked);
+        same(enqueued, Enqueued::Queued)?;
         self.requests.insert(request, key);
         Ok(())
     }
 
     /// What a shard does in its turn, up to the backend.
     fn ask(&mut self) {
-        if !self.store.is_due(self.now) {
+        if !self.rig.store.is_due(self.now) {
             return;
         }
         let counters = |replay: &Replay| -> Vec<(u64, u64)> {
-            let scheduler = replay.store.gate.scheduler();
+            let scheduler = replay.rig.store.gate.scheduler();
             let of = |disk: &ShardDisk| scheduler.counters(disk.queue).unwrap();
-            let disks = replay.tables.disks.iter().map(|(_, disk)| of(disk));
+            let disks = replay.rig.tables.disks.iter().map(|(_, disk)| of(disk));
             disks.map(|c| (c.by_reservation, c.cost.as_millionths())).collect()
         };
         let mut before = counters(self);
-        while let Some(key) = self.store.next(self.now, &mut self.tables) {
+        while let Some(key) = self.rig.store.next(self.now, &mut self.rig.tables) {
             let after = counters(self);
-            let slot = &self.tables.slots[key];
+            let slot = &self.rig.tables.slots[key];
             let ((by, cost), (by_now, cost_now)) =
                 (before[slot.disk as usize], after[slot.disk as usize]);
             let phase = if by_now > by { Phase::Reservation } else { Phase::Weight };

@@ -192,6 +192,7 @@ impl Shard {
             queue,
             policy,
             priorities: Priorities::default(),
+            zeroing: Default::default(),
             streams: Streams::new(),
             queue_slots: QueueSlots::default(),
             in_flight: 0,

@@ -11,6 +11,7 @@ use crate::backend::execute::Execute;
 use crate::probes;
 use crate::request::{Completion, DiskInfo, IoError, Op, Request};
 use crate::tables::Tables;
+use crate::tables::disk::Learnt;
 use crate::tables::slots::{Depth, Slot, Stage};
 use headgate_devices::Readiness;
 use headgate_devices::layer::{Fault, Layers, Passage, Released};
@@ -72,7 +73,7 @@ impl Datastore {
         disk.stats.on_arrival(now, stats_op(request.op), request.offset, Bytes(request.len));
         probes::enqueue(&disk.info.name, key, request.op, request.offset, request.len);
         if fits(&request, &disk.info, &slot.buffers) {
-            let io = disk.priorities.io(&request);
+            let io = disk.io(&request);
             slot.priority = disk.priorities.policy.resolve(io.priority);
             // The disk's queue exists as long as the disk does. Were it gone, the request must
             // still end.
@@ -104,9 +105,61 @@ impl Datastore {
         disk.stats.on_dispatch(now, op, queued_for, phase, cost);
         disk.streams.on_dispatch(choice.priority, cost);
         slot.priority = choice.priority;
-        slot.begin(now, Stage::Dispatched);
+        slot.stage = Stage::Dispatched;
+        slot.dispatched = now;
         disk.in_flight += 1;
         Some(key)
+    }
+
+    /// Takes those requests of a port that `wanted` picks out of the disk's queue, uncharged: they
+    /// never were, for storage and statistics. Returns how many. O(queued of the disk).
+    pub(crate) fn withdraw(
+        &mut self,
+        now: Nanos,
+        tables: &mut Tables,
+        port: u32,
+        wanted: &mut dyn FnMut(&Slot) -> bool,
+    ) -> usize {
+        let Tables { slots, disks, ports, .. } = tables;
+        let state = &mut ports[port as usize];
+        let disk = &mut disks[state.disk as usize];
+        let mut is_wanted = |&key: &u32| slots[key].port == port && wanted(&slots[key]);
+        // The disk is registered as long as it is open, so there is nothing to take only if it is
+        // not.
+        let taken = self.gate.extract(now, disk.queue, &mut is_wanted).unwrap_or_default();
+        for &key in &taken {
+            let request = slots[key].request;
+            disk.stats.on_withdraw(now, stats_op(request.op), Bytes(request.len));
+            disk.queue_slots.remove(&mut state.queued);
+            state.requests -= 1;
+            slots.free(key);
+        }
+        taken.len()
+    }
+
+    /// Takes those of a port's requests back that lead `newest_first`, as long as they are queued:
+    /// see [`PortIo::take_back`](crate::port::PortIo::take_back).
+    pub(crate) fn take_back(
+        &mut self,
+        now: Nanos,
+        tables: &mut Tables,
+        port: u32,
+        newest_first: &[u64],
+    ) -> usize {
+        let mut queued = Vec::new();
+        // Nothing is wanted: this only looks.
+        self.withdraw(now, tables, port, &mut |slot| {
+            queued.push(slot.request.cookie);
+            false
+        });
+        queued.sort_unstable();
+        let is_queued = |cookie: &&u64| queued.binary_search(cookie).is_ok();
+        let count = newest_first.iter().take_while(is_queued).count();
+        let mut wanted = newest_first[..count].to_vec();
+        wanted.sort_unstable();
+        self.withdraw(now, tables, port, &mut |slot| {
+            wanted.binary_search(&slot.request.cookie).is_ok()
+        })
     }
 
     /// Takes a request out of the window and the counters.
@@ -123,17 +176,33 @@ impl Datastore {
                 }
                 self.gate.complete(now, disk.queue);
             }
-            Stage::Expedited => disk.in_flight -= 1,
         }
         let latency =
             headgate_stats::Latency { device: now - slot.dispatched, total: now - slot.arrived };
         probes::complete(&disk.info.name, key, latency.device, latency.total, &slot.result);
         let outcome = stats_outcome(&slot.result);
         disk.stats.on_complete(now, stats_op(request.op), Bytes(request.len), latency, outcome);
-        Completion {
-            cookie: request.cookie,
-            result: slot.result,
-            extents: std::mem::take(&mut slot.extents),
+        let (cookie, result) = (request.cookie, slot.result);
+        let completion = Completion { cookie, result, extents: std::mem::take(&mut slot.extents) };
+        if let Op::WriteZeroes { unmap, .. } = request.op
+            && disk.learn_zeroing(unmap, slot.zeroing) == Learnt::Cost
+        {
+            let number = slot.disk;
+            self.enqueue_zeroes_again(now, tables, number);
+        }
+        completion
+    }
+
+    /// Has queued write-zeroes charged as writes from now on. They keep their order among
+    /// themselves, and go behind what else is queued.
+    fn enqueue_zeroes_again(&mut self, now: Nanos, tables: &mut Tables, disk: u32) {
+        let (disk, slots) = (&tables.disks[disk as usize], &tables.slots);
+        let mut zeroes = |&key: &u32| matches!(slots[key].request.op, Op::WriteZeroes { .. });
+        let queued = self.gate.extract(now, disk.queue, &mut zeroes).unwrap_or_default();
+        for key in queued {
+            let io = disk.io(&slots[key].request);
+            let again = self.gate.enqueue(now, disk.queue, io, key);
+            debug_assert!(again.is_ok(), "the disk was there a moment ago");
         }
     }
 
@@ -155,14 +224,6 @@ impl Datastore {
         {
             self.start(ctx, key);
         }
-    }
-
-    /// Sends a request to the backend at once, around the window.
-    pub(crate) fn expedite(&mut self, ctx: &mut Context, key: u32) {
-        let slot = &mut ctx.tables.slots[key];
-        slot.begin(ctx.now, Stage::Expedited);
-        ctx.tables.disks[slot.disk as usize].in_flight += 1;
-        self.start(ctx, key);
     }
 
     /// Hands a request to the layers and the backend.
@@ -288,15 +349,6 @@ fn end(ctx: &mut Context, key: u32, result: Result<(), Fault>) {
         Fault::NoSpace => IoError::NoSpace,
     }));
     ctx.tables.completed.push(key);
-}
-
-impl Slot {
-    /// The request leaves its queue.
-    #[inline]
-    fn begin(&mut self, now: Nanos, stage: Stage) {
-        self.stage = stage;
-        self.dispatched = now;
-    }
 }
 
 fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {

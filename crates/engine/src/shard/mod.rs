@@ -11,9 +11,13 @@ mod compare;
 pub(crate) mod control;
 mod core;
 mod datastore;
+#[cfg(test)]
+mod hostile;
 mod poll;
 mod polled;
 mod ports;
+#[cfg(test)]
+mod testing;
 
 use self::core::Core;
 use crate::backend::context::Context;

@@ -6,9 +6,8 @@ use crate::backend::storage::Storage;
 use crate::kernel::ring::Owner;
 use crate::kernel::send::{Sent, send_now};
 use crate::port::{PollMode, PortIo, Until};
-use crate::request::{DiskInfo, IoError, Request};
+use crate::request::{DiskInfo, Request};
 use crate::tables::disk::ShardDisk;
-use crate::tables::slots::Stage;
 use headgate_units::Nanos;
 use io_uring::{opcode, types};
 use std::io;
@@ -162,8 +161,10 @@ impl PortIo for Io<'_> {
         self.core.close_port(self.port);
     }
 
-    fn expedite(&mut self) {
-        self.core.expedite(self.port);
+    fn take_back(&mut self, newest_first: &[u64]) -> usize {
+        let Core { ctx, datastores, .. } = &mut *self.core;
+        let store = &mut datastores[ctx.tables.disks[self.disk as usize].datastore];
+        store.take_back(ctx.now, &mut ctx.tables, self.port, newest_first)
     }
 }
 
@@ -207,42 +208,11 @@ impl Core {
         for key in state.active.clone() {
             self.cancel(port, key);
         }
-        for key in self.take_queued(port) {
-            self.ctx.tables.slots[key].result = Err(IoError::Cancelled);
-            self.ctx.tables.slots[key].stage = Stage::Withdrawn;
-            let Core { ctx, datastores, .. } = self;
-            let disk = ctx.tables.slots[key].disk;
-            let store = &mut datastores[ctx.tables.disks[disk as usize].datastore];
-            // Nobody waits for its answer.
-            let _ = store.complete(ctx.now, &mut ctx.tables, key);
-            self.ctx.tables.slots.free(key);
-            self.ctx.tables.ports[port as usize].requests -= 1;
-        }
+        let Core { ctx, datastores, .. } = self;
+        let disk = ctx.tables.ports[port as usize].disk;
+        let store = &mut datastores[ctx.tables.disks[disk as usize].datastore];
+        // Nobody waits for their answers.
+        store.withdraw(ctx.now, &mut ctx.tables, port, &mut |_| true);
         self.ending.push(port);
-    }
-
-    /// See [`PortIo::expedite`].
-    fn expedite(&mut self, port: u32) {
-        for key in self.take_queued(port) {
-            let disk = self.ctx.tables.slots[key].disk;
-            let store = &mut self.datastores[self.ctx.tables.disks[disk as usize].datastore];
-            self.ctx.polled = self.polled.has_ports();
-            store.expedite(&mut self.ctx, key);
-        }
-    }
-
-    /// Takes a port's requests out of its disk's queue, in order.
-    fn take_queued(&mut self, port: u32) -> Vec<u32> {
-        let disk = &mut self.ctx.tables.disks[self.ctx.tables.ports[port as usize].disk as usize];
-        let datastore = &mut self.datastores[disk.datastore];
-        let slots = &self.ctx.tables.slots;
-        let mut is_ours = |&key: &u32| slots[key].port == port;
-        // The disk is registered as long as it is open, so there is nothing to take only if it is
-        // not.
-        let taken =
-            datastore.gate.extract(self.ctx.now, disk.queue, &mut is_ours).unwrap_or_default();
-        let state = &mut self.ctx.tables.ports[port as usize];
-        taken.iter().for_each(|_| disk.queue_slots.remove(&mut state.queued));
-        taken
     }
 }

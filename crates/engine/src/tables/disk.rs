@@ -1,12 +1,15 @@
 //! An open disk, as its shard holds it.
 
 use super::queue_slots::QueueSlots;
+use super::slots::Zeroing;
 use super::streams::Streams;
 use crate::backend::storage::Storage;
 use crate::priorities::Priorities;
-use crate::request::{Access, DiskInfo};
+use crate::request::{Access, DiskInfo, Op, Request, Unmap};
+use headgate_qos::Io;
 use headgate_qos::{DiskId as Queue, Policy};
 use headgate_stats::DiskStats;
+use headgate_units::Bytes;
 
 pub(crate) struct ShardDisk {
     pub info: DiskInfo,
@@ -17,9 +20,106 @@ pub(crate) struct ShardDisk {
     pub queue: Queue,
     pub policy: Policy,
     pub priorities: Priorities,
+    /// How its storage was seen to zero ranges that may become holes, and those that must not.
+    pub zeroing: [Zeroing; 2],
     pub streams: Streams,
     pub queue_slots: QueueSlots,
     pub in_flight: u32,
     pub ports: Vec<u32>,
     pub stats: DiskStats,
+}
+
+impl ShardDisk {
+    /// A request as the scheduler sees it: what it has the storage move is what it is charged for.
+    /// Advice to read ahead is a read where there is a cache, and zeroes are a write where they are
+    /// written.
+    #[inline]
+    pub(crate) fn io(&self, request: &Request) -> Io {
+        let io = self.priorities.io(request);
+        let moves = match request.op {
+            Op::Cache => self.access == Access::Cached,
+            Op::WriteZeroes { unmap, .. } => self.zeroing[unmap as usize] == Zeroing::Written,
+            _ => return io,
+        };
+        if moves { Io { bytes: Bytes(request.len), ..io } } else { io }
+    }
+
+    /// A write-zeroes has ended. Returns whether those like it cost more than was known. What was
+    /// seen once stays: a request that fails says nothing, and a guest can send as many of those as
+    /// it likes.
+    pub(crate) fn learn_zeroing(&mut self, unmap: Unmap, zeroing: Zeroing) -> Learnt {
+        let known = &mut self.zeroing[unmap as usize];
+        if zeroing == Zeroing::ByStorage || *known == Zeroing::Written {
+            return Learnt::Nothing;
+        }
+        *known = Zeroing::Written;
+        Learnt::Cost
+    }
+}
+
+/// What a request that ended has shown of its disk's storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Learnt {
+    /// Nothing new.
+    Nothing,
+    /// That requests of its kind are charged too little.
+    Cost,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Durability, ZeroSpeed};
+    use headgate_qos::{AnyScheduler, Config, Scheduler as _, SchedulerKind};
+    use headgate_units::Nanos;
+
+    fn disk(access: Access) -> ShardDisk {
+        let mut scheduler =
+            AnyScheduler::<u32>::new(SchedulerKind::MClock, Config::default()).unwrap();
+        ShardDisk {
+            info: DiskInfo { name: "disk".into(), size: 1 << 30, block_size: 512 },
+            datastore: 0,
+            storage: Storage::Null,
+            access,
+            queue: scheduler.register(Nanos::ZERO, Policy::default()),
+            policy: Policy::default(),
+            priorities: Priorities::default(),
+            zeroing: Default::default(),
+            streams: Streams::new(),
+            queue_slots: QueueSlots::default(),
+            in_flight: 0,
+            ports: Vec::new(),
+            stats: DiskStats::new(Nanos::ZERO),
+        }
+    }
+
+    fn charged(disk: &ShardDisk, op: Op) -> u64 {
+        disk.io(&Request { op, offset: 0, len: 1 << 20, cookie: 0, ioprio: 0 }).bytes.0
+    }
+
+    fn zeroes(unmap: Unmap) -> Op {
+        Op::WriteZeroes { unmap, speed: ZeroSpeed::Any, durability: Durability::Cached }
+    }
+
+    #[test]
+    fn zeroes_are_charged_as_writes_once_they_were_seen_to_be_written() {
+        let mut disk = disk(Access::Direct);
+        let [may, must_not] = [Unmap::May, Unmap::MustNot];
+        assert_eq!(disk.learn_zeroing(must_not, Zeroing::ByStorage), Learnt::Nothing);
+        assert_eq!(charged(&disk, zeroes(must_not)), 0);
+        assert_eq!(disk.learn_zeroing(must_not, Zeroing::Written), Learnt::Cost);
+        assert_eq!(disk.learn_zeroing(must_not, Zeroing::Written), Learnt::Nothing);
+        let both = [may, must_not].map(|unmap| charged(&disk, zeroes(unmap)));
+        assert_eq!(both, [0, 1 << 20], "a hole is another operation");
+        // As of a request that fails.
+        disk.learn_zeroing(must_not, Zeroing::ByStorage);
+        assert_eq!(charged(&disk, zeroes(must_not)), 1 << 20);
+        assert_eq!(charged(&disk, Op::Discard), 0);
+    }
+
+    #[test]
+    fn advice_to_read_ahead_is_charged_where_there_is_a_cache() {
+        assert_eq!(charged(&disk(Access::Cached), Op::Cache), 1 << 20);
+        assert_eq!(charged(&disk(Access::Direct), Op::Cache), 0);
+    }
 }

@@ -16,8 +16,6 @@ pub(crate) enum Stage {
     Withdrawn,
     /// Counted in the datastore's window.
     Dispatched,
-    /// Sent around the window because its device must stop.
-    Expedited,
 }
 
 /// Where a request is among its datastore's layers.
@@ -27,6 +25,16 @@ pub(crate) enum Depth {
     Above,
     /// At the backend, with layers to pass on its way back.
     Below,
+}
+
+/// Who makes a range zeroes that is to read so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Zeroing {
+    /// The storage, in one operation whatever the length.
+    #[default]
+    ByStorage,
+    /// The backend, which writes them: the request is a write of its length.
+    Written,
 }
 
 /// One request. `done` counts the bytes that have been moved: the kernel may do less than it was
@@ -48,6 +56,8 @@ pub(crate) struct Slot {
     /// The rest of `buffers` after a short result; kept for its capacity.
     pub rest: Vec<libc::iovec>,
     pub done: u64,
+    /// How a write-zeroes was done.
+    pub zeroing: Zeroing,
     pub arrived: Nanos,
     pub dispatched: Nanos,
     /// It waited for a server that was gone: what it took says nothing of the storage.
@@ -87,6 +97,7 @@ impl Slots {
                 buffers: Vec::new(),
                 rest: Vec::new(),
                 done: 0,
+                zeroing: Zeroing::ByStorage,
                 arrived: now,
                 dispatched: now,
                 outage: false,
@@ -106,6 +117,7 @@ impl Slots {
         slot.buffers.clear();
         slot.buffers.extend_from_slice(buffers);
         slot.done = 0;
+        slot.zeroing = Zeroing::ByStorage;
         slot.host_ioprio = 0;
         slot.depth = Depth::Above;
         slot.arrived = now;

@@ -29,7 +29,8 @@ pub struct Ask {
 
 pub enum Message {
     Ask(Ask),
-    Expedite,
+    /// Take back all that nobody has begun to serve, and say how many they were.
+    TakeBack(Sender<usize>),
 }
 
 /// A client in this process: submits what it is told, as room allows.
@@ -77,7 +78,14 @@ impl Port for TestPort {
     fn on_command(&mut self, io: &mut dyn PortIo, command: PortCommand) {
         match *command.downcast::<Message>().unwrap() {
             Message::Ask(ask) => self.waiting.push_back(ask),
-            Message::Expedite => io.expedite(),
+            Message::TakeBack(answer) => {
+                let mut newest_first: Vec<u64> = self.running.keys().copied().collect();
+                newest_first.sort_unstable_by(|a, b| b.cmp(a));
+                let count = io.take_back(&newest_first);
+                newest_first[..count].iter().for_each(|cookie| _ = self.running.remove(cookie));
+                let _ = answer.send(count);
+                return;
+            }
         }
         self.feed(io);
     }

@@ -3,18 +3,20 @@
 //! Everything that is validated once and for all is validated here, on the connection's own thread,
 //! which may block.
 
-use super::Refused;
 use super::config::{FEATURES, MAX_MEM_SLOTS, MAX_QUEUES, PROTOCOL_FEATURES, read_config};
 use super::memory::{InflightArea, MemoryTable};
 use super::port::{Command, Enabled, EventFd, MovedRing, NewRing};
+use super::{Refused, hung_up};
 use headgate_engine::PortRef;
 use headgate_engine::request::{DiskInfo, Durability};
 use headgate_vring::blk::feature;
 use headgate_vring::layout::MAX_QUEUE_SIZE;
 use headgate_vring::{DeviceQueue, QueueFeatures, QueueLayout};
 use std::fs::File;
-use std::sync::mpsc::sync_channel;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
     VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
@@ -24,6 +26,9 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{
     Error as ProtocolError, GpuBackend, Result as ProtocolResult, VhostUserBackendReqHandlerMut,
 };
+
+/// How often the control thread looks, while a ring stops, whether its front-end is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Addresses of a ring in the front-end's own address space.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,6 +67,7 @@ impl Setup {
 /// The device as one front-end sees it.
 pub(super) struct Device {
     port: PortRef,
+    peer: UnixStream,
     disk: Arc<Mutex<DiskInfo>>,
     features: u64,
     table: MemoryTable,
@@ -76,9 +82,14 @@ impl From<Refused> for ProtocolError {
 }
 
 impl Device {
-    pub(super) fn new(port: PortRef, disk: Arc<Mutex<DiskInfo>>) -> Result<Device, Refused> {
+    pub(super) fn new(
+        port: PortRef,
+        peer: UnixStream,
+        disk: Arc<Mutex<DiskInfo>>,
+    ) -> Result<Device, Refused> {
         let queues = (0..MAX_QUEUES).map(|_| Setup::new()).collect();
-        Ok(Device { port, disk, features: 0, table: MemoryTable::empty()?, inflight: None, queues })
+        let table = MemoryTable::empty()?;
+        Ok(Device { port, peer, disk, features: 0, table, inflight: None, queues })
     }
 
     fn disk(&self) -> DiskInfo {
@@ -147,19 +158,35 @@ impl Device {
     }
 
     /// Stops a ring and waits until nothing of it is in flight. Answers its position in the
-    /// available ring.
+    /// available ring. The disk's limit may keep that waiting, and with it this front-end, as long
+    /// as it is there; nobody else waits.
     fn stop(&mut self, index: u32) -> Result<u16, Refused> {
         let started = std::mem::replace(&mut self.queue(index)?.started, false);
         let (answer, wait) = sync_channel(1);
         // Also when it does not run: others may wait for its replays.
         self.tell(Command::Stop(index as u16, answer))?;
-        match wait.recv() {
-            Ok(base) => self.queue(index)?.base = base,
-            // The port dropped the sender: it has no such ring, or it has ended.
-            Err(_) if started => return Err(Refused::Detached),
-            Err(_) => {}
+        match self.wait(&wait)? {
+            Some(base) => self.queue(index)?.base = base,
+            None if started => return Err(Refused::Detached),
+            None => {}
         }
         Ok(self.queue(index)?.base)
+    }
+
+    /// Waits for the port's answer, unless the front-end goes: the port is then to be closed, not
+    /// to be waited for. `None`: the port has dropped the sender, for it has no such ring, or has
+    /// ended.
+    fn wait(&self, answer: &Receiver<u16>) -> Result<Option<u16>, Refused> {
+        loop {
+            match answer.recv_timeout(LOOK_EVERY) {
+                Ok(base) => return Ok(Some(base)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) if hung_up(&self.peer) => {
+                    return Err(Refused::HungUp);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
     }
 
     /// Puts a new memory table in force for every started ring.

@@ -18,6 +18,11 @@
 //! taken from any queue of the device until all of them are complete: a replayed write may have
 //! reached the disk before, and must not overtake a newer one.
 //!
+//! # A ring's stop
+//! A guest's reset, a pause and a migration stop rings (`GET_VRING_BASE`). What nobody has begun to
+//! serve goes back into the ring, and the rest goes at its disk's own pace: the stop waits for it,
+//! and with it this front-end alone. See `docs/decisions/0043-ring-stops.md`.
+//!
 //! # Trust
 //! The guest is hostile, and so are all bytes in its memory (see [`headgate_vring`]). The
 //! front-end's messages are checked too, and can harm its own disk and connection only. Memory that
@@ -32,6 +37,8 @@ mod memory;
 mod port;
 pub mod server;
 
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use thiserror::Error;
 
 /// Why a front-end's message is refused. The connection ends with it.
@@ -54,7 +61,19 @@ pub(crate) enum Refused {
     /// A message that makes no sense for this device.
     #[error("{0} is not served")]
     NotServed(&'static str),
+    /// The front-end went away while it waited for an answer.
+    #[error("the front-end went away")]
+    HungUp,
     /// The disk went away under its connection.
     #[error("the disk was detached")]
     Detached,
+}
+
+/// Has the other side closed the connection.
+fn hung_up(stream: &UnixStream) -> bool {
+    let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one entry, on the stack.
+    unsafe {
+        libc::poll(&mut poll, 1, 0) == 1 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP) != 0
+    }
 }

@@ -1,13 +1,13 @@
 //! One unix socket per disk.
 
-use super::Refused;
 use super::control::Device;
 use super::port::BlkPort;
+use super::{Refused, hung_up};
 use headgate_engine::port::Detach;
 use headgate_engine::{DiskId, Engine, EngineError, PortRef};
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -78,15 +78,6 @@ impl Shared {
             .wait_timeout_while(self.client(), HANDOVER, leaving)
             .unwrap_or_else(|e| e.into_inner());
         matches!(*client, Client::Nobody)
-    }
-}
-
-/// Has the other side closed the connection.
-fn hung_up(stream: &UnixStream) -> bool {
-    let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: one entry, on the stack.
-    unsafe {
-        libc::poll(&mut poll, 1, 0) == 1 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP) != 0
     }
 }
 
@@ -293,7 +284,7 @@ fn answer(
     info: Arc<Mutex<headgate_engine::request::DiskInfo>>,
     stream: UnixStream,
 ) -> Result<(), Ended> {
-    let device = Device::new(port.clone(), info)?;
+    let device = Device::new(port.clone(), stream.try_clone()?, info)?;
     let mut handler = BackendReqHandler::from_stream(stream, Arc::new(Mutex::new(device)));
     loop {
         match handler.handle_request() {

@@ -6,11 +6,18 @@
 //! What the attacker itself sees is reported, not judged: an error, a hang-up and silence are all
 //! fair.
 //!
+//! Floods are what a client may do, done as often as it goes: they find out whether its disk's
+//! limit holds. How much others get beside one is for whoever runs the server to judge, by the
+//! server's own counters.
+//!
 //! The first failure ends the attacks. They overwrite the attacked disk.
 
 mod nbd;
+mod nbd_floods;
 mod scenario;
 mod vhost;
+mod vhost_floods;
+mod vhost_rig;
 
 pub use crate::reaction::{Reaction, ScenarioReport};
 
@@ -20,7 +27,7 @@ use crate::error::LoadError;
 use crate::report::Report;
 use crate::run::load_targets;
 use crate::target::Target;
-use scenario::{NbdVictim, Scenario};
+use scenario::{Attack, NbdVictim, Scenario};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
@@ -28,6 +35,9 @@ use std::time::{Duration, Instant};
 
 /// Period of the checks of their progress.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// How long a flood lasts.
+const FLOOD: Duration = Duration::from_secs(2);
 
 /// Runs the scenarios that `--hostile` names.
 ///
@@ -42,24 +52,26 @@ pub(crate) fn run(args: &LoadArgs, control: &Control) -> Result<Report, LoadErro
     match victim {
         Target::Nbd(target) => {
             let victim = NbdVictim { target: target.clone(), reach: plan.reach };
-            run_scenarios(args, control, nbd::SCENARIOS, &victim, nbd::probe)
+            let all = [nbd::RULE_BREAKERS, nbd_floods::FLOODS];
+            run_scenarios(args, control, &all, &victim, nbd::probe)
         }
         Target::VhostUserBlk(path) => {
-            run_scenarios::<Path>(args, control, vhost::SCENARIOS, path, vhost::probe)
+            let all = [vhost::RULE_BREAKERS, vhost_floods::FLOODS];
+            run_scenarios::<Path>(args, control, &all, path, vhost::probe)
         }
     }
 }
 
 fn choose<'a, V: ?Sized>(
     args: &LoadArgs,
-    all: &'a [Scenario<V>],
+    all: &[&'a [Scenario<V>]],
 ) -> Result<Vec<&'a Scenario<V>>, LoadError> {
     if args.hostile.iter().any(|name| name == "all") {
-        return Ok(all.iter().collect());
+        return Ok(all.iter().copied().flatten().collect());
     }
     let find = |name: &String| {
-        all.iter().find(|s| s.name == name).ok_or_else(|| {
-            let names: Vec<&str> = all.iter().map(|s| s.name).collect();
+        all.iter().copied().flatten().find(|s| s.name == name).ok_or_else(|| {
+            let names: Vec<&str> = all.iter().copied().flatten().map(|s| s.name).collect();
             LoadError::Usage(format!(
                 "--hostile {name}: expected all, or some of {}",
                 names.join(", ")
@@ -93,12 +105,13 @@ fn innocents(args: &LoadArgs) -> Result<LoadArgs, LoadError> {
 fn run_scenarios<V: Sync + ?Sized>(
     args: &LoadArgs,
     control: &Control,
-    all: &[Scenario<V>],
+    all: &[&[Scenario<V>]],
     victim: &V,
     probe: fn(&V) -> Result<(), String>,
 ) -> Result<Report, LoadError> {
     let chosen = choose(args, all)?;
     let innocent = innocents(args)?;
+    let flood = args.seconds.map_or(FLOOD, |seconds| seconds.0.into());
     std::thread::scope(|scope| {
         let load = scope.spawn(|| load_targets(&innocent, control));
         let mut reports = Vec::new();
@@ -106,7 +119,11 @@ fn run_scenarios<V: Sync + ?Sized>(
             if control.is_stopped() || load.is_finished() {
                 break;
             }
-            let (reactions, mut failure) = match (scenario.attack)(victim) {
+            let attacked = match scenario.attack {
+                Attack::Once(attack) => attack(victim),
+                Attack::Flood(attack) => attack(victim, flood),
+            };
+            let (reactions, mut failure) = match attacked {
                 Ok(reactions) => (kinds(reactions), None),
                 Err(e) => (Vec::new(), Some(format!("the attack could not begin: {e}"))),
             };

@@ -1,6 +1,6 @@
 //! Attacks on NBD servers.
 
-use super::scenario::{ATTENTION, NbdVictim, Scenario};
+use super::scenario::{ATTENTION, Attack, NbdVictim, Scenario};
 use crate::nbd;
 use crate::reaction::Reaction;
 use crate::workload::Rng;
@@ -16,7 +16,7 @@ use headgate_nbd_io::{Socket, handshake as shake_hands};
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant;
 
-type Attacked = Result<Vec<Reaction>, String>;
+pub(super) type Attacked = Result<Vec<Reaction>, String>;
 
 /// Bytes of a request that is itself in order: what every disk takes, whatever its block size.
 const BLOCK: u32 = 4096;
@@ -25,90 +25,106 @@ const UNREAD: usize = 2048;
 /// Connections of a storm.
 const STORM: usize = 300;
 
-pub(super) const SCENARIOS: &[Scenario<NbdVictim>] = &[
+pub(super) const RULE_BREAKERS: &[Scenario<NbdVictim>] = &[
     Scenario {
         name: "garbage-handshake",
         about: "noise instead of an option",
-        attack: garbage_handshake,
+        attack: Attack::Once(garbage_handshake),
     },
     Scenario {
         name: "unknown-flags",
         about: "handshake flags that do not exist",
-        attack: unknown_flags,
+        attack: Attack::Once(unknown_flags),
     },
     Scenario {
         name: "unknown-option",
         about: "an option that does not exist",
-        attack: unknown_option,
+        attack: Attack::Once(unknown_option),
     },
     Scenario {
         name: "oversized-option",
         about: "an option of 4 GiB, of which a part arrives",
-        attack: oversized_option,
+        attack: Attack::Once(oversized_option),
     },
     Scenario {
         name: "oversized-name",
         about: "export names of 4097 and 65000 bytes",
-        attack: oversized_name,
+        attack: Attack::Once(oversized_name),
     },
     Scenario {
         name: "lying-name",
         about: "a name longer than the option around it",
-        attack: lying_name,
+        attack: Attack::Once(lying_name),
     },
     Scenario {
         name: "unknown-export",
         about: "an export that does not exist",
-        attack: unknown_export,
+        attack: Attack::Once(unknown_export),
     },
     Scenario {
         name: "half-handshake",
         about: "a handshake that stops in the middle",
-        attack: half_handshake,
+        attack: Attack::Once(half_handshake),
     },
     Scenario {
         name: "wrong-magic",
         about: "a request without the magic number",
-        attack: wrong_magic,
+        attack: Attack::Once(wrong_magic),
     },
     Scenario {
         name: "unknown-command",
         about: "commands that do not exist",
-        attack: unknown_command,
+        attack: Attack::Once(unknown_command),
     },
     Scenario {
         name: "unknown-command-flags",
         about: "all flags on a read",
-        attack: unknown_command_flags,
+        attack: Attack::Once(unknown_command_flags),
     },
-    Scenario { name: "misaligned", about: "reads and writes of odd bytes", attack: misaligned },
+    Scenario {
+        name: "misaligned",
+        about: "reads and writes of odd bytes",
+        attack: Attack::Once(misaligned),
+    },
     Scenario {
         name: "out-of-range",
         about: "reads and writes behind the end",
-        attack: out_of_range,
+        attack: Attack::Once(out_of_range),
     },
-    Scenario { name: "no-length", about: "reads and writes of no bytes", attack: no_length },
-    Scenario { name: "huge-read", about: "a read of 4 GiB less one byte", attack: huge_read },
+    Scenario {
+        name: "no-length",
+        about: "reads and writes of no bytes",
+        attack: Attack::Once(no_length),
+    },
+    Scenario {
+        name: "huge-read",
+        about: "a read of 4 GiB less one byte",
+        attack: Attack::Once(huge_read),
+    },
     Scenario {
         name: "huge-write",
         about: "a write of 4 GiB less one byte, of which a part arrives",
-        attack: huge_write,
+        attack: Attack::Once(huge_write),
     },
     Scenario {
         name: "cut-payload",
         about: "a write whose data stops in the middle, hanging up",
-        attack: cut_payload,
+        attack: Attack::Once(cut_payload),
     },
-    Scenario { name: "half-header", about: "half a request, then silence", attack: half_header },
+    Scenario {
+        name: "half-header",
+        about: "half a request, then silence",
+        attack: Attack::Once(half_header),
+    },
     Scenario {
         name: "stops-reading",
         about: "2048 reads of 64 KiB whose answers are never read",
-        attack: stops_reading,
+        attack: Attack::Once(stops_reading),
     },
     Scenario {
         name: "connect-storm",
         about: "300 connections that say nothing",
-        attack: connect_storm,
+        attack: Attack::Once(connect_storm),
     },
 ];
 
@@ -121,7 +137,7 @@ pub(super) fn probe(victim: &NbdVictim) -> Result<(), String> {
     }
 }
 
-fn text(e: impl std::fmt::Display) -> String {
+pub(super) fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
@@ -133,7 +149,7 @@ fn connect(victim: &NbdVictim) -> Result<Socket, String> {
 }
 
 /// Past the greeting: options may follow.
-fn greeted(victim: &NbdVictim) -> Result<Socket, String> {
+pub(super) fn greeted(victim: &NbdVictim) -> Result<Socket, String> {
     let mut socket = connect(victim)?;
     let mut greeting = [0; GREETING_LEN];
     socket.read_exact(&mut greeting).map_err(text)?;
@@ -142,7 +158,7 @@ fn greeted(victim: &NbdVictim) -> Result<Socket, String> {
 }
 
 /// Past the whole handshake: requests may follow.
-fn transmission(victim: &NbdVictim) -> Result<(Socket, ExportInfo), String> {
+pub(super) fn transmission(victim: &NbdVictim) -> Result<(Socket, ExportInfo), String> {
     let mut socket = connect(victim)?;
     let deadline = Instant::now() + ATTENTION;
     let info = shake_hands(&mut socket, &victim.target.export, ReplyStyle::Simple, deadline)
@@ -152,7 +168,7 @@ fn transmission(victim: &NbdVictim) -> Result<(Socket, ExportInfo), String> {
 }
 
 /// Reads the next bytes; returns the server's reaction if they do not come.
-fn next_bytes(socket: &mut Socket, bytes: &mut [u8]) -> Option<Reaction> {
+pub(super) fn next_bytes(socket: &mut Socket, bytes: &mut [u8]) -> Option<Reaction> {
     match socket.read_exact(bytes) {
         Ok(()) => None,
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -162,7 +178,7 @@ fn next_bytes(socket: &mut Socket, bytes: &mut [u8]) -> Option<Reaction> {
     }
 }
 
-fn send_option(socket: &mut Socket, number: u32, data: &[u8]) -> io::Result<()> {
+pub(super) fn send_option(socket: &mut Socket, number: u32, data: &[u8]) -> io::Result<()> {
     let mut message = Vec::new();
     put_option(&mut message, number, data);
     socket.write_all(&message)
@@ -187,7 +203,7 @@ fn option_reaction(socket: &mut Socket, number: u32) -> Reaction {
     }
 }
 
-fn request(command: u16, offset: u64, len: u32) -> Request {
+pub(super) fn request(command: u16, offset: u64, len: u32) -> Request {
     Request { flags: 0, command, cookie: 0x1234, offset, len }
 }
 

@@ -7,11 +7,19 @@ use std::time::Duration;
 /// The longest wait for a reaction.
 pub(crate) const ATTENTION: Duration = Duration::from_secs(1);
 
-/// An attack on protocol `V`. An error of `attack` says why it could not begin.
+/// What an attack on protocol `V` does. An error says why it could not begin.
+pub(crate) enum Attack<V: ?Sized> {
+    /// Something that must not be done, once.
+    Once(fn(&V) -> Result<Vec<Reaction>, String>),
+    /// Something that may be done, as often as it goes for this long.
+    Flood(fn(&V, Duration) -> Result<Vec<Reaction>, String>),
+}
+
+/// An attack on protocol `V`.
 pub(crate) struct Scenario<V: ?Sized> {
     pub name: &'static str,
     pub about: &'static str,
-    pub attack: fn(&V) -> Result<Vec<Reaction>, String>,
+    pub attack: Attack<V>,
 }
 
 /// An NBD export under attack.

@@ -1,111 +1,126 @@
 //! Attacks on vhost-user-blk devices.
 
-use super::scenario::{ATTENTION, Scenario};
+use super::scenario::{ATTENTION, Attack, Scenario};
+use super::vhost_rig::{
+    Attacked, BLOCK, BODY, DATA, HEAD, HEADER, INDIRECT, MEMORY, NEXT, QUEUE, Raw, Rig, STATUS,
+    TABLE, TAIL, WRITE, text,
+};
 use crate::link::LinkError;
 use crate::reaction::Reaction;
-use crate::vhost::{Indirect, Ring, Session, SharedMemory};
-use headgate_vring::blk::{HEADER_BYTES, ID_BYTES, RequestHeader, RequestType};
-use headgate_vring::memory::RegionHint;
-use headgate_vring::{
-    Buffer, DriverQueue, GuestAddress, GuestMemory, HostMapping, Placement, QueueFeatures,
-    QueueLayout, Region,
-};
+use headgate_vring::blk::{HEADER_BYTES, ID_BYTES, RequestType};
+use headgate_vring::{Buffer, GuestAddress, Placement, QueueLayout};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use std::time::Duration;
 
-type Attacked = Result<Vec<Reaction>, String>;
-
-/// Bytes of a request that is itself in order: what every disk takes, whatever its block size.
-const BLOCK: u32 = 4096;
-const QUEUE: u16 = 128;
-const MEMORY: usize = 4 << 20;
-const HEADER: u64 = 1 << 20;
-const STATUS: u64 = HEADER + 64;
-const TABLE: u64 = HEADER + 4096;
-const DATA: u64 = 2 << 20;
 const OUTSIDE: u64 = 1 << 40;
-const NO_STATUS: u8 = 0xff;
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
 
-pub(super) const SCENARIOS: &[Scenario<Path>] = &[
-    Scenario { name: "descriptor-loop", about: "a chain that never ends", attack: descriptor_loop },
+pub(super) const RULE_BREAKERS: &[Scenario<Path>] = &[
+    Scenario {
+        name: "descriptor-loop",
+        about: "a chain that never ends",
+        attack: Attack::Once(descriptor_loop),
+    },
     Scenario {
         name: "indirect-loop",
         about: "an indirect table that never ends",
-        attack: indirect_loop,
+        attack: Attack::Once(indirect_loop),
     },
     Scenario {
         name: "indirect-in-indirect",
         about: "a table inside a table",
-        attack: indirect_in_indirect,
+        attack: Attack::Once(indirect_in_indirect),
     },
     Scenario {
         name: "bad-tables",
         about: "tables of no, odd and too many bytes, and outside memory",
-        attack: bad_tables,
+        attack: Attack::Once(bad_tables),
     },
     Scenario {
         name: "out-of-range-address",
         about: "header, data or status outside memory",
-        attack: out_of_range,
+        attack: Attack::Once(out_of_range),
     },
-    Scenario { name: "zero-length", about: "descriptors of no bytes", attack: zero_length },
+    Scenario {
+        name: "zero-length",
+        about: "descriptors of no bytes",
+        attack: Attack::Once(zero_length),
+    },
     Scenario {
         name: "huge-descriptor",
         about: "a descriptor of 4 GiB less one byte",
-        attack: huge,
+        attack: Attack::Once(huge),
     },
     Scenario {
         name: "wrong-direction",
         about: "reads into what is read-only, status nobody may write",
-        attack: wrong_direction,
+        attack: Attack::Once(wrong_direction),
     },
-    Scenario { name: "short-chain", about: "no status, no header, no data", attack: short_chain },
-    Scenario { name: "odd-length", about: "data that is no whole sector", attack: odd_length },
+    Scenario {
+        name: "short-chain",
+        about: "no status, no header, no data",
+        attack: Attack::Once(short_chain),
+    },
+    Scenario {
+        name: "odd-length",
+        about: "data that is no whole sector",
+        attack: Attack::Once(odd_length),
+    },
     Scenario {
         name: "behind-the-end",
         about: "sectors that the disk does not have",
-        attack: behind_the_end,
+        attack: Attack::Once(behind_the_end),
     },
     Scenario {
         name: "unknown-request",
         about: "request types that do not exist",
-        attack: unknown_request,
+        attack: Attack::Once(unknown_request),
     },
-    Scenario { name: "bad-head", about: "a head that the queue does not have", attack: bad_head },
+    Scenario {
+        name: "bad-head",
+        about: "a head that the queue does not have",
+        attack: Attack::Once(bad_head),
+    },
     Scenario {
         name: "avail-index-jump",
         about: "an available index far ahead",
-        attack: avail_jump,
+        attack: Attack::Once(avail_jump),
     },
     Scenario {
         name: "bad-queue-size",
         about: "queues of 0, 3 and 65535 descriptors",
-        attack: bad_queue_size,
+        attack: Attack::Once(bad_queue_size),
     },
     Scenario {
         name: "ring-outside-memory",
         about: "rings at addresses that are not shared",
-        attack: ring_outside,
+        attack: Attack::Once(ring_outside),
     },
     Scenario {
         name: "unknown-message",
         about: "a message that does not exist",
-        attack: unknown_message,
+        attack: Attack::Once(unknown_message),
     },
-    Scenario { name: "huge-message", about: "a message of 4 GiB", attack: huge_message },
-    Scenario { name: "half-message", about: "half a message, then silence", attack: half_message },
-    Scenario { name: "noise", about: "random bytes instead of messages", attack: noise },
+    Scenario {
+        name: "huge-message",
+        about: "a message of 4 GiB",
+        attack: Attack::Once(huge_message),
+    },
+    Scenario {
+        name: "half-message",
+        about: "half a message, then silence",
+        attack: Attack::Once(half_message),
+    },
+    Scenario {
+        name: "noise",
+        about: "random bytes instead of messages",
+        attack: Attack::Once(noise),
+    },
     Scenario {
         name: "vanishing-memory",
         about: "a memory file cut off under the device",
-        attack: vanishing,
+        attack: Attack::Once(vanishing),
     },
 ];
 
@@ -127,111 +142,6 @@ pub(super) fn probe(path: &Path) -> Result<(), String> {
 
 const HEADER_BUFFER: Buffer =
     Buffer::Readable { at: GuestAddress(HEADER), len: HEADER_BYTES as u32 };
-
-fn text(e: impl std::fmt::Display) -> String {
-    e.to_string()
-}
-
-/// A device with one queue.
-struct Rig {
-    session: Session,
-    ring: DriverQueue,
-    memory: Arc<GuestMemory>,
-    kick: EventFd,
-    // The device signals it; nobody looks.
-    _call: EventFd,
-    shared: Arc<SharedMemory>,
-    layout: QueueLayout,
-}
-
-impl Rig {
-    /// Everything but the queue.
-    fn attach(path: &Path) -> Result<Rig, String> {
-        // The device may still be busy with the end of the client before.
-        let deadline = Instant::now() + ATTENTION * 5;
-        let mut session = loop {
-            match Session::open(path, 1, Indirect::Wanted) {
-                Ok(session) => break session,
-                Err(LinkError::Down(_)) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                Err(e) => return Err(e.to_string()),
-            }
-        };
-        session.set_patience(ATTENTION);
-        let shared = Arc::new(SharedMemory::new(MEMORY).map_err(text)?);
-        let region = Region::new(GuestAddress(0), Arc::clone(&shared) as Arc<dyn HostMapping>)
-            .map_err(text)?;
-        let memory = Arc::new(GuestMemory::new(vec![region]).map_err(text)?);
-        let (layout, _) = QueueLayout::contiguous(GuestAddress(0), QUEUE).map_err(text)?;
-        let features = QueueFeatures::from_bits(session.features.bits);
-        let ring = DriverQueue::new(Arc::clone(&memory), &layout, features).map_err(text)?;
-        let kick = EventFd::new(EFD_NONBLOCK).map_err(text)?;
-        let call = EventFd::new(EFD_NONBLOCK).map_err(text)?;
-        session.share(&shared, None, 1, QUEUE).map_err(text)?;
-        Ok(Rig { session, ring, memory, kick, _call: call, shared, layout })
-    }
-
-    fn new(path: &Path) -> Result<Rig, String> {
-        let mut rig = Rig::attach(path)?;
-        rig.start(rig.layout).map_err(text)?;
-        Ok(rig)
-    }
-
-    fn start(&mut self, layout: QueueLayout) -> Result<(), LinkError> {
-        let ring = Ring { layout, base: 0, kick: &self.kick, call: &self._call };
-        self.session.start(0, &self.shared, &ring)
-    }
-
-    fn header(&self, kind: u32, sector: u64) -> Result<(), String> {
-        let header = RequestHeader { kind, ioprio: 0, sector };
-        self.memory.write(GuestAddress(HEADER), &header.to_bytes()).map_err(text)?;
-        self.memory.write(GuestAddress(STATUS), &[NO_STATUS]).map_err(text)
-    }
-
-    fn wait_for_hang_up(&self, at_most: Duration) -> Reaction {
-        let deadline = Instant::now() + at_most;
-        while Instant::now() < deadline {
-            if self.session.is_gone() {
-                return Reaction::Disconnected;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Reaction::Silence
-    }
-
-    /// Kicks, and waits for the used ring or a hang-up.
-    fn reaction(&mut self, at_most: Duration) -> Result<Reaction, String> {
-        self.kick.write(1).map_err(text)?;
-        let deadline = Instant::now() + at_most;
-        loop {
-            if self.ring.raw().take_used().is_some() {
-                let mut status = [0];
-                let at = GuestAddress(STATUS);
-                self.memory.read(at, &mut status, &mut RegionHint::default()).map_err(text)?;
-                return Ok(match status[0] {
-                    0 => Reaction::Served,
-                    NO_STATUS => Reaction::Error("given back without a status".into()),
-                    code => Reaction::Error(format!("status {code}")),
-                });
-            }
-            if self.session.is_gone() {
-                return Ok(Reaction::Disconnected);
-            }
-            if Instant::now() > deadline {
-                return Ok(Reaction::Silence);
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-}
-
-/// A descriptor as it lies in a table.
-type Raw = (u64, u32, u16, u16);
-
-const HEAD: Raw = (HEADER, HEADER_BYTES as u32, NEXT, 1);
-const BODY: Raw = (DATA, BLOCK, NEXT | WRITE, 2);
-const TAIL: Raw = (STATUS, 1, WRITE, 0);
 
 /// One request per chain, each on a device of its own: descriptors 0, 1, 2 and so on, offered from
 /// 0.

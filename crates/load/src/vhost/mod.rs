@@ -8,6 +8,6 @@ mod memory;
 #[cfg(test)]
 mod device_tests;
 
-pub(crate) use frontend::{Features, Indirect, Ring, Session};
+pub(crate) use frontend::{Features, Indirect, Inflight, Ring, Session};
 pub(crate) use link::VhostLink;
 pub(crate) use memory::SharedMemory;

@@ -106,6 +106,17 @@ impl World {
         self.rig.device.complete(completion, Status::Ok, 512);
     }
 
+    /// Puts up to `count` chains back, newest first, as far as the ring takes them.
+    fn put_back(&mut self, count: usize) {
+        for _ in 0..count {
+            let next = self.rig.device.next_available();
+            let last = |(_, c): &(u64, Completion)| c.position() == Some(next.wrapping_sub(1));
+            let Some(which) = self.taken.iter().position(last) else { return };
+            let (_, completion) = self.taken.swap_remove(which);
+            self.rig.device.put_back(completion).expect("the newest is taken back");
+        }
+    }
+
     /// The guest looks at the used ring: `BadUsed` if anything came twice.
     fn poll(&mut self) {
         while let Some(used) = self.rig.driver.poll_used().unwrap() {
@@ -138,6 +149,7 @@ enum Step {
     Offer,
     Take,
     Complete(usize),
+    PutBack(usize),
     Publish,
     Poll,
     /// From here on, so many stores reach memory; then the process is dead.
@@ -149,6 +161,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Step::Offer),
         6 => Just(Step::Take),
         6 => any::<usize>().prop_map(Step::Complete),
+        2 => (1usize..20).prop_map(Step::PutBack),
         3 => Just(Step::Publish),
         3 => Just(Step::Poll),
         1 => (0u32..40).prop_map(Step::DieAfter),
@@ -172,6 +185,7 @@ proptest! {
             match step {
                 Step::Take => world.take(),
                 Step::Complete(which) => world.complete(which),
+                Step::PutBack(count) => world.put_back(count),
                 Step::Publish => world.rig.device.publish(),
                 _ => {}
             }
@@ -243,6 +257,75 @@ fn the_batch_is_counted_across_the_wrap_of_the_used_index() {
     assert_eq!(world.finished, 5);
     let replayed = world.replay_all();
     assert_eq!(replayed.len(), 1, "{replayed:?}");
+    world.finish();
+}
+
+/// Without a region, the base is all that the next device knows.
+#[test]
+fn what_was_put_back_is_taken_again_from_the_base() {
+    let mut rig = Rig::new(16, ALL);
+    let take = |rig: &mut Rig| match rig.device.next_request(&mut rig.scratch).unwrap() {
+        Some(Fetched::Request(request)) => request.completion,
+        other => panic!("{other:?}"),
+    };
+    (0..5).for_each(|n| _ = rig.offer_read(n, 0x8000 + n * 0x1000));
+    let mut taken: Vec<_> = (0..4).map(|_| take(&mut rig)).collect();
+    assert_eq!(rig.device.enable_kicks(), Kicks::MissedSome);
+    let heads: Vec<_> = taken.iter().map(Completion::head).collect();
+    let oldest = taken.remove(0);
+    let oldest = rig.device.put_back(oldest).expect_err("later ones are taken");
+    while let Some(last) = taken.pop() {
+        rig.device.put_back(last).unwrap();
+    }
+    assert_eq!((rig.device.next_available(), rig.device.in_flight()), (1, 1));
+    rig.device.complete(oldest, Status::Ok, 512);
+    rig.device.publish();
+    let base = rig.device.next_available();
+    rig.device = DeviceQueue::start(Arc::clone(&rig.memory), &rig.layout, ALL, base, None).unwrap();
+    let again: Vec<_> = (0..3).map(|_| take(&mut rig)).collect();
+    assert_eq!(again.iter().map(Completion::head).collect::<Vec<_>>(), heads[1..]);
+    // The driver was told that it need not kick before what it had offered is passed.
+    assert!(rig.device.has_new());
+}
+
+/// A driver that was told "kick me behind the fourth" kicks for its fifth, whatever was put back.
+#[test]
+fn the_driver_still_kicks_after_chains_were_put_back() {
+    for event_index in [EventIndex::On, EventIndex::Off] {
+        let features = QueueFeatures { event_index, indirect: IndirectTables::Allowed };
+        let mut rig = Rig::new(16, features);
+        (0..4).for_each(|n| _ = rig.offer_read(n, 0x8000 + n * 0x1000));
+        let mut taken = Vec::new();
+        while let Some(Fetched::Request(request)) =
+            rig.device.next_request(&mut rig.scratch).unwrap()
+        {
+            taken.push(request.completion);
+        }
+        assert_eq!(rig.device.enable_kicks(), Kicks::Armed);
+        while let Some(last) = taken.pop() {
+            rig.device.put_back(last).unwrap();
+        }
+        let header = rig.header(0xd000, RequestType::In as u32, 4);
+        rig.driver
+            .add(&[header, writable(0xd200, 512), writable(0xd400, 1)], Placement::Direct)
+            .unwrap();
+        assert!(rig.driver.publish(), "{event_index:?}: no kick");
+    }
+}
+
+#[test]
+fn a_replay_is_not_put_back() {
+    let mut world = World::new(64, 0);
+    (0..3).for_each(|_| world.offer());
+    (0..2).for_each(|_| world.take());
+    // The second is done: the one in flight is not the one before the next to take.
+    world.complete(1);
+    world.rig.device.publish();
+    world.restart();
+    assert_eq!(world.replay_all(), [0]);
+    let (n, replay) = world.taken.pop().unwrap();
+    let replay = world.rig.device.put_back(replay).expect_err("nobody knows its position");
+    world.taken.push((n, replay));
     world.finish();
 }
 

@@ -7,6 +7,7 @@ use crate::backend::storage::OpenFile;
 use crate::kernel::buffers::{ZERO_BLOCK, ZEROES, remaining};
 use crate::kernel::ring::Owner;
 use crate::request::{Access, Durability, IoError, Op, Step, Unmap, ZeroSpeed};
+use crate::tables::slots::Zeroing;
 use io_uring::{opcode, squeue, types::Fixed};
 
 /// So many bytes written count as one read in what a turn moves.
@@ -128,6 +129,7 @@ pub(super) fn on_kernel(ctx: &mut Context, key: u32, result: i32) {
         return match (slot.step, op, error) {
             (Step::Main, Op::WriteZeroes { speed: ZeroSpeed::Any, .. }, IoError::Unsupported) => {
                 slot.step = Step::ZeroFill;
+                slot.zeroing = Zeroing::Written;
                 issue(ctx, key);
             }
             _ => ctx.end_party(key, Err(error)),

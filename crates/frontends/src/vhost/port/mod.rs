@@ -7,6 +7,7 @@
 mod holding;
 mod judgement;
 mod ring;
+mod stopping;
 #[cfg(test)]
 mod tests;
 
@@ -395,15 +396,6 @@ impl BlkPort {
                 self.mark_dirty(index);
             }
         }
-    }
-
-    fn stop(&mut self, io: &mut dyn PortIo, index: u16, answer: SyncSender<u16>) {
-        self.awaited.remove(&index);
-        let Some(ring) = self.ring(index) else { return };
-        ring.phase = Phase::Stopping(answer);
-        // The guest waits for this: what is queued shall not wait for its limit.
-        io.expedite();
-        self.mark_dirty(index);
     }
 
     fn set_memory(&mut self, memory: &Arc<GuestMemory>, moved: &[MovedRing]) -> Vec<u16> {

@@ -8,6 +8,7 @@ use crate::kernel::buffers::{ZERO_BLOCK, remaining};
 use crate::kernel::ring::{Owner, Way};
 use crate::request::IoError;
 use crate::tables::slots::Slot;
+use crate::tables::slots::Zeroing;
 use headgate_nbd::wire;
 use io_uring::{opcode, types};
 
@@ -55,6 +56,9 @@ impl Context {
                     link.queue.pop_front();
                     continue;
                 }
+            }
+            if data == Data::Zeroes {
+                slot.zeroing = Zeroing::Written;
             }
             let room = VECTORS_MAX - link.out.vectors.len();
             if data == Data::Sent && slot.rest.len() + 1 > room || room < 2 {
