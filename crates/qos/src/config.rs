@@ -36,8 +36,9 @@ pub struct Config {
     ///
     /// With little slack a disk whose share is within a tenth of its limit may get up to 3 % less
     /// than its share beside disks with reservations, because it cannot make good for waiting
-    /// behind several of them. 20 ms of slack remove that, for seconds that hold 2 % more than the
-    /// limit.
+    /// behind several of them. On storage of a constant rate 20 ms of slack remove that, for
+    /// seconds that hold 2 % more than the limit. Where service times vary it loses up to a
+    /// quarter with them (`docs/campaign.md`).
     pub limit_slack: Nanos,
     /// How long a request that is next by shares may be held back for a better stream, up to 1 ms,
     /// while others are in flight; how long it is is found out by trying, and where it does not pay
