@@ -12,6 +12,7 @@
 
 pub mod allocation;
 pub mod etcd;
+mod first;
 pub mod fleet;
 pub mod guest;
 pub mod headgate;
@@ -25,6 +26,7 @@ pub mod process;
 pub mod sample;
 pub mod streams;
 pub mod tools;
+mod turn;
 pub mod writer;
 
 use anyhow::Context;

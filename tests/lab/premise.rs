@@ -11,9 +11,11 @@
 //! again from the start at a slower [`Pace`]: everything emulated takes twice as long, everything
 //! that clients and guests do takes what it takes.
 
+use crate::first::First;
 use crate::headgate::Headgate;
 use crate::process::run;
 use crate::sample::{Interval, Sample};
+use crate::turn::{MACHINE, Manner, Turns};
 use crate::{Lab, with_lab_in};
 use anyhow::Context;
 use std::os::unix::fs::FileExt;
@@ -274,6 +276,9 @@ pub struct Pace(u32);
 impl Pace {
     const SLOWEST: u32 = 8;
 
+    /// On a quick machine.
+    pub const FULL: Pace = Pace(1);
+
     /// Twice as long.
     pub const HALF: Pace = Pace(2);
 
@@ -300,57 +305,6 @@ impl Pace {
     }
 }
 
-/// While this lives, the calling thread and all that it starts run before other work of the
-/// machine.
-///
-/// Linux divides CPUs among sessions first where it groups tasks by them (`sched_autogroup`), so
-/// the session has to come first as well as the thread.
-struct First {
-    nice: libc::c_int,
-    session: Option<String>,
-}
-
-/// The priority of what is measured, as `nice` understands it.
-const FIRST: libc::c_int = -15;
-const SESSION: &str = "/proc/self/autogroup";
-
-impl First {
-    /// Where that is not allowed, what is measured takes its chance with the rest.
-    fn new() -> First {
-        // "/autogroup-123 nice 0"
-        // SAFETY: reads a number of the calling thread.
-        let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-        let session = std::fs::read_to_string(SESSION).ok();
-        let session = session.and_then(|text| Some(text.trim().rsplit_once(' ')?.1.to_owned()));
-        let refused = set_nice(FIRST).and_then(|()| match session {
-            Some(_) => std::fs::write(SESSION, FIRST.to_string()),
-            None => Ok(()),
-        });
-        if let Err(error) = refused {
-            eprintln!("  what is measured runs at the priority of all else: {error}");
-        }
-        First { nice, session }
-    }
-}
-
-impl Drop for First {
-    fn drop(&mut self) {
-        // What was not raised needs no way back.
-        let _ = set_nice(self.nice);
-        if let Some(nice) = &self.session {
-            let _ = std::fs::write(SESSION, nice);
-        }
-    }
-}
-
-fn set_nice(nice: libc::c_int) -> io::Result<()> {
-    // SAFETY: sets a number of the calling thread.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// The pace that the tests of this process have come to.
 static PACE: AtomicU32 = AtomicU32::new(1);
 
@@ -371,19 +325,39 @@ fn memory_or_disk() -> PathBuf {
     if has_room().unwrap_or(false) { memory } else { std::env::temp_dir() }
 }
 
-/// Runs a test as [`with_lab`](crate::with_lab) does, in a new lab at half the pace whenever its premises are not
-/// met on this machine. At the slowest pace that is a failure.
+/// Runs a test as [`with_lab`](crate::with_lab) does, beside one other that measures. Whenever its
+/// premises are not met on this machine it runs in a new lab: alone, if another was measured
+/// meanwhile, and then at half the pace. At the slowest pace that is a failure.
 pub fn with_paced_lab(programs: &[&str], test: impl Fn(&Lab, Pace) -> anyhow::Result<()>) {
     let _first = First::new();
-    let mut slower = true;
-    while slower {
-        slower = false;
-        let pace = Pace(PACE.load(Ordering::Relaxed));
+    paced(&MACHINE, &PACE, programs, test);
+}
+
+/// The same in these turns, at a pace that is kept here.
+fn paced(
+    turns: &Turns,
+    at: &AtomicU32,
+    programs: &[&str],
+    test: impl Fn(&Lab, Pace) -> anyhow::Result<()>,
+) {
+    let mut manner = turns.manner();
+    let mut again = true;
+    while again {
+        again = false;
+        let turn = turns.take(manner);
+        let pace = Pace(at.load(Ordering::Relaxed));
         with_lab_in(&memory_or_disk(), programs, |lab| match test(lab, pace) {
+            Err(error) if error.is::<Unmet>() && turn.was_shared() => {
+                eprintln!("beside another test: {error:#}");
+                turn.was_unfit();
+                manner = Manner::Alone;
+                again = true;
+                Ok(())
+            }
             Err(error) if error.is::<Unmet>() && pace.0 < Pace::SLOWEST => {
                 eprintln!("at 1/{} of the full pace: {error:#}", pace.0);
-                PACE.store(pace.0 * 2, Ordering::Relaxed);
-                slower = true;
+                at.store(pace.0 * 2, Ordering::Relaxed);
+                again = true;
                 Ok(())
             }
             outcome => outcome,
@@ -394,6 +368,8 @@ pub fn with_paced_lab(programs: &[&str], test: impl Fn(&Lab, Pace) -> anyhow::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::{bail, ensure};
+    use std::panic::AssertUnwindSafe;
     use std::sync::Mutex;
 
     /// Two seconds in which a disk with 32 requests outstanding at best had so many per second, and
@@ -441,16 +417,45 @@ mod tests {
 
     #[test]
     fn a_test_without_its_premises_runs_slower_and_slower_and_then_fails() {
-        let paces = Mutex::new(Vec::new());
-        let outcome = std::panic::catch_unwind(|| {
-            with_paced_lab(&[], |_, pace| {
+        let (turns, pace, paces) = (Turns::new(), AtomicU32::new(1), Mutex::new(Vec::new()));
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            paced(&turns, &pace, &[], |_, pace| {
                 paces.lock().unwrap().push(pace.factor());
                 Err(Unmet("the storage was idle".to_owned()).into())
             });
-        });
+        }));
         let said = outcome.expect_err("it passed without its premise");
         let said = said.downcast_ref::<String>().expect("a message");
         assert!(said.contains("the storage was idle"), "{said}");
         assert_eq!(*paces.lock().unwrap(), [1, 2, 4, 8]);
+    }
+
+    #[test]
+    fn a_test_without_its_premises_beside_another_runs_alone_before_it_runs_slower() {
+        let (turns, pace, tries) = (Turns::new(), AtomicU32::new(1), Mutex::new(Vec::new()));
+        let other = Mutex::new(Some(turns.take(Manner::Together)));
+        paced(&turns, &pace, &[], |_, pace| {
+            // The other ends meanwhile. That it was there is what counts.
+            let was_there = other.lock().unwrap().take().is_some();
+            let mut tries = tries.lock().unwrap();
+            tries.push((was_there, pace.factor()));
+            ensure!(tries.len() == 3, Unmet("the storage was idle".to_owned()));
+            Ok(())
+        });
+        assert_eq!(*tries.lock().unwrap(), [(true, 1), (false, 1), (false, 2)]);
+    }
+
+    #[test]
+    fn what_fails_with_its_premises_met_is_not_tried_again() {
+        let (turns, pace, tries) = (Turns::new(), AtomicU32::new(1), AtomicU32::new(0));
+        let _other = turns.take(Manner::Together);
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            paced(&turns, &pace, &[], |_, _| {
+                tries.fetch_add(1, Ordering::Relaxed);
+                bail!("the disk got half of what is due")
+            });
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(tries.into_inner(), 1);
     }
 }

@@ -6,7 +6,7 @@
 
 use anyhow::{Context, bail, ensure};
 use headgate_lab::headgate::Headgate;
-use headgate_lab::premise::{Premises, with_paced_lab};
+use headgate_lab::premise::{Pace, Premises, with_paced_lab};
 use headgate_lab::process::Process;
 use headgate_lab::{Lab, Server};
 use serde_json::Value;
@@ -34,6 +34,9 @@ const DEPTHS: [u32; 8] = [8, 12, 16, 12, 16, 8, 12, 12];
 const STEPS: [u32; 5] = [20, 40, 60, 80, 100];
 const STEP: Duration = Duration::from_secs(8);
 
+/// The spindles at full pace, and those that serve half as many requests.
+const SPINDLE: [&str; 2] = ["fc15k", "sata7k"];
+
 /// How often the steps are gone through at most, until all is known. On a quiet machine once is
 /// enough.
 const CYCLES: u32 = 3;
@@ -49,6 +52,7 @@ struct Disk {
 }
 
 struct Pod {
+    pace: Pace,
     daemon: Headgate,
     disks: Vec<Disk>,
 }
@@ -67,12 +71,12 @@ struct Measured {
 }
 
 impl Pod {
-    fn start(lab: &Lab) -> anyhow::Result<Pod> {
+    fn start(lab: &Lab, pace: Pace) -> anyhow::Result<Pod> {
         let config = lab.dir().join("headgate.toml");
         std::fs::write(&config, "sample-seconds = 2\n")?;
         let config = config.display().to_string();
         let daemon = Headgate::start_as(lab, "state", &[], &["--config", &config])?;
-        let mut pod = Pod { daemon, disks: Vec::new() };
+        let mut pod = Pod { pace, daemon, disks: Vec::new() };
         pod.go_by_load_alone(lab)?;
         pod.add_array(6)?;
         for number in 0..DEPTHS.len() {
@@ -95,7 +99,9 @@ impl Pod {
     /// A cache so small that it is in its steady state within a second, and as many requests at the
     /// array as there are.
     fn add_array(&self, spindles: u32) -> anyhow::Result<()> {
-        let (name, model) = (format!("array{spindles}"), format!("array={spindles},cache=8M"));
+        let spindle = SPINDLE[usize::from(self.pace != Pace::FULL)];
+        let (name, model) =
+            (format!("array{spindles}"), format!("array={spindles},disk={spindle},cache=8M"));
         let add =
             ["datastore", "add", &name, "--emulated", &model, "--queue-depth=512", "--class=pod"];
         self.daemon.command(&add).map(drop)
@@ -117,7 +123,8 @@ impl Pod {
         );
         for (step, part) in STEPS.into_iter().enumerate() {
             let depth = (DEPTHS[number] * part).div_ceil(100);
-            let seconds = if step + 1 == STEPS.len() { 3_600 } else { STEP.as_secs() };
+            let seconds =
+                if step + 1 == STEPS.len() { 3_600 } else { self.pace.time(STEP).as_secs() };
             write!(jobs, "[step{step}]\niodepth={depth}\nruntime={seconds}\nstonewall\n")?;
         }
         let disk = &mut self.disks[number];
@@ -155,12 +162,12 @@ impl Pod {
     /// Loads all disks through the steps, and measures at the last.
     fn cycle(&mut self) -> anyhow::Result<Measured> {
         (0..self.disks.len()).try_for_each(|number| self.load(number))?;
-        sleep(STEP * (STEPS.len() as u32 - 1) + Duration::from_secs(2));
+        sleep(self.pace.time(STEP) * (STEPS.len() as u32 - 1) + Duration::from_secs(2));
         let full = self.disks.iter().zip(DEPTHS);
         let full = full.fold(Premises::new(), |p, (disk, depth)| p.backlog(&disk.name, depth));
         let look = || {
             let before = self.daemon.metrics()?;
-            sleep(LOOK);
+            sleep(self.pace.time(LOOK));
             Ok((before, self.daemon.metrics()?))
         };
         let ((before, after), interval) = full.measure(&self.daemon, look)?;
@@ -255,9 +262,9 @@ fn millis(nanos: &Value) -> f64 {
 
 #[test]
 fn disks_on_one_array_are_advised_to_spread_over_three_and_it_pays() {
-    // Its arrays are what they are: nothing is slower at a slower pace.
-    with_paced_lab(&["fio"], |lab, _| {
-        let mut pod = Pod::start(lab)?;
+    with_paced_lab(&["fio"], |lab, pace| {
+        // There is no slower spindle than that.
+        let mut pod = Pod::start(lab, pace.at_least(Pace::HALF))?;
         let first = pod.run()?;
         let (mut last, mut moved) = (first.clone(), 0);
         pod.add_array(3)?;
