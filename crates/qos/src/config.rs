@@ -30,15 +30,15 @@ pub struct Config {
     /// order of reservations, up to half of [`Config::debt_bound`]. Evens out clients with few
     /// requests outstanding. Default: 2 ms.
     pub anticipation: Nanos,
-    /// How much lateness of dispatch a limit may make good for, up to 100 ms; one IO, or 100 ms if
-    /// that is shorter, always may. Covers the caller's timer. A second then holds at most `limit ·
-    /// (1 s + slack)` plus one IO. Default: 1 ms.
+    /// How much lateness of dispatch a limit makes good for at once, whenever it arose, up to 100
+    /// ms; one IO, or 100 ms if that is shorter, about always is. Covers the caller's timer. n
+    /// seconds then hold at most `limit · (n + slack + 3/8·slack·(n - 1))` plus one IO, and any
+    /// time W `limit · (W + 150 ms)` plus one. Default: 1 ms.
     ///
-    /// With little slack a disk whose share is within a tenth of its limit may get up to 3 % less
-    /// than its share beside disks with reservations, because it cannot make good for waiting
-    /// behind several of them. On storage of a constant rate 20 ms of slack remove that, for
-    /// seconds that hold 2 % more than the limit. Where service times vary it loses up to a
-    /// quarter with them (`docs/campaign.md`).
+    /// What a disk waits for others, with requests queued, is made good for up to 150 ms, as far as
+    /// its last second has room. So the slack is also by how much more than its limit a disk that
+    /// is late gets in a second. Beside disks that take nine tenths of the storage in random order
+    /// a disk may lose a few per cent of its limit with 20 ms (`docs/campaign.md`), more with less.
     pub limit_slack: Nanos,
     /// How long a request that is next by shares may be held back for a better stream, up to 1 ms,
     /// while others are in flight; how long it is is found out by trying, and where it does not pay
@@ -69,7 +69,7 @@ impl Config {
 
     /// As hosts run it, in the daemon and in the simulator alike: a thread that shares its CPU with
     /// guests is woken late by milliseconds, and a limit must not lose what was not dispatched in
-    /// them. A second holds at most 2 % more than the limit for it, five seconds 0.4 %.
+    /// them. A second holds at most 2 % more than the limit for it, five seconds 1 %, and one IO.
     pub fn for_hosts(cost_model: CostModel) -> Config {
         Config { cost_model, limit_slack: Nanos::from_millis(20), ..Config::default() }
     }

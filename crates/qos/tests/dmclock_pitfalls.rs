@@ -79,7 +79,7 @@ fn a_limit_is_one_over_all_servers() {
         let got = cluster.rates(20)[0];
         match tell {
             Tell::DmClock => assert_rates(&[got], &[200], 2),
-            Tell::Nothing => assert!(got > 700, "{got}"),
+            Tell::Nothing | Tell::Tenth => assert!(got > 700, "{got}"),
         }
     }
 }
@@ -112,10 +112,10 @@ fn a_disk_used_from_several_hosts_has_one_limit() {
     assert!((285..=303).contains(&got), "{got}");
 }
 
-/// A limit just above the disk's share loses the time in which the disk's requests are all at other
-/// servers, as it makes good only for its slack: no more than a sixth.
+/// A limit just above the disk's share takes nothing of it, though the disk's requests are all at
+/// other servers for some of the time.
 #[test]
-fn a_limit_near_the_share_costs_little_of_it() {
+fn a_limit_near_the_share_costs_nothing_of_it() {
     for slack in [1, 20] {
         let config = Config { limit_slack: millis(slack), ..unit() };
         let mut cluster = Cluster::new(config, &[98; 4], 1);
@@ -123,19 +123,19 @@ fn a_limit_near_the_share_costs_little_of_it() {
         cluster.busy(policy(1, 0, 0), Route::uniform(4), 512);
         cluster.run(secs(5));
         let got = cluster.rates(30);
-        assert!((261 * 5 / 6..=263).contains(&got[0]), "{got:?}");
-        assert!(got.iter().sum::<u64>() >= 4 * 98 * 98 / 100, "{got:?}");
+        assert_rates(&got, &[261, 131], 2);
     }
 }
 
-/// Only what was served by reservation elsewhere counts against the reservation.
+/// Only what was served by reservation elsewhere counts against the reservation, beyond what chance
+/// may bring: two seconds of it, or the lead.
 #[test]
 fn service_by_weight_elsewhere_does_not_use_up_the_reservation() {
     let now = secs(1);
-    for (rho, due) in [(0, true), (3, false)] {
+    for (rho, due) in [(0, true), (16, true), (19, false)] {
         let mut queues = Queues::new(now, &[policy(1, 1, 0), policy(1_000, 0, 0)]);
         assert_eq!(queues.run(now, now + millis(100), 100)[0], 1, "the first is due at once");
-        queues.tell(now + millis(100), 0, elsewhere(3, rho));
+        queues.tell(now + millis(100), 0, elsewhere(19, rho));
         // A second later the next is due, or was served elsewhere.
         let got = queues.run(now + millis(1_100), now + millis(1_200), 100);
         assert_eq!(got[0], u64::from(due), "rho {rho}");
@@ -213,10 +213,10 @@ fn a_limit_in_bytes_is_one_over_all_servers_and_beyond_four_gibibytes() {
     let mut queues = Queues::new(now, &[policy(1, 0, 0).with_limit_bandwidth(bandwidth(10 << 30))]);
     let report = ServedElsewhere::new(Cost::ONE, Cost::default(), Bytes(5 << 30)).unwrap();
     queues.tell(now, 0, report);
-    // Half a second of it, but no more than a quarter of a second ahead is remembered.
-    assert_eq!(queues.scheduler.dispatch(now), Decision::WaitUntil(millis(1_250)));
-    queues.tell(millis(1_250), 0, ServedElsewhere::NONE);
-    assert!(matches!(queues.scheduler.dispatch(millis(1_250)), Decision::Dispatch(_)));
+    // Half a second of it.
+    assert_eq!(queues.scheduler.dispatch(now), Decision::WaitUntil(millis(1_500)));
+    queues.tell(millis(1_500), 0, ServedElsewhere::NONE);
+    assert!(matches!(queues.scheduler.dispatch(millis(1_500)), Decision::Dispatch(_)));
 }
 
 /// A first δ of zero breaks shares; one that counts everything since the start starves the disk.
@@ -266,25 +266,23 @@ fn no_report_stops_a_disk_for_longer_than_the_bounds() {
     let mut limited = Queues::new(now, &[policy(1, 0, 10)]);
     limited.run(now, now + secs(1), 1_000);
     limited.tell(now + secs(1), 0, far);
-    // F is four of 512 IOs here: so much is remembered of one report of that size.
-    assert_eq!(
-        limited.scheduler.dispatch(now + secs(1)),
-        Decision::WaitUntil(now + millis(1_000 + 204_800))
-    );
+    // Thirty seconds of it, whatever the limit.
+    let free = now + secs(31);
+    assert_eq!(limited.scheduler.dispatch(now + secs(1)), Decision::WaitUntil(free));
     limited.tell(now + secs(1), 0, far);
     assert_eq!(
         limited.scheduler.dispatch(now + secs(1)),
-        Decision::WaitUntil(now + millis(1_000 + 204_800)),
+        Decision::WaitUntil(free),
         "the second changes nothing"
     );
 
-    // A reservation is honoured again after F/r.
+    // A reservation is honoured again after two seconds at most.
     let mut reserved = Queues::new(now, &[policy(1, 500, 0), policy(1_000_000, 0, 0)]);
     reserved.run(now, now + secs(1), 1_000);
     reserved.tell(now + secs(1), 0, far);
-    let got = reserved.run(now + secs(1), now + secs(5), 1_000);
+    let got = reserved.run(now + secs(1), now + millis(1_300), 1_000);
     assert!(got[0] <= 20, "{got:?}");
-    let got = reserved.run(now + millis(5_100), now + millis(6_100), 1_000);
+    let got = reserved.run(now + millis(3_100), now + millis(4_100), 1_000);
     assert!(got[0] >= 499, "{got:?}");
 }
 
@@ -342,7 +340,8 @@ fn a_server_that_dies_takes_no_promise_with_it() {
     let reserved = cluster.busy(policy(1, 400, 450), Route::uniform(3), 64);
     let other = cluster.busy(policy(9, 0, 0), Route::uniform(3), 256);
     cluster.run(secs(5));
-    assert_rates(&cluster.rates(10)[..1], &[400], 4);
+    // Shares of several servers are not exact: without a limit it gets 424 here.
+    assert_rates(&cluster.rates(10)[..1], &[400], 6);
     cluster.kill(2);
     for host in [reserved, other] {
         cluster.route(host, Route::Random(vec![1, 1, 0]));

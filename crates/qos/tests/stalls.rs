@@ -93,3 +93,30 @@ fn a_storage_that_stays_slow_is_a_shortage() {
     let debt = bench.scheduler.reservation_debt();
     assert!(debt.behind <= millis(260), "{debt:?}");
 }
+
+/// A disk that keeps as many requests outstanding as the window holds has none queued now and
+/// then, and a stall finds them all in flight. It is owed the stall like others.
+#[test]
+fn a_disk_whose_requests_are_all_in_flight_is_not_idle() {
+    for ms in [50, 100] {
+        for depth in [32, 31, 16] {
+            let mut bench = Bench::mclock(1_000);
+            bench.deep(policy(1, 400, 0), depth);
+            bench.deep(policy(10, 0, 0), 64);
+            let got = with_stalls(bench, millis(ms));
+            assert!(got[0] >= 400, "{ms} ms, {depth} outstanding: {got:?}");
+        }
+    }
+}
+
+/// One request at a time in a window of its own: each waits for those of the other disk, for
+/// random times. A short wait makes good for a long one.
+#[test]
+fn one_request_at_a_time_gets_its_reservation_though_service_varies() {
+    let mut bench = Bench::mclock(200).jitter().window(6);
+    bench.deep(policy(1, 30, 0), 1);
+    bench.deep(policy(100, 0, 0), 64);
+    bench.run(secs(10));
+    let got = bench.rates(120);
+    assert!(got[0] >= 30, "{got:?}");
+}

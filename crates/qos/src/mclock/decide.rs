@@ -1,12 +1,10 @@
 //! One decision: chooses the next disk and charges it.
 
 use super::MClock;
-use super::disk::{MANY, Run, State, bandwidth_amount, share_amount, time_amount};
+use super::disk::{MANY, Run, State, share_amount, time_amount};
 use super::plug::PlugDecision;
-use super::virtual_time::LEAD_IN_OWN_COSTS;
 use crate::config::Floor;
 use crate::cost::Cost;
-use crate::rate::Tag;
 use crate::scheduler::{Decision, DiskId, Dispatched, Phase};
 
 /// The next disk, and the rule that chose it.
@@ -55,6 +53,7 @@ impl<R> MClock<R> {
                 self.unblock(slot as usize, now);
             }
             self.forgive(tag as u64, now);
+            self.late = ((now - self.forgiven).saturating_sub(tag as u64), now);
             if !self.is_floor_due() {
                 return Some(Choice { slot: slot as usize, right: Right::Reservation });
             }
@@ -97,9 +96,7 @@ impl<R> MClock<R> {
     #[inline]
     fn forgive(&mut self, most_overdue: u64, now: u64) {
         let behind = now - self.forgiven - most_overdue;
-        if behind > self.config.debt_bound.0 {
-            self.forgiven += behind.saturating_sub(self.debt_bound());
-        }
+        self.forgiven += self.delivered.beyond(behind, self.claimed, self.config.debt_bound.0);
     }
 
     fn is_floor_due(&self) -> bool {
@@ -159,7 +156,7 @@ impl<R> MClock<R> {
                     tag.advance(time_amount(cost));
                 }
                 self.forget_lag(slot);
-                self.forget_service(slot, self.config.lead, LEAD_IN_OWN_COSTS);
+                self.forget_service(slot, self.lead_of(slot));
             }
             Phase::Weight => {
                 disk.by_weight += 1;
@@ -172,22 +169,24 @@ impl<R> MClock<R> {
         let disk = &mut self.disks[slot];
         let start = disk.share.at;
         disk.share.advance(share_amount(cost));
-        let slack = self.config.limit_slack.0;
-        if let Some(limit) = &mut disk.limit {
-            charge_limit(limit, time_amount(cost), now, slack);
-        }
-        if let Some(bandwidth) = &mut disk.bandwidth {
-            charge_limit(bandwidth, bandwidth_amount(bytes), now, slack);
-        }
-        self.delivered.note(now, cost);
+        disk.charge_limits(cost, bytes, now);
+        let busy = self.delivered.note(now, cost);
+        self.pace.note(busy, self.virtual_time.0);
         disk.cost += cost;
         disk.in_flight += 1;
         self.in_flight += 1;
         let id = DiskId { slot: slot as u32, generation: disk.generation };
+        if self.is_spread(slot) {
+            self.charge_in_advance(slot, now, phase, cost);
+        }
+        let disk = &mut self.disks[slot];
         if disk.label == MANY || self.competes_across(slot) {
             self.served_from(slot, start, cost);
         }
         self.replace(slot, phase, now);
+        if !self.parts.is_empty() {
+            self.forget_in_turn(now);
+        }
         let priority = self.priorities_of(slot).resolve(given.get());
         Decision::Dispatch(Dispatched { disk: id, request, phase, cost, priority })
     }
@@ -234,15 +233,3 @@ impl<R> MClock<R> {
 /// average one per decision is enough; after a pause the others follow with the next decisions,
 /// instead of all delaying one. Few in tests of the rules, so that the bound is met there.
 pub(super) const WAKES: usize = if cfg!(test) { 2 } else { 64 };
-
-/// A limit makes good for a dispatch that came late by up to just under one charge, but never for
-/// more than this, in nanoseconds.
-const LATENESS_MAX: u64 = 100_000_000;
-
-/// Advances a limit's tag by `amount`, forgetting lateness beyond just under one charge or `slack`.
-#[inline]
-fn charge_limit(tag: &mut Tag, amount: u64, now: u64, slack: u64) {
-    let charge = tag.spacing(amount);
-    tag.raise_to(now - charge.saturating_sub(1).min(LATENESS_MAX).max(slack));
-    tag.advance(amount);
-}

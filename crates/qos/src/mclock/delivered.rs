@@ -25,6 +25,8 @@ pub(super) struct Delivered {
     past: [Part; PARTS],
     /// The oldest of them.
     oldest: usize,
+    /// All of them but the oldest, summed up when a part closes.
+    newer: Part,
     current: Part,
     /// From when on busy time is not yet counted; `None` outside it.
     since: Option<u64>,
@@ -37,6 +39,7 @@ impl Delivered {
             horizon,
             past: [Part::default(); PARTS],
             oldest: 0,
+            newer: Part::default(),
             current: Part::default(),
             since: None,
         }
@@ -54,16 +57,17 @@ impl Delivered {
         self.since = None;
     }
 
-    /// A request of this cost is dispatched.
+    /// A request of this cost is dispatched. Returns the busy time since the one before, in
+    /// nanoseconds.
     #[inline]
-    pub(super) fn note(&mut self, now: u64, cost: Cost) {
-        if let Some(since) = self.since.replace(now) {
-            self.current.busy += now - since;
-        }
+    pub(super) fn note(&mut self, now: u64, cost: Cost) -> u64 {
+        let busy = self.since.replace(now).map_or(0, |since| now - since);
+        self.current.busy += busy;
         if self.current.busy >= self.part() {
             self.turn();
         }
         self.current.served += cost.as_millionths();
+        busy
     }
 
     fn part(&self) -> u64 {
@@ -82,29 +86,77 @@ impl Delivered {
             self.past[self.oldest] = Part { busy: part, ..full };
             self.oldest = (self.oldest + 1) % PARTS;
         }
+        self.newer = Part::default();
+        for part in (1..PARTS).map(|after| &self.past[(self.oldest + after) % PARTS]) {
+            self.newer.busy += part.busy;
+            self.newer.served += part.served;
+        }
+    }
+
+    /// By how much reservations of `claimed` IOs per second in total, `behind` by so many
+    /// nanoseconds, are later than [`Delivered::debt_bound`] allows. O(1), and in a shortage or
+    /// where there is plenty no division.
+    #[inline]
+    pub(super) fn beyond(&self, behind: u64, claimed: u64, least: u64) -> u64 {
+        if behind <= least || behind <= self.horizon && self.gives(behind, claimed, Oldest::None) {
+            return 0;
+        }
+        behind.saturating_sub(self.debt_bound(claimed, least))
     }
 
     /// How late, in nanoseconds, reservations of `claimed` IOs per second in total may be without
     /// losing it: as late as what the storage gives beyond them makes good within the horizon,
     /// `horizon · (given/claimed - 1)`, between `least` and the horizon. O(1).
     pub(super) fn debt_bound(&self, claimed: u64, least: u64) -> u64 {
-        // What began in the meantime takes the place of as much of the oldest part.
-        let part = u128::from(self.part());
-        let kept = part - u128::from(self.current.busy);
-        let oldest = &self.past[self.oldest];
-        let mut busy = u128::from(self.current.busy) + u128::from(oldest.busy) * kept / part;
-        let mut served = u128::from(self.current.served) + u128::from(oldest.served) * kept / part;
-        for newer in (1..PARTS).map(|after| &self.past[(self.oldest + after) % PARTS]) {
-            busy += u128::from(newer.busy);
-            served += u128::from(newer.served);
+        if !self.gives(least + 1, claimed, Oldest::Whole) {
+            return least;
         }
+        // What began in the meantime takes the place of as much of the oldest part.
+        let oldest = &self.past[self.oldest];
+        let kept = u128::from(oldest.served) * u128::from(self.kept()) / u128::from(self.part());
+        let served = u128::from(self.current.served + self.newer.served) + kept;
         let horizon = u128::from(self.horizon);
         // Millionths per nanosecond are thousands per second.
         let in_horizon = (horizon * served * 1_000)
-            .checked_div(busy * u128::from(claimed))
+            .checked_div(u128::from(self.busy()) * u128::from(claimed))
             .map_or(0, |time| time.saturating_sub(horizon).min(horizon));
         (in_horizon as u64).max(least)
     }
+
+    /// Whether `late` nanoseconds are made good within the horizon: `horizon + late <= horizon ·
+    /// given/claimed`, with so much of what the oldest part gave. Not while nothing is known.
+    #[inline]
+    fn gives(&self, late: u64, claimed: u64, oldest: Oldest) -> bool {
+        let oldest = match oldest {
+            Oldest::None => 0,
+            Oldest::Whole => self.past[self.oldest].served,
+        };
+        let served = self.current.served + self.newer.served + oldest;
+        let needed = u128::from(self.busy()) * u128::from(claimed);
+        let given = u128::from(self.horizon * 1_000) * u128::from(served);
+        needed > 0 && u128::from(self.horizon + late) * needed <= given
+    }
+
+    /// Busy time of the last horizon.
+    #[inline]
+    fn busy(&self) -> u64 {
+        // A part that is over was busy for all of its time, or has never been.
+        let oldest = if self.past[self.oldest].busy == 0 { 0 } else { self.kept() };
+        self.current.busy + self.newer.busy + oldest
+    }
+
+    /// How much of the oldest part is within the horizon.
+    #[inline]
+    fn kept(&self) -> u64 {
+        self.part() - self.current.busy
+    }
+}
+
+/// How much of the oldest part counts in an estimate.
+#[derive(Clone, Copy)]
+enum Oldest {
+    None,
+    Whole,
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! The tags and state of one disk under mClock.
 
+use super::limit::{Asker, Limit};
 use super::share_order::Class;
+use super::virtual_time::LEAD_IN_OWN_COSTS;
 use crate::cost::Cost;
 use crate::policy::{Burst, Policy};
 use crate::queue::Chain;
 use crate::rate::Tag;
+use alloc::boxed::Box;
 use core::num::NonZeroU64;
 use headgate_units::{BytesPerSec, Iops, Shares};
 
@@ -17,6 +20,13 @@ const SHARE_SHIFT: u32 = 20;
 #[inline]
 pub(super) fn share_amount(cost: Cost) -> u64 {
     cost.as_millionths() << SHARE_SHIFT
+}
+
+/// The cost of an amount for a share tag, rounded down; at most what the dearest requests lead by.
+#[inline]
+pub(super) fn cost_of_share(amount: u128) -> Cost {
+    let most = u128::from(Cost::MAX.times(LEAD_IN_OWN_COSTS).as_millionths());
+    Cost::from_millionths((amount >> SHARE_SHIFT).min(most) as u64)
 }
 
 /// A cost as an amount for a tag in nanoseconds whose rate is in IOs per second.
@@ -44,12 +54,6 @@ impl Peak {
         self.0 = thousandths.max(self.0 - self.0 / 32);
     }
 
-    /// A step that is not a request of its own.
-    pub(super) fn raise_to(&mut self, cost: Cost) {
-        let thousandths = cost.min(Cost::MAX).as_millionths().div_ceil(1_000) as u32;
-        self.0 = self.0.max(thousandths);
-    }
-
     #[inline]
     pub(super) fn cost(self) -> Cost {
         Cost::from_millionths(u64::from(self.0) * 1_000)
@@ -74,7 +78,7 @@ pub(super) enum State {
     Pending,
 }
 
-/// Three cache lines: what every decision reads, then limits, then what is written once.
+/// Three cache lines: what every decision reads, then what is written once.
 #[repr(C, align(64))]
 pub(super) struct DiskTags {
     /// Start tag of the next request, in share units. Across VMs, that of the stream that is next.
@@ -82,8 +86,8 @@ pub(super) struct DiskTags {
     /// When the next request is due, in inner nanoseconds; while [`State::Ready`] or
     /// [`State::Pending`] less [`MClock::forgiven`](super::MClock).
     pub(super) reservation: Option<Tag>,
-    /// When the next request may go, in inner nanoseconds.
-    pub(super) limit: Option<Tag>,
+    /// When the next request may go. Apart, as most disks have no limit.
+    pub(super) limit: Option<Box<Limit>>,
     /// Of the only stream, or of the one that is next.
     pub(super) queue: Chain,
     pub(super) in_flight: u32,
@@ -98,8 +102,11 @@ pub(super) struct DiskTags {
     pub(super) burst: Burst,
     /// Turn of the share clock when the disk was last ready.
     pub(super) turn: u32,
+    /// Since when it has had nothing queued and nothing in flight, in inner nanoseconds. Of no
+    /// meaning while it has.
+    pub(super) idle_since: u64,
     /// As `limit`, in bytes.
-    pub(super) bandwidth: Option<Tag>,
+    pub(super) bandwidth: Option<Box<Limit>>,
     pub(super) by_reservation: u64,
     pub(super) by_weight: u64,
     pub(super) cost: Cost,
@@ -114,11 +121,12 @@ impl DiskTags {
         now: u64,
         share: u64,
         turn: u32,
+        slack: u64,
     ) -> DiskTags {
         DiskTags {
             share: Tag::new(share, rate(policy.shares().get())),
             reservation: policy.reservation().map(|r| Tag::new(NEVER_SERVED, rate(r.get()))),
-            limit: policy.limit().map(|l| Tag::new(now, rate(l.get()))),
+            limit: policy.limit().map(|l| Limit::new(now, rate(l.get()), slack)),
             queue: Chain::EMPTY,
             in_flight: 0,
             peak: Peak(1_000),
@@ -127,26 +135,39 @@ impl DiskTags {
             state: State::Empty,
             label: 0,
             burst: policy.burst(),
-            bandwidth: policy.limit_bandwidth().map(|b| Tag::new(now, rate(b.get()))),
+            bandwidth: policy.limit_bandwidth().map(|b| Limit::new(now, rate(b.get()), slack)),
             by_reservation: 0,
             by_weight: 0,
             cost: Cost::default(),
             turn,
+            idle_since: 0,
         }
     }
 
     pub(super) fn policy(&self) -> Policy {
-        let iops = |tag: &Tag| Iops::new(tag.rate().get()).ok();
+        let iops = |rate: NonZeroU64| Iops::new(rate.get()).ok();
         Policy::default()
             .with_shares(Shares::new(self.share.rate().get()).unwrap_or_default())
             .with_burst(self.burst)
             .with_limit_bandwidth(
-                self.bandwidth.as_ref().and_then(|b| BytesPerSec::new(b.rate().get()).ok()),
+                self.bandwidth.as_deref().and_then(|b| BytesPerSec::new(b.rate().get()).ok()),
             )
             .with_rates(
-                self.reservation.as_ref().and_then(iops),
-                self.limit.as_ref().and_then(iops),
+                self.reservation.as_ref().map(Tag::rate).and_then(iops),
+                self.limit.as_deref().map(Limit::rate).and_then(iops),
             )
+    }
+
+    /// Nothing of it is queued or in flight from now on.
+    #[inline]
+    pub(super) fn begins_idling(&mut self, now: u64) {
+        self.idle_since = now;
+    }
+
+    /// Whether it has had nothing queued and nothing in flight for longer than this.
+    #[inline]
+    pub(super) fn idles_longer_than(&self, bound: u64, now: u64) -> bool {
+        self.in_flight == 0 && now - self.idle_since > bound
     }
 
     /// Where it stands in the order of shares.
@@ -158,8 +179,34 @@ impl DiskTags {
     /// Until when limits forbid the next request; 0 without limits.
     #[inline]
     pub(super) fn blocked_until(&self) -> u64 {
-        let until = |tag: &Option<Tag>| tag.as_ref().map_or(0, |t| t.at);
+        let until = |limit: &Option<Box<Limit>>| limit.as_ref().map_or(0, |l| l.open());
         until(&self.limit).max(until(&self.bandwidth))
+    }
+
+    /// Charges the limits for a dispatch.
+    #[inline]
+    pub(super) fn charge_limits(&mut self, cost: Cost, bytes: u32, now: u64) {
+        if let Some(limit) = &mut self.limit {
+            limit.charge(time_amount(cost), now);
+        }
+        if let Some(bandwidth) = &mut self.bandwidth {
+            bandwidth.charge(bandwidth_amount(bytes), now);
+            if let Some(limit) = &mut self.limit {
+                let until = limit.open().max(bandwidth.open());
+                limit.wait_for_other(until, now);
+                bandwidth.wait_for_other(until, now);
+            }
+        }
+    }
+
+    /// Tells the limits that a request comes to an empty queue.
+    #[inline]
+    pub(super) fn ask_limits(&mut self, now: u64) {
+        let idle = self.in_flight == 0 && self.state == State::Empty;
+        let asker = if idle { Asker::Idle } else { Asker::Busy };
+        for limit in [&mut self.limit, &mut self.bandwidth].into_iter().flatten() {
+            limit.ask(now, asker);
+        }
     }
 }
 
@@ -171,23 +218,13 @@ pub(super) fn rate(value: u64) -> NonZeroU64 {
 /// A reservation tag earlier than any: the disk takes its place at its first request.
 pub(super) const NEVER_SERVED: u64 = 0;
 
-/// A limit after a change of policy: what is not yet paid for under the old rate is kept.
-pub(super) fn changed_limit(tag: Option<Tag>, rate: Option<NonZeroU64>, now: u64) -> Option<Tag> {
-    match (tag, rate) {
-        (_, None) => None,
-        (None, Some(rate)) => Some(Tag::new(now, rate)),
-        (Some(mut tag), Some(rate)) => {
-            tag.change_rate(rate, now);
-            Some(tag)
-        }
-    }
-}
-
 /// What a disk may be late by, without losing it, when it becomes ready.
 #[derive(Clone, Copy)]
 pub(super) enum Patience {
     /// It had nothing queued, or no reservation.
     Asked,
+    /// It had nothing queued because all of its requests were in flight.
+    InFlight,
     /// As `Asked`, while it was served elsewhere.
     BusyElsewhere,
     /// A limit held it back.

@@ -75,7 +75,7 @@
 //! | tag | scale | advances by | at |
 //! |---|---|---|---|
 //! | R, when it is due | time | c/r | dispatches of the reservation phase |
-//! | L, when it may go | time | c/l, and bytes over the limit in bytes per second | every dispatch |
+//! | L, when it may go | time | c/l; a second one for bytes per second | every dispatch |
 //! | P, its place by shares | virtual time | c/w | every dispatch, in either phase |
 //!
 //! A decision at time t takes, among disks with requests queued and `L <= t`:
@@ -140,6 +140,12 @@
 //! half the bound b below: what the limit kept from it is not owed, a short wait among others is.
 //! (A disk whose R is later than its L keeps its place meanwhile.)
 //!
+//! A disk whose requests are all in flight has an empty queue, and is not idle: it waits for the
+//! storage. So a is b/2 for it too, until it has had nothing in flight for an anticipation. A long
+//! service is then made good for at the next short one. In a shortage the others may all be in
+//! flight when a disk comes that was idle, and D says nothing: for b/2 after a dispatch by
+//! reservation a is as late as that was, at most b/2.
+//!
 //! When D falls behind t by more than a bound B, *all* R are shifted forward together, so that
 //! D = t - B. Distances stay, and the smallest R is always served next, so in a shortage all R stay
 //! within one request of each other and advance alike: by T·r/Σr requests per second out of T. The
@@ -173,17 +179,27 @@
 //! periods, however long the shortage was.
 //!
 //! # The limit clock and large requests
-//! A request goes when `L <= t`, whatever it costs, and its cost is paid for afterwards:
+//! A request goes when `L <= t`, whatever it costs, and its cost is paid for afterwards. A request
+//! of 10,000 IOs at a limit of 10 goes at once and keeps its disk waiting for 1,000 s: the limit
+//! holds on average, and no cost keeps a disk from being served.
 //!
-//! ```text
-//! L  <-  max(L, t - λ) + c/l,      λ = max(slack, min(c/l - 1 ns, 100 ms))
-//! ```
+//! A disk that has requests queued and waits for others is late by t - L. That is kept up to H =
+//! 150 ms, so that what it could not send is made good for and not lost; without it every limit
+//! would lose that time. But tokens for H beside those of a second are more than a second may hold.
+//! So a late disk is let go only as far as its last second has room. With λ =
+//! [`Config::limit_slack`], or just under the time of one request if that is longer, and ε = 3/8 of
+//! the slack:
 //!
-//! The lateness λ makes good for a dispatch that had to wait for others or for the caller's timer;
-//! without it every limit would lose that time for good. In any time W at most `l·(W + λ)` and one
-//! request are dispatched, so with λ below one request's time no second holds more than l requests
-//! and one. A request of 10,000 IOs at a limit of 10 goes at once and keeps its disk waiting for
-//! 1,000 s: the limit holds on average, and no cost keeps a disk from being served.
+//! - *Never more.* In n seconds at most `l·(n + λ + (n - 1)·ε)` and one request are dispatched, in
+//!   any time W at most `l·(W + H)` and one.
+//! - *Never less.* Whenever the limit holds a backlogged disk back, the disk has had its limit or
+//!   more over a time that ends there. So it loses of its limit only what others leave too little
+//!   of, and of that only what is longer than H at a time, or does not fit into a second with λ to
+//!   spare.
+//!
+//! A disk that had nothing queued and nothing in flight is not late. A limit that is changed or
+//! lifted leaves nothing behind but what the disk has not yet paid for. `limit.rs` has the rule to
+//! the letter, the proofs, and how it is kept in constant memory.
 //!
 //! # Service at other servers
 //! A disk that is spread over several servers tells each of them what it has received at the
@@ -231,11 +247,14 @@
 mod decide;
 mod delivered;
 mod disk;
+mod limit;
 #[cfg(test)]
 mod oracle;
+mod pace;
 mod parts;
 mod place;
 mod plug;
+mod policies;
 mod seats;
 mod served_elsewhere;
 mod share_order;
@@ -246,12 +265,11 @@ mod tests;
 mod virtual_time;
 
 use crate::config::{Config, ConfigError};
-use crate::cost::{CostMeter, Io};
+use crate::cost::{CostMeter, Io, clamp_bytes};
 use crate::dmclock::ServedElsewhere;
 use crate::policy::Policy;
 use crate::priority::{Given, PriorityPolicy};
 use crate::queue::Requests;
-use crate::rate::Tag;
 use crate::scheduler::{
     Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk,
 };
@@ -259,10 +277,12 @@ use crate::steady::Steady;
 use crate::tournament::Tournament;
 use alloc::vec::Vec;
 use delivered::Delivered;
-use disk::{DiskTags, MANY, NEVER_SERVED, Patience, Run, State, changed_limit, rate};
+use disk::{DiskTags, MANY, Patience, Run, State};
 use headgate_units::Nanos;
+use pace::Pace;
 use parts::Parts;
 use seats::Seats;
+use served_elsewhere::REMEMBERED;
 use share_order::ShareOrder;
 use stream::{Priorities, Streams, Tagging};
 use virtual_time::VirtualTime;
@@ -288,12 +308,17 @@ pub struct MClock<R> {
     /// The reservations of the disks in `reservations`, in IOs per second.
     claimed: u64,
     delivered: Delivered,
+    /// How late the last dispatch by reservation was, and when that was.
+    late: (u64, u64),
+    pace: Pace,
     /// Millionths of IOs by reservation since a disk was last served by shares while one without
     /// reservation waited.
     floor_debt: i64,
     batch: Option<Run>,
     /// By slot, up to the last disk that reported service elsewhere.
     parts: Vec<Parts>,
+    /// The slot in `parts` whose lead was last held to its bound.
+    visited: usize,
     plug: plug::Plug,
     /// Requests in flight, all disks.
     in_flight: usize,
@@ -340,9 +365,12 @@ impl<R> MClock<R> {
             forgiven: 0,
             claimed: 0,
             delivered: Delivered::new(config.debt_horizon.0),
+            late: (0, 0),
+            pace: Pace::new(REMEMBERED, VirtualTime::new().0),
             floor_debt: 0,
             batch: None,
             parts: Vec::new(),
+            visited: 0,
             tagging,
             priorities: Vec::new(),
             blocks: Vec::new(),
@@ -364,58 +392,26 @@ impl<R> MClock<R> {
 impl<R> Scheduler<R> for MClock<R> {
     fn register(&mut self, now: Nanos, policy: Policy) -> DiskId {
         let now = self.time.advance(now);
+        let slack = self.config.limit_slack.0;
         let v = self.virtual_time;
         if let Some(slot) = self.free.pop() {
             let generation = self.disks[slot as usize].generation;
             if let Some(parts) = self.parts.get_mut(slot as usize) {
                 *parts = Parts::default();
             }
-            self.disks[slot as usize] = DiskTags::new(generation, policy, now, v.at(), v.turn());
+            self.disks[slot as usize] =
+                DiskTags::new(generation, policy, now, v.at(), v.turn(), slack);
             return DiskId { slot, generation };
         }
         let slot = self.disks.len() as u32;
-        self.disks.push(DiskTags::new(0, policy, now, v.at(), v.turn()));
+        self.disks.push(DiskTags::new(0, policy, now, v.at(), v.turn(), slack));
         DiskId { slot, generation: 0 }
     }
 
     fn set_policy(&mut self, now: Nanos, disk: DiskId, policy: Policy) -> Result<(), UnknownDisk> {
         let slot = self.slot(disk)?;
         let now = self.time.advance(now);
-        self.displace(slot);
-        let waits =
-            if self.disks[slot].queue.is_empty() { Patience::Asked } else { Patience::Unbroken };
-        self.forget_credit(slot, waits);
-        let across = self.competes_across(slot);
-        let v = self.virtual_time.at();
-        let disk = &mut self.disks[slot];
-        let old = disk.policy();
-        let mut patience = Patience::Unbroken;
-        disk.limit = changed_limit(disk.limit, policy.limit().map(|l| rate(l.get())), now);
-        disk.bandwidth =
-            changed_limit(disk.bandwidth, policy.limit_bandwidth().map(|b| rate(b.get())), now);
-        if across {
-            self.priorities[slot].shares = policy.shares();
-        } else {
-            disk.share.change_rate(rate(policy.shares().get()), v);
-        }
-        disk.burst = policy.burst();
-        disk.reservation = policy.reservation().map(|reservation| match disk.reservation {
-            Some(mut tag) => {
-                tag.change_rate(rate(reservation.get()), now);
-                tag
-            }
-            None => {
-                patience = Patience::Asked;
-                Tag::new(NEVER_SERVED, rate(reservation.get()))
-            }
-        });
-        let remembers = !across || !disk.queue.is_empty();
-        if policy.reservation() < old.reservation() && remembers {
-            self.forget_service(slot, 1, 1);
-        }
-        if !self.disks[slot].queue.is_empty() {
-            self.place(slot, now, patience);
-        }
+        self.change_policy(slot, now, policy);
         Ok(())
     }
 
@@ -443,18 +439,7 @@ impl<R> Scheduler<R> for MClock<R> {
     ) -> Result<(), UnknownDisk> {
         let slot = self.slot(disk)?;
         let now = self.time.advance(now);
-        if policy == self.priorities_of(slot) {
-            return Ok(());
-        }
-        if self.tagging == Tagging::Ignored {
-            self.priorities_mut(slot).policy = policy;
-            return Ok(());
-        }
-        self.displace(slot);
-        self.resort(slot, policy);
-        if !self.disks[slot].queue.is_empty() {
-            self.place(slot, now, Patience::Unbroken);
-        }
+        self.change_priorities(slot, now, policy);
         Ok(())
     }
 
@@ -501,6 +486,9 @@ impl<R> Scheduler<R> for MClock<R> {
             Err(reason) => return Err(Rejected { reason, request }),
         };
         let now = self.time.advance(now);
+        if self.is_spread(slot) {
+            self.parts[slot].ask(now, self.meter.cost(clamp_bytes(io.bytes)));
+        }
         let given = match self.tagging {
             Tagging::Honoured => self.given(slot, io),
             Tagging::Ignored => Given::new(io.priority),
@@ -511,13 +499,15 @@ impl<R> Scheduler<R> for MClock<R> {
         } else {
             self.queue_apart(slot, io, given, request);
         }
-        let disk = &mut self.disks[slot];
-        let patience = match disk.state {
+        let patience = match self.disks[slot].state {
+            State::Empty if self.was_in_flight(slot, now) => Patience::InFlight,
             State::Empty => Patience::Asked,
             State::ServedElsewhere => Patience::BusyElsewhere,
             _ => return Ok(()),
         };
+        let disk = &mut self.disks[slot];
         disk.seat = self.seats.take();
+        disk.ask_limits(now);
         self.place(slot, now, patience);
         Ok(())
     }
@@ -555,12 +545,13 @@ impl<R> Scheduler<R> for MClock<R> {
     }
 
     fn complete(&mut self, now: Nanos, disk: DiskId) {
-        self.time.advance(now);
+        let now = self.time.advance(now);
         if let Ok(slot) = self.slot(disk) {
             let disk = &mut self.disks[slot];
             self.in_flight -= disk.in_flight.min(1) as usize;
             disk.in_flight = disk.in_flight.saturating_sub(1);
             if disk.in_flight == 0 && disk.queue.is_empty() {
+                disk.begins_idling(now);
                 let many = disk.label == MANY;
                 if many {
                     self.calm_down(slot);

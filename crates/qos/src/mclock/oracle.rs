@@ -5,6 +5,8 @@
 mod disk;
 mod exact;
 mod given;
+mod limit;
+mod spread;
 
 use crate::config::{Batch, Config, Floor};
 use crate::cost::{Cost, CostMeter, Io, clamp_bytes};
@@ -16,11 +18,11 @@ use disk::{OracleDisk, Standing, weight};
 use exact::Exact;
 use given::Given;
 use headgate_units::{Nanos, Priority};
+use limit::Limit;
+use spread::{Pace, Spread};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// How much more by reservation elsewhere than here counts for nothing.
-const SURPLUS: i128 = 256 * ION;
 const SECOND: i128 = 1_000_000_000;
 const ION: i128 = 1_000_000;
 /// Share units per millionth of an IO at weight 1.
@@ -43,7 +45,13 @@ pub(super) struct Oracle {
     v: i128,
     forgiven: i128,
     given: Given,
+    pace: Pace,
+    /// Slots below this one are visited in turn, this one last.
+    reported: usize,
+    visited: usize,
     by_reservation_in_a_row: i128,
+    /// How late the last reserved request was, and when.
+    late: (i128, i128),
     /// Slot, first position, requests left.
     batch: Option<(usize, u64, u8)>,
 }
@@ -59,7 +67,11 @@ impl Oracle {
             v: 0,
             forgiven: 0,
             given: Given::default(),
+            pace: Pace::default(),
+            reported: 0,
+            visited: 0,
             by_reservation_in_a_row: 0,
+            late: (0, 0),
             batch: None,
         }
     }
@@ -72,6 +84,7 @@ impl Oracle {
     }
 
     pub(super) fn register(&mut self, slot: usize, policy: Policy) {
+        let slack = i128::from(self.config.limit_slack.0);
         if slot == self.disks.len() {
             self.disks.push(None);
         }
@@ -86,14 +99,14 @@ impl Oracle {
             flushes: 0,
             share: Exact::new(self.v, policy.shares().get()),
             reservation: policy.reservation().map(|r| Exact::new(0, r.get())),
-            limit: policy.limit().map(|l| Exact::new(self.now, l.get())),
-            bandwidth: policy.limit_bandwidth().map(|b| Exact::new(self.now, b.get())),
+            limit: policy.limit().map(|l| Limit::new(self.now, l.get(), slack)),
+            bandwidth: policy.limit_bandwidth().map(|b| Limit::new(self.now, b.get(), slack)),
             peak: 1_000,
             in_flight: 0,
-            since: [0; 2],
-            before: [0; 2],
-            missing: -SURPLUS,
+            spread: Spread::default(),
             busy_elsewhere: false,
+            has_reported: false,
+            idle_since: i128::MIN / 2,
             standing: Standing::Empty,
         });
     }
@@ -147,6 +160,7 @@ impl Oracle {
 
     pub(super) fn set_policy(&mut self, slot: usize, policy: Policy) {
         let (now, v, lead) = (self.now, self.v, u64::from(self.config.lead));
+        let slack = i128::from(self.config.limit_slack.0);
         let waits = self.disks[slot].as_ref().unwrap().waits();
         self.forget_credit(slot, if waits { lead } else { 0 });
         let disk = self.disks[slot].as_mut().unwrap();
@@ -161,8 +175,14 @@ impl Oracle {
         };
         let new_reservation = disk.reservation.is_none() && policy.reservation().is_some();
         disk.reservation = changed(disk.reservation, policy.reservation().map(|r| r.get()), 0);
-        disk.limit = changed(disk.limit, policy.limit().map(|l| l.get()), now);
-        disk.bandwidth = changed(disk.bandwidth, policy.limit_bandwidth().map(|b| b.get()), now);
+        let limited = |limit: Option<Limit>, rate: Option<u64>| {
+            rate.map(|rate| match limit {
+                Some(limit) => limit.changed(rate, now),
+                None => Limit::new(now, rate, slack),
+            })
+        };
+        disk.limit = limited(disk.limit.take(), policy.limit().map(|l| l.get()));
+        disk.bandwidth = limited(disk.bandwidth.take(), policy.limit_bandwidth().map(|b| b.get()));
         if !disk.is_across() {
             disk.share.change_rate(policy.shares().get(), v);
         }
@@ -181,7 +201,7 @@ impl Oracle {
         }
         if waits {
             let (patience, lag) = if new_reservation {
-                (i128::from(self.config.anticipation.0), 0)
+                (self.newcomers_lateness(), 0)
             } else {
                 (self.debt_bound(), lead)
             };
@@ -190,8 +210,12 @@ impl Oracle {
     }
 
     pub(super) fn enqueue(&mut self, slot: usize, io: Io, request: u64) {
-        let v = self.v;
+        let (now, v) = (self.now, self.v);
+        let cost = self.meter.cost(clamp_bytes(io.bytes)).as_millionths();
         let disk = self.disks[slot].as_mut().unwrap();
+        if disk.has_reported {
+            disk.spread.ask(now, i128::from(cost));
+        }
         let given = disk.inherit(io);
         let priority = Reverse(disk.priorities.resolve(given));
         if disk.is_across() && disk.standing == Standing::Empty {
@@ -214,11 +238,19 @@ impl Oracle {
         }
         queue.push_back((io, given, request));
         if disk.standing == Standing::Empty {
+            let idle = disk.in_flight == 0 && !disk.busy_elsewhere;
+            for limit in [&mut disk.limit, &mut disk.bandwidth].into_iter().flatten() {
+                limit.ask(now, idle);
+            }
             let anticipation = i128::from(self.config.anticipation.0);
+            let spread = disk.has_reported;
+            let in_flight = disk.in_flight > 0 || self.now - disk.idle_since <= anticipation;
             let (patience, lag) = if std::mem::take(&mut disk.busy_elsewhere) {
-                (anticipation, u64::from(self.config.lead))
+                (anticipation.max(SECOND * 3 / 100), u64::from(self.config.lead))
+            } else if in_flight && !spread {
+                (i128::from(self.config.debt_bound.0 / 2), 0)
             } else {
-                (anticipation, 0)
+                (self.newcomers_lateness(), 0)
             };
             self.place(slot, patience, lag);
         }
@@ -226,41 +258,40 @@ impl Oracle {
 
     pub(super) fn served_elsewhere(&mut self, slot: usize, elsewhere: ServedElsewhere) {
         let (now, v, lead) = (self.now, self.v, self.config.lead);
-        let least = i128::from(self.config.debt_bound.0);
         let [delta, rho] =
             [elsewhere.delta(), elsewhere.rho()].map(|c| i128::from(c.as_millionths()));
         let bytes = i128::from(elsewhere.bytes().0);
         if delta + rho + bytes == 0 {
             return;
         }
-        let disk = self.disks[slot].as_mut().unwrap();
-        let unknown = (delta * disk.in_flight.max(1)).min(512 * ION);
-        disk.peak = disk.peak.max((unknown + 999) / 1_000);
-        for (before, since) in disk.before.iter_mut().zip(&mut disk.since) {
-            *before += 1_024 * std::mem::take(since) - *before / 64;
+        if slot >= self.reported {
+            self.reported = self.disks.len();
         }
-        let [reserved, all] = disk.before;
-        disk.missing += (delta * reserved / all.max(1)).min(delta) - rho;
-        let more = disk.missing.clamp(0, delta - rho);
-        disk.missing = (disk.missing - more).clamp(-SURPLUS, SURPLUS);
-        let ahead = (i128::from(lead) * ION).max(4 * disk.peak * 1_000);
+        self.disks[slot].as_mut().unwrap().has_reported = true;
+        let ahead = self.lead_of(slot);
+        let disk = self.disks[slot].as_mut().unwrap();
+        let in_lead = i128::from(lead) * ION;
+        let chance = in_lead.max(disk.reservation.map_or(0, |r| r.rate * 2 * ION));
+        let [share, due] = disk.spread.report(delta, rho, chance);
         if !disk.is_across() {
-            disk.share.advance_within(delta * FINE, v + ahead * FINE / disk.share.rate);
+            disk.share.advance_within(share * FINE, v + ahead * FINE / disk.share.rate);
         } else if disk.waits() {
             let weight = disk.weight_with(disk.front());
             let room = (v + ahead * FINE / weight - disk.share_at()).max(0);
-            disk.shift((delta * FINE / weight).min(room));
+            disk.shift((share * FINE / weight).min(room));
         }
-        let ahead = (1_024 * ION).max(4 * disk.peak * 1_000) * SECOND / ION;
         if let Some(tag) = &mut disk.reservation {
-            tag.advance_within(rho * SECOND / ION, now + least.max(ahead / tag.rate));
-            tag.advance_within(more * SECOND / ION, now + i128::from(lead) * SECOND / tag.rate);
+            let far = (2 * SECOND).max(i128::from(lead) * SECOND / tag.rate);
+            tag.advance_within(due * SECOND / ION, now + far);
         }
-        if let Some(tag) = &mut disk.limit {
-            tag.advance_within(delta * SECOND / ION, now + least.max(ahead / tag.rate));
+        self.receive(slot, share);
+        self.hold_to_received(slot);
+        let disk = self.disks[slot].as_mut().unwrap();
+        if let Some(limit) = &mut disk.limit {
+            limit.charge_elsewhere(delta * SECOND / ION, now + 30 * SECOND, now);
         }
-        if let Some(tag) = &mut disk.bandwidth {
-            tag.advance_within(bytes * SECOND, now + least.max((256 << 20) * SECOND / tag.rate));
+        if let Some(limit) = &mut disk.bandwidth {
+            limit.charge_elsewhere(bytes * SECOND, now + 30 * SECOND, now);
         }
         let was_ready = disk.standing == Standing::Ready;
         let until = disk.until();
@@ -277,9 +308,22 @@ impl Oracle {
         }
     }
 
+    /// How late a disk may be that was idle: as late as the last reserved request was, if that was
+    /// lately.
+    fn newcomers_lateness(&self) -> i128 {
+        let most = i128::from(self.config.debt_bound.0 / 2);
+        let (late, at) = self.late;
+        let late = if self.now - at <= most { late.min(most) } else { 0 };
+        late.max(i128::from(self.config.anticipation.0))
+    }
+
     pub(super) fn complete(&mut self, slot: usize) {
+        let now = self.now;
         let disk = self.disks[slot].as_mut().unwrap();
         disk.in_flight = (disk.in_flight - 1).max(0);
+        if disk.in_flight == 0 && !disk.waits() {
+            disk.idle_since = now;
+        }
         disk.calm_down();
     }
 
@@ -339,7 +383,11 @@ impl Oracle {
             return;
         }
         let credit = i128::from(disk.policy.burst().get().max(lag)) * ION * FINE / disk.share.rate;
+        let before = disk.share.at();
         disk.share.raise_to(self.v - credit);
+        if disk.share.at() != before {
+            disk.spread.in_advance = 0;
+        }
     }
 
     pub(super) fn dispatch(&mut self) -> OracleDecision {
@@ -393,6 +441,7 @@ impl Oracle {
                         reservation.base += excess;
                     }
                 }
+                self.late = (now - due - excess, now);
                 if let Some((_, slot)) = unreserved(self)
                     && self.is_floor_due()
                 {
@@ -452,22 +501,21 @@ impl Oracle {
         let (now, v) = (self.now, self.v);
         let disk = self.disks[slot].as_mut().unwrap();
         let cost = disk.cost(&self.meter);
-        self.given.note(now, cost, horizon);
+        disk.peak = ((cost + 999) / 1_000).max(disk.peak - disk.peak / 32);
+        let ahead = self.lead_of(slot);
+        let busy = self.given.note(now, cost, horizon);
+        let disk = self.disks[slot].as_mut().unwrap();
         let front = disk.front();
         let (io, given, request) = disk.queues.get_mut(&front).unwrap().pop_front().unwrap();
         disk.in_flight += 1;
-        disk.since[0] += i128::from(phase == Phase::Reservation);
-        disk.since[1] += 1;
-        disk.peak = ((cost + 999) / 1_000).max(disk.peak - disk.peak / 32);
         match phase {
             Phase::Reservation => {
                 disk.reservation.as_mut().unwrap().sum += cost * SECOND / ION;
                 disk.catch_up(v, self.config.lead, front);
-                let lead = (i128::from(self.config.lead) * ION).max(4 * disk.peak * 1_000);
                 if disk.is_across() {
-                    disk.hold_below(v + lead * FINE / disk.weight_with(front), front);
+                    disk.hold_below(v + ahead * FINE / disk.weight_with(front), front);
                 } else {
-                    disk.share.lower_to(v + lead * FINE / disk.share.rate);
+                    disk.share.lower_to(v + ahead * FINE / disk.share.rate);
                 }
                 if waits {
                     self.by_reservation_in_a_row += cost;
@@ -487,6 +535,7 @@ impl Oracle {
                 }
             }
         }
+        self.pace.note(busy, self.v);
         let tag = disk.streams.get_mut(&front).unwrap();
         disk.clock = tag.at();
         tag.sum += cost * FINE;
@@ -498,17 +547,19 @@ impl Oracle {
             disk.streams.retain(|p, tag| !queues[p].is_empty() || tag.at() >= clock);
             disk.forget_alone();
         }
+        self.charge_in_advance(slot, phase, cost);
+        let disk = self.disks[slot].as_mut().unwrap();
         let bytes = i128::from(clamp_bytes(io.bytes));
         for (tag, amount) in
             [(&mut disk.limit, cost * SECOND / ION), (&mut disk.bandwidth, bytes * SECOND)]
         {
-            if let Some(tag) = tag {
-                let lateness = (amount / tag.rate - 1)
-                    .clamp(0, 100_000_000)
-                    .max(i128::from(self.config.limit_slack.0));
-                tag.raise_to(now - lateness);
-                tag.sum += amount;
+            if let Some(limit) = tag {
+                limit.charge(amount, now);
             }
+        }
+        let until = disk.until();
+        for limit in [&mut disk.limit, &mut disk.bandwidth].into_iter().flatten() {
+            limit.wait_for_other(until, now);
         }
         if let Some(batch) = self.config.batch
             && !in_batch
@@ -522,6 +573,9 @@ impl Oracle {
             disk.standing = if due_later { Standing::Pending } else { Standing::Blocked };
         }
         let priority = disk.priorities.resolve(given);
+        if self.reported > 0 {
+            self.visit();
+        }
         OracleDecision::Dispatch(slot, request, phase, Cost::from_millionths(cost as u64), priority)
     }
 

@@ -2,6 +2,7 @@
 
 use super::MClock;
 use super::disk::{Patience, State, share_amount};
+use super::served_elsewhere::AWAY;
 use super::share_order::Class;
 use crate::cost::Cost;
 use crate::rate::before;
@@ -25,8 +26,9 @@ impl<R> MClock<R> {
         self.forget_credit(slot, patience);
         self.delivered.begin(now);
         let bound = match patience {
-            Patience::Asked | Patience::BusyElsewhere => self.config.anticipation.0,
-            Patience::HeldBack => self.config.debt_bound.0 / 2,
+            Patience::Asked => self.newcomers_lateness(now),
+            Patience::BusyElsewhere => self.config.anticipation.0.max(AWAY),
+            Patience::HeldBack | Patience::InFlight => self.config.debt_bound.0 / 2,
             Patience::Unbroken => self.debt_bound_of(slot, now),
         };
         let disk = &mut self.disks[slot];
@@ -50,6 +52,22 @@ impl<R> MClock<R> {
             self.virtual_time.full(disk.share.at),
             slot as u32,
         );
+    }
+
+    /// Whether a disk with nothing queued had requests in flight until just now. Disks that are
+    /// spread over several servers never count so: they claim at each what others did not give.
+    pub(super) fn was_in_flight(&self, slot: usize, now: u64) -> bool {
+        !self.is_spread(slot)
+            && !self.disks[slot].idles_longer_than(self.config.anticipation.0, now)
+    }
+
+    /// How late the reservation of a disk may be that was idle. In a shortage all requests of the
+    /// others may be in flight, so that none of them is there to take a place beside. They come
+    /// back as late as they were, and up to half of the bound.
+    fn newcomers_lateness(&self, now: u64) -> u64 {
+        let (most, (late, at)) = (self.config.debt_bound.0 / 2, self.late);
+        let late = if now - at <= most { late.min(most) } else { 0 };
+        late.max(self.config.anticipation.0)
     }
 
     /// How late the reservation of a disk may be that enters again.
@@ -142,7 +160,7 @@ impl<R> MClock<R> {
         }
         let burst = self.disks[slot].burst.get();
         let ios = match patience {
-            Patience::Asked => burst,
+            Patience::Asked | Patience::InFlight => burst,
             Patience::BusyElsewhere | Patience::HeldBack | Patience::Unbroken => {
                 burst.max(u64::from(self.config.lead))
             }
@@ -150,12 +168,18 @@ impl<R> MClock<R> {
         let v = self.virtual_time;
         let disk = &mut self.disks[slot];
         let bound = v.at().wrapping_sub(disk.share.spacing(share_amount(Cost::from_ios(ios))));
+        let before = disk.share.at;
         if v.has_left(disk.turn) {
             disk.share.set(bound);
         } else {
             disk.share.raise_to(bound);
         }
         disk.turn = v.turn();
+        if disk.share.at != before
+            && let Some(parts) = self.parts.get_mut(slot)
+        {
+            parts.forget_advance();
+        }
     }
 
     /// The lower bound of the share tag of a ready disk with a reservation: the floor raises V
@@ -178,8 +202,7 @@ impl<R> MClock<R> {
 
     /// The upper bound of the share tag: `ios` ahead of V, or `costs` of the disk's own requests if
     /// those are larger.
-    pub(super) fn forget_service(&mut self, slot: usize, ios: u16, costs: u64) {
-        let ahead = self.furthest_ahead(slot, ios, costs);
+    pub(super) fn forget_service(&mut self, slot: usize, ahead: Cost) {
         if self.competes_across(slot) {
             self.forget_service_of_streams(slot, ahead);
             return;

@@ -1,6 +1,8 @@
 //! Decision for decision against the oracle, with the structures checked after every step.
 
 use super::oracle::{Oracle, OracleDecision};
+use super::pace::Pace;
+use super::served_elsewhere::REMEMBERED;
 use super::share_order::Class;
 use super::{DiskTags, MANY, MClock, State};
 use crate::config::{Batch, Config, Floor};
@@ -363,6 +365,7 @@ proptest! {
         let mut real = MClock::new(config).unwrap();
         // Anywhere on the circle: no outcome depends on where V stands.
         real.virtual_time.0 += u128::from(origin);
+        real.pace = Pace::new(REMEMBERED, real.virtual_time.0);
         let mut pair = Pair {
             real,
             oracle: Oracle::new(config),

@@ -3,8 +3,8 @@
 //! every server.
 
 use super::*;
-use headgate_qos::ServedElsewhere;
 use headgate_qos::dmclock::{Served, Ticket, Tracker};
+use headgate_qos::{Cost, ServedElsewhere};
 
 /// Where a client's next request goes.
 #[derive(Clone, Debug)]
@@ -27,6 +27,22 @@ pub enum Tell {
     DmClock,
     /// Every server is alone: mClock.
     Nothing,
+    /// A tenth of what was served elsewhere.
+    Tenth,
+}
+
+impl Tell {
+    fn of(self, elsewhere: ServedElsewhere) -> ServedElsewhere {
+        let tenth = |cost: Cost| Cost::from_millionths(cost.as_millionths() / 10);
+        match self {
+            Tell::DmClock => elsewhere,
+            Tell::Nothing => ServedElsewhere::NONE,
+            Tell::Tenth => {
+                let (delta, rho) = (tenth(elsewhere.delta()), tenth(elsewhere.rho()));
+                ServedElsewhere::new(delta, rho, elsewhere.bytes()).unwrap()
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +100,7 @@ pub struct Cluster {
     delay: Nanos,
     tell: Tell,
     jitter: u64,
+    exponential: bool,
     latency: Nanos,
     /// Every dispatch: when, where, whose, by which right.
     pub log: Vec<(Nanos, usize, usize, Phase)>,
@@ -115,6 +132,7 @@ impl Cluster {
             delay: Nanos::from_micros(100),
             tell: Tell::DmClock,
             jitter: 100,
+            exponential: false,
             latency: Nanos::ZERO,
             log: Vec::new(),
         }
@@ -128,6 +146,12 @@ impl Cluster {
     /// By how many percent of the mean service times vary, 100 at first.
     pub fn jitter(mut self, percent: u64) -> Cluster {
         self.jitter = percent;
+        self
+    }
+
+    /// Service times are exponential.
+    pub fn exponential(mut self) -> Cluster {
+        self.exponential = true;
         self
     }
 
@@ -305,11 +329,7 @@ impl Cluster {
                     return;
                 }
                 let io = Io { bytes: Bytes(self.hosts[client].bytes), ..Io::default() };
-                let elsewhere = if self.tell == Tell::DmClock {
-                    flight.elsewhere
-                } else {
-                    ServedElsewhere::NONE
-                };
+                let elsewhere = self.tell.of(flight.elsewhere);
                 let disk = at.disks[self.hosts[client].disk];
                 at.scheduler.enqueue_dmclock(self.now + at.skew, disk, io, elsewhere, id).unwrap();
                 self.dispatch(server);
@@ -374,8 +394,13 @@ impl Cluster {
     }
 
     fn serve(&mut self, server: usize) -> Nanos {
-        let varied = self.jitter * 10_000_000;
-        let time = 1_000_000_000 - varied + self.dice.below(2 * varied + 1);
+        let time = if self.exponential {
+            let uniform = (self.dice.below(1 << 32) + 1) as f64 / (1u64 << 32) as f64;
+            (-uniform.ln() * 1e9) as u64
+        } else {
+            let varied = self.jitter * 10_000_000;
+            1_000_000_000 - varied + self.dice.below(2 * varied + 1)
+        };
         let at = &mut self.servers[server];
         if at.free < self.now {
             at.free = self.now;

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Every test binary uses its own part.
 
 pub mod cluster;
+pub mod totals;
 
 use headgate_qos::{
     AnyScheduler, Config, CostModel, Decision, DiskId, Io, Phase, Policy, PriorityPolicy,
@@ -65,6 +66,13 @@ impl Dice {
     }
 }
 
+impl Dice {
+    /// Above 0, up to 1.
+    pub fn part(&mut self) -> f64 {
+        (self.below(1 << 40) + 1) as f64 / (1u64 << 40) as f64
+    }
+}
+
 /// The most that any window of so long holds.
 pub fn most_within(times: &[Nanos], window: Nanos) -> u64 {
     let (mut from, mut most) = (0, 0);
@@ -115,6 +123,16 @@ pub struct Tagged {
     sent: Nanos,
 }
 
+/// How service times vary, where they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Between nothing and twice the mean.
+    Uniform,
+    Exponential,
+    /// Bounded, shape 1.5: up to some hundred times the mean.
+    Pareto,
+}
+
 /// A device that serves so many requests per second, one after another, each in its own time slot
 /// of `1/rate`, with a window in front that lets `window` of them in.
 pub struct Bench {
@@ -134,6 +152,7 @@ pub struct Bench {
     wake: Nanos,
     /// Varies service times, when they vary.
     jitter: Option<Dice>,
+    service: Service,
     /// Timers are late by up to so much.
     late: Nanos,
     dice: Dice,
@@ -155,6 +174,7 @@ impl Bench {
             device_rest: 0,
             wake: Nanos::MAX,
             jitter: None,
+            service: Service::Uniform,
             late: Nanos::ZERO,
             dice: Dice::new(0),
         }
@@ -173,6 +193,16 @@ impl Bench {
     pub fn jitter(mut self) -> Bench {
         self.jitter = Some(Dice::new(1));
         self
+    }
+
+    /// Exponential service times.
+    pub fn exponential(self) -> Bench {
+        Bench { service: Service::Exponential, ..self.jitter() }
+    }
+
+    /// Service times with a heavy tail.
+    pub fn pareto(self) -> Bench {
+        Bench { service: Service::Pareto, ..self.jitter() }
     }
 
     /// Wake-ups come late, by anything up to so much.
@@ -392,7 +422,12 @@ impl Bench {
         }
         let time = match &mut self.jitter {
             None => 1_000_000_000,
-            Some(dice) => dice.below(2_000_000_000),
+            Some(dice) => match self.service {
+                Service::Uniform => dice.below(2_000_000_000),
+                Service::Exponential => (dice.part().ln() * -1e9) as u64,
+                // The mean of the unbounded one is three times the least.
+                Service::Pareto => (dice.part().powf(-1.0 / 1.5).min(1_000.0) * 1e9 / 3.0) as u64,
+            },
         };
         let numerator = time + self.device_rest;
         self.device_free += Nanos(numerator / self.rate);

@@ -1,6 +1,8 @@
 //! A disk as the rules define it: its queue, its tags, and its next stream.
 
 use super::exact::Exact;
+use super::limit::Limit;
+use super::spread::Spread;
 use super::{FINE, ION};
 use crate::cost::{CostMeter, Io, IoKind, clamp_bytes};
 use crate::policy::Policy;
@@ -36,23 +38,21 @@ pub(super) struct OracleDisk {
     pub(super) flushes: usize,
     pub(super) share: Exact,
     pub(super) reservation: Option<Exact>,
-    pub(super) limit: Option<Exact>,
-    pub(super) bandwidth: Option<Exact>,
+    pub(super) limit: Option<Limit>,
+    pub(super) bandwidth: Option<Limit>,
     /// In thousandths.
     pub(super) peak: i128,
     pub(super) in_flight: i128,
-    /// Dispatches by reservation and all since the last report.
-    pub(super) since: [i128; 2],
-    /// The same of reports before, fading.
-    pub(super) before: [i128; 2],
-    pub(super) missing: i128,
+    pub(super) spread: Spread,
     pub(super) busy_elsewhere: bool,
+    pub(super) has_reported: bool,
+    pub(super) idle_since: i128,
     pub(super) standing: Standing,
 }
 
 impl OracleDisk {
     pub(super) fn until(&self) -> i128 {
-        let at = |t: &Option<Exact>| t.map_or(0, |t| t.at());
+        let at = |limit: &Option<Limit>| limit.as_ref().map_or(0, |limit| limit.open);
         at(&self.limit).max(at(&self.bandwidth))
     }
 
@@ -105,6 +105,15 @@ impl OracleDisk {
     pub(super) fn hold_below(&mut self, bound: i128, front: Reverse<Priority>) {
         let first = self.streams[&front].at();
         self.shift(bound.min(first) - first);
+    }
+
+    pub(super) fn hold_ahead(&mut self, v: i128, ahead: i128) {
+        if self.is_across() {
+            let front = self.front();
+            self.hold_below(v + ahead * FINE / self.weight_with(front), front);
+        } else {
+            self.share.lower_to(v + ahead * FINE / self.share.rate);
+        }
     }
 
     /// What the floor gave others is remembered up to the lead, or to the burst if that is more.

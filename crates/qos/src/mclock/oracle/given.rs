@@ -16,7 +16,8 @@ impl Given {
         self.since = None;
     }
 
-    pub(super) fn note(&mut self, now: i128, cost: i128, horizon: i128) {
+    /// Returns the busy time since the last note.
+    pub(super) fn note(&mut self, now: i128, cost: i128, horizon: i128) -> i128 {
         let busy = self.since.map_or(0, |since| now - since);
         self.since = Some(now);
         if self.entries.is_empty() {
@@ -35,6 +36,7 @@ impl Given {
         }
         let last = self.entries.last_mut().unwrap();
         *last = (last.0 % part, last.1 + cost);
+        busy
     }
 
     pub(super) fn debt_bound(&self, reserved: i128, horizon: i128, least: i128) -> i128 {

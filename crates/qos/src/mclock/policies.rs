@@ -1,0 +1,78 @@
+//! Changes of a disk's policy and of what its priorities are worth.
+
+use super::MClock;
+use super::disk::{NEVER_SERVED, Patience, rate};
+use super::limit::Limit;
+use super::stream::Tagging;
+use crate::policy::Policy;
+use crate::priority::PriorityPolicy;
+use crate::rate::Tag;
+use alloc::boxed::Box;
+use core::num::NonZeroU64;
+
+impl<R> MClock<R> {
+    /// What a tag is ahead is kept as service, so a new rate is in force at the next dispatch.
+    pub(super) fn change_policy(&mut self, slot: usize, now: u64, policy: Policy) {
+        self.displace(slot);
+        let waits =
+            if self.disks[slot].queue.is_empty() { Patience::Asked } else { Patience::Unbroken };
+        self.forget_credit(slot, waits);
+        let across = self.competes_across(slot);
+        let v = self.virtual_time.at();
+        let disk = &mut self.disks[slot];
+        let old = disk.policy();
+        let mut patience = Patience::Unbroken;
+        let (limit, bandwidth) = (policy.limit(), policy.limit_bandwidth());
+        let slack = self.config.limit_slack.0;
+        change_limit(&mut disk.limit, limit.map(|l| rate(l.get())), now, slack);
+        change_limit(&mut disk.bandwidth, bandwidth.map(|b| rate(b.get())), now, slack);
+        if across {
+            self.priorities[slot].shares = policy.shares();
+        } else {
+            disk.share.change_rate(rate(policy.shares().get()), v);
+        }
+        disk.burst = policy.burst();
+        disk.reservation = policy.reservation().map(|reservation| match disk.reservation {
+            Some(mut tag) => {
+                tag.change_rate(rate(reservation.get()), now);
+                tag
+            }
+            None => {
+                patience = Patience::Asked;
+                Tag::new(NEVER_SERVED, rate(reservation.get()))
+            }
+        });
+        let remembers = !across || !disk.queue.is_empty();
+        if policy.reservation() < old.reservation() && remembers {
+            self.forget_service(slot, self.furthest_ahead(slot, 1, 1));
+        }
+        if !self.disks[slot].queue.is_empty() {
+            self.place(slot, now, patience);
+        }
+    }
+
+    /// Sorts queued requests into streams anew, unless the policy is the one in force.
+    pub(super) fn change_priorities(&mut self, slot: usize, now: u64, policy: PriorityPolicy) {
+        if policy == self.priorities_of(slot) {
+            return;
+        }
+        if self.tagging == Tagging::Ignored {
+            self.priorities_mut(slot).policy = policy;
+            return;
+        }
+        self.displace(slot);
+        self.resort(slot, policy);
+        if !self.disks[slot].queue.is_empty() {
+            self.place(slot, now, Patience::Unbroken);
+        }
+    }
+}
+
+/// A limit after a change of policy. One that is lifted leaves nothing behind.
+fn change_limit(limit: &mut Option<Box<Limit>>, rate: Option<NonZeroU64>, now: u64, slack: u64) {
+    match (limit, rate) {
+        (limit, None) => *limit = None,
+        (Some(limit), Some(rate)) => limit.change_rate(rate, now),
+        (limit @ None, Some(rate)) => *limit = Some(Limit::new(now, rate, slack)),
+    }
+}
