@@ -2,7 +2,8 @@
 //!
 //! A datastore's reservable rate is its capacity (worst-case random IO, `papers`: USENIX OSDI 2010,
 //! "mClock", §3.4 on admission) times the reservable percentage, 100 by default: the capacity is
-//! the worst case already. The sum of the reservations on it must not exceed that.
+//! the worst case already. The sum of the reservations on it must not exceed that, nor what its
+//! layers let through.
 
 use headgate_model::Name;
 use headgate_model::{Capacity, Scheduler};
@@ -17,6 +18,8 @@ pub struct ReservableRate {
     pub reserved: u64,
     /// Rate that it can promise in IOPS; `None` while its capacity is unknown.
     pub reservable: Option<u64>,
+    /// Rate that it cannot exceed in IOPS, known or not what it can promise; `None`: no bound.
+    pub most: Option<u64>,
     /// Its scheduler; only mClock keeps reservations.
     pub scheduler: Scheduler,
 }
@@ -27,15 +30,23 @@ impl ReservableRate {
         self.reservable.map(|r| r.saturating_sub(self.reserved))
     }
 
+    /// IOPS that no more can be promised than.
+    pub fn bound(&self) -> Option<u64> {
+        [self.reservable, self.most].into_iter().flatten().min()
+    }
+
     /// IOPS promised beyond what the datastore can keep.
     pub fn overbooked(&self) -> u64 {
-        self.reservable.map_or(0, |r| self.reserved.saturating_sub(r))
+        self.bound().map_or(0, |bound| self.reserved.saturating_sub(bound))
     }
 }
 
-/// Rate that a datastore of this capacity can promise, in IOPS.
-pub fn reservable(capacity: Option<&Capacity>, percent: u32) -> Option<u64> {
-    capacity.map(|c| c.iops.get().saturating_mul(u64::from(percent)) / 100)
+/// Rate that a datastore can promise, in IOPS: this part of its capacity, or of what its layers let
+/// through if that is less.
+pub fn reservable(capacity: Option<&Capacity>, most: Option<u64>, percent: u32) -> Option<u64> {
+    let capacity = capacity?.iops.get();
+    let sustained = most.map_or(capacity, |most| most.min(capacity));
+    Some(sustained.saturating_mul(u64::from(percent)) / 100)
 }
 
 /// The answer to a reservation that is asked for.
@@ -61,10 +72,10 @@ pub fn admit<'a>(
     asked: Iops,
     others: impl IntoIterator<Item = &'a ReservableRate>,
 ) -> Admission {
-    let Some(free) = target.free() else { return Admission::Unchecked };
-    let asked = asked.get();
+    let Some(bound) = target.bound() else { return Admission::Unchecked };
+    let (asked, free) = (asked.get(), bound.saturating_sub(target.reserved));
     if asked <= free {
-        return Admission::Fits;
+        return if target.reservable.is_some() { Admission::Fits } else { Admission::Unchecked };
     }
     let better = others
         .into_iter()
@@ -79,6 +90,7 @@ pub fn admit<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_model::CapacitySource;
     use proptest::prelude::*;
 
     fn rate(name: &str, reserved: u64, reservable: Option<u64>) -> ReservableRate {
@@ -86,6 +98,7 @@ mod tests {
             name: name.parse().unwrap(),
             reserved,
             reservable,
+            most: None,
             scheduler: Scheduler::Mclock,
         }
     }
@@ -117,6 +130,29 @@ mod tests {
     #[test]
     fn an_unknown_capacity_is_not_guessed() {
         assert_eq!(admit(&rate("ds", 9_999, None), iops(1), &[]), Admission::Unchecked);
+    }
+
+    #[test]
+    fn what_its_layers_let_through_bounds_an_unknown_capacity_too() {
+        let unknown = ReservableRate { most: Some(1_000), ..rate("ds", 600, None) };
+        assert_eq!(admit(&unknown, iops(400), &[]), Admission::Unchecked);
+        assert_eq!(
+            admit(&unknown, iops(500), &[]),
+            Admission::Refused { shortfall: 100, better: None }
+        );
+        let over = ReservableRate { reserved: 1_200, ..unknown };
+        assert_eq!((over.overbooked(), over.free()), (200, None));
+    }
+
+    #[test]
+    fn a_capacity_counts_as_far_as_layers_let_it_through() {
+        let capacity = Capacity { iops: iops(2_000), source: CapacitySource::Set };
+        let of = |most, percent| reservable(Some(&capacity), most, percent);
+        assert_eq!(
+            (of(None, 100), of(Some(700), 100), of(Some(9_000), 90)),
+            (Some(2_000), Some(700), Some(1_800))
+        );
+        assert_eq!(reservable(None, Some(700), 100), None);
     }
 
     proptest! {

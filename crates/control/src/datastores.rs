@@ -1,20 +1,23 @@
 use super::limits::QUEUE_DEPTH_MAX;
 use super::window_views::patched_window;
-use super::{Control, ControlError, DatastoreEntry, Model, Service, images, remote, size};
+use super::{
+    Control, ControlError, DatastoreEntry, Model, Service, capacity, images, remote, size,
+};
 use headgate_api::placement::DatastorePlacementPatch;
 use headgate_api::trace::TracePart;
 use headgate_api::types::{
     BackendSpec, Change, Changed, Datastore, DatastoreCreate, DatastorePatch,
 };
 use headgate_api::windows::WindowPatch;
-use headgate_devices::{LayerSpec, ModelSpec, RateSpec, SizeCost};
+use headgate_devices::layer::LayerSpecError;
+use headgate_devices::{LayerSpec, ModelSpec, ModelSpecError, SizeCost};
 use headgate_model::Name;
 use headgate_model::PlaneError;
 use headgate_model::{
     Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold, WindowRecord,
 };
 use headgate_qos::{Config, CostModel, UnknownCostModel};
-use headgate_units::{Bytes, Iops, Nanos};
+use headgate_units::{Bytes, Nanos};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -141,9 +144,8 @@ impl Control {
                 nbd: None,
                 memory: None,
             } => {
-                let spec: ModelSpec = model
-                    .parse()
-                    .map_err(|e| ControlError::invalid(format!("{e}"), "a device model"))?;
+                let spec: ModelSpec =
+                    model.parse().map_err(ControlError::malformed::<ModelSpecError>)?;
                 let path = Path::new("emulated").join(name.as_str());
                 Ok(Backend::Emulated { model: spec.to_string(), path })
             }
@@ -230,19 +232,14 @@ impl Control {
             | Backend::Memory { .. } => QUEUE_DEPTH_FILES,
         };
         let cost_model = match request.cost_model {
-            Some(text) => text.parse().map_err(|e: UnknownCostModel| {
-                ControlError::invalid(e.to_string(), "unit, affine=SIZE or chunks=SIZE")
-            })?,
+            Some(text) => text.parse().map_err(ControlError::malformed::<UnknownCostModel>)?,
             None => default_cost_model(&backend),
         };
-        let record = DatastoreRecord {
+        let mut record = DatastoreRecord {
             name: request.name,
             scheduler: request.scheduler,
             queue_depth: check_depth(request.queue_depth.unwrap_or(default_depth))?,
-            capacity: request
-                .capacity
-                .map(|iops| Capacity { iops, source: CapacitySource::Set })
-                .or_else(|| model_capacity(&backend)),
+            capacity: request.capacity.map(|iops| Capacity { iops, source: CapacitySource::Set }),
             backend,
             cost_model,
             plug: check_plug(request.plug_ns.unwrap_or(0))?,
@@ -250,10 +247,14 @@ impl Control {
             placement: request.placement.apply(Default::default()),
             layers: check_layers(&request.layers)?,
         };
+        if record.capacity.is_none() {
+            record.capacity = capacity::from_model(&record);
+        }
         self.check_window(&record)?;
         if record.capacity.is_none() {
             warnings.push(unknown_capacity(&record));
         }
+        warnings.extend(capacity::warning(&record));
         warnings.extend(volatile(&record));
         warnings.extend(self.window_warnings(&record));
         self.serve_datastore(&record)?;
@@ -401,9 +402,10 @@ impl Control {
         record.window = patched_window(update.window, record.window)?;
         record.window.found = update.found.or(record.window.found);
         self.check_window(&record)?;
-        if let Some(capacity) = update.capacity {
-            record.capacity = capacity.or_else(|| model_capacity(&record.backend));
-        }
+        record.capacity = match update.capacity {
+            Some(capacity) => capacity.or_else(|| capacity::from_model(&record)),
+            None => capacity::current(&record),
+        };
         catalog.update_datastore(&record)?;
         if before.service == Service::Serving
             && let Err(e) = self.bring_into_force(&before.record, &record)
@@ -419,6 +421,7 @@ impl Control {
         if now.capacity.is_none() {
             warnings.push(unknown_capacity(&entry.record));
         }
+        warnings.extend(capacity::warning(&entry.record));
         if now.overbooked_iops > 0 {
             warnings.push(format!(
                 "datastore '{name}' is overbooked by {} IOPS: when all its disks are busy, reservations are missed in \
@@ -522,10 +525,10 @@ fn check_layers(texts: &[String]) -> Result<Vec<LayerSpec>, ControlError> {
             format!("at most {LAYERS_MAX}"),
         ));
     }
-    let parse = |text: &String| {
-        text.parse::<LayerSpec>().map_err(|e| ControlError::invalid(e.to_string(), "a layer"))
-    };
-    texts.iter().map(parse).collect()
+    texts
+        .iter()
+        .map(|text| text.parse().map_err(ControlError::malformed::<LayerSpecError>))
+        .collect()
 }
 
 fn unknown_capacity(record: &DatastoreRecord) -> String {
@@ -538,18 +541,6 @@ fn unknown_capacity(record: &DatastoreRecord) -> String {
         "the capacity of datastore '{name}' is unknown, so reservations on it are not checked: \
          {measure}set it with 'headgate datastore set {name} --capacity IOPS'"
     )
-}
-
-/// The capacity of a device model, if its parameters define it.
-fn model_capacity(backend: &Backend) -> Option<Capacity> {
-    let Backend::Emulated { model, .. } = backend else { return None };
-    let Ok(ModelSpec::Rate(RateSpec { rate, latency, depth, .. })) = model.parse() else {
-        return None;
-    };
-    // Little's law: no more than `depth` requests complete in one latency.
-    let by_depth = u128::from(depth.get()) * 1_000_000_000 / u128::from(latency.0.max(1));
-    let iops = Iops::new(u64::try_from(by_depth).unwrap_or(u64::MAX).clamp(1, rate.get())).ok()?;
-    Some(Capacity { iops, source: CapacitySource::Model })
 }
 
 /// By size, as in the paper; one IO each where the device takes as long for every size.
@@ -566,23 +557,5 @@ fn default_cost_model(backend: &Backend) -> CostModel {
     match size_cost {
         Some(SizeCost::Nothing) => CostModel::Unit,
         Some(SizeCost::Time) | None => CostModel::default(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn known(model: &str) -> Option<u64> {
-        let backend = Backend::Emulated { model: model.into(), path: "x".into() };
-        model_capacity(&backend).map(|c| c.iops.get())
-    }
-
-    #[test]
-    fn a_model_that_says_its_rate_has_a_capacity() {
-        assert_eq!(known("rate=1600"), Some(1600));
-        assert_eq!(known("rate=1600,latency=5ms,depth=4"), Some(800));
-        assert_eq!(known("rate=1600,latency=5ms,depth=32"), Some(1600));
-        assert_eq!(known("null"), None);
     }
 }

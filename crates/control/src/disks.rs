@@ -1,4 +1,6 @@
 use super::admission::{Admission, admit};
+use super::capacity;
+use super::error::because;
 use super::remote;
 use super::{
     Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, flash, images, size,
@@ -96,6 +98,7 @@ impl Control {
             .map(|other| self.reservable_rate(model, other))
             .collect();
         let name = &datastore.record.name;
+        let reason = capacity::reason(&datastore.record);
         match admit(&target, asked, &others) {
             Admission::Fits => Ok(Vec::new()),
             Admission::Unchecked => Ok(vec![format!(
@@ -104,15 +107,17 @@ impl Control {
             )]),
             Admission::Refused { shortfall, .. } if force == Force::Yes => Ok(vec![format!(
                 "datastore '{name}' is now overbooked by {shortfall} IOPS: when all its disks are busy, reservations \
-                 are missed in proportion"
+                 are missed in proportion{}",
+                because(reason)
             )]),
             Admission::Refused { shortfall, better } => Err(ControlError::NotAdmitted {
                 datastore: name.clone(),
                 asked,
                 reserved: target.reserved,
-                reservable: target.reservable.unwrap_or(0),
+                reservable: target.bound().unwrap_or(0),
                 shortfall,
                 better,
+                reason,
             }),
         }
     }

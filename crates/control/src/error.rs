@@ -1,5 +1,6 @@
 use headgate_catalog::CatalogError;
 use headgate_cluster::lease::LeaseError;
+use headgate_devices::Sustained;
 use headgate_history::SamplesError;
 use headgate_model::Name;
 use headgate_model::PlaneError;
@@ -19,6 +20,11 @@ pub enum ErrorKind {
     Failed,
 }
 
+/// The end of a sentence about what a datastore can promise.
+pub(super) fn because(reason: Option<Sustained>) -> String {
+    reason.map(|reason| format!(": {reason}")).unwrap_or_default()
+}
+
 /// Why an operation failed.
 #[derive(Debug, Error)]
 pub enum ControlError {
@@ -30,6 +36,9 @@ pub enum ControlError {
         /// What was expected.
         expected: String,
     },
+    /// A text that does not parse: the parser's own words, which say what would fit.
+    #[error("{0}")]
+    Malformed(String),
     /// No such datastore or disk.
     #[error("there is no {kind} '{name}'")]
     Missing {
@@ -85,7 +94,8 @@ pub enum ControlError {
     /// The reservation does not fit.
     #[error(
         "a reservation of {asked} IOPS does not fit on datastore '{datastore}': \
-         {reserved} of {reservable} IOPS are reserved already, {shortfall} IOPS are missing"
+         {reserved} of {reservable} IOPS are reserved already, {shortfall} IOPS are missing{}",
+        because(*reason)
     )]
     NotAdmitted {
         /// Where the disk should go.
@@ -100,6 +110,8 @@ pub enum ControlError {
         shortfall: u64,
         /// The datastore with the most room for it, and how much room that is.
         better: Option<(Name, u64)>,
+        /// Why the datastore can promise no more, where its capacity alone does not say it.
+        reason: Option<Sustained>,
     },
     /// The device is too small for another disk.
     #[error(
@@ -157,10 +169,15 @@ impl ControlError {
         ControlError::Invalid { error: error.into(), expected: expected.into() }
     }
 
+    /// An error about a text whose parser says what was wrong and what was expected.
+    pub fn malformed<E: std::error::Error>(error: E) -> ControlError {
+        ControlError::Malformed(error.to_string())
+    }
+
     /// What kind of failure it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            ControlError::Invalid { .. } => ErrorKind::Invalid,
+            ControlError::Invalid { .. } | ControlError::Malformed(_) => ErrorKind::Invalid,
             ControlError::Missing { .. } | ControlError::Catalog(CatalogError::Missing { .. }) => {
                 ErrorKind::Missing
             }

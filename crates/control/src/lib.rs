@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod attach;
+mod capacity;
 mod clock;
 mod creation;
 mod datastores;

@@ -221,6 +221,7 @@ impl Control {
             provisioning,
             reservable: super::admission::reservable(
                 record.capacity.as_ref(),
+                super::capacity::most(record),
                 self.options.reservable_percent,
             ),
             state: record.placement.state,

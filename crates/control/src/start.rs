@@ -1,3 +1,4 @@
+use super::capacity;
 use super::images::{self, Recovery};
 use super::{
     Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Parts, Service, StateDir,
@@ -47,7 +48,8 @@ impl Control {
         control.model_mut().rules = contents.rules;
         control.model_mut().vms =
             contents.vms.into_iter().map(|vm| (vm.name, vm.priorities)).collect();
-        for record in contents.datastores {
+        for mut record in contents.datastores {
+            record.capacity = capacity::current(&record);
             let service = match control.serve_datastore(&record) {
                 Ok(()) => Service::Serving,
                 Err(e) => {

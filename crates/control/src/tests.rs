@@ -6,7 +6,9 @@ use headgate_api::types::{
     Change, Disk, DiskCreate, DiskPatch, Force, HealthStatus, ImageFate, ServiceState,
 };
 use headgate_catalog::{Catalog, SqliteCatalog};
+use headgate_devices::{LayerSpec, ModelSpec};
 use headgate_model::{DiskRecord, DiskState};
+use headgate_qos::CostModel;
 use headgate_units::{Iops, Shares};
 use serde_json::json;
 
@@ -154,6 +156,81 @@ fn a_reservation_that_does_not_fit_is_refused_with_the_shortfall() {
     assert!(forced.now.overbooked);
     assert!(forced.warnings[0].contains("overbooked by 300 IOPS"), "{:?}", forced.warnings);
     assert_eq!(bench.control.datastore(&"array".parse().unwrap()).unwrap().overbooked_iops, 300);
+}
+
+/// The parser's sentence says what was expected: a second line would only repeat it.
+#[test]
+fn a_text_that_does_not_parse_is_reported_once() {
+    let bench = Bench::new();
+    for (field, text) in [
+        ("model", "ratte=5"),
+        ("model", "rate=0"),
+        ("model", "rate=5,depth=3,depth=4"),
+        ("model", "rate=5,speed=3"),
+        ("model", "array=2,raid=5"),
+        ("model", "ssd=1M"),
+        ("layers", "ratte=5"),
+        ("layers", "rate=5,speed=3"),
+        ("cost_model", "affine=x"),
+    ] {
+        let mut request = json!({"name": "x", "backend": {"emulated": "rate=5"}});
+        let mut said = match field {
+            "model" => {
+                request["backend"]["emulated"] = json!(text);
+                text.parse::<ModelSpec>().unwrap_err().to_string()
+            }
+            "layers" => {
+                request["layers"] = json!([text]);
+                text.parse::<LayerSpec>().unwrap_err().to_string()
+            }
+            _ => {
+                request["cost_model"] = json!(text);
+                text.parse::<CostModel>().unwrap_err().to_string()
+            }
+        };
+        let error =
+            bench.control.add_datastore(serde_json::from_value(request).unwrap()).unwrap_err();
+        assert_eq!((error.to_string(), error.expected()), (said.clone(), None));
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        // What was wrong comes first, what would fit behind it.
+        let expected = said.split_off(said.find("; ").expect("two halves"));
+        assert!(expected.len() > 8, "{error}");
+    }
+}
+
+#[test]
+fn stalls_and_layers_lower_what_can_be_promised_and_are_named() {
+    let bench = Bench::new();
+    let name = "shaky".parse().unwrap();
+    let stalls = json!({"name": "shaky", "backend": {"emulated": "rate=2000,stall=1s/5s"}});
+    let added = bench.control.add_datastore(serde_json::from_value(stalls).unwrap()).unwrap();
+    assert_eq!(added.now.reservable_iops, Some(1600));
+    assert!(added.warnings[0].contains("of which stalls leave 1600"), "{:?}", added.warnings);
+    let asked = |iops| json!({"datastore": "shaky", "policy": {"reservation": iops}});
+    let error = create(&bench, asked(1700)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "a reservation of 1700 IOPS does not fit on datastore 'shaky': 0 of 1600 IOPS are reserved already, 100 \
+         IOPS are missing: its device model serves 2000 IOPS, of which stalls leave 1600"
+    );
+    create(&bench, asked(1600)).unwrap();
+
+    let set = |patch| bench.control.set_datastore(&name, serde_json::from_value(patch).unwrap());
+    let slower = set(json!({"layers": ["rate=500"]})).unwrap();
+    assert_eq!((slower.now.reservable_iops, slower.now.overbooked_iops), (Some(400), 1200));
+    assert!(slower.warnings[0].contains("a layer lets 500 IOPS through"), "{:?}", slower.warnings);
+    let again = set(json!({"layers": []})).unwrap();
+    assert_eq!((again.now.reservable_iops, again.now.overbooked_iops), (Some(1600), 0));
+    let shallow = set(json!({"queue_depth": 1, "layers": ["delay=9900us"]})).unwrap();
+    assert_eq!(shallow.now.reservable_iops, Some(80));
+    // Nor does a capacity that is set get past a layer.
+    let told = set(json!({"capacity": 5000, "layers": ["rate=500"], "queue_depth": 32})).unwrap();
+    assert_eq!(
+        (told.now.capacity.unwrap().iops.get(), told.now.reservable_iops),
+        (5000, Some(500))
+    );
+    let bench = bench.restart();
+    assert_eq!(bench.control.datastore(&name).unwrap().reservable_iops, Some(500));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 use super::admission::{self, ReservableRate};
 use super::window_views::window_view;
-use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, flash, vms};
+use super::{
+    Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, capacity, flash, vms,
+};
 use headgate_api::types::{
     BackendSpec, CapacityView, Datastore, Disk, DiskMoved, Health, HealthStatus, Host, ServiceState,
 };
@@ -66,14 +68,18 @@ impl Control {
     pub(super) fn reservable_rate(&self, model: &Model, entry: &DatastoreEntry) -> ReservableRate {
         let reservations =
             model.disks_on(&entry.record.name).filter_map(|disk| disk.record.policy.reservation);
+        let record = &entry.record;
+        let most = capacity::most(record);
         ReservableRate {
-            name: entry.record.name.clone(),
+            name: record.name.clone(),
             reserved: reservations.map(|r| r.get()).sum(),
             reservable: admission::reservable(
-                entry.record.capacity.as_ref(),
+                record.capacity.as_ref(),
+                most,
                 self.options.reservable_percent,
             ),
-            scheduler: entry.record.scheduler,
+            most,
+            scheduler: record.scheduler,
         }
     }
 

@@ -23,6 +23,7 @@
 extern crate alloc;
 
 mod array;
+mod capacity;
 mod fixed_rate;
 pub mod layer;
 mod model;
@@ -35,6 +36,7 @@ mod spec;
 mod ssd;
 
 pub use array::{ArraySpec, ArraySpecError, CachePower, DiskKind, Raid, SpindleArray};
+pub use capacity::{Bound, Sustained, ceiling};
 pub use fixed_rate::FixedRate;
 pub use headgate_flash::{Reach, Standing as FlashStanding, Utilisation};
 pub use layer::{LayerSpec, Layered, Layers, Stall, Stragglers};
