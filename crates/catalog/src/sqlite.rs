@@ -6,6 +6,7 @@ use crate::error::corrupt;
 use headgate_model::Name;
 use headgate_placement::Rules;
 use rows::{RawDatastore, RawDisk, integer, layer_texts, put_policy};
+use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -151,6 +152,37 @@ fn json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("records are plain data, and their paths came as text")
 }
 
+/// A datastore's columns, in the order of its table.
+fn datastore_row(record: &DatastoreRecord) -> [Value; 10] {
+    [
+        record.name.as_str().to_owned().into(),
+        json(&record.backend).into(),
+        record.scheduler.as_str().to_owned().into(),
+        record.queue_depth.into(),
+        record.capacity.as_ref().map(json).into(),
+        record.cost_model.to_string().into(),
+        record.plug.0.cast_signed().into(),
+        json(&record.window).into(),
+        json(&record.placement).into(),
+        json(&layer_texts(&record.layers)).into(),
+    ]
+}
+
+/// A disk's columns, in the order of its table.
+fn disk_row(record: &DiskRecord) -> [Value; 8] {
+    let remote = record.remote.as_ref();
+    [
+        record.name.as_str().to_owned().into(),
+        record.datastore.as_str().to_owned().into(),
+        record.vm.as_ref().map(|vm| vm.as_str().to_owned()).into(),
+        integer(record.size.0).into(),
+        record.state.as_str().to_owned().into(),
+        remote.map(|remote| remote.export.clone()).into(),
+        remote.map(|remote| remote.block_size).into(),
+        json(&record.placement).into(),
+    ]
+}
+
 impl Catalog for SqliteCatalog {
     fn load(&mut self) -> Result<Contents, CatalogError> {
         let (datastores, disks, vms, exports, rules) = self.change(|tx| {
@@ -193,18 +225,7 @@ impl Catalog for SqliteCatalog {
         let inserted = self.change(|tx| {
             tx.execute(
                 "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-                params![
-                    record.name.as_str(),
-                    json(&record.backend),
-                    record.scheduler.as_str(),
-                    record.queue_depth,
-                    record.capacity.as_ref().map(json),
-                    record.cost_model.to_string(),
-                    record.plug.0.cast_signed(),
-                    json(&record.window),
-                    json(&record.placement),
-                    json(&layer_texts(&record.layers)),
-                ],
+                datastore_row(record),
             )
         });
         match inserted {
@@ -221,18 +242,7 @@ impl Catalog for SqliteCatalog {
                 "UPDATE datastores SET backend = ?2, scheduler = ?3, queue_depth = ?4, capacity = ?5,
                      cost_model = ?6, plug = ?7, window_control = ?8, placement = ?9, layers = ?10
                  WHERE name = ?1",
-                params![
-                    record.name.as_str(),
-                    json(&record.backend),
-                    record.scheduler.as_str(),
-                    record.queue_depth,
-                    record.capacity.as_ref().map(json),
-                    record.cost_model.to_string(),
-                    record.plug.0.cast_signed(),
-                    json(&record.window),
-                    json(&record.placement),
-                    json(&layer_texts(&record.layers)),
-                ],
+                datastore_row(record),
             )
         })?;
         if changed == 0 {
@@ -256,16 +266,7 @@ impl Catalog for SqliteCatalog {
         let inserted = self.change(|tx| {
             tx.execute(
                 "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                params![
-                    record.name.as_str(),
-                    record.datastore.as_str(),
-                    record.vm.as_ref().map(Name::as_str),
-                    integer(record.size.0),
-                    record.state.as_str(),
-                    record.remote.as_ref().map(|remote| remote.export.as_str()),
-                    record.remote.as_ref().map(|remote| remote.block_size),
-                    json(&record.placement),
-                ],
+                disk_row(record),
             )?;
             put_policy(tx, &record.name, &record.policy)
         });
@@ -286,16 +287,7 @@ impl Catalog for SqliteCatalog {
                 "UPDATE disks SET datastore = ?2, vm = ?3, size = ?4, state = ?5, export = ?6, export_block = ?7,
                      placement = ?8
                  WHERE name = ?1",
-                params![
-                    record.name.as_str(),
-                    record.datastore.as_str(),
-                    record.vm.as_ref().map(Name::as_str),
-                    integer(record.size.0),
-                    record.state.as_str(),
-                    record.remote.as_ref().map(|remote| remote.export.as_str()),
-                    record.remote.as_ref().map(|remote| remote.block_size),
-                    json(&record.placement),
-                ],
+                disk_row(record),
             )?;
             if changed > 0 {
                 put_policy(tx, &record.name, &record.policy)?;

@@ -2,7 +2,7 @@
 
 use super::common::{DaemonArgs, Print};
 use super::error::CliError;
-use super::output::{Align, Table, json};
+use super::output::{Align, Table, print_value};
 use super::placement::source;
 use crate::offline;
 use clap::Args;
@@ -46,10 +46,7 @@ impl Advise {
                 report
             }
         };
-        if self.print.json {
-            return Ok(json(out, &report)?);
-        }
-        Ok(out.write_all(render(&report).as_bytes())?)
+        print_value(out, self.print, &report, render)
     }
 }
 

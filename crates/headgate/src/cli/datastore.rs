@@ -4,7 +4,7 @@ use super::error::CliError;
 use super::flash;
 use super::history;
 use super::model_plot;
-use super::output::{Align, Table, description, json, or_dash, warnings};
+use super::output::{Align, Table, description, json, or_dash, print_changed, print_value};
 use super::picture::Picture;
 use super::placement::{self, DatastoreArgs};
 use super::values::{self, OrNone, Word};
@@ -310,20 +310,17 @@ impl Datastore {
                 let print = add.print;
                 let added: Changed<types::Datastore> =
                     client.send(Method::POST, "/v1/datastores", &add.request()?)?;
-                print_changed(out, &added, print)
+                print_changed(out, print, &added, describe)
             }
             Datastore::Set(set) => {
                 let (path, print) = (format!("/v1/datastores/{}", set.name), set.print);
                 let changed: Changed<types::Datastore> =
                     client.send(Method::PATCH, &path, &set.patch()?)?;
-                print_changed(out, &changed, print)
+                print_changed(out, print, &changed, describe)
             }
             Datastore::List { print } => {
                 let datastores: Vec<types::Datastore> = client.get("/v1/datastores")?;
-                if print.json {
-                    return Ok(json(out, &datastores)?);
-                }
-                Ok(out.write_all(table(&datastores).render().as_bytes())?)
+                print_value(out, print, &datastores, |datastores| table(datastores).render())
             }
             Datastore::Show { name, plot, history, print } => {
                 show(&client, &name, plot, history, print, out)
@@ -415,19 +412,6 @@ fn calibrate(
             state.error.unwrap_or_default()
         ))),
     }
-}
-
-fn print_changed(
-    out: &mut dyn Write,
-    changed: &Changed<types::Datastore>,
-    print: Print,
-) -> Result<(), CliError> {
-    if print.json {
-        return Ok(json(out, changed)?);
-    }
-    out.write_all(describe(&changed.now).as_bytes())?;
-    warnings(&changed.warnings);
-    Ok(())
 }
 
 fn storage(backend: &BackendSpec) -> String {

@@ -1,6 +1,8 @@
 use super::common::{DaemonArgs, Print};
 use super::error::CliError;
-use super::output::{Align, Table, date, description, json, or_dash, warnings};
+use super::output::{
+    Align, Table, date, description, json, or_dash, print_changed, print_value, warnings,
+};
 use super::placement::{self, DiskArgs};
 use super::values::{OrNone, force};
 use clap::{Args, Subcommand};
@@ -227,21 +229,15 @@ impl DiskCommand {
                     return Err(CliError::Usage(format!("nothing to change: give {what}")));
                 }
                 let changed: Changed<types::Disk> = client.send(Method::PATCH, &path, &patch)?;
-                print_changed(out, &changed, print)
+                print_changed(out, print, &changed, describe)
             }
             DiskCommand::List { print } => {
                 let disks: Vec<types::Disk> = client.get("/v1/disks")?;
-                if print.json {
-                    return Ok(json(out, &disks)?);
-                }
-                Ok(out.write_all(table(&disks).render().as_bytes())?)
+                print_value(out, print, &disks, |disks| table(disks).render())
             }
             DiskCommand::Show { name, print } => {
                 let disk: types::Disk = client.get(&format!("/v1/disks/{name}"))?;
-                if print.json {
-                    return Ok(json(out, &disk)?);
-                }
-                Ok(out.write_all(describe(&disk).as_bytes())?)
+                print_value(out, print, &disk, describe)
             }
             DiskCommand::Attach(attach) => {
                 let attachment: Attachment =
@@ -256,7 +252,7 @@ impl DiskCommand {
                     (takeover.print, format!("/v1/disks/{}/takeover", takeover.name));
                 let taken: Changed<types::Disk> =
                     client.send(Method::POST, &path, &takeover.request())?;
-                print_changed(out, &taken, print)
+                print_changed(out, print, &taken, describe)
             }
             DiskCommand::Remove { name, force, keep_image } => {
                 let force = if force { "force=yes" } else { "force=no" };
@@ -387,19 +383,6 @@ fn chosen(placement: Option<&Placement>) -> String {
         .iter()
         .for_each(|(name, because)| text.push_str(&format!("  {name}: {because}\n")));
     text
-}
-
-fn print_changed(
-    out: &mut dyn Write,
-    changed: &Changed<types::Disk>,
-    print: Print,
-) -> Result<(), CliError> {
-    if print.json {
-        return Ok(json(out, changed)?);
-    }
-    out.write_all(describe(&changed.now).as_bytes())?;
-    warnings(&changed.warnings);
-    Ok(())
 }
 
 fn connection(disk: &types::Disk) -> Option<ConnectionState> {

@@ -1,6 +1,6 @@
 use super::common::{DaemonArgs, Print};
 use super::error::CliError;
-use super::output::{Align, Table, description, json};
+use super::output::{Align, Table, description, json, print_value};
 use clap::{Args, Subcommand};
 use headgate_api::priorities::{self, ExportCreate, ExportPatch};
 use headgate_model::Name;
@@ -81,10 +81,7 @@ impl Export {
             }
             Export::List { print } => {
                 let exports: Vec<priorities::Export> = client.get("/v1/exports")?;
-                if print.json {
-                    return Ok(json(out, &exports)?);
-                }
-                Ok(out.write_all(table(&exports).render().as_bytes())?)
+                print_value(out, print, &exports, |exports| table(exports).render())
             }
             Export::Remove { name } => Ok(client.delete(&format!("/v1/exports/{name}"))?),
         }

@@ -1,6 +1,8 @@
 //! Tables, descriptions and errors as text.
 
-use headgate_api::types::ErrorBody;
+use super::common::Print;
+use super::error::CliError;
+use headgate_api::types::{Changed, ErrorBody};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -67,6 +69,33 @@ pub(super) fn description(lines: &[(&str, Option<String>)]) -> String {
 pub(super) fn json<T: Serialize>(out: &mut dyn Write, value: &T) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value)?;
     writeln!(out)
+}
+
+/// What a reading command has found: JSON if that is wanted, else the text made of it.
+pub(super) fn print_value<T: Serialize>(
+    out: &mut dyn Write,
+    print: Print,
+    value: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), CliError> {
+    if print.json {
+        return Ok(json(out, value)?);
+    }
+    Ok(out.write_all(text(value).as_bytes())?)
+}
+
+/// What a command has changed, and the warnings about it.
+pub(super) fn print_changed<T: Serialize>(
+    out: &mut dyn Write,
+    print: Print,
+    changed: &Changed<T>,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), CliError> {
+    print_value(out, print, changed, |changed| text(&changed.now))?;
+    if !print.json {
+        warnings(&changed.warnings);
+    }
+    Ok(())
 }
 
 /// An error for standard error.

@@ -1,6 +1,6 @@
 use super::common::{DaemonArgs, Print};
 use super::error::CliError;
-use super::output::{Align, Table, description, json, warnings};
+use super::output::{Align, Table, description, print_changed, print_value};
 use super::values::{Word, one_of};
 use clap::{Args, Subcommand};
 use headgate_api::priorities::{Nice, VmPatch};
@@ -115,17 +115,11 @@ impl Vm {
         match self {
             Vm::List { print } => {
                 let vms: Vec<types::Vm> = client.get("/v1/vms")?;
-                if print.json {
-                    return Ok(json(out, &vms)?);
-                }
-                Ok(out.write_all(table(&vms).render().as_bytes())?)
+                print_value(out, print, &vms, |vms| table(vms).render())
             }
             Vm::Show { name, print } => {
                 let vm: types::Vm = client.get(&format!("/v1/vms/{name}"))?;
-                if print.json {
-                    return Ok(json(out, &vm)?);
-                }
-                Ok(out.write_all(describe(&vm).as_bytes())?)
+                print_value(out, print, &vm, describe)
             }
             Vm::Set(set) => {
                 let (path, print) = (format!("/v1/vms/{}", set.name), set.print);
@@ -135,12 +129,7 @@ impl Vm {
                     return Err(CliError::Usage(format!("nothing to change: give {what}")));
                 }
                 let changed: Changed<types::Vm> = client.send(Method::PATCH, &path, &patch)?;
-                if print.json {
-                    return Ok(json(out, &changed)?);
-                }
-                out.write_all(describe(&changed.now).as_bytes())?;
-                warnings(&changed.warnings);
-                Ok(())
+                print_changed(out, print, &changed, describe)
             }
             Vm::Reset { name } => Ok(client.delete(&format!("/v1/vms/{name}"))?),
         }
