@@ -5,6 +5,7 @@ use super::file::pages::Pages;
 use super::nbd::connection::Export;
 use crate::error::EngineError;
 use crate::request::Access;
+use crate::tables::range_queue::RangeQueue;
 use io_uring::types::Fixed;
 
 /// The storage that an image is made of.
@@ -59,6 +60,14 @@ impl Storage {
         }
     }
 
+    /// How requests that free or zero ranges get here: on a file they exclude each other.
+    pub(crate) fn range_queue(&self) -> RangeQueue {
+        match self.file() {
+            Some(file) if file.image.in_memory().is_none() => RangeQueue::one_at_a_time(),
+            _ => RangeQueue::Unbounded,
+        }
+    }
+
     /// The link to the server, where there is one.
     #[inline]
     pub(crate) fn link(&self) -> Option<u32> {
@@ -87,5 +96,28 @@ impl OpenFile {
     #[inline]
     pub(crate) fn pages(&self) -> Option<Pages<'_>> {
         self.image.pages()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::file::image::Caching;
+    use headgate_units::Bytes;
+    use std::time::Duration;
+
+    #[test]
+    fn only_a_file_on_storage_has_one_range_freed_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d.raw");
+        FileImage::create(&path, Bytes::from_mib(1)).unwrap();
+        let (on_disk, ..) = FileImage::open(&path, Caching::Buffered, Duration::ZERO).unwrap();
+        let (in_memory, ..) = FileImage::memory(Bytes::from_mib(1)).unwrap();
+        let of = |image| Storage::File(OpenFile { image, fixed: Fixed(0) }).range_queue();
+        assert!(matches!(of(on_disk), RangeQueue::OneAtATime { .. }));
+        assert!(matches!(of(in_memory), RangeQueue::Unbounded));
+        for other in [Storage::Null, Storage::Link(0)] {
+            assert!(matches!(other.range_queue(), RangeQueue::Unbounded));
+        }
     }
 }

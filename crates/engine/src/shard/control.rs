@@ -183,6 +183,7 @@ impl Shard {
         let opening = Opening { key, source, size, shares: policy.shares(), line };
         let storage = store.backend.open(ctx, opening)?;
         let queue = store.gate.register(ctx.now, policy);
+        let ranges = storage.range_queue();
         let stats = DiskStats::new(ctx.now);
         Ok(ctx.tables.disks.insert(ShardDisk {
             info,
@@ -195,6 +196,7 @@ impl Shard {
             zeroing: Default::default(),
             streams: Streams::new(),
             queue_slots: QueueSlots::default(),
+            ranges,
             in_flight: 0,
             ports: Vec::new(),
             stats,

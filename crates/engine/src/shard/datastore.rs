@@ -12,6 +12,7 @@ use crate::probes;
 use crate::request::{Completion, DiskInfo, IoError, Op, Request};
 use crate::tables::Tables;
 use crate::tables::disk::Learnt;
+use crate::tables::range_queue::Place;
 use crate::tables::slots::{Depth, Slot, Stage};
 use headgate_devices::Readiness;
 use headgate_devices::layer::{Fault, Layers, Passage, Released};
@@ -75,6 +76,9 @@ impl Datastore {
         if fits(&request, &disk.info, &slot.buffers) {
             let io = disk.io(&request);
             slot.priority = disk.priorities.policy.resolve(io.priority);
+            if disk.is_range(request.op) && disk.ranges.push(key) == Place::Behind {
+                return Enqueued::Queued;
+            }
             // The disk's queue exists as long as the disk does. Were it gone, the request must
             // still end.
             if self.gate.enqueue(now, disk.queue, io, key).is_ok() {
@@ -126,13 +130,18 @@ impl Datastore {
         let mut is_wanted = |&key: &u32| slots[key].port == port && wanted(&slots[key]);
         // The disk is registered as long as it is open, so there is nothing to take only if it is
         // not.
-        let taken = self.gate.extract(now, disk.queue, &mut is_wanted).unwrap_or_default();
+        let mut taken = self.gate.extract(now, disk.queue, &mut is_wanted).unwrap_or_default();
+        taken.extend(disk.ranges.extract(&mut is_wanted));
         for &key in &taken {
             let request = slots[key].request;
             disk.stats.on_withdraw(now, stats_op(request.op), Bytes(request.len));
             disk.queue_slots.remove(&mut state.queued);
             state.requests -= 1;
             slots.free(key);
+        }
+        let number = state.disk;
+        for &key in &taken {
+            self.end_range(now, tables, number, key);
         }
         taken.len()
     }
@@ -182,15 +191,26 @@ impl Datastore {
         probes::complete(&disk.info.name, key, latency.device, latency.total, &slot.result);
         let outcome = stats_outcome(&slot.result);
         disk.stats.on_complete(now, stats_op(request.op), Bytes(request.len), latency, outcome);
+        let number = slot.disk;
         let (cookie, result) = (request.cookie, slot.result);
         let completion = Completion { cookie, result, extents: std::mem::take(&mut slot.extents) };
         if let Op::WriteZeroes { unmap, .. } = request.op
             && disk.learn_zeroing(unmap, slot.zeroing) == Learnt::Cost
         {
-            let number = slot.disk;
             self.enqueue_zeroes_again(now, tables, number);
         }
+        self.end_range(now, tables, number, key);
         completion
+    }
+
+    /// A request has left a disk: one that waited for it to free or zero its range may go on.
+    #[inline]
+    fn end_range(&mut self, now: Nanos, tables: &mut Tables, disk: u32, key: u32) {
+        let disk = &mut tables.disks[disk as usize];
+        let Some(next) = disk.ranges.end(key) else { return };
+        let io = disk.io(&tables.slots[next].request);
+        let queued = self.gate.enqueue(now, disk.queue, io, next);
+        debug_assert!(queued.is_ok(), "the disk is open");
     }
 
     /// Has queued write-zeroes charged as writes from now on. They keep their order among

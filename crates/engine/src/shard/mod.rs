@@ -17,6 +17,8 @@ mod poll;
 mod polled;
 mod ports;
 #[cfg(test)]
+mod ranges;
+#[cfg(test)]
 mod testing;
 
 use self::core::Core;

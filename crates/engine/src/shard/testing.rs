@@ -9,6 +9,7 @@ use crate::tables::Tables;
 use crate::tables::disk::ShardDisk;
 use crate::tables::port::PortState;
 use crate::tables::queue_slots::QueueSlots;
+use crate::tables::range_queue::RangeQueue;
 use crate::tables::slots::Slots;
 use crate::tables::streams::Streams;
 use headgate_qos::ioprio::IoprioMap;
@@ -72,6 +73,7 @@ impl Rig {
             zeroing: Default::default(),
             streams: Streams::new(),
             queue_slots: QueueSlots::default(),
+            ranges: RangeQueue::default(),
             in_flight: 0,
             ports: Vec::new(),
             stats: DiskStats::new(now),

@@ -1,6 +1,7 @@
 //! An open disk, as its shard holds it.
 
 use super::queue_slots::QueueSlots;
+use super::range_queue::RangeQueue;
 use super::slots::Zeroing;
 use super::streams::Streams;
 use crate::backend::storage::Storage;
@@ -24,6 +25,8 @@ pub(crate) struct ShardDisk {
     pub zeroing: [Zeroing; 2],
     pub streams: Streams,
     pub queue_slots: QueueSlots,
+    /// Those that free or zero ranges.
+    pub ranges: RangeQueue,
     pub in_flight: u32,
     pub ports: Vec<u32>,
     pub stats: DiskStats,
@@ -42,6 +45,15 @@ impl ShardDisk {
             _ => return io,
         };
         if moves { Io { bytes: Bytes(request.len), ..io } } else { io }
+    }
+
+    /// Whether a request has the storage itself free or zero a range.
+    pub(crate) fn is_range(&self, op: Op) -> bool {
+        match op {
+            Op::Discard => true,
+            Op::WriteZeroes { unmap, .. } => self.zeroing[unmap as usize] == Zeroing::ByStorage,
+            _ => false,
+        }
     }
 
     /// A write-zeroes has ended. Returns whether those like it cost more than was known. What was
@@ -87,6 +99,7 @@ mod tests {
             zeroing: Default::default(),
             streams: Streams::new(),
             queue_slots: QueueSlots::default(),
+            ranges: RangeQueue::default(),
             in_flight: 0,
             ports: Vec::new(),
             stats: DiskStats::new(Nanos::ZERO),

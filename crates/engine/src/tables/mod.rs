@@ -6,6 +6,7 @@
 pub(crate) mod disk;
 pub(crate) mod port;
 pub(crate) mod queue_slots;
+pub(crate) mod range_queue;
 pub(crate) mod slots;
 pub(crate) mod streams;
 
