@@ -23,6 +23,7 @@ pub mod nbd;
 pub mod peer;
 pub mod premise;
 pub mod process;
+pub mod qtest;
 pub mod sample;
 pub mod streams;
 pub mod tools;

@@ -3,39 +3,19 @@
 //! The load generator's floods, one after the other, on a disk with a limit. On a disk beside it a
 //! client keeps requests outstanding all the time.
 
+use crate::neighbour::{DEPTH, LIMIT, RESERVATION, premises, set_up};
 use anyhow::ensure;
 use headgate_lab::fleet::{end, load};
 use headgate_lab::headgate::{self, Headgate};
-use headgate_lab::premise::{Pace, Premises, with_paced_lab};
+use headgate_lab::premise::{Pace, with_paced_lab};
 use headgate_lab::process::Process;
 use headgate_lab::{Lab, Server};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-const RATE: u32 = 2_000;
-const DEPTH: u32 = 16;
-const RESERVATION: u32 = 1_000;
-const LIMIT: u32 = 100;
 /// Longer than any measurement: a flood is stopped.
 const FLOOD: &str = "--seconds=3600";
-
-/// An array of known speed, the neighbour's disk and the hostile one, and a third elsewhere, for
-/// the load generator's own innocent client.
-fn set_up(lab: &Lab, pace: Pace) -> anyhow::Result<Headgate> {
-    let daemon = Headgate::start(lab)?;
-    let model = format!("rate={},depth={DEPTH}", pace.rate(RATE));
-    let depth = format!("--queue-depth={DEPTH}");
-    daemon.command(&["datastore", "add", "array", "--emulated", &model, &depth])?;
-    let reservation = format!("--reservation={}", pace.rate(RESERVATION));
-    let limit = format!("--limit={}", pace.rate(LIMIT));
-    for (disk, policy) in [("neighbour", &reservation), ("hostile", &limit)] {
-        let create = ["disk", "create", disk, "--datastore", "array", "--size", "64M"];
-        daemon.command(&[&create[..], &[policy, "--shares=100", "--force"]].concat())?;
-    }
-    daemon.command(&["disk", "create", "elsewhere", "--size", "64M"])?;
-    Ok(daemon)
-}
 
 fn flood(lab: &Lab, daemon: &Headgate, target: &str, name: &str) -> anyhow::Result<Process> {
     let mut command = Command::new(headgate::binary()?);
@@ -48,13 +28,14 @@ fn flood(lab: &Lab, daemon: &Headgate, target: &str, name: &str) -> anyhow::Resu
 /// have as well.
 fn withstands(lab: &Lab, pace: Pace, target: &str, names: &[&str]) -> anyhow::Result<()> {
     let mut daemon = set_up(lab, pace)?;
+    // The load generator asks for an innocent client's disk as well.
+    daemon.command(&["disk", "create", "elsewhere", "--size", "64M"])?;
     let target = match target {
         "vhost" => daemon.vhost_socket("hostile").display().to_string(),
         _ => daemon.nbd_uri("hostile"),
     };
     let neighbour = load(lab.dir(), "neighbour", &daemon.nbd_uri("neighbour"), DEPTH)?;
-    let premises =
-        Premises::new().busy("array", pace.rate(RATE).into()).backlog("neighbour", DEPTH);
+    let premises = premises(pace);
     for name in names {
         let mut attacker = flood(lab, &daemon, &target, name)?;
         sleep(pace.time(Duration::from_secs(2)));

@@ -573,15 +573,8 @@ fn a_plug_brings_priorities_back_where_queues_are_shallow() {
         daemon.command(&["datastore", "add", "array", "--emulated", &model, "--queue-depth=5"])?;
         let mut machines = Vec::new();
         for (vm, [high, low]) in SHALLOW {
-            daemon.command(&[
-                "disk",
-                "create",
-                vm,
-                "--datastore=array",
-                "--size=64M",
-                "--vm",
-                vm,
-            ])?;
+            let create = ["disk", "create", vm, "--datastore=array", "--size=64M", "--vm", vm];
+            daemon.command(&create)?;
             daemon.command(&["vm", "set", vm, "--priority-scope=across"])?;
             let priorities = format!("--priority=fine/{high},fine/{low}");
             machines.push(attack(lab, &daemon, vm, &["--depth=2", "--streams", &priorities])?);
@@ -589,7 +582,9 @@ fn a_plug_brings_priorities_back_where_queues_are_shallow() {
         let streams: Vec<Stream> =
             SHALLOW.iter().flat_map(|(vm, of)| of.map(|p| (*vm, p))).collect();
         let mut measured = Vec::new();
-        for plug in [0, 200, 500].map(micros) {
+        // A plug covers the time that clients take, which no pace changes. It is 1 ms at most.
+        let plugs = [0, 200, 500].map(|nominal| (nominal * pace.factor()).min(1_000));
+        for plug in plugs.map(|micros| format!("{micros}us")) {
             daemon.command(&["datastore", "set", "array", "--plug", &plug])?;
             let division =
                 Division::measure(&daemon, &Premises::new(), &streams, pace.time(WHILE / 2))?;
