@@ -11,5 +11,6 @@ mod placement;
 mod priorities;
 mod remote;
 mod resets;
+mod shallow;
 mod simulator;
 mod windows;

@@ -86,10 +86,27 @@ pub struct TopDisk {
     /// Requests waited all the time and yet the reservation was missed by more than 3 %, over the
     /// last five seconds.
     pub reservation_missed: bool,
+    /// How many requests its clients would have to keep outstanding for the reservation. `null`
+    /// where they keep enough, or where a narrower window makes up for it.
+    #[serde(default)]
+    pub needed_depth: Option<u32>,
     /// The part of the datastore's service it got over the part that its shares give it among the
     /// busy disks, over the last five seconds: 1 is exactly its share. Reservations and limits move
     /// it away from 1.
     pub share_achieved: Option<f64>,
+}
+
+/// A window that is narrowed for the reservation of a disk with few requests outstanding.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NarrowedWindow {
+    /// The disk that it was last narrowed for.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub disk: Name,
+    /// What all disks together got before, in normalised IOPS.
+    pub before_iops: u64,
+    /// And in the last half second.
+    pub now_iops: u64,
 }
 
 /// A datastore in the live view.
@@ -105,6 +122,9 @@ pub struct TopDatastore {
     pub scheduler: Scheduler,
     /// Requests that may be at the device at once.
     pub window: f64,
+    /// Why it is less than was set, where a reservation narrows it.
+    #[serde(default)]
+    pub narrowed: Option<NarrowedWindow>,
     /// How the window follows the latency; `null` where it is the queue depth.
     #[serde(default)]
     pub control: Option<WindowNow>,

@@ -29,6 +29,10 @@ pub struct WindowPatch {
     /// file in the datastore's own directory) or `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub board: Option<String>,
+    /// When it gives way: for `reservations` of disks that keep too few requests outstanding to get
+    /// them behind a full window, or `never`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub narrow: Option<String>,
 }
 
 impl WindowPatch {
@@ -164,6 +168,9 @@ pub struct Window {
     pub period_ns: Option<u64>,
     /// Where the hosts meet, as it was set.
     pub board: String,
+    /// When it gives way: for `reservations`, or `never`.
+    #[serde(default)]
+    pub narrow: String,
     /// How it is; `null` without control.
     pub now: Option<WindowNow>,
 }

@@ -342,6 +342,14 @@ impl Control {
         )
     }
 
+    /// The datastore as it is set now.
+    ///
+    /// # Errors
+    /// [`ControlError::Missing`].
+    pub fn datastore_record(&self, name: &Name) -> Result<DatastoreRecord, ControlError> {
+        Ok(self.model().datastore(name)?.record.clone())
+    }
+
     /// The datastore, if calibration can measure it.
     pub fn measurable(&self, name: &Name) -> Result<DatastoreRecord, ControlError> {
         let model = self.model();
@@ -439,6 +447,9 @@ impl Control {
     ) -> Result<(), PlaneError> {
         if now.queue_depth != before.queue_depth || now.window != before.window {
             self.set_window(now)?;
+        }
+        if now.window.narrow != before.window.narrow {
+            self.plane.set_narrow(&now.name, now.window.narrow)?;
         }
         if now.plug != before.plug {
             self.plane.set_plug(&now.name, now.plug)?;

@@ -15,6 +15,7 @@ use headgate_model::{
 };
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_nbd::uri::Uri;
+use headgate_qos::Narrow;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_stats::DiskSnapshot;
 use headgate_units::{Bytes, Nanos};
@@ -31,6 +32,7 @@ struct State {
     disks: BTreeMap<Name, LiveDisk>,
     exports: BTreeMap<Name, ExportRecord>,
     windows: BTreeMap<Name, Slots>,
+    narrow: BTreeMap<Name, Narrow>,
     /// Datastores whose latency is measured.
     measured: BTreeSet<Name>,
     /// What the next periods saw.
@@ -117,6 +119,12 @@ impl DataPlane for MemoryPlane {
         self.run("set_window", |s| {
             assert!(s.datastores.contains(datastore));
             s.windows.insert(datastore.clone(), window);
+        })
+    }
+
+    fn set_narrow(&self, datastore: &Name, narrow: Narrow) -> Result<(), PlaneError> {
+        self.run("set_narrow", |s| {
+            s.narrow.insert(datastore.clone(), narrow);
         })
     }
 
@@ -221,6 +229,7 @@ impl DataPlane for MemoryPlane {
             vec![DatastoreSample {
                 name: "all".parse().unwrap(),
                 window: Slots::ONE,
+                narrowed: None,
                 in_flight: 0,
                 queued: 0,
                 stats: DiskSnapshot::default(),

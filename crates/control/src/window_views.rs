@@ -5,6 +5,7 @@ use crate::limits::QUEUE_DEPTH_MAX;
 use crate::windows::{BoardState, Host, Status};
 use headgate_api::windows::{BoardHost, BoardStatus, Bound, Held, Window, WindowNow, WindowPatch};
 use headgate_model::{BoardPlace, UnknownBoard, UnknownThreshold, WindowRecord};
+use headgate_qos::UnknownNarrow;
 use headgate_qos::window::{Bound as QosBound, Held as QosHeld};
 use headgate_units::Nanos;
 
@@ -26,6 +27,11 @@ pub(super) fn patched_window(
             ControlError::invalid(e.to_string(), "an absolute path, etcd=NAME, auto or none")
         };
         record.board = board.parse().map_err(wrong)?;
+    }
+    if let Some(text) = patch.narrow {
+        let wrong =
+            |e: UnknownNarrow| ControlError::invalid(e.to_string(), "reservations or never");
+        record.narrow = text.parse().map_err(wrong)?;
     }
     record.min = patch.min.unwrap_or(record.min);
     record.max = patch.max.apply(record.max);
@@ -116,6 +122,7 @@ pub(super) fn window_view(
         max: max.unwrap_or(queue_depth),
         period_ns: record.control(queue_depth).map(|control| control.period.0),
         board: place.to_string(),
+        narrow: record.narrow.to_string(),
         now: status.map(WindowNow::from),
     }
 }

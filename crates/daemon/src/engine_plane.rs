@@ -18,13 +18,13 @@ use headgate_model::{
     Backend, DatastoreRecord, ExportRecord, Policy, PriorityRecord, PriorityScope, Scheduler,
 };
 use headgate_model::{
-    ConnectionState, DataPlane, DatastoreSample, DiskSample, FlashSample, OpenDisk, Period,
-    PlaneError, Probe, RemoteDisk, Session, StreamSample,
+    ConnectionState, DataPlane, DatastoreSample, DiskSample, FlashSample, NarrowedSample, OpenDisk,
+    Period, PlaneError, Probe, RemoteDisk, Session, StreamSample,
 };
 use headgate_nbd::server::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{DiskTotals, LatencyMeter, Slots};
-use headgate_qos::{PriorityPolicy, SchedulerKind};
+use headgate_qos::{Cost, Narrow, PriorityPolicy, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -332,6 +332,15 @@ fn usage(disk: &snapshot::DiskUsage) -> DiskTotals<usize> {
     DiskTotals { key, policy, at, outstanding_time, ios, bytes }
 }
 
+fn narrowed(narrowed: snapshot::NarrowedWindow) -> Option<NarrowedSample> {
+    let iops = |rate: Cost| rate.as_millionths() / 1_000_000;
+    Some(NarrowedSample {
+        disk: narrowed.disk.parse().ok()?,
+        before: iops(narrowed.before),
+        now: iops(narrowed.now),
+    })
+}
+
 fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSample {
     let flash = |flash: snapshot::FlashSnapshot| FlashSample {
         counters: flash.counters,
@@ -344,6 +353,7 @@ fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSample {
         streams: disk.streams.iter().map(stream).collect(),
         in_flight: disk.in_flight,
         queued: disk.queued,
+        needed_depth: disk.needed_depth,
         clients: disk.ports,
         remote: disk.remote.map(connection),
         stats: disk.stats,
@@ -381,6 +391,7 @@ impl DataPlane for EnginePlane {
             queue_depth: record.queue_depth,
             qos: headgate_qos::Config {
                 plug: record.plug,
+                narrow: record.window.narrow,
                 ..headgate_qos::Config::for_hosts(record.cost_model)
             },
         };
@@ -391,6 +402,10 @@ impl DataPlane for EnginePlane {
 
     fn set_window(&self, datastore: &Name, window: Slots) -> Result<(), PlaneError> {
         self.engine.set_window(self.store(datastore)?, window).map_err(failed)
+    }
+
+    fn set_narrow(&self, datastore: &Name, narrow: Narrow) -> Result<(), PlaneError> {
+        self.engine.set_narrow(self.store(datastore)?, narrow).map_err(failed)
     }
 
     fn measure_latency(
@@ -539,6 +554,7 @@ impl DataPlane for EnginePlane {
                 Ok(DatastoreSample {
                     name: store.name.parse().map_err(failed)?,
                     window: store.window,
+                    narrowed: store.narrowed.and_then(narrowed),
                     in_flight: store.in_flight,
                     queued: store.queued as u64,
                     stats: store.stats,

@@ -1,6 +1,8 @@
 //! The observer: samples the shards' counters once a second and computes the rates between samples.
 
-use headgate_api::top::{LatencyMicros, Load, Top, TopDatastore, TopDisk, TopStream};
+use headgate_api::top::{
+    LatencyMicros, Load, NarrowedWindow, Top, TopDatastore, TopDisk, TopStream,
+};
 use headgate_api::types::{Datastore, Disk};
 use headgate_control::Control;
 use headgate_model::Name;
@@ -176,6 +178,15 @@ impl<'a> Span<'a> {
         Some(Span { oldest: all[0], before, now, all })
     }
 
+    fn narrowed(&self) -> Option<NarrowedWindow> {
+        let narrowed = self.now.narrowed.as_ref()?;
+        Some(NarrowedWindow {
+            disk: narrowed.disk.clone(),
+            before_iops: narrowed.before,
+            now_iops: narrowed.now,
+        })
+    }
+
     /// Shares of all disks that had requests in the span.
     fn busy_shares(&self) -> u64 {
         let busy = self.now.disks.iter().filter(|now| {
@@ -200,11 +211,13 @@ fn view_disk(info: &Disk, span: Option<&Span<'_>>, busy_shares: u64) -> TopDisk 
         streams: Vec::new(),
         reservation_achieved: None,
         reservation_missed: false,
+        needed_depth: None,
         share_achieved: None,
     };
     let Some((span, now)) = span.and_then(|span| Some((span, disk(span.now, &info.name)?))) else {
         return view;
     };
+    view.needed_depth = now.needed_depth;
     (view.queued, view.in_flight) = (u64::from(now.queued), u64::from(now.in_flight));
     if let Some(before) = disk(span.before, &info.name) {
         view.load = load(&before.stats, &now.stats);
@@ -243,7 +256,8 @@ fn view(datastores: &[Datastore], disks: &[Disk], history: &[Arc<Sample>]) -> To
             name: info.name.clone(),
             state: info.state,
             scheduler: info.scheduler,
-            window: info.window.now.as_ref().map_or(f64::from(info.queue_depth), |now| now.slots),
+            window: span.as_ref().map_or(f64::from(info.queue_depth), |s| s.now.window.as_f64()),
+            narrowed: span.as_ref().and_then(Span::narrowed),
             control: info.window.now.clone(),
             in_flight: span.as_ref().map_or(0, |span| u64::from(span.now.in_flight)),
             queued: span.as_ref().map_or(0, |span| span.now.queued),
@@ -288,6 +302,7 @@ mod tests {
         vec![DatastoreSample {
             name,
             window: headgate_qos::window::Slots::whole(32),
+            narrowed: None,
             in_flight: 1,
             queued: u64::from(queued),
             stats,

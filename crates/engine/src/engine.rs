@@ -11,6 +11,7 @@ use crate::shard::control::AttachedPort;
 use crate::snapshot::{DatastoreSnapshot, Period};
 use headgate_devices::layer::TracePart;
 use headgate_devices::{LayerSpec, Layers};
+use headgate_qos::Narrow;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{AnyScheduler, Policy, SchedulerKind};
 use headgate_units::Nanos;
@@ -208,6 +209,14 @@ impl Engine {
     pub fn set_window(&self, datastore: DatastoreId, window: Slots) -> Result<(), EngineError> {
         check_window(window)?;
         self.call(datastore.shard, move |s| s.set_window(datastore.key, window))?
+    }
+
+    /// Whether a datastore's window gives way to reservations from now on.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDatastore`].
+    pub fn set_narrow(&self, datastore: DatastoreId, narrow: Narrow) -> Result<(), EngineError> {
+        self.call(datastore.shard, move |s| s.set_narrow(datastore.key, narrow))?
     }
 
     /// Puts layers, outermost first, in the place of those that a datastore has. Requests that the

@@ -3,8 +3,8 @@
 use crate::priorities::Priorities;
 use crate::request::Access;
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
-use headgate_qos::Policy;
 use headgate_qos::window::{Observation, Slots};
+use headgate_qos::{Cost, Policy};
 use headgate_units::{Bytes, Nanos, Priority};
 
 /// A datastore and its disks at one instant.
@@ -14,6 +14,8 @@ pub struct DatastoreSnapshot {
     pub name: String,
     /// Requests that may be at the backend at once.
     pub window: Slots,
+    /// Why that is less than was set, where a reservation narrows it.
+    pub narrowed: Option<NarrowedWindow>,
     /// Requests at the backend.
     pub in_flight: u32,
     /// Requests waiting in the scheduler.
@@ -26,6 +28,17 @@ pub struct DatastoreSnapshot {
     pub disks: Vec<DiskSnapshot>,
     /// Of an emulated flash drive: what it is and did for all its disks.
     pub flash: Option<FlashDrive>,
+}
+
+/// A window that is narrowed for a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NarrowedWindow {
+    /// The disk that it was last narrowed for.
+    pub disk: String,
+    /// What all disks together got per second before, in reference IOs.
+    pub before: Cost,
+    /// And in the last period.
+    pub now: Cost,
 }
 
 /// A disk at one instant.
@@ -52,6 +65,9 @@ pub struct DiskSnapshot {
     pub queued: u32,
     /// Requests at the backend.
     pub in_flight: u32,
+    /// How many requests its client would have to keep outstanding for the reservation, where a
+    /// narrow window did not help.
+    pub needed_depth: Option<u32>,
     /// Clients attached.
     pub ports: usize,
     /// Of an export of an NBD server: its connection.

@@ -61,6 +61,7 @@ impl Host {
             .map(|name| DatastoreSample {
                 name,
                 window: Slots::whole(32),
+                narrowed: None,
                 in_flight: 0,
                 queued: 0,
                 stats: DiskStats::new(Nanos::ZERO).snapshot(end),

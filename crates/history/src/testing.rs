@@ -45,6 +45,7 @@ pub fn waiting(
     let store = DatastoreSample {
         name: name("array"),
         window,
+        narrowed: None,
         in_flight: 0,
         queued: 0,
         stats: whole,

@@ -6,6 +6,7 @@ use crate::{DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_devices::LayerSpec;
 use headgate_devices::layer::TracePart;
 use headgate_nbd::uri::Uri;
+use headgate_qos::Narrow;
 use headgate_qos::window::{DiskTotals, LatencyMeter, Observation, Slots};
 use headgate_units::{Bytes, Nanos};
 use std::any::Any;
@@ -138,6 +139,12 @@ pub trait DataPlane: Send + Sync {
     /// # Errors
     /// When the shard does not confirm.
     fn set_window(&self, datastore: &Name, window: Slots) -> Result<(), PlaneError>;
+
+    /// Whether a datastore's window gives way to reservations from now on.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn set_narrow(&self, datastore: &Name, narrow: Narrow) -> Result<(), PlaneError>;
 
     /// Has a datastore's latency measured from now on, or no more.
     ///

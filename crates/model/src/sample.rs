@@ -14,6 +14,8 @@ pub struct DatastoreSample {
     pub name: Name,
     /// Requests that may be at the device at once.
     pub window: Slots,
+    /// Why that is less than was set, where a reservation narrows it.
+    pub narrowed: Option<NarrowedSample>,
     /// Requests at the device.
     pub in_flight: u32,
     /// Requests waiting in the scheduler.
@@ -24,6 +26,17 @@ pub struct DatastoreSample {
     pub disks: Vec<DiskSample>,
     /// Of an emulated flash drive: what it is and did for all its disks.
     pub flash: Option<FlashDrive>,
+}
+
+/// A window that is narrowed for a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NarrowedSample {
+    /// The disk that it was last narrowed for.
+    pub disk: Name,
+    /// What all disks together got before, in normalised IOPS.
+    pub before: u64,
+    /// And in the last half second.
+    pub now: u64,
 }
 
 /// A disk at one instant, as the shard reports it.
@@ -41,6 +54,9 @@ pub struct DiskSample {
     pub in_flight: u32,
     /// Requests waiting in the scheduler.
     pub queued: u32,
+    /// How many requests its clients would have to keep outstanding for the reservation, where a
+    /// narrow window did not help.
+    pub needed_depth: Option<u32>,
     /// Clients connected.
     pub clients: usize,
     /// Of a remote disk: its connection to the server.
@@ -62,6 +78,7 @@ impl DiskSample {
             streams: Vec::new(),
             in_flight: 0,
             queued: 0,
+            needed_depth: None,
             clients: 1,
             remote: None,
             stats,

@@ -1,5 +1,6 @@
 //! The settings of a datastore's window.
 
+use headgate_qos::Narrow;
 use headgate_qos::window::{Config, Slots};
 use headgate_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -135,6 +136,27 @@ pub struct WindowRecord {
     pub period: Option<Nanos>,
     /// Where the hosts meet.
     pub board: BoardPlace,
+    /// Whether the window gives way to reservations.
+    #[serde(default = "for_reservations", with = "narrow")]
+    pub narrow: Narrow,
+}
+
+fn for_reservations() -> Narrow {
+    Narrow::ForReservations
+}
+
+/// As text.
+mod narrow {
+    use headgate_qos::Narrow;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(narrow: &Narrow, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(narrow)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Narrow, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
 }
 
 /// What devices that answer within microseconds need: a period should see a hundred IOs and no more
@@ -157,6 +179,7 @@ impl WindowRecord {
             max: None,
             period: None,
             board: BoardPlace::Auto,
+            narrow: Narrow::ForReservations,
         }
     }
 

@@ -3,6 +3,7 @@ use crate::cost::Io;
 use crate::dmclock::ServedElsewhere;
 use crate::fifo::Fifo;
 use crate::mclock::MClock;
+use crate::narrow::Narrow;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use crate::scheduler::{
@@ -81,6 +82,14 @@ impl<R> AnyScheduler<R> {
             SchedulerKind::Sfq => AnyScheduler::Sfq(Sfq::new(config)?),
             SchedulerKind::Fifo => AnyScheduler::Fifo(Fifo::new(config)?),
         })
+    }
+
+    /// Whether the window in front is to give way to reservations. Never where none are kept.
+    pub(crate) fn narrow(&self) -> Narrow {
+        match self {
+            AnyScheduler::MClock(mclock) => mclock.config().narrow,
+            AnyScheduler::Sfq(_) | AnyScheduler::Fifo(_) => Narrow::Never,
+        }
     }
 
     /// Which it is.

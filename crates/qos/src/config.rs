@@ -1,4 +1,5 @@
 use crate::cost::{CostMeter, CostModel};
+use crate::narrow::Narrow;
 use headgate_units::{Bytes, Nanos};
 use thiserror::Error;
 
@@ -45,6 +46,10 @@ pub struct Config {
     /// it is not done. Where each application has few requests outstanding the scheduler has little
     /// to choose from without it. Default: 0, never.
     pub plug: Nanos,
+    /// Whether the window gives way to reservations of disks with few requests outstanding. The
+    /// scheduler does not look at it, its [`Gate`](crate::Gate) does. Default: never, as in the
+    /// papers.
+    pub narrow: Narrow,
 }
 
 impl Default for Config {
@@ -59,6 +64,7 @@ impl Default for Config {
             anticipation: Nanos::from_millis(2),
             limit_slack: Nanos::from_millis(1),
             plug: Nanos::ZERO,
+            narrow: Narrow::Never,
         }
     }
 }
@@ -70,8 +76,14 @@ impl Config {
     /// As hosts run it, in the daemon and in the simulator alike: a thread that shares its CPU with
     /// guests is woken late by milliseconds, and a limit must not lose what was not dispatched in
     /// them. A second holds at most 2 % more than the limit for it, five seconds 1 %, and one IO.
+    /// And windows give way to reservations.
     pub fn for_hosts(cost_model: CostModel) -> Config {
-        Config { cost_model, limit_slack: Nanos::from_millis(20), ..Config::default() }
+        Config {
+            cost_model,
+            limit_slack: Nanos::from_millis(20),
+            narrow: Narrow::ForReservations,
+            ..Config::default()
+        }
     }
 }
 

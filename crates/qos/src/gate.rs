@@ -1,11 +1,13 @@
 //! The gate: scheduler, pacer and latency meter of one datastore.
 
-use crate::any::AnyScheduler;
+use crate::any::{AnyScheduler, SchedulerKind};
 use crate::cost::Io;
 use crate::dmclock::ServedElsewhere;
+use crate::narrow::Narrow;
+use crate::narrowing::{Narrowed, Narrowing};
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
-use crate::scheduler::{Decision, DiskId, Rejected, Scheduler, UnknownDisk};
+use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, Scheduler, UnknownDisk};
 use crate::window::{Admission, LatencyMeter, Observation, Pacer, Slots};
 use alloc::vec::Vec;
 use headgate_units::{Bytes, Nanos};
@@ -43,6 +45,9 @@ pub struct Gate<R> {
     scheduler: AnyScheduler<R>,
     pacer: Pacer,
     meter: Option<LatencyMeter>,
+    narrowing: Narrowing,
+    /// As it was set.
+    narrow: Narrow,
     /// Of the last answer.
     wake: Option<Nanos>,
     /// An event came after the last answer, or the last answer was a request.
@@ -50,10 +55,14 @@ pub struct Gate<R> {
 }
 
 impl<R> Gate<R> {
-    /// A gate without requests in flight. It measures nothing until [`Gate::set_meter`].
+    /// A gate without requests in flight. Its window gives way to reservations as the scheduler's
+    /// [configuration](crate::Config::narrow) says. It measures nothing until [`Gate::set_meter`].
     pub fn new(now: Nanos, scheduler: AnyScheduler<R>, window: Slots) -> Gate<R> {
         let pacer = Pacer::new(now, window);
-        Gate { scheduler, pacer, meter: None, wake: None, changed: false }
+        let mut narrowing = Narrowing::new(now, window);
+        let narrow = scheduler.narrow();
+        narrowing.set_mode(now, narrow);
+        Gate { scheduler, pacer, meter: None, narrowing, narrow, wake: None, changed: false }
     }
 
     /// The scheduler, to read from.
@@ -62,9 +71,42 @@ impl<R> Gate<R> {
         &self.scheduler
     }
 
-    /// The window.
+    /// The window in force: the one that was set, or less while it is
+    /// [narrowed](Gate::narrowed).
     pub fn window(&self) -> Slots {
         self.pacer.window()
+    }
+
+    /// How the window is narrowed for a reservation, while it is.
+    pub fn narrowed(&self) -> Option<Narrowed> {
+        self.narrowing.narrowed()
+    }
+
+    /// The least number of requests that this disk has to keep outstanding to get its reservation,
+    /// where it keeps fewer and a narrow window did not help when that was last tried.
+    pub fn needed_depth(&self, now: Nanos, disk: DiskId) -> Option<u32> {
+        self.narrowing.needed_depth(now, disk)
+    }
+
+    /// Whether the window is [narrowed](Narrow) for reservations from now on. Schedulers without
+    /// reservations never have it so, nor have gates that measure latencies: their windows follow
+    /// those, together with other hosts.
+    pub fn set_narrow(&mut self, now: Nanos, narrow: Narrow) {
+        self.narrow = narrow;
+        let keeps = self.scheduler.kind() == SchedulerKind::MClock && self.meter.is_none();
+        let mode = if keeps { narrow } else { Narrow::Never };
+        if mode != self.narrowing.mode() {
+            self.narrowing.set_mode(now, mode);
+            self.follow_narrowing(now);
+        }
+    }
+
+    fn follow_narrowing(&mut self, now: Nanos) {
+        self.changed = true;
+        let window = self.narrowing.window();
+        if window != self.pacer.window() {
+            self.pacer.set_window(now, window);
+        }
     }
 
     /// Requests dispatched and not completed.
@@ -109,8 +151,10 @@ impl<R> Gate<R> {
         }
         let decision = self.scheduler.dispatch(now);
         match decision {
-            Decision::Dispatch(_) => {
+            Decision::Dispatch(ref sent) => {
                 self.pacer.dispatched(now);
+                let in_flight = self.pacer.in_flight();
+                self.narrowing.dispatched(now, sent.disk, sent.cost, in_flight);
                 self.changed = true;
             }
             Decision::WaitUntil(at) => self.wake = Some(at),
@@ -132,7 +176,9 @@ impl<R> Gate<R> {
         request: R,
     ) -> Result<(), Rejected<R>> {
         self.changed = true;
-        self.scheduler.enqueue(now, disk, io, request)
+        self.scheduler.enqueue(now, disk, io, request)?;
+        self.narrowing.queued(now, disk);
+        Ok(())
     }
 
     /// Queues a request that says what its disk received at other servers: see
@@ -150,7 +196,12 @@ impl<R> Gate<R> {
         request: R,
     ) -> Result<(), Rejected<R>> {
         self.changed = true;
-        self.scheduler.enqueue_dmclock(now, disk, io, elsewhere, request)
+        self.scheduler.enqueue_dmclock(now, disk, io, elsewhere, request)?;
+        if !elsewhere.is_none() {
+            self.narrowing.served_elsewhere(disk);
+        }
+        self.narrowing.queued(now, disk);
+        Ok(())
     }
 
     /// A dispatched request of the disk ended, well or not. A disk that was unregistered in between
@@ -160,6 +211,9 @@ impl<R> Gate<R> {
         self.changed = true;
         self.pacer.completed(now);
         self.scheduler.complete(now, disk);
+        if self.narrowing.completed(now, disk) {
+            self.follow_narrowing(now);
+        }
     }
 
     /// Records the latency, from dispatch to completion, of a read or write that succeeded. Does
@@ -172,8 +226,9 @@ impl<R> Gate<R> {
     }
 
     /// Has latencies measured from now on, or no more. Forgets what was measured so far.
-    pub fn set_meter(&mut self, meter: Option<LatencyMeter>) {
+    pub fn set_meter(&mut self, now: Nanos, meter: Option<LatencyMeter>) {
         self.meter = meter;
+        self.set_narrow(now, self.narrow);
     }
 
     /// Ends a period of the meter: see [`LatencyMeter::take`]. `None` where there is no meter or
@@ -182,15 +237,18 @@ impl<R> Gate<R> {
         self.meter.as_mut().and_then(LatencyMeter::take)
     }
 
-    /// Changes the window from the next answer on. Requests in flight stay so.
+    /// Changes the window from the next answer on. Requests in flight stay so. While the window is
+    /// narrowed it stays as narrow.
     pub fn set_window(&mut self, now: Nanos, window: Slots) {
-        self.changed = true;
-        self.pacer.set_window(now, window);
+        self.narrowing.give(window);
+        self.follow_narrowing(now);
     }
 
     /// Adds a disk: see [`Scheduler::register`].
     pub fn register(&mut self, now: Nanos, policy: Policy) -> DiskId {
-        self.scheduler.register(now, policy)
+        let disk = self.scheduler.register(now, policy);
+        self.narrowing.set_policy(now, disk, &policy, DiskCounters::default());
+        disk
     }
 
     /// Removes a disk: see [`Scheduler::unregister`].
@@ -198,7 +256,8 @@ impl<R> Gate<R> {
     /// # Errors
     /// [`UnknownDisk`] when it was unregistered before.
     pub fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {
-        self.changed = true;
+        self.narrowing.forget(now, disk);
+        self.follow_narrowing(now);
         self.scheduler.unregister(now, disk)
     }
 
@@ -213,7 +272,9 @@ impl<R> Gate<R> {
         wanted: &mut dyn FnMut(&R) -> bool,
     ) -> Result<Vec<R>, UnknownDisk> {
         self.changed = true;
-        self.scheduler.extract(now, disk, wanted)
+        let taken = self.scheduler.extract(now, disk, wanted)?;
+        self.narrowing.taken_back(now, disk, taken.len());
+        Ok(taken)
     }
 
     /// Changes a disk's policy: see [`Scheduler::set_policy`].
@@ -226,8 +287,11 @@ impl<R> Gate<R> {
         disk: DiskId,
         policy: Policy,
     ) -> Result<(), UnknownDisk> {
-        self.changed = true;
-        self.scheduler.set_policy(now, disk, policy)
+        self.scheduler.set_policy(now, disk, policy)?;
+        let counters = self.scheduler.counters(disk)?;
+        self.narrowing.set_policy(now, disk, &policy, counters);
+        self.follow_narrowing(now);
+        Ok(())
     }
 
     /// Changes what a disk's priorities are worth: see [`Scheduler::set_priorities`].
@@ -352,7 +416,7 @@ mod tests {
         gate.measure(MS, Bytes(4096));
         assert_eq!(gate.take_latency(), None);
         let smoothing = Smoothing::PerPeriod { past: Fraction::percent(0) };
-        gate.set_meter(Some(LatencyMeter::new(CostModel::Unit, smoothing).unwrap()));
+        gate.set_meter(MS, Some(LatencyMeter::new(CostModel::Unit, smoothing).unwrap()));
         gate.measure(MS, Bytes(4096));
         assert_eq!(gate.take_latency(), Some(Observation { latency: MS, ios: 1 }));
     }

@@ -45,6 +45,8 @@ mod gate;
 mod inheritance;
 pub mod ioprio;
 pub mod mclock;
+mod narrow;
+mod narrowing;
 mod policy;
 mod priority;
 mod queue;
@@ -63,6 +65,8 @@ pub use dmclock::{ServedElsewhere, ServedElsewhereError};
 pub use fifo::Fifo;
 pub use gate::Gate;
 pub use mclock::MClock;
+pub use narrow::{Narrow, UnknownNarrow};
+pub use narrowing::Narrowed;
 pub use policy::{Burst, Policy, PolicyError};
 pub use priority::{PriorityPolicy, PriorityScope, SHARES_PER_PRIORITY};
 pub use scheduler::{

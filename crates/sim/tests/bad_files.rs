@@ -285,7 +285,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             12,
             "workload = [{ kind = 'closed' }]\n[[variant]]\nname = 'a'\n[[variant]]\nname = 'b'\nset = { 'datastore.lun.schedular' = 'sfq' }",
-            "17:9: there is no key 'schedular' here; did you mean 'scheduler'? There is 'name', 'device', 'capacity', 'scheduler', 'queue-depth', 'issue-window', 'cost-model', 'batch', 'batch-span', 'floor', 'debt-bound', 'debt-horizon', 'lead', 'anticipation', 'limit-slack', 'plug', 'network', 'coordination', 'stripe', 'rate-by-vms', 'noise', 'class', 'spindles', 'node' (in variant 'b')",
+            "17:9: there is no key 'schedular' here; did you mean 'scheduler'? There is 'name', 'device', 'capacity', 'scheduler', 'queue-depth', 'issue-window', 'cost-model', 'batch', 'batch-span', 'floor', 'debt-bound', 'debt-horizon', 'lead', 'anticipation', 'limit-slack', 'plug', 'narrow-window', 'network', 'coordination', 'stripe', 'rate-by-vms', 'noise', 'class', 'spindles', 'node' (in variant 'b')",
         ),
         (
             12,

@@ -14,8 +14,8 @@ use crate::clock;
 use headgate_cluster::{Client, Courier, EtcdBoard, FileBoard, Identity};
 use headgate_model::Name;
 use headgate_model::{DataPlane, PlaneError};
-use headgate_qos::CostModel;
 use headgate_qos::window::{Config, Slots, board_patience};
+use headgate_qos::{CostModel, Narrow};
 use headgate_units::Nanos;
 use keeper::Keeper;
 use std::collections::BTreeMap;
@@ -261,11 +261,12 @@ impl Windows {
     }
 
     /// Sets a controlled window aside for a measurement: it is `depth` until [`Windows::resume`].
-    /// One that is not controlled is only set.
+    /// One that is not controlled is only set. Reservations narrow neither.
     ///
     /// # Errors
     /// When the shard does not confirm.
     pub fn suspend(&self, name: &Name, depth: u32) -> Result<(), PlaneError> {
+        self.shared.plane.set_narrow(name, Narrow::Never)?;
         let keeper = lock(&self.shared.state).windows.get(name).map(|entry| entry.keeper.clone());
         match keeper {
             Some(keeper) => lock(&keeper).suspend(Slots::whole(depth), &*self.shared.plane),
@@ -278,7 +279,8 @@ impl Windows {
     ///
     /// # Errors
     /// When the shard does not confirm.
-    pub fn resume(&self, name: &Name, depth: u32) -> Result<(), PlaneError> {
+    pub fn resume(&self, name: &Name, depth: u32, narrow: Narrow) -> Result<(), PlaneError> {
+        self.shared.plane.set_narrow(name, narrow)?;
         let keeper = lock(&self.shared.state).windows.get(name).map(|entry| entry.keeper.clone());
         match keeper {
             Some(keeper) => lock(&keeper).resume(&*self.shared.plane),

@@ -309,8 +309,11 @@ impl<'a> Aside<'a> {
 
 impl Drop for Aside<'_> {
     fn drop(&mut self) {
-        let DatastoreRecord { name, queue_depth, .. } = self.record;
-        if let Err(e) = self.control.windows().resume(name, *queue_depth) {
+        let name = &self.record.name;
+        // It may have been set otherwise meanwhile. One that was removed has no window.
+        let Ok(now) = self.control.datastore_record(name) else { return };
+        let resumed = self.control.windows().resume(name, now.queue_depth, now.window.narrow);
+        if let Err(e) = resumed {
             tracing::debug!(datastore = %name, error = %e, "its window was not set back");
         }
     }

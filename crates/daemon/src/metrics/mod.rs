@@ -372,6 +372,9 @@ impl Scrape {
             "Requests that may be at the device at once",
             &window,
         )?;
+        let narrowed = sampled(&|s| if s.narrowed.is_some() { 1.0 } else { 0.0 });
+        let help = "1 while the window is narrowed for a reservation";
+        out.gauges("datastore_window_narrowed", help, &narrowed)?;
         let in_flight = sampled(&|s| f64::from(s.in_flight));
         out.gauges("datastore_in_flight_requests", "Requests at the device", &in_flight)?;
         let queued = sampled(&|s| s.queued as f64);
@@ -458,11 +461,8 @@ impl Scrape {
             };
             self.disks.iter().filter_map(|d| Some((labels(d), read(d)?))).collect()
         };
-        out.gauges(
-            "disk_up",
-            "1 when in service, 0 when it could not be opened",
-            &gauge(&|d| up(d.state)),
-        )?;
+        let serving = gauge(&|d| up(d.state));
+        out.gauges("disk_up", "1 when in service, 0 when it could not be opened", &serving)?;
         let connected = |d: &Disk| {
             Some(if d.connection.as_ref()?.state == ConnectionState::Connected { 1.0 } else { 0.0 })
         };
@@ -526,6 +526,9 @@ impl Scrape {
             live(&|d| d.policy.reservation.map(|_| if d.reservation_missed { 1.0 } else { 0.0 }));
         let help = "1 when requests waited for all of the last 5 s and yet the reservation was missed by over 3 %";
         out.gauges("disk_reservation_missed", help, &missed)?;
+        let depth = live(&|d| d.needed_depth.map(f64::from));
+        let help = "Requests that clients have to keep outstanding for the reservation, where they keep fewer and no window helps";
+        out.gauges("disk_needed_depth_requests", help, &depth)?;
         let help = "Part of the service of the last 5 s over the part that the shares give among busy disks";
         out.gauges("disk_share_achieved_ratio", help, &live(&|d| d.share_achieved))
     }

@@ -13,7 +13,7 @@ use crate::kernel::ring::PORTS_MAX;
 use crate::port::{Detach, Port, PortCommand};
 use crate::priorities::Priorities;
 use crate::request::DiskInfo;
-use crate::snapshot::{DatastoreSnapshot, DiskSnapshot, DiskUsage};
+use crate::snapshot::{DatastoreSnapshot, DiskSnapshot, DiskUsage, NarrowedWindow};
 use crate::tables::disk::ShardDisk;
 use crate::tables::port::{Gone, PortState};
 use crate::tables::queue_slots::QueueSlots;
@@ -21,7 +21,7 @@ use crate::tables::streams::Streams;
 use headgate_devices::Layers;
 use headgate_devices::layer::TracePart;
 use headgate_qos::window::{LatencyMeter, Observation, Slots};
-use headgate_qos::{Gate, Policy};
+use headgate_qos::{Gate, Narrow, Policy};
 use headgate_stats::DiskStats;
 use std::sync::Arc;
 
@@ -91,13 +91,25 @@ impl Shard {
         Ok(())
     }
 
+    pub(crate) fn set_narrow(
+        &mut self,
+        datastore: usize,
+        narrow: Narrow,
+    ) -> Result<(), EngineError> {
+        let now = self.core.ctx.now;
+        let store = self.core.datastores.get_mut(datastore).ok_or(EngineError::NoDatastore)?;
+        store.gate.set_narrow(now, narrow);
+        Ok(())
+    }
+
     pub(crate) fn set_meter(
         &mut self,
         datastore: usize,
         meter: Option<LatencyMeter>,
     ) -> Result<(), EngineError> {
+        let now = self.core.ctx.now;
         let store = self.core.datastores.get_mut(datastore).ok_or(EngineError::NoDatastore)?;
-        store.gate.set_meter(meter);
+        store.gate.set_meter(now, meter);
         Ok(())
     }
 
@@ -334,6 +346,7 @@ impl Shard {
         let snapshot = |store: &Datastore| DatastoreSnapshot {
             name: store.name.clone(),
             window: store.gate.window(),
+            narrowed: self.narrowed(store),
             in_flight: store.gate.in_flight(),
             queued: store.gate.queued(),
             at: now,
@@ -342,6 +355,23 @@ impl Shard {
             flash: store.backend.flash_drive(),
         };
         self.core.datastores.iter().map(|(key, store)| (key, snapshot(store))).collect()
+    }
+
+    /// How a datastore's window is narrowed, while it is.
+    fn narrowed(&self, store: &Datastore) -> Option<NarrowedWindow> {
+        let narrowed = store.gate.narrowed()?;
+        let mut disks = self.core.ctx.tables.disks.iter();
+        let (_, disk) = disks.find(|(_, disk)| disk.queue == narrowed.disk)?;
+        Some(NarrowedWindow {
+            disk: disk.info.name.clone(),
+            before: narrowed.before,
+            now: narrowed.now,
+        })
+    }
+
+    fn needed_depth(&self, disk: &ShardDisk) -> Option<u32> {
+        let store = self.core.datastores.get(disk.datastore)?;
+        store.gate.needed_depth(self.core.ctx.now, disk.queue)
     }
 
     /// How many disks were closed so far: what was read of the others in between does not go
@@ -373,6 +403,7 @@ impl Shard {
                 streams: disk.streams.snapshot(),
                 queued: disk.queue_slots.queued(),
                 in_flight: disk.in_flight,
+                needed_depth: self.needed_depth(disk),
                 ports: disk.ports.len(),
                 remote: disk.storage.link().and_then(|link| self.core.ctx.links.snapshot(link)),
                 stats: disk.stats.snapshot(now),

@@ -34,7 +34,7 @@ impl Rig {
     ) -> Rig {
         let mut gate =
             Gate::new(Nanos::ZERO, AnyScheduler::new(scheduler, config).unwrap(), window);
-        gate.set_meter(meter);
+        gate.set_meter(Nanos::ZERO, meter);
         Rig {
             store: Datastore {
                 name: "lun".into(),

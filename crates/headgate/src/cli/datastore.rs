@@ -257,6 +257,7 @@ impl Set {
             return Err(CliError::Usage(
                 "nothing to change: give --capacity, --queue-depth, --plug, --layer, \
                  --latency-threshold, --window-min, --window-max, --window-period, --board, \
+                 --narrow-window, \
                  --class, --spindles or --placement"
                     .into(),
             ));

@@ -5,6 +5,7 @@ use clap::Args;
 use headgate_api::types::Change;
 use headgate_api::windows::{BoardHost, BoardStatus, Bound, Held, Window, WindowNow, WindowPatch};
 use headgate_model::{BoardPlace, FoundThreshold, Threshold};
+use headgate_qos::Narrow;
 use headgate_units::Nanos;
 
 /// Options of a datastore's window.
@@ -30,6 +31,10 @@ pub(super) struct WindowArgs {
     /// [default: auto]
     #[arg(long, value_name = "PLACE", help_heading = "Window")]
     board: Option<BoardPlace>,
+    /// When the window gives way: for 'reservations' of disks that keep too few requests
+    /// outstanding to get them behind a full window, or 'never' [default: reservations]
+    #[arg(long, value_name = "WHEN", help_heading = "Window")]
+    narrow_window: Option<Narrow>,
 }
 
 impl WindowArgs {
@@ -44,6 +49,7 @@ impl WindowArgs {
                 Change::Set(Nanos(n)) => Change::Set(n),
             },
             board: self.board.map(|board| board.to_string()),
+            narrow: self.narrow_window.map(|narrow| narrow.to_string()),
         }
     }
 }
@@ -69,7 +75,15 @@ pub(super) fn lines(window: &Window) -> Vec<(&'static str, Option<String>)> {
             Nanos(window.period_ns.unwrap_or(0))
         ),
     };
-    let mut lines = vec![("threshold", Some(set)), ("found", window.found.as_ref().map(found))];
+    let narrow = match window.narrow.as_str() {
+        "never" => "never: a disk with few requests outstanding may miss its reservation",
+        _ => "for reservations of disks with few requests outstanding",
+    };
+    let mut lines = vec![
+        ("threshold", Some(set)),
+        ("found", window.found.as_ref().map(found)),
+        ("narrowing", Some(narrow.into())),
+    ];
     let Some(now) = &window.now else { return lines };
     lines.push(("window", Some(slots(now))));
     lines.push(("latency", Some(latency(now))));

@@ -34,6 +34,8 @@ GOT     service got over the part that the shares give among the busy disks;
         reservations and limits move it away from 1.00
 window  of a datastore whose window follows its latency: requests, what its
         shares bring it, latency over all hosts of the threshold, hosts
+narrowed  for a reservation: the disk keeps too few requests outstanding to
+        get it behind a full window
 prio    IOPS and part of the disk's service by priority, highest first
 Any key closes this help.";
 
@@ -109,8 +111,10 @@ fn lines(screen: &Screen, width: usize) -> Vec<Line<'static>> {
         }
         lines.push(datastore_line(datastore));
         lines.extend(window_line(datastore));
+        lines.extend(narrowed_line(datastore));
         for disk in disks {
             lines.push(disk_line(disk, width));
+            lines.extend(depth_line(disk));
             lines.extend(streams_line(disk));
         }
     }
@@ -118,6 +122,13 @@ fn lines(screen: &Screen, width: usize) -> Vec<Line<'static>> {
         lines.push(Line::from("nothing to show"));
     }
     lines
+}
+
+/// What a guest has to do for its reservation, where no window helps.
+fn depth_line(disk: &TopDisk) -> Option<Line<'static>> {
+    let depth = disk.needed_depth?;
+    let text = format!("    its reservation needs {depth} requests outstanding at all times");
+    Some(Line::from(text).fg(Color::Red))
 }
 
 fn datastore_line(datastore: &TopDatastore) -> Line<'static> {
@@ -147,6 +158,19 @@ fn datastore_line(datastore: &TopDatastore) -> Line<'static> {
 /// A window that need not be whole.
 fn requests(window: f64) -> String {
     if window.fract() == 0.0 { format!("{window:.0}") } else { format!("{window:.1}") }
+}
+
+/// Whom a window is narrowed for, and what that costs.
+fn narrowed_line(datastore: &TopDatastore) -> Option<Line<'static>> {
+    let narrowed = datastore.narrowed.as_ref()?;
+    let text = format!(
+        "    window {} narrowed for the reservation of {}: {} IOPS in all, {} before",
+        requests(datastore.window),
+        narrowed.disk,
+        rate(narrowed.now_iops as f64),
+        rate(narrowed.before_iops as f64),
+    );
+    Some(Line::from(text).fg(Color::Yellow))
 }
 
 /// How a window follows its storage's latency.
@@ -264,7 +288,7 @@ fn streams_line(disk: &TopDisk) -> Option<Line<'static>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headgate_api::top::Top;
+    use headgate_api::top::{NarrowedWindow, Top};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::{KeyCode, KeyEvent};
@@ -300,6 +324,22 @@ mod tests {
              \x20 DM-with-a-l~   250   1.0  90m/120m  5.0m/20m   32      -      -    100 0.94\n\
              \x20 RD             250   1.0  90m/120m  5.0m/20m   32 !  250      -    100 0.94\n"
         );
+    }
+
+    #[test]
+    fn a_narrowed_window_says_for_whom_and_what_it_costs() {
+        let mut screen = screen();
+        let datastore = &mut screen.top.datastores[0];
+        datastore.window = 9.26;
+        datastore.narrowed =
+            Some(NarrowedWindow { disk: "RD".parse().unwrap(), before_iops: 1_000, now_iops: 990 });
+        datastore.disks[0].needed_depth = Some(4);
+        let text = plain(&screen, 80);
+        let line =
+            "    window 9.3 narrowed for the reservation of RD: 990 IOPS in all, 1000 before\n";
+        assert!(text.contains(line), "{text}");
+        let line = "    its reservation needs 4 requests outstanding at all times\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -379,6 +379,10 @@ impl<R> MClock<R> {
         })
     }
 
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
     fn slot(&self, disk: DiskId) -> Result<usize, UnknownDisk> {
         match self.disks.get(disk.slot as usize) {
             Some(d) if d.generation == disk.generation && d.state != State::Free => {

@@ -8,6 +8,7 @@ use super::{DiskTags, MANY, MClock, State};
 use crate::config::{Batch, Config, Floor};
 use crate::cost::{Cost, CostModel, Io, IoKind};
 use crate::dmclock::ServedElsewhere;
+use crate::narrow::Narrow;
 use crate::policy::{Burst, Policy};
 use crate::priority::{PriorityPolicy, PriorityScope};
 use crate::rate::before;
@@ -218,6 +219,7 @@ fn configs() -> impl Strategy<Value = Config> {
             anticipation,
             limit_slack,
             plug: Nanos::ZERO,
+            narrow: Narrow::Never,
         },
     )
 }

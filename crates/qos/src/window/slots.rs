@@ -54,7 +54,7 @@ impl Slots {
 
     /// `self · numerator / denominator`, to the nearest millionth; saturates. Nothing divided by
     /// nothing is nothing.
-    pub(super) fn scaled(self, numerator: u64, denominator: u64) -> Slots {
+    pub(crate) fn scaled(self, numerator: u64, denominator: u64) -> Slots {
         Slots(ratio(self.0, numerator, denominator))
     }
 }

@@ -4,7 +4,8 @@ use super::names::{plain_name, some_time, unique};
 use super::window::IssueWindowFile;
 use crate::scenario::{Coordination, Datastore, Front, Node, Noise};
 use crate::values::{
-    At, Capacity, Charge, Device, Fault, QueueDepth, Rate, Size, Stripe, Time, WholePercent,
+    At, Capacity, Charge, Device, Fault, Narrowed, QueueDepth, Rate, Size, Stripe, Time,
+    WholePercent,
 };
 use headgate_devices::{DEFAULT_CAPACITY, ModelSpec, SizeCost};
 use headgate_placement::Name;
@@ -58,6 +59,9 @@ pub(super) struct DatastoreFile {
     limit_slack: Option<At<Time>>,
     /// How long a request may wait for a stream of higher priority, up to 1ms; no time by default.
     plug: Option<At<Time>>,
+    /// When the window is narrowed: for `reservations` of disks with few requests outstanding, or
+    /// `never`; for reservations by default.
+    narrow_window: Option<At<Narrowed>>,
     /// The time of a message between hosts and it, one way; none by default.
     network: Option<Time>,
     /// What the schedulers of several nodes know of each other's service to a disk; dmclock by
@@ -231,6 +235,7 @@ impl DatastoreFile {
             anticipation: |config, time: Time| config.anticipation = time.0;
             limit_slack: |config, time: Time| config.limit_slack = time.0;
             plug: |config, time: Time| config.plug = time.0;
+            narrow_window: |config, narrow: Narrowed| config.narrow = narrow.0;
         }
         if let (Some(batch), Some(span)) = (&mut config.batch, self.batch_span) {
             batch.span = span.0;

@@ -4,7 +4,7 @@
 use headgate_devices::{ModelSpec, ModelSpecError};
 use headgate_placement::Permille;
 use headgate_qos::window::{Fraction, Slots};
-use headgate_qos::{CostModel, UnknownCostModel};
+use headgate_qos::{CostModel, Narrow, UnknownCostModel, UnknownNarrow};
 use headgate_units::{Bytes, BytesPerSec, Iops, Priority, Shares};
 #[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -138,6 +138,15 @@ value!(Charge, "a cost model such as 'unit', 'affine=300K' or 'chunks=32K'", {
     "pattern": "^(unit|(affine|chunks)=[0-9.]+[KMGkmg]?(iB|B)?)$",
     "description": "unit: one IO per request; affine=300K: 1 + size/300K; chunks=32K: size/32K, 1 at least",
 }, Raw::Text(text) => text.parse().map(Charge).map_err(|e: UnknownCostModel| e.to_string()));
+
+/// When a window is narrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Narrowed(pub(crate) Narrow);
+
+value!(Narrowed, "'reservations' or 'never'", {
+    "enum": ["reservations", "never"],
+    "description": "when the window is narrowed",
+}, Raw::Text(text) => text.parse().map(Narrowed).map_err(|e: UnknownNarrow| e.to_string()));
 
 /// Skew of random requests: this percentage of them goes to this percentage of the extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

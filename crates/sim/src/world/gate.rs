@@ -95,7 +95,7 @@ impl Gate {
 
     /// Has latencies measured, each as so many per cent of what it is.
     pub(super) fn set_meter(&mut self, meter: LatencyMeter, seen: u32) {
-        self.gate.set_meter(Some(meter));
+        self.gate.set_meter(Nanos::ZERO, Some(meter));
         self.seen = Some(seen);
     }
 

@@ -1,0 +1,362 @@
+//! Narrows a window for the reservation of a disk that keeps few requests outstanding.
+//!
+//! # The problem
+//! A scheduler decides which request enters the window. It cannot hurry what is inside. A disk
+//! that keeps d requests outstanding and sends the next one when one completes gets, by Little's
+//! law, `x = d / (Q + D + z)`: Q is the time in the queue, D the time in the window, z the time
+//! that its client takes. With reservations due, Q is the wait for one slot. But D is the whole
+//! window: where others keep M requests in flight at storage of rate T, it is M/T. With T = 1,000
+//! and M = 32 a disk with one request outstanding gets 31 per second, whatever was reserved for
+//! it.
+//!
+//! # The rule
+//! Only fewer requests in flight help, so the window gives way. Once a [`PERIOD`] each reserved
+//! disk that always has as many requests outstanding as it ever has is judged. If it is short of
+//! its reservation r, and waits in the window rather than in the queue, the cycle d/x must become
+//! d/r. All of the difference has to come from D, which is proportional to M. With F = x·D for the
+//! disk's mean number in flight:
+//!
+//! > M ← M · (1 - (d/F)·(1 - x/r))
+//!
+//! The window becomes the least of these. The aim is 3 % above r, and a disk counts as short
+//! below 98.5 % of r, as service times vary. Above it the window grows by 2 % a period, from 1.1·r
+//! on by half of what is to spare, and by a quarter where nobody needs it narrow. So it finds out
+//! by itself how wide it may be, also where a disk never gets more than r because of its shares.
+//!
+//! # When it does not help
+//! - A reserved disk that is short *with requests queued* is short of capacity. A narrow window
+//!   costs some kinds of storage throughput, so the window grows then, whoever else is short.
+//! - Storage that serves requests side by side is no faster for having fewer of them. If D has not
+//!   become shorter by a quarter of what M has, the window is opened and the disk's times are taken
+//!   anew. The second time in a row, or where a window of its own depth is too wide still, the disk
+//!   is left alone for a minute, then two, and so on up to an hour.
+//!
+//! - A disk's own requests are not in its way, so a window is not made narrower than the disk's
+//!   depth, nor at all while nobody else is in it.
+//! - A disk that is spread over servers gets a part of its reservation at each, and is not judged.
+//!
+//! # Bounds
+//! A window is narrowed to one request at the least, and never widened beyond the window that the
+//! gate was given. The mean number in flight is bounded by it as by any other window.
+//!
+//! # Cost
+//! O(1) for each event of a reserved disk, one comparison for others; O(disks) once a period.
+//! Nothing is allocated but when disks are registered. 104 bytes for a reserved disk, 8 for others.
+//!
+//! # Source
+//! Little's law; the rest is ours. `docs/decisions/0048-narrow-windows.md` has what was dropped.
+
+mod tally;
+#[cfg(test)]
+mod tests;
+
+use crate::cost::Cost;
+use crate::narrow::Narrow;
+use crate::policy::Policy;
+use crate::scheduler::{DiskCounters, DiskId};
+use crate::window::Slots;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use headgate_units::Nanos;
+use tally::{Judgement, Tally};
+
+/// How often a window is judged.
+pub const PERIOD: Nanos = Nanos::from_millis(500);
+
+/// What is aimed at, in thousandths of the reservation.
+const AIM: u64 = 1_030;
+
+/// From here on the window may grow fast, in thousandths of the reservation.
+const ROOMY: u64 = 1_100;
+
+/// Below this a disk is short, in thousandths of the reservation.
+const SHORT: u64 = 985;
+
+/// How fast the window grows under a disk that has what it needs, in thousandths a period.
+const SLOWLY: u64 = 1_020;
+
+/// A disk that gets this is not given up, in thousandths of the reservation.
+const HOPELESS: u64 = 900;
+
+/// How fast it grows, in thousandths a period.
+const GROWTH: u64 = 1_250;
+
+/// How fast it shrinks: to no less than this part a period, in thousandths.
+const SHRINKING: u64 = 250;
+
+/// How a window is narrowed, for reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Narrowed {
+    /// The disk it was last narrowed for.
+    pub disk: DiskId,
+    /// The bound on requests in flight.
+    pub window: Slots,
+    /// What all disks together got per second before it was narrowed, in reference IOs.
+    pub before: Cost,
+    /// And in the last period.
+    pub now: Cost,
+}
+
+/// Narrows one gate's window for the reservations of its disks.
+///
+/// The [gate](crate::Gate) says what happens to requests. Times are its caller's clock; a step back
+/// counts as no time.
+pub(crate) struct Narrowing {
+    mode: Narrow,
+    /// The window of the gate.
+    given: Slots,
+    /// The bound on it; [`Slots::WINDOW_MAX`] while it is open.
+    bound: Slots,
+    /// Reserved disks by their slot.
+    disks: Vec<Option<Box<Tally>>>,
+    reserved: u32,
+    narrowed_for: Option<DiskId>,
+    /// The end of the period; [`Nanos::MAX`] while no disk has a reservation.
+    due: Nanos,
+    began: Nanos,
+    /// What all disks were charged in the period.
+    cost: Cost,
+    before: Cost,
+    now: Cost,
+}
+
+impl Narrowing {
+    /// Leaves a window alone until told otherwise.
+    pub(crate) fn new(now: Nanos, given: Slots) -> Narrowing {
+        Narrowing {
+            mode: Narrow::Never,
+            given,
+            bound: Slots::WINDOW_MAX,
+            disks: Vec::new(),
+            reserved: 0,
+            narrowed_for: None,
+            due: Nanos::MAX,
+            began: now,
+            cost: Cost::default(),
+            before: Cost::default(),
+            now: Cost::default(),
+        }
+    }
+
+    /// Whether the window is narrowed from now on.
+    pub(crate) fn set_mode(&mut self, now: Nanos, mode: Narrow) {
+        self.mode = mode;
+        self.open();
+        self.disks.iter_mut().flatten().for_each(|tally| tally.restart(now));
+        self.plan(now);
+    }
+
+    /// Whether it is.
+    pub(crate) fn mode(&self) -> Narrow {
+        self.mode
+    }
+
+    /// A disk is served by other servers too. What it gets here is no more than a part of its
+    /// reservation, so nothing is concluded from that.
+    #[inline]
+    pub(crate) fn served_elsewhere(&mut self, disk: DiskId) {
+        if let Some(tally) = self.tally_mut(disk) {
+            tally.served_elsewhere();
+        }
+    }
+
+    /// Begins the first period, or plans none.
+    fn plan(&mut self, now: Nanos) {
+        match (self.mode, self.reserved, self.due) {
+            (Narrow::Never, ..) | (_, 0, _) => self.due = Nanos::MAX,
+            (.., Nanos::MAX) => self.begin(now),
+            _ => {}
+        }
+    }
+
+    /// How many requests may be in flight.
+    pub(crate) fn window(&self) -> Slots {
+        self.given.min(self.bound)
+    }
+
+    /// The gate's window is another one.
+    pub(crate) fn give(&mut self, given: Slots) {
+        self.given = given;
+    }
+
+    /// How the window is narrowed, while it is.
+    pub(crate) fn narrowed(&self) -> Option<Narrowed> {
+        let disk = self.narrowed_for.filter(|_| self.bound < self.given)?;
+        Some(Narrowed { disk, window: self.bound, before: self.before, now: self.now })
+    }
+
+    /// The least number of requests that a disk has to keep outstanding for its reservation, where
+    /// a narrow window does not help it. As of when it was last tried.
+    pub(crate) fn needed_depth(&self, now: Nanos, disk: DiskId) -> Option<u32> {
+        self.tally(disk)?.needed(now)
+    }
+
+    /// A disk has this policy from now on. The counters say what it has outstanding.
+    pub(crate) fn set_policy(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        policy: &Policy,
+        counters: DiskCounters,
+    ) {
+        let slot = disk.slot as usize;
+        let mut tally = Tally::new(now, disk.generation, policy, counters).map(Box::new);
+        if tally.is_none() && slot >= self.disks.len() {
+            return;
+        }
+        if slot >= self.disks.len() {
+            self.disks.resize_with(slot + 1, || None);
+        }
+        let old = self.disks[slot].take();
+        self.reserved -= u32::from(old.is_some());
+        self.reserved += u32::from(tally.is_some());
+        if let (Some(tally), Some(old)) = (&mut tally, old)
+            && old.generation == disk.generation
+        {
+            tally.adopt(&old);
+        }
+        self.disks[slot] = tally;
+        self.plan(now);
+        if self.reserved == 0 {
+            self.open();
+        }
+    }
+
+    /// A disk is gone.
+    pub(crate) fn forget(&mut self, now: Nanos, disk: DiskId) {
+        if self.tally(disk).is_some() {
+            self.set_policy(now, disk, &Policy::default(), DiskCounters::default());
+        }
+    }
+
+    fn tally(&self, disk: DiskId) -> Option<&Tally> {
+        let tally = self.disks.get(disk.slot as usize)?.as_deref();
+        tally.filter(|tally| tally.generation == disk.generation)
+    }
+
+    #[inline]
+    fn tally_mut(&mut self, disk: DiskId) -> Option<&mut Tally> {
+        let tally = self.disks.get_mut(disk.slot as usize)?.as_deref_mut();
+        tally.filter(|tally| tally.generation == disk.generation)
+    }
+
+    /// A request was queued.
+    #[inline]
+    pub(crate) fn queued(&mut self, now: Nanos, disk: DiskId) {
+        if let Some(tally) = self.tally_mut(disk) {
+            tally.queued(now);
+        }
+    }
+
+    /// Queued requests were taken back.
+    pub(crate) fn taken_back(&mut self, now: Nanos, disk: DiskId, requests: usize) {
+        if let Some(tally) = self.tally_mut(disk) {
+            tally.taken_back(now, u32::try_from(requests).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// A request went out, and so many are in flight now.
+    #[inline]
+    pub(crate) fn dispatched(&mut self, now: Nanos, disk: DiskId, cost: Cost, in_flight: u32) {
+        self.cost += cost;
+        if let Some(tally) = self.tally_mut(disk) {
+            tally.dispatched(now, cost.as_millionths(), in_flight);
+        }
+    }
+
+    /// A request completed. Whether the window may have changed.
+    #[inline]
+    pub(crate) fn completed(&mut self, now: Nanos, disk: DiskId) -> bool {
+        if let Some(tally) = self.tally_mut(disk) {
+            tally.completed(now);
+        }
+        let ends = now >= self.due;
+        if ends {
+            self.end_period(now);
+        }
+        ends
+    }
+
+    fn begin(&mut self, now: Nanos) {
+        (self.began, self.due, self.cost) = (now, now + PERIOD, Cost::default());
+    }
+
+    fn open(&mut self) {
+        self.bound = Slots::WINDOW_MAX;
+        self.narrowed_for = None;
+        for tally in self.disks.iter_mut().flatten() {
+            tally.forget_before();
+        }
+    }
+
+    #[cold]
+    fn end_period(&mut self, now: Nanos) {
+        let elapsed = now.since(self.began).0.max(1);
+        let rate = u128::from(self.cost.as_millionths()) * 1_000_000_000 / u128::from(elapsed);
+        self.now = Cost::from_millionths(u64::try_from(rate).unwrap_or(u64::MAX));
+        let width = self.window();
+        if self.bound >= self.given {
+            self.before = self.now;
+        }
+        let verdict = self.verdict(now);
+        self.bound = match verdict {
+            Verdict::Keep => self.bound,
+            Verdict::Open => Slots::WINDOW_MAX,
+            Verdict::Grow(part) => width.scaled(part, tally::WHOLE),
+            Verdict::Narrow(wanted, disk) => {
+                self.narrowed_for = Some(disk);
+                wanted.clamp(width.scaled(SHRINKING, tally::WHOLE).min(width), width)
+            }
+        }
+        .max(Slots::ONE);
+        if self.bound >= self.given {
+            self.open();
+        }
+        if self.window() != width {
+            // Times in another window say nothing of this one.
+            self.disks.iter_mut().flatten().for_each(|tally| tally.restart(now));
+        }
+        self.begin(now);
+    }
+
+    /// What all disks together say. Capacity comes first, then who is short, then who is content.
+    fn verdict(&mut self, now: Nanos) -> Verdict {
+        let (mut least, mut growth) = (None, GROWTH);
+        let (mut starved, mut kept, mut pending, mut useless) = (false, false, false, false);
+        for (slot, tally) in self.disks.iter_mut().enumerate() {
+            let Some(tally) = tally else { continue };
+            let disk = DiskId { slot: slot as u32, generation: tally.generation };
+            match tally.judge(now) {
+                Judgement::None | Judgement::GivenUp => {}
+                Judgement::Pending => pending = true,
+                Judgement::Kept => kept = true,
+                Judgement::Starved => starved = true,
+                Judgement::Useless => useless = true,
+                Judgement::Roomy(part) => growth = growth.min((part + tally::WHOLE) / 2),
+                Judgement::Short(slots) => {
+                    if least.is_none_or(|(least, _)| slots < least) {
+                        least = Some((slots, disk));
+                    }
+                }
+            }
+        }
+        match least {
+            _ if starved => Verdict::Grow(GROWTH),
+            Some((slots, disk)) => Verdict::Narrow(slots, disk),
+            None if useless => Verdict::Open,
+            None if pending => Verdict::Keep,
+            None if kept => Verdict::Grow(SLOWLY),
+            None => Verdict::Grow(growth),
+        }
+    }
+}
+
+/// What becomes of the bound.
+enum Verdict {
+    Keep,
+    Open,
+    /// To so many thousandths.
+    Grow(u64),
+    /// For this disk.
+    Narrow(Slots, DiskId),
+}

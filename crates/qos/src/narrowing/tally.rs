@@ -1,0 +1,321 @@
+//! What one reserved disk did since its times were last taken.
+
+use super::{AIM, GROWTH, HOPELESS, PERIOD, ROOMY, SHORT};
+use crate::policy::Policy;
+use crate::scheduler::DiskCounters;
+use crate::window::Slots;
+use headgate_units::Nanos;
+
+/// A disk is judged after so many requests,
+const ENOUGH: u32 = 32;
+
+/// or after so long.
+const LONGEST: Nanos = Nanos::from_secs(4);
+
+/// One event counts for at most so long, whatever the clock says.
+const STEP_MAX: u64 = 60_000_000_000;
+
+/// A disk that keeps on the average at least this part of the most that it had outstanding sends
+/// its next request when one completes. In per cent.
+const STEADY: u64 = 80;
+
+/// The first rest of a disk that nothing helps, and the longest.
+const REST: Nanos = Nanos::from_secs(60);
+const REST_MAX: Nanos = Nanos::from_secs(3_600);
+
+/// A disk is given up when a window of its own depth was too wide for it so many times.
+const TRIES: u8 = 4;
+
+/// Narrowing is judged by what came of it from a quarter on, and after so many requests: less is
+/// lost in the spread of times.
+const WORTH: u64 = WHOLE / 4;
+const WORTH_REQUESTS: u64 = 128;
+
+/// Parts are counted in thousandths.
+pub(super) const WHOLE: u64 = 1_000;
+
+/// The counts and times of a disk with a reservation.
+pub(super) struct Tally {
+    pub(super) generation: u32,
+    /// Of the reservation, in IOPS.
+    rate: u64,
+    outstanding: u32,
+    in_flight: u32,
+    peak: u32,
+    dispatched: u32,
+    /// When it last had nothing outstanding any more.
+    emptied: Nanos,
+    /// Up to when the times are true, and since when they are taken.
+    seen: Nanos,
+    since: Nanos,
+    /// Integrals over time, in request-nanoseconds.
+    outstanding_time: u64,
+    flight_time: u64,
+    /// Millionths of a reference IO.
+    cost: u64,
+    /// Requests of all disks that were in flight at this disk's dispatches, added up.
+    company: u64,
+    /// What it says until there is enough to judge it by again.
+    last: Judgement,
+    /// How it was before the window was narrowed for it.
+    before: Option<Before>,
+    /// How often in a row narrowing did nothing.
+    useless: u8,
+    /// How often in a row a window of its own depth was too wide.
+    at_the_end: u8,
+    rest: Nanos,
+    rests_until: Option<Nanos>,
+    /// The depth that it would have needed when it was given up.
+    needed: u32,
+    /// It gets no more than a part of its reservation here.
+    spread: Spread,
+}
+
+/// Where a disk is served.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spread {
+    Here,
+    Elsewhere,
+}
+
+/// A disk's time in a full window.
+#[derive(Clone, Copy)]
+struct Before {
+    /// Mean requests in flight of all disks, in thousandths.
+    company: u64,
+    /// Mean time in the window, in nanoseconds.
+    device: u64,
+    /// Since it is narrowed by [`WORTH`] or more: the time in the window, and the requests.
+    since: (u64, u64),
+}
+
+/// What a disk says of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judgement {
+    /// Nothing: it asks for too little, or nothing helps it.
+    None,
+    /// It is too early to say anything new.
+    Pending,
+    /// It has what it needs, and no more.
+    Kept,
+    /// The window may be so many thousandths of what it is.
+    Roomy(u64),
+    /// It is short, and waits in the queue.
+    Starved,
+    /// It is short, and would have enough if so many requests were in flight.
+    Short(Slots),
+    /// It is short, and narrowing the window did nothing for it: to be opened and tried again.
+    Useless,
+    /// The same for the second time, or of a window of its own depth. Left alone for a while.
+    GivenUp,
+}
+
+impl Tally {
+    /// Of a disk that has so much outstanding; `None` without a reservation.
+    pub(super) fn new(
+        now: Nanos,
+        generation: u32,
+        policy: &Policy,
+        counters: DiskCounters,
+    ) -> Option<Tally> {
+        let rate = policy.reservation()?.get();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let outstanding = count(counters.queued.saturating_add(counters.in_flight));
+        Some(Tally {
+            generation,
+            rate,
+            outstanding,
+            in_flight: count(counters.in_flight),
+            peak: outstanding,
+            dispatched: 0,
+            emptied: now,
+            seen: now,
+            since: now,
+            outstanding_time: 0,
+            flight_time: 0,
+            cost: 0,
+            company: 0,
+            last: Judgement::None,
+            before: None,
+            useless: 0,
+            at_the_end: 0,
+            rest: REST,
+            rests_until: None,
+            needed: 0,
+            spread: Spread::Here,
+        })
+    }
+
+    /// Another policy for the same disk: where it is served stays, all else begins anew.
+    pub(super) fn adopt(&mut self, old: &Tally) {
+        self.spread = old.spread;
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        let passed = now.since(self.seen).0.min(STEP_MAX);
+        self.seen = self.seen.max(now);
+        let grown = |time: u64, n: u32| time.saturating_add(passed.saturating_mul(n.into()));
+        self.outstanding_time = grown(self.outstanding_time, self.outstanding);
+        self.flight_time = grown(self.flight_time, self.in_flight);
+    }
+
+    #[inline]
+    pub(super) fn queued(&mut self, now: Nanos) {
+        self.advance(now);
+        self.outstanding = self.outstanding.saturating_add(1);
+        self.peak = self.peak.max(self.outstanding);
+    }
+
+    #[inline]
+    pub(super) fn served_elsewhere(&mut self) {
+        self.spread = Spread::Elsewhere;
+    }
+
+    /// `n` queued requests were taken back.
+    pub(super) fn taken_back(&mut self, now: Nanos, n: u32) {
+        self.advance(now);
+        self.outstanding = self.outstanding.saturating_sub(n);
+    }
+
+    /// A request went out at this cost, and now so many of all disks are in flight.
+    #[inline]
+    pub(super) fn dispatched(&mut self, now: Nanos, cost: u64, company: u32) {
+        self.advance(now);
+        self.in_flight = self.in_flight.saturating_add(1);
+        self.dispatched = self.dispatched.saturating_add(1);
+        self.cost = self.cost.saturating_add(cost);
+        self.company = self.company.saturating_add(company.into());
+    }
+
+    #[inline]
+    pub(super) fn completed(&mut self, now: Nanos) {
+        self.advance(now);
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.emptied = now;
+    }
+
+    /// Takes the times anew.
+    pub(super) fn restart(&mut self, now: Nanos) {
+        self.advance(now);
+        self.since = self.seen;
+        (self.outstanding_time, self.flight_time) = (0, 0);
+        (self.cost, self.company, self.dispatched) = (0, 0, 0);
+        self.peak = self.outstanding;
+    }
+
+    /// The window is as wide as it was given: what it was like narrowed is of no use.
+    pub(super) fn forget_before(&mut self) {
+        self.before = None;
+    }
+
+    /// The depth that the disk would have needed when it was given up, while it is left alone.
+    pub(super) fn needed(&self, now: Nanos) -> Option<u32> {
+        self.rests_until.filter(|&until| now < until).map(|_| self.needed)
+    }
+
+    /// Ends the disk's period if there is enough to judge it by.
+    pub(super) fn judge(&mut self, now: Nanos) -> Judgement {
+        self.advance(now);
+        if self.outstanding == 0 && now.since(self.emptied) >= PERIOD {
+            self.last = Judgement::None;
+            return self.last;
+        }
+        let elapsed = self.seen.since(self.since);
+        if self.dispatched < ENOUGH && elapsed < LONGEST {
+            return self.last;
+        }
+        let judgement = self.judged(now, elapsed.0.max(1));
+        self.restart(now);
+        self.last = match judgement {
+            Judgement::Kept | Judgement::Short(_) | Judgement::Roomy(_) => Judgement::Pending,
+            _ => Judgement::None,
+        };
+        judgement
+    }
+
+    fn judged(&mut self, now: Nanos, elapsed: u64) -> Judgement {
+        let rests = self.rests_until.is_some_and(|until| now < until);
+        if rests || self.spread == Spread::Elsewhere {
+            return Judgement::None;
+        }
+        self.rests_until = None;
+        let peak = u64::from(self.peak).saturating_mul(elapsed).max(1);
+        if self.dispatched == 0 || part(self.outstanding_time, peak) < STEADY * WHOLE / 100 {
+            return Judgement::None;
+        }
+        // Thousandths of the reservation.
+        let got = u128::from(self.cost) * 1_000_000_000 * u128::from(WHOLE)
+            / (u128::from(elapsed) * u128::from(self.rate) * 1_000_000);
+        let got = u64::try_from(got).unwrap_or(u64::MAX);
+        if got >= SHORT {
+            (self.useless, self.at_the_end, self.rest) = (0, 0, REST);
+            return if got < ROOMY { Judgement::Kept } else { Judgement::Roomy(got.min(GROWTH)) };
+        }
+        let waited = self.outstanding_time - self.flight_time.min(self.outstanding_time);
+        if waited / 2 > self.flight_time {
+            return Judgement::Starved;
+        }
+        let missing = WHOLE - part(got, AIM).min(WHOLE);
+        let company = self.company.saturating_mul(WHOLE) / u64::from(self.dispatched);
+        if let Some(end) = self.tried(now, company, got) {
+            return end;
+        }
+        // Its own requests are not what it waits for.
+        let others = company.saturating_sub(part(self.flight_time, elapsed));
+        if others < WHOLE / 2 || company <= u64::from(self.peak) * WHOLE {
+            return Judgement::Kept;
+        }
+        let cut = u128::from(missing) * u128::from(peak) / u128::from(self.flight_time.max(1));
+        let rest = u128::from(WHOLE).saturating_sub(cut);
+        let wanted = u128::from(company) * rest * 1_000_000 / u128::from(WHOLE * WHOLE);
+        let wanted = wanted.max(u128::from(self.peak) * 1_000_000);
+        Judgement::Short(Slots::from_millionths(u64::try_from(wanted).unwrap_or(u64::MAX)))
+    }
+
+    /// What came of narrowing the window for a disk that still is short, if nothing.
+    fn tried(&mut self, now: Nanos, company: u64, got: u64) -> Option<Judgement> {
+        let device = self.flight_time / u64::from(self.dispatched);
+        let before = self.before.get_or_insert(Before { company, device, since: (0, 0) });
+        let narrowed = WHOLE - part(company, before.company).min(WHOLE);
+        if narrowed >= WORTH {
+            before.since.0 = before.since.0.saturating_add(self.flight_time);
+            before.since.1 += u64::from(self.dispatched);
+        }
+        let before = *before;
+        let quicker =
+            WHOLE - part(before.since.0 / before.since.1.max(1), before.device).min(WHOLE);
+        let is_clear = before.since.1 >= WORTH_REQUESTS;
+        let least = u64::from(self.peak).saturating_mul(WHOLE) * 21 / 20;
+        if company <= least && before.company > company && got < HOPELESS {
+            self.at_the_end += 1;
+            if self.at_the_end < TRIES {
+                return Some(Judgement::Kept);
+            }
+        } else if is_clear && quicker < narrowed / 4 {
+            self.before = None;
+            self.useless += 1;
+            if self.useless < 2 {
+                return Some(Judgement::Useless);
+            }
+        } else {
+            if is_clear && quicker >= narrowed / 2 {
+                self.useless = 0;
+            }
+            return None;
+        }
+        self.before = None;
+        (self.useless, self.at_the_end) = (0, 0);
+        self.rests_until = Some(now + self.rest);
+        self.rest = Nanos(self.rest.0.saturating_mul(2)).min(REST_MAX);
+        let needed = u64::from(self.peak).saturating_mul(WHOLE).div_ceil(got.max(1));
+        self.needed = u32::try_from(needed).unwrap_or(u32::MAX);
+        Some(Judgement::GivenUp)
+    }
+}
+
+/// `a` in thousandths of `b`, rounded down; saturates.
+fn part(a: u64, b: u64) -> u64 {
+    let part = u128::from(a) * u128::from(WHOLE) / u128::from(b.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
