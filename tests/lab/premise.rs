@@ -292,13 +292,6 @@ impl Pace {
         nominal * self.0
     }
 
-    /// This pace, or `slowest` where it is slower than that: for what cannot be slowed down
-    /// further.
-    #[must_use]
-    pub fn at_least(self, slowest: Pace) -> Pace {
-        Pace(self.0.min(slowest.0))
-    }
-
     /// By how much everything is slower.
     pub fn factor(self) -> u32 {
         self.0

@@ -34,9 +34,6 @@ const DEPTHS: [u32; 8] = [8, 12, 16, 12, 16, 8, 12, 12];
 const STEPS: [u32; 5] = [20, 40, 60, 80, 100];
 const STEP: Duration = Duration::from_secs(8);
 
-/// The spindles at full pace, and those that serve half as many requests.
-const SPINDLE: [&str; 2] = ["fc15k", "sata7k"];
-
 /// How often the steps are gone through at most, until all is known. On a quiet machine once is
 /// enough.
 const CYCLES: u32 = 3;
@@ -99,9 +96,8 @@ impl Pod {
     /// A cache so small that it is in its steady state within a second, and as many requests at the
     /// array as there are.
     fn add_array(&self, spindles: u32) -> anyhow::Result<()> {
-        let spindle = SPINDLE[usize::from(self.pace != Pace::FULL)];
-        let (name, model) =
-            (format!("array{spindles}"), format!("array={spindles},disk={spindle},cache=8M"));
+        let name = format!("array{spindles}");
+        let model = format!("array={spindles},cache=8M,slowdown={}", self.pace.factor());
         let add =
             ["datastore", "add", &name, "--emulated", &model, "--queue-depth=512", "--class=pod"];
         self.daemon.command(&add).map(drop)
@@ -263,8 +259,7 @@ fn millis(nanos: &Value) -> f64 {
 #[test]
 fn disks_on_one_array_are_advised_to_spread_over_three_and_it_pays() {
     with_paced_lab(&["fio"], |lab, pace| {
-        // There is no slower spindle than that.
-        let mut pod = Pod::start(lab, pace.at_least(Pace::HALF))?;
+        let mut pod = Pod::start(lab, pace)?;
         let first = pod.run()?;
         let (mut last, mut moved) = (first.clone(), 0);
         pod.add_array(3)?;

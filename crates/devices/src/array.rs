@@ -66,6 +66,8 @@ const WRITE_BACK_DEPTH: usize = 8;
 pub struct SpindleArray {
     layout: Layout,
     capacity: u64,
+    /// Time inside passes so many times as slowly as outside.
+    slowdown: u64,
     power: CachePower,
     spindles: Vec<Spindle>,
     cache: Cache,
@@ -137,6 +139,7 @@ impl SpindleArray {
         let spindles = (0..spec.spindles).map(spindle).collect();
         SpindleArray {
             capacity: capacity.0,
+            slowdown: spec.slowdown.into(),
             power: spec.power,
             spindles,
             cache: Cache::new(spec.cache.0, layout.row_bytes()),
@@ -382,7 +385,7 @@ impl SpindleArray {
 
 impl DeviceModel for SpindleArray {
     fn submit(&mut self, now: Nanos, id: u64, io: DeviceIo) {
-        self.advance(now);
+        self.advance(Nanos(now.0 / self.slowdown));
         let start = io.offset % self.capacity;
         let end = start.saturating_add(io.bytes.0).min(self.capacity);
         let request = self.requests.insert(Request { id, kind: io.kind, start, end, jobs_left: 0 });
@@ -399,11 +402,12 @@ impl DeviceModel for SpindleArray {
 
     fn next_event(&self) -> Option<Nanos> {
         let answered = self.done.front().map(|&(at, _)| at);
-        answered.or_else(|| self.events.peek().map(|&Reverse((at, ..))| at))
+        let next = answered.or_else(|| self.events.peek().map(|&Reverse((at, ..))| at));
+        next.map(|at| Nanos(at.0.saturating_mul(self.slowdown)))
     }
 
     fn poll(&mut self, now: Nanos) -> Option<u64> {
-        self.advance(now);
+        self.advance(Nanos(now.0 / self.slowdown));
         self.done.pop_front().map(|(_, id)| id)
     }
 

@@ -18,9 +18,8 @@ use headgate_units::Bytes;
 ///   have a seed; stragglers and stall put those [layers](crate::layer) on the device, none unless
 ///   given.
 /// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile]
-///   [,readahead=0][,elevator=32][,seed=1]`: a [`SpindleArray`];
-///   what is not given is as in [`ArraySpec::new`],
-///   RAID-0.
+///   [,readahead=0][,elevator=32][,slowdown=1][,seed=1]`: a [`SpindleArray`]; what is not
+///   given is as in [`ArraySpec::new`], RAID-0.
 /// - `ssd[=2G][,op=15%][,isolation=none|static|dynamic][,aged=yes|full|no][,rated=1000]
 ///   [,hysteresis=1%][,victims=greedy|cost-benefit|fifo][,buffer=0][,background=yes|no]
 ///   [,copyback=yes|no][,dies=8][,channels=8][,planes=8][,block=64]
@@ -91,7 +90,8 @@ impl FromStr for ModelSpec {
         match head.split_once('=') {
             Some(("rate", rate)) => Ok(ModelSpec::Rate(RateSpec::parse(rate, rest)?)),
             Some(("array", spindles)) => {
-                let known = "raid, disk, unit, cache, power, readahead, elevator and seed";
+                let known =
+                    "raid, disk, unit, cache, power, readahead, elevator, slowdown and seed";
                 parse_array(spindles, Options::split("array", known, rest)?)
             }
             Some(("ssd", size)) => Ok(ModelSpec::Ssd(ssd::text::parse(
@@ -137,6 +137,11 @@ fn parse_array(spindles: &str, mut options: Options) -> Result<ModelSpec, ModelS
     {
         spec = spec.with_elevator(elevator)?;
     }
+    if let Some(slowdown) =
+        options.take("slowdown", |text| text.parse().ok(), "a whole number from 1 to 64")?
+    {
+        spec = spec.with_slowdown(slowdown)?;
+    }
     if let Some(seed) = options.take(
         "seed",
         |text| text.parse().ok(),
@@ -165,7 +170,11 @@ impl fmt::Display for ModelSpec {
                 write_size(f, spec.cache)?;
                 write!(f, ",power={},readahead=", name_of(&POWERS, &spec.power))?;
                 write_size(f, spec.readahead)?;
-                write!(f, ",elevator={},seed={}", spec.elevator, spec.seed)
+                write!(f, ",elevator={}", spec.elevator)?;
+                if spec.slowdown > 1 {
+                    write!(f, ",slowdown={}", spec.slowdown)?;
+                }
+                write!(f, ",seed={}", spec.seed)
             }
             ModelSpec::Ssd(spec) => ssd::text::write(f, spec),
             ModelSpec::Null => f.write_str("null"),
@@ -213,7 +222,7 @@ mod tests {
             "array=1",
             "array=256,raid=5,disk=sata7k,unit=4608,cache=0,power=volatile,readahead=64M,seed=18446744073709551615",
             "array=3,unit=16M,cache=1.5G,readahead=100,elevator=1",
-            "array=3,elevator=256",
+            "array=3,elevator=256,slowdown=64",
             "ssd",
             "ssd=1.5G,op=7.25%,isolation=dynamic,rated=2500,hysteresis=0.2%,victims=cost-benefit,buffer=3M,aged=full",
             "ssd=4M,op=50%,dies=2,planes=1,channels=1,block=32,page=8K,read=0s,erase=1ns,background=no,copyback=no,aged=yes,seed=9",
@@ -229,7 +238,7 @@ mod tests {
         assert_eq!(
             error_of("ratte=5"),
             "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N][,service=constant|exponential|pareto][,seed=N][,stragglers=N:TIME][,stall=TIME/PERIOD], \
-             array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,seed=N], \
+             array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,slowdown=N][,seed=N], \
              ssd[=SIZE][,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full|no] and more, or null"
         );
         assert_eq!(

@@ -94,6 +94,24 @@ fn throughput_grows_with_depth_and_with_locality_and_with_spindles() {
     assert!(with.windows(2).all(|pair| (pair[1] * 100 / pair[0]).abs_diff(200) < 12), "{with:?}");
 }
 
+/// With one request outstanding, and with as many as the elevators choose from; read and written
+/// through a cache that fills up.
+#[test]
+fn in_slow_motion_the_same_is_done_in_so_many_times_the_time() {
+    for (depth, kind) in [(1, IoKind::Read), (320, IoKind::Read), (64, IoKind::Write)] {
+        let [at_once, slowly] = [1, 8].map(|slowdown| {
+            let spec = spec(10, Raid::Raid5).with_slowdown(slowdown).unwrap();
+            let mut load = random(&spec, depth, kind, CAPACITY);
+            load.run_until(Nanos::from_secs(20 * u64::from(slowdown)));
+            (load.completed, load.mean_latency().0 / u64::from(slowdown))
+        });
+        assert_eq!(at_once, slowly, "{kind:?} at depth {depth}");
+    }
+    for slowdown in [0, 65] {
+        assert!(spec(10, Raid::Raid5).with_slowdown(slowdown).is_err());
+    }
+}
+
 #[test]
 fn littles_law_holds() {
     let mut load = random(&spec(10, Raid::Raid5), 32, IoKind::Read, CAPACITY);

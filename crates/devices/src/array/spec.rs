@@ -41,6 +41,7 @@ pub struct ArraySpec {
     pub(crate) power: CachePower,
     pub(crate) readahead: Bytes,
     pub(crate) elevator: u32,
+    pub(crate) slowdown: u32,
     pub(crate) seed: u64,
 }
 
@@ -77,6 +78,9 @@ pub enum ArraySpecError {
         "an elevator chooses among 1 (first come, first served) to 256 requests, not {0}; give a number in that range"
     )]
     Elevator(u32),
+    /// Slowdown out of range.
+    #[error("an array moves 1 to 64 times as slowly as its disks, not {0}; give such a number")]
+    Slowdown(u32),
 }
 
 impl ArraySpec {
@@ -85,6 +89,7 @@ impl ArraySpec {
     pub(crate) const MAX_CACHE: Bytes = Bytes::from_gib(64);
     pub(crate) const MAX_READAHEAD: Bytes = Bytes::from_mib(64);
     pub(crate) const MAX_ELEVATOR: u32 = 256;
+    pub(crate) const MAX_SLOWDOWN: u32 = 64;
 
     /// An array of [`DiskKind::Fc15k`] disks, stripe unit 64 KiB, cache 256 MiB with a battery, no
     /// read-ahead, elevators that choose among 32 requests, seed 1.
@@ -109,6 +114,7 @@ impl ArraySpec {
             power: CachePower::Battery,
             readahead: Bytes(0),
             elevator: 32,
+            slowdown: 1,
             seed: 1,
         })
     }
@@ -170,6 +176,20 @@ impl ArraySpec {
             Ok(ArraySpec { elevator, ..self })
         } else {
             Err(ArraySpecError::Elevator(elevator))
+        }
+    }
+
+    /// The same in slow motion: all that it does takes so many times as long, controller, link and
+    /// cache included. For machines that cannot keep up with many spindles.
+    ///
+    /// # Errors
+    /// [`ArraySpecError::Slowdown`] unless it is 1 to 64.
+    pub fn with_slowdown(self, slowdown: u32) -> Result<ArraySpec, ArraySpecError> {
+        let fits = (1..=ArraySpec::MAX_SLOWDOWN).contains(&slowdown);
+        if fits {
+            Ok(ArraySpec { slowdown, ..self })
+        } else {
+            Err(ArraySpecError::Slowdown(slowdown))
         }
     }
 }
