@@ -16,6 +16,7 @@
 //! | [`bars`] | the most that the difference may be, and where it is more today |
 //! | [`mod@campaign`] | many set-ups on all cores |
 //! | [`experiments`] | findings of a review, each as a small experiment |
+//! | [`latency`] | what requests of reserved disks take beside a neighbour, and alone |
 //! | [`report`] | tables |
 //!
 //! `docs/campaign.md` says how to run it and what came out.
@@ -26,6 +27,7 @@ pub mod class;
 pub mod draw;
 pub mod experiments;
 pub mod judge;
+pub mod latency;
 pub mod oracle;
 pub mod record;
 pub mod report;

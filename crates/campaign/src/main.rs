@@ -6,6 +6,8 @@ use headgate_campaign::bars::{RATCHET_SEEDS, entries};
 use headgate_campaign::class::Class;
 use headgate_campaign::draw::draw;
 use headgate_campaign::judge::{Score, judge};
+use headgate_campaign::latency::grid::{self, Cell, Terms};
+use headgate_campaign::latency::table;
 use headgate_campaign::run::run;
 use headgate_campaign::setup::{Suspect, Withheld};
 use headgate_campaign::{campaign, experiments, report};
@@ -24,7 +26,7 @@ struct Args {
     /// Only this class; may be given several times
     #[arg(long)]
     class: Vec<Class>,
-    /// Runs one seed of each class and prints a table of its disks
+    /// Runs one seed of each class and prints a table of its disks; with --latency, its seed
     #[arg(long)]
     seed: Option<u64>,
     /// The scheduler: mclock, sfq or fifo
@@ -36,6 +38,12 @@ struct Args {
     /// Runs the experiments instead: findings of a review
     #[arg(long)]
     experiments: bool,
+    /// Measures what requests of reserved disks take beside a neighbour instead, and alone
+    #[arg(long)]
+    latency: bool,
+    /// Virtual time of each run of --latency
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=100_000))]
+    seconds: u64,
     /// Prints the known misses as code instead
     #[arg(long)]
     ratchet: bool,
@@ -68,20 +76,26 @@ fn main() -> Result<()> {
         print(&experiments::table(suspect)?)?;
         return Ok(());
     }
-    let classes = if args.class.is_empty() { Class::ALL.to_vec() } else { args.class };
-    if let Some(seed) = args.seed {
-        return classes.iter().try_for_each(|&class| replay(class, seed, suspect));
-    }
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
     let jobs = args.jobs.unwrap_or_else(campaign::cores);
-    let seeds = if args.ratchet { RATCHET_SEEDS } else { args.seeds };
     let watched = std::io::stderr().is_terminal();
     let progress = |done: usize, of: usize| {
         if watched {
             eprint!("\r{done} of {of} set-ups{}", if done == of { "\n" } else { "" });
         }
     };
+    if args.latency {
+        let terms = Terms { seconds: args.seconds, seed: args.seed.unwrap_or(0), withheld };
+        let rows = grid::rows(&Cell::all(), terms, jobs, &stop, &progress)?;
+        print(&table::rows(&rows))?;
+        return Ok(());
+    }
+    let classes = if args.class.is_empty() { Class::ALL.to_vec() } else { args.class };
+    if let Some(seed) = args.seed {
+        return classes.iter().try_for_each(|&class| replay(class, seed, suspect));
+    }
+    let seeds = if args.ratchet { RATCHET_SEEDS } else { args.seeds };
     let scores = campaign::campaign(&classes, seeds, suspect, jobs, &stop, &progress)?;
     if stop.load(Ordering::Relaxed) {
         print("interrupted: figures of the set-ups that were done\n\n")?;
