@@ -9,7 +9,7 @@ use super::priorities::{Export, Priorities};
 use super::windows::{Window, WindowPatch};
 use headgate_model::Name;
 use headgate_model::{
-    CapacitySource, Connection, DatastorePlacement, DiskPlacement, Policy, Scheduler,
+    CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode, Policy, Scheduler,
 };
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use serde::{Deserialize, Serialize};
@@ -251,6 +251,9 @@ pub struct DiskPatch {
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub limit_bandwidth: Change<BytesPerSec>,
+    /// When the limits bind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_mode: Option<LimitMode>,
     /// Weight, 1 to 1,000,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
@@ -277,6 +280,7 @@ impl DiskPatch {
             reservation: self.reservation.apply(before.reservation),
             limit: self.limit.apply(before.limit),
             limit_bandwidth: self.limit_bandwidth.apply(before.limit_bandwidth),
+            limit_mode: self.limit_mode.unwrap_or(before.limit_mode),
             shares: self.shares.unwrap_or(before.shares),
             burst: self.burst.unwrap_or(before.burst),
         }

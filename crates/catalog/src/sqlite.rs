@@ -66,6 +66,7 @@ const MIGRATIONS: &[&str] = &[
     CREATE TABLE rules (id INTEGER PRIMARY KEY CHECK (id = 1), document TEXT NOT NULL) STRICT;
     ",
     "ALTER TABLE datastores ADD COLUMN layers TEXT NOT NULL DEFAULT '[]';",
+    "ALTER TABLE policies ADD COLUMN limit_mode TEXT NOT NULL DEFAULT 'strict';",
 ];
 
 /// The catalog in one SQLite file: write-ahead log, synchronised at every commit.
@@ -197,7 +198,7 @@ impl Catalog for SqliteCatalog {
             let disks: Vec<RawDisk> = tx
                 .prepare(
                     "SELECT name, datastore, vm, size, state, reservation, limit_iops, limit_bandwidth, shares, burst,
-                         export, export_block, placement
+                         export, export_block, placement, limit_mode
                      FROM disks JOIN policies ON policies.disk = disks.name ORDER BY name",
                 )?
                 .query_map([], RawDisk::read)?
@@ -347,8 +348,8 @@ mod tests {
     use super::*;
     use headgate_model::{
         Backend, Capacity, CapacitySource, Confidence, DatastorePlacement, DiskPlacement,
-        DiskState, Policy, PriorityRecord, PriorityScope, RemoteRecord, Scheduler, Threshold,
-        WindowRecord,
+        DiskState, LimitMode, Policy, PriorityRecord, PriorityScope, RemoteRecord, Scheduler,
+        Threshold, WindowRecord,
     };
     use headgate_placement::{Group, Mobility};
     use headgate_qos::CostModel;
@@ -395,6 +396,7 @@ mod tests {
                 reservation: Some(Iops::new(250).unwrap()),
                 limit: None,
                 limit_bandwidth: Some(BytesPerSec::MAX),
+                limit_mode: LimitMode::Soft,
                 shares: Shares::new(200).unwrap(),
                 burst: 256,
             },

@@ -3,8 +3,8 @@
 use headgate_catalog::{Catalog, Contents, SqliteCatalog};
 use headgate_model::{
     Backend, BoardPlace, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskPlacement,
-    DiskRecord, DiskState, ExportRecord, FoundThreshold, Policy, PriorityRecord, PriorityScope,
-    RemoteRecord, Scheduler, Threshold, VmRecord, WindowRecord,
+    DiskRecord, DiskState, ExportRecord, FoundThreshold, LimitMode, Policy, PriorityRecord,
+    PriorityScope, RemoteRecord, Scheduler, Threshold, VmRecord, WindowRecord,
 };
 use headgate_placement::{Affinity, Mobility, Rules, State};
 use headgate_qos::CostModel;
@@ -123,6 +123,7 @@ fn disks() -> Vec<DiskRecord> {
             reservation: iops(250),
             limit: iops(1000),
             limit_bandwidth: bandwidth(50 << 20),
+            limit_mode: LimitMode::Strict,
             shares: shares(200),
             burst: 8,
         },
@@ -185,11 +186,11 @@ fn rules() -> Rules {
     rules
 }
 
-#[test]
-fn a_catalog_of_schema_7_opens_and_holds_what_was_set() {
+fn opens_and_holds(schema: u32, datastores: Vec<DatastoreRecord>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("catalog.sqlite");
-    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-7.sql");
+    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let dump = dump.join(format!("version-{schema}.sql"));
     let connection = Connection::open(&path).unwrap();
     connection.execute_batch(&std::fs::read_to_string(dump).unwrap()).unwrap();
     drop(connection);
@@ -198,12 +199,22 @@ fn a_catalog_of_schema_7_opens_and_holds_what_was_set() {
         disk: name("db"),
         priority: Priority::new(20).unwrap(),
     };
-    let expected = Contents {
-        datastores: datastores(),
-        disks: disks(),
-        vms: vms(),
-        exports: vec![backup],
-        rules: rules(),
-    };
+    let expected =
+        Contents { datastores, disks: disks(), vms: vms(), exports: vec![backup], rules: rules() };
     assert_eq!(SqliteCatalog::open(&path).unwrap().load().unwrap(), expected);
+}
+
+#[test]
+fn a_catalog_of_schema_7_opens_and_holds_what_was_set() {
+    opens_and_holds(7, datastores());
+}
+
+/// Limits were strict then.
+#[test]
+fn a_catalog_of_schema_8_opens_and_holds_what_was_set() {
+    let mut datastores = datastores();
+    datastores[4].layers = vec![name("delay=5ms,on=read")];
+    opens_and_holds(8, datastores);
+    let db = &disks()[0];
+    assert_eq!((db.policy.limit.is_some(), db.policy.limit_mode), (true, LimitMode::Strict));
 }

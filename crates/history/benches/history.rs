@@ -9,7 +9,7 @@ use headgate_placement::{
 };
 use headgate_qos::window::Slots;
 use headgate_stats::{COST_OF_ONE_IO, DiskStats, Latency, Op, Outcome, Phase};
-use headgate_units::{Bytes, Nanos, Shares};
+use headgate_units::{Bytes, Nanos};
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
@@ -49,13 +49,7 @@ impl Host {
         let began = self.second;
         self.second += PERIOD;
         let end = Nanos::from_secs(self.second);
-        let policy = Policy {
-            reservation: None,
-            limit: None,
-            limit_bandwidth: None,
-            shares: Shares::default(),
-            burst: 1,
-        };
+        let policy = Policy::default();
         let mut stores: Vec<DatastoreSample> = stores()
             .into_iter()
             .map(|name| DatastoreSample {

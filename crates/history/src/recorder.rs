@@ -1,6 +1,6 @@
 use super::totals::StoreHour;
 use headgate_model::Name;
-use headgate_model::{DatastoreSample, DiskSample, Policy};
+use headgate_model::{DatastoreSample, DiskSample, LimitMode, Policy};
 use headgate_placement::{
     DatastoreJudge, DeviceInterval, Held, Limits, WorkloadMeter, WorkloadProfile,
 };
@@ -210,8 +210,13 @@ impl Recorder {
     }
 }
 
+/// The limits for which a disk's requests wait, whatever the datastore could do.
 fn limits(policy: &Policy) -> Limits {
-    Limits { iops: policy.limit, bandwidth: policy.limit_bandwidth }
+    match policy.limit_mode {
+        LimitMode::Strict => Limits { iops: policy.limit, bandwidth: policy.limit_bandwidth },
+        // They wait only while the datastore has others to serve.
+        LimitMode::Soft => Limits::default(),
+    }
 }
 
 #[cfg(test)]
@@ -354,6 +359,8 @@ mod tests {
         let (why, profile) = of(limit(40));
         assert_eq!(why, Some(LeftOut::Windowed));
         assert!(profile.outstanding.as_thousandths() >= 40);
+        // What waits for a soft limit waits because the datastore serves others.
+        assert_eq!(of(Policy { limit_mode: LimitMode::Soft, ..limit(20) }), (why, profile));
     }
 
     #[test]

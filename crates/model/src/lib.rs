@@ -19,7 +19,7 @@ pub use data_plane::{
 pub use lookback::{Lookback, UnknownLookback};
 pub use name::{NAME_MAX, Name, NameError};
 pub use placement::{DatastorePlacement, DiskPlacement};
-pub use policy::Policy;
+pub use policy::{LimitMode, Policy};
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
     ExportRecord, PriorityRecord, PriorityScope, RemoteRecord, Scheduler, VmRecord,

@@ -20,11 +20,38 @@ pub struct Policy {
     /// Highest bandwidth, reads and writes together, in bytes per second.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub limit_bandwidth: Option<BytesPerSec>,
+    /// When the limits bind.
+    pub limit_mode: LimitMode,
     /// Weight against the other disks of its datastore, 1 to 1,000,000.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub shares: Shares,
     /// IOs of credit that an idle disk may spend at once, 0 to 256.
     pub burst: u16,
+}
+
+/// When the limits of a disk bind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum LimitMode {
+    /// Always.
+    #[default]
+    Strict,
+    /// Only while another disk of the datastore has a request queued that no limit holds back.
+    Soft,
+}
+
+impl LimitMode {
+    /// Every mode.
+    pub const ALL: [LimitMode; 2] = [LimitMode::Strict, LimitMode::Soft];
+
+    /// The word on the command line and in the catalog.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LimitMode::Strict => "strict",
+            LimitMode::Soft => "soft",
+        }
+    }
 }
 
 impl Default for Policy {
@@ -45,9 +72,14 @@ impl Policy {
     /// # Errors
     /// When the reservation is above the limit or the burst credit is out of range.
     pub fn for_scheduler(&self) -> Result<headgate_qos::Policy, PolicyError> {
-        let Policy { reservation, limit, limit_bandwidth, shares, burst } = *self;
+        let Policy { reservation, limit, limit_bandwidth, limit_mode, shares, burst } = *self;
         let burst = Burst::new(u64::from(burst))?;
+        let mode = match limit_mode {
+            LimitMode::Strict => headgate_qos::LimitMode::Strict,
+            LimitMode::Soft => headgate_qos::LimitMode::Soft,
+        };
         headgate_qos::Policy::new(reservation, limit, limit_bandwidth, shares, burst)
+            .map(|policy| policy.with_limit_mode(mode))
     }
 }
 
@@ -57,6 +89,10 @@ impl From<headgate_qos::Policy> for Policy {
             reservation: policy.reservation(),
             limit: policy.limit(),
             limit_bandwidth: policy.limit_bandwidth(),
+            limit_mode: match policy.limit_mode() {
+                headgate_qos::LimitMode::Strict => LimitMode::Strict,
+                headgate_qos::LimitMode::Soft => LimitMode::Soft,
+            },
             shares: policy.shares(),
             // At most 256.
             burst: u16::try_from(policy.burst().get()).unwrap_or(u16::MAX),
@@ -73,6 +109,7 @@ mod tests {
             reservation: Iops::new(250).ok(),
             limit: Iops::new(1000).ok(),
             limit_bandwidth: BytesPerSec::new(50 << 20).ok(),
+            limit_mode: LimitMode::Soft,
             shares: Shares::new(200).unwrap(),
             burst: 8,
         }
@@ -84,7 +121,7 @@ mod tests {
         let json = serde_json::to_string(&policy()).unwrap();
         assert_eq!(
             json,
-            r#"{"reservation":250,"limit":1000,"limit_bandwidth":52428800,"shares":200,"burst":8}"#
+            r#"{"reservation":250,"limit":1000,"limit_bandwidth":52428800,"limit_mode":"soft","shares":200,"burst":8}"#
         );
         assert_eq!(serde_json::from_str::<Policy>(&json).unwrap(), policy());
         assert_eq!(serde_json::from_str::<Policy>("{}").unwrap(), Policy::default());
@@ -93,8 +130,10 @@ mod tests {
 
     #[test]
     fn the_default_is_one_io_of_burst_and_normal_shares() {
-        let Policy { reservation, limit, limit_bandwidth, shares, burst } = Policy::default();
+        let Policy { reservation, limit, limit_bandwidth, limit_mode, shares, burst } =
+            Policy::default();
         assert_eq!((reservation, limit, limit_bandwidth), (None, None, None));
+        assert_eq!(limit_mode, LimitMode::Strict);
         assert_eq!((shares, burst), (Shares::default(), 1));
     }
 

@@ -4,12 +4,13 @@ use thiserror::Error;
 /// What a disk is promised: a minimum, a maximum and a share of the rest.
 ///
 /// Always consistent: the reservation is never above the limit. The default is no reservation, no
-/// limit, normal shares and a burst credit of one IO.
+/// limit, strict if one is set, normal shares and a burst credit of one IO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
     reservation: Option<Iops>,
     limit: Option<Iops>,
     limit_bandwidth: Option<BytesPerSec>,
+    limit_mode: LimitMode,
     shares: Shares,
     burst: Burst,
 }
@@ -33,7 +34,7 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    /// Checks a whole policy at once.
+    /// Checks a whole policy at once. Its limits are strict.
     ///
     /// # Errors
     /// [`PolicyError::ReservationAboveLimit`].
@@ -49,7 +50,8 @@ impl Policy {
         {
             return Err(PolicyError::ReservationAboveLimit { reservation, limit });
         }
-        Ok(Policy { reservation, limit, limit_bandwidth, shares, burst })
+        let limit_mode = LimitMode::Strict;
+        Ok(Policy { reservation, limit, limit_bandwidth, limit_mode, shares, burst })
     }
 
     /// Shares alone.
@@ -62,7 +64,9 @@ impl Policy {
     /// # Errors
     /// [`PolicyError::ReservationAboveLimit`].
     pub fn with_reservation(self, reservation: Option<Iops>) -> Result<Policy, PolicyError> {
-        Policy::new(reservation, self.limit, self.limit_bandwidth, self.shares, self.burst)
+        let Policy { limit, limit_bandwidth, shares, burst, .. } = self;
+        Policy::new(reservation, limit, limit_bandwidth, shares, burst)?;
+        Ok(Policy { reservation, ..self })
     }
 
     /// The same policy with another maximum.
@@ -70,12 +74,19 @@ impl Policy {
     /// # Errors
     /// [`PolicyError::ReservationAboveLimit`].
     pub fn with_limit(self, limit: Option<Iops>) -> Result<Policy, PolicyError> {
-        Policy::new(self.reservation, limit, self.limit_bandwidth, self.shares, self.burst)
+        let Policy { reservation, limit_bandwidth, shares, burst, .. } = self;
+        Policy::new(reservation, limit, limit_bandwidth, shares, burst)?;
+        Ok(Policy { limit, ..self })
     }
 
     /// The same policy with another maximum in bytes per second.
     pub fn with_limit_bandwidth(self, limit_bandwidth: Option<BytesPerSec>) -> Policy {
         Policy { limit_bandwidth, ..self }
+    }
+
+    /// The same policy with limits that bind always, or only where another disk could be served.
+    pub fn with_limit_mode(self, limit_mode: LimitMode) -> Policy {
+        Policy { limit_mode, ..self }
     }
 
     /// The same policy with other shares.
@@ -108,6 +119,11 @@ impl Policy {
         self.limit_bandwidth
     }
 
+    /// Whether the limits bind always.
+    pub fn limit_mode(&self) -> LimitMode {
+        self.limit_mode
+    }
+
     /// The weight among disks that are neither at their minimum nor at their maximum.
     pub fn shares(&self) -> Shares {
         self.shares
@@ -117,6 +133,19 @@ impl Policy {
     pub fn burst(&self) -> Burst {
         self.burst
     }
+}
+
+/// When the limits of a disk bind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LimitMode {
+    /// Always.
+    #[default]
+    Strict,
+    /// Only while another disk of the datastore has a request queued that may be served: one that
+    /// has no limit, or whose limit has room. What is left then is divided by shares among the
+    /// disks with soft limits. What they get of it counts in no limit, so that they neither owe it
+    /// nor have less of their limit for it.
+    Soft,
 }
 
 /// The paper's σ (section 3.2.1): how many IOs a disk that was idle may send ahead of its share, 0

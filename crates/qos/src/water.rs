@@ -1,5 +1,5 @@
 use crate::cost::Cost;
-use crate::policy::Policy;
+use crate::policy::{LimitMode, Policy};
 use alloc::vec::Vec;
 use headgate_units::Iops;
 
@@ -8,14 +8,19 @@ use headgate_units::Iops;
 ///
 /// Finds the level x with `Σ min(l, max(r, x·w)) = capacity`. When the reservations alone exceed
 /// the capacity, it is divided in proportion to them; when the limits together stay below it, every
-/// disk gets its limit. Limits in bytes per second are left out: they mean nothing without sizes.
-/// Rounded down to a millionth of an IO. O(n log n).
+/// disk gets its limit, and what they leave goes to those with soft limits by shares, so that none
+/// gets less than its limit. Limits in bytes per second are left out: they mean nothing without
+/// sizes. Rounded down to a millionth of an IO. O(n log n).
 pub fn water_fill(policies: &[Policy], capacity: Iops) -> Vec<Cost> {
+    let capacity_given = capacity;
     let capacity = u128::from(capacity.get());
     let reservation = |p: &Policy| p.reservation().map_or(0, |r| u128::from(r.get()));
     let reserved: u128 = policies.iter().map(reservation).sum();
     if reserved > capacity {
         return policies.iter().map(|p| per_second(capacity * reservation(p), reserved)).collect();
+    }
+    if let Some(open) = without_soft_limits(policies, capacity) {
+        return water_fill(&open, capacity_given);
     }
     let (level, weight) = level(policies, capacity, reserved);
     policies
@@ -27,6 +32,21 @@ pub fn water_fill(policies: &[Policy], capacity: Iops) -> Vec<Cost> {
             per_second(least.min(most), weight)
         })
         .collect()
+}
+
+/// Where limits leave capacity over that soft ones may use: every disk has its limit as its
+/// reservation, and those with soft ones no limit.
+fn without_soft_limits(policies: &[Policy], capacity: u128) -> Option<Vec<Policy>> {
+    let limits = policies.iter().map(|p| p.limit().map(|l| u128::from(l.get())));
+    let is_soft = |p: &Policy| p.limit_mode() == LimitMode::Soft;
+    if limits.sum::<Option<u128>>()? >= capacity || !policies.iter().any(is_soft) {
+        return None;
+    }
+    let open = policies.iter().map(|p| {
+        let limit = if is_soft(p) { None } else { p.limit() };
+        p.with_rates(p.limit(), limit).with_limit_mode(LimitMode::Strict)
+    });
+    Some(open.collect())
 }
 
 /// The level as a fraction, by a sweep over the levels at which a disk leaves its reservation or
@@ -98,6 +118,22 @@ mod tests {
             .into_iter()
             .map(|c| c.as_millionths() / 1_000_000)
             .collect()
+    }
+
+    #[test]
+    fn soft_limits_divide_what_limits_leave() {
+        let soft = |shares, limit| policy(shares, 0, limit).with_limit_mode(LimitMode::Soft);
+        let disks = [soft(1, 300), soft(3, 50), policy(9, 0, 150)];
+        for (capacity, expected) in [
+            (400, [200, 50, 150]),
+            (500, [300, 50, 150]),
+            (800, [300, 350, 150]),
+            (2_150, [500, 1_500, 150]),
+        ] {
+            assert_eq!(whole(&disks, capacity), expected, "of {capacity}");
+        }
+        // Beside a disk without a limit nothing is left over.
+        assert_eq!(whole(&[soft(1, 300), policy(1, 0, 0)], 1_000), [300, 700]);
     }
 
     #[test]

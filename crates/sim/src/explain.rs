@@ -55,7 +55,8 @@ fn row(policies: &[Policy], capacity: Iops) -> Vec<Allocation> {
             let clamp = match (shortage, policy.reservation(), policy.limit()) {
                 (true, None, _) => Clamp::Starved,
                 (true, Some(_), _) => Clamp::Shortage,
-                (false, _, Some(limit)) if reaches(limit) => Clamp::Limit,
+                // A soft limit may be exceeded.
+                (false, _, Some(limit)) if reaches(limit) && !exceeds(limit) => Clamp::Limit,
                 (false, Some(reservation), _) if !exceeds(reservation) => Clamp::Reservation,
                 (false, ..) if millionths == 0 => Clamp::Starved,
                 (false, ..) => Clamp::Share,
@@ -68,6 +69,7 @@ fn row(policies: &[Policy], capacity: Iops) -> Vec<Allocation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_qos::LimitMode;
     use headgate_units::Shares;
 
     fn policy(shares: u64, reservation: u64, limit: u64) -> Policy {
@@ -76,6 +78,16 @@ mod tests {
             .unwrap()
             .with_reservation(Iops::new(reservation).ok())
             .unwrap()
+    }
+
+    #[test]
+    fn a_soft_limit_clamps_until_nobody_else_takes_the_rest() {
+        let soft = policy(1, 100, 100).with_limit_mode(LimitMode::Soft);
+        let disks = [soft, policy(1, 0, 300)];
+        for (capacity, iops, clamp) in [(300, 100.0, Clamp::Limit), (600, 300.0, Clamp::Share)] {
+            let row = explain(&disks, &[Iops::new(capacity).unwrap()]).remove(0);
+            assert_eq!(row[0], Allocation { iops, clamp }, "of {capacity}");
+        }
     }
 
     #[test]

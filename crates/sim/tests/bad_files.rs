@@ -189,6 +189,11 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         ),
         (
             11,
+            "disk = [{ limit = 50, limit-mode = 'hard' }]",
+            "11:36: there is no choice 'hard' here; there is 'strict', 'soft'",
+        ),
+        (
+            11,
             "disk = [{ burst = 300 }]",
             "11:19: a burst credit must be 0 to 256 IOs, not 300; write a number in that range",
         ),

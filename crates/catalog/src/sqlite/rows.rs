@@ -6,7 +6,7 @@ use headgate_devices::LayerSpec;
 use headgate_model::Name;
 use headgate_model::{
     Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
-    Policy, RemoteRecord, Scheduler, WindowRecord,
+    LimitMode, Policy, RemoteRecord, Scheduler, WindowRecord,
 };
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
 use rusqlite::{Row, Transaction, params};
@@ -101,6 +101,7 @@ pub(super) struct RawDisk {
     export: Option<String>,
     export_block: Option<i64>,
     placement: Option<String>,
+    limit_mode: String,
 }
 
 impl RawDisk {
@@ -119,6 +120,7 @@ impl RawDisk {
             export: row.get(10)?,
             export_block: row.get(11)?,
             placement: row.get(12)?,
+            limit_mode: row.get(13)?,
         })
     }
 
@@ -136,6 +138,10 @@ impl RawDisk {
             .into_iter()
             .find(|s| s.as_str() == self.state)
             .ok_or_else(|| bad(&format_args!("state '{}'", self.state)))?;
+        let limit_mode = LimitMode::ALL
+            .into_iter()
+            .find(|mode| mode.as_str() == self.limit_mode)
+            .ok_or_else(|| bad(&format_args!("limit mode '{}'", self.limit_mode)))?;
         let remote = match (self.export, self.export_block) {
             (None, None) => None,
             (Some(export), Some(block)) => Some(RemoteRecord {
@@ -158,6 +164,7 @@ impl RawDisk {
                 reservation: iops(self.reservation)?,
                 limit: iops(self.limit)?,
                 limit_bandwidth: bandwidth,
+                limit_mode,
                 shares: Shares::new(self.shares.cast_unsigned()).map_err(|e| bad(&e))?,
                 burst: u16::try_from(self.burst).map_err(|e| bad(&e))?,
             },
@@ -174,7 +181,7 @@ pub(super) fn put_policy(
     policy: &Policy,
 ) -> Result<(), rusqlite::Error> {
     tx.execute(
-        "INSERT OR REPLACE INTO policies VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT OR REPLACE INTO policies VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
             disk.as_str(),
             policy.reservation.map(|r| integer(r.get())),
@@ -182,6 +189,7 @@ pub(super) fn put_policy(
             policy.limit_bandwidth.map(|b| integer(b.get())),
             integer(policy.shares.get()),
             policy.burst,
+            policy.limit_mode.as_str(),
         ],
     )?;
     Ok(())

@@ -56,6 +56,13 @@ const FIXED: &str = r#"
     reservation = 900
 
     [[event]]
+    at = "1500ms"
+    do = "policy"
+    vm = "limited"
+    limit = 90
+    limit-mode = "soft"
+
+    [[event]]
     at = "2s"
     do = "queue-depth"
     queue-depth = 3
@@ -75,6 +82,7 @@ const FIXED: &str = r#"
     do = "policy"
     vm = "limited"
     limit = 60
+    limit-mode = "strict"
 
     [[event]]
     at = "4500ms"

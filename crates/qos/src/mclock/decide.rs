@@ -1,7 +1,7 @@
 //! One decision: chooses the next disk and charges it.
 
 use super::MClock;
-use super::disk::{MANY, Run, State, share_amount, time_amount};
+use super::disk::{MANY, Patience, Run, State, share_amount, time_amount};
 use super::plug::PlugDecision;
 use crate::config::Floor;
 use crate::cost::Cost;
@@ -24,6 +24,8 @@ enum Right {
     Floor,
     /// Near the request before it.
     Batch(Phase),
+    /// Earliest share tag of a disk that a soft limit holds back, as no other may be served.
+    LeftOver,
 }
 
 impl<R> MClock<R> {
@@ -60,8 +62,11 @@ impl<R> MClock<R> {
             let slot = self.shares.first_unreserved()?;
             return Some(Choice { slot: slot as usize, right: Right::Floor });
         }
-        let slot = self.shares.first()?;
-        Some(Choice { slot: slot as usize, right: Right::Share })
+        if let Some(slot) = self.shares.first() {
+            return Some(Choice { slot: slot as usize, right: Right::Share });
+        }
+        let (_, slot) = self.left_over.first()?;
+        Some(Choice { slot: slot as usize, right: Right::LeftOver })
     }
 
     /// Until when the choice waits for a better one.
@@ -132,11 +137,14 @@ impl<R> MClock<R> {
     #[inline]
     pub(super) fn serve(&mut self, choice: Choice, now: u64) -> Decision<R> {
         let Choice { slot, right } = choice;
+        if right == Right::LeftOver {
+            self.forget_credit(slot, Patience::HeldBack);
+        }
         let disk = &mut self.disks[slot];
         let bytes = disk.queue.head_bytes();
         let cost = self.meter.cost(bytes);
         if let Some(config) = self.config.batch
-            && !matches!(right, Right::Batch(_))
+            && !matches!(right, Right::Batch(_) | Right::LeftOver)
             && let Some(origin) = self.requests.head_position(&disk.queue)
         {
             self.batch = Some(Run { slot: slot as u32, origin, left: config.requests - 1 });
@@ -147,7 +155,9 @@ impl<R> MClock<R> {
         disk.peak.note(cost);
         let phase = match right {
             Right::Reservation | Right::Batch(Phase::Reservation) => Phase::Reservation,
-            Right::Share | Right::Floor | Right::Batch(Phase::Weight) => Phase::Weight,
+            Right::Share | Right::Floor | Right::LeftOver | Right::Batch(Phase::Weight) => {
+                Phase::Weight
+            }
         };
         match phase {
             Phase::Reservation => {
@@ -169,7 +179,9 @@ impl<R> MClock<R> {
         let disk = &mut self.disks[slot];
         let start = disk.share.at;
         disk.share.advance(share_amount(cost));
-        disk.charge_limits(cost, bytes, now);
+        if right != Right::LeftOver {
+            disk.charge_limits(cost, bytes, now);
+        }
         let busy = self.delivered.note(now, cost);
         self.pace.note(busy, self.virtual_time.0);
         disk.cost += cost;
@@ -183,7 +195,7 @@ impl<R> MClock<R> {
         if disk.label == MANY || self.competes_across(slot) {
             self.served_from(slot, start, cost);
         }
-        self.replace(slot, phase, now);
+        self.replace(slot, right, phase, now);
         if !self.parts.is_empty() {
             self.forget_in_turn(now);
         }
@@ -193,14 +205,18 @@ impl<R> MClock<R> {
 
     /// Puts a disk that was just served where its new tags belong.
     #[inline]
-    fn replace(&mut self, slot: usize, phase: Phase, now: u64) {
+    fn replace(&mut self, slot: usize, right: Right, phase: Phase, now: u64) {
         if self.disks[slot].queue.is_empty() {
             self.retire(slot);
             return;
         }
+        if right == Right::LeftOver {
+            self.stand_by(slot, now);
+            return;
+        }
         let until = self.disks[slot].blocked_until();
         if until > now {
-            self.block(slot, until, phase);
+            self.block(slot, until, phase, now);
             return;
         }
         let disk = &self.disks[slot];
@@ -220,7 +236,7 @@ impl<R> MClock<R> {
     fn account_floor(&mut self, right: Right, phase: Phase, cost: Cost) {
         let millionths = cost.as_millionths() as i64;
         match (right, self.config.floor) {
-            (_, Floor::Nothing) => {}
+            (_, Floor::Nothing) | (Right::LeftOver, _) => {}
             (Right::Floor, Floor::OneIn(n)) => self.floor_debt -= millionths * i64::from(n),
             (_, Floor::OneIn(_)) if phase == Phase::Weight => self.floor_debt = 0,
             _ if self.shares.first_unreserved().is_some() => self.floor_debt += millionths,

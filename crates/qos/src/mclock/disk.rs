@@ -4,7 +4,7 @@ use super::limit::{Asker, Limit};
 use super::share_order::Class;
 use super::virtual_time::LEAD_IN_OWN_COSTS;
 use crate::cost::Cost;
-use crate::policy::{Burst, Policy};
+use crate::policy::{Burst, LimitMode, Policy};
 use crate::queue::Chain;
 use crate::rate::Tag;
 use alloc::boxed::Box;
@@ -71,7 +71,8 @@ pub(super) enum State {
     ServedElsewhere,
     /// In the tournament of shares and, with a reservation, in that of reservations.
     Ready,
-    /// Queued requests wait for a limit: in the tournament of wake-ups alone.
+    /// Queued requests wait for a limit: in the tournament of wake-ups and, if the limit is soft,
+    /// in that of what is left over.
     Blocked,
     /// As `Blocked`, and in the tournament of reservations too: its reservation is not due before
     /// the limit lets it go.
@@ -107,6 +108,8 @@ pub(super) struct DiskTags {
     pub(super) idle_since: u64,
     /// As `limit`, in bytes.
     pub(super) bandwidth: Option<Box<Limit>>,
+    /// Of both.
+    pub(super) limit_mode: LimitMode,
     pub(super) by_reservation: u64,
     pub(super) by_weight: u64,
     pub(super) cost: Cost,
@@ -136,6 +139,7 @@ impl DiskTags {
             label: 0,
             burst: policy.burst(),
             bandwidth: policy.limit_bandwidth().map(|b| Limit::new(now, rate(b.get()), slack)),
+            limit_mode: policy.limit_mode(),
             by_reservation: 0,
             by_weight: 0,
             cost: Cost::default(),
@@ -149,6 +153,7 @@ impl DiskTags {
         Policy::default()
             .with_shares(Shares::new(self.share.rate().get()).unwrap_or_default())
             .with_burst(self.burst)
+            .with_limit_mode(self.limit_mode)
             .with_limit_bandwidth(
                 self.bandwidth.as_deref().and_then(|b| BytesPerSec::new(b.rate().get()).ok()),
             )

@@ -60,6 +60,13 @@
 //! a)` but for one such shortfall. A limit that forgets more than λ of lateness at once loses what
 //! goes beyond in each stretch, however short it is, here about once in a second at most.
 //!
+//! # Soft limits
+//! What a disk gets because no other disk may be served is no dispatch to its limits: neither L nor
+//! u changes. So both theorems hold for a soft limit as they stand, for the dispatches that it
+//! counts. While another disk may be served there are no others: a disk that L or the last second
+//! holds back is served only where no disk is ready. So in any time W all that a soft disk is given
+//! at instants at which another disk may be served is within the bounds of *never more*.
+//!
 //! # In constant memory
 //! A second is 32 slots. For each, two numbers bound u in it: u at its beginning, plus the time
 //! since, and the largest u in it. The lesser of both stands for `u(t - k)`. It is never too small,

@@ -201,6 +201,10 @@
 //! lifted leaves nothing behind but what the disk has not yet paid for. `limit.rs` has the rule to
 //! the letter, the proofs, and how it is kept in constant memory.
 //!
+//! # Soft limits
+//! While no other disk may be served, a disk whose limits are soft is served although they hold it
+//! back, and no limit counts it. `left_over.rs` has the rule and what follows from it.
+//!
 //! # Service at other servers
 //! A disk that is spread over several servers tells each of them what it has received at the
 //! others. That service is charged to all three tags; [`dmclock`](crate::dmclock) derives how.
@@ -239,14 +243,15 @@
 //!
 //! # Cost
 //! Ready disks are in a tournament by P, those without a reservation in one of their own, and the
-//! others in one by R; disks that wait for a limit are in a fourth, by L. A decision replays one to
-//! six paths, O(log n) in the disks that have requests queued. Idle disks are in none. Queued
-//! requests of all disks share one slab. Nothing is allocated once the most disks and requests that
-//! wait at once have been seen.
+//! others in one by R; disks that wait for a limit are in a fourth, by L, and those with soft
+//! limits also in a fifth, by P. A decision replays one to six paths, O(log n) in the disks that
+//! have requests queued. Idle disks are in none. Queued requests of all disks share one slab.
+//! Nothing is allocated once the most disks and requests that wait at once have been seen.
 
 mod decide;
 mod delivered;
 mod disk;
+mod left_over;
 mod limit;
 #[cfg(test)]
 mod oracle;
@@ -299,8 +304,9 @@ pub struct MClock<R> {
     shares: ShareOrder,
     /// Those of them that have a reservation, and pending ones, by reservation tag less `forgiven`.
     reservations: Tournament,
-    /// Disks that wait for a limit, by the time it lets them go.
+    /// Disks that wait for a limit, by the time it lets them go; with soft ones also by share tag.
     blocked: Tournament,
+    left_over: Tournament,
     seats: Seats,
     virtual_time: VirtualTime,
     /// By how much all tags in `reservations` have been shifted forward since the start.
@@ -360,6 +366,7 @@ impl<R> MClock<R> {
             shares: ShareOrder::new(),
             reservations: Tournament::new(),
             blocked: Tournament::new(),
+            left_over: Tournament::new(),
             seats: Seats::new(),
             virtual_time: VirtualTime::new(),
             forgiven: 0,
@@ -590,6 +597,7 @@ impl<R> Scheduler<R> for MClock<R> {
     }
 
     fn comparisons(&self) -> u64 {
-        self.shares.comparisons() + self.reservations.comparisons() + self.blocked.comparisons()
+        let all = [&self.reservations, &self.blocked, &self.left_over];
+        self.shares.comparisons() + all.map(Tournament::comparisons).iter().sum::<u64>()
     }
 }

@@ -14,7 +14,7 @@ use crate::dmclock::ServedElsewhere;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use crate::scheduler::Phase;
-use disk::{OracleDisk, Standing, weight};
+use disk::{By, OracleDisk, Standing, weight};
 use exact::Exact;
 use given::Given;
 use headgate_units::{Nanos, Priority};
@@ -101,6 +101,7 @@ impl Oracle {
             reservation: policy.reservation().map(|r| Exact::new(0, r.get())),
             limit: policy.limit().map(|l| Limit::new(self.now, l.get(), slack)),
             bandwidth: policy.limit_bandwidth().map(|b| Limit::new(self.now, b.get(), slack)),
+            held_at: 0,
             peak: 1_000,
             in_flight: 0,
             spread: Spread::default(),
@@ -347,7 +348,12 @@ impl Oracle {
         let disk = self.disks[slot].as_mut().unwrap();
         if disk.until() > now {
             self.forget_credit(slot, lag);
-            self.disks[slot].as_mut().unwrap().standing = Standing::Blocked;
+            let disk = self.disks[slot].as_mut().unwrap();
+            disk.standing = Standing::Blocked;
+            disk.held_at = disk.share_at();
+            if disk.stands_by() {
+                self.given.begin(now);
+            }
         } else {
             self.make_ready(slot, patience, lag);
         }
@@ -411,7 +417,7 @@ impl Oracle {
             }
         }
         if let Some((slot, phase)) = self.continue_batch() {
-            return self.serve(slot, phase, true, false);
+            return self.serve(slot, phase, By::Batch);
         }
         let by_share = |oracle: &Oracle| oracle.ready().map(|(i, d)| (d.share_at(), i)).min();
         let unreserved = |oracle: &Oracle| {
@@ -419,6 +425,12 @@ impl Oracle {
             unreserved.map(|(i, d)| (d.share_at(), i)).min()
         };
         let Some((_, first_by_share)) = by_share(self) else {
+            let disks = self.disks.iter().enumerate().filter_map(|(i, d)| Some((i, d.as_ref()?)));
+            let held = disks.filter(|(_, d)| d.stands_by()).map(|(i, d)| (d.held_at, i));
+            if let Some((_, slot)) = held.min() {
+                self.forget_credit(slot, u64::from(self.config.lead));
+                return self.serve(slot, Phase::Weight, By::LeftOver);
+            }
             self.given.pause();
             return match blocked(&self.disks) {
                 Some((until, _)) => {
@@ -445,11 +457,11 @@ impl Oracle {
                 if let Some((_, slot)) = unreserved(self)
                     && self.is_floor_due()
                 {
-                    return self.serve(slot, Phase::Weight, false, true);
+                    return self.serve(slot, Phase::Weight, By::Floor);
                 }
-                self.serve(slot, Phase::Reservation, false, false)
+                self.serve(slot, Phase::Reservation, By::Tag)
             }
-            _ => self.serve(first_by_share, Phase::Weight, false, false),
+            _ => self.serve(first_by_share, Phase::Weight, By::Tag),
         }
     }
 
@@ -489,13 +501,7 @@ impl Oracle {
         Some((slot, if due { Phase::Reservation } else { Phase::Weight }))
     }
 
-    fn serve(
-        &mut self,
-        slot: usize,
-        phase: Phase,
-        in_batch: bool,
-        by_floor: bool,
-    ) -> OracleDecision {
+    fn serve(&mut self, slot: usize, phase: Phase, by: By) -> OracleDecision {
         let waits = self.unreserved_waits();
         let horizon = i128::from(self.config.debt_horizon.0);
         let (now, v) = (self.now, self.v);
@@ -522,13 +528,14 @@ impl Oracle {
                 }
             }
             Phase::Weight => {
-                if !in_batch {
+                if by != By::Batch {
                     let start =
                         if disk.is_across() { disk.streams[&front].at() } else { disk.share.at() };
                     self.v = v.max(start);
                 }
                 match self.config.floor {
-                    Floor::OneIn(n) if by_floor => {
+                    _ if by == By::LeftOver => {}
+                    Floor::OneIn(n) if by == By::Floor => {
                         self.by_reservation_in_a_row -= cost * i128::from(n)
                     }
                     _ => self.by_reservation_in_a_row = 0,
@@ -553,22 +560,29 @@ impl Oracle {
         for (tag, amount) in
             [(&mut disk.limit, cost * SECOND / ION), (&mut disk.bandwidth, bytes * SECOND)]
         {
-            if let Some(limit) = tag {
+            if let Some(limit) = tag
+                && by != By::LeftOver
+            {
                 limit.charge(amount, now);
             }
         }
         let until = disk.until();
         for limit in [&mut disk.limit, &mut disk.bandwidth].into_iter().flatten() {
-            limit.wait_for_other(until, now);
+            if by != By::LeftOver {
+                limit.wait_for_other(until, now);
+            }
         }
         if let Some(batch) = self.config.batch
-            && !in_batch
+            && !matches!(by, By::Batch | By::LeftOver)
         {
             self.batch = Some((slot, io.position, batch.requests - 1));
         }
         if !disk.waits() {
             disk.standing = Standing::Empty;
+        } else if by == By::LeftOver {
+            disk.held_at = disk.share_at();
         } else if disk.until() > now {
+            disk.held_at = disk.share_at();
             let due_later = disk.reservation.is_some_and(|r| r.at() >= disk.until());
             disk.standing = if due_later { Standing::Pending } else { Standing::Blocked };
         }

@@ -17,6 +17,7 @@ impl<R> MClock<R> {
             let disk = &mut self.disks[slot];
             disk.state = State::Blocked;
             self.blocked.enter(disk.seat, u128::from(until), slot as u32);
+            self.stand_by(slot, now);
         } else {
             self.make_ready(slot, now, patience);
         }
@@ -82,12 +83,13 @@ impl<R> MClock<R> {
     /// Lets a disk go that waited for a limit.
     pub(super) fn unblock(&mut self, slot: usize, now: u64) {
         self.blocked.leave(self.disks[slot].seat);
+        self.stand_down(slot);
         self.make_ready(slot, now, Patience::HeldBack);
     }
 
     /// Takes a ready disk that was just served out until its limit lets it go.
     #[inline(always)]
-    pub(super) fn block(&mut self, slot: usize, until: u64, phase: Phase) {
+    pub(super) fn block(&mut self, slot: usize, until: u64, phase: Phase, now: u64) {
         let disk = &mut self.disks[slot];
         self.shares.leave(disk.class(), disk.seat);
         disk.turn = self.virtual_time.turn();
@@ -107,10 +109,14 @@ impl<R> MClock<R> {
             }
         }
         self.blocked.enter(disk.seat, u128::from(until), slot as u32);
+        self.stand_by(slot, now);
     }
 
     /// Takes a disk out of the tournaments it is in. It keeps its seat.
     pub(super) fn displace(&mut self, slot: usize) {
+        if matches!(self.disks[slot].state, State::Blocked | State::Pending) {
+            self.stand_down(slot);
+        }
         let disk = &mut self.disks[slot];
         match disk.state {
             State::Free | State::Empty | State::ServedElsewhere => return,
@@ -142,6 +148,7 @@ impl<R> MClock<R> {
             self.shares.reset();
             self.reservations.reset();
             self.blocked.reset();
+            self.left_over.reset();
         }
     }
 

@@ -32,6 +32,7 @@ impl<R> MClock<R> {
             disk.share.change_rate(rate(policy.shares().get()), v);
         }
         disk.burst = policy.burst();
+        disk.limit_mode = policy.limit_mode();
         disk.reservation = policy.reservation().map(|reservation| match disk.reservation {
             Some(mut tag) => {
                 tag.change_rate(rate(reservation.get()), now);

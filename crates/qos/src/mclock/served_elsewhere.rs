@@ -32,6 +32,9 @@ impl<R> MClock<R> {
         self.receive(slot, now, reported.share);
         self.hold_to_received(slot, now);
         self.charge_limits(slot, now, elsewhere);
+        if matches!(self.disks[slot].state, State::Blocked | State::Pending) {
+            self.stand_down(slot);
+        }
         self.put(slot, now);
     }
 
@@ -193,7 +196,7 @@ impl<R> MClock<R> {
         let until = disk.blocked_until();
         match disk.state {
             State::Free | State::Empty | State::ServedElsewhere => {}
-            State::Ready if until > now => self.block(slot, until, Phase::Reservation),
+            State::Ready if until > now => self.block(slot, until, Phase::Reservation, now),
             State::Ready => {
                 self.shares.enter(
                     disk.class(),

@@ -9,7 +9,7 @@ use crate::config::{Batch, Config, Floor};
 use crate::cost::{Cost, CostModel, Io, IoKind};
 use crate::dmclock::ServedElsewhere;
 use crate::narrow::Narrow;
-use crate::policy::{Burst, Policy};
+use crate::policy::{Burst, LimitMode, Policy};
 use crate::priority::{PriorityPolicy, PriorityScope};
 use crate::rate::before;
 use crate::scheduler::{Decision, DiskId, Scheduler};
@@ -24,6 +24,7 @@ impl<R> MClock<R> {
         self.shares.self_check();
         self.reservations.self_check();
         self.blocked.self_check();
+        self.left_over.self_check();
         let (mut queued, mut several, mut claimed) = (0, 0, 0);
         let mut taken = BTreeSet::new();
         for (slot, disk) in self.disks.iter().enumerate() {
@@ -47,6 +48,9 @@ impl<R> MClock<R> {
                     self.blocked.at(disk.seat),
                     tag(disk.state == State::Blocked || pending, until)
                 );
+                let held = disk.state == State::Blocked || pending;
+                let stands_by = held && disk.limit_mode == LimitMode::Soft && !self.is_spread(slot);
+                assert_eq!(self.left_over.at(disk.seat).is_some(), stands_by);
             }
             assert_eq!(
                 disk.queue.is_empty(),
@@ -107,8 +111,9 @@ fn policies() -> impl Strategy<Value = Policy> {
         prop::option::of(rate()),
         prop::option::weighted(0.2, bandwidth),
         burst,
+        prop::sample::select(vec![LimitMode::Strict, LimitMode::Soft]),
     )
-        .prop_map(|(shares, a, b, bandwidth, burst)| {
+        .prop_map(|(shares, a, b, bandwidth, burst, mode)| {
             let (reservation, limit) = match (a, b) {
                 (Some(a), Some(b)) => (Some(a.min(b)), Some(a.max(b))),
                 other => other,
@@ -121,6 +126,7 @@ fn policies() -> impl Strategy<Value = Policy> {
                 Burst::new(burst).unwrap(),
             )
             .unwrap()
+            .with_limit_mode(mode)
         })
 }
 

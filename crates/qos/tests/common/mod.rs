@@ -6,8 +6,8 @@ pub mod cluster;
 pub mod totals;
 
 use headgate_qos::{
-    AnyScheduler, Config, CostModel, Decision, DiskId, Io, Phase, Policy, PriorityPolicy,
-    PriorityScope, Scheduler, SchedulerKind,
+    AnyScheduler, Config, CostModel, Decision, DiskId, Io, LimitMode, Phase, Policy,
+    PriorityPolicy, PriorityScope, Scheduler, SchedulerKind,
 };
 use headgate_units::{Bytes, Iops, Nanos, Priority, Shares};
 use proptest::test_runner::{Config as Cases, FileFailurePersistence};
@@ -114,6 +114,8 @@ struct Load {
     /// Times of all dispatches and completions.
     dispatches: Vec<Nanos>,
     completions: Vec<Nanos>,
+    /// Those of the dispatches at which another disk that has no limit had requests queued.
+    contested: Vec<Nanos>,
 }
 
 /// A request: who sent it and when.
@@ -250,6 +252,7 @@ impl Bench {
             latency: Nanos::ZERO,
             dispatches: Vec::new(),
             completions: Vec::new(),
+            contested: Vec::new(),
         });
         self.loads.len() - 1
     }
@@ -386,7 +389,7 @@ impl Bench {
                     for load in self.loads.iter().filter(|_| !self.plugged) {
                         let policy = self.scheduler.policy(load.disk).unwrap();
                         let limited =
-                            policy.limit().is_some() || policy.limit_bandwidth().is_some();
+                            is_limited(&policy) && policy.limit_mode() == LimitMode::Strict;
                         assert!(
                             limited || self.scheduler.queued_of(load.disk) == 0,
                             "waits without a limit"
@@ -400,11 +403,13 @@ impl Bench {
                     break;
                 }
                 Decision::Dispatch(d) => {
+                    let contested = self.others_could_go(d.disk);
                     self.in_flight += 1;
                     let load = &mut self.loads[d.request.client];
                     assert_eq!(load.disk, d.disk);
                     load.by_reservation += u64::from(d.phase == Phase::Reservation);
                     load.dispatches.push(self.now);
+                    load.contested.extend(contested.then_some(self.now));
                     let done = self.serve();
                     self.push(
                         done,
@@ -413,6 +418,15 @@ impl Bench {
                 }
             }
         }
+    }
+
+    /// Whether a disk without a limit has requests queued, beside this one.
+    fn others_could_go(&self, than: DiskId) -> bool {
+        self.loads.iter().any(|load| {
+            load.disk != than
+                && self.scheduler.queued_of(load.disk) > 0
+                && !is_limited(&self.scheduler.policy(load.disk).unwrap())
+        })
     }
 
     fn serve(&mut self) -> Nanos {
@@ -453,10 +467,20 @@ impl Bench {
         std::mem::take(&mut self.loads[client].completions)
     }
 
+    /// Times of the client's dispatches since the last call at which another disk that has no limit
+    /// had requests queued.
+    pub fn take_contested(&mut self, client: usize) -> Vec<Nanos> {
+        std::mem::take(&mut self.loads[client].contested)
+    }
+
     /// Times of the client's dispatches since the last call.
     pub fn take_dispatches(&mut self, client: usize) -> Vec<Nanos> {
         std::mem::take(&mut self.loads[client].dispatches)
     }
+}
+
+fn is_limited(policy: &Policy) -> bool {
+    policy.limit().is_some() || policy.limit_bandwidth().is_some()
 }
 
 /// Fails unless every rate is within `percent` of what is expected, or within one.

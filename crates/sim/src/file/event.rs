@@ -1,7 +1,7 @@
 //! The timeline.
 
 use super::names::find_or_only;
-use super::vm::policy_keys;
+use super::vm::{LimitModeFile, policy_keys};
 use crate::scenario::{Action, Datastore, Vm};
 use crate::values::{At, Fault, MaybeBandwidth, MaybeIops, QueueDepth, Rate, Time, Weight};
 use headgate_devices::ModelSpec;
@@ -37,6 +37,8 @@ pub(super) struct EventFile {
     limit: Option<At<MaybeIops>>,
     /// policy: the new maximum in bytes per second, or 'none'.
     limit_bandwidth: Option<MaybeBandwidth>,
+    /// policy: when the limits bind.
+    limit_mode: Option<LimitModeFile>,
     /// policy: the new shares.
     shares: Option<Weight>,
     /// policy: the new burst credit.

@@ -84,6 +84,7 @@ const RULES: &[(&[&str], Rule)] = &[
                 ("reservation", &["policy"]),
                 ("limit", &["policy"]),
                 ("limit-bandwidth", &["policy"]),
+                ("limit-mode", &["policy"]),
                 ("shares", &["policy"]),
                 ("burst", &["policy"]),
             ],

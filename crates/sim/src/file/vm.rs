@@ -8,7 +8,7 @@ use crate::values::{
     QueueDepth, Rank, Start, Time, Weight, WholePercent,
 };
 use headgate_placement::{Affinity, Mobility, Name};
-use headgate_qos::{Burst, Policy, PriorityPolicy, PriorityScope, SchedulerKind};
+use headgate_qos::{Burst, LimitMode, Policy, PriorityPolicy, PriorityScope, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -94,6 +94,8 @@ pub(super) struct DiskFile {
     pub(super) limit: Option<At<MaybeIops>>,
     /// The maximum in bytes per second, such as '50M', or 'none'.
     pub(super) limit_bandwidth: Option<MaybeBandwidth>,
+    /// When the limits bind; strict by default.
+    pub(super) limit_mode: Option<LimitModeFile>,
     /// The weight, 1 to 1000000; 1000 by default.
     pub(super) shares: Option<Weight>,
     /// The IOs that it may send ahead of its share after idle time, 0 to 256; 1 by default.
@@ -124,6 +126,17 @@ pub(super) struct DiskFile {
     pub(super) with_vm: Option<bool>,
     /// In a pool: the class of datastore that it needs; any by default.
     pub(super) class: Option<String>,
+}
+
+/// When the limits of a disk bind.
+#[derive(Clone, Copy, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LimitModeFile {
+    /// Always.
+    Strict,
+    /// Only while another disk of the datastore has a request queued that no limit holds back.
+    Soft,
 }
 
 /// Which of several nodes serves a request.
@@ -229,6 +242,7 @@ pub(super) struct PolicyKeys<'a> {
     pub(super) reservation: Option<&'a At<MaybeIops>>,
     pub(super) limit: Option<&'a At<MaybeIops>>,
     pub(super) limit_bandwidth: Option<MaybeBandwidth>,
+    pub(super) limit_mode: Option<LimitModeFile>,
     pub(super) shares: Option<Weight>,
     pub(super) burst: Option<&'a At<u64>>,
 }
@@ -240,6 +254,7 @@ macro_rules! policy_keys {
             reservation: $table.reservation.as_ref(),
             limit: $table.limit.as_ref(),
             limit_bandwidth: $table.limit_bandwidth,
+            limit_mode: $table.limit_mode,
             shares: $table.shares,
             burst: $table.burst.as_ref(),
         }
@@ -253,6 +268,11 @@ impl PolicyKeys<'_> {
         let reservation = self.reservation.map_or(old.reservation(), |key| key.0);
         let limit = self.limit.map_or(old.limit(), |key| key.0);
         let bandwidth = self.limit_bandwidth.map_or(old.limit_bandwidth(), |key| key.0);
+        let mode = match self.limit_mode {
+            Some(LimitModeFile::Strict) => LimitMode::Strict,
+            Some(LimitModeFile::Soft) => LimitMode::Soft,
+            None => old.limit_mode(),
+        };
         let shares = self.shares.map_or(old.shares(), |key| key.0);
         let burst = match self.burst {
             Some(key) => Burst::new(key.value)
@@ -261,6 +281,7 @@ impl PolicyKeys<'_> {
         };
         let span = self.reservation.map(|key| &key.span).or(self.limit.map(|key| &key.span));
         Policy::new(reservation, limit, bandwidth, shares, burst)
+            .map(|policy| policy.with_limit_mode(mode))
             .map_err(|error| Fault::new(span.unwrap_or(&(0..0)), error))
     }
 }

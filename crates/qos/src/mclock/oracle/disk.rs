@@ -5,7 +5,7 @@ use super::limit::Limit;
 use super::spread::Spread;
 use super::{FINE, ION};
 use crate::cost::{CostMeter, Io, IoKind, clamp_bytes};
-use crate::policy::Policy;
+use crate::policy::{LimitMode, Policy};
 use crate::priority::{PriorityPolicy, PriorityScope};
 use headgate_units::Priority;
 use std::cmp::Reverse;
@@ -18,6 +18,16 @@ pub(super) enum Standing {
     Blocked,
     /// Blocked, with a reservation that is not due before the limit lets the disk go.
     Pending,
+}
+
+/// What a request is served by, beside its phase.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Tag,
+    Floor,
+    Batch,
+    /// A soft limit holds the disk back, and no other may be served.
+    LeftOver,
 }
 
 /// A request with the priority it was given or has inherited.
@@ -40,6 +50,8 @@ pub(super) struct OracleDisk {
     pub(super) reservation: Option<Exact>,
     pub(super) limit: Option<Limit>,
     pub(super) bandwidth: Option<Limit>,
+    /// Its share tag when a limit began to hold it back, or when it was served in spite of that.
+    pub(super) held_at: i128,
     /// In thousandths.
     pub(super) peak: i128,
     pub(super) in_flight: i128,
@@ -54,6 +66,12 @@ impl OracleDisk {
     pub(super) fn until(&self) -> i128 {
         let at = |limit: &Option<Limit>| limit.as_ref().map_or(0, |limit| limit.open);
         at(&self.limit).max(at(&self.bandwidth))
+    }
+
+    /// A soft limit holds it back.
+    pub(super) fn stands_by(&self) -> bool {
+        let held = matches!(self.standing, Standing::Blocked | Standing::Pending);
+        held && self.policy.limit_mode() == LimitMode::Soft && !self.has_reported
     }
 
     pub(super) fn is_across(&self) -> bool {

@@ -7,6 +7,7 @@ use crate::world::state::World;
 use headgate_placement::{
     DeviceInterval, DeviceModel, Done, Held, LeftOut, Limits, Refusal, Totals, WorkloadProfile,
 };
+use headgate_qos::LimitMode;
 use headgate_qos::window::Slots;
 use headgate_stats::{DiskSnapshot, Interval};
 use headgate_units::Nanos;
@@ -38,9 +39,12 @@ impl World<'_> {
                     continue;
                 }
                 let policy = self.gates[placement.gate as usize].policy(placement.id);
-                limits = policy.map_or(limits, |policy| Limits {
-                    iops: policy.limit(),
-                    bandwidth: policy.limit_bandwidth(),
+                limits = policy.map_or(limits, |policy| match policy.limit_mode() {
+                    LimitMode::Strict => {
+                        Limits { iops: policy.limit(), bandwidth: policy.limit_bandwidth() }
+                    }
+                    // Requests wait for them only while the datastore has others to serve.
+                    LimitMode::Soft => Limits::default(),
                 });
                 sum.disks.push((done.since_start(began), limits));
                 sum.whole.merge(&done);
