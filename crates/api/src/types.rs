@@ -254,6 +254,17 @@ pub struct DiskPatch {
     /// When the limits bind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_mode: Option<LimitMode>,
+    /// Rate up to which the disk may pass its limit for a time, in normalised IOPS.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_peak: Change<Iops>,
+    /// The same in bytes per second.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_peak_bandwidth: Change<BytesPerSec>,
+    /// For how long, in seconds, 1 to 3,600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_peak_time: Option<u16>,
     /// Weight, 1 to 1,000,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
@@ -281,6 +292,9 @@ impl DiskPatch {
             limit: self.limit.apply(before.limit),
             limit_bandwidth: self.limit_bandwidth.apply(before.limit_bandwidth),
             limit_mode: self.limit_mode.unwrap_or(before.limit_mode),
+            limit_peak: self.limit_peak.apply(before.limit_peak),
+            limit_peak_bandwidth: self.limit_peak_bandwidth.apply(before.limit_peak_bandwidth),
+            limit_peak_time: self.limit_peak_time.unwrap_or(before.limit_peak_time),
             shares: self.shares.unwrap_or(before.shares),
             burst: self.burst.unwrap_or(before.burst),
         }

@@ -67,6 +67,11 @@ const MIGRATIONS: &[&str] = &[
     ",
     "ALTER TABLE datastores ADD COLUMN layers TEXT NOT NULL DEFAULT '[]';",
     "ALTER TABLE policies ADD COLUMN limit_mode TEXT NOT NULL DEFAULT 'strict';",
+    "
+    ALTER TABLE policies ADD COLUMN limit_peak INTEGER;
+    ALTER TABLE policies ADD COLUMN limit_peak_bandwidth INTEGER;
+    ALTER TABLE policies ADD COLUMN limit_peak_time INTEGER NOT NULL DEFAULT 1;
+    ",
 ];
 
 /// The catalog in one SQLite file: write-ahead log, synchronised at every commit.
@@ -198,7 +203,7 @@ impl Catalog for SqliteCatalog {
             let disks: Vec<RawDisk> = tx
                 .prepare(
                     "SELECT name, datastore, vm, size, state, reservation, limit_iops, limit_bandwidth, shares, burst,
-                         export, export_block, placement, limit_mode
+                         export, export_block, placement, limit_mode, limit_peak, limit_peak_bandwidth, limit_peak_time
                      FROM disks JOIN policies ON policies.disk = disks.name ORDER BY name",
                 )?
                 .query_map([], RawDisk::read)?
@@ -397,6 +402,9 @@ mod tests {
                 limit: None,
                 limit_bandwidth: Some(BytesPerSec::MAX),
                 limit_mode: LimitMode::Soft,
+                limit_peak: Some(Iops::new(3_000).unwrap()),
+                limit_peak_bandwidth: Some(BytesPerSec::new(1 << 40).unwrap()),
+                limit_peak_time: 3_600,
                 shares: Shares::new(200).unwrap(),
                 burst: 256,
             },

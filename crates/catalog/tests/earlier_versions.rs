@@ -123,9 +123,9 @@ fn disks() -> Vec<DiskRecord> {
             reservation: iops(250),
             limit: iops(1000),
             limit_bandwidth: bandwidth(50 << 20),
-            limit_mode: LimitMode::Strict,
             shares: shares(200),
             burst: 8,
+            ..Policy::default()
         },
         placement: DiskPlacement {
             class: Some(name("fast")),
@@ -209,7 +209,7 @@ fn a_catalog_of_schema_7_opens_and_holds_what_was_set() {
     opens_and_holds(7, datastores());
 }
 
-/// Limits were strict then.
+/// Limits were strict then, and had no peaks.
 #[test]
 fn a_catalog_of_schema_8_opens_and_holds_what_was_set() {
     let mut datastores = datastores();
@@ -217,4 +217,5 @@ fn a_catalog_of_schema_8_opens_and_holds_what_was_set() {
     opens_and_holds(8, datastores);
     let db = &disks()[0];
     assert_eq!((db.policy.limit.is_some(), db.policy.limit_mode), (true, LimitMode::Strict));
+    assert_eq!((db.policy.limit_peak, db.policy.limit_peak_time), (None, 1));
 }

@@ -32,6 +32,14 @@ fn check_policy(policy: &Policy) -> Result<(), ControlError> {
         Err(e @ PolicyError::ReservationAboveLimit { .. }) => {
             Err(ControlError::invalid(e.to_string(), "a reservation at most as high as the limit"))
         }
+        Err(e @ PolicyError::PeakWithoutLimit { .. }) => Err(ControlError::invalid(
+            e.to_string(),
+            "a limit beside the peak, or no peak ('none')",
+        )),
+        Err(e @ PolicyError::Peak { .. }) => {
+            Err(ControlError::invalid(e.to_string(), "a peak above the limit, or none"))
+        }
+        Err(e @ PolicyError::PeakTime(_)) => Err(ControlError::invalid(e.to_string(), "1 to 3600")),
         Err(e @ PolicyError::Burst(_)) => Err(ControlError::invalid(e.to_string(), "0 to 256")),
     }
 }

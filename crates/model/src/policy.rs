@@ -2,7 +2,7 @@
 //!
 //! It is not checked. [`Policy::for_scheduler`] makes the checked form that the scheduler takes.
 
-use headgate_qos::{Burst, PolicyError};
+use headgate_qos::{Burst, PeakTime, PolicyError};
 use headgate_units::{BytesPerSec, Iops, Shares};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,14 @@ pub struct Policy {
     pub limit_bandwidth: Option<BytesPerSec>,
     /// When the limits bind.
     pub limit_mode: LimitMode,
+    /// Rate up to which the disk may pass `limit` for a time, in normalised IOPS.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_peak: Option<Iops>,
+    /// Bandwidth up to which it may pass `limit_bandwidth` for a time, in bytes per second.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_peak_bandwidth: Option<BytesPerSec>,
+    /// For how long a disk that has earned it may go at its peaks, in seconds, 1 to 3,600.
+    pub limit_peak_time: u16,
     /// Weight against the other disks of its datastore, 1 to 1,000,000.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub shares: Shares,
@@ -70,16 +78,21 @@ impl Policy {
     /// The policy as the scheduler takes it.
     ///
     /// # Errors
-    /// When the reservation is above the limit or the burst credit is out of range.
+    /// When the reservation is above the limit, a peak is not, or a value is out of range.
     pub fn for_scheduler(&self) -> Result<headgate_qos::Policy, PolicyError> {
-        let Policy { reservation, limit, limit_bandwidth, limit_mode, shares, burst } = *self;
+        let Policy { reservation, limit, limit_bandwidth, limit_mode, shares, burst, .. } = *self;
         let burst = Burst::new(u64::from(burst))?;
         let mode = match limit_mode {
             LimitMode::Strict => headgate_qos::LimitMode::Strict,
             LimitMode::Soft => headgate_qos::LimitMode::Soft,
         };
         headgate_qos::Policy::new(reservation, limit, limit_bandwidth, shares, burst)
-            .map(|policy| policy.with_limit_mode(mode))
+            .map(|policy| policy.with_limit_mode(mode))?
+            .with_peaks(
+                self.limit_peak,
+                self.limit_peak_bandwidth,
+                PeakTime::from_secs(u64::from(self.limit_peak_time))?,
+            )
     }
 }
 
@@ -93,6 +106,9 @@ impl From<headgate_qos::Policy> for Policy {
                 headgate_qos::LimitMode::Strict => LimitMode::Strict,
                 headgate_qos::LimitMode::Soft => LimitMode::Soft,
             },
+            limit_peak: policy.peak(),
+            limit_peak_bandwidth: policy.peak_bandwidth(),
+            limit_peak_time: policy.peak_time().as_secs(),
             shares: policy.shares(),
             // At most 256.
             burst: u16::try_from(policy.burst().get()).unwrap_or(u16::MAX),
@@ -110,6 +126,9 @@ mod tests {
             limit: Iops::new(1000).ok(),
             limit_bandwidth: BytesPerSec::new(50 << 20).ok(),
             limit_mode: LimitMode::Soft,
+            limit_peak: Iops::new(5000).ok(),
+            limit_peak_bandwidth: BytesPerSec::new(60 << 20).ok(),
+            limit_peak_time: 60,
             shares: Shares::new(200).unwrap(),
             burst: 8,
         }
@@ -121,7 +140,11 @@ mod tests {
         let json = serde_json::to_string(&policy()).unwrap();
         assert_eq!(
             json,
-            r#"{"reservation":250,"limit":1000,"limit_bandwidth":52428800,"limit_mode":"soft","shares":200,"burst":8}"#
+            concat!(
+                r#"{"reservation":250,"limit":1000,"limit_bandwidth":52428800,"limit_mode":"soft","#,
+                r#""limit_peak":5000,"limit_peak_bandwidth":62914560,"limit_peak_time":60,"#,
+                r#""shares":200,"burst":8}"#
+            )
         );
         assert_eq!(serde_json::from_str::<Policy>(&json).unwrap(), policy());
         assert_eq!(serde_json::from_str::<Policy>("{}").unwrap(), Policy::default());
@@ -130,15 +153,20 @@ mod tests {
 
     #[test]
     fn the_default_is_one_io_of_burst_and_normal_shares() {
-        let Policy { reservation, limit, limit_bandwidth, limit_mode, shares, burst } =
+        let Policy { reservation, limit, limit_bandwidth, limit_mode, shares, burst, .. } =
             Policy::default();
         assert_eq!((reservation, limit, limit_bandwidth), (None, None, None));
+        assert_eq!(Policy::default().limit_peak_time, 1);
         assert_eq!(limit_mode, LimitMode::Strict);
         assert_eq!((shares, burst), (Shares::default(), 1));
     }
 
     #[test]
     fn values_that_contradict_each_other_do_not_reach_the_scheduler() {
+        let low = Policy { limit: Iops::new(5000).ok(), ..policy() };
+        assert!(matches!(low.for_scheduler(), Err(PolicyError::Peak { .. })));
+        let long = Policy { limit_peak_time: 3_601, ..policy() };
+        assert_eq!(long.for_scheduler(), Err(PolicyError::PeakTime(3_601)));
         let low = Policy { limit: Iops::new(100).ok(), ..policy() };
         assert!(matches!(low.for_scheduler(), Err(PolicyError::ReservationAboveLimit { .. })));
         assert_eq!(Policy { burst: 257, ..policy() }.for_scheduler(), Err(PolicyError::Burst(257)));

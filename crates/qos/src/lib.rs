@@ -67,7 +67,7 @@ pub use gate::Gate;
 pub use mclock::MClock;
 pub use narrow::{Narrow, UnknownNarrow};
 pub use narrowing::Narrowed;
-pub use policy::{Burst, LimitMode, Policy, PolicyError};
+pub use policy::{Burst, LimitMode, PeakTime, Policy, PolicyError};
 pub use priority::{PriorityPolicy, PriorityScope, SHARES_PER_PRIORITY};
 pub use scheduler::{
     Decision, DiskCounters, DiskId, Dispatched, Phase, Rejected, ReservationDebt, Scheduler,

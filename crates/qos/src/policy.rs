@@ -3,14 +3,17 @@ use thiserror::Error;
 
 /// What a disk is promised: a minimum, a maximum and a share of the rest.
 ///
-/// Always consistent: the reservation is never above the limit. The default is no reservation, no
-/// limit, strict if one is set, normal shares and a burst credit of one IO.
+/// Always consistent: the reservation is never above the limit, and a peak is above it. The default
+/// is no reservation, no limit, strict if one is set, normal shares and a burst credit of one IO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
     reservation: Option<Iops>,
     limit: Option<Iops>,
     limit_bandwidth: Option<BytesPerSec>,
     limit_mode: LimitMode,
+    peak: Option<Iops>,
+    peak_bandwidth: Option<BytesPerSec>,
+    peak_time: PeakTime,
     shares: Shares,
     burst: Burst,
 }
@@ -28,13 +31,38 @@ pub enum PolicyError {
         /// The maximum asked for.
         limit: Iops,
     },
+    /// A peak raises a limit, and there is none.
+    #[error("a peak in {unit} raises a limit in {unit}, and the disk has none")]
+    PeakWithoutLimit {
+        /// Of which limit.
+        unit: &'static str,
+    },
+    /// It is no peak, or so high that it takes weeks to earn.
+    #[error(
+        "a peak of {peak} {unit} must be above the limit of {limit} {unit}, and at most {} times it",
+        Policy::PEAK_MAX
+    )]
+    Peak {
+        /// Of which limit.
+        unit: &'static str,
+        /// As asked for.
+        peak: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Too short or too long.
+    #[error("a peak lasts for 1 to 3600 seconds, not {0}")]
+    PeakTime(u64),
     /// More idle credit than the algorithm stays fair with.
     #[error("a burst credit must be 0 to 256 IOs, not {0}")]
     Burst(u64),
 }
 
 impl Policy {
-    /// Checks a whole policy at once. Its limits are strict.
+    /// How many times its limit a peak is at most.
+    pub const PEAK_MAX: u64 = 500;
+
+    /// Checks a whole policy at once. Its limits are strict and have no peaks.
     ///
     /// # Errors
     /// [`PolicyError::ReservationAboveLimit`].
@@ -50,8 +78,8 @@ impl Policy {
         {
             return Err(PolicyError::ReservationAboveLimit { reservation, limit });
         }
-        let limit_mode = LimitMode::Strict;
-        Ok(Policy { reservation, limit, limit_bandwidth, limit_mode, shares, burst })
+        let limits = Policy { limit, limit_bandwidth, ..Policy::default() };
+        Ok(Policy { reservation, shares, burst, ..limits })
     }
 
     /// Shares alone.
@@ -69,19 +97,54 @@ impl Policy {
         Ok(Policy { reservation, ..self })
     }
 
-    /// The same policy with another maximum.
+    /// The same policy with another maximum, without a peak.
     ///
     /// # Errors
     /// [`PolicyError::ReservationAboveLimit`].
     pub fn with_limit(self, limit: Option<Iops>) -> Result<Policy, PolicyError> {
         let Policy { reservation, limit_bandwidth, shares, burst, .. } = self;
         Policy::new(reservation, limit, limit_bandwidth, shares, burst)?;
-        Ok(Policy { limit, ..self })
+        Ok(Policy { limit, peak: None, ..self })
     }
 
-    /// The same policy with another maximum in bytes per second.
+    /// The same policy with another maximum in bytes per second, without a peak.
     pub fn with_limit_bandwidth(self, limit_bandwidth: Option<BytesPerSec>) -> Policy {
-        Policy { limit_bandwidth, ..self }
+        Policy { limit_bandwidth, peak_bandwidth: None, ..self }
+    }
+
+    /// The same policy with limits that a disk may pass, up to a peak, for so long.
+    ///
+    /// # Errors
+    /// [`PolicyError::PeakWithoutLimit`], [`PolicyError::Peak`].
+    pub fn with_peaks(
+        self,
+        peak: Option<Iops>,
+        peak_bandwidth: Option<BytesPerSec>,
+        peak_time: PeakTime,
+    ) -> Result<Policy, PolicyError> {
+        let check = |unit, peak: Option<u64>, limit: Option<u64>| match (peak, limit) {
+            (None, _) => Ok(()),
+            (Some(_), None) => Err(PolicyError::PeakWithoutLimit { unit }),
+            (Some(peak), Some(limit)) => {
+                let most = limit.saturating_mul(Policy::PEAK_MAX);
+                let fits = limit < peak && peak <= most;
+                if fits { Ok(()) } else { Err(PolicyError::Peak { unit, peak, limit }) }
+            }
+        };
+        check("IOPS", peak.map(Iops::get), self.limit.map(Iops::get))?;
+        let limit = self.limit_bandwidth.map(BytesPerSec::get);
+        check("bytes per second", peak_bandwidth.map(BytesPerSec::get), limit)?;
+        Ok(self.with_checked_peaks(peak, peak_bandwidth, peak_time))
+    }
+
+    /// For peaks that went through [`Policy::with_peaks`] before.
+    pub(crate) fn with_checked_peaks(
+        self,
+        peak: Option<Iops>,
+        peak_bandwidth: Option<BytesPerSec>,
+        peak_time: PeakTime,
+    ) -> Policy {
+        Policy { peak, peak_bandwidth, peak_time, ..self }
     }
 
     /// The same policy with limits that bind always, or only where another disk could be served.
@@ -119,6 +182,21 @@ impl Policy {
         self.limit_bandwidth
     }
 
+    /// Up to which rate the disk may pass its maximum for [`Policy::peak_time`].
+    pub fn peak(&self) -> Option<Iops> {
+        self.peak
+    }
+
+    /// The same in bytes per second.
+    pub fn peak_bandwidth(&self) -> Option<BytesPerSec> {
+        self.peak_bandwidth
+    }
+
+    /// For how long a disk that has earned it may go at its peaks.
+    pub fn peak_time(&self) -> PeakTime {
+        self.peak_time
+    }
+
     /// Whether the limits bind always.
     pub fn limit_mode(&self) -> LimitMode {
         self.limit_mode
@@ -132,6 +210,38 @@ impl Policy {
     /// The credit that the disk may earn by being idle.
     pub fn burst(&self) -> Burst {
         self.burst
+    }
+}
+
+/// For how long a disk may go at its peak: 1 to 3,600 s.
+///
+/// A disk earns by staying below its limit. In any time t it gets `l·t + (p - l)·T` at most, for a
+/// limit l, a peak p and this time T.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeakTime(u16);
+
+impl PeakTime {
+    /// Checks the range.
+    ///
+    /// # Errors
+    /// [`PolicyError::PeakTime`].
+    pub const fn from_secs(seconds: u64) -> Result<PeakTime, PolicyError> {
+        if seconds == 0 || seconds > 3_600 {
+            return Err(PolicyError::PeakTime(seconds));
+        }
+        Ok(PeakTime(seconds as u16))
+    }
+
+    /// In seconds.
+    pub const fn as_secs(self) -> u16 {
+        self.0
+    }
+}
+
+impl Default for PeakTime {
+    /// One second.
+    fn default() -> PeakTime {
+        PeakTime(1)
     }
 }
 
@@ -207,6 +317,26 @@ mod tests {
         assert!(
             Policy::default().with_reservation(iops(100)).unwrap().with_limit(iops(100)).is_ok()
         );
+    }
+
+    #[test]
+    fn a_peak_is_above_its_limit() {
+        let iops = |n| Iops::new(n).ok();
+        let limited = Policy::default().with_limit(iops(100)).unwrap();
+        let time = PeakTime::from_secs(60).unwrap();
+        for (peak, fits) in [(100, false), (101, true), (50_000, true), (50_001, false)] {
+            assert_eq!(limited.with_peaks(iops(peak), None, time).is_ok(), fits, "{peak}");
+        }
+        let error = limited.with_peaks(iops(200), BytesPerSec::new(5).ok(), time).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a peak in bytes per second raises a limit in bytes per second, and the disk has none"
+        );
+        let peak = limited.with_peaks(iops(200), None, time).unwrap();
+        assert_eq!(peak.with_limit(iops(300)).unwrap().peak(), None);
+        assert_eq!(peak.with_reservation(iops(30)).unwrap().peak(), iops(200));
+        assert_eq!(PeakTime::from_secs(0), Err(PolicyError::PeakTime(0)));
+        assert_eq!(PeakTime::from_secs(3_601), Err(PolicyError::PeakTime(3_601)));
     }
 
     #[test]

@@ -194,6 +194,16 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         ),
         (
             11,
+            "disk = [{ limit = 50, limit-peak = 50 }]",
+            "11:36: a peak of 50 IOPS must be above the limit of 50 IOPS, and at most 500 times it",
+        ),
+        (
+            11,
+            "disk = [{ limit = 50, limit-peak = 60, limit-peak-time = 0 }]",
+            "11:58: a peak lasts for 1 to 3600 seconds, not 0; write a number in that range",
+        ),
+        (
+            11,
             "disk = [{ burst = 300 }]",
             "11:19: a burst credit must be 0 to 256 IOs, not 300; write a number in that range",
         ),

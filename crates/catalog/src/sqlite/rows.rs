@@ -102,6 +102,9 @@ pub(super) struct RawDisk {
     export_block: Option<i64>,
     placement: Option<String>,
     limit_mode: String,
+    limit_peak: Option<i64>,
+    limit_peak_bandwidth: Option<i64>,
+    limit_peak_time: i64,
 }
 
 impl RawDisk {
@@ -121,6 +124,9 @@ impl RawDisk {
             export_block: row.get(11)?,
             placement: row.get(12)?,
             limit_mode: row.get(13)?,
+            limit_peak: row.get(14)?,
+            limit_peak_bandwidth: row.get(15)?,
+            limit_peak_time: row.get(16)?,
         })
     }
 
@@ -129,11 +135,9 @@ impl RawDisk {
         let iops = |value: Option<i64>| {
             value.map(|v| Iops::new(v.cast_unsigned()).map_err(|e| bad(&e))).transpose()
         };
-        let bandwidth = self
-            .limit_bandwidth
-            .map(|v| BytesPerSec::new(v.cast_unsigned()))
-            .transpose()
-            .map_err(|e| bad(&e))?;
+        let bandwidth = |value: Option<i64>| {
+            value.map(|v| BytesPerSec::new(v.cast_unsigned()).map_err(|e| bad(&e))).transpose()
+        };
         let state = DiskState::ALL
             .into_iter()
             .find(|s| s.as_str() == self.state)
@@ -163,8 +167,11 @@ impl RawDisk {
             policy: Policy {
                 reservation: iops(self.reservation)?,
                 limit: iops(self.limit)?,
-                limit_bandwidth: bandwidth,
+                limit_bandwidth: bandwidth(self.limit_bandwidth)?,
                 limit_mode,
+                limit_peak: iops(self.limit_peak)?,
+                limit_peak_bandwidth: bandwidth(self.limit_peak_bandwidth)?,
+                limit_peak_time: u16::try_from(self.limit_peak_time).map_err(|e| bad(&e))?,
                 shares: Shares::new(self.shares.cast_unsigned()).map_err(|e| bad(&e))?,
                 burst: u16::try_from(self.burst).map_err(|e| bad(&e))?,
             },
@@ -181,7 +188,7 @@ pub(super) fn put_policy(
     policy: &Policy,
 ) -> Result<(), rusqlite::Error> {
     tx.execute(
-        "INSERT OR REPLACE INTO policies VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT OR REPLACE INTO policies VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         params![
             disk.as_str(),
             policy.reservation.map(|r| integer(r.get())),
@@ -190,6 +197,9 @@ pub(super) fn put_policy(
             integer(policy.shares.get()),
             policy.burst,
             policy.limit_mode.as_str(),
+            policy.limit_peak.map(|p| integer(p.get())),
+            policy.limit_peak_bandwidth.map(|p| integer(p.get())),
+            policy.limit_peak_time,
         ],
     )?;
     Ok(())

@@ -33,7 +33,7 @@ const FIXED: &str = r#"
 
     [[vm]]
     name = "limited"
-    disk = [{ limit = 150, burst = 20 }]
+    disk = [{ limit = 150, limit-peak = 300, limit-peak-time = 2, burst = 20 }]
     workload = [{ kind = "open", rate = 140, size = "8K" }]
 
     [[vm]]
@@ -83,6 +83,7 @@ const FIXED: &str = r#"
     vm = "limited"
     limit = 60
     limit-mode = "strict"
+    limit-peak = "none"
 
     [[event]]
     at = "4500ms"

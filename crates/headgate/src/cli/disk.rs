@@ -4,7 +4,8 @@ use super::output::{
     Align, Table, date, description, json, or_dash, print_changed, print_value, warnings,
 };
 use super::placement::{self, DiskArgs};
-use super::values::{OrNone, Word, force, one_of};
+use super::policy::{PolicyArgs, policy};
+use super::values::{OrNone, force};
 use clap::{Args, Subcommand};
 use headgate_api::leases::{DiskTakeover, Lease, LeasePlace};
 use headgate_api::placement::Created;
@@ -13,9 +14,9 @@ use headgate_api::types::{self, Attachment, Changed, DiskCreate, DiskPatch, Serv
 use headgate_control::attach::shell_lines;
 use headgate_model::Name;
 use headgate_model::PriorityScope;
-use headgate_model::{Connection, ConnectionState, LimitMode, Policy};
+use headgate_model::{Connection, ConnectionState};
 use headgate_placement::Placement;
-use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
+use headgate_units::Bytes;
 use hyper::Method;
 use std::io::Write;
 
@@ -44,7 +45,8 @@ pub(super) enum DiskCommand {
     /// Change a disk's policy or virtual machine; in force when the command returns
     #[command(
         after_help = "Examples:\n  headgate disk set db0 --reservation 800\n  headgate disk set scratch --limit none\n  \
-        headgate disk set backup --limit 100 --limit-mode soft"
+        headgate disk set backup --limit 100 --limit-mode soft\n  \
+        headgate disk set web --limit 500 --limit-peak 3000 --limit-peak-time 60"
     )]
     Set(Set),
     /// Print how to attach a disk to a virtual machine
@@ -70,38 +72,6 @@ pub(super) enum DiskCommand {
         #[arg(long)]
         keep_image: bool,
     },
-}
-
-const MODES: &[Word<LimitMode>] = &[
-    Word("strict", LimitMode::Strict, "Always"),
-    Word(
-        "soft",
-        LimitMode::Soft,
-        "Only while another disk of the datastore has a request queued that no limit holds back",
-    ),
-];
-
-/// Options of a disk's policy.
-#[derive(Debug, Args)]
-struct PolicyArgs {
-    /// Guaranteed minimum in IOs per second, 1 to 1000000000, or 'none'
-    #[arg(long, value_name = "IOPS")]
-    reservation: Option<OrNone<Iops>>,
-    /// Maximum in IOs per second, 1 to 1000000000, or 'none'
-    #[arg(long, value_name = "IOPS")]
-    limit: Option<OrNone<Iops>>,
-    /// Maximum bandwidth of reads plus writes in bytes per second, such as 50M, or 'none'
-    #[arg(long, value_name = "BYTES")]
-    limit_bandwidth: Option<OrNone<BytesPerSec>>,
-    /// When the limits bind [default: strict]
-    #[arg(long, value_name = "MODE", value_parser = one_of(MODES))]
-    limit_mode: Option<LimitMode>,
-    /// Weight among the disks of the datastore, 1 to 1000000 [default: 1000]
-    #[arg(long, value_name = "N")]
-    shares: Option<Shares>,
-    /// IOs that a disk may send ahead of its share after it was idle, 0 to 256 [default: 1]
-    #[arg(long, value_name = "IOS", value_parser = clap::value_parser!(u16).range(0..=256))]
-    burst: Option<u16>,
 }
 
 /// Arguments of `disk create`.
@@ -238,7 +208,7 @@ impl DiskCommand {
                 let (print, path) = (set.print, format!("/v1/disks/{}", set.name));
                 let patch = set.patch();
                 if patch == (DiskPatch { force: patch.force, ..DiskPatch::default() }) {
-                    let what = "--reservation, --limit, --limit-bandwidth, --limit-mode, --shares, --burst, --vm, --class, --mobility or --affinity";
+                    let what = "--reservation, --limit, --limit-bandwidth, --limit-mode, --limit-peak, --limit-peak-bandwidth, --limit-peak-time, --shares, --burst, --vm, --class, --mobility or --affinity";
                     return Err(CliError::Usage(format!("nothing to change: give {what}")));
                 }
                 let changed: Changed<types::Disk> = client.send(Method::PATCH, &path, &patch)?;
@@ -284,30 +254,6 @@ impl DiskCommand {
     }
 }
 
-impl PolicyArgs {
-    fn policy(self) -> Policy {
-        let default = Policy::default();
-        Policy {
-            reservation: OrNone::value(self.reservation),
-            limit: OrNone::value(self.limit),
-            limit_bandwidth: OrNone::value(self.limit_bandwidth),
-            limit_mode: self.limit_mode.unwrap_or_default(),
-            shares: self.shares.unwrap_or(default.shares),
-            burst: self.burst.unwrap_or(default.burst),
-        }
-    }
-
-    fn says_nothing(&self) -> bool {
-        let PolicyArgs { reservation, limit, limit_bandwidth, limit_mode, shares, burst } = self;
-        reservation.is_none()
-            && limit.is_none()
-            && limit_bandwidth.is_none()
-            && limit_mode.is_none()
-            && shares.is_none()
-            && burst.is_none()
-    }
-}
-
 impl Create {
     fn request(self) -> DiskCreate {
         DiskCreate {
@@ -344,6 +290,9 @@ impl Set {
             limit: OrNone::change(given.limit),
             limit_bandwidth: OrNone::change(given.limit_bandwidth),
             limit_mode: given.limit_mode,
+            limit_peak: OrNone::change(given.limit_peak),
+            limit_peak_bandwidth: OrNone::change(given.limit_peak_bandwidth),
+            limit_peak_time: given.limit_peak_time,
             shares: given.shares,
             burst: given.burst,
             vm: OrNone::change(self.vm),
@@ -450,19 +399,6 @@ fn table(disks: &[types::Disk]) -> Table {
         ]);
     }
     table
-}
-
-fn policy(policy: &Policy) -> String {
-    let mut parts = Vec::new();
-    parts.extend(policy.reservation.map(|r| format!("reservation {r} IOPS")));
-    parts.extend(policy.limit.map(|l| format!("limit {l} IOPS")));
-    parts.extend(policy.limit_bandwidth.map(|b| format!("limit {b}")));
-    if policy.limit_mode != LimitMode::Strict {
-        parts.push(format!("limits {}", policy.limit_mode.as_str()));
-    }
-    parts.push(format!("shares {}", policy.shares));
-    parts.push(format!("burst {} IOs", policy.burst));
-    parts.join(", ")
 }
 
 fn priorities(set: &Priorities) -> String {

@@ -15,6 +15,7 @@ mod model_plot;
 mod output;
 mod picture;
 mod placement;
+mod policy;
 mod reproduce;
 mod rules;
 mod sim;

@@ -1,10 +1,11 @@
 //! The tags and state of one disk under mClock.
 
+use super::bucket::{Fill, PeakRate, Rates};
 use super::limit::{Asker, Limit};
 use super::share_order::Class;
 use super::virtual_time::LEAD_IN_OWN_COSTS;
 use crate::cost::Cost;
-use crate::policy::{Burst, LimitMode, Policy};
+use crate::policy::{Burst, LimitMode, PeakTime, Policy};
 use crate::queue::Chain;
 use crate::rate::Tag;
 use alloc::boxed::Box;
@@ -110,6 +111,7 @@ pub(super) struct DiskTags {
     pub(super) bandwidth: Option<Box<Limit>>,
     /// Of both.
     pub(super) limit_mode: LimitMode,
+    pub(super) peak_time: PeakTime,
     pub(super) by_reservation: u64,
     pub(super) by_weight: u64,
     pub(super) cost: Cost,
@@ -129,7 +131,7 @@ impl DiskTags {
         DiskTags {
             share: Tag::new(share, rate(policy.shares().get())),
             reservation: policy.reservation().map(|r| Tag::new(NEVER_SERVED, rate(r.get()))),
-            limit: policy.limit().map(|l| Limit::new(now, rate(l.get()), slack)),
+            limit: rates(policy).map(|rates| Limit::new(now, rates, Fill::Full, slack)),
             queue: Chain::EMPTY,
             in_flight: 0,
             peak: Peak(1_000),
@@ -138,7 +140,8 @@ impl DiskTags {
             state: State::Empty,
             label: 0,
             burst: policy.burst(),
-            bandwidth: policy.limit_bandwidth().map(|b| Limit::new(now, rate(b.get()), slack)),
+            bandwidth: bandwidths(policy).map(|rates| Limit::new(now, rates, Fill::Full, slack)),
+            peak_time: policy.peak_time(),
             limit_mode: policy.limit_mode(),
             by_reservation: 0,
             by_weight: 0,
@@ -150,16 +153,23 @@ impl DiskTags {
 
     pub(super) fn policy(&self) -> Policy {
         let iops = |rate: NonZeroU64| Iops::new(rate.get()).ok();
+        let bytes = |rate: NonZeroU64| BytesPerSec::new(rate.get()).ok();
+        let [limit, bandwidth] =
+            [&self.limit, &self.bandwidth].map(|limit| limit.as_deref().map(Limit::rates));
+        let peak = |rates: Option<Rates>| rates?.peak.map(|peak| peak.rate);
         Policy::default()
             .with_shares(Shares::new(self.share.rate().get()).unwrap_or_default())
             .with_burst(self.burst)
             .with_limit_mode(self.limit_mode)
-            .with_limit_bandwidth(
-                self.bandwidth.as_deref().and_then(|b| BytesPerSec::new(b.rate().get()).ok()),
-            )
+            .with_limit_bandwidth(bandwidth.and_then(|rates| bytes(rates.limit)))
             .with_rates(
                 self.reservation.as_ref().map(Tag::rate).and_then(iops),
-                self.limit.as_deref().map(Limit::rate).and_then(iops),
+                limit.and_then(|rates| iops(rates.limit)),
+            )
+            .with_checked_peaks(
+                peak(limit).and_then(iops),
+                peak(bandwidth).and_then(bytes),
+                self.peak_time,
             )
     }
 
@@ -213,6 +223,20 @@ impl DiskTags {
             limit.ask(now, asker);
         }
     }
+}
+
+/// The limit in IOs per second.
+pub(super) fn rates(policy: Policy) -> Option<Rates> {
+    let time = policy.peak_time().as_secs();
+    let peak = policy.peak().map(|peak| PeakRate { rate: rate(peak.get()), time });
+    Some(Rates { limit: rate(policy.limit()?.get()), peak })
+}
+
+/// The limit in bytes per second.
+pub(super) fn bandwidths(policy: Policy) -> Option<Rates> {
+    let time = policy.peak_time().as_secs();
+    let peak = policy.peak_bandwidth().map(|peak| PeakRate { rate: rate(peak.get()), time });
+    Some(Rates { limit: rate(policy.limit_bandwidth()?.get()), peak })
 }
 
 /// A rate of one of the units' types, which all start at 1.

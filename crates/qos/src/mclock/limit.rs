@@ -67,6 +67,11 @@
 //! holds back is served only where no disk is ready. So in any time W all that a soft disk is given
 //! at instants at which another disk may be served is within the bounds of *never more*.
 //!
+//! # Peaks
+//! A limit with a peak is a limit at the peak's rate, with the rule above, and a bucket beside it
+//! that holds the disk to its limit in the long run (`bucket.rs`). What a disk waits for the bucket
+//! earns no lateness here.
+//!
 //! # In constant memory
 //! A second is 32 slots. For each, two numbers bound u in it: u at its beginning, plus the time
 //! since, and the largest u in it. The lesser of both stands for `u(t - k)`. It is never too small,
@@ -74,9 +79,9 @@
 //! may go at any time later. With each second the numbers sink by ε, or are replaced by larger
 //! ones. Where u is level, slots do not matter: what they round up is by when a pause is over.
 
+use super::bucket::{Bucket, Fill, Rates};
 use crate::rate::Tag;
 use alloc::boxed::Box;
-use core::num::NonZeroU64;
 
 /// Lateness that is kept, in nanoseconds. Less loses more of the limit where others take the
 /// storage for long, more makes the disks that share it with limited ones wait for longer.
@@ -139,6 +144,9 @@ pub(super) struct Limit {
     /// By how much lateness was forgotten in all: the tag without it is service alone.
     forgotten: u64,
     open: u64,
+    rates: Rates,
+    /// Beside a peak.
+    bucket: Option<Bucket>,
     /// λ.
     patience: u64,
     slack: u64,
@@ -151,9 +159,15 @@ pub(super) struct Limit {
 
 impl Limit {
     /// Of a disk that had no limit. Allocates.
-    pub(super) fn new(now: u64, rate: NonZeroU64, slack: u64) -> Box<Limit> {
+    pub(super) fn new(now: u64, rates: Rates, fill: Fill, slack: u64) -> Box<Limit> {
+        let bucket = rates.depth(HORIZON).map(|depth| match fill {
+            Fill::Full => Bucket::full(now, rates.limit, depth),
+            Fill::Empty => Bucket::owing(Tag::new(now, rates.limit), depth),
+        });
         let mut limit = Box::new(Limit {
-            tag: Tag::new(now, rate),
+            tag: Tag::new(now, rates.highest()),
+            rates,
+            bucket,
             forgotten: 0,
             open: now,
             patience: slack,
@@ -166,8 +180,8 @@ impl Limit {
         limit
     }
 
-    pub(super) fn rate(&self) -> NonZeroU64 {
-        self.tag.rate()
+    pub(super) fn rates(&self) -> Rates {
+        self.rates
     }
 
     /// From when on the next request may go.
@@ -176,16 +190,30 @@ impl Limit {
         self.open
     }
 
-    /// Another rate. What is not yet paid for is kept as service; what the disk was late by, and
-    /// what it got under the old rate, is forgotten. The same rate changes nothing.
-    pub(super) fn change_rate(&mut self, rate: NonZeroU64, now: u64) {
-        if rate == self.rate() {
+    /// Other rates. What is not yet paid for is kept as service; what the disk was late by, what it
+    /// got under the old rates, and what a bucket held is forgotten. The same rates change nothing.
+    pub(super) fn change_rates(&mut self, rates: Rates, now: u64) {
+        if rates == self.rates {
             return;
         }
-        self.tag.change_rate(rate, now);
+        let mut owed = self.bucket.map_or(self.tag, |bucket| bucket.tag());
+        owed.change_rate(rates.limit, now);
+        owed.raise_to(now);
+        self.rates = rates;
+        self.tag.change_rate(rates.highest(), now);
         self.tag.raise_to(now);
+        self.bucket = rates.depth(HORIZON).map(|depth| Bucket::owing(owed, depth));
+        if self.bucket.is_none() && self.tag.at < owed.at {
+            self.tag = owed;
+        }
         self.begin(now);
-        self.open = self.tag.at;
+        self.set_open(self.tag.at);
+    }
+
+    /// The rule lets the next request go then, and the bucket may later.
+    #[inline]
+    fn set_open(&mut self, open: u64) {
+        self.open = self.bucket.as_ref().map_or(open, |bucket| open.max(bucket.open()));
     }
 
     /// A request comes to an empty queue.
@@ -195,7 +223,7 @@ impl Limit {
             Asker::Idle => now,
             Asker::Busy => now - self.patience,
         });
-        self.open = self.opens(now);
+        self.set_open(self.opens(now));
     }
 
     /// A dispatch.
@@ -209,6 +237,12 @@ impl Limit {
         self.open = self.opens(now);
         let wait = self.open - self.tag.at.max(now);
         self.forget(self.tag.at + wait / FORGOTTEN);
+        if let Some(bucket) = &mut self.bucket {
+            bucket.charge(amount, now);
+            let until = bucket.open();
+            self.wait_for_other(until, now);
+            self.set_open(self.open);
+        }
     }
 
     /// The disk's other limit lets it go then: that wait earns no lateness.
@@ -223,7 +257,10 @@ impl Limit {
         let before = self.tag.at;
         self.tag.advance_within(amount, bound);
         self.forgotten += self.tag.at - before;
-        self.open = self.opens(now);
+        if let Some(bucket) = &mut self.bucket {
+            bucket.charge_elsewhere(amount, bound, now);
+        }
+        self.set_open(self.opens(now));
     }
 
     /// Nothing went before.
@@ -330,6 +367,7 @@ impl Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::num::NonZeroU64;
     use proptest::prelude::*;
 
     const MS: u64 = 1_000_000;
@@ -337,8 +375,12 @@ mod tests {
     const START: u64 = 1 << 52;
     const IO: u64 = SECOND;
 
+    fn rates(limit: u64) -> Rates {
+        Rates { limit: NonZeroU64::new(limit).unwrap(), peak: None }
+    }
+
     fn limit(rate: u64, slack: u64) -> Box<Limit> {
-        Limit::new(START, NonZeroU64::new(rate).unwrap(), slack)
+        Limit::new(START, rates(rate), Fill::Full, slack)
     }
 
     /// Dispatches at the times that others leave, and when the limit held it back although they
@@ -471,10 +513,10 @@ mod tests {
     fn another_rate_keeps_what_is_owed_and_forgets_lateness() {
         let mut limit = limit(10, MS);
         limit.charge(10 * IO, START);
-        limit.change_rate(NonZeroU64::new(100).unwrap(), START);
+        limit.change_rates(rates(100), START);
         assert_eq!(limit.open(), START + SECOND / 10);
         let late = START + SECOND / 4;
-        limit.change_rate(NonZeroU64::new(10).unwrap(), late);
+        limit.change_rates(rates(10), late);
         limit.charge(IO, late);
         assert_eq!(limit.open(), late + SECOND / 10);
     }

@@ -201,9 +201,9 @@
 //! lifted leaves nothing behind but what the disk has not yet paid for. `limit.rs` has the rule to
 //! the letter, the proofs, and how it is kept in constant memory.
 //!
-//! # Soft limits
+//! # Soft limits and peaks
 //! While no other disk may be served, a disk whose limits are soft is served although they hold it
-//! back, and no limit counts it. `left_over.rs` has the rule and what follows from it.
+//! back (`left_over.rs`). A limit with a peak lets its disk go faster for a time (`bucket.rs`).
 //!
 //! # Service at other servers
 //! A disk that is spread over several servers tells each of them what it has received at the
@@ -248,6 +248,7 @@
 //! have requests queued. Idle disks are in none. Queued requests of all disks share one slab.
 //! Nothing is allocated once the most disks and requests that wait at once have been seen.
 
+mod bucket;
 mod decide;
 mod delivered;
 mod disk;
@@ -403,8 +404,7 @@ impl<R> MClock<R> {
 impl<R> Scheduler<R> for MClock<R> {
     fn register(&mut self, now: Nanos, policy: Policy) -> DiskId {
         let now = self.time.advance(now);
-        let slack = self.config.limit_slack.0;
-        let v = self.virtual_time;
+        let (slack, v) = (self.config.limit_slack.0, self.virtual_time);
         if let Some(slot) = self.free.pop() {
             let generation = self.disks[slot as usize].generation;
             if let Some(parts) = self.parts.get_mut(slot as usize) {

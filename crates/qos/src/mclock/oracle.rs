@@ -18,7 +18,7 @@ use disk::{By, OracleDisk, Standing, weight};
 use exact::Exact;
 use given::Given;
 use headgate_units::{Nanos, Priority};
-use limit::Limit;
+use limit::{Limit, rates};
 use spread::{Pace, Spread};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -88,6 +88,7 @@ impl Oracle {
         if slot == self.disks.len() {
             self.disks.push(None);
         }
+        let [limit, bandwidth] = rates(&policy);
         self.disks[slot] = Some(OracleDisk {
             policy,
             priorities: PriorityPolicy::default(),
@@ -99,8 +100,8 @@ impl Oracle {
             flushes: 0,
             share: Exact::new(self.v, policy.shares().get()),
             reservation: policy.reservation().map(|r| Exact::new(0, r.get())),
-            limit: policy.limit().map(|l| Limit::new(self.now, l.get(), slack)),
-            bandwidth: policy.limit_bandwidth().map(|b| Limit::new(self.now, b.get(), slack)),
+            limit: limit.map(|rates| Limit::new(self.now, rates, slack)),
+            bandwidth: bandwidth.map(|rates| Limit::new(self.now, rates, slack)),
             held_at: 0,
             peak: 1_000,
             in_flight: 0,
@@ -176,14 +177,9 @@ impl Oracle {
         };
         let new_reservation = disk.reservation.is_none() && policy.reservation().is_some();
         disk.reservation = changed(disk.reservation, policy.reservation().map(|r| r.get()), 0);
-        let limited = |limit: Option<Limit>, rate: Option<u64>| {
-            rate.map(|rate| match limit {
-                Some(limit) => limit.changed(rate, now),
-                None => Limit::new(now, rate, slack),
-            })
-        };
-        disk.limit = limited(disk.limit.take(), policy.limit().map(|l| l.get()));
-        disk.bandwidth = limited(disk.bandwidth.take(), policy.limit_bandwidth().map(|b| b.get()));
+        let new = rates(&policy);
+        disk.limit = Limit::after(disk.limit.take(), new[0], now, slack);
+        disk.bandwidth = Limit::after(disk.bandwidth.take(), new[1], now, slack);
         if !disk.is_across() {
             disk.share.change_rate(policy.shares().get(), v);
         }

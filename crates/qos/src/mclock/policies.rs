@@ -1,14 +1,14 @@
 //! Changes of a disk's policy and of what its priorities are worth.
 
 use super::MClock;
-use super::disk::{NEVER_SERVED, Patience, rate};
+use super::bucket::{Fill, Rates};
+use super::disk::{NEVER_SERVED, Patience, bandwidths, rate, rates};
 use super::limit::Limit;
 use super::stream::Tagging;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use crate::rate::Tag;
 use alloc::boxed::Box;
-use core::num::NonZeroU64;
 
 impl<R> MClock<R> {
     /// What a tag is ahead is kept as service, so a new rate is in force at the next dispatch.
@@ -22,10 +22,10 @@ impl<R> MClock<R> {
         let disk = &mut self.disks[slot];
         let old = disk.policy();
         let mut patience = Patience::Unbroken;
-        let (limit, bandwidth) = (policy.limit(), policy.limit_bandwidth());
         let slack = self.config.limit_slack.0;
-        change_limit(&mut disk.limit, limit.map(|l| rate(l.get())), now, slack);
-        change_limit(&mut disk.bandwidth, bandwidth.map(|b| rate(b.get())), now, slack);
+        change_limit(&mut disk.limit, rates(policy), now, slack);
+        change_limit(&mut disk.bandwidth, bandwidths(policy), now, slack);
+        disk.peak_time = policy.peak_time();
         if across {
             self.priorities[slot].shares = policy.shares();
         } else {
@@ -70,10 +70,10 @@ impl<R> MClock<R> {
 }
 
 /// A limit after a change of policy. One that is lifted leaves nothing behind.
-fn change_limit(limit: &mut Option<Box<Limit>>, rate: Option<NonZeroU64>, now: u64, slack: u64) {
-    match (limit, rate) {
+fn change_limit(limit: &mut Option<Box<Limit>>, rates: Option<Rates>, now: u64, slack: u64) {
+    match (limit, rates) {
         (limit, None) => *limit = None,
-        (Some(limit), Some(rate)) => limit.change_rate(rate, now),
-        (limit @ None, Some(rate)) => *limit = Some(Limit::new(now, rate, slack)),
+        (Some(limit), Some(rates)) => limit.change_rates(rates, now),
+        (limit @ None, Some(rates)) => *limit = Some(Limit::new(now, rates, Fill::Empty, slack)),
     }
 }

@@ -9,7 +9,7 @@ use crate::config::{Batch, Config, Floor};
 use crate::cost::{Cost, CostModel, Io, IoKind};
 use crate::dmclock::ServedElsewhere;
 use crate::narrow::Narrow;
-use crate::policy::{Burst, LimitMode, Policy};
+use crate::policy::{Burst, LimitMode, PeakTime, Policy};
 use crate::priority::{PriorityPolicy, PriorityScope};
 use crate::rate::before;
 use crate::scheduler::{Decision, DiskId, Scheduler};
@@ -112,8 +112,9 @@ fn policies() -> impl Strategy<Value = Policy> {
         prop::option::weighted(0.2, bandwidth),
         burst,
         prop::sample::select(vec![LimitMode::Strict, LimitMode::Soft]),
+        peaks(),
     )
-        .prop_map(|(shares, a, b, bandwidth, burst, mode)| {
+        .prop_map(|(shares, a, b, bandwidth, burst, mode, peaks)| {
             let (reservation, limit) = match (a, b) {
                 (Some(a), Some(b)) => (Some(a.min(b)), Some(a.max(b))),
                 other => other,
@@ -127,7 +128,29 @@ fn policies() -> impl Strategy<Value = Policy> {
             )
             .unwrap()
             .with_limit_mode(mode)
+            .with_some_peaks(peaks)
         })
+}
+
+/// Peaks as multiples of the limits in tenths, 10 for none, and for how many seconds.
+type Peaks = (u64, u64, u64);
+
+fn peaks() -> impl Strategy<Value = Peaks> {
+    let tenths = || prop_oneof![2 => Just(10u64), 1 => 11u64..=5_000, 1 => 11u64..40];
+    (tenths(), tenths(), prop_oneof![Just(1u64), 1u64..=3_600])
+}
+
+impl Policy {
+    fn with_some_peaks(self, (iops, bytes, seconds): Peaks) -> Policy {
+        let times = |limit: u64, tenths: u64| {
+            let peak = (u128::from(limit) * u128::from(tenths) / 10).min(1 << 63) as u64;
+            if peak > limit { peak } else { 0 }
+        };
+        let peak = self.limit().and_then(|l| Iops::new(times(l.get(), iops)).ok());
+        let bandwidth = self.limit_bandwidth();
+        let bandwidth = bandwidth.and_then(|b| BytesPerSec::new(times(b.get(), bytes)).ok());
+        self.with_peaks(peak, bandwidth, PeakTime::from_secs(seconds).unwrap()).unwrap()
+    }
 }
 
 fn priorities() -> impl Strategy<Value = Priority> {

@@ -49,17 +49,20 @@ impl DemandMeter {
     }
 
     /// The demand of a disk. What waits because of the disk's own limit could use no slot: at a
-    /// limit of l requests per second that take `latency` each (that of a reference IO, as this
-    /// host saw it) no more than `l · latency` can be in flight (Little's law). Without a latency
-    /// nothing is known of that, and everything counts. O(1).
+    /// limit, or peak, of l requests per second that take `latency` each (that of a reference IO,
+    /// as this host saw it) no more than `l · latency` can be in flight (Little's law). Without a
+    /// latency nothing is known of that, and everything counts. O(1).
     pub fn demand(&self, policy: &Policy, usage: Usage, latency: Option<Nanos>) -> Demand {
         let mut outstanding = usage.outstanding;
         if let Some(latency) = latency {
             // A reference IO costs `reference` millionths and takes `latency`; latency grows as the
             // cost does.
-            let by_limit =
-                policy.limit().map(|limit| ratio(limit.get(), MILLION * MILLION, self.reference));
-            let by_bandwidth = policy.limit_bandwidth().and_then(|limit| {
+            let by_limit = policy
+                .peak()
+                .or(policy.limit())
+                .map(|limit| ratio(limit.get(), MILLION * MILLION, self.reference));
+            let bandwidth = policy.peak_bandwidth().or(policy.limit_bandwidth());
+            let by_bandwidth = bandwidth.and_then(|limit| {
                 let size = usage.bytes.checked_div(usage.ios).filter(|&size| size > 0)?;
                 let cost = self.cost.cost(clamp_bytes(Bytes(size))).as_millionths();
                 let rate = ratio(limit.get(), MILLION, size);

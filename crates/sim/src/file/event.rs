@@ -39,6 +39,12 @@ pub(super) struct EventFile {
     limit_bandwidth: Option<MaybeBandwidth>,
     /// policy: when the limits bind.
     limit_mode: Option<LimitModeFile>,
+    /// policy: the rate up to which the disk may pass its limit for a time, or 'none'.
+    limit_peak: Option<At<MaybeIops>>,
+    /// policy: the same in bytes per second, or 'none'.
+    limit_peak_bandwidth: Option<MaybeBandwidth>,
+    /// policy: for how many seconds.
+    limit_peak_time: Option<At<u64>>,
     /// policy: the new shares.
     shares: Option<Weight>,
     /// policy: the new burst credit.

@@ -8,7 +8,9 @@ use crate::values::{
     QueueDepth, Rank, Start, Time, Weight, WholePercent,
 };
 use headgate_placement::{Affinity, Mobility, Name};
-use headgate_qos::{Burst, LimitMode, Policy, PriorityPolicy, PriorityScope, SchedulerKind};
+use headgate_qos::{
+    Burst, LimitMode, PeakTime, Policy, PriorityPolicy, PriorityScope, SchedulerKind,
+};
 use headgate_units::{Bytes, Nanos};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -96,6 +98,12 @@ pub(super) struct DiskFile {
     pub(super) limit_bandwidth: Option<MaybeBandwidth>,
     /// When the limits bind; strict by default.
     pub(super) limit_mode: Option<LimitModeFile>,
+    /// The rate up to which the disk may pass its limit for a time, or 'none'.
+    pub(super) limit_peak: Option<At<MaybeIops>>,
+    /// The same in bytes per second, such as '50M', or 'none'.
+    pub(super) limit_peak_bandwidth: Option<MaybeBandwidth>,
+    /// For how many seconds, 1 to 3600; 1 by default.
+    pub(super) limit_peak_time: Option<At<u64>>,
     /// The weight, 1 to 1000000; 1000 by default.
     pub(super) shares: Option<Weight>,
     /// The IOs that it may send ahead of its share after idle time, 0 to 256; 1 by default.
@@ -243,6 +251,9 @@ pub(super) struct PolicyKeys<'a> {
     pub(super) limit: Option<&'a At<MaybeIops>>,
     pub(super) limit_bandwidth: Option<MaybeBandwidth>,
     pub(super) limit_mode: Option<LimitModeFile>,
+    pub(super) limit_peak: Option<&'a At<MaybeIops>>,
+    pub(super) limit_peak_bandwidth: Option<MaybeBandwidth>,
+    pub(super) limit_peak_time: Option<&'a At<u64>>,
     pub(super) shares: Option<Weight>,
     pub(super) burst: Option<&'a At<u64>>,
 }
@@ -255,6 +266,9 @@ macro_rules! policy_keys {
             limit: $table.limit.as_ref(),
             limit_bandwidth: $table.limit_bandwidth,
             limit_mode: $table.limit_mode,
+            limit_peak: $table.limit_peak.as_ref(),
+            limit_peak_bandwidth: $table.limit_peak_bandwidth,
+            limit_peak_time: $table.limit_peak_time.as_ref(),
             shares: $table.shares,
             burst: $table.burst.as_ref(),
         }
@@ -279,9 +293,18 @@ impl PolicyKeys<'_> {
                 .map_err(|error| key.fault(format!("{error}; write a number in that range")))?,
             None => old.burst(),
         };
-        let span = self.reservation.map(|key| &key.span).or(self.limit.map(|key| &key.span));
+        let peak = self.limit_peak.map_or(old.peak(), |key| key.0);
+        let peak_bandwidth = self.limit_peak_bandwidth.map_or(old.peak_bandwidth(), |key| key.0);
+        let time = match self.limit_peak_time {
+            Some(key) => PeakTime::from_secs(key.value)
+                .map_err(|error| key.fault(format!("{error}; write a number in that range")))?,
+            None => old.peak_time(),
+        };
+        let spans = [self.reservation, self.limit_peak, self.limit];
+        let span = spans.into_iter().flatten().map(|key| &key.span).next();
         Policy::new(reservation, limit, bandwidth, shares, burst)
             .map(|policy| policy.with_limit_mode(mode))
+            .and_then(|policy| policy.with_peaks(peak, peak_bandwidth, time))
             .map_err(|error| Fault::new(span.unwrap_or(&(0..0)), error))
     }
 }

@@ -2,12 +2,32 @@
 
 use super::exact::Exact;
 use crate::mclock::limit::{FORGOTTEN, HORIZON, LATENESS_MAX, SLOT, SLOTS};
+use crate::policy::Policy;
 use std::collections::BTreeMap;
+
+/// What the bucket holds, as time at the limit.
+fn depth((limit, peak, seconds): (u64, u64, u64)) -> Option<i128> {
+    let tokens = (i128::from(peak) - i128::from(limit)) * i128::from(seconds);
+    (peak > 0).then(|| (tokens * 1_000_000_000 / i128::from(limit)).max(i128::from(HORIZON)))
+}
+
+/// The limits of a policy as it takes them.
+pub(super) fn rates(policy: &Policy) -> [Option<(u64, u64, u64)>; 2] {
+    let time = u64::from(policy.peak_time().as_secs());
+    let peak = policy.peak().map_or(0, |peak| peak.get());
+    let bytes = policy.peak_bandwidth().map_or(0, |peak| peak.get());
+    let limit = policy.limit().map(|limit| (limit.get(), peak, if peak > 0 { time } else { 0 }));
+    let bandwidth = policy.limit_bandwidth();
+    [limit, bandwidth.map(|b| (b.get(), bytes, if bytes > 0 { time } else { 0 }))]
+}
 
 #[derive(Clone)]
 pub(super) struct Limit {
     tag: Exact,
     pub(super) open: i128,
+    /// Limit, peak (0: none), seconds.
+    rates: (u64, u64, u64),
+    bucket: Option<(Exact, i128)>,
     slack: i128,
     patience: i128,
     forgotten: i128,
@@ -18,9 +38,12 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    pub(super) fn new(now: i128, rate: u64, slack: i128) -> Limit {
+    pub(super) fn new(now: i128, rates: (u64, u64, u64), slack: i128) -> Limit {
+        let (rate, peak, _) = rates;
         let mut limit = Limit {
-            tag: Exact::new(now, rate),
+            tag: Exact::new(now, rate.max(peak)),
+            rates,
+            bucket: depth(rates).map(|depth| (Exact::new(now - depth, rate), depth)),
             open: now,
             slack,
             patience: slack,
@@ -32,14 +55,44 @@ impl Limit {
         limit
     }
 
-    pub(super) fn changed(mut self, rate: u64, now: i128) -> Limit {
-        if self.tag.rate == i128::from(rate) {
+    /// What a limit becomes when a policy is set.
+    pub(super) fn after(
+        limit: Option<Limit>,
+        rates: Option<(u64, u64, u64)>,
+        now: i128,
+        slack: i128,
+    ) -> Option<Limit> {
+        rates.map(|rates| match limit {
+            Some(limit) => limit.changed(rates, now),
+            None => Limit::empty(now, rates, slack),
+        })
+    }
+
+    /// One that a disk gets which was there before.
+    fn empty(now: i128, rates: (u64, u64, u64), slack: i128) -> Limit {
+        let mut limit = Limit::new(now, rates, slack);
+        if let Some((tag, _)) = &mut limit.bucket {
+            tag.raise_to(now);
+        }
+        limit
+    }
+
+    fn changed(mut self, rates: (u64, u64, u64), now: i128) -> Limit {
+        if self.rates == rates {
             return self;
         }
-        self.tag.change_rate(rate, now);
+        let mut owed = self.bucket.map_or(self.tag, |(tag, _)| tag);
+        owed.change_rate(rates.0, now);
+        owed.raise_to(now);
+        self.tag.change_rate(rates.0.max(rates.1), now);
         self.tag.raise_to(now);
-        let (open, patience, tag) = (self.tag.at(), self.patience, self.tag);
-        let mut fresh = Limit::new(now, rate, self.slack);
+        if rates.1 == 0 && owed.at() > self.tag.at() {
+            self.tag = owed;
+        }
+        let (patience, tag) = (self.patience, self.tag);
+        let open = if rates.1 == 0 { tag.at() } else { tag.at().max(owed.at()) };
+        let mut fresh = Limit::new(now, rates, self.slack);
+        fresh.bucket = depth(rates).map(|depth| (owed, depth));
         (fresh.tag, fresh.open, fresh.patience) = (tag, open, patience);
         fresh.slots.clear();
         fresh.see(now / i128::from(SLOT), now);
@@ -81,7 +134,11 @@ impl Limit {
     pub(super) fn ask(&mut self, now: i128, idle: bool) {
         self.note(now);
         self.forget(if idle { now } else { now - self.patience });
-        self.open = self.opens(now);
+        self.open = self.opens(now).max(self.bucket_opens());
+    }
+
+    fn bucket_opens(&self) -> i128 {
+        self.bucket.map_or(0, |(tag, _)| tag.at())
     }
 
     pub(super) fn charge(&mut self, amount: i128, now: i128) {
@@ -93,6 +150,12 @@ impl Limit {
         self.open = self.opens(now);
         let wait = self.open - self.tag.at().max(now);
         self.forget(self.tag.at() + wait / i128::from(FORGOTTEN));
+        if let Some((tag, depth)) = &mut self.bucket {
+            tag.raise_to(now - *depth);
+            tag.sum += amount;
+            self.wait_for_other(self.bucket_opens(), now);
+            self.open = self.open.max(self.bucket_opens());
+        }
     }
 
     pub(super) fn wait_for_other(&mut self, until: i128, now: i128) {
@@ -103,7 +166,11 @@ impl Limit {
         let before = self.tag.at();
         self.tag.advance_within(amount, bound);
         self.forgotten += self.tag.at() - before;
-        self.open = self.opens(now);
+        if let Some((tag, depth)) = &mut self.bucket {
+            tag.raise_to(now - *depth);
+            tag.advance_within(amount, bound);
+        }
+        self.open = self.opens(now).max(self.bucket_opens());
     }
 
     /// The first time, of those at which a slot begins and those at which u is the least that a
