@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use headgate_qos::{Config, SchedulerKind};
-use headgate_units::Nanos;
+use headgate_units::{BytesPerSec, Nanos};
 use proptest::prelude::*;
 
 /// The most dispatches of one IO each within `window`.
@@ -113,6 +113,24 @@ fn another_limit_remembers_no_lateness() {
         // The storage works off the window for 32 ms more before the stall begins to count.
         assert!(most <= after * 134 / 1_000 + 2, "{most} in a tenth of a second, {before} {after}");
     }
+}
+
+/// What a disk waits for its bandwidth is no service that another limit in IOPS would have to wait
+/// for.
+#[test]
+fn waiting_for_bandwidth_owes_no_requests() {
+    let bandwidth =
+        |limit| policy(1, 0, limit).with_limit_bandwidth(BytesPerSec::new(1 << 20).ok());
+    let mut bench = Bench::mclock(10_000);
+    let disk = bench.add(bandwidth(1_000), Client::Closed { outstanding: 4 });
+    bench.size(disk, 1 << 20);
+    bench.start(disk);
+    bench.run(millis(3_100));
+    bench.set(disk, bandwidth(10));
+    bench.take_dispatches(disk);
+    bench.run(secs(10));
+    let got = bench.take_dispatches(disk).len();
+    assert!((9..=11).contains(&got), "{got} of 10 in 10 s");
 }
 
 /// What is due, where the storage gives it: the others are reserved most of it, and a disk that

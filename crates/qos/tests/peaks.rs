@@ -136,6 +136,19 @@ fn a_limit_that_is_set_begins_empty() {
     }
 }
 
+/// A disk that has used its tokens up owes its last request at the limit, with or without a peak.
+#[test]
+fn a_peak_that_is_taken_away_leaves_what_is_owed() {
+    let peaked = Peaked { limit: 1, peak: 400, seconds: 1 };
+    let mut bench = Bench::mclock(10_000);
+    let disk = bench.busy(peaked.policy(1, 0));
+    bench.run(millis(5_500));
+    let last = *bench.take_dispatches(disk).last().unwrap();
+    bench.set(disk, policy(1, 0, 1));
+    bench.run(secs(3));
+    assert_eq!(bench.take_dispatches(disk)[0], last + SECOND);
+}
+
 /// A peak is of use to nobody but its disk: others keep their reservations and shares in a burst.
 #[test]
 fn a_burst_takes_nothing_that_others_are_promised() {

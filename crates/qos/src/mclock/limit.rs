@@ -143,6 +143,8 @@ pub(super) struct Limit {
     tag: Tag,
     /// By how much lateness was forgotten in all: the tag without it is service alone.
     forgotten: u64,
+    /// How much of it since the last dispatch, for waits that lie ahead: no service is owed for it.
+    waited: u64,
     open: u64,
     rates: Rates,
     /// Beside a peak.
@@ -169,6 +171,7 @@ impl Limit {
             rates,
             bucket,
             forgotten: 0,
+            waited: 0,
             open: now,
             patience: slack,
             slack,
@@ -196,6 +199,8 @@ impl Limit {
         if rates == self.rates {
             return;
         }
+        self.tag.at -= self.waited;
+        self.waited = 0;
         let mut owed = self.bucket.map_or(self.tag, |bucket| bucket.tag());
         owed.change_rate(rates.limit, now);
         owed.raise_to(now);
@@ -234,9 +239,10 @@ impl Limit {
         let own = self.tag.spacing(amount).saturating_sub(1).min(LATENESS_MAX);
         self.patience = own.saturating_sub(4 * fade(self.slack)).max(self.slack);
         self.tag.advance(amount);
+        self.waited = 0;
         self.open = self.opens(now);
         let wait = self.open - self.tag.at.max(now);
-        self.forget(self.tag.at + wait / FORGOTTEN);
+        self.forget_ahead(wait / FORGOTTEN);
         if let Some(bucket) = &mut self.bucket {
             bucket.charge(amount, now);
             let until = bucket.open();
@@ -248,7 +254,7 @@ impl Limit {
     /// The disk's other limit lets it go then: that wait earns no lateness.
     pub(super) fn wait_for_other(&mut self, until: u64, now: u64) {
         let wait = until.saturating_sub(self.open.max(now));
-        self.forget(self.tag.at + wait);
+        self.forget_ahead(wait);
     }
 
     /// Service at other servers: charges `amount`, but no further than `bound`. It uses up
@@ -283,6 +289,13 @@ impl Limit {
             self.forgotten += bound - self.tag.at;
             self.tag.at = bound;
         }
+    }
+
+    /// Holds the tag so much later.
+    #[inline]
+    fn forget_ahead(&mut self, wait: u64) {
+        self.waited += wait;
+        self.forget(self.tag.at + wait);
     }
 
     /// Brings the marks up to now, before the tag advances.

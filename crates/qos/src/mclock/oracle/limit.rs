@@ -31,6 +31,8 @@ pub(super) struct Limit {
     slack: i128,
     patience: i128,
     forgotten: i128,
+    /// Ahead, since the last dispatch.
+    waited: i128,
     noted: i128,
     /// u at the beginning and the largest u of each slot, but for slots in which u only rose and
     /// which are more than a second before the next dispatch.
@@ -48,6 +50,7 @@ impl Limit {
             slack,
             patience: slack,
             forgotten: 0,
+            waited: 0,
             noted: now,
             slots: BTreeMap::new(),
         };
@@ -81,6 +84,7 @@ impl Limit {
         if self.rates == rates {
             return self;
         }
+        self.tag.base -= self.waited;
         let mut owed = self.bucket.map_or(self.tag, |(tag, _)| tag);
         owed.change_rate(rates.0, now);
         owed.raise_to(now);
@@ -147,8 +151,10 @@ impl Limit {
         let own = (amount / self.tag.rate - 1).min(i128::from(LATENESS_MAX));
         self.patience = (own - 4 * self.fade()).max(self.slack);
         self.tag.sum += amount;
+        self.waited = 0;
         self.open = self.opens(now);
         let wait = self.open - self.tag.at().max(now);
+        self.waited += wait / i128::from(FORGOTTEN);
         self.forget(self.tag.at() + wait / i128::from(FORGOTTEN));
         if let Some((tag, depth)) = &mut self.bucket {
             tag.raise_to(now - *depth);
@@ -159,7 +165,9 @@ impl Limit {
     }
 
     pub(super) fn wait_for_other(&mut self, until: i128, now: i128) {
-        self.forget(self.tag.at() + (until - self.open.max(now)).max(0));
+        let wait = (until - self.open.max(now)).max(0);
+        self.waited += wait;
+        self.forget(self.tag.at() + wait);
     }
 
     pub(super) fn charge_elsewhere(&mut self, amount: i128, bound: i128, now: i128) {
