@@ -87,7 +87,7 @@ impl<R> AnyScheduler<R> {
     /// Whether the window in front is to give way to reservations. Never where none are kept.
     pub(crate) fn narrow(&self) -> Narrow {
         match self {
-            AnyScheduler::MClock(mclock) => mclock.config().narrow,
+            AnyScheduler::MClock(mclock) => mclock.config.narrow,
             AnyScheduler::Sfq(_) | AnyScheduler::Fifo(_) => Narrow::Never,
         }
     }

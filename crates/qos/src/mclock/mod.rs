@@ -295,7 +295,7 @@ use virtual_time::VirtualTime;
 
 /// The mClock scheduler of one datastore. See the module documentation for its rules.
 pub struct MClock<R> {
-    config: Config,
+    pub(crate) config: Config,
     meter: CostMeter,
     time: Steady,
     disks: Vec<DiskTags>,
@@ -385,10 +385,6 @@ impl<R> MClock<R> {
             vacant_blocks: Vec::new(),
             swept: 0,
         })
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
     }
 
     fn slot(&self, disk: DiskId) -> Result<usize, UnknownDisk> {

@@ -84,6 +84,10 @@ const GROWTH: u64 = 1_250;
 /// How fast it shrinks: to no less than this part a period, in thousandths.
 const SHRINKING: u64 = 250;
 
+/// And to no more than this one, down to the next whole number. A window between two of them holds
+/// as many requests as the upper one, so a disk that is short by little would want no less.
+const STEP: u64 = 950;
+
 /// How a window is narrowed, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Narrowed {
@@ -305,7 +309,9 @@ impl Narrowing {
             Verdict::Grow(part) => width.scaled(part, tally::WHOLE),
             Verdict::Narrow(wanted, disk) => {
                 self.narrowed_for = Some(disk);
-                wanted.clamp(width.scaled(SHRINKING, tally::WHOLE).min(width), width)
+                let whole = Slots::whole(width.floor());
+                let most = width.scaled(STEP, tally::WHOLE).max(whole);
+                wanted.clamp(width.scaled(SHRINKING, tally::WHOLE).min(most), most)
             }
         }
         .max(Slots::ONE);

@@ -469,8 +469,12 @@ proptest! {
             [client(policy(1, reservation, 0), depth), client(policy(shares, 0, 0), 256)];
         let mut bench = Bench::new(storage, window, Narrow::ForReservations, &clients);
         bench.run(secs(10));
-        let got = bench.run(secs(20));
-        prop_assert!((got[0] + 1) * 100 >= reservation * 97, "{:?} of {}", got, reservation);
+        // By chance a guest of one request gets its root more or less, as it cannot catch up.
+        let time = if random { 60 } else { 20 };
+        let by_chance = if random { 3.0 / ((time * reservation) as f64).sqrt() } else { 0.0 };
+        let got = bench.run(secs(time));
+        let least = reservation as f64 * (0.97 - by_chance) - 1.0;
+        prop_assert!(got[0] as f64 >= least, "{:?} of {}", got, reservation);
         prop_assert!((got[0] + got[1]) * 100 >= rate * 94, "{:?}", got);
     }
 
