@@ -25,6 +25,7 @@ pub mod premise;
 pub mod process;
 pub mod qtest;
 pub mod sample;
+pub mod stolen;
 pub mod streams;
 pub mod tools;
 mod turn;

@@ -15,6 +15,7 @@ use crate::first::First;
 use crate::headgate::Headgate;
 use crate::process::run;
 use crate::sample::{Interval, Sample};
+use crate::stolen::stolen;
 use crate::turn::{MACHINE, Manner, Turns};
 use crate::{Lab, with_lab_in};
 use anyhow::Context;
@@ -41,7 +42,8 @@ enum Premise {
     Busy { datastore: String, rate: f64 },
     /// The clients of a disk keep so many requests outstanding.
     Backlog { disk: String, depth: f64, part: f64 },
-    /// A shard that is ready to run has a CPU, but for this part of the time.
+    /// A shard that is ready to run has a CPU, and the machine has its own, but for this part of
+    /// the time.
     Prompt { waiting: f64 },
     /// The file system below a directory flushes within this time on average.
     Flushes { dir: PathBuf, within: Duration },
@@ -92,8 +94,9 @@ impl Premises {
         self
     }
 
-    /// The daemon's shards have a CPU when they need one: they wait for it for no more than this
-    /// part of the time. For devices that do not make good what a late driver costs.
+    /// The daemon's shards have a CPU when they need one: the time for which they wait for it, and
+    /// the time that a hypervisor takes from the machine, are no more than this part of the time.
+    /// For devices that do not make good what a late driver costs.
     #[must_use]
     pub fn prompt(mut self, waiting: f64) -> Premises {
         self.0.push(Premise::Prompt { waiting });
@@ -163,6 +166,7 @@ pub fn measure<T>(
     let mut words = String::new();
     for _ in 0..ATTEMPTS {
         let began = Instant::now();
+        let stolen_before = stolen()?;
         let before: Vec<(Duration, Sample)> = subjects
             .iter()
             .map(|(daemon, _)| Ok((daemon.shard_wait()?, Sample::read(daemon)?)))
@@ -172,12 +176,13 @@ pub fn measure<T>(
             Some(dir) => timing_flushes(dir, &mut work)?,
             None => (work()?, Duration::ZERO),
         };
+        let part = |time: Duration| time.as_secs_f64() / began.elapsed().as_secs_f64();
+        let stolen = part(stolen()?.saturating_sub(stolen_before));
         let (mut unmet, mut intervals) = (Vec::new(), Vec::new());
         for ((daemon, premises), (waits, from)) in subjects.iter().zip(before) {
             let interval = Interval { from, to: Sample::read(daemon)? };
-            let waited = daemon.shard_wait()?.saturating_sub(waits);
-            let waited = waited.as_secs_f64() / began.elapsed().as_secs_f64();
-            unmet.extend(premises.unmet(&interval, &Machine { waited, flush })?);
+            let waited = part(daemon.shard_wait()?.saturating_sub(waits));
+            unmet.extend(premises.unmet(&interval, &Machine { waited, stolen, flush })?);
             intervals.push(interval);
         }
         if unmet.is_empty() {
@@ -194,6 +199,8 @@ pub fn measure<T>(
 struct Machine {
     /// The part of the time for which its shards waited for a CPU.
     waited: f64,
+    /// The part for which a hypervisor had the machine's CPUs wait, the sum over them.
+    stolen: f64,
     /// How long its disk took to flush a block, on average.
     flush: Duration,
 }
@@ -251,10 +258,12 @@ impl Premise {
                     )
                 })
             }
-            Premise::Prompt { waiting } => (machine.waited > *waiting).then(|| {
+            Premise::Prompt { waiting } => (machine.waited + machine.stolen > *waiting).then(|| {
                 format!(
-                    "the daemon's shards waited for a CPU for {:.1} % of the time",
-                    machine.waited * 100.0
+                    "the daemon's shards waited for a CPU for {:.1} % of the time, and a hypervisor took {:.1} % \
+                     from the machine",
+                    machine.waited * 100.0,
+                    machine.stolen * 100.0
                 )
             }),
             Premise::Flushes { within, .. } => (machine.flush > *within).then(|| {
@@ -377,10 +386,11 @@ mod tests {
 
     #[test]
     fn each_premise_says_what_was_wrong() {
-        let unmet = |iops, outstanding, waited| {
-            let machine = Machine { waited, flush: Duration::ZERO };
+        let unmet_of = |iops, outstanding, waited, stolen| {
+            let machine = Machine { waited, stolen, flush: Duration::ZERO };
             premises().unmet(&interval(iops, outstanding), &machine).unwrap().join("; ")
         };
+        let unmet = |iops, outstanding, waited| unmet_of(iops, outstanding, waited, 0.0);
         assert_eq!(unmet(400, 32, 0.0), "");
         assert_eq!(unmet(393, 31, 0.09), "", "these are the tolerances");
         assert_eq!(
@@ -393,7 +403,13 @@ mod tests {
         );
         assert_eq!(
             unmet(400, 32, 0.25),
-            "the daemon's shards waited for a CPU for 25.0 % of the time"
+            "the daemon's shards waited for a CPU for 25.0 % of the time, and a hypervisor took 0.0 % from \
+             the machine"
+        );
+        assert_eq!(
+            unmet_of(400, 32, 0.04, 0.07),
+            "the daemon's shards waited for a CPU for 4.0 % of the time, and a hypervisor took 7.0 % from \
+             the machine"
         );
     }
 
@@ -404,7 +420,8 @@ mod tests {
         assert!(flush > Duration::ZERO);
         let within = flush - Duration::from_nanos(1);
         let premise = Premise::Flushes { dir: dir.path().to_owned(), within };
-        let unmet = premise.unmet(&interval(0, 0), &Machine { waited: 0.0, flush }).unwrap();
+        let unmet =
+            premise.unmet(&interval(0, 0), &Machine { flush, ..Machine::default() }).unwrap();
         assert!(unmet.is_some_and(|words| words.contains("flush a block")));
     }
 

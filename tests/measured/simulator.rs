@@ -33,8 +33,10 @@ const SIMULATING: Duration = Duration::from_secs(60);
 const RATE: f64 = 0.03;
 const ARRAY: f64 = 0.03;
 
-/// The part of the time for which the daemon may wait for a CPU at full pace: an array does not
-/// make good what it was late, and is the less late the longer its requests take.
+/// The part of the time for which the daemon may wait for a CPU, or the machine for its own, at
+/// full pace: an array does not make good what it was late, and is the less late the longer its
+/// requests take. Waiting takes 4 to 6 % where nothing else runs; 9 % stolen cost 1.5 % of the
+/// rate, and 23 to 27 % cost 2 to 3 %.
 const WAITING: f64 = 0.08;
 
 /// A device that has one rate whatever it is asked.
