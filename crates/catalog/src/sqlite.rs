@@ -5,7 +5,7 @@ use super::{Catalog, CatalogError, Contents, DatastoreRecord, DiskRecord, Export
 use crate::error::corrupt;
 use headgate_model::Name;
 use headgate_placement::Rules;
-use rows::{RawDatastore, RawDisk, integer, layer_texts, put_policy};
+use rows::{RawDatastore, RawDisk, integer, layer_texts};
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
 use std::path::{Path, PathBuf};
@@ -71,6 +71,22 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE policies ADD COLUMN limit_peak INTEGER;
     ALTER TABLE policies ADD COLUMN limit_peak_bandwidth INTEGER;
     ALTER TABLE policies ADD COLUMN limit_peak_time INTEGER NOT NULL DEFAULT 1;
+    ",
+    // A policy is one document, as placement is: what a new version adds to it has a default there.
+    // The highest bandwidth, 2^63, was stored by its bits.
+    "
+    ALTER TABLE disks ADD COLUMN policy TEXT NOT NULL DEFAULT '{}';
+    UPDATE disks SET policy = (
+        SELECT json_object(
+            'reservation', reservation, 'limit', limit_iops,
+            'limit_bandwidth', CASE WHEN limit_bandwidth < 0
+                THEN json('9223372036854775808') ELSE limit_bandwidth END,
+            'limit_mode', limit_mode, 'limit_peak', limit_peak,
+            'limit_peak_bandwidth', CASE WHEN limit_peak_bandwidth < 0
+                THEN json('9223372036854775808') ELSE limit_peak_bandwidth END,
+            'limit_peak_time', limit_peak_time, 'shares', shares, 'burst', burst)
+        FROM policies WHERE policies.disk = disks.name);
+    DROP TABLE policies;
     ",
 ];
 
@@ -175,7 +191,7 @@ fn datastore_row(record: &DatastoreRecord) -> [Value; 10] {
 }
 
 /// A disk's columns, in the order of its table.
-fn disk_row(record: &DiskRecord) -> [Value; 8] {
+fn disk_row(record: &DiskRecord) -> [Value; 9] {
     let remote = record.remote.as_ref();
     [
         record.name.as_str().to_owned().into(),
@@ -186,6 +202,7 @@ fn disk_row(record: &DiskRecord) -> [Value; 8] {
         remote.map(|remote| remote.export.clone()).into(),
         remote.map(|remote| remote.block_size).into(),
         json(&record.placement).into(),
+        json(&record.policy).into(),
     ]
 }
 
@@ -202,9 +219,8 @@ impl Catalog for SqliteCatalog {
                 .collect::<Result<_, _>>()?;
             let disks: Vec<RawDisk> = tx
                 .prepare(
-                    "SELECT name, datastore, vm, size, state, reservation, limit_iops, limit_bandwidth, shares, burst,
-                         export, export_block, placement, limit_mode, limit_peak, limit_peak_bandwidth, limit_peak_time
-                     FROM disks JOIN policies ON policies.disk = disks.name ORDER BY name",
+                    "SELECT name, datastore, vm, size, state, export, export_block, placement, policy
+                     FROM disks ORDER BY name",
                 )?
                 .query_map([], RawDisk::read)?
                 .collect::<Result<_, _>>()?;
@@ -271,10 +287,9 @@ impl Catalog for SqliteCatalog {
     fn insert_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
         let inserted = self.change(|tx| {
             tx.execute(
-                "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
                 disk_row(record),
-            )?;
-            put_policy(tx, &record.name, &record.policy)
+            )
         });
         match inserted {
             Err(e) if is_constraint(&e, rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY) => {
@@ -283,22 +298,18 @@ impl Catalog for SqliteCatalog {
             Err(e) if is_constraint(&e, rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY) => {
                 Err(CatalogError::Missing { kind: "datastore", name: record.datastore.clone() })
             }
-            other => other,
+            other => other.map(drop),
         }
     }
 
     fn update_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
         let changed = self.change(|tx| {
-            let changed = tx.execute(
+            tx.execute(
                 "UPDATE disks SET datastore = ?2, vm = ?3, size = ?4, state = ?5, export = ?6, export_block = ?7,
-                     placement = ?8
+                     placement = ?8, policy = ?9
                  WHERE name = ?1",
                 disk_row(record),
-            )?;
-            if changed > 0 {
-                put_policy(tx, &record.name, &record.policy)?;
-            }
-            Ok(changed)
+            )
         })?;
         if changed == 0 {
             return Err(CatalogError::Missing { kind: "disk", name: record.name.clone() });
@@ -509,20 +520,6 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_disk_takes_its_policy_along() {
-        let (_dir, mut catalog) = fresh();
-        catalog.insert_datastore(&datastore("ds")).unwrap();
-        catalog.insert_disk(&disk("a", "ds")).unwrap();
-        catalog.delete_disk(&name("a")).unwrap();
-        let left: i64 = catalog
-            .connection
-            .query_row("SELECT count(*) FROM policies", [], |row| row.get(0))
-            .unwrap();
-        assert_eq!(left, 0);
-        catalog.delete_datastore(&name("ds")).unwrap();
-    }
-
-    #[test]
     fn a_catalog_of_a_later_version_is_left_alone() {
         let (dir, catalog) = fresh();
         catalog.connection.pragma_update(None, "user_version", 99).unwrap();
@@ -587,5 +584,11 @@ mod tests {
         catalog.connection.execute("UPDATE vms SET max_priority = 255", []).unwrap();
         let error = catalog.load().unwrap_err().to_string();
         assert!(error.contains("in vms: a priority must be 1 to 254, not 255"), "{error}");
+        let (_dir, mut catalog) = fresh();
+        catalog.insert_datastore(&datastore("ds")).unwrap();
+        catalog.insert_disk(&disk("a", "ds")).unwrap();
+        catalog.connection.execute("UPDATE disks SET policy = '{\"limitt\":1}'", []).unwrap();
+        let error = catalog.load().unwrap_err().to_string();
+        assert!(error.contains("in disks: the policy of 'a': unknown field `limitt`"), "{error}");
     }
 }

@@ -186,7 +186,7 @@ fn rules() -> Rules {
     rules
 }
 
-fn opens_and_holds(schema: u32, datastores: Vec<DatastoreRecord>) {
+fn opens_and_holds(schema: u32, datastores: Vec<DatastoreRecord>, disks: Vec<DiskRecord>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("catalog.sqlite");
     let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
@@ -200,22 +200,39 @@ fn opens_and_holds(schema: u32, datastores: Vec<DatastoreRecord>) {
         priority: Priority::new(20).unwrap(),
     };
     let expected =
-        Contents { datastores, disks: disks(), vms: vms(), exports: vec![backup], rules: rules() };
+        Contents { datastores, disks, vms: vms(), exports: vec![backup], rules: rules() };
     assert_eq!(SqliteCatalog::open(&path).unwrap().load().unwrap(), expected);
 }
 
 #[test]
 fn a_catalog_of_schema_7_opens_and_holds_what_was_set() {
-    opens_and_holds(7, datastores());
+    opens_and_holds(7, datastores(), disks());
+}
+
+fn with_a_layer() -> Vec<DatastoreRecord> {
+    let mut datastores = datastores();
+    datastores[4].layers = vec![name("delay=5ms,on=read")];
+    datastores
 }
 
 /// Limits were strict then, and had no peaks.
 #[test]
 fn a_catalog_of_schema_8_opens_and_holds_what_was_set() {
-    let mut datastores = datastores();
-    datastores[4].layers = vec![name("delay=5ms,on=read")];
-    opens_and_holds(8, datastores);
+    opens_and_holds(8, with_a_layer(), disks());
     let db = &disks()[0];
     assert_eq!((db.policy.limit.is_some(), db.policy.limit_mode), (true, LimitMode::Strict));
     assert_eq!((db.policy.limit_peak, db.policy.limit_peak_time), (None, 1));
+}
+
+/// The last in which a policy had columns.
+#[test]
+fn a_catalog_of_schema_10_opens_and_holds_what_was_set() {
+    let mut disks = disks();
+    disks[0].policy.limit_peak = Iops::new(4_000).ok();
+    disks[0].policy.limit_peak_bandwidth = BytesPerSec::new(100 << 20).ok();
+    disks[0].policy.limit_peak_time = 60;
+    disks[2].policy.limit_bandwidth = Some(BytesPerSec::MAX);
+    disks[2].policy.limit_peak_bandwidth = Some(BytesPerSec::MAX);
+    disks[3].policy.limit_mode = LimitMode::Soft;
+    opens_and_holds(10, with_a_layer(), disks);
 }

@@ -1,4 +1,4 @@
-//! Rows of datastores, disks and their policies.
+//! Rows of datastores and disks.
 
 use crate::CatalogError;
 use crate::error::corrupt;
@@ -6,10 +6,10 @@ use headgate_devices::LayerSpec;
 use headgate_model::Name;
 use headgate_model::{
     Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
-    LimitMode, Policy, RemoteRecord, Scheduler, WindowRecord,
+    RemoteRecord, Scheduler, WindowRecord,
 };
-use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
-use rusqlite::{Row, Transaction, params};
+use headgate_units::{Bytes, Nanos};
+use rusqlite::Row;
 
 /// SQLite's integers are signed; the upper half of the range goes there and back by its bits.
 pub(super) fn integer(value: u64) -> i64 {
@@ -93,18 +93,10 @@ pub(super) struct RawDisk {
     vm: Option<String>,
     size: i64,
     state: String,
-    reservation: Option<i64>,
-    limit: Option<i64>,
-    limit_bandwidth: Option<i64>,
-    shares: i64,
-    burst: i64,
     export: Option<String>,
     export_block: Option<i64>,
     placement: Option<String>,
-    limit_mode: String,
-    limit_peak: Option<i64>,
-    limit_peak_bandwidth: Option<i64>,
-    limit_peak_time: i64,
+    policy: String,
 }
 
 impl RawDisk {
@@ -115,37 +107,19 @@ impl RawDisk {
             vm: row.get(2)?,
             size: row.get(3)?,
             state: row.get(4)?,
-            reservation: row.get(5)?,
-            limit: row.get(6)?,
-            limit_bandwidth: row.get(7)?,
-            shares: row.get(8)?,
-            burst: row.get(9)?,
-            export: row.get(10)?,
-            export_block: row.get(11)?,
-            placement: row.get(12)?,
-            limit_mode: row.get(13)?,
-            limit_peak: row.get(14)?,
-            limit_peak_bandwidth: row.get(15)?,
-            limit_peak_time: row.get(16)?,
+            export: row.get(5)?,
+            export_block: row.get(6)?,
+            placement: row.get(7)?,
+            policy: row.get(8)?,
         })
     }
 
     pub(super) fn check(self) -> Result<DiskRecord, CatalogError> {
         let bad = |e: &dyn std::fmt::Display| corrupt("disks", e);
-        let iops = |value: Option<i64>| {
-            value.map(|v| Iops::new(v.cast_unsigned()).map_err(|e| bad(&e))).transpose()
-        };
-        let bandwidth = |value: Option<i64>| {
-            value.map(|v| BytesPerSec::new(v.cast_unsigned()).map_err(|e| bad(&e))).transpose()
-        };
         let state = DiskState::ALL
             .into_iter()
             .find(|s| s.as_str() == self.state)
             .ok_or_else(|| bad(&format_args!("state '{}'", self.state)))?;
-        let limit_mode = LimitMode::ALL
-            .into_iter()
-            .find(|mode| mode.as_str() == self.limit_mode)
-            .ok_or_else(|| bad(&format_args!("limit mode '{}'", self.limit_mode)))?;
         let remote = match (self.export, self.export_block) {
             (None, None) => None,
             (Some(export), Some(block)) => Some(RemoteRecord {
@@ -164,43 +138,11 @@ impl RawDisk {
             datastore: self.datastore.parse().map_err(|e| bad(&e))?,
             vm: self.vm.map(|vm| vm.parse::<Name>()).transpose().map_err(|e| bad(&e))?,
             size: Bytes(self.size.cast_unsigned()),
-            policy: Policy {
-                reservation: iops(self.reservation)?,
-                limit: iops(self.limit)?,
-                limit_bandwidth: bandwidth(self.limit_bandwidth)?,
-                limit_mode,
-                limit_peak: iops(self.limit_peak)?,
-                limit_peak_bandwidth: bandwidth(self.limit_peak_bandwidth)?,
-                limit_peak_time: u16::try_from(self.limit_peak_time).map_err(|e| bad(&e))?,
-                shares: Shares::new(self.shares.cast_unsigned()).map_err(|e| bad(&e))?,
-                burst: u16::try_from(self.burst).map_err(|e| bad(&e))?,
-            },
+            policy: serde_json::from_str(&self.policy)
+                .map_err(|e| bad(&format_args!("the policy of '{}': {e}", self.name)))?,
             state,
             remote,
             placement: placement.unwrap_or_default(),
         })
     }
-}
-
-pub(super) fn put_policy(
-    tx: &Transaction<'_>,
-    disk: &Name,
-    policy: &Policy,
-) -> Result<(), rusqlite::Error> {
-    tx.execute(
-        "INSERT OR REPLACE INTO policies VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        params![
-            disk.as_str(),
-            policy.reservation.map(|r| integer(r.get())),
-            policy.limit.map(|l| integer(l.get())),
-            policy.limit_bandwidth.map(|b| integer(b.get())),
-            integer(policy.shares.get()),
-            policy.burst,
-            policy.limit_mode.as_str(),
-            policy.limit_peak.map(|p| integer(p.get())),
-            policy.limit_peak_bandwidth.map(|p| integer(p.get())),
-            policy.limit_peak_time,
-        ],
-    )?;
-    Ok(())
 }
