@@ -5,7 +5,7 @@ use super::output::{
 };
 use super::placement::{self, DiskArgs};
 use super::policy::{PolicyArgs, policy};
-use super::values::{OrNone, force};
+use super::values::{OrNone, force, options};
 use clap::{Args, Subcommand};
 use headgate_api::leases::{DiskTakeover, Lease, LeasePlace};
 use headgate_api::placement::Created;
@@ -208,8 +208,10 @@ impl DiskCommand {
                 let (print, path) = (set.print, format!("/v1/disks/{}", set.name));
                 let patch = set.patch();
                 if patch == (DiskPatch { force: patch.force, ..DiskPatch::default() }) {
-                    let what = "--reservation, --limit, --limit-bandwidth, --limit-mode, --limit-peak, --limit-peak-bandwidth, --limit-peak-time, --shares, --burst, --vm, --class, --mobility or --affinity";
-                    return Err(CliError::Usage(format!("nothing to change: give {what}")));
+                    let [policy, placement] = [options::<PolicyArgs>(), options::<DiskArgs>()];
+                    let message =
+                        format!("nothing to change: give one of {policy}, --vm, {placement}");
+                    return Err(CliError::Usage(message));
                 }
                 let changed: Changed<types::Disk> = client.send(Method::PATCH, &path, &patch)?;
                 print_changed(out, print, &changed, describe)
@@ -275,7 +277,7 @@ impl Takeover {
         DiskTakeover {
             datastore: self.datastore,
             vm: self.vm,
-            policy: if self.policy.says_nothing() { None } else { Some(self.policy.policy()) },
+            policy: self.policy.policy_if_given(),
             force: force(self.force),
             evict: force(self.evict),
         }
@@ -284,20 +286,11 @@ impl Takeover {
 
 impl Set {
     fn patch(self) -> DiskPatch {
-        let given = self.policy;
         DiskPatch {
-            reservation: OrNone::change(given.reservation),
-            limit: OrNone::change(given.limit),
-            limit_bandwidth: OrNone::change(given.limit_bandwidth),
-            limit_mode: given.limit_mode,
-            limit_peak: OrNone::change(given.limit_peak),
-            limit_peak_bandwidth: OrNone::change(given.limit_peak_bandwidth),
-            limit_peak_time: given.limit_peak_time,
-            shares: given.shares,
-            burst: given.burst,
             vm: OrNone::change(self.vm),
             placement: self.placement.patch(),
             force: force(self.force),
+            ..self.policy.patch()
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Values as they are written on the command line.
 
+use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use headgate_api::types::{Change, Force};
 use std::str::FromStr;
@@ -29,14 +30,6 @@ where
 }
 
 impl<T> OrNone<T> {
-    /// For a new thing, where `none` is as good as nothing.
-    pub(super) fn value(given: Option<OrNone<T>>) -> Option<T> {
-        match given {
-            Some(OrNone::Value(value)) => Some(value),
-            Some(OrNone::None) | None => None,
-        }
-    }
-
     /// For a change, where `none` takes the value away.
     pub(super) fn change(given: Option<OrNone<T>>) -> Change<T> {
         match given {
@@ -45,6 +38,13 @@ impl<T> OrNone<T> {
             Some(OrNone::Value(value)) => Change::Set(value),
         }
     }
+}
+
+/// The options of a group, for messages: `--reservation, --limit`.
+pub(super) fn options<T: Args>() -> String {
+    let group = T::augment_args(clap::Command::new("group"));
+    let long = group.get_arguments().filter_map(clap::Arg::get_long);
+    long.map(|long| format!("--{long}")).collect::<Vec<_>>().join(", ")
 }
 
 /// A word on the command line, what it means, and its line in `--help`.

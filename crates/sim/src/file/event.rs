@@ -1,54 +1,38 @@
 //! The timeline.
 
 use super::names::find_or_only;
-use super::vm::{LimitModeFile, policy_keys};
+use super::policy::with_policy;
 use crate::scenario::{Action, Datastore, Vm};
-use crate::values::{At, Fault, MaybeBandwidth, MaybeIops, QueueDepth, Rate, Time, Weight};
+use crate::values::{At, Fault, QueueDepth, Rate, Time};
 use headgate_devices::ModelSpec;
 use headgate_qos::Policy;
 use headgate_units::Iops;
 use serde::Deserialize;
 
-/// Something that happens at a time.
-#[derive(Clone, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct EventFile {
-    /// The time.
-    pub(super) at: At<Time>,
-    /// What happens.
-    #[serde(rename = "do")]
-    what: At<Verb>,
-    /// start, stop, policy: the VM.
-    vm: Option<At<String>>,
-    /// policy: the disk of the VM, where it has several.
-    disk: Option<At<String>>,
-    /// rate, queue-depth, fail, return: the datastore, where there are several.
-    datastore: Option<At<String>>,
-    /// rate, fail, return: the node, where there are several; all nodes by default for rate.
-    node: Option<At<String>>,
-    /// rate: requests per second of the device.
-    rate: Option<At<Rate>>,
-    /// queue-depth: requests that each host may have outstanding.
-    queue_depth: Option<QueueDepth>,
-    /// policy: the new minimum, or 'none'.
-    reservation: Option<At<MaybeIops>>,
-    /// policy: the new maximum, or 'none'.
-    limit: Option<At<MaybeIops>>,
-    /// policy: the new maximum in bytes per second, or 'none'.
-    limit_bandwidth: Option<MaybeBandwidth>,
-    /// policy: when the limits bind.
-    limit_mode: Option<LimitModeFile>,
-    /// policy: the rate up to which the disk may pass its limit for a time, or 'none'.
-    limit_peak: Option<At<MaybeIops>>,
-    /// policy: the same in bytes per second, or 'none'.
-    limit_peak_bandwidth: Option<MaybeBandwidth>,
-    /// policy: for how many seconds.
-    limit_peak_time: Option<At<u64>>,
-    /// policy: the new shares.
-    shares: Option<Weight>,
-    /// policy: the new burst credit.
-    burst: Option<At<u64>>,
+with_policy! {
+    /// Something that happens at a time.
+    #[derive(Clone, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+    pub(super) struct EventFile {
+        /// The time.
+        pub(super) at: At<Time>,
+        /// What happens.
+        #[serde(rename = "do")]
+        what: At<Verb>,
+        /// start, stop, policy: the VM.
+        vm: Option<At<String>>,
+        /// policy: the disk of the VM, where it has several.
+        disk: Option<At<String>>,
+        /// rate, queue-depth, fail, return: the datastore, where there are several.
+        datastore: Option<At<String>>,
+        /// rate, fail, return: the node, where there are several; all nodes by default for rate.
+        node: Option<At<String>>,
+        /// rate: requests per second of the device.
+        rate: Option<At<Rate>>,
+        /// queue-depth: requests that each host may have outstanding.
+        queue_depth: Option<QueueDepth>,
+    }
 }
 
 /// What happens.
@@ -101,7 +85,7 @@ impl At<EventFile> {
                 let vm = vm()?;
                 let names = vms[vm].disks.iter().map(|disk| disk.name.as_str());
                 let disk = find_or_only(self.disk.as_ref(), &self.span, "disk", names)?;
-                let policy = policy_keys!(self).apply(policies[vm][disk])?;
+                let policy = self.policy_keys().apply(policies[vm][disk])?;
                 policies[vm][disk] = policy;
                 Action::Policy { vm, disk, policy }
             }

@@ -15,6 +15,8 @@ enum Rule {
         usual: &'static str,
         keys: &'static [(&'static str, &'static [&'static str])],
     },
+    /// Each key but these belongs to one value of another key.
+    Rest { by: &'static str, of: &'static str, but: &'static [&'static str] },
     /// Each of these keys needs one of others; `add` is an example.
     Needs { keys: &'static [&'static str], one_of: &'static [&'static str], add: &'static str },
     /// The first of these keys excludes each of the others.
@@ -81,16 +83,15 @@ const RULES: &[(&[&str], Rule)] = &[
                 ("node", &["rate", "fail", "return"]),
                 ("rate", &["rate"]),
                 ("queue-depth", &["queue-depth"]),
-                ("reservation", &["policy"]),
-                ("limit", &["policy"]),
-                ("limit-bandwidth", &["policy"]),
-                ("limit-mode", &["policy"]),
-                ("limit-peak", &["policy"]),
-                ("limit-peak-bandwidth", &["policy"]),
-                ("limit-peak-time", &["policy"]),
-                ("shares", &["policy"]),
-                ("burst", &["policy"]),
             ],
+        },
+    ),
+    (
+        &["event"],
+        Rule::Rest {
+            by: "do",
+            of: "policy",
+            but: &["at", "do", "vm", "disk", "datastore", "node", "rate", "queue-depth"],
         },
     ),
     (&["datastore"], Rule::Needs { keys: &["batch-span"], one_of: &["batch"], add: "batch = 8" }),
@@ -164,6 +165,16 @@ fn span(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
     (!matches!(value.get_ref(), DeValue::Boolean(false))).then(|| value.span())
 }
 
+fn only_for(key: &str, by: &str, value: &str, values: &[&str], at: &Range<usize>) -> Fault {
+    let values = list(values);
+    Fault::new(
+        at,
+        format!(
+            "'{key}' means nothing for {by} = '{value}', only for {values}; remove it or change '{by}'"
+        ),
+    )
+}
+
 impl Rule {
     fn check(&self, table: &DeTable<'_>, root: &DeTable<'_>) -> Result<(), Fault> {
         match self {
@@ -174,12 +185,19 @@ impl Rule {
                 };
                 for (key, values) in *keys {
                     if let Some(at) = table.get(*key).filter(|_| !values.contains(&value)) {
-                        let message = format!(
-                            "'{key}' means nothing for {by} = '{value}', only for {}; remove it or change '{by}'",
-                            list(values)
-                        );
-                        return Err(Fault::new(&at.span(), message));
+                        return Err(only_for(key, by, value, values, &at.span()));
                     }
+                }
+            }
+            Rule::Rest { by, of, but } => {
+                let value = match table.get(*by).map(Spanned::get_ref) {
+                    Some(DeValue::String(value)) if value != of => value.as_ref(),
+                    _ => return Ok(()),
+                };
+                let mut rest =
+                    table.iter().filter(|(key, _)| !but.contains(&key.get_ref().as_ref()));
+                if let Some((key, at)) = rest.next() {
+                    return Err(only_for(key.get_ref(), by, value, &[of], &at.span()));
                 }
             }
             Rule::Needs { keys, one_of, add } => {

@@ -2,7 +2,7 @@
 
 use super::names::{find_all, in_turn, plain_name, unique};
 use super::schema::ScenarioFile;
-use super::vm::{DiskFile, VmFile, numbered, policy_keys};
+use super::vm::{DiskFile, VmFile, numbered};
 use crate::scenario::{
     Action, Datastore, DiskSpec, Event, Host, IoSchedulerSpec, Pool, Route, Vm, Workload,
 };
@@ -105,7 +105,7 @@ impl Builder<'_> {
         Ok(DiskSpec {
             name: file.name.as_ref().map_or("disk".to_owned(), |name| name.value.clone()),
             datastore,
-            policy: policy_keys!(file).apply(Policy::default())?,
+            policy: file.policy_keys().apply(Policy::default())?,
             size,
             route: file.route(nodes.len())?,
             nodes,

@@ -6,6 +6,7 @@ mod expect;
 mod keys;
 mod machines;
 mod names;
+mod policy;
 mod pool;
 mod read;
 mod schema;

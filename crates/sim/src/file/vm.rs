@@ -1,16 +1,15 @@
-//! Hosts, virtual machines, disks and their policies.
+//! Hosts, virtual machines and disks.
 
 use super::names::{plain_name, unique};
+use super::policy::with_policy;
 use super::workload::WorkloadFile;
 use crate::scenario::{Chooser, Host, IoSchedulerKind, Membership, Route};
 use crate::values::{
-    Allocated, At, Count, DiskSize, Fault, IoSchedulerDepth, MaybeBandwidth, MaybeIops, Names,
-    QueueDepth, Rank, Start, Time, Weight, WholePercent,
+    Allocated, At, Count, DiskSize, Fault, IoSchedulerDepth, Names, QueueDepth, Rank, Start, Time,
+    WholePercent,
 };
 use headgate_placement::{Affinity, Mobility, Name};
-use headgate_qos::{
-    Burst, LimitMode, PeakTime, Policy, PriorityPolicy, PriorityScope, SchedulerKind,
-};
+use headgate_qos::{PriorityPolicy, PriorityScope, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -78,73 +77,46 @@ pub(super) enum ScopeFile {
     Across,
 }
 
-/// A virtual disk.
-#[derive(Clone, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct DiskFile {
-    /// The name within the VM; 'disk' by default.
-    pub(super) name: Option<At<String>>,
-    /// Its datastore, where there are several; with the VM's count, several datastores are used in
-    /// turn.
-    pub(super) datastore: Option<At<Names>>,
-    /// The size; 10G by default.
-    pub(super) size: Option<DiskSize>,
-    /// The minimum in normalised IOs per second, or 'none'.
-    pub(super) reservation: Option<At<MaybeIops>>,
-    /// The maximum in normalised IOs per second, or 'none'.
-    pub(super) limit: Option<At<MaybeIops>>,
-    /// The maximum in bytes per second, such as '50M', or 'none'.
-    pub(super) limit_bandwidth: Option<MaybeBandwidth>,
-    /// When the limits bind; strict by default.
-    pub(super) limit_mode: Option<LimitModeFile>,
-    /// The rate up to which the disk may pass its limit for a time, or 'none'.
-    pub(super) limit_peak: Option<At<MaybeIops>>,
-    /// The same in bytes per second, such as '50M', or 'none'.
-    pub(super) limit_peak_bandwidth: Option<MaybeBandwidth>,
-    /// For how many seconds, 1 to 3600; 1 by default.
-    pub(super) limit_peak_time: Option<At<u64>>,
-    /// The weight, 1 to 1000000; 1000 by default.
-    pub(super) shares: Option<Weight>,
-    /// The IOs that it may send ahead of its share after idle time, 0 to 256; 1 by default.
-    pub(super) burst: Option<At<u64>>,
-    /// The nodes that it uses; all of its datastore's by default.
-    pub(super) nodes: Option<At<Names>>,
-    /// Which node serves a request; uniform by default.
-    pub(super) route: Option<At<RouteFile>>,
-    /// route = 'weighted': how often each of its nodes is used, relative to the others.
-    pub(super) weights: Option<At<Vec<u32>>>,
-    /// The guest's IO scheduler before it; requests reach it as they come by default.
-    pub(super) elevator: Option<IoSchedulerKind>,
-    /// With an IO scheduler: requests that the virtual disk takes at once, 1 to 1024; 128 by
-    /// default.
-    pub(super) elevator_depth: Option<IoSchedulerDepth>,
-    /// The rule that chooses among the pool's datastores when the VM starts, in place of
-    /// 'datastore'.
-    pub(super) place: Option<At<Chooser>>,
-    /// In a pool: whether the pool manages it; if not, it loads its datastore from outside of the
-    /// pool. True by default.
-    pub(super) listed: Option<bool>,
-    /// In a pool: the allocated part; 100% by default.
-    pub(super) used: Option<Allocated>,
-    /// In a pool: whether it must stay where it is; false by default.
-    pub(super) pinned: Option<bool>,
-    /// In a pool: whether it stays together with the VM's other disks that have this key; false by
-    /// default.
-    pub(super) with_vm: Option<bool>,
-    /// In a pool: the class of datastore that it needs; any by default.
-    pub(super) class: Option<String>,
-}
-
-/// When the limits of a disk bind.
-#[derive(Clone, Copy, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum LimitModeFile {
-    /// Always.
-    Strict,
-    /// Only while another disk of the datastore has a request queued that no limit holds back.
-    Soft,
+with_policy! {
+    /// A virtual disk.
+    #[derive(Clone, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+    pub(super) struct DiskFile {
+        /// The name within the VM; 'disk' by default.
+        pub(super) name: Option<At<String>>,
+        /// Its datastore, where there are several; with the VM's count, several datastores are used
+        /// in turn.
+        pub(super) datastore: Option<At<Names>>,
+        /// The size; 10G by default.
+        pub(super) size: Option<DiskSize>,
+        /// The nodes that it uses; all of its datastore's by default.
+        pub(super) nodes: Option<At<Names>>,
+        /// Which node serves a request; uniform by default.
+        pub(super) route: Option<At<RouteFile>>,
+        /// route = 'weighted': how often each of its nodes is used, relative to the others.
+        pub(super) weights: Option<At<Vec<u32>>>,
+        /// The guest's IO scheduler before it; requests reach it as they come by default.
+        pub(super) elevator: Option<IoSchedulerKind>,
+        /// With an IO scheduler: requests that the virtual disk takes at once, 1 to 1024; 128 by
+        /// default.
+        pub(super) elevator_depth: Option<IoSchedulerDepth>,
+        /// The rule that chooses among the pool's datastores when the VM starts, in place of
+        /// 'datastore'.
+        pub(super) place: Option<At<Chooser>>,
+        /// In a pool: whether the pool manages it; if not, it loads its datastore from outside of
+        /// the pool. True by default.
+        pub(super) listed: Option<bool>,
+        /// In a pool: the allocated part; 100% by default.
+        pub(super) used: Option<Allocated>,
+        /// In a pool: whether it must stay where it is; false by default.
+        pub(super) pinned: Option<bool>,
+        /// In a pool: whether it stays together with the VM's other disks that have this key; false
+        /// by default.
+        pub(super) with_vm: Option<bool>,
+        /// In a pool: the class of datastore that it needs; any by default.
+        pub(super) class: Option<String>,
+    }
 }
 
 /// Which of several nodes serves a request.
@@ -242,69 +214,5 @@ impl DiskFile {
             affinity: if with_vm { Affinity::Vm } else { Affinity::None },
             class: self.class.as_deref().map(Name::from),
         }
-    }
-}
-
-/// The keys of a policy, wherever they stand.
-pub(super) struct PolicyKeys<'a> {
-    pub(super) reservation: Option<&'a At<MaybeIops>>,
-    pub(super) limit: Option<&'a At<MaybeIops>>,
-    pub(super) limit_bandwidth: Option<MaybeBandwidth>,
-    pub(super) limit_mode: Option<LimitModeFile>,
-    pub(super) limit_peak: Option<&'a At<MaybeIops>>,
-    pub(super) limit_peak_bandwidth: Option<MaybeBandwidth>,
-    pub(super) limit_peak_time: Option<&'a At<u64>>,
-    pub(super) shares: Option<Weight>,
-    pub(super) burst: Option<&'a At<u64>>,
-}
-
-/// Takes them from a table that has them.
-macro_rules! policy_keys {
-    ($table:expr) => {
-        $crate::file::vm::PolicyKeys {
-            reservation: $table.reservation.as_ref(),
-            limit: $table.limit.as_ref(),
-            limit_bandwidth: $table.limit_bandwidth,
-            limit_mode: $table.limit_mode,
-            limit_peak: $table.limit_peak.as_ref(),
-            limit_peak_bandwidth: $table.limit_peak_bandwidth,
-            limit_peak_time: $table.limit_peak_time.as_ref(),
-            shares: $table.shares,
-            burst: $table.burst.as_ref(),
-        }
-    };
-}
-pub(super) use policy_keys;
-
-impl PolicyKeys<'_> {
-    /// The old policy with these keys in place of its own.
-    pub(super) fn apply(&self, old: Policy) -> Result<Policy, Fault> {
-        let reservation = self.reservation.map_or(old.reservation(), |key| key.0);
-        let limit = self.limit.map_or(old.limit(), |key| key.0);
-        let bandwidth = self.limit_bandwidth.map_or(old.limit_bandwidth(), |key| key.0);
-        let mode = match self.limit_mode {
-            Some(LimitModeFile::Strict) => LimitMode::Strict,
-            Some(LimitModeFile::Soft) => LimitMode::Soft,
-            None => old.limit_mode(),
-        };
-        let shares = self.shares.map_or(old.shares(), |key| key.0);
-        let burst = match self.burst {
-            Some(key) => Burst::new(key.value)
-                .map_err(|error| key.fault(format!("{error}; write a number in that range")))?,
-            None => old.burst(),
-        };
-        let peak = self.limit_peak.map_or(old.peak(), |key| key.0);
-        let peak_bandwidth = self.limit_peak_bandwidth.map_or(old.peak_bandwidth(), |key| key.0);
-        let time = match self.limit_peak_time {
-            Some(key) => PeakTime::from_secs(key.value)
-                .map_err(|error| key.fault(format!("{error}; write a number in that range")))?,
-            None => old.peak_time(),
-        };
-        let spans = [self.reservation, self.limit_peak, self.limit];
-        let span = spans.into_iter().flatten().map(|key| &key.span).next();
-        Policy::new(reservation, limit, bandwidth, shares, burst)
-            .map(|policy| policy.with_limit_mode(mode))
-            .and_then(|policy| policy.with_peaks(peak, peak_bandwidth, time))
-            .map_err(|error| Fault::new(span.unwrap_or(&(0..0)), error))
     }
 }
