@@ -108,6 +108,9 @@ fn metrics_are_what_prometheus_reads() {
     let daemon = Daemon::start(&[]);
     daemon.ok("datastore add array --emulated rate=1600");
     daemon.ok("disk create a --size 1M --datastore array --reservation 250 --limit 500");
+    daemon.ok("disk set a --limit-peak 900 --limit-mode soft --limit-bandwidth 1M");
+    daemon.ok("disk set a --limit-peak-bandwidth 2M");
+    daemon.ok("disk create b --size 1M --datastore array");
     let (status, text) = http(&daemon, "GET", "/metrics", "");
     assert_eq!(status, 200);
     assert!(text.ends_with("# EOF\n"));
@@ -137,6 +140,14 @@ fn metrics_are_what_prometheus_reads() {
         r#"headgate_datastore_overbooked_iops{datastore="array"}"#,
     ] {
         assert!(samples.contains(sample), "no {sample} in {text}");
+    }
+    for (metric, value) in
+        [("soft", 1), ("peak_iops", 900), ("peak_bytes_per_second", 2 << 20), ("iops", 500)]
+    {
+        let of = |disk: &str| format!(r#"_disk_limit_{metric}{{datastore="array",disk="{disk}"}}"#);
+        let line = format!("headgate{} {value}", of("a"));
+        assert!(text.lines().any(|l| l.trim_end_matches(".0") == line), "no {line} in {text}");
+        assert!(!text.contains(&of("b")), "{metric} of a disk without limits");
     }
 }
 

@@ -289,7 +289,8 @@ fn explain_refuses_what_cannot_be() {
         ("sim explain --disk a --capacity 0", "'0' is not a rate"),
         ("sim explain --disk a", "--capacity"),
         ("sim explain --disk a:limit=10,reservation=20 --capacity 100", "above the limit"),
-        ("sim explain --disk a:weight=10 --capacity 100", "expected shares, reservation or limit"),
+        ("sim explain --disk a:weight=10 --capacity 100", "expected shares, reservation, limit or"),
+        ("sim explain --disk a:limit=9,limit-mode=hard --capacity 100", "expected strict or soft"),
     ] {
         let printed = headgate(line);
         assert!(printed.code == 2 && printed.err.contains(said), "{line}: {}", printed.err);

@@ -1,6 +1,7 @@
 //! Metrics in the OpenMetrics text format, made out of the shards' counters at every scrape.
 
 mod flash;
+mod policy;
 
 use headgate_api::priorities::Priorities;
 use headgate_api::top::Top;
@@ -480,27 +481,7 @@ impl Scrape {
         out.counters("disk_unflushed_losses", help, &losses)?;
         out.gauges("disk_size_bytes", "Size of the disk", &gauge(&|d| Some(d.size.0 as f64)))?;
         out.gauges("disk_clients", "Clients connected", &gauge(&|d| Some(d.clients as f64)))?;
-        let policy = |d: &Disk| d.effective_policy;
-        let reservation = gauge(&|d| Some(policy(d)?.reservation?.get() as f64));
-        out.gauges(
-            "disk_reservation_iops",
-            "Reservation in force; absent without one",
-            &reservation,
-        )?;
-        let limit = gauge(&|d| Some(policy(d)?.limit?.get() as f64));
-        out.gauges("disk_limit_iops", "Limit in force; absent without one", &limit)?;
-        let bandwidth = gauge(&|d| Some(policy(d)?.limit_bandwidth?.get() as f64));
-        out.gauges(
-            "disk_limit_bytes_per_second",
-            "Bandwidth limit in force; absent without one",
-            &bandwidth,
-        )?;
-        out.gauges(
-            "disk_shares",
-            "Shares in force",
-            &gauge(&|d| Some(policy(d)?.shares.get() as f64)),
-        )?;
-
+        self.encode_policies(out)?;
         let live =
             |read: &dyn Fn(&headgate_api::top::TopDisk) -> Option<f64>| -> Vec<(Labels, f64)> {
                 let disks = self

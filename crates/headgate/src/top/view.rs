@@ -5,6 +5,7 @@ use super::screen::{Mode, Screen};
 use headgate_api::top::{LatencyMicros, Load, TopDatastore, TopDisk, TopStream};
 use headgate_api::types::ServiceState;
 use headgate_api::windows::{BoardStatus, Bound, Held};
+use headgate_model::{LimitMode, Policy};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style, Stylize};
@@ -29,7 +30,8 @@ DEVICE  from dispatch to completion
 OUT     requests outstanding, those that wait included
 RSRV    reservation in force, in normalised IOs per second; red with ! when
         requests waited for 5 seconds and yet it was missed by over 3 %
-LIMIT   limit in force     SHARES  weight in force
+LIMIT   limit in force; ~ binds only beside others, + may be passed for a time
+SHARES  weight in force
 GOT     service got over the part that the shares give among the busy disks;
         reservations and limits move it away from 1.00
 window  of a datastore whose window follows its latency: requests, what its
@@ -230,11 +232,7 @@ fn disk_line(disk: &TopDisk, width: usize) -> Line<'static> {
     let Load { iops, bytes_per_sec, outstanding, queue_micros, device_micros, .. } = &disk.load;
     let mark = if disk.reservation_missed { "!" } else { " " };
     let reservation = policy.reservation.map_or_else(|| "-".into(), |r| rate(r.get() as f64));
-    let limit = match (policy.limit, policy.limit_bandwidth) {
-        (Some(limit), _) => rate(limit.get() as f64),
-        (None, Some(bandwidth)) => format!("{}B", mebibytes(bandwidth.get() as f64)),
-        (None, None) => "-".into(),
-    };
+    let limit = limit(policy);
     let got = disk.share_achieved.map_or_else(|| "-".into(), |got| format!("{got:.2}"));
     let (iops, mib, out) = (rate(*iops), mebibytes(*bytes_per_sec), rate(*outstanding));
     let (queue, device) = (pair(*queue_micros), pair(*device_micros));
@@ -266,6 +264,21 @@ fn disk_line(disk: &TopDisk, width: usize) -> Line<'static> {
         Span::from(promise)
     };
     Line::from(vec![Span::from(left), promise, Span::from(right)])
+}
+
+/// The limit in force: `~` marks one that binds only beside others, `+` one with a peak.
+fn limit(policy: &Policy) -> String {
+    let (limit, peak) = match (policy.limit, policy.limit_bandwidth) {
+        (Some(limit), _) => (rate(limit.get() as f64), policy.limit_peak.is_some()),
+        (None, Some(bandwidth)) => (
+            format!("{}B", mebibytes(bandwidth.get() as f64)),
+            policy.limit_peak_bandwidth.is_some(),
+        ),
+        (None, None) => return "-".into(),
+    };
+    let soft = if policy.limit_mode == LimitMode::Soft { "~" } else { "" };
+    let peak = if peak { "+" } else { "" };
+    format!("{soft}{limit}{peak}")
 }
 
 /// Priorities on one line; further ones are counted.
@@ -386,6 +399,22 @@ mod tests {
         let buffer = terminal.backend().buffer();
         let red = (0..80).filter(|&x| buffer[(x, 3)].fg == Color::Red).count();
         assert_eq!(red, " ! 250".len() + 1);
+    }
+
+    #[test]
+    fn limits_that_may_be_passed_are_marked() {
+        let policy = |text: &str| serde_json::from_str::<Policy>(text).unwrap();
+        for (text, said) in [
+            ("{}", "-"),
+            (r#"{"limit_mode": "soft"}"#, "-"),
+            (r#"{"limit": 500}"#, "500"),
+            (r#"{"limit": 500, "limit_mode": "soft"}"#, "~500"),
+            (r#"{"limit": 500, "limit_peak": 900}"#, "500+"),
+            (r#"{"limit": 500, "limit_peak_bandwidth": 900}"#, "500"),
+            (r#"{"limit_bandwidth": 2097152, "limit_peak_bandwidth": 4194304}"#, "2.0B+"),
+        ] {
+            assert_eq!(limit(&policy(text)), said, "{text}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@ use crate::cli::common::Print;
 use crate::cli::error::CliError;
 use crate::cli::output::{Align, Table, json};
 use clap::Args;
+use headgate_model::LimitMode;
 use headgate_qos::Policy;
 use headgate_report::{Breaks, breaks};
 use headgate_sim::{Allocation, Clamp, Variant, explain};
@@ -22,7 +23,7 @@ pub(in crate::cli) struct Explain {
     #[arg(long, requires = "scenario")]
     variant: Option<String>,
     /// Disk with its policy; may be given more than once
-    #[arg(long, value_name = "NAME[:shares=N,reservation=IOPS,limit=IOPS]")]
+    #[arg(long, value_name = "NAME[:shares=N,reservation=IOPS,limit=IOPS,limit-mode=soft]")]
     disk: Vec<DiskPolicy>,
     /// Capacities in normalised IOs per second, separated by commas
     #[arg(long, value_name = "IOPS,...", required = true, value_delimiter = ',')]
@@ -31,7 +32,7 @@ pub(in crate::cli) struct Explain {
     pub(super) print: Print,
 }
 
-/// `NAME:shares=N,reservation=IOPS,limit=IOPS`.
+/// `NAME:shares=N,reservation=IOPS,limit=IOPS,limit-mode=MODE`.
 #[derive(Clone, Debug, PartialEq)]
 struct DiskPolicy {
     name: String,
@@ -46,7 +47,7 @@ impl FromStr for DiskPolicy {
         if name.is_empty() {
             return Err(format!("'{text}' has no name before the colon"));
         }
-        let (mut shares, mut reservation, mut limit) = (None, None, None);
+        let (mut shares, mut reservation, mut limit, mut mode) = (None, None, None, None);
         for part in rest.split(',').filter(|part| !part.is_empty()) {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| format!("'{part}' is not KEY=VALUE"))?;
@@ -58,9 +59,10 @@ impl FromStr for DiskPolicy {
                 }
                 "reservation" => reservation.replace(rate()?).map(drop),
                 "limit" => limit.replace(rate()?).map(drop),
+                "limit-mode" => mode.replace(limit_mode(value)?).map(drop),
                 _ => {
                     return Err(format!(
-                        "'{key}' is not known, expected shares, reservation or limit"
+                        "'{key}' is not known, expected shares, reservation, limit or limit-mode"
                     ));
                 }
             };
@@ -71,8 +73,17 @@ impl FromStr for DiskPolicy {
         let policy = Policy::shared(shares.unwrap_or_default())
             .with_limit(limit)
             .and_then(|policy| policy.with_reservation(reservation))
-            .map_err(|e| e.to_string())?;
+            .map_err(|e| e.to_string())?
+            .with_limit_mode(mode.unwrap_or_default());
         Ok(DiskPolicy { name: name.to_owned(), policy })
+    }
+}
+
+fn limit_mode(word: &str) -> Result<headgate_qos::LimitMode, String> {
+    match word {
+        "strict" => Ok(headgate_qos::LimitMode::Strict),
+        "soft" => Ok(headgate_qos::LimitMode::Soft),
+        _ => Err(format!("'{word}' is no limit mode, expected strict or soft")),
     }
 }
 
@@ -91,6 +102,7 @@ struct ExplainedDisk {
     shares: Shares,
     reservation: Option<Iops>,
     limit: Option<Iops>,
+    limit_mode: LimitMode,
     /// One for each capacity.
     allocations: Vec<Allocation>,
     #[serde(flatten)]
@@ -165,6 +177,7 @@ fn explained(datastore: Option<String>, disks: Vec<DiskPolicy>, capacities: &[Io
             shares: policy.shares(),
             reservation: policy.reservation(),
             limit: policy.limit(),
+            limit_mode: headgate_model::Policy::from(policy).limit_mode,
             allocations: rows.iter().filter_map(|row| row.get(index).copied()).collect(),
             breaks,
         })
@@ -198,7 +211,10 @@ fn text(one: &Explained) -> String {
             disk.name.clone(),
             disk.shares.to_string(),
             or_dash(disk.reservation),
-            or_dash(disk.limit),
+            match (disk.limit, disk.limit_mode) {
+                (Some(limit), LimitMode::Soft) => format!("{limit} soft"),
+                (limit, _) => or_dash(limit),
+            },
         ];
         for Allocation { iops, clamp, .. } in &disk.allocations {
             marks.push(*clamp);
@@ -228,10 +244,14 @@ fn text(one: &Explained) -> String {
             .breaks
             .reservation_below
             .map(|at| format!("its reservation holds it up below {}", rate(at)));
+        let beside = match disk.limit_mode {
+            LimitMode::Strict => "",
+            LimitMode::Soft => ", as long as others take the rest",
+        };
         let from = disk
             .breaks
             .limit_from
-            .map(|at| format!("its limit holds it down from {} on", rate(at)));
+            .map(|at| format!("its limit holds it down from {} on{beside}", rate(at)));
         let said: Vec<String> = [below, from].into_iter().flatten().collect();
         if !said.is_empty() {
             text.push_str(&format!("{}: {}\n", disk.name, said.join(", ")));
@@ -262,11 +282,14 @@ mod tests {
             (Some(250), 100)
         );
         assert_eq!("x".parse::<DiskPolicy>().unwrap().policy, Policy::default());
+        let soft: DiskPolicy = "x:limit=9,limit-mode=soft".parse().unwrap();
+        assert_eq!(soft.policy.limit_mode(), headgate_qos::LimitMode::Soft);
         for (text, said) in [
             (":shares=1", "has no name"),
             ("x:shares", "is not KEY=VALUE"),
             ("x:weight=1", "'weight' is not known, expected shares"),
             ("x:limit=1,limit=2", "limit is given twice"),
+            ("x:limit=1,limit-mode=hard", "'hard' is no limit mode, expected strict or soft"),
             ("x:limit=0", "'0' is not a rate"),
             ("x:limit=1,reservation=2", "above the limit"),
         ] {

@@ -1,0 +1,52 @@
+//! Metrics of the policies in force.
+
+use super::{Labels, Scrape, Writer};
+use headgate_model::{LimitMode, Policy};
+use std::fmt;
+
+type Read = fn(&Policy) -> Option<f64>;
+
+const GAUGES: [(&str, &str, Read); 7] = [
+    ("disk_reservation_iops", "Reservation in force; absent without one", |p| {
+        Some(p.reservation?.get() as f64)
+    }),
+    ("disk_limit_iops", "Limit in force; absent without one", |p| Some(p.limit?.get() as f64)),
+    ("disk_limit_bytes_per_second", "Bandwidth limit in force; absent without one", |p| {
+        Some(p.limit_bandwidth?.get() as f64)
+    }),
+    (
+        "disk_limit_soft",
+        "1 where limits bind only beside other disks with requests, 0 where always; absent without",
+        |p| {
+            let is_limited = p.limit.is_some() || p.limit_bandwidth.is_some();
+            is_limited.then_some(f64::from(p.limit_mode == LimitMode::Soft))
+        },
+    ),
+    (
+        "disk_limit_peak_iops",
+        "Rate up to which the limit may be passed for a time; absent without one",
+        |p| Some(p.limit_peak?.get() as f64),
+    ),
+    (
+        "disk_limit_peak_bytes_per_second",
+        "Bandwidth up to which its limit may be passed for a time; absent without one",
+        |p| Some(p.limit_peak_bandwidth?.get() as f64),
+    ),
+    ("disk_shares", "Shares in force", |p| Some(p.shares.get() as f64)),
+];
+
+impl Scrape {
+    pub(super) fn encode_policies(&self, out: &mut Writer<'_>) -> fmt::Result {
+        for (name, help, read) in GAUGES {
+            let of_disks = self.disks.iter().filter_map(|disk| {
+                let labels: Labels = vec![
+                    ("datastore", disk.datastore.to_string()),
+                    ("disk", disk.name.to_string()),
+                ];
+                Some((labels, read(disk.effective_policy.as_ref()?)?))
+            });
+            out.gauges(name, help, &of_disks.collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+}
