@@ -5,11 +5,8 @@ use headgate_model::Name;
 use headgate_model::{DataPlane, PlaneError};
 use headgate_model::{DiskRecord, DiskState};
 use headgate_units::Bytes;
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The image of a disk.
@@ -149,14 +146,8 @@ pub(super) struct Space {
 
 /// The space of the file system that a directory is on.
 pub(super) fn space(directory: &Path) -> Result<Space, PlaneError> {
-    let path = CString::new(directory.as_os_str().as_bytes()).map_err(PlaneError::new)?;
-    let mut found = MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: a path that ends with zero, and a buffer of the right type to write into.
-    if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
-        return Err(failed("measure", directory)(io::Error::last_os_error()));
-    }
-    // SAFETY: the call succeeded, so the buffer is filled.
-    let found = unsafe { found.assume_init() };
+    let found = rustix::fs::statvfs(directory)
+        .map_err(|error| failed("measure", directory)(error.into()))?;
     let bytes = |blocks: u64| Bytes(blocks.saturating_mul(found.f_frsize));
     Ok(Space { capacity: bytes(found.f_blocks), free: bytes(found.f_bavail) })
 }

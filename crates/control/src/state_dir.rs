@@ -61,9 +61,7 @@ pub struct StateDirLock {
 impl StateDir {
     /// `/var/lib/headgate` for root, else `headgate` under the XDG state home.
     pub fn default_root() -> Option<PathBuf> {
-        // SAFETY: geteuid has no preconditions and cannot fail.
-        let uid = unsafe { libc::geteuid() };
-        if uid == 0 {
+        if rustix::process::geteuid().is_root() {
             return Some(PathBuf::from("/var/lib/headgate"));
         }
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());

@@ -23,7 +23,7 @@ const WORLD_WIDE: [&str; 4] = ["wwid", "device/wwid", "dm/uuid", "device/serial"
 fn name_of_device(device: &Path) -> String {
     use std::os::unix::fs::MetadataExt;
     let of_its_own = fs::metadata(device).ok().and_then(|meta| {
-        let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
+        let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
         let device = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));
         let said = WORLD_WIDE.iter().find_map(|file| fs::read_to_string(device.join(file)).ok());
         said.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())

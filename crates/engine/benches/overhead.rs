@@ -10,6 +10,7 @@ use headgate_engine::request::{Completion, DiskInfo, Op, Request};
 use headgate_engine::{BackendSpec, DatastoreSpec, DiskSpec, Engine, EngineConfig, Image};
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::Bytes;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -25,10 +26,8 @@ struct Spinner {
 }
 
 fn thread_nanos() -> u64 {
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid timespec to write to.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut ts) };
-    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 impl Spinner {

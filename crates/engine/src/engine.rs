@@ -15,7 +15,9 @@ use headgate_qos::Narrow;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{AnyScheduler, Policy, SchedulerKind};
 use headgate_units::Nanos;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
@@ -500,25 +502,19 @@ fn check_window(given: Slots) -> Result<(), EngineError> {
 /// Timers of a shard are due to the microsecond: the default slack of 50 us would be lost IO on an
 /// emulated array.
 fn prepare_thread(n: usize, pin: Pin) {
-    // SAFETY: plain system calls; the set is a local.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
-        if pin == Pin::Yes {
-            let mut allowed: libc::cpu_set_t = std::mem::zeroed();
-            if libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed) != 0 {
-                return;
-            }
-            let cpus: Vec<usize> = (0..libc::CPU_SETSIZE as usize)
-                .filter(|&cpu| libc::CPU_ISSET(cpu, &allowed))
-                .collect();
-            if cpus.is_empty() {
-                return;
-            }
-            let mut only: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpus[cpus.len() - 1 - n % cpus.len()], &mut only);
-            libc::sched_setaffinity(0, size_of_val(&only), &only);
-        }
+    // Where a sandbox forbids either, a shard is later or moves between CPUs, and works.
+    let _ = set_current_timer_slack(NonZeroU64::new(1));
+    if pin == Pin::No {
+        return;
     }
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    if cpus.is_empty() {
+        return;
+    }
+    let mut only = CpuSet::new();
+    only.set(cpus[cpus.len() - 1 - n % cpus.len()]);
+    let _ = sched_setaffinity(None, &only);
 }
 
 /// The port has ended.

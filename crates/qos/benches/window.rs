@@ -8,13 +8,11 @@ use headgate_qos::window::{
     Slots, Smoothing,
 };
 use headgate_units::{Bytes, Nanos, Shares};
+use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 
 fn cpu_time() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec that outlives the call.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    assert_eq!(failed, 0, "this system has a CPU clock per thread");
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 

@@ -144,9 +144,7 @@ struct Worker {
 
 /// The clock that terms are kept by. It goes on while the machine is suspended, as etcd's does.
 pub(crate) fn now() -> Nanos {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for writes; the call cannot fail for this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) };
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Nanos::from_secs(time.tv_sec.unsigned_abs()) + Nanos(time.tv_nsec.unsigned_abs())
 }
 

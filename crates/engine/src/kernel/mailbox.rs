@@ -4,9 +4,10 @@
 //! sender for work on a part of the `T`, so that a backend needs to know that part only.
 
 use crate::error::ShardGone;
+use rustix::event::{EventfdFlags, eventfd};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -65,14 +66,7 @@ impl<T: 'static> Mailbox<T> {
 
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> io::Result<(Mailbox<T>, Receiver<Command<T>>)> {
-        // SAFETY: a plain system call; a non-negative result is a descriptor that we own.
-        let bell = unsafe {
-            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (commands, inbox) = channel();
         Ok((Mailbox { commands, bell: Arc::new(bell) }, inbox))
     }
@@ -83,10 +77,8 @@ impl<T> Mailbox<T> {
     /// The thread has ended.
     pub(crate) fn send(&self, command: Command<T>) -> Result<(), ShardGone> {
         self.commands.send(command).map_err(|_| ShardGone)?;
-        let one = 1u64;
-        // SAFETY: writes eight bytes of a live integer. The only failure is a full counter, which
-        // has rung already.
-        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+        // The only failure is a full counter, which has rung already.
+        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
         Ok(())
     }
 

@@ -40,7 +40,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slab::Slab;
 use std::any::Any;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -433,7 +433,7 @@ impl NbdPort {
     fn splice(&mut self, io: &mut dyn PortIo) -> Result<Progress, Ended> {
         let socket = self.socket.as_raw_fd();
         let Some(splicer) = &mut self.splicer else { return Ok(Progress::Out) };
-        let progress = splicer.advance(io, socket)?;
+        let progress = splicer.advance(io, self.socket.as_fd())?;
         match progress {
             Progress::Out => self.send_queue.on_spliced(&mut self.arena),
             Progress::Waiting => io.poll_writable(socket, SEND),
@@ -486,7 +486,7 @@ impl Drop for NbdPort {
 impl Port for NbdPort {
     fn on_start(&mut self, io: &mut dyn PortIo) {
         if io.can_splice() {
-            self.splicer = Splicer::new(self.socket.as_raw_fd());
+            self.splicer = Splicer::new(self.socket.as_fd());
         }
         if io.can_place() {
             self.placed_writes = PlacedWrites::On;

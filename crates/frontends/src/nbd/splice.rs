@@ -7,12 +7,17 @@
 
 use super::send_queue::SendError;
 use headgate_engine::port::PortIo;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::socket_domain;
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// What the pipe holds, in bytes, if the system lets us have so much: a long read and its head in
 /// one piece.
-const PIPE_BYTES: libc::c_int = 256 << 10;
+const PIPE_BYTES: usize = 256 << 10;
 
 /// The range of an answer whose data is spliced from the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,28 +51,17 @@ pub struct Splicer {
 impl Splicer {
     /// For this socket, which gets non-blocking: `None` if it is not a unix socket, where alone the
     /// client itself takes the bytes from the pages, or if there is no pipe to be had.
-    pub fn new(socket: RawFd) -> Option<Splicer> {
-        if !is_unix(socket) {
+    pub fn new(socket: BorrowedFd<'_>) -> Option<Splicer> {
+        if socket_domain(socket) != Ok(AddressFamily::UNIX) {
             return None;
         }
-        let mut ends = [-1; 2];
-        // SAFETY: writes two integers; on success both are descriptors that we own.
-        let (out, into) = unsafe {
-            if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) < 0 {
-                return None;
-            }
-            (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
-        };
-        // SAFETY: plain system calls on descriptors that are open. A pipe that stays small costs
-        // more calls, nothing else. Only the socket's own flag keeps a splice from waiting; the
-        // ring waits for such a socket all the same.
-        unsafe {
-            libc::fcntl(into.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES);
-            let flags = libc::fcntl(socket, libc::F_GETFL);
-            if flags < 0 || libc::fcntl(socket, libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
-                return None;
-            }
-        }
+        let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
+        // A pipe that stays small costs more calls, nothing else.
+        let _ = fcntl_setpipe_size(&into, PIPE_BYTES);
+        // Only the socket's own flag keeps a splice from waiting; the ring waits for such a socket
+        // all the same.
+        let flags = fcntl_getfl(socket).ok()?;
+        fcntl_setfl(socket, flags | OFlags::NONBLOCK).ok()?;
         Some(Splicer { out, into, held: 0, left: None })
     }
 
@@ -81,12 +75,10 @@ impl Splicer {
     /// # Errors
     /// The pipe, which is empty, does not take the head.
     pub fn begin(&mut self, head: &[u8], spliced: Spliced) -> Result<(), SendError> {
-        // SAFETY: reads from a live slice.
-        let put = unsafe { libc::write(self.into.as_raw_fd(), head.as_ptr().cast(), head.len()) };
-        if usize::try_from(put) != Ok(head.len()) {
-            return Err(SendError::Splice(
-                io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
-            ));
+        match rustix::io::write(&self.into, head) {
+            Ok(put) if put == head.len() => {}
+            Ok(_) => return Err(SendError::Splice(libc::EIO)),
+            Err(error) => return Err(SendError::Splice(error.raw_os_error())),
         }
         self.held = head.len();
         self.left = Some(spliced);
@@ -98,7 +90,11 @@ impl Splicer {
     /// # Errors
     /// The client is gone, or the image no longer has the range: half an answer cannot be taken
     /// back.
-    pub fn advance(&mut self, io: &mut dyn PortIo, socket: RawFd) -> Result<Progress, SendError> {
+    pub fn advance(
+        &mut self,
+        io: &mut dyn PortIo,
+        socket: BorrowedFd<'_>,
+    ) -> Result<Progress, SendError> {
         while self.is_busy() {
             if let Some(Spliced { offset, len }) = self.left {
                 match io.splice_out(offset, len, self.into.as_raw_fd()) {
@@ -112,32 +108,15 @@ impl Splicer {
                     Err(e) => return Err(SendError::Splice(e.raw_os_error().unwrap_or(libc::EIO))),
                 }
             }
-            let more = if self.left.is_some() { libc::SPLICE_F_MORE } else { 0 };
-            // SAFETY: a plain system call on descriptors that are open, without offsets.
-            let sent = unsafe {
-                let none = std::ptr::null_mut();
-                libc::splice(self.out.as_raw_fd(), none, socket, none, self.held, more)
-            };
-            match usize::try_from(sent) {
+            let more = if self.left.is_some() { SpliceFlags::MORE } else { SpliceFlags::empty() };
+            match splice(&self.out, None, socket, None, self.held, more) {
                 Ok(0) => return Err(SendError::Short),
                 Ok(sent) => self.held -= sent,
-                Err(_) => match io::Error::last_os_error() {
-                    e if e.kind() == io::ErrorKind::WouldBlock => return Ok(Progress::Waiting),
-                    e if e.kind() == io::ErrorKind::Interrupted => {}
-                    e => return Err(SendError::Gone(e.raw_os_error().unwrap_or(libc::EIO))),
-                },
+                Err(Errno::AGAIN) => return Ok(Progress::Waiting),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(SendError::Gone(error.raw_os_error())),
             }
         }
         Ok(Progress::Out)
     }
-}
-
-fn is_unix(socket: RawFd) -> bool {
-    let (mut domain, mut len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: writes at most the integer that it is given.
-    let got = unsafe {
-        let (domain, len) = ((&raw mut domain).cast(), &raw mut len);
-        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_DOMAIN, domain, len)
-    };
-    got == 0 && domain == libc::AF_UNIX
 }

@@ -3,6 +3,7 @@
 use super::Refused;
 use super::lost_memory::Watched;
 use headgate_vring::{GuestAddress, GuestMemory, HostMapping, InflightRegion, Region};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -214,21 +215,10 @@ impl InflightArea {
 }
 
 fn sealed_memory(bytes: u64) -> std::io::Result<File> {
-    use std::os::fd::FromRawFd;
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: a plain system call with a constant name.
-    let fd = unsafe { libc::memfd_create(c"headgate-inflight".as_ptr(), flags) };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new, and nobody else's.
-    let file = unsafe { File::from_raw_fd(fd) };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(memfd_create(c"headgate-inflight", flags)?);
     file.set_len(bytes)?;
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: a plain system call on an open descriptor.
-    if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
 }
 

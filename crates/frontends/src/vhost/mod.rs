@@ -37,7 +37,7 @@ mod memory;
 mod port;
 pub mod server;
 
-use std::os::fd::AsRawFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::unix::net::UnixStream;
 use thiserror::Error;
 
@@ -71,9 +71,7 @@ pub(crate) enum Refused {
 
 /// Has the other side closed the connection.
 fn hung_up(stream: &UnixStream) -> bool {
-    let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: one entry, on the stack.
-    unsafe {
-        libc::poll(&mut poll, 1, 0) == 1 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP) != 0
-    }
+    let mut looked_at = [PollFd::new(stream, PollFlags::RDHUP)];
+    let ready = poll(&mut looked_at, Some(&Timespec::default()));
+    ready == Ok(1) && looked_at[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP)
 }

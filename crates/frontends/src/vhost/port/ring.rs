@@ -3,6 +3,7 @@
 use super::holding::{Driver, Holding, Shown};
 use headgate_vring::blk::Status;
 use headgate_vring::{Completion, DeviceQueue, Kicks, QueueError, QueueLayout};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
@@ -28,12 +29,9 @@ impl EventFd {
         if link.map_err(|_| NotAnEventFd)?.as_os_str() != "anon_inode:[eventfd]" {
             return Err(NotAnEventFd);
         }
-        // SAFETY: plain system calls on an open descriptor.
-        let set = unsafe {
-            let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
-            libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK)
-        };
-        if set < 0 { Err(NotAnEventFd) } else { Ok(EventFd(file)) }
+        let flags = fcntl_getfl(&file).map_err(|_| NotAnEventFd)?;
+        fcntl_setfl(&file, flags | OFlags::NONBLOCK).map_err(|_| NotAnEventFd)?;
+        Ok(EventFd(file))
     }
 
     pub(crate) fn raw(&self) -> i32 {

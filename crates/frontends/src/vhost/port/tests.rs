@@ -11,9 +11,10 @@ use headgate_vring::{
     Buffer, DeviceQueue, DriverQueue, GuestAddress, HeapMapping, InflightRegion, Placement,
     QueueFeatures, QueueLayout, Region,
 };
+use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{FromRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 const QUEUES: usize = 2;
@@ -22,8 +23,7 @@ const SIZE: u16 = 1024;
 const REQUESTS: u64 = 0x40000;
 
 fn event_file() -> File {
-    // SAFETY: a plain system call; the descriptor is new.
-    unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)) }
+    File::from(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap())
 }
 
 /// How often the eventfd was signalled since the last look.
