@@ -144,7 +144,7 @@
 //! storage. So a is b/2 for it too, until it has had nothing in flight for an anticipation. A long
 //! service is then made good for at the next short one. In a shortage the others may all be in
 //! flight when a disk comes that was idle, and D says nothing: for b/2 after a dispatch by
-//! reservation a is as late as that was, at most b/2.
+//! reservation a is as late as that was, at most b/2. One that was just set was never late.
 //!
 //! When D falls behind t by more than a bound B, *all* R are shifted forward together, so that
 //! D = t - B. Distances stay, and the smallest R is always served next, so in a shortage all R stay

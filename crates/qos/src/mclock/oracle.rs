@@ -358,7 +358,8 @@ impl Oracle {
     fn make_ready(&mut self, slot: usize, patience: i128, lag: u64) {
         self.forget_credit(slot, lag);
         self.given.begin(self.now);
-        let latest = self.now - patience;
+        let is_new = self.disks[slot].as_ref().unwrap().reservation.is_some_and(|r| r.at() == 0);
+        let latest = self.now - if is_new { self.newcomers_lateness() } else { patience };
         let bound = self.most_overdue().map_or(latest, |(due, _)| due.min(latest));
         let disk = self.disks[slot].as_mut().unwrap();
         let pending = disk.standing == Standing::Pending;

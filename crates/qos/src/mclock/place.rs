@@ -1,7 +1,7 @@
 //! Moves disks between the tournaments, and bounds their tags when they enter.
 
 use super::MClock;
-use super::disk::{Patience, State, share_amount};
+use super::disk::{NEVER_SERVED, Patience, State, share_amount};
 use super::served_elsewhere::AWAY;
 use super::share_order::Class;
 use crate::cost::Cost;
@@ -27,6 +27,7 @@ impl<R> MClock<R> {
         self.forget_credit(slot, patience);
         self.delivered.begin(now);
         let bound = match patience {
+            _ if self.has_new_reservation(slot) => self.newcomers_lateness(now),
             Patience::Asked => self.newcomers_lateness(now),
             Patience::BusyElsewhere => self.config.anticipation.0.max(AWAY),
             Patience::HeldBack | Patience::InFlight => self.config.debt_bound.0 / 2,
@@ -60,6 +61,12 @@ impl<R> MClock<R> {
     pub(super) fn was_in_flight(&self, slot: usize, now: u64) -> bool {
         !self.is_spread(slot)
             && !self.disks[slot].idles_longer_than(self.config.anticipation.0, now)
+    }
+
+    /// Whether the disk's reservation has not taken its place yet. Whatever the disk did before,
+    /// nothing was owed by it.
+    fn has_new_reservation(&self, slot: usize) -> bool {
+        self.disks[slot].reservation.as_ref().is_some_and(|tag| tag.at == NEVER_SERVED)
     }
 
     /// How late the reservation of a disk may be that was idle. In a shortage all requests of the
