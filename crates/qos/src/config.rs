@@ -32,9 +32,10 @@ pub struct Config {
     /// requests outstanding. Default: 2 ms.
     pub anticipation: Nanos,
     /// How much lateness of dispatch a limit makes good for at once, whenever it arose, up to 100
-    /// ms; one IO, or 100 ms if that is shorter, about always is. Covers the caller's timer. n
-    /// seconds then hold at most `limit · (n + slack + 3/8·slack·(n - 1))` plus one IO, and any
-    /// time W `limit · (W + 150 ms)` plus one. Default: 1 ms.
+    /// ms; one request of cost c, or 100 ms if that is shorter, about always is. Covers the
+    /// caller's timer. n seconds then hold at most `limit · (n + λ + 3/8·slack·(n - 1))` plus one
+    /// request, where λ is the larger of the slack and `min(c/limit, 100 ms)`, and any time W
+    /// `limit · (W + 150 ms)` plus one. Default: 1 ms.
     ///
     /// What a disk waits for others, with requests queued, is made good for up to 150 ms, as far as
     /// its last second has room. So the slack is also by how much more than its limit a disk that

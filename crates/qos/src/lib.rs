@@ -27,6 +27,26 @@
 //! where their requests touch the same bytes: no device owes an order to requests that are
 //! outstanding together (`docs/decisions/0011-streams.md`).
 //!
+//! # Theorems
+//! What users may rely on, on storage that gives T reference IOs per second behind a window of W,
+//! with requests of cost c at most. Conditions, proofs and how near the worst adversary comes that
+//! a search has found are in `docs/theorems.md`; the tests are `tests/theorems`.
+//!
+//! 1. *Fairness.* Two disks without reservation and limit that have requests queued all the time
+//!    are sent the same per share, in any interval, but for `c_i/w_i + c_j/w_j` and the larger of
+//!    their burst credits per share.
+//! 2. *Delay.* Where reservations fit, a request of a disk that asks for no more than its
+//!    reservation r and a burst β is done within `(β - c)/r`, the time that the storage takes for W
+//!    requests and one more of each disk, and what others may ask late: `debt_bound/2 · Σr/T`.
+//! 3. *Limits.* In any time a disk gets its limit but for 150 ms of it and one request: no more,
+//!    and no less while it has requests queued and the window has room.
+//! 4. *Work conservation.* No slot of the window is empty while a request is queued whose disk has
+//!    no strict limit, or has not had its limit.
+//! 5. *Recovery.* From when reservations fit again after a shortage, each is met but for the
+//!    latency of 2. and a wait for what is owed to others: of [`Config::debt_bound`], or of the
+//!    shortage where that was brief. When that is paid off disks without a reservation have all the
+//!    rest. In the shortage they have the [floor](Config::floor).
+//!
 //! # Source
 //! Gulati, Merchant, Varman: *mClock: Handling Throughput Variability for Hypervisor IO
 //! Scheduling*, OSDI 2010. Where the published Algorithm 1 breaks a promise, the module [`mclock`]
