@@ -155,8 +155,19 @@ impl Host {
 
 /// A client that loads a disk until it is told to end.
 pub fn load(dir: &std::path::Path, name: &str, uri: &str, depth: u32) -> anyhow::Result<Process> {
+    load_of(BLOCK, dir, name, uri, depth)
+}
+
+/// The same with requests of this size, of an NBD server's disk or behind a vhost-user socket.
+pub fn load_of(
+    size: &str,
+    dir: &std::path::Path,
+    name: &str,
+    target: &str,
+    depth: u32,
+) -> anyhow::Result<Process> {
     let mut command = Command::new(headgate::binary()?);
-    command.args(["load", uri, "--block-size", BLOCK, "--seconds=3600", "--timeout=120"]);
+    command.args(["load", target, "--block-size", size, "--seconds=3600", "--timeout=120"]);
     command.args(["--depth", &depth.to_string()]);
     Process::spawn("headgate load", command, &dir.join(format!("load-{name}.log")))
 }

@@ -129,6 +129,13 @@ impl Interval {
         Ok((to.completed - from.completed) as f64 / to.seconds_since(from))
     }
 
+    /// How long it was by a disk's own counters, in seconds, and how many requests of all kinds
+    /// the disk completed.
+    pub fn completed(&self, disk: &str) -> anyhow::Result<(f64, u64)> {
+        let (from, to) = self.of(disk)?;
+        Ok((to.seconds_since(from), to.completed - from.completed))
+    }
+
     /// Requests of a disk outstanding on average, those that wait and those at the device.
     pub fn outstanding(&self, disk: &str) -> anyhow::Result<f64> {
         let (from, to) = self.of(disk)?;
@@ -182,6 +189,7 @@ mod tests {
         let interval = Interval { from: Sample::made(3, 100, 16), to: Sample::made(5, 100, 16) };
         assert_eq!(interval.seconds(), 2.0);
         assert_eq!(interval.iops("disk").unwrap(), 100.0);
+        assert_eq!(interval.completed("disk").unwrap(), (2.0, 200));
         assert_eq!(interval.throughput("array").unwrap(), 100.0);
         assert_eq!(interval.outstanding("disk").unwrap(), 16.0);
         assert_eq!(interval.to.of_stream("disk", 40), 500);
