@@ -281,6 +281,14 @@ fn exchange(
         let ways =
             (state.way_in(unit, target, Mark::Relieve), state.way_in(other, source, Mark::Relieve));
         let (Ok(to), Ok(back)) = ways else { continue };
+        // Both may take of one space, and of what may be promised of it.
+        let from = state.units[unit].store;
+        state.shift(unit, to);
+        let both = state.fits(other, back, Mark::Relieve);
+        state.unshift(unit, from);
+        if both.is_err() {
+            continue;
+        }
         let plan = [(unit, other, to), (other, unit, back)].map(|(unit, other, to)| {
             let why = Why::Exchange(call(state, other));
             let planned = Planned {
