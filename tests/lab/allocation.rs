@@ -1,7 +1,7 @@
 //! What each disk should get: the target allocation of the mClock paper (USENIX OSDI 2010, §2,
 //! equations 1 and 2), written down independently of the scheduler under test.
 
-use crate::premise::Pace;
+use crate::pace::Pace;
 
 /// A disk's policy and its arguments on the command line.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -20,6 +20,7 @@ pub mod ledger;
 pub mod load;
 pub mod metrics;
 pub mod nbd;
+pub mod pace;
 pub mod peer;
 pub mod premise;
 pub mod process;

@@ -9,8 +9,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Tests that measure beside each other at most.
 const TOGETHER: u32 = 2;
-/// After so many tests that had to be alone, the machine is not quick enough for more at once.
-const ENOUGH: u32 = 2;
+/// After so many tests that had to be alone the machine is not quick enough for two at once, and
+/// after so many that had to be slower not for their pace.
+pub(crate) const ENOUGH: u32 = 2;
 
 /// With whom a test measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

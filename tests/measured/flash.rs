@@ -9,7 +9,8 @@
 
 use anyhow::{Context, ensure};
 use headgate_lab::headgate::{Headgate, binary};
-use headgate_lab::premise::{Premises, with_paced_lab};
+use headgate_lab::pace::with_paced_lab;
+use headgate_lab::premise::Premises;
 use headgate_lab::process::Process;
 use headgate_lab::{Lab, Server, wait_for};
 use serde_json::Value;

@@ -7,7 +7,7 @@ use crate::neighbour::{DEPTH, LIMIT, RESERVATION, premises, set_up};
 use anyhow::ensure;
 use headgate_lab::fleet::{end, load};
 use headgate_lab::headgate::{self, Headgate};
-use headgate_lab::premise::{Pace, with_paced_lab};
+use headgate_lab::pace::{Pace, with_paced_lab};
 use headgate_lab::process::Process;
 use headgate_lab::{Lab, Server};
 use std::process::Command;

@@ -4,7 +4,8 @@ use anyhow::ensure;
 use headgate_lab::Server;
 use headgate_lab::fleet::{end, load};
 use headgate_lab::headgate::Headgate;
-use headgate_lab::premise::{Premises, with_paced_lab};
+use headgate_lab::pace::with_paced_lab;
+use headgate_lab::premise::Premises;
 use std::thread::sleep;
 use std::time::Duration;
 

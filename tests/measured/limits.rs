@@ -4,7 +4,8 @@
 use crate::stores::{Disk, start, stop};
 use anyhow::{Context, ensure};
 use headgate_lab::headgate::Headgate;
-use headgate_lab::premise::{Pace, Premises, with_paced_lab};
+use headgate_lab::pace::{Pace, with_paced_lab};
+use headgate_lab::premise::Premises;
 use headgate_lab::sample::{Interval, Sample};
 use headgate_lab::{Lab, Server};
 use std::cell::Cell;

@@ -4,7 +4,8 @@
 use headgate_lab::allocation::{Promise, divide};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::load::{Client, DEPTH};
-use headgate_lab::premise::{Premises, with_paced_lab};
+use headgate_lab::pace::with_paced_lab;
+use headgate_lab::premise::Premises;
 use headgate_lab::{Server, wait_for};
 use std::thread::sleep;
 use std::time::Duration;

@@ -2,12 +2,13 @@
 
 use headgate_lab::Lab;
 use headgate_lab::headgate::Headgate;
-use headgate_lab::premise::{Pace, Premises};
+use headgate_lab::pace::Pace;
+use headgate_lab::premise::Premises;
 
-pub const RATE: u32 = 2_000;
+pub const RATE: u32 = 1_000;
 pub const DEPTH: u32 = 16;
-pub const RESERVATION: u32 = 1_000;
-pub const LIMIT: u32 = 100;
+pub const RESERVATION: u32 = 500;
+pub const LIMIT: u32 = 50;
 
 /// An array of known speed, and on it the disks `neighbour` and `hostile`.
 pub fn set_up(lab: &Lab, pace: Pace) -> anyhow::Result<Headgate> {

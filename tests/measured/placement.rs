@@ -6,7 +6,8 @@
 
 use anyhow::{Context, bail, ensure};
 use headgate_lab::headgate::Headgate;
-use headgate_lab::premise::{Pace, Premises, with_paced_lab};
+use headgate_lab::pace::{Pace, with_paced_lab};
+use headgate_lab::premise::Premises;
 use headgate_lab::process::Process;
 use headgate_lab::{Lab, Server};
 use serde_json::Value;

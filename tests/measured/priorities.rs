@@ -8,7 +8,8 @@
 use anyhow::ensure;
 use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::Headgate;
-use headgate_lab::premise::{Pace, Premises, with_paced_lab};
+use headgate_lab::pace::{Pace, with_paced_lab};
+use headgate_lab::premise::Premises;
 use headgate_lab::process::Process;
 use headgate_lab::sample::{Interval, Sample};
 use headgate_lab::streams::{Division, Stream};

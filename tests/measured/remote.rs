@@ -3,7 +3,8 @@
 use anyhow::ensure;
 use headgate_lab::fleet::{end, load};
 use headgate_lab::headgate::Headgate;
-use headgate_lab::premise::{Premises, with_paced_lab};
+use headgate_lab::pace::with_paced_lab;
+use headgate_lab::premise::Premises;
 use headgate_lab::{Lab, Server};
 use std::thread::sleep;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use anyhow::ensure;
 use headgate_lab::fleet::{end, load};
 use headgate_lab::guest::QEMU;
 use headgate_lab::headgate::Headgate;
-use headgate_lab::premise::{Pace, with_paced_lab};
+use headgate_lab::pace::{Pace, with_paced_lab};
 use headgate_lab::qtest::{BareDriver, READS};
 use headgate_lab::sample::Interval;
 use headgate_lab::{Lab, Server};

@@ -4,7 +4,8 @@
 use anyhow::{Context, ensure};
 use headgate_lab::fleet::{end, load};
 use headgate_lab::headgate::Headgate;
-use headgate_lab::premise::{Pace, Premises, with_paced_lab};
+use headgate_lab::pace::{Pace, with_paced_lab};
+use headgate_lab::premise::Premises;
 use headgate_lab::{Lab, Server, wait_for};
 use std::thread::sleep;
 use std::time::Duration;

@@ -10,7 +10,8 @@ use anyhow::{Context, bail, ensure};
 use headgate_devices::{DEFAULT_CAPACITY, ModelSpec};
 use headgate_lab::headgate::{Headgate, binary};
 use headgate_lab::load::{Client, DEPTH};
-use headgate_lab::premise::{Pace, Premises, with_paced_lab};
+use headgate_lab::pace::{Pace, with_paced_lab};
+use headgate_lab::premise::Premises;
 use headgate_lab::process::run;
 use headgate_lab::{Lab, Server, wait_for, workspace};
 use headgate_qos::Config;
@@ -33,10 +34,10 @@ const SIMULATING: Duration = Duration::from_secs(60);
 const RATE: f64 = 0.03;
 const ARRAY: f64 = 0.03;
 
-/// The part of the time for which the daemon may wait for a CPU, or the machine for its own, at
-/// full pace: an array does not make good what it was late, and is the less late the longer its
-/// requests take. Waiting takes 4 to 6 % where nothing else runs; 9 % stolen cost 1.5 % of the
-/// rate, and 23 to 27 % cost 2 to 3 %.
+/// The part of the time for which the daemon may wait for a CPU at full pace, where an array is
+/// driven: it does not make good what it was late, and is the less late the longer its requests
+/// take. Waiting takes 4 to 6 % where nothing else runs. 9 % stolen by a hypervisor cost 1.5 % of
+/// the rate, and 23 to 27 % cost 2 to 3 %.
 const WAITING: f64 = 0.08;
 
 /// A device that has one rate whatever it is asked.
@@ -260,11 +261,15 @@ fn measure(
     last: usize,
     window: &Span,
 ) -> anyhow::Result<Vec<(Key, f64)>> {
-    let waiting = WAITING * f64::from(pace.factor());
-    let premises = rigs.iter().fold(Premises::new().prompt(waiting), |premises, rig| {
+    let device = |rig: &Rig| rig.variant.setup.datastores[0].nodes[0].device.clone();
+    let premises = match rigs.iter().all(|rig| matches!(device(rig), ModelSpec::Rate(_))) {
+        true => Premises::new(),
+        false => Premises::new().prompt(WAITING * f64::from(pace.factor())),
+    };
+    let premises = rigs.iter().fold(premises, |premises, rig| {
         let active = &rig.variant.setup.vms[..=last];
         let premises = active.iter().fold(premises, |p, vm| p.backlog(&rig.disk(vm), DEPTH));
-        match rig.variant.setup.datastores[0].nodes[0].device {
+        match device(rig) {
             // Without a limit a disk takes all that there is.
             ModelSpec::Rate(spec) if active.iter().any(|vm| !is_limited(vm)) => {
                 premises.busy(&rig.variant.name, spec.rate.get() as f64)

@@ -6,7 +6,8 @@
 use anyhow::Context;
 use headgate_lab::etcd::Etcd;
 use headgate_lab::fleet::{self, Array, Host, SHARED, Seen, end, in_ratio, near, settle, watch};
-use headgate_lab::premise::{Pace, Premises, with_paced_lab};
+use headgate_lab::pace::{Pace, with_paced_lab};
+use headgate_lab::premise::Premises;
 use headgate_lab::{Lab, Server, tools, wait_for};
 use std::thread::sleep;
 use std::time::Duration;
