@@ -3,6 +3,7 @@
 use crate::nbd::Handshake;
 use crate::process::Process;
 use crate::{DiskSpec, Lab, Server, tools, wait_for};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -58,6 +59,17 @@ fn launch(dir: &Path, nbd: &Path, disks: &[String]) -> anyhow::Result<Process> {
     Ok(process)
 }
 
+/// Whether a file is locked, as QEMU locks its images. Such a lock lives as long as the open file,
+/// which requests in an io_uring hold open beyond the death of their process.
+fn is_open_by_a_locker(image: &Path) -> anyhow::Result<bool> {
+    let inode = std::fs::metadata(image)?.ino();
+    let locks = std::fs::read_to_string("/proc/locks")?;
+    // "1: OFDLCK ADVISORY READ -1 fe:00:131 100 101": the sixth is device and inode, proc_locks(5).
+    let inodes =
+        locks.lines().filter_map(|line| line.split_whitespace().nth(5)?.rsplit(':').next());
+    Ok(inodes.into_iter().any(|locked| locked == inode.to_string()))
+}
+
 fn image(dir: &Path, disk: &str) -> PathBuf {
     dir.join(format!("{disk}.raw"))
 }
@@ -87,8 +99,17 @@ impl Server for StorageDaemon {
         self.process.terminate(Duration::from_secs(20))
     }
 
+    /// Also waits for what a process that is gone leaves in the kernel: its last writes, which a
+    /// successor's would otherwise be overtaken by. Headgate waits for that itself when it starts.
     fn kill(&mut self) -> anyhow::Result<()> {
-        self.process.kill()
+        self.process.kill()?;
+        self.disks.iter().map(|disk| image(&self.dir, disk)).try_for_each(|image| {
+            wait_for(
+                "the last requests of a killed server should end",
+                Duration::from_secs(60),
+                || Ok((!is_open_by_a_locker(&image)?).then_some(())),
+            )
+        })
     }
 
     fn start_again(&mut self) -> anyhow::Result<()> {
