@@ -78,6 +78,7 @@ mod map;
 mod medium;
 mod op;
 mod owner;
+mod owners;
 mod pool;
 mod quota;
 mod recover;

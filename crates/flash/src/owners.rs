@@ -1,0 +1,118 @@
+//! The table of owners: who comes and who goes.
+
+use crate::error::{FtlError, OwnerError};
+use crate::ftl::Ftl;
+use crate::map::{Entry, nowhere};
+use crate::medium::Medium;
+use crate::owner::{KnownOwner, OwnerId, OwnerSpec, OwnerStats};
+use crate::pool::Meter;
+use alloc::vec::Vec;
+
+pub(crate) struct Owner {
+    /// `None`: the place is vacant.
+    pub id: Option<OwnerId>,
+    pub spec: OwnerSpec,
+    pub since: u64,
+    pub map: Vec<Entry>,
+    pub tombstones: u32,
+    pub stats: OwnerStats,
+    /// Pages moved because it wrote, by whose they were: by place in the table of owners.
+    pub moved_of: Vec<u64>,
+}
+
+/// Owners of whom is counted whose pages each of them has moved: the square of it is memory.
+const PAIRED: usize = 256;
+
+impl<M: Medium> Ftl<M> {
+    /// Takes an owner in. In the isolated modes over-provisioning space is divided anew; blocks
+    /// follow as they are collected.
+    ///
+    /// The answer has to be remembered where a crash does not reach it, before the owner's first
+    /// write. O(owners).
+    ///
+    /// # Errors
+    /// [`OwnerError`].
+    pub fn add_owner(&mut self, id: OwnerId, spec: OwnerSpec) -> Result<KnownOwner, OwnerError> {
+        if self.stopped {
+            return Err(FtlError::Stopped.into());
+        }
+        if self.place_of(id).is_some() {
+            return Err(OwnerError::Exists(id));
+        }
+        if spec.pages == 0 {
+            return Err(OwnerError::NoPages(id));
+        }
+        let (needed, left) = self.room_for(spec.pages);
+        if needed > left {
+            return Err(OwnerError::NoSpace { id, needed, left });
+        }
+        let since = self.sequence;
+        self.enter(KnownOwner { id, spec, since });
+        self.divide();
+        Ok(KnownOwner { id, spec, since })
+    }
+
+    pub(crate) fn enter(&mut self, known: KnownOwner) -> usize {
+        let owner = Owner {
+            id: Some(known.id),
+            spec: known.spec,
+            since: known.since,
+            map: nowhere(known.spec.pages),
+            tombstones: 0,
+            stats: OwnerStats::default(),
+            moved_of: Vec::new(),
+        };
+        let place =
+            self.owners.iter().position(|owner| owner.id.is_none()).unwrap_or(self.owners.len());
+        if place == self.owners.len() {
+            self.owners.push(owner);
+        } else {
+            self.owners[place] = owner;
+        }
+        let paired = self.owners.len().min(PAIRED);
+        for owner in &mut self.owners[..paired] {
+            owner.moved_of.resize(paired, 0);
+            if let Some(pages) = owner.moved_of.get_mut(place) {
+                *pages = 0;
+            }
+        }
+        let number = usize::from(known.id.0);
+        if self.numbers.len() <= number {
+            self.numbers.resize(number + 1, 0);
+        }
+        self.numbers[number] = place as u32 + 1;
+        if !self.is_shared() {
+            if self.pools.len() <= place {
+                let pool = self.new_pool();
+                self.pools.push(pool);
+            }
+            let window = self.window();
+            self.pools[place].meter = Meter::new(window);
+            self.pools[place].adjusted_at = 0;
+        }
+        place
+    }
+
+    /// Gives an owner's pages up. Its blocks are erased in the background, its over-provisioning
+    /// space goes to the others. O(its pages + owners).
+    ///
+    /// # Errors
+    /// [`OwnerError::Unknown`], [`FtlError::Stopped`].
+    pub fn remove_owner(&mut self, id: OwnerId) -> Result<(), OwnerError> {
+        if self.stopped {
+            return Err(FtlError::Stopped.into());
+        }
+        let o = self.place_of(id).ok_or(OwnerError::Unknown(id))?;
+        for entry in core::mem::take(&mut self.owners[o].map) {
+            self.forget(entry);
+        }
+        self.owners[o].id = None;
+        self.owners[o].spec.pages = 0;
+        self.numbers[usize::from(id.0)] = 0;
+        if !self.is_shared() {
+            self.vacate(o);
+        }
+        self.divide();
+        Ok(())
+    }
+}
