@@ -9,7 +9,7 @@ use crate::scheduler::{Decision, DiskId, Dispatched, Phase};
 
 /// The next disk, and the rule that chose it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Choice {
+struct Choice {
     slot: usize,
     right: Right,
 }
@@ -29,9 +29,28 @@ enum Right {
 }
 
 impl<R> MClock<R> {
+    /// The next request, or until when there is none.
+    #[inline]
+    pub(super) fn decide(&mut self, now: u64) -> Decision<R> {
+        self.wake(now);
+        match self.choose(now) {
+            Some(choice) => match self.hold_back(choice, now) {
+                None => self.serve(choice, now),
+                Some(until) => Decision::WaitUntil(self.time.caller_time(until)),
+            },
+            None => {
+                self.delivered.pause();
+                match self.blocked.first() {
+                    Some((until, _)) => Decision::WaitUntil(self.time.caller_time(until as u64)),
+                    None => Decision::Idle,
+                }
+            }
+        }
+    }
+
     /// Unblocks disks whose limit tag has passed.
     #[inline]
-    pub(super) fn wake(&mut self, now: u64) {
+    fn wake(&mut self, now: u64) {
         for _ in 0..WAKES {
             let Some((_, slot)) = self.blocked.first().filter(|(until, _)| *until as u64 <= now)
             else {
@@ -42,7 +61,7 @@ impl<R> MClock<R> {
     }
 
     #[inline]
-    pub(super) fn choose(&mut self, now: u64) -> Option<Choice> {
+    fn choose(&mut self, now: u64) -> Option<Choice> {
         if self.batch.is_some()
             && let Some(choice) = self.continue_batch(now)
         {
@@ -71,7 +90,7 @@ impl<R> MClock<R> {
 
     /// Until when the choice waits for a better one.
     #[inline]
-    pub(super) fn hold_back(&mut self, choice: Choice, now: u64) -> Option<u64> {
+    fn hold_back(&mut self, choice: Choice, now: u64) -> Option<u64> {
         if self.plug.is_off() || choice.right != Right::Share {
             return None;
         }
@@ -91,9 +110,16 @@ impl<R> MClock<R> {
         tag + self.forgiven <= now
     }
 
+    /// The reservations of all disks that have something to wait for, in IOs per second. That the
+    /// requests of some are all in flight does not make a shortage less of one.
+    #[inline]
+    pub(super) fn claims(&self) -> u64 {
+        self.claimed + self.awaited
+    }
+
     /// How late reservations may be now.
     pub(super) fn debt_bound(&self) -> u64 {
-        self.delivered.debt_bound(self.claimed, self.config.debt_bound.0)
+        self.delivered.debt_bound(self.claims(), self.config.debt_bound.0)
     }
 
     /// In shortage, shifts all reservations together so that the most overdue is no further behind
@@ -101,7 +127,7 @@ impl<R> MClock<R> {
     #[inline]
     fn forgive(&mut self, most_overdue: u64, now: u64) {
         let behind = now - self.forgiven - most_overdue;
-        self.forgiven += self.delivered.beyond(behind, self.claimed, self.config.debt_bound.0);
+        self.forgiven += self.delivered.beyond(behind, self.claims(), self.config.debt_bound.0);
     }
 
     fn is_floor_due(&self) -> bool {
@@ -135,7 +161,7 @@ impl<R> MClock<R> {
 
     /// Takes the first request of the chosen disk's next stream and advances the disk's tags.
     #[inline]
-    pub(super) fn serve(&mut self, choice: Choice, now: u64) -> Decision<R> {
+    fn serve(&mut self, choice: Choice, now: u64) -> Decision<R> {
         let Choice { slot, right } = choice;
         if right == Right::LeftOver {
             self.forget_credit(slot, Patience::HeldBack);

@@ -12,6 +12,8 @@ struct Part {
     busy: u64,
     /// In millionths of a reference IO.
     served: u64,
+    /// The stalls that ended in it, in nanoseconds.
+    stalled: u64,
 }
 
 /// Service per busy time over the last busy [`Config::debt_horizon`](crate::Config::debt_horizon).
@@ -30,13 +32,17 @@ pub(super) struct Delivered {
     current: Part,
     /// From when on busy time is not yet counted; `None` outside it.
     since: Option<u64>,
+    /// Busy time without a dispatch is a stall from this length on, in nanoseconds.
+    stall: u64,
 }
 
 impl Delivered {
-    /// `horizon` in nanoseconds; with 0 nothing is ever made good beyond the bound on debt.
-    pub(super) fn new(horizon: u64) -> Delivered {
+    /// `horizon` in nanoseconds; with 0 nothing is ever made good beyond the bound on debt. Busy
+    /// time without a dispatch is a stall from `stall` nanoseconds on.
+    pub(super) fn new(horizon: u64, stall: u64) -> Delivered {
         Delivered {
             horizon,
+            stall,
             past: [Part::default(); PARTS],
             oldest: 0,
             newer: Part::default(),
@@ -67,6 +73,9 @@ impl Delivered {
             self.turn();
         }
         self.current.served += cost.as_millionths();
+        if busy > self.stall {
+            self.current.stalled += busy;
+        }
         busy
     }
 
@@ -81,7 +90,7 @@ impl Delivered {
         let most = part * (PARTS as u64 + 1);
         self.current.busy = self.current.busy.min(most + self.current.busy % part);
         while self.current.busy >= part {
-            let rest = Part { busy: self.current.busy - part, served: 0 };
+            let rest = Part { busy: self.current.busy - part, served: 0, stalled: 0 };
             let full = core::mem::replace(&mut self.current, rest);
             self.past[self.oldest] = Part { busy: part, ..full };
             self.oldest = (self.oldest + 1) % PARTS;
@@ -90,6 +99,7 @@ impl Delivered {
         for part in (1..PARTS).map(|after| &self.past[(self.oldest + after) % PARTS]) {
             self.newer.busy += part.busy;
             self.newer.served += part.served;
+            self.newer.stalled += part.stalled;
         }
     }
 
@@ -121,6 +131,14 @@ impl Delivered {
             .checked_div(u128::from(self.busy()) * u128::from(claimed))
             .map_or(0, |time| time.saturating_sub(horizon).min(horizon));
         (in_horizon as u64).max(least)
+    }
+
+    /// For how many nanoseconds of the last horizon the storage stood still, with the stall that
+    /// may be under way. Stalls in the oldest part count whole. O(1).
+    pub(super) fn stalled(&self, now: u64) -> u64 {
+        let waited = self.since.map_or(0, |since| now - since);
+        let under_way = if waited > self.stall { waited } else { 0 };
+        self.current.stalled + self.newer.stalled + self.past[self.oldest].stalled + under_way
     }
 
     /// Whether `late` nanoseconds are made good within the horizon: `horizon + late <= horizon ·
@@ -175,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_is_to_spare_makes_good_for_a_stall() {
-        let (mut delivered, mut now) = (Delivered::new(5_000 * MS), 7);
+        let (mut delivered, mut now) = (Delivered::new(5_000 * MS, 125 * MS), 7);
         delivered.begin(now);
         assert_eq!(delivered.debt_bound(400, 250 * MS), 250 * MS, "nothing is known yet");
         serve(&mut delivered, &mut now, 4_000);
@@ -191,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_stall_is_forgotten_after_the_horizon() {
-        let (mut delivered, mut now) = (Delivered::new(5_000 * MS), 7);
+        let (mut delivered, mut now) = (Delivered::new(5_000 * MS, 125 * MS), 7);
         delivered.begin(now);
         serve(&mut delivered, &mut now, 4_000);
         now += 5_000 * MS;
@@ -203,7 +221,7 @@ mod tests {
 
     #[test]
     fn time_without_requests_says_nothing() {
-        let (mut delivered, mut now) = (Delivered::new(5_000 * MS), 7);
+        let (mut delivered, mut now) = (Delivered::new(5_000 * MS, 125 * MS), 7);
         for _ in 0..10 {
             delivered.begin(now);
             serve(&mut delivered, &mut now, 100);

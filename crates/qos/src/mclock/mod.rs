@@ -142,9 +142,13 @@
 //!
 //! A disk whose requests are all in flight has an empty queue, and is not idle: it waits for the
 //! storage. So a is b/2 for it too, until it has had nothing in flight for an anticipation. A long
-//! service is then made good for at the next short one. In a shortage the others may all be in
-//! flight when a disk comes that was idle, and D says nothing: for b/2 after a dispatch by
-//! reservation a is as late as that was, at most b/2. One that was just set was never late.
+//! service is then made good for at the next short one. Stalls of more than b/2 in the last H are
+//! added to it, up to B - b/2 (B and H are below). Nothing else is: a disk with few requests
+//! outstanding may never get what is reserved, and would be late for ever.
+//!
+//! In a shortage the others may all be in flight when a disk comes that was idle, and D says
+//! nothing: for b/2 after a dispatch by reservation a is as late as that was, at most b/2. One that
+//! was just set was never late.
 //!
 //! When D falls behind t by more than a bound B, *all* R are shifted forward together, so that
 //! D = t - B. Distances stay, and the smallest R is always served next, so in a shortage all R stay
@@ -155,8 +159,8 @@
 //! A stall is no shortage: storage that stands still for a second may well give what is reserved
 //! in every five. So B follows what the storage gave lately. Let C be the service per busy second
 //! over the last busy H = [`Config::debt_horizon`], stalls included; time is busy while a disk that
-//! may be served waits, or the window is full. With Σr the reservations of the disks that wait and
-//! b = [`Config::debt_bound`]:
+//! may be served waits, or the window is full. With Σr the reservations of the disks that wait or
+//! have all their requests in flight, and b = [`Config::debt_bound`]:
 //!
 //! ```text
 //! B  =  max(b, min(H, H·(C/Σr - 1)))
@@ -314,6 +318,8 @@ pub struct MClock<R> {
     forgiven: u64,
     /// The reservations of the disks in `reservations`, in IOs per second.
     claimed: u64,
+    /// The same of disks whose requests are all in flight: they come back with the next.
+    awaited: u64,
     delivered: Delivered,
     /// How late the last dispatch by reservation was, and when that was.
     late: (u64, u64),
@@ -372,7 +378,8 @@ impl<R> MClock<R> {
             virtual_time: VirtualTime::new(),
             forgiven: 0,
             claimed: 0,
-            delivered: Delivered::new(config.debt_horizon.0),
+            awaited: 0,
+            delivered: Delivered::new(config.debt_horizon.0, config.debt_bound.0 / 2),
             late: (0, 0),
             pace: Pace::new(REMEMBERED, VirtualTime::new().0),
             floor_debt: 0,
@@ -459,6 +466,7 @@ impl<R> Scheduler<R> for MClock<R> {
         let slot = self.slot(disk)?;
         self.batch = None;
         self.forget_priorities(slot);
+        self.await_no_more(slot);
         let gone = &mut self.disks[slot];
         gone.state = State::Free;
         self.in_flight -= gone.in_flight as usize;
@@ -512,6 +520,7 @@ impl<R> Scheduler<R> for MClock<R> {
             State::ServedElsewhere => Patience::BusyElsewhere,
             _ => return Ok(()),
         };
+        self.await_no_more(slot);
         let disk = &mut self.disks[slot];
         disk.seat = self.seats.take();
         disk.ask_limits(now);
@@ -535,25 +544,15 @@ impl<R> Scheduler<R> for MClock<R> {
 
     fn dispatch(&mut self, now: Nanos) -> Decision<R> {
         let now = self.time.advance(now);
-        self.wake(now);
-        match self.choose(now) {
-            Some(choice) => match self.hold_back(choice, now) {
-                None => self.serve(choice, now),
-                Some(until) => Decision::WaitUntil(self.time.caller_time(until)),
-            },
-            None => {
-                self.delivered.pause();
-                match self.blocked.first() {
-                    Some((until, _)) => Decision::WaitUntil(self.time.caller_time(until as u64)),
-                    None => Decision::Idle,
-                }
-            }
-        }
+        self.decide(now)
     }
 
     fn complete(&mut self, now: Nanos, disk: DiskId) {
         let now = self.time.advance(now);
         if let Ok(slot) = self.slot(disk) {
+            if self.disks[slot].in_flight == 1 {
+                self.await_no_more(slot);
+            }
             let disk = &mut self.disks[slot];
             self.in_flight -= disk.in_flight.min(1) as usize;
             disk.in_flight = disk.in_flight.saturating_sub(1);

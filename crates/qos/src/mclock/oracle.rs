@@ -5,6 +5,7 @@
 mod disk;
 mod exact;
 mod given;
+mod late;
 mod limit;
 mod spread;
 
@@ -245,7 +246,7 @@ impl Oracle {
             let (patience, lag) = if std::mem::take(&mut disk.busy_elsewhere) {
                 (anticipation.max(SECOND * 3 / 100), u64::from(self.config.lead))
             } else if in_flight && !spread {
-                (i128::from(self.config.debt_bound.0 / 2), 0)
+                (self.lateness_in_flight(), 0)
             } else {
                 (self.newcomers_lateness(), 0)
             };
@@ -303,15 +304,6 @@ impl Oracle {
         if !was_ready {
             self.forget_credit(slot, u64::from(lead));
         }
-    }
-
-    /// How late a disk may be that was idle: as late as the last reserved request was, if that was
-    /// lately.
-    fn newcomers_lateness(&self) -> i128 {
-        let most = i128::from(self.config.debt_bound.0 / 2);
-        let (late, at) = self.late;
-        let late = if self.now - at <= most { late.min(most) } else { 0 };
-        late.max(i128::from(self.config.anticipation.0))
     }
 
     pub(super) fn complete(&mut self, slot: usize) {
@@ -460,14 +452,6 @@ impl Oracle {
             }
             _ => self.serve(first_by_share, Phase::Weight, By::Tag),
         }
-    }
-
-    fn debt_bound(&self) -> i128 {
-        let disks = self.disks.iter().flatten();
-        let ordered = disks.filter(|d| matches!(d.standing, Standing::Ready | Standing::Pending));
-        let reserved = ordered.filter_map(|d| Some(d.reservation?.rate)).sum();
-        let (horizon, least) = (self.config.debt_horizon.0, self.config.debt_bound.0);
-        self.given.debt_bound(reserved, i128::from(horizon), i128::from(least))
     }
 
     fn unreserved_waits(&self) -> bool {

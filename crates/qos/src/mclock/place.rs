@@ -30,7 +30,8 @@ impl<R> MClock<R> {
             _ if self.has_new_reservation(slot) => self.newcomers_lateness(now),
             Patience::Asked => self.newcomers_lateness(now),
             Patience::BusyElsewhere => self.config.anticipation.0.max(AWAY),
-            Patience::HeldBack | Patience::InFlight => self.config.debt_bound.0 / 2,
+            Patience::HeldBack => self.config.debt_bound.0 / 2,
+            Patience::InFlight => self.lateness_in_flight(slot, now),
             Patience::Unbroken => self.debt_bound_of(slot, now),
         };
         let disk = &mut self.disks[slot];
@@ -76,6 +77,17 @@ impl<R> MClock<R> {
         let (most, (late, at)) = (self.config.debt_bound.0 / 2, self.late);
         let late = if now - at <= most { late.min(most) } else { 0 };
         late.max(self.config.anticipation.0)
+    }
+
+    /// How late the reservation of a disk may be whose requests were all in flight: half of the
+    /// bound in a shortage, and by what the storage stood still where it makes good for that. What
+    /// such a disk lost otherwise, it lost because it keeps few requests outstanding. Were that
+    /// owed, it would be late for ever, and others would be forgiven something whenever it waits.
+    fn lateness_in_flight(&self, slot: usize, now: u64) -> u64 {
+        let half = self.config.debt_bound.0 / 2;
+        let claims = self.claims() + self.reserved_by(slot);
+        let bound = self.delivered.debt_bound(claims, self.config.debt_bound.0) - half;
+        bound.min(half + self.delivered.stalled(now))
     }
 
     /// How late the reservation of a disk may be that enters again.
@@ -149,14 +161,40 @@ impl<R> MClock<R> {
             return;
         }
         self.displace(slot);
-        let disk = &mut self.disks[slot];
-        disk.state = State::Empty;
+        self.disks[slot].state = State::Empty;
+        self.begin_to_await(slot);
+        let disk = &self.disks[slot];
         if self.seats.vacate(disk.seat) {
             self.shares.reset();
             self.reservations.reset();
             self.blocked.reset();
             self.left_over.reset();
         }
+    }
+
+    /// Counts the reservation of a disk with nothing queued, if it has requests in flight.
+    pub(super) fn begin_to_await(&mut self, slot: usize) {
+        if self.is_awaited(slot) {
+            self.awaited += self.reserved_by(slot);
+        }
+    }
+
+    /// Takes that back, before its next request or when its last one has completed.
+    #[inline]
+    pub(super) fn await_no_more(&mut self, slot: usize) {
+        if self.is_awaited(slot) {
+            self.awaited -= self.reserved_by(slot);
+        }
+    }
+
+    fn is_awaited(&self, slot: usize) -> bool {
+        let disk = &self.disks[slot];
+        disk.in_flight > 0 && matches!(disk.state, State::Empty | State::ServedElsewhere)
+    }
+
+    /// In IOs per second.
+    fn reserved_by(&self, slot: usize) -> u64 {
+        self.disks[slot].reservation.as_ref().map_or(0, |tag| tag.rate().get())
     }
 
     /// Applies the lower bound of the share tag: a disk that was idle keeps at most its burst

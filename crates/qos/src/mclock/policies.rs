@@ -14,6 +14,7 @@ impl<R> MClock<R> {
     /// What a tag is ahead is kept as service, so a new rate is in force at the next dispatch.
     pub(super) fn change_policy(&mut self, slot: usize, now: u64, policy: Policy) {
         self.displace(slot);
+        self.await_no_more(slot);
         let waits =
             if self.disks[slot].queue.is_empty() { Patience::Asked } else { Patience::Unbroken };
         self.forget_credit(slot, waits);
@@ -47,7 +48,9 @@ impl<R> MClock<R> {
         if policy.reservation() < old.reservation() && remembers {
             self.forget_service(slot, self.furthest_ahead(slot, 1, 1));
         }
-        if !self.disks[slot].queue.is_empty() {
+        if self.disks[slot].queue.is_empty() {
+            self.begin_to_await(slot);
+        } else {
             self.place(slot, now, patience);
         }
     }

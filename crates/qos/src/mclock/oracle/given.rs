@@ -5,6 +5,8 @@
 pub(super) struct Given {
     entries: Vec<(i128, i128)>,
     since: Option<i128>,
+    /// In which entry each busy time without a dispatch ended, and how long it was.
+    gaps: Vec<(usize, i128)>,
 }
 
 impl Given {
@@ -36,7 +38,17 @@ impl Given {
         }
         let last = self.entries.last_mut().unwrap();
         *last = (last.0 % part, last.1 + cost);
+        self.gaps.push((self.entries.len() - 1, busy));
         busy
+    }
+
+    /// For how long the storage stood still lately, in stalls longer than this.
+    pub(super) fn stalled(&self, now: i128, longer: i128) -> i128 {
+        // The entry that is being filled and eight before it.
+        let first = self.entries.len().saturating_sub(9);
+        let lately = self.gaps.iter().filter(|(entry, _)| *entry >= first).map(|(_, gap)| *gap);
+        let under_way = self.since.map_or(0, |since| now - since);
+        lately.chain([under_way]).filter(|gap| *gap > longer).sum()
     }
 
     pub(super) fn debt_bound(&self, reserved: i128, horizon: i128, least: i128) -> i128 {
