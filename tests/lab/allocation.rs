@@ -2,6 +2,8 @@
 //! equations 1 and 2), written down independently of the scheduler under test.
 
 use crate::pace::Pace;
+use crate::sample::Interval;
+use anyhow::ensure;
 
 /// A disk's policy and its arguments on the command line.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,6 +63,31 @@ pub fn divide(total: f64, promises: &[Promise]) -> Vec<f64> {
         if at(middle).iter().sum::<f64>() < total { low = middle } else { high = middle }
     }
     at(low)
+}
+
+/// What disks that always ask for more got in an interval is divided by their promises, each within
+/// this part of what is due to it. That is due of what they got together: storage may give somewhat
+/// less than its rate ([`busy`](crate::premise::Premises::busy)), and all of that is then missing
+/// at a disk without a reservation, however small its part.
+///
+/// # Errors
+/// One got more or less.
+pub fn ensure_divided(
+    interval: &Interval,
+    promises: &[(&str, Promise)],
+    within: f64,
+) -> anyhow::Result<()> {
+    let rates = promises.iter().map(|(disk, _)| interval.iops(disk));
+    let rates = rates.collect::<anyhow::Result<Vec<f64>>>()?;
+    let due = divide(rates.iter().sum(), &promises.iter().map(|p| p.1).collect::<Vec<_>>());
+    for (((disk, promise), rate), due) in promises.iter().zip(&rates).zip(due) {
+        eprintln!("  {disk}: {rate:.1} IOPS, due {due:.1}");
+        ensure!(
+            (rate / due - 1.0).abs() <= within,
+            "{disk}: {rate:.1} IOPS where {due:.1} are due: {promise:?}"
+        );
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -32,21 +32,36 @@ struct Store {
     due: Vec<Due>,
 }
 
-/// What is due to a disk per second, and which part of it is right.
+/// What is due to a disk, and which part of it is right.
 struct Due {
     disk: &'static str,
-    rate: f64,
+    what: What,
     within: RangeInclusive<f64>,
+}
+
+enum What {
+    /// So many requests per second.
+    Rate(f64),
+    /// A part of what the datastore gave.
+    Part(f64),
 }
 
 impl Due {
     fn new(disk: &'static str, rate: f64, within: RangeInclusive<f64>) -> Due {
-        Due { disk, rate, within }
+        Due { disk, what: What::Rate(rate), within }
     }
 
-    /// Prints what the disk got; what was wrong with it.
-    fn judge(&self, interval: &Interval) -> anyhow::Result<Option<String>> {
-        let Due { disk, rate, within } = self;
+    fn part(disk: &'static str, part: f64, within: RangeInclusive<f64>) -> Due {
+        Due { disk, what: What::Part(part), within }
+    }
+
+    /// Prints what the disk got, of so much that the datastore gave per second; what was wrong.
+    fn judge(&self, interval: &Interval, gave: f64) -> anyhow::Result<Option<String>> {
+        let Due { disk, what, within } = self;
+        let rate = match what {
+            What::Rate(rate) => *rate,
+            What::Part(part) => part * gave,
+        };
         let got = interval.iops(disk)?;
         let part = got / rate;
         let said = format!("{disk}: {got:.2} per second of {rate:.2} due, {part:.4} of it");
@@ -114,11 +129,11 @@ fn shortage(pace: Pace) -> Store {
         Disk::new("unreserved", "--shares=10".to_owned()),
     ];
     let gives = f64::from(pace.rate(1_000));
-    let floor = gives / 101.0;
+    let floor = 1.0 / 101.0;
     let due = vec![
-        Due::new("first", (gives - floor) * 8.0 / 15.0, 0.99..=1.01),
-        Due::new("second", (gives - floor) * 7.0 / 15.0, 0.99..=1.01),
-        Due::new("unreserved", floor, 0.97..=1.03),
+        Due::part("first", (1.0 - floor) * 8.0 / 15.0, 0.99..=1.01),
+        Due::part("second", (1.0 - floor) * 7.0 / 15.0, 0.99..=1.01),
+        Due::part("unreserved", floor, 0.97..=1.03),
     ];
     Store { name: "short", model: format!("rate={gives}"), gives, disks, due }
 }
@@ -145,9 +160,14 @@ fn promises_hold_where_storage_is_random_stands_still_or_gives_too_little() {
         for disk in ["rest", "busy", "greedy"] {
             eprintln!("  beside them {disk}: {:.2} per second", interval.iops(disk)?);
         }
-        let due = stores.iter().flat_map(|store| &store.due);
-        let judged: Vec<_> = due.map(|due| due.judge(&interval)).collect::<anyhow::Result<_>>()?;
-        let wrong: Vec<String> = judged.into_iter().flatten().collect();
+        let mut wrong = Vec::new();
+        for store in &stores {
+            let disks = store.disks.iter().map(|disk| interval.iops(&disk.name));
+            let gave = disks.sum::<anyhow::Result<f64>>()?;
+            for due in &store.due {
+                wrong.extend(due.judge(&interval, gave)?);
+            }
+        }
         ensure!(wrong.is_empty(), "{}", wrong.join("; "));
         daemon.stop()
     });
