@@ -49,6 +49,7 @@
 mod tally;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use crate::cost::Cost;
 use crate::narrow::Narrow;

@@ -1,5 +1,6 @@
 //! What one reserved disk did since its times were last taken.
 
+use super::trial::{Flight, Hope, Outcome, Trial};
 use super::{AIM, GROWTH, HOPELESS, PERIOD, ROOMY, SHORT};
 use crate::policy::Policy;
 use crate::scheduler::DiskCounters;
@@ -18,18 +19,6 @@ const STEP_MAX: u64 = 60_000_000_000;
 /// A disk that keeps on the average at least this part of the most that it had outstanding sends
 /// its next request when one completes. In per cent.
 const STEADY: u64 = 80;
-
-/// The first rest of a disk that nothing helps, and the longest.
-const REST: Nanos = Nanos::from_secs(60);
-const REST_MAX: Nanos = Nanos::from_secs(3_600);
-
-/// A disk is given up when a window of its own depth was too wide for it so many times.
-const TRIES: u8 = 4;
-
-/// Narrowing is judged by what came of it from a quarter on, and after so many requests: less is
-/// lost in the spread of times.
-const WORTH: u64 = WHOLE / 4;
-const WORTH_REQUESTS: u64 = 128;
 
 /// Parts are counted in thousandths.
 pub(super) const WHOLE: u64 = 1_000;
@@ -57,14 +46,8 @@ pub(super) struct Tally {
     company: u64,
     /// What it says until there is enough to judge it by again.
     last: Judgement,
-    /// How it was before the window was narrowed for it.
-    before: Option<Before>,
-    /// How often in a row narrowing did nothing.
-    useless: u8,
-    /// How often in a row a window of its own depth was too wide.
-    at_the_end: u8,
-    rest: Nanos,
-    rests_until: Option<Nanos>,
+    /// What came of narrowing the window for it.
+    trial: Trial,
     /// The depth that it would have needed when it was given up.
     needed: u32,
     /// It gets no more than a part of its reservation here.
@@ -76,17 +59,6 @@ pub(super) struct Tally {
 enum Spread {
     Here,
     Elsewhere,
-}
-
-/// A disk's time in a full window.
-#[derive(Clone, Copy)]
-struct Before {
-    /// Mean requests in flight of all disks, in thousandths.
-    company: u64,
-    /// Mean time in the window, in nanoseconds.
-    device: u64,
-    /// Since it is narrowed by [`WORTH`] or more: the time in the window, and the requests.
-    since: (u64, u64),
 }
 
 /// What a disk says of the window.
@@ -136,11 +108,7 @@ impl Tally {
             cost: 0,
             company: 0,
             last: Judgement::None,
-            before: None,
-            useless: 0,
-            at_the_end: 0,
-            rest: REST,
-            rests_until: None,
+            trial: Trial::new(),
             needed: 0,
             spread: Spread::Here,
         })
@@ -206,12 +174,12 @@ impl Tally {
 
     /// The window is as wide as it was given: what it was like narrowed is of no use.
     pub(super) fn forget_before(&mut self) {
-        self.before = None;
+        self.trial.forget_before();
     }
 
     /// The depth that the disk would have needed when it was given up, while it is left alone.
     pub(super) fn needed(&self, now: Nanos) -> Option<u32> {
-        self.rests_until.filter(|&until| now < until).map(|_| self.needed)
+        self.trial.rests(now).then_some(self.needed)
     }
 
     /// Ends the disk's period if there is enough to judge it by.
@@ -235,11 +203,9 @@ impl Tally {
     }
 
     fn judged(&mut self, now: Nanos, elapsed: u64) -> Judgement {
-        let rests = self.rests_until.is_some_and(|until| now < until);
-        if rests || self.spread == Spread::Elsewhere {
+        if self.trial.rests(now) || self.spread == Spread::Elsewhere {
             return Judgement::None;
         }
-        self.rests_until = None;
         let peak = u64::from(self.peak).saturating_mul(elapsed).max(1);
         if self.dispatched == 0 || part(self.outstanding_time, peak) < STEADY * WHOLE / 100 {
             return Judgement::None;
@@ -249,7 +215,7 @@ impl Tally {
             / (u128::from(elapsed) * u128::from(self.rate) * 1_000_000);
         let got = u64::try_from(got).unwrap_or(u64::MAX);
         if got >= SHORT {
-            (self.useless, self.at_the_end, self.rest) = (0, 0, REST);
+            self.trial.succeed();
             return if got < ROOMY { Judgement::Kept } else { Judgement::Roomy(got.min(GROWTH)) };
         }
         let waited = self.outstanding_time - self.flight_time.min(self.outstanding_time);
@@ -257,10 +223,24 @@ impl Tally {
             return Judgement::Starved;
         }
         let missing = WHOLE - part(got, AIM).min(WHOLE);
-        let company = self.company.saturating_mul(WHOLE) / u64::from(self.dispatched);
-        if let Some(end) = self.tried(now, company, got) {
-            return end;
+        let flight = Flight {
+            company: self.company.saturating_mul(WHOLE) / u64::from(self.dispatched),
+            time: self.flight_time,
+            requests: self.dispatched,
+            peak: self.peak,
+        };
+        let hope = if got < HOPELESS { Hope::Little } else { Hope::Some };
+        match self.trial.tried(now, flight, hope) {
+            Outcome::Open => {}
+            Outcome::Wait => return Judgement::Kept,
+            Outcome::Useless => return Judgement::Useless,
+            Outcome::GivenUp => {
+                let needed = u64::from(self.peak).saturating_mul(WHOLE).div_ceil(got.max(1));
+                self.needed = u32::try_from(needed).unwrap_or(u32::MAX);
+                return Judgement::GivenUp;
+            }
         }
+        let company = flight.company;
         // Its own requests are not what it waits for.
         let others = company.saturating_sub(part(self.flight_time, elapsed));
         if others < WHOLE / 2 || company <= u64::from(self.peak) * WHOLE {
@@ -272,50 +252,10 @@ impl Tally {
         let wanted = wanted.max(u128::from(self.peak) * 1_000_000);
         Judgement::Short(Slots::from_millionths(u64::try_from(wanted).unwrap_or(u64::MAX)))
     }
-
-    /// What came of narrowing the window for a disk that still is short, if nothing.
-    fn tried(&mut self, now: Nanos, company: u64, got: u64) -> Option<Judgement> {
-        let device = self.flight_time / u64::from(self.dispatched);
-        let before = self.before.get_or_insert(Before { company, device, since: (0, 0) });
-        let narrowed = WHOLE - part(company, before.company).min(WHOLE);
-        if narrowed >= WORTH {
-            before.since.0 = before.since.0.saturating_add(self.flight_time);
-            before.since.1 += u64::from(self.dispatched);
-        }
-        let before = *before;
-        let quicker =
-            WHOLE - part(before.since.0 / before.since.1.max(1), before.device).min(WHOLE);
-        let is_clear = before.since.1 >= WORTH_REQUESTS;
-        let least = u64::from(self.peak).saturating_mul(WHOLE) * 21 / 20;
-        if company <= least && before.company > company && got < HOPELESS {
-            self.at_the_end += 1;
-            if self.at_the_end < TRIES {
-                return Some(Judgement::Kept);
-            }
-        } else if is_clear && quicker < narrowed / 4 {
-            self.before = None;
-            self.useless += 1;
-            if self.useless < 2 {
-                return Some(Judgement::Useless);
-            }
-        } else {
-            if is_clear && quicker >= narrowed / 2 {
-                self.useless = 0;
-            }
-            return None;
-        }
-        self.before = None;
-        (self.useless, self.at_the_end) = (0, 0);
-        self.rests_until = Some(now + self.rest);
-        self.rest = Nanos(self.rest.0.saturating_mul(2)).min(REST_MAX);
-        let needed = u64::from(self.peak).saturating_mul(WHOLE).div_ceil(got.max(1));
-        self.needed = u32::try_from(needed).unwrap_or(u32::MAX);
-        Some(Judgement::GivenUp)
-    }
 }
 
 /// `a` in thousandths of `b`, rounded down; saturates.
-fn part(a: u64, b: u64) -> u64 {
+pub(super) fn part(a: u64, b: u64) -> u64 {
     let part = u128::from(a) * u128::from(WHOLE) / u128::from(b.max(1));
     u64::try_from(part).unwrap_or(u64::MAX)
 }

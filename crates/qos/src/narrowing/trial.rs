@@ -1,0 +1,134 @@
+//! What came of narrowing a window for one disk, so that what does not help is not kept.
+
+use super::tally::{WHOLE, part};
+use headgate_units::Nanos;
+
+/// The first rest of a disk that nothing helps, and the longest.
+const REST: Nanos = Nanos::from_secs(60);
+const REST_MAX: Nanos = Nanos::from_secs(3_600);
+
+/// A disk is given up when a window of its own depth was too wide for it so many times.
+const TRIES: u8 = 4;
+
+/// Narrowing is judged by what came of it from a quarter on, and after so many requests: less is
+/// lost in the spread of times.
+const WORTH: u64 = WHOLE / 4;
+const WORTH_REQUESTS: u64 = 128;
+
+/// The attempts to help one disk by a narrower window.
+pub(super) struct Trial {
+    /// How it was before the window was narrowed for it.
+    before: Option<Before>,
+    /// How often in a row narrowing did nothing.
+    useless: u8,
+    /// How often in a row a window of its own depth was too wide.
+    at_the_end: u8,
+    rest: Nanos,
+    rests_until: Option<Nanos>,
+}
+
+/// A disk's time in a full window.
+#[derive(Clone, Copy)]
+struct Before {
+    /// Mean requests in flight of all disks, in thousandths.
+    company: u64,
+    /// Mean time in the window, in nanoseconds.
+    device: u64,
+    /// Since it is narrowed by [`WORTH`] or more: the time in the window, and the requests.
+    since: (u64, u64),
+}
+
+/// What a disk did in the window since its times were last taken.
+#[derive(Clone, Copy)]
+pub(super) struct Flight {
+    /// Mean requests in flight of all disks at its dispatches, in thousandths.
+    pub(super) company: u64,
+    /// The time that its requests were in flight, added up, in nanoseconds.
+    pub(super) time: u64,
+    /// Its dispatches.
+    pub(super) requests: u32,
+    /// The most that it had outstanding.
+    pub(super) peak: u32,
+}
+
+/// How near a disk is to what it needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hope {
+    Some,
+    Little,
+}
+
+/// What is to be done for a disk that does not have what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Narrow the window, or narrow it further.
+    Open,
+    /// Wait: the window can be no narrower.
+    Wait,
+    /// Narrowing did nothing: to be opened and tried again.
+    Useless,
+    /// The same for the second time, or of a window of the disk's own depth. It is left alone for
+    /// a while.
+    GivenUp,
+}
+
+impl Trial {
+    pub(super) fn new() -> Trial {
+        Trial { before: None, useless: 0, at_the_end: 0, rest: REST, rests_until: None }
+    }
+
+    /// The window is as wide as it was given: what it was like narrowed is of no use.
+    pub(super) fn forget_before(&mut self) {
+        self.before = None;
+    }
+
+    /// Whether the disk is left alone.
+    pub(super) fn rests(&self, now: Nanos) -> bool {
+        self.rests_until.is_some_and(|until| now < until)
+    }
+
+    /// The disk has what it needs.
+    pub(super) fn succeed(&mut self) {
+        (self.useless, self.at_the_end, self.rest) = (0, 0, REST);
+    }
+
+    /// The disk does not have it.
+    pub(super) fn tried(&mut self, now: Nanos, flight: Flight, hope: Hope) -> Outcome {
+        let Flight { company, time, requests, peak } = flight;
+        let requests = u64::from(requests).max(1);
+        let before =
+            self.before.get_or_insert(Before { company, device: time / requests, since: (0, 0) });
+        let narrowed = WHOLE - part(company, before.company).min(WHOLE);
+        if narrowed >= WORTH {
+            before.since.0 = before.since.0.saturating_add(time);
+            before.since.1 += requests;
+        }
+        let before = *before;
+        let quicker =
+            WHOLE - part(before.since.0 / before.since.1.max(1), before.device).min(WHOLE);
+        let is_clear = before.since.1 >= WORTH_REQUESTS;
+        let least = u64::from(peak).saturating_mul(WHOLE) * 21 / 20;
+        if company <= least && before.company > company && hope == Hope::Little {
+            self.at_the_end += 1;
+            if self.at_the_end < TRIES {
+                return Outcome::Wait;
+            }
+        } else if is_clear && quicker < narrowed / 4 {
+            self.before = None;
+            self.useless += 1;
+            if self.useless < 2 {
+                return Outcome::Useless;
+            }
+        } else {
+            if is_clear && quicker >= narrowed / 2 {
+                self.useless = 0;
+            }
+            return Outcome::Open;
+        }
+        self.before = None;
+        (self.useless, self.at_the_end) = (0, 0);
+        self.rests_until = Some(now + self.rest);
+        self.rest = Nanos(self.rest.0.saturating_mul(2)).min(REST_MAX);
+        Outcome::GivenUp
+    }
+}
