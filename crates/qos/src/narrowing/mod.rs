@@ -46,6 +46,7 @@
 //! # Source
 //! Little's law; the rest is ours. `docs/decisions/0048-narrow-windows.md` has what was dropped.
 
+mod bounds;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -58,29 +59,14 @@ use crate::scheduler::{DiskCounters, DiskId};
 use crate::window::Slots;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use bounds::{GROWTH, WHOLE};
 use headgate_units::Nanos;
 use tally::{Judgement, Tally};
 
-/// How often a window is judged.
-pub const PERIOD: Nanos = Nanos::from_millis(500);
-
-/// What is aimed at, in thousandths of the reservation.
-const AIM: u64 = 1_030;
-
-/// From here on the window may grow fast, in thousandths of the reservation.
-const ROOMY: u64 = 1_100;
-
-/// Below this a disk is short, in thousandths of the reservation.
-const SHORT: u64 = 985;
+pub use bounds::PERIOD;
 
 /// How fast the window grows under a disk that has what it needs, in thousandths a period.
 const SLOWLY: u64 = 1_020;
-
-/// A disk that gets this is not given up, in thousandths of the reservation.
-const HOPELESS: u64 = 900;
-
-/// How fast it grows, in thousandths a period.
-const GROWTH: u64 = 1_250;
 
 /// How fast it shrinks: to no less than this part a period, in thousandths.
 const SHRINKING: u64 = 250;
@@ -307,12 +293,12 @@ impl Narrowing {
         self.bound = match verdict {
             Verdict::Keep => self.bound,
             Verdict::Open => Slots::WINDOW_MAX,
-            Verdict::Grow(part) => width.scaled(part, tally::WHOLE),
+            Verdict::Grow(part) => width.scaled(part, WHOLE),
             Verdict::Narrow(wanted, disk) => {
                 self.narrowed_for = Some(disk);
                 let whole = Slots::whole(width.floor());
-                let most = width.scaled(STEP, tally::WHOLE).max(whole);
-                wanted.clamp(width.scaled(SHRINKING, tally::WHOLE).min(most), most)
+                let most = width.scaled(STEP, WHOLE).max(whole);
+                wanted.clamp(width.scaled(SHRINKING, WHOLE).min(most), most)
             }
         }
         .max(Slots::ONE);
@@ -339,7 +325,7 @@ impl Narrowing {
                 Judgement::Kept => kept = true,
                 Judgement::Starved => starved = true,
                 Judgement::Useless => useless = true,
-                Judgement::Roomy(part) => growth = growth.min((part + tally::WHOLE) / 2),
+                Judgement::Roomy(part) => growth = growth.min((part + WHOLE) / 2),
                 Judgement::Short(slots) => {
                     if least.is_none_or(|(least, _)| slots < least) {
                         least = Some((slots, disk));

@@ -1,7 +1,7 @@
 //! What one reserved disk did since its times were last taken.
 
+use super::bounds::{AIM, GROWTH, HOPELESS, PERIOD, ROOMY, SHORT, WHOLE, part};
 use super::trial::{Flight, Hope, Outcome, Trial};
-use super::{AIM, GROWTH, HOPELESS, PERIOD, ROOMY, SHORT};
 use crate::policy::Policy;
 use crate::scheduler::DiskCounters;
 use crate::window::Slots;
@@ -19,9 +19,6 @@ const STEP_MAX: u64 = 60_000_000_000;
 /// A disk that keeps on the average at least this part of the most that it had outstanding sends
 /// its next request when one completes. In per cent.
 const STEADY: u64 = 80;
-
-/// Parts are counted in thousandths.
-pub(super) const WHOLE: u64 = 1_000;
 
 /// The counts and times of a disk with a reservation.
 pub(super) struct Tally {
@@ -252,10 +249,4 @@ impl Tally {
         let wanted = wanted.max(u128::from(self.peak) * 1_000_000);
         Judgement::Short(Slots::from_millionths(u64::try_from(wanted).unwrap_or(u64::MAX)))
     }
-}
-
-/// `a` in thousandths of `b`, rounded down; saturates.
-pub(super) fn part(a: u64, b: u64) -> u64 {
-    let part = u128::from(a) * u128::from(WHOLE) / u128::from(b.max(1));
-    u64::try_from(part).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,6 @@
 //! What came of narrowing a window for one disk, so that what does not help is not kept.
 
-use super::tally::{WHOLE, part};
+use super::bounds::{WHOLE, part};
 use headgate_units::Nanos;
 
 /// The first rest of a disk that nothing helps, and the longest.
