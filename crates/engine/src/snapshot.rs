@@ -4,7 +4,7 @@ use crate::priorities::Priorities;
 use crate::request::Access;
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
 use headgate_qos::window::{Observation, Slots};
-use headgate_qos::{Cost, Policy};
+use headgate_qos::{Cost, LatencyStanding, Policy, Promise};
 use headgate_units::{Bytes, Nanos, Priority};
 
 /// A datastore and its disks at one instant.
@@ -33,6 +33,8 @@ pub struct DatastoreSnapshot {
 /// A window that is narrowed for a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NarrowedWindow {
+    /// Which promise to the disk.
+    pub promise: Promise,
     /// The disk that it was last narrowed for.
     pub disk: String,
     /// What all disks together got per second before, in reference IOs.
@@ -68,6 +70,8 @@ pub struct DiskSnapshot {
     /// How many requests its client would have to keep outstanding for the reservation, where a
     /// narrow window did not help.
     pub needed_depth: Option<u32>,
+    /// How it stands to its latency target, where it has one and was judged.
+    pub latency: Option<LatencyStanding>,
     /// Clients attached.
     pub ports: usize,
     /// Of an export of an NBD server: its connection.

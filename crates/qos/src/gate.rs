@@ -4,7 +4,7 @@ use crate::any::{AnyScheduler, SchedulerKind};
 use crate::cost::Io;
 use crate::dmclock::ServedElsewhere;
 use crate::narrow::Narrow;
-use crate::narrowing::{Narrowed, Narrowing};
+use crate::narrowing::{LatencyStanding, Narrowed, Narrowing};
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, Scheduler, UnknownDisk};
@@ -52,6 +52,15 @@ pub struct Gate<R> {
     wake: Option<Nanos>,
     /// An event came after the last answer, or the last answer was a request.
     changed: bool,
+}
+
+/// What a request took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Took {
+    /// From when it was queued until it was dispatched.
+    pub queued: Nanos,
+    /// From then on until it completed.
+    pub device: Nanos,
 }
 
 impl<R> Gate<R> {
@@ -216,13 +225,21 @@ impl<R> Gate<R> {
         }
     }
 
-    /// Records the latency, from dispatch to completion, of a read or write that succeeded. Does
-    /// nothing without a meter.
+    /// Records what a read or write that succeeded took: the time in the queue, and that from
+    /// dispatch to completion. The meter, where there is one, goes by the latter alone, and a
+    /// disk's [latency target](Policy::latency_target) by both.
     #[inline]
-    pub fn measure(&mut self, latency: Nanos, bytes: Bytes) {
+    pub fn measure(&mut self, now: Nanos, disk: DiskId, took: Took, bytes: Bytes) {
         if let Some(meter) = &mut self.meter {
-            meter.record(latency, bytes);
+            meter.record(took.device, bytes);
         }
+        self.narrowing.measured(now, disk, took.queued, took.device);
+    }
+
+    /// How a disk stands to its latency target; none where it has none, asks for nothing, or has
+    /// not been judged yet.
+    pub fn latency(&self, disk: DiskId) -> Option<LatencyStanding> {
+        self.narrowing.latency(disk)
     }
 
     /// Has latencies measured from now on, or no more. Forgets what was measured so far.
@@ -412,12 +429,12 @@ mod tests {
 
     #[test]
     fn latencies_are_measured_where_somebody_asks() {
-        let (mut gate, _) = gate(SchedulerKind::Fifo, Slots::ONE);
-        gate.measure(MS, Bytes(4096));
+        let (mut gate, disk) = gate(SchedulerKind::Fifo, Slots::ONE);
+        gate.measure(MS, disk, Took { device: MS, ..Took::default() }, Bytes(4096));
         assert_eq!(gate.take_latency(), None);
         let smoothing = Smoothing::PerPeriod { past: Fraction::percent(0) };
         gate.set_meter(MS, Some(LatencyMeter::new(CostModel::Unit, smoothing).unwrap()));
-        gate.measure(MS, Bytes(4096));
+        gate.measure(MS, disk, Took { device: MS, ..Took::default() }, Bytes(4096));
         assert_eq!(gate.take_latency(), Some(Observation { latency: MS, ios: 1 }));
     }
 

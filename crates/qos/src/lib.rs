@@ -83,10 +83,10 @@ pub use config::{Batch, Config, ConfigError, Floor};
 pub use cost::{Cost, CostModel, Io, IoKind, UnknownCostModel};
 pub use dmclock::{ServedElsewhere, ServedElsewhereError};
 pub use fifo::Fifo;
-pub use gate::Gate;
+pub use gate::{Gate, Took};
 pub use mclock::MClock;
 pub use narrow::{Narrow, UnknownNarrow};
-pub use narrowing::Narrowed;
+pub use narrowing::{LatencyStanding, LatencyVerdict, Narrowed, Promise};
 pub use policy::{Burst, LimitMode, PeakTime, Policy, PolicyError};
 pub use priority::{PriorityPolicy, PriorityScope, SHARES_PER_PRIORITY};
 pub use scheduler::{

@@ -1,10 +1,11 @@
-use headgate_units::{BytesPerSec, Iops, Shares};
+use headgate_units::{BytesPerSec, Iops, LatencyTarget, Shares};
 use thiserror::Error;
 
 /// What a disk is promised: a minimum, a maximum and a share of the rest.
 ///
-/// Always consistent: the reservation is never above the limit, and a peak is above it. The default
-/// is no reservation, no limit, strict if one is set, normal shares and a burst credit of one IO.
+/// Always consistent: the reservation is never above the limit, a peak is above it, and a latency
+/// target stands beside a reservation. The default is no reservation, no limit, strict if one is
+/// set, normal shares, a burst credit of one IO and no latency target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
     reservation: Option<Iops>,
@@ -16,6 +17,7 @@ pub struct Policy {
     peak_time: PeakTime,
     shares: Shares,
     burst: Burst,
+    latency_target: Option<LatencyTarget>,
 }
 
 /// Values that contradict each other or are out of range.
@@ -53,6 +55,14 @@ pub enum PolicyError {
     /// Too short or too long.
     #[error("a peak lasts for 1 to 3600 seconds, not {0}")]
     PeakTime(u64),
+    /// Without a reservation, how long a request waits is up to the shares of others.
+    #[error(
+        "a latency target of {target} needs a reservation: without one, how long a request waits is up to other disks"
+    )]
+    TargetWithoutReservation {
+        /// The target asked for.
+        target: LatencyTarget,
+    },
     /// More idle credit than the algorithm stays fair with.
     #[error("a burst credit must be 0 to 256 IOs, not {0}")]
     Burst(u64),
@@ -62,7 +72,8 @@ impl Policy {
     /// How many times its limit a peak is at most.
     pub const PEAK_MAX: u64 = 500;
 
-    /// Checks a whole policy at once. Its limits are strict and have no peaks.
+    /// Checks a whole policy at once. Its limits are strict and have no peaks, and it has no
+    /// latency target.
     ///
     /// # Errors
     /// [`PolicyError::ReservationAboveLimit`].
@@ -90,11 +101,29 @@ impl Policy {
     /// The same policy with another minimum.
     ///
     /// # Errors
-    /// [`PolicyError::ReservationAboveLimit`].
+    /// [`PolicyError::ReservationAboveLimit`], [`PolicyError::TargetWithoutReservation`].
     pub fn with_reservation(self, reservation: Option<Iops>) -> Result<Policy, PolicyError> {
-        let Policy { limit, limit_bandwidth, shares, burst, .. } = self;
+        let Policy { limit, limit_bandwidth, shares, burst, latency_target, .. } = self;
         Policy::new(reservation, limit, limit_bandwidth, shares, burst)?;
-        Ok(Policy { reservation, ..self })
+        Policy { reservation, ..self }.with_latency_target(latency_target)
+    }
+
+    /// The same policy with another latency target.
+    ///
+    /// # Errors
+    /// [`PolicyError::TargetWithoutReservation`].
+    pub fn with_latency_target(self, target: Option<LatencyTarget>) -> Result<Policy, PolicyError> {
+        match target {
+            Some(target) if self.reservation.is_none() => {
+                Err(PolicyError::TargetWithoutReservation { target })
+            }
+            latency_target => Ok(Policy { latency_target, ..self }),
+        }
+    }
+
+    /// For one that went through [`Policy::with_latency_target`] before.
+    pub(crate) fn with_checked_target(self, latency_target: Option<LatencyTarget>) -> Policy {
+        Policy { latency_target, ..self }
     }
 
     /// The same policy with another maximum, without a peak.
@@ -205,6 +234,12 @@ impl Policy {
     /// The weight among disks that are neither at their minimum nor at their maximum.
     pub fn shares(&self) -> Shares {
         self.shares
+    }
+
+    /// The latency that most requests are to stay within, while the disk asks for no more than its
+    /// reservation. The scheduler does nothing for it; the [gate](crate::Gate)'s window does.
+    pub fn latency_target(&self) -> Option<LatencyTarget> {
+        self.latency_target
     }
 
     /// The credit that the disk may earn by being idle.
@@ -337,6 +372,21 @@ mod tests {
         assert_eq!(peak.with_reservation(iops(30)).unwrap().peak(), iops(200));
         assert_eq!(PeakTime::from_secs(0), Err(PolicyError::PeakTime(0)));
         assert_eq!(PeakTime::from_secs(3_601), Err(PolicyError::PeakTime(3_601)));
+    }
+
+    #[test]
+    fn a_latency_target_needs_a_reservation() {
+        let target = "p99=5ms".parse().ok();
+        let error = Policy::default().with_latency_target(target).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a latency target of p99=5ms needs a reservation: without one, how long a request waits is up to other disks"
+        );
+        let reserved = Policy::default().with_reservation(Iops::new(100).ok()).unwrap();
+        let aimed = reserved.with_latency_target(target).unwrap();
+        assert_eq!(aimed.latency_target(), target);
+        assert_eq!(aimed.with_reservation(None), Err(error));
+        assert!(aimed.with_latency_target(None).unwrap().with_reservation(None).is_ok());
     }
 
     #[test]

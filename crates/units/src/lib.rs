@@ -7,6 +7,7 @@
 //! | [`Iops`] | normalised IOs per second | 1 to 10⁹ |
 //! | [`BytesPerSec`] | bytes per second | 1 to 2⁶³ |
 //! | [`Shares`] | relative weight, no unit | 1 to 1,000,000 |
+//! | [`LatencyTarget`] | a part of all requests in thousandths, and microseconds | 500 to 999, 10 us to 60 s |
 //! | [`Priority`] | an application's IO priority, no unit | 1 to 254 |
 //!
 //! All are integers: a scheduler that adds rounded fractions for a year drifts.
@@ -15,12 +16,14 @@
 
 extern crate alloc;
 
+mod latency_target;
 mod parse;
 mod priority;
 mod rate;
 mod size;
 mod time;
 
+pub use latency_target::{LatencyTarget, LatencyTargetError};
 pub use parse::ParseUnitError;
 pub use priority::Priority;
 pub use rate::{BytesPerSec, Iops, OutOfRange, Shares};

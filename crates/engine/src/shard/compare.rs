@@ -117,6 +117,26 @@ const CONTROLLED: &str = r#"
     workload = [{ kind = "closed", outstanding = 24, size = "1M" }]
 "#;
 
+/// A window that is narrowed for a latency target, and opened when its disk asks for nothing.
+const NARROWED: &str = r#"
+    name = "compare-narrowed"
+    title = "A gate whose window gives way to a latency target"
+    duration = "40s"
+    windows = { all = "0s..40s" }
+    datastore = [{ name = "lun", device = "rate=1000", queue-depth = 32, noise = { within = "20%", every = "50ms" } }]
+
+    [[vm]]
+    name = "quick"
+    stop = "25s"
+    disk = [{ reservation = 400, latency-target = "p95=12ms" }]
+    workload = [{ kind = "open", rate = 80, size = "4K", read = "50%" }]
+
+    [[vm]]
+    name = "deep"
+    disk = [{}]
+    workload = [{ kind = "closed", outstanding = 64, size = "4K" }]
+"#;
+
 /// The simulator's events, fed to a shard's datastore.
 struct Replay {
     now: Nanos,
@@ -137,6 +157,8 @@ struct Compared {
     wakes: usize,
     rests: usize,
     windows: usize,
+    /// Windows that had become narrower when they were next looked at.
+    narrowings: usize,
 }
 
 impl Replay {
@@ -168,8 +190,10 @@ impl Replay {
                 return Err(format!("the simulator slept from {wake} to {}", record.at));
             }
             self.now = record.at;
+            let window = self.rig.store.gate.window();
             self.step(&record.step, &mut compared)
                 .map_err(|why| format!("{} {:?}: {why}", record.at, record.step))?;
+            compared.narrowings += usize::from(self.rig.store.gate.window() < window);
         }
         Ok(compared)
     }
@@ -300,6 +324,14 @@ fn both_drivers_decide_alike_behind_a_window_that_follows_latency() {
     let compared = Replay::new(&scenario).run(&records).unwrap();
     assert!(compared.by_weight > 1_000 && compared.wakes > 100, "{compared:?}");
     assert!(compared.windows > 20, "{compared:?}");
+}
+
+#[test]
+fn both_drivers_decide_alike_behind_a_window_that_is_narrowed() {
+    let (scenario, records) = recorded(NARROWED);
+    let compared = Replay::new(&scenario).run(&records).unwrap();
+    assert!(compared.by_reservation > 1_000 && compared.by_weight > 1_000, "{compared:?}");
+    assert!(compared.narrowings > 0 && compared.windows == 1, "{compared:?}");
 }
 
 /// A driver that strays is found out, whichever way it strays.

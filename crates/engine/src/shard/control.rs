@@ -21,7 +21,7 @@ use crate::tables::streams::Streams;
 use headgate_devices::Layers;
 use headgate_devices::layer::TracePart;
 use headgate_qos::window::{LatencyMeter, Observation, Slots};
-use headgate_qos::{Gate, Narrow, Policy};
+use headgate_qos::{Gate, LatencyStanding, Narrow, Policy};
 use headgate_stats::DiskStats;
 use std::sync::Arc;
 
@@ -364,6 +364,7 @@ impl Shard {
         let (_, disk) = disks.find(|(_, disk)| disk.queue == narrowed.disk)?;
         Some(NarrowedWindow {
             disk: disk.info.name.clone(),
+            promise: narrowed.promise,
             before: narrowed.before,
             now: narrowed.now,
         })
@@ -372,6 +373,10 @@ impl Shard {
     fn needed_depth(&self, disk: &ShardDisk) -> Option<u32> {
         let store = self.core.datastores.get(disk.datastore)?;
         store.gate.needed_depth(self.core.ctx.now, disk.queue)
+    }
+
+    fn latency(&self, disk: &ShardDisk) -> Option<LatencyStanding> {
+        self.core.datastores.get(disk.datastore)?.gate.latency(disk.queue)
     }
 
     /// How many disks were closed so far: what was read of the others in between does not go
@@ -404,6 +409,7 @@ impl Shard {
                 queued: disk.queue_slots.queued(),
                 in_flight: disk.in_flight,
                 needed_depth: self.needed_depth(disk),
+                latency: self.latency(disk),
                 ports: disk.ports.len(),
                 remote: disk.storage.link().and_then(|link| self.core.ctx.links.snapshot(link)),
                 stats: disk.stats.snapshot(now),

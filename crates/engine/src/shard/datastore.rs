@@ -17,7 +17,7 @@ use crate::tables::slots::{Depth, Slot, Stage};
 use headgate_devices::Readiness;
 use headgate_devices::layer::{Fault, Layers, Passage, Released};
 use headgate_devices::layer::{TracePart, TracedRequest};
-use headgate_qos::{Decision, Gate};
+use headgate_qos::{Decision, Gate, Took};
 use headgate_stats::{DiskSnapshot, DiskStats, Recent};
 use headgate_units::{Bytes, Nanos};
 
@@ -181,7 +181,11 @@ impl Datastore {
             Stage::Dispatched => {
                 disk.in_flight -= 1;
                 if request.op.is_transfer() && slot.result.is_ok() && !slot.outage {
-                    self.gate.measure(now - slot.dispatched, Bytes(request.len));
+                    let took = Took {
+                        queued: slot.dispatched - slot.arrived,
+                        device: now - slot.dispatched,
+                    };
+                    self.gate.measure(now, disk.queue, took, Bytes(request.len));
                 }
                 self.gate.complete(now, disk.queue);
             }

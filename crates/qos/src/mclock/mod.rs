@@ -288,7 +288,7 @@ use crate::tournament::Tournament;
 use alloc::vec::Vec;
 use delivered::Delivered;
 use disk::{DiskTags, MANY, Patience, Run, State};
-use headgate_units::Nanos;
+use headgate_units::{LatencyTarget, Nanos};
 use pace::Pace;
 use parts::Parts;
 use seats::Seats;
@@ -338,6 +338,8 @@ pub struct MClock<R> {
     tagging: Tagging,
     /// By slot, up to the last disk with a priority policy or a request with a priority.
     priorities: Vec<Priorities>,
+    /// By slot, up to the last disk with a latency target. Nothing here goes by them.
+    latency_targets: Vec<Option<LatencyTarget>>,
     /// Of disks that have several streams.
     blocks: Vec<Streams>,
     vacant_blocks: Vec<u32>,
@@ -388,6 +390,7 @@ impl<R> MClock<R> {
             visited: 0,
             tagging,
             priorities: Vec::new(),
+            latency_targets: Vec::new(),
             blocks: Vec::new(),
             vacant_blocks: Vec::new(),
             swept: 0,
@@ -407,19 +410,7 @@ impl<R> MClock<R> {
 impl<R> Scheduler<R> for MClock<R> {
     fn register(&mut self, now: Nanos, policy: Policy) -> DiskId {
         let now = self.time.advance(now);
-        let (slack, v) = (self.config.limit_slack.0, self.virtual_time);
-        if let Some(slot) = self.free.pop() {
-            let generation = self.disks[slot as usize].generation;
-            if let Some(parts) = self.parts.get_mut(slot as usize) {
-                *parts = Parts::default();
-            }
-            self.disks[slot as usize] =
-                DiskTags::new(generation, policy, now, v.at(), v.turn(), slack);
-            return DiskId { slot, generation };
-        }
-        let slot = self.disks.len() as u32;
-        self.disks.push(DiskTags::new(0, policy, now, v.at(), v.turn(), slack));
-        DiskId { slot, generation: 0 }
+        self.take_in(now, policy)
     }
 
     fn set_policy(&mut self, now: Nanos, disk: DiskId, policy: Policy) -> Result<(), UnknownDisk> {
@@ -431,7 +422,8 @@ impl<R> Scheduler<R> for MClock<R> {
 
     fn policy(&self, disk: DiskId) -> Result<Policy, UnknownDisk> {
         let slot = self.slot(disk)?;
-        let policy = self.disks[slot].policy();
+        let target = self.latency_targets.get(slot).copied().flatten();
+        let policy = self.disks[slot].policy().with_checked_target(target);
         Ok(if self.competes_across(slot) {
             policy.with_shares(self.priorities[slot].shares)
         } else {

@@ -1,18 +1,39 @@
-//! Changes of a disk's policy and of what its priorities are worth.
+//! Disks come in, with their policies. Changes of those, and of what priorities are worth.
 
 use super::MClock;
 use super::bucket::{Fill, Rates};
-use super::disk::{NEVER_SERVED, Patience, bandwidths, rate, rates};
+use super::disk::{DiskTags, NEVER_SERVED, Patience, bandwidths, rate, rates};
 use super::limit::Limit;
+use super::parts::Parts;
 use super::stream::Tagging;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use crate::rate::Tag;
+use crate::scheduler::DiskId;
 use alloc::boxed::Box;
+use headgate_units::LatencyTarget;
 
 impl<R> MClock<R> {
+    /// A new disk, in the slot of one that is gone if there is any.
+    pub(super) fn take_in(&mut self, now: u64, policy: Policy) -> DiskId {
+        let (slack, v) = (self.config.limit_slack.0, self.virtual_time);
+        let slot = self.free.pop().map_or(self.disks.len(), |slot| slot as usize);
+        let generation = self.disks.get(slot).map_or(0, |gone| gone.generation);
+        if let Some(parts) = self.parts.get_mut(slot) {
+            *parts = Parts::default();
+        }
+        self.keep_latency_target(slot, policy.latency_target());
+        let tags = DiskTags::new(generation, policy, now, v.at(), v.turn(), slack);
+        match self.disks.get_mut(slot) {
+            Some(gone) => *gone = tags,
+            None => self.disks.push(tags),
+        }
+        DiskId { slot: slot as u32, generation }
+    }
+
     /// What a tag is ahead is kept as service, so a new rate is in force at the next dispatch.
     pub(super) fn change_policy(&mut self, slot: usize, now: u64, policy: Policy) {
+        self.keep_latency_target(slot, policy.latency_target());
         self.displace(slot);
         self.await_no_more(slot);
         let waits =
@@ -53,6 +74,17 @@ impl<R> MClock<R> {
         } else {
             self.place(slot, now, patience);
         }
+    }
+
+    /// Keeps what a disk's policy says of latency, to report it.
+    pub(super) fn keep_latency_target(&mut self, slot: usize, target: Option<LatencyTarget>) {
+        if slot >= self.latency_targets.len() {
+            if target.is_none() {
+                return;
+            }
+            self.latency_targets.resize(slot + 1, None);
+        }
+        self.latency_targets[slot] = target;
     }
 
     /// Sorts queued requests into streams anew, unless the policy is the one in force.

@@ -115,8 +115,9 @@ fn policies() -> impl Strategy<Value = Policy> {
         burst,
         prop::sample::select(vec![LimitMode::Strict, LimitMode::Soft]),
         peaks(),
+        prop::sample::select(vec![None, "p99=5ms".parse().ok(), "p50=10us".parse().ok()]),
     )
-        .prop_map(|(shares, a, b, bandwidth, burst, mode, peaks)| {
+        .prop_map(|(shares, a, b, bandwidth, burst, mode, peaks, target)| {
             let (reservation, limit) = match (a, b) {
                 (Some(a), Some(b)) => (Some(a.min(b)), Some(a.max(b))),
                 other => other,
@@ -131,6 +132,8 @@ fn policies() -> impl Strategy<Value = Policy> {
             .unwrap()
             .with_limit_mode(mode)
             .with_some_peaks(peaks)
+            .with_latency_target(target.filter(|_| a.is_some()))
+            .unwrap()
         })
 }
 

@@ -1,4 +1,5 @@
-//! Narrows a window for the reservation of a disk that keeps few requests outstanding.
+//! Narrows a window for promises that it breaks: the reservation of a disk that keeps few requests
+//! outstanding, and the latency target of one that has such a target.
 //!
 //! # The problem
 //! A scheduler decides which request enters the window. It cannot hurry what is inside. A disk
@@ -23,14 +24,26 @@
 //! on by half of what is to spare, and by a quarter where nobody needs it narrow. So it finds out
 //! by itself how wide it may be, also where a disk never gets more than r because of its shares.
 //!
+//! # The rule for latencies
+//! A disk with a [`LatencyTarget`](headgate_units::LatencyTarget) is judged by what its requests
+//! took from the queue to the end, as soon as so many completed that four may be late. With D the
+//! quantile of the target, w what late ones waited in the queue and t the target, what is in the
+//! window is to become proportional:
+//!
+//! > M ← M · (0.85·t - w)/(D - w)
+//!
+//! It grows by 2 % below 0.85·t, and faster below 0.7·t. Requests that are late because they wait
+//! in the queue say nothing of the window: the disk asks for more than its reservation, or in
+//! bursts. Then it grows.
+//!
 //! # When it does not help
 //! - A reserved disk that is short *with requests queued* is short of capacity. A narrow window
 //!   costs some kinds of storage throughput, so the window grows then, whoever else is short.
 //! - Storage that serves requests side by side is no faster for having fewer of them. If D has not
 //!   become shorter by a quarter of what M has, the window is opened and the disk's times are taken
 //!   anew. The second time in a row, or where a window of its own depth is too wide still, the disk
-//!   is left alone for a minute, then two, and so on up to an hour.
-//!
+//!   is left alone for a minute, then two, and so on up to an hour. A window is halved only once
+//!   before 32 requests have shown that it helps.
 //! - A disk's own requests are not in its way, so a window is not made narrower than the disk's
 //!   depth, nor at all while nobody else is in it.
 //! - A disk that is spread over servers gets a part of its reservation at each, and is not judged.
@@ -41,12 +54,17 @@
 //!
 //! # Cost
 //! O(1) for each event of a reserved disk, one comparison for others; O(disks) once a period.
-//! Nothing is allocated but when disks are registered. 104 bytes for a reserved disk, 8 for others.
+//! Nothing is allocated but when disks are registered or get another policy. 192
+//! bytes for a reserved disk, 464 more with a latency target, 8 for others.
 //!
 //! # Source
-//! Little's law; the rest is ours. `docs/decisions/0048-narrow-windows.md` has what was dropped.
+//! Little's law; the rest is ours. `docs/decisions/0048-narrow-windows.md` and
+//! `docs/decisions/0052-latency-targets.md` have what was dropped.
 
 mod bounds;
+mod judgement;
+mod latencies;
+mod standing;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -61,9 +79,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bounds::{GROWTH, WHOLE};
 use headgate_units::Nanos;
-use tally::{Judgement, Tally};
+use judgement::{Judgement, Permission};
+use tally::Tally;
 
 pub use bounds::PERIOD;
+pub use standing::{LatencyStanding, LatencyVerdict};
 
 /// How fast the window grows under a disk that has what it needs, in thousandths a period.
 const SLOWLY: u64 = 1_020;
@@ -80,6 +100,8 @@ const STEP: u64 = 950;
 pub struct Narrowed {
     /// The disk it was last narrowed for.
     pub disk: DiskId,
+    /// And which of its promises.
+    pub promise: Promise,
     /// The bound on requests in flight.
     pub window: Slots,
     /// What all disks together got per second before it was narrowed, in reference IOs.
@@ -88,7 +110,16 @@ pub struct Narrowed {
     pub now: Cost,
 }
 
-/// Narrows one gate's window for the reservations of its disks.
+/// What a window is narrowed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// The least rate of a disk that keeps few requests outstanding.
+    Reservation,
+    /// A disk's [`LatencyTarget`](headgate_units::LatencyTarget).
+    Latency,
+}
+
+/// Narrows one gate's window for the promises to its disks.
 ///
 /// The [gate](crate::Gate) says what happens to requests. Times are its caller's clock; a step back
 /// counts as no time.
@@ -101,7 +132,9 @@ pub(crate) struct Narrowing {
     /// Reserved disks by their slot.
     disks: Vec<Option<Box<Tally>>>,
     reserved: u32,
-    narrowed_for: Option<DiskId>,
+    /// Those of them that have a latency target.
+    aimed: u32,
+    narrowed_for: Option<(DiskId, Promise)>,
     /// The end of the period; [`Nanos::MAX`] while no disk has a reservation.
     due: Nanos,
     began: Nanos,
@@ -120,6 +153,7 @@ impl Narrowing {
             bound: Slots::WINDOW_MAX,
             disks: Vec::new(),
             reserved: 0,
+            aimed: 0,
             narrowed_for: None,
             due: Nanos::MAX,
             began: now,
@@ -133,7 +167,7 @@ impl Narrowing {
     pub(crate) fn set_mode(&mut self, now: Nanos, mode: Narrow) {
         self.mode = mode;
         self.open();
-        self.disks.iter_mut().flatten().for_each(|tally| tally.restart(now));
+        self.window_is(now, self.window());
         self.plan(now);
     }
 
@@ -153,10 +187,14 @@ impl Narrowing {
 
     /// Begins the first period, or plans none.
     fn plan(&mut self, now: Nanos) {
-        match (self.mode, self.reserved, self.due) {
-            (Narrow::Never, ..) | (_, 0, _) => self.due = Nanos::MAX,
-            (.., Nanos::MAX) => self.begin(now),
-            _ => {}
+        let judges = match self.mode {
+            Narrow::Never => self.aimed > 0,
+            Narrow::ForReservations => self.reserved > 0,
+        };
+        match (judges, self.due) {
+            (false, _) => self.due = Nanos::MAX,
+            (true, Nanos::MAX) => self.begin(now),
+            (true, _) => {}
         }
     }
 
@@ -172,14 +210,29 @@ impl Narrowing {
 
     /// How the window is narrowed, while it is.
     pub(crate) fn narrowed(&self) -> Option<Narrowed> {
-        let disk = self.narrowed_for.filter(|_| self.bound < self.given)?;
-        Some(Narrowed { disk, window: self.bound, before: self.before, now: self.now })
+        let (disk, promise) = self.narrowed_for.filter(|_| self.bound < self.given)?;
+        Some(Narrowed { disk, promise, window: self.bound, before: self.before, now: self.now })
     }
 
     /// The least number of requests that a disk has to keep outstanding for its reservation, where
     /// a narrow window does not help it. As of when it was last tried.
     pub(crate) fn needed_depth(&self, now: Nanos, disk: DiskId) -> Option<u32> {
         self.tally(disk)?.needed(now)
+    }
+
+    /// How a disk stands to its latency target; none where it has none or nothing was judged yet.
+    pub(crate) fn latency(&self, disk: DiskId) -> Option<LatencyStanding> {
+        self.tally(disk)?.standing()
+    }
+
+    /// A read or write of a disk completed that waited in the queue and then took so long.
+    #[inline]
+    pub(crate) fn measured(&mut self, now: Nanos, disk: DiskId, waited: Nanos, device: Nanos) {
+        if self.aimed > 0
+            && let Some(tally) = self.tally_mut(disk)
+        {
+            tally.measured(now, waited, device);
+        }
     }
 
     /// A disk has this policy from now on. The counters say what it has outstanding.
@@ -191,7 +244,8 @@ impl Narrowing {
         counters: DiskCounters,
     ) {
         let slot = disk.slot as usize;
-        let mut tally = Tally::new(now, disk.generation, policy, counters).map(Box::new);
+        let mut tally =
+            Tally::new(now, disk.generation, policy, counters, self.window()).map(Box::new);
         if tally.is_none() && slot >= self.disks.len() {
             return;
         }
@@ -199,8 +253,13 @@ impl Narrowing {
             self.disks.resize_with(slot + 1, || None);
         }
         let old = self.disks[slot].take();
+        let aims = |tally: &Option<Box<Tally>>| {
+            u32::from(tally.as_ref().is_some_and(|tally| tally.has_target()))
+        };
         self.reserved -= u32::from(old.is_some());
         self.reserved += u32::from(tally.is_some());
+        self.aimed -= aims(&old);
+        self.aimed += aims(&tally);
         if let (Some(tally), Some(old)) = (&mut tally, old)
             && old.generation == disk.generation
         {
@@ -282,6 +341,12 @@ impl Narrowing {
 
     #[cold]
     fn end_period(&mut self, now: Nanos) {
+        if self.mode == Narrow::Never {
+            for tally in self.disks.iter_mut().flatten() {
+                tally.judge_latency(now, Permission::LeaveAlone);
+            }
+            return self.begin(now);
+        }
         let elapsed = now.since(self.began).0.max(1);
         let rate = u128::from(self.cost.as_millionths()) * 1_000_000_000 / u128::from(elapsed);
         self.now = Cost::from_millionths(u64::try_from(rate).unwrap_or(u64::MAX));
@@ -294,8 +359,8 @@ impl Narrowing {
             Verdict::Keep => self.bound,
             Verdict::Open => Slots::WINDOW_MAX,
             Verdict::Grow(part) => width.scaled(part, WHOLE),
-            Verdict::Narrow(wanted, disk) => {
-                self.narrowed_for = Some(disk);
+            Verdict::Narrow(wanted, disk, promise) => {
+                self.narrowed_for = Some((disk, promise));
                 let whole = Slots::whole(width.floor());
                 let most = width.scaled(STEP, WHOLE).max(whole);
                 wanted.clamp(width.scaled(SHRINKING, WHOLE).min(most), most)
@@ -306,36 +371,45 @@ impl Narrowing {
             self.open();
         }
         if self.window() != width {
-            // Times in another window say nothing of this one.
-            self.disks.iter_mut().flatten().for_each(|tally| tally.restart(now));
+            self.window_is(now, self.window());
         }
         self.begin(now);
     }
 
+    fn window_is(&mut self, now: Nanos, window: Slots) {
+        self.disks.iter_mut().flatten().for_each(|tally| tally.window_is(now, window));
+    }
+
     /// What all disks together say. Capacity comes first, then who is short, then who is content.
     fn verdict(&mut self, now: Nanos) -> Verdict {
-        let (mut least, mut growth) = (None, GROWTH);
+        let (mut least, mut growth) = (None::<(Slots, DiskId, Promise)>, GROWTH);
         let (mut starved, mut kept, mut pending, mut useless) = (false, false, false, false);
         for (slot, tally) in self.disks.iter_mut().enumerate() {
             let Some(tally) = tally else { continue };
             let disk = DiskId { slot: slot as u32, generation: tally.generation };
-            match tally.judge(now) {
-                Judgement::None | Judgement::GivenUp => {}
-                Judgement::Pending => pending = true,
-                Judgement::Kept => kept = true,
-                Judgement::Starved => starved = true,
-                Judgement::Useless => useless = true,
-                Judgement::Roomy(part) => growth = growth.min((part + WHOLE) / 2),
-                Judgement::Short(slots) => {
-                    if least.is_none_or(|(least, _)| slots < least) {
-                        least = Some((slots, disk));
+            let latency = tally.judge_latency(now, Permission::Narrow);
+            let reservation = tally.judge(now);
+            for (judgement, promise) in
+                [(reservation, Promise::Reservation), (latency, Promise::Latency)]
+            {
+                match judgement {
+                    Judgement::None => {}
+                    Judgement::Pending => pending = true,
+                    Judgement::Kept => kept = true,
+                    Judgement::Starved => starved = true,
+                    Judgement::Useless | Judgement::GivenUp => useless = true,
+                    Judgement::Roomy(part) => growth = growth.min((part + WHOLE) / 2),
+                    Judgement::Short(slots) => {
+                        if least.is_none_or(|(least, ..)| slots < least) {
+                            least = Some((slots, disk, promise));
+                        }
                     }
                 }
             }
         }
         match least {
             _ if starved => Verdict::Grow(GROWTH),
-            Some((slots, disk)) => Verdict::Narrow(slots, disk),
+            Some((slots, disk, promise)) => Verdict::Narrow(slots, disk, promise),
             None if useless => Verdict::Open,
             None if pending => Verdict::Keep,
             None if kept => Verdict::Grow(SLOWLY),
@@ -350,6 +424,6 @@ enum Verdict {
     Open,
     /// To so many thousandths.
     Grow(u64),
-    /// For this disk.
-    Narrow(Slots, DiskId),
+    /// For this promise to this disk.
+    Narrow(Slots, DiskId, Promise),
 }

@@ -1,10 +1,14 @@
 //! What one reserved disk did since its times were last taken.
 
 use super::bounds::{AIM, GROWTH, HOPELESS, PERIOD, ROOMY, SHORT, WHOLE, part};
-use super::trial::{Flight, Hope, Outcome, Trial};
+use super::judgement::{Judgement, Permission};
+use super::latencies::Latencies;
+use super::standing::LatencyStanding;
+use super::trial::{Flown, Hope, Outcome, Trial};
 use crate::policy::Policy;
 use crate::scheduler::DiskCounters;
 use crate::window::Slots;
+use alloc::boxed::Box;
 use headgate_units::Nanos;
 
 /// A disk is judged after so many requests,
@@ -49,6 +53,8 @@ pub(super) struct Tally {
     needed: u32,
     /// It gets no more than a part of its reservation here.
     spread: Spread,
+    /// Of a disk with a latency target.
+    latencies: Option<Box<Latencies>>,
 }
 
 /// Where a disk is served.
@@ -58,34 +64,15 @@ enum Spread {
     Elsewhere,
 }
 
-/// What a disk says of the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judgement {
-    /// Nothing: it asks for too little, or nothing helps it.
-    None,
-    /// It is too early to say anything new.
-    Pending,
-    /// It has what it needs, and no more.
-    Kept,
-    /// The window may be so many thousandths of what it is.
-    Roomy(u64),
-    /// It is short, and waits in the queue.
-    Starved,
-    /// It is short, and would have enough if so many requests were in flight.
-    Short(Slots),
-    /// It is short, and narrowing the window did nothing for it: to be opened and tried again.
-    Useless,
-    /// The same for the second time, or of a window of its own depth. Left alone for a while.
-    GivenUp,
-}
-
 impl Tally {
-    /// Of a disk that has so much outstanding; `None` without a reservation.
+    /// Of a disk that has so much outstanding, in a window of this size; `None` without a
+    /// reservation.
     pub(super) fn new(
         now: Nanos,
         generation: u32,
         policy: &Policy,
         counters: DiskCounters,
+        window: Slots,
     ) -> Option<Tally> {
         let rate = policy.reservation()?.get();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -108,12 +95,17 @@ impl Tally {
             trial: Trial::new(),
             needed: 0,
             spread: Spread::Here,
+            latencies: policy.latency_target().map(|t| Box::new(Latencies::new(now, t, window))),
         })
     }
 
-    /// Another policy for the same disk: where it is served stays, all else begins anew.
+    /// Another policy for the same disk: where it is served stays, and how it last stood to a
+    /// latency target that is still the same. All else begins anew.
     pub(super) fn adopt(&mut self, old: &Tally) {
         self.spread = old.spread;
+        if let (Some(new), Some(old)) = (&mut self.latencies, &old.latencies) {
+            new.adopt(old);
+        }
     }
 
     fn advance(&mut self, now: Nanos) {
@@ -160,18 +152,62 @@ impl Tally {
         self.emptied = now;
     }
 
-    /// Takes the times anew.
-    pub(super) fn restart(&mut self, now: Nanos) {
+    /// The window is another one, of which the times until now say nothing.
+    pub(super) fn window_is(&mut self, now: Nanos, window: Slots) {
+        self.begin(now);
+        if let Some(latencies) = &mut self.latencies {
+            latencies.window_is(now, window);
+        }
+    }
+
+    /// Takes the times anew that the reservation is judged by.
+    fn begin(&mut self, now: Nanos) {
         self.advance(now);
+        let flown = self.flown();
+        if let Some(latencies) = &mut self.latencies {
+            latencies.note(flown);
+        }
         self.since = self.seen;
         (self.outstanding_time, self.flight_time) = (0, 0);
         (self.cost, self.company, self.dispatched) = (0, 0, 0);
         self.peak = self.outstanding;
     }
 
+    /// What its requests did in the window since then.
+    fn flown(&self) -> Flown {
+        Flown {
+            elapsed: self.seen.since(self.since).0,
+            time: self.flight_time,
+            company: self.company,
+            requests: self.dispatched,
+            peak: self.peak,
+        }
+    }
+
+    /// A read or write completed that waited in the queue and then took so long.
+    #[inline]
+    pub(super) fn measured(&mut self, now: Nanos, waited: Nanos, device: Nanos) {
+        if let Some(latencies) = &mut self.latencies {
+            latencies.measured(now, waited, device);
+        }
+    }
+
+    /// Whether the disk has a latency target.
+    pub(super) fn has_target(&self) -> bool {
+        self.latencies.is_some()
+    }
+
+    /// How it stands to its latency target.
+    pub(super) fn standing(&self) -> Option<LatencyStanding> {
+        self.latencies.as_ref()?.standing()
+    }
+
     /// The window is as wide as it was given: what it was like narrowed is of no use.
     pub(super) fn forget_before(&mut self) {
         self.trial.forget_before();
+        if let Some(latencies) = &mut self.latencies {
+            latencies.forget_before();
+        }
     }
 
     /// The depth that the disk would have needed when it was given up, while it is left alone.
@@ -179,7 +215,15 @@ impl Tally {
         self.trial.rests(now).then_some(self.needed)
     }
 
-    /// Ends the disk's period if there is enough to judge it by.
+    /// Ends the period of its latencies if there is enough to judge them by.
+    pub(super) fn judge_latency(&mut self, now: Nanos, permission: Permission) -> Judgement {
+        self.advance(now);
+        let flown = self.flown();
+        let Some(latencies) = &mut self.latencies else { return Judgement::None };
+        latencies.judge(now, flown, permission)
+    }
+
+    /// Ends the period of its reservation if there is enough to judge it by.
     pub(super) fn judge(&mut self, now: Nanos) -> Judgement {
         self.advance(now);
         if self.outstanding == 0 && now.since(self.emptied) >= PERIOD {
@@ -191,7 +235,7 @@ impl Tally {
             return self.last;
         }
         let judgement = self.judged(now, elapsed.0.max(1));
-        self.restart(now);
+        self.begin(now);
         self.last = match judgement {
             Judgement::Kept | Judgement::Short(_) | Judgement::Roomy(_) => Judgement::Pending,
             _ => Judgement::None,
@@ -220,16 +264,12 @@ impl Tally {
             return Judgement::Starved;
         }
         let missing = WHOLE - part(got, AIM).min(WHOLE);
-        let flight = Flight {
-            company: self.company.saturating_mul(WHOLE) / u64::from(self.dispatched),
-            time: self.flight_time,
-            requests: self.dispatched,
-            peak: self.peak,
-        };
+        let flight = self.flown().flight();
         let hope = if got < HOPELESS { Hope::Little } else { Hope::Some };
         match self.trial.tried(now, flight, hope) {
             Outcome::Open => {}
             Outcome::Wait => return Judgement::Kept,
+            Outcome::Prove => return Judgement::Pending,
             Outcome::Useless => return Judgement::Useless,
             Outcome::GivenUp => {
                 let needed = u64::from(self.peak).saturating_mul(WHOLE).div_ceil(got.max(1));

@@ -1,12 +1,14 @@
 //! Disks with few requests outstanding beside others that fill the window, on storage that serves
 //! one after another and on storage that serves side by side.
 
+mod latencies;
+
 use super::PERIOD;
 use crate::any::{AnyScheduler, SchedulerKind};
 use crate::config::Config;
 use crate::cost::{Cost, CostModel, Io};
 use crate::dmclock::ServedElsewhere;
-use crate::gate::Gate;
+use crate::gate::{Gate, Took};
 use crate::narrow::Narrow;
 use crate::policy::Policy;
 use crate::scheduler::{Decision, DiskId};
@@ -48,11 +50,19 @@ enum Event {
     Send(usize),
     /// A request that waits for no other.
     Arrive(usize),
-    Done(usize),
+    Done(Sent),
+}
+
+/// A request at the storage: whose it is, when it was queued and when it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sent {
+    client: usize,
+    queued: Nanos,
+    sent: Nanos,
 }
 
 struct Bench {
-    gate: Gate<usize>,
+    gate: Gate<(usize, Nanos)>,
     now: Nanos,
     storage: Storage,
     free: Nanos,
@@ -61,6 +71,8 @@ struct Bench {
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     sequence: u64,
     served: Vec<u64>,
+    /// What the first client's requests took.
+    took: Vec<Nanos>,
     dice: u64,
     /// Requests in flight over time, up to when that is true, and since when it is taken.
     flight: (u128, Nanos, Nanos),
@@ -104,6 +116,7 @@ impl Bench {
             free: Nanos::ZERO,
             active: vec![true; clients.len()],
             served: vec![0; clients.len()],
+            took: Vec::new(),
             clients,
             events: BinaryHeap::new(),
             sequence: 0,
@@ -159,13 +172,15 @@ impl Bench {
     fn dispatch(&mut self) {
         while let Decision::Dispatch(sent) = self.gate.next(self.now) {
             let at = self.served_at();
-            self.plan(at, Event::Done(sent.request));
+            let (client, queued) = sent.request;
+            self.plan(at, Event::Done(Sent { client, queued, sent: self.now }));
         }
     }
 
     /// What each client got per second in the seconds that follow.
     fn run(&mut self, length: Nanos) -> Vec<u64> {
         self.served.fill(0);
+        self.took.clear();
         let end = self.now + length;
         while let Some(&Reverse((at, _, event))) = self.events.peek() {
             let wake = self.gate.next_wake().filter(|wake| *wake < at);
@@ -198,7 +213,8 @@ impl Bench {
                         0 => self.elsewhere,
                         _ => ServedElsewhere::NONE,
                     };
-                    self.gate.enqueue_dmclock(self.now, disk, io, elsewhere, index).unwrap();
+                    let request = (index, self.now);
+                    self.gate.enqueue_dmclock(self.now, disk, io, elsewhere, request).unwrap();
                 }
             }
             Event::Arrive(index) => {
@@ -206,8 +222,13 @@ impl Bench {
                 let gap = Nanos((-self.uniform().ln() * ARRIVALS.0 as f64) as u64);
                 self.plan(self.now + gap, Event::Arrive(index));
             }
-            Event::Done(index) => {
+            Event::Done(Sent { client: index, queued, sent }) => {
                 let (client, disk) = self.clients[index];
+                let took = Took { queued: sent - queued, device: self.now - sent };
+                if index == 0 {
+                    self.took.push(took.queued + took.device);
+                }
+                self.gate.measure(self.now, disk, took, Bytes(4096));
                 self.gate.complete(self.now, disk);
                 self.served[index] += 1;
                 if client.depth > 0 {
@@ -498,10 +519,17 @@ proptest! {
                     gate.unregister(now, disk).unwrap();
                     disks[index] = gate.register(now, policy(1, time % 300, 0));
                 }
-                1 => gate.set_policy(now, disk, policy(1, time % 1_000, 0)).unwrap(),
+                1 => {
+                    let target = ["p99=10ms", "p50=10us", "p99.9=60s", ""][index].parse().ok();
+                    let target = target.filter(|_| time % 1_000 > 0);
+                    let policy = policy(1, time % 1_000, 0).with_latency_target(target).unwrap();
+                    gate.set_policy(now, disk, policy).unwrap();
+                }
                 2 => drop(gate.extract(now, disk, &mut |_| time % 2 == 0).unwrap()),
                 3 | 4 => {
                     if let Some(disk) = flying.pop() {
+                        let took = Took { queued: Nanos(time), device: Nanos(time.rotate_left(9)) };
+                        gate.measure(now, disk, took, Bytes(4096));
                         gate.complete(now, disk);
                     }
                 }

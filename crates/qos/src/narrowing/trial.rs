@@ -15,6 +15,11 @@ const TRIES: u8 = 4;
 const WORTH: u64 = WHOLE / 4;
 const WORTH_REQUESTS: u64 = 128;
 
+/// A window that was narrowed by so much is narrowed no further until as many requests show that it
+/// helps.
+const STOP: u64 = WHOLE / 2;
+const ENOUGH_REQUESTS: u64 = 32;
+
 /// The attempts to help one disk by a narrower window.
 pub(super) struct Trial {
     /// How it was before the window was narrowed for it.
@@ -51,6 +56,45 @@ pub(super) struct Flight {
     pub(super) peak: u32,
 }
 
+/// What a disk's requests did in the window in a stretch of time, added up.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Flown {
+    /// In nanoseconds.
+    pub(super) elapsed: u64,
+    /// The integral of its requests in flight, in request-nanoseconds.
+    pub(super) time: u64,
+    /// Requests of all disks that were in flight at its dispatches, added up.
+    pub(super) company: u64,
+    /// Its dispatches.
+    pub(super) requests: u32,
+    /// The most that it had outstanding.
+    pub(super) peak: u32,
+}
+
+impl Flown {
+    /// Both stretches together.
+    pub(super) fn and(self, other: Flown) -> Flown {
+        Flown {
+            elapsed: self.elapsed.saturating_add(other.elapsed),
+            time: self.time.saturating_add(other.time),
+            company: self.company.saturating_add(other.company),
+            requests: self.requests.saturating_add(other.requests),
+            peak: self.peak.max(other.peak),
+        }
+    }
+
+    pub(super) fn flight(self) -> Flight {
+        let Flown { time, company, requests, peak, .. } = self;
+        let company = company.saturating_mul(WHOLE) / u64::from(requests.max(1));
+        Flight { company, time, requests, peak }
+    }
+
+    /// The mean number that it had in flight, in thousandths.
+    pub(super) fn in_flight(self) -> u64 {
+        part(self.time, self.elapsed)
+    }
+}
+
 /// How near a disk is to what it needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hope {
@@ -65,6 +109,8 @@ pub(super) enum Outcome {
     Open,
     /// Wait: the window can be no narrower.
     Wait,
+    /// Wait: what the window was narrowed by has not been shown to help.
+    Prove,
     /// Narrowing did nothing: to be opened and tried again.
     Useless,
     /// The same for the second time, or of a window of the disk's own depth. It is left alone for
@@ -123,7 +169,12 @@ impl Trial {
             if is_clear && quicker >= narrowed / 2 {
                 self.useless = 0;
             }
-            return Outcome::Open;
+            let is_enough = before.since.1 >= ENOUGH_REQUESTS;
+            return if narrowed >= STOP && !(is_enough && quicker >= narrowed / 4) {
+                Outcome::Prove
+            } else {
+                Outcome::Open
+            };
         }
         self.before = None;
         (self.useless, self.at_the_end) = (0, 0);

@@ -1,6 +1,6 @@
 //! A disk's policy: its keys, wherever they stand, and what they come to.
 
-use crate::values::{At, Fault, MaybeBandwidth, MaybeIops, Weight};
+use crate::values::{At, Fault, MaybeBandwidth, MaybeIops, MaybeLatency, Weight};
 use headgate_qos::{Burst, LimitMode, PeakTime, Policy};
 use serde::Deserialize;
 
@@ -29,6 +29,8 @@ macro_rules! with_policy {
             shares: Option<$crate::values::Weight>,
             /// The IOs that it may send ahead of its share after idle time, 0 to 256; 1 by default.
             burst: Option<$crate::values::At<u64>>,
+            /// The latency that most requests are to stay within, such as 'p99=5ms', or 'none'.
+            latency_target: Option<$crate::values::At<$crate::values::MaybeLatency>>,
         }
 
         impl $name {
@@ -44,6 +46,7 @@ macro_rules! with_policy {
                     limit_peak_time: self.limit_peak_time.as_ref(),
                     shares: self.shares,
                     burst: self.burst.as_ref(),
+                    latency_target: self.latency_target.as_ref(),
                 }
             }
         }
@@ -73,6 +76,7 @@ pub(super) struct PolicyKeys<'a> {
     pub(super) limit_peak_time: Option<&'a At<u64>>,
     pub(super) shares: Option<Weight>,
     pub(super) burst: Option<&'a At<u64>>,
+    pub(super) latency_target: Option<&'a At<MaybeLatency>>,
 }
 
 impl PolicyKeys<'_> {
@@ -99,11 +103,14 @@ impl PolicyKeys<'_> {
                 .map_err(|error| key.fault(format!("{error}; write a number in that range")))?,
             None => old.peak_time(),
         };
-        let spans = [self.reservation, self.limit_peak, self.limit];
-        let span = spans.into_iter().flatten().map(|key| &key.span).next();
+        let target = self.latency_target.map_or(old.latency_target(), |key| key.0);
+        let spans = [self.reservation, self.limit_peak, self.limit].into_iter().flatten();
+        let span = self.latency_target.map(|key| &key.span);
+        let span = spans.map(|key| &key.span).next().or(span);
         Policy::new(reservation, limit, bandwidth, shares, burst)
             .map(|policy| policy.with_limit_mode(mode))
             .and_then(|policy| policy.with_peaks(peak, peak_bandwidth, time))
+            .and_then(|policy| policy.with_latency_target(target))
             .map_err(|error| Fault::new(span.unwrap_or(&(0..0)), error))
     }
 }

@@ -5,7 +5,9 @@ use headgate_devices::{ModelSpec, ModelSpecError};
 use headgate_placement::Permille;
 use headgate_qos::window::{Fraction, Slots};
 use headgate_qos::{CostModel, Narrow, UnknownCostModel, UnknownNarrow};
-use headgate_units::{Bytes, BytesPerSec, Iops, Priority, Shares};
+use headgate_units::{
+    Bytes, BytesPerSec, Iops, LatencyTarget, LatencyTargetError, Priority, Shares,
+};
 #[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
@@ -203,6 +205,20 @@ value!(MaybeBandwidth, "a bandwidth such as '50M' per second, or 'none'", {
     _ => text.parse().map(|bandwidth| MaybeBandwidth(Some(bandwidth))).map_err(|_| format!(
         "'{text}' is not a bandwidth; write bytes per second such as '50M' or '1.5G', or 'none'"
     )),
+});
+
+/// A latency target, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MaybeLatency(pub(crate) Option<LatencyTarget>);
+
+value!(MaybeLatency, "a latency target such as 'p99=5ms', or 'none'", {
+    "type": "string",
+    "description": "So many per cent of the reads and writes are to take no longer: p99=5ms; or none",
+}, Raw::Text(text) => match text.as_str() {
+    "none" => Ok(MaybeLatency(None)),
+    _ => text.parse().map(|target| MaybeLatency(Some(target))).map_err(|e: LatencyTargetError| {
+        format!("{e}; or 'none'")
+    }),
 });
 
 /// The size of a window: a number of requests that need not be whole.

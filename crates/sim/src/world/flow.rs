@@ -8,7 +8,7 @@ use super::state::World;
 use crate::workload::{Generator, Issue, Orders};
 use headgate_devices::{DeviceIo, IoKind};
 use headgate_qos::dmclock::{Served, Ticket};
-use headgate_qos::{Cost, Decision, DiskId, Dispatched, Phase, ServedElsewhere};
+use headgate_qos::{Cost, Decision, DiskId, Dispatched, Phase, ServedElsewhere, Took};
 use headgate_units::Nanos;
 
 impl World<'_> {
@@ -218,7 +218,8 @@ impl World<'_> {
             self.settle_guest(request.disk);
         }
         if matches!(request.kind, IoKind::Read | IoKind::Write) {
-            self.gates[gate as usize].measure(device, request.bytes);
+            let took = Took { queued: request.dispatched - request.arrived, device };
+            self.gates[gate as usize].measure(now, id, took, request.bytes);
         }
         if !request.released {
             self.leave(gate, id, key);

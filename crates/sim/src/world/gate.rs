@@ -4,6 +4,7 @@ use super::gate_record::{GateRecord, GateStep};
 use headgate_qos::window::{LatencyMeter, Observation, Slots};
 use headgate_qos::{
     AnyScheduler, Decision, DiskId, Io, Policy, PriorityPolicy, Scheduler as _, ServedElsewhere,
+    Took,
 };
 use headgate_units::{Bytes, Nanos};
 
@@ -106,10 +107,11 @@ impl Gate {
     }
 
     #[inline]
-    pub(super) fn measure(&mut self, latency: Nanos, bytes: Bytes) {
-        let Some(percent) = self.seen else { return };
-        let seen = u128::from(latency.0) * u128::from(percent) / 100;
-        self.gate.measure(Nanos(u64::try_from(seen).unwrap_or(u64::MAX)), bytes);
+    pub(super) fn measure(&mut self, now: Nanos, disk: DiskId, took: Took, bytes: Bytes) {
+        let percent = u128::from(self.seen.unwrap_or(100));
+        let seen = u128::from(took.device.0) * percent / 100;
+        let device = Nanos(u64::try_from(seen).unwrap_or(u64::MAX));
+        self.gate.measure(now, disk, Took { device, ..took }, bytes);
     }
 
     #[inline]

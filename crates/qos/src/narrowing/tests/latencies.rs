@@ -1,0 +1,191 @@
+//! Latency targets: kept where a window keeps them, given up where none does, and said why.
+
+use super::*;
+use crate::narrowing::{LatencyVerdict, Promise};
+use headgate_units::LatencyTarget;
+
+fn aimed(shares: u64, reservation: u64, target: &str) -> Policy {
+    let target: LatencyTarget = target.parse().unwrap();
+    policy(shares, reservation, 0).with_latency_target(Some(target)).unwrap()
+}
+
+/// The latency in milliseconds that so many thousandths of a bench's requests stayed within.
+fn quantile(took: &[Nanos], thousandths: usize) -> f64 {
+    let mut took = took.to_vec();
+    took.sort_unstable();
+    let late = took.len() * (1_000 - thousandths) / 1_000;
+    took[took.len() - 1 - late].0 as f64 / 1e6
+}
+
+impl Bench {
+    fn verdict(&self) -> Option<LatencyVerdict> {
+        self.gate.latency(self.clients[0].1).map(|standing| standing.verdict)
+    }
+}
+
+/// 1,000 per second, a window of 32: each request takes 32 ms or more beside a neighbour that fills
+/// the window. A guest that asks for 83 per second of the 300 that it has is to see 10.
+#[test]
+fn a_window_gives_way_to_a_latency_target() {
+    for storage in [serial(1_000), exponential(1_000)] {
+        let clients = [client(aimed(1, 300, "p99=10ms"), 0), client(policy(10, 0, 0), 64)];
+        let mut open = Bench::new(storage, 32, Narrow::Never, &clients);
+        open.run(secs(30));
+        assert!(quantile(&open.took, 990) > 32.0, "{storage:?}");
+        assert_eq!(
+            (open.verdict(), open.narrowest),
+            (Some(LatencyVerdict::Window), Slots::whole(32))
+        );
+
+        let mut bench = Bench::new(storage, 32, Narrow::ForReservations, &clients);
+        bench.run(secs(30));
+        let got = bench.run(secs(120));
+        let p99 = quantile(&bench.took, 990);
+        assert!(p99 <= 11.0, "{storage:?}: {p99}");
+        assert!(got[0] + got[1] >= 950, "{storage:?}: {got:?}");
+        let standing = bench.gate.latency(bench.clients[0].1).unwrap();
+        assert_eq!(standing.target.to_string(), "p99=10ms");
+        assert!(standing.requests >= 400, "{standing:?}");
+        let narrowed = bench.gate.narrowed().unwrap();
+        assert_eq!((narrowed.disk, narrowed.promise), (bench.clients[0].1, Promise::Latency));
+    }
+}
+
+/// No narrower than need be: with constant service, ten requests take ten milliseconds.
+#[test]
+fn a_window_is_as_wide_as_the_latency_allows() {
+    let clients = [client(aimed(1, 300, "p99=20ms"), 0), client(policy(1, 0, 0), 64)];
+    let mut bench = Bench::new(serial(1_000), 32, Narrow::ForReservations, &clients);
+    bench.run(secs(60));
+    bench.in_flight();
+    bench.run(secs(120));
+    let mean = bench.in_flight();
+    assert!((14.0..19.0).contains(&mean), "{mean}");
+    assert_eq!(bench.verdict(), Some(LatencyVerdict::Met));
+
+    let clients = [client(aimed(1, 300, "p99=40ms"), 0), client(policy(1, 0, 0), 64)];
+    let mut bench = Bench::new(serial(1_000), 32, Narrow::ForReservations, &clients);
+    bench.run(secs(60));
+    assert_eq!(bench.narrowest, Slots::whole(32));
+}
+
+#[test]
+fn it_grows_again_when_the_disk_asks_for_nothing() {
+    let clients = [client(aimed(1, 20, "p99=10ms"), 1), client(policy(1, 0, 0), 64)];
+    let mut bench = Bench::new(serial(1_000), 32, Narrow::ForReservations, &clients);
+    bench.run(secs(20));
+    assert!(bench.gate.window() < Slots::whole(12), "{}", bench.gate.window());
+    bench.stop(0);
+    bench.run(secs(30));
+    assert_eq!((bench.gate.narrowed(), bench.gate.window()), (None, Slots::whole(32)));
+    assert_eq!(bench.verdict(), None);
+}
+
+/// The window grows by 2 % each period for a shallow disk's reservation. Meanwhile the target of
+/// another disk is judged, and that of the same.
+#[test]
+fn a_target_is_judged_while_a_reservation_moves_the_window() {
+    let clients = [
+        client(aimed(1, 300, "p99=10ms"), 1),
+        client(policy(1, 0, 0), 64),
+        client(aimed(1, 20, "p90=20ms"), 0),
+    ];
+    let mut bench = Bench::new(serial(1_000), 32, Narrow::ForReservations, &clients);
+    bench.run(secs(60));
+    for index in [0, 2] {
+        let standing = bench.gate.latency(bench.clients[index].1).unwrap();
+        assert_eq!(standing.verdict, LatencyVerdict::Met, "{standing:?}");
+    }
+}
+
+/// Storage that serves side by side takes 10 ms however few requests it has.
+#[test]
+fn what_the_storage_does_not_give_is_not_paid_for() {
+    let storage = Storage::Parallel { latency: Nanos::from_millis(10) };
+    let clients = [client(aimed(1, 300, "p99=5ms"), 0), client(policy(1, 0, 0), 64)];
+    let mut bench = Bench::new(storage, 32, Narrow::ForReservations, &clients);
+    let mut open = Bench::new(storage, 32, Narrow::Never, &clients);
+    let (got, most) = (bench.run(secs(60)), open.run(secs(60)));
+    assert!(got[1] * 100 >= most[1] * 94, "{got:?} of {most:?}");
+    let (got, most) = (bench.run(secs(3_600)), open.run(secs(3_600)));
+    assert!(got[1] * 1_000 >= most[1] * 980, "{got:?} of {most:?}");
+    assert_eq!(bench.verdict(), Some(LatencyVerdict::Storage));
+}
+
+/// Who asks for more than is reserved waits in the queue. No window makes that shorter.
+#[test]
+fn who_asks_for_too_much_narrows_no_window() {
+    let clients = [client(aimed(1, 100, "p99=40ms"), 64), client(policy(100, 0, 0), 64)];
+    let mut bench = Bench::new(serial(1_000), 32, Narrow::ForReservations, &clients);
+    bench.run(secs(60));
+    assert_eq!(bench.narrowest, Slots::whole(32));
+    assert_eq!(bench.verdict(), Some(LatencyVerdict::Queue));
+}
+
+#[test]
+fn who_is_alone_narrows_no_window() {
+    let clients = [client(aimed(1, 100, "p99=1ms"), 8), client(policy(1, 0, 0), 64)];
+    let mut bench = Bench::new(serial(1_000), 32, Narrow::ForReservations, &clients);
+    bench.stop(1);
+    bench.run(secs(60));
+    assert_eq!(bench.narrowest, Slots::whole(32));
+    assert_eq!(bench.verdict(), Some(LatencyVerdict::Alone));
+}
+
+/// A reservation that the storage does not give, and a latency: the one comes first.
+#[test]
+fn capacity_comes_before_latency() {
+    let clients = [client(aimed(1, 900, "p99=10ms"), 0), client(policy(1, 600, 0), 256)];
+    let mut bench = Bench::new(serial(500), 32, Narrow::ForReservations, &clients);
+    bench.run(secs(60));
+    let got = bench.run(secs(30));
+    assert!(got[0] + got[1] >= 495, "{got:?}");
+    assert!(bench.gate.window() >= Slots::whole(16), "{}", bench.gate.window());
+}
+
+/// The policy is the same but for its shares: how the disk stands is known on.
+#[test]
+fn another_policy_with_the_same_target_keeps_what_is_known() {
+    let clients = [client(aimed(1, 300, "p99=10ms"), 1), client(policy(1, 0, 0), 64)];
+    let mut bench = Bench::new(serial(1_000), 32, Narrow::Never, &clients);
+    bench.run(secs(20));
+    let (disk, now) = (bench.clients[0].1, bench.now);
+    let standing = bench.gate.latency(disk).unwrap();
+    bench.gate.set_policy(now, disk, aimed(5, 300, "p99=10ms")).unwrap();
+    assert_eq!(bench.gate.latency(disk), Some(standing));
+    bench.gate.set_policy(now, disk, aimed(5, 300, "p99=11ms")).unwrap();
+    assert_eq!(bench.gate.latency(disk), None);
+    bench.gate.set_policy(now, disk, policy(5, 300, 0)).unwrap();
+    assert_eq!(bench.gate.latency(disk), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// On storage that serves one after another, beside any number of neighbours' requests: a
+    /// target of some services' time is met by a disk that asks for less than its reservation. That
+    /// is nearly all of the storage, so that the disk's own bursts hardly wait in the queue.
+    #[test]
+    fn targets_are_met_wherever_a_window_meets_them(
+        rate in 400u64..5_000,
+        window in 2u32..128,
+        services in 12u64..60,
+        quantile_of in prop::sample::select(vec![900usize, 950, 990]),
+        shares in 1u64..1_000,
+        random in any::<bool>(),
+    ) {
+        let storage = if random { exponential(rate) } else { serial(rate) };
+        let micros = services * 1_000_000 / rate;
+        let target = format!("p{}={micros}us", quantile_of / 10);
+        let clients = [
+            client(aimed(1, rate * 9 / 10, &target), 0),
+            client(policy(shares, 0, 0), 256),
+        ];
+        let mut bench = Bench::new(storage, window, Narrow::ForReservations, &clients);
+        bench.run(secs(60));
+        let got = bench.run(secs(180));
+        let at = quantile(&bench.took, quantile_of) * 1_000.0;
+        prop_assert!(at <= micros as f64 * 1.1, "{at} of {micros}");
+        prop_assert!((got[0] + got[1]) * 100 >= rate * 90, "{:?}", got);
+    }
+}
