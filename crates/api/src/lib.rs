@@ -8,6 +8,7 @@ pub mod change;
 pub mod client;
 pub mod flash;
 pub mod history;
+pub mod latency;
 pub mod leases;
 pub mod placement;
 pub mod priorities;

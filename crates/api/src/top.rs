@@ -1,5 +1,6 @@
 //! Wire types of the live view.
 
+use super::latency::{LatencyNow, NarrowedFor};
 use super::types::ServiceState;
 use super::windows::WindowNow;
 use headgate_model::Name;
@@ -90,19 +91,25 @@ pub struct TopDisk {
     /// where they keep enough, or where a narrower window makes up for it.
     #[serde(default)]
     pub needed_depth: Option<u32>,
+    /// How it stands to its latency target; `null` where it has none, or asked for nothing lately.
+    #[serde(default)]
+    pub latency: Option<LatencyNow>,
     /// The part of the datastore's service it got over the part that its shares give it among the
     /// busy disks, over the last five seconds: 1 is exactly its share. Reservations and limits move
     /// it away from 1.
     pub share_achieved: Option<f64>,
 }
 
-/// A window that is narrowed for the reservation of a disk with few requests outstanding.
+/// A window that is narrowed for a promise to a disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NarrowedWindow {
     /// The disk that it was last narrowed for.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub disk: Name,
+    /// And which of its promises.
+    #[serde(default)]
+    pub promise: NarrowedFor,
     /// What all disks together got before, in normalised IOPS.
     pub before_iops: u64,
     /// And in the last half second.
@@ -122,7 +129,7 @@ pub struct TopDatastore {
     pub scheduler: Scheduler,
     /// Requests that may be at the device at once.
     pub window: f64,
-    /// Why it is less than was set, where a reservation narrows it.
+    /// Why it is less than was set, where a promise narrows it.
     #[serde(default)]
     pub narrowed: Option<NarrowedWindow>,
     /// How the window follows the latency; `null` where it is the queue depth.

@@ -3,6 +3,7 @@
 pub use super::change::{Change, Force};
 
 use super::flash::{Flash, Space};
+use super::latency::LatencyNow;
 use super::leases::Lease;
 use super::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
 use super::priorities::{Export, Priorities};
@@ -11,7 +12,7 @@ use headgate_model::Name;
 use headgate_model::{
     CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode, Policy, Scheduler,
 };
-use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
+use headgate_units::{Bytes, BytesPerSec, Iops, LatencyTarget, Shares};
 use serde::{Deserialize, Serialize};
 
 /// Is it in service.
@@ -272,6 +273,10 @@ pub struct DiskPatch {
     /// IOs of credit, 0 to 256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u16>,
+    /// The latency that most requests are to stay within, such as `p99=5ms`.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub latency_target: Change<LatencyTarget>,
     /// The virtual machine it belongs to.
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -297,6 +302,7 @@ impl DiskPatch {
             limit_peak_time: self.limit_peak_time.unwrap_or(before.limit_peak_time),
             shares: self.shares.unwrap_or(before.shares),
             burst: self.burst.unwrap_or(before.burst),
+            latency_target: self.latency_target.apply(before.latency_target),
         }
     }
 }
@@ -348,6 +354,9 @@ pub struct Disk {
     /// What is in force, as the scheduler has it: read back, not remembered. `null` when not in
     /// service.
     pub effective_policy: Option<Policy>,
+    /// How it stands to its latency target; `null` where it has none, or asked for nothing lately.
+    #[serde(default)]
+    pub latency: Option<LatencyNow>,
     /// What its requests may ask for, as the shard has it: read back, not remembered. `null` when
     /// not in service, or where the scheduler knows no priorities.
     #[serde(default)]

@@ -418,6 +418,7 @@ mod tests {
                 limit_peak_time: 3_600,
                 shares: Shares::new(200).unwrap(),
                 burst: 256,
+                latency_target: "p99.9=1500us".parse().ok(),
             },
             state: DiskState::Creating,
             remote: None,

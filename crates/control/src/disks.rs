@@ -12,7 +12,7 @@ use headgate_model::Name;
 use headgate_model::RemoteDisk;
 use headgate_model::{Backend, DiskRecord, DiskState, Policy, Scheduler};
 use headgate_model::{LiveDisk, OpenDisk, Session};
-use headgate_qos::PolicyError;
+use headgate_qos::{Narrow, PolicyError};
 use headgate_units::{Bytes, BytesPerSec};
 use std::path::PathBuf;
 
@@ -39,6 +39,10 @@ fn check_policy(policy: &Policy) -> Result<(), ControlError> {
         Err(e @ PolicyError::Peak { .. }) => {
             Err(ControlError::invalid(e.to_string(), "a peak above the limit, or none"))
         }
+        Err(e @ PolicyError::TargetWithoutReservation { .. }) => Err(ControlError::invalid(
+            e.to_string(),
+            "a reservation beside the latency target, or no target ('none')",
+        )),
         Err(e @ PolicyError::PeakTime(_)) => Err(ControlError::invalid(e.to_string(), "1 to 3600")),
         Err(e @ PolicyError::Burst(_)) => Err(ControlError::invalid(e.to_string(), "0 to 256")),
     }
@@ -60,6 +64,20 @@ fn policy_warnings(policy: &Policy, datastore: &DatastoreEntry) -> Vec<String> {
         ));
     }
     let (name, scheduler) = (&datastore.record.name, datastore.record.scheduler);
+    let window = &datastore.record.window;
+    if policy.latency_target.is_some() && scheduler == Scheduler::Mclock {
+        if window.latency().is_some() {
+            warnings.push(format!(
+                "the window of datastore '{name}' follows its latency threshold, so it does not give way to a \
+                 latency target: the target is judged and shown, no more"
+            ));
+        } else if window.narrow == Narrow::Never {
+            warnings.push(format!(
+                "the window of datastore '{name}' gives way to nothing (--narrow-window never): the latency target \
+                 is judged and shown, no more"
+            ));
+        }
+    }
     let keeps = super::views::effective(*policy, datastore);
     // Burst credit is of use with limits only, and those that are lost are seen by themselves.
     let keeps = Policy { burst: policy.burst, ..keeps };

@@ -186,6 +186,7 @@ impl DataPlane for MemoryPlane {
             let live = LiveDisk {
                 policy: disk.policy,
                 priorities: disk.priorities,
+                latency: None,
                 clients: 0,
                 remote: None,
             };

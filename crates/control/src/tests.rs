@@ -364,6 +364,31 @@ fn a_low_limit_is_warned_about() {
 }
 
 #[test]
+fn a_latency_target_needs_a_reservation_and_a_window_that_gives_way() {
+    let bench = Bench::new();
+    let target = |reservation: Option<u64>| {
+        create(&bench, json!({"policy": {"reservation": reservation, "latency_target": "p99=5ms"}}))
+    };
+    let error = target(None).unwrap_err();
+    assert!(error.to_string().contains("p99=5ms needs a reservation"), "{error}");
+    let made = target(Some(10)).unwrap();
+    assert!(!made.warnings.iter().any(|w| w.contains("latency target")), "{:?}", made.warnings);
+    let unreserved = DiskPatch { reservation: Change::Remove, ..Default::default() };
+    bench.control.set_disk(&"d".parse().unwrap(), unreserved).unwrap_err();
+
+    for (patch, why) in [
+        (json!({"window": {"narrow": "never"}}), "--narrow-window never"),
+        (json!({"window": {"latency_threshold": "5ms"}}), "follows its latency threshold"),
+    ] {
+        let patch = serde_json::from_value(patch).unwrap();
+        bench.control.set_datastore(&"array".parse().unwrap(), patch).unwrap();
+        let same = DiskPatch { shares: Some(Shares::default()), ..Default::default() };
+        let set = bench.control.set_disk(&"d".parse().unwrap(), same).unwrap();
+        assert!(set.warnings.iter().any(|w| w.contains(why)), "{:?}", set.warnings);
+    }
+}
+
+#[test]
 fn a_disk_in_use_is_removed_only_by_force() {
     let bench = Bench::new();
     create(&bench, json!({})).unwrap();

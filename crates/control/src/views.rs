@@ -48,6 +48,7 @@ fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
     let live = |d: &DiskSample| LiveDisk {
         policy: d.policy,
         priorities: d.priorities,
+        latency: d.latency,
         clients: d.clients,
         remote: d.remote.clone(),
     };
@@ -137,6 +138,7 @@ impl Control {
             connection: live.and_then(|live| live.remote.clone()),
             policy: record.policy,
             effective_policy: live.zip(datastore).map(|(live, on)| effective(live.policy, on)),
+            latency: live.and_then(|live| live.latency).map(Into::into),
             effective_priorities: live.and_then(|live| vms::effective(live.priorities, scheduler)),
             exports: self.exports_of(model, &record.name),
             placement: record.placement.clone(),

@@ -336,6 +336,7 @@ fn narrowed(narrowed: snapshot::NarrowedWindow) -> Option<NarrowedSample> {
     let iops = |rate: Cost| rate.as_millionths() / 1_000_000;
     Some(NarrowedSample {
         disk: narrowed.disk.parse().ok()?,
+        promise: narrowed.promise,
         before: iops(narrowed.before),
         now: iops(narrowed.now),
     })
@@ -354,6 +355,7 @@ fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSample {
         in_flight: disk.in_flight,
         queued: disk.queued,
         needed_depth: disk.needed_depth,
+        latency: disk.latency,
         clients: disk.ports,
         remote: disk.remote.map(connection),
         stats: disk.stats,

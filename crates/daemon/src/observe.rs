@@ -182,6 +182,7 @@ impl<'a> Span<'a> {
         let narrowed = self.now.narrowed.as_ref()?;
         Some(NarrowedWindow {
             disk: narrowed.disk.clone(),
+            promise: narrowed.promise.into(),
             before_iops: narrowed.before,
             now_iops: narrowed.now,
         })
@@ -212,12 +213,14 @@ fn view_disk(info: &Disk, span: Option<&Span<'_>>, busy_shares: u64) -> TopDisk 
         reservation_achieved: None,
         reservation_missed: false,
         needed_depth: None,
+        latency: None,
         share_achieved: None,
     };
     let Some((span, now)) = span.and_then(|span| Some((span, disk(span.now, &info.name)?))) else {
         return view;
     };
     view.needed_depth = now.needed_depth;
+    view.latency = now.latency.map(Into::into);
     (view.queued, view.in_flight) = (u64::from(now.queued), u64::from(now.in_flight));
     if let Some(before) = disk(span.before, &info.name) {
         view.load = load(&before.stats, &now.stats);

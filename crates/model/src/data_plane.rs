@@ -6,8 +6,8 @@ use crate::{DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_devices::LayerSpec;
 use headgate_devices::layer::TracePart;
 use headgate_nbd::uri::Uri;
-use headgate_qos::Narrow;
 use headgate_qos::window::{DiskTotals, LatencyMeter, Observation, Slots};
+use headgate_qos::{LatencyStanding, Narrow};
 use headgate_units::{Bytes, Nanos};
 use std::any::Any;
 use std::fmt;
@@ -115,6 +115,8 @@ pub struct LiveDisk {
     pub policy: Policy,
     /// The priorities in force.
     pub priorities: PriorityRecord,
+    /// How it stands to its latency target, where it has one and was judged.
+    pub latency: Option<LatencyStanding>,
     /// Clients connected now.
     pub clients: usize,
     /// Of a remote disk: its connection to the server.

@@ -3,7 +3,7 @@
 //! It is not checked. [`Policy::for_scheduler`] makes the checked form that the scheduler takes.
 
 use headgate_qos::{Burst, PeakTime, PolicyError};
-use headgate_units::{BytesPerSec, Iops, Shares};
+use headgate_units::{BytesPerSec, Iops, LatencyTarget, Shares};
 use serde::{Deserialize, Serialize};
 
 /// A disk's policy.
@@ -35,6 +35,9 @@ pub struct Policy {
     pub shares: Shares,
     /// IOs of credit that an idle disk may spend at once, 0 to 256.
     pub burst: u16,
+    /// The latency that most requests are to stay within, such as `p99=5ms`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub latency_target: Option<LatencyTarget>,
 }
 
 /// When the limits of a disk bind.
@@ -78,7 +81,8 @@ impl Policy {
     /// The policy as the scheduler takes it.
     ///
     /// # Errors
-    /// When the reservation is above the limit, a peak is not, or a value is out of range.
+    /// When the reservation is above the limit, a peak is not, a latency target stands without a
+    /// reservation, or a value is out of range.
     pub fn for_scheduler(&self) -> Result<headgate_qos::Policy, PolicyError> {
         let Policy { reservation, limit, limit_bandwidth, limit_mode, shares, burst, .. } = *self;
         let burst = Burst::new(u64::from(burst))?;
@@ -92,7 +96,8 @@ impl Policy {
                 self.limit_peak,
                 self.limit_peak_bandwidth,
                 PeakTime::from_secs(u64::from(self.limit_peak_time))?,
-            )
+            )?
+            .with_latency_target(self.latency_target)
     }
 }
 
@@ -112,6 +117,7 @@ impl From<headgate_qos::Policy> for Policy {
             shares: policy.shares(),
             // At most 256.
             burst: u16::try_from(policy.burst().get()).unwrap_or(u16::MAX),
+            latency_target: policy.latency_target(),
         }
     }
 }
@@ -131,6 +137,7 @@ mod tests {
             limit_peak_time: 60,
             shares: Shares::new(200).unwrap(),
             burst: 8,
+            latency_target: "p99.9=20ms".parse().ok(),
         }
     }
 
@@ -143,12 +150,14 @@ mod tests {
             concat!(
                 r#"{"reservation":250,"limit":1000,"limit_bandwidth":52428800,"limit_mode":"soft","#,
                 r#""limit_peak":5000,"limit_peak_bandwidth":62914560,"limit_peak_time":60,"#,
-                r#""shares":200,"burst":8}"#
+                r#""shares":200,"burst":8,"latency_target":"p99.9=20ms"}"#
             )
         );
         assert_eq!(serde_json::from_str::<Policy>(&json).unwrap(), policy());
         assert_eq!(serde_json::from_str::<Policy>("{}").unwrap(), Policy::default());
         serde_json::from_str::<Policy>(r#"{"limitt":1}"#).unwrap_err();
+        let error = serde_json::from_str::<Policy>(r#"{"latency_target":"5ms"}"#).unwrap_err();
+        assert!(error.to_string().contains("write pN=TIME"), "{error}");
     }
 
     #[test]
@@ -170,5 +179,7 @@ mod tests {
         let low = Policy { limit: Iops::new(100).ok(), ..policy() };
         assert!(matches!(low.for_scheduler(), Err(PolicyError::ReservationAboveLimit { .. })));
         assert_eq!(Policy { burst: 257, ..policy() }.for_scheduler(), Err(PolicyError::Burst(257)));
+        let unreserved = Policy { reservation: None, ..policy() }.for_scheduler();
+        assert!(matches!(unreserved, Err(PolicyError::TargetWithoutReservation { .. })));
     }
 }

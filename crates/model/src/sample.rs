@@ -4,6 +4,7 @@ use crate::connection::Connection;
 use crate::{Name, Policy, PriorityRecord};
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
 use headgate_qos::window::Slots;
+use headgate_qos::{LatencyStanding, Promise};
 use headgate_stats::DiskSnapshot;
 use headgate_units::Priority;
 
@@ -14,7 +15,7 @@ pub struct DatastoreSample {
     pub name: Name,
     /// Requests that may be at the device at once.
     pub window: Slots,
-    /// Why that is less than was set, where a reservation narrows it.
+    /// Why that is less than was set, where a promise narrows it.
     pub narrowed: Option<NarrowedSample>,
     /// Requests at the device.
     pub in_flight: u32,
@@ -28,11 +29,13 @@ pub struct DatastoreSample {
     pub flash: Option<FlashDrive>,
 }
 
-/// A window that is narrowed for a reservation.
+/// A window that is narrowed for a reservation or a latency target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NarrowedSample {
     /// The disk that it was last narrowed for.
     pub disk: Name,
+    /// And which of its promises.
+    pub promise: Promise,
     /// What all disks together got before, in normalised IOPS.
     pub before: u64,
     /// And in the last half second.
@@ -57,6 +60,8 @@ pub struct DiskSample {
     /// How many requests its clients would have to keep outstanding for the reservation, where a
     /// narrow window did not help.
     pub needed_depth: Option<u32>,
+    /// How it stands to its latency target, where it has one and was judged.
+    pub latency: Option<LatencyStanding>,
     /// Clients connected.
     pub clients: usize,
     /// Of a remote disk: its connection to the server.
@@ -79,6 +84,7 @@ impl DiskSample {
             in_flight: 0,
             queued: 0,
             needed_depth: None,
+            latency: None,
             clients: 1,
             remote: None,
             stats,

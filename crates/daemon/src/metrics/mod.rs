@@ -3,6 +3,7 @@
 mod flash;
 mod policy;
 
+use headgate_api::latency::Verdict;
 use headgate_api::priorities::Priorities;
 use headgate_api::top::Top;
 use headgate_api::types::{Datastore, Disk, Host, ServiceState};
@@ -374,7 +375,7 @@ impl Scrape {
             &window,
         )?;
         let narrowed = sampled(&|s| if s.narrowed.is_some() { 1.0 } else { 0.0 });
-        let help = "1 while the window is narrowed for a reservation";
+        let help = "1 while the window is narrowed for a reservation or a latency target";
         out.gauges("datastore_window_narrowed", help, &narrowed)?;
         let in_flight = sampled(&|s| f64::from(s.in_flight));
         out.gauges("datastore_in_flight_requests", "Requests at the device", &in_flight)?;
@@ -507,6 +508,13 @@ impl Scrape {
             live(&|d| d.policy.reservation.map(|_| if d.reservation_missed { 1.0 } else { 0.0 }));
         let help = "1 when requests waited for all of the last 5 s and yet the reservation was missed by over 3 %";
         out.gauges("disk_reservation_missed", help, &missed)?;
+        let late = live(&|d| d.latency.map(|now| now.late as f64 / now.requests.max(1) as f64));
+        let help = "Part of the reads and writes that took longer than the latency target, of those it was last judged by";
+        out.gauges("disk_latency_target_late_ratio", help, &late)?;
+        let missed =
+            live(&|d| d.latency.map(|now| if now.verdict == Verdict::Met { 0.0 } else { 1.0 }));
+        let help = "1 while more of them are late than the latency target allows";
+        out.gauges("disk_latency_target_missed", help, &missed)?;
         let depth = live(&|d| d.needed_depth.map(f64::from));
         let help = "Requests that clients have to keep outstanding for the reservation, where they keep fewer and no window helps";
         out.gauges("disk_needed_depth_requests", help, &depth)?;

@@ -6,7 +6,7 @@ use std::fmt;
 
 type Read = fn(&Policy) -> Option<f64>;
 
-const GAUGES: [(&str, &str, Read); 7] = [
+const GAUGES: [(&str, &str, Read); 8] = [
     ("disk_reservation_iops", "Reservation in force; absent without one", |p| {
         Some(p.reservation?.get() as f64)
     }),
@@ -32,6 +32,9 @@ const GAUGES: [(&str, &str, Read); 7] = [
         "Bandwidth up to which its limit may be passed for a time; absent without one",
         |p| Some(p.limit_peak_bandwidth?.get() as f64),
     ),
+    ("disk_latency_target_seconds", "Latency target in force; absent without one", |p| {
+        Some(p.latency_target?.latency().as_secs_f64())
+    }),
     ("disk_shares", "Shares in force", |p| Some(p.shares.get() as f64)),
 ];
 

@@ -418,6 +418,7 @@ fn describe(disk: &types::Disk) -> String {
         ("size", Some(disk.size.to_string())),
         ("policy set", Some(policy(&disk.policy))),
         ("policy in force", Some(in_force)),
+        ("latency", disk.latency.as_ref().map(ToString::to_string)),
         ("priorities", disk.effective_priorities.as_ref().map(priorities)),
         (
             "overbooked",

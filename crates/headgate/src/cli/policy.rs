@@ -4,7 +4,7 @@ use super::values::{OrNone, Word, one_of};
 use clap::Args;
 use headgate_api::types::DiskPatch;
 use headgate_model::{LimitMode, Policy};
-use headgate_units::{BytesPerSec, Iops, Shares};
+use headgate_units::{BytesPerSec, Iops, LatencyTarget, Shares};
 
 const MODES: &[Word<LimitMode>] = &[
     Word("strict", LimitMode::Strict, "Always"),
@@ -46,6 +46,10 @@ pub(super) struct PolicyArgs {
     /// IOs that a disk may send ahead of its share after it was idle, 0 to 256 [default: 1]
     #[arg(long, value_name = "IOS", value_parser = clap::value_parser!(u16).range(0..=256))]
     burst: Option<u16>,
+    /// Latency that so many per cent of the reads and writes are to stay within while the disk asks
+    /// for no more than its reservation, such as p99=5ms, or 'none'
+    #[arg(long, value_name = "pN=TIME")]
+    latency_target: Option<OrNone<LatencyTarget>>,
 }
 
 impl PolicyArgs {
@@ -61,6 +65,7 @@ impl PolicyArgs {
             limit_peak_time: self.limit_peak_time,
             shares: self.shares,
             burst: self.burst,
+            latency_target: OrNone::change(self.latency_target),
             ..DiskPatch::default()
         }
     }
@@ -91,5 +96,6 @@ pub(super) fn policy(policy: &Policy) -> String {
     }
     parts.push(format!("shares {}", policy.shares));
     parts.push(format!("burst {} IOs", policy.burst));
+    parts.extend(policy.latency_target.map(|target| format!("latency {target}")));
     parts.join(", ")
 }

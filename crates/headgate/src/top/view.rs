@@ -2,6 +2,7 @@
 
 use super::format::{mebibytes, micros, rate};
 use super::screen::{Mode, Screen};
+use headgate_api::latency::{NarrowedFor, Verdict};
 use headgate_api::top::{LatencyMicros, Load, TopDatastore, TopDisk, TopStream};
 use headgate_api::types::ServiceState;
 use headgate_api::windows::{BoardStatus, Bound, Held};
@@ -36,8 +37,9 @@ GOT     service got over the part that the shares give among the busy disks;
         reservations and limits move it away from 1.00
 window  of a datastore whose window follows its latency: requests, what its
         shares bring it, latency over all hosts of the threshold, hosts
-narrowed  for a reservation: the disk keeps too few requests outstanding to
-        get it behind a full window
+narrowed  for a reservation of a disk that keeps too few requests outstanding
+        to get it behind a full window, or for a latency target
+p99=..  the latency target that a disk misses, and why
 prio    IOPS and part of the disk's service by priority, highest first
 Any key closes this help.";
 
@@ -55,7 +57,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen) {
     frame.render_widget(Paragraph::new(Text::from(lines)).scroll((offset, 0)), body);
     frame.render_widget(foot_line(screen), foot);
     if screen.mode == Mode::Help {
-        let [area] = Layout::vertical([Constraint::Max(26)]).areas(frame.area());
+        let [area] = Layout::vertical([Constraint::Max(27)]).areas(frame.area());
         frame.render_widget(Clear, area);
         frame.render_widget(
             Paragraph::new(HELP).block(Block::bordered().title(" headgate top ")),
@@ -117,6 +119,7 @@ fn lines(screen: &Screen, width: usize) -> Vec<Line<'static>> {
         for disk in disks {
             lines.push(disk_line(disk, width));
             lines.extend(depth_line(disk));
+            lines.extend(latency_line(disk));
             lines.extend(streams_line(disk));
         }
     }
@@ -131,6 +134,12 @@ fn depth_line(disk: &TopDisk) -> Option<Line<'static>> {
     let depth = disk.needed_depth?;
     let text = format!("    its reservation needs {depth} requests outstanding at all times");
     Some(Line::from(text).fg(Color::Red))
+}
+
+/// What is known of a latency target that is missed.
+fn latency_line(disk: &TopDisk) -> Option<Line<'static>> {
+    let now = disk.latency.as_ref().filter(|now| now.verdict != Verdict::Met)?;
+    Some(Line::from(format!("    {now}")).fg(Color::Red))
 }
 
 fn datastore_line(datastore: &TopDatastore) -> Line<'static> {
@@ -166,8 +175,12 @@ fn requests(window: f64) -> String {
 fn narrowed_line(datastore: &TopDatastore) -> Option<Line<'static>> {
     let narrowed = datastore.narrowed.as_ref()?;
     let text = format!(
-        "    window {} narrowed for the reservation of {}: {} IOPS in all, {} before",
+        "    window {} narrowed for the {} of {}: {} IOPS in all, {} before",
         requests(datastore.window),
+        match narrowed.promise {
+            NarrowedFor::Reservation => "reservation",
+            NarrowedFor::Latency => "latency target",
+        },
         narrowed.disk,
         rate(narrowed.now_iops as f64),
         rate(narrowed.before_iops as f64),
@@ -301,6 +314,7 @@ fn streams_line(disk: &TopDisk) -> Option<Line<'static>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_api::latency::LatencyNow;
     use headgate_api::top::{NarrowedWindow, Top};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -344,8 +358,12 @@ mod tests {
         let mut screen = screen();
         let datastore = &mut screen.top.datastores[0];
         datastore.window = 9.26;
-        datastore.narrowed =
-            Some(NarrowedWindow { disk: "RD".parse().unwrap(), before_iops: 1_000, now_iops: 990 });
+        datastore.narrowed = Some(NarrowedWindow {
+            disk: "RD".parse().unwrap(),
+            promise: NarrowedFor::Reservation,
+            before_iops: 1_000,
+            now_iops: 990,
+        });
         datastore.disks[0].needed_depth = Some(4);
         let text = plain(&screen, 80);
         let line =
@@ -353,6 +371,25 @@ mod tests {
         assert!(text.contains(line), "{text}");
         let line = "    its reservation needs 4 requests outstanding at all times\n";
         assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_latency_target_that_is_missed_says_why() {
+        let mut screen = screen();
+        let mut now = LatencyNow {
+            target: "p99=10ms".parse().unwrap(),
+            requests: 400,
+            late: 97,
+            micros: 41_250,
+            verdict: Verdict::Window,
+        };
+        screen.top.datastores[0].disks[1].latency = Some(now);
+        let text = plain(&screen, 80);
+        let line = "    p99=10ms: 97 of 400 took longer, p99 was 41.25 ms; requests of other disks fill the window\n";
+        assert!(text.contains(line), "{text}");
+        now.verdict = Verdict::Met;
+        screen.top.datastores[0].disks[1].latency = Some(now);
+        assert!(!plain(&screen, 80).contains("p99="));
     }
 
     #[test]
