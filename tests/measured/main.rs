@@ -4,6 +4,7 @@
 mod flash;
 mod floods;
 mod guarantees;
+mod latency_targets;
 mod layers;
 mod limits;
 mod live_policy;
