@@ -17,7 +17,7 @@ pub struct LatencyNow {
     /// Those of them that took longer.
     pub late: u64,
     /// What as many of them as the target says did not exceed, in microseconds: rounded up, at most
-    /// an eighth too high, and at most 16 times the target.
+    /// an eighth too high, and at most 1,024 times the target.
     pub micros: u64,
     /// Whether it is met, and if not, why.
     pub verdict: Verdict,
@@ -61,7 +61,7 @@ impl Verdict {
 impl fmt::Display for LatencyNow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LatencyNow { target, requests, late, micros, verdict } = self;
-        let longest = target.latency().0.saturating_mul(16);
+        let longest = target.latency().0.saturating_mul(1_024);
         let latency = Nanos::from_micros(*micros);
         let bound = if latency.0 >= longest { "at least " } else { "" };
         let (whole, tenths) = (target.quantile() / 10, target.quantile() % 10);
@@ -123,8 +123,8 @@ mod tests {
             "p99=10ms: 97 of 400 took longer, p99 was 41.25 ms; requests of other disks fill the window"
         );
         assert_eq!(
-            now("p99.9=1ms", 16_000, Verdict::Storage).to_string(),
-            "p99.9=1ms: 97 of 400 took longer, p99.9 was at least 16.00 ms; \
+            now("p99.9=1ms", 1_024_000, Verdict::Storage).to_string(),
+            "p99.9=1ms: 97 of 400 took longer, p99.9 was at least 1.02 s; \
              the storage takes as long in a narrower window"
         );
     }

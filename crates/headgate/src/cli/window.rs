@@ -77,7 +77,7 @@ pub(super) fn lines(window: &Window) -> Vec<(&'static str, Option<String>)> {
     };
     let narrow = match window.narrow.as_str() {
         "never" => "never: a disk with few requests outstanding may miss its reservation",
-        _ => "for reservations of disks with few requests outstanding",
+        _ => "for reservations of disks with few requests outstanding, and for latency targets",
     };
     let mut lines = vec![
         ("threshold", Some(set)),

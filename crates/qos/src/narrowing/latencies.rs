@@ -7,14 +7,14 @@ use super::trial::{Flight, Flown, Hope, Outcome, Trial};
 use crate::window::Slots;
 use headgate_units::{LatencyTarget, Nanos};
 
-/// Latencies are counted by bins: eight for each power of two, up to 16 times the target.
-const BINS: usize = 64;
+/// Latencies are counted by bins: eight for each power of two, up to 1,024 times the target.
+const BINS: usize = 112;
 
 /// The latency of the target in the scale of [`bin`].
 const AT_TARGET: u64 = 64;
 
 /// The longest latency on that scale.
-const SCALE_MAX: u64 = 1_023;
+const SCALE_MAX: u64 = 65_535;
 
 /// A disk is judged after as many requests as let so many be late,
 const ENOUGH_LATE: u64 = 4;
@@ -40,15 +40,16 @@ const ROOMY: u64 = 700;
 /// Windows that differ by no more than so many thousandths count as one.
 const ALIKE: u64 = 100;
 
-/// A disk that comes so near to its target in the narrowest window, in thousandths, is not given
-/// up.
-const NEAR: u64 = 500;
+/// A disk that misses its target so often in a row behind a window of less than half is given up.
+const MISSES: u32 = 8;
 
 /// What the requests of a disk took since its times were last taken.
 pub(super) struct Latencies {
     target: LatencyTarget,
     /// What came of narrowing the window for it.
     trial: Trial,
+    /// How often in a row it was missed behind a narrow window.
+    missed: u32,
     since: Nanos,
     /// What its requests did in the window since then, up to when the disk's other times were last
     /// taken.
@@ -74,6 +75,7 @@ impl Latencies {
         Latencies {
             target,
             trial: Trial::new(),
+            missed: 0,
             since: now,
             flown: Flown::default(),
             began_in: window,
@@ -203,6 +205,7 @@ impl Latencies {
         let target = self.target.latency().0;
         if self.late <= self.may_be_late(self.requests) {
             self.trial.succeed();
+            self.missed = 0;
             let reached = part(latency, target).max(1);
             let judgement = match reached {
                 ..ROOMY => Judgement::Roomy((WHOLE * WHOLE / reached).min(GROWTH)),
@@ -211,12 +214,20 @@ impl Latencies {
             };
             return (LatencyVerdict::Met, judgement);
         }
+        // Its own requests go first wherever they wait, so no depth of its own bounds the window.
+        let flight = Flight { peak: 1, ..flown.flight() };
+        if self.trial.is_halved(flight.company) {
+            self.missed += 1;
+            if self.missed >= MISSES {
+                self.missed = 0;
+                self.trial.give_up(now);
+                return (LatencyVerdict::Storage, Judgement::GivenUp);
+            }
+        }
         if self.late_waited > self.late_took / 2 {
             // A wider window does no harm then, but a burst is no reason to open it at once.
             return (LatencyVerdict::Queue, Judgement::Roomy(GROWTH));
         }
-        // Its own requests go first wherever they wait, so no depth of its own bounds the window.
-        let flight = Flight { peak: 1, ..flown.flight() };
         let others = flight.company.saturating_sub(flown.in_flight());
         if others < WHOLE / 2 {
             return (LatencyVerdict::Alone, Judgement::Kept);
@@ -227,16 +238,18 @@ impl Latencies {
         if self.trial.rests(now) {
             return (LatencyVerdict::Storage, Judgement::None);
         }
-        let near = part(target, latency) >= NEAR;
-        let hope = if near { Hope::Some } else { Hope::Little };
-        match self.trial.tried(now, flight, hope) {
+        // What becomes shorter has to be what the target is for. Stalls are as long as before, when
+        // the mean has become a tenth.
+        let waited = self.late_waited / self.late.max(1);
+        let in_window = latency.saturating_sub(waited);
+        let time = in_window.saturating_mul(flight.requests.into());
+        match self.trial.tried(now, Flight { time, ..flight }, Hope::Some) {
             Outcome::Open => {}
             Outcome::Wait | Outcome::Prove => return (LatencyVerdict::Window, Judgement::Pending),
             Outcome::Useless => return (LatencyVerdict::Storage, Judgement::Useless),
             Outcome::GivenUp => return (LatencyVerdict::Storage, Judgement::GivenUp),
         }
         // The time in the window is proportional to what is in it, and the wait before it is not.
-        let waited = self.late_waited / self.late.max(1);
         let aim = (target / WHOLE * AIM).saturating_sub(waited);
         let kept = part(aim, latency.saturating_sub(waited)).min(WHOLE);
         let wanted = u128::from(flight.company) * u128::from(kept) * 1_000_000;
@@ -332,7 +345,7 @@ mod tests {
     #[test]
     fn a_request_of_another_window_does_not_count() {
         let mut latencies = Latencies::new(Nanos::ZERO, target(), Slots::whole(9));
-        latencies.restart(Nanos::from_millis(100));
+        latencies.window_is(Nanos::from_millis(100), Slots::whole(8));
         let (now, wait) = (Nanos::from_millis(110), Nanos::from_millis(50));
         latencies.measured(now, wait, Nanos::from_millis(11));
         assert_eq!(latencies.requests, 0);

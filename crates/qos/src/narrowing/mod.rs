@@ -55,7 +55,7 @@
 //! # Cost
 //! O(1) for each event of a reserved disk, one comparison for others; O(disks) once a period.
 //! Nothing is allocated but when disks are registered or get another policy. 192
-//! bytes for a reserved disk, 464 more with a latency target, 8 for others.
+//! bytes for a reserved disk, 680 more with a latency target, 8 for others.
 //!
 //! # Source
 //! Little's law; the rest is ours. `docs/decisions/0048-narrow-windows.md` and

@@ -12,7 +12,7 @@ pub struct LatencyStanding {
     /// Those of them that took longer.
     pub late: u64,
     /// What as many of them as the target says did not exceed: no less than the true value, and an
-    /// eighth more at the most, or what 16 times the target is.
+    /// eighth more at the most, or what 1,024 times the target is.
     pub latency: Nanos,
     /// Whether it is met, and what else.
     pub verdict: LatencyVerdict,

@@ -31,6 +31,8 @@ enum Storage {
 enum Service {
     Constant,
     Exponential,
+    /// Constant, but nothing is served in the first so many of each second.
+    Stalling(Nanos),
 }
 
 /// The mean time between two requests of a client of depth 0.
@@ -160,10 +162,13 @@ impl Bench {
             Storage::Serial { rate, service } => {
                 let mean = 1e9 / rate as f64;
                 let time = match service {
-                    Service::Constant => mean,
+                    Service::Constant | Service::Stalling(_) => mean,
                     Service::Exponential => -self.uniform().ln() * mean,
                 };
                 self.free = self.free.max(self.now) + Nanos(time as u64);
+                if let Service::Stalling(stall) = service {
+                    self.free = self.free + stall.since(Nanos(self.free.0 % 1_000_000_000));
+                }
                 self.free
             }
         }

@@ -133,6 +133,19 @@ impl Trial {
         self.rests_until.is_some_and(|until| now < until)
     }
 
+    /// Whether it was narrowed for the disk to half or less, where so many are in flight.
+    pub(super) fn is_halved(&self, company: u64) -> bool {
+        self.before.is_some_and(|before| company <= before.company / 2)
+    }
+
+    /// Leaves the disk alone for a while.
+    pub(super) fn give_up(&mut self, now: Nanos) {
+        self.before = None;
+        (self.useless, self.at_the_end) = (0, 0);
+        self.rests_until = Some(now + self.rest);
+        self.rest = Nanos(self.rest.0.saturating_mul(2)).min(REST_MAX);
+    }
+
     /// The disk has what it needs.
     pub(super) fn succeed(&mut self) {
         (self.useless, self.at_the_end, self.rest) = (0, 0, REST);
@@ -176,10 +189,7 @@ impl Trial {
                 Outcome::Open
             };
         }
-        self.before = None;
-        (self.useless, self.at_the_end) = (0, 0);
-        self.rests_until = Some(now + self.rest);
-        self.rest = Nanos(self.rest.0.saturating_mul(2)).min(REST_MAX);
+        self.give_up(now);
         Outcome::GivenUp
     }
 }

@@ -112,6 +112,29 @@ fn what_the_storage_does_not_give_is_not_paid_for() {
     assert_eq!(bench.verdict(), Some(LatencyVerdict::Storage));
 }
 
+/// Storage that stands still for 30 ms in each second. What three in a hundred requests wait for
+/// then, no window makes shorter, although it does so for all others.
+#[test]
+fn what_stalls_take_is_not_paid_for() {
+    let service = Service::Stalling(Nanos::from_millis(30));
+    let storage = Storage::Serial { rate: 1_000, service };
+    let clients = [client(aimed(1, 300, "p99=10ms"), 0), client(policy(1, 0, 0), 64)];
+    let mut bench = Bench::new(storage, 32, Narrow::ForReservations, &clients);
+    bench.run(secs(600));
+    bench.in_flight();
+    bench.run(secs(3_600));
+    let mean = bench.in_flight();
+    assert!(mean >= 29.0, "{mean}");
+    assert_eq!(bench.verdict(), Some(LatencyVerdict::Storage));
+
+    // A target that allows for them is met.
+    let clients = [client(aimed(1, 300, "p90=10ms"), 0), client(policy(1, 0, 0), 64)];
+    let mut bench = Bench::new(storage, 32, Narrow::ForReservations, &clients);
+    bench.run(secs(60));
+    bench.run(secs(180));
+    assert!(quantile(&bench.took, 900) <= 10.5);
+}
+
 /// Who asks for more than is reserved waits in the queue. No window makes that shorter.
 #[test]
 fn who_asks_for_too_much_narrows_no_window() {
