@@ -90,6 +90,7 @@ mod device;
 mod evacuation;
 mod held;
 mod interference;
+pub mod latency_bound;
 mod place;
 mod plan_state;
 mod pool;

@@ -1,0 +1,300 @@
+//! The verdict: what the bound is compared with, and why it is not met.
+
+use super::bound::{Bursts, Demand, Service, Sum};
+use super::input::{PromisedDisk, Storage, Target};
+use super::record::ServiceRecord;
+use super::verdict::{Arrivals, Missing, Parts, Promise, Refusal, Verdict, Why};
+use super::work::Work;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+use headgate_units::{Iops, Nanos};
+
+/// Requests that a record needs for each that the target exempts.
+const EVIDENCE: u64 = 50;
+/// The widest window that is tried.
+const WIDEST: u32 = 1_024;
+/// Reservations that are tried, each an eighth above the one before.
+const RESERVATIONS: u32 = 64;
+
+/// Whether the target of the disk at `index` can be promised beside the others of `disks`, all that
+/// are on the datastore. Targets of others that are kept without it are kept with it too.
+pub fn judge(storage: &Storage, disks: &[PromisedDisk<'_>], index: usize) -> Verdict {
+    let Some((disk, target)) = disks.get(index).and_then(|disk| Some((disk, disk.target?))) else {
+        return Verdict::Unknown(Missing::Target);
+    };
+    let question = match Question::new(storage, disks, index, target) {
+        Ok(question) => question,
+        Err(missing) => return Verdict::Unknown(missing),
+    };
+    let latency = target.latency().0 as f64;
+    // A disk that waits for its requests sends few of them while the storage is slow, so how many
+    // of its requests would take longer is known only where all do.
+    let part = match (disk.bursts, disk.outstanding) {
+        (Some(_), None) => Some(target.exempt()),
+        _ => None,
+    };
+    let impossible = storage.light.as_ref().filter(|light| light.always_over(latency, part));
+    if let Some(light) = impossible {
+        let alone = Nanos(light.surely_over(target.exempt()) as u64);
+        let nearest = question.nearest(Bursts::AsRecorded);
+        let why = Why::Storage { alone };
+        return Verdict::Impossible(Refusal { target, why, nearest, reservation: None });
+    }
+    if disk.reservation.is_none() {
+        let reservation = question.reservation();
+        let why = Why::NoReservation;
+        return Verdict::Unlikely(Refusal { target, why, nearest: None, reservation });
+    }
+    let kept: Vec<u32> = question.windows().filter(|&at| question.meets(at)).collect();
+    let mut allowed = kept.clone();
+    for (other, other_target) in question.others() {
+        let Some(rival) = Question::before(storage, disks, index, other, other_target) else {
+            continue;
+        };
+        let before = allowed.clone();
+        allowed.retain(|&window| rival.meets(window));
+        if !before.is_empty() && allowed.is_empty() {
+            let why = Why::Target { disk: other };
+            let nearest = question.nearest(Bursts::AsRecorded);
+            return Verdict::Unlikely(Refusal { target, why, nearest, reservation: None });
+        }
+    }
+    match allowed.last().and_then(|&window| question.promise(window)) {
+        Some(promise) => Verdict::Kept(promise),
+        None => Verdict::Unlikely(question.refusal()),
+    }
+}
+
+/// One disk, and what its bound is found from.
+struct Question<'a> {
+    storage: &'a Storage,
+    disk: &'a PromisedDisk<'a>,
+    disks: &'a [PromisedDisk<'a>],
+    index: usize,
+    target: Target,
+    service: Service,
+    demand: Demand,
+}
+
+impl<'a> Question<'a> {
+    fn new(
+        storage: &'a Storage,
+        disks: &'a [PromisedDisk<'a>],
+        index: usize,
+        target: Target,
+    ) -> Result<Question<'a>, Missing> {
+        let disk = disks.get(index).ok_or(Missing::Target)?;
+        let largest = disks.iter().map(|disk| disk.largest).max().unwrap_or(Work::ONE);
+        let need = EVIDENCE * 1_000 / u64::from(1_000 - target.permille());
+        let records = [storage.light.as_ref(), storage.busy.as_ref()];
+        let have = records.into_iter().flatten().map(ServiceRecord::requests).min();
+        match have {
+            None => return Err(Missing::Times),
+            Some(have) if have < need => return Err(Missing::Requests { have, need }),
+            Some(_) => {}
+        }
+        if let (Some(meter), None) = (disk.bursts, disk.outstanding)
+            && meter.requests() < need
+        {
+            return Err(Missing::Arrivals { have: meter.requests(), need });
+        }
+        let service = Service::new(storage, largest, target.exempt()).ok_or(Missing::Times)?;
+        let demand = service.demand(storage, disks, index);
+        Ok(Question { storage, disk, disks, index, target, service, demand })
+    }
+
+    /// The question of another disk's target, if it is kept without the disk at `newcomer`.
+    fn before(
+        storage: &'a Storage,
+        disks: &'a [PromisedDisk<'a>],
+        newcomer: usize,
+        index: usize,
+        target: Target,
+    ) -> Option<Question<'a>> {
+        let question = Question::new(storage, disks, index, target).ok()?;
+        let rest: Vec<PromisedDisk<'_>> = disks
+            .iter()
+            .enumerate()
+            .filter(|&(at, _)| at != newcomer)
+            .map(|(_, disk)| *disk)
+            .collect();
+        let place = index - usize::from(index > newcomer);
+        let alone = Question::new(storage, &rest, place, target).ok()?;
+        alone.windows().any(|window| alone.meets(window)).then_some(question)
+    }
+
+    fn reservations(&self) -> impl Iterator<Item = Iops> {
+        self.disks.iter().filter_map(|disk| disk.reservation)
+    }
+
+    fn others(&self) -> impl Iterator<Item = (usize, Target)> {
+        let others = self.disks.iter().enumerate().filter(|&(at, _)| at != self.index);
+        others.filter_map(|(at, disk)| Some((at, disk.target?)))
+    }
+
+    /// The windows that there may be, ascending. None where reservations exceed what the storage
+    /// is known to sustain.
+    fn windows(&self) -> impl Iterator<Item = u32> + use<> {
+        let windows = self.all_windows();
+        let fits = fits(self.storage, self.reservations());
+        windows.filter(move |_| fits)
+    }
+
+    fn all_windows(&self) -> impl Iterator<Item = u32> + use<> {
+        let least = self.storage.least_window.get().min(self.storage.window.get());
+        least..=self.storage.window.get().min(WIDEST.max(least))
+    }
+
+    fn keeps(&self, sum: &Sum) -> bool {
+        libm::ceil(sum.bound) <= self.target.latency().0 as f64
+    }
+
+    fn at(&self, window: u32) -> Option<Sum> {
+        let exempt = self.target.exempt();
+        self.service.bound(window, self.demand, self.disk, exempt, Bursts::AsRecorded)
+    }
+
+    fn meets(&self, window: u32) -> bool {
+        self.at(window).is_some_and(|sum| self.keeps(&sum))
+    }
+
+    /// The least bound over all windows with another demand.
+    fn least(&self, demand: Demand, bursts: Bursts) -> Option<Sum> {
+        let exempt = self.target.exempt();
+        self.windows()
+            .filter_map(|window| self.service.bound(window, demand, self.disk, exempt, bursts))
+            .min_by(|a, b| a.bound.total_cmp(&b.bound))
+    }
+
+    fn nearest(&self, bursts: Bursts) -> Option<Target> {
+        let sum = self.least(self.demand, bursts)?;
+        Some(self.target.with_latency(nanos(libm::ceil(sum.bound))))
+    }
+
+    fn promise(&self, window: u32) -> Option<Promise> {
+        let sum = self.at(window)?;
+        let known = self.disk.bursts.is_some() || self.disk.outstanding.is_some();
+        let left = self.target.latency().0 as f64 - sum.bound + sum.burst;
+        let rate = self.disk.reservation?.get() as f64;
+        Some(Promise {
+            target: self.target,
+            bound: nanos(libm::ceil(sum.bound)),
+            window: NonZeroU32::new(window)?,
+            parts: Parts {
+                burst: nanos(sum.burst),
+                others: nanos(sum.ahead),
+                window: nanos(sum.window),
+                variation: nanos(sum.bound - sum.burst - sum.ahead - sum.window),
+            },
+            room: Work::of(left * rate / 1e9),
+            arrivals: if known { Arrivals::Recorded } else { Arrivals::Assumed },
+        })
+    }
+
+    /// The least reservation that keeps the target, from the disk's own on.
+    fn reservation(&self) -> Option<Iops> {
+        let mut asked = self.disk.reservation.map_or(1, |rate| rate.get().saturating_add(1));
+        for _ in 0..RESERVATIONS {
+            let reservation = Iops::new(asked).ok()?;
+            let mut disks = self.disks.to_vec();
+            disks.get_mut(self.index)?.reservation = Some(reservation);
+            let demand = self.service.demand(self.storage, &disks, self.index);
+            let reserved = disks.iter().filter_map(|disk| disk.reservation);
+            if !fits(self.storage, reserved) {
+                return None;
+            }
+            let disk = disks.get(self.index)?;
+            let keeps = |window| {
+                let exempt = self.target.exempt();
+                let sum = self.service.bound(window, demand, disk, exempt, Bursts::AsRecorded);
+                sum.is_some_and(|sum| self.keeps(&sum))
+            };
+            if self.all_windows().any(keeps) {
+                return Some(reservation);
+            }
+            asked = asked.saturating_add(asked / 8).saturating_add(1);
+        }
+        None
+    }
+
+    /// Why the target is not kept: the first thing without which it would be, from the storage on.
+    fn refusal(&self) -> Refusal {
+        let nearest = self.nearest(Bursts::AsRecorded);
+        let (why, reservation) = self.why();
+        Refusal { target: self.target, why, nearest, reservation }
+    }
+
+    fn why(&self) -> (Why, Option<Iops>) {
+        let keeps = |sum: &Sum| self.keeps(sum);
+        let own = self.disk.reservation.map_or(0.0, |rate| rate.get() as f64);
+        let part = own / reserved(self.storage, self.reservations()).max(1.0);
+        let alone = Demand { ahead: 0.0, claims: self.demand.claims * part };
+        let least = self.storage.least_window.get().min(self.storage.window.get());
+        let exempt = self.target.exempt();
+        let bare = self.service.bound(least, alone, self.disk, exempt, Bursts::None);
+        let Some(busy) = self.storage.busy.as_ref().or(self.storage.light.as_ref()) else {
+            return (Why::NoReservation, None);
+        };
+        let endless = self.least(self.demand, Bursts::None).is_none() && bare.is_some();
+        if endless || !fits(self.storage, self.reservations()) {
+            return (self.no_slack(busy), None);
+        }
+        if bare.is_none_or(|sum| !keeps(&sum)) {
+            return (self.alone(least, bare, busy), None);
+        }
+        if self.least(self.demand, Bursts::None).is_some_and(|sum| keeps(&sum)) {
+            let wait = self.least(self.demand, Bursts::AsRecorded).map_or(0.0, |sum| sum.burst);
+            return (Why::Burst { wait: nanos(wait) }, self.reservation());
+        }
+        let ahead = self.least(self.demand, Bursts::None).map_or(0.0, |sum| sum.ahead);
+        let punctual: Vec<PromisedDisk<'_>> =
+            self.disks.iter().map(|disk| PromisedDisk { late: Nanos::ZERO, ..*disk }).collect();
+        let punctual = self.service.demand(self.storage, &punctual, self.index);
+        if self.least(punctual, Bursts::None).is_some_and(|sum| keeps(&sum)) {
+            return (Why::Late { wait: nanos(ahead) }, None);
+        }
+        (Why::Others { wait: nanos(ahead) }, None)
+    }
+
+    /// Why the target is not kept even with nobody else there.
+    fn alone(&self, least: u32, bare: Option<Sum>, busy: &ServiceRecord) -> Why {
+        let (latency, exempt) = (self.target.latency().0 as f64, self.target.exempt());
+        let light = self.storage.light.as_ref().unwrap_or(busy);
+        let alone = light.exceeded_by(exempt).unwrap_or(light.longest());
+        if self.storage.light.is_some() && alone > latency {
+            return Why::Storage { alone: nanos(alone) };
+        }
+        let stalled = self.service.stalls(latency, self.storage);
+        if stalled > exempt {
+            let longest = nanos(light.longest().max(busy.longest()));
+            let longest = longest.max(self.storage.longest_stall);
+            let millionths = |part: f64| (part * 1e6) as u32;
+            return Why::Stalls { part: millionths(stalled), exempt: millionths(exempt), longest };
+        }
+        Why::Window { least, wait: nanos(bare.map_or(f64::INFINITY, |sum| sum.bound)) }
+    }
+
+    fn no_slack(&self, busy: &ServiceRecord) -> Why {
+        let gives = busy.in_flight() * busy.work() / busy.mean() * 1e9;
+        let rate = self.storage.rate.map_or(gives, |rate| gives.min(rate.get() as f64));
+        Why::NoSlack {
+            reserved: libm::ceil(reserved(self.storage, self.reservations())) as u64,
+            rate: rate as u64,
+        }
+    }
+}
+
+/// A cast saturates, and takes what is not a number for zero.
+fn nanos(time: f64) -> Nanos {
+    Nanos(time as u64)
+}
+
+/// What these reservations and the floor take in reference IOs per second.
+fn reserved(storage: &Storage, rates: impl Iterator<Item = Iops>) -> f64 {
+    let floor = 1.0 + storage.floor.map_or(0.0, |n| 1.0 / f64::from(n.get()));
+    floor * rates.map(|rate| rate.get() as f64).sum::<f64>()
+}
+
+fn fits(storage: &Storage, rates: impl Iterator<Item = Iops>) -> bool {
+    storage.rate.is_none_or(|rate| reserved(storage, rates) <= rate.get() as f64)
+}
