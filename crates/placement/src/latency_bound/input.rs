@@ -96,8 +96,9 @@ pub struct PromisedDisk<'a> {
     /// What its largest usual request costs; less than one reference IO counts as one.
     pub largest: Work,
     /// How late it may ask for its reservation and still go before others:
-    /// [`LATE`](super::LATE) for a disk that may do anything. Zero for one that sends its requests
-    /// as they come, or always has some queued, and does not first trickle and then burst.
+    /// [`LATE`](super::LATE) for a disk that may do anything, [`PUNCTUAL`](super::PUNCTUAL) for one
+    /// that sends its requests as they come, and does not first trickle and then burst; nothing for
+    /// one that always has some queued.
     pub late: Nanos,
     /// The requests that it keeps outstanding at most; `None`: any number.
     pub outstanding: Option<NonZeroU32>,

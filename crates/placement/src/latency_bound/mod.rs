@@ -70,6 +70,10 @@ pub use work::Work;
 
 use headgate_units::Nanos;
 
+/// How late a disk may ask for its reservation that sends its requests as they come: what the
+/// scheduler gives one whose queue was empty (`Config::anticipation`).
+pub const PUNCTUAL: Nanos = Nanos::from_millis(2);
+
 /// How late a disk with all its requests in flight may ask for its reservation and go first: half
 /// of the scheduler's bound on debt, 250 ms.
 pub const LATE: Nanos = Nanos::from_millis(125);

@@ -4,7 +4,7 @@ use crate::bench::{Disk, Load, bursts};
 use crate::dice::Dice;
 use crate::storage::{Asked, Kind, cost, metered, record};
 use headgate_placement::latency_bound::{
-    BurstMeter, LATE, PromisedDisk, ServiceRecord, Storage, Target, Work,
+    BurstMeter, LATE, PUNCTUAL, PromisedDisk, ServiceRecord, Storage, Target, Work,
 };
 use headgate_units::{Bytes, Iops, Nanos};
 use std::fmt;
@@ -52,8 +52,13 @@ pub const KINDS: [&str; 9] = [
     "stragglers",
 ];
 
+/// What is recorded of this storage: some periods of its stalls at least.
+fn recorded_of(kind: &Kind, rate: u64, permille: u32) -> u64 {
+    recorded(permille).max(8 * rate * kind.period().0 / 1_000_000_000)
+}
+
 fn kind(name: &'static str, dice: &mut Dice) -> (Kind, u64) {
-    let rate = dice.one_of(&RATES);
+    let rate = if name == "stalls" { dice.one_of(&RATES[..3]) } else { dice.one_of(&RATES) };
     let service = dice.one_of(&["constant", "exponential,seed=SEED"]);
     let (text, rate) = match name {
         "constant" => (format!("rate={rate},latency=0ns"), rate),
@@ -152,13 +157,14 @@ impl Setup {
                 }
             }
         }
-        let requests = recorded(permille);
+        let requests = recorded_of(&kind, rate, permille);
         let pause = Nanos((dice.between(400.0, 900.0) * 1e9 / rate as f64) as u64);
-        let light = dice.one_of(&[Asked::Kept(1), Asked::Paused(pause)]);
+        let (light, lights) =
+            dice.one_of(&[(Asked::Kept(1), requests), (Asked::Paused(pause), recorded(permille))]);
         Setup {
-            light: record(&kind, seed + 7, light, requests, sizes),
+            light: record(&kind, seed + 7, light, lights, sizes),
             busy: record(&kind, seed + 9, Asked::Kept(window.into()), requests, sizes),
-            arrivals: bursts(&disks[0], seed + 11, 10 * requests),
+            arrivals: bursts(&disks[0], seed + 11, 10 * recorded(permille)),
             kind,
             rate,
             window,
@@ -180,8 +186,8 @@ impl Setup {
     /// The same, recorded by statistics that are taken once a second.
     pub fn metered(self) -> Setup {
         let window = self.window.into();
-        let requests = recorded(self.permille);
-        let meter = metered(&self.kind, self.seed + 7, window, requests, self.rate as f64 / 10.0);
+        let requests = recorded_of(&self.kind, self.rate, self.permille);
+        let meter = metered(&self.kind, self.seed + 7, window, requests, self.rate as f64 / 4.0);
         let busy = meter.busy().unwrap_or(self.busy);
         Setup { light: meter.light().unwrap_or(self.light), busy, ..self }
     }
@@ -202,7 +208,7 @@ impl Setup {
     /// And of its disks. The first has the target.
     pub fn promised(&self, latency: Nanos) -> Vec<PromisedDisk<'_>> {
         let late = match self.others {
-            Others::Steady => Nanos::ZERO,
+            Others::Steady => PUNCTUAL,
             Others::Hostile => LATE,
         };
         let promised = |(number, disk): (usize, &Disk)| PromisedDisk {

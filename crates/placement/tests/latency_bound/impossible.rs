@@ -25,7 +25,7 @@ fn impossible(setup: &Setup) -> Option<Nanos> {
 fn late(setup: &Setup, latency: Nanos, window: Window) -> f64 {
     let requests = 20_000 / (1_000 - setup.permille as usize).min(10);
     let bench = Bench::new(&setup.kind, &setup.disks, window, setup.seed + 2_000);
-    let latencies = bench.run(requests);
+    let latencies = bench.run(requests, Nanos(30 * setup.kind.period().0));
     let over = latencies.iter().filter(|&&l| l > latency.0).count() as f64;
     over / latencies.len() as f64 / (f64::from(1_000 - setup.permille) / 1e3)
 }

@@ -47,7 +47,7 @@ fn compare(setup: &Setup, promise: &Promise) -> Compared {
     let requests = 60_000 / (1_000 - setup.permille as usize).min(10);
     let window = Window::Fixed(promise.window.get());
     let bench = Bench::new(&setup.kind, &setup.disks, window, setup.seed + 1_000);
-    let mut latencies = bench.run(requests);
+    let mut latencies = bench.run(requests, Nanos(30 * setup.kind.period().0));
     let exempt = f64::from(1_000 - setup.permille) / 1e3;
     let late = |part: &[u64]| {
         let over = part.iter().filter(|&&l| l > promise.target.latency().0).count();
@@ -75,8 +75,8 @@ fn quantile(values: &mut [f64], part: f64) -> f64 {
 /// How many set-ups of each kind of storage; `HEADGATE_SEARCH=large` tries more.
 fn seeds() -> u64 {
     match std::env::var("HEADGATE_SEARCH").as_deref() {
-        Ok("large") => 100,
-        _ => 5,
+        Ok("large") => 60,
+        _ => 3,
     }
 }
 

@@ -29,6 +29,15 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// From one stall to the next; nothing where there are none.
+    pub fn period(&self) -> Nanos {
+        let Kind::Model(text) = self else { return Nanos::ZERO };
+        let stall = text.split_once("stall=").and_then(|(_, stall)| stall.split_once('/'));
+        stall.map_or(Nanos::ZERO, |(_, period)| period.parse().unwrap())
+    }
+}
+
 /// One server, first come, first served; a request of 4 KiB is one reference IO.
 struct Sized {
     rate: u64,
