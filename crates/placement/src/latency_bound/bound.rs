@@ -18,21 +18,31 @@ const LEAST_ETA: f64 = -40.0;
 /// slower storage never has a better bound.
 const ETAS: u32 = 108;
 
+/// Storage that serves so much faster with more in it than one request after the other serves them
+/// side by side or sorts them. What others add to the time of one request is then known only where
+/// so many were in flight.
+const SERIAL: f64 = 1.25;
+
 /// What the records say, prepared for one largest cost.
 pub(super) struct Service {
     etas: Vec<f64>,
     light: Vec<Truncated>,
-    busy: Vec<Truncated>,
-    /// Requests in flight in the busy record.
-    in_flight: f64,
-    busy_mean: f64,
     light_mean: f64,
-    /// Requests at the rate of the busy record that a light one may have left out.
+    /// Requests at the rate of a busy record that a light one may have left out.
     unasked: f64,
-    /// The part of the time that the longest stall adds for each bound of `busy`.
-    stall: Vec<f64>,
+    busy: Vec<Busy>,
     /// The largest cost in reference IOs.
     largest: f64,
+}
+
+/// A busy record.
+struct Busy {
+    in_flight: f64,
+    mean: f64,
+    /// How much faster the storage is than one request after the other.
+    gain: f64,
+    /// Each with the part of the time that the longest stall adds.
+    all: Vec<(Truncated, f64)>,
 }
 
 /// What stands before a request, apart from the window.
@@ -48,11 +58,15 @@ pub(super) struct Demand {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sum {
     pub(super) bound: f64,
+    /// The window, in requests.
+    pub(super) in_flight: u32,
+    /// What the storage gives behind it, in reference IOs per second.
+    pub(super) rate: f64,
     /// The disk's own requests before it, at the rate of its reservation.
     pub(super) burst: f64,
     /// Others' requests that go first.
     pub(super) ahead: f64,
-    /// The window, and the request itself.
+    /// The requests in it, and the request itself.
     pub(super) window: f64,
 }
 
@@ -65,10 +79,15 @@ pub(super) enum Bursts {
 }
 
 impl Service {
-    /// `None` without any record. `exempt` is what the target exempts.
+    /// `None` without any record.
     pub(super) fn new(storage: &Storage, largest: Work, exempt: f64) -> Option<Service> {
-        let light = storage.light.as_ref().or(storage.busy.as_ref())?;
-        let busy = storage.busy.as_ref().or(storage.light.as_ref())?;
+        let busiest = storage.busiest()?;
+        let light = storage.light.as_ref().unwrap_or(busiest);
+        let records = if storage.busy.is_empty() {
+            core::slice::from_ref(busiest)
+        } else {
+            &storage.busy[..]
+        };
         let largest = largest.as_f64().max(1.0);
         let scale = |record: &ServiceRecord| (largest / record.work()).max(1.0);
         let eta = |step| libm::exp2(LEAST_ETA + f64::from(step) / 3.0);
@@ -81,21 +100,24 @@ impl Service {
             let each = |at: f64| (at, record.truncate(at, scale(record), &etas));
             bounds.into_iter().map(each).collect()
         };
-        let (busy_all, light_all) = (all(busy), all(light));
         // Busy storage stands still as often as storage that is not.
         let stalled = (storage.longest_stall.0 as f64).max(light.longest());
-        let unseen = stalled > busy.longest();
-        let stall = |&(at, _): &(f64, Truncated)| match unseen {
-            true => ((stalled - at).max(0.0) / busy.span()).min(1.0),
-            false => 0.0,
+        let busy = |record: &ServiceRecord| {
+            let stall = |at: f64| match stalled > record.longest() {
+                true => ((stalled - at).max(0.0) / record.span()).min(1.0),
+                false => 0.0,
+            };
+            Busy {
+                in_flight: record.in_flight(),
+                mean: record.mean() * scale(record),
+                gain: light.mean() * record.in_flight() / record.mean(),
+                all: all(record).into_iter().map(|(at, each)| (each, stall(at))).collect(),
+            }
         };
         Some(Service {
-            stall: busy_all.iter().map(stall).collect(),
-            in_flight: busy.in_flight(),
-            busy_mean: busy.mean() * scale(busy),
+            busy: records.iter().map(busy).collect(),
+            light: all(light).into_iter().map(|(_, truncated)| truncated).collect(),
             light_mean: light.mean() * scale(light),
-            light: light_all.into_iter().map(|(_, truncated)| truncated).collect(),
-            busy: busy_all.into_iter().map(|(_, truncated)| truncated).collect(),
             unasked: light.unasked(),
             etas,
             largest,
@@ -143,10 +165,12 @@ impl Service {
     ) -> Option<Sum> {
         let waits = self.waits(disk, exempt, bursts)?;
         let mut best: Option<Sum> = None;
-        for by in self.ways(window) {
-            for (busy, &stall) in self.busy.iter().zip(&self.stall) {
-                let at = Behind::new(self, window, demand, by, busy);
-                let Some(apart) = at.apart(self, stall) else { continue };
+        let records = self.busy.iter();
+        for (by, busy) in records.flat_map(|busy| self.ways(window, busy).map(move |by| (by, busy)))
+        {
+            for (truncated, stall) in &busy.all {
+                let at = Behind::new(self, window, demand, by, (busy, truncated));
+                let Some(apart) = at.apart(self, *stall) else { continue };
                 if apart >= exempt {
                     continue;
                 }
@@ -156,8 +180,14 @@ impl Service {
                     let Some(wait) = least_wait(&exponents, rest) else { continue };
                     if best.is_none_or(|best| burst + wait < best.bound) {
                         let ahead = at.block_mean * demand.ahead / at.window;
-                        let window = at.block_mean + at.slot_mean();
-                        best = Some(Sum { bound: burst + wait, burst, ahead, window });
+                        best = Some(Sum {
+                            bound: burst + wait,
+                            in_flight: window,
+                            rate: at.window / at.block_mean * self.largest * 1e9,
+                            burst,
+                            ahead,
+                            window: at.block_mean + at.slot_mean(),
+                        });
                     }
                 }
             }
@@ -167,9 +197,10 @@ impl Service {
 
     /// How the time in a window may be found: by the light record in each of its truncations, or
     /// by the busy one alone.
-    fn ways(&self, window: u32) -> impl Iterator<Item = By<'_>> {
-        let busy = (f64::from(window) <= self.in_flight).then_some(By::Busy);
-        self.light.iter().map(By::Light).chain(busy)
+    fn ways(&self, window: u32, busy: &Busy) -> impl Iterator<Item = By<'_>> + use<'_> {
+        let light = if window == 1 || busy.gain <= SERIAL { &self.light[..] } else { &[] };
+        let by_busy = (f64::from(window) <= busy.in_flight).then_some(By::Busy);
+        light.iter().map(By::Light).chain(by_busy)
     }
 
     /// The part of `exempt` that the disk's own bursts take, and what the others wait for their
@@ -205,12 +236,13 @@ impl Service {
     /// The part of the time in which the storage takes longer than `latency` for what it usually
     /// does in less.
     pub(super) fn stalls(&self, latency: f64, storage: &Storage) -> f64 {
-        let beyond = |record: &ServiceRecord| {
-            record.truncate(latency.max(2.0 * record.mean()), 1.0, &[]).beyond
-        };
-        let records = [storage.light.as_ref(), storage.busy.as_ref()];
-        let seen = records.into_iter().flatten().map(beyond).fold(0.0, f64::max);
-        self.stall.iter().copied().fold(seen, f64::max)
+        let light = storage.light.as_ref().map(|light| light.beyond(latency));
+        // Beside others a request waits for them as well.
+        let busiest = storage.busiest();
+        let busy = || busiest.map(|busy| busy.beyond(latency.max(4.0 * busy.mean())));
+        let seen = light.or_else(busy).unwrap_or(0.0);
+        let unseen = self.busy.iter().flat_map(|busy| busy.all.iter().map(|(_, stall)| *stall));
+        unseen.fold(seen, f64::max)
     }
 }
 
@@ -229,6 +261,7 @@ struct Behind<'a> {
     demand: Demand,
     by: By<'a>,
     busy: &'a Truncated,
+    busy_mean: f64,
     /// How much of a window of the busy record the other requests are, and those before a slot.
     rest: f64,
     slot_rest: f64,
@@ -242,16 +275,17 @@ impl<'a> Behind<'a> {
         window: u32,
         demand: Demand,
         by: By<'a>,
-        busy: &'a Truncated,
+        (record, busy): (&'a Busy, &'a Truncated),
     ) -> Behind<'a> {
         let window = f64::from(window);
-        let rest = (window - 1.0 + service.unasked) / service.in_flight;
-        let slot_rest = service.unasked / service.in_flight;
+        let others = (window - 1.0) * record.gain.max(1.0);
+        let rest = (others + service.unasked) / record.in_flight;
+        let slot_rest = service.unasked / record.in_flight;
         let block_mean = match by {
             By::Light(light) => light.mean + rest * busy.mean,
             By::Busy => busy.mean,
         };
-        Behind { window, demand, by, busy, rest, slot_rest, block_mean }
+        Behind { window, demand, by, busy, busy_mean: record.mean, rest, slot_rest, block_mean }
     }
 
     fn slot_mean(&self) -> f64 {
@@ -271,7 +305,7 @@ impl<'a> Behind<'a> {
             _ => 1.0,
         };
         let mut lost = busy * self.busy.beyond + stall;
-        let mut met = busy * self.busy.over * span / service.busy_mean;
+        let mut met = busy * self.busy.over * span / self.busy_mean;
         let mut own = 0.0;
         if let By::Light(light) = self.by {
             lost += light.beyond;

@@ -3,6 +3,7 @@
 use super::burst::BurstMeter;
 use super::record::ServiceRecord;
 use super::work::Work;
+use alloc::vec::Vec;
 use core::fmt;
 use core::num::NonZeroU32;
 use headgate_units::{Iops, Nanos};
@@ -11,9 +12,24 @@ use thiserror::Error;
 
 /// A latency that so many of a disk's requests are not to exceed, from arrival to completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Written")]
 pub struct Target {
     permille: u32,
     latency: Nanos,
+}
+
+/// A target that was not checked yet.
+#[derive(Deserialize)]
+struct Written {
+    permille: u32,
+    latency: Nanos,
+}
+
+impl TryFrom<Written> for Target {
+    type Error = TargetError;
+    fn try_from(written: Written) -> Result<Target, TargetError> {
+        Target::new(written.permille, written.latency)
+    }
 }
 
 /// A quantile out of range.
@@ -79,11 +95,21 @@ pub struct Storage {
     pub floor: Option<NonZeroU32>,
     /// Requests that came to storage with little in it.
     pub light: Option<ServiceRecord>,
-    /// Requests that came to storage with much in it.
-    pub busy: Option<ServiceRecord>,
+    /// Requests that came to storage with more in it, each record with so many in flight. Storage
+    /// that serves requests side by side, or sorts them, needs one for each window that may do:
+    /// two in a row should not be further apart than a doubling.
+    pub busy: Vec<ServiceRecord>,
     /// The longest that it was seen to stand still with requests inside. Nothing is added for a
     /// stall that the records contain.
     pub longest_stall: Nanos,
+}
+
+impl Storage {
+    /// The record of the most requests in flight.
+    pub(super) fn busiest(&self) -> Option<&ServiceRecord> {
+        let busy = self.busy.iter().max_by(|a, b| a.in_flight().total_cmp(&b.in_flight()));
+        busy.or(self.light.as_ref())
+    }
 }
 
 /// A disk on the datastore.
@@ -105,4 +131,20 @@ pub struct PromisedDisk<'a> {
     /// Recorded arrivals, by its reservation. Without these and `outstanding` its requests are
     /// taken to come no faster than the reservation, and the verdict says so.
     pub bursts: Option<&'a BurstMeter>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_checked_wherever_it_comes_from() {
+        assert_eq!(Target::new(499, Nanos(1)), Err(TargetError(499)));
+        assert_eq!(Target::new(1_000, Nanos(1)), Err(TargetError(1_000)));
+        let target = Target::new(999, Nanos::from_millis(20)).unwrap();
+        assert_eq!(target.to_string(), "p99.9=20.00 ms");
+        let written = serde_json::to_string(&target).unwrap();
+        assert_eq!(serde_json::from_str::<Target>(&written).unwrap(), target);
+        assert!(serde_json::from_str::<Target>(&written.replace("999", "1001")).is_err());
+    }
 }

@@ -86,8 +86,8 @@ impl<'a> Question<'a> {
         let disk = disks.get(index).ok_or(Missing::Target)?;
         let largest = disks.iter().map(|disk| disk.largest).max().unwrap_or(Work::ONE);
         let need = EVIDENCE * 1_000 / u64::from(1_000 - target.permille());
-        let records = [storage.light.as_ref(), storage.busy.as_ref()];
-        let have = records.into_iter().flatten().map(ServiceRecord::requests).min();
+        let records = storage.light.iter().chain(&storage.busy);
+        let have = records.map(ServiceRecord::requests).min();
         match have {
             None => return Err(Missing::Times),
             Some(have) if have < need => return Err(Missing::Requests { have, need }),
@@ -229,22 +229,23 @@ impl<'a> Question<'a> {
         let own = self.disk.reservation.map_or(0.0, |rate| rate.get() as f64);
         let part = own / reserved(self.storage, self.reservations()).max(1.0);
         let alone = Demand { ahead: 0.0, claims: self.demand.claims * part };
-        let least = self.storage.least_window.get().min(self.storage.window.get());
-        let exempt = self.target.exempt();
-        let bare = self.service.bound(least, alone, self.disk, exempt, Bursts::None);
-        let Some(busy) = self.storage.busy.as_ref().or(self.storage.light.as_ref()) else {
+        let bare = self.least(alone, Bursts::None);
+        let Some(busy) = self.storage.busiest() else {
             return (Why::NoReservation, None);
         };
-        let endless = self.least(self.demand, Bursts::None).is_none() && bare.is_some();
-        if endless || !fits(self.storage, self.reservations()) {
-            return (self.no_slack(busy), None);
+        if !fits(self.storage, self.reservations()) {
+            return (self.no_slack(bare, busy), None);
         }
         if bare.is_none_or(|sum| !keeps(&sum)) {
-            return (self.alone(least, bare, busy), None);
+            return (self.alone(bare, busy), None);
         }
         if self.least(self.demand, Bursts::None).is_some_and(|sum| keeps(&sum)) {
             let wait = self.least(self.demand, Bursts::AsRecorded).map_or(0.0, |sum| sum.burst);
             return (Why::Burst { wait: nanos(wait) }, self.reservation());
+        }
+        let first = Demand { ahead: 0.0, ..self.demand };
+        if self.least(first, Bursts::None).is_none_or(|sum| !keeps(&sum)) {
+            return (self.no_slack(bare, busy), None);
         }
         let ahead = self.least(self.demand, Bursts::None).map_or(0.0, |sum| sum.ahead);
         let punctual: Vec<PromisedDisk<'_>> =
@@ -257,7 +258,7 @@ impl<'a> Question<'a> {
     }
 
     /// Why the target is not kept even with nobody else there.
-    fn alone(&self, least: u32, bare: Option<Sum>, busy: &ServiceRecord) -> Why {
+    fn alone(&self, bare: Option<Sum>, busy: &ServiceRecord) -> Why {
         let (latency, exempt) = (self.target.latency().0 as f64, self.target.exempt());
         let light = self.storage.light.as_ref().unwrap_or(busy);
         let alone = light.exceeded_by(exempt).unwrap_or(light.longest());
@@ -271,16 +272,20 @@ impl<'a> Question<'a> {
             let millionths = |part: f64| (part * 1e6) as u32;
             return Why::Stalls { part: millionths(stalled), exempt: millionths(exempt), longest };
         }
-        Why::Window { least, wait: nanos(bare.map_or(f64::INFINITY, |sum| sum.bound)) }
+        match bare {
+            Some(sum) => Why::Window { least: sum.in_flight, wait: nanos(sum.bound) },
+            None => self.no_slack(bare, busy),
+        }
     }
 
-    fn no_slack(&self, busy: &ServiceRecord) -> Why {
-        let gives = busy.in_flight() * busy.work() / busy.mean() * 1e9;
-        let rate = self.storage.rate.map_or(gives, |rate| gives.min(rate.get() as f64));
-        Why::NoSlack {
-            reserved: libm::ceil(reserved(self.storage, self.reservations())) as u64,
-            rate: rate as u64,
-        }
+    /// The storage gives too little behind the window that would be the best for the disk alone.
+    fn no_slack(&self, bare: Option<Sum>, busy: &ServiceRecord) -> Why {
+        let seen = busy.in_flight() * busy.work() / busy.mean() * 1e9;
+        let (gives, window) =
+            bare.map_or((seen, busy.in_flight() as u32), |sum| (sum.rate, sum.in_flight));
+        let rate = self.storage.rate.map_or(gives, |rate| gives.min(rate.get() as f64)) as u64;
+        let reserved = libm::ceil(reserved(self.storage, self.reservations())) as u64;
+        Why::NoSlack { reserved, rate, window }
     }
 }
 

@@ -180,13 +180,22 @@ impl ServiceRecord {
         self.points.iter().find(above).map_or(0.0, |&(time, _)| time)
     }
 
+    /// The part of the time in which a request that takes longer than `bound` nanoseconds waits for
+    /// what is beyond it.
+    pub(super) fn beyond(&self, bound: f64) -> f64 {
+        self.excess(bound) / self.mean
+    }
+
+    fn excess(&self, bound: f64) -> f64 {
+        self.points.iter().map(|&(time, part)| (time - bound).max(0.0) * part).sum()
+    }
+
     /// Sets apart what takes longer than `bound` nanoseconds. Each time counts `scale` times as
     /// long, the bound too.
     pub(super) fn truncate(&self, bound: f64, scale: f64, etas: &[f64]) -> Truncated {
         let seen = self.counted_over(bound);
         let over = upper(seen, self.total);
-        let excess: f64 =
-            self.points.iter().map(|&(time, part)| (time - bound).max(0.0) * part).sum();
+        let excess = self.excess(bound);
         // What was not seen is taken to be as long as what was, or as the bound.
         let each =
             if seen > 0 { excess * self.total as f64 / seen as f64 } else { bound.max(self.mean) };

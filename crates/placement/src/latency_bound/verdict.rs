@@ -95,13 +95,15 @@ pub enum Why {
         /// The longest time recorded.
         longest: Nanos,
     },
-    /// The reservations take all that the storage gives, and late requests are never caught up
-    /// with.
+    /// The reservations take all that the storage gives, or so much that late requests are caught
+    /// up with too late.
     NoSlack {
         /// Sum of the reservations and the floor in reference IOs per second.
         reserved: u64,
         /// What the storage gives.
         rate: u64,
+        /// Behind this window.
+        window: u32,
     },
     /// The disk's own requests wait for each other at the rate of its reservation.
     Burst {
@@ -118,9 +120,10 @@ pub enum Why {
         /// For so long.
         wait: Nanos,
     },
-    /// Requests in flight, as few as the window may hold, take too long.
+    /// Requests in flight take too long with nobody else there, however few they are.
     Window {
-        /// The least window.
+        /// The window in which they take least: the least one that there may be, unless the
+        /// reservation needs a wider one.
         least: u32,
         /// What they take.
         wait: Nanos,
@@ -174,9 +177,9 @@ impl fmt::Display for Why {
                 per_cent(*part),
                 per_cent(*exempt)
             ),
-            Why::NoSlack { reserved, rate } => write!(
+            Why::NoSlack { reserved, rate, window } => write!(
                 f,
-                "reservations and the floor take {reserved} of the {rate} IOPS that the storage gives"
+                "reservations and the floor take {reserved} of the {rate} IOPS that the storage gives behind a window of {window}"
             ),
             Why::Burst { wait } => write!(
                 f,

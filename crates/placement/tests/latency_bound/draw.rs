@@ -30,7 +30,7 @@ pub struct Setup {
     pub permille: u32,
     pub seed: u64,
     light: ServiceRecord,
-    busy: ServiceRecord,
+    busy: Vec<ServiceRecord>,
     arrivals: Option<BurstMeter>,
 }
 
@@ -116,7 +116,7 @@ impl Setup {
         let sized = matches!(kind, Kind::Sized(_));
         let sizes: &[Bytes] = if sized { &[Bytes(4_096), Bytes(16_384)] } else { &[Bytes(4_096)] };
         let size = |dice: &mut Dice| dice.one_of(sizes);
-        let window = dice.one_of(&[4, 8, 16, 32, 64]);
+        let window = dice.one_of(&[4u32, 8, 16, 32, 64]);
         let permille = dice.one_of(&[900, 950, 990, 990, 990, 995, 999]);
         let all = dice.between(0.2, 0.85) * rate as f64;
         let mut weights = vec![dice.between(0.2, 1.0)];
@@ -161,9 +161,17 @@ impl Setup {
         let pause = Nanos((dice.between(400.0, 900.0) * 1e9 / rate as f64) as u64);
         let (light, lights) =
             dice.one_of(&[(Asked::Kept(1), requests), (Asked::Paused(pause), recorded(permille))]);
+        // The window alone, or each depth up to it.
+        let depths = match dice.within(0, 1) {
+            0 => vec![u64::from(window)],
+            _ => (1..=window.ilog2()).map(|octave| 1 << octave).collect(),
+        };
         Setup {
             light: record(&kind, seed + 7, light, lights, sizes),
-            busy: record(&kind, seed + 9, Asked::Kept(window.into()), requests, sizes),
+            busy: depths
+                .into_iter()
+                .map(|depth| record(&kind, seed + depth, Asked::Kept(depth), requests, sizes))
+                .collect(),
             arrivals: bursts(&disks[0], seed + 11, 10 * recorded(permille)),
             kind,
             rate,
@@ -188,7 +196,7 @@ impl Setup {
         let window = self.window.into();
         let requests = recorded_of(&self.kind, self.rate, self.permille);
         let meter = metered(&self.kind, self.seed + 7, window, requests, self.rate as f64 / 4.0);
-        let busy = meter.busy().unwrap_or(self.busy);
+        let busy = meter.busy().map_or(self.busy, |busy| vec![busy]);
         Setup { light: meter.light().unwrap_or(self.light), busy, ..self }
     }
 
@@ -200,7 +208,7 @@ impl Setup {
             least_window: NonZeroU32::MIN,
             floor: NonZeroU32::new(100),
             light: Some(self.light.clone()),
-            busy: Some(self.busy.clone()),
+            busy: self.busy.clone(),
             longest_stall: Nanos::ZERO,
         }
     }

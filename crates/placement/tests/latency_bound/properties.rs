@@ -39,7 +39,9 @@ impl Asked {
             least_window: NonZeroU32::new(self.least).unwrap_or(NonZeroU32::MIN),
             floor: NonZeroU32::new(self.floor),
             light: ServiceRecord::new(beside(1), Work::ONE, times(&self.light)),
-            busy: ServiceRecord::new(beside(self.in_flight), Work::ONE, times(&self.busy)),
+            busy: ServiceRecord::new(beside(self.in_flight), Work::ONE, times(&self.busy))
+                .into_iter()
+                .collect(),
             longest_stall: Nanos(self.stall),
         }
     }
