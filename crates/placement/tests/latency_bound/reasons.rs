@@ -231,3 +231,25 @@ fn a_newcomer_does_not_break_the_target_of_another() {
     let verdict = judge(&storage(), &[newcomer, hopeless], 0);
     assert!(matches!(verdict, Verdict::Kept(_)), "{verdict}");
 }
+
+/// Twice as fast with 32 in it as with one. How fast it is with some in it is not known.
+#[test]
+fn storage_that_sorts_its_requests_is_judged_by_records_of_as_many_in_flight() {
+    let light = record(in_flight(1), &[(ms(4), 100_000)]);
+    let busy = |records: &[(u32, u64)]| {
+        let record = |&(n, time)| record(in_flight(n), &[(ms(time), 100_000)]);
+        records.iter().filter_map(record).collect()
+    };
+    let sorts = Storage { rate: None, light, busy: busy(&[(32, 64)]), ..storage() };
+    let window = |storage: &Storage, target| match judge(
+        storage,
+        &[with_target(disk(50), ms(target)), disk(0)],
+        0,
+    ) {
+        Verdict::Kept(promise) => promise.window.get(),
+        verdict => panic!("{verdict}"),
+    };
+    assert_eq!((window(&sorts, 60), window(&sorts, 140)), (1, 32));
+    let more = Storage { busy: busy(&[(8, 24), (32, 64)]), ..sorts };
+    assert_eq!((window(&more, 60), window(&more, 140)), (8, 32));
+}
