@@ -14,6 +14,7 @@
 //! | the same where there are few good intervals, or only those of long ago | [`DeviceInterval::of`] → [`DeviceModel::learn_from`], [`Coarse`] → [`DeviceModel::learn_coarsely`] |
 //! | where a new disk goes | [`place`] |
 //! | which disks move, which stay, and why | [`advise`] |
+//! | whether a latency target can be promised, and why not | [`latency_bound::judge`] |
 //! | which moves did harm, and are to be taken back | [`review()`] |
 //!
 //! # The models
