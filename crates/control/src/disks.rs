@@ -32,6 +32,10 @@ fn check_policy(policy: &Policy) -> Result<(), ControlError> {
         Err(e @ PolicyError::ReservationAboveLimit { .. }) => {
             Err(ControlError::invalid(e.to_string(), "a reservation at most as high as the limit"))
         }
+        Err(e @ PolicyError::ReservationAboveDirections { .. }) => Err(ControlError::invalid(
+            e.to_string(),
+            "a reservation at most as high as both limits together",
+        )),
         Err(e @ PolicyError::PeakWithoutLimit { .. }) => Err(ControlError::invalid(
             e.to_string(),
             "a limit beside the peak, or no peak ('none')",

@@ -20,7 +20,8 @@ impl Priorities {
             Op::Flush => IoKind::Flush,
             Op::Write(_) if field == Ioprio::JOURNAL => IoKind::Journal,
             Op::Write(_) | Op::PlacedWrite | Op::WriteZeroes { .. } => IoKind::Write,
-            Op::Read | Op::Splice | Op::Discard | Op::BlockStatus | Op::Cache => IoKind::Other,
+            Op::Discard => IoKind::Discard,
+            Op::Read | Op::Splice | Op::BlockStatus | Op::Cache => IoKind::Read,
         };
         let bytes = if request.op.is_transfer() { request.len } else { 0 };
         Io { bytes: Bytes(bytes), position: request.offset, priority: self.map.given(field), kind }
@@ -42,11 +43,11 @@ mod tests {
             (io.bytes.0, io.priority.map(Priority::get), io.kind)
         };
         let write = Op::Write(Durability::Cached);
-        assert_eq!(io(Op::Read, 0x2000), (4096, Some(254), IoKind::Other));
-        assert_eq!(io(Op::Read, 0x4003), (4096, Some(120), IoKind::Other));
+        assert_eq!(io(Op::Read, 0x2000), (4096, Some(254), IoKind::Read));
+        assert_eq!(io(Op::Read, 0x4003), (4096, Some(120), IoKind::Read));
         assert_eq!(io(write, 0x4004), (4096, None, IoKind::Write));
         assert_eq!(io(write, 0x4003), (4096, Some(120), IoKind::Journal));
-        assert_eq!(io(Op::Discard, 0x6000), (0, Some(10), IoKind::Other));
+        assert_eq!(io(Op::Discard, 0x6000), (0, Some(10), IoKind::Discard));
         assert_eq!(io(Op::Flush, 0), (0, None, IoKind::Flush));
     }
 }

@@ -6,8 +6,8 @@
 //! range.
 
 use headgate_qos::{
-    AnyScheduler, Config, Cost, CostModel, Decision, DiskId, Io, MClock, Policy, PriorityPolicy,
-    PriorityScope, Scheduler, SchedulerKind, ServedElsewhere,
+    AnyScheduler, Config, Cost, CostModel, Decision, DirectionLimits, DiskId, Io, IoKind, MClock,
+    Policy, PriorityPolicy, PriorityScope, Scheduler, SchedulerKind, ServedElsewhere,
 };
 use headgate_units::{Bytes, Iops, Nanos, Priority, Shares};
 use rustix::time::{ClockId, clock_gettime};
@@ -58,6 +58,15 @@ struct Driver {
     now: Nanos,
     /// What every request says of other servers.
     tell: ServedElsewhere,
+    /// Of requests that are not of a stream: reads, or every other one a write.
+    kinds: Kinds,
+    sent: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kinds {
+    Reads,
+    Both,
 }
 
 impl Driver {
@@ -75,7 +84,8 @@ impl Driver {
             scheduler.register(now, policy(i));
         }
         let disks: Vec<DiskId> = (0..busy).map(|i| scheduler.register(now, policy(i))).collect();
-        let mut driver = Driver { scheduler, disks, now, tell: ServedElsewhere::NONE };
+        let (tell, kinds) = (ServedElsewhere::NONE, Kinds::Reads);
+        let mut driver = Driver { scheduler, disks, now, tell, kinds, sent: 0 };
         for i in 0..busy {
             for _ in 0..QUEUED {
                 driver.enqueue(driver.disks[i], 0);
@@ -100,7 +110,11 @@ impl Driver {
     }
 
     fn enqueue(&mut self, disk: DiskId, request: Request) {
-        let io = Io { bytes: Bytes(4_096), priority: Priority::new(request).ok(), ..Io::default() };
+        self.sent += 1;
+        let writes = self.kinds == Kinds::Both && self.sent.is_multiple_of(2);
+        let kind = if writes { IoKind::Write } else { IoKind::Read };
+        let priority = Priority::new(request).ok();
+        let io = Io { bytes: Bytes(4_096), priority, kind, ..Io::default() };
         let queued = if self.tell.is_none() {
             self.scheduler.enqueue(self.now, disk, io, request)
         } else {
@@ -195,6 +209,20 @@ fn main() {
         row("all three, limits binding", busy, 0, SchedulerKind::MClock, |i| {
             policy(shares(i), each.div_ceil(4), each.max(2) * 4 / 5)
         });
+        for (name, part) in [("not binding", 1_000), ("of writes binding", 1)] {
+            line(&format!("limits of reads and writes, {name}"), busy, || {
+                let limit = |n: u64| DirectionLimits { iops: Iops::new(n).ok(), bandwidth: None };
+                let write = (each * part).div_ceil(4);
+                let policy = |i| {
+                    policy(shares(i), each.div_ceil(4), 0)
+                        .with_direction_limits(limit(each.max(2) * 1_000), limit(write))
+                        .expect("the reservation is below the sum")
+                };
+                let mut driver = Driver::new(SchedulerKind::MClock, busy, 0, policy);
+                driver.kinds = Kinds::Both;
+                driver
+            });
+        }
         row("all three, shortage", busy, 0, SchedulerKind::MClock, |i| {
             policy(shares(i), each * 2, each * 100)
         });

@@ -1,4 +1,5 @@
 use crate::config::ConfigError;
+use crate::direction::Direction;
 use crate::rate::Divisor;
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -19,23 +20,37 @@ pub struct Io {
     pub position: u64,
     /// The priority that the guest's application gave, before the VM's maximum applies.
     pub priority: Option<Priority>,
-    /// The kind of request, which decides whether it inherits a priority.
+    /// The kind of request: its direction, and whether it inherits a priority.
     pub kind: IoKind,
 }
 
-/// The kind of a request, for priority inheritance. Flushes and journal writes are waited for by
-/// other applications than the one that sent them (`docs/decisions/0012-fsync.md`).
+/// The kind of a request, for limits of one direction and for priority inheritance. Flushes and
+/// journal writes are waited for by other applications than the one that sent them
+/// (`docs/decisions/0012-fsync.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IoKind {
-    /// Neither of the others: a read, a discard.
+    /// A read, or a question about the disk.
     #[default]
-    Other,
-    /// A write. A later flush inherits its priority.
+    Read,
+    /// A write, or zeroes. A later flush inherits its priority.
     Write,
     /// A write of a file system's journal, which inherits a priority.
     Journal,
     /// A flush.
     Flush,
+    /// A discard.
+    Discard,
+}
+
+impl IoKind {
+    /// Which of a disk's [limits of one direction](crate::DirectionLimits) it counts for.
+    #[inline]
+    pub const fn direction(self) -> Direction {
+        match self {
+            IoKind::Read => Direction::Read,
+            IoKind::Write | IoKind::Journal | IoKind::Flush | IoKind::Discard => Direction::Write,
+        }
+    }
 }
 
 /// The cost of a request, in millionths of a reference IO.

@@ -19,7 +19,7 @@ impl Inheritance {
     pub(crate) fn pass(&mut self, io: Io, policy: &PriorityPolicy) -> Given {
         let own = Given::new(io.priority);
         match io.kind {
-            IoKind::Other => own,
+            IoKind::Read | IoKind::Discard => own,
             IoKind::Write => {
                 self.0[0] = self.0[0].max(own.bits());
                 own
@@ -89,6 +89,6 @@ mod tests {
         pass(&mut inheritance, IoKind::Write, 10);
         assert_eq!(pass(&mut inheritance, IoKind::Journal, 120), 120);
         assert_eq!(pass(&mut inheritance, IoKind::Flush, 0), 0, "the default counts for more");
-        assert_eq!(pass(&mut inheritance, IoKind::Other, 7), 7, "reads wait for nobody");
+        assert_eq!(pass(&mut inheritance, IoKind::Read, 7), 7, "reads wait for nobody");
     }
 }

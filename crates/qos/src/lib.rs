@@ -23,9 +23,10 @@
 //!
 //! # Order
 //! Requests of a disk that count for the same priority are a *stream*: first come, first served,
-//! reads and writes alike. A disk without priorities is one stream. Streams pass each other, also
-//! where their requests touch the same bytes: no device owes an order to requests that are
-//! outstanding together (`docs/decisions/0011-streams.md`).
+//! reads and writes alike, unless the disk has a limit of one of them: then each of both by itself,
+//! and both in turn (`docs/decisions/0054-read-and-write-limits.md`). A disk without priorities is
+//! one stream. Streams pass each other, also where their requests touch the same bytes: no device
+//! owes an order to requests that are outstanding together (`docs/decisions/0011-streams.md`).
 //!
 //! # Theorems
 //! What users may rely on, on storage that gives T reference IOs per second behind a window of W,
@@ -39,7 +40,8 @@
 //!    reservation r and a burst β is done within `(β - c)/r`, the time that the storage takes for W
 //!    requests and one more of each disk, and what others may ask late: `debt_bound/2 · Σr/T`.
 //! 3. *Limits.* In any time a disk gets its limit but for 150 ms of it and one request: no more,
-//!    and no less while it has requests queued and the window has room.
+//!    and no less while it has requests queued and the window has room. The same holds for the
+//!    limits of its reads and of its writes.
 //! 4. *Work conservation.* No slot of the window is empty while a request is queued whose disk has
 //!    no strict limit, or has not had its limit.
 //! 5. *Recovery.* From when reservations fit again after a shortage, each is met but for the
@@ -59,6 +61,7 @@ extern crate alloc;
 mod any;
 mod config;
 mod cost;
+mod direction;
 pub mod dmclock;
 mod fifo;
 mod gate;
@@ -81,6 +84,7 @@ pub mod window;
 pub use any::{AnyScheduler, SchedulerKind, UnknownScheduler};
 pub use config::{Batch, Config, ConfigError, Floor};
 pub use cost::{Cost, CostModel, Io, IoKind, UnknownCostModel};
+pub use direction::{Direction, DirectionLimits};
 pub use dmclock::{ServedElsewhere, ServedElsewhereError};
 pub use fifo::Fifo;
 pub use gate::{Gate, Took};

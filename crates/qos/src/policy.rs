@@ -1,16 +1,18 @@
+use crate::direction::{Direction, DirectionLimits};
 use headgate_units::{BytesPerSec, Iops, LatencyTarget, Shares};
 use thiserror::Error;
 
 /// What a disk is promised: a minimum, a maximum and a share of the rest.
 ///
-/// Always consistent: the reservation is never above the limit, a peak is above it, and a latency
-/// target stands beside a reservation. The default is no reservation, no limit, strict if one is
-/// set, normal shares, a burst credit of one IO and no latency target.
+/// Always consistent: the reservation is never above what limits together allow, a peak is above
+/// its limit, and a latency target stands beside a reservation. The default is no reservation, no
+/// limit, strict if one is set, normal shares, a burst credit of one IO and no latency target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
     reservation: Option<Iops>,
     limit: Option<Iops>,
     limit_bandwidth: Option<BytesPerSec>,
+    directions: [DirectionLimits; 2],
     limit_mode: LimitMode,
     peak: Option<Iops>,
     peak_bandwidth: Option<BytesPerSec>,
@@ -32,6 +34,18 @@ pub enum PolicyError {
         reservation: Iops,
         /// The maximum asked for.
         limit: Iops,
+    },
+    /// All that a disk sends is a read or a write, and both are limited.
+    #[error(
+        "a reservation of {reservation} IOPS is above the limits of {read} IOPS for reads and {write} IOPS for writes together: lower the one or raise the others"
+    )]
+    ReservationAboveDirections {
+        /// The minimum asked for.
+        reservation: Iops,
+        /// The maximum of reads.
+        read: Iops,
+        /// The maximum of writes.
+        write: Iops,
     },
     /// A peak raises a limit, and there is none.
     #[error("a peak in {unit} raises a limit in {unit}, and the disk has none")]
@@ -72,8 +86,8 @@ impl Policy {
     /// How many times its limit a peak is at most.
     pub const PEAK_MAX: u64 = 500;
 
-    /// Checks a whole policy at once. Its limits are strict and have no peaks, and it has no
-    /// latency target.
+    /// Checks a whole policy at once. Its limits are strict, of both directions together, and have
+    /// no peaks, and it has no latency target.
     ///
     /// # Errors
     /// [`PolicyError::ReservationAboveLimit`].
@@ -101,11 +115,12 @@ impl Policy {
     /// The same policy with another minimum.
     ///
     /// # Errors
-    /// [`PolicyError::ReservationAboveLimit`], [`PolicyError::TargetWithoutReservation`].
+    /// [`PolicyError::ReservationAboveLimit`], [`PolicyError::ReservationAboveDirections`],
+    /// [`PolicyError::TargetWithoutReservation`].
     pub fn with_reservation(self, reservation: Option<Iops>) -> Result<Policy, PolicyError> {
         let Policy { limit, limit_bandwidth, shares, burst, latency_target, .. } = self;
         Policy::new(reservation, limit, limit_bandwidth, shares, burst)?;
-        Policy { reservation, ..self }.with_latency_target(latency_target)
+        Policy { reservation, ..self }.checked_directions()?.with_latency_target(latency_target)
     }
 
     /// The same policy with another latency target.
@@ -139,6 +154,36 @@ impl Policy {
     /// The same policy with another maximum in bytes per second, without a peak.
     pub fn with_limit_bandwidth(self, limit_bandwidth: Option<BytesPerSec>) -> Policy {
         Policy { limit_bandwidth, peak_bandwidth: None, ..self }
+    }
+
+    /// The same policy with maxima of its reads alone and of its writes alone, which hold beside
+    /// those of both together.
+    ///
+    /// # Errors
+    /// [`PolicyError::ReservationAboveDirections`].
+    pub fn with_direction_limits(
+        self,
+        read: DirectionLimits,
+        write: DirectionLimits,
+    ) -> Result<Policy, PolicyError> {
+        self.with_checked_directions([read, write]).checked_directions()
+    }
+
+    /// For a pair that went through [`Policy::with_direction_limits`] before.
+    pub(crate) fn with_checked_directions(self, directions: [DirectionLimits; 2]) -> Policy {
+        Policy { directions, ..self }
+    }
+
+    fn checked_directions(self) -> Result<Policy, PolicyError> {
+        let [read, write] = self.directions;
+        match (self.reservation, read.iops, write.iops) {
+            (Some(reservation), Some(read), Some(write))
+                if reservation.get() > read.get().saturating_add(write.get()) =>
+            {
+                Err(PolicyError::ReservationAboveDirections { reservation, read, write })
+            }
+            _ => Ok(self),
+        }
     }
 
     /// The same policy with limits that a disk may pass, up to a peak, for so long.
@@ -209,6 +254,25 @@ impl Policy {
     /// The maximum in bytes per second, reads and writes together.
     pub fn limit_bandwidth(&self) -> Option<BytesPerSec> {
         self.limit_bandwidth
+    }
+
+    /// The maxima of reads alone, or of writes alone.
+    pub fn direction_limits(&self, direction: Direction) -> DirectionLimits {
+        self.directions[direction.index()]
+    }
+
+    /// Whether any limit is of one direction alone.
+    pub fn limits_directions(&self) -> bool {
+        self.directions.iter().any(|limits| !limits.is_none())
+    }
+
+    /// The most requests per second that the limits together allow without a peak, where they bound
+    /// them at all.
+    pub fn highest(&self) -> Option<Iops> {
+        let [read, write] = self.directions;
+        let both = read.iops.zip(write.iops);
+        let sum = both.and_then(|(r, w)| Iops::new(r.get().saturating_add(w.get())).ok());
+        [self.limit, sum].into_iter().flatten().min()
     }
 
     /// Up to which rate the disk may pass its maximum for [`Policy::peak_time`].
@@ -352,6 +416,27 @@ mod tests {
         assert!(
             Policy::default().with_reservation(iops(100)).unwrap().with_limit(iops(100)).is_ok()
         );
+    }
+
+    #[test]
+    fn a_reservation_is_refused_where_no_mix_of_reads_and_writes_could_have_it() {
+        let iops = |n| Iops::new(n).ok();
+        let limits = |n| DirectionLimits { iops: iops(n), bandwidth: None };
+        let policy = Policy::default().with_reservation(iops(100)).unwrap();
+        for (read, write, fits) in
+            [(60, 40, true), (60, 39, false), (0, 1, true), (1, 0, true), (1_000_000, 1, true)]
+        {
+            let limited = policy.with_direction_limits(limits(read), limits(write));
+            assert_eq!(limited.is_ok(), fits, "{read} and {write}");
+        }
+        let both = Policy::default().with_direction_limits(limits(60), limits(39)).unwrap();
+        assert_eq!(
+            both.with_reservation(iops(100)).unwrap_err().to_string(),
+            "a reservation of 100 IOPS is above the limits of 60 IOPS for reads and 39 IOPS for writes together: lower the one or raise the others"
+        );
+        assert_eq!(both.highest(), iops(99));
+        assert_eq!(both.with_limit(iops(50)).unwrap().highest(), iops(50));
+        assert_eq!(policy.with_direction_limits(limits(7), limits(0)).unwrap().highest(), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! disk holds no memory for requests and a warm slab allocates none.
 
 use crate::cost::{Io, clamp_bytes};
+use crate::direction::Direction;
 use crate::priority::Given;
 use alloc::vec::Vec;
 
@@ -15,21 +16,32 @@ struct Slot<R> {
     next_bytes: u32,
 }
 
-/// Where on its disk a request starts, in steps of 256 bytes, and the priority that it was given.
+/// Where on its disk a request starts, in steps of 256 bytes, its direction, and the priority that
+/// it was given.
 #[derive(Clone, Copy)]
 struct Start(u64);
 
 impl Start {
     const GIVEN: u64 = 0xff;
+    /// No disk is that large.
+    const WRITES: u64 = 1 << 63;
 
     #[inline]
-    fn new(position: u64, given: Given) -> Start {
-        Start(position & !Start::GIVEN | u64::from(given.bits()))
+    fn new(position: u64, direction: Direction, given: Given) -> Start {
+        let writes = match direction {
+            Direction::Read => 0,
+            Direction::Write => Start::WRITES,
+        };
+        Start(position & !(Start::GIVEN | Start::WRITES) | writes | u64::from(given.bits()))
     }
 
     #[inline]
     fn position(self) -> u64 {
-        self.0 & !Start::GIVEN
+        self.0 & !(Start::GIVEN | Start::WRITES)
+    }
+
+    fn direction(self) -> Direction {
+        if self.0 & Start::WRITES == 0 { Direction::Read } else { Direction::Write }
     }
 
     #[inline]
@@ -108,7 +120,7 @@ impl<R> Requests<R> {
     /// With 2^32 - 1 requests queued, which no memory holds.
     #[inline]
     pub(crate) fn push(&mut self, chain: &mut Chain, io: Io, given: Given, request: R) {
-        let start = Start::new(io.position, given);
+        let start = Start::new(io.position, io.kind.direction(), given);
         let slot = Slot { request: Some(request), start, next: NIL, next_bytes: 0 };
         let index = self.free;
         let index = if index == NIL {
@@ -132,9 +144,10 @@ impl<R> Requests<R> {
         if chain.is_empty() { None } else { Some(self.slots[chain.head as usize].start.position()) }
     }
 
-    /// The priority that the first request of a chain was given.
-    pub(crate) fn head_given(&self, chain: &Chain) -> Option<Given> {
-        if chain.is_empty() { None } else { Some(self.slots[chain.head as usize].start.given()) }
+    /// The priority that the first request of a chain was given, and its direction.
+    pub(crate) fn head(&self, chain: &Chain) -> Option<(Given, Direction)> {
+        let start = self.slots.get(chain.head as usize)?.start;
+        if chain.is_empty() { None } else { Some((start.given(), start.direction())) }
     }
 
     /// Moves the first request of a chain to the end of another.
@@ -206,6 +219,7 @@ impl<R> Requests<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::IoKind;
     use headgate_units::Bytes;
     use proptest::prelude::*;
     use std::collections::VecDeque;
@@ -222,7 +236,8 @@ mod tests {
                 let (chain, queue) = (&mut chains[which], &mut model[which]);
                 match operation {
                     0..=3 => {
-                        let io = Io { bytes: Bytes(u64::from(next)), position: u64::from(next) << 9, ..Io::default() };
+                        let kind = if next.is_multiple_of(2) { IoKind::Read } else { IoKind::Write };
+                        let io = Io { bytes: Bytes(u64::from(next)), position: u64::from(next) << 9, kind, ..Io::default() };
                         requests.push(chain, io, Given::from_bits(next as u8), next);
                         queue.push_back(next);
                         next += 1;
@@ -231,7 +246,8 @@ mod tests {
                         prop_assert_eq!(chain.head_bytes(), queue.front().copied().unwrap_or(0));
                         let position = queue.front().map(|n| u64::from(*n) << 9);
                         prop_assert_eq!(requests.head_position(chain), position);
-                        prop_assert_eq!(requests.head_given(chain).map(Given::bits), queue.front().map(|n| *n as u8));
+                        let head = requests.head(chain).map(|(given, direction)| (given.bits(), direction));
+                        prop_assert_eq!(head, queue.front().map(|n| (*n as u8, Direction::BOTH[*n as usize % 2])));
                         let popped = queue.pop_front().map(|n| (n, Given::from_bits(n as u8)));
                         prop_assert_eq!(requests.pop(chain), popped);
                     }

@@ -9,8 +9,10 @@ use headgate_units::Iops;
 /// Finds the level x with `Σ min(l, max(r, x·w)) = capacity`. When the reservations alone exceed
 /// the capacity, it is divided in proportion to them; when the limits together stay below it, every
 /// disk gets its limit, and what they leave goes to those with soft limits by shares, so that none
-/// gets less than its limit. Limits in bytes per second are left out: they mean nothing without
-/// sizes. Rounded down to a millionth of an IO. O(n log n).
+/// gets less than its limit. A disk whose reads and writes are both limited has their sum as its
+/// limit, if that is less. A limit of one direction alone, and limits in bytes per second, are
+/// left out: they mean nothing without a mix and sizes. Rounded down to a millionth of an IO.
+/// O(n log n).
 pub fn water_fill(policies: &[Policy], capacity: Iops) -> Vec<Cost> {
     let capacity_given = capacity;
     let capacity = u128::from(capacity.get());
@@ -28,7 +30,7 @@ pub fn water_fill(policies: &[Policy], capacity: Iops) -> Vec<Cost> {
         .map(|p| {
             let by_share = u128::from(p.shares().get()) * level;
             let least = by_share.max(reservation(p) * weight);
-            let most = p.limit().map_or(least, |l| u128::from(l.get()) * weight);
+            let most = p.highest().map_or(least, |l| u128::from(l.get()) * weight);
             per_second(least.min(most), weight)
         })
         .collect()
@@ -37,14 +39,15 @@ pub fn water_fill(policies: &[Policy], capacity: Iops) -> Vec<Cost> {
 /// Where limits leave capacity over that soft ones may use: every disk has its limit as its
 /// reservation, and those with soft ones no limit.
 fn without_soft_limits(policies: &[Policy], capacity: u128) -> Option<Vec<Policy>> {
-    let limits = policies.iter().map(|p| p.limit().map(|l| u128::from(l.get())));
+    let limits = policies.iter().map(|p| p.highest().map(|l| u128::from(l.get())));
     let is_soft = |p: &Policy| p.limit_mode() == LimitMode::Soft;
     if limits.sum::<Option<u128>>()? >= capacity || !policies.iter().any(is_soft) {
         return None;
     }
     let open = policies.iter().map(|p| {
-        let limit = if is_soft(p) { None } else { p.limit() };
-        p.with_rates(p.limit(), limit).with_limit_mode(LimitMode::Strict)
+        let limit = if is_soft(p) { None } else { p.highest() };
+        let open = p.with_checked_directions(Default::default());
+        open.with_rates(p.highest(), limit).with_limit_mode(LimitMode::Strict)
     });
     Some(open.collect())
 }
@@ -60,7 +63,7 @@ fn level(policies: &[Policy], capacity: u128, reserved: u128) -> (u128, u128) {
     for policy in policies {
         let weight = u128::from(policy.shares().get());
         edges.push((policy.reservation().map_or(0, |r| u128::from(r.get())), weight, true));
-        if let Some(limit) = policy.limit() {
+        if let Some(limit) = policy.highest() {
             edges.push((u128::from(limit.get()), weight, false));
         }
     }
@@ -105,6 +108,7 @@ fn per_second(ios: u128, of: u128) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::direction::DirectionLimits;
     use headgate_units::Shares;
     use proptest::prelude::*;
 
@@ -134,6 +138,18 @@ mod tests {
         }
         // Beside a disk without a limit nothing is left over.
         assert_eq!(whole(&[soft(1, 300), policy(1, 0, 0)], 1_000), [300, 700]);
+    }
+
+    #[test]
+    fn limits_of_both_directions_add_up() {
+        let iops = |n| DirectionLimits { iops: Iops::new(n).ok(), bandwidth: None };
+        let directed = |limit, read, write| {
+            policy(1, 0, limit).with_direction_limits(iops(read), iops(write)).unwrap()
+        };
+        let disks = [directed(0, 100, 50), directed(80, 100, 50), directed(0, 100, 0)];
+        assert_eq!(whole(&disks, 1_000), [150, 80, 770]);
+        let soft = disks.map(|disk| disk.with_limit_mode(LimitMode::Soft));
+        assert_eq!(whole(&soft[..2], 400), [200, 200]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn fsync_takes(rule: Rule, scope: PriorityScope, interleaved: bool) -> Nanos {
     let policy = PriorityPolicy { scope, ..PriorityPolicy::default() };
     scheduler.set_priorities(now, disk, policy).unwrap();
     let ask = |scheduler: &mut MClock<From>, now, priority, kind, from| {
-        let kind = if rule == Rule::Own { IoKind::Other } else { kind };
+        let kind = if rule == Rule::Own { IoKind::Read } else { kind };
         let io = Io { priority: Priority::new(priority).ok(), kind, ..Io::default() };
         scheduler.enqueue(now, disk, io, from).unwrap();
     };

@@ -247,9 +247,11 @@ impl Replay {
 
     fn arrive(&mut self, disk: u32, request: u32, io: Io) -> Result<(), String> {
         let op = match io.kind {
-            IoKind::Other => Op::Read,
+            IoKind::Read => Op::Read,
             IoKind::Write => Op::Write(Durability::Cached),
-            IoKind::Journal | IoKind::Flush => return Err("not in this test".into()),
+            IoKind::Journal | IoKind::Flush | IoKind::Discard => {
+                return Err("not in this test".into());
+            }
         };
         let asked = Request {
             op,

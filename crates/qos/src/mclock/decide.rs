@@ -1,7 +1,9 @@
 //! One decision: chooses the next disk and charges it.
 
 use super::MClock;
-use super::disk::{MANY, Patience, Run, State, share_amount, time_amount};
+use super::amount::time_amount;
+use super::disk::{MANY, Patience, Run, State, share_amount};
+use super::paired::LaneCharge;
 use super::plug::PlugDecision;
 use crate::config::Floor;
 use crate::cost::Cost;
@@ -219,7 +221,12 @@ impl<R> MClock<R> {
         }
         let disk = &mut self.disks[slot];
         if disk.label == MANY || self.competes_across(slot) {
-            self.served_from(slot, start, cost);
+            if self.has_lanes(slot) {
+                let soft = right == Right::LeftOver;
+                let charge = if soft { LaneCharge::Nothing } else { LaneCharge::Full };
+                self.charge_lane(slot, charge, cost, bytes, now);
+            }
+            self.served_from(slot, start, cost, now);
         }
         self.replace(slot, right, phase, now);
         if !self.parts.is_empty() {
@@ -237,13 +244,20 @@ impl<R> MClock<R> {
             return;
         }
         if right == Right::LeftOver {
-            self.stand_by(slot, now);
+            if self.has_lanes(slot) {
+                self.stand_by_again(slot, now);
+            } else {
+                self.stand_by(slot, now);
+            }
             return;
         }
         let until = self.disks[slot].blocked_until();
         if until > now {
             self.block(slot, until, phase, now);
             return;
+        }
+        if self.has_lanes(slot) {
+            self.await_lanes(slot, now);
         }
         let disk = &self.disks[slot];
         self.shares.enter(

@@ -1,7 +1,10 @@
 //! The tags and state of one disk under mClock.
 
+use super::amount::rate;
 use super::bucket::{Fill, PeakRate, Rates};
+use super::lanes::Lanes;
 use super::limit::{Asker, Limit};
+use super::pair;
 use super::share_order::Class;
 use super::virtual_time::LEAD_IN_OWN_COSTS;
 use crate::cost::Cost;
@@ -28,18 +31,6 @@ pub(super) fn share_amount(cost: Cost) -> u64 {
 pub(super) fn cost_of_share(amount: u128) -> Cost {
     let most = u128::from(Cost::MAX.times(LEAD_IN_OWN_COSTS).as_millionths());
     Cost::from_millionths((amount >> SHARE_SHIFT).min(most) as u64)
-}
-
-/// A cost as an amount for a tag in nanoseconds whose rate is in IOs per second.
-#[inline]
-pub(super) fn time_amount(cost: Cost) -> u64 {
-    cost.as_millionths() * 1_000
-}
-
-/// Bytes as an amount for a tag in nanoseconds whose rate is in bytes per second.
-#[inline]
-pub(super) fn bandwidth_amount(bytes: u32) -> u64 {
-    u64::from(bytes) * 1_000_000_000
 }
 
 /// A disk's largest recent cost, in thousandths of an IO rounded up: rises at once, sinks by 1/32
@@ -115,6 +106,8 @@ pub(super) struct DiskTags {
     pub(super) by_reservation: u64,
     pub(super) by_weight: u64,
     pub(super) cost: Cost,
+    /// Of a disk with limits of one direction, which is labelled [`MANY`] always.
+    pub(super) lanes: Option<Box<Lanes>>,
 }
 
 const _: () = assert!(size_of::<DiskTags>() == 192, "a disk takes three cache lines");
@@ -148,6 +141,7 @@ impl DiskTags {
             cost: Cost::default(),
             turn,
             idle_since: 0,
+            lanes: None,
         }
     }
 
@@ -161,6 +155,7 @@ impl DiskTags {
             .with_shares(Shares::new(self.share.rate().get()).unwrap_or_default())
             .with_burst(self.burst)
             .with_limit_mode(self.limit_mode)
+            .with_checked_directions(self.lanes.as_deref().map(Lanes::limits).unwrap_or_default())
             .with_limit_bandwidth(bandwidth.and_then(|rates| bytes(rates.limit)))
             .with_rates(
                 self.reservation.as_ref().map(Tag::rate).and_then(iops),
@@ -191,27 +186,25 @@ impl DiskTags {
         if self.reservation.is_some() { Class::Reserved } else { Class::Unreserved }
     }
 
-    /// Until when limits forbid the next request; 0 without limits.
+    /// Until when limits forbid every request that is queued; 0 without limits.
     #[inline]
     pub(super) fn blocked_until(&self) -> u64 {
-        let until = |limit: &Option<Box<Limit>>| limit.as_ref().map_or(0, |l| l.open());
-        until(&self.limit).max(until(&self.bandwidth))
+        let own = pair::open(&self.limit, &self.bandwidth);
+        match &self.lanes {
+            Some(lanes) if self.label == MANY => own.max(lanes.first_open()),
+            _ => own,
+        }
+    }
+
+    /// Requests that were dispatched.
+    pub(super) fn sent(&self) -> u64 {
+        self.by_reservation + self.by_weight
     }
 
     /// Charges the limits for a dispatch.
     #[inline]
     pub(super) fn charge_limits(&mut self, cost: Cost, bytes: u32, now: u64) {
-        if let Some(limit) = &mut self.limit {
-            limit.charge(time_amount(cost), now);
-        }
-        if let Some(bandwidth) = &mut self.bandwidth {
-            bandwidth.charge(bandwidth_amount(bytes), now);
-            if let Some(limit) = &mut self.limit {
-                let until = limit.open().max(bandwidth.open());
-                limit.wait_for_other(until, now);
-                bandwidth.wait_for_other(until, now);
-            }
-        }
+        pair::charge(&mut self.limit, &mut self.bandwidth, cost, bytes, now);
     }
 
     /// Tells the limits that a request comes to an empty queue.
@@ -219,9 +212,7 @@ impl DiskTags {
     pub(super) fn ask_limits(&mut self, now: u64) {
         let idle = self.in_flight == 0 && self.state == State::Empty;
         let asker = if idle { Asker::Idle } else { Asker::Busy };
-        for limit in [&mut self.limit, &mut self.bandwidth].into_iter().flatten() {
-            limit.ask(now, asker);
-        }
+        pair::ask(&mut self.limit, &mut self.bandwidth, now, asker);
     }
 }
 
@@ -237,11 +228,6 @@ pub(super) fn bandwidths(policy: Policy) -> Option<Rates> {
     let time = policy.peak_time().as_secs();
     let peak = policy.peak_bandwidth().map(|peak| PeakRate { rate: rate(peak.get()), time });
     Some(Rates { limit: rate(policy.limit_bandwidth()?.get()), peak })
-}
-
-/// A rate of one of the units' types, which all start at 1.
-pub(super) fn rate(value: u64) -> NonZeroU64 {
-    NonZeroU64::new(value).unwrap_or(NonZeroU64::MIN)
 }
 
 /// A reservation tag earlier than any: the disk takes its place at its first request.

@@ -257,6 +257,11 @@ impl Limit {
         self.forget_ahead(wait);
     }
 
+    /// So long, until now, something else held the disk back: that wait earned no lateness.
+    pub(super) fn forget_wait(&mut self, wait: u64) {
+        self.forget(self.tag.at + wait);
+    }
+
     /// Service at other servers: charges `amount`, but no further than `bound`. It uses up
     /// lateness, not the room of a second: when it went is not known.
     pub(super) fn charge_elsewhere(&mut self, amount: u128, bound: u64, now: u64) {

@@ -44,7 +44,7 @@
 //!     let config = Config { cost_model: CostModel::Unit, ..Config::default() };
 //!     let mut mclock = MClock::new(config).unwrap();
 //!     let disks = policies.map(|policy| mclock.register(Nanos::ZERO, policy));
-//!     let (bytes, kind) = (Bytes::from_kib(4), IoKind::Other);
+//!     let (bytes, kind) = (Bytes::from_kib(4), IoKind::Read);
 //!     let io = Io { bytes, position: 0, priority: None, kind };
 //!     for disk in disks {
 //!         (0..2).for_each(|_| mclock.enqueue(Nanos::ZERO, disk, io, ()).unwrap());
@@ -205,9 +205,10 @@
 //! lifted leaves nothing behind but what the disk has not yet paid for. `limit.rs` has the rule to
 //! the letter, the proofs, and how it is kept in constant memory.
 //!
-//! # Soft limits and peaks
+//! # Soft limits, peaks, and limits of one direction
 //! While no other disk may be served, a disk whose limits are soft is served although they hold it
 //! back (`left_over.rs`). A limit with a peak lets its disk go faster for a time (`bucket.rs`).
+//! Limits of a disk's reads or of its writes make it a disk with two lanes (`lanes.rs`).
 //!
 //! # Service at other servers
 //! A disk that is spread over several servers tells each of them what it has received at the
@@ -252,15 +253,20 @@
 //! have requests queued. Idle disks are in none. Queued requests of all disks share one slab.
 //! Nothing is allocated once the most disks and requests that wait at once have been seen.
 
+mod amount;
 mod bucket;
+mod create;
 mod decide;
 mod delivered;
 mod disk;
+mod lanes;
 mod left_over;
 mod limit;
 #[cfg(test)]
 mod oracle;
 mod pace;
+mod pair;
+mod paired;
 mod parts;
 mod place;
 mod plug;
@@ -273,8 +279,9 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod virtual_time;
+mod wait;
 
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::cost::{CostMeter, Io, clamp_bytes};
 use crate::dmclock::ServedElsewhere;
 use crate::policy::Policy;
@@ -292,7 +299,6 @@ use headgate_units::{LatencyTarget, Nanos};
 use pace::Pace;
 use parts::Parts;
 use seats::Seats;
-use served_elsewhere::REMEMBERED;
 use share_order::ShareOrder;
 use stream::{Priorities, Streams, Tagging};
 use virtual_time::VirtualTime;
@@ -345,66 +351,6 @@ pub struct MClock<R> {
     vacant_blocks: Vec<u32>,
     /// The next block to sweep.
     swept: usize,
-}
-
-impl<R> MClock<R> {
-    /// An empty scheduler.
-    ///
-    /// # Errors
-    /// A value of the configuration is out of range.
-    pub fn new(config: Config) -> Result<MClock<R>, ConfigError> {
-        MClock::tagging(config, Tagging::Honoured)
-    }
-
-    /// One for which a disk's requests are all alike.
-    pub(crate) fn without_streams(config: Config) -> Result<MClock<R>, ConfigError> {
-        MClock::tagging(config, Tagging::Ignored)
-    }
-
-    fn tagging(config: Config, tagging: Tagging) -> Result<MClock<R>, ConfigError> {
-        config.validate()?;
-        Ok(MClock {
-            meter: CostMeter::new(config.cost_model)?,
-            plug: plug::Plug::new(config.plug),
-            in_flight: 0,
-            config,
-            time: Steady::new(),
-            disks: Vec::new(),
-            free: Vec::new(),
-            requests: Requests::new(),
-            shares: ShareOrder::new(),
-            reservations: Tournament::new(),
-            blocked: Tournament::new(),
-            left_over: Tournament::new(),
-            seats: Seats::new(),
-            virtual_time: VirtualTime::new(),
-            forgiven: 0,
-            claimed: 0,
-            awaited: 0,
-            delivered: Delivered::new(config.debt_horizon.0, config.debt_bound.0 / 2),
-            late: (0, 0),
-            pace: Pace::new(REMEMBERED, VirtualTime::new().0),
-            floor_debt: 0,
-            batch: None,
-            parts: Vec::new(),
-            visited: 0,
-            tagging,
-            priorities: Vec::new(),
-            latency_targets: Vec::new(),
-            blocks: Vec::new(),
-            vacant_blocks: Vec::new(),
-            swept: 0,
-        })
-    }
-
-    fn slot(&self, disk: DiskId) -> Result<usize, UnknownDisk> {
-        match self.disks.get(disk.slot as usize) {
-            Some(d) if d.generation == disk.generation && d.state != State::Free => {
-                Ok(disk.slot as usize)
-            }
-            _ => Err(UnknownDisk(disk)),
-        }
-    }
 }
 
 impl<R> Scheduler<R> for MClock<R> {
@@ -478,8 +424,12 @@ impl<R> Scheduler<R> for MClock<R> {
         wanted: &mut dyn FnMut(&R) -> bool,
     ) -> Result<Vec<R>, UnknownDisk> {
         let slot = self.slot(disk)?;
-        self.time.advance(now);
+        let now = self.time.advance(now);
+        self.disks[slot].settle(now);
         let taken = self.extract_all(slot, wanted);
+        if self.has_lanes(slot) {
+            self.taken_from_lanes(slot, now, taken.len());
+        }
         if self.disks[slot].queue.is_empty() {
             self.retire(slot);
             self.calm_down(slot);
@@ -504,7 +454,7 @@ impl<R> Scheduler<R> for MClock<R> {
         if given.bits() == disk.label || self.tagging == Tagging::Ignored {
             self.requests.push(&mut disk.queue, io, given, request);
         } else {
-            self.queue_apart(slot, io, given, request);
+            self.queue_apart(slot, io, given, request, now);
         }
         let patience = match self.disks[slot].state {
             State::Empty if self.was_in_flight(slot, now) => Patience::InFlight,
@@ -548,8 +498,14 @@ impl<R> Scheduler<R> for MClock<R> {
             let disk = &mut self.disks[slot];
             self.in_flight -= disk.in_flight.min(1) as usize;
             disk.in_flight = disk.in_flight.saturating_sub(1);
-            if disk.in_flight == 0 && disk.queue.is_empty() {
+            if disk.in_flight > 0 {
+                return;
+            }
+            // With lanes what is queued may be held.
+            if disk.queue.is_empty() || disk.lanes.is_some() {
                 disk.begins_idling(now);
+            }
+            if disk.queue.is_empty() {
                 let many = disk.label == MANY;
                 if many {
                     self.calm_down(slot);

@@ -5,13 +5,13 @@
 mod disk;
 mod exact;
 mod given;
+mod lanes;
 mod late;
 mod limit;
 mod spread;
 
 use crate::config::{Batch, Config, Floor};
 use crate::cost::{Cost, CostMeter, Io, clamp_bytes};
-use crate::dmclock::ServedElsewhere;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use crate::scheduler::Phase;
@@ -111,17 +111,24 @@ impl Oracle {
             has_reported: false,
             idle_since: i128::MIN / 2,
             standing: Standing::Empty,
+            lanes: None,
+            sent: 0,
         });
+        self.disks[slot].as_mut().unwrap().change_lanes(&policy, self.now, slack);
     }
 
     pub(super) fn unregister(&mut self, slot: usize) -> Vec<u64> {
         self.batch = None;
-        let disk = self.disks[slot].take().unwrap();
+        let mut disk = self.disks[slot].take().unwrap();
+        disk.in_order();
         disk.queues.into_values().flatten().map(|(_, _, request)| request).collect()
     }
 
     pub(super) fn extract(&mut self, slot: usize, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
+        let (now, lead) = (self.now, u64::from(self.config.lead));
         let disk = self.disks[slot].as_mut().unwrap();
+        disk.settle(now);
+        disk.in_order();
         let mut taken = Vec::new();
         for queue in disk.queues.values_mut() {
             let (out, kept): (Vec<_>, Vec<_>) =
@@ -131,13 +138,19 @@ impl Oracle {
         }
         if !disk.waits() {
             disk.standing = Standing::Empty;
+            disk.wait_no_more();
             disk.calm_down();
+        } else if disk.lanes.is_some() && !taken.is_empty() {
+            disk.standing = Standing::Blocked;
+            self.place(slot, self.debt_bound(), lead);
+        } else if disk.standing != Standing::Ready {
+            disk.begin_to_wait(now);
         }
         taken
     }
 
     pub(super) fn set_priorities(&mut self, slot: usize, priorities: PriorityPolicy) {
-        let (v, lead) = (self.v, u64::from(self.config.lead));
+        let (now, v, lead) = (self.now, self.v, u64::from(self.config.lead));
         let disk = self.disks[slot].as_mut().unwrap();
         if priorities == disk.priorities {
             return;
@@ -149,12 +162,8 @@ impl Oracle {
         } else if was_across {
             disk.share = Exact::new(v, disk.policy.shares().get());
         }
-        disk.streams.clear();
-        for queued in std::mem::take(&mut disk.queues).into_values().flatten() {
-            let priority = Reverse(priorities.resolve(queued.1));
-            disk.queues.entry(priority).or_default().push_back(queued);
-            disk.streams.insert(priority, Exact::new(disk.clock, weight(priority) as u64));
-        }
+        disk.settle(now);
+        disk.resort();
         disk.standing = if disk.waits() { Standing::Blocked } else { Standing::Empty };
         if disk.waits() {
             self.place(slot, self.debt_bound(), lead);
@@ -164,7 +173,14 @@ impl Oracle {
     pub(super) fn set_policy(&mut self, slot: usize, policy: Policy) {
         let (now, v, lead) = (self.now, self.v, u64::from(self.config.lead));
         let slack = i128::from(self.config.limit_slack.0);
-        let waits = self.disks[slot].as_ref().unwrap().waits();
+        let disk = self.disks[slot].as_mut().unwrap();
+        disk.settle(now);
+        if disk.change_lanes(&policy, now, slack) {
+            disk.clock = if disk.is_across() { v } else { disk.clock };
+            disk.anchor = v;
+            disk.resort();
+        }
+        let waits = disk.waits();
         self.forget_credit(slot, if waits { lead } else { 0 });
         let disk = self.disks[slot].as_mut().unwrap();
         let changed = |tag: Option<Exact>, rate: Option<u64>, fresh: i128| {
@@ -219,12 +235,11 @@ impl Oracle {
         if disk.is_across() && disk.standing == Standing::Empty {
             disk.begin(v);
         }
-        let is_held = matches!(disk.standing, Standing::Blocked | Standing::Pending);
-        let start = if disk.is_across() && !is_held {
-            disk.clock.max(v.min(disk.clock + v - disk.anchor))
-        } else {
-            disk.clock
-        };
+        let until = disk.until();
+        disk.ask_lane(io.kind.direction(), now);
+        self.look(slot);
+        let disk = self.disks[slot].as_mut().unwrap();
+        let start = disk.start_of_newcomers(v);
         if !disk.is_across() && !disk.waits() && disk.streams.len() == 1 {
             disk.streams.clear();
         }
@@ -235,17 +250,17 @@ impl Oracle {
             tag.raise_to(start);
         }
         queue.push_back((io, given, request));
+        self.wait_again(slot, until);
+        let disk = self.disks[slot].as_mut().unwrap();
         if disk.standing == Standing::Empty {
             let idle = disk.in_flight == 0 && !disk.busy_elsewhere;
             for limit in [&mut disk.limit, &mut disk.bandwidth].into_iter().flatten() {
                 limit.ask(now, idle);
             }
             let anticipation = i128::from(self.config.anticipation.0);
-            let spread = disk.has_reported;
-            let in_flight = disk.in_flight > 0 || self.now - disk.idle_since <= anticipation;
             let (patience, lag) = if std::mem::take(&mut disk.busy_elsewhere) {
                 (anticipation.max(SECOND * 3 / 100), u64::from(self.config.lead))
-            } else if in_flight && !spread {
+            } else if self.was_in_flight(slot) {
                 (self.lateness_in_flight(), 0)
             } else {
                 (self.newcomers_lateness(), 0)
@@ -254,63 +269,11 @@ impl Oracle {
         }
     }
 
-    pub(super) fn served_elsewhere(&mut self, slot: usize, elsewhere: ServedElsewhere) {
-        let (now, v, lead) = (self.now, self.v, self.config.lead);
-        let [delta, rho] =
-            [elsewhere.delta(), elsewhere.rho()].map(|c| i128::from(c.as_millionths()));
-        let bytes = i128::from(elsewhere.bytes().0);
-        if delta + rho + bytes == 0 {
-            return;
-        }
-        if slot >= self.reported {
-            self.reported = self.disks.len();
-        }
-        self.disks[slot].as_mut().unwrap().has_reported = true;
-        let ahead = self.lead_of(slot);
-        let disk = self.disks[slot].as_mut().unwrap();
-        let in_lead = i128::from(lead) * ION;
-        let chance = in_lead.max(disk.reservation.map_or(0, |r| r.rate * 2 * ION));
-        let [share, due] = disk.spread.report(delta, rho, chance);
-        if !disk.is_across() {
-            disk.share.advance_within(share * FINE, v + ahead * FINE / disk.share.rate);
-        } else if disk.waits() {
-            let weight = disk.weight_with(disk.front());
-            let room = (v + ahead * FINE / weight - disk.share_at()).max(0);
-            disk.shift((share * FINE / weight).min(room));
-        }
-        if let Some(tag) = &mut disk.reservation {
-            let far = (2 * SECOND).max(i128::from(lead) * SECOND / tag.rate);
-            tag.advance_within(due * SECOND / ION, now + far);
-        }
-        self.receive(slot, share);
-        self.hold_to_received(slot);
-        let disk = self.disks[slot].as_mut().unwrap();
-        if let Some(limit) = &mut disk.limit {
-            limit.charge_elsewhere(delta * SECOND / ION, now + 30 * SECOND, now);
-        }
-        if let Some(limit) = &mut disk.bandwidth {
-            limit.charge_elsewhere(bytes * SECOND, now + 30 * SECOND, now);
-        }
-        let was_ready = disk.standing == Standing::Ready;
-        let until = disk.until();
-        let due_later = disk.reservation.is_some_and(|r| r.at() >= until);
-        disk.standing = match disk.standing {
-            Standing::Ready if until > now && due_later => Standing::Pending,
-            Standing::Ready if until > now => Standing::Blocked,
-            Standing::Pending if !due_later => Standing::Blocked,
-            same => same,
-        };
-        disk.busy_elsewhere |= disk.standing == Standing::Empty;
-        if !was_ready {
-            self.forget_credit(slot, u64::from(lead));
-        }
-    }
-
     pub(super) fn complete(&mut self, slot: usize) {
         let now = self.now;
         let disk = self.disks[slot].as_mut().unwrap();
         disk.in_flight = (disk.in_flight - 1).max(0);
-        if disk.in_flight == 0 && !disk.waits() {
+        if disk.in_flight == 0 && (!disk.waits() || disk.lanes.is_some()) {
             disk.idle_since = now;
         }
         disk.calm_down();
@@ -335,8 +298,10 @@ impl Oracle {
         let now = self.now;
         let disk = self.disks[slot].as_mut().unwrap();
         if disk.until() > now {
+            self.look(slot);
             self.forget_credit(slot, lag);
             let disk = self.disks[slot].as_mut().unwrap();
+            disk.begin_to_wait(now);
             disk.standing = Standing::Blocked;
             disk.held_at = disk.share_at();
             if disk.stands_by() {
@@ -348,6 +313,8 @@ impl Oracle {
     }
 
     fn make_ready(&mut self, slot: usize, patience: i128, lag: u64) {
+        self.disks[slot].as_mut().unwrap().settle(self.now);
+        self.look(slot);
         self.forget_credit(slot, lag);
         self.given.begin(self.now);
         let is_new = self.disks[slot].as_ref().unwrap().reservation.is_some_and(|r| r.at() == 0);
@@ -389,15 +356,16 @@ impl Oracle {
         let now = self.now;
         let blocked = |disks: &[Option<OracleDisk>]| {
             let disks = disks.iter().enumerate().filter_map(|(i, d)| Some((i, d.as_ref()?)));
-            disks
-                .filter(|(_, d)| matches!(d.standing, Standing::Blocked | Standing::Pending))
-                .map(|(i, d)| (d.until(), i))
-                .min()
+            disks.filter_map(|(i, d)| Some((d.wakes()?, i))).min()
         };
         for _ in 0..super::decide::WAKES {
             if let Some((until, slot)) = blocked(&self.disks)
                 && until <= now
             {
+                if self.disks[slot].as_ref().is_some_and(|d| d.standing == Standing::Ready) {
+                    self.look(slot);
+                    continue;
+                }
                 self.make_ready(
                     slot,
                     i128::from(self.config.debt_bound.0 / 2),
@@ -493,8 +461,11 @@ impl Oracle {
         let busy = self.given.note(now, cost, horizon);
         let disk = self.disks[slot].as_mut().unwrap();
         let front = disk.front();
-        let (io, given, request) = disk.queues.get_mut(&front).unwrap().pop_front().unwrap();
+        let place = disk.place();
+        disk.settle(now);
+        let (io, given, request) = disk.queues.get_mut(&front).unwrap().remove(place).unwrap();
         disk.in_flight += 1;
+        disk.sent += 1;
         match phase {
             Phase::Reservation => {
                 disk.reservation.as_mut().unwrap().sum += cost * SECOND / ION;
@@ -547,7 +518,13 @@ impl Oracle {
                 limit.charge(amount, now);
             }
         }
-        let until = disk.until();
+        let amounts = [cost * SECOND / ION, bytes * SECOND];
+        let charged = (by != By::LeftOver).then_some(amounts);
+        disk.charge_lane(front, io.kind.direction(), charged, now);
+        disk.forget_turns();
+        self.look(slot);
+        let disk = self.disks[slot].as_mut().unwrap();
+        let until = disk.own_until();
         for limit in [&mut disk.limit, &mut disk.bandwidth].into_iter().flatten() {
             if by != By::LeftOver {
                 limit.wait_for_other(until, now);
@@ -558,16 +535,22 @@ impl Oracle {
         {
             self.batch = Some((slot, io.position, batch.requests - 1));
         }
+        let priority = disk.priorities.resolve(given);
         if !disk.waits() {
             disk.standing = Standing::Empty;
+            disk.wait_no_more();
+        } else if by == By::LeftOver && disk.lanes.is_some() {
+            disk.standing = Standing::Blocked;
+            let half = i128::from(self.config.debt_bound.0 / 2);
+            self.place(slot, half, u64::from(self.config.lead));
         } else if by == By::LeftOver {
             disk.held_at = disk.share_at();
         } else if disk.until() > now {
             disk.held_at = disk.share_at();
             let due_later = disk.reservation.is_some_and(|r| r.at() >= disk.until());
             disk.standing = if due_later { Standing::Pending } else { Standing::Blocked };
+            disk.begin_to_wait(now);
         }
-        let priority = disk.priorities.resolve(given);
         if self.reported > 0 {
             self.visit();
         }

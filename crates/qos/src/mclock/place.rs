@@ -13,9 +13,13 @@ impl<R> MClock<R> {
     pub(super) fn place(&mut self, slot: usize, now: u64, patience: Patience) {
         let until = self.disks[slot].blocked_until();
         if until > now {
+            if self.has_lanes(slot) {
+                self.look_at_lanes(slot, now);
+            }
             self.forget_credit(slot, patience);
             let disk = &mut self.disks[slot];
             disk.state = State::Blocked;
+            disk.begin_to_wait(now);
             self.blocked.enter(disk.seat, u128::from(until), slot as u32);
             self.stand_by(slot, now);
         } else {
@@ -23,7 +27,12 @@ impl<R> MClock<R> {
         }
     }
 
-    fn make_ready(&mut self, slot: usize, now: u64, patience: Patience) {
+    pub(super) fn make_ready(&mut self, slot: usize, now: u64, patience: Patience) {
+        if self.has_lanes(slot) {
+            self.disks[slot].settle(now);
+            self.look_at_lanes(slot, now);
+            self.await_lanes(slot, now);
+        }
         self.forget_credit(slot, patience);
         self.delivered.begin(now);
         let bound = match patience {
@@ -101,6 +110,10 @@ impl<R> MClock<R> {
 
     /// Lets a disk go that waited for a limit.
     pub(super) fn unblock(&mut self, slot: usize, now: u64) {
+        if self.disks[slot].state == State::Ready {
+            self.open_lanes(slot, now);
+            return;
+        }
         self.blocked.leave(self.disks[slot].seat);
         self.stand_down(slot);
         self.make_ready(slot, now, Patience::HeldBack);
@@ -113,6 +126,7 @@ impl<R> MClock<R> {
         self.shares.leave(disk.class(), disk.seat);
         disk.turn = self.virtual_time.turn();
         disk.state = State::Blocked;
+        disk.begin_to_wait(now);
         match &mut disk.reservation {
             None => {}
             Some(reservation) if reservation.at + self.forgiven >= until => {
@@ -143,6 +157,9 @@ impl<R> MClock<R> {
             State::Ready => {
                 self.shares.leave(disk.class(), disk.seat);
                 disk.turn = self.virtual_time.turn();
+                if disk.lanes.is_some() {
+                    self.blocked.leave(disk.seat);
+                }
             }
         }
         if matches!(disk.state, State::Ready | State::Pending)
@@ -162,6 +179,7 @@ impl<R> MClock<R> {
         }
         self.displace(slot);
         self.disks[slot].state = State::Empty;
+        self.disks[slot].wait_no_more();
         self.begin_to_await(slot);
         let disk = &self.disks[slot];
         if self.seats.vacate(disk.seat) {

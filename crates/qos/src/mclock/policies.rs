@@ -1,16 +1,15 @@
 //! Disks come in, with their policies. Changes of those, and of what priorities are worth.
 
 use super::MClock;
-use super::bucket::{Fill, Rates};
-use super::disk::{DiskTags, NEVER_SERVED, Patience, bandwidths, rate, rates};
-use super::limit::Limit;
+use super::amount::rate;
+use super::disk::{DiskTags, NEVER_SERVED, Patience, bandwidths, rates};
+use super::pair;
 use super::parts::Parts;
 use super::stream::Tagging;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use crate::rate::Tag;
 use crate::scheduler::DiskId;
-use alloc::boxed::Box;
 use headgate_units::LatencyTarget;
 
 impl<R> MClock<R> {
@@ -28,14 +27,17 @@ impl<R> MClock<R> {
             Some(gone) => *gone = tags,
             None => self.disks.push(tags),
         }
+        self.change_lanes(slot, now, &policy);
         DiskId { slot: slot as u32, generation }
     }
 
     /// What a tag is ahead is kept as service, so a new rate is in force at the next dispatch.
     pub(super) fn change_policy(&mut self, slot: usize, now: u64, policy: Policy) {
         self.keep_latency_target(slot, policy.latency_target());
+        self.disks[slot].settle(now);
         self.displace(slot);
         self.await_no_more(slot);
+        self.change_lanes(slot, now, &policy);
         let waits =
             if self.disks[slot].queue.is_empty() { Patience::Asked } else { Patience::Unbroken };
         self.forget_credit(slot, waits);
@@ -45,8 +47,8 @@ impl<R> MClock<R> {
         let old = disk.policy();
         let mut patience = Patience::Unbroken;
         let slack = self.config.limit_slack.0;
-        change_limit(&mut disk.limit, rates(policy), now, slack);
-        change_limit(&mut disk.bandwidth, bandwidths(policy), now, slack);
+        pair::change(&mut disk.limit, rates(policy), now, slack);
+        pair::change(&mut disk.bandwidth, bandwidths(policy), now, slack);
         disk.peak_time = policy.peak_time();
         if across {
             self.priorities[slot].shares = policy.shares();
@@ -96,19 +98,11 @@ impl<R> MClock<R> {
             self.priorities_mut(slot).policy = policy;
             return;
         }
+        self.disks[slot].settle(now);
         self.displace(slot);
         self.resort(slot, policy);
         if !self.disks[slot].queue.is_empty() {
             self.place(slot, now, Patience::Unbroken);
         }
-    }
-}
-
-/// A limit after a change of policy. One that is lifted leaves nothing behind.
-fn change_limit(limit: &mut Option<Box<Limit>>, rates: Option<Rates>, now: u64, slack: u64) {
-    match (limit, rates) {
-        (limit, None) => *limit = None,
-        (Some(limit), Some(rates)) => limit.change_rates(rates, now),
-        (limit @ None, Some(rates)) => *limit = Some(Limit::new(now, rates, Fill::Empty, slack)),
     }
 }

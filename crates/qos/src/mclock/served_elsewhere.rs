@@ -1,7 +1,8 @@
 //! Charges disks for the service at other servers that dmClock reports.
 
 use super::MClock;
-use super::disk::{Patience, State, cost_of_share, share_amount, time_amount};
+use super::amount::time_amount;
+use super::disk::{Patience, State, cost_of_share, share_amount};
 use super::parts::{Expected, Parts};
 use super::virtual_time::LEAD_IN_OWN_COSTS;
 use crate::cost::Cost;
@@ -25,6 +26,7 @@ impl<R> MClock<R> {
         if slot >= self.parts.len() {
             self.parts.resize(self.disks.len(), Parts::default());
         }
+        self.disks[slot].settle(now);
         let chance = self.in_time(slot, REMEMBERED);
         let reported = self.parts[slot].report(elsewhere, chance);
         self.charge_share(slot, reported.share);
@@ -208,8 +210,12 @@ impl<R> MClock<R> {
                     self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
                 }
             }
-            State::Blocked => self.blocked.enter(disk.seat, u128::from(until), slot as u32),
+            State::Blocked => {
+                disk.begin_to_wait(now);
+                self.blocked.enter(disk.seat, u128::from(until), slot as u32);
+            }
             State::Pending => {
+                disk.begin_to_wait(now);
                 self.blocked.enter(disk.seat, u128::from(until), slot as u32);
                 match &mut disk.reservation {
                     Some(reservation) if reservation.at + self.forgiven >= until => {

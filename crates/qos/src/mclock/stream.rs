@@ -1,6 +1,9 @@
 //! The streams of a disk: its requests by priority.
 
-use super::disk::{DiskTags, rate};
+use super::amount::rate;
+use super::disk::DiskTags;
+use super::lanes::LaneState;
+use crate::direction::Direction;
 use crate::inheritance::Inheritance;
 use crate::priority::{PriorityPolicy, PriorityScope, SHARES_PER_PRIORITY};
 use crate::queue::Chain;
@@ -67,21 +70,33 @@ pub(super) struct Stream {
     pub(super) tag: Tag,
     /// That of the front is in [`DiskTags::queue`].
     pub(super) queue: Chain,
+    /// In pairs, that of reads says it for both: which goes first where both may go.
+    pub(super) first: Direction,
 }
 
-/// The streams of a disk that has several: those with requests queued, and those whose tag is
-/// ahead.
+impl Stream {
+    pub(super) fn new(priority: Priority, start: u64) -> Stream {
+        let tag = Tag::new(start, weight(priority));
+        Stream { priority, tag, queue: Chain::EMPTY, first: Direction::Read }
+    }
+}
+
+/// The streams of a disk that has several, or lanes: those with requests queued, and those whose
+/// tag is ahead.
 pub(super) struct Streams {
-    /// By falling priority, so that the first of equals is the highest.
+    /// By falling priority, so that the first of equals is the highest. Of a disk with lanes each
+    /// twice, for reads and for the rest (`paired.rs`).
     pub(super) list: Vec<Stream>,
     /// Index of the stream that is served next.
     pub(super) front: usize,
     pub(super) slot: u32,
+    /// Of a disk with lanes.
+    pub(super) lanes: Option<[LaneState; 2]>,
 }
 
 impl Streams {
     pub(super) fn new() -> Streams {
-        Streams { list: Vec::new(), front: 0, slot: 0 }
+        Streams { list: Vec::new(), front: 0, slot: 0, lanes: None }
     }
 
     #[cfg(test)]
@@ -95,17 +110,18 @@ impl Streams {
         if scope == PriorityScope::AcrossVms {
             front.tag = disk.share;
         }
+        if self.lanes.is_some() {
+            self.agree();
+        }
     }
 
     /// Makes the earliest stream with queued requests the front; keeps the front if none has any.
     pub(super) fn bring_forward(&mut self, disk: &mut DiskTags, scope: PriorityScope) {
-        let mut best: Option<(usize, u64)> = None;
-        for (i, stream) in self.list.iter().enumerate() {
-            if !stream.queue.is_empty() && best.is_none_or(|(_, at)| before(stream.tag.at, at)) {
-                best = Some((i, stream.tag.at));
-            }
-        }
-        self.front = best.map_or(self.front, |(i, _)| i);
+        let best = match self.lanes {
+            None => self.earliest(),
+            Some(lanes) => self.earliest_of_pairs(lanes),
+        };
+        self.front = best.unwrap_or(self.front);
         let front = &mut self.list[self.front];
         disk.queue = core::mem::replace(&mut front.queue, Chain::EMPTY);
         if scope == PriorityScope::AcrossVms {
@@ -113,8 +129,21 @@ impl Streams {
         }
     }
 
+    fn earliest(&self) -> Option<usize> {
+        let mut best: Option<(usize, u64)> = None;
+        for (i, stream) in self.list.iter().enumerate() {
+            if !stream.queue.is_empty() && best.is_none_or(|(_, at)| before(stream.tag.at, at)) {
+                best = Some((i, stream.tag.at));
+            }
+        }
+        best.map(|(i, _)| i)
+    }
+
     /// Forgets streams that have nothing queued and whose tag is behind, all but one.
     pub(super) fn purge(&mut self, is_behind: impl Fn(u64) -> bool) {
+        if self.lanes.is_some() {
+            return self.purge_pairs(is_behind);
+        }
         let mut i = self.list.len();
         while i > 0 && self.list.len() > 1 {
             i -= 1;
@@ -133,9 +162,7 @@ impl Streams {
     pub(super) fn find(&mut self, priority: Priority, start: u64) -> usize {
         let place = self.list.partition_point(|s| s.priority > priority);
         if self.list.get(place).is_none_or(|s| s.priority != priority) {
-            let stream =
-                Stream { priority, tag: Tag::new(start, weight(priority)), queue: Chain::EMPTY };
-            self.list.insert(place, stream);
+            self.list.insert(place, Stream::new(priority, start));
             if place <= self.front && self.list.len() > 1 {
                 self.front += 1;
             }

@@ -1,7 +1,8 @@
 //! Orders the streams of a disk. See *Streams* in the module documentation of [`mclock`](super).
 
 use super::MClock;
-use super::disk::{MANY, State, rate, share_amount};
+use super::amount::rate;
+use super::disk::{MANY, State, share_amount};
 use super::stream::{NOWHERE, ORIGIN, Priorities, StreamMix, Streams, weight};
 use crate::cost::{Cost, Io, IoKind};
 use crate::priority::{Given, PriorityPolicy, PriorityScope};
@@ -52,7 +53,7 @@ impl<R> MClock<R> {
     #[inline]
     pub(super) fn given(&mut self, slot: usize, io: Io) -> Given {
         let remembers = match (io.kind, io.priority) {
-            (IoKind::Other, _) | (IoKind::Write, None) => false,
+            (IoKind::Read | IoKind::Discard, _) | (IoKind::Write, None) => false,
             (IoKind::Write, Some(_)) => true,
             (IoKind::Journal | IoKind::Flush, _) => slot < self.priorities.len(),
         };
@@ -66,7 +67,7 @@ impl<R> MClock<R> {
 
     /// Queues a request that is not, or not certainly, of the only stream that its disk has.
     #[inline(never)]
-    pub(super) fn queue_apart(&mut self, slot: usize, io: Io, given: Given, request: R) {
+    pub(super) fn queue_apart(&mut self, slot: usize, io: Io, given: Given, request: R, now: u64) {
         self.sweep();
         let policy = self.priorities_of(slot);
         let across = policy.scope == PriorityScope::AcrossVms;
@@ -75,6 +76,10 @@ impl<R> MClock<R> {
             self.begin_to_ask(slot);
         }
         self.note_mix(slot, priority);
+        if self.has_lanes(slot) {
+            self.queue_in_lane(slot, io, given, request, now);
+            return;
+        }
         let start = self.start_of_newcomers(slot);
         let disk = &mut self.disks[slot];
         if disk.label != MANY {
@@ -159,7 +164,7 @@ impl<R> MClock<R> {
         let v = self.virtual_time;
         if v.has_left(disk.turn) {
             if disk.label == MANY {
-                self.collapse(slot);
+                self.forget_streams(slot, v.at());
             }
             let disk = &mut self.disks[slot];
             disk.share.set(v.at());
@@ -174,7 +179,7 @@ impl<R> MClock<R> {
     }
 
     /// Where a stream starts that had nothing queued.
-    fn start_of_newcomers(&self, slot: usize) -> u64 {
+    pub(super) fn start_of_newcomers(&self, slot: usize) -> u64 {
         let Some(known) = self.priorities.get(slot) else { return ORIGIN };
         let follows = known.policy.scope == PriorityScope::AcrossVms
             && !matches!(self.disks[slot].state, State::Blocked | State::Pending);
@@ -210,15 +215,26 @@ impl<R> MClock<R> {
         let streams = &mut self.blocks[block as usize];
         let left = streams.list[streams.front].priority;
         self.disks[slot].label = label(&known.policy, left);
+        streams.lanes = None;
         streams.list.clear();
         streams.list.shrink_to(KEPT);
         self.vacant_blocks.push(block);
     }
 
+    /// Makes a disk one without streams that count; one with lanes keeps its front, at `at`.
+    fn forget_streams(&mut self, slot: usize, at: u64) {
+        if self.disks[slot].lanes.is_some() {
+            let block = self.priorities[slot].block;
+            self.blocks[block as usize].keep_front(at);
+        } else {
+            self.collapse(slot);
+        }
+    }
+
     /// Notes that a disk that competes across VMs, or has several streams, was served from its
     /// front, which began at `start`. Its share tag has been advanced.
     #[inline(never)]
-    pub(super) fn served_from(&mut self, slot: usize, start: u64, cost: Cost) {
+    pub(super) fn served_from(&mut self, slot: usize, start: u64, cost: Cost, now: u64) {
         let known = &mut self.priorities[slot];
         let scope = known.policy.scope;
         if scope == PriorityScope::AcrossVms {
@@ -238,6 +254,11 @@ impl<R> MClock<R> {
         let clock = known.clock;
         streams.put_front_back(disk, scope);
         streams.purge(|at| before(at, clock));
+        if streams.lanes.is_some() {
+            streams.forget_alone(scope, clock);
+            self.bring_open_forward(slot, now);
+            return;
+        }
         streams.bring_forward(disk, scope);
         if streams.list.len() == 1 {
             self.collapse(slot);
@@ -260,7 +281,10 @@ impl<R> MClock<R> {
             streams.purge(|at| v.has_left(turn) || before(at, v.at()) || before(at, clock));
             streams.bring_forward(disk, known.policy.scope);
         }
-        if !across || streams.list.len() == 1 {
+        if !across {
+            let clock = known.clock;
+            self.forget_streams(slot, clock);
+        } else if streams.list.len() == 1 {
             self.collapse(slot);
         }
     }
@@ -284,8 +308,12 @@ impl<R> MClock<R> {
         let disk = &self.disks[slot];
         let others = match disk.label {
             MANY => {
-                let list = &self.blocks[self.priorities[slot].block as usize].list;
-                list.iter().filter(|s| !s.queue.is_empty()).map(|s| s.tag.rate().get()).sum()
+                let streams = &self.blocks[self.priorities[slot].block as usize];
+                let waiting = streams.list.iter().filter(|s| !s.queue.is_empty());
+                match streams.lanes {
+                    None => waiting.map(|s| s.tag.rate().get()).sum(),
+                    Some(_) => streams.weight_of_pairs(streams.list[streams.front].priority),
+                }
             }
             _ => 0,
         };
@@ -431,9 +459,14 @@ impl<R> MClock<R> {
             self.collapse(slot);
         }
         let mut sorted = Streams::new();
+        let lanes = self.disks[slot].lanes.is_some();
         for chain in &mut chains {
-            while let Some(given) = self.requests.head_given(chain) {
-                let index = sorted.find(policy.resolve(given.get()), 0);
+            while let Some((given, direction)) = self.requests.head(chain) {
+                let priority = policy.resolve(given.get());
+                let index = match lanes {
+                    true => sorted.place_of(priority, direction),
+                    false => sorted.find(priority, 0),
+                };
                 self.requests.shift(chain, &mut sorted.list[index].queue);
             }
         }
@@ -455,7 +488,10 @@ impl<R> MClock<R> {
         disk.turn = self.virtual_time.turn();
         disk.label = label(&policy, only);
         disk.queue = Chain::EMPTY;
-        if let [only] = &sorted.list[..] {
+        if lanes {
+            self.split(slot, only);
+            self.pair_up(slot, only, sorted);
+        } else if let [only] = &sorted.list[..] {
             disk.queue = only.queue;
         } else if !sorted.list.is_empty() {
             self.split(slot, only);

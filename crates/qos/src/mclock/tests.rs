@@ -1,5 +1,6 @@
 //! Decision for decision against the oracle, with the structures checked after every step.
 
+use super::lanes::LaneState;
 use super::oracle::{Oracle, OracleDecision};
 use super::pace::Pace;
 use super::served_elsewhere::REMEMBERED;
@@ -7,6 +8,7 @@ use super::share_order::Class;
 use super::{DiskTags, MANY, MClock, State};
 use crate::config::{Batch, Config, Floor};
 use crate::cost::{Cost, CostModel, Io, IoKind};
+use crate::direction::DirectionLimits;
 use crate::dmclock::ServedElsewhere;
 use crate::narrow::Narrow;
 use crate::policy::{Burst, LimitMode, PeakTime, Policy};
@@ -43,11 +45,9 @@ impl<R> MClock<R> {
                     self.reservations.at(disk.seat),
                     reservation.and_then(|r| tag(ready || pending, u128::from(r)))
                 );
-                let until = u128::from(disk.blocked_until());
-                assert_eq!(
-                    self.blocked.at(disk.seat),
-                    tag(disk.state == State::Blocked || pending, until)
-                );
+                let until = if ready { self.held_lane(slot) } else { Some(disk.blocked_until()) };
+                let wakes = until.and_then(|until| tag(true, u128::from(until)));
+                assert_eq!(self.blocked.at(disk.seat), wakes);
                 let held = disk.state == State::Blocked || pending;
                 let stands_by = held && disk.limit_mode == LimitMode::Soft && !self.is_spread(slot);
                 assert_eq!(self.left_over.at(disk.seat).is_some(), stands_by);
@@ -72,6 +72,29 @@ impl<R> MClock<R> {
         assert_eq!(queued, self.requests.len());
         assert_eq!((claimed, awaited), (self.claimed, self.awaited));
         assert_eq!(several, self.blocks.len() - self.vacant_blocks.len(), "no block is lost");
+    }
+
+    /// Streams are in pairs, and the counts of lanes are true. When the held lane of a ready disk
+    /// opens.
+    fn held_lane(&self, slot: usize) -> Option<u64> {
+        let disk = &self.disks[slot];
+        let lanes = disk.lanes.as_ref()?;
+        let streams = &self.blocks[self.priorities[slot].block as usize];
+        let mut queued = [0, 0];
+        for (place, stream) in streams.list.iter().enumerate() {
+            let front = place == streams.front;
+            let queue = if front { &disk.queue } else { &stream.queue };
+            queued[place % 2] += queue.len();
+            assert_eq!(stream.priority, streams.list[place ^ 1].priority);
+            let is_front = place | 1 == streams.front | 1;
+            let across = self.competes_across(slot);
+            assert!(is_front && across || stream.tag.at == streams.list[place ^ 1].tag.at);
+            assert!(!disk.queue.is_empty() || queue.is_empty(), "the front has requests");
+        }
+        assert_eq!(queued, lanes.queued());
+        let states = streams.lanes.expect("a disk with lanes has them in its streams too");
+        let held = (0..2).filter(|&n| states[n] == LaneState::Held && queued[n] > 0);
+        held.map(|n| lanes.open_of(n)).min()
     }
 
     fn lowest_share(&self, disk: &DiskTags, across: bool) -> u64 {
@@ -107,6 +130,11 @@ fn policies() -> impl Strategy<Value = Policy> {
     let shares = prop_oneof![3 => 1u64..5, 1 => Just(1_000), 1 => 1u64..=1_000_000];
     let bandwidth = prop_oneof![Just(1u64), Just(1 << 20), Just(100 << 20), Just(1u64 << 63)];
     let burst = prop_oneof![Just(0u64), Just(1), Just(64), Just(256)];
+    let direction = || {
+        let bandwidth = prop_oneof![Just(1u64), Just(1 << 20), Just(100 << 20)];
+        let limits = (prop::option::of(rate()), prop::option::weighted(0.3, bandwidth));
+        prop::option::weighted(0.4, limits)
+    };
     (
         shares,
         prop::option::of(rate()),
@@ -115,9 +143,10 @@ fn policies() -> impl Strategy<Value = Policy> {
         burst,
         prop::sample::select(vec![LimitMode::Strict, LimitMode::Soft]),
         peaks(),
+        [direction(), direction()],
         prop::sample::select(vec![None, "p99=5ms".parse().ok(), "p50=10us".parse().ok()]),
     )
-        .prop_map(|(shares, a, b, bandwidth, burst, mode, peaks, target)| {
+        .prop_map(|(shares, a, b, bandwidth, burst, mode, peaks, directions, target)| {
             let (reservation, limit) = match (a, b) {
                 (Some(a), Some(b)) => (Some(a.min(b)), Some(a.max(b))),
                 other => other,
@@ -132,6 +161,7 @@ fn policies() -> impl Strategy<Value = Policy> {
             .unwrap()
             .with_limit_mode(mode)
             .with_some_peaks(peaks)
+            .with_some_directions(directions)
             .with_latency_target(target.filter(|_| a.is_some()))
             .unwrap()
         })
@@ -146,6 +176,18 @@ fn peaks() -> impl Strategy<Value = Peaks> {
 }
 
 impl Policy {
+    /// Without those that a reservation does not allow.
+    fn with_some_directions(self, directions: [Option<(Option<u64>, Option<u64>)>; 2]) -> Policy {
+        let [read, write] = directions.map(|limits| {
+            let (iops, bandwidth) = limits.unwrap_or_default();
+            DirectionLimits {
+                iops: iops.and_then(|n| Iops::new(n).ok()),
+                bandwidth: bandwidth.and_then(|n| BytesPerSec::new(n).ok()),
+            }
+        });
+        self.with_direction_limits(read, write).unwrap_or(self)
+    }
+
     fn with_some_peaks(self, (iops, bytes, seconds): Peaks) -> Policy {
         let times = |limit: u64, tenths: u64| {
             let peak = (u128::from(limit) * u128::from(tenths) / 10).min(1 << 63) as u64;
@@ -191,8 +233,13 @@ fn elsewhere() -> impl Strategy<Value = ServedElsewhere> {
 fn steps() -> impl Strategy<Value = Step> {
     let disk = any::<prop::sample::Index>;
     let size = prop_oneof![4 => Just(4_096u64), 2 => 0u64..1 << 21, 1 => Just(u64::MAX)];
-    let kind =
-        prop::sample::select(vec![IoKind::Other, IoKind::Write, IoKind::Journal, IoKind::Flush]);
+    let kind = prop::sample::select(vec![
+        IoKind::Read,
+        IoKind::Write,
+        IoKind::Journal,
+        IoKind::Flush,
+        IoKind::Discard,
+    ]);
     let given = prop_oneof![4 => Just(None), 6 => priorities().prop_map(Some)];
     let ios = (size, 0u64..1 << 16, given, kind).prop_map(|(bytes, place, priority, kind)| Io {
         bytes: Bytes(bytes),

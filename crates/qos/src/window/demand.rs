@@ -2,6 +2,7 @@ use super::latency::REFERENCE;
 use super::slots::{MILLION, Slots, little, ratio};
 use crate::config::ConfigError;
 use crate::cost::{CostMeter, CostModel, clamp_bytes};
+use crate::direction::Direction;
 use crate::policy::Policy;
 use core::fmt;
 use core::ops::{Add, AddAssign};
@@ -50,17 +51,20 @@ impl DemandMeter {
 
     /// The demand of a disk. What waits because of the disk's own limit could use no slot: at a
     /// limit, or peak, of l requests per second that take `latency` each (that of a reference IO,
-    /// as this host saw it) no more than `l · latency` can be in flight (Little's law). Without a
-    /// latency nothing is known of that, and everything counts. O(1).
+    /// as this host saw it) no more than `l · latency` can be in flight (Little's law). Limits of
+    /// reads and of writes in IOs count where both are set, as their sum. Without a latency nothing
+    /// is known of that, and everything counts. O(1).
     pub fn demand(&self, policy: &Policy, usage: Usage, latency: Option<Nanos>) -> Demand {
         let mut outstanding = usage.outstanding;
         if let Some(latency) = latency {
             // A reference IO costs `reference` millionths and takes `latency`; latency grows as the
             // cost does.
-            let by_limit = policy
-                .peak()
-                .or(policy.limit())
-                .map(|limit| ratio(limit.get(), MILLION * MILLION, self.reference));
+            let [read, write] = Direction::BOTH.map(|d| policy.direction_limits(d));
+            let both = read.iops.zip(write.iops);
+            let limit = policy.peak().or(policy.limit()).map(Iops::get);
+            let sum = both.map(|(r, w)| r.get().saturating_add(w.get()));
+            let by_limit = [limit, sum].into_iter().flatten().min();
+            let by_limit = by_limit.map(|limit| ratio(limit, MILLION * MILLION, self.reference));
             let bandwidth = policy.peak_bandwidth().or(policy.limit_bandwidth());
             let by_bandwidth = bandwidth.and_then(|limit| {
                 let size = usage.bytes.checked_div(usage.ios).filter(|&size| size > 0)?;
@@ -172,6 +176,7 @@ mod tests {
 
     #[test]
     fn what_a_limit_holds_back_could_use_no_slot() {
+        use crate::direction::DirectionLimits;
         use headgate_units::BytesPerSec;
         let outstanding = Slots::whole(32);
         let usage = Usage { outstanding, ios: 1_000, bytes: 1_000 * 64 * 1024 };
@@ -186,6 +191,11 @@ mod tests {
         let limited = policy.with_limit(Some(Iops::new(200).unwrap())).unwrap();
         assert_eq!(unit.demand(&limited, usage, latency).outstanding, Slots::whole(4));
         assert_eq!(unit.demand(&limited, usage, None).outstanding, outstanding);
+        let half = DirectionLimits { iops: Iops::new(100).ok(), bandwidth: None };
+        let directed = policy.with_direction_limits(half, half).unwrap();
+        assert_eq!(unit.demand(&directed, usage, latency).outstanding, Slots::whole(4));
+        let writes = policy.with_direction_limits(DirectionLimits::NONE, half).unwrap();
+        assert_eq!(unit.demand(&writes, usage, latency).outstanding, outstanding);
         // 6.4 MB/s in requests of 64 KiB: 97.66 per second, 20 ms each.
         let narrow = policy.with_limit_bandwidth(Some(BytesPerSec::new(6_400_000).unwrap()));
         assert_eq!(

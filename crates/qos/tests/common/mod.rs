@@ -6,7 +6,7 @@ pub mod cluster;
 pub mod totals;
 
 use headgate_qos::{
-    AnyScheduler, Config, CostModel, Decision, DiskId, Io, LimitMode, Phase, Policy,
+    AnyScheduler, Config, CostModel, Decision, DiskId, Io, IoKind, LimitMode, Phase, Policy,
     PriorityPolicy, PriorityScope, Scheduler, SchedulerKind,
 };
 use headgate_units::{Bytes, Iops, Nanos, Priority, Shares};
@@ -105,6 +105,7 @@ struct Load {
     disk: DiskId,
     client: Client,
     bytes: u64,
+    kind: IoKind,
     priority: Option<Priority>,
     running: bool,
     outstanding: usize,
@@ -244,6 +245,7 @@ impl Bench {
             disk,
             client,
             bytes: 0,
+            kind: IoKind::Read,
             priority,
             running: false,
             outstanding: 0,
@@ -271,6 +273,25 @@ impl Bench {
 
     pub fn size(&mut self, client: usize, bytes: u64) {
         self.loads[client].bytes = bytes;
+    }
+
+    /// What kind of requests a client sends.
+    pub fn kind(&mut self, client: usize, kind: IoKind) {
+        self.loads[client].kind = kind;
+    }
+
+    /// Another client of the same disk, that sends this kind, started.
+    pub fn companion(&mut self, of: usize, kind: IoKind, outstanding: usize) -> usize {
+        let client = self.load(self.loads[of].disk, Client::Closed { outstanding }, None);
+        self.kind(client, kind);
+        self.start(client);
+        client
+    }
+
+    /// Keeps so many requests outstanding from now on.
+    pub fn deepen(&mut self, client: usize, outstanding: usize) {
+        self.loads[client].client = Client::Closed { outstanding };
+        self.start(client);
     }
 
     pub fn disk(&self, client: usize) -> DiskId {
@@ -316,7 +337,8 @@ impl Bench {
     fn ask(&mut self, client: usize) {
         let load = &mut self.loads[client];
         load.outstanding += 1;
-        let io = Io { bytes: Bytes(load.bytes), priority: load.priority, ..Io::default() };
+        let (bytes, priority, kind) = (Bytes(load.bytes), load.priority, load.kind);
+        let io = Io { bytes, priority, kind, ..Io::default() };
         self.scheduler.enqueue(self.now, load.disk, io, Tagged { client, sent: self.now }).unwrap();
     }
 
@@ -480,7 +502,7 @@ impl Bench {
 }
 
 fn is_limited(policy: &Policy) -> bool {
-    policy.limit().is_some() || policy.limit_bandwidth().is_some()
+    policy.limit().is_some() || policy.limit_bandwidth().is_some() || policy.limits_directions()
 }
 
 /// Fails unless every rate is within `percent` of what is expected, or within one.

@@ -90,7 +90,7 @@ impl Observer for Waste {
     }
 }
 
-fn case(name: &'static str, window: u32, policies: Vec<Policy>) -> Case {
+pub fn case(name: &'static str, window: u32, policies: Vec<Policy>) -> Case {
     let cost_model = CostModel::Chunks { reference: Bytes::from_kib(4) };
     // Slack as hosts have it, so that a tick of 30 ms is more.
     let config = Config { cost_model, limit_slack: Nanos::from_millis(20), ..Config::default() };

@@ -265,7 +265,7 @@ fn peak() -> Case {
     case
 }
 
-fn cases() -> Vec<Case> {
+pub fn cases() -> Vec<Case> {
     vec![
         case("from above", Claim::Above, 2, 20),
         case("from above, slack of 1 ms", Claim::Above, 2, 1),

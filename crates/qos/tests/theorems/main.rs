@@ -11,6 +11,7 @@
 
 mod conservation;
 mod delay;
+mod directions;
 mod fairness;
 mod harness;
 mod limits;

@@ -13,7 +13,8 @@ pub(super) fn request_io(
     priority: Option<Priority>,
 ) -> Io {
     let kind = match kind {
-        IoKind::Read | IoKind::Discard => headgate_qos::IoKind::Other,
+        IoKind::Read => headgate_qos::IoKind::Read,
+        IoKind::Discard => headgate_qos::IoKind::Discard,
         IoKind::Write => headgate_qos::IoKind::Write,
         IoKind::Flush => headgate_qos::IoKind::Flush,
     };

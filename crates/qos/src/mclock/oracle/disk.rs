@@ -1,6 +1,7 @@
 //! A disk as the rules define it: its queue, its tags, and its next stream.
 
 use super::exact::Exact;
+use super::lanes::Lanes;
 use super::limit::Limit;
 use super::spread::Spread;
 use super::{FINE, ION};
@@ -60,14 +61,11 @@ pub(super) struct OracleDisk {
     pub(super) has_reported: bool,
     pub(super) idle_since: i128,
     pub(super) standing: Standing,
+    pub(super) lanes: Option<Lanes>,
+    pub(super) sent: i128,
 }
 
 impl OracleDisk {
-    pub(super) fn until(&self) -> i128 {
-        let at = |limit: &Option<Limit>| limit.as_ref().map_or(0, |limit| limit.open);
-        at(&self.limit).max(at(&self.bandwidth))
-    }
-
     /// A soft limit holds it back.
     pub(super) fn stands_by(&self) -> bool {
         let held = matches!(self.standing, Standing::Blocked | Standing::Pending);
@@ -88,11 +86,31 @@ impl OracleDisk {
 
     /// The next stream: the earliest, and of equals the highest priority.
     pub(super) fn front(&self) -> Reverse<Priority> {
-        self.waiting().min_by_key(|p| (self.streams[p].at(), *p)).unwrap()
+        let earliest = |all| {
+            let may_go = self.waiting().filter(|p| self.next_of(*p, all).is_some());
+            may_go.min_by_key(|p| (self.streams[p].at(), *p))
+        };
+        earliest(false).or_else(|| earliest(true)).unwrap()
+    }
+
+    /// Place in its stream of the next request.
+    pub(super) fn place(&self) -> usize {
+        let front = self.front();
+        self.next_of(front, false).or_else(|| self.next_of(front, true)).unwrap()
     }
 
     pub(super) fn head(&self) -> &Queued {
-        &self.queues[&self.front()][0]
+        &self.queues[&self.front()][self.place()]
+    }
+
+    /// Where a stream starts that had nothing queued.
+    pub(super) fn start_of_newcomers(&self, v: i128) -> i128 {
+        let is_held = matches!(self.standing, Standing::Blocked | Standing::Pending);
+        if self.is_across() && !is_held {
+            self.clock.max(v.min(self.clock + v - self.anchor))
+        } else {
+            self.clock
+        }
     }
 
     pub(super) fn share_at(&self) -> i128 {
@@ -166,7 +184,7 @@ impl OracleDisk {
         let recent = self.writes.iter().filter(|(_, at)| flushes - at < 4).map(|(p, _)| *p).max();
         let value = |given| self.priorities.resolve(given);
         match io.kind {
-            IoKind::Other => return io.priority,
+            IoKind::Read | IoKind::Discard => return io.priority,
             IoKind::Write => {
                 self.writes.extend(io.priority.map(|p| (p, flushes)));
                 return io.priority;

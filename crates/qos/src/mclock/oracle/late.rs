@@ -4,6 +4,14 @@ use super::Oracle;
 use super::disk::Standing;
 
 impl Oracle {
+    /// Whether a disk had requests in flight until just now, of those that are not spread.
+    pub(super) fn was_in_flight(&self, slot: usize) -> bool {
+        let disk = self.disks[slot].as_ref().unwrap();
+        let anticipation = i128::from(self.config.anticipation.0);
+        let lately = disk.in_flight > 0 || self.now - disk.idle_since <= anticipation;
+        lately && !disk.has_reported
+    }
+
     /// How late a disk may be that was idle: as late as the last reserved request was, if that was
     /// lately.
     pub(super) fn newcomers_lateness(&self) -> i128 {

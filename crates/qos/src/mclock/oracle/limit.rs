@@ -170,6 +170,11 @@ impl Limit {
         self.forget(self.tag.at() + wait);
     }
 
+    /// Until now.
+    pub(super) fn waits(&mut self, wait: i128) {
+        self.forget(self.tag.at() + wait.max(0));
+    }
+
     pub(super) fn charge_elsewhere(&mut self, amount: i128, bound: i128, now: i128) {
         let before = self.tag.at();
         self.tag.advance_within(amount, bound);

@@ -2,6 +2,7 @@
 
 use super::disk::{Standing, weight};
 use super::{FINE, ION, Oracle, SECOND};
+use crate::dmclock::ServedElsewhere;
 use crate::scheduler::Phase;
 
 /// What a disk received here and elsewhere, an entry for each period of a second or more.
@@ -99,6 +100,62 @@ impl Pace {
 }
 
 impl Oracle {
+    pub(in crate::mclock) fn served_elsewhere(&mut self, slot: usize, elsewhere: ServedElsewhere) {
+        let (now, v, lead) = (self.now, self.v, self.config.lead);
+        let [delta, rho] =
+            [elsewhere.delta(), elsewhere.rho()].map(|c| i128::from(c.as_millionths()));
+        let bytes = i128::from(elsewhere.bytes().0);
+        if delta + rho + bytes == 0 {
+            return;
+        }
+        if slot >= self.reported {
+            self.reported = self.disks.len();
+        }
+        self.disks[slot].as_mut().unwrap().has_reported = true;
+        self.disks[slot].as_mut().unwrap().settle(now);
+        let ahead = self.lead_of(slot);
+        let disk = self.disks[slot].as_mut().unwrap();
+        let in_lead = i128::from(lead) * ION;
+        let chance = in_lead.max(disk.reservation.map_or(0, |r| r.rate * 2 * ION));
+        let [share, due] = disk.spread.report(delta, rho, chance);
+        if !disk.is_across() {
+            disk.share.advance_within(share * FINE, v + ahead * FINE / disk.share.rate);
+        } else if disk.waits() {
+            let weight = disk.weight_with(disk.front());
+            let room = (v + ahead * FINE / weight - disk.share_at()).max(0);
+            disk.shift((share * FINE / weight).min(room));
+        }
+        if let Some(tag) = &mut disk.reservation {
+            let far = (2 * SECOND).max(i128::from(lead) * SECOND / tag.rate);
+            tag.advance_within(due * SECOND / ION, now + far);
+        }
+        self.receive(slot, share);
+        self.hold_to_received(slot);
+        let disk = self.disks[slot].as_mut().unwrap();
+        if let Some(limit) = &mut disk.limit {
+            limit.charge_elsewhere(delta * SECOND / ION, now + 30 * SECOND, now);
+        }
+        if let Some(limit) = &mut disk.bandwidth {
+            limit.charge_elsewhere(bytes * SECOND, now + 30 * SECOND, now);
+        }
+        let was_ready = disk.standing == Standing::Ready;
+        let until = disk.until();
+        let due_later = disk.reservation.is_some_and(|r| r.at() >= until);
+        disk.standing = match disk.standing {
+            Standing::Ready if until > now && due_later => Standing::Pending,
+            Standing::Ready if until > now => Standing::Blocked,
+            Standing::Pending if !due_later => Standing::Blocked,
+            same => same,
+        };
+        if matches!(disk.standing, Standing::Blocked | Standing::Pending) {
+            disk.begin_to_wait(now);
+        }
+        disk.busy_elsewhere |= disk.standing == Standing::Empty;
+        if !was_ready {
+            self.forget_credit(slot, u64::from(lead));
+        }
+    }
+
     /// How many IOs the share may be ahead of V.
     pub(super) fn lead_of(&self, slot: usize) -> i128 {
         let disk = self.disks[slot].as_ref().unwrap();

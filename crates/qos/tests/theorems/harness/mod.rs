@@ -1,11 +1,13 @@
 //! Adversaries in virtual time, what they play against, and the search for the worst of them.
 
 mod dice;
+mod directed;
 mod product;
 mod search;
 pub mod textbook;
 mod world;
 
+pub use directed::{Design, directed};
 pub use product::product;
 pub use search::{Case, Space, breaks, worst_of};
 pub use textbook::{Mistake, textbook};
