@@ -252,6 +252,22 @@ pub struct DiskPatch {
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub limit_bandwidth: Change<BytesPerSec>,
+    /// Highest rate of reads alone, in normalised IOPS.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_read: Change<Iops>,
+    /// Highest rate of writes alone, discards and flushes among them, in normalised IOPS.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_write: Change<Iops>,
+    /// Highest bandwidth of reads alone, in bytes per second.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_read_bandwidth: Change<BytesPerSec>,
+    /// Highest bandwidth of writes alone, in bytes per second.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_write_bandwidth: Change<BytesPerSec>,
     /// When the limits bind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_mode: Option<LimitMode>,
@@ -296,6 +312,10 @@ impl DiskPatch {
             reservation: self.reservation.apply(before.reservation),
             limit: self.limit.apply(before.limit),
             limit_bandwidth: self.limit_bandwidth.apply(before.limit_bandwidth),
+            limit_read: self.limit_read.apply(before.limit_read),
+            limit_write: self.limit_write.apply(before.limit_write),
+            limit_read_bandwidth: self.limit_read_bandwidth.apply(before.limit_read_bandwidth),
+            limit_write_bandwidth: self.limit_write_bandwidth.apply(before.limit_write_bandwidth),
             limit_mode: self.limit_mode.unwrap_or(before.limit_mode),
             limit_peak: self.limit_peak.apply(before.limit_peak),
             limit_peak_bandwidth: self.limit_peak_bandwidth.apply(before.limit_peak_bandwidth),

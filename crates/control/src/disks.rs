@@ -55,13 +55,16 @@ fn check_policy(policy: &Policy) -> Result<(), ControlError> {
 /// Warnings about settings that the operator may not have intended.
 fn policy_warnings(policy: &Policy, datastore: &DatastoreEntry) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Some(limit) = policy.limit.filter(|l| l.get() < CAUTIOUS_IOPS) {
+    let iops = [policy.limit, policy.limit_read, policy.limit_write];
+    for limit in iops.into_iter().flatten().filter(|l| l.get() < CAUTIOUS_IOPS) {
         warnings.push(format!(
             "a limit of {limit} IOPS is very low: a guest gives up a request after 30 s, so keep its queue short or set \
              {CAUTIOUS_IOPS} IOPS or more"
         ));
     }
-    if let Some(limit) = policy.limit_bandwidth.filter(|b| b.get() < CAUTIOUS_BANDWIDTH) {
+    let bandwidths =
+        [policy.limit_bandwidth, policy.limit_read_bandwidth, policy.limit_write_bandwidth];
+    for limit in bandwidths.into_iter().flatten().filter(|b| b.get() < CAUTIOUS_BANDWIDTH) {
         warnings.push(format!(
             "a limit of {limit} is very low: a guest gives up a request after 30 s; {} or more is safe",
             BytesPerSec::new(CAUTIOUS_BANDWIDTH).map(|b| b.to_string()).unwrap_or_default()

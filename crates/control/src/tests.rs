@@ -272,6 +272,24 @@ fn a_reservation_above_the_limit_is_refused() {
 }
 
 #[test]
+fn a_reservation_above_the_limits_of_reads_and_writes_together_is_refused() {
+    let bench = Bench::new();
+    let policy =
+        |read| json!({"policy": {"reservation": 500, "limit_read": read, "limit_write": 200}});
+    let error = create(&bench, policy(299)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    create(&bench, policy(300)).unwrap();
+    let name = "d".parse().unwrap();
+    let lowered = DiskPatch { limit_write: Change::Set(iops(199)), ..Default::default() };
+    bench.control.set_disk(&name, lowered.clone()).unwrap_err();
+    let patch = DiskPatch { limit_read: Change::Remove, ..lowered };
+    let changed = bench.control.set_disk(&name, patch).unwrap();
+    assert_eq!(changed.now.effective_policy.unwrap().limit_write, Some(iops(199)));
+    let restarted = bench.restart().control.disk(&name).unwrap().policy;
+    assert_eq!((restarted.limit_read, restarted.limit_write), (None, Some(iops(199))));
+}
+
+#[test]
 fn a_policy_that_the_shard_did_not_take_is_not_remembered() {
     let bench = Bench::new();
     create(&bench, json!({})).unwrap();

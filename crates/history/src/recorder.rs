@@ -213,7 +213,12 @@ impl Recorder {
 /// The limits for which a disk's requests wait, whatever the datastore could do.
 fn limits(policy: &Policy) -> Limits {
     match policy.limit_mode {
-        LimitMode::Strict => Limits { iops: policy.limit, bandwidth: policy.limit_bandwidth },
+        LimitMode::Strict => {
+            // The sum, where both directions are limited.
+            let highest = policy.for_scheduler().map(|policy| policy.highest());
+            let iops = highest.unwrap_or(policy.limit);
+            Limits { iops, bandwidth: policy.limit_bandwidth }
+        }
         // They wait only while the datastore has others to serve.
         LimitMode::Soft => Limits::default(),
     }
@@ -359,6 +364,9 @@ mod tests {
         let (why, profile) = of(limit(40));
         assert_eq!(why, Some(LeftOut::Windowed));
         assert!(profile.outstanding.as_thousandths() >= 40);
+        let each = Iops::new(10).ok();
+        let directed = Policy { limit_read: each, limit_write: each, ..Policy::default() };
+        assert_eq!(of(directed).0, of(limit(20)).0);
         // What waits for a soft limit waits because the datastore serves others.
         assert_eq!(of(Policy { limit_mode: LimitMode::Soft, ..limit(20) }), (why, profile));
     }

@@ -2,7 +2,7 @@
 //!
 //! It is not checked. [`Policy::for_scheduler`] makes the checked form that the scheduler takes.
 
-use headgate_qos::{Burst, PeakTime, PolicyError};
+use headgate_qos::{Burst, Direction, DirectionLimits, PeakTime, PolicyError};
 use headgate_units::{BytesPerSec, Iops, LatencyTarget, Shares};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,18 @@ pub struct Policy {
     /// Highest bandwidth, reads and writes together, in bytes per second.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub limit_bandwidth: Option<BytesPerSec>,
+    /// Highest rate of reads alone, in normalised IOPS.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_read: Option<Iops>,
+    /// Highest rate of writes alone, discards and flushes among them, in normalised IOPS.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_write: Option<Iops>,
+    /// Highest bandwidth of reads alone, in bytes per second.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_read_bandwidth: Option<BytesPerSec>,
+    /// Highest bandwidth of writes alone, in bytes per second.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_write_bandwidth: Option<BytesPerSec>,
     /// When the limits bind.
     pub limit_mode: LimitMode,
     /// Rate up to which the disk may pass `limit` for a time, in normalised IOPS.
@@ -81,8 +93,8 @@ impl Policy {
     /// The policy as the scheduler takes it.
     ///
     /// # Errors
-    /// When the reservation is above the limit, a peak is not, a latency target stands without a
-    /// reservation, or a value is out of range.
+    /// When the reservation is above what the limits allow, a peak is not above its limit, a latency
+    /// target stands without a reservation, or a value is out of range.
     pub fn for_scheduler(&self) -> Result<headgate_qos::Policy, PolicyError> {
         let Policy { reservation, limit, limit_bandwidth, limit_mode, shares, burst, .. } = *self;
         let burst = Burst::new(u64::from(burst))?;
@@ -92,6 +104,10 @@ impl Policy {
         };
         headgate_qos::Policy::new(reservation, limit, limit_bandwidth, shares, burst)
             .map(|policy| policy.with_limit_mode(mode))?
+            .with_direction_limits(
+                DirectionLimits { iops: self.limit_read, bandwidth: self.limit_read_bandwidth },
+                DirectionLimits { iops: self.limit_write, bandwidth: self.limit_write_bandwidth },
+            )?
             .with_peaks(
                 self.limit_peak,
                 self.limit_peak_bandwidth,
@@ -103,10 +119,15 @@ impl Policy {
 
 impl From<headgate_qos::Policy> for Policy {
     fn from(policy: headgate_qos::Policy) -> Policy {
+        let [read, write] = Direction::BOTH.map(|direction| policy.direction_limits(direction));
         Policy {
             reservation: policy.reservation(),
             limit: policy.limit(),
             limit_bandwidth: policy.limit_bandwidth(),
+            limit_read: read.iops,
+            limit_write: write.iops,
+            limit_read_bandwidth: read.bandwidth,
+            limit_write_bandwidth: write.bandwidth,
             limit_mode: match policy.limit_mode() {
                 headgate_qos::LimitMode::Strict => LimitMode::Strict,
                 headgate_qos::LimitMode::Soft => LimitMode::Soft,
@@ -131,6 +152,10 @@ mod tests {
             reservation: Iops::new(250).ok(),
             limit: Iops::new(1000).ok(),
             limit_bandwidth: BytesPerSec::new(50 << 20).ok(),
+            limit_read: Iops::new(900).ok(),
+            limit_write: Iops::new(300).ok(),
+            limit_read_bandwidth: BytesPerSec::new(40 << 20).ok(),
+            limit_write_bandwidth: BytesPerSec::new(20 << 20).ok(),
             limit_mode: LimitMode::Soft,
             limit_peak: Iops::new(5000).ok(),
             limit_peak_bandwidth: BytesPerSec::new(60 << 20).ok(),
@@ -148,7 +173,9 @@ mod tests {
         assert_eq!(
             json,
             concat!(
-                r#"{"reservation":250,"limit":1000,"limit_bandwidth":52428800,"limit_mode":"soft","#,
+                r#"{"reservation":250,"limit":1000,"limit_bandwidth":52428800,"#,
+                r#""limit_read":900,"limit_write":300,"limit_read_bandwidth":41943040,"#,
+                r#""limit_write_bandwidth":20971520,"limit_mode":"soft","#,
                 r#""limit_peak":5000,"limit_peak_bandwidth":62914560,"limit_peak_time":60,"#,
                 r#""shares":200,"burst":8,"latency_target":"p99.9=20ms"}"#
             )
@@ -178,6 +205,9 @@ mod tests {
         assert_eq!(long.for_scheduler(), Err(PolicyError::PeakTime(3_601)));
         let low = Policy { limit: Iops::new(100).ok(), ..policy() };
         assert!(matches!(low.for_scheduler(), Err(PolicyError::ReservationAboveLimit { .. })));
+        let [limit_read, limit_write] = [100, 149].map(|n| Iops::new(n).ok());
+        let low = Policy { limit_read, limit_write, ..policy() };
+        assert!(matches!(low.for_scheduler(), Err(PolicyError::ReservationAboveDirections { .. })));
         assert_eq!(Policy { burst: 257, ..policy() }.for_scheduler(), Err(PolicyError::Burst(257)));
         let unreserved = Policy { reservation: None, ..policy() }.for_scheduler();
         assert!(matches!(unreserved, Err(PolicyError::TargetWithoutReservation { .. })));

@@ -52,7 +52,7 @@ fn row(policies: &[Policy], capacity: Iops) -> Vec<Allocation> {
             let millionths = u128::from(cost.as_millionths());
             let reaches = |rate: Iops| millionths + 1 >= u128::from(rate.get()) * 1_000_000;
             let exceeds = |rate: Iops| millionths > u128::from(rate.get()) * 1_000_000;
-            let clamp = match (shortage, policy.reservation(), policy.limit()) {
+            let clamp = match (shortage, policy.reservation(), policy.highest()) {
                 (true, None, _) => Clamp::Starved,
                 (true, Some(_), _) => Clamp::Shortage,
                 // A soft limit may be exceeded.

@@ -184,6 +184,11 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         ),
         (
             11,
+            "disk = [{ reservation = 500, limit-read = 400, limit-write = 99 }]",
+            "11:25: a reservation of 500 IOPS is above the limits of 400 IOPS for reads and 99 IOPS for writes together: lower the one or raise the others",
+        ),
+        (
+            11,
             "disk = [{ limit-bandwidth = '50X' }]",
             "11:29: '50X' is not a bandwidth; write bytes per second such as '50M' or '1.5G', or 'none'",
         ),

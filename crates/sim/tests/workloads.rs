@@ -71,6 +71,25 @@ fn open_arrivals_have_their_rate_and_their_waits() {
     assert!(near(latency(&poisson), expected, 0.06), "{} and {expected}", latency(&poisson));
 }
 
+/// A closed loop of reads and writes comes to wait with all that it has outstanding for the
+/// direction that is held back: at a limit l of a part p of what it sends it gets l/p.
+#[test]
+fn a_limit_of_one_direction_holds_that_direction() {
+    for (limit, read, rate) in [
+        ("limit-write = 100", "50%", 200.0),
+        ("limit-write = 100", "80%", 500.0),
+        ("limit-read = 90", "90%", 100.0),
+        ("limit-write-bandwidth = '400K'", "75%", 400.0),
+        ("limit-write = 100, limit-read = 300, limit = 250", "50%", 200.0),
+    ] {
+        let workload = format!("kind = 'closed', outstanding = 64, read = '{read}', size = '4K'");
+        let text = scenario("rate=1000,latency=1ms", &workload);
+        let text = text.replace("disk = [{}]", &format!("disk = [{{ {limit} }}]"));
+        let got = late(&outcome(&text, 1)).iops();
+        assert!(near(got, rate, 0.03), "{got} of {rate} with {limit}");
+    }
+}
+
 #[test]
 fn an_open_workload_beyond_capacity_is_cut_off_and_counted() {
     let outcome =

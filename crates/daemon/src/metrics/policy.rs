@@ -6,7 +6,7 @@ use std::fmt;
 
 type Read = fn(&Policy) -> Option<f64>;
 
-const GAUGES: [(&str, &str, Read); 8] = [
+const GAUGES: [(&str, &str, Read); 12] = [
     ("disk_reservation_iops", "Reservation in force; absent without one", |p| {
         Some(p.reservation?.get() as f64)
     }),
@@ -14,11 +14,29 @@ const GAUGES: [(&str, &str, Read); 8] = [
     ("disk_limit_bytes_per_second", "Bandwidth limit in force; absent without one", |p| {
         Some(p.limit_bandwidth?.get() as f64)
     }),
+    ("disk_limit_read_iops", "Limit of reads in force; absent without one", |p| {
+        Some(p.limit_read?.get() as f64)
+    }),
+    ("disk_limit_write_iops", "Limit of writes in force; absent without one", |p| {
+        Some(p.limit_write?.get() as f64)
+    }),
+    (
+        "disk_limit_read_bytes_per_second",
+        "Bandwidth limit of reads in force; absent without one",
+        |p| Some(p.limit_read_bandwidth?.get() as f64),
+    ),
+    (
+        "disk_limit_write_bytes_per_second",
+        "Bandwidth limit of writes in force; absent without one",
+        |p| Some(p.limit_write_bandwidth?.get() as f64),
+    ),
     (
         "disk_limit_soft",
         "1 where limits bind only beside other disks with requests, 0 where always; absent without",
         |p| {
-            let is_limited = p.limit.is_some() || p.limit_bandwidth.is_some();
+            let iops = [p.limit, p.limit_read, p.limit_write];
+            let bytes = [p.limit_bandwidth, p.limit_read_bandwidth, p.limit_write_bandwidth];
+            let is_limited = iops.iter().any(Option::is_some) || bytes.iter().any(Option::is_some);
             is_limited.then_some(f64::from(p.limit_mode == LimitMode::Soft))
         },
     ),

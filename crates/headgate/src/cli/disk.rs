@@ -46,6 +46,7 @@ pub(super) enum DiskCommand {
     #[command(
         after_help = "Examples:\n  headgate disk set db0 --reservation 800\n  headgate disk set scratch --limit none\n  \
         headgate disk set backup --limit 100 --limit-mode soft\n  \
+        headgate disk set log --limit-write 200 --limit-write-bandwidth 20M\n  \
         headgate disk set web --limit 500 --limit-peak 3000 --limit-peak-time 60"
     )]
     Set(Set),
@@ -479,6 +480,7 @@ fn exports(disk: &types::Disk) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_units::{BytesPerSec, Iops};
 
     fn disk() -> types::Disk {
         serde_json::from_str(
@@ -510,5 +512,11 @@ mod tests {
             text.contains("policy in force:  limit 50 MiB/s, shares 200, burst 0 IOs\n"),
             "{text}"
         );
+        let mut disk = disk();
+        disk.policy.limit_write = Iops::new(200).ok();
+        disk.policy.limit_read_bandwidth = BytesPerSec::new(20 << 20).ok();
+        assert!(describe(&disk).contains(
+            "limit 50 MiB/s, limit of reads 20 MiB/s, limit of writes 200 IOPS, shares 200"
+        ));
     }
 }

@@ -62,7 +62,7 @@ enum Command {
     Datastore(datastore::Datastore),
     /// Manage virtual disks and their policies
     #[command(subcommand)]
-    Disk(disk::DiskCommand),
+    Disk(Box<disk::DiskCommand>),
     /// Manage additional NBD exports of disks, each with its own priority
     #[command(subcommand)]
     Export(export::Export),

@@ -27,6 +27,18 @@ pub(super) struct PolicyArgs {
     /// Maximum bandwidth of reads plus writes in bytes per second, such as 50M, or 'none'
     #[arg(long, value_name = "BYTES")]
     limit_bandwidth: Option<OrNone<BytesPerSec>>,
+    /// Maximum of reads alone in IOs per second, or 'none'
+    #[arg(long, value_name = "IOPS")]
+    limit_read: Option<OrNone<Iops>>,
+    /// Maximum of writes alone, discards and flushes among them, in IOs per second, or 'none'
+    #[arg(long, value_name = "IOPS")]
+    limit_write: Option<OrNone<Iops>>,
+    /// Maximum bandwidth of reads alone in bytes per second, or 'none'
+    #[arg(long, value_name = "BYTES")]
+    limit_read_bandwidth: Option<OrNone<BytesPerSec>>,
+    /// Maximum bandwidth of writes alone in bytes per second, or 'none'
+    #[arg(long, value_name = "BYTES")]
+    limit_write_bandwidth: Option<OrNone<BytesPerSec>>,
     /// When the limits bind [default: strict]
     #[arg(long, value_name = "MODE", value_parser = one_of(MODES))]
     limit_mode: Option<LimitMode>,
@@ -59,6 +71,10 @@ impl PolicyArgs {
             reservation: OrNone::change(self.reservation),
             limit: OrNone::change(self.limit),
             limit_bandwidth: OrNone::change(self.limit_bandwidth),
+            limit_read: OrNone::change(self.limit_read),
+            limit_write: OrNone::change(self.limit_write),
+            limit_read_bandwidth: OrNone::change(self.limit_read_bandwidth),
+            limit_write_bandwidth: OrNone::change(self.limit_write_bandwidth),
             limit_mode: self.limit_mode,
             limit_peak: OrNone::change(self.limit_peak),
             limit_peak_bandwidth: OrNone::change(self.limit_peak_bandwidth),
@@ -88,6 +104,13 @@ pub(super) fn policy(policy: &Policy) -> String {
     parts.extend(policy.reservation.map(|r| format!("reservation {r} IOPS")));
     parts.extend(policy.limit.map(|l| format!("limit {l} IOPS")));
     parts.extend(policy.limit_bandwidth.map(|b| format!("limit {b}")));
+    for (what, iops, bandwidth) in [
+        ("reads", policy.limit_read, policy.limit_read_bandwidth),
+        ("writes", policy.limit_write, policy.limit_write_bandwidth),
+    ] {
+        parts.extend(iops.map(|l| format!("limit of {what} {l} IOPS")));
+        parts.extend(bandwidth.map(|b| format!("limit of {what} {b}")));
+    }
     let seconds = policy.limit_peak_time;
     parts.extend(policy.limit_peak.map(|p| format!("peak {p} IOPS for {seconds} s")));
     parts.extend(policy.limit_peak_bandwidth.map(|p| format!("peak {p} for {seconds} s")));

@@ -31,7 +31,8 @@ DEVICE  from dispatch to completion
 OUT     requests outstanding, those that wait included
 RSRV    reservation in force, in normalised IOs per second; red with ! when
         requests waited for 5 seconds and yet it was missed by over 3 %
-LIMIT   limit in force; ~ binds only beside others, + may be passed for a time
+LIMIT   limit in force; ~ binds only beside others, + may be passed for a time,
+        * reads or writes have one of their own
 SHARES  weight in force
 GOT     service got over the part that the shares give among the busy disks;
         reservations and limits move it away from 1.00
@@ -279,19 +280,25 @@ fn disk_line(disk: &TopDisk, width: usize) -> Line<'static> {
     Line::from(vec![Span::from(left), promise, Span::from(right)])
 }
 
-/// The limit in force: `~` marks one that binds only beside others, `+` one with a peak.
+/// The limit in force: `~` marks one that binds only beside others, `+` one with a peak, `*` that
+/// reads or writes have one of their own.
 fn limit(policy: &Policy) -> String {
+    let directed = policy.limit_read.is_some()
+        || policy.limit_write.is_some()
+        || policy.limit_read_bandwidth.is_some()
+        || policy.limit_write_bandwidth.is_some();
+    let directed = if directed { "*" } else { "" };
     let (limit, peak) = match (policy.limit, policy.limit_bandwidth) {
         (Some(limit), _) => (rate(limit.get() as f64), policy.limit_peak.is_some()),
         (None, Some(bandwidth)) => (
             format!("{}B", mebibytes(bandwidth.get() as f64)),
             policy.limit_peak_bandwidth.is_some(),
         ),
-        (None, None) => return "-".into(),
+        (None, None) => return format!("-{directed}"),
     };
     let soft = if policy.limit_mode == LimitMode::Soft { "~" } else { "" };
     let peak = if peak { "+" } else { "" };
-    format!("{soft}{limit}{peak}")
+    format!("{soft}{limit}{peak}{directed}")
 }
 
 /// Priorities on one line; further ones are counted.
@@ -445,6 +452,8 @@ mod tests {
             ("{}", "-"),
             (r#"{"limit_mode": "soft"}"#, "-"),
             (r#"{"limit": 500}"#, "500"),
+            (r#"{"limit": 500, "limit_write": 100}"#, "500*"),
+            (r#"{"limit_read_bandwidth": 1048576}"#, "-*"),
             (r#"{"limit": 500, "limit_mode": "soft"}"#, "~500"),
             (r#"{"limit": 500, "limit_peak": 900}"#, "500+"),
             (r#"{"limit": 500, "limit_peak_bandwidth": 900}"#, "500"),

@@ -1,7 +1,7 @@
 //! A disk's policy: its keys, wherever they stand, and what they come to.
 
 use crate::values::{At, Fault, MaybeBandwidth, MaybeIops, MaybeLatency, Weight};
-use headgate_qos::{Burst, LimitMode, PeakTime, Policy};
+use headgate_qos::{Burst, Direction, DirectionLimits, LimitMode, PeakTime, Policy};
 use serde::Deserialize;
 
 /// A table that has the keys of a policy besides its own. (serde cannot flatten a table that
@@ -17,6 +17,14 @@ macro_rules! with_policy {
             limit: Option<$crate::values::At<$crate::values::MaybeIops>>,
             /// The maximum in bytes per second, such as '50M', or 'none'.
             limit_bandwidth: Option<$crate::values::MaybeBandwidth>,
+            /// The maximum of reads alone in normalised IOs per second, or 'none'.
+            limit_read: Option<$crate::values::At<$crate::values::MaybeIops>>,
+            /// The maximum of all else, or 'none'.
+            limit_write: Option<$crate::values::At<$crate::values::MaybeIops>>,
+            /// The maximum of reads alone in bytes per second, or 'none'.
+            limit_read_bandwidth: Option<$crate::values::MaybeBandwidth>,
+            /// The maximum of writes alone in bytes per second, or 'none'.
+            limit_write_bandwidth: Option<$crate::values::MaybeBandwidth>,
             /// When the limits bind; strict by default.
             limit_mode: Option<$crate::file::policy::LimitModeFile>,
             /// The rate up to which the disk may pass its limit for a time, or 'none'.
@@ -40,6 +48,10 @@ macro_rules! with_policy {
                     reservation: self.reservation.as_ref(),
                     limit: self.limit.as_ref(),
                     limit_bandwidth: self.limit_bandwidth,
+                    limit_read: self.limit_read.as_ref(),
+                    limit_write: self.limit_write.as_ref(),
+                    limit_read_bandwidth: self.limit_read_bandwidth,
+                    limit_write_bandwidth: self.limit_write_bandwidth,
                     limit_mode: self.limit_mode,
                     limit_peak: self.limit_peak.as_ref(),
                     limit_peak_bandwidth: self.limit_peak_bandwidth,
@@ -70,6 +82,10 @@ pub(super) struct PolicyKeys<'a> {
     pub(super) reservation: Option<&'a At<MaybeIops>>,
     pub(super) limit: Option<&'a At<MaybeIops>>,
     pub(super) limit_bandwidth: Option<MaybeBandwidth>,
+    pub(super) limit_read: Option<&'a At<MaybeIops>>,
+    pub(super) limit_write: Option<&'a At<MaybeIops>>,
+    pub(super) limit_read_bandwidth: Option<MaybeBandwidth>,
+    pub(super) limit_write_bandwidth: Option<MaybeBandwidth>,
     pub(super) limit_mode: Option<LimitModeFile>,
     pub(super) limit_peak: Option<&'a At<MaybeIops>>,
     pub(super) limit_peak_bandwidth: Option<MaybeBandwidth>,
@@ -103,12 +119,23 @@ impl PolicyKeys<'_> {
                 .map_err(|error| key.fault(format!("{error}; write a number in that range")))?,
             None => old.peak_time(),
         };
+        let [read, write] = Direction::BOTH.map(|direction| old.direction_limits(direction));
+        let read = DirectionLimits {
+            iops: self.limit_read.map_or(read.iops, |key| key.0),
+            bandwidth: self.limit_read_bandwidth.map_or(read.bandwidth, |key| key.0),
+        };
+        let write = DirectionLimits {
+            iops: self.limit_write.map_or(write.iops, |key| key.0),
+            bandwidth: self.limit_write_bandwidth.map_or(write.bandwidth, |key| key.0),
+        };
         let target = self.latency_target.map_or(old.latency_target(), |key| key.0);
-        let spans = [self.reservation, self.limit_peak, self.limit].into_iter().flatten();
+        let spans =
+            [self.reservation, self.limit_peak, self.limit, self.limit_read, self.limit_write];
         let span = self.latency_target.map(|key| &key.span);
-        let span = spans.map(|key| &key.span).next().or(span);
+        let span = spans.into_iter().flatten().map(|key| &key.span).next().or(span);
         Policy::new(reservation, limit, bandwidth, shares, burst)
             .map(|policy| policy.with_limit_mode(mode))
+            .and_then(|policy| policy.with_direction_limits(read, write))
             .and_then(|policy| policy.with_peaks(peak, peak_bandwidth, time))
             .and_then(|policy| policy.with_latency_target(target))
             .map_err(|error| Fault::new(span.unwrap_or(&(0..0)), error))

@@ -41,7 +41,7 @@ impl World<'_> {
                 let policy = self.gates[placement.gate as usize].policy(placement.id);
                 limits = policy.map_or(limits, |policy| match policy.limit_mode() {
                     LimitMode::Strict => {
-                        Limits { iops: policy.limit(), bandwidth: policy.limit_bandwidth() }
+                        Limits { iops: policy.highest(), bandwidth: policy.limit_bandwidth() }
                     }
                     // Requests wait for them only while the datastore has others to serve.
                     LimitMode::Soft => Limits::default(),
