@@ -166,10 +166,33 @@ pub fn load_of(
     target: &str,
     depth: u32,
 ) -> anyhow::Result<Process> {
+    let log = dir.join(format!("load-{name}.log"));
+    spawn_load(size, &log, target, depth, 100)
+}
+
+/// The same with writes, beside the client that reads.
+pub fn writes_of(
+    size: &str,
+    dir: &std::path::Path,
+    name: &str,
+    target: &str,
+    depth: u32,
+) -> anyhow::Result<Process> {
+    let log = dir.join(format!("load-{name}-writes.log"));
+    spawn_load(size, &log, target, depth, 0)
+}
+
+fn spawn_load(
+    size: &str,
+    log: &std::path::Path,
+    target: &str,
+    depth: u32,
+    read_percent: u32,
+) -> anyhow::Result<Process> {
     let mut command = Command::new(headgate::binary()?);
     command.args(["load", target, "--block-size", size, "--seconds=3600", "--timeout=120"]);
-    command.args(["--depth", &depth.to_string()]);
-    Process::spawn("headgate load", command, &dir.join(format!("load-{name}.log")))
+    command.args(["--depth", &depth.to_string(), "--read-percent", &read_percent.to_string()]);
+    Process::spawn("headgate load", command, log)
 }
 
 /// Ends a client, which must have seen no error.

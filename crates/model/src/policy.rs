@@ -93,8 +93,8 @@ impl Policy {
     /// The policy as the scheduler takes it.
     ///
     /// # Errors
-    /// When the reservation is above what the limits allow, a peak is not above its limit, a latency
-    /// target stands without a reservation, or a value is out of range.
+    /// When the reservation is above what the limits allow, a peak is not above its limit, a
+    /// latency target stands without a reservation, or a value is out of range.
     pub fn for_scheduler(&self) -> Result<headgate_qos::Policy, PolicyError> {
         let Policy { reservation, limit, limit_bandwidth, limit_mode, shares, burst, .. } = *self;
         let burst = Burst::new(u64::from(burst))?;
