@@ -67,6 +67,10 @@ mod fifo;
 mod gate;
 mod inheritance;
 pub mod ioprio;
+// The gate does not ask it yet.
+#[cfg(test)]
+#[allow(dead_code)]
+mod learned_cost;
 pub mod mclock;
 mod narrow;
 mod narrowing;
