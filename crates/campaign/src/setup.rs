@@ -163,11 +163,14 @@ impl Suspect {
 }
 
 impl Setup {
-    /// What a request of this size costs, in reference IOs: mClock, section 3.2.2, equation 5.
+    /// What a request of this size costs, in reference IOs: mClock, section 3.2.2, equation 5. No
+    /// set-up has costs learned: they begin with that.
     pub fn cost(&self, bytes: Bytes) -> f64 {
         match self.cost_model {
             CostModel::Unit => 1.0,
-            CostModel::Affine { reference } => 1.0 + bytes.0 as f64 / reference.0 as f64,
+            CostModel::Affine { reference } | CostModel::Learned { reference } => {
+                1.0 + bytes.0 as f64 / reference.0 as f64
+            }
             CostModel::Chunks { reference } => (bytes.0 as f64 / reference.0 as f64).max(1.0),
         }
     }

@@ -2,6 +2,7 @@ use crate::config::{Config, ConfigError};
 use crate::cost::Io;
 use crate::dmclock::ServedElsewhere;
 use crate::fifo::Fifo;
+use crate::learned_cost::Charging;
 use crate::mclock::MClock;
 use crate::narrow::Narrow;
 use crate::policy::Policy;
@@ -110,6 +111,13 @@ macro_rules! each {
             AnyScheduler::Fifo($scheduler) => $call,
         }
     };
+}
+
+impl<R> AnyScheduler<R> {
+    /// How it charges.
+    pub(crate) fn charging(&mut self) -> &mut Charging {
+        each!(self, s => s.charging())
+    }
 }
 
 impl<R> Scheduler<R> for AnyScheduler<R> {

@@ -107,8 +107,8 @@ impl fmt::Display for Cost {
 
 /// How the size of a request becomes its [`Cost`].
 ///
-/// Written `unit`, `affine=300K` or `chunks=32K`, where the size is the reference, 512 bytes at
-/// least. `Display` writes what parses back to the same value.
+/// Written `unit`, `affine=300K`, `chunks=32K`, `learned` or `learned=64K`, where the size is the
+/// reference, 512 bytes at least. `Display` writes what parses back to the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CostModel {
     /// Every request is one IO.
@@ -125,20 +125,34 @@ pub enum CostModel {
         /// The size of a chunk, 32 KiB in products that count this way.
         reference: Bytes,
     },
+    /// What the device's time says it is, by read or write, random or sequential, and size, in
+    /// parts of a random read of 4 KiB (`docs/decisions/0053-learned-costs.md`). Begins with
+    /// [`CostModel::Affine`] of the same reference, and stays with it in all that cannot be
+    /// observed. Windows, which convert latencies, have that model throughout.
+    Learned {
+        /// Of the model that it begins with.
+        reference: Bytes,
+    },
+}
+
+impl CostModel {
+    /// The paper's reference: 5 ms at 60 MB/s.
+    const REFERENCE: Bytes = Bytes::from_kib(300);
 }
 
 impl Default for CostModel {
     /// The paper's constants, 5 ms and 60 MB/s: `1 + size / 300 KiB`.
     fn default() -> CostModel {
-        CostModel::Affine { reference: Bytes::from_kib(300) }
+        CostModel::Affine { reference: CostModel::REFERENCE }
     }
 }
 
 /// The text is no [`CostModel`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "'{given}' is not a cost model; write unit (every request is one IO), affine=SIZE (1 + size/SIZE, the paper's, with 300K) \
-     or chunks=SIZE (size/SIZE, one at least), SIZE being 512 or more"
+    "'{given}' is not a cost model; write unit (every request is one IO), affine=SIZE (1 + size/SIZE, the paper's, with 300K), \
+     chunks=SIZE (size/SIZE, one at least), or learned or learned=SIZE (what the device does, beginning with affine=SIZE), \
+     SIZE being 512 or more"
 )]
 pub struct UnknownCostModel {
     /// The text.
@@ -152,11 +166,15 @@ impl FromStr for CostModel {
         if text == "unit" {
             return Ok(CostModel::Unit);
         }
+        if text == "learned" {
+            return Ok(CostModel::Learned { reference: CostModel::REFERENCE });
+        }
         let (kind, size) = text.split_once('=').ok_or_else(unknown)?;
         let reference: Bytes = size.parse().map_err(|_| unknown())?;
         let model = match kind {
             "affine" => CostModel::Affine { reference },
             "chunks" => CostModel::Chunks { reference },
+            "learned" => CostModel::Learned { reference },
             _ => return Err(unknown()),
         };
         CostMeter::new(model).map(|_| model).map_err(|_| unknown())
@@ -169,6 +187,10 @@ impl fmt::Display for CostModel {
             CostModel::Unit => return f.write_str("unit"),
             CostModel::Affine { reference } => ("affine", reference.0),
             CostModel::Chunks { reference } => ("chunks", reference.0),
+            CostModel::Learned { reference: CostModel::REFERENCE } => {
+                return f.write_str("learned");
+            }
+            CostModel::Learned { reference } => ("learned", reference.0),
         };
         match reference % 1024 {
             0 => write!(f, "{kind}={}K", reference / 1024),
@@ -177,7 +199,8 @@ impl fmt::Display for CostModel {
     }
 }
 
-/// A [`CostModel`] made ready: no division per request.
+/// A [`CostModel`] by size alone made ready: no division per request. One that is learned is the
+/// model that it begins with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CostMeter {
     base: u64,
@@ -197,7 +220,7 @@ impl CostMeter {
         };
         Ok(match model {
             CostModel::Unit => CostMeter { base: Cost::ONE.0, per: None },
-            CostModel::Affine { reference } => {
+            CostModel::Affine { reference } | CostModel::Learned { reference } => {
                 CostMeter { base: Cost::ONE.0, per: divisor(reference)? }
             }
             CostModel::Chunks { reference } => CostMeter { base: 0, per: divisor(reference)? },
@@ -262,6 +285,8 @@ mod tests {
             ("affine=300K", CostModel::default()),
             ("chunks=32K", CostModel::Chunks { reference: Bytes::from_kib(32) }),
             ("affine=1000", CostModel::Affine { reference: Bytes(1000) }),
+            ("learned", CostModel::Learned { reference: Bytes::from_kib(300) }),
+            ("learned=64K", CostModel::Learned { reference: Bytes::from_kib(64) }),
         ] {
             assert_eq!(text.parse(), Ok(model));
             assert_eq!(model.to_string(), text);
@@ -280,6 +305,8 @@ mod tests {
             "chunks=-1",
             "size=4K",
             "unit=1",
+            "learned=",
+            "learned=0",
         ] {
             let error = text.parse::<CostModel>().unwrap_err().to_string();
             assert!(

@@ -1,6 +1,7 @@
 use crate::config::{Config, ConfigError};
-use crate::cost::{CostMeter, Io, clamp_bytes};
+use crate::cost::Io;
 use crate::dmclock::ServedElsewhere;
+use crate::learned_cost::{Charging, QueuedSize};
 use crate::policy::Policy;
 use crate::priority::{Given, PriorityPolicy};
 use crate::scheduler::{
@@ -13,7 +14,7 @@ use headgate_units::Nanos;
 /// Arrival order over all disks: what a host without control does. Policies and priorities are kept
 /// and not enforced.
 pub struct Fifo<R> {
-    meter: CostMeter,
+    charging: Charging,
     disks: Vec<FifoDisk>,
     free: Vec<u32>,
     queue: VecDeque<Waiting<R>>,
@@ -21,7 +22,7 @@ pub struct Fifo<R> {
 
 struct Waiting<R> {
     slot: u32,
-    bytes: u32,
+    size: QueuedSize,
     given: Given,
     request: R,
 }
@@ -41,11 +42,15 @@ impl<R> Fifo<R> {
     pub fn new(config: Config) -> Result<Fifo<R>, ConfigError> {
         config.validate()?;
         Ok(Fifo {
-            meter: CostMeter::new(config.cost_model)?,
+            charging: Charging::new(config.cost_model)?,
             disks: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
         })
+    }
+
+    pub(crate) fn charging(&mut self) -> &mut Charging {
+        &mut self.charging
     }
 
     fn disk(&self, id: DiskId) -> Result<(&FifoDisk, Policy), UnknownDisk> {
@@ -68,6 +73,7 @@ impl<R> Fifo<R> {
 impl<R> Scheduler<R> for Fifo<R> {
     fn register(&mut self, _now: Nanos, policy: Policy) -> DiskId {
         if let Some(slot) = self.free.pop() {
+            self.charging.register(slot as usize);
             let disk = &mut self.disks[slot as usize];
             disk.registered = Some(policy);
             disk.priorities = PriorityPolicy::default();
@@ -75,6 +81,7 @@ impl<R> Scheduler<R> for Fifo<R> {
             return DiskId { slot, generation: disk.generation };
         }
         let slot = self.disks.len() as u32;
+        self.charging.register(slot as usize);
         self.disks.push(FifoDisk {
             generation: 0,
             registered: Some(policy),
@@ -152,12 +159,8 @@ impl<R> Scheduler<R> for Fifo<R> {
             Err(reason) => return Err(Rejected { reason, request }),
         }
         let given = Given::new(io.priority);
-        self.queue.push_back(Waiting {
-            slot: disk.slot,
-            bytes: clamp_bytes(io.bytes),
-            given,
-            request,
-        });
+        let size = self.charging.size(disk.slot as usize, &io);
+        self.queue.push_back(Waiting { slot: disk.slot, size, given, request });
         Ok(())
     }
 
@@ -172,10 +175,10 @@ impl<R> Scheduler<R> for Fifo<R> {
     }
 
     fn dispatch(&mut self, _now: Nanos) -> Decision<R> {
-        let Some(Waiting { slot, bytes, given, request }) = self.queue.pop_front() else {
+        let Some(Waiting { slot, size, given, request }) = self.queue.pop_front() else {
             return Decision::Idle;
         };
-        let cost = self.meter.cost(bytes);
+        let (cost, _) = self.charging.charge(size);
         let disk = &mut self.disks[slot as usize];
         disk.counters.queued -= 1;
         disk.counters.in_flight += 1;
@@ -183,7 +186,14 @@ impl<R> Scheduler<R> for Fifo<R> {
         disk.counters.cost += cost;
         let id = DiskId { slot, generation: disk.generation };
         let priority = disk.priorities.resolve(given.get());
-        Decision::Dispatch(Dispatched { disk: id, request, phase: Phase::Weight, cost, priority })
+        Decision::Dispatch(Dispatched {
+            disk: id,
+            request,
+            phase: Phase::Weight,
+            cost,
+            priority,
+            size,
+        })
     }
 
     fn complete(&mut self, _now: Nanos, disk: DiskId) {

@@ -3,12 +3,14 @@
 use crate::any::{AnyScheduler, SchedulerKind};
 use crate::cost::Io;
 use crate::dmclock::ServedElsewhere;
+use crate::learned_cost::{CostLearner, LearnedCosts};
 use crate::narrow::Narrow;
 use crate::narrowing::{LatencyStanding, Narrowed, Narrowing};
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, Scheduler, UnknownDisk};
 use crate::window::{Admission, LatencyMeter, Observation, Pacer, Slots};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use headgate_units::{Bytes, Nanos};
 
@@ -48,6 +50,8 @@ pub struct Gate<R> {
     narrowing: Narrowing,
     /// As it was set.
     narrow: Narrow,
+    /// Where the scheduler charges by what is learned.
+    learner: Option<Box<CostLearner>>,
     /// Of the last answer.
     wake: Option<Nanos>,
     /// An event came after the last answer, or the last answer was a request.
@@ -66,12 +70,23 @@ pub struct Took {
 impl<R> Gate<R> {
     /// A gate without requests in flight. Its window gives way to reservations as the scheduler's
     /// [configuration](crate::Config::narrow) says. It measures nothing until [`Gate::set_meter`].
-    pub fn new(now: Nanos, scheduler: AnyScheduler<R>, window: Slots) -> Gate<R> {
+    pub fn new(now: Nanos, mut scheduler: AnyScheduler<R>, window: Slots) -> Gate<R> {
+        let learn = |reference| Box::new(CostLearner::new(now, reference));
+        let learner = scheduler.charging().learns_from().map(learn);
         let pacer = Pacer::new(now, window);
         let mut narrowing = Narrowing::new(now, window);
         let narrow = scheduler.narrow();
         narrowing.set_mode(now, narrow);
-        Gate { scheduler, pacer, meter: None, narrowing, narrow, wake: None, changed: false }
+        Gate {
+            scheduler,
+            pacer,
+            meter: None,
+            narrowing,
+            narrow,
+            learner,
+            wake: None,
+            changed: false,
+        }
     }
 
     /// The scheduler, to read from.
@@ -151,14 +166,21 @@ impl<R> Gate<R> {
         self.wake = None;
         match self.pacer.admit(now) {
             Admission::Now => {}
-            Admission::None => return Decision::Idle,
+            Admission::None => {
+                self.note_full(now);
+                return Decision::Idle;
+            }
             Admission::At(_) if self.scheduler.queued() == 0 => return Decision::Idle,
             Admission::At(at) => {
+                self.note_full(now);
                 self.wake = Some(at);
                 return Decision::WaitUntil(at);
             }
         }
         let decision = self.scheduler.dispatch(now);
+        if let Some(learner) = &mut self.learner {
+            learner.decided(now, &decision);
+        }
         match decision {
             Decision::Dispatch(ref sent) => {
                 self.pacer.dispatched(now);
@@ -170,6 +192,21 @@ impl<R> Gate<R> {
             Decision::Idle => {}
         }
         decision
+    }
+
+    #[inline]
+    fn note_full(&mut self, now: Nanos) {
+        if let Some(learner) = &mut self.learner
+            && let Some(costs) = learner.filled(now, self.pacer.in_flight())
+        {
+            self.scheduler.charging().set_table(costs);
+        }
+    }
+
+    /// What was learned of the costs of requests; `None` where they are declared
+    /// ([`Config::cost_model`](crate::Config::cost_model)).
+    pub fn learned_costs(&self) -> Option<LearnedCosts> {
+        self.learner.as_ref().map(|learner| learner.report())
     }
 
     /// Queues a request: see [`Scheduler::enqueue`].

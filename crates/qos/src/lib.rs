@@ -67,9 +67,6 @@ mod fifo;
 mod gate;
 mod inheritance;
 pub mod ioprio;
-// The gate does not ask it yet.
-#[cfg(test)]
-#[allow(dead_code)]
 mod learned_cost;
 pub mod mclock;
 mod narrow;
@@ -92,6 +89,7 @@ pub use direction::{Direction, DirectionLimits};
 pub use dmclock::{ServedElsewhere, ServedElsewhereError};
 pub use fifo::Fifo;
 pub use gate::{Gate, Took};
+pub use learned_cost::{IoClass, LearnedClass, LearnedCosts};
 pub use mclock::MClock;
 pub use narrow::{Narrow, UnknownNarrow};
 pub use narrowing::{LatencyStanding, LatencyVerdict, Narrowed, Promise};

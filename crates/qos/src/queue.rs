@@ -1,8 +1,8 @@
 //! The queued requests of all disks in one slab: a disk's queue is a chain through it, so an idle
 //! disk holds no memory for requests and a warm slab allocates none.
 
-use crate::cost::{Io, clamp_bytes};
 use crate::direction::Direction;
+use crate::learned_cost::QueuedSize;
 use crate::priority::Given;
 use alloc::vec::Vec;
 
@@ -13,7 +13,18 @@ struct Slot<R> {
     start: Start,
     next: u32,
     /// Size of the next request in the chain.
-    next_bytes: u32,
+    next_size: QueuedSize,
+}
+
+/// What is known of a request while it waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Queued {
+    /// Its first byte on the disk.
+    pub(crate) position: u64,
+    pub(crate) size: QueuedSize,
+    pub(crate) direction: Direction,
+    /// The priority that it was given.
+    pub(crate) given: Given,
 }
 
 /// Where on its disk a request starts, in steps of 256 bytes, its direction, and the priority that
@@ -57,13 +68,14 @@ impl Start {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain {
     head: u32,
-    head_bytes: u32,
+    head_size: QueuedSize,
     tail: u32,
     len: u32,
 }
 
 impl Chain {
-    pub(crate) const EMPTY: Chain = Chain { head: NIL, head_bytes: 0, tail: NIL, len: 0 };
+    pub(crate) const EMPTY: Chain =
+        Chain { head: NIL, head_size: QueuedSize::NONE, tail: NIL, len: 0 };
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -74,22 +86,22 @@ impl Chain {
         self.len as usize
     }
 
-    /// Bytes of the first request; 0 when there is none.
+    /// The size of the first request; [`QueuedSize::NONE`] when there is none.
     #[inline]
-    pub(crate) fn head_bytes(&self) -> u32 {
-        self.head_bytes
+    pub(crate) fn head_size(&self) -> QueuedSize {
+        self.head_size
     }
 
     /// Hangs a slot at the end.
     #[inline]
-    fn append<R>(&mut self, slots: &mut [Slot<R>], index: u32, bytes: u32) {
+    fn append<R>(&mut self, slots: &mut [Slot<R>], index: u32, size: QueuedSize) {
         if self.is_empty() {
             self.head = index;
-            self.head_bytes = bytes;
+            self.head_size = size;
         } else {
             let last = &mut slots[self.tail as usize];
             last.next = index;
-            last.next_bytes = bytes;
+            last.next_size = size;
         }
         self.tail = index;
         self.len += 1;
@@ -119,9 +131,9 @@ impl<R> Requests<R> {
     /// # Panics
     /// With 2^32 - 1 requests queued, which no memory holds.
     #[inline]
-    pub(crate) fn push(&mut self, chain: &mut Chain, io: Io, given: Given, request: R) {
-        let start = Start::new(io.position, io.kind.direction(), given);
-        let slot = Slot { request: Some(request), start, next: NIL, next_bytes: 0 };
+    pub(crate) fn push(&mut self, chain: &mut Chain, queued: Queued, request: R) {
+        let start = Start::new(queued.position, queued.direction, queued.given);
+        let slot = Slot { request: Some(request), start, next: NIL, next_size: QueuedSize::NONE };
         let index = self.free;
         let index = if index == NIL {
             let index = self.slots.len() as u32;
@@ -134,7 +146,7 @@ impl<R> Requests<R> {
             *start = slot;
             index
         };
-        chain.append(&mut self.slots, index, clamp_bytes(io.bytes));
+        chain.append(&mut self.slots, index, queued.size);
         self.len += 1;
     }
 
@@ -155,15 +167,15 @@ impl<R> Requests<R> {
         if from.is_empty() {
             return;
         }
-        let (index, bytes) = (from.head, from.head_bytes);
+        let (index, size) = (from.head, from.head_size);
         let slot = &mut self.slots[index as usize];
-        (from.head, from.head_bytes) = (slot.next, slot.next_bytes);
-        (slot.next, slot.next_bytes) = (NIL, 0);
+        (from.head, from.head_size) = (slot.next, slot.next_size);
+        (slot.next, slot.next_size) = (NIL, QueuedSize::NONE);
         from.len -= 1;
         if from.len == 0 {
             from.tail = NIL;
         }
-        to.append(&mut self.slots, index, bytes);
+        to.append(&mut self.slots, index, size);
     }
 
     /// Takes the first request of a chain and the priority that it was given.
@@ -176,7 +188,7 @@ impl<R> Requests<R> {
         let slot = &mut self.slots[index as usize];
         let (request, given) = (slot.request.take(), slot.start.given());
         chain.head = slot.next;
-        chain.head_bytes = slot.next_bytes;
+        chain.head_size = slot.next_size;
         chain.len -= 1;
         if chain.len == 0 {
             chain.tail = NIL;
@@ -196,20 +208,20 @@ impl<R> Requests<R> {
     ) -> Vec<R> {
         let mut taken = Vec::new();
         let mut kept = Chain::EMPTY;
-        let (mut index, mut bytes) = (chain.head, chain.head_bytes);
+        let (mut index, mut size) = (chain.head, chain.head_size);
         while index != NIL {
             let slot = &mut self.slots[index as usize];
-            let (next, next_bytes) = (slot.next, slot.next_bytes);
+            let (next, next_size) = (slot.next, slot.next_size);
             if slot.request.as_ref().is_some_and(&mut *wanted) {
                 taken.extend(slot.request.take());
                 slot.next = self.free;
                 self.free = index;
                 self.len -= 1;
             } else {
-                (slot.next, slot.next_bytes) = (NIL, 0);
-                kept.append(&mut self.slots, index, bytes);
+                (slot.next, slot.next_size) = (NIL, QueuedSize::NONE);
+                kept.append(&mut self.slots, index, size);
             }
-            (index, bytes) = (next, next_bytes);
+            (index, size) = (next, next_size);
         }
         *chain = kept;
         taken
@@ -219,7 +231,6 @@ impl<R> Requests<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::IoKind;
     use headgate_units::Bytes;
     use proptest::prelude::*;
     use std::collections::VecDeque;
@@ -236,14 +247,18 @@ mod tests {
                 let (chain, queue) = (&mut chains[which], &mut model[which]);
                 match operation {
                     0..=3 => {
-                        let kind = if next.is_multiple_of(2) { IoKind::Read } else { IoKind::Write };
-                        let io = Io { bytes: Bytes(u64::from(next)), position: u64::from(next) << 9, kind, ..Io::default() };
-                        requests.push(chain, io, Given::from_bits(next as u8), next);
+                        let queued = Queued {
+                            position: u64::from(next) << 9,
+                            size: QueuedSize::from_bits(next),
+                            direction: Direction::BOTH[next as usize % 2],
+                            given: Given::from_bits(next as u8),
+                        };
+                        requests.push(chain, queued, next);
                         queue.push_back(next);
                         next += 1;
                     }
                     4..=6 => {
-                        prop_assert_eq!(chain.head_bytes(), queue.front().copied().unwrap_or(0));
+                        prop_assert_eq!(chain.head_size().bits(), queue.front().copied().unwrap_or(0));
                         let position = queue.front().map(|n| u64::from(*n) << 9);
                         prop_assert_eq!(requests.head_position(chain), position);
                         let head = requests.head(chain).map(|(given, direction)| (given.bits(), direction));
@@ -273,8 +288,13 @@ mod tests {
     fn sizes_beyond_four_gibibytes_are_clamped() {
         let mut requests = Requests::new();
         let mut chain = Chain::EMPTY;
-        requests.push(&mut chain, Io { bytes: Bytes(u64::MAX), ..Io::default() }, Given::NONE, ());
-        assert_eq!(chain.head_bytes(), u32::MAX);
+        let size = QueuedSize::plain(Bytes(u64::MAX));
+        requests.push(
+            &mut chain,
+            Queued { position: 0, size, direction: Direction::Read, given: Given::NONE },
+            (),
+        );
+        assert_eq!(chain.head_size().bits(), u32::MAX);
         assert_eq!(size_of::<Slot<u64>>(), 32);
     }
 }

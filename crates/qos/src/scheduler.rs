@@ -1,5 +1,6 @@
 use crate::cost::{Cost, Io};
 use crate::dmclock::ServedElsewhere;
+use crate::learned_cost::QueuedSize;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use alloc::vec::Vec;
@@ -51,6 +52,8 @@ pub struct Dispatched<R> {
     pub cost: Cost,
     /// The effective priority: given or inherited, and at most the VM's maximum.
     pub priority: Priority,
+    /// As it was queued.
+    pub(crate) size: QueuedSize,
 }
 
 /// What to do now: of a scheduler, or of a [gate](crate::Gate).

@@ -1,6 +1,7 @@
 use crate::config::{Config, ConfigError, Floor};
 use crate::cost::Io;
 use crate::dmclock::ServedElsewhere;
+use crate::learned_cost::Charging;
 use crate::mclock::MClock;
 use crate::policy::{Burst, Policy};
 use crate::priority::PriorityPolicy;
@@ -36,6 +37,10 @@ impl<R> Sfq<R> {
             ..Config::default()
         };
         Ok(Sfq { inner: MClock::without_streams(config)?, policies: Vec::new() })
+    }
+
+    pub(crate) fn charging(&mut self) -> &mut Charging {
+        self.inner.charging()
     }
 
     fn enforced(policy: Policy) -> Policy {

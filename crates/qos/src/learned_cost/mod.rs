@@ -54,6 +54,7 @@
 //! Least squares with forgetting and a ridge are textbook. Persistent excitation is the term of
 //! adaptive control for what variation is for. The rest is ours.
 
+mod charging;
 mod class;
 // Rows and columns are numbers in what solves equations.
 #[allow(clippy::needless_range_loop)]
@@ -67,12 +68,14 @@ mod tests;
 mod variation;
 
 use crate::cost::Cost;
+use crate::scheduler::Decision;
 use fit::Fit;
 use headgate_units::{Bytes, Nanos};
 use stretch::{Sample, Stretches};
 use table::REFERENCE;
 use variation::Variation;
 
+pub(crate) use charging::Charging;
 pub use class::IoClass;
 pub(crate) use table::{CostTable, QueuedSize};
 
@@ -168,16 +171,13 @@ impl CostLearner {
         CostTable::new(base.map(|b| b / one), per_byte.map(|p| p / one))
     }
 
-    /// A request goes to the storage.
+    /// The window has room: a request goes to the storage, or there is nothing to send.
     #[inline]
-    pub(crate) fn dispatched(&mut self, size: QueuedSize) {
-        self.stretches.dispatched(size);
-    }
-
-    /// The window has room, and there is nothing to send.
-    #[inline]
-    pub(crate) fn opened(&mut self, now: Nanos) {
-        self.stretches.opened(now);
+    pub(crate) fn decided<R>(&mut self, now: Nanos, decision: &Decision<R>) {
+        match decision {
+            Decision::Dispatch(sent) => self.stretches.dispatched(sent.size),
+            Decision::WaitUntil(_) | Decision::Idle => self.stretches.opened(now),
+        }
     }
 
     /// The window is full, with so many in flight. Returns what requests cost from now on where

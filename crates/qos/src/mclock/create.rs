@@ -10,7 +10,7 @@ use super::stream::Tagging;
 use super::virtual_time::VirtualTime;
 use super::{MClock, plug};
 use crate::config::{Config, ConfigError};
-use crate::cost::CostMeter;
+use crate::learned_cost::Charging;
 use crate::queue::Requests;
 use crate::scheduler::{DiskId, UnknownDisk};
 use crate::steady::Steady;
@@ -34,7 +34,7 @@ impl<R> MClock<R> {
     fn tagging(config: Config, tagging: Tagging) -> Result<MClock<R>, ConfigError> {
         config.validate()?;
         Ok(MClock {
-            meter: CostMeter::new(config.cost_model)?,
+            charging: Charging::new(config.cost_model)?,
             plug: plug::Plug::new(config.plug),
             in_flight: 0,
             config,

@@ -169,8 +169,8 @@ impl<R> MClock<R> {
             self.forget_credit(slot, Patience::HeldBack);
         }
         let disk = &mut self.disks[slot];
-        let bytes = disk.queue.head_bytes();
-        let cost = self.meter.cost(bytes);
+        let size = disk.queue.head_size();
+        let (cost, bytes) = self.charging.charge(size);
         if let Some(config) = self.config.batch
             && !matches!(right, Right::Batch(_) | Right::LeftOver)
             && let Some(origin) = self.requests.head_position(&disk.queue)
@@ -233,7 +233,7 @@ impl<R> MClock<R> {
             self.forget_in_turn(now);
         }
         let priority = self.priorities_of(slot).resolve(given.get());
-        Decision::Dispatch(Dispatched { disk: id, request, phase, cost, priority })
+        Decision::Dispatch(Dispatched { disk: id, request, phase, cost, priority, size })
     }
 
     /// Puts a disk that was just served where its new tags belong.

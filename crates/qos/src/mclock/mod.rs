@@ -282,11 +282,12 @@ mod virtual_time;
 mod wait;
 
 use crate::config::Config;
-use crate::cost::{CostMeter, Io, clamp_bytes};
+use crate::cost::Io;
 use crate::dmclock::ServedElsewhere;
+use crate::learned_cost::Charging;
 use crate::policy::Policy;
 use crate::priority::{Given, PriorityPolicy};
-use crate::queue::Requests;
+use crate::queue::{Queued, Requests};
 use crate::scheduler::{
     Decision, DiskCounters, DiskId, Rejected, ReservationDebt, Scheduler, UnknownDisk,
 };
@@ -306,7 +307,7 @@ use virtual_time::VirtualTime;
 /// The mClock scheduler of one datastore. See the module documentation for its rules.
 pub struct MClock<R> {
     pub(crate) config: Config,
-    meter: CostMeter,
+    charging: Charging,
     time: Steady,
     disks: Vec<DiskTags>,
     free: Vec<u32>,
@@ -443,18 +444,20 @@ impl<R> Scheduler<R> for MClock<R> {
             Err(reason) => return Err(Rejected { reason, request }),
         };
         let now = self.time.advance(now);
+        let size = self.charging.size(slot, &io);
         if self.is_spread(slot) {
-            self.parts[slot].ask(now, self.meter.cost(clamp_bytes(io.bytes)));
+            self.parts[slot].ask(now, self.charging.charge(size).0);
         }
         let given = match self.tagging {
             Tagging::Honoured => self.given(slot, io),
             Tagging::Ignored => Given::new(io.priority),
         };
+        let queued = Queued { position: io.position, size, direction: io.kind.direction(), given };
         let disk = &mut self.disks[slot];
         if given.bits() == disk.label || self.tagging == Tagging::Ignored {
-            self.requests.push(&mut disk.queue, io, given, request);
+            self.requests.push(&mut disk.queue, queued, request);
         } else {
-            self.queue_apart(slot, io, given, request, now);
+            self.queue_apart(slot, queued, request, now);
         }
         let patience = match self.disks[slot].state {
             State::Empty if self.was_in_flight(slot, now) => Patience::InFlight,

@@ -7,10 +7,11 @@ use super::MClock;
 use super::disk::{DiskTags, MANY, Patience, State, share_amount};
 use super::lanes::{LaneState, Lanes};
 use super::stream::{Stream, Streams};
-use crate::cost::{Cost, Io};
+use crate::cost::Cost;
 use crate::direction::Direction;
 use crate::policy::Policy;
-use crate::priority::{Given, PriorityScope};
+use crate::priority::PriorityScope;
+use crate::queue::Queued;
 use crate::rate::before;
 use headgate_units::Priority;
 
@@ -211,16 +212,9 @@ impl<R> MClock<R> {
 
     /// Queues a request of a disk that has lanes.
     #[inline(never)]
-    pub(super) fn queue_in_lane(
-        &mut self,
-        slot: usize,
-        io: Io,
-        given: Given,
-        request: R,
-        now: u64,
-    ) {
-        let direction = io.kind.direction();
-        let priority = self.priorities_of(slot).resolve(given.get());
+    pub(super) fn queue_in_lane(&mut self, slot: usize, queued: Queued, request: R, now: u64) {
+        let direction = queued.direction;
+        let priority = self.priorities_of(slot).resolve(queued.given.get());
         let held_until = self.disks[slot].blocked_until();
         self.disks[slot].ask_lane(direction, now);
         self.look_at_lanes(slot, now);
@@ -238,7 +232,7 @@ impl<R> MClock<R> {
         if is_empty(pair) {
             pair.iter_mut().for_each(|stream| stream.tag.raise_to(start));
         }
-        self.requests.push(&mut pair[direction.index()].queue, io, given, request);
+        self.requests.push(&mut pair[direction.index()].queue, queued, request);
         streams.bring_forward(disk, scope);
         match disk.state {
             State::Free | State::Empty | State::ServedElsewhere => {}

@@ -6,6 +6,7 @@ use super::disk::{DiskTags, NEVER_SERVED, Patience, bandwidths, rates};
 use super::pair;
 use super::parts::Parts;
 use super::stream::Tagging;
+use crate::learned_cost::Charging;
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use crate::rate::Tag;
@@ -13,6 +14,11 @@ use crate::scheduler::DiskId;
 use headgate_units::LatencyTarget;
 
 impl<R> MClock<R> {
+    /// How it charges.
+    pub(crate) fn charging(&mut self) -> &mut Charging {
+        &mut self.charging
+    }
+
     /// A new disk, in the slot of one that is gone if there is any.
     pub(super) fn take_in(&mut self, now: u64, policy: Policy) -> DiskId {
         let (slack, v) = (self.config.limit_slack.0, self.virtual_time);
@@ -22,6 +28,7 @@ impl<R> MClock<R> {
             *parts = Parts::default();
         }
         self.keep_latency_target(slot, policy.latency_target());
+        self.charging.register(slot);
         let tags = DiskTags::new(generation, policy, now, v.at(), v.turn(), slack);
         match self.disks.get_mut(slot) {
             Some(gone) => *gone = tags,

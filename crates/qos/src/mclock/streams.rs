@@ -7,6 +7,7 @@ use super::stream::{NOWHERE, ORIGIN, Priorities, StreamMix, Streams, weight};
 use crate::cost::{Cost, Io, IoKind};
 use crate::priority::{Given, PriorityPolicy, PriorityScope};
 use crate::queue::Chain;
+use crate::queue::Queued;
 use crate::rate::{Tag, before};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -67,17 +68,17 @@ impl<R> MClock<R> {
 
     /// Queues a request that is not, or not certainly, of the only stream that its disk has.
     #[inline(never)]
-    pub(super) fn queue_apart(&mut self, slot: usize, io: Io, given: Given, request: R, now: u64) {
+    pub(super) fn queue_apart(&mut self, slot: usize, queued: Queued, request: R, now: u64) {
         self.sweep();
         let policy = self.priorities_of(slot);
         let across = policy.scope == PriorityScope::AcrossVms;
-        let priority = policy.resolve(given.get());
+        let priority = policy.resolve(queued.given.get());
         if across {
             self.begin_to_ask(slot);
         }
         self.note_mix(slot, priority);
         if self.has_lanes(slot) {
-            self.queue_in_lane(slot, io, given, request, now);
+            self.queue_in_lane(slot, queued, request, now);
             return;
         }
         let start = self.start_of_newcomers(slot);
@@ -85,15 +86,15 @@ impl<R> MClock<R> {
         if disk.label != MANY {
             let only = policy.resolve(Given::from_bits(disk.label).get());
             if only == priority {
-                self.requests.push(&mut disk.queue, io, given, request);
+                self.requests.push(&mut disk.queue, queued, request);
                 return;
             }
             if disk.queue.is_empty() && (!across || disk.share.is_spent(start)) {
-                disk.label = given.bits();
+                disk.label = queued.given.bits();
                 if across {
                     disk.share = Tag::new(start, weight(priority));
                 }
-                self.requests.push(&mut disk.queue, io, given, request);
+                self.requests.push(&mut disk.queue, queued, request);
                 return;
             }
             self.split(slot, only);
@@ -106,7 +107,7 @@ impl<R> MClock<R> {
         if stream.queue.is_empty() {
             stream.tag.raise_to(start);
         }
-        self.requests.push(&mut stream.queue, io, given, request);
+        self.requests.push(&mut stream.queue, queued, request);
         streams.bring_forward(disk, policy.scope);
         if across && disk.state == State::Ready {
             self.shares.enter(
