@@ -135,10 +135,10 @@ value!(Device, "a device model such as 'rate=1600,latency=5ms' or 'array=10,raid
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Charge(pub(crate) CostModel);
 
-value!(Charge, "a cost model such as 'unit', 'affine=300K' or 'chunks=32K'", {
+value!(Charge, "a cost model such as 'unit', 'affine=300K', 'chunks=32K' or 'learned'", {
     "type": "string",
-    "pattern": "^(unit|(affine|chunks)=[0-9.]+[KMGkmg]?(iB|B)?)$",
-    "description": "unit: one IO per request; affine=300K: 1 + size/300K; chunks=32K: size/32K, 1 at least",
+    "pattern": "^(unit|learned|(affine|chunks|learned)=[0-9.]+[KMGkmg]?(iB|B)?)$",
+    "description": "unit: one IO per request; affine=300K: 1 + size/300K; chunks=32K: size/32K, 1 at least; learned: what the device does",
 }, Raw::Text(text) => text.parse().map(Charge).map_err(|e: UnknownCostModel| e.to_string()));
 
 /// When a window is narrowed.
