@@ -6,6 +6,7 @@
 pub mod calibration;
 pub mod change;
 pub mod client;
+pub mod costs;
 pub mod flash;
 pub mod history;
 pub mod latency;

@@ -2,6 +2,7 @@
 
 pub use super::change::{Change, Force};
 
+use super::costs::LearnedCosts;
 use super::flash::{Flash, Space};
 use super::latency::LatencyNow;
 use super::leases::Lease;
@@ -173,6 +174,9 @@ pub struct Datastore {
     /// Of an emulated flash drive: what it does; only where one datastore is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash: Option<Flash>,
+    /// What requests cost, where that is learned; only where one datastore is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<LearnedCosts>,
     /// What placement has learnt of it; only where one datastore is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<DatastoreModel>,

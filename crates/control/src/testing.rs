@@ -236,6 +236,7 @@ impl DataPlane for MemoryPlane {
                 stats: DiskSnapshot::default(),
                 disks,
                 flash: None,
+                costs: None,
             }]
         })
     }

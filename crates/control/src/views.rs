@@ -3,6 +3,7 @@ use super::window_views::window_view;
 use super::{
     Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, capacity, flash, vms,
 };
+use headgate_api::costs::LearnedCosts;
 use headgate_api::types::{
     BackendSpec, CapacityView, Datastore, Disk, DiskMoved, Health, HealthStatus, Host, ServiceState,
 };
@@ -10,6 +11,7 @@ use headgate_model::ConnectionState;
 use headgate_model::Name;
 use headgate_model::{Backend, Policy, Scheduler};
 use headgate_model::{DatastoreSample, DiskSample, LiveDisk};
+use headgate_qos::CostModel;
 use headgate_units::Shares;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -114,6 +116,7 @@ impl Control {
             model: None,
             space: flash::space(model, entry),
             flash: None,
+            costs: None,
         }
     }
 
@@ -176,6 +179,17 @@ impl Control {
     pub fn datastore(&self, name: &Name) -> Result<Datastore, ControlError> {
         let model = self.model();
         Ok(self.view_datastore(&model, model.datastore(name)?))
+    }
+
+    /// What requests cost on a datastore; `None` where that is declared.
+    ///
+    /// # Errors
+    /// When there is no datastore of this name, or a shard does not answer.
+    pub fn costs_of(&self, name: &Name) -> Result<Option<LearnedCosts>, ControlError> {
+        let CostModel::Learned { .. } = self.model().datastore(name)?.record.cost_model else {
+            return Ok(None);
+        };
+        Ok(self.sample()?.iter().find(|sample| sample.name == *name).and_then(LearnedCosts::of))
     }
 
     /// All disks, by name.

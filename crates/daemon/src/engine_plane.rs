@@ -562,6 +562,7 @@ impl DataPlane for EnginePlane {
                     stats: store.stats,
                     disks: disks.collect(),
                     flash: store.flash,
+                    costs: store.costs,
                 })
             })
             .collect()

@@ -311,6 +311,7 @@ mod tests {
             stats,
             disks: vec![disk],
             flash: None,
+            costs: None,
         }]
     }
 

@@ -4,7 +4,7 @@ use crate::priorities::Priorities;
 use crate::request::Access;
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
 use headgate_qos::window::{Observation, Slots};
-use headgate_qos::{Cost, LatencyStanding, Policy, Promise};
+use headgate_qos::{Cost, LatencyStanding, LearnedCosts, Policy, Promise};
 use headgate_units::{Bytes, Nanos, Priority};
 
 /// A datastore and its disks at one instant.
@@ -28,6 +28,8 @@ pub struct DatastoreSnapshot {
     pub disks: Vec<DiskSnapshot>,
     /// Of an emulated flash drive: what it is and did for all its disks.
     pub flash: Option<FlashDrive>,
+    /// What requests cost, where that is learned.
+    pub costs: Option<LearnedCosts>,
 }
 
 /// A window that is narrowed for a reservation.

@@ -61,6 +61,7 @@ impl Host {
                 stats: DiskStats::new(Nanos::ZERO).snapshot(end),
                 disks: Vec::new(),
                 flash: None,
+                costs: None,
             })
             .collect();
         for (index, (disk, stats)) in self.disks.iter_mut().enumerate() {

@@ -51,6 +51,7 @@ pub fn waiting(
         stats: whole,
         disks,
         flash: None,
+        costs: None,
     };
     Arc::new(vec![store])
 }

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::{Name, Policy, PriorityRecord};
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
+use headgate_qos::LearnedCosts;
 use headgate_qos::window::Slots;
 use headgate_qos::{LatencyStanding, Promise};
 use headgate_stats::DiskSnapshot;
@@ -27,6 +28,8 @@ pub struct DatastoreSample {
     pub disks: Vec<DiskSample>,
     /// Of an emulated flash drive: what it is and did for all its disks.
     pub flash: Option<FlashDrive>,
+    /// What requests cost, where that is learned.
+    pub costs: Option<LearnedCosts>,
 }
 
 /// A window that is narrowed for a reservation or a latency target.

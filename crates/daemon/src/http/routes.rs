@@ -157,7 +157,7 @@ pub(super) async fn show_datastore(
     let datastore = app.blocking(move |control| {
         let datastore = control.datastore(&name)?;
         let (model, flash) = (Some(control.model_of(&name)?), control.flash_of(&name)?);
-        Ok(Datastore { model, flash, ..datastore })
+        Ok(Datastore { model, flash, costs: control.costs_of(&name)?, ..datastore })
     });
     Ok(Json(datastore.await?))
 }

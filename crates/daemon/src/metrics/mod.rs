@@ -1,5 +1,6 @@
 //! Metrics in the OpenMetrics text format, made out of the shards' counters at every scrape.
 
+mod costs;
 mod flash;
 mod policy;
 
@@ -380,7 +381,8 @@ impl Scrape {
         let in_flight = sampled(&|s| f64::from(s.in_flight));
         out.gauges("datastore_in_flight_requests", "Requests at the device", &in_flight)?;
         let queued = sampled(&|s| s.queued as f64);
-        out.gauges("datastore_queued_requests", "Requests waiting in the scheduler", &queued)
+        out.gauges("datastore_queued_requests", "Requests waiting in the scheduler", &queued)?;
+        self.encode_costs(out)
     }
 
     fn encode_windows(&self, out: &mut Writer<'_>) -> fmt::Result {

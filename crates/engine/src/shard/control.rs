@@ -353,6 +353,7 @@ impl Shard {
             stats: headgate_stats::DiskSnapshot { at: now, ..store.closed.clone() },
             disks: Vec::new(),
             flash: store.backend.flash_drive(),
+            costs: store.gate.learned_costs(),
         };
         self.core.datastores.iter().map(|(key, store)| (key, snapshot(store))).collect()
     }

@@ -1,4 +1,5 @@
 use super::common::{DaemonArgs, Print};
+use super::costs;
 use super::datastore_trace;
 use super::error::CliError;
 use super::flash;
@@ -138,8 +139,9 @@ pub(super) struct Add {
     #[arg(long, value_name = "IOPS")]
     capacity: Option<Iops>,
     /// Cost of a request in IOs, for reservations, limits and shares: affine=SIZE (1 + size/SIZE,
-    /// like a seek and a transfer), chunks=SIZE (size/SIZE, at least 1) or unit (1) [default:
-    /// affine=300K, emulated rate= and null: unit]
+    /// like a seek and a transfer), chunks=SIZE (size/SIZE, at least 1), unit (1), or learned or
+    /// learned=SIZE (what the device does by reads and writes, random or sequential, and size,
+    /// beginning with affine=SIZE) [default: affine=300K, emulated rate= and null: unit]
     #[arg(long, value_name = "COST")]
     cost_model: Option<CostModel>,
     /// Longest time to hold a request back for one of a better priority, 0us (never) to 1ms, while
@@ -508,6 +510,7 @@ fn describe(datastore: &types::Datastore) -> String {
         ("cost model", Some(datastore.cost_model.clone())),
         ("plug", (datastore.plug_ns > 0).then(|| Nanos(datastore.plug_ns).to_string())),
     ];
+    lines.extend(costs::lines(datastore.costs.as_ref()));
     lines.extend(window::lines(&datastore.window));
     lines.extend([
         ("capacity", Some(datastore.capacity.as_ref().map_or_else(|| "unknown".into(), capacity))),
@@ -518,7 +521,8 @@ fn describe(datastore: &types::Datastore) -> String {
     lines.extend(flash::lines(datastore.space, datastore.flash.as_ref()));
     lines.extend(placement::datastore(&datastore.placement, datastore.model.as_ref()));
     let disks = datastore.flash.as_ref().map(flash::disks).unwrap_or_default();
-    description(&lines) + &disks
+    let costs = datastore.costs.as_ref().map(costs::classes).unwrap_or_default();
+    description(&lines) + &costs + &disks
 }
 
 #[cfg(test)]

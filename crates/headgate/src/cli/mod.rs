@@ -2,6 +2,7 @@
 
 mod advise;
 mod common;
+mod costs;
 mod datastore;
 mod datastore_trace;
 mod disk;
