@@ -110,9 +110,11 @@ impl Driver {
     }
 
     fn enqueue(&mut self, disk: DiskId, request: Request) {
-        self.sent += 1;
-        let writes = self.kinds == Kinds::Both && self.sent.is_multiple_of(2);
-        let kind = if writes { IoKind::Write } else { IoKind::Read };
+        let mut kind = IoKind::Read;
+        if self.kinds == Kinds::Both {
+            self.sent += 1;
+            kind = if self.sent.is_multiple_of(2) { IoKind::Write } else { IoKind::Read };
+        }
         let priority = Priority::new(request).ok();
         let io = Io { bytes: Bytes(4_096), priority, kind, ..Io::default() };
         let queued = if self.tell.is_none() {

@@ -41,12 +41,14 @@ fn is_empty(pair: &[Stream]) -> bool {
 
 impl Streams {
     /// Gives the front's twin the stream's tag.
+    #[inline(never)]
     pub(super) fn agree(&mut self) {
         self.list[self.front ^ 1].tag = self.list[self.front].tag;
     }
 
     /// The stream that is next, of those that have something to send by an open lane; of all, if
     /// none has.
+    #[inline(never)]
     pub(super) fn earliest_of_pairs(&self, lanes: [LaneState; 2]) -> Option<usize> {
         let among = |lanes| {
             let mut best: Option<(usize, u64)> = None;
@@ -64,6 +66,7 @@ impl Streams {
     }
 
     /// Forgets streams that have nothing queued and whose tag is behind, all but one.
+    #[inline(never)]
     pub(super) fn purge_pairs(&mut self, is_behind: impl Fn(u64) -> bool) {
         let mut place = self.list.len();
         while place > 0 && self.list.len() > 2 {

@@ -129,6 +129,7 @@ impl Streams {
         }
     }
 
+    #[inline]
     fn earliest(&self) -> Option<usize> {
         let mut best: Option<(usize, u64)> = None;
         for (i, stream) in self.list.iter().enumerate() {
