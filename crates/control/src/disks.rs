@@ -280,6 +280,7 @@ impl Control {
             });
         }
         let mut warnings = self.check_admission(model, datastore, policy, None, force)?;
+        warnings.extend(self.check_latency(model, datastore, policy, None, force)?);
         warnings.extend(policy_warnings(policy, datastore));
         Ok(warnings)
     }
@@ -307,6 +308,9 @@ impl Control {
                 Some(&before.record.policy),
                 patch.force,
             )?;
+            let disk = Some((name, &before.record.policy));
+            let force = patch.force;
+            warnings.extend(self.check_latency(&model, datastore, &record.policy, disk, force)?);
             warnings.extend(policy_warnings(&record.policy, datastore));
             (before, record, warnings)
         };

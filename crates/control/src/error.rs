@@ -113,6 +113,14 @@ pub enum ControlError {
         /// Why the datastore can promise no more, where its capacity alone does not say it.
         reason: Option<Sustained>,
     },
+    /// A latency target that nothing shows to be kept.
+    #[error("on datastore '{datastore}' {verdict}")]
+    LatencyNotAdmitted {
+        /// Where the disk is, or should go.
+        datastore: Name,
+        /// The target, why it is not promised, and what could be.
+        verdict: String,
+    },
     /// The device is too small for another disk.
     #[error(
         "a disk of {asked} does not fit on datastore '{datastore}': {left} of its {size} are left"
@@ -185,6 +193,7 @@ impl ControlError {
             | ControlError::HasDisks { .. }
             | ControlError::InUse { .. }
             | ControlError::NotAdmitted { .. }
+            | ControlError::LatencyNotAdmitted { .. }
             | ControlError::NoSpace { .. }
             | ControlError::Busy { .. }
             | ControlError::NoPlace { .. }
@@ -251,6 +260,11 @@ impl ControlError {
             ControlError::NotAdmitted { better: None, .. } => Some(
                 "no other datastore has room for it: ask for less, lower another reservation, or use --force to \
                  overbook"
+                    .into(),
+            ),
+            ControlError::LatencyNotAdmitted { .. } => Some(
+                "ask for a latency that could be kept, move the disk, or use --force to have it tried and judged all \
+                 the same"
                     .into(),
             ),
             ControlError::NoSpace { .. } => {

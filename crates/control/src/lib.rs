@@ -16,6 +16,7 @@ mod exports;
 mod flash;
 mod history_views;
 mod images;
+mod latency_admission;
 pub mod leases;
 pub mod limits;
 #[cfg(test)]
@@ -95,6 +96,7 @@ pub struct Control {
     windows: Windows,
     leases: Leases,
     samples: Arc<Samples>,
+    service: latency_admission::ServiceRecords,
     catalog: Mutex<Box<dyn Catalog>>,
     model: RwLock<Model>,
 }

@@ -42,6 +42,7 @@ impl Control {
             windows,
             leases,
             samples,
+            service: Default::default(),
             catalog: Mutex::new(catalog),
             model: RwLock::new(Model::default()),
         };

@@ -390,7 +390,7 @@ fn a_latency_target_needs_a_reservation_and_a_window_that_gives_way() {
     let error = target(None).unwrap_err();
     assert!(error.to_string().contains("p99=5ms needs a reservation"), "{error}");
     let made = target(Some(10)).unwrap();
-    assert!(!made.warnings.iter().any(|w| w.contains("latency target")), "{:?}", made.warnings);
+    assert!(!made.warnings.iter().any(|w| w.contains("judged and shown")), "{:?}", made.warnings);
     let unreserved = DiskPatch { reservation: Change::Remove, ..Default::default() };
     bench.control.set_disk(&"d".parse().unwrap(), unreserved).unwrap_err();
 

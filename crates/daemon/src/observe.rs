@@ -68,6 +68,7 @@ impl Observer {
                         Ok(sample) => {
                             let sample = Arc::new(sample);
                             control.samples().record(&sample);
+                            control.record_service(&sample);
                             history.write().unwrap_or_else(PoisonError::into_inner).push(sample);
                         }
                         Err(e) => tracing::warn!(error = %e, "no statistics"),

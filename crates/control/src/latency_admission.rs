@@ -1,0 +1,253 @@
+//! Admission of latency targets, by what was recorded since the daemon began to serve.
+
+use super::{Control, ControlError, DatastoreEntry, Model, capacity};
+use headgate_api::types::Force;
+use headgate_model::{DatastoreSample, Name, Policy, Scheduler};
+use headgate_placement::latency_bound::{
+    LATE, PUNCTUAL, PromisedDisk, ServiceMeter, Storage, Target, Verdict, Work, judge,
+};
+use headgate_qos::{Config, Floor, Narrow};
+use headgate_stats::DiskSnapshot;
+use headgate_units::{Iops, LatencyTarget, Nanos};
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
+
+/// What is recorded of the service of each datastore, for as long as it is in service.
+#[derive(Default)]
+pub(super) struct ServiceRecords(Mutex<BTreeMap<Name, Recorded>>);
+
+struct Recorded {
+    last: DiskSnapshot,
+    meter: ServiceMeter,
+    /// The mean cost of a request of each disk that had any.
+    costs: BTreeMap<Name, Work>,
+}
+
+impl ServiceRecords {
+    /// Takes in what the shards report. O(histogram buckets) for each datastore.
+    fn record(&self, sample: &[DatastoreSample]) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|name, _| sample.iter().any(|store| store.name == *name));
+        for store in sample {
+            let entry = known.entry(store.name.clone()).or_insert_with(|| Recorded {
+                last: store.stats.clone(),
+                meter: ServiceMeter::new(),
+                costs: BTreeMap::new(),
+            });
+            let passed = store.stats.at.since(entry.last.at);
+            if passed > Nanos::ZERO {
+                entry.meter.record(passed, &store.stats.difference(&entry.last));
+                entry.last = store.stats.clone();
+            }
+            let costs = store.disks.iter().filter_map(|disk| {
+                let served = &disk.stats.served;
+                let requests = u128::from(served.reservation_ios) + u128::from(served.weight_ios);
+                let cost = (served.reservation_cost + served.weight_cost).checked_div(requests)?;
+                let cost = Work::from_millionths(u64::try_from(cost).unwrap_or(u64::MAX));
+                Some((disk.name.clone(), cost))
+            });
+            entry.costs = costs.collect();
+        }
+    }
+}
+
+/// How late other disks may ask for their reservations.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Neighbours {
+    /// They send their requests as they come.
+    Punctual,
+    /// They may do anything, such as keep few outstanding for a while and then many.
+    Late,
+}
+
+fn target(target: LatencyTarget) -> Option<Target> {
+    Target::new(target.quantile().into(), target.latency()).ok()
+}
+
+impl Control {
+    /// Takes in what the shards report, for the admission of latency targets.
+    pub fn record_service(&self, sample: &[DatastoreSample]) {
+        self.service.record(sample);
+    }
+
+    /// Whether a latency target can be promised: what to tell the operator, or why not.
+    ///
+    /// `disk` is the disk that exists already, with its policy until now.
+    pub(super) fn check_latency(
+        &self,
+        model: &Model,
+        datastore: &DatastoreEntry,
+        policy: &Policy,
+        disk: Option<(&Name, &Policy)>,
+        force: Force,
+    ) -> Result<Vec<String>, ControlError> {
+        let record = &datastore.record;
+        let gives_way = record.window.narrow != Narrow::Never && record.window.latency().is_none();
+        if policy.latency_target.is_none() || record.scheduler != Scheduler::Mclock || !gives_way {
+            return Ok(Vec::new());
+        }
+        let same = disk.is_some_and(|(_, before)| {
+            before.latency_target == policy.latency_target
+                && before.reservation == policy.reservation
+        });
+        if same {
+            return Ok(Vec::new());
+        }
+        let name = disk.map(|(name, _)| name);
+        match self.judge_latency(model, datastore, policy, name, Neighbours::Late) {
+            Verdict::Kept(_) => return Ok(Vec::new()),
+            Verdict::Unknown(_) | Verdict::Unlikely(_) | Verdict::Impossible(_) => {}
+        }
+        match self.judge_latency(model, datastore, policy, name, Neighbours::Punctual) {
+            Verdict::Kept(promise) => Ok(vec![format!(
+                "{} is kept while the other disks with reservations send their requests as they come: one that keeps \
+                 few outstanding and then many goes first for up to {LATE}",
+                promise.target
+            )]),
+            Verdict::Unknown(missing) => Ok(vec![format!(
+                "nobody checked that the latency target can be kept, for {missing}; 'headgate disk show' will tell whether it is"
+            )]),
+            // How quick it is in a narrow window is known from requests that met few others.
+            verdict if !self.is_recorded_alone(&record.name) => Ok(vec![format!(
+                "nobody checked that the latency target can be kept, for the datastore is not recorded with few \
+                 requests in it; as busy as it was, {verdict}"
+            )]),
+            verdict if force == Force::Yes => {
+                Ok(vec![format!("{verdict}; it is tried and judged all the same")])
+            }
+            verdict => Err(ControlError::LatencyNotAdmitted {
+                datastore: record.name.clone(),
+                verdict: verdict.to_string(),
+            }),
+        }
+    }
+
+    fn is_recorded_alone(&self, datastore: &Name) -> bool {
+        let known = self.service.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(datastore).is_some_and(|recorded| recorded.meter.light().is_some())
+    }
+
+    fn judge_latency(
+        &self,
+        model: &Model,
+        datastore: &DatastoreEntry,
+        policy: &Policy,
+        disk: Option<&Name>,
+        neighbours: Neighbours,
+    ) -> Verdict {
+        let record = &datastore.record;
+        let known = self.service.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let recorded = known.get(&record.name);
+        let most = capacity::most(record).and_then(|most| Iops::new(most).ok());
+        let rate = capacity::current(record).map(|capacity| capacity.iops);
+        let floor = match Config::for_hosts(record.cost_model).floor {
+            Floor::OneIn(n) => NonZeroU32::new(n.into()),
+            Floor::Nothing => None,
+        };
+        let storage = Storage {
+            rate: [rate, most].into_iter().flatten().min(),
+            window: NonZeroU32::new(record.queue_depth).unwrap_or(NonZeroU32::MIN),
+            least_window: NonZeroU32::MIN,
+            floor,
+            light: recorded.and_then(|recorded| recorded.meter.light()),
+            busy: recorded.and_then(|recorded| recorded.meter.busy()).into_iter().collect(),
+            longest_stall: Nanos::ZERO,
+        };
+        let promised = |name: Option<&Name>, policy: &Policy, late: Nanos| PromisedDisk {
+            reservation: policy.reservation,
+            target: policy.latency_target.and_then(target),
+            largest: recorded
+                .and_then(|recorded| recorded.costs.get(name?).copied())
+                .unwrap_or(Work::ONE),
+            late,
+            outstanding: None,
+            bursts: None,
+        };
+        let late = match neighbours {
+            Neighbours::Punctual => PUNCTUAL,
+            Neighbours::Late => LATE,
+        };
+        let others = model.disks_on(&record.name).filter(|other| Some(&other.record.name) != disk);
+        let mut disks: Vec<_> = others
+            .map(|other| promised(Some(&other.record.name), &other.record.policy, late))
+            .collect();
+        disks.push(promised(disk, policy, PUNCTUAL));
+        judge(&storage, &disks, disks.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+    use headgate_api::placement::Created;
+    use headgate_api::types::Disk;
+    use headgate_stats::{DiskStats, Latency, Op, Outcome, Phase};
+    use headgate_units::Bytes;
+    use serde_json::json;
+
+    const SECOND: Nanos = Nanos::from_secs(1);
+
+    /// For so many seconds this many requests each end on the array, and take so long.
+    fn record(bench: &Bench, seconds: u64, requests: u64, device: Nanos) {
+        let (mut stats, mut now) = (DiskStats::new(Nanos::ZERO), Nanos::ZERO);
+        for _ in 0..=seconds {
+            let mut sample = bench.control.sample().unwrap();
+            sample[0].name = "array".parse().unwrap();
+            sample[0].stats = stats.snapshot(now);
+            bench.control.record_service(&sample);
+            now += SECOND;
+            for _ in 0..requests {
+                stats.on_arrival(now, Op::Read, 0, Bytes(4_096));
+                stats.on_dispatch(now, Op::Read, Nanos::ZERO, Phase::Weight, 1_000_000);
+                let latency = Latency { device, total: device };
+                stats.on_complete(now, Op::Read, Bytes(4_096), latency, Outcome::Done);
+            }
+        }
+    }
+
+    fn create(bench: &Bench, target: &str, force: Force) -> Result<Created<Disk>, ControlError> {
+        let policy = json!({"reservation": 50, "latency_target": target});
+        let disk = json!({"name": "d", "size": 1 << 20, "datastore": "array", "policy": policy, "force": force});
+        bench.control.create_disk(serde_json::from_value(disk).unwrap())
+    }
+
+    #[test]
+    fn a_target_is_promised_by_what_is_recorded_or_refused_with_a_reason() {
+        let bench = Bench::new();
+        let warnings = create(&bench, "p99=5ms", Force::No).unwrap().warnings;
+        assert!(warnings.iter().any(|w| w.contains("nobody checked")), "{warnings:?}");
+
+        let bench = Bench::new();
+        record(&bench, 100, 100, Nanos::from_millis(6));
+        let error = create(&bench, "p99=5ms", Force::No).unwrap_err();
+        assert!(matches!(error, ControlError::LatencyNotAdmitted { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("p99=5.00 ms cannot be"), "{text}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("--force")));
+        let warnings = create(&bench, "p99=5ms", Force::Yes).unwrap().warnings;
+        assert!(warnings.iter().any(|w| w.contains("tried and judged")), "{warnings:?}");
+
+        // Nothing is known of it with few requests inside.
+        let bench = Bench::new();
+        record(&bench, 100, 1_000, Nanos::from_millis(32));
+        let warnings = create(&bench, "p99=5ms", Force::No).unwrap().warnings;
+        assert!(warnings.iter().any(|w| w.contains("not recorded with few")), "{warnings:?}");
+    }
+
+    #[test]
+    fn the_same_target_again_is_no_new_question() {
+        let bench = Bench::new();
+        record(&bench, 100, 100, Nanos::from_millis(6));
+        create(&bench, "p99=5ms", Force::Yes).unwrap();
+        let same = serde_json::from_value(json!({"shares": 7})).unwrap();
+        let warnings = bench.control.set_disk(&"d".parse().unwrap(), same).unwrap().warnings;
+        assert!(!warnings.iter().any(|w| w.contains("p99")), "{warnings:?}");
+
+        let bench = Bench::new();
+        record(&bench, 100, 100, Nanos::from_millis(6));
+        let warnings = create(&bench, "p99=100ms", Force::No).unwrap().warnings;
+        assert!(!warnings.iter().any(|w| w.contains("latency")), "{warnings:?}");
+    }
+}
