@@ -30,10 +30,10 @@
 //!
 //! # Variation
 //! A scheduler that divides exactly sends the same mix all the time, and from one mix nothing can
-//! be learned of its parts. So costs are charged a little too high and too low in turn, by a sign
-//! drawn for each class and stretch, and no more than what is uncertain of them: an eighth at
-//! first, nothing where there is no other class to compare with or no doubt left. A random read
-//! of 4 KiB costs one in every stretch.
+//! be learned of its parts: least of all that they have changed. So costs are charged a little too
+//! high and too low in turn, by a sign drawn for each class and stretch, and no more than what is
+//! uncertain of them: an eighth at first, nothing where there is no other class to compare with or
+//! no doubt left. A random read of 4 KiB costs one in every stretch.
 //!
 //! # Bounds
 //! A request costs a sixteenth of a reference IO at least; one of a random class costs a quarter
