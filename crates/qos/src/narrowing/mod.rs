@@ -54,8 +54,8 @@
 //!
 //! # Cost
 //! O(1) for each event of a reserved disk, one comparison for others; O(disks) once a period.
-//! Nothing is allocated but when disks are registered or get another policy. 192
-//! bytes for a reserved disk, 680 more with a latency target, 8 for others.
+//! Nothing is allocated but when disks are registered or get another policy. 192 bytes for a
+//! reserved disk, 680 more with a latency target, 8 for others.
 //!
 //! # Source
 //! Little's law; the rest is ours. `docs/decisions/0048-narrow-windows.md` and
@@ -383,12 +383,14 @@ impl Narrowing {
     /// What all disks together say. Capacity comes first, then who is short, then who is content.
     fn verdict(&mut self, now: Nanos) -> Verdict {
         let (mut least, mut growth) = (None::<(Slots, DiskId, Promise)>, GROWTH);
-        let (mut starved, mut kept, mut pending, mut useless) = (false, false, false, false);
+        let (mut starved, mut kept, mut pending) = (false, false, false);
+        let (mut useless, mut roomy) = (false, false);
         for (slot, tally) in self.disks.iter_mut().enumerate() {
             let Some(tally) = tally else { continue };
             let disk = DiskId { slot: slot as u32, generation: tally.generation };
             let latency = tally.judge_latency(now, Permission::Narrow);
             let reservation = tally.judge(now);
+            let gives_up = [latency, reservation].iter().any(Judgement::gives_up);
             for (judgement, promise) in
                 [(reservation, Promise::Reservation), (latency, Promise::Latency)]
             {
@@ -398,7 +400,10 @@ impl Narrowing {
                     Judgement::Kept => kept = true,
                     Judgement::Starved => starved = true,
                     Judgement::Useless | Judgement::GivenUp => useless = true,
-                    Judgement::Roomy(part) => growth = growth.min((part + WHOLE) / 2),
+                    Judgement::Roomy(part) => {
+                        growth = growth.min((part + WHOLE) / 2);
+                        roomy |= !gives_up;
+                    }
                     Judgement::Short(slots) => {
                         if least.is_none_or(|(least, ..)| slots < least) {
                             least = Some((slots, disk, promise));
@@ -410,9 +415,10 @@ impl Narrowing {
         match least {
             _ if starved => Verdict::Grow(GROWTH),
             Some((slots, disk, promise)) => Verdict::Narrow(slots, disk, promise),
-            None if useless => Verdict::Open,
             None if pending => Verdict::Keep,
             None if kept => Verdict::Grow(SLOWLY),
+            // What is narrow for others too stays so.
+            None if useless && !roomy => Verdict::Open,
             None => Verdict::Grow(growth),
         }
     }

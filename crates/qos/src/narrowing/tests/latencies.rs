@@ -112,6 +112,19 @@ fn what_the_storage_does_not_give_is_not_paid_for() {
     assert_eq!(bench.verdict(), Some(LatencyVerdict::Storage));
 }
 
+/// The same for a disk whose reservation has room to spare, and a target that is near: the window
+/// opens for the one promise although the other would have it grow slowly.
+#[test]
+fn a_target_that_is_given_up_opens_the_window_at_once() {
+    let storage = Storage::Parallel { latency: Nanos::from_millis(20) };
+    let clients = [client(aimed(100_000, 20, "p90=15ms"), 1), client(policy(100, 0, 0), 64)];
+    let mut bench = Bench::new(storage, 32, Narrow::ForReservations, &clients);
+    bench.run(secs(16));
+    let got = bench.run(secs(4));
+    assert!(got[1] >= 1_500, "{got:?}");
+    assert_eq!(bench.verdict(), Some(LatencyVerdict::Storage));
+}
+
 /// Storage that stands still for 30 ms in each second. What three in a hundred requests wait for
 /// then, no window makes shorter, although it does so for all others.
 #[test]
@@ -133,6 +146,26 @@ fn what_stalls_take_is_not_paid_for() {
     bench.run(secs(60));
     bench.run(secs(180));
     assert!(quantile(&bench.took, 900) <= 10.5);
+}
+
+/// One target is beyond what stalls allow and is given up time and again. Another allows for them.
+#[test]
+fn a_target_that_is_given_up_opens_no_window_that_another_needs() {
+    let service = Service::Stalling(Nanos::from_millis(30));
+    let storage = Storage::Serial { rate: 1_000, service };
+    let clients = [
+        client(aimed(1, 300, "p90=10ms"), 0),
+        client(policy(1, 0, 0), 64),
+        client(aimed(1, 300, "p99=10ms"), 0),
+    ];
+    let mut bench = Bench::new(storage, 32, Narrow::ForReservations, &clients);
+    bench.run(secs(60));
+    let mut open = 0;
+    for _ in 0..1_200 {
+        bench.run(secs(1));
+        open += u32::from(bench.gate.window() == Slots::whole(32));
+    }
+    assert_eq!(open, 0, "seconds with an open window");
 }
 
 /// Who asks for more than is reserved waits in the queue. No window makes that shorter.
