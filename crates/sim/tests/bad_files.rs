@@ -149,7 +149,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             8,
             "device = 'rate=1000'\ncost-model = 'affine'",
-            "9:14: 'affine' is not a cost model; write unit (every request is one IO), affine=SIZE (1 + size/SIZE, the paper's, with 300K) or chunks=SIZE (size/SIZE, one at least), SIZE being 512 or more",
+            "9:14: 'affine' is not a cost model; write unit (every request is one IO), affine=SIZE (1 + size/SIZE, the paper's, with 300K), chunks=SIZE (size/SIZE, one at least), or learned or learned=SIZE (what the device does, beginning with affine=SIZE), SIZE being 512 or more",
         ),
         (
             8,
@@ -206,6 +206,16 @@ fn every_kind_of_mistake_is_named_with_its_place() {
             11,
             "disk = [{ limit = 50, limit-peak = 60, limit-peak-time = 0 }]",
             "11:58: a peak lasts for 1 to 3600 seconds, not 0; write a number in that range",
+        ),
+        (
+            11,
+            "disk = [{ latency-target = 'p99=5ms' }]",
+            "11:28: a latency target of p99=5ms needs a reservation: without one, how long a request waits is up to other disks",
+        ),
+        (
+            11,
+            "disk = [{ reservation = 5, latency-target = '5ms' }]",
+            "11:45: '5ms' is no latency target; write pN=TIME, such as p99=5ms: N per cent of the requests are to take no longer; or 'none'",
         ),
         (
             11,
