@@ -4,7 +4,7 @@ use super::{Control, ControlError, DatastoreEntry, Model, capacity};
 use headgate_api::types::Force;
 use headgate_model::{DatastoreSample, Name, Policy, Scheduler};
 use headgate_placement::latency_bound::{
-    LATE, PUNCTUAL, PromisedDisk, ServiceMeter, Storage, Target, Verdict, Work, judge,
+    LATE, PUNCTUAL, PromisedDisk, ServiceMeter, Storage, Target, Verdict, Why, Work, judge,
 };
 use headgate_qos::{Config, Floor, Narrow};
 use headgate_stats::DiskSnapshot;
@@ -61,6 +61,15 @@ enum Neighbours {
     Late,
 }
 
+/// Whether no window helps: one request alone takes longer.
+fn is_certain(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Unlikely(refusal) => matches!(refusal.why, Why::Storage { .. }),
+        Verdict::Impossible(_) => true,
+        Verdict::Kept(_) | Verdict::Unknown(_) => false,
+    }
+}
+
 fn target(target: LatencyTarget) -> Option<Target> {
     Target::new(target.quantile().into(), target.latency()).ok()
 }
@@ -108,24 +117,31 @@ impl Control {
             Verdict::Unknown(missing) => Ok(vec![format!(
                 "nobody checked that the latency target can be kept, for {missing}; 'headgate disk show' will tell whether it is"
             )]),
-            // How quick it is in a narrow window is known from requests that met few others.
-            verdict if !self.is_recorded_alone(&record.name) => Ok(vec![format!(
-                "nobody checked that the latency target can be kept, for the datastore is not recorded with few \
-                 requests in it; as busy as it was, {verdict}"
-            )]),
-            verdict if force == Force::Yes => {
-                Ok(vec![format!("{verdict}; it is tried and judged all the same")])
-            }
-            verdict => Err(ControlError::LatencyNotAdmitted {
-                datastore: record.name.clone(),
-                verdict: verdict.to_string(),
-            }),
+            verdict => match self.unrecorded(&record.name).filter(|_| !is_certain(&verdict)) {
+                Some(unrecorded) => Ok(vec![format!(
+                    "nobody checked that the latency target can be kept, for the datastore is not recorded with \
+                     {unrecorded} requests in it; as it was recorded, {verdict}"
+                )]),
+                None if force == Force::Yes => {
+                    Ok(vec![format!("{verdict}; it is tried and judged all the same")])
+                }
+                None => Err(ControlError::LatencyNotAdmitted {
+                    datastore: record.name.clone(),
+                    verdict: verdict.to_string(),
+                }),
+            },
         }
     }
 
-    fn is_recorded_alone(&self, datastore: &Name) -> bool {
+    /// What is missing to know both how quick a datastore is in a narrow window, and how much it
+    /// gives in a wide one.
+    fn unrecorded(&self, datastore: &Name) -> Option<&'static str> {
         let known = self.service.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(datastore).is_some_and(|recorded| recorded.meter.light().is_some())
+        let meter = known.get(datastore).map(|recorded| &recorded.meter);
+        if meter.is_none_or(|meter| meter.light().is_none()) {
+            return Some("few");
+        }
+        meter.is_none_or(|meter| meter.busy().is_none()).then_some("many")
     }
 
     fn judge_latency(
@@ -234,6 +250,18 @@ mod tests {
         record(&bench, 100, 1_000, Nanos::from_millis(32));
         let warnings = create(&bench, "p99=5ms", Force::No).unwrap().warnings;
         assert!(warnings.iter().any(|w| w.contains("not recorded with few")), "{warnings:?}");
+    }
+
+    /// 100 requests per second say nothing of how many it could serve.
+    #[test]
+    fn what_was_recorded_idle_refuses_no_target_that_it_is_quick_enough_for() {
+        let bench = Bench::new();
+        record(&bench, 100, 100, Nanos::from_millis(6));
+        let policy = json!({"reservation": 300, "latency_target": "p99=40ms"});
+        let disk = json!({"name": "d", "size": 1 << 20, "datastore": "array", "policy": policy});
+        let made = bench.control.create_disk(serde_json::from_value(disk).unwrap()).unwrap();
+        let told = made.warnings.iter().any(|w| w.contains("not recorded with many"));
+        assert!(told, "{:?}", made.warnings);
     }
 
     #[test]
