@@ -46,14 +46,16 @@ impl BurstMeter {
     }
 
     /// So many requests arrived in the time up to `now`, nobody knows when. All of them may have
-    /// found the others before them, so each counts as the last.
+    /// come at its beginning, before anything of what was queued was served: each counts as the
+    /// last of them. All may have come at its end: the next interval begins with them still queued.
     pub fn interval(&mut self, now: Nanos, requests: u64, cost: Work) {
-        self.add(cost);
         if let Some(each) = cost.as_millionths().checked_div(requests) {
-            let last = (self.ahead / SCALE).saturating_sub(each.into());
+            let others = u128::from(cost.as_millionths() - each);
+            let last = (self.ahead / SCALE).saturating_add(others);
             self.count(u64::try_from(last).unwrap_or(u64::MAX), requests);
         }
         self.advance(now);
+        self.add(cost);
     }
 
     /// Requests counted.
@@ -194,6 +196,17 @@ mod tests {
                 prop_assert!(coarser >= finer, "bucket {bucket}");
             }
         }
+    }
+
+    /// Requests at the end of an interval are still queued at the beginning of the next one, where
+    /// the next request finds them.
+    #[test]
+    fn requests_at_the_end_of_an_interval_are_found_in_the_next() {
+        let mut meter = BurstMeter::new(Nanos::ZERO, Iops::new(1_000).unwrap());
+        meter.interval(Nanos::from_millis(10), 4, Work::from_ios(4));
+        meter.interval(Nanos::from_millis(20), 1, Work::ONE);
+        let counted = |ios: u64| meter.counts[bucket_of(ios * 1_000_000)];
+        assert_eq!((counted(3), counted(4), meter.requests()), (4, 1, 5));
     }
 
     #[test]
