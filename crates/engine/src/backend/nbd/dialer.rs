@@ -26,15 +26,12 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A connection of this age that never answered was idle, not refused.
 const SHORT: Duration = Duration::from_secs(10);
 
-/// Starts the thread of a disk. Without a connection it begins to try at once.
+/// Starts the thread of a disk. It tries for nothing before the shard asks through the line: what
+/// it finds before the shard has the link would be told to nobody.
 pub(crate) fn start(name: &str, export: &mut Export, outlet: Outlet<Context>) -> io::Result<Line> {
     let id = LinkId::new();
     let (lost, calls) = channel();
     let connection = export.connection.take();
-    if connection.is_none() {
-        // The receiver is in this very function.
-        let _ = lost.send(Lost::Working);
-    }
     let dialer = Dialer {
         id,
         uri: export.uri.clone(),
@@ -149,5 +146,36 @@ impl Dialer {
             Err(RecvTimeoutError::Disconnected) => Err(Gone),
             Err(RecvTimeoutError::Timeout) | Ok(_) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::mailbox::Mailbox;
+
+    /// A dialer that was quicker than the shard found no link to tell of its connection, and was
+    /// not asked again.
+    #[test]
+    fn nothing_is_told_before_the_shard_asks() {
+        let dir = tempfile::tempdir().unwrap();
+        let nobody = dir.path().join("nobody.sock");
+        let mut export = Export {
+            uri: format!("nbd+unix:///db?socket={}", nobody.display()).parse().unwrap(),
+            size: Bytes(1 << 20),
+            block_size: 512,
+            connection: None,
+        };
+        let told = |export: &mut Export, ask: fn(&Line)| {
+            let (mailbox, inbox) = Mailbox::<Context>::new().unwrap();
+            let line = start("db", export, mailbox.outlet(|whole| whole)).unwrap();
+            drop(mailbox);
+            ask(&line);
+            drop(line);
+            // The thread has ended when nobody can send any more.
+            inbox.into_iter().count()
+        };
+        assert_eq!(told(&mut export, |_| {}), 0);
+        assert!(told(&mut export, |line| line.lost.send(Lost::Working).unwrap()) > 0);
     }
 }

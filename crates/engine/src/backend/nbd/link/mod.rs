@@ -16,7 +16,7 @@ mod send;
 pub(crate) mod state;
 
 use super::connection::Connection;
-use super::line::{Line, LinkId, Outlook};
+use super::line::{Line, LinkId, Lost, Outlook};
 use super::loss::{FlushDecision, LossEpoch, Losses};
 use crate::backend::context::Context;
 use crate::request::{Extent, ExtentKind, IoError, Op};
@@ -29,7 +29,11 @@ impl Context {
     pub(crate) fn add_link(&mut self, disk: u32, line: Line) -> u32 {
         let (state, connections) = match line.connection {
             Some(connection) => (State::Connected(connection), 1),
-            None => (State::Waiting, 0),
+            None => {
+                // Without a dialer the disk is about to close.
+                let _ = line.lost.send(Lost::Working);
+                (State::Waiting, 0)
+            }
         };
         let index = self.links.links.insert(Link {
             id: line.id,
