@@ -24,6 +24,8 @@ struct Part {
 #[derive(Debug)]
 pub(super) struct Delivered {
     horizon: u64,
+    /// An eighth of it.
+    part: u64,
     past: [Part; PARTS],
     /// The oldest of them.
     oldest: usize,
@@ -42,6 +44,7 @@ impl Delivered {
     pub(super) fn new(horizon: u64, stall: u64) -> Delivered {
         Delivered {
             horizon,
+            part: (horizon / PARTS as u64).max(1),
             stall,
             past: [Part::default(); PARTS],
             oldest: 0,
@@ -69,7 +72,7 @@ impl Delivered {
     pub(super) fn note(&mut self, now: u64, cost: Cost) -> u64 {
         let busy = self.since.replace(now).map_or(0, |since| now - since);
         self.current.busy += busy;
-        if self.current.busy >= self.part() {
+        if self.current.busy >= self.part {
             self.turn();
         }
         self.current.served += cost.as_millionths();
@@ -79,13 +82,10 @@ impl Delivered {
         busy
     }
 
-    fn part(&self) -> u64 {
-        (self.horizon / PARTS as u64).max(1)
-    }
-
     /// Begins a new part; a stall is many in which nothing was served.
+    #[inline(never)]
     fn turn(&mut self) {
-        let part = self.part();
+        let part = self.part;
         // More would replace all of them again.
         let most = part * (PARTS as u64 + 1);
         self.current.busy = self.current.busy.min(most + self.current.busy % part);
@@ -123,7 +123,7 @@ impl Delivered {
         }
         // What began in the meantime takes the place of as much of the oldest part.
         let oldest = &self.past[self.oldest];
-        let kept = u128::from(oldest.served) * u128::from(self.kept()) / u128::from(self.part());
+        let kept = u128::from(oldest.served) * u128::from(self.kept()) / u128::from(self.part);
         let served = u128::from(self.current.served + self.newer.served) + kept;
         let horizon = u128::from(self.horizon);
         // Millionths per nanosecond are thousands per second.
@@ -166,7 +166,7 @@ impl Delivered {
     /// How much of the oldest part is within the horizon.
     #[inline]
     fn kept(&self) -> u64 {
-        self.part() - self.current.busy
+        self.part - self.current.busy
     }
 }
 

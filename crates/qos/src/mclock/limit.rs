@@ -137,34 +137,39 @@ impl Mark {
     }
 }
 
-/// The limit clock. Times are inner nanoseconds.
+/// The limit clock. Times are inner nanoseconds. Two cache lines hold what every dispatch reads.
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub(super) struct Limit {
     tag: Tag,
+    open: u64,
     /// By how much lateness was forgotten in all: the tag without it is service alone.
     forgotten: u64,
     /// How much of it since the last dispatch, for waits that lie ahead: no service is owed for it.
     waited: u64,
-    open: u64,
-    rates: Rates,
-    /// Beside a peak.
-    bucket: Option<Bucket>,
     /// λ.
     patience: u64,
-    slack: u64,
+    /// No mark is above it.
+    highest: i64,
     /// The slot of the latest note, counted from the clock's beginning, and what it holds so far.
     slot: u64,
     current: Mark,
+    slack: u64,
+    /// Beside a peak.
+    bucket: Option<Box<Bucket>>,
+    rates: Rates,
     /// Of the second before that slot's end.
     past: [Mark; SLOTS as usize],
 }
+
+const _: () = assert!(core::mem::offset_of!(Limit, rates) <= 128, "a dispatch reads two lines");
 
 impl Limit {
     /// Of a disk that had no limit. Allocates.
     pub(super) fn new(now: u64, rates: Rates, fill: Fill, slack: u64) -> Box<Limit> {
         let bucket = rates.depth(HORIZON).map(|depth| match fill {
-            Fill::Full => Bucket::full(now, rates.limit, depth),
-            Fill::Empty => Bucket::owing(Tag::new(now, rates.limit), depth),
+            Fill::Full => Box::new(Bucket::full(now, rates.limit, depth)),
+            Fill::Empty => Box::new(Bucket::owing(Tag::new(now, rates.limit), depth)),
         });
         let mut limit = Box::new(Limit {
             tag: Tag::new(now, rates.highest()),
@@ -174,6 +179,7 @@ impl Limit {
             waited: 0,
             open: now,
             patience: slack,
+            highest: i64::MIN,
             slack,
             slot: 0,
             current: Mark::NONE,
@@ -201,13 +207,13 @@ impl Limit {
         }
         self.tag.at -= self.waited;
         self.waited = 0;
-        let mut owed = self.bucket.map_or(self.tag, |bucket| bucket.tag());
+        let mut owed = self.bucket.as_ref().map_or(self.tag, |bucket| bucket.tag());
         owed.change_rate(rates.limit, now);
         owed.raise_to(now);
         self.rates = rates;
         self.tag.change_rate(rates.highest(), now);
         self.tag.raise_to(now);
-        self.bucket = rates.depth(HORIZON).map(|depth| Bucket::owing(owed, depth));
+        self.bucket = rates.depth(HORIZON).map(|depth| Box::new(Bucket::owing(owed, depth)));
         if self.bucket.is_none() && self.tag.at < owed.at {
             self.tag = owed;
         }
@@ -228,7 +234,8 @@ impl Limit {
             Asker::Idle => now,
             Asker::Busy => now - self.patience,
         });
-        self.set_open(self.opens(now));
+        let open = self.opens(now);
+        self.set_open(open);
     }
 
     /// A dispatch.
@@ -236,9 +243,8 @@ impl Limit {
     pub(super) fn charge(&mut self, amount: u64, now: u64) {
         self.note(now);
         self.forget(now - HORIZON);
-        let own = self.tag.spacing(amount).saturating_sub(1).min(LATENESS_MAX);
+        let own = self.tag.advance_spaced(amount).saturating_sub(1).min(LATENESS_MAX);
         self.patience = own.saturating_sub(4 * fade(self.slack)).max(self.slack);
-        self.tag.advance(amount);
         self.waited = 0;
         self.open = self.opens(now);
         let wait = self.open - self.tag.at.max(now);
@@ -271,7 +277,8 @@ impl Limit {
         if let Some(bucket) = &mut self.bucket {
             bucket.charge_elsewhere(amount, bound, now);
         }
-        self.set_open(self.opens(now));
+        let open = self.opens(now);
+        self.set_open(open);
     }
 
     /// Nothing went before.
@@ -279,6 +286,7 @@ impl Limit {
         self.past = [Mark::NONE; SLOTS as usize];
         self.slot = now / SLOT;
         self.current = Mark { first: self.u(self.slot * SLOT), most: self.u(now) };
+        self.highest = self.current.most;
     }
 
     /// u at a time since the last dispatch, or what it would have been.
@@ -310,10 +318,13 @@ impl Limit {
         if slot > self.slot {
             self.turn(slot);
         }
+        // Nor are slots that were closed above it: u has only risen since.
         self.current.most = self.current.most.max(self.u(now));
+        self.highest = self.highest.max(self.current.most);
     }
 
     /// Closes slots up to this one. Of several seconds without a dispatch the last is the largest.
+    #[inline(never)]
     fn turn(&mut self, slot: u64) {
         let closed = self.slot;
         let most = self.current.most.max(self.u((closed + 1) * SLOT));
@@ -333,8 +344,21 @@ impl Limit {
     }
 
     /// From when on the next request may go, if nothing goes before.
-    fn opens(&self, now: u64) -> u64 {
-        let mut at = self.tag.at.max(now);
+    #[inline]
+    fn opens(&mut self, now: u64) -> u64 {
+        let at = self.tag.at.max(now);
+        // No second has less room than that.
+        if self.highest - self.patience as i64 <= self.u(at) {
+            return at;
+        }
+        self.first_with_room(at)
+    }
+
+    /// The first time from `at` on at which every second before has room.
+    #[inline(never)]
+    fn first_with_room(&mut self, mut at: u64) -> u64 {
+        let past = self.past.iter().map(|mark| mark.most).max().unwrap_or(i64::MIN);
+        self.highest = past.max(self.current.most);
         // No mark is above what u is then.
         let latest = self.tag.at + HORIZON;
         if at >= latest {
@@ -476,6 +500,33 @@ mod tests {
             let (sent, held) = drive(&mut limit(rate, slack), times(gaps));
             prop_assert_eq!(excess(&sent, rate, slack), None);
             prop_assert_eq!(short(&sent, &held, rate), None);
+        }
+
+        /// What no mark is above decides for all of them.
+        #[test]
+        fn the_highest_mark_answers_for_all(
+            gaps in gaps(),
+            rate in prop_oneof![1u64..20, 20u64..1_000],
+            slack in prop::sample::select(vec![0, MS, 20 * MS, 100 * MS]),
+            wait in 0..2 * SECOND,
+        ) {
+            let mut limit = limit(rate, slack);
+            for now in times(gaps) {
+                if limit.open() > now {
+                    continue;
+                }
+                limit.charge(IO, now);
+                let marks = limit.past.iter().chain([&limit.current]);
+                let highest = limit.highest;
+                prop_assert!(marks.into_iter().all(|mark| mark.most <= highest));
+                // Where the highest mark begins to let it go, and just before.
+                let edge = now + (highest - limit.patience as i64 - limit.u(now)).max(1) as u64;
+                for at in [now, now + wait, edge, edge - 1] {
+                    let answer = limit.opens(at);
+                    prop_assert_eq!(answer, limit.first_with_room(limit.tag.at.max(at)));
+                    limit.highest = highest;
+                }
+            }
         }
 
         /// Once a request may go it may go later.
