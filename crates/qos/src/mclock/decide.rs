@@ -169,6 +169,7 @@ impl<R> MClock<R> {
             self.forget_credit(slot, Patience::HeldBack);
         }
         let disk = &mut self.disks[slot];
+        let entered = disk.share.at;
         let size = disk.queue.head_size();
         let (cost, bytes) = self.charging.charge(size);
         if let Some(config) = self.config.batch
@@ -228,7 +229,7 @@ impl<R> MClock<R> {
             }
             self.served_from(slot, start, cost, now);
         }
-        self.replace(slot, right, phase, now);
+        self.replace(slot, right, phase, now, entered);
         if !self.parts.is_empty() {
             self.forget_in_turn(now);
         }
@@ -236,9 +237,10 @@ impl<R> MClock<R> {
         Decision::Dispatch(Dispatched { disk: id, request, phase, cost, priority, size })
     }
 
-    /// Puts a disk that was just served where its new tags belong.
+    /// Puts a disk that was just served where its new tags belong. If it was ready, it is in the
+    /// order of shares with the tag `entered`.
     #[inline]
-    fn replace(&mut self, slot: usize, right: Right, phase: Phase, now: u64) {
+    fn replace(&mut self, slot: usize, right: Right, phase: Phase, now: u64, entered: u64) {
         if self.disks[slot].queue.is_empty() {
             self.retire(slot);
             return;
@@ -260,12 +262,11 @@ impl<R> MClock<R> {
             self.await_lanes(slot, now);
         }
         let disk = &self.disks[slot];
-        self.shares.enter(
-            disk.class(),
-            disk.seat,
-            self.virtual_time.full(disk.share.at),
-            slot as u32,
-        );
+        // In a shortage V stands, and with it the bound that tags are held to.
+        if disk.share.at != entered {
+            let tag = self.virtual_time.full(disk.share.at);
+            self.shares.enter(disk.class(), disk.seat, tag, slot as u32);
+        }
         if phase == Phase::Reservation
             && let Some(tag) = &disk.reservation
         {

@@ -27,6 +27,7 @@ impl<R> MClock<R> {
             self.parts.resize(self.disks.len(), Parts::default());
         }
         self.disks[slot].settle(now);
+        let before = self.tags_of(slot);
         let chance = self.in_time(slot, REMEMBERED);
         let reported = self.parts[slot].report(elsewhere, chance);
         self.charge_share(slot, reported.share);
@@ -37,7 +38,27 @@ impl<R> MClock<R> {
         if matches!(self.disks[slot].state, State::Blocked | State::Pending) {
             self.stand_down(slot);
         }
-        self.put(slot, now);
+        self.put(slot, now, before);
+    }
+
+    /// The tags by which a ready disk is in the tournaments.
+    fn tags_of(&self, slot: usize) -> (u64, Option<u64>) {
+        let disk = &self.disks[slot];
+        (disk.share.at, disk.reservation.as_ref().map(|tag| tag.at))
+    }
+
+    /// Replays what a ready disk's tags have moved since they were `before`.
+    fn follow_tags(&mut self, slot: usize, before: (u64, Option<u64>)) {
+        let disk = &self.disks[slot];
+        if disk.share.at != before.0 {
+            let tag = self.virtual_time.full(disk.share.at);
+            self.shares.enter(disk.class(), disk.seat, tag, slot as u32);
+        }
+        if let Some(reservation) = &disk.reservation
+            && Some(reservation.at) != before.1
+        {
+            self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
+        }
     }
 
     /// Charges a request that was just dispatched for what the disk receives elsewhere meanwhile.
@@ -131,17 +152,10 @@ impl<R> MClock<R> {
         if self.disks[slot].state != State::Ready || !self.is_spread(slot) {
             return;
         }
-        let before = self.disks[slot].share.at;
+        let before = self.tags_of(slot);
         self.forget_service(slot, self.lead_of(slot));
         self.hold_to_received(slot, now);
-        let disk = &self.disks[slot];
-        if let Some(reservation) = &disk.reservation {
-            self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
-        }
-        if disk.share.at != before {
-            let tag = self.virtual_time.full(disk.share.at);
-            self.shares.enter(disk.class(), disk.seat, tag, slot as u32);
-        }
+        self.follow_tags(slot, before);
     }
 
     fn charge_share(&mut self, slot: usize, elsewhere: Cost) {
@@ -193,23 +207,13 @@ impl<R> MClock<R> {
         }
     }
 
-    fn put(&mut self, slot: usize, now: u64) {
+    fn put(&mut self, slot: usize, now: u64, before: (u64, Option<u64>)) {
         let disk = &mut self.disks[slot];
         let until = disk.blocked_until();
         match disk.state {
             State::Free | State::Empty | State::ServedElsewhere => {}
             State::Ready if until > now => self.block(slot, until, Phase::Reservation, now),
-            State::Ready => {
-                self.shares.enter(
-                    disk.class(),
-                    disk.seat,
-                    self.virtual_time.full(disk.share.at),
-                    slot as u32,
-                );
-                if let Some(reservation) = &disk.reservation {
-                    self.reservations.enter(disk.seat, u128::from(reservation.at), slot as u32);
-                }
-            }
+            State::Ready => self.follow_tags(slot, before),
             State::Blocked => {
                 disk.begin_to_wait(now);
                 self.blocked.enter(disk.seat, u128::from(until), slot as u32);
