@@ -78,6 +78,18 @@ impl Cost {
         self.0
     }
 
+    /// What is left without `other`; nothing at least.
+    #[inline]
+    pub(crate) const fn less(self, other: Cost) -> Cost {
+        Cost(self.0.saturating_sub(other.0))
+    }
+
+    /// One of `n` parts of it, rounded down.
+    #[inline]
+    pub(crate) const fn part(self, n: u64) -> Cost {
+        Cost(self.0 / n)
+    }
+
     /// `n` times the cost; saturates.
     #[inline]
     pub(crate) const fn times(self, n: u64) -> Cost {

@@ -10,6 +10,7 @@ use super::stream::Tagging;
 use super::virtual_time::VirtualTime;
 use super::{MClock, plug};
 use crate::config::{Config, ConfigError};
+use crate::cost::Cost;
 use crate::learned_cost::Charging;
 use crate::queue::Requests;
 use crate::scheduler::{DiskId, UnknownDisk};
@@ -53,6 +54,7 @@ impl<R> MClock<R> {
             awaited: 0,
             delivered: Delivered::new(config.debt_horizon.0, config.debt_bound.0 / 2),
             late: (0, 0),
+            largest: Cost::ONE,
             pace: Pace::new(REMEMBERED, VirtualTime::new().0),
             floor_debt: 0,
             batch: None,

@@ -182,6 +182,7 @@ impl<R> MClock<R> {
             unreachable!("a disk that is ready has a request queued");
         };
         disk.peak.note(cost);
+        self.largest = cost.max(self.largest.less(cost.part(8)));
         let phase = match right {
             Right::Reservation | Right::Batch(Phase::Reservation) => Phase::Reservation,
             Right::Share | Right::Floor | Right::LeftOver | Right::Batch(Phase::Weight) => {

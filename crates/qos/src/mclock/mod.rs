@@ -99,12 +99,12 @@
 //! it advances, within
 //!
 //! ```text
-//! V - credit/w  <=  P  <=  V + max(lead, 4·peak)/w
+//! V - credit/w  <=  P  <=  V + max(lead, 4·peak, largest)/w
 //! ```
 //!
-//! where lead is [`Config::lead`], peak is the disk's largest recent cost, and the credit is σ for
-//! a disk that had nothing queued, max(σ, lead) for one that a limit held back or other servers
-//! kept busy.
+//! where lead is [`Config::lead`], peak is the disk's largest recent cost, largest that of all
+//! disks, and the credit is σ for a disk that had nothing queued, max(σ, lead) for one that a limit
+//! held back or other servers kept busy.
 //!
 //! - *No scale.* Multiply all weights by k: every P, V and bound is divided by k, no comparison
 //!   changes.
@@ -123,6 +123,12 @@
 //!   request 65,536. The lead must count in what the disk itself sends. The peak rises at once and
 //!   sinks by 1/32 per request, so a disk of mixed sizes is remembered for its large ones over some
 //!   hundred requests and no longer.
+//! - *Why largest.* While a neighbour's request of c IOs occupies the storage, a reservation r
+//!   falls behind by `r·c/T <= c`, and is made good for at once, ahead of V. What the lead is too
+//!   short for is forgotten and given again by share: a reservation of 300 at equal shares beside
+//!   requests of 64 MiB, 219 IOs each, made 575:425 of 1,000. The largest recent cost of all disks
+//!   is enough. It rises at once and sinks by an eighth of what is served, so it is gone after
+//!   eight times as much. Where requests cost no more than the lead it changes nothing.
 //! - *σ together with the lead.* They bound opposite sides. Credit is earned only while V passes a
 //!   disk that is away, and spent while P < V: V stands still then, so a burst of σ IOs goes ahead
 //!   of all other shares, but behind reservations, and within its own limit. Requests that the
@@ -282,7 +288,7 @@ mod virtual_time;
 mod wait;
 
 use crate::config::Config;
-use crate::cost::Io;
+use crate::cost::{Cost, Io};
 use crate::dmclock::ServedElsewhere;
 use crate::learned_cost::Charging;
 use crate::policy::Policy;
@@ -331,6 +337,8 @@ pub struct MClock<R> {
     /// How late the last dispatch by reservation was, and when that was.
     late: (u64, u64),
     pace: Pace,
+    /// The largest recent cost of all disks: sinks by an eighth of what is served.
+    largest: Cost,
     /// Millionths of IOs by reservation since a disk was last served by shares while one without
     /// reservation waited.
     floor_debt: i64,

@@ -47,6 +47,7 @@ pub(super) struct Oracle {
     forgiven: i128,
     given: Given,
     pace: Pace,
+    largest: i128,
     /// Slots below this one are visited in turn, this one last.
     reported: usize,
     visited: usize,
@@ -69,6 +70,7 @@ impl Oracle {
             forgiven: 0,
             given: Given::default(),
             pace: Pace::default(),
+            largest: ION,
             reported: 0,
             visited: 0,
             by_reservation_in_a_row: 0,
@@ -457,6 +459,7 @@ impl Oracle {
         let disk = self.disks[slot].as_mut().unwrap();
         let cost = disk.cost(&self.meter);
         disk.peak = ((cost + 999) / 1_000).max(disk.peak - disk.peak / 32);
+        self.largest = cost.max(self.largest - cost / 8);
         let ahead = self.lead_of(slot);
         let busy = self.given.note(now, cost, horizon);
         let disk = self.disks[slot].as_mut().unwrap();

@@ -121,7 +121,8 @@ impl<R> MClock<R> {
 
     /// How much service the share tag of a disk may be ahead of V.
     pub(super) fn lead_of(&self, slot: usize) -> Cost {
-        let lead = self.furthest_ahead(slot, self.config.lead, LEAD_IN_OWN_COSTS);
+        let own = self.furthest_ahead(slot, self.config.lead, LEAD_IN_OWN_COSTS);
+        let lead = own.max(self.largest);
         if !self.is_spread(slot) {
             return lead;
         }

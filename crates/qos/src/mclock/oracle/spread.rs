@@ -159,7 +159,8 @@ impl Oracle {
     /// How many IOs the share may be ahead of V.
     pub(super) fn lead_of(&self, slot: usize) -> i128 {
         let disk = self.disks[slot].as_ref().unwrap();
-        let lead = (i128::from(self.config.lead) * ION).max(4 * disk.peak * 1_000);
+        let own = (i128::from(self.config.lead) * ION).max(4 * disk.peak * 1_000);
+        let lead = own.max(self.largest);
         if !disk.has_reported {
             return lead;
         }
