@@ -17,7 +17,7 @@ pub struct Bar {
 }
 
 /// What is asked of every class.
-pub const BARS: [Bar; 7] = [
+pub const BARS: [Bar; 8] = [
     // Wherever the reservations fit into what the storage delivered.
     Bar { name: "reservation-5s", measure: Measure::Reservation5, part: 1.0, most: 0.01 },
     // 99 % of the reservation in 99.99 % of all seconds.
@@ -28,6 +28,7 @@ pub const BARS: [Bar; 7] = [
     Bar { name: "floor", measure: Measure::Floor5, part: 1.0, most: 0.02 },
     // A window of requests stands before each that is dispatched.
     Bar { name: "late", measure: Measure::Late, part: 1.0, most: 1.1 },
+    Bar { name: "turns", measure: Measure::Turns5, part: 1.0, most: 0.02 },
 ];
 
 impl Bar {
@@ -69,6 +70,8 @@ pub const KNOWN_MISSES: &[KnownMiss] = &[
     KnownMiss(Class::OnOff, "shares", 0.0241),
     KnownMiss(Class::Registration, "limit-short", 0.6270),
     KnownMiss(Class::Registration, "shares", 0.8357),
+    KnownMiss(Class::Directions, "reservation-1s", 0.0113),
+    KnownMiss(Class::Directions, "limit-short", 0.1600),
 ];
 
 /// What is wrong with [`KNOWN_MISSES`], given the score of a class over [`RATCHET_SEEDS`].

@@ -45,11 +45,13 @@ pub enum Class {
     Registration,
     /// Reserved disks with random arrivals beside others that saturate.
     Latency,
+    /// Limits of reads and of writes.
+    Directions,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Class; 19] = [
+    pub const ALL: [Class; 20] = [
         Class::Constant,
         Class::Exponential,
         Class::HeavyTail,
@@ -69,6 +71,7 @@ impl Class {
         Class::Hostile,
         Class::Registration,
         Class::Latency,
+        Class::Directions,
     ];
 
     /// The name on the command line.
@@ -93,6 +96,7 @@ impl Class {
             Class::Hostile => "hostile",
             Class::Registration => "registration",
             Class::Latency => "latency",
+            Class::Directions => "directions",
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::class::Class;
 use crate::rng::Rng;
-use crate::setup::{Conduct, DiskSetup, Load, Phase, Setup, Sizes, policy};
+use crate::setup::{Conduct, DiskSetup, Load, Mix, Phase, Setup, Sizes, policy};
 use headgate_devices::{ServiceTime, Stall};
-use headgate_qos::{CostModel, Policy};
-use headgate_units::{Bytes, Iops, Nanos};
+use headgate_qos::{CostModel, Direction, DirectionLimits, Policy};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos};
 
 /// Policy and load of a disk.
 type Asked = (Policy, Load);
@@ -61,8 +61,11 @@ pub fn draw(class: Class, seed: u64) -> Setup {
         .map(|policy| (policy, Load::Queued(rng.scale(4.0, 64.0) as u32)))
         .collect();
     loads(class, &mut rng, &mut first);
-    let phases = phases(class, &ranges, &mut rng, rate, first);
-    let disks = disks(class, &mut rng, count);
+    let mut phases = phases(class, &ranges, &mut rng, rate, first);
+    let mut disks = disks(class, &mut rng, count);
+    if class == Class::Directions {
+        directions(&mut rng, rate as f64 / count as f64, &mut phases, &mut disks);
+    }
     Setup {
         class,
         seed,
@@ -73,6 +76,7 @@ pub fn draw(class: Class, seed: u64) -> Setup {
         },
         service: match class {
             Class::Exponential => ServiceTime::Exponential { seed: rng.number() },
+            Class::Directions if rng.chance(0.5) => ServiceTime::Exponential { seed: rng.number() },
             Class::HeavyTail => ServiceTime::Pareto { seed: rng.number() },
             _ => ServiceTime::Constant,
         },
@@ -192,9 +196,42 @@ fn disks(class: Class, rng: &mut Rng, count: usize) -> Vec<DiskSetup> {
                 Class::Registration if number < hostile => Conduct::Registers,
                 _ => Conduct::Honest,
             };
-            DiskSetup { sizes, conduct }
+            DiskSetup { sizes, mix: Mix::Reads, conduct }
         })
         .collect()
+}
+
+/// Which requests write, and limits of one direction, in parts of the rate over the number of
+/// disks. Requests of a disk have one size, so that a limit in bytes is one in IOs.
+fn directions(rng: &mut Rng, fair: f64, phases: &mut [Phase], disks: &mut [DiskSetup]) {
+    let Some(phase) = phases.first_mut() else { return };
+    for (disk, (policy, _)) in disks.iter_mut().zip(&mut phase.disks) {
+        let size = Bytes::from_kib(rng.one_of(&[4, 16, 64]).unwrap_or(4));
+        let writes = match rng.chance(0.2) {
+            true => f64::from(u8::from(rng.chance(0.5))),
+            false => rng.unit(),
+        };
+        disk.sizes = Sizes::Fixed(size);
+        disk.mix = if rng.chance(0.5) { Mix::Apart(writes) } else { Mix::Random(writes) };
+        if rng.chance(0.15) {
+            let least = policy.reservation().map_or(1, Iops::get);
+            let most = ((fair * rng.scale(0.25, 8.0)) as u64).max(least);
+            *policy = policy.with_limit_bandwidth(BytesPerSec::new(most * size.0).ok());
+        }
+        let [reads, writes] = Direction::BOTH.map(|_| {
+            let rate = (fair * rng.scale(0.1, 4.0)).max(1.0) as u64;
+            match (rng.chance(0.5), rng.chance(0.5)) {
+                (false, _) => DirectionLimits::NONE,
+                (true, true) => DirectionLimits { iops: Iops::new(rate).ok(), bandwidth: None },
+                (true, false) => {
+                    let bandwidth = BytesPerSec::new(rate * size.0).ok();
+                    DirectionLimits { iops: None, bandwidth }
+                }
+            }
+        });
+        // Refused where the reservation is above both.
+        *policy = policy.with_direction_limits(reads, writes).unwrap_or(*policy);
+    }
 }
 
 fn stall(class: Class, rng: &mut Rng) -> Option<Stall> {

@@ -4,7 +4,7 @@
 use crate::class::Class;
 use crate::record::Record;
 use crate::run::run;
-use crate::setup::{Conduct, DiskSetup, Load, Phase, Setup, Sizes, Suspect, policy};
+use crate::setup::{Conduct, DiskSetup, Load, Mix, Phase, Setup, Sizes, Suspect, policy};
 use anyhow::{Context, Result};
 use headgate_devices::{ServiceTime, Stall};
 use headgate_qos::{CostModel, Policy};
@@ -63,6 +63,7 @@ impl Bench {
         };
         let disk = |&(_, _, size): &(Policy, Load, Bytes)| DiskSetup {
             sizes: Sizes::Fixed(size),
+            mix: Mix::Reads,
             conduct: Conduct::Honest,
         };
         Ok(Setup {

@@ -14,10 +14,11 @@
 //! - limit, on both sides, and floor: one;
 //! - shares: two of the largest of all.
 
-use crate::oracle::{Claim, ClaimClass, Due, Regime, due};
+use crate::oracle::{Claim, ClaimClass, Due, Regime, divide, due};
 use crate::record::{Record, Second};
-use crate::setup::{Conduct, Load, Phase, Setup};
+use crate::setup::{Conduct, Load, Most, Phase, Setup};
 use crate::tally::Tally;
+use headgate_qos::Policy;
 use headgate_units::{Iops, Shares};
 
 /// What is measured.
@@ -43,11 +44,14 @@ pub enum Measure {
     /// and one request. The deadlines are those of a server that has the reservation's rate and
     /// serves nobody else.
     Late,
+    /// Of a disk with limits of reads or of writes that do not bind: distance of its reads from
+    /// half of what it got over 5 s, as a part of that half.
+    Turns5,
 }
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Measure; 9] = [
+    pub const ALL: [Measure; 10] = [
         Measure::Reservation5,
         Measure::Reservation1,
         Measure::Over5,
@@ -57,6 +61,7 @@ impl Measure {
         Measure::Share1,
         Measure::Floor5,
         Measure::Late,
+        Measure::Turns5,
     ];
 }
 
@@ -80,9 +85,9 @@ pub struct Sample {
 /// All comparisons of a run, or of several, by measure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Score {
-    tallies: [Tally; 9],
+    tallies: [Tally; Measure::ALL.len()],
     /// The seed of the worst, and how bad it is.
-    worst: [Option<(f64, u64)>; 9],
+    worst: [Option<(f64, u64)>; Measure::ALL.len()],
 }
 
 impl Score {
@@ -142,6 +147,9 @@ pub fn judge(setup: &Setup, record: &Record, floor: Option<u16>, found: &mut dyn
     late(setup, record, found);
 }
 
+/// A part that is the whole but for rounding.
+const ALWAYS: f64 = 0.999_999;
+
 /// A settled stretch of one phase.
 struct Span<'a> {
     setup: &'a Setup,
@@ -155,8 +163,12 @@ struct Span<'a> {
     blocked: f64,
     /// What each disk got.
     got: Vec<f64>,
+    /// What it got of reads, and of writes.
+    lanes: Vec<[f64; 2]>,
     /// Whether each disk always had requests queued.
     backlogged: Vec<bool>,
+    /// The parts of the span in which it had reads alone queued, writes alone, both.
+    asking: Vec<[f64; 3]>,
     /// What the storage delivered or could have delivered.
     delivered: f64,
     /// The largest cost of a request of each disk.
@@ -194,6 +206,15 @@ impl<'a> Span<'a> {
             backlogged: (0..count)
                 .map(|disk| steady(disk) && of(disk).all(|second| !second.emptied))
                 .collect(),
+            asking: (0..count)
+                .map(|disk| {
+                    let time = |state: usize| of(disk).map(|d| d.asking[state]).sum::<f64>();
+                    [0, 1, 2].map(|state| time(state) / seconds.len() as f64)
+                })
+                .collect(),
+            lanes: (0..count)
+                .map(|disk| [0, 1].map(|lane| of(disk).map(|second| second.lanes[lane]).sum()))
+                .collect(),
             delivered: got.iter().sum::<f64>() + idle * phase.rate.get() as f64,
             got,
             grains: setup.grains(),
@@ -208,16 +229,46 @@ impl<'a> Span<'a> {
     fn limits(&self, found: &mut dyn FnMut(Sample)) {
         let measure = if self.is_long() { Measure::Over5 } else { Measure::Over1 };
         for (disk, (policy, _)) in self.phase.disks.iter().enumerate() {
-            let Some(limit) = policy.limit() else { continue };
-            // A disk that registers again is another disk, with a limit of its own.
+            // A disk that registers again is another disk, with limits of its own.
             if self.setup.disks[disk].conduct == Conduct::Registers {
                 continue;
             }
-            let due = limit.get() as f64 * self.seconds;
-            let got = self.got[disk];
-            let error = (got - due - self.grains[disk]).max(0.0) / due;
-            found(Sample { measure, disk, from: self.from, got, due, error });
+            let Most { both, each } = self.setup.most(disk, policy);
+            let [reads, writes] = self.lanes[disk];
+            for (limit, got) in [(both, self.got[disk]), (each[0], reads), (each[1], writes)] {
+                if limit.is_finite() {
+                    let due = limit * self.seconds;
+                    let error = (got - due - self.grains[disk]).max(0.0) / due;
+                    found(Sample { measure, disk, from: self.from, got, due, error });
+                }
+            }
         }
+    }
+
+    /// The most that a disk may have of the span, if its limits count for so many seconds of it.
+    fn most(&self, disk: usize, policy: &Policy, open: f64) -> Most {
+        let over = |rate: f64| if rate.is_finite() { rate * open } else { f64::INFINITY };
+        let Most { both, each } = self.setup.most(disk, policy);
+        Most { both: over(both), each: each.map(over) }
+    }
+
+    /// The most that a disk with limits of one direction may have with reads alone queued, with
+    /// writes alone, with both, each for all of the span.
+    fn by_queue(most: Most) -> [f64; 3] {
+        let [reads, writes] = most.each;
+        [reads, writes, reads + writes].map(|lanes| lanes.min(most.both))
+    }
+
+    /// The most that a disk may have where it asked for all of it all the time; `None` where it
+    /// did not, or had requests of a held direction alone queued now and then. What that one got
+    /// counts as all that it asked for, as what a disk got whose queue was empty.
+    fn always_asked(&self, disk: usize, policy: &Policy, open: f64) -> Option<f64> {
+        let most = self.most(disk, policy, open);
+        if !policy.limits_directions() {
+            return self.backlogged[disk].then_some(most.both);
+        }
+        let parts = self.asking[disk].into_iter().zip(Span::by_queue(most));
+        parts.into_iter().find(|&(part, _)| part >= ALWAYS).map(|(_, most)| most)
     }
 
     /// What the disks may claim, if a limit is made good for after a stall or not.
@@ -229,12 +280,12 @@ impl<'a> Span<'a> {
             .enumerate()
             .map(|(disk, (policy, _))| {
                 let per_second = |rate: Option<Iops>| rate.map(|rate| rate.get() as f64);
-                let limit = per_second(policy.limit()).map_or(f64::INFINITY, |rate| rate * open);
-                let asked = if self.backlogged[disk] { f64::INFINITY } else { self.got[disk] };
+                let limit = self.always_asked(disk, policy, open);
                 Claim {
                     reservation: per_second(policy.reservation()).unwrap_or(0.0)
                         * (self.seconds - self.blocked),
-                    most: limit.min(asked),
+                    most: limit
+                        .unwrap_or_else(|| self.got[disk].min(self.most(disk, policy, open).both)),
                     shares: Shares::get(policy.shares()) as f64,
                     class: match policy.reservation() {
                         Some(_) => ClaimClass::Reserved,
@@ -254,7 +305,14 @@ impl<'a> Span<'a> {
             lost => self.due((self.seconds - lost).max(0.0), floor),
         };
         let largest = self.grains.iter().copied().fold(0.0, f64::max);
+        if loose.regime == Regime::Plenty && self.is_long() {
+            (0..self.got.len()).for_each(|disk| self.directions(disk, [&loose, &strict], found));
+        }
         for disk in (0..self.got.len()).filter(|&disk| self.backlogged[disk]) {
+            if self.always_asked(disk, &self.phase.disks[disk].0, self.seconds).is_none() {
+                self.held(disk, largest, loose.regime, found);
+                continue;
+            }
             let (a, b) = (loose.amounts[disk], strict.amounts[disk]);
             let fair = Fair { low: a.min(b), high: a.max(b), largest };
             self.disk(disk, &fair, loose.regime, found);
@@ -283,7 +341,7 @@ impl<'a> Span<'a> {
         if regime != Regime::Plenty || reserved.is_some_and(|due| fair.high <= due * 1.000_001) {
             return;
         }
-        let limit = rate(policy.limit()).map_or(f64::INFINITY, |limit| limit * self.seconds);
+        let limit = self.always_asked(disk, &policy, self.seconds).unwrap_or(f64::INFINITY);
         if fair.high >= limit * 0.999_999 {
             if self.is_long() {
                 tell(Measure::Limited5, fair.low, fair.low - got - grain);
@@ -293,6 +351,65 @@ impl<'a> Span<'a> {
         let measure = if self.is_long() { Measure::Share5 } else { Measure::Share1 };
         let wrong = (fair.low - got).max(got - fair.high) - 2.0 * fair.largest;
         tell(measure, fair.high, wrong);
+    }
+
+    /// The reservation of a disk that had requests of a held direction alone queued now and then:
+    /// it is due as far as what was queued could have it.
+    fn held(&self, disk: usize, largest: f64, regime: Regime, found: &mut dyn FnMut(Sample)) {
+        let (policy, _) = self.phase.disks[disk];
+        let (Some(reservation), Regime::Plenty) = (policy.reservation(), regime) else { return };
+        let reservation = reservation.get() as f64;
+        let open = (self.seconds - self.stalled - self.blocked).max(0.0);
+        let parts = self.asking[disk].iter().zip(Span::by_queue(self.most(disk, &policy, open)));
+        let due: f64 = parts.map(|(part, most)| part * most.min(reservation * open)).sum();
+        let (got, from) = (self.got[disk], self.from);
+        let wait = reservation * largest / self.phase.rate.get() as f64;
+        let error = (due - got - self.grains[disk] - wait).max(0.0) / due.max(f64::MIN_POSITIVE);
+        let measure = if self.is_long() { Measure::Reservation5 } else { Measure::Reservation1 };
+        found(Sample { measure, disk, from, got, due, error });
+    }
+
+    /// How a disk with limits of its reads or of its writes divides what it has: `of` holds what is
+    /// due if limits are made good for after stalls, and if they are not.
+    fn directions(&self, disk: usize, of: [&Due; 2], found: &mut dyn FnMut(Sample)) {
+        let (policy, _) = self.phase.disks[disk];
+        if !policy.limits_directions() {
+            return;
+        }
+        let Span { seconds, from, .. } = *self;
+        let (asking, got, grain) = (self.asking[disk], self.lanes[disk], self.grains[disk]);
+        let limits = self.most(disk, &policy, seconds).each;
+        let reservation = policy.reservation().map_or(0.0, |rate| rate.get() as f64 * seconds);
+        let asked = self.always_asked(disk, &policy, seconds);
+        // Nobody is held back by shares, so nothing says what a disk would have of them that asked
+        // for less.
+        if asked.is_none() && of.iter().any(|due| due.level.is_infinite()) {
+            return;
+        }
+        let divided = |due: &Due, open: f64| {
+            let Most { both, each } = self.most(disk, &policy, open);
+            let level = Shares::get(policy.shares()) as f64 * due.level;
+            let amount = match asked {
+                Some(_) => due.amounts[disk],
+                None => level.max(reservation).min(both),
+            };
+            let turns = divide(amount.min(each[0] + each[1]), each);
+            [0, 1].map(|lane| asking[lane] * each[lane].min(amount) + asking[2] * turns[lane])
+        };
+        let open = (seconds - self.stalled - self.blocked).max(0.0);
+        let (high, low) = (divided(of[0], seconds), divided(of[1], open));
+        let binds = |lane: usize| high[lane] >= limits[lane] * 0.999_99;
+        for lane in (0..2).filter(|&lane| asking[lane] + asking[2] >= ALWAYS && binds(lane)) {
+            let (got, due) = (got[lane], low[lane].min(high[lane]));
+            let error = (due - got - grain).max(0.0) / due.max(f64::MIN_POSITIVE);
+            found(Sample { measure: Measure::Limited5, disk, from, got, due, error });
+        }
+        // A limit that is near binds now and then where service varies.
+        let due = self.got[disk] / 2.0;
+        if asking[2] >= ALWAYS && due * 1.25 <= limits[0].min(limits[1]) {
+            let error = ((got[0] - due).abs() - grain).max(0.0) / due.max(f64::MIN_POSITIVE);
+            found(Sample { measure: Measure::Turns5, disk, from, got: got[0], due, error });
+        }
     }
 
     fn floor(&self, due: &Due, found: &mut dyn FnMut(Sample)) {

@@ -59,6 +59,8 @@ enum Withhold {
     Reservations,
     Floor,
     HalfOfLimits,
+    Directions,
+    SwappedDirections,
 }
 
 fn main() -> Result<()> {
@@ -70,6 +72,8 @@ fn main() -> Result<()> {
         Some(Withhold::Reservations) => Withheld::Reservations,
         Some(Withhold::Floor) => Withheld::Floor,
         Some(Withhold::HalfOfLimits) => Withheld::HalfOfLimits,
+        Some(Withhold::Directions) => Withheld::Directions,
+        Some(Withhold::SwappedDirections) => Withheld::SwappedDirections,
     };
     let suspect = Suspect { kind: args.scheduler, withheld };
     if args.experiments {
@@ -108,7 +112,8 @@ fn main() -> Result<()> {
         }
         return Ok(());
     }
-    print(&format!("{}\n{}", report::classes(&scores), report::verdicts(&scores)))
+    let tables = [report::classes(&scores), report::special(&scores), report::verdicts(&scores)];
+    print(&tables.join("\n"))
 }
 
 fn replay(class: Class, seed: u64, suspect: Suspect) -> Result<()> {
@@ -118,8 +123,9 @@ fn replay(class: Class, seed: u64, suspect: Suspect) -> Result<()> {
     judge(&setup, &record, campaign::FLOOR, &mut |sample| samples.push(sample));
     let mut score = Score::default();
     samples.iter().for_each(|sample| score.add(seed, sample));
-    let table = report::classes(&[(class, score)].into());
-    print(&format!("{}\n{table}", report::disks(&setup, &record, &samples)))
+    let scores = [(class, score)].into();
+    let tables = [report::classes(&scores), report::special(&scores)];
+    print(&format!("{}\n{}", report::disks(&setup, &record, &samples), tables.join("\n")))
 }
 
 /// To standard output, whose reader may have gone.

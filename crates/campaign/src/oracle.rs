@@ -34,6 +34,8 @@ pub enum ClaimClass {
 pub struct Due {
     /// To each disk.
     pub amounts: Vec<f64>,
+    /// The level λ of the shares; 0 where the reservations do not fit.
+    pub level: f64,
     /// Whether the reservations fit.
     pub regime: Regime,
 }
@@ -57,7 +59,8 @@ pub fn due(claims: &[Claim], delivered: f64, floor: Option<u16>) -> Due {
     let asked: f64 = claims.iter().filter(unreserved).map(|claim| claim.most).sum();
     let kept = floor.map_or(0.0, |n| delivered / (f64::from(n) + 1.0)).min(asked);
     if reserved <= delivered - kept {
-        return Due { amounts: fill(claims, delivered), regime: Regime::Plenty };
+        let (amounts, level) = fill(claims, delivered);
+        return Due { amounts, level, regime: Regime::Plenty };
     }
     let regime = if reserved > delivered { Regime::Shortage } else { Regime::Brim };
     let bare: Vec<Claim> = claims
@@ -68,7 +71,7 @@ pub fn due(claims: &[Claim], delivered: f64, floor: Option<u16>) -> Due {
         })
         .collect();
     let scale = (delivered - kept) / reserved;
-    let floors = fill(&bare, kept);
+    let (floors, _) = fill(&bare, kept);
     let amounts = claims
         .iter()
         .zip(floors)
@@ -77,16 +80,16 @@ pub fn due(claims: &[Claim], delivered: f64, floor: Option<u16>) -> Due {
             ClaimClass::Unreserved => floor,
         })
         .collect();
-    Due { amounts, regime }
+    Due { amounts, level: 0.0, regime }
 }
 
-/// `clamp(w·λ, r, l)` with the sum `total`, or with every disk at its most if that is less.
-fn fill(claims: &[Claim], total: f64) -> Vec<f64> {
+/// `clamp(w·λ, r, l)` with the sum `total`, or with every disk at its most if that is less, and λ.
+fn fill(claims: &[Claim], total: f64) -> (Vec<f64>, f64) {
     let at =
         |claim: &Claim, level: f64| (claim.shares * level).max(claim.reservation).min(claim.most);
     let sum = |level: f64| claims.iter().map(|claim| at(claim, level)).sum::<f64>();
     if claims.iter().map(|claim| claim.most).sum::<f64>() <= total {
-        return claims.iter().map(|claim| claim.most).collect();
+        return (claims.iter().map(|claim| claim.most).collect(), f64::INFINITY);
     }
     let least = claims.iter().map(|claim| claim.shares).fold(f64::INFINITY, f64::min);
     let (mut low, mut high) = (0.0, total / least.max(f64::MIN_POSITIVE) + 1.0);
@@ -94,7 +97,19 @@ fn fill(claims: &[Claim], total: f64) -> Vec<f64> {
         let middle = (low + high) / 2.0;
         if sum(middle) < total { low = middle } else { high = middle }
     }
-    claims.iter().map(|claim| at(claim, high)).collect()
+    (claims.iter().map(|claim| at(claim, high)).collect(), high)
+}
+
+/// How a disk with limits of its reads and of its writes divides what it has: both take turns, so
+/// both get the same, up to the most of either, and the rest is the other's. Max-min fairness.
+pub fn divide(amount: f64, most: [f64; 2]) -> [f64; 2] {
+    let half = amount / 2.0;
+    let [reads, writes] = most;
+    match (reads < half, writes < half) {
+        (true, _) => [reads, (amount - reads).min(writes)],
+        (_, true) => [(amount - writes).min(reads), writes],
+        _ => [half, half],
+    }
 }
 
 #[cfg(test)]
@@ -142,6 +157,21 @@ mod tests {
         assert_eq!((amounts, regime), (vec![667.0, 333.0, 8.0, 3.0], Regime::Shortage));
         assert_eq!(rounded(&disks, 1205.0, Some(100)).1, Regime::Brim);
         assert_eq!(rounded(&disks, 1205.0, None).1, Regime::Plenty);
+    }
+
+    #[test]
+    fn directions_get_the_same_up_to_the_most_of_either() {
+        for (amount, most, each) in [
+            (100.0, [f64::INFINITY; 2], [50.0, 50.0]),
+            (100.0, [20.0, f64::INFINITY], [20.0, 80.0]),
+            (100.0, [f64::INFINITY, 20.0], [80.0, 20.0]),
+            (100.0, [60.0, 45.0], [55.0, 45.0]),
+            (100.0, [60.0, 60.0], [50.0, 50.0]),
+            (100.0, [60.0, 0.0], [60.0, 0.0]),
+            (100.0, [10.0, 20.0], [10.0, 20.0]),
+        ] {
+            assert_eq!(divide(amount, most), each, "{amount} within {most:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,10 @@ pub struct DiskSecond {
     pub cost: f64,
     /// Whether its queue was empty at any time, after its client had answered.
     pub emptied: bool,
+    /// The cost of reads alone, of writes alone.
+    pub lanes: [f64; 2],
+    /// Time with reads alone queued, with writes alone, with both, in seconds; of disks that write.
+    pub asking: [f64; 3],
 }
 
 /// One second of a run.

@@ -4,7 +4,8 @@ use crate::bars::BARS;
 use crate::class::Class;
 use crate::judge::{Measure, Sample, Score};
 use crate::record::Record;
-use crate::setup::Setup;
+use crate::setup::{Mix, Setup};
+use headgate_qos::Policy;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -60,6 +61,34 @@ pub fn classes(scores: &BTreeMap<Class, Score>) -> String {
     text
 }
 
+/// Measures of single classes: bar, measure.
+const SPECIAL: [(&str, Measure); 1] = [("turns", Measure::Turns5)];
+
+/// One row for each class and measure that no other class has, in Markdown. `none off` is the part
+/// of the samples without any error.
+pub fn special(scores: &BTreeMap<Class, Score>) -> String {
+    let mut text = String::from(
+        "| class | measure | samples | none off | median | p90 | p99 | worst | seed |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+    );
+    let rows = scores.iter().flat_map(|(class, score)| SPECIAL.map(|row| (class, score, row)));
+    for (class, score, (name, measure)) in rows {
+        let tally = score.of(measure);
+        let (Some(part), Some(seed)) = (tally.part_within(0.0), score.worst_seed(measure)) else {
+            continue;
+        };
+        let quantiles = [0.5, 0.9, 0.99, 1.0].map(|part| percent(tally.quantile(part)));
+        let _ = writeln!(
+            text,
+            "| {class} | {name} | {} | {:.2} | {} | {seed} |",
+            tally.count(),
+            part * 100.0,
+            quantiles.join(" | "),
+        );
+    }
+    text
+}
+
 /// Every bar with the classes that miss it.
 pub fn verdicts(scores: &BTreeMap<Class, Score>) -> String {
     let mut text = String::new();
@@ -84,6 +113,16 @@ pub fn verdicts(scores: &BTreeMap<Class, Score>) -> String {
         let _ = writeln!(text, "{:<15} {all} at most {most:.0} %: {verdict}{result}", bar.name);
     }
     text
+}
+
+/// What writes, and the limits of reads and of writes in reference IOs per second.
+fn mixed(setup: &Setup, disk: usize, policy: &Policy) -> String {
+    let mix = match setup.disks.get(disk).map(|disk| disk.mix) {
+        None | Some(Mix::Reads) => return String::new(),
+        Some(mix) => mix,
+    };
+    let [reads, writes] = setup.most(disk, policy).each;
+    format!(", {mix:.2?}, reads {reads:.0}, writes {writes:.0}")
 }
 
 /// One row for each disk of a run.
@@ -113,9 +152,10 @@ pub fn disks(setup: &Setup, record: &Record, samples: &[Sample]) -> String {
             |rate: Option<headgate_units::Iops>| rate.map_or("-".to_owned(), |r| r.to_string());
         let conduct = setup.disks.get(disk).map(|disk| disk.conduct);
         let conduct = conduct.map_or(String::new(), |conduct| format!("{conduct:?}, "));
+        let mixed = mixed(setup, disk, policy);
         let _ = writeln!(
             text,
-            "| {disk} | {} | {} | {} | {conduct}{load:?} | {:.1} | {} | {} | {} | {} |",
+            "| {disk} | {} | {} | {} | {conduct}{load:?}{mixed} | {:.1} | {} | {} | {} | {} |",
             or_none(policy.reservation()),
             or_none(policy.limit()),
             policy.shares(),

@@ -2,11 +2,11 @@
 
 use crate::record::{DiskSecond, Record, Second};
 use crate::rng::Rng;
-use crate::setup::{Conduct, Load, Phase, Setup, Sizes, Suspect};
+use crate::setup::{Conduct, Load, Mix, Phase, Setup, Sizes, Suspect};
 use crate::storage::Storage;
 use anyhow::{Context, Result};
 use headgate_qos::window::Slots;
-use headgate_qos::{AnyScheduler, Burst, Decision, DiskId, Gate, Io, Policy};
+use headgate_qos::{AnyScheduler, Burst, Decision, Direction, DiskId, Gate, Io, IoKind, Policy};
 use headgate_units::{Bytes, Iops, Nanos, Priority};
 
 /// A hostile client acts this often.
@@ -17,6 +17,7 @@ const MISCHIEF: Nanos = Nanos::from_millis(7);
 struct Request {
     disk: usize,
     id: DiskId,
+    direction: Direction,
     bytes: Bytes,
     cost: f64,
     /// When it is to be done, if its load is open.
@@ -29,8 +30,10 @@ struct Client {
     policy: Policy,
     load: Load,
     sizes: Sizes,
+    mix: Mix,
     conduct: Conduct,
-    queued: u32,
+    /// Reads, writes.
+    queued: [u32; 2],
     in_flight: u32,
     second: DiskSecond,
     /// When the next request of an open load arrives.
@@ -53,11 +56,46 @@ impl Client {
         }
     }
 
-    fn lacks(&self) -> bool {
-        match self.load {
-            Load::Idle | Load::Open(_) => false,
-            Load::Queued(depth) => self.queued < depth,
-            Load::Outstanding(depth) => self.queued + self.in_flight < depth,
+    fn queued(&self) -> u32 {
+        self.queued[0] + self.queued[1]
+    }
+
+    /// What a closed load sends next; `None` while it has enough.
+    fn lacks(&mut self) -> Option<Direction> {
+        let lacks = match (self.load, self.mix) {
+            (Load::Idle | Load::Open(_), _) => false,
+            (Load::Queued(depth), Mix::Apart(writes)) => {
+                let writes = (f64::from(depth) * writes).round() as u32;
+                let wanted = [depth - writes.min(depth), writes];
+                return Direction::BOTH.into_iter().find(|&d| self.queued[at(d)] < wanted[at(d)]);
+            }
+            (Load::Queued(depth), _) => self.queued() < depth,
+            (Load::Outstanding(depth), _) => self.queued() + self.in_flight < depth,
+        };
+        lacks.then(|| self.direction())
+    }
+
+    fn direction(&mut self) -> Direction {
+        match self.mix {
+            Mix::Reads => Direction::Read,
+            Mix::Random(writes) | Mix::Apart(writes) if self.rng.chance(writes) => Direction::Write,
+            Mix::Random(_) | Mix::Apart(_) => Direction::Read,
+        }
+    }
+
+    /// What a second begins with.
+    fn begin(&self) -> DiskSecond {
+        DiskSecond { emptied: self.queued() == 0, ..DiskSecond::default() }
+    }
+
+    /// Counts time in which nothing changes.
+    fn pass(&mut self, seconds: f64) {
+        let [reads, writes, both] = &mut self.second.asking;
+        match self.queued.map(|queued| queued > 0) {
+            [true, true] => *both += seconds,
+            [true, false] => *reads += seconds,
+            [false, true] => *writes += seconds,
+            [false, false] => {}
         }
     }
 
@@ -66,6 +104,14 @@ impl Client {
         if let Load::Open(rate) = self.load {
             self.arrival += Nanos((self.rng.exponential(1.0 / rate) * 1e9) as u64);
         }
+    }
+}
+
+/// Where a direction stands in pairs.
+fn at(direction: Direction) -> usize {
+    match direction {
+        Direction::Read => 0,
+        Direction::Write => 1,
     }
 }
 
@@ -82,6 +128,7 @@ struct Run<'a> {
     mischief: Nanos,
     has_open: bool,
     has_hostile: bool,
+    has_writes: bool,
     idle: f64,
     /// When the gate last let a request through.
     last: Nanos,
@@ -119,8 +166,9 @@ impl<'a> Run<'a> {
                 policy,
                 load,
                 sizes: disk.sizes,
+                mix: disk.mix,
                 conduct: disk.conduct,
-                queued: 0,
+                queued: [0; 2],
                 in_flight: 0,
                 second: DiskSecond::default(),
                 arrival: Nanos::ZERO,
@@ -146,6 +194,7 @@ impl<'a> Run<'a> {
                 .flat_map(|phase| &phase.disks)
                 .any(|(_, load)| matches!(load, Load::Open(_))),
             has_hostile: setup.disks.iter().any(|disk| disk.conduct != Conduct::Honest),
+            has_writes: setup.disks.iter().any(|disk| disk.mix != Mix::Reads),
             idle: 0.0,
             last: Nanos::ZERO,
             record: Record::default(),
@@ -176,14 +225,17 @@ impl<'a> Run<'a> {
     fn second(&mut self, phase: usize, into: usize) -> Result<()> {
         let (begin, end) = (self.now, Nanos(self.now.0 + 1_000_000_000));
         for client in &mut self.clients {
-            client.second = DiskSecond { cost: 0.0, emptied: client.queued == 0 };
+            client.second = client.begin();
         }
         self.idle = 0.0;
         self.dispatch()?;
         loop {
             let at = self.next_event().map_or(end, |at| at.min(end));
+            let passed = at.since(self.now).as_secs_f64();
+            if self.has_writes {
+                self.clients.iter_mut().for_each(|client| client.pass(passed));
+            }
             if self.gate.in_flight() == 0 {
-                let passed = at.since(self.now).as_secs_f64();
                 self.idle += passed - self.setup.stalled(self.now, at);
             }
             self.now = at.max(self.now);
@@ -252,7 +304,8 @@ impl<'a> Run<'a> {
                 client.ideal = client.ideal.max(client.arrival) + Nanos(1_000_000_000 / rate);
                 let deadline = Some(client.ideal);
                 client.space();
-                self.send(number, deadline)?;
+                let direction = client.direction();
+                self.send(number, direction, deadline)?;
             }
         }
         Ok(())
@@ -260,13 +313,13 @@ impl<'a> Run<'a> {
 
     /// Closed loads.
     fn fill(&mut self, disk: usize) -> Result<()> {
-        while self.clients.get(disk).is_some_and(Client::lacks) {
-            self.send(disk, None)?;
+        while let Some(direction) = self.clients.get_mut(disk).and_then(Client::lacks) {
+            self.send(disk, direction, None)?;
         }
         Ok(())
     }
 
-    fn send(&mut self, disk: usize, deadline: Option<Nanos>) -> Result<()> {
+    fn send(&mut self, disk: usize, direction: Direction, deadline: Option<Nanos>) -> Result<()> {
         let Some(client) = self.clients.get_mut(disk) else { return Ok(()) };
         let bytes = client.size();
         let priority = match client.conduct {
@@ -274,10 +327,14 @@ impl<'a> Run<'a> {
             _ => None,
         };
         client.sent += 1;
-        client.queued += 1;
-        let io = Io { bytes, priority, ..Io::default() };
+        client.queued[at(direction)] += 1;
+        let kind = match direction {
+            Direction::Read => IoKind::Read,
+            Direction::Write => IoKind::Write,
+        };
+        let io = Io { bytes, priority, kind, ..Io::default() };
         let cost = self.setup.cost(bytes);
-        let request = Request { disk, id: client.id, bytes, cost, deadline };
+        let request = Request { disk, id: client.id, direction, bytes, cost, deadline };
         self.gate.enqueue(self.now, client.id, io, request).map_err(|error| error.reason)?;
         Ok(())
     }
@@ -294,12 +351,14 @@ impl<'a> Run<'a> {
             self.last = self.now;
             self.storage.submit(self.now, key as u64, request.bytes, request.cost);
             let Some(client) = self.clients.get_mut(request.disk) else { continue };
-            client.queued = client.queued.saturating_sub(1);
+            let lane = at(request.direction);
+            client.queued[lane] = client.queued[lane].saturating_sub(1);
             client.in_flight += 1;
             client.second.cost += request.cost;
+            client.second.lanes[lane] += request.cost;
             self.fill(request.disk)?;
             if let Some(client) = self.clients.get_mut(request.disk) {
-                client.second.emptied |= client.queued == 0;
+                client.second.emptied |= client.queued() == 0;
             }
         }
         Ok(())
@@ -315,14 +374,15 @@ impl<'a> Run<'a> {
             match client.conduct {
                 Conduct::Honest | Conduct::FloodsPriorities => {}
                 Conduct::Extracts => {
-                    let taken = self.gate.extract(now, client.id, &mut |_| true)?;
-                    client.queued -= taken.len() as u32;
+                    for request in self.gate.extract(now, client.id, &mut |_| true)? {
+                        client.queued[at(request.direction)] -= 1;
+                    }
                     self.fill(number)?;
                 }
                 Conduct::Registers => {
                     self.gate.unregister(now, client.id)?;
                     client.id = self.gate.register(now, self.suspect.told(client.policy));
-                    client.queued = 0;
+                    client.queued = [0; 2];
                     self.fill(number)?;
                 }
                 Conduct::SetsPolicy => {
@@ -332,7 +392,7 @@ impl<'a> Run<'a> {
                 }
                 Conduct::Flaps => {
                     self.gate.extract(now, client.id, &mut |_| true)?;
-                    client.queued = 0;
+                    client.queued = [0; 2];
                     client.second.emptied = true;
                     if client.rng.chance(0.7) {
                         self.fill(number)?;

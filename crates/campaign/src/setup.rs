@@ -2,8 +2,10 @@
 
 use crate::class::Class;
 use headgate_devices::{ServiceTime, Stall};
-use headgate_qos::{Burst, Config, CostModel, Floor, Policy, SchedulerKind};
-use headgate_units::{Bytes, Iops, Nanos, Shares};
+use headgate_qos::{
+    Burst, Config, CostModel, Direction, DirectionLimits, Floor, Policy, SchedulerKind,
+};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -33,6 +35,8 @@ pub struct Setup {
 pub struct DiskSetup {
     /// Its requests.
     pub sizes: Sizes,
+    /// Which of them write.
+    pub mix: Mix,
     /// How its client behaves.
     pub conduct: Conduct,
 }
@@ -79,6 +83,18 @@ impl Sizes {
     }
 }
 
+/// Which requests of a disk write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mix {
+    /// None.
+    Reads,
+    /// One application sends both: each request writes with this probability. Where one direction
+    /// is held back, the client's queue fills with it.
+    Random(f64),
+    /// One application reads and one writes: this part of the load is the writer's.
+    Apart(f64),
+}
+
 /// How a client behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conduct {
@@ -123,6 +139,10 @@ pub enum Withheld {
     Floor,
     /// It takes half of each limit for the limit.
     HalfOfLimits,
+    /// It knows no limits of reads or of writes.
+    Directions,
+    /// It takes the limits of reads for those of writes, and those of writes for those of reads.
+    SwappedDirections,
 }
 
 /// The scheduler under judgement.
@@ -145,7 +165,17 @@ impl Suspect {
             Withheld::HalfOfLimits => {
                 let half = policy.limit().and_then(|limit| Iops::new(limit.get() / 2).ok());
                 let least = policy.reservation().max(half);
-                policy.with_limit(policy.limit().and(least))
+                policy.with_limit(policy.limit().and(least)).and_then(|policy| {
+                    let [read, write] = Direction::BOTH.map(|d| halved(policy.direction_limits(d)));
+                    policy.with_direction_limits(read, write)
+                })
+            }
+            Withheld::Directions => {
+                policy.with_direction_limits(DirectionLimits::NONE, DirectionLimits::NONE)
+            }
+            Withheld::SwappedDirections => {
+                let [read, write] = Direction::BOTH.map(|d| policy.direction_limits(d));
+                policy.with_direction_limits(write, read)
             }
             Withheld::Reservations => policy.with_reservation(None),
         }
@@ -162,7 +192,46 @@ impl Suspect {
     }
 }
 
+fn halved(limits: DirectionLimits) -> DirectionLimits {
+    DirectionLimits {
+        iops: limits.iops.and_then(|rate| Iops::new(rate.get() / 2).ok()),
+        bandwidth: limits.bandwidth.and_then(|rate| BytesPerSec::new(rate.get() / 2).ok()),
+    }
+}
+
+/// The most that a disk may have, in reference IOs per second; infinite where nothing binds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Most {
+    /// Of reads and writes together.
+    pub both: f64,
+    /// Of reads, of writes.
+    pub each: [f64; 2],
+}
+
 impl Setup {
+    /// What a policy's limits leave to a disk. Limits in bytes count where all requests of the disk
+    /// have one size; set-ups give them to no others.
+    pub fn most(&self, disk: usize, policy: &Policy) -> Most {
+        let size = match self.disks.get(disk).map(|disk| disk.sizes) {
+            Some(Sizes::Fixed(size)) => Some(size),
+            _ => None,
+        };
+        let of = |iops: Option<Iops>, bandwidth: Option<BytesPerSec>| {
+            let iops = iops.map_or(f64::INFINITY, |rate| rate.get() as f64);
+            let bytes = bandwidth.zip(size).map_or(f64::INFINITY, |(rate, size)| {
+                rate.get() as f64 / size.0 as f64 * self.cost(size)
+            });
+            iops.min(bytes)
+        };
+        Most {
+            both: of(policy.limit(), policy.limit_bandwidth()),
+            each: Direction::BOTH.map(|direction| {
+                let limits = policy.direction_limits(direction);
+                of(limits.iops, limits.bandwidth)
+            }),
+        }
+    }
+
     /// What a request of this size costs, in reference IOs: mClock, section 3.2.2, equation 5. No
     /// set-up has costs learned: they begin with that.
     pub fn cost(&self, bytes: Bytes) -> f64 {
@@ -234,5 +303,24 @@ mod tests {
         assert_eq!(told(Withheld::Reservations), policy(0, 300, 7));
         assert_eq!(told(Withheld::HalfOfLimits), policy(100, 150, 7));
         assert_eq!(told(Withheld::Shares).shares(), Shares::default());
+    }
+
+    #[test]
+    fn what_a_disk_may_have_counts_bytes_as_requests() {
+        let limits = |iops, bandwidth: Bytes| DirectionLimits {
+            iops: Iops::new(iops).ok(),
+            bandwidth: BytesPerSec::new(bandwidth.0).ok(),
+        };
+        let policy = policy(0, 500, 1)
+            .with_direction_limits(limits(0, Bytes::from_mib(1)), limits(40, Bytes::from_mib(1)))
+            .unwrap();
+        let mut setup = draw(Class::Constant, 0);
+        setup.disks[0].sizes = Sizes::Fixed(Bytes::from_kib(16));
+        let most = Most { both: 500.0, each: [64.0, 40.0] };
+        assert_eq!(setup.most(0, &policy), most);
+        let told = |withheld| Suspect { withheld, ..Suspect::default() }.told(policy);
+        assert_eq!(setup.most(0, &told(Withheld::HalfOfLimits)).each, [32.0, 20.0]);
+        assert_eq!(setup.most(0, &told(Withheld::SwappedDirections)).each, [40.0, 64.0]);
+        assert_eq!(setup.most(0, &told(Withheld::Directions)).each, [f64::INFINITY; 2]);
     }
 }

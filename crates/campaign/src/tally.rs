@@ -27,6 +27,12 @@ impl Tally {
         self.samples.iter().copied().reduce(f32::max).map(f64::from)
     }
 
+    /// The part of the samples that are at most this; `None` of none.
+    pub fn part_within(&self, most: f64) -> Option<f64> {
+        let within = self.samples.iter().filter(|&&sample| f64::from(sample) <= most).count();
+        (!self.samples.is_empty()).then(|| within as f64 / self.samples.len() as f64)
+    }
+
     /// The sample that this part of all is not above; `None` of none. O(n).
     pub fn quantile(&self, part: f64) -> Option<f64> {
         let mut samples = self.samples.clone();
@@ -49,6 +55,7 @@ mod tests {
             tally.add(f64::from(n));
         }
         assert_eq!((tally.worst(), tally.quantile(0.99)), (Some(200.0), Some(198.0)));
+        assert_eq!((tally.part_within(50.0), tally.part_within(0.0)), (Some(0.25), Some(0.0)));
         assert_eq!((tally.quantile(0.0), tally.quantile(1.0)), (Some(1.0), Some(200.0)));
     }
 }

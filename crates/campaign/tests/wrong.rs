@@ -58,6 +58,20 @@ fn without_limits_disks_get_too_much_and_with_half_of_them_too_little() {
 }
 
 #[test]
+fn without_limits_of_reads_and_of_writes_a_direction_gets_too_much() {
+    misses(Class::Directions, without(Withheld::Directions), "limit-over");
+    misses(Class::Directions, without(Withheld::SwappedDirections), "limit-over");
+    misses(Class::Directions, without(Withheld::SwappedDirections), "limit-short");
+    misses(Class::Directions, without(Withheld::HalfOfLimits), "limit-short");
+}
+
+#[test]
+fn in_order_of_arrival_reads_and_writes_take_no_turns() {
+    misses(Class::Directions, kind(SchedulerKind::Sfq), "turns");
+    misses(Class::Directions, without(Withheld::Directions), "turns");
+}
+
+#[test]
 fn without_shares_or_reservations_what_they_promise_is_missed() {
     misses(Class::Constant, without(Withheld::Shares), "shares");
     misses(Class::Constant, without(Withheld::Reservations), "reservation-5s");
