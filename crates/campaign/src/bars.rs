@@ -17,7 +17,7 @@ pub struct Bar {
 }
 
 /// What is asked of every class.
-pub const BARS: [Bar; 8] = [
+pub const BARS: [Bar; 10] = [
     // Wherever the reservations fit into what the storage delivered.
     Bar { name: "reservation-5s", measure: Measure::Reservation5, part: 1.0, most: 0.01 },
     // 99 % of the reservation in 99.99 % of all seconds.
@@ -29,6 +29,9 @@ pub const BARS: [Bar; 8] = [
     // A window of requests stands before each that is dispatched.
     Bar { name: "late", measure: Measure::Late, part: 1.0, most: 1.1 },
     Bar { name: "turns", measure: Measure::Turns5, part: 1.0, most: 0.02 },
+    // Decision 52: no more than a tenth above the target, and 90 % of the storage's rate or more.
+    Bar { name: "target", measure: Measure::Target, part: 1.0, most: 0.1 },
+    Bar { name: "target-loss", measure: Measure::TargetLoss, part: 1.0, most: 0.1 },
 ];
 
 impl Bar {
@@ -72,6 +75,9 @@ pub const KNOWN_MISSES: &[KnownMiss] = &[
     KnownMiss(Class::Registration, "shares", 0.8357),
     KnownMiss(Class::Directions, "reservation-1s", 0.0113),
     KnownMiss(Class::Directions, "limit-short", 0.1600),
+    KnownMiss(Class::LatencyTarget, "reservation-5s", 0.3066),
+    KnownMiss(Class::LatencyTarget, "reservation-1s", 0.1339),
+    KnownMiss(Class::LatencyTarget, "target-loss", 0.5085),
 ];
 
 /// What is wrong with [`KNOWN_MISSES`], given the score of a class over [`RATCHET_SEEDS`].

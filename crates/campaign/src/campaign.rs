@@ -2,9 +2,11 @@
 
 use crate::class::Class;
 use crate::draw::draw;
-use crate::judge::{Score, judge};
+use crate::judge::{Sample, Score, judge};
+use crate::record::Record;
 use crate::run::run;
-use crate::setup::Suspect;
+use crate::setup::{Setup, Suspect};
+use crate::targets;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,11 +26,24 @@ pub fn cores() -> usize {
 /// # Errors
 /// Those of [`run`].
 pub fn score(class: Class, seed: u64, suspect: Suspect) -> Result<Score> {
-    let setup = draw(class, seed);
-    let record = run(&setup, suspect)?;
+    let (_, samples) = judged(&draw(class, seed), suspect)?;
     let mut score = Score::default();
-    judge(&setup, &record, FLOOR, &mut |sample| score.add(seed, &sample));
+    samples.iter().for_each(|sample| score.add(seed, sample));
     Ok(score)
+}
+
+/// Runs a set-up and compares it with what was due.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn judged(setup: &Setup, suspect: Suspect) -> Result<(Record, Vec<Sample>)> {
+    let record = run(setup, suspect)?;
+    let mut samples = Vec::new();
+    judge(setup, &record, FLOOR, &mut |sample| samples.push(sample));
+    if setup.class == Class::LatencyTarget {
+        targets::judge(setup, &record, suspect, &mut |sample| samples.push(sample))?;
+    }
+    Ok((record, samples))
 }
 
 /// The scores of classes over seeds 0 to `seeds`, the same for any number of `jobs`. Ends early

@@ -47,11 +47,13 @@ pub enum Class {
     Latency,
     /// Limits of reads and of writes.
     Directions,
+    /// Disks with latency targets beside others that saturate.
+    LatencyTarget,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Class; 20] = [
+    pub const ALL: [Class; 21] = [
         Class::Constant,
         Class::Exponential,
         Class::HeavyTail,
@@ -72,6 +74,7 @@ impl Class {
         Class::Registration,
         Class::Latency,
         Class::Directions,
+        Class::LatencyTarget,
     ];
 
     /// The name on the command line.
@@ -97,6 +100,7 @@ impl Class {
             Class::Registration => "registration",
             Class::Latency => "latency",
             Class::Directions => "directions",
+            Class::LatencyTarget => "latency-target",
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::class::Class;
 use crate::rng::Rng;
 use crate::setup::{Conduct, DiskSetup, Load, Mix, Phase, Setup, Sizes, policy};
+use crate::targets;
 use headgate_devices::{ServiceTime, Stall};
 use headgate_qos::{CostModel, Direction, DirectionLimits, Policy};
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos};
@@ -51,6 +52,9 @@ fn ranges(class: Class) -> Ranges {
 
 /// The set-up of a class and a seed.
 pub fn draw(class: Class, seed: u64) -> Setup {
+    if class == Class::LatencyTarget {
+        return targets::draw::setup(seed);
+    }
     let mut rng = Rng::new(class.name(), seed);
     let ranges = ranges(class);
     let count = rng.within(ranges.disks.0, ranges.disks.1) as usize;
@@ -74,6 +78,7 @@ pub fn draw(class: Class, seed: u64) -> Setup {
             Class::Sizes | Class::LargeSizes => CostModel::default(),
             _ => CostModel::Unit,
         },
+        latency: Nanos::ZERO,
         service: match class {
             Class::Exponential => ServiceTime::Exponential { seed: rng.number() },
             Class::Directions if rng.chance(0.5) => ServiceTime::Exponential { seed: rng.number() },

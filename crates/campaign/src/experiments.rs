@@ -71,6 +71,7 @@ impl Bench {
             seed: 1,
             window: self.window,
             cost_model: self.cost_model,
+            latency: Nanos::ZERO,
             service: self.service,
             stall: self.stall,
             settle: 1,

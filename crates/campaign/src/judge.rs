@@ -47,11 +47,16 @@ pub enum Measure {
     /// Of a disk with limits of reads or of writes that do not bind: distance of its reads from
     /// half of what it got over 5 s, as a part of that half.
     Turns5,
+    /// Beyond a [latency target](crate::targets) that could be kept, as a part of it.
+    Target,
+    /// What other disks lose beside latency targets that nobody can keep, as a part of what they
+    /// have without these.
+    TargetLoss,
 }
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Measure; 10] = [
+    pub const ALL: [Measure; 12] = [
         Measure::Reservation5,
         Measure::Reservation1,
         Measure::Over5,
@@ -62,6 +67,8 @@ impl Measure {
         Measure::Floor5,
         Measure::Late,
         Measure::Turns5,
+        Measure::Target,
+        Measure::TargetLoss,
     ];
 }
 

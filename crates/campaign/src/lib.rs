@@ -17,6 +17,7 @@
 //! | [`mod@campaign`] | many set-ups on all cores |
 //! | [`experiments`] | findings of a review, each as a small experiment |
 //! | [`latency`] | what requests of reserved disks take beside a neighbour, and alone |
+//! | [`targets`] | whether latency targets are kept that could be |
 //! | [`report`] | tables |
 //!
 //! `docs/campaign.md` says how to run it and what came out.
@@ -36,3 +37,5 @@ pub mod run;
 pub mod setup;
 pub mod storage;
 pub mod tally;
+pub mod targets;
+pub mod thinking;

@@ -5,10 +5,9 @@ use clap::{Parser, ValueEnum};
 use headgate_campaign::bars::{RATCHET_SEEDS, entries};
 use headgate_campaign::class::Class;
 use headgate_campaign::draw::draw;
-use headgate_campaign::judge::{Score, judge};
+use headgate_campaign::judge::Score;
 use headgate_campaign::latency::grid::{self, Cell, Terms};
 use headgate_campaign::latency::table;
-use headgate_campaign::run::run;
 use headgate_campaign::setup::{Suspect, Withheld};
 use headgate_campaign::{campaign, experiments, report};
 use headgate_qos::SchedulerKind;
@@ -61,6 +60,8 @@ enum Withhold {
     HalfOfLimits,
     Directions,
     SwappedDirections,
+    Targets,
+    Window,
 }
 
 fn main() -> Result<()> {
@@ -74,6 +75,8 @@ fn main() -> Result<()> {
         Some(Withhold::HalfOfLimits) => Withheld::HalfOfLimits,
         Some(Withhold::Directions) => Withheld::Directions,
         Some(Withhold::SwappedDirections) => Withheld::SwappedDirections,
+        Some(Withhold::Targets) => Withheld::Targets,
+        Some(Withhold::Window) => Withheld::Window,
     };
     let suspect = Suspect { kind: args.scheduler, withheld };
     if args.experiments {
@@ -118,9 +121,7 @@ fn main() -> Result<()> {
 
 fn replay(class: Class, seed: u64, suspect: Suspect) -> Result<()> {
     let setup = draw(class, seed);
-    let record = run(&setup, suspect)?;
-    let mut samples = Vec::new();
-    judge(&setup, &record, campaign::FLOOR, &mut |sample| samples.push(sample));
+    let (record, samples) = campaign::judged(&setup, suspect)?;
     let mut score = Score::default();
     samples.iter().for_each(|sample| score.add(seed, sample));
     let scores = [(class, score)].into();

@@ -38,6 +38,9 @@ pub struct Record {
     /// For each disk with an open load, by how much its requests completed past their deadlines, in
     /// seconds; 0 for those in time.
     pub late: Vec<Vec<f64>>,
+    /// For each disk with a latency target, when its requests completed and what they took from the
+    /// queue to the end, in seconds.
+    pub took: Vec<Vec<(f64, f64)>>,
 }
 
 impl Record {

@@ -5,6 +5,7 @@ use crate::class::Class;
 use crate::judge::{Measure, Sample, Score};
 use crate::record::Record;
 use crate::setup::{Mix, Setup};
+use crate::targets;
 use headgate_qos::Policy;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -62,7 +63,8 @@ pub fn classes(scores: &BTreeMap<Class, Score>) -> String {
 }
 
 /// Measures of single classes: bar, measure.
-const SPECIAL: [(&str, Measure); 1] = [("turns", Measure::Turns5)];
+const SPECIAL: [(&str, Measure); 3] =
+    [("turns", Measure::Turns5), ("target", Measure::Target), ("target-loss", Measure::TargetLoss)];
 
 /// One row for each class and measure that no other class has, in Markdown. `none off` is the part
 /// of the samples without any error.
@@ -115,6 +117,22 @@ pub fn verdicts(scores: &BTreeMap<Class, Score>) -> String {
     text
 }
 
+/// One row for each latency target of a run: in parts of it, what an ideal order gives and what the
+/// run reached.
+fn aims(setup: &Setup, record: &Record) -> String {
+    let mut text = String::new();
+    for aim in targets::aims(setup) {
+        let targets::Aim { disk, target, first, due, feasibility } = aim;
+        let reached = targets::reached(setup, record, &aim).unwrap_or(f64::NAN);
+        let _ = writeln!(
+            text,
+            "\ndisk {disk}: {target}, {feasibility:?}: always first {first:.2}, when due {due:.2}, \
+             reached {reached:.2}"
+        );
+    }
+    text
+}
+
 /// What writes, and the limits of reads and of writes in reference IOs per second.
 fn mixed(setup: &Setup, disk: usize, policy: &Policy) -> String {
     let mix = match setup.disks.get(disk).map(|disk| disk.mix) {
@@ -128,13 +146,14 @@ fn mixed(setup: &Setup, disk: usize, policy: &Policy) -> String {
 /// One row for each disk of a run.
 pub fn disks(setup: &Setup, record: &Record, samples: &[Sample]) -> String {
     let mut text = format!(
-        "{} seed {}: window {}, {} disks, {} s, rate {}, service {}, {}\n\n",
+        "{} seed {}: window {}, {} disks, {} s, rate {}, latency {}, service {}, {}\n\n",
         setup.class,
         setup.seed,
         setup.window,
         setup.disks.len(),
         setup.seconds(),
         setup.phases.iter().map(|p| p.rate.to_string()).collect::<Vec<_>>().join(", "),
+        setup.latency,
         setup.service,
         setup.stall.map_or("no stalls".to_owned(), |stall| format!("stall {stall}")),
     );
@@ -166,6 +185,7 @@ pub fn disks(setup: &Setup, record: &Record, samples: &[Sample]) -> String {
             worst(Measure::Share5),
         );
     }
+    text.push_str(&aims(setup, record));
     let mut worst: Vec<&Sample> = samples.iter().filter(|sample| sample.error > 0.01).collect();
     worst.sort_by(|a, b| b.error.total_cmp(&a.error));
     for sample in worst.iter().take(10) {

@@ -4,9 +4,13 @@ use crate::record::{DiskSecond, Record, Second};
 use crate::rng::Rng;
 use crate::setup::{Conduct, Load, Mix, Phase, Setup, Sizes, Suspect};
 use crate::storage::Storage;
+use crate::targets::ideal::thinkers;
+use crate::thinking::Thinkers;
 use anyhow::{Context, Result};
 use headgate_qos::window::Slots;
-use headgate_qos::{AnyScheduler, Burst, Decision, Direction, DiskId, Gate, Io, IoKind, Policy};
+use headgate_qos::{
+    AnyScheduler, Burst, Decision, Direction, DiskId, Gate, Io, IoKind, Policy, Took,
+};
 use headgate_units::{Bytes, Iops, Nanos, Priority};
 
 /// A hostile client acts this often.
@@ -22,6 +26,8 @@ struct Request {
     cost: f64,
     /// When it is to be done, if its load is open.
     deadline: Option<Nanos>,
+    queued: Nanos,
+    dispatched: Nanos,
 }
 
 /// One disk and its client.
@@ -41,6 +47,10 @@ struct Client {
     /// When a server of the reservation's rate would be free.
     ideal: Nanos,
     late: Vec<f64>,
+    /// Of a load that thinks.
+    thinkers: Option<Thinkers>,
+    /// With a latency target: when requests completed, and what they took.
+    took: Vec<(f64, f64)>,
     sent: u64,
     rng: Rng,
 }
@@ -63,7 +73,7 @@ impl Client {
     /// What a closed load sends next; `None` while it has enough.
     fn lacks(&mut self) -> Option<Direction> {
         let lacks = match (self.load, self.mix) {
-            (Load::Idle | Load::Open(_), _) => false,
+            (Load::Idle | Load::Open(_) | Load::Thinking { .. }, _) => false,
             (Load::Queued(depth), Mix::Apart(writes)) => {
                 let writes = (f64::from(depth) * writes).round() as u32;
                 let wanted = [depth - writes.min(depth), writes];
@@ -148,14 +158,16 @@ pub fn run(setup: &Setup, suspect: Suspect) -> Result<Record> {
             run.second(number, into)?;
         }
     }
-    run.record.late = run.clients.into_iter().map(|client| client.late).collect();
+    let kept = run.clients.into_iter().map(|client| (client.late, client.took));
+    (run.record.late, run.record.took) = kept.unzip();
     Ok(run.record)
 }
 
 impl<'a> Run<'a> {
     fn new(setup: &'a Setup, suspect: Suspect, first: &Phase) -> Result<Run<'a>> {
         let scheduler = AnyScheduler::new(suspect.kind, suspect.config(setup.cost_model))?;
-        let mut gate = Gate::new(Nanos::ZERO, scheduler, Slots::whole(setup.window));
+        let mut gate =
+            Gate::new(Nanos::ZERO, scheduler, Slots::whole(suspect.window(setup.window)));
         let clients = setup
             .disks
             .iter()
@@ -174,6 +186,8 @@ impl<'a> Run<'a> {
                 arrival: Nanos::ZERO,
                 ideal: Nanos::ZERO,
                 late: Vec::new(),
+                thinkers: thinkers(Nanos::ZERO, number, load, setup.seed),
+                took: Vec::new(),
                 sent: 0,
                 rng: Rng::new(&format!("client {number}"), setup.seed),
             })
@@ -192,7 +206,7 @@ impl<'a> Run<'a> {
                 .phases
                 .iter()
                 .flat_map(|phase| &phase.disks)
-                .any(|(_, load)| matches!(load, Load::Open(_))),
+                .any(|(_, load)| matches!(load, Load::Open(_) | Load::Thinking { .. })),
             has_hostile: setup.disks.iter().any(|disk| disk.conduct != Conduct::Honest),
             has_writes: setup.disks.iter().any(|disk| disk.mix != Mix::Reads),
             idle: 0.0,
@@ -215,6 +229,7 @@ impl<'a> Run<'a> {
                 client.load = load;
                 client.arrival = now;
                 client.space();
+                client.thinkers = thinkers(now, number, load, self.setup.seed);
             }
             self.fill(number)?;
         }
@@ -266,6 +281,7 @@ impl<'a> Run<'a> {
     fn next_event(&self) -> Option<Nanos> {
         let arrival = |client: &Client| match client.load {
             Load::Open(_) => Some(client.arrival),
+            Load::Thinking { .. } => client.thinkers.as_ref()?.next(),
             _ => None,
         };
         let arrivals = match self.has_open {
@@ -282,9 +298,19 @@ impl<'a> Run<'a> {
             let key = key as usize;
             let request = *self.inside.get(key).context("the storage invented a request")?;
             self.free.push(key);
+            let queued = request.dispatched.since(request.queued);
+            let took = Took { queued, device: self.now.since(request.dispatched) };
+            self.gate.measure(self.now, request.id, took, request.bytes);
             self.gate.complete(self.now, request.id);
             let Some(client) = self.clients.get_mut(request.disk) else { continue };
             client.in_flight = client.in_flight.saturating_sub(1);
+            if let Some(thinkers) = &mut client.thinkers {
+                thinkers.answered(self.now);
+            }
+            if client.policy.latency_target().is_some() {
+                let whole = self.now.since(request.queued);
+                client.took.push((self.now.as_secs_f64(), whole.as_secs_f64()));
+            }
             if let Some(deadline) = request.deadline {
                 client.late.push(self.now.since(deadline).as_secs_f64());
             }
@@ -293,7 +319,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Open loads.
+    /// Open loads, and those that think.
     fn arrive(&mut self) -> Result<()> {
         for number in 0..self.clients.len() {
             while let Some(client) = self.clients.get_mut(number)
@@ -306,6 +332,13 @@ impl<'a> Run<'a> {
                 client.space();
                 let direction = client.direction();
                 self.send(number, direction, deadline)?;
+            }
+            while let Some(client) = self.clients.get_mut(number)
+                && let Some(thinkers) = &mut client.thinkers
+                && thinkers.take(self.now).is_some()
+            {
+                let direction = client.direction();
+                self.send(number, direction, None)?;
             }
         }
         Ok(())
@@ -334,7 +367,9 @@ impl<'a> Run<'a> {
         };
         let io = Io { bytes, priority, kind, ..Io::default() };
         let cost = self.setup.cost(bytes);
-        let request = Request { disk, id: client.id, direction, bytes, cost, deadline };
+        let (id, queued) = (client.id, self.now);
+        let dispatched = queued;
+        let request = Request { disk, id, direction, bytes, cost, deadline, queued, dispatched };
         self.gate.enqueue(self.now, client.id, io, request).map_err(|error| error.reason)?;
         Ok(())
     }
@@ -342,7 +377,8 @@ impl<'a> Run<'a> {
     fn dispatch(&mut self) -> Result<()> {
         while self.gate.is_due(self.now) {
             let Decision::Dispatch(dispatched) = self.gate.next(self.now) else { break };
-            let request = Request { id: dispatched.disk, ..dispatched.request };
+            let request =
+                Request { id: dispatched.disk, dispatched: self.now, ..dispatched.request };
             let key = self.free.pop().unwrap_or(self.inside.len());
             match self.inside.get_mut(key) {
                 Some(place) => *place = request,

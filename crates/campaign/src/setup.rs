@@ -18,6 +18,8 @@ pub struct Setup {
     pub window: u32,
     /// How a size becomes IOs, for the scheduler, the storage and the oracle.
     pub cost_model: CostModel,
+    /// The least that the storage takes for a request, however fast it is otherwise; of unit costs.
+    pub latency: Nanos,
     /// How service times of the storage vary.
     pub service: ServiceTime,
     /// Whether it stands still now and then.
@@ -63,6 +65,13 @@ pub enum Load {
     Outstanding(u32),
     /// Requests that arrive at random (Poisson), so many per second.
     Open(f64),
+    /// Clients that send one request each and think before the next ([`crate::thinking`]).
+    Thinking {
+        /// How many.
+        clients: u32,
+        /// Requests per second that they would send if they were answered at once.
+        rate: f64,
+    },
 }
 
 /// Sizes of requests.
@@ -143,6 +152,10 @@ pub enum Withheld {
     Directions,
     /// It takes the limits of reads for those of writes, and those of writes for those of reads.
     SwappedDirections,
+    /// It knows no latency targets.
+    Targets,
+    /// It may have one request in flight, and not as many as the window says.
+    Window,
 }
 
 /// The scheduler under judgement.
@@ -159,7 +172,8 @@ impl Suspect {
     pub fn told(self, policy: Policy) -> Policy {
         let honest = Ok(policy);
         match self.withheld {
-            Withheld::Nothing | Withheld::Floor => honest,
+            Withheld::Nothing | Withheld::Floor | Withheld::Window => honest,
+            Withheld::Targets => policy.with_latency_target(None),
             Withheld::Limits => policy.with_limit(None),
             Withheld::Shares => Ok(policy.with_shares(Shares::default())),
             Withheld::HalfOfLimits => {
@@ -180,6 +194,11 @@ impl Suspect {
             Withheld::Reservations => policy.with_reservation(None),
         }
         .unwrap_or(policy)
+    }
+
+    /// How many requests it may have in flight, of a window of so many.
+    pub fn window(self, window: u32) -> u32 {
+        if self.withheld == Withheld::Window { 1 } else { window }
     }
 
     /// The configuration: that of hosts.

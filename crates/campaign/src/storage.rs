@@ -20,7 +20,8 @@ impl Storage {
         if setup.cost_model != CostModel::Unit {
             return Storage::Sized(SizedServer::new(rate));
         }
-        let spec = RateSpec { latency: Nanos::ZERO, service: setup.service, ..RateSpec::new(rate) };
+        let spec =
+            RateSpec { latency: setup.latency, service: setup.service, ..RateSpec::new(rate) };
         let layers: Vec<LayerSpec> = setup.stall.map(LayerSpec::Stall).into_iter().collect();
         Storage::Rate(Box::new(Layered::new(&layers, spec.device())))
     }

@@ -8,9 +8,9 @@ use headgate_campaign::judge::Score;
 use headgate_campaign::setup::{Suspect, Withheld};
 use headgate_qos::SchedulerKind;
 
-fn judged(class: Class, suspect: Suspect) -> Score {
+fn judged(class: Class, seeds: &[u64], suspect: Suspect) -> Score {
     let mut all = Score::default();
-    for seed in 0..6 {
+    for &seed in seeds {
         all.merge(score(class, seed, suspect).unwrap());
     }
     all
@@ -18,11 +18,16 @@ fn judged(class: Class, suspect: Suspect) -> Score {
 
 #[track_caller]
 fn misses(class: Class, suspect: Suspect, name: &str) {
+    misses_in(class, &[0, 1, 2, 3, 4, 5], suspect, name);
+}
+
+#[track_caller]
+fn misses_in(class: Class, seeds: &[u64], suspect: Suspect, name: &str) {
     let bar = BARS.iter().find(|bar| bar.name == name).unwrap();
-    let good = judged(class, Suspect::default());
+    let good = judged(class, seeds, Suspect::default());
     assert!(bar.is_met(&good), "the premise: {class} meets {name}: {:?}", bar.value(&good));
     assert!(bar.value(&good).is_some(), "the premise: {class} measures {name}");
-    let bad = judged(class, suspect);
+    let bad = judged(class, seeds, suspect);
     assert!(!bar.is_met(&bad), "{suspect:?} meets {name}: {:?}", bar.value(&bad));
 }
 
@@ -69,6 +74,13 @@ fn without_limits_of_reads_and_of_writes_a_direction_gets_too_much() {
 fn in_order_of_arrival_reads_and_writes_take_no_turns() {
     misses(Class::Directions, kind(SchedulerKind::Sfq), "turns");
     misses(Class::Directions, without(Withheld::Directions), "turns");
+}
+
+#[test]
+fn without_targets_they_are_missed_and_a_window_of_one_costs_others_too_much() {
+    misses(Class::LatencyTarget, without(Withheld::Targets), "target");
+    // Set-ups of targets that nobody can keep, at which others lose little.
+    misses_in(Class::LatencyTarget, &[19, 44], without(Withheld::Window), "target-loss");
 }
 
 #[test]
