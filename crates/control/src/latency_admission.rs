@@ -4,11 +4,11 @@ use super::{Control, ControlError, DatastoreEntry, Model, capacity};
 use headgate_api::types::Force;
 use headgate_model::{DatastoreSample, Name, Policy, Scheduler};
 use headgate_placement::latency_bound::{
-    LATE, PUNCTUAL, PromisedDisk, ServiceMeter, Storage, Target, Verdict, Why, Work, judge,
+    LATE, PUNCTUAL, PromisedDisk, ServiceMeter, Storage, Verdict, Why, Work, judge,
 };
 use headgate_qos::{Config, Floor, Narrow};
 use headgate_stats::DiskSnapshot;
-use headgate_units::{Iops, LatencyTarget, Nanos};
+use headgate_units::{Iops, Nanos};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
@@ -68,10 +68,6 @@ fn is_certain(verdict: &Verdict) -> bool {
         Verdict::Impossible(_) => true,
         Verdict::Kept(_) | Verdict::Unknown(_) => false,
     }
-}
-
-fn target(target: LatencyTarget) -> Option<Target> {
-    Target::new(target.quantile().into(), target.latency()).ok()
 }
 
 impl Control {
@@ -172,7 +168,7 @@ impl Control {
         };
         let promised = |name: Option<&Name>, policy: &Policy, late: Nanos| PromisedDisk {
             reservation: policy.reservation,
-            target: policy.latency_target.and_then(target),
+            target: policy.latency_target,
             largest: recorded
                 .and_then(|recorded| recorded.costs.get(name?).copied())
                 .unwrap_or(Work::ONE),
@@ -240,7 +236,7 @@ mod tests {
         let error = create(&bench, "p99=5ms", Force::No).unwrap_err();
         assert!(matches!(error, ControlError::LatencyNotAdmitted { .. }), "{error}");
         let text = error.to_string();
-        assert!(text.contains("p99=5.00 ms cannot be"), "{text}");
+        assert!(text.contains("p99=5ms cannot be"), "{text}");
         assert!(error.hint().is_some_and(|hint| hint.contains("--force")));
         let warnings = create(&bench, "p99=5ms", Force::Yes).unwrap().warnings;
         assert!(warnings.iter().any(|w| w.contains("tried and judged")), "{warnings:?}");

@@ -4,82 +4,8 @@ use super::burst::BurstMeter;
 use super::record::ServiceRecord;
 use super::work::Work;
 use alloc::vec::Vec;
-use core::fmt;
 use core::num::NonZeroU32;
-use headgate_units::{Iops, Nanos};
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
-
-/// A latency that so many of a disk's requests are not to exceed, from arrival to completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Written")]
-pub struct Target {
-    permille: u32,
-    latency: Nanos,
-}
-
-/// A target that was not checked yet.
-#[derive(Deserialize)]
-struct Written {
-    permille: u32,
-    latency: Nanos,
-}
-
-impl TryFrom<Written> for Target {
-    type Error = TargetError;
-    fn try_from(written: Written) -> Result<Target, TargetError> {
-        Target::new(written.permille, written.latency)
-    }
-}
-
-/// A quantile out of range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a latency target is for 500 to 999 of 1000 requests, not {0}")]
-pub struct TargetError(pub u32);
-
-impl Target {
-    /// `permille` thousandths of the requests, 500 to 999, within `latency`.
-    ///
-    /// # Errors
-    /// [`TargetError`] for another quantile.
-    pub const fn new(permille: u32, latency: Nanos) -> Result<Target, TargetError> {
-        match permille {
-            500..=999 => Ok(Target { permille, latency }),
-            _ => Err(TargetError(permille)),
-        }
-    }
-
-    /// Thousandths of the requests.
-    pub const fn permille(self) -> u32 {
-        self.permille
-    }
-
-    /// What they are not to exceed.
-    pub const fn latency(self) -> Nanos {
-        self.latency
-    }
-
-    /// The same for another latency.
-    #[must_use]
-    pub const fn with_latency(self, latency: Nanos) -> Target {
-        Target { latency, ..self }
-    }
-
-    /// The part of the requests that may take longer.
-    pub(super) fn exempt(self) -> f64 {
-        f64::from(1_000 - self.permille) / 1e3
-    }
-}
-
-/// `p99=5.00 ms`, `p99.9=20.00 ms`.
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.permille / 10, self.permille % 10) {
-            (whole, 0) => write!(f, "p{whole}={}", self.latency),
-            (whole, tenth) => write!(f, "p{whole}.{tenth}={}", self.latency),
-        }
-    }
-}
+use headgate_units::{Iops, LatencyTarget, Nanos};
 
 /// A datastore: its window, and what is recorded of its service.
 #[derive(Clone, Debug)]
@@ -118,7 +44,7 @@ pub struct PromisedDisk<'a> {
     /// Its reservation.
     pub reservation: Option<Iops>,
     /// Its target.
-    pub target: Option<Target>,
+    pub target: Option<LatencyTarget>,
     /// What its largest usual request costs; less than one reference IO counts as one.
     pub largest: Work,
     /// How late it may ask for its reservation and still go before others:
@@ -131,20 +57,4 @@ pub struct PromisedDisk<'a> {
     /// Recorded arrivals, by its reservation. Without these and `outstanding` its requests are
     /// taken to come no faster than the reservation, and the verdict says so.
     pub bursts: Option<&'a BurstMeter>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_checked_wherever_it_comes_from() {
-        assert_eq!(Target::new(499, Nanos(1)), Err(TargetError(499)));
-        assert_eq!(Target::new(1_000, Nanos(1)), Err(TargetError(1_000)));
-        let target = Target::new(999, Nanos::from_millis(20)).unwrap();
-        assert_eq!(target.to_string(), "p99.9=20.00 ms");
-        let written = serde_json::to_string(&target).unwrap();
-        assert_eq!(serde_json::from_str::<Target>(&written).unwrap(), target);
-        assert!(serde_json::from_str::<Target>(&written.replace("999", "1001")).is_err());
-    }
 }

@@ -64,14 +64,19 @@ mod verdict;
 mod work;
 
 pub use burst::BurstMeter;
-pub use input::{PromisedDisk, Storage, Target, TargetError};
+pub use input::{PromisedDisk, Storage};
 pub use meter::ServiceMeter;
 pub use reason::judge;
 pub use record::{Beside, ServiceRecord};
 pub use verdict::{Arrivals, Missing, Parts, Promise, Refusal, Verdict, Why};
 pub use work::Work;
 
-use headgate_units::Nanos;
+use headgate_units::{LatencyTarget, Nanos};
+
+/// The part of a disk's requests that may take longer than its target.
+fn exempt(target: LatencyTarget) -> f64 {
+    f64::from(1_000 - target.quantile()) / 1e3
+}
 
 /// How late a disk may ask for its reservation that sends its requests as they come: what the
 /// scheduler gives one whose queue was empty (`Config::anticipation`).

@@ -1,13 +1,14 @@
 //! The verdict: what the bound is compared with, and why it is not met.
 
 use super::bound::{Bursts, Demand, Service, Sum};
-use super::input::{PromisedDisk, Storage, Target};
+use super::exempt;
+use super::input::{PromisedDisk, Storage};
 use super::record::ServiceRecord;
 use super::verdict::{Arrivals, Missing, Parts, Promise, Refusal, Verdict, Why};
 use super::work::Work;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
-use headgate_units::{Iops, Nanos};
+use headgate_units::{Iops, LatencyTarget, Nanos};
 
 /// Requests that a record needs for each that the target exempts.
 const EVIDENCE: u64 = 50;
@@ -30,12 +31,12 @@ pub fn judge(storage: &Storage, disks: &[PromisedDisk<'_>], index: usize) -> Ver
     // A disk that waits for its requests sends few of them while the storage is slow, so how many
     // of its requests would take longer is known only where all do.
     let part = match (disk.bursts, disk.outstanding) {
-        (Some(_), None) => Some(target.exempt()),
+        (Some(_), None) => Some(exempt(target)),
         _ => None,
     };
     let impossible = storage.light.as_ref().filter(|light| light.always_over(latency, part));
     if let Some(light) = impossible {
-        let alone = Nanos(light.surely_over(target.exempt()) as u64);
+        let alone = Nanos(light.surely_over(exempt(target)) as u64);
         let nearest = question.nearest(Bursts::AsRecorded);
         let why = Why::Storage { alone };
         return Verdict::Impossible(Refusal { target, why, nearest, reservation: None });
@@ -71,7 +72,7 @@ struct Question<'a> {
     disk: &'a PromisedDisk<'a>,
     disks: &'a [PromisedDisk<'a>],
     index: usize,
-    target: Target,
+    target: LatencyTarget,
     service: Service,
     demand: Demand,
 }
@@ -81,11 +82,11 @@ impl<'a> Question<'a> {
         storage: &'a Storage,
         disks: &'a [PromisedDisk<'a>],
         index: usize,
-        target: Target,
+        target: LatencyTarget,
     ) -> Result<Question<'a>, Missing> {
         let disk = disks.get(index).ok_or(Missing::Target)?;
         let largest = disks.iter().map(|disk| disk.largest).max().unwrap_or(Work::ONE);
-        let need = EVIDENCE * 1_000 / u64::from(1_000 - target.permille());
+        let need = EVIDENCE * 1_000 / u64::from(1_000 - target.quantile());
         let records = storage.light.iter().chain(&storage.busy);
         let have = records.map(ServiceRecord::requests).min();
         match have {
@@ -98,7 +99,7 @@ impl<'a> Question<'a> {
         {
             return Err(Missing::Arrivals { have: meter.requests(), need });
         }
-        let service = Service::new(storage, largest, target.exempt()).ok_or(Missing::Times)?;
+        let service = Service::new(storage, largest, exempt(target)).ok_or(Missing::Times)?;
         let demand = service.demand(storage, disks, index);
         Ok(Question { storage, disk, disks, index, target, service, demand })
     }
@@ -109,7 +110,7 @@ impl<'a> Question<'a> {
         disks: &'a [PromisedDisk<'a>],
         newcomer: usize,
         index: usize,
-        target: Target,
+        target: LatencyTarget,
     ) -> Option<Question<'a>> {
         let question = Question::new(storage, disks, index, target).ok()?;
         let rest: Vec<PromisedDisk<'_>> = disks
@@ -127,7 +128,7 @@ impl<'a> Question<'a> {
         self.disks.iter().filter_map(|disk| disk.reservation)
     }
 
-    fn others(&self) -> impl Iterator<Item = (usize, Target)> {
+    fn others(&self) -> impl Iterator<Item = (usize, LatencyTarget)> {
         let others = self.disks.iter().enumerate().filter(|&(at, _)| at != self.index);
         others.filter_map(|(at, disk)| Some((at, disk.target?)))
     }
@@ -150,7 +151,7 @@ impl<'a> Question<'a> {
     }
 
     fn at(&self, window: u32) -> Option<Sum> {
-        let exempt = self.target.exempt();
+        let exempt = exempt(self.target);
         self.service.bound(window, self.demand, self.disk, exempt, Bursts::AsRecorded)
     }
 
@@ -160,15 +161,18 @@ impl<'a> Question<'a> {
 
     /// The least bound over all windows with another demand.
     fn least(&self, demand: Demand, bursts: Bursts) -> Option<Sum> {
-        let exempt = self.target.exempt();
+        let exempt = exempt(self.target);
         self.windows()
             .filter_map(|window| self.service.bound(window, demand, self.disk, exempt, bursts))
             .min_by(|a, b| a.bound.total_cmp(&b.bound))
     }
 
-    fn nearest(&self, bursts: Bursts) -> Option<Target> {
+    fn nearest(&self, bursts: Bursts) -> Option<LatencyTarget> {
         let sum = self.least(self.demand, bursts)?;
-        Some(self.target.with_latency(nanos(libm::ceil(sum.bound))))
+        // Targets are in whole microseconds, 10 at least; of more than a minute there are none.
+        let micros = nanos(libm::ceil(sum.bound)).0.div_ceil(1_000);
+        let latency = Nanos::from_micros(micros).max(LatencyTarget::MIN);
+        LatencyTarget::new(self.target.quantile(), latency).ok()
     }
 
     fn promise(&self, window: u32) -> Option<Promise> {
@@ -205,7 +209,7 @@ impl<'a> Question<'a> {
             }
             let disk = disks.get(self.index)?;
             let keeps = |window| {
-                let exempt = self.target.exempt();
+                let exempt = exempt(self.target);
                 let sum = self.service.bound(window, demand, disk, exempt, Bursts::AsRecorded);
                 sum.is_some_and(|sum| self.keeps(&sum))
             };
@@ -259,7 +263,7 @@ impl<'a> Question<'a> {
 
     /// Why the target is not kept even with nobody else there.
     fn alone(&self, bare: Option<Sum>, busy: &ServiceRecord) -> Why {
-        let (latency, exempt) = (self.target.latency().0 as f64, self.target.exempt());
+        let (latency, exempt) = (self.target.latency().0 as f64, exempt(self.target));
         let light = self.storage.light.as_ref().unwrap_or(busy);
         let alone = light.exceeded_by(exempt).unwrap_or(light.longest());
         if self.storage.light.is_some() && alone > latency {

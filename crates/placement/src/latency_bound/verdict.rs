@@ -1,10 +1,9 @@
 //! What the calculus answers.
 
-use super::input::Target;
 use super::work::Work;
 use core::fmt;
 use core::num::NonZeroU32;
-use headgate_units::{Iops, Nanos};
+use headgate_units::{Iops, LatencyTarget, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Whether a latency target can be promised.
@@ -25,7 +24,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
     /// The target.
-    pub target: Target,
+    pub target: LatencyTarget,
     /// What as many requests as the target says do not exceed.
     pub bound: Nanos,
     /// The widest window behind which that and others' kept targets hold.
@@ -66,11 +65,11 @@ pub enum Arrivals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// The target.
-    pub target: Target,
+    pub target: LatencyTarget,
     /// Why.
     pub why: Why,
     /// The least latency that could be promised to as many requests, if any.
-    pub nearest: Option<Target>,
+    pub nearest: Option<LatencyTarget>,
     /// The least reservation with which the target could be promised, if any.
     pub reservation: Option<Iops>,
 }

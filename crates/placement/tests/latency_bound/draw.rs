@@ -4,9 +4,9 @@ use crate::bench::{Disk, Load, bursts};
 use crate::dice::Dice;
 use crate::storage::{Asked, Kind, cost, metered, record};
 use headgate_placement::latency_bound::{
-    BurstMeter, LATE, PUNCTUAL, PromisedDisk, ServiceRecord, Storage, Target, Work,
+    BurstMeter, LATE, PUNCTUAL, PromisedDisk, ServiceRecord, Storage, Work,
 };
-use headgate_units::{Bytes, Iops, Nanos};
+use headgate_units::{Bytes, Iops, LatencyTarget, Nanos};
 use std::fmt;
 use std::num::NonZeroU32;
 
@@ -215,13 +215,16 @@ impl Setup {
 
     /// And of its disks. The first has the target.
     pub fn promised(&self, latency: Nanos) -> Vec<PromisedDisk<'_>> {
+        // Targets are in whole microseconds.
+        let latency = Nanos(latency.0.next_multiple_of(1_000)).min(LatencyTarget::MAX);
         let late = match self.others {
             Others::Steady => PUNCTUAL,
             Others::Hostile => LATE,
         };
         let promised = |(number, disk): (usize, &Disk)| PromisedDisk {
             reservation: disk.reservation.map(|rate| Iops::new(rate).unwrap()),
-            target: (number == 0).then(|| Target::new(self.permille, latency).unwrap()),
+            target: (number == 0)
+                .then(|| LatencyTarget::new(self.permille as u16, latency).unwrap()),
             largest: Work::from_millionths((cost(disk.bytes) * 1e6) as u64),
             late,
             outstanding: match disk.load {

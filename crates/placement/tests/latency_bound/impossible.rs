@@ -4,13 +4,13 @@ use crate::bench::{Bench, Load, Window};
 use crate::dice::Dice;
 use crate::draw::{Others, Setup};
 use headgate_placement::latency_bound::{Verdict, Why, judge};
-use headgate_units::Nanos;
+use headgate_units::{LatencyTarget, Nanos};
 
 /// A latency that is impossible in the set-up, if its records show one: a tenth to all of what one
 /// request takes alone.
 fn impossible(setup: &Setup) -> Option<Nanos> {
     let storage = setup.storage();
-    let verdict = judge(&storage, &setup.promised(Nanos(1)), 0);
+    let verdict = judge(&storage, &setup.promised(LatencyTarget::MIN), 0);
     let Verdict::Impossible(refusal) = verdict else { return None };
     let Why::Storage { alone } = refusal.why else { panic!("{verdict}") };
     let mut dice = Dice::new(setup.seed);

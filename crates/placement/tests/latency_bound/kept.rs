@@ -4,13 +4,13 @@ use crate::bench::{Bench, Window};
 use crate::dice::Dice;
 use crate::draw::{KINDS, Others, Setup};
 use headgate_placement::latency_bound::{Promise, Verdict, judge};
-use headgate_units::Nanos;
+use headgate_units::{LatencyTarget, Nanos};
 
 /// The least target that is promised in a set-up: the verdict on one that no storage keeps names
 /// it.
 fn least_promise(setup: &Setup) -> Result<Promise, Verdict> {
     let storage = setup.storage();
-    let refused = judge(&storage, &setup.promised(Nanos(1)), 0);
+    let refused = judge(&storage, &setup.promised(LatencyTarget::MIN), 0);
     let (Verdict::Unlikely(refusal) | Verdict::Impossible(refusal)) = refused else {
         return Err(refused);
     };

@@ -2,9 +2,9 @@
 
 use headgate_placement::Outstanding;
 use headgate_placement::latency_bound::{
-    Beside, BurstMeter, PromisedDisk, ServiceRecord, Storage, Target, Verdict, Work, judge,
+    Beside, BurstMeter, PromisedDisk, ServiceRecord, Storage, Verdict, Work, judge,
 };
-use headgate_units::{Iops, Nanos};
+use headgate_units::{Iops, LatencyTarget, Nanos};
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 
@@ -61,7 +61,7 @@ impl Asked {
         });
         let mut disks = vec![PromisedDisk {
             reservation: own,
-            target: Target::new(self.permille, Nanos(self.latency)).ok(),
+            target: target(self.permille, self.latency),
             largest: Work::ONE,
             late: Nanos::ZERO,
             outstanding: self.outstanding.and_then(NonZeroU32::new),
@@ -80,14 +80,19 @@ impl Asked {
 
     /// The least latency that can be promised; nothing is later than everything.
     fn nearest(&self) -> Nanos {
-        match (Asked { latency: 0, ..self.clone() }).judge() {
+        match (Asked { latency: LatencyTarget::MIN.0, ..self.clone() }).judge() {
             Verdict::Unlikely(refusal) | Verdict::Impossible(refusal) => {
-                refusal.nearest.map_or(Nanos::MAX, Target::latency)
+                refusal.nearest.map_or(Nanos::MAX, LatencyTarget::latency)
             }
             Verdict::Unknown(missing) => panic!("{missing}"),
             Verdict::Kept(promise) => panic!("{promise:?}"),
         }
     }
+}
+
+/// In whole microseconds.
+fn target(permille: u32, latency: u64) -> Option<LatencyTarget> {
+    LatencyTarget::new(permille as u16, Nanos(latency / 1_000 * 1_000)).ok()
 }
 
 fn asked() -> impl Strategy<Value = Asked> {
@@ -163,7 +168,8 @@ proptest! {
     fn a_verdict_goes_by_the_nearest_target(asked in asked(), part in 1u64..2_000) {
         let nearest = asked.nearest();
         prop_assume!(nearest != Nanos::MAX);
-        let latency = (u128::from(nearest.0) * u128::from(part) / 1_000) as u64;
+        let latency = (u128::from(nearest.0) * u128::from(part) / 1_000) as u64 / 1_000 * 1_000;
+        prop_assume!(target(asked.permille, latency).is_some());
         let verdict = Asked { latency, ..asked }.judge();
         match verdict {
             Verdict::Kept(promise) => {

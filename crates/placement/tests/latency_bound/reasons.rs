@@ -2,10 +2,10 @@
 
 use headgate_placement::Outstanding;
 use headgate_placement::latency_bound::{
-    Arrivals, Beside, BurstMeter, LATE, Missing, PromisedDisk, ServiceRecord, Storage, Target,
-    Verdict, Why, Work, judge,
+    Arrivals, Beside, BurstMeter, LATE, Missing, PromisedDisk, ServiceRecord, Storage, Verdict,
+    Why, Work, judge,
 };
-use headgate_units::{Iops, Nanos};
+use headgate_units::{Iops, LatencyTarget, Nanos};
 use std::num::NonZeroU32;
 
 fn us(micros: u64) -> Nanos {
@@ -49,7 +49,7 @@ fn disk(reservation: u64) -> PromisedDisk<'static> {
 }
 
 fn with_target(disk: PromisedDisk<'_>, latency: Nanos) -> PromisedDisk<'_> {
-    PromisedDisk { target: Target::new(990, latency).ok(), ..disk }
+    PromisedDisk { target: LatencyTarget::new(990, latency).ok(), ..disk }
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_target_with_room_is_kept_behind_a_window_that_it_needs() {
     assert!((14..=18).contains(&promise.window.get()), "{promise:?}");
     assert_eq!(promise.arrivals, Arrivals::Assumed);
     let said = Verdict::Kept(promise).to_string();
-    assert!(said.starts_with("p99=20.00 ms is kept: "), "{said}");
+    assert!(said.starts_with("p99=20ms is kept: "), "{said}");
     assert!(said.contains("while no request comes more than"), "{said}");
     let sum = promise.parts.burst + promise.parts.others + promise.parts.window;
     let sum = sum + promise.parts.variation;
@@ -74,7 +74,7 @@ fn storage_that_takes_longer_alone_makes_it_impossible() {
     let verdict = judge(&storage, &[with_target(disk(100), ms(5)), disk(0)], 0);
     let said = verdict.to_string();
     assert!(matches!(verdict, Verdict::Impossible(_)), "{said}");
-    let due = "p99=5.00 ms cannot be kept: the storage takes 6.20 ms for one request alone; p99=";
+    let due = "p99=5ms cannot be kept: the storage takes 6.20 ms for one request alone; p99=";
     assert!(said.starts_with(due) && said.ends_with(" could be kept"), "{said}");
     // A disk whose requests come when they come meets what half of them met.
     let light = record(Beside::Idle(Work::ONE), &[(us(900), 50_000), (us(6_200), 50_000)]);
@@ -126,7 +126,7 @@ fn reservations_that_take_all_leave_no_slack() {
     let verdict = judge(&storage(), &disks, 0);
     assert_eq!(
         verdict.to_string(),
-        "p99=20.00 ms cannot be promised: reservations and the floor take 1005 of the 1000 IOPS \
+        "p99=20ms cannot be promised: reservations and the floor take 1005 of the 1000 IOPS \
          that the storage gives behind a window of 32"
     );
     // Less than all, and too much for storage that varies.
