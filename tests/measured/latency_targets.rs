@@ -9,7 +9,7 @@ use headgate_lab::pace::{Pace, with_paced_lab};
 use headgate_lab::premise::Premises;
 use headgate_lab::{Lab, Server, wait_for};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const RATE: u32 = 1_000;
 const WINDOW: u32 = 32;
@@ -138,8 +138,16 @@ fn what_no_window_helps_costs_the_neighbour_nothing_for_long() {
         wait_for("the storage should be said to take as long", moment * 5, || {
             Ok((verdict(&daemon)?.as_deref() == Some("storage")).then_some(()))
         })?;
-        // It is tried twice before the disk is left alone, 128 requests each time.
-        sleep(moment * 2);
+        // It is tried twice before the disk is left alone, 128 requests each time, and the window
+        // is open for a moment in between.
+        let mut open = None;
+        wait_for("the window should be left alone", moment * 15, || {
+            if narrowed_for(&daemon)?.is_some() {
+                open = None;
+            }
+            let since = *open.get_or_insert_with(Instant::now);
+            Ok((since.elapsed() >= moment).then_some(()))
+        })?;
         let after = neighbour()?;
         eprintln!(
             "  beside a target that no window keeps: {after:.1} at the device, of {before:.1}"
