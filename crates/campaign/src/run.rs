@@ -9,7 +9,7 @@ use crate::thinking::Thinkers;
 use anyhow::{Context, Result};
 use headgate_qos::window::Slots;
 use headgate_qos::{
-    AnyScheduler, Burst, Decision, Direction, DiskId, Gate, Io, IoKind, Policy, Took,
+    AnyScheduler, Burst, Cost, Decision, Direction, DiskId, Gate, Io, IoKind, Policy, Took,
 };
 use headgate_units::{Bytes, Iops, Nanos, Priority};
 
@@ -24,6 +24,8 @@ struct Request {
     direction: Direction,
     bytes: Bytes,
     cost: f64,
+    /// What the gate took it for.
+    charged: Cost,
     /// When it is to be done, if its load is open.
     deadline: Option<Nanos>,
     queued: Nanos,
@@ -301,7 +303,7 @@ impl<'a> Run<'a> {
             let queued = request.dispatched.since(request.queued);
             let took = Took { queued, device: self.now.since(request.dispatched) };
             self.gate.measure(self.now, request.id, took, request.bytes);
-            self.gate.complete(self.now, request.id);
+            self.gate.complete(self.now, request.id, request.charged);
             let Some(client) = self.clients.get_mut(request.disk) else { continue };
             client.in_flight = client.in_flight.saturating_sub(1);
             if let Some(thinkers) = &mut client.thinkers {
@@ -368,8 +370,9 @@ impl<'a> Run<'a> {
         let io = Io { bytes, priority, kind, ..Io::default() };
         let cost = self.setup.cost(bytes);
         let (id, queued) = (client.id, self.now);
-        let dispatched = queued;
-        let request = Request { disk, id, direction, bytes, cost, deadline, queued, dispatched };
+        let (dispatched, charged) = (queued, Cost::default());
+        let request =
+            Request { disk, id, direction, bytes, cost, charged, deadline, queued, dispatched };
         self.gate.enqueue(self.now, client.id, io, request).map_err(|error| error.reason)?;
         Ok(())
     }
@@ -377,8 +380,8 @@ impl<'a> Run<'a> {
     fn dispatch(&mut self) -> Result<()> {
         while self.gate.is_due(self.now) {
             let Decision::Dispatch(dispatched) = self.gate.next(self.now) else { break };
-            let request =
-                Request { id: dispatched.disk, dispatched: self.now, ..dispatched.request };
+            let (id, charged) = (dispatched.disk, dispatched.cost);
+            let request = Request { id, charged, dispatched: self.now, ..dispatched.request };
             let key = self.free.pop().unwrap_or(self.inside.len());
             match self.inside.get_mut(key) {
                 Some(place) => *place = request,

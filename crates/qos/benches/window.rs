@@ -2,11 +2,11 @@
 //!
 //! Times are this thread's CPU time, the median of several runs and their range.
 
-use headgate_qos::CostModel;
 use headgate_qos::window::{
     Admission, BoardView, Config, Controller, Demand, LatencyMeter, Observation, Pacer, Peer,
-    Slots, Smoothing,
+    Slots, Smoothing, WorkWindow,
 };
+use headgate_qos::{Cost, CostModel};
 use headgate_units::{Bytes, Nanos, Shares};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
@@ -38,13 +38,14 @@ fn main() {
         black_box(meter.take());
     }
     for (name, window) in [("32", 32_000_000), ("31.5", 31_500_000)] {
-        let mut pacer = Pacer::new(Nanos::ZERO, Slots::from_millionths(window));
+        let window = WorkWindow::new(Slots::from_millionths(window), Cost::ONE);
+        let mut pacer = Pacer::new(Nanos::ZERO, window);
         report(&format!("a request through a window of {name}"), 1_000_000, |i| {
             let now = Nanos(black_box(i * 1_000));
             while pacer.admit(now) == Admission::Now {
-                pacer.dispatched(now);
+                pacer.dispatched(now, Cost::ONE);
             }
-            pacer.completed(now);
+            pacer.completed(now, Cost::ONE);
         });
     }
     for (vms, hosts) in [(10, 4), (1_000, 64)] {

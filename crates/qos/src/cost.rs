@@ -5,7 +5,7 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use core::fmt;
 use core::num::NonZeroU64;
-use core::ops::{Add, AddAssign};
+use core::ops::{Add, AddAssign, Sub};
 use core::str::FromStr;
 use headgate_units::{Bytes, Priority};
 use thiserror::Error;
@@ -101,6 +101,14 @@ impl Add for Cost {
     type Output = Cost;
     fn add(self, other: Cost) -> Cost {
         Cost(self.0.saturating_add(other.0))
+    }
+}
+
+/// Stops at nothing.
+impl Sub for Cost {
+    type Output = Cost;
+    fn sub(self, other: Cost) -> Cost {
+        Cost(self.0.saturating_sub(other.0))
     }
 }
 

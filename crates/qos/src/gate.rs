@@ -1,15 +1,15 @@
 //! The gate: scheduler, pacer and latency meter of one datastore.
 
 use crate::any::{AnyScheduler, SchedulerKind};
-use crate::cost::Io;
+use crate::cost::{Cost, Io};
 use crate::dmclock::ServedElsewhere;
 use crate::learned_cost::{CostLearner, LearnedCosts};
 use crate::narrow::Narrow;
-use crate::narrowing::{LatencyStanding, Narrowed, Narrowing};
+use crate::narrowing::{Beside, LatencyStanding, Narrowed, Narrowing};
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
 use crate::scheduler::{Decision, DiskCounters, DiskId, Rejected, Scheduler, UnknownDisk};
-use crate::window::{Admission, LatencyMeter, Observation, Pacer, Slots};
+use crate::window::{Admission, LatencyMeter, Observation, Pacer, Slots, WorkWindow};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use headgate_units::{Bytes, Nanos};
@@ -28,15 +28,23 @@ use headgate_units::{Bytes, Nanos};
 ///   [`next`](Gate::next) until it no longer says [`Decision::Dispatch`]. It may break off earlier and
 ///   go on later: the gate stays due until it has said that there is nothing to send.
 /// - Each dispatched request ends in exactly one [`complete`](Gate::complete), also when it failed,
-///   and also when its disk was unregistered in between. Before or after, the caller may
-///   [`measure`](Gate::measure) it.
+///   and also when its disk was unregistered in between. The caller gives back the cost that the
+///   request was [dispatched](crate::Dispatched::cost) at. Before or after, it may
+///   [`measure`](Gate::measure) the request.
 /// - [`next_wake`](Gate::next_wake) is the time of the last [`Decision::WaitUntil`]. It holds until
 ///   `next` is asked again, and no other call changes it. A gate that is due needs no timer: it
 ///   is to be asked now. Waking a gate early or without need costs a call and changes nothing.
 ///
-/// The window bounds what is dispatched and not completed. A whole window needs no timer; a
-/// fractional one does: see [`Pacer`]. While nothing is queued the gate asks for no timer, whatever
-/// the pacer owes: a request that arrives makes the gate due.
+/// The window bounds what is dispatched and not completed, in requests and in work: a request may
+/// go while fewer are in flight than the window, and less work than that of as many requests of
+/// 1 MiB, by the scheduler's cost model, where none counts for more than about half of it
+/// (`docs/decisions/0056-window-in-cost.md`). So a window of 32 requests is just that for requests
+/// of up to 1 MiB, and larger ones are fewer. Under
+/// [`CostModel::Unit`](crate::CostModel::Unit) work is the number of requests, and nothing else
+/// counts.
+///
+/// A whole window needs no timer; a fractional one does: see [`Pacer`]. While nothing is queued the
+/// gate asks for no timer, whatever the pacer owes: a request that arrives makes the gate due.
 ///
 /// # Complexity
 /// Nothing allocates beyond what the scheduler's queues need. [`next`](Gate::next) and
@@ -46,6 +54,8 @@ use headgate_units::{Bytes, Nanos};
 pub struct Gate<R> {
     scheduler: AnyScheduler<R>,
     pacer: Pacer,
+    /// As it was set.
+    given: Slots,
     meter: Option<LatencyMeter>,
     narrowing: Narrowing,
     /// As it was set.
@@ -73,6 +83,7 @@ impl<R> Gate<R> {
     pub fn new(now: Nanos, mut scheduler: AnyScheduler<R>, window: Slots) -> Gate<R> {
         let learn = |reference| Box::new(CostLearner::new(now, reference));
         let learner = scheduler.charging().learns_from().map(learn);
+        let (given, window) = (window, WorkWindow::new(window, scheduler.charging().slot()));
         let pacer = Pacer::new(now, window);
         let mut narrowing = Narrowing::new(now, window);
         let narrow = scheduler.narrow();
@@ -80,6 +91,7 @@ impl<R> Gate<R> {
         Gate {
             scheduler,
             pacer,
+            given,
             meter: None,
             narrowing,
             narrow,
@@ -98,7 +110,13 @@ impl<R> Gate<R> {
     /// The window in force: the one that was set, or less while it is
     /// [narrowed](Gate::narrowed).
     pub fn window(&self) -> Slots {
-        self.pacer.window()
+        self.pacer.window().requests
+    }
+
+    /// The same in work: what is in flight costs less when a request goes. Never less than the
+    /// window, counted in reference IOs.
+    pub fn work_window(&self) -> Cost {
+        self.pacer.window().work
     }
 
     /// How the window is narrowed for a reservation, while it is.
@@ -137,6 +155,12 @@ impl<R> Gate<R> {
     #[inline]
     pub fn in_flight(&self) -> u32 {
         self.pacer.in_flight()
+    }
+
+    /// What they cost together.
+    #[inline]
+    pub fn work_in_flight(&self) -> Cost {
+        self.pacer.work()
     }
 
     /// Requests queued, all disks.
@@ -183,9 +207,13 @@ impl<R> Gate<R> {
         }
         match decision {
             Decision::Dispatch(ref sent) => {
-                self.pacer.dispatched(now);
-                let in_flight = self.pacer.in_flight();
-                self.narrowing.dispatched(now, sent.disk, sent.cost, in_flight);
+                self.pacer.dispatched(now, sent.cost);
+                let beside = Beside {
+                    requests: self.pacer.in_flight(),
+                    work: self.pacer.work(),
+                    own: self.pacer.counts(sent.cost),
+                };
+                self.narrowing.dispatched(now, sent.disk, sent.cost, beside);
                 self.changed = true;
             }
             Decision::WaitUntil(at) => self.wake = Some(at),
@@ -200,6 +228,10 @@ impl<R> Gate<R> {
             && let Some(costs) = learner.filled(now, self.pacer.in_flight())
         {
             self.scheduler.charging().set_table(costs);
+            self.give();
+            if self.narrowing.window() != self.pacer.window() {
+                self.follow_narrowing(now);
+            }
         }
     }
 
@@ -250,12 +282,13 @@ impl<R> Gate<R> {
         Ok(())
     }
 
-    /// A dispatched request of the disk ended, well or not. A disk that was unregistered in between
-    /// counts in the window all the same.
+    /// A request of the disk that was dispatched at this cost ended, well or not. A disk that was
+    /// unregistered in between counts in the window all the same. What requests cost may have
+    /// changed meanwhile: the cost is what [`Decision::Dispatch`] said.
     #[inline]
-    pub fn complete(&mut self, now: Nanos, disk: DiskId) {
+    pub fn complete(&mut self, now: Nanos, disk: DiskId, cost: Cost) {
         self.changed = true;
-        self.pacer.completed(now);
+        self.pacer.completed(now, cost);
         self.scheduler.complete(now, disk);
         if self.narrowing.completed(now, disk) {
             self.follow_narrowing(now);
@@ -294,8 +327,14 @@ impl<R> Gate<R> {
     /// Changes the window from the next answer on. Requests in flight stay so. While the window is
     /// narrowed it stays as narrow.
     pub fn set_window(&mut self, now: Nanos, window: Slots) {
-        self.narrowing.give(window);
+        self.given = window;
+        self.give();
         self.follow_narrowing(now);
+    }
+
+    fn give(&mut self) {
+        let slot = self.scheduler.charging().slot();
+        self.narrowing.give(WorkWindow::new(self.given, slot));
     }
 
     /// Adds a disk: see [`Scheduler::register`].
@@ -414,7 +453,7 @@ mod tests {
         assert_eq!(gate.next(Nanos::ZERO), Decision::Idle);
         assert!(!gate.is_due(Nanos(u64::MAX)));
         assert_eq!((gate.in_flight(), gate.queued(), gate.next_wake()), (2, 1, None));
-        gate.complete(MS, disk);
+        gate.complete(MS, disk, Cost::ONE);
         assert!(gate.is_due(MS));
         assert_eq!(request(gate.next(MS)), 2);
     }
@@ -442,7 +481,7 @@ mod tests {
         gate.enqueue(Nanos::ZERO, disk, io(), 0).unwrap();
         assert_eq!(request(gate.next(Nanos::ZERO)), 0);
         assert_eq!(gate.next(Nanos::ZERO), Decision::Idle);
-        gate.complete(MS, disk);
+        gate.complete(MS, disk, Cost::ONE);
         // The next may go at 2 ms, but there is none.
         assert_eq!((gate.next(MS), gate.next_wake()), (Decision::Idle, None));
         gate.enqueue(MS, disk, io(), 1).unwrap();
@@ -460,7 +499,7 @@ mod tests {
         let other = gate.register(Nanos::ZERO, Policy::default());
         gate.enqueue(Nanos::ZERO, other, io(), 1).unwrap();
         assert_eq!(gate.next(Nanos::ZERO), Decision::Idle);
-        gate.complete(MS, disk);
+        gate.complete(MS, disk, Cost::ONE);
         assert_eq!(request(gate.next(MS)), 1);
     }
 
@@ -488,7 +527,7 @@ mod tests {
                 now += Nanos(passed);
                 match event {
                     0 if in_flight > 0 => {
-                        gate.complete(now, disk);
+                        gate.complete(now, disk, Cost::ONE);
                         in_flight -= 1;
                     }
                     1 => {

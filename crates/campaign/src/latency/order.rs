@@ -5,7 +5,7 @@ use super::deadlines::{Deadlines, Eligible};
 use crate::setup::Suspect;
 use anyhow::{Context, Result};
 use headgate_qos::window::Slots;
-use headgate_qos::{AnyScheduler, CostModel, Decision, DiskId, Gate, Io};
+use headgate_qos::{AnyScheduler, Cost, CostModel, Decision, DiskId, Gate, Io};
 use headgate_units::{Bytes, Nanos};
 
 /// The size of a request. It costs one reference IO, as each.
@@ -117,7 +117,7 @@ impl Order {
         match self {
             Order::Gate(gate, ids) => {
                 if let Some(&id) = ids.get(disk) {
-                    gate.complete(now, id);
+                    gate.complete(now, id, Cost::ONE);
                 }
             }
             Order::Deadline { in_flight, .. } => *in_flight = in_flight.saturating_sub(1),

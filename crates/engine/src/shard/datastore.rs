@@ -109,6 +109,7 @@ impl Datastore {
         disk.stats.on_dispatch(now, op, queued_for, phase, cost);
         disk.streams.on_dispatch(choice.priority, cost);
         slot.priority = choice.priority;
+        slot.cost = choice.cost;
         slot.stage = Stage::Dispatched;
         slot.dispatched = now;
         disk.in_flight += 1;
@@ -187,7 +188,7 @@ impl Datastore {
                     };
                     self.gate.measure(now, disk.queue, took, Bytes(request.len));
                 }
-                self.gate.complete(now, disk.queue);
+                self.gate.complete(now, disk.queue, slot.cost);
             }
         }
         let latency =

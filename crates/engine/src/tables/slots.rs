@@ -3,6 +3,7 @@
 
 use crate::backend::file::bounce::Bounce;
 use crate::request::{Extent, IoError, Request, Step};
+use headgate_qos::Cost;
 use headgate_units::{Nanos, Priority};
 
 /// How far a request is.
@@ -48,6 +49,8 @@ pub(crate) struct Slot {
     pub port: u32,
     /// What it counts, from its dispatch on.
     pub priority: Priority,
+    /// What it was charged then.
+    pub cost: Cost,
     /// What the kernel's IO scheduler is given of that; 0: nothing.
     pub host_ioprio: u16,
     /// Whether it is below its datastore's layers.
@@ -92,6 +95,7 @@ impl Slots {
                 disk,
                 port,
                 priority: Priority::MIN,
+                cost: Cost::default(),
                 host_ioprio: 0,
                 depth: Depth::Above,
                 buffers: Vec::new(),

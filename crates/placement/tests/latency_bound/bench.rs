@@ -6,7 +6,8 @@ use headgate_devices::DeviceModel;
 use headgate_placement::latency_bound::{BurstMeter, Work};
 use headgate_qos::window::Slots;
 use headgate_qos::{
-    AnyScheduler, Config, CostModel, Decision, DiskId, Gate, Io, Narrow, Policy, SchedulerKind,
+    AnyScheduler, Config, Cost, CostModel, Decision, DiskId, Gate, Io, Narrow, Policy,
+    SchedulerKind,
 };
 use headgate_units::{Bytes, Iops, Nanos, Shares};
 
@@ -108,6 +109,7 @@ pub fn bursts(disk: &Disk, seed: u64, requests: u64) -> Option<BurstMeter> {
 struct Request {
     disk: usize,
     arrived: Nanos,
+    charged: Cost,
 }
 
 struct Client {
@@ -223,7 +225,7 @@ impl Bench {
         let client = &mut self.clients[number];
         client.outstanding += 1;
         let io = Io { bytes: client.disk.bytes, ..Io::default() };
-        let request = Request { disk: number, arrived: self.now };
+        let request = Request { disk: number, arrived: self.now, charged: Cost::default() };
         self.gate.enqueue(self.now, client.id, io, request).ok().unwrap();
     }
 
@@ -235,7 +237,7 @@ impl Bench {
                 self.latencies.push(self.now.since(request.arrived).0);
             }
             self.clients[request.disk].outstanding -= 1;
-            self.gate.complete(self.now, self.clients[request.disk].id);
+            self.gate.complete(self.now, self.clients[request.disk].id, request.charged);
             self.fill(request.disk);
         }
     }
@@ -244,9 +246,10 @@ impl Bench {
         while self.gate.is_due(self.now) {
             let Decision::Dispatch(sent) = self.gate.next(self.now) else { break };
             let key = self.free.pop().unwrap_or(self.inside.len());
+            let request = Request { charged: sent.cost, ..sent.request };
             match self.inside.get_mut(key) {
-                Some(place) => *place = sent.request,
-                None => self.inside.push(sent.request),
+                Some(place) => *place = request,
+                None => self.inside.push(request),
             }
             let bytes = self.clients[sent.request.disk].disk.bytes;
             let io = read(&mut self.dice, bytes);

@@ -1,11 +1,15 @@
 //! How a scheduler charges: by a declared model, or by what is learned.
 
-use super::class::Classifier;
+use super::class::{Classifier, IoClass};
 use super::table::{CostTable, QueuedSize};
 use crate::config::ConfigError;
-use crate::cost::{Cost, CostMeter, CostModel, Io};
+use crate::cost::{Cost, CostMeter, CostModel, Io, clamp_bytes};
 use alloc::boxed::Box;
 use headgate_units::Bytes;
+
+/// The work of a window is that of as many requests of this size as it holds. Guests and clients
+/// cut what they send into requests of up to so much: for those the window is a number of requests.
+const SLOT: Bytes = Bytes::from_mib(1);
 
 /// The cost model of one scheduler.
 pub(crate) struct Charging {
@@ -63,6 +67,17 @@ impl Charging {
         }
     }
 
+    /// The most that a request of [`SLOT`] is charged now: the work of each slot of a window.
+    pub(crate) fn slot(&self) -> Cost {
+        match &self.learned {
+            None => self.meter.cost(clamp_bytes(SLOT)),
+            Some(learned) => {
+                let costs = IoClass::ALL.map(|class| learned.table.cost_of(class, SLOT));
+                costs.into_iter().max().unwrap_or(Cost::ONE)
+            }
+        }
+    }
+
     /// Charges by this table from now on, where costs are learned.
     pub(crate) fn set_table(&mut self, table: CostTable) {
         if let Some(learned) = &mut self.learned {
@@ -75,7 +90,6 @@ impl Charging {
 mod tests {
     use super::*;
     use crate::cost::IoKind;
-    use crate::learned_cost::IoClass;
 
     fn io(kind: IoKind, position: u64, bytes: u64) -> Io {
         Io { bytes: Bytes(bytes), position, kind, ..Io::default() }

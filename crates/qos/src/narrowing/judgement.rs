@@ -1,6 +1,6 @@
 //! What disks say of the window.
 
-use crate::window::Slots;
+use crate::window::WorkWindow;
 
 /// What a disk says of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub(super) enum Judgement {
     Roomy(u64),
     /// It is short, and waits in the queue.
     Starved,
-    /// It is short, and would have enough if so many requests were in flight.
-    Short(Slots),
+    /// It is short, and would have enough if so much were in flight.
+    Short(WorkWindow),
     /// It is short, and narrowing the window did nothing for it: to be opened and tried again.
     Useless,
     /// The same for the second time, or of a window of its own depth. Left alone for a while.

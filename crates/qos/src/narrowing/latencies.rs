@@ -4,7 +4,7 @@ use super::bounds::{GROWTH, WHOLE, part};
 use super::judgement::{Judgement, Permission};
 use super::standing::{LatencyStanding, LatencyVerdict};
 use super::trial::{Flight, Flown, Hope, Outcome, Trial};
-use crate::window::Slots;
+use crate::window::WorkWindow;
 use headgate_units::{LatencyTarget, Nanos};
 
 /// Latencies are counted by bins: eight for each power of two, up to 1,024 times the target.
@@ -55,8 +55,8 @@ pub(super) struct Latencies {
     /// taken.
     flown: Flown,
     /// The window when that was, and as it is now.
-    began_in: Slots,
-    window: Slots,
+    began_in: WorkWindow,
+    window: WorkWindow,
     bins: [u32; BINS],
     requests: u64,
     /// Those that took longer than the target, and what they waited in the queue and took in all,
@@ -71,7 +71,7 @@ pub(super) struct Latencies {
 
 impl Latencies {
     /// In a window of this size.
-    pub(super) fn new(now: Nanos, target: LatencyTarget, window: Slots) -> Latencies {
+    pub(super) fn new(now: Nanos, target: LatencyTarget, window: WorkWindow) -> Latencies {
         Latencies {
             target,
             trial: Trial::new(),
@@ -123,10 +123,12 @@ impl Latencies {
     /// The window is another one. Times in a window that was much wider or narrower say nothing of
     /// this one. A reservation may have it grow a little each period, and the target is judged all
     /// the same.
-    pub(super) fn window_is(&mut self, now: Nanos, window: Slots) {
+    pub(super) fn window_is(&mut self, now: Nanos, window: WorkWindow) {
         self.window = window;
-        let width = part(window.as_millionths(), self.began_in.as_millionths());
-        if width.abs_diff(WHOLE) > ALIKE {
+        let before = self.began_in;
+        let requests = part(window.requests.as_millionths(), before.requests.as_millionths());
+        let work = part(window.work.as_millionths(), before.work.as_millionths());
+        if requests.abs_diff(WHOLE) > ALIKE || work.abs_diff(WHOLE) > ALIKE {
             self.restart(now);
         }
     }
@@ -215,7 +217,7 @@ impl Latencies {
             return (LatencyVerdict::Met, judgement);
         }
         // Its own requests go first wherever they wait, so no depth of its own bounds the window.
-        let flight = Flight { peak: 1, ..flown.flight() };
+        let flight = Flight { own: WHOLE, ..flown.flight() };
         if self.trial.is_halved(flight.company) {
             self.missed += 1;
             if self.missed >= MISSES {
@@ -252,10 +254,7 @@ impl Latencies {
         // The time in the window is proportional to what is in it, and the wait before it is not.
         let aim = (target / WHOLE * AIM).saturating_sub(waited);
         let kept = part(aim, latency.saturating_sub(waited)).min(WHOLE);
-        let wanted = u128::from(flight.company) * u128::from(kept) * 1_000_000;
-        let wanted = wanted / u128::from(WHOLE * WHOLE);
-        let slots = Slots::from_millionths(u64::try_from(wanted).unwrap_or(u64::MAX));
-        (LatencyVerdict::Window, Judgement::Short(slots.max(Slots::ONE)))
+        (LatencyVerdict::Window, Judgement::Short(flight.kept(kept).max(WorkWindow::ONE)))
     }
 
     /// The latency that as many requests as the target says do not exceed, in nanoseconds: exact to
@@ -300,7 +299,17 @@ fn end(bin: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::Cost;
+    use crate::window::Slots;
     use proptest::prelude::*;
+
+    fn window(requests: u32) -> WorkWindow {
+        WorkWindow::new(Slots::whole(requests), Cost::ONE)
+    }
+
+    fn nine() -> WorkWindow {
+        window(9)
+    }
 
     fn target() -> LatencyTarget {
         LatencyTarget::new(990, Nanos::from_millis(5)).unwrap()
@@ -325,7 +334,7 @@ mod tests {
             quantile in 500u16..=999,
         ) {
             let target = LatencyTarget::new(quantile, Nanos::from_millis(5)).unwrap();
-            let mut latencies = Latencies::new(Nanos::ZERO, target, Slots::whole(9));
+            let mut latencies = Latencies::new(Nanos::ZERO, target, nine());
             let now = Nanos::from_secs(5);
             for &took in &micros {
                 latencies.measured(now, Nanos::from_micros(took / 3), Nanos::from_micros(took - took / 3));
@@ -344,8 +353,8 @@ mod tests {
 
     #[test]
     fn a_request_of_another_window_does_not_count() {
-        let mut latencies = Latencies::new(Nanos::ZERO, target(), Slots::whole(9));
-        latencies.window_is(Nanos::from_millis(100), Slots::whole(8));
+        let mut latencies = Latencies::new(Nanos::ZERO, target(), nine());
+        latencies.window_is(Nanos::from_millis(100), window(8));
         let (now, wait) = (Nanos::from_millis(110), Nanos::from_millis(50));
         latencies.measured(now, wait, Nanos::from_millis(11));
         assert_eq!(latencies.requests, 0);
@@ -355,7 +364,15 @@ mod tests {
 
     /// Beside others' requests, so many of the window.
     fn beside(in_flight: u64) -> Flown {
-        Flown { elapsed: 1_000, time: 1_000, company: in_flight * 400, requests: 400, peak: 1 }
+        Flown {
+            elapsed: 1_000,
+            time: 1_000,
+            company: in_flight * 400 * WHOLE,
+            crowd: in_flight * 400,
+            counted: 400 * Cost::ONE.as_millionths(),
+            requests: 400,
+            peak: 1,
+        }
     }
 
     /// 400 requests, so many of which are late: they waited so long, the others did not.
@@ -382,7 +399,7 @@ mod tests {
     #[test]
     fn as_many_are_late_as_the_target_allows() {
         for (late, verdict) in [(4, LatencyVerdict::Met), (5, LatencyVerdict::Window)] {
-            let mut latencies = Latencies::new(Nanos::ZERO, target(), Slots::whole(9));
+            let mut latencies = Latencies::new(Nanos::ZERO, target(), nine());
             let (found, _) =
                 judged(&mut latencies, late, Nanos::ZERO, beside(9), Permission::Narrow);
             assert_eq!(found, verdict, "{late} late");
@@ -391,7 +408,7 @@ mod tests {
 
     #[test]
     fn who_waits_in_the_queue_has_the_window_grow() {
-        let mut latencies = Latencies::new(Nanos::ZERO, target(), Slots::whole(9));
+        let mut latencies = Latencies::new(Nanos::ZERO, target(), nine());
         let waited = Nanos::from_millis(4);
         let judgement = judged(&mut latencies, 50, waited, beside(9), Permission::Narrow);
         assert_eq!(judgement, (LatencyVerdict::Queue, Judgement::Roomy(GROWTH)));
@@ -401,19 +418,20 @@ mod tests {
     /// 9·(4.25 - 2)/(6.25 - 2).
     #[test]
     fn what_is_waited_in_the_queue_is_no_time_of_the_window() {
-        let mut latencies = Latencies::new(Nanos::ZERO, target(), Slots::whole(9));
+        let mut latencies = Latencies::new(Nanos::ZERO, target(), nine());
         let waited = Nanos::from_millis(2);
         let (verdict, judgement) =
             judged(&mut latencies, 50, waited, beside(9), Permission::Narrow);
         assert_eq!(verdict, LatencyVerdict::Window);
-        let Judgement::Short(slots) = judgement else { panic!("{judgement:?}") };
-        assert!((4.74..4.77).contains(&(slots.as_millionths() as f64 / 1e6)), "{slots}");
+        let Judgement::Short(wanted) = judgement else { panic!("{judgement:?}") };
+        assert!((4.74..4.77).contains(&wanted.requests.as_f64()), "{wanted:?}");
+        assert_eq!(wanted.work.as_millionths(), wanted.requests.as_millionths());
     }
 
     /// A window that nobody narrowed, and that holds less by the time, has not been tried.
     #[test]
     fn a_window_that_is_left_alone_is_no_trial() {
-        let mut latencies = Latencies::new(Nanos::ZERO, target(), Slots::whole(9));
+        let mut latencies = Latencies::new(Nanos::ZERO, target(), nine());
         for in_flight in [32, 16, 8, 4, 3, 2, 2, 2, 2, 2, 2, 2] {
             let (verdict, judgement) =
                 judged(&mut latencies, 300, Nanos::ZERO, beside(in_flight), Permission::LeaveAlone);

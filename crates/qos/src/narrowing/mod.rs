@@ -19,6 +19,11 @@
 //!
 //! > M ← M · (1 - (d/F)·(1 - x/r))
 //!
+//! M is *work*: what the requests in flight cost, where one counts for no more than about half of
+//! the window (`docs/decisions/0056-window-in-cost.md`). A neighbour's requests of 1 MiB are in the
+//! way for as long as four small ones each, and the window is right for them at once. Requests that
+//! cost one each are as many as their work, and the rule is one for requests.
+//!
 //! The window becomes the least of these. The aim is 3 % above r, and a disk counts as short
 //! below 98.5 % of r, as service times vary. Above it the window grows by 2 % a period, from 1.1·r
 //! on by half of what is to spare, and by a quarter where nobody needs it narrow. So it finds out
@@ -49,17 +54,19 @@
 //! - A disk that is spread over servers gets a part of its reservation at each, and is not judged.
 //!
 //! # Bounds
-//! A window is narrowed to one request at the least, and never widened beyond the window that the
-//! gate was given. The mean number in flight is bounded by it as by any other window.
+//! A window is narrowed to one request at the least, whatever that costs, and never widened beyond
+//! the window that the gate was given, in requests or in work. What is in flight is bounded by it
+//! as by any other window.
 //!
 //! # Cost
 //! O(1) for each event of a reserved disk, one comparison for others; O(disks) once a period.
-//! Nothing is allocated but when disks are registered or get another policy. 192 bytes for a
-//! reserved disk, 680 more with a latency target, 8 for others.
+//! Nothing is allocated but when disks are registered or get another policy. 208 bytes for a
+//! reserved disk, 728 more with a latency target, 8 for others.
 //!
 //! # Source
-//! Little's law; the rest is ours. `docs/decisions/0048-narrow-windows.md` and
-//! `docs/decisions/0052-latency-targets.md` have what was dropped.
+//! Little's law; the rest is ours. `docs/decisions/0048-narrow-windows.md`,
+//! `docs/decisions/0052-latency-targets.md` and `docs/decisions/0056-window-in-cost.md` have what
+//! was dropped.
 
 mod bounds;
 mod judgement;
@@ -74,10 +81,10 @@ use crate::cost::Cost;
 use crate::narrow::Narrow;
 use crate::policy::Policy;
 use crate::scheduler::{DiskCounters, DiskId};
-use crate::window::Slots;
+use crate::window::{Slots, WorkWindow};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use bounds::{GROWTH, WHOLE};
+use bounds::{GROWTH, SHRINKING, WHOLE};
 use headgate_units::Nanos;
 use judgement::{Judgement, Permission};
 use tally::Tally;
@@ -88,11 +95,9 @@ pub use standing::{LatencyStanding, LatencyVerdict};
 /// How fast the window grows under a disk that has what it needs, in thousandths a period.
 const SLOWLY: u64 = 1_020;
 
-/// How fast it shrinks: to no less than this part a period, in thousandths.
-const SHRINKING: u64 = 250;
-
-/// And to no more than this one, down to the next whole number. A window between two of them holds
-/// as many requests as the upper one, so a disk that is short by little would want no less.
+/// How slowly it shrinks: to no more than this part a period, in thousandths, down to the next
+/// whole number. A window between two of them holds as many requests as the upper one, so a disk
+/// that is short by little would want no less.
 const STEP: u64 = 950;
 
 /// How a window is narrowed, for reports.
@@ -108,6 +113,15 @@ pub struct Narrowed {
     pub before: Cost,
     /// And in the last period.
     pub now: Cost,
+}
+
+/// What is in flight when a request has gone out, that request too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beside {
+    pub(crate) requests: u32,
+    /// As the window counts it, and what the request itself counts for.
+    pub(crate) work: Cost,
+    pub(crate) own: Cost,
 }
 
 /// What a window is narrowed for.
@@ -126,9 +140,9 @@ pub enum Promise {
 pub(crate) struct Narrowing {
     mode: Narrow,
     /// The window of the gate.
-    given: Slots,
-    /// The bound on it; [`Slots::WINDOW_MAX`] while it is open.
-    bound: Slots,
+    given: WorkWindow,
+    /// The bound on it; [`WorkWindow::OPEN`] while it is open.
+    bound: WorkWindow,
     /// Reserved disks by their slot.
     disks: Vec<Option<Box<Tally>>>,
     reserved: u32,
@@ -146,11 +160,11 @@ pub(crate) struct Narrowing {
 
 impl Narrowing {
     /// Leaves a window alone until told otherwise.
-    pub(crate) fn new(now: Nanos, given: Slots) -> Narrowing {
+    pub(crate) fn new(now: Nanos, given: WorkWindow) -> Narrowing {
         Narrowing {
             mode: Narrow::Never,
             given,
-            bound: Slots::WINDOW_MAX,
+            bound: WorkWindow::OPEN,
             disks: Vec::new(),
             reserved: 0,
             aimed: 0,
@@ -198,20 +212,25 @@ impl Narrowing {
         }
     }
 
-    /// How many requests may be in flight.
-    pub(crate) fn window(&self) -> Slots {
+    /// What may be in flight.
+    pub(crate) fn window(&self) -> WorkWindow {
         self.given.min(self.bound)
     }
 
     /// The gate's window is another one.
-    pub(crate) fn give(&mut self, given: Slots) {
+    pub(crate) fn give(&mut self, given: WorkWindow) {
         self.given = given;
     }
 
     /// How the window is narrowed, while it is.
     pub(crate) fn narrowed(&self) -> Option<Narrowed> {
-        let (disk, promise) = self.narrowed_for.filter(|_| self.bound < self.given)?;
-        Some(Narrowed { disk, promise, window: self.bound, before: self.before, now: self.now })
+        let (disk, promise) = self.narrowed_for.filter(|_| self.is_narrowed())?;
+        let window = self.window().requests;
+        Some(Narrowed { disk, promise, window, before: self.before, now: self.now })
+    }
+
+    fn is_narrowed(&self) -> bool {
+        self.bound.is_narrower_than(self.given)
     }
 
     /// The least number of requests that a disk has to keep outstanding for its reservation, where
@@ -305,12 +324,12 @@ impl Narrowing {
         }
     }
 
-    /// A request went out, and so many are in flight now.
+    /// A request went out at this cost.
     #[inline]
-    pub(crate) fn dispatched(&mut self, now: Nanos, disk: DiskId, cost: Cost, in_flight: u32) {
+    pub(crate) fn dispatched(&mut self, now: Nanos, disk: DiskId, cost: Cost, beside: Beside) {
         self.cost += cost;
         if let Some(tally) = self.tally_mut(disk) {
-            tally.dispatched(now, cost.as_millionths(), in_flight);
+            tally.dispatched(now, cost.as_millionths(), beside);
         }
     }
 
@@ -332,7 +351,7 @@ impl Narrowing {
     }
 
     fn open(&mut self) {
-        self.bound = Slots::WINDOW_MAX;
+        self.bound = WorkWindow::OPEN;
         self.narrowed_for = None;
         for tally in self.disks.iter_mut().flatten() {
             tally.forget_before();
@@ -351,23 +370,21 @@ impl Narrowing {
         let rate = u128::from(self.cost.as_millionths()) * 1_000_000_000 / u128::from(elapsed);
         self.now = Cost::from_millionths(u64::try_from(rate).unwrap_or(u64::MAX));
         let width = self.window();
-        if self.bound >= self.given {
+        if !self.is_narrowed() {
             self.before = self.now;
         }
         let verdict = self.verdict(now);
         self.bound = match verdict {
             Verdict::Keep => self.bound,
-            Verdict::Open => Slots::WINDOW_MAX,
+            Verdict::Open => WorkWindow::OPEN,
             Verdict::Grow(part) => width.scaled(part, WHOLE),
             Verdict::Narrow(wanted, disk, promise) => {
                 self.narrowed_for = Some((disk, promise));
-                let whole = Slots::whole(width.floor());
-                let most = width.scaled(STEP, WHOLE).max(whole);
-                wanted.clamp(width.scaled(SHRINKING, WHOLE).min(most), most)
+                narrower(width, wanted)
             }
         }
-        .max(Slots::ONE);
-        if self.bound >= self.given {
+        .max(WorkWindow::ONE);
+        if !self.is_narrowed() {
             self.open();
         }
         if self.window() != width {
@@ -376,13 +393,13 @@ impl Narrowing {
         self.begin(now);
     }
 
-    fn window_is(&mut self, now: Nanos, window: Slots) {
+    fn window_is(&mut self, now: Nanos, window: WorkWindow) {
         self.disks.iter_mut().flatten().for_each(|tally| tally.window_is(now, window));
     }
 
     /// What all disks together say. Capacity comes first, then who is short, then who is content.
     fn verdict(&mut self, now: Nanos) -> Verdict {
-        let (mut least, mut growth) = (None::<(Slots, DiskId, Promise)>, GROWTH);
+        let (mut least, mut growth) = (None::<(WorkWindow, DiskId, Promise)>, GROWTH);
         let (mut starved, mut kept, mut pending) = (false, false, false);
         let (mut useless, mut roomy) = (false, false);
         for (slot, tally) in self.disks.iter_mut().enumerate() {
@@ -404,9 +421,9 @@ impl Narrowing {
                         growth = growth.min((part + WHOLE) / 2);
                         roomy |= !gives_up;
                     }
-                    Judgement::Short(slots) => {
-                        if least.is_none_or(|(least, ..)| slots < least) {
-                            least = Some((slots, disk, promise));
+                    Judgement::Short(wanted) => {
+                        if least.is_none_or(|(least, ..)| wanted.requests < least.requests) {
+                            least = Some((wanted, disk, promise));
                         }
                     }
                 }
@@ -414,7 +431,7 @@ impl Narrowing {
         }
         match least {
             _ if starved => Verdict::Grow(GROWTH),
-            Some((slots, disk, promise)) => Verdict::Narrow(slots, disk, promise),
+            Some((wanted, disk, promise)) => Verdict::Narrow(wanted, disk, promise),
             None if pending => Verdict::Keep,
             None if kept => Verdict::Grow(SLOWLY),
             // What is narrow for others too stays so.
@@ -424,6 +441,16 @@ impl Narrowing {
     }
 }
 
+/// The window that follows one of this width where another is wanted: not much less at once, and
+/// not next to nothing less. It holds no fewer reference IOs than requests.
+fn narrower(width: WorkWindow, wanted: WorkWindow) -> WorkWindow {
+    let most = width.scaled(STEP, WHOLE).max(width.floor());
+    let least = width.scaled(SHRINKING, WHOLE).min(most);
+    let requests = wanted.requests.clamp(least.requests, most.requests);
+    let work = wanted.work.min(most.work).max(WorkWindow::new(requests, Cost::ONE).work);
+    WorkWindow { requests, work, most: Cost::from_millionths(work.as_millionths() / 2) }
+}
+
 /// What becomes of the bound.
 enum Verdict {
     Keep,
@@ -431,5 +458,5 @@ enum Verdict {
     /// To so many thousandths.
     Grow(u64),
     /// For this promise to this disk.
-    Narrow(Slots, DiskId, Promise),
+    Narrow(WorkWindow, DiskId, Promise),
 }

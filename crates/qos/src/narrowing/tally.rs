@@ -1,13 +1,15 @@
 //! What one reserved disk did since its times were last taken.
 
-use super::bounds::{AIM, GROWTH, HOPELESS, PERIOD, ROOMY, SHORT, WHOLE, part};
+use super::Beside;
+use super::bounds::{AIM, GROWTH, HOPELESS, MILLIONTHS, PERIOD, ROOMY, SHORT, WHOLE, part};
 use super::judgement::{Judgement, Permission};
 use super::latencies::Latencies;
 use super::standing::LatencyStanding;
 use super::trial::{Flown, Hope, Outcome, Trial};
+use crate::cost::Cost;
 use crate::policy::Policy;
 use crate::scheduler::DiskCounters;
-use crate::window::Slots;
+use crate::window::{Slots, WorkWindow};
 use alloc::boxed::Box;
 use headgate_units::Nanos;
 
@@ -41,10 +43,13 @@ pub(super) struct Tally {
     /// Integrals over time, in request-nanoseconds.
     outstanding_time: u64,
     flight_time: u64,
-    /// Millionths of a reference IO.
+    /// Millionths of a reference IO, and what the window counted of that.
     cost: u64,
-    /// Requests of all disks that were in flight at this disk's dispatches, added up.
+    counted: u64,
+    /// The work of all disks that was in flight at this disk's dispatches, added up, in thousandths
+    /// of a reference IO, and the requests.
     company: u64,
+    crowd: u64,
     /// What it says until there is enough to judge it by again.
     last: Judgement,
     /// What came of narrowing the window for it.
@@ -72,7 +77,7 @@ impl Tally {
         generation: u32,
         policy: &Policy,
         counters: DiskCounters,
-        window: Slots,
+        window: WorkWindow,
     ) -> Option<Tally> {
         let rate = policy.reservation()?.get();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -90,7 +95,9 @@ impl Tally {
             outstanding_time: 0,
             flight_time: 0,
             cost: 0,
+            counted: 0,
             company: 0,
+            crowd: 0,
             last: Judgement::None,
             trial: Trial::new(),
             needed: 0,
@@ -134,14 +141,16 @@ impl Tally {
         self.outstanding = self.outstanding.saturating_sub(n);
     }
 
-    /// A request went out at this cost, and now so many of all disks are in flight.
+    /// A request went out at this cost.
     #[inline]
-    pub(super) fn dispatched(&mut self, now: Nanos, cost: u64, company: u32) {
+    pub(super) fn dispatched(&mut self, now: Nanos, cost: u64, beside: Beside) {
         self.advance(now);
         self.in_flight = self.in_flight.saturating_add(1);
         self.dispatched = self.dispatched.saturating_add(1);
         self.cost = self.cost.saturating_add(cost);
-        self.company = self.company.saturating_add(company.into());
+        self.counted = self.counted.saturating_add(beside.own.as_millionths());
+        self.company = self.company.saturating_add(beside.work.as_millionths() / MILLIONTHS);
+        self.crowd = self.crowd.saturating_add(beside.requests.into());
     }
 
     #[inline]
@@ -153,7 +162,7 @@ impl Tally {
     }
 
     /// The window is another one, of which the times until now say nothing.
-    pub(super) fn window_is(&mut self, now: Nanos, window: Slots) {
+    pub(super) fn window_is(&mut self, now: Nanos, window: WorkWindow) {
         self.begin(now);
         if let Some(latencies) = &mut self.latencies {
             latencies.window_is(now, window);
@@ -169,7 +178,8 @@ impl Tally {
         }
         self.since = self.seen;
         (self.outstanding_time, self.flight_time) = (0, 0);
-        (self.cost, self.company, self.dispatched) = (0, 0, 0);
+        (self.cost, self.counted, self.company, self.crowd) = (0, 0, 0, 0);
+        self.dispatched = 0;
         self.peak = self.outstanding;
     }
 
@@ -179,6 +189,8 @@ impl Tally {
             elapsed: self.seen.since(self.since).0,
             time: self.flight_time,
             company: self.company,
+            crowd: self.crowd,
+            counted: self.counted,
             requests: self.dispatched,
             peak: self.peak,
         }
@@ -277,16 +289,15 @@ impl Tally {
                 return Judgement::GivenUp;
             }
         }
-        let company = flight.company;
         // Its own requests are not what it waits for.
-        let others = company.saturating_sub(part(self.flight_time, elapsed));
-        if others < WHOLE / 2 || company <= u64::from(self.peak) * WHOLE {
+        let others = flight.company.saturating_sub(self.flown().in_flight());
+        if others < WHOLE / 2 || flight.company <= flight.own {
             return Judgement::Kept;
         }
         let cut = u128::from(missing) * u128::from(peak) / u128::from(self.flight_time.max(1));
-        let rest = u128::from(WHOLE).saturating_sub(cut);
-        let wanted = u128::from(company) * rest * 1_000_000 / u128::from(WHOLE * WHOLE);
-        let wanted = wanted.max(u128::from(self.peak) * 1_000_000);
-        Judgement::Short(Slots::from_millionths(u64::try_from(wanted).unwrap_or(u64::MAX)))
+        let rest = WHOLE.saturating_sub(u64::try_from(cut).unwrap_or(u64::MAX));
+        let own = Cost::from_millionths(flight.own.saturating_mul(MILLIONTHS));
+        let least = WorkWindow { requests: Slots::whole(self.peak), work: own, most: own };
+        Judgement::Short(flight.kept(rest).max(least))
     }
 }

@@ -2,6 +2,7 @@
 //! one after another and on storage that serves side by side.
 
 mod latencies;
+mod work;
 
 use super::PERIOD;
 use crate::any::{AnyScheduler, SchedulerKind};
@@ -21,7 +22,7 @@ use std::collections::BinaryHeap;
 /// What is behind the gate.
 #[derive(Clone, Copy, Debug)]
 enum Storage {
-    /// Serves one request after another, so many per second.
+    /// Serves one request after another, so many reference IOs per second.
     Serial { rate: u64, service: Service },
     /// Serves all at once, each in this time or up to a tenth more or less.
     Parallel { latency: Nanos },
@@ -61,6 +62,7 @@ struct Sent {
     client: usize,
     queued: Nanos,
     sent: Nanos,
+    cost: Cost,
 }
 
 struct Bench {
@@ -69,6 +71,8 @@ struct Bench {
     storage: Storage,
     free: Nanos,
     clients: Vec<(Client, DiskId)>,
+    /// Of each client's requests.
+    sizes: Vec<Bytes>,
     active: Vec<bool>,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     sequence: u64,
@@ -105,7 +109,19 @@ fn exponential(rate: u64) -> Storage {
 
 impl Bench {
     fn new(storage: Storage, window: u32, narrow: Narrow, clients: &[Client]) -> Bench {
-        let config = Config { cost_model: CostModel::Unit, ..Config::default() };
+        let sizes = vec![Bytes(4_096); clients.len()];
+        Bench::with_sizes(storage, window, narrow, clients, CostModel::Unit, sizes)
+    }
+
+    fn with_sizes(
+        storage: Storage,
+        window: u32,
+        narrow: Narrow,
+        clients: &[Client],
+        cost_model: CostModel,
+        sizes: Vec<Bytes>,
+    ) -> Bench {
+        let config = Config { cost_model, ..Config::default() };
         let scheduler = AnyScheduler::new(SchedulerKind::MClock, config).unwrap();
         let mut gate = Gate::new(Nanos::ZERO, scheduler, Slots::whole(window));
         gate.set_narrow(Nanos::ZERO, narrow);
@@ -120,6 +136,7 @@ impl Bench {
             served: vec![0; clients.len()],
             took: Vec::new(),
             clients,
+            sizes,
             events: BinaryHeap::new(),
             sequence: 0,
             dice: 1,
@@ -154,13 +171,13 @@ impl Bench {
         ((self.dice >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    fn served_at(&mut self) -> Nanos {
+    fn served_at(&mut self, cost: Cost) -> Nanos {
         match self.storage {
             Storage::Parallel { latency } => {
                 self.now + Nanos((latency.0 as f64 * (0.9 + self.uniform() / 5.0)) as u64)
             }
             Storage::Serial { rate, service } => {
-                let mean = 1e9 / rate as f64;
+                let mean = cost.as_millionths() as f64 * 1e3 / rate as f64;
                 let time = match service {
                     Service::Constant | Service::Stalling(_) => mean,
                     Service::Exponential => -self.uniform().ln() * mean,
@@ -176,9 +193,9 @@ impl Bench {
 
     fn dispatch(&mut self) {
         while let Decision::Dispatch(sent) = self.gate.next(self.now) {
-            let at = self.served_at();
-            let (client, queued) = sent.request;
-            self.plan(at, Event::Done(Sent { client, queued, sent: self.now }));
+            let at = self.served_at(sent.cost);
+            let ((client, queued), cost) = (sent.request, sent.cost);
+            self.plan(at, Event::Done(Sent { client, queued, sent: self.now, cost }));
         }
     }
 
@@ -212,7 +229,7 @@ impl Bench {
         match event {
             Event::Send(index) => {
                 let (_, disk) = self.clients[index];
-                let io = Io { bytes: Bytes(4096), ..Io::default() };
+                let io = Io { bytes: self.sizes[index], ..Io::default() };
                 if self.active[index] {
                     let elsewhere = match index {
                         0 => self.elsewhere,
@@ -227,14 +244,14 @@ impl Bench {
                 let gap = Nanos((-self.uniform().ln() * ARRIVALS.0 as f64) as u64);
                 self.plan(self.now + gap, Event::Arrive(index));
             }
-            Event::Done(Sent { client: index, queued, sent }) => {
+            Event::Done(Sent { client: index, queued, sent, cost }) => {
                 let (client, disk) = self.clients[index];
                 let took = Took { queued: sent - queued, device: self.now - sent };
                 if index == 0 {
                     self.took.push(took.queued + took.device);
                 }
-                self.gate.measure(self.now, disk, took, Bytes(4096));
-                self.gate.complete(self.now, disk);
+                self.gate.measure(self.now, disk, took, self.sizes[index]);
+                self.gate.complete(self.now, disk, cost);
                 self.served[index] += 1;
                 if client.depth > 0 {
                     self.plan(self.now + client.think, Event::Send(index));
@@ -535,7 +552,7 @@ proptest! {
                     if let Some(disk) = flying.pop() {
                         let took = Took { queued: Nanos(time), device: Nanos(time.rotate_left(9)) };
                         gate.measure(now, disk, took, Bytes(4096));
-                        gate.complete(now, disk);
+                        gate.complete(now, disk, Cost::ONE);
                     }
                 }
                 _ => gate.enqueue(now, disk, Io::default(), index).unwrap(),

@@ -1,6 +1,8 @@
 //! What came of narrowing a window for one disk, so that what does not help is not kept.
 
-use super::bounds::{WHOLE, part};
+use super::bounds::{MILLIONTHS, SHRINKING, WHOLE, part};
+use crate::cost::Cost;
+use crate::window::{Slots, WorkWindow};
 use headgate_units::Nanos;
 
 /// The first rest of a disk that nothing helps, and the longest.
@@ -35,7 +37,7 @@ pub(super) struct Trial {
 /// A disk's time in a full window.
 #[derive(Clone, Copy)]
 struct Before {
-    /// Mean requests in flight of all disks, in thousandths.
+    /// Mean work in flight of all disks, in thousandths of a reference IO.
     company: u64,
     /// Mean time in the window, in nanoseconds.
     device: u64,
@@ -46,14 +48,17 @@ struct Before {
 /// What a disk did in the window since its times were last taken.
 #[derive(Clone, Copy)]
 pub(super) struct Flight {
-    /// Mean requests in flight of all disks at its dispatches, in thousandths.
+    /// Mean work in flight of all disks at its dispatches, in thousandths of a reference IO.
     pub(super) company: u64,
+    /// And how many requests that was, in thousandths.
+    pub(super) crowd: u64,
     /// The time that its requests were in flight, added up, in nanoseconds.
     pub(super) time: u64,
     /// Its dispatches.
     pub(super) requests: u32,
-    /// The most that it had outstanding.
-    pub(super) peak: u32,
+    /// The work that it has outstanding at the most, in thousandths of a reference IO: it is not
+    /// helped by a window of less.
+    pub(super) own: u64,
 }
 
 /// What a disk's requests did in the window in a stretch of time, added up.
@@ -63,12 +68,34 @@ pub(super) struct Flown {
     pub(super) elapsed: u64,
     /// The integral of its requests in flight, in request-nanoseconds.
     pub(super) time: u64,
-    /// Requests of all disks that were in flight at its dispatches, added up.
+    /// The work of all disks that was in flight at its dispatches, added up, in thousandths of a
+    /// reference IO.
     pub(super) company: u64,
+    /// And how many requests that were.
+    pub(super) crowd: u64,
+    /// What its own counted for, in millionths.
+    pub(super) counted: u64,
     /// Its dispatches.
     pub(super) requests: u32,
     /// The most that it had outstanding.
     pub(super) peak: u32,
+}
+
+impl Flight {
+    /// A window that holds so many thousandths of what is in flight.
+    ///
+    /// Requests may cost less than a reference IO. Then it holds more of them than of those.
+    pub(super) fn kept(&self, part: u64) -> WorkWindow {
+        let work = Slots::from_millionths(scaled(self.company, part));
+        let requests = work.max(Slots::from_millionths(scaled(self.crowd, part)));
+        let work = Cost::from_millionths(scaled(self.company, part.max(SHRINKING)));
+        WorkWindow { requests, work, ..WorkWindow::OPEN }
+    }
+}
+
+/// So many thousandths of what is counted in thousandths, in millionths.
+fn scaled(thousandths: u64, part: u64) -> u64 {
+    u64::try_from(u128::from(thousandths) * u128::from(part)).unwrap_or(u64::MAX)
 }
 
 impl Flown {
@@ -78,20 +105,30 @@ impl Flown {
             elapsed: self.elapsed.saturating_add(other.elapsed),
             time: self.time.saturating_add(other.time),
             company: self.company.saturating_add(other.company),
+            crowd: self.crowd.saturating_add(other.crowd),
+            counted: self.counted.saturating_add(other.counted),
             requests: self.requests.saturating_add(other.requests),
             peak: self.peak.max(other.peak),
         }
     }
 
     pub(super) fn flight(self) -> Flight {
-        let Flown { time, company, requests, peak, .. } = self;
-        let company = company.saturating_mul(WHOLE) / u64::from(requests.max(1));
-        Flight { company, time, requests, peak }
+        let Flown { time, company, crowd, requests, peak, .. } = self;
+        let each = u64::from(requests.max(1));
+        let own = u64::from(peak).saturating_mul(self.mean_counted());
+        let crowd = crowd.saturating_mul(WHOLE) / each;
+        Flight { company: company / each, crowd, time, requests, own }
     }
 
-    /// The mean number that it had in flight, in thousandths.
+    /// The mean work that it had in flight, in thousandths of a reference IO.
     pub(super) fn in_flight(self) -> u64 {
-        part(self.time, self.elapsed)
+        let work = u128::from(part(self.time, self.elapsed)) * u128::from(self.mean_counted());
+        u64::try_from(work / u128::from(WHOLE)).unwrap_or(u64::MAX)
+    }
+
+    /// What its requests counted for each, in thousandths of a reference IO.
+    fn mean_counted(self) -> u64 {
+        self.counted / (u64::from(self.requests.max(1)) * MILLIONTHS)
     }
 }
 
@@ -153,7 +190,7 @@ impl Trial {
 
     /// The disk does not have it.
     pub(super) fn tried(&mut self, now: Nanos, flight: Flight, hope: Hope) -> Outcome {
-        let Flight { company, time, requests, peak } = flight;
+        let Flight { company, time, requests, own, .. } = flight;
         let requests = u64::from(requests).max(1);
         let before =
             self.before.get_or_insert(Before { company, device: time / requests, since: (0, 0) });
@@ -166,7 +203,7 @@ impl Trial {
         let quicker =
             WHOLE - part(before.since.0 / before.since.1.max(1), before.device).min(WHOLE);
         let is_clear = before.since.1 >= WORTH_REQUESTS;
-        let least = u64::from(peak).saturating_mul(WHOLE) * 21 / 20;
+        let least = own.saturating_mul(21) / 20;
         if company <= least && before.company > company && hope == Hope::Little {
             self.at_the_end += 1;
             if self.at_the_end < TRIES {

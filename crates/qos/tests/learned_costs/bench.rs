@@ -2,8 +2,8 @@
 
 use headgate_qos::window::Slots;
 use headgate_qos::{
-    AnyScheduler, Config, CostModel, Decision, DiskId, Gate, Io, IoKind, LearnedCosts, Policy,
-    SchedulerKind,
+    AnyScheduler, Config, Cost, CostModel, Decision, DiskId, Gate, Io, IoKind, LearnedCosts,
+    Policy, SchedulerKind,
 };
 use headgate_units::{Bytes, Nanos};
 use std::cmp::Reverse;
@@ -61,6 +61,8 @@ pub struct Request {
     pub disk: usize,
     pub io: Io,
     pub sequential: bool,
+    /// What it was charged.
+    pub cost: Cost,
 }
 
 type Mean = dyn Fn(&Request, u64) -> f64;
@@ -160,7 +162,8 @@ impl Bench {
                     kind: if load.write { IoKind::Write } else { IoKind::Read },
                     ..Io::default()
                 };
-                let request = Request { disk, io, sequential: load.sequential };
+                let sequential = load.sequential;
+                let request = Request { disk, io, sequential, cost: Cost::default() };
                 self.gate.enqueue(Nanos(self.now), self.disks[disk], io, request).unwrap();
                 self.outstanding[disk] += 1;
             }
@@ -171,7 +174,9 @@ impl Bench {
         let now = Nanos(self.now);
         while self.gate.is_due(now) {
             match self.gate.next(now) {
-                Decision::Dispatch(sent) => self.waiting.push_back(sent.request),
+                Decision::Dispatch(sent) => {
+                    self.waiting.push_back(Request { cost: sent.cost, ..sent.request });
+                }
                 Decision::WaitUntil(at) => self.timers.push(Reverse(at.0)),
                 Decision::Idle => {}
             }
@@ -215,7 +220,7 @@ impl Bench {
                 let (request, _) = self.serving.take().unwrap();
                 self.outstanding[request.disk] -= 1;
                 self.done[request.disk] += 1;
-                self.gate.complete(Nanos(self.now), self.disks[request.disk]);
+                self.gate.complete(Nanos(self.now), self.disks[request.disk], request.cost);
             }
         }
         let got: Vec<u64> = self.got.iter().zip(&before).map(|(now, then)| now - then).collect();

@@ -2,14 +2,19 @@
 
 use super::cluster::{in_ratio, near};
 use super::common::Dice;
-use headgate_qos::CostModel;
 use headgate_qos::window::{
     Admission, BoardView, Config, Controller, Demand, HostReport, LatencyMeter, Pacer, Peer, Slots,
-    Smoothing,
+    Smoothing, WorkWindow,
 };
+use headgate_qos::{Cost, CostModel};
 use headgate_units::{Bytes, Nanos, Shares};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+
+/// Every request costs one.
+fn window(requests: Slots) -> WorkWindow {
+    WorkWindow::new(requests, Cost::ONE)
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -47,7 +52,7 @@ impl Array {
                     return;
                 }
                 Admission::Now => {
-                    pacer.dispatched(self.now);
+                    pacer.dispatched(self.now, Cost::ONE);
                     let uniform = (self.dice.below(1 << 40) + 1) as f64 / (1u64 << 40) as f64;
                     self.free = self.free.max(self.now) + Nanos((-uniform.ln() * self.mean) as u64);
                     self.events.push(Reverse((
@@ -71,7 +76,7 @@ impl Array {
             self.events.pop();
             self.now = at;
             if let Event::Completion { issued } = event {
-                pacers[host].completed(at);
+                pacers[host].completed(at, Cost::ONE);
                 done(host, at - issued);
             }
             self.send(host, &mut pacers[host]);
@@ -87,7 +92,7 @@ fn windows_that_are_not_whole_divide_as_exactly_as_whole_ones() {
         let mut array = Array::new(10_000.0, seed);
         let mut pacers: Vec<Pacer> = windows
             .iter()
-            .map(|w| Pacer::new(Nanos::ZERO, Slots::from_millionths((w * 1e6) as u64)))
+            .map(|w| Pacer::new(Nanos::ZERO, window(Slots::from_millionths((w * 1e6) as u64))))
             .collect();
         let mut done = vec![0u64; windows.len()];
         let mut time = vec![0u64; windows.len()];
@@ -134,7 +139,7 @@ fn pa5_request_by_request() {
         let mut controllers: Vec<Controller> =
             shares.iter().map(|_| Controller::new(config).unwrap()).collect();
         let mut pacers: Vec<Pacer> =
-            controllers.iter().map(|c| Pacer::new(Nanos::ZERO, c.window())).collect();
+            controllers.iter().map(|c| Pacer::new(Nanos::ZERO, window(c.window()))).collect();
         let mut meters = vec![LatencyMeter::new(CostModel::Unit, Smoothing::PUBLISHED).unwrap(); 4];
         let mut board: Vec<Option<(HostReport, Nanos)>> = vec![None; 4];
         let (mut windows, mut done, mut latency, mut ios) = ([0.0; 4], [0.0; 4], 0.0, 0.0);
@@ -164,7 +169,7 @@ fn pa5_request_by_request() {
             let update =
                 controllers[host].update(meters[host].take(), &[demand], BoardView::Shared(&peers));
             board[host] = Some((update.report, now));
-            pacers[host].set_window(now, update.window);
+            pacers[host].set_window(now, window(update.window));
             if turn > 400 {
                 for (sum, pacer) in windows.iter_mut().zip(&controllers) {
                     *sum += pacer.window().as_f64() / 1_200.0;

@@ -46,6 +46,7 @@ impl World<'_> {
         let request = &mut self.requests[choice.request as usize];
         request.dispatched = now;
         request.phase = choice.phase;
+        request.charged = choice.cost;
         if request.role != Role::Guest {
             return self.at_node(choice.request);
         }
@@ -175,7 +176,8 @@ impl World<'_> {
             truth.on_served(node.index, request.phase, request.cost);
         }
         if let (Some(gate), Some(id)) = (node.gate, disk.at_nodes[node.index]) {
-            self.leave(gate, id, key);
+            let cost = request.cost;
+            self.leave(gate, id, key, cost);
         }
         match lane {
             None => self.back(key),
@@ -185,8 +187,8 @@ impl World<'_> {
 
     /// A request of a gate completed.
     #[inline]
-    pub(super) fn leave(&mut self, index: u32, id: DiskId, request: u32) {
-        self.gates[index as usize].complete(self.now, id, request);
+    pub(super) fn leave(&mut self, index: u32, id: DiskId, request: u32, cost: Cost) {
+        self.gates[index as usize].complete(self.now, id, request, cost);
         self.ask(index);
     }
 
@@ -222,7 +224,7 @@ impl World<'_> {
             self.gates[gate as usize].measure(now, id, took, request.bytes);
         }
         if !request.released {
-            self.leave(gate, id, key);
+            self.leave(gate, id, key, request.charged);
         }
         let workload = &mut self.workloads[request.workload as usize];
         workload.outstanding -= 1;
@@ -291,6 +293,7 @@ impl World<'_> {
             reached_node: now,
             submitted: now,
             inside: false,
+            charged: Cost::default(),
             cost: Cost::default(),
             ticket: None,
             gate: disk.gate,

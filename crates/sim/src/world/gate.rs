@@ -3,8 +3,8 @@
 use super::gate_record::{GateRecord, GateStep};
 use headgate_qos::window::{LatencyMeter, Observation, Slots};
 use headgate_qos::{
-    AnyScheduler, Decision, DiskId, Io, Policy, PriorityPolicy, Scheduler as _, ServedElsewhere,
-    Took,
+    AnyScheduler, Cost, Decision, DiskId, Io, Policy, PriorityPolicy, Scheduler as _,
+    ServedElsewhere, Took,
 };
 use headgate_units::{Bytes, Nanos};
 
@@ -136,9 +136,9 @@ impl Gate {
     }
 
     #[inline]
-    pub(super) fn complete(&mut self, now: Nanos, disk: DiskId, request: u32) {
+    pub(super) fn complete(&mut self, now: Nanos, disk: DiskId, request: u32, cost: Cost) {
         self.note(now, || GateStep::Completed { request });
-        self.gate.complete(now, disk);
+        self.gate.complete(now, disk, cost);
     }
 
     #[inline]

@@ -28,7 +28,8 @@ pub(super) struct Request {
     pub(super) submitted: Nanos,
     /// In the device, or waiting for one that failed.
     pub(super) inside: bool,
-    /// The cost that the node charged.
+    /// What its host charged, and what the node.
+    pub(super) charged: Cost,
     pub(super) cost: Cost,
     /// For the disk's tracker, which wants it back.
     pub(super) ticket: Option<Ticket<u32>>,

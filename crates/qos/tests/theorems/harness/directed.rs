@@ -8,7 +8,7 @@ use super::world::{Answer, Setup, Subject};
 use super::{SECOND, policy};
 use headgate_qos::window::Slots;
 use headgate_qos::{
-    AnyScheduler, Decision, Direction, DirectionLimits, DiskId, Gate, Io, IoKind, LimitMode,
+    AnyScheduler, Cost, Decision, Direction, DirectionLimits, DiskId, Gate, Io, IoKind, LimitMode,
     Policy, SchedulerKind,
 };
 use headgate_units::{Bytes, Nanos};
@@ -174,7 +174,7 @@ impl Subject for Directed {
         }
     }
 
-    fn complete(&mut self, now: Nanos, disk: usize) {
-        self.gate.complete(now, self.disks[disk.max(1) - 1]);
+    fn complete(&mut self, now: Nanos, disk: usize, cost: u64) {
+        self.gate.complete(now, self.disks[disk.max(1) - 1], Cost::from_ios(cost));
     }
 }

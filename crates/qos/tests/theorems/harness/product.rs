@@ -2,7 +2,7 @@
 
 use super::world::{Answer, Setup, Subject};
 use headgate_qos::window::Slots;
-use headgate_qos::{AnyScheduler, Decision, DiskId, Gate, Io, Policy, SchedulerKind};
+use headgate_qos::{AnyScheduler, Cost, Decision, DiskId, Gate, Io, Policy, SchedulerKind};
 use headgate_units::{Bytes, Nanos};
 
 struct Product {
@@ -62,7 +62,7 @@ impl Subject for Product {
         }
     }
 
-    fn complete(&mut self, now: Nanos, disk: usize) {
-        self.gate.complete(now, self.disks[disk]);
+    fn complete(&mut self, now: Nanos, disk: usize, cost: u64) {
+        self.gate.complete(now, self.disks[disk], Cost::from_ios(cost));
     }
 }

@@ -310,7 +310,7 @@ impl Subject for Textbook {
         Answer::Send { disk: i, request }
     }
 
-    fn complete(&mut self, _now: Nanos, _disk: usize) {
+    fn complete(&mut self, _now: Nanos, _disk: usize, _cost: u64) {
         self.in_flight -= 1;
         self.changed = true;
     }

@@ -40,7 +40,7 @@ pub trait Subject {
     fn is_due(&self, now: Nanos) -> bool;
     fn wake(&self) -> Option<Nanos>;
     fn next(&mut self, now: Nanos) -> Answer;
-    fn complete(&mut self, now: Nanos, disk: usize);
+    fn complete(&mut self, now: Nanos, disk: usize, cost: u64);
 }
 
 /// In which order the storage serves what is in the window.
@@ -375,7 +375,7 @@ impl<'a> World<'a> {
                 let Request { disk, cost, arrived } = self.requests[request as usize];
                 self.in_flight -= 1;
                 self.clients[disk].outstanding -= 1;
-                self.subject.complete(Nanos(self.now), disk);
+                self.subject.complete(Nanos(self.now), disk, cost);
                 self.tell(Event::Done { disk, cost, arrived });
                 self.refill(disk);
             }

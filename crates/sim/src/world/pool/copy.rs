@@ -158,14 +158,14 @@ impl World<'_> {
     pub(in crate::world) fn wait_for_mirror(&mut self, key: u32) {
         let request = &mut self.requests[key as usize];
         request.released = true;
-        let (gate, id) = (request.gate, request.id);
-        self.leave(gate, id, key);
+        let (gate, id, cost) = (request.gate, request.id, request.charged);
+        self.leave(gate, id, key, cost);
     }
 
     /// A request completed that is no guest's.
     pub(in crate::world) fn copy_went_on(&mut self, key: u32, role: Role) {
         let request = self.requests.remove(key as usize);
-        self.leave(request.gate, request.id, key);
+        self.leave(request.gate, request.id, key, request.charged);
         let number = request.tag as usize;
         match role {
             Role::Guest => {}
@@ -218,6 +218,7 @@ impl Request {
             reached_node: now,
             submitted: now,
             inside: false,
+            charged: Cost::default(),
             cost: Cost::default(),
             ticket: None,
             gate,
