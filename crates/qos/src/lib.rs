@@ -43,7 +43,7 @@
 //!    and no less while it has requests queued and the window has room. The same holds for the
 //!    limits of its reads and of its writes.
 //! 4. *Work conservation.* No slot of the window is empty while a request is queued whose disk has
-//!    no strict limit, or has not had its limit.
+//!    no strict limit, or has not had its limit, but where large requests fill it with work.
 //! 5. *Recovery.* From when reservations fit again after a shortage, each is met but for the
 //!    latency of 2. and a wait for what is owed to others: of [`Config::debt_bound`], or of the
 //!    shortage where that was brief. When that is paid off disks without a reservation have all the
