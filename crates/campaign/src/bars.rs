@@ -75,9 +75,8 @@ pub const KNOWN_MISSES: &[KnownMiss] = &[
     KnownMiss(Class::Registration, "shares", 0.8357),
     KnownMiss(Class::Directions, "reservation-1s", 0.0113),
     KnownMiss(Class::Directions, "limit-short", 0.1600),
-    KnownMiss(Class::LatencyTarget, "reservation-5s", 0.3066),
-    KnownMiss(Class::LatencyTarget, "reservation-1s", 0.1339),
-    KnownMiss(Class::LatencyTarget, "target-loss", 0.5085),
+    KnownMiss(Class::LatencyTarget, "reservation-5s", 0.1121),
+    KnownMiss(Class::LatencyTarget, "reservation-1s", 0.1374),
 ];
 
 /// What is wrong with [`KNOWN_MISSES`], given the score of a class over [`RATCHET_SEEDS`].

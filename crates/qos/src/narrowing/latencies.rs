@@ -146,6 +146,22 @@ impl Latencies {
         self.trial.forget_before();
     }
 
+    /// Whether the target was last judged to be missed, and the disk is not left alone.
+    pub(super) fn is_tried(&self, now: Nanos) -> bool {
+        let misses = self.standing.is_some_and(|standing| standing.verdict != LatencyVerdict::Met);
+        misses && !self.trial.rests(now)
+    }
+
+    /// It costs others too much to go on trying.
+    pub(super) fn give_up(&mut self, now: Nanos) {
+        self.missed = 0;
+        self.trial.give_up(now);
+        self.last = Judgement::None;
+        if let Some(standing) = &mut self.standing {
+            standing.verdict = LatencyVerdict::Storage;
+        }
+    }
+
     /// How the disk stood when it was last judged.
     pub(super) fn standing(&self) -> Option<LatencyStanding> {
         self.standing

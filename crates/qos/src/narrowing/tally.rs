@@ -4,7 +4,7 @@ use super::Beside;
 use super::bounds::{AIM, GROWTH, HOPELESS, MILLIONTHS, PERIOD, ROOMY, SHORT, WHOLE, part};
 use super::judgement::{Judgement, Permission};
 use super::latencies::Latencies;
-use super::standing::LatencyStanding;
+use super::standing::{LatencyStanding, LatencyVerdict};
 use super::trial::{Flown, Hope, Outcome, Trial};
 use crate::cost::Cost;
 use crate::policy::Policy;
@@ -225,6 +225,23 @@ impl Tally {
     /// The depth that the disk would have needed when it was given up, while it is left alone.
     pub(super) fn needed(&self, now: Nanos) -> Option<u32> {
         self.trial.rests(now).then_some(self.needed)
+    }
+
+    /// Whether it misses its latency target, and is not left alone.
+    pub(super) fn is_tried(&self, now: Nanos) -> bool {
+        self.latencies.as_ref().is_some_and(|latencies| latencies.is_tried(now))
+    }
+
+    /// Whether it was last judged to meet it.
+    pub(super) fn meets_target(&self) -> bool {
+        self.standing().is_some_and(|standing| standing.verdict == LatencyVerdict::Met)
+    }
+
+    /// Leaves its latency target alone for a while.
+    pub(super) fn give_up_target(&mut self, now: Nanos) {
+        if let Some(latencies) = &mut self.latencies {
+            latencies.give_up(now);
+        }
     }
 
     /// Ends the period of its latencies if there is enough to judge them by.

@@ -245,3 +245,23 @@ proptest! {
         prop_assert!((got[0] + got[1]) * 100 >= rate * 90, "{:?}", got);
     }
 }
+
+/// Storage that takes 20 ms for each request, and a guest that sends few: it takes a minute to see
+/// that no window helps. Its neighbour pays no more than four seconds' work for each attempt, of
+/// which the first three are two minutes and more apart, and has the whole window in between.
+#[test]
+fn a_target_of_a_slow_guest_costs_its_neighbour_little() {
+    let storage = Storage::Parallel { latency: Nanos::from_millis(20) };
+    let slow = Client { think: Nanos::from_millis(300), ..client(aimed(100, 20, "p99=15ms"), 1) };
+    let clients = [slow, client(policy(100, 0, 0), 64)];
+    let rate = |narrow, seconds| {
+        let mut bench = Bench::new(storage, 32, narrow, &clients);
+        bench.run(secs(seconds))[1] as f64
+    };
+    // It rests for one, two, four minutes.
+    for (seconds, attempts) in [(50, 1.0), (100, 2.0), (400, 3.0), (3_600, 6.0)] {
+        let (open, got) = (rate(Narrow::Never, seconds), rate(Narrow::ForReservations, seconds));
+        let lost = (open - got) / open * seconds as f64;
+        assert!(lost <= 5.0 * attempts, "{lost} s of {seconds} lost");
+    }
+}
