@@ -167,13 +167,7 @@ fn a_direction_that_was_idle_earns_nothing() {
     for limit in [1, 2, 10, 100, 1_000] {
         let mut bench = Bench::mclock(10_000);
         let [_, write] = both(&mut bench, directed(1, 0, 0, limit), 8, 8);
-        bench.run(secs(3));
-        bench.stop(write);
-        bench.run(secs(40));
-        bench.take_dispatches(write);
-        bench.start(write);
-        bench.run(secs(2));
-        let sent = bench.take_dispatches(write);
+        let sent = bench.dispatches_after_idling(write);
         for (n, at) in sent.iter().enumerate() {
             // The others' requests of the window are in its way.
             let due = sent[0] + Nanos(n as u64 * 1_000_000_000 / limit);
@@ -424,12 +418,7 @@ proptest! {
         let cost_model = CostModel::Chunks { reference: Bytes(4_096) };
         let config = Config { cost_model, limit_slack: millis(20), ..Config::default() };
         let mut bench = Bench::new(SchedulerKind::MClock, config, rate).late(millis(late));
-        bench = match service {
-            0 => bench,
-            1 => bench.jitter(),
-            2 => bench.exponential(),
-            _ => bench.pareto(),
-        };
+        bench = bench.varying(service);
         let policy_of = |read, write| {
             policy(shares, 0, total).with_direction_limits(iops(read), iops(write)).unwrap()
         };

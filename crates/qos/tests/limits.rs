@@ -81,13 +81,7 @@ fn idleness_earns_nothing() {
     for limit in [1, 2, 10, 100, 1_000] {
         let mut bench = Bench::mclock(10_000);
         let disk = bench.busy(policy(1, 0, limit));
-        bench.run(secs(3));
-        bench.stop(disk);
-        bench.run(secs(40));
-        bench.take_dispatches(disk);
-        bench.start(disk);
-        bench.run(secs(2));
-        let sent = bench.take_dispatches(disk);
+        let sent = bench.dispatches_after_idling(disk);
         for (n, at) in sent.iter().enumerate() {
             let due = sent[0] + Nanos(n as u64 * 1_000_000_000 / limit);
             assert_eq!(*at, due, "{n} at {limit}");
@@ -234,12 +228,7 @@ proptest! {
         let slack = millis(slack);
         let config = Config { limit_slack: slack, ..unit() };
         let mut bench = Bench::new(SchedulerKind::MClock, config, rate).late(millis(late));
-        bench = match service {
-            0 => bench,
-            1 => bench.jitter(),
-            2 => bench.exponential(),
-            _ => bench.pareto(),
-        };
+        bench = bench.varying(service);
         bench.deep(policy(3, limit * reserved / 4, limit), depth);
         for (w, r, l) in &others {
             bench.busy(policy(*w, *r, *l));

@@ -205,12 +205,7 @@ proptest! {
         let slack = millis(slack);
         let config = Config { limit_slack: slack, ..unit() };
         let mut bench = Bench::new(SchedulerKind::MClock, config, rate).late(millis(late));
-        bench = match service {
-            0 => bench,
-            1 => bench.jitter(),
-            2 => bench.exponential(),
-            _ => bench.pareto(),
-        };
+        bench = bench.varying(service);
         let disk = bench.deep(peaked.policy(3, peaked.limit * reserved / 4), depth);
         for (shares, reservation) in &others {
             bench.busy(policy(*shares, *reservation, 0));

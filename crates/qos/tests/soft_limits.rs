@@ -171,12 +171,7 @@ proptest! {
         let slack = millis(slack);
         let config = Config { limit_slack: slack, ..unit() };
         let mut bench = Bench::new(SchedulerKind::MClock, config, rate);
-        bench = match service {
-            0 => bench,
-            1 => bench.jitter(),
-            2 => bench.exponential(),
-            _ => bench.pareto(),
-        };
+        bench = bench.varying(service);
         bench.deep(soft(3, limit * reserved / 4, limit), depth);
         for other in &others {
             bench.busy(other.policy());

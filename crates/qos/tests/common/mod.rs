@@ -208,6 +208,16 @@ impl Bench {
         Bench { service: Service::Pareto, ..self.jitter() }
     }
 
+    /// One kind of service times, by its number: constant, uniform, exponential, or a heavy tail.
+    pub fn varying(self, service: u8) -> Bench {
+        match service {
+            0 => self,
+            1 => self.jitter(),
+            2 => self.exponential(),
+            _ => self.pareto(),
+        }
+    }
+
     /// Wake-ups come late, by anything up to so much.
     pub fn late(mut self, most: Nanos) -> Bench {
         self.late = most;
@@ -493,6 +503,17 @@ impl Bench {
     /// had requests queued.
     pub fn take_contested(&mut self, client: usize) -> Vec<Nanos> {
         std::mem::take(&mut self.loads[client].contested)
+    }
+
+    /// Times of the client's dispatches in the 2 s after it sent nothing for 40 s.
+    pub fn dispatches_after_idling(&mut self, client: usize) -> Vec<Nanos> {
+        self.run(secs(3));
+        self.stop(client);
+        self.run(secs(40));
+        self.take_dispatches(client);
+        self.start(client);
+        self.run(secs(2));
+        self.take_dispatches(client)
     }
 
     /// Times of the client's dispatches since the last call.

@@ -246,9 +246,9 @@ proptest! {
     }
 }
 
-/// Storage that takes 20 ms for each request, and a guest that sends few: it takes a minute to see
-/// that no window helps. Its neighbour pays no more than four seconds' work for each attempt, of
-/// which the first three are two minutes and more apart, and has the whole window in between.
+/// Storage that takes 20 ms for each request, and a guest that sends few: by their number it takes
+/// a minute to see that no window helps. Its neighbour pays no more than five seconds' work for
+/// each attempt, and has the whole window in between.
 #[test]
 fn a_target_of_a_slow_guest_costs_its_neighbour_little() {
     let storage = Storage::Parallel { latency: Nanos::from_millis(20) };
