@@ -4,10 +4,11 @@
 use anyhow::{Context, ensure};
 use headgate_lab::etcd::Etcd;
 use headgate_lab::headgate::{self, Headgate};
+use headgate_lab::loop_device::Loop;
 use headgate_lab::process::{Finished, Process, run_to_end};
 use headgate_lab::{Lab, Server, wait_for, with_lab};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
@@ -183,25 +184,6 @@ fn a_host_that_lost_its_lease_stops_before_another_starts() {
         writer.checks(&one)?;
         [one, two].iter_mut().try_for_each(Server::stop)
     });
-}
-
-/// A block device of a file.
-struct Loop(PathBuf);
-
-impl Loop {
-    /// `None` where there are no such devices for us.
-    fn attach(file: &Path) -> Option<Loop> {
-        let mut command = Command::new("losetup");
-        command.args(["--find", "--show"]).arg(file);
-        let Finished { status, stdout, .. } = run_to_end(command, MINUTE).ok()?;
-        status.success().then(|| Loop(stdout.trim().into()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
-    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod clients;
 mod crashes;
+mod fencing;
 mod flash;
 mod guest;
 mod hostile;

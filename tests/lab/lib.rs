@@ -18,6 +18,7 @@ pub mod guest;
 pub mod headgate;
 pub mod ledger;
 pub mod load;
+pub mod loop_device;
 pub mod metrics;
 pub mod nbd;
 pub mod pace;

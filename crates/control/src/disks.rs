@@ -170,6 +170,7 @@ impl Control {
             policy: record.policy,
             priorities: self.model().priorities(record.vm.as_ref()),
             vhost_socket: self.dir.vhost_socket(&record.name),
+            term: self.leases.term(&record.name),
         }
     }
 

@@ -465,6 +465,10 @@ impl DataPlane for EnginePlane {
             }
             None => self.image(&disk)?,
         };
+        let image = match disk.term.take() {
+            Some(term) => image.until(term),
+            None => image,
+        };
         let expects_direct = self
             .stores()
             .get(&disk.datastore)

@@ -8,10 +8,11 @@ use headgate_devices::layer::TracePart;
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{DiskTotals, LatencyMeter, Observation, Slots};
 use headgate_qos::{LatencyStanding, Narrow};
-use headgate_units::{Bytes, Nanos};
+use headgate_units::{AtomicNanos, Bytes, Nanos};
 use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -73,6 +74,9 @@ pub struct OpenDisk {
     pub priorities: PriorityRecord,
     /// Where its vhost-user socket goes.
     pub vhost_socket: PathBuf,
+    /// Until when its requests may go to the storage, by `CLOCK_BOOTTIME`: the end of its lease's
+    /// term, which moves on. `None`: as long as it is open.
+    pub term: Option<Arc<AtomicNanos>>,
 }
 
 /// An established session with an NBD server, passed from [`DataPlane::connect`] to

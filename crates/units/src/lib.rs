@@ -3,6 +3,7 @@
 //! | type | unit | range |
 //! |---|---|---|
 //! | [`Nanos`] | nanoseconds: an instant on one monotonic clock, or the distance of two | 0 to 584 years |
+//! | [`AtomicNanos`] | an instant that one thread moves and others read | as [`Nanos`] |
 //! | [`Bytes`] | bytes | 0 to 16 EiB |
 //! | [`Iops`] | normalised IOs per second | 1 to 10⁹ |
 //! | [`BytesPerSec`] | bytes per second | 1 to 2⁶³ |
@@ -16,6 +17,7 @@
 
 extern crate alloc;
 
+mod atomic;
 mod latency_target;
 mod parse;
 mod priority;
@@ -23,6 +25,7 @@ mod rate;
 mod size;
 mod time;
 
+pub use atomic::AtomicNanos;
 pub use latency_target::{LatencyTarget, LatencyTargetError};
 pub use parse::ParseUnitError;
 pub use priority::Priority;

@@ -3,7 +3,7 @@
 use super::{Eviction, locked};
 use headgate_cluster::lease::{Duty, LeaseError, Terms, Token};
 use headgate_cluster::{Client, Endpoint, EtcdError, EtcdLeases, Identity};
-use headgate_units::Nanos;
+use headgate_units::{AtomicNanos, Nanos};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -36,10 +36,43 @@ pub enum KeeperError {
 struct Known {
     /// Until when disks may be served that are held.
     until: Option<Nanos>,
-    /// The disks that are held.
-    held: BTreeMap<String, Token>,
+    /// The disks that are held, and until when each may be served.
+    held: BTreeMap<String, (Token, Arc<AtomicNanos>)>,
     /// It answered the last question.
     answers: bool,
+}
+
+impl Known {
+    fn holds(&self, disk: &str, token: Token) -> bool {
+        self.held.get(disk).is_some_and(|(own, _)| *own == token)
+    }
+
+    /// Takes what the leases are now. Terms of disks that are no longer held are over at once, and
+    /// for ever.
+    fn update<'a>(
+        &mut self,
+        until: Option<Nanos>,
+        held: impl Iterator<Item = (&'a str, Token)>,
+        answers: bool,
+    ) {
+        let mut before = std::mem::take(&mut self.held);
+        for (disk, token) in held {
+            let kept = before.remove(disk);
+            let term = match kept {
+                Some((own, term)) if own == token => term,
+                Some((_, lost)) => {
+                    lost.set(Nanos::ZERO);
+                    Arc::default()
+                }
+                None => Arc::default(),
+            };
+            term.set(until.unwrap_or(Nanos::ZERO));
+            self.held.insert(disk.to_owned(), (token, term));
+        }
+        before.values().for_each(|(_, lost)| lost.set(Nanos::ZERO));
+        self.until = until;
+        self.answers = answers;
+    }
 }
 
 enum Command {
@@ -106,12 +139,19 @@ impl Keeper {
     /// Whether this holder may serve its disk now.
     pub(crate) fn may_serve(&self, disk: &str, token: Token, now: Nanos) -> bool {
         let known = locked(&self.known);
-        known.until.is_some_and(|until| now < until) && known.held.get(disk) == Some(&token)
+        known.until.is_some_and(|until| now < until) && known.holds(disk, token)
+    }
+
+    /// Until when this holder may serve its disk; `None` when it is the holder no more.
+    pub(crate) fn term(&self, disk: &str, token: Token) -> Option<Arc<AtomicNanos>> {
+        let known = locked(&self.known);
+        let (own, term) = known.held.get(disk)?;
+        (*own == token).then(|| term.clone())
     }
 
     /// Whether the disk is still this holder's, served or not.
     pub(crate) fn holds(&self, disk: &str, token: Token) -> bool {
-        locked(&self.known).held.get(disk) == Some(&token)
+        locked(&self.known).holds(disk, token)
     }
 
     /// Whether etcd answered the last question.
@@ -217,8 +257,7 @@ impl Worker {
             Duty::Serve { stop_at, .. } => Some(stop_at),
             Duty::Pause { .. } | Duty::Stop => None,
         };
-        let held = self.leases.disks().map(|(disk, token)| (disk.to_owned(), token)).collect();
-        *locked(&self.known) = Known { until, held, answers: self.failed.is_none() };
+        locked(&self.known).update(until, self.leases.disks(), self.failed.is_none());
     }
 
     fn acquire(&mut self, disk: &str, eviction: Eviction) -> Result<(Token, Duration), LeaseError> {

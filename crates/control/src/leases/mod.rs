@@ -13,13 +13,13 @@ pub use ticker::Ticker;
 use headgate_cluster::Identity;
 use headgate_cluster::lease::{FileLease, Grant, Holder, LeaseError, Standing, Token};
 use headgate_model::Name;
-use headgate_units::Nanos;
+use headgate_units::{AtomicNanos, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -296,6 +296,15 @@ impl Leases {
                 .get(disk)
                 .is_some_and(|(name, token, _)| keeper.may_serve(name, *token, keeper::now())),
         }
+    }
+
+    /// The end of the term of a disk whose lease has one: it moves on with each renewal, and is
+    /// over for ever once the lease is lost.
+    pub(crate) fn term(&self, disk: &Name) -> Option<Arc<AtomicNanos>> {
+        let in_etcd = locked(&self.in_etcd);
+        let (name, token, _) = in_etcd.get(disk)?;
+        // A lease that was lost a moment ago: its disk is stopped soon, and serves nothing before.
+        Some(self.keeper.as_ref()?.term(name, *token).unwrap_or_default())
     }
 
     /// When to check for disks [in doubt](Leases::in_doubt) again.

@@ -1,6 +1,7 @@
 //! What a backend works with.
 
 use super::file::bounce::Bounce;
+use super::file::fence::Fenced;
 use super::nbd::link::state::Links;
 use crate::kernel::mailbox::Outlet;
 use crate::kernel::ring::Ring;
@@ -23,6 +24,7 @@ pub(crate) struct Context {
     pub ceiling: Ceiling,
     pub spare_bounces: Vec<Bounce>,
     pub links: Links,
+    pub fenced: Fenced,
     /// Bytes that this thread may still move itself before the turn ends.
     pub turn_bytes: i64,
     /// The shard polls its port itself, which therefore gathers nothing.

@@ -6,8 +6,9 @@ use super::size::is_disk_size;
 use super::storage::Source;
 use crate::request::Access;
 use headgate_nbd::uri::Uri;
-use headgate_units::Bytes;
+use headgate_units::{AtomicNanos, Bytes};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An image: opened, locked and measured.
@@ -91,6 +92,17 @@ impl Image {
             block_size,
             source: Source::Export(Box::new(Export { uri, size, block_size, connection })),
         })
+    }
+
+    /// Lets no request go to the storage after this instant of `CLOCK_BOOTTIME`, which the holder
+    /// of the disk's lease moves on as it is prolonged. Requests wait while it is over. For files
+    /// and block devices: nobody else reaches images in memory, and exports have no leases.
+    #[must_use]
+    pub fn until(mut self, term: Arc<AtomicNanos>) -> Image {
+        if let Source::File(file) = &mut self.source {
+            file.set_term(term);
+        }
+        self
     }
 
     /// Size in bytes.

@@ -12,6 +12,8 @@ pub(crate) mod control;
 mod core;
 mod datastore;
 #[cfg(test)]
+mod fencing;
+#[cfg(test)]
 mod hostile;
 mod poll;
 mod polled;
@@ -24,6 +26,7 @@ mod testing;
 use self::core::Core;
 use crate::backend::context::Context;
 use crate::backend::execute::Execute;
+use crate::backend::file::fence::Fenced;
 use crate::backend::file::io_scheduler;
 use crate::backend::nbd::link::state::Links;
 use crate::clock;
@@ -89,6 +92,7 @@ impl Shard {
                 ceiling,
                 spare_bounces: Vec::new(),
                 links: Links::default(),
+                fenced: Fenced::default(),
                 turn_bytes: 0,
                 polled: false,
             },
@@ -124,23 +128,29 @@ impl Shard {
         let mut events = Vec::with_capacity(1024);
         while !self.stopping {
             let wait = self.wait();
+            self.core.ctx.submit_fenced();
             self.idle(wait)?;
-            self.core.ctx.now = clock::now();
-            events.append(&mut self.core.polled.ended);
-            self.core.ctx.ring.reap(&mut events);
-            for event in events.drain(..) {
-                self.on_ring(event);
-            }
-            while let Ok(command) = self.inbox.try_recv() {
-                command(&mut self);
-            }
-            self.core.ctx.turn_bytes = BYTES_PER_TURN;
-            self.poll_ports();
-            self.work();
-            self.core.ctx.drive_links();
-            self.end_turn();
+            self.turn(&mut events);
         }
         Ok(())
+    }
+
+    /// Handles what has happened. `events` is empty before and after.
+    fn turn(&mut self, events: &mut Vec<Event>) {
+        self.core.ctx.now = clock::now();
+        events.append(&mut self.core.polled.ended);
+        self.core.ctx.ring.reap(events);
+        for event in events.drain(..) {
+            self.on_ring(event);
+        }
+        while let Ok(command) = self.inbox.try_recv() {
+            command(self);
+        }
+        self.core.ctx.turn_bytes = BYTES_PER_TURN;
+        self.poll_ports();
+        self.work();
+        self.core.ctx.drive_links();
+        self.end_turn();
     }
 
     /// Submits, and waits for at most `wait` (`None`: until something happens). Busy-polls first
@@ -190,7 +200,7 @@ impl Shard {
         {
             return Some(Nanos::ZERO);
         }
-        let mut wake: Option<Nanos> = None;
+        let mut wake = core.ctx.fenced.next_try(clock::now());
         for (_, datastore) in &core.datastores {
             if datastore.gate.is_due(core.ctx.now) {
                 return Some(Nanos::ZERO);

@@ -5,12 +5,13 @@ use super::mapping::Mapping;
 use super::pages::Pages;
 use crate::backend::size::{SIZE_STEP, is_disk_size};
 use crate::request::{Access, Extent, ExtentKind};
-use headgate_units::Bytes;
+use headgate_units::{AtomicNanos, Bytes, Nanos};
 use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -83,6 +84,15 @@ enum Medium {
     Memory,
 }
 
+/// Whether an image may be served for a term only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fencing {
+    /// As long as it is open.
+    Never,
+    /// Until the end of a lease.
+    ByTerm,
+}
+
 /// An opened and locked file or block device.
 #[derive(Debug)]
 pub(crate) struct FileImage {
@@ -93,6 +103,8 @@ pub(crate) struct FileImage {
     medium: Medium,
     /// Of an image in memory, unless there is no address space for it.
     mapping: Option<Mapping>,
+    /// Until when it may be served, by `CLOCK_BOOTTIME`, if not for as long as it is open.
+    term: Option<Arc<AtomicNanos>>,
 }
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError {
@@ -188,7 +200,7 @@ impl FileImage {
             Medium::Device => None,
         };
         let access = if direct { Access::Direct } else { Access::Cached };
-        let image = FileImage { file, kind, memory_alignment, access, medium, mapping };
+        let image = FileImage { file, kind, memory_alignment, access, medium, mapping, term: None };
         Ok((image, size, block_size))
     }
 
@@ -204,7 +216,8 @@ impl FileImage {
         file.set_len(size).map_err(io_error("create", path))?;
         let mapping = Mapping::of(&file, size).ok();
         let (kind, medium, access) = (Kind::File, Medium::Memory, Access::Cached);
-        let image = FileImage { file, kind, memory_alignment: 1, access, medium, mapping };
+        let image =
+            FileImage { file, kind, memory_alignment: 1, access, medium, mapping, term: None };
         Ok((image, size, 512))
     }
 
@@ -235,6 +248,25 @@ impl FileImage {
     /// What a buffer's address and length must be a multiple of, in bytes.
     pub(crate) fn memory_alignment(&self) -> usize {
         self.memory_alignment
+    }
+
+    /// Has it served until `term` only. Transfers take the ring's way then, where the term is
+    /// compared with the clock.
+    pub(crate) fn set_term(&mut self, term: Arc<AtomicNanos>) {
+        self.term = Some(term);
+        self.medium = Medium::Device;
+        self.mapping = None;
+    }
+
+    /// Whether it may be served for a term only.
+    #[inline]
+    pub(crate) fn fencing(&self) -> Fencing {
+        if self.term.is_some() { Fencing::ByTerm } else { Fencing::Never }
+    }
+
+    /// Whether its term is over.
+    pub(crate) fn is_fenced_at(&self, now: Nanos) -> bool {
+        self.term.as_ref().is_some_and(|term| now >= term.get())
     }
 
     /// The file, where transfers wait for nothing.

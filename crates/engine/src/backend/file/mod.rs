@@ -2,12 +2,14 @@
 //!
 //! - [`image`]: opens, locks and measures a file, on the control side.
 //! - [`steps`]: the operations of a request, one after the other.
+//! - [`fence`]: keeps requests from storage whose lease has ended.
 //! - [`inline`]: transfers of files in memory, done on the shard's thread.
 //! - [`bounce`]: aligned memory for buffers that direct IO cannot use.
 //! - [`pages`]: the pages of a file in memory.
 //! - [`io_scheduler`]: priorities for the kernel's own IO scheduler.
 
 pub(crate) mod bounce;
+pub(crate) mod fence;
 pub(crate) mod image;
 mod inline;
 pub(crate) mod io_scheduler;

@@ -1,6 +1,7 @@
 //! The operations of a request on a file, one after the other.
 
 use super::bounce::{BOUNCE, Bounce};
+use super::image::Fencing;
 use super::inline::{self, flags};
 use crate::backend::context::Context;
 use crate::backend::storage::OpenFile;
@@ -40,7 +41,7 @@ pub(crate) fn issue(ctx: &mut Context, key: u32) {
         ctx.moved(u64::from(result.max(0).unsigned_abs()), weight);
         return on_kernel(ctx, key, result);
     }
-    let (file, access) = (open.fixed, open.image.access());
+    let (file, access, fencing) = (open.fixed, open.image.access(), open.image.fencing());
     let slot = &ctx.tables.slots[key];
     let entry = match (slot.step, slot.request.op) {
         (Step::Sync, _) | (_, Op::Flush) => {
@@ -64,6 +65,9 @@ pub(crate) fn issue(ctx: &mut Context, key: u32) {
                 .build()
         }
     };
+    if fencing == Fencing::ByTerm {
+        return ctx.fenced.push(key, entry);
+    }
     // SAFETY: the entry names the request's buffers (valid until its completion), the slot's
     // vectors and bounce buffer (untouched while a party works on the slot), or the static
     // zeroes.
