@@ -11,7 +11,7 @@ use headgate_history::Samples;
 use headgate_model::Name;
 use headgate_model::Period;
 use headgate_model::{
-    DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, Probe,
+    DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, Probe, Stall,
 };
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_nbd::uri::Uri;
@@ -39,6 +39,7 @@ struct State {
     periods: VecDeque<Period>,
     /// The next connect says that it began, and waits here for its end.
     held_connect: Option<(Sender<()>, Receiver<()>)>,
+    stalls: Vec<Stall>,
     /// Operations that fail, by the word that their error contains.
     broken: BTreeSet<&'static str>,
 }
@@ -50,6 +51,17 @@ pub(crate) struct MemoryPlane(Mutex<State>);
 impl MemoryPlane {
     pub(crate) fn break_down(&self, operation: &'static str) {
         self.0.lock().unwrap().broken.insert(operation);
+    }
+
+    /// A datastore stands still from now on.
+    pub(crate) fn stall(&self, datastore: &str) {
+        self.0.lock().unwrap().stalls.push(Stall {
+            shard: 0,
+            waited: Nanos::from_secs(4),
+            thread: 1,
+            datastores: vec![datastore.parse().unwrap()],
+            reason: "shard 0 has not answered for 4 s".into(),
+        });
     }
 
     pub(crate) fn repair(&self) {
@@ -107,6 +119,10 @@ impl MemoryPlane {
 }
 
 impl DataPlane for MemoryPlane {
+    fn stalls(&self) -> Vec<Stall> {
+        self.0.lock().unwrap().stalls.clone()
+    }
+
     fn add_datastore(
         &self,
         record: &DatastoreRecord,

@@ -485,6 +485,30 @@ fn a_data_path_that_does_not_answer_is_no_health() {
 }
 
 #[test]
+fn a_datastore_that_stands_still_is_told_of_and_the_others_are_as_before() {
+    let bench = Bench::new();
+    create(&bench, json!({"name": "a"})).unwrap();
+    let other = json!({"name": "other", "backend": {"memory": 1 << 30}});
+    bench.control.add_datastore(serde_json::from_value(other).unwrap()).unwrap();
+    create(&bench, json!({"name": "b", "datastore": "other"})).unwrap();
+    bench.plane.stall("other");
+    let health = bench.control.health();
+    assert_eq!(health.status, HealthStatus::Failed);
+    assert_eq!(health.failed, ["the data path: shard 0 has not answered for 4 s"]);
+    let is_failed = |state, reason: &Option<String>| {
+        (state == ServiceState::Failed).then(|| reason.clone().expect("a reason"))
+    };
+    let disks: Vec<_> =
+        bench.control.disks().unwrap().iter().map(|d| is_failed(d.state, &d.reason)).collect();
+    assert_eq!(disks, [None, Some("shard 0 has not answered for 4 s".into())]);
+    let stores: Vec<_> =
+        bench.control.datastores().iter().map(|d| is_failed(d.state, &d.reason)).collect();
+    assert_eq!(stores.iter().flatten().count(), 1, "{stores:?}");
+    let one = bench.control.disk(&"b".parse().unwrap()).unwrap();
+    assert_eq!(one.state, ServiceState::Failed);
+}
+
+#[test]
 fn an_image_on_storage_that_is_not_there_is_not_forgotten_without_force() {
     let bench = Bench::new();
     let outside = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use headgate_api::types::{
 use headgate_model::ConnectionState;
 use headgate_model::Name;
 use headgate_model::{Backend, Policy, Scheduler};
-use headgate_model::{DatastoreSample, DiskSample, LiveDisk};
+use headgate_model::{DatastoreSample, DiskSample, LiveDisk, Stall};
 use headgate_qos::CostModel;
 use headgate_units::Shares;
 use std::collections::BTreeMap;
@@ -55,6 +55,22 @@ fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
         remote: d.remote.clone(),
     };
     disks.map(|d| (d.name.clone(), live(d))).collect()
+}
+
+fn told_of_stall(view: Datastore, stalled: &BTreeMap<Name, String>) -> Datastore {
+    match stalled.get(&view.name) {
+        Some(reason) => {
+            Datastore { state: ServiceState::Failed, reason: Some(reason.clone()), ..view }
+        }
+        None => view,
+    }
+}
+
+fn disk_told_of_stall(view: Disk, stalled: &BTreeMap<Name, String>) -> Disk {
+    match stalled.get(&view.datastore) {
+        Some(reason) => Disk { state: ServiceState::Failed, reason: Some(reason.clone()), ..view },
+        None => view,
+    }
 }
 
 /// The part of a policy that a datastore's scheduler, or the device under it, enforces.
@@ -166,10 +182,21 @@ impl Control {
         Ok(live_in(&self.sample()?))
     }
 
+    /// Datastores that stand still, with what is known of it.
+    fn stalled(&self) -> BTreeMap<Name, String> {
+        let stalls = self.plane.stalls();
+        let reasons = |stall: &Stall| {
+            let (stores, reason) = (stall.datastores.clone(), stall.reason.clone());
+            stores.into_iter().map(move |name| (name, reason.clone())).collect::<Vec<_>>()
+        };
+        stalls.iter().flat_map(reasons).collect()
+    }
+
     /// All datastores, by name. Linear in datastores times disks.
     pub fn datastores(&self) -> Vec<Datastore> {
-        let model = self.model();
-        model.datastores.values().map(|entry| self.view_datastore(&model, entry)).collect()
+        let (model, stalled) = (self.model(), self.stalled());
+        let view = |entry| told_of_stall(self.view_datastore(&model, entry), &stalled);
+        model.datastores.values().map(view).collect()
     }
 
     /// One datastore.
@@ -178,7 +205,8 @@ impl Control {
     /// [`ControlError::Missing`].
     pub fn datastore(&self, name: &Name) -> Result<Datastore, ControlError> {
         let model = self.model();
-        Ok(self.view_datastore(&model, model.datastore(name)?))
+        let view = self.view_datastore(&model, model.datastore(name)?);
+        Ok(told_of_stall(view, &self.stalled()))
     }
 
     /// What requests cost on a datastore; `None` where that is declared.
@@ -202,13 +230,13 @@ impl Control {
 
     /// All disks, by name, with policies and clients as they were in this sample.
     pub fn disks_at(&self, sample: &[DatastoreSample]) -> Vec<Disk> {
-        let live = live_in(sample);
+        let (live, stalled) = (live_in(sample), self.stalled());
         let model = self.model();
-        model
-            .disks
-            .values()
-            .map(|entry| self.view_disk(&model, entry, live.get(&entry.record.name)))
-            .collect()
+        let view = |entry: &DiskEntry| {
+            let view = self.view_disk(&model, entry, live.get(&entry.record.name));
+            disk_told_of_stall(view, &stalled)
+        };
+        model.disks.values().map(view).collect()
     }
 
     /// One disk.
@@ -224,7 +252,8 @@ impl Control {
             at: moved.at.0 / 1_000_000_000,
         });
         let model = self.model();
-        Ok(Disk { moved, ..self.view_disk(&model, model.disk(name)?, live.get(name)) })
+        let view = self.view_disk(&model, model.disk(name)?, live.get(name));
+        Ok(disk_told_of_stall(Disk { moved, ..view }, &self.stalled()))
     }
 
     /// This host as others see it.
@@ -232,9 +261,14 @@ impl Control {
         Host { name: self.identity.name.to_string(), id: self.identity.host.to_string() }
     }
 
+    /// The parts of the data path that stand still.
+    pub fn stalls(&self) -> Vec<Stall> {
+        self.plane.stalls()
+    }
+
     /// Health: whether everything is in service and every shard answers.
     pub fn health(&self) -> Health {
-        let shards = self.sample();
+        let (shards, stalls) = (self.sample(), self.stalls());
         let model = self.model();
         let reasons = |kind: &str, name: &Name, service: &Service| {
             service.reason().map(|reason| format!("{kind} '{name}': {reason}"))
@@ -255,10 +289,12 @@ impl Control {
         failed.extend(sampled.filter_map(unconnected));
         let status = match (&shards, failed.is_empty()) {
             (Err(_), _) => HealthStatus::Failed,
+            _ if !stalls.is_empty() => HealthStatus::Failed,
             (Ok(_), false) => HealthStatus::Degraded,
             (Ok(_), true) => HealthStatus::Ok,
         };
         failed.extend(shards.err().map(|e| format!("the data path: {e}")));
+        failed.extend(stalls.into_iter().map(|stall| format!("the data path: {}", stall.reason)));
         Health { status, version: env!("CARGO_PKG_VERSION").into(), host: self.host(), failed }
     }
 }

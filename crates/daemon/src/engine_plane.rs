@@ -1,30 +1,28 @@
 //! The data plane of the control plane: engine and frontends behind its trait.
 
+use crate::translate;
 use headgate_devices::layer::TracePart;
 use headgate_devices::{DEFAULT_CAPACITY, LayerSpec, ModelSpec};
 use headgate_engine::backend::nbd::Connection;
 use headgate_engine::port::Port;
 use headgate_engine::request::DiskInfo;
-use headgate_engine::snapshot::{self, RemoteState};
+use headgate_engine::snapshot;
 use headgate_engine::{
     Access, BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine,
-    EngineConfig, Image, PortRef, Priorities,
+    EngineConfig, Image, PortRef,
 };
 use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to, opened};
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_model::Name;
+use headgate_model::{Backend, DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{
-    Backend, DatastoreRecord, ExportRecord, Policy, PriorityRecord, PriorityScope, Scheduler,
-};
-use headgate_model::{
-    ConnectionState, DataPlane, DatastoreSample, DiskSample, FlashSample, NarrowedSample, OpenDisk,
-    Period, PlaneError, Probe, RemoteDisk, Session, StreamSample,
+    DataPlane, DatastoreSample, OpenDisk, Period, PlaneError, Probe, RemoteDisk, Session, Stall,
 };
 use headgate_nbd::server::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
 use headgate_nbd::uri::Uri;
-use headgate_qos::window::{DiskTotals, LatencyMeter, Slots};
-use headgate_qos::{Cost, Narrow, PriorityPolicy, SchedulerKind};
+use headgate_qos::Narrow;
+use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_units::{Bytes, Nanos};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -283,87 +281,20 @@ impl EnginePlane {
     }
 }
 
-fn scheduler_kind(scheduler: Scheduler) -> SchedulerKind {
-    match scheduler {
-        Scheduler::Mclock => SchedulerKind::MClock,
-        Scheduler::Sfq => SchedulerKind::Sfq,
-        Scheduler::Fifo => SchedulerKind::Fifo,
-    }
-}
-
-/// A virtual machine's priorities as the engine takes them.
-fn engine_priorities(record: &PriorityRecord) -> Priorities {
-    let scope = match record.scope {
-        PriorityScope::Within => headgate_qos::PriorityScope::WithinVm,
-        PriorityScope::Across => headgate_qos::PriorityScope::AcrossVms,
-    };
-    Priorities {
-        policy: PriorityPolicy { max: record.max, default: record.default, scope },
-        map: record.map,
-    }
-}
-
-fn priority_record(in_force: &Priorities) -> PriorityRecord {
-    let scope = match in_force.policy.scope {
-        headgate_qos::PriorityScope::WithinVm => PriorityScope::Within,
-        headgate_qos::PriorityScope::AcrossVms => PriorityScope::Across,
-    };
-    let PriorityPolicy { max, default, .. } = in_force.policy;
-    PriorityRecord { max, default, scope, map: in_force.map }
-}
-
-fn stream(stream: &snapshot::StreamSnapshot) -> StreamSample {
-    let &snapshot::StreamSnapshot { priority, ios, cost } = stream;
-    StreamSample { priority, ios, cost }
-}
-
-fn connection(remote: snapshot::RemoteSnapshot) -> headgate_model::Connection {
-    let snapshot::RemoteSnapshot { state, reason, reconnects, losses } = remote;
-    let state = match state {
-        RemoteState::Connected => ConnectionState::Connected,
-        RemoteState::Waiting => ConnectionState::Waiting,
-        RemoteState::Failing => ConnectionState::Failing,
-    };
-    headgate_model::Connection { state, reason, reconnects, losses }
-}
-
-fn usage(disk: &snapshot::DiskUsage) -> DiskTotals<usize> {
-    let &snapshot::DiskUsage { key, policy, at, outstanding_time, ios, bytes } = disk;
-    DiskTotals { key, policy, at, outstanding_time, ios, bytes }
-}
-
-fn narrowed(narrowed: snapshot::NarrowedWindow) -> Option<NarrowedSample> {
-    let iops = |rate: Cost| rate.as_millionths() / 1_000_000;
-    Some(NarrowedSample {
-        disk: narrowed.disk.parse().ok()?,
-        promise: narrowed.promise,
-        before: iops(narrowed.before),
-        now: iops(narrowed.now),
-    })
-}
-
-fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSample {
-    let flash = |flash: snapshot::FlashSnapshot| FlashSample {
-        counters: flash.counters,
-        standing: flash.standing,
-    };
-    DiskSample {
-        name,
-        policy: Policy::from(disk.policy),
-        priorities: priority_record(&disk.priorities),
-        streams: disk.streams.iter().map(stream).collect(),
-        in_flight: disk.in_flight,
-        queued: disk.queued,
-        needed_depth: disk.needed_depth,
-        latency: disk.latency,
-        clients: disk.ports,
-        remote: disk.remote.map(connection),
-        stats: disk.stats,
-        flash: disk.flash.map(flash),
-    }
-}
-
 impl DataPlane for EnginePlane {
+    fn stalls(&self) -> Vec<Stall> {
+        let stalls = self.engine.stalls();
+        if stalls.is_empty() {
+            return Vec::new();
+        }
+        let stores: Vec<(Name, usize)> = self
+            .stores()
+            .iter()
+            .map(|(name, store)| (name.clone(), Engine::shard_of(store.id)))
+            .collect();
+        stalls.iter().map(|stall| translate::stall(stall, &stores)).collect()
+    }
+
     fn add_datastore(
         &self,
         record: &DatastoreRecord,
@@ -389,7 +320,7 @@ impl DataPlane for EnginePlane {
             name: record.name.to_string(),
             backend,
             layers: record.layers.clone(),
-            scheduler: scheduler_kind(record.scheduler),
+            scheduler: translate::scheduler_kind(record.scheduler),
             queue_depth: record.queue_depth,
             qos: headgate_qos::Config {
                 plug: record.plug,
@@ -420,7 +351,7 @@ impl DataPlane for EnginePlane {
 
     fn end_period(&self, datastore: &Name) -> Result<Period, PlaneError> {
         let period = self.engine.end_period(self.store(datastore)?).map_err(failed)?;
-        let disks = period.disks.iter().map(usage).collect();
+        let disks = period.disks.iter().map(translate::usage).collect();
         Ok(Period { latency: period.latency, disks })
     }
 
@@ -480,7 +411,9 @@ impl DataPlane for EnginePlane {
         let policy = disk.policy.for_scheduler().map_err(failed)?;
         let spec = DiskSpec { name: disk.name.to_string(), image, policy };
         let id = self.engine.open_disk(store, spec).map_err(failed)?;
-        self.engine.set_priorities(id, engine_priorities(&disk.priorities)).map_err(failed)?;
+        self.engine
+            .set_priorities(id, translate::engine_priorities(&disk.priorities))
+            .map_err(failed)?;
         match VhostServer::start(&disk.vhost_socket, self.engine.clone(), id) {
             Ok(server) => self.vhost().insert(disk.name.clone(), server),
             Err(e) => {
@@ -498,7 +431,9 @@ impl DataPlane for EnginePlane {
     }
 
     fn set_priorities(&self, disk: &Name, priorities: &PriorityRecord) -> Result<(), PlaneError> {
-        self.engine.set_priorities(self.disk(disk)?, engine_priorities(priorities)).map_err(failed)
+        self.engine
+            .set_priorities(self.disk(disk)?, translate::engine_priorities(priorities))
+            .map_err(failed)
     }
 
     fn put_export(&self, export: &ExportRecord) {
@@ -554,13 +489,13 @@ impl DataPlane for EnginePlane {
                 // Disks of the daemon's own have names that no operator can give.
                 let named = |disk: snapshot::DiskSnapshot| {
                     let name = disk.name.parse().ok()?;
-                    Some(disk_sample(disk, name))
+                    Some(translate::disk_sample(disk, name))
                 };
                 let disks = store.disks.into_iter().filter_map(named);
                 Ok(DatastoreSample {
                     name: store.name.parse().map_err(failed)?,
                     window: store.window,
-                    narrowed: store.narrowed.and_then(narrowed),
+                    narrowed: store.narrowed.and_then(translate::narrowed),
                     in_flight: store.in_flight,
                     queued: store.queued as u64,
                     stats: store.stats,

@@ -8,3 +8,4 @@ pub mod inproc;
 pub mod metrics;
 pub mod observe;
 pub mod serve;
+mod translate;

@@ -1,10 +1,12 @@
 //! The engine's control side: shards as a whole, called from any thread but a shard's own.
 
 use crate::backend::{self, Backend, BackendSpec, Image};
+use crate::calls::Member;
 use crate::error::{EngineError, ShardGone, WINDOW_MAX};
 use crate::kernel::mailbox::Mailbox;
 use crate::port::{Detach, Port, PortCommand};
 use crate::priorities::Priorities;
+use crate::pulse::Pulse;
 use crate::request::DiskInfo;
 use crate::shard::Shard;
 use crate::shard::control::AttachedPort;
@@ -16,12 +18,10 @@ use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{AnyScheduler, Policy, SchedulerKind};
 use headgate_units::Nanos;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
-use std::io;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -103,20 +103,14 @@ pub struct DiskSpec {
     pub policy: Policy,
 }
 
-#[derive(Debug)]
-struct Member {
-    mailbox: Mailbox<Shard>,
-    thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
-    datastores: AtomicUsize,
-}
-
 /// All shards. Clones share them.
 ///
 /// Calls wait for the shard's answer: when one returns, what it did is in force. A turn of a shard
-/// lasts microseconds to a few milliseconds, and nothing a client does can lengthen it.
+/// lasts microseconds to a few milliseconds. A call of a shard that stands still fails with
+/// [`EngineError::Stalled`], and is not carried out later.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    members: Arc<Vec<Member>>,
+    pub(crate) members: Arc<Vec<Member>>,
 }
 
 impl Engine {
@@ -130,13 +124,14 @@ impl Engine {
             let (mailbox, inbox) = Mailbox::new().map_err(EngineError::Start)?;
             let name = format!("shard-{n}");
             let (ready, started) = sync_channel(1);
+            let pulse = Arc::new(Pulse::default());
             let thread = {
-                let (mailbox, name) = (mailbox.clone(), name.clone());
+                let (mailbox, name, pulse) = (mailbox.clone(), name.clone(), pulse.clone());
                 // The ring belongs to the thread that made it (single issuer), so the thread makes
                 // it.
                 move || {
                     prepare_thread(n, config.pin);
-                    match Shard::new(&name, mailbox, inbox) {
+                    match Shard::new(&name, mailbox, inbox, pulse) {
                         Ok(shard) => {
                             let _ = ready.send(Ok(()));
                             shard.run().inspect_err(
@@ -153,32 +148,9 @@ impl Engine {
             let thread =
                 std::thread::Builder::new().name(name).spawn(thread).map_err(EngineError::Start)?;
             started.recv().map_err(|_| ShardGone)?.map_err(EngineError::Start)?;
-            members.push(Member {
-                mailbox,
-                thread: Mutex::new(Some(thread)),
-                datastores: AtomicUsize::new(0),
-            });
+            members.push(Member::new(mailbox, pulse, thread));
         }
         Ok(Engine { members: Arc::new(members) })
-    }
-
-    fn member(&self, shard: usize) -> Result<&Member, EngineError> {
-        self.members.get(shard).ok_or(EngineError::NoDatastore)
-    }
-
-    /// Runs `f` on a shard's thread and waits for its answer.
-    fn call<T: Send + 'static>(
-        &self,
-        shard: usize,
-        f: impl FnOnce(&mut Shard) -> T + Send + 'static,
-    ) -> Result<T, EngineError> {
-        let (answer, wait) = sync_channel(1);
-        let command = Box::new(move |shard: &mut Shard| {
-            // A caller that stopped waiting wants no answer.
-            let _ = answer.send(f(shard));
-        });
-        self.member(shard)?.mailbox.send(command)?;
-        Ok(wait.recv().map_err(|_| ShardGone)?)
     }
 
     /// Adds a datastore, on the shard that has the fewest.
@@ -309,7 +281,9 @@ impl Engine {
         datastore: DatastoreId,
         mut disk: DiskSpec,
     ) -> Result<DiskId, EngineError> {
-        let mailbox = &self.member(datastore.shard)?.mailbox;
+        let member = self.member(datastore.shard)?;
+        let mailbox = &member.mailbox;
+        let name = disk.name.clone();
         let source = disk.image.source_mut();
         let outlet = mailbox.outlet(Shard::context);
         let line = backend::dial(source, &disk.name, outlet).map_err(EngineError::Dialer)?;
@@ -317,6 +291,7 @@ impl Engine {
             s.open_disk(datastore.key, disk.name, disk.image, disk.policy, line)
         })?;
         let key = opened.map_err(|(e, _storage)| e)?;
+        member.disks().insert(key, name);
         Ok(DiskId { shard: datastore.shard, key })
     }
 
@@ -374,7 +349,12 @@ impl Engine {
                 // A client came in between, or the backend has not returned a request yet.
                 Err(EngineError::DiskBusy { .. })
                     if Instant::now() < deadline + Duration::from_secs(30) => {}
-                taken => return taken.map(drop),
+                taken => {
+                    if taken.is_ok() {
+                        self.member(disk.shard)?.disks().remove(&disk.key);
+                    }
+                    return taken.map(drop);
+                }
             }
         }
     }
@@ -400,14 +380,18 @@ impl Engine {
 
     /// Counters of everything, datastores in the order in which they were added to their shards.
     /// Disks are read a few at a time, each with its own instant, so that a host with thousands of
-    /// disks does not hold up their requests.
+    /// disks does not hold up their requests. Shards that [stand still](Engine::stalls) are left
+    /// out.
     ///
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn snapshot(&self) -> Result<Vec<(DatastoreId, DatastoreSnapshot)>, EngineError> {
         let mut all = Vec::new();
         for shard in 0..self.members.len() {
-            let stores = self.snapshot_of(shard)?;
+            let stores = match self.snapshot_of(shard) {
+                Err(EngineError::Stalled(_)) => continue,
+                stores => stores?,
+            };
             all.extend(
                 stores.into_iter().map(|(key, snapshot)| (DatastoreId { shard, key }, snapshot)),
             );
@@ -436,6 +420,11 @@ impl Engine {
                 return Ok(stores);
             }
         }
+    }
+
+    /// The shard of a datastore, for [`Stall::shard`](crate::pulse::Stall::shard).
+    pub fn shard_of(datastore: DatastoreId) -> usize {
+        datastore.shard
     }
 
     /// The disk that a snapshot taken of this datastore speaks of.
@@ -467,14 +456,8 @@ impl Engine {
                 Err(e) => tracing::warn!(error = %e, "a disk could not be closed in time"),
             }
         }
-        for member in self.members.iter() {
-            member.mailbox.send(Box::new(Shard::stop))?;
-            let thread = member.thread.lock().unwrap_or_else(|e| e.into_inner()).take();
-            if let Some(thread) = thread
-                && thread.join().is_err()
-            {
-                tracing::error!("a shard panicked");
-            }
+        for (shard, member) in self.members.iter().enumerate() {
+            member.stop(shard)?;
         }
         Ok(())
     }

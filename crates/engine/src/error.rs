@@ -1,5 +1,6 @@
 //! What the engine refuses or fails to do.
 
+use crate::pulse::Stall;
 use headgate_qos::window::Slots;
 use std::io;
 use thiserror::Error;
@@ -57,6 +58,9 @@ pub enum EngineError {
         "cannot start a shard: {0} (io_uring with DEFER_TASKRUN needs Linux 6.1 or newer, and kernel.io_uring_disabled=0)"
     )]
     Start(#[source] io::Error),
+    /// A shard does not take its turns. What was asked for is not done later either.
+    #[error("{0}")]
+    Stalled(Stall),
     /// The engine is no more.
     #[error(transparent)]
     Gone(#[from] ShardGone),

@@ -9,6 +9,7 @@
 //! The control side ([`engine::Engine`]) talks to shards by messages and never shares their state.
 
 pub mod backend;
+mod calls;
 pub mod clock;
 pub mod engine;
 mod error;
@@ -16,6 +17,7 @@ mod kernel;
 pub mod port;
 mod priorities;
 mod probes;
+pub mod pulse;
 pub mod request;
 mod shard;
 pub mod snapshot;

@@ -127,9 +127,28 @@ pub struct LiveDisk {
     pub remote: Option<Connection>,
 }
 
+/// A part of the data plane that stands still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The shard's number.
+    pub shard: usize,
+    /// For how long.
+    pub waited: Nanos,
+    /// Its thread's number, for `/proc`.
+    pub thread: i32,
+    /// The datastores that stand still with it.
+    pub datastores: Vec<Name>,
+    /// What it is, in words.
+    pub reason: String,
+}
+
 /// Datastores and disks in service. Calls block until the shard confirms; none is made on the data
-/// path.
+/// path. A call of what [stands still](DataPlane::stalls) fails within seconds, and is not carried
+/// out later.
 pub trait DataPlane: Send + Sync {
+    /// What does not answer, and has not for some seconds. Waits for nobody.
+    fn stalls(&self) -> Vec<Stall>;
+
     /// Brings a datastore into service; `directory` is where its images are, if it has one.
     ///
     /// # Errors
@@ -251,10 +270,11 @@ pub trait DataPlane: Send + Sync {
     /// When requests are still at the storage after a while, or the shard does not confirm.
     fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError>;
 
-    /// Everything in service, as the shards have it now.
+    /// Everything in service, as the shards have it now. Datastores that
+    /// [stand still](DataPlane::stalls) are left out.
     ///
     /// # Errors
-    /// When a shard does not answer.
+    /// When there is no data plane any more.
     fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError>;
 
     /// Takes no new clients, finishes what was taken, closes every disk.

@@ -14,7 +14,7 @@ mod window;
 
 pub use connection::{Connection, ConnectionState};
 pub use data_plane::{
-    DataPlane, LiveDisk, OpenDisk, Period, PlaneError, Probe, RemoteDisk, Session,
+    DataPlane, LiveDisk, OpenDisk, Period, PlaneError, Probe, RemoteDisk, Session, Stall,
 };
 pub use lookback::{Lookback, UnknownLookback};
 pub use name::{NAME_MAX, Name, NameError};

@@ -65,6 +65,7 @@ struct Scrape {
     disks: Vec<Disk>,
     top: Top,
     host: Host,
+    stalled_shards: usize,
     leases_lost: u64,
     etcd_answers: Option<bool>,
     models: BTreeMap<Name, DeviceModel>,
@@ -80,7 +81,19 @@ pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
     let (leases_lost, etcd_answers) = (control.leases().lost(), control.leases().etcd_answers());
     let (datastores, host) = (control.datastores(), control.host());
     let models = control.samples().known().models.clone();
-    Ok(Scrape { samples, datastores, disks, top, host, leases_lost, etcd_answers, models }.render())
+    let stalled_shards = control.stalls().len();
+    let scrape = Scrape {
+        samples,
+        datastores,
+        disks,
+        top,
+        host,
+        stalled_shards,
+        leases_lost,
+        etcd_answers,
+        models,
+    };
+    Ok(scrape.render())
 }
 
 impl Scrape {
@@ -265,6 +278,7 @@ impl Collector for Scrape {
         }
         self.encode_priorities(&mut out)?;
         self.encode_datastores(&mut out)?;
+        self.encode_stalls(&mut out)?;
         self.encode_leases(&mut out)?;
         self.encode_flash(&mut out)?;
         self.encode_disks(&mut out)
@@ -437,6 +451,11 @@ impl Scrape {
         let clone = gauge(&|w| flag(w.duplicate_identity.is_some()));
         let help = "1 while another living host claims this host's identity";
         out.gauges("datastore_duplicate_identity", help, &clone)
+    }
+
+    fn encode_stalls(&self, out: &mut Writer<'_>) -> fmt::Result {
+        let help = "Shards that have not answered for some seconds: their datastores are left out";
+        out.gauges("stalled_shards", help, &[(Vec::new(), self.stalled_shards as f64)])
     }
 
     fn encode_leases(&self, out: &mut Writer<'_>) -> fmt::Result {

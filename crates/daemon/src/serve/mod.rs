@@ -5,6 +5,7 @@ mod log;
 mod notify;
 /// SIGTERM and SIGINT.
 pub mod signals;
+mod watchdog;
 
 pub use config::{Config, ConfigError};
 pub use log::LogFormat;
@@ -160,6 +161,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let control = Control::start(dir.clone(), identity, options, parts)?;
     let control = Arc::new(control);
     let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;
+    let watchdog = watchdog::start(control.clone()).map_err(DaemonError::Thread)?;
     plane.listen(dir.nbd_socket(), args.nbd_listen.or(config.nbd_listen))?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
     let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
@@ -180,7 +182,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     drop(demo);
     calibrator.cancel_all();
     api.stop();
-    drop(observer);
+    drop((observer, watchdog));
     samples.flush();
     drop(leases.resume);
     control.shutdown();

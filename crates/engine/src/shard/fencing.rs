@@ -67,7 +67,7 @@ impl Disk {
 impl Rig {
     fn new() -> Rig {
         let (mailbox, inbox) = Mailbox::new().unwrap();
-        let mut shard = Shard::new("test", mailbox, inbox).unwrap();
+        let mut shard = Shard::new("test", mailbox, inbox, Arc::default()).unwrap();
         let kind = SchedulerKind::MClock;
         let scheduler = AnyScheduler::new(kind, Config::default()).unwrap();
         let backend = Backend::new(BackendSpec::Files, kind);

@@ -34,6 +34,7 @@ use crate::kernel::mailbox::{Command, Mailbox};
 use crate::kernel::ring::{Event, Owner, Ring, Wait};
 use crate::kernel::worker::Worker;
 use crate::port::{Port, PortEvent};
+use crate::pulse::{Activity, Pulse};
 use crate::sole_client::SoleClient;
 use crate::tables::Tables;
 use crate::tables::slots::Slots;
@@ -43,6 +44,7 @@ use headgate_units::Nanos;
 use polled::PolledPorts;
 use ports::Io;
 use slab::Slab;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 /// The state of a shard's thread.
@@ -52,6 +54,7 @@ pub(crate) struct Shard {
     busy_poll: BusyPoll,
     mailbox: Mailbox<Shard>,
     inbox: Receiver<Command<Shard>>,
+    pulse: Arc<Pulse>,
     stopping: bool,
 }
 
@@ -68,7 +71,9 @@ impl Shard {
         name: &str,
         mailbox: Mailbox<Shard>,
         inbox: Receiver<Command<Shard>>,
+        pulse: Arc<Pulse>,
     ) -> std::io::Result<Shard> {
+        pulse.begin();
         let mut ring = Ring::new()?;
         let ceiling = io_scheduler::probe(&mut ring);
         let bell = io_uring::opcode::PollAdd::new(
@@ -111,6 +116,7 @@ impl Shard {
             busy_poll: BusyPoll::new(),
             mailbox,
             inbox,
+            pulse,
             stopping: false,
         })
     }
@@ -129,7 +135,9 @@ impl Shard {
         while !self.stopping {
             let wait = self.wait();
             self.core.ctx.submit_fenced();
+            self.pulse.set(Activity::Kernel);
             self.idle(wait)?;
+            self.pulse.set(Activity::Turn);
             self.turn(&mut events);
         }
         Ok(())
@@ -373,7 +381,9 @@ impl Shard {
     fn call(&mut self, port: u32, f: impl FnOnce(&mut dyn Port, &mut Io<'_>)) {
         let Some(slot) = self.ports.get_mut(port as usize).and_then(Option::as_mut) else { return };
         let disk = self.core.ctx.tables.ports[port as usize].disk;
+        self.pulse.set(Activity::Client(disk));
         f(slot.as_mut(), &mut Io { core: &mut self.core, port, disk });
+        self.pulse.set(Activity::Turn);
     }
 }
 

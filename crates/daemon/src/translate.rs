@@ -1,0 +1,102 @@
+//! What the engine tells, in the words of the model, and what the model sets, in the engine's.
+
+use headgate_engine::Priorities;
+use headgate_engine::pulse::Stall;
+use headgate_engine::snapshot::{self, RemoteState};
+use headgate_model::{
+    ConnectionState, DiskSample, FlashSample, Name, NarrowedSample, Policy, PriorityRecord,
+    PriorityScope, Scheduler, StreamSample,
+};
+use headgate_qos::window::DiskTotals;
+use headgate_qos::{Cost, PriorityPolicy, SchedulerKind};
+
+pub(super) fn scheduler_kind(scheduler: Scheduler) -> SchedulerKind {
+    match scheduler {
+        Scheduler::Mclock => SchedulerKind::MClock,
+        Scheduler::Sfq => SchedulerKind::Sfq,
+        Scheduler::Fifo => SchedulerKind::Fifo,
+    }
+}
+
+/// A virtual machine's priorities as the engine takes them.
+pub(super) fn engine_priorities(record: &PriorityRecord) -> Priorities {
+    let scope = match record.scope {
+        PriorityScope::Within => headgate_qos::PriorityScope::WithinVm,
+        PriorityScope::Across => headgate_qos::PriorityScope::AcrossVms,
+    };
+    Priorities {
+        policy: PriorityPolicy { max: record.max, default: record.default, scope },
+        map: record.map,
+    }
+}
+
+fn priority_record(in_force: &Priorities) -> PriorityRecord {
+    let scope = match in_force.policy.scope {
+        headgate_qos::PriorityScope::WithinVm => PriorityScope::Within,
+        headgate_qos::PriorityScope::AcrossVms => PriorityScope::Across,
+    };
+    let PriorityPolicy { max, default, .. } = in_force.policy;
+    PriorityRecord { max, default, scope, map: in_force.map }
+}
+
+fn stream(stream: &snapshot::StreamSnapshot) -> StreamSample {
+    let &snapshot::StreamSnapshot { priority, ios, cost } = stream;
+    StreamSample { priority, ios, cost }
+}
+
+fn connection(remote: snapshot::RemoteSnapshot) -> headgate_model::Connection {
+    let snapshot::RemoteSnapshot { state, reason, reconnects, losses } = remote;
+    let state = match state {
+        RemoteState::Connected => ConnectionState::Connected,
+        RemoteState::Waiting => ConnectionState::Waiting,
+        RemoteState::Failing => ConnectionState::Failing,
+    };
+    headgate_model::Connection { state, reason, reconnects, losses }
+}
+
+pub(super) fn usage(disk: &snapshot::DiskUsage) -> DiskTotals<usize> {
+    let &snapshot::DiskUsage { key, policy, at, outstanding_time, ios, bytes } = disk;
+    DiskTotals { key, policy, at, outstanding_time, ios, bytes }
+}
+
+pub(super) fn narrowed(narrowed: snapshot::NarrowedWindow) -> Option<NarrowedSample> {
+    let iops = |rate: Cost| rate.as_millionths() / 1_000_000;
+    Some(NarrowedSample {
+        disk: narrowed.disk.parse().ok()?,
+        promise: narrowed.promise,
+        before: iops(narrowed.before),
+        now: iops(narrowed.now),
+    })
+}
+
+pub(super) fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSample {
+    let flash = |flash: snapshot::FlashSnapshot| FlashSample {
+        counters: flash.counters,
+        standing: flash.standing,
+    };
+    DiskSample {
+        name,
+        policy: Policy::from(disk.policy),
+        priorities: priority_record(&disk.priorities),
+        streams: disk.streams.iter().map(stream).collect(),
+        in_flight: disk.in_flight,
+        queued: disk.queued,
+        needed_depth: disk.needed_depth,
+        latency: disk.latency,
+        clients: disk.ports,
+        remote: disk.remote.map(connection),
+        stats: disk.stats,
+        flash: disk.flash.map(flash),
+    }
+}
+
+pub(super) fn stall(stall: &Stall, stores: &[(Name, usize)]) -> headgate_model::Stall {
+    let on = |(name, shard): &(Name, usize)| (*shard == stall.shard).then(|| name.clone());
+    headgate_model::Stall {
+        shard: stall.shard,
+        waited: stall.waited,
+        thread: stall.thread,
+        datastores: stores.iter().filter_map(on).collect(),
+        reason: stall.to_string(),
+    }
+}

@@ -1,0 +1,124 @@
+//! A shard that stands still harms nobody but its own disks: calls of it fail instead of waiting,
+//! and the others are served. The test's own client is what blocks it, as no real one may.
+
+mod support;
+
+use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::pulse::InKernel;
+use headgate_engine::request::{Completion, DiskInfo};
+use headgate_engine::{
+    BackendSpec, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, EngineError,
+    Image, Pin,
+};
+use headgate_qos::{Config, Policy, SchedulerKind};
+use headgate_units::Bytes;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::sleep;
+use std::time::Duration;
+use support::Client;
+
+/// Blocks its shard when it is told to, until it is told to go on.
+struct Blocker {
+    blocked: Sender<()>,
+    go_on: Receiver<()>,
+}
+
+impl Port for Blocker {
+    fn on_command(&mut self, _io: &mut dyn PortIo, _command: PortCommand) {
+        self.blocked.send(()).unwrap();
+        let _ = self.go_on.recv();
+    }
+    fn on_start(&mut self, _io: &mut dyn PortIo) {}
+    fn on_complete(&mut self, _io: &mut dyn PortIo, _completion: Completion) {}
+    fn on_event(&mut self, _io: &mut dyn PortIo, _event: PortEvent) {}
+    fn on_room(&mut self, _io: &mut dyn PortIo) {}
+    fn on_turn_end(&mut self, _io: &mut dyn PortIo) {}
+    fn on_resize(&mut self, _io: &mut dyn PortIo, _info: &DiskInfo) {}
+    fn on_detach(&mut self, _io: &mut dyn PortIo, _how: Detach) {}
+}
+
+fn store(engine: &Engine, name: &str) -> DatastoreId {
+    let spec = DatastoreSpec {
+        name: name.into(),
+        backend: BackendSpec::Null,
+        layers: Vec::new(),
+        scheduler: SchedulerKind::MClock,
+        queue_depth: 8,
+        qos: Config::default(),
+    };
+    engine.add_datastore(spec).unwrap()
+}
+
+fn disk(engine: &Engine, store: DatastoreId, name: &str) -> DiskId {
+    let image = Image::null(Bytes::from_mib(1)).unwrap();
+    engine
+        .open_disk(store, DiskSpec { name: name.into(), image, policy: Policy::default() })
+        .unwrap()
+}
+
+#[test]
+fn calls_of_a_shard_that_stands_still_fail_and_are_not_done_later() {
+    let engine = Engine::start(EngineConfig { shards: 2, pin: Pin::No }).unwrap();
+    let stores = [store(&engine, "stuck"), store(&engine, "sound")];
+    let [bad, good] = [disk(&engine, stores[0], "bad"), disk(&engine, stores[1], "good")];
+    let sound = Client::new(&engine, good);
+    let (blocked, is_blocked) = channel();
+    let (release, go_on) = channel();
+    let port = engine.attach(bad, move |_| Box::new(Blocker { blocked, go_on })).unwrap();
+    assert_eq!(engine.stalls(), []);
+    port.command(Box::new(())).unwrap();
+    is_blocked.recv().unwrap();
+
+    // A caller that comes before anybody knows waits until it is known.
+    let late = match engine.open_disk(
+        stores[0],
+        DiskSpec {
+            name: "late".into(),
+            image: Image::null(Bytes::from_mib(1)).unwrap(),
+            policy: Policy::default(),
+        },
+    ) {
+        Err(EngineError::Stalled(stall)) => stall,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((late.shard, late.in_kernel), (Engine::shard_of(stores[0]), InKernel::No));
+    assert_eq!(late.disk.as_deref(), Some("bad"));
+    assert!(late.to_string().ends_with("in the service of a client of disk 'bad'"), "{late}");
+    let [stall] = &engine.stalls()[..] else { panic!("{:?}", engine.stalls()) };
+    assert_eq!(stall.disk.as_deref(), Some("bad"));
+    assert!(matches!(engine.disk_info(bad), Err(EngineError::Stalled(_))));
+
+    // The other shard's disk is served, and what can be told is told.
+    sound.write(0, &[1; 4096], 0).unwrap();
+    let told: Vec<String> = engine.snapshot().unwrap().into_iter().map(|(_, s)| s.name).collect();
+    assert_eq!(told, ["sound"]);
+
+    release.send(()).unwrap();
+    while !engine.stalls().is_empty() {
+        sleep(Duration::from_millis(1));
+    }
+    let names: Vec<String> = engine
+        .snapshot()
+        .unwrap()
+        .into_iter()
+        .flat_map(|(_, store)| store.disks)
+        .map(|disk| disk.name)
+        .collect();
+    assert_eq!(names, ["bad", "good"], "what failed was done all the same");
+    engine.shutdown(Duration::from_millis(10)).unwrap();
+}
+
+#[test]
+fn an_engine_ends_beside_a_shard_that_stands_still() {
+    let engine = Engine::start(EngineConfig { shards: 2, pin: Pin::No }).unwrap();
+    let stores = [store(&engine, "stuck"), store(&engine, "sound")];
+    let [bad, good] = [disk(&engine, stores[0], "bad"), disk(&engine, stores[1], "good")];
+    let sound = Client::new(&engine, good);
+    let (blocked, is_blocked) = channel();
+    let (_release, go_on) = channel();
+    let port = engine.attach(bad, move |_| Box::new(Blocker { blocked, go_on })).unwrap();
+    port.command(Box::new(())).unwrap();
+    is_blocked.recv().unwrap();
+    engine.shutdown(Duration::from_millis(10)).unwrap();
+    assert!(sound.0.is_gone(), "the sound shard's disk was closed");
+}
