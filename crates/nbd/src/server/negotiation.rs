@@ -49,6 +49,14 @@ pub struct Opened<T> {
     pub handle: T,
 }
 
+impl<T> Opened<T> {
+    /// What the client is told, and the caller's own.
+    pub fn split(self) -> (Opened<()>, T) {
+        let Opened { name, export, description, handle } = self;
+        (Opened { name, export, description, handle: () }, handle)
+    }
+}
+
 /// Why an export cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OpenError {
@@ -66,8 +74,13 @@ pub trait Catalog {
     type Handle;
     /// All exports.
     fn list(&self) -> Vec<ExportName>;
-    /// The export of this name. The empty name stands for a default export, if there is one.
+    /// The export of this name, for a client that enters transmission with it. Asked before the
+    /// client hears yes. The empty name stands for a default export, if there is one.
     fn open(&self, name: &str) -> Result<Opened<Self::Handle>, OpenError>;
+    /// The export of this name, for a client that asks about it and may not use it.
+    fn describe(&self, name: &str) -> Result<Opened<()>, OpenError> {
+        self.open(name).map(|opened| opened.split().0)
+    }
 }
 
 /// What [`Negotiation::poll`] came to.
@@ -237,11 +250,14 @@ impl Negotiation {
                 reply(out, option, option_reply::ACK, &[]);
                 return Ok(Step::Aborted);
             }
-            option::GO => match self.on_info(option, data, catalog, out) {
+            option::GO => match self.on_go(data, catalog, out) {
                 Ok((opened, session)) => return Ok(Step::Transmission(opened, session)),
                 Err(refusal) => Err(refusal),
             },
-            option::INFO => self.on_info(option, data, catalog, out).map(|_| ()),
+            option::INFO => info_request(data)
+                .map_err(Refusal::from)
+                .and_then(|InfoRequest { name }| Ok(catalog.describe(name)?))
+                .map(|described| self.say_export(option, &described, out)),
             option::LIST => on_list(data, catalog, out),
             option::STRUCTURED_REPLY => no_data(data).map(|()| {
                 self.replies = Replies::Structured;
@@ -282,15 +298,20 @@ impl Negotiation {
         Ok(Step::Transmission(opened, session))
     }
 
-    fn on_info<C: Catalog + ?Sized>(
+    fn on_go<C: Catalog + ?Sized>(
         &mut self,
-        option: u32,
         data: &[u8],
         catalog: &C,
         out: &mut Vec<u8>,
     ) -> Result<(Opened<C::Handle>, Session), Refusal> {
         let InfoRequest { name } = info_request(data)?;
         let opened = catalog.open(name)?;
+        self.say_export(option::GO, &opened, out);
+        Ok((opened, self.session(name)))
+    }
+
+    /// The replies to a question about an export that exists.
+    fn say_export<T>(&self, option: u32, opened: &Opened<T>, out: &mut Vec<u8>) {
         let mut say = |kind: u16, fields: &[&[u8]]| {
             let mut payload = kind.to_be_bytes().to_vec();
             fields.iter().for_each(|field| payload.extend_from_slice(field));
@@ -307,7 +328,6 @@ impl Negotiation {
             &[&least.to_be_bytes(), &least.max(4096).to_be_bytes(), &most.to_be_bytes()],
         );
         reply(out, option, option_reply::ACK, &[]);
-        Ok((opened, self.session(name)))
     }
 
     fn on_meta<C: Catalog + ?Sized>(
@@ -328,7 +348,7 @@ impl Negotiation {
             }
         }
         let request = meta_request(data)?;
-        catalog.open(request.name)?;
+        catalog.describe(request.name)?;
         let lists_all =
             !selects && (request.queries == 0 || request.names_namespace == Mention::Yes);
         if request.names_allocation == Mention::Yes || lists_all {
