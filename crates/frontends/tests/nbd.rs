@@ -115,16 +115,21 @@ fn open_disk(engine: &Engine, store: DatastoreId, dir: &Path, name: &str) -> Dis
         .unwrap()
 }
 
-/// Negotiates with `NBD_OPT_EXPORT_NAME` and simple replies.
-fn choose(stream: &mut (impl Read + Write), export: &str) {
-    let mut greeting = [0; 18];
-    stream.read_exact(&mut greeting).unwrap();
+/// A client's flags and `NBD_OPT_EXPORT_NAME`.
+fn export_name(export: &str) -> Vec<u8> {
     let mut hello = 3u32.to_be_bytes().to_vec();
     hello.extend(b"IHAVEOPT");
     hello.extend(1u32.to_be_bytes());
     hello.extend((export.len() as u32).to_be_bytes());
     hello.extend(export.as_bytes());
-    stream.write_all(&hello).unwrap();
+    hello
+}
+
+/// Negotiates with `NBD_OPT_EXPORT_NAME` and simple replies.
+fn choose(stream: &mut (impl Read + Write), export: &str) {
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).unwrap();
+    stream.write_all(&export_name(export)).unwrap();
     let mut answer = [0; 10];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(answer[..8], SIZE.to_be_bytes());
@@ -371,48 +376,6 @@ fn hostile_clients_hurt_only_themselves() {
 }
 
 #[test]
-fn a_client_that_stalls_in_negotiation_is_dropped() {
-    let house = House::with(ServerConfig {
-        negotiation_time: Duration::from_millis(200),
-        max_negotiating: 2,
-        ..ServerConfig::default()
-    });
-    let mut stalling: Vec<_> = (0..2).map(|_| house.connect_raw()).collect();
-    let mut greeting = [0; 18];
-    stalling.iter_mut().for_each(|s| s.read_exact(&mut greeting).unwrap());
-    assert!(stalling.iter_mut().all(is_closed), "time is up");
-    round_trip(&mut house.connect("a"), 1, 4096);
-}
-
-#[test]
-fn clients_that_stall_keep_nobody_out() {
-    let house = House::with(ServerConfig { max_negotiating: 2, ..ServerConfig::default() });
-    let mut stalling: Vec<_> = (0..40).map(|_| house.connect_raw()).collect();
-    round_trip(&mut house.connect("a"), 1, 4096);
-    let mut greeting = [0; 18];
-    let (last, first) = stalling.split_last_mut().unwrap();
-    last.read_exact(&mut greeting).unwrap();
-    // All but the two that came last had to leave.
-    for old in &mut first[..38] {
-        let _ = old.read_exact(&mut greeting);
-        assert!(is_closed(old));
-    }
-}
-
-#[test]
-fn connections_are_bounded_and_places_come_back() {
-    let house = House::with(ServerConfig { max_connections: 1, ..ServerConfig::default() });
-    let mut first = house.connect("a");
-    round_trip(&mut first, 1, 4096);
-    let mut second = house.connect("a");
-    assert!(is_closed(&mut second));
-    first.write_all(&request(DISC, 0, 0, 0)).unwrap();
-    // The server closes the socket when the port is gone, and its place with it.
-    assert!(is_closed(&mut first));
-    round_trip(&mut house.connect("a"), 2, 4096);
-}
-
-#[test]
 fn closing_a_disk_answers_what_was_taken_and_hangs_up() {
     let house = House::new();
     let mut client = house.connect("a");
@@ -476,3 +439,6 @@ fn a_second_server_does_not_take_the_socket_and_a_dead_ones_is_replaced() {
     drop(server);
     assert!(!stale.exists());
 }
+
+#[path = "nbd/limits.rs"]
+mod limits;

@@ -21,6 +21,11 @@ impl Block {
     pub fn page(&self) -> u32 {
         self.page
     }
+
+    /// How many pages it has.
+    pub fn pages(&self) -> u32 {
+        1 << self.order
+    }
 }
 
 /// The order of the smallest block of at least `pages` pages, if there is one.

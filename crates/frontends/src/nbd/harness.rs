@@ -2,8 +2,9 @@
 //! and when and how the disk answers. Time does not pass.
 
 use super::Tag;
+use super::budget::{Account, Budget};
 use super::draining::Draining;
-use super::port::{Drained, NbdPort};
+use super::port::{Drained, NbdPort, Reclaim};
 use headgate_engine::port::{Detach, Port, PortEvent, PortIo, Until};
 use headgate_engine::request::{Completion, DiskInfo, Extent, ExtentKind, IoError, Op, Request};
 use headgate_nbd::server::command::Session;
@@ -48,6 +49,7 @@ pub struct Shard {
     /// Key of the socket's watch.
     watched: Option<u32>,
     cancelled: Option<u32>,
+    cancelled_receive: bool,
     send: Option<(*const libc::msghdr, u32)>,
     /// Key of the wait for room in the socket.
     blocked: Option<u32>,
@@ -142,8 +144,13 @@ impl PortIo for Shard {
     }
 
     fn cancel(&mut self, key: u32) {
-        assert_eq!(self.watched, Some(key), "only the watch is ever cancelled");
-        self.cancelled = Some(key);
+        if self.watched == Some(key) {
+            self.cancelled = Some(key);
+        } else {
+            let under_way = self.receive.map(|(_, _, key)| key);
+            assert_eq!(under_way, Some(key), "only a watch or a receive is ever cancelled");
+            self.cancelled_receive = true;
+        }
     }
 
     fn close(&mut self) {
@@ -162,6 +169,11 @@ pub enum Outcome {
     Served,
     /// With an error, and nothing done.
     Failed(IoError),
+}
+
+/// As much memory as any connection asks for.
+fn plenty() -> Arc<Account> {
+    Budget::new(1 << 30).account("disk")
 }
 
 /// The port, its shard, and what its client has received.
@@ -190,7 +202,15 @@ impl Harness {
     /// # Panics
     /// As [`Harness::new`].
     pub fn splicing(session: Session, size: usize, depth: usize) -> Harness {
-        Harness::build(Arc::default(), session, size, depth, &[], Splicing::On)
+        Harness::build(Arc::default(), plenty(), session, size, depth, &[], Splicing::On)
+    }
+
+    /// The same, with memory as this account allows.
+    ///
+    /// # Panics
+    /// As [`Harness::new`].
+    pub fn within(account: Arc<Account>, session: Session, size: usize, depth: usize) -> Harness {
+        Harness::build(Arc::default(), account, session, size, depth, &[], Splicing::Off)
     }
 
     /// The same, on a disk with departing connections.
@@ -204,11 +224,12 @@ impl Harness {
         depth: usize,
         early: &[u8],
     ) -> Harness {
-        Harness::build(draining, session, size, depth, early, Splicing::Off)
+        Harness::build(draining, plenty(), session, size, depth, early, Splicing::Off)
     }
 
     fn build(
         draining: Arc<Draining>,
+        account: Arc<Account>,
         session: Session,
         size: usize,
         depth: usize,
@@ -216,7 +237,7 @@ impl Harness {
         splicing: Splicing,
     ) -> Harness {
         let (socket, client) = UnixStream::pair().expect("there are sockets");
-        let port = NbdPort::new(socket.into(), session, early, draining, Box::new(()));
+        let port = NbdPort::new(socket.into(), session, early, draining, account, Box::new(()));
         let mut port = port.expect("there is memory");
         port.set_longest_piece(PIECE);
         let shard = Shard {
@@ -228,6 +249,7 @@ impl Harness {
             receive: None,
             watched: None,
             cancelled: None,
+            cancelled_receive: false,
             send: None,
             blocked: None,
             splicing,
@@ -288,6 +310,18 @@ impl Harness {
     pub fn start(&mut self) {
         self.port.on_command(&mut self.shard, Box::new(Drained));
         self.end_turn();
+    }
+
+    /// The daemon wants back what the port does not use.
+    pub fn reclaim(&mut self) {
+        self.port.on_command(&mut self.shard, Box::new(Reclaim));
+        self.end_turn();
+        if self.shard.cancelled_receive
+            && let Some((_, _, key)) = self.shard.receive.take()
+        {
+            self.shard.cancelled_receive = false;
+            self.event(key, -libc::ECANCELED);
+        }
     }
 
     /// A cancelled watch ends; one that is not reports what it sees.

@@ -12,9 +12,18 @@ const LONGEST_STATUS: u32 = 1 << 30;
 pub struct Taken {
     pub command: Command,
     pub buffer: Option<Block>,
+    pub whole: Whole,
     /// The part of the range that is at the disk or was served: longer ranges than the disk takes
     /// at once go down piece by piece.
     pub piece: Piece,
+}
+
+/// Whether a request at the disk moves all the data of its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    Yes,
+    /// It is a part of the command that is being taken.
+    No,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +62,36 @@ pub enum Target {
     Asked,
     /// To its place in the image. The disk has granted the request with this key.
     Placed(usize, *mut u8),
+    /// Part by part through one buffer.
+    Parts(Parts),
+}
+
+/// How far a command is whose data moves part by part.
+#[derive(Debug)]
+pub struct Parts {
+    /// Bytes that the disk has served.
+    pub done: u32,
+    /// The length of a part.
+    pub longest: u32,
+    pub buffer: PartBuffer,
+}
+
+/// Where the buffer of the current part is.
+#[derive(Debug)]
+pub enum PartBuffer {
+    /// It is to be taken.
+    Wanted,
+    /// It is being filled.
+    Filling(Block),
+    /// It is at the disk.
+    AtDisk,
+}
+
+impl Parts {
+    /// The length of the part after what is done, of a command of this length.
+    pub fn next_len(&self, len: u32) -> u32 {
+        self.longest.min(len - self.done)
+    }
 }
 
 // SAFETY: the pointer is into the image of the port's disk, which outlives the port on whatever

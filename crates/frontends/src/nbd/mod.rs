@@ -5,16 +5,22 @@
 //! - [`port`]: the data path, a port in the disk's shard; `memory` and `buddy` are its buffers,
 //!   `send_queue` its answers.
 //! - [`server`]: the control side: listening and negotiating, on threads of its own.
+//! - What clients may hold: `places` of connections, `budget` of memory, `handshake_limit` and
+//!   `lobby` of those that negotiate.
 
 mod buddy;
+pub mod budget;
 mod draining;
 mod handshake_limit;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
 mod intake;
+mod lobby;
 mod memory;
 mod phase;
+mod places;
 pub mod port;
+mod reclaim;
 mod send_queue;
 pub mod server;
 mod socket;
@@ -22,4 +28,5 @@ mod splice;
 mod tag;
 mod translate;
 
+pub use places::ConnectionLimits;
 pub use tag::Tag;

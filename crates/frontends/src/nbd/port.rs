@@ -8,10 +8,11 @@
 //! is under way leave in the next.
 //!
 //! # Bounds
-//! The port takes a request only when the disk's queue has room, a buffer is free (64 MiB in all)
-//! and less than [`MAX_OUTSTANDING`] answers are owed. What it does not take stays in the socket.
-//! So a client that does not read its answers, or asks for more than its disk gives, waits alone.
-//! In steady state nothing is allocated.
+//! The port takes a request only when the disk's queue has room, a buffer is free (64 MiB in
+//! all, and as much as its account allows) and less than [`MAX_OUTSTANDING`] answers are owed.
+//! What it does not take stays in the socket. So a client that does not read its answers, or
+//! asks for more than its disk gives, waits alone. A request for which there is no memory is
+//! served in parts. In steady state nothing is allocated.
 //!
 //! # Ends
 //! When the client hangs up or breaks the protocol the port closes at once, and requests that still
@@ -20,22 +21,22 @@
 //! come after. After `NBD_CMD_DISC`, or when the daemon drains the disk, requests that were taken
 //! are answered first.
 
+use super::budget::Account;
 use super::draining::Draining;
-use super::intake::{Assembling, Piece, Taken, Target};
-use super::memory::{Arena, Inbox};
+use super::intake::{Assembling, PartBuffer, Piece, Taken, Target, Whole};
+use super::memory::{Arena, Inbox, NoBuffer};
 use super::phase::{HangUpWatch, Phase, PlacedWrites, Receiving};
-use super::send_queue::{Next, SendError, SendQueue};
-use super::splice::{Progress, Spliced, Splicer};
+use super::send_queue::{SendError, SendQueue};
+use super::splice::Splicer;
 use super::tag::Tag;
-use super::translate::{Command, export, extent, outcome};
+use super::translate::{Command, export};
 use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Until};
 use headgate_engine::request::{
     Completion, DiskInfo, Durability, IoError, MAX_REQUEST, Op, Request,
 };
-use headgate_nbd::server::command::{ExtentCount, Session};
-use headgate_nbd::server::reply;
+use headgate_nbd::server::command::Session;
 use headgate_nbd::server::stream::{Event, Requests, StreamError};
-use headgate_nbd::wire::{NbdError, REQUEST_LEN};
+use headgate_nbd::wire::REQUEST_LEN;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slab::Slab;
 use std::any::Any;
@@ -57,6 +58,9 @@ const LONG_WRITE: u32 = 32 << 10;
 /// as much as copying half of it.
 const LONG_READ: u32 = 32 << 10;
 
+/// The most bytes of answers without data that wait to be sent, before the port takes nothing more.
+const MAX_UNSENT: usize = 64 << 10;
+
 /// What is received at a time from a client that sends long writes, in bytes: the less of a payload
 /// comes along with its head, the less is copied.
 const SHORT_RECEIVE: usize = 4 << 10;
@@ -74,6 +78,10 @@ const WATCH: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Drained;
 
+/// To a port that does nothing: it gives back the memory that it does not use.
+#[derive(Clone, Copy, Debug)]
+pub struct Reclaim;
+
 /// Why a connection ended, but for the client's own wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 enum Ended {
@@ -85,6 +93,8 @@ enum Ended {
     Send(#[from] SendError),
     #[error(transparent)]
     Protocol(#[from] StreamError),
+    #[error("the disk failed in the middle of an answer")]
+    HalfAnswer,
 }
 
 /// One connection in transmission.
@@ -112,12 +122,14 @@ pub struct NbdPort {
     phase: Phase,
     draining: Arc<Draining>,
     tag: Tag,
+    account: Arc<Account>,
 }
 
 impl NbdPort {
     /// A port for a client that agreed on `session` over `socket`. `early` are bytes that came with
     /// the last option. `draining` counts the disk's earlier connections: the port takes nothing
-    /// before they have drained and [`Drained`] says so. `guard` is dropped with the port.
+    /// before they have drained and [`Drained`] says so. `account` allows memory. `guard` is
+    /// dropped with the port.
     ///
     /// # Errors
     /// There is no memory for the buffers.
@@ -126,6 +138,7 @@ impl NbdPort {
         session: Session,
         early: &[u8],
         draining: Arc<Draining>,
+        account: Arc<Account>,
         guard: Box<dyn Any + Send>,
     ) -> io::Result<NbdPort> {
         Ok(NbdPort {
@@ -133,8 +146,8 @@ impl NbdPort {
             socket,
             session,
             requests: Requests::new(session),
-            inbox: Inbox::map(INBOX_BYTES, early)?,
-            arena: Arena::map()?,
+            inbox: Inbox::map(INBOX_BYTES, early, account.clone())?,
+            arena: Arena::map(account.clone())?,
             send_queue: SendQueue::default(),
             splicer: None,
             placed_writes: PlacedWrites::Off,
@@ -148,6 +161,7 @@ impl NbdPort {
             phase: Phase::Waiting,
             draining,
             tag: Tag::none(),
+            account,
         })
     }
 
@@ -183,7 +197,9 @@ impl NbdPort {
                 }
                 continue;
             }
-            if self.taken.len() + self.send_queue.replies() >= MAX_OUTSTANDING {
+            if self.taken.len() + self.send_queue.replies() >= MAX_OUTSTANDING
+                || self.send_queue.unsent_bytes() >= MAX_UNSENT
+            {
                 break;
             }
             let (used, event) = self.requests.poll(self.inbox.bytes(), export(io.disk()))?;
@@ -225,9 +241,16 @@ impl NbdPort {
         if assembling.command.op == Op::PlacedWrite {
             return self.finish_placed(io);
         }
+        if matches!(assembling.target, Target::Parts(_)) {
+            return self.finish_parts(io);
+        }
         if assembling.command.op.moves_data() && matches!(assembling.target, Target::None) {
-            let Some(buffer) = self.arena.take(assembling.command.len) else { return false };
-            assembling.target = Target::Buffer(buffer);
+            match self.arena.take(assembling.command.len) {
+                Ok(buffer) => assembling.target = Target::Buffer(buffer),
+                // What this connection holds comes back first.
+                Err(NoBuffer::Full) => return false,
+                Err(NoBuffer::Denied) => return self.begin_parts(io),
+            }
         }
         let left = self.requests.payload_left();
         if left > 0
@@ -252,6 +275,7 @@ impl NbdPort {
             let key = self.taken.insert(Taken {
                 command,
                 buffer,
+                whole: Whole::Yes,
                 piece: Piece::first(&command, self.longest_piece),
             });
             self.submit(io, key);
@@ -310,6 +334,15 @@ impl NbdPort {
                     Receiving::Payload,
                 )
             }
+            Some(Assembling { command, target: Target::Parts(parts) })
+                if left > 0 && self.inbox.bytes().is_empty() =>
+            {
+                let PartBuffer::Filling(buffer) = &parts.buffer else { return self.watch(io) };
+                let filled = command.len - left - parts.done;
+                let len = (parts.next_len(command.len) - filled) as usize;
+                let target = self.arena.at(buffer).wrapping_add(filled as usize);
+                (target, len, Until::Full, Receiving::Payload)
+            }
             _ => {
                 let (target, space) = self.inbox.space();
                 (target, space.min(self.receive_at_most), Until::Some, Receiving::Inbox)
@@ -353,6 +386,10 @@ impl NbdPort {
             Ok(0) => return self.end(io, Ended::HungUp),
             Ok(received) => received,
             Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => 0,
+            // By `reclaim`.
+            Err(_) if into == Receiving::Inbox && -result == libc::ECANCELED => {
+                return self.inbox.shrink();
+            }
             // Not the socket's failure but the image's.
             Err(_) if into == Receiving::Placed && -result == libc::EFAULT => {
                 if let Some(Assembling { target: Target::Placed(key, _), .. }) = self.assembling {
@@ -367,90 +404,6 @@ impl NbdPort {
             Receiving::Inbox | Receiving::Nothing => self.inbox.on_received(received),
         }
         self.pump(io);
-    }
-
-    fn refuse(&mut self, cookie: u64, error: NbdError) {
-        let replies = self.session.replies;
-        self.send_queue.push(|out| reply::error(out, replies, cookie, error));
-    }
-
-    fn answer(&mut self, taken: Taken, completion: &Completion) {
-        let (command, replies) = (taken.command, self.session.replies);
-        let cookie = command.cookie;
-        let result = outcome(command.op, completion.result);
-        let head = |out: &mut Vec<u8>| {
-            reply::data(out, replies, cookie, command.offset, command.len);
-        };
-        match (result, taken.buffer) {
-            (Ok(()), Some(buffer)) if command.op == Op::Read => {
-                self.send_queue.push_data(head, buffer, command.len);
-            }
-            (Ok(()), _) if command.op == Op::Splice => {
-                self.send_queue
-                    .push_spliced(head, Spliced { offset: command.offset, len: command.len });
-            }
-            (result, buffer) => {
-                if let Some(buffer) = buffer {
-                    self.arena.give(buffer);
-                }
-                match result {
-                    Err(error) => self.refuse(cookie, error),
-                    Ok(()) if command.op == Op::BlockStatus => {
-                        let most = if command.extents == ExtentCount::One { 1 } else { usize::MAX };
-                        let len = taken.piece.len;
-                        let extents = completion.extents.iter().map(extent);
-                        self.send_queue
-                            .push(|out| reply::block_status(out, cookie, len, extents, most));
-                    }
-                    Ok(()) => self.send_queue.push(|out| reply::done(out, cookie)),
-                }
-            }
-        }
-    }
-
-    /// Sends what there is, until something has to be waited for.
-    fn send(&mut self, io: &mut dyn PortIo) -> Result<(), Ended> {
-        let socket = self.socket.as_raw_fd();
-        loop {
-            match (self.send_queue.poll_send(&self.arena), &mut self.splicer) {
-                (Next::Nothing, _) => return Ok(()),
-                (Next::Message(message), _) => {
-                    // SAFETY: the queue keeps the message and all it points to until `on_sent`,
-                    // and lives as long as the port.
-                    unsafe { io.send(socket, message, SEND) }
-                    return Ok(());
-                }
-                (Next::Spliced(head, spliced), Some(splicer)) => splicer.begin(head, spliced)?,
-                (Next::Spliced(..), None) => return Err(SendError::Splice(libc::EBADF).into()),
-            }
-            if self.splice(io)? == Progress::Waiting {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Goes on with the spliced answer under way.
-    fn splice(&mut self, io: &mut dyn PortIo) -> Result<Progress, Ended> {
-        let socket = self.socket.as_raw_fd();
-        let Some(splicer) = &mut self.splicer else { return Ok(Progress::Out) };
-        let progress = splicer.advance(io, self.socket.as_fd())?;
-        match progress {
-            Progress::Out => self.send_queue.on_spliced(&mut self.arena),
-            Progress::Waiting => io.poll_writable(socket, SEND),
-        }
-        Ok(progress)
-    }
-
-    fn on_send_event(&mut self, io: &mut dyn PortIo, result: i32) {
-        let outcome = if self.splicer.as_ref().is_some_and(Splicer::is_busy) {
-            self.splice(io).map(|_| ())
-        } else {
-            self.send_queue.on_sent(result, &mut self.arena).map_err(Ended::from)
-        };
-        match outcome {
-            Ok(()) => self.pump(io),
-            Err(ended) => self.end(io, ended),
-        }
     }
 
     /// Nothing is taken any more. What is half received is not a request.
@@ -517,6 +470,9 @@ impl Port for NbdPort {
         if command.is::<Drained>() && self.phase == Phase::Waiting {
             self.phase = Phase::Open;
             self.pump(io);
+        } else if command.is::<Reclaim>() && self.phase != Phase::Closed {
+            self.reclaim(io);
+            self.pump(io);
         }
     }
 
@@ -536,6 +492,9 @@ impl Port for NbdPort {
             taken.piece = next;
             self.continuing.push(key);
             return self.pump(io);
+        }
+        if self.taken.get(key).is_some_and(|taken| taken.whole == Whole::No) {
+            return self.on_part(io, key, completion.result);
         }
         if self.taken.get(key).is_some_and(|taken| taken.command.op == Op::PlacedWrite) {
             return self.on_granted(io, key, completion.result);
@@ -557,6 +516,10 @@ impl Port for NbdPort {
         }
         // Behind the answers: the client has them while the kernel looks for more requests.
         self.receive(io);
+        self.account.on_turn();
+        if self.account.is_tight() {
+            self.arena.give_back_unused();
+        }
         if self.phase == Phase::Draining && self.taken.is_empty() && self.send_queue.replies() == 0
         {
             self.close(io);
@@ -580,6 +543,10 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(socket, PollFlags::RDHUP)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
+#[path = "port_answers.rs"]
+mod answers;
+#[path = "port_parts.rs"]
+mod parts;
 #[path = "port_placed.rs"]
 mod placed;
 

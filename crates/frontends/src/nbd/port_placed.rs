@@ -6,7 +6,7 @@
 //! client sent behind it. What is half received when the connection ends is half written, as a
 //! write may be that nobody acknowledged.
 
-use super::super::intake::{Assembling, Piece, Taken, Target};
+use super::super::intake::{Assembling, Piece, Taken, Target, Whole};
 use super::super::phase::Phase;
 use super::super::translate::outcome;
 use super::NbdPort;
@@ -21,12 +21,13 @@ impl NbdPort {
         let Some(Assembling { command, target }) = &mut self.assembling else { return true };
         let command = *command;
         match *target {
-            Target::None | Target::Buffer(_) => {
+            Target::None | Target::Buffer(_) | Target::Parts(_) => {
                 if io.room() == 0 {
                     return false;
                 }
                 let piece = Piece::first(&command, self.longest_piece);
-                let key = self.taken.insert(Taken { command, buffer: None, piece });
+                let key =
+                    self.taken.insert(Taken { command, buffer: None, whole: Whole::Yes, piece });
                 *target = Target::Asked;
                 self.submit(io, key);
                 false
@@ -143,9 +144,12 @@ mod tests {
         let (first, second) = (pattern(1), pattern(2));
         // What comes along with the first head is put, for the port could not know that it would be
         // long.
-        harness.send(&write(1, 4096, &first));
+        let bytes = write(1, 4096, &first);
+        let came_along = harness.send(&bytes);
+        assert!(REQUEST_LEN < came_along && came_along < bytes.len());
         assert_eq!(harness.shard.queue[0].request.op, Op::PlacedWrite);
         harness.complete(0, Outcome::Served);
+        harness.send(&bytes[came_along..]);
         assert_eq!(&harness.shard.content[4096..4096 + LONG], first);
         // From now on heads are received alone.
         let bytes = write(2, 128 << 10, &second);

@@ -121,6 +121,18 @@ impl SendQueue {
         self.filling.replies + self.sending.replies
     }
 
+    /// Bytes of answers that are not wholly out yet, without their data.
+    pub fn unsent_bytes(&self) -> usize {
+        self.filling.bytes.len() + self.sending.bytes.len()
+    }
+
+    /// Gives memory back if there are no answers.
+    pub fn shrink(&mut self) {
+        if self.replies() == 0 {
+            (self.filling, self.sending) = (Batch::default(), Batch::default());
+        }
+    }
+
     /// What to send now. It is under way then.
     pub fn poll_send(&mut self, arena: &Arena) -> Next<'_> {
         if self.under_way > 0 {
@@ -197,7 +209,12 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
+    use super::super::budget::Budget;
     use super::*;
+
+    fn arena() -> Arena {
+        Arena::map(Budget::new(1 << 30).account("disk")).unwrap()
+    }
 
     fn message(next: Next<'_>) -> *const libc::msghdr {
         let Next::Message(message) = next else { panic!("{next:?} is not a message") };
@@ -219,7 +236,7 @@ mod tests {
 
     #[test]
     fn answers_without_data_share_a_vector_and_gather_while_a_send_is_under_way() {
-        let (mut send_queue, mut arena) = (SendQueue::default(), Arena::map().unwrap());
+        let (mut send_queue, mut arena) = (SendQueue::default(), arena());
         assert_eq!(send_queue.poll_send(&arena), Next::Nothing);
         send_queue.push(|out| out.extend(b"one"));
         send_queue.push(|out| out.extend(b"two"));
@@ -237,7 +254,7 @@ mod tests {
 
     #[test]
     fn more_vectors_than_a_message_holds_go_in_turn_and_buffers_come_back() {
-        let (mut send_queue, mut arena) = (SendQueue::default(), Arena::map().unwrap());
+        let (mut send_queue, mut arena) = (SendQueue::default(), arena());
         for _ in 0..1000 {
             let block = arena.take(4096).unwrap();
             send_queue.push_data(|out| out.extend(b"head"), block, 4096);
@@ -250,12 +267,12 @@ mod tests {
             send_queue.on_sent(bytes.len() as i32, &mut arena).unwrap();
         }
         assert_eq!((total, send_queue.replies()), (1000 * 4100, 0));
-        assert!(arena.take(32 << 20).is_some() && arena.take(32 << 20).is_some());
+        assert!(arena.take(32 << 20).is_ok() && arena.take(32 << 20).is_ok());
     }
 
     #[test]
     fn an_interrupted_message_is_sent_again() {
-        let (mut send_queue, mut arena) = (SendQueue::default(), Arena::map().unwrap());
+        let (mut send_queue, mut arena) = (SendQueue::default(), arena());
         send_queue.push(|out| out.extend(b"one"));
         message(send_queue.poll_send(&arena));
         send_queue.on_sent(-libc::EINTR, &mut arena).unwrap();
@@ -267,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_client_that_goes_away_is_noticed() {
-        let (mut send_queue, mut arena) = (SendQueue::default(), Arena::map().unwrap());
+        let (mut send_queue, mut arena) = (SendQueue::default(), arena());
         send_queue.push(|out| out.extend(b"one"));
         message(send_queue.poll_send(&arena));
         assert_eq!(send_queue.on_sent(2, &mut arena), Err(SendError::Short));
@@ -276,7 +293,7 @@ mod tests {
 
     #[test]
     fn lent_answers_go_out_by_themselves_and_in_their_place() {
-        let (mut send_queue, mut arena) = (SendQueue::default(), Arena::map().unwrap());
+        let (mut send_queue, mut arena) = (SendQueue::default(), arena());
         let spliced = |offset| Spliced { offset, len: 65536 };
         send_queue.push(|out| out.extend(b"one"));
         send_queue.push_spliced(|out| out.extend(b"head"), spliced(4096));

@@ -1,12 +1,16 @@
 //! The control side: listens, negotiates, and hands each connection to its disk's shard.
 //!
-//! One thread accepts. Each client negotiates on a thread of its own, which may block as long as
-//! the client's time lasts, and which ends when the connection becomes a port or is dropped. Both
-//! kinds of connections are counted and bounded.
+//! One thread accepts; it never waits for a client. A client that has said something negotiates on
+//! a thread of its own, which may block as long as the client's time lasts, and which ends when the
+//! connection becomes a port or is dropped. Connections are counted and bounded in every state.
 
+use super::budget::Budget;
 use super::draining::ByDisk;
 use super::handshake_limit::{self, HandshakeLimit};
+use super::lobby::{Guest, Lobby};
+use super::places::{ConnectionLimits, Place, Places};
 use super::port::{Drained, NbdPort};
+use super::reclaim::{self, Register};
 use super::socket::Listener;
 use super::tag::Tag;
 use super::translate::export;
@@ -14,34 +18,52 @@ use headgate_engine::request::DiskInfo;
 use headgate_engine::{DiskId, Engine, EngineError, PortGone, PortRef};
 use headgate_nbd::server::command::Session;
 use headgate_nbd::server::negotiation::{
-    Catalog, Negotiation, NegotiationError, Opened, Step, greeting,
+    Catalog, ExportName, Negotiation, NegotiationError, OpenError, Opened, Step,
 };
 use headgate_nbd_io::Socket;
+use headgate_units::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// How long no client is accepted after accepting has failed.
-const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many clients are accepted before those that wait are looked at.
+const ACCEPTED_AT_ONCE: usize = 64;
 
 /// Puts a port into the shard of the disk that it was made for.
-pub type Attach = Box<dyn FnOnce(NbdPort) -> Result<PortRef, EngineError> + Send>;
+pub struct Attach {
+    way: Box<dyn FnOnce(NbdPort) -> Result<PortRef, EngineError> + Send>,
+    machine: Option<String>,
+}
+
+impl Attach {
+    /// The virtual machine that the disk belongs to, which its connections count for.
+    pub fn of_machine(mut self, machine: Option<String>) -> Attach {
+        self.machine = machine;
+        self
+    }
+}
 
 /// The way into a disk of an engine; all that comes by it carries `tag`.
 pub fn attach_to(engine: &Engine, disk: DiskId, tag: Tag) -> Attach {
     let engine = engine.clone();
-    Box::new(move |mut port: NbdPort| {
+    let way = move |mut port: NbdPort| {
         port.carry(tag);
         engine.attach(disk, move |_| Box::new(port))
-    })
+    };
+    Attach { way: Box::new(way), machine: None }
 }
 
 /// An answer to [`Catalog::open`]: `disk` as it is now, and the way into it.
@@ -67,8 +89,16 @@ pub struct ServerConfig {
     /// The most clients in negotiation, each on a thread. When one more comes, the one that has
     /// been there longest is dropped.
     pub max_negotiating: usize,
-    /// The most clients in transmission. One costs up to 64 MiB of buffers; more are turned away.
-    pub max_connections: usize,
+    /// The most clients that have not said anything, each a file descriptor. When one more comes,
+    /// the one that has been there longest is dropped.
+    pub max_silent: usize,
+    /// The most clients in transmission. More are refused.
+    pub connections: ConnectionLimits,
+    /// What connections hold in buffers at most, besides 64 KiB of each. Those that get none are
+    /// slower.
+    pub memory: Bytes,
+    /// No client has a file descriptor from this number on: the rest is for the disks.
+    pub descriptors: u64,
 }
 
 impl Default for ServerConfig {
@@ -79,9 +109,29 @@ impl Default for ServerConfig {
             tcp: None,
             negotiation_time: Duration::from_secs(30),
             max_negotiating: 128,
-            max_connections: 256,
+            max_silent: 512,
+            connections: ConnectionLimits::default(),
+            memory: Bytes(1 << 30),
+            descriptors: u64::MAX,
         }
     }
+}
+
+/// What clients hold now, and may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NbdUsage {
+    /// Clients in transmission.
+    pub connections: usize,
+    /// The most of them.
+    pub limits: ConnectionLimits,
+    /// Clients that were refused for these limits so far.
+    pub refused: u64,
+    /// What clients hold in buffers, besides 64 KiB each.
+    pub memory: Bytes,
+    /// The most of it.
+    pub memory_limit: Bytes,
+    /// How often a client got less memory than it would have used.
+    pub memory_denied: u64,
 }
 
 /// The server cannot start.
@@ -118,7 +168,8 @@ pub enum ListenError {
 /// belong to their disks.
 #[derive(Debug)]
 pub struct NbdServer {
-    connections: Arc<AtomicUsize>,
+    places: Arc<Places>,
+    budget: Arc<Budget>,
     tcp: Option<SocketAddr>,
     /// Closing it tells the accepting thread to end.
     stop: Option<UnixStream>,
@@ -142,19 +193,28 @@ impl NbdServer {
             listeners.push(listener);
         }
         let (stop, stopped) = UnixStream::pair()?;
-        let connections = Arc::new(AtomicUsize::new(0));
+        let places = Places::new(config.connections);
+        let budget = Budget::new(usize::try_from(config.memory.0).unwrap_or(usize::MAX));
         let shared = Arc::new(Shared {
             exports,
-            negotiation_time: config.negotiation_time,
             handshakes: HandshakeLimit::new(config.max_negotiating),
-            connections: connections.clone(),
-            max_connections: config.max_connections,
+            places: places.clone(),
+            budget: budget.clone(),
+            reclaimer: reclaim::start()?,
             draining: ByDisk::default(),
         });
-        let acceptor = Acceptor { listeners, stopped, shared };
+        let acceptor = Acceptor {
+            listeners,
+            stopped,
+            lobby: Lobby::new(config.max_silent)?,
+            negotiation_time: config.negotiation_time,
+            descriptors: config.descriptors,
+            turned_away: TurnedAway::default(),
+            shared,
+        };
         let thread =
             thread::Builder::new().name("nbd-accept".into()).spawn(move || acceptor.run())?;
-        Ok(NbdServer { connections, tcp, stop: Some(stop), thread: Some(thread) })
+        Ok(NbdServer { places, budget, tcp, stop: Some(stop), thread: Some(thread) })
     }
 
     /// The TCP address that the server listens on, with the port that the system chose if none was
@@ -165,7 +225,19 @@ impl NbdServer {
 
     /// Clients in transmission.
     pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
+        self.places.taken()
+    }
+
+    /// What clients hold and may hold.
+    pub fn usage(&self) -> NbdUsage {
+        NbdUsage {
+            connections: self.places.taken(),
+            limits: self.places.limits(),
+            refused: self.places.refused(),
+            memory: Bytes(self.budget.used() as u64),
+            memory_limit: Bytes(self.budget.most() as u64),
+            memory_denied: self.budget.denied(),
+        }
     }
 }
 
@@ -180,93 +252,170 @@ impl Drop for NbdServer {
     }
 }
 
-/// One of the connections in transmission, as long as it lives.
-struct ConnectionPermit(Arc<AtomicUsize>);
-
-impl ConnectionPermit {
-    fn take(connections: &Arc<AtomicUsize>, most: usize) -> Option<ConnectionPermit> {
-        let more = |count| (count < most).then_some(count + 1);
-        connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(ConnectionPermit(connections.clone()))
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// What the threads of one server share.
 struct Shared {
     exports: Arc<Exports>,
-    negotiation_time: Duration,
     handshakes: Arc<HandshakeLimit>,
-    connections: Arc<AtomicUsize>,
-    max_connections: usize,
+    places: Arc<Places>,
+    budget: Arc<Budget>,
+    reclaimer: Register,
     draining: ByDisk,
+}
+
+/// The exports as one client meets them: who is to use one needs a place.
+struct Door<'a>(&'a Shared);
+
+impl Catalog for Door<'_> {
+    type Handle = (Attach, Place);
+
+    fn list(&self) -> Vec<ExportName> {
+        self.0.exports.list()
+    }
+
+    fn open(&self, name: &str) -> Result<Opened<Self::Handle>, OpenError> {
+        let opened = self.0.exports.open(name)?;
+        let machine = opened.handle.machine.as_deref();
+        let place = self.0.places.take(&opened.name, machine).map_err(|refusal| {
+            // Said once for every doubling: a client may ask without end.
+            let refused = self.0.places.refused();
+            if refused.is_power_of_two() {
+                tracing::warn!(refused, "an NBD client is refused: {refusal}");
+            }
+            OpenError::Refused(refusal.to_string())
+        })?;
+        let Opened { name, export, description, handle } = opened;
+        Ok(Opened { name, export, description, handle: (handle, place) })
+    }
+
+    fn describe(&self, name: &str) -> Result<Opened<()>, OpenError> {
+        self.0.exports.describe(name)
+    }
+}
+
+/// Clients that are turned away, and failures to accept one. There may be any number of them: the
+/// log has a line for every doubling.
+#[derive(Default)]
+struct TurnedAway(AtomicU64);
+
+impl TurnedAway {
+    fn count(&self, why: &dyn fmt::Display) {
+        let so_far = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        if so_far.is_power_of_two() {
+            tracing::warn!(so_far, "an NBD client is turned away: {why}");
+        }
+    }
 }
 
 struct Acceptor {
     listeners: Vec<Listener>,
     stopped: UnixStream,
+    lobby: Lobby,
+    negotiation_time: Duration,
+    descriptors: u64,
+    turned_away: TurnedAway,
     shared: Arc<Shared>,
 }
 
+/// What woke the accepting thread up.
+enum Woken {
+    Stop,
+    Work,
+}
+
 impl Acceptor {
-    fn run(self) {
-        let mut watched = vec![PollFd::new(&self.stopped, PollFlags::IN)];
-        watched.extend(self.listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
-        // After a failure to accept (no file descriptors left, say) only the end is watched for,
-        // for this time.
-        let mut pause = false;
+    fn run(mut self) {
+        // After a failure to accept (no file descriptors left, say) nobody is accepted before then.
+        let mut pause_until: Option<Instant> = None;
         loop {
-            let count = if pause { 1 } else { watched.len() };
-            let timeout = pause.then_some(&ACCEPT_PAUSE);
-            pause = false;
-            match poll(&mut watched[..count], timeout) {
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
+            match self.wait(pause_until) {
+                Ok(Woken::Work) => {}
+                Ok(Woken::Stop) => return,
                 Err(e) => {
                     tracing::error!("poll failed, no more NBD clients: {e}");
                     return;
                 }
             }
-            if !watched[0].revents().is_empty() {
-                return;
+            let now = Instant::now();
+            pause_until = pause_until.filter(|until| now < *until);
+            if pause_until.is_none() && !self.accept(now) {
+                pause_until = Some(now + ACCEPT_PAUSE);
             }
-            for (listener, watched) in self.listeners.iter().zip(&watched[1..count]) {
-                if !watched.revents().is_empty() {
-                    match listener.accept() {
-                        Ok(socket) => self.on_client(socket),
-                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                        Err(e) => {
-                            tracing::warn!("cannot accept an NBD client: {e}");
-                            pause = true;
-                        }
-                    }
-                }
+            match self.lobby.take_ready(now) {
+                Ok(ready) => ready.into_iter().for_each(|guest| self.negotiate(guest)),
+                Err(e) => tracing::error!("NBD clients cannot be waited for: {e}"),
             }
         }
     }
 
-    fn on_client(&self, socket: Socket) {
+    /// Waits until a client connects (unless there is a pause), speaks, or has run out of time.
+    fn wait(&self, pause_until: Option<Instant>) -> Result<Woken, Errno> {
+        let mut watched = vec![
+            PollFd::new(&self.stopped, PollFlags::IN),
+            PollFd::new(&self.lobby, PollFlags::IN),
+        ];
+        if pause_until.is_none() {
+            watched.extend(self.listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
+        }
+        let end = [pause_until, self.lobby.next_end()].into_iter().flatten().min();
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut watched, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+        Ok(if watched[0].revents().is_empty() { Woken::Work } else { Woken::Stop })
+    }
+
+    /// Accepts those that have connected, but not for long; `false` when that failed.
+    fn accept(&mut self, now: Instant) -> bool {
+        for listener in 0..self.listeners.len() {
+            for _ in 0..ACCEPTED_AT_ONCE {
+                match self.listeners[listener].accept() {
+                    Ok(socket) => self.on_client(socket, now),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(e) => {
+                        self.turned_away.count(&e);
+                        // Its descriptor is the next client's.
+                        self.lobby.send_oldest_away();
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn on_client(&mut self, socket: Socket, now: Instant) {
+        let number = u64::try_from(socket.as_fd().as_raw_fd()).unwrap_or(u64::MAX);
+        if number >= self.descriptors && self.lobby.send_oldest_away().is_none() {
+            return self.turned_away.count(
+                &"the daemon is about to run out of file descriptors; raise its limit \
+                  (LimitNOFILE= in the unit, ulimit -n in a shell)",
+            );
+        }
+        let guest = Guest { socket, until: now + self.negotiation_time };
+        if let Err(e) = self.lobby.admit(guest) {
+            tracing::debug!("an NBD client is turned away: {e}");
+        }
+    }
+
+    fn negotiate(&self, Guest { socket, until }: Guest) {
         let handshake = match self.shared.handshakes.enter(&socket) {
             Ok(Some(handshake)) => handshake,
             Ok(None) => {
-                return tracing::warn!("an NBD client is turned away: too many are in negotiation");
+                return self.turned_away.count(&"too many are in negotiation");
             }
-            Err(e) => return tracing::warn!("an NBD client is turned away: {e}"),
+            Err(e) => return self.turned_away.count(&e),
         };
         let shared = self.shared.clone();
         let client = move || {
-            if let Err(e) = serve(socket, &shared, handshake) {
+            if let Err(e) = serve(socket, until, &shared, handshake) {
                 tracing::debug!("NBD negotiation ended: {e}");
             }
         };
         let thread = thread::Builder::new().name("nbd-client".into()).stack_size(256 << 10);
         if let Err(e) = thread.spawn(client) {
-            tracing::warn!("no thread for an NBD client: {e}");
+            self.turned_away.count(&format!("there is no thread: {e}"));
         }
     }
 }
@@ -282,52 +431,53 @@ enum Refused {
     HungUp,
     #[error("{0}")]
     Socket(#[from] io::Error),
-    #[error("there are {0} connections already")]
-    TooMany(usize),
     #[error("the disk cannot be attached: {0}")]
     Attach(#[from] EngineError),
 }
 
-/// Leads one client from its connection to its port. Its handshake ends before its socket is
+/// Leads one client from its first word to its port. Its handshake ends before its socket is
 /// closed.
 fn serve(
     mut socket: Socket,
+    deadline: Instant,
     shared: &Shared,
     negotiating: handshake_limit::Handshake,
 ) -> Result<(), Refused> {
-    let deadline = Instant::now() + shared.negotiation_time;
     let mut received = Vec::new();
-    let Some((opened, session)) =
-        negotiate(&mut socket, deadline, &*shared.exports, &mut received)?
+    let Some((opened, session)) = negotiate(&mut socket, deadline, &Door(shared), &mut received)?
     else {
         return Ok(());
     };
-    let most = shared.max_connections;
-    let permit = ConnectionPermit::take(&shared.connections, most).ok_or(Refused::TooMany(most))?;
     drop(negotiating);
-    let Opened { name: disk, handle: attach, .. } = opened;
+    let Opened { name: disk, handle: (attach, place), .. } = opened;
     let socket = socket.into_transmission()?;
     let draining = shared.draining.of(&disk);
-    let port = NbdPort::new(socket, session, &received, draining.clone(), Box::new(permit))?;
-    let port = attach(port)?;
+    let account = shared.budget.account(&disk);
+    let watched = Arc::downgrade(&account);
+    let port =
+        NbdPort::new(socket, session, &received, draining.clone(), account, Box::new(place))?;
+    let port = (attach.way)(port)?;
     tracing::debug!(%disk, ?session, "NBD client attached");
+    shared.reclaimer.add(watched, port.clone());
     draining.wait();
     // A client that is gone already needs no start.
     let (Ok(()) | Err(PortGone)) = port.command(Box::new(Drained));
     Ok(())
 }
 
+/// What a client has chosen.
+type Chosen<T> = (Opened<T>, Session);
+
 /// Negotiates until the client chose an export (`None`: it gave up). What it sent behind its choice
 /// is left in `received`.
-fn negotiate(
+fn negotiate<C: Catalog>(
     socket: &mut Socket,
     deadline: Instant,
-    exports: &Exports,
+    exports: &C,
     received: &mut Vec<u8>,
-) -> Result<Option<(Opened<Attach>, Session)>, Refused> {
+) -> Result<Option<Chosen<C::Handle>>, Refused> {
     let mut negotiation = Negotiation::default();
     let mut out = Vec::new();
-    greeting(&mut out);
     loop {
         send(socket, deadline, &mut out)?;
         let (used, step) = negotiation.poll(received, exports, &mut out)?;

@@ -1,0 +1,73 @@
+//! Takes memory back from connections that do nothing.
+//!
+//! A connection keeps its buffers for its next requests. When it has been idle from one round to
+//! the next, it is told to give back what it does not use. What a client has not collected stays.
+
+use super::budget::Account;
+use super::port::Reclaim;
+use headgate_engine::PortRef;
+use std::io;
+use std::sync::Weak;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+/// The time between two rounds.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// A connection that is looked after.
+struct Watched {
+    account: Weak<Account>,
+    port: PortRef,
+    /// Of its last round.
+    turns: u64,
+}
+
+/// The way in for new connections. The thread that takes memory back ends with it.
+pub(super) struct Register(Sender<(Weak<Account>, PortRef)>);
+
+impl Register {
+    /// Looks after a connection from now on.
+    pub(super) fn add(&self, account: Weak<Account>, port: PortRef) {
+        if self.0.send((account, port)).is_err() {
+            tracing::error!("the thread that takes memory back from NBD clients is gone");
+        }
+    }
+}
+
+/// Starts the thread.
+pub(super) fn start() -> io::Result<Register> {
+    let (new, come) = channel();
+    thread::Builder::new().name("nbd-memory".into()).spawn(move || run(&come))?;
+    Ok(Register(new))
+}
+
+/// Until nobody can register any more. Without connections it sleeps.
+fn run(come: &Receiver<(Weak<Account>, PortRef)>) {
+    let mut watched: Vec<Watched> = Vec::new();
+    loop {
+        let next = if watched.is_empty() {
+            come.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            come.recv_timeout(ROUND)
+        };
+        match next {
+            Ok((account, port)) => {
+                watched.push(Watched { account, port, turns: 0 });
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => round(&mut watched),
+        }
+    }
+}
+
+fn round(watched: &mut Vec<Watched>) {
+    watched.retain_mut(|one| {
+        let Some(account) = one.account.upgrade() else { return false };
+        let turns = account.turns();
+        let is_idle = std::mem::replace(&mut one.turns, turns) == turns;
+        // One that is gone drops its account.
+        !(is_idle && account.claimed() > 0) || one.port.command(Box::new(Reclaim)).is_ok()
+    });
+}
