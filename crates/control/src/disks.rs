@@ -169,6 +169,7 @@ impl Control {
             size: record.size,
             policy: record.policy,
             priorities: self.model().priorities(record.vm.as_ref()),
+            machine: record.vm.clone(),
             vhost_socket: self.dir.vhost_socket(&record.name),
             term: self.leases.term(&record.name),
         }
@@ -349,6 +350,7 @@ impl Control {
                 self.plane.set_policy(name, &before.policy)?;
                 return Err(e.into());
             }
+            self.plane.set_machine(name, record.vm.as_ref());
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use headgate_api::types::{
 use headgate_model::ConnectionState;
 use headgate_model::Name;
 use headgate_model::{Backend, Policy, Scheduler};
-use headgate_model::{DatastoreSample, DiskSample, LiveDisk, Stall};
+use headgate_model::{DatastoreSample, DiskSample, LiveDisk, NbdSample, Stall};
 use headgate_qos::CostModel;
 use headgate_units::Shares;
 use std::collections::BTreeMap;
@@ -176,6 +176,11 @@ impl Control {
     /// When a shard does not answer.
     pub fn sample(&self) -> Result<Vec<DatastoreSample>, ControlError> {
         Ok(self.plane.sample()?)
+    }
+
+    /// What NBD clients hold.
+    pub fn nbd(&self) -> Option<NbdSample> {
+        self.plane.nbd()
     }
 
     pub(super) fn live(&self) -> Result<BTreeMap<Name, LiveDisk>, ControlError> {

@@ -17,7 +17,8 @@ use headgate_frontends::vhost::server::VhostServer;
 use headgate_model::Name;
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{
-    DataPlane, DatastoreSample, OpenDisk, Period, PlaneError, Probe, RemoteDisk, Session, Stall,
+    DataPlane, DatastoreSample, NbdSample, OpenDisk, Period, PlaneError, Probe, RemoteDisk,
+    Session, Stall,
 };
 use headgate_nbd::server::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
 use headgate_nbd::uri::Uri;
@@ -27,7 +28,7 @@ use headgate_units::{Bytes, Nanos};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -71,6 +72,8 @@ struct Alias {
 struct Exports {
     engine: Engine,
     disks: RwLock<BTreeMap<Name, DiskId>>,
+    /// The machines of those that have one.
+    machines: RwLock<BTreeMap<Name, Name>>,
     aliases: RwLock<BTreeMap<Name, Alias>>,
 }
 
@@ -89,6 +92,19 @@ impl Exports {
 
     fn aliases_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Name, Alias>> {
         self.aliases.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn machine(&self, disk: &Name) -> Option<String> {
+        let machines = self.machines.read().unwrap_or_else(PoisonError::into_inner);
+        machines.get(disk).map(Name::to_string)
+    }
+
+    fn set_machine(&self, disk: &Name, machine: Option<Name>) {
+        let mut machines = self.machines.write().unwrap_or_else(PoisonError::into_inner);
+        match machine {
+            Some(machine) => machines.insert(disk.clone(), machine),
+            None => machines.remove(disk),
+        };
     }
 
     /// The disk behind a name that clients may ask for, and what its requests are given.
@@ -123,7 +139,8 @@ impl ExportCatalog for Exports {
         let name: Name = name.parse().map_err(|_| OpenError::Unknown)?;
         let (disk, tag) = self.find(&name).ok_or(OpenError::Unknown)?;
         let info = self.engine.disk_info(disk).map_err(|_| OpenError::Unknown)?;
-        Ok(opened(info, attach_to(&self.engine, disk, tag)))
+        let machine = info.name.parse().ok().and_then(|disk: Name| self.machine(&disk));
+        Ok(opened(info, attach_to(&self.engine, disk, tag).of_machine(machine)))
     }
 }
 
@@ -150,6 +167,7 @@ impl EnginePlane {
         let exports = Arc::new(Exports {
             engine: engine.clone(),
             disks: RwLock::default(),
+            machines: RwLock::default(),
             aliases: RwLock::default(),
         });
         Ok(EnginePlane {
@@ -166,8 +184,7 @@ impl EnginePlane {
     ///
     /// # Errors
     /// When an address is taken.
-    pub fn listen(&self, unix: PathBuf, tcp: Option<SocketAddr>) -> Result<(), PlaneError> {
-        let config = ServerConfig { unix: Some(unix), tcp, ..ServerConfig::default() };
+    pub fn listen(&self, config: ServerConfig) -> Result<(), PlaneError> {
         let server = NbdServer::start(config, self.exports.clone()).map_err(failed)?;
         *self.nbd.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
         Ok(())
@@ -421,6 +438,7 @@ impl DataPlane for EnginePlane {
                 return Err(failed(e));
             }
         };
+        self.exports.set_machine(&disk.name, disk.machine);
         self.exports.disks_mut().insert(disk.name.clone(), id);
         Ok(())
     }
@@ -479,6 +497,25 @@ impl DataPlane for EnginePlane {
         let mut vhost = self.vhost().remove(disk);
         vhost.iter_mut().for_each(VhostServer::stop_listening);
         self.engine.close_disk(id, Duration::ZERO).map_err(failed)
+    }
+
+    fn set_machine(&self, disk: &Name, machine: Option<&Name>) {
+        self.exports.set_machine(disk, machine.cloned());
+    }
+
+    fn nbd(&self) -> Option<NbdSample> {
+        let nbd = self.nbd.lock().unwrap_or_else(PoisonError::into_inner);
+        let usage = nbd.as_ref()?.usage();
+        Some(NbdSample {
+            connections: usage.connections,
+            connections_max: usage.limits.total,
+            connections_per_vm_max: usage.limits.per_machine,
+            connections_per_disk_max: usage.limits.per_disk,
+            refused: usage.refused,
+            memory: usage.memory,
+            memory_max: usage.memory_limit,
+            memory_denied: usage.memory_denied,
+        })
     }
 
     fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError> {

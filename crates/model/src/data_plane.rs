@@ -1,5 +1,6 @@
 //! The interface of the data plane, which serves disks, to the control plane.
 
+use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
 use crate::{DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
@@ -72,6 +73,8 @@ pub struct OpenDisk {
     pub policy: Policy,
     /// The priority settings of its virtual machine.
     pub priorities: PriorityRecord,
+    /// Its virtual machine, if it has one.
+    pub machine: Option<Name>,
     /// Where its vhost-user socket goes.
     pub vhost_socket: PathBuf,
     /// Until when its requests may go to the storage, by `CLOCK_BOOTTIME`: the end of its lease's
@@ -269,6 +272,14 @@ pub trait DataPlane: Send + Sync {
     /// # Errors
     /// When requests are still at the storage after a while, or the shard does not confirm.
     fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError>;
+
+    /// A disk belongs to another virtual machine from now on: new connections count there.
+    fn set_machine(&self, _disk: &Name, _machine: Option<&Name>) {}
+
+    /// What NBD clients hold; `None` where none are served.
+    fn nbd(&self) -> Option<NbdSample> {
+        None
+    }
 
     /// Everything in service, as the shards have it now. Datastores that
     /// [stand still](DataPlane::stalls) are left out.

@@ -24,7 +24,9 @@ pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
     ExportRecord, PriorityRecord, PriorityScope, RemoteRecord, Scheduler, VmRecord,
 };
-pub use sample::{DatastoreSample, DiskSample, FlashSample, NarrowedSample, StreamSample};
+pub use sample::{
+    DatastoreSample, DiskSample, FlashSample, NarrowedSample, NbdSample, StreamSample,
+};
 pub use window::{
     BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, WindowRecord,
 };

@@ -7,7 +7,7 @@ use headgate_qos::LearnedCosts;
 use headgate_qos::window::Slots;
 use headgate_qos::{LatencyStanding, Promise};
 use headgate_stats::DiskSnapshot;
-use headgate_units::Priority;
+use headgate_units::{Bytes, Priority};
 
 /// A datastore and its disks at one instant, as the shard reports them.
 #[derive(Clone, Debug)]
@@ -114,4 +114,25 @@ pub struct FlashSample {
     pub counters: FlashCounters,
     /// Its space on the drive, and the target.
     pub standing: FlashStanding,
+}
+
+/// What NBD clients hold, and may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NbdSample {
+    /// Connections in transmission.
+    pub connections: usize,
+    /// The most of them in all; a disk's first one comes in above it.
+    pub connections_max: usize,
+    /// The most of them to the disks of one machine.
+    pub connections_per_vm_max: usize,
+    /// The most of them to one disk.
+    pub connections_per_disk_max: usize,
+    /// Clients that were refused for these limits so far.
+    pub refused: u64,
+    /// Memory in buffers, besides 64 KiB for each connection.
+    pub memory: Bytes,
+    /// The most of it.
+    pub memory_max: Bytes,
+    /// How often a connection got less than it asked for.
+    pub memory_denied: u64,
 }

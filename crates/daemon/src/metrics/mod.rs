@@ -2,6 +2,7 @@
 
 mod costs;
 mod flash;
+mod nbd;
 mod policy;
 
 use headgate_api::latency::Verdict;
@@ -13,6 +14,7 @@ use headgate_control::{Control, ControlError};
 use headgate_model::ConnectionState;
 use headgate_model::DatastoreSample;
 use headgate_model::Name;
+use headgate_model::NbdSample;
 use headgate_model::StreamSample;
 use headgate_placement::DeviceModel;
 use headgate_stats::{COST_OF_ONE_IO, DirectionSnapshot, DiskSnapshot, HistogramSnapshot};
@@ -69,6 +71,7 @@ struct Scrape {
     leases_lost: u64,
     etcd_answers: Option<bool>,
     models: BTreeMap<Name, DeviceModel>,
+    nbd: Option<NbdSample>,
 }
 
 /// The metrics now.
@@ -81,6 +84,7 @@ pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
     let (leases_lost, etcd_answers) = (control.leases().lost(), control.leases().etcd_answers());
     let (datastores, host) = (control.datastores(), control.host());
     let models = control.samples().known().models.clone();
+    let nbd = control.nbd();
     let stalled_shards = control.stalls().len();
     let scrape = Scrape {
         samples,
@@ -92,6 +96,7 @@ pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
         leases_lost,
         etcd_answers,
         models,
+        nbd,
     };
     Ok(scrape.render())
 }
@@ -280,6 +285,7 @@ impl Collector for Scrape {
         self.encode_datastores(&mut out)?;
         self.encode_stalls(&mut out)?;
         self.encode_leases(&mut out)?;
+        self.encode_nbd(&mut out)?;
         self.encode_flash(&mut out)?;
         self.encode_disks(&mut out)
     }

@@ -1,12 +1,13 @@
 use super::LogFormat;
 use headgate_cluster::Endpoint;
 use headgate_history::{PERIOD_MAX, PERIOD_MIN};
+use headgate_units::Bytes;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU32};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -16,6 +17,16 @@ use thiserror::Error;
 pub struct Config {
     /// Serve NBD over TCP on this address; not at all by default.
     pub nbd_listen: Option<SocketAddr>,
+    /// The most NBD connections in all; default 4096.
+    pub nbd_connections: Option<NonZeroU32>,
+    /// The most NBD connections to the disks of one machine; default 256.
+    pub nbd_connections_per_vm: Option<NonZeroU32>,
+    /// The most NBD connections to one disk; default 64.
+    pub nbd_connections_per_disk: Option<NonZeroU32>,
+    /// The most memory that NBD clients hold in buffers, besides 64 KiB each, such as `512M`;
+    /// default a sixteenth of the machine's, 256M to 4G.
+    #[serde(default, deserialize_with = "size")]
+    pub nbd_memory: Option<Bytes>,
     /// How much of a datastore's capacity may be reserved, in per cent, 1 to 100; default 100.
     #[serde(default, deserialize_with = "percent")]
     pub reservable_percent: Option<NonZeroU8>,
@@ -76,6 +87,11 @@ fn sample_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u
     Ok(Some(seconds))
 }
 
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+    let size = String::deserialize(deserializer)?;
+    size.parse().map(Some).map_err(|e| D::Error::custom(format!("nbd-memory: {e}")))
+}
+
 fn endpoints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Endpoint>, D::Error> {
     let list = String::deserialize(deserializer)?;
     list.split(',')
@@ -125,6 +141,8 @@ mod tests {
             "sample-seconds = 1",
             "sample-seconds = 11",
             "nbd-listen = \"x\"",
+            "nbd-connections = 0",
+            "nbd-memory = \"much\"",
             "etcd = \"x\"",
         ] {
             read(bad).unwrap_err();
@@ -137,10 +155,11 @@ mod tests {
         let full = read(
             "nbd-listen = \"127.0.0.1:10809\"\nreservable-percent = 90\ndrain-seconds = 5\nshards = 2\n\
              pin-shards = true\nlog-format = \"json\"\n\
-             etcd = \"http://10.0.0.1:2379, http://10.0.0.2\"\n",
+             etcd = \"http://10.0.0.1:2379, http://10.0.0.2\"\nnbd-connections = 9\nnbd-memory = \"1G\"\n",
         )
         .unwrap();
         assert_eq!(full.reservable_percent.map(NonZeroU8::get), Some(90));
+        assert_eq!(full.nbd_memory, Some(Bytes::from_gib(1)));
         assert_eq!(full.etcd[1].to_string(), "http://10.0.0.2:2379");
     }
 }

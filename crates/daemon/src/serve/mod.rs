@@ -1,6 +1,8 @@
 //! The daemon as a process: configuration, logs, signals, start and end.
 
 mod config;
+mod descriptors;
+mod limits;
 mod log;
 mod notify;
 /// SIGTERM and SIGINT.
@@ -21,6 +23,7 @@ use headgate_control::leases::{Keeper, KeeperError, LOOK, Leases, Ticker};
 use headgate_control::windows::{Myself, Windows};
 use headgate_control::{Control, ControlError, Options, Parts, StateDir, StateDirError};
 use headgate_engine::{EngineConfig, Pin};
+use headgate_frontends::nbd::server::ServerConfig;
 use headgate_history::{Samples, SamplesError};
 use headgate_model::PlaneError;
 use std::io;
@@ -48,6 +51,8 @@ pub struct ServeArgs {
     /// use every disk
     #[arg(long, value_name = "ADDRESS:PORT")]
     nbd_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    nbd: limits::NbdArgs,
     /// etcd servers that hold leases and congestion boards, comma-separated
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     etcd: Vec<Endpoint>,
@@ -128,6 +133,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     if args.demo && !dir.is_fresh() {
         return Err(DaemonError::NotFresh(dir.root().to_owned()));
     }
+    let descriptors = descriptors::Descriptors::raise();
     let identity = identify(dir)?;
     let signals = signals::Signals::catch().map_err(DaemonError::Signals)?;
     let default = EngineConfig::default();
@@ -145,6 +151,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
             .drain_seconds
             .map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
     };
+    let nbd = args.nbd.settings(&config);
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
     let etcd = if args.etcd.is_empty() { config.etcd } else { args.etcd.clone() };
     let keeper = if etcd.is_empty() {
@@ -162,7 +169,13 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let control = Arc::new(control);
     let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;
     let watchdog = watchdog::start(control.clone()).map_err(DaemonError::Thread)?;
-    plane.listen(dir.nbd_socket(), args.nbd_listen.or(config.nbd_listen))?;
+    descriptors.check(control.disks()?.len());
+    plane.listen(ServerConfig {
+        unix: Some(dir.nbd_socket()),
+        tcp: args.nbd_listen.or(config.nbd_listen),
+        descriptors: descriptors.for_clients(),
+        ..nbd
+    })?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
     let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
     let app = App {
