@@ -1,5 +1,6 @@
 //! The HTTP API on the daemon's unix socket: routes, errors and the server's thread.
 
+mod connections;
 mod error;
 mod openapi;
 mod routes;

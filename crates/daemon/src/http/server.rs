@@ -1,3 +1,4 @@
+use super::connections::{ApiLimits, Stop, serve};
 use axum::Router;
 use std::fs;
 use std::io;
@@ -8,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::net::UnixListener;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 /// Why the API cannot be served.
 #[derive(Debug, Error)]
@@ -20,7 +21,7 @@ pub struct ServeError {
 
 /// The API on its own thread: nothing it does touches a shard's.
 pub struct ApiServer {
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<watch::Sender<Stop>>,
     thread: Option<(JoinHandle<()>, Receiver<()>)>,
     path: PathBuf,
 }
@@ -50,21 +51,12 @@ impl ApiServer {
         };
         // Who may connect may do everything: owner and group, not the world.
         fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
-        let (stop, stopped) = oneshot::channel::<()>();
+        let (stop, stopped) = watch::channel(Stop::No);
         let (ended, end) = channel::<()>();
         let thread = std::thread::Builder::new()
             .name("headgate-api".into())
             .spawn(move || {
-                let shutdown = async {
-                    // A dropped sender is a stop as well.
-                    let _ = stopped.await;
-                };
-                let served = runtime.block_on(async {
-                    axum::serve(listener, router).with_graceful_shutdown(shutdown).await
-                });
-                if let Err(e) = served {
-                    tracing::error!(error = %e, "the API stopped");
-                }
+                runtime.block_on(serve(listener, router, ApiLimits::default(), stopped));
                 drop(ended);
             })
             .map_err(failed)?;
@@ -77,7 +69,10 @@ impl ApiServer {
     }
 
     fn end(&mut self) {
-        drop(self.stop.take());
+        if let Some(stop) = self.stop.take() {
+            // An error is a server that has ended.
+            let _ = stop.send(Stop::Yes);
+        }
         if let Some((thread, end)) = self.thread.take() {
             // A client that reads nothing must not keep the daemon: its thread is left to the end
             // of the process.
