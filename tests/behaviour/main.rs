@@ -9,6 +9,7 @@ mod guest;
 mod hostile;
 mod hosts;
 mod layers;
+mod many;
 mod probes;
 mod remote;
 mod stops;
