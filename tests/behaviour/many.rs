@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::nbd::{self, Client, Handshake};
-use headgate_lab::{DiskSpec, Lab, Server, wait_for, with_lab};
+use headgate_lab::{Lab, Server, wait_for, with_lab};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;

@@ -366,7 +366,8 @@ impl Acceptor {
         Ok(if watched[0].revents().is_empty() { Woken::Work } else { Woken::Stop })
     }
 
-    /// Accepts those that have connected, but not for long; `false` when that failed.
+    /// Accepts those that have connected, but not for long; `false` when that failed and is to be
+    /// tried later.
     fn accept(&mut self, now: Instant) -> bool {
         for listener in 0..self.listeners.len() {
             for _ in 0..ACCEPTED_AT_ONCE {
@@ -375,9 +376,10 @@ impl Acceptor {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                     Err(e) => {
                         self.turned_away.count(&e);
-                        // Its descriptor is the next client's.
-                        self.lobby.send_oldest_away();
-                        return false;
+                        // Their descriptors are the next clients'.
+                        let left =
+                            (0..ACCEPTED_AT_ONCE).map_while(|_| self.lobby.send_oldest_away());
+                        return left.count() > 0;
                     }
                 }
             }
@@ -386,17 +388,30 @@ impl Acceptor {
     }
 
     fn on_client(&mut self, socket: Socket, now: Instant) {
-        let number = u64::try_from(socket.as_fd().as_raw_fd()).unwrap_or(u64::MAX);
-        if number >= self.descriptors && self.lobby.send_oldest_away().is_none() {
+        let Some(socket) = self.within_descriptors(socket) else {
             return self.turned_away.count(
                 &"the daemon is about to run out of file descriptors; raise its limit \
                   (LimitNOFILE= in the unit, ulimit -n in a shell)",
             );
-        }
+        };
         let guest = Guest { socket, until: now + self.negotiation_time };
         if let Err(e) = self.lobby.admit(guest) {
             tracing::debug!("an NBD client is turned away: {e}");
         }
+    }
+
+    /// A client with one of the descriptors that clients may have, if need be that of the longest
+    /// silent one. The kernel gives out the lowest number that is free: a client that kept a higher
+    /// one would leave the freed number to the next.
+    fn within_descriptors(&mut self, socket: Socket) -> Option<Socket> {
+        let is_within = |socket: &Socket, most: u64| {
+            u64::try_from(socket.as_fd().as_raw_fd()).is_ok_and(|number| number < most)
+        };
+        if is_within(&socket, self.descriptors) {
+            return Some(socket);
+        }
+        self.lobby.send_oldest_away()?;
+        socket.try_clone().ok().filter(|socket| is_within(socket, self.descriptors))
     }
 
     fn negotiate(&self, Guest { socket, until }: Guest) {

@@ -4,6 +4,7 @@ use super::*;
 use headgate_frontends::nbd::ConnectionLimits;
 use std::sync::Mutex;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 #[test]
 fn a_client_that_stalls_in_negotiation_is_dropped() {
@@ -161,4 +162,11 @@ fn clients_that_do_not_collect_their_answers_hold_what_they_may_and_a_neighbour_
     let usage = house.server.usage();
     assert!(usage.memory.0 <= MEMORY && usage.memory_denied > 0, "{usage:?}");
     drop(hogs);
+    // The neighbour is connected and idle: it gives back all but its own.
+    let end = Instant::now() + PATIENCE;
+    while house.server.usage().memory.0 > 0 {
+        assert!(Instant::now() < end, "{:?}", house.server.usage());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    round_trip(&mut neighbour, 6, 8 << 20);
 }
