@@ -5,7 +5,7 @@
 
 use super::config::{FEATURES, MAX_MEM_SLOTS, MAX_QUEUES, PROTOCOL_FEATURES, read_config};
 use super::memory::{InflightArea, MemoryTable};
-use super::port::{Command, Enabled, EventFd, MovedRing, NewRing};
+use super::port::{BadEvent, Command, Enabled, Kick, MovedRing, NewRing, Signal};
 use super::{Refused, hung_up};
 use headgate_engine::PortRef;
 use headgate_engine::request::{DiskInfo, Durability};
@@ -43,8 +43,8 @@ struct Setup {
     size: u16,
     addresses: Option<RingAddresses>,
     base: u16,
-    call: Option<EventFd>,
-    error: Option<EventFd>,
+    call: Option<Signal>,
+    error: Option<Signal>,
     enabled: Enabled,
     /// The port has the ring.
     started: bool,
@@ -132,7 +132,7 @@ impl Device {
         })
     }
 
-    fn start(&mut self, index: u8, kick: EventFd) -> Result<(), Refused> {
+    fn start(&mut self, index: u8, kick: Kick) -> Result<(), Refused> {
         let queue = u32::from(index);
         let setup = self.queues.get(usize::from(index)).ok_or(Refused::NotServed("this queue"))?;
         let layout = self.layout(setup, queue)?;
@@ -225,12 +225,13 @@ impl Device {
     }
 }
 
-fn event_fd(index: u8, file: Option<File>) -> Result<Option<EventFd>, Refused> {
-    let why = |e: super::port::NotAnEventFd| Refused::Queue {
-        queue: u32::from(index),
-        why: e.to_string(),
-    };
-    file.map(EventFd::new).transpose().map_err(why)
+fn event<T>(
+    index: u8,
+    file: Option<File>,
+    made: impl FnOnce(File) -> Result<T, BadEvent>,
+) -> Result<Option<T>, Refused> {
+    let why = |e: BadEvent| Refused::Queue { queue: u32::from(index), why: e.to_string() };
+    file.map(made).transpose().map_err(why)
 }
 
 impl VhostUserBackendReqHandlerMut for Device {
@@ -350,7 +351,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> ProtocolResult<()> {
         let why = "no eventfd for kicks: polling is not served".into();
         let refused = Refused::Queue { queue: u32::from(index), why };
-        let kick = event_fd(index, fd)?.ok_or(refused)?;
+        let kick = event(index, fd, Kick::new)?.ok_or(refused)?;
         if self.queue(u32::from(index))?.started {
             // A second kick descriptor for a running ring: go on from where it is.
             self.stop(u32::from(index))?;
@@ -359,7 +360,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> ProtocolResult<()> {
-        let call = event_fd(index, fd)?;
+        let call = event(index, fd, Signal::new)?;
         let setup = self.queue(u32::from(index))?;
         if !setup.started {
             setup.call = call;
@@ -369,7 +370,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> ProtocolResult<()> {
-        let error = event_fd(index, fd)?;
+        let error = event(index, fd, Signal::new)?;
         let setup = self.queue(u32::from(index))?;
         if !setup.started {
             setup.error = error;

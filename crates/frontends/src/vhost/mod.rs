@@ -26,9 +26,8 @@
 //! # Trust
 //! The guest is hostile, and so are all bytes in its memory (see [`headgate_vring`]). The
 //! front-end's messages are checked too, and can harm its own disk and connection only. Memory that
-//! it shortens while it is mapped becomes empty memory (see `lost_memory`). One thing is left to
-//! its good will, for no system call can enforce it:
-//! - It leaves the eventfds for calls as they are set here, not to block.
+//! it shortens while it is mapped becomes empty memory (see `lost_memory`). The event descriptors
+//! that it shares cannot make a shard wait, whatever it sets on them (see `port::event`).
 
 mod config;
 mod control;

@@ -1,9 +1,10 @@
 //! One unix socket per disk.
 
 use super::control::Device;
-use super::port::BlkPort;
+use super::port::{BlkPort, Recall};
 use super::{Refused, hung_up};
 use headgate_engine::port::Detach;
+use headgate_engine::request::DiskInfo;
 use headgate_engine::{DiskId, Engine, EngineError, PortRef};
 use std::io;
 use std::net::Shutdown;
@@ -260,8 +261,9 @@ enum Ended {
 fn serve(shared: &Shared, stream: UnixStream) -> Result<(), Ended> {
     let info = Arc::new(Mutex::new(shared.engine.disk_info(shared.disk)?));
     let port = {
-        let (info, peer) = (Arc::clone(&info), stream.try_clone()?);
-        shared.engine.attach(shared.disk, move |disk| Box::new(BlkPort::new(disk, info, peer)))?
+        let (info, peer, recall) = (Arc::clone(&info), stream.try_clone()?, Recall::new()?);
+        let new = move |disk: &DiskInfo| Box::new(BlkPort::new(disk, info, recall, peer)) as Box<_>;
+        shared.engine.attach(shared.disk, new)?
     };
     shared.set_client(Client::Connected(stream.try_clone()?, Some(port.clone())));
     tracing::info!(disk = shared.name, "a front-end connected");
@@ -281,7 +283,7 @@ fn serve(shared: &Shared, stream: UnixStream) -> Result<(), Ended> {
 
 fn answer(
     port: &PortRef,
-    info: Arc<Mutex<headgate_engine::request::DiskInfo>>,
+    info: Arc<Mutex<DiskInfo>>,
     stream: UnixStream,
 ) -> Result<(), Ended> {
     let device = Device::new(port.clone(), stream.try_clone()?, info)?;

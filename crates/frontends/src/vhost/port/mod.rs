@@ -4,14 +4,17 @@
 //! where they lie in guest memory; completions are written to the used rings and published once per
 //! turn.
 
+mod event;
 mod holding;
 mod judgement;
+mod keys;
 mod ring;
 mod stopping;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use ring::{Enabled, EventFd, MovedRing, NewRing, NotAnEventFd};
+pub(crate) use event::{BadEvent, Kick, Recall, Signal};
+pub(crate) use ring::{Enabled, MovedRing, NewRing};
 
 use super::config::MAX_QUEUES;
 use headgate_engine::port::{Detach, PollMode, PollResult, Port, PortCommand, PortEvent, PortIo};
@@ -20,6 +23,7 @@ use headgate_engine::sole_client::SoleClient;
 use headgate_vring::blk::Status;
 use headgate_vring::{Completion, Fetched, GuestMemory, Scratch, Segment};
 use judgement::{Judgement, judge, status_of};
+use keys::{RECALL_KEY, next_generation, poll_key, queue_of};
 use ring::{Phase, Ring};
 use slab::Slab;
 use std::collections::{BTreeSet, VecDeque};
@@ -47,9 +51,9 @@ pub(crate) enum Command {
     /// `SET_VRING_ENABLE` on a started ring.
     Enable(u16, Enabled),
     /// `SET_VRING_CALL` on a started ring.
-    Call(u16, Option<EventFd>),
+    Call(u16, Option<Signal>),
     /// `SET_VRING_ERR` on a started ring.
-    Error(u16, Option<EventFd>),
+    Error(u16, Option<Signal>),
     /// Stop a ring: the answer is its position in the available ring, sent when nothing of it is in
     /// flight. A ring that does not run drops the sender.
     Stop(u16, SyncSender<u16>),
@@ -94,7 +98,7 @@ pub(crate) struct BlkPort {
     dirty: Vec<u16>,
     /// Waits for `on_room`.
     starved: bool,
-    /// Rings started so far, wrapping.
+    /// Number of the ring started last, see [`next_generation`].
     generation: u32,
     /// Queues not started yet whose requests must be replayed first.
     awaited: BTreeSet<u16>,
@@ -105,6 +109,8 @@ pub(crate) struct BlkPort {
     draining: bool,
     /// Which ring had requests: one that is alone may be polled instead of kicked.
     sole_client: SoleClient,
+    /// Brings the port back after it left its turn to others.
+    recall: Recall,
     /// The connection, to be cut when the port ends.
     peer: UnixStream,
 }
@@ -119,7 +125,12 @@ impl Drop for BlkPort {
 
 impl BlkPort {
     /// The port of the connection `peer`.
-    pub(crate) fn new(info: &DiskInfo, shared: Arc<Mutex<DiskInfo>>, peer: UnixStream) -> BlkPort {
+    pub(crate) fn new(
+        info: &DiskInfo,
+        shared: Arc<Mutex<DiskInfo>>,
+        recall: Recall,
+        peer: UnixStream,
+    ) -> BlkPort {
         BlkPort {
             info: info.clone(),
             shared,
@@ -135,6 +146,7 @@ impl BlkPort {
             replaying: 0,
             draining: false,
             sole_client: SoleClient::default(),
+            recall,
             peer,
         }
     }
@@ -171,7 +183,7 @@ impl BlkPort {
         let index = new.index;
         debug_assert!(index < MAX_QUEUES, "the control thread checks indices");
         self.remove(io, index);
-        self.generation = self.generation.wrapping_add(1);
+        self.generation = next_generation(self.generation);
         let key = poll_key(index, self.generation);
         let ring = Ring::new(new, key);
         io.poll_readable(ring.kick.raw(), key);
@@ -239,10 +251,7 @@ impl BlkPort {
                         left -= 1;
                     }
                     Taken::Answered if answers_left == 0 => {
-                        // The event of this kick brings the port back in the next turn.
-                        if let Some(ring) = self.ring(index) {
-                            ring.kick.signal();
-                        }
+                        self.recall.signal();
                         return;
                     }
                     Taken::Answered => {
@@ -412,16 +421,6 @@ impl BlkPort {
     }
 }
 
-/// The key of a ring's poll: the queue's index, and which of the rings started there.
-fn poll_key(index: u16, generation: u32) -> u32 {
-    const { assert!(MAX_QUEUES <= 256) };
-    generation << 8 | u32::from(index)
-}
-
-fn queue_of(key: u32) -> u16 {
-    (key & 0xff) as u16
-}
-
 enum Taken {
     /// A request went down.
     Submitted,
@@ -441,9 +440,18 @@ enum Visit {
 }
 
 impl Port for BlkPort {
-    fn on_start(&mut self, _io: &mut dyn PortIo) {}
+    fn on_start(&mut self, io: &mut dyn PortIo) {
+        io.poll_readable(self.recall.raw(), RECALL_KEY);
+    }
 
     fn on_event(&mut self, io: &mut dyn PortIo, event: PortEvent) {
+        if event.key == RECALL_KEY {
+            // What was left is still in the list of ready rings: the end of the turn looks there.
+            if event.result >= 0 && !event.more {
+                io.poll_readable(self.recall.raw(), RECALL_KEY);
+            }
+            return;
+        }
         let index = queue_of(event.key);
         let Some(ring) = self.ring(index).filter(|r| r.key == event.key) else {
             // The ring is gone; this is the last of its poll.
@@ -513,7 +521,7 @@ impl Port for BlkPort {
                 if let Some(ring) = self.ring(index) {
                     ring.call = call;
                     // Calls made while there was no descriptor, or another one, may be lost.
-                    if let Some(call) = &ring.call {
+                    if let Some(call) = &mut ring.call {
                         call.signal();
                     }
                 }

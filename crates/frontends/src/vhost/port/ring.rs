@@ -1,48 +1,11 @@
 //! One virtqueue inside its shard: the rings, and the event descriptors of both sides.
 
+use super::event::{Kick, Signal};
 use super::holding::{Driver, Holding, Shown};
 use headgate_vring::blk::Status;
 use headgate_vring::{Completion, DeviceQueue, Kicks, QueueError, QueueLayout};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::sync::mpsc::SyncSender;
-
-/// An eventfd of the front-end. Known to be one, and set not to block.
-#[derive(Debug)]
-pub(crate) struct EventFd(File);
-
-/// A descriptor that is no eventfd.
-#[derive(Debug, thiserror::Error)]
-#[error("not an eventfd")]
-pub(crate) struct NotAnEventFd;
-
-impl EventFd {
-    /// Takes over a descriptor that the front-end sent.
-    ///
-    /// # Errors
-    /// It is something else, whose readiness or whose `write` would mean something else.
-    pub(crate) fn new(file: File) -> Result<EventFd, NotAnEventFd> {
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        if link.map_err(|_| NotAnEventFd)?.as_os_str() != "anon_inode:[eventfd]" {
-            return Err(NotAnEventFd);
-        }
-        let flags = fcntl_getfl(&file).map_err(|_| NotAnEventFd)?;
-        fcntl_setfl(&file, flags | OFlags::NONBLOCK).map_err(|_| NotAnEventFd)?;
-        Ok(EventFd(file))
-    }
-
-    pub(crate) fn raw(&self) -> i32 {
-        self.0.as_raw_fd()
-    }
-
-    /// Adds one. A full counter fails, but then the other side has a signal already.
-    pub(crate) fn signal(&self) {
-        let _ = (&self.0).write(&1u64.to_ne_bytes());
-    }
-}
 
 /// May requests be taken from a started ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +24,9 @@ pub(crate) struct NewRing {
     /// Without a negotiated flush, every write is durable when it completes (VIRTIO 1.2, section
     /// 5.2.6.2).
     pub durability: headgate_engine::request::Durability,
-    pub kick: EventFd,
-    pub call: Option<EventFd>,
-    pub error: Option<EventFd>,
+    pub kick: Kick,
+    pub call: Option<Signal>,
+    pub error: Option<Signal>,
 }
 
 /// Where a ring is in its life.
@@ -79,9 +42,9 @@ pub(super) struct Ring {
     pub queue: DeviceQueue,
     pub enabled: Enabled,
     pub durability: headgate_engine::request::Durability,
-    pub kick: EventFd,
-    pub call: Option<EventFd>,
-    pub error: Option<EventFd>,
+    pub kick: Kick,
+    pub call: Option<Signal>,
+    pub error: Option<Signal>,
     /// Key of its poll in the shard's ring; differs from every earlier ring's at the same index.
     pub key: u32,
     pub phase: Phase,
@@ -185,7 +148,7 @@ impl Ring {
         }
         self.queue.publish();
         if self.queue.needs_call()
-            && let Some(call) = &self.call
+            && let Some(call) = &mut self.call
         {
             call.signal();
         }
@@ -198,8 +161,8 @@ impl Ring {
 
     pub(super) fn breaks(&mut self, disk: &str, index: u16, error: &QueueError) {
         tracing::warn!(disk, queue = index, %error, "the guest's driver broke its queue; it must reset the device");
-        if let Some(fd) = &self.error {
-            fd.signal();
+        if let Some(error) = &mut self.error {
+            error.signal();
         }
         if matches!(self.phase, Phase::Running) {
             self.phase = Phase::Broken;

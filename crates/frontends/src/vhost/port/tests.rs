@@ -1,6 +1,7 @@
 //! The data path against a shard made of lists.
 
 mod polling;
+mod signals;
 
 use super::*;
 use headgate_engine::port::Until;
@@ -184,15 +185,15 @@ impl Rig {
         let queue =
             DeviceQueue::start(self.memory.clone(), &guest.layout, features, 0, Some(region))
                 .unwrap();
-        let fd = |file: &File| EventFd::new(file.try_clone().unwrap()).unwrap();
+        let signal = |file: &File| Signal::new(file.try_clone().unwrap()).unwrap();
         let new = NewRing {
             index: q as u16,
             queue,
             enabled: Enabled::Yes,
             durability: Durability::Cached,
-            kick: fd(&guest.kick),
-            call: Some(fd(&guest.call)),
-            error: Some(fd(&guest.error)),
+            kick: Kick::new(guest.kick.try_clone().unwrap()).unwrap(),
+            call: Some(signal(&guest.call)),
+            error: Some(signal(&guest.error)),
         };
         self.tell(Command::Start(Box::new(new)));
         self.guests[q].key = *self.io.polled.last().unwrap();
@@ -268,7 +269,8 @@ impl Rig {
 impl BlkPort {
     fn with_peer(info: &DiskInfo) -> (UnixStream, BlkPort) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (theirs, BlkPort::new(info, Arc::new(Mutex::new(info.clone())), ours))
+        let recall = Recall::new().unwrap();
+        (theirs, BlkPort::new(info, Arc::new(Mutex::new(info.clone())), recall, ours))
     }
 }
 
@@ -348,11 +350,13 @@ fn a_guest_that_asks_for_nothing_over_and_over_does_not_hold_up_the_shard() {
     rig.guests[1].driver.publish();
     let key = rig.guests[1].key;
     rig.port.on_event(&mut rig.io, PortEvent { key, result: 1, more: true });
-    assert_eq!(signals(&rig.guests[1].kick), 1, "comes back by itself");
+    assert_eq!(signals(&rig.guests[1].kick), 0, "the front-end's descriptor is not written");
+    assert!(rig.port.recall.is_signalled(), "comes back by itself");
     rig.port.settle(&mut rig.io);
     let first = rig.back(1);
     assert!((256..400).contains(&first), "{first}");
-    rig.kick(1);
+    rig.port.on_event(&mut rig.io, PortEvent { key: RECALL_KEY, result: 1, more: true });
+    rig.turn();
     rig.kick(1);
     assert_eq!(first + rig.back(1), 512);
 }
@@ -559,12 +563,4 @@ fn a_poll_that_ended_is_started_again() {
     let (key, polls) = (rig.guests[0].key, rig.io.polled.len());
     rig.port.on_event(&mut rig.io, PortEvent { key, result: 1, more: false });
     assert_eq!(rig.io.polled[polls..], [key]);
-}
-
-#[test]
-fn only_eventfds_are_taken_for_kicks_and_calls() {
-    assert!(EventFd::new(event_file()).is_ok());
-    assert!(EventFd::new(File::open("/dev/zero").unwrap()).is_err());
-    let (a, _b) = UnixStream::pair().unwrap();
-    assert!(EventFd::new(File::from(std::os::fd::OwnedFd::from(a))).is_err());
 }
