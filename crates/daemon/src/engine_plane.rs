@@ -13,6 +13,7 @@ use headgate_engine::{
 };
 use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to, opened};
+use headgate_frontends::vhost::GuestMemorySource;
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_model::Name;
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Policy, PriorityRecord};
@@ -154,15 +155,19 @@ pub struct EnginePlane {
     exports: Arc<Exports>,
     nbd: Mutex<Option<NbdServer>>,
     vhost: Mutex<HashMap<Name, VhostServer>>,
+    memory: GuestMemorySource,
     stores: Mutex<HashMap<Name, Store>>,
 }
 
 impl EnginePlane {
-    /// Starts the shards.
+    /// Starts the shards. Front-ends may bring `memory`.
     ///
     /// # Errors
     /// When the kernel refuses a ring.
-    pub fn start(config: EngineConfig) -> Result<EnginePlane, PlaneError> {
+    pub fn start(
+        config: EngineConfig,
+        memory: GuestMemorySource,
+    ) -> Result<EnginePlane, PlaneError> {
         let engine = Engine::start(config).map_err(failed)?;
         let exports = Arc::new(Exports {
             engine: engine.clone(),
@@ -175,6 +180,7 @@ impl EnginePlane {
             exports,
             nbd: Mutex::default(),
             vhost: Mutex::default(),
+            memory,
             stores: Mutex::default(),
         })
     }
@@ -431,7 +437,7 @@ impl DataPlane for EnginePlane {
         self.engine
             .set_priorities(id, translate::engine_priorities(&disk.priorities))
             .map_err(failed)?;
-        match VhostServer::start(&disk.vhost_socket, self.engine.clone(), id) {
+        match VhostServer::start(&disk.vhost_socket, self.engine.clone(), id, self.memory) {
             Ok(server) => self.vhost().insert(disk.name.clone(), server),
             Err(e) => {
                 self.engine.close_disk(id, Duration::ZERO).map_err(failed)?;
@@ -480,7 +486,7 @@ impl DataPlane for EnginePlane {
         self.engine.close_disk(id, patience).map_err(|e| {
             self.exports.disks_mut().insert(disk.clone(), id);
             if let Some(path) = vhost.as_ref().map(VhostServer::path) {
-                match VhostServer::start(path, self.engine.clone(), id) {
+                match VhostServer::start(path, self.engine.clone(), id, self.memory) {
                     Ok(server) => drop(self.vhost().insert(disk.clone(), server)),
                     Err(e) => {
                         tracing::error!(%disk, error = %e, "the vhost-user socket is gone until a restart")

@@ -1,5 +1,6 @@
 use super::LogFormat;
 use headgate_cluster::Endpoint;
+use headgate_frontends::vhost::GuestMemorySource;
 use headgate_history::{PERIOD_MAX, PERIOD_MIN};
 use headgate_units::Bytes;
 use serde::de::Error as _;
@@ -39,11 +40,32 @@ pub struct Config {
     /// How long an interval is that placement learns from, in seconds, 2 to 10; default 5.
     #[serde(default, deserialize_with = "sample_seconds")]
     pub sample_seconds: Option<u8>,
+    /// Which files front-ends may bring as guest memory; default memory files.
+    pub guest_memory: Option<GuestMemory>,
     /// `text` or `json`; default `text`.
     pub log_format: Option<LogFormat>,
     /// The etcd servers through which hosts know of each other, separated by commas; default none.
     #[serde(default, deserialize_with = "endpoints")]
     pub etcd: Vec<Endpoint>,
+}
+
+/// Which files front-ends may bring as guest memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestMemory {
+    /// memfd, tmpfs and hugetlbfs
+    MemoryFiles,
+    /// Any file: whoever serves its pages can stop disks
+    Any,
+}
+
+impl From<GuestMemory> for GuestMemorySource {
+    fn from(guest_memory: GuestMemory) -> GuestMemorySource {
+        match guest_memory {
+            GuestMemory::MemoryFiles => GuestMemorySource::MemoryFiles,
+            GuestMemory::Any => GuestMemorySource::Any,
+        }
+    }
 }
 
 /// Why the configuration cannot be used.
@@ -144,6 +166,7 @@ mod tests {
             "nbd-connections = 0",
             "nbd-memory = \"much\"",
             "etcd = \"x\"",
+            "guest-memory = \"all\"",
         ] {
             read(bad).unwrap_err();
         }
@@ -154,12 +177,13 @@ mod tests {
         assert_eq!(read("").unwrap(), Config::default());
         let full = read(
             "nbd-listen = \"127.0.0.1:10809\"\nreservable-percent = 90\ndrain-seconds = 5\nshards = 2\n\
-             pin-shards = true\nlog-format = \"json\"\n\
+             pin-shards = true\nguest-memory = \"any\"\nlog-format = \"json\"\n\
              etcd = \"http://10.0.0.1:2379, http://10.0.0.2\"\nnbd-connections = 9\nnbd-memory = \"1G\"\n",
         )
         .unwrap();
         assert_eq!(full.reservable_percent.map(NonZeroU8::get), Some(90));
         assert_eq!(full.nbd_memory, Some(Bytes::from_gib(1)));
+        assert_eq!(full.guest_memory, Some(GuestMemory::Any));
         assert_eq!(full.etcd[1].to_string(), "http://10.0.0.2:2379");
     }
 }

@@ -9,7 +9,7 @@ mod notify;
 pub mod signals;
 mod watchdog;
 
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, GuestMemory};
 pub use log::LogFormat;
 
 use crate::calibrate::Calibrator;
@@ -56,6 +56,9 @@ pub struct ServeArgs {
     /// etcd servers that hold leases and congestion boards, comma-separated
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     etcd: Vec<Endpoint>,
+    /// Which files front-ends may bring as guest memory [default: memory-files]
+    #[arg(long, value_enum, value_name = "WHICH")]
+    guest_memory: Option<GuestMemory>,
     /// Format of the log on standard error; RUST_LOG sets its level [default: text]
     #[arg(long, value_enum)]
     log_format: Option<LogFormat>,
@@ -141,7 +144,9 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
         shards: config.shards.map_or(default.shards, |n| usize::from(n.get())),
         pin: config.pin_shards.map_or(default.pin, |pin| if pin { Pin::Yes } else { Pin::No }),
     };
-    let plane = Arc::new(EnginePlane::start(engine)?);
+    let memory =
+        args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
+    let plane = Arc::new(EnginePlane::start(engine, memory)?);
     let default = Options::default();
     let options = Options {
         reservable_percent: config

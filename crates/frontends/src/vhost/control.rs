@@ -5,6 +5,7 @@
 
 use super::config::{FEATURES, MAX_MEM_SLOTS, MAX_QUEUES, PROTOCOL_FEATURES, read_config};
 use super::memory::{InflightArea, MemoryTable};
+use super::memory_rules::{GuestMemorySource, MemoryRules};
 use super::port::{BadEvent, Command, Enabled, Kick, MovedRing, NewRing, Signal};
 use super::{Refused, hung_up};
 use headgate_engine::PortRef;
@@ -86,9 +87,10 @@ impl Device {
         port: PortRef,
         peer: UnixStream,
         disk: Arc<Mutex<DiskInfo>>,
+        memory: GuestMemorySource,
     ) -> Result<Device, Refused> {
         let queues = (0..MAX_QUEUES).map(|_| Setup::new()).collect();
-        let table = MemoryTable::empty()?;
+        let table = MemoryTable::empty(MemoryRules::new(memory))?;
         Ok(Device { port, peer, disk, features: 0, table, inflight: None, queues })
     }
 
@@ -288,7 +290,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> ProtocolResult<Option<Vec<u64>>> {
-        self.set_table(MemoryTable::new(regions, files)?)?;
+        self.set_table(self.table.replaced(regions, files)?)?;
         Ok(None)
     }
 
@@ -302,9 +304,6 @@ impl VhostUserBackendReqHandlerMut for Device {
         fd: File,
         _postcopy: Option<bool>,
     ) -> ProtocolResult<Option<u64>> {
-        if self.table.len() as u64 >= MAX_MEM_SLOTS {
-            return Err(Refused::Memory(format!("more than {MAX_MEM_SLOTS} regions")).into());
-        }
         self.set_table(self.table.with(region, fd)?)?;
         Ok(None)
     }
@@ -421,7 +420,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         if self.queues.iter().any(|q| q.started) {
             return Err(Refused::NotServed("changing the in-flight region of running rings").into());
         }
-        let area = InflightArea::map(inflight, file)?;
+        let area = InflightArea::map(inflight, file, self.table.rules())?;
         let marked = area.marked()?;
         self.inflight = Some(area);
         if !marked.is_empty() {

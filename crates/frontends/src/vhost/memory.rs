@@ -1,7 +1,9 @@
 //! The front-end's memory, mapped here: guest memory and the in-flight region.
 
 use super::Refused;
+use super::config::MAX_MEM_SLOTS;
 use super::lost_memory::Watched;
+use super::memory_rules::{Admitted, MemoryRules};
 use headgate_vring::{GuestAddress, GuestMemory, HostMapping, InflightRegion, Region};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
@@ -16,6 +18,8 @@ struct Mapped {
     _watched: Watched,
     base: NonNull<u8>,
     region: MmapRegion,
+    /// Last: it counts until the mapping is gone.
+    _admitted: Admitted,
 }
 
 // SAFETY: the mapping is plain memory, reached only by the atomic accesses of `headgate_vring` and
@@ -37,7 +41,13 @@ unsafe impl HostMapping for Mapped {
 
 /// Maps `len` bytes of `file` from `offset`. The file must be that long; should it be shortened
 /// later, see [`lost_memory`](super::lost_memory).
-fn map(file: File, offset: u64, len: u64) -> Result<Arc<dyn HostMapping>, Refused> {
+fn map(
+    file: File,
+    offset: u64,
+    len: u64,
+    rules: &MemoryRules,
+) -> Result<Arc<dyn HostMapping>, Refused> {
+    let admitted = rules.admit(&file, len)?;
     let size = usize::try_from(len)
         .map_err(|_| Refused::Memory(format!("{len} bytes do not fit here")))?;
     let end = offset.checked_add(len);
@@ -53,7 +63,7 @@ fn map(file: File, offset: u64, len: u64) -> Result<Arc<dyn HostMapping>, Refuse
         NonNull::new(region.as_ptr()).ok_or_else(|| Refused::Memory("mapped at zero".into()))?;
     let watched =
         Watched::new(region.as_ptr(), size).map_err(|e| Refused::Memory(e.to_string()))?;
-    Ok(Arc::new(Mapped { _watched: watched, base, region }))
+    Ok(Arc::new(Mapped { _watched: watched, base, region, _admitted: admitted }))
 }
 
 /// One region as the front-end announced it.
@@ -65,14 +75,18 @@ struct Slot {
 }
 
 impl Slot {
-    fn new(announced: &VhostUserMemoryRegion, file: File) -> Result<Slot, Refused> {
+    fn new(
+        announced: &VhostUserMemoryRegion,
+        file: File,
+        rules: &MemoryRules,
+    ) -> Result<Slot, Refused> {
         let VhostUserMemoryRegion {
             guest_phys_addr: guest,
             memory_size: size,
             user_addr: user,
             mmap_offset,
         } = *announced;
-        let mapping = map(file, mmap_offset, size)?;
+        let mapping = map(file, mmap_offset, size, rules)?;
         let region = Region::new(GuestAddress(guest), mapping)
             .map_err(|e| Refused::Memory(e.to_string()))?;
         Ok(Slot { guest, user, size, region })
@@ -81,29 +95,33 @@ impl Slot {
 
 /// The regions known of, and the table made of them.
 pub(crate) struct MemoryTable {
+    rules: MemoryRules,
     slots: Vec<Slot>,
     memory: Arc<GuestMemory>,
 }
 
 impl MemoryTable {
     /// No memory yet.
-    pub(crate) fn empty() -> Result<MemoryTable, Refused> {
-        MemoryTable::of(Vec::new())
+    pub(crate) fn empty(rules: MemoryRules) -> Result<MemoryTable, Refused> {
+        MemoryTable::of(rules, Vec::new())
     }
 
-    fn of(slots: Vec<Slot>) -> Result<MemoryTable, Refused> {
+    fn of(rules: MemoryRules, slots: Vec<Slot>) -> Result<MemoryTable, Refused> {
         let regions = slots.iter().map(|s| s.region.clone()).collect();
         let memory = GuestMemory::new(regions).map_err(|e| Refused::Memory(e.to_string()))?;
-        Ok(MemoryTable { slots, memory: Arc::new(memory) })
+        Ok(MemoryTable { rules, slots, memory: Arc::new(memory) })
     }
 
     /// `SET_MEM_TABLE`: these regions and no others.
-    pub(crate) fn new(
+    pub(crate) fn replaced(
+        &self,
         regions: &[VhostUserMemoryRegion],
         files: Vec<File>,
     ) -> Result<MemoryTable, Refused> {
-        let slots: Result<_, _> = regions.iter().zip(files).map(|(r, f)| Slot::new(r, f)).collect();
-        MemoryTable::of(slots?)
+        let rules = self.rules.clone();
+        let slots: Result<_, _> =
+            regions.iter().zip(files).map(|(r, f)| Slot::new(r, f, &rules)).collect();
+        MemoryTable::of(rules, slots?)
     }
 
     /// `ADD_MEM_REG`. Regions known before stay mapped where they are.
@@ -112,9 +130,12 @@ impl MemoryTable {
         region: &VhostUserMemoryRegion,
         file: File,
     ) -> Result<MemoryTable, Refused> {
+        if self.slots.len() as u64 >= MAX_MEM_SLOTS {
+            return Err(Refused::Memory(format!("more than {MAX_MEM_SLOTS} regions")));
+        }
         let mut slots = self.clone_slots();
-        slots.push(Slot::new(region, file)?);
-        MemoryTable::of(slots)
+        slots.push(Slot::new(region, file, &self.rules)?);
+        MemoryTable::of(self.rules.clone(), slots)
     }
 
     /// `REM_MEM_REG`. Requests in flight keep the region mapped until they end.
@@ -126,16 +147,16 @@ impl MemoryTable {
             .position(|s| s.guest == guest && s.size == size)
             .ok_or_else(|| Refused::Memory(format!("no region of {size} bytes at {guest:#x}")))?;
         slots.remove(at);
-        MemoryTable::of(slots)
+        MemoryTable::of(self.rules.clone(), slots)
     }
 
     fn clone_slots(&self) -> Vec<Slot> {
         self.slots.iter().map(|s| Slot { region: s.region.clone(), ..*s }).collect()
     }
 
-    /// How many regions there are.
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+    /// What holds for this front-end's memory.
+    pub(crate) fn rules(&self) -> &MemoryRules {
+        &self.rules
     }
 
     /// The table for queues.
@@ -180,7 +201,11 @@ impl InflightArea {
     }
 
     /// `SET_INFLIGHT_FD`.
-    pub(crate) fn map(announced: &VhostUserInflight, file: File) -> Result<InflightArea, Refused> {
+    pub(crate) fn map(
+        announced: &VhostUserInflight,
+        file: File,
+        rules: &MemoryRules,
+    ) -> Result<InflightArea, Refused> {
         let VhostUserInflight { mmap_size, mmap_offset, num_queues: queues, queue_size } =
             *announced;
         let needed = InflightArea::bytes(queues, queue_size);
@@ -188,7 +213,7 @@ impl InflightArea {
             let why = format!("in-flight region of {mmap_size} bytes, {needed} needed");
             return Err(Refused::Memory(why));
         }
-        Ok(InflightArea { mapping: map(file, mmap_offset, mmap_size)?, queues, queue_size })
+        Ok(InflightArea { mapping: map(file, mmap_offset, mmap_size, rules)?, queues, queue_size })
     }
 
     /// One queue's region, if the area covers it.
@@ -224,26 +249,72 @@ fn sealed_memory(bytes: u64) -> std::io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory_rules::GuestMemorySource;
     use super::*;
 
     fn file(bytes: u64) -> File {
-        let file = tempfile::tempfile().unwrap();
+        let file = File::from(memfd_create(c"guest", MemfdFlags::CLOEXEC).unwrap());
         file.set_len(bytes).unwrap();
         file
+    }
+
+    fn table(source: GuestMemorySource) -> MemoryTable {
+        MemoryTable::empty(MemoryRules::new(source)).unwrap()
+    }
+
+    #[test]
+    fn memory_and_inflight_region_obey_the_operators_rule() {
+        let elsewhere = || File::open("/proc/self/maps").unwrap();
+        let region = VhostUserMemoryRegion::new(0, 4096, 0x1000_0000, 0);
+        let default = table(GuestMemorySource::MemoryFiles);
+        let is_rule = |r: Refused| r.to_string().contains("--guest-memory any");
+        assert!(default.replaced(&[region], vec![elsewhere()]).err().is_some_and(is_rule));
+        assert!(default.with(&region, elsewhere()).err().is_some_and(is_rule));
+        let (announced, _) = InflightArea::create(1, 128).unwrap();
+        let inflight = InflightArea::map(&announced, elsewhere(), default.rules());
+        assert!(inflight.err().is_some_and(is_rule));
+        // Refused for its length, not by the rule.
+        let any = table(GuestMemorySource::Any);
+        assert!(any.with(&region, elsewhere()).err().is_some_and(|r| !is_rule(r)));
+    }
+
+    #[test]
+    fn regions_of_a_table_are_bounded() {
+        let file = file(4096);
+        let mut table = table(GuestMemorySource::MemoryFiles);
+        for n in 0..=MAX_MEM_SLOTS {
+            let region = VhostUserMemoryRegion::new(n << 20, 4096, (n + 1) << 20, 0);
+            match table.with(&region, file.try_clone().unwrap()) {
+                Ok(more) => table = more,
+                Err(refused) => {
+                    assert_eq!(n, MAX_MEM_SLOTS, "{refused}");
+                    return;
+                }
+            }
+        }
+        panic!("no bound");
     }
 
     #[test]
     fn a_region_longer_than_its_file_is_refused() {
         let region = |size, offset| VhostUserMemoryRegion::new(0, size, 0x1000_0000, offset);
-        assert!(MemoryTable::new(&[region(8192, 0)], vec![file(8192)]).is_ok());
+        assert!(
+            table(GuestMemorySource::MemoryFiles)
+                .replaced(&[region(8192, 0)], vec![file(8192)])
+                .is_ok()
+        );
         for (size, offset) in [(8193, 0), (8192, 4096), (4096, u64::MAX - 4095)] {
             assert!(
-                MemoryTable::new(&[region(size, offset)], vec![file(8192)]).is_err(),
+                table(GuestMemorySource::MemoryFiles)
+                    .replaced(&[region(size, offset)], vec![file(8192)])
+                    .is_err(),
                 "{size} {offset}"
             );
         }
         assert!(
-            MemoryTable::new(&[region(4096, 1)], vec![file(8192)]).is_err(),
+            table(GuestMemorySource::MemoryFiles)
+                .replaced(&[region(4096, 1)], vec![file(8192)])
+                .is_err(),
             "not a page's start"
         );
     }
@@ -252,7 +323,8 @@ mod tests {
     fn regions_come_and_go_and_addresses_are_translated() {
         let low = VhostUserMemoryRegion::new(0, 8192, 0x7000_0000, 0);
         let high = VhostUserMemoryRegion::new(1 << 32, 4096, 0x9000_0000, 4096);
-        let table = MemoryTable::new(&[low], vec![file(8192)]).unwrap();
+        let table =
+            table(GuestMemorySource::MemoryFiles).replaced(&[low], vec![file(8192)]).unwrap();
         assert_eq!(table.guest_address(0x7000_0010).unwrap(), GuestAddress(0x10));
         assert!(table.guest_address(0x7000_2000).is_err());
         let more = table.with(&high, file(8192)).unwrap();
@@ -261,18 +333,19 @@ mod tests {
         let less = more.without(&low).unwrap();
         assert!(less.guest_address(0x7000_0010).is_err());
         assert!(less.without(&low).is_err());
-        assert_eq!(less.len(), 1);
+        assert!(less.guest_address(0x9000_0000).is_ok());
     }
 
     #[test]
     fn the_inflight_area_has_room_for_every_queue_and_is_sealed() {
+        let rules = MemoryRules::new(GuestMemorySource::MemoryFiles);
         let (announced, file) = InflightArea::create(256, 1024).unwrap();
         assert!(file.set_len(4096).is_err(), "sealed");
-        let area = InflightArea::map(&announced, file.try_clone().unwrap()).unwrap();
+        let area = InflightArea::map(&announced, file.try_clone().unwrap(), &rules).unwrap();
         assert!(area.region(255).is_ok());
         assert!(area.region(256).is_err());
         assert_eq!(area.marked().unwrap(), Vec::<u16>::new());
         let short = VhostUserInflight::new(announced.mmap_size - 1, 0, 256, 1024);
-        assert!(InflightArea::map(&short, file).is_err());
+        assert!(InflightArea::map(&short, file, &rules).is_err());
     }
 }

@@ -6,6 +6,7 @@
 //! | `control` | control threads | the vhost-user protocol, over crate `vhost`: memory, rings, features, in-flight region |
 //! | `port` | the disk's shard | the data path: rings, kicks, requests, completions, calls |
 //! | `memory` | control threads | maps what the front-end announces |
+//! | `memory_rules` | control threads | which memory, and how much |
 //! | `config` | - | feature bits and configuration space |
 //!
 //! A connection owns one port in its disk's shard. The control thread may block on its peer for
@@ -28,13 +29,17 @@
 //! front-end's messages are checked too, and can harm its own disk and connection only. Memory that
 //! it shortens while it is mapped becomes empty memory (see `lost_memory`). The event descriptors
 //! that it shares cannot make a shard wait, whatever it sets on them (see `port::event`).
+//! Its memory has no pages that somebody else may keep back (see `memory_rules`).
 
 mod config;
 mod control;
 mod lost_memory;
 mod memory;
+mod memory_rules;
 mod port;
 pub mod server;
+
+pub use memory_rules::GuestMemorySource;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::unix::net::UnixStream;

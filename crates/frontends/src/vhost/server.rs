@@ -1,6 +1,7 @@
 //! One unix socket per disk.
 
 use super::control::Device;
+use super::memory_rules::GuestMemorySource;
 use super::port::{BlkPort, Recall};
 use super::{Refused, hung_up};
 use headgate_engine::port::Detach;
@@ -52,6 +53,7 @@ struct Shared {
     disk: DiskId,
     name: String,
     engine: Engine,
+    memory: GuestMemorySource,
     client: Mutex<Client>,
     changed: Condvar,
 }
@@ -94,11 +96,17 @@ pub struct VhostServer {
 }
 
 impl VhostServer {
-    /// Listens at `path`, replacing a socket that nobody serves any more.
+    /// Listens at `path`, replacing a socket that nobody serves any more. Front-ends may bring
+    /// `memory`.
     ///
     /// # Errors
     /// No such disk, or no such socket to be had.
-    pub fn start(path: &Path, engine: Engine, disk: DiskId) -> Result<VhostServer, ServerError> {
+    pub fn start(
+        path: &Path,
+        engine: Engine,
+        disk: DiskId,
+        memory: GuestMemorySource,
+    ) -> Result<VhostServer, ServerError> {
         let name = engine.disk_info(disk)?.name;
         let failed = |source| ServerError::Listen { path: path.to_owned(), source };
         let listener = match UnixListener::bind(path) {
@@ -117,6 +125,7 @@ impl VhostServer {
             disk,
             name,
             engine,
+            memory,
             client: Mutex::new(Client::Nobody),
             changed: Condvar::new(),
         });
@@ -267,7 +276,7 @@ fn serve(shared: &Shared, stream: UnixStream) -> Result<(), Ended> {
     };
     shared.set_client(Client::Connected(stream.try_clone()?, Some(port.clone())));
     tracing::info!(disk = shared.name, "a front-end connected");
-    let result = answer(&port, info, stream);
+    let result = answer(&port, info, stream, shared.memory);
     shared.set_client(Client::Leaving);
     port.detach(Detach::Now);
     // The port's requests write into guest memory; a successor must not start before the last has
@@ -285,8 +294,9 @@ fn answer(
     port: &PortRef,
     info: Arc<Mutex<DiskInfo>>,
     stream: UnixStream,
+    memory: GuestMemorySource,
 ) -> Result<(), Ended> {
-    let device = Device::new(port.clone(), stream.try_clone()?, info)?;
+    let device = Device::new(port.clone(), stream.try_clone()?, info, memory)?;
     let mut handler = BackendReqHandler::from_stream(stream, Arc::new(Mutex::new(device)));
     loop {
         match handler.handle_request() {
