@@ -7,6 +7,8 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 #[cfg(test)]
 mod tests {
     use super::super::routes;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
     use std::path::Path;
     use std::{env, fs};
     use utoipa::OpenApi;
@@ -72,5 +74,59 @@ mod tests {
         let same = text.lines().eq(super::DOCUMENT.lines());
         let differs = text.lines().zip(super::DOCUMENT.lines()).find(|(now, file)| now != file);
         assert!(same, "openapi.json is not that of the routes, first here: {differs:?}");
+    }
+
+    fn served() -> Value {
+        serde_json::from_str(super::DOCUMENT).unwrap()
+    }
+
+    /// The names in braces.
+    fn names_in(path: &str) -> BTreeSet<&str> {
+        path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)).collect()
+    }
+
+    /// Every reference in it, at any depth.
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|one| references(one, found));
+            }
+            Value::Array(list) => list.iter().for_each(|one| references(one, found)),
+            _ => {}
+        }
+    }
+
+    /// Clients are generated from it: what a validator would refuse, they get wrong.
+    #[test]
+    fn parameters_are_where_they_are_declared_and_operations_have_names_of_their_own() {
+        let document = served();
+        let mut operations = BTreeSet::new();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                let id = operation["operationId"].as_str().unwrap();
+                assert!(operations.insert(id), "{id} is there twice");
+                let declared = operation["parameters"].as_array().map_or(&[][..], Vec::as_slice);
+                let (in_path, elsewhere): (Vec<&Value>, Vec<&Value>) =
+                    declared.iter().partition(|one| one["in"] == "path");
+                let in_path: BTreeSet<&str> =
+                    in_path.iter().map(|one| one["name"].as_str().unwrap()).collect();
+                assert_eq!(in_path, names_in(path), "{method} {path}");
+                assert!(elsewhere.iter().all(|one| one["in"] == "query"), "{method} {path}");
+            }
+        }
+        assert!(operations.len() > 30, "{operations:?}");
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let document = served();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(!found.is_empty());
+        for reference in found {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+        }
     }
 }

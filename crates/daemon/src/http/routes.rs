@@ -69,7 +69,7 @@ impl App {
 
 /// Flags of a disk's removal.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RemoveFlags {
     /// `yes` disconnects clients.
@@ -200,7 +200,7 @@ pub(super) async fn datastore_trace(
 
 /// Which part of a trace.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields)]
 pub(super) struct TraceFlags {
     /// The first serial number; 0, the oldest that is kept, when absent.
@@ -210,7 +210,7 @@ pub(super) struct TraceFlags {
 
 /// How far back history is read.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields)]
 pub(super) struct WindowFlags {
     /// A time of 1 min to 30 d, such as `90min`, `24h` or `7d`; 24 h when absent.
