@@ -5,8 +5,10 @@
 //! So whoever lets connections hang keeps nobody out.
 
 use super::error::ApiError;
+use super::peer::Peer;
 use axum::Router;
 use axum::body::{Body, to_bytes};
+use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
@@ -210,7 +212,9 @@ async fn talk(
     stream: UnixStream,
     (router, limits, mut stop): (Router, ApiLimits, watch::Receiver<Stop>),
 ) {
-    let service = service_fn(move |request: Request<Incoming>| {
+    let peer = ConnectInfo(Peer::of(&stream));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         let (table, router) = (table.clone(), router.clone());
         async move { Ok::<_, Infallible>(answer(&table, number, router, limits, request).await) }
     });

@@ -1,10 +1,14 @@
 //! The HTTP API on the daemon's unix socket: routes, errors and the server's thread.
 
+mod changes;
 mod connections;
 mod error;
 mod openapi;
+mod peer;
 mod routes;
 mod server;
+#[cfg(test)]
+mod testing;
 
 pub use error::ApiError;
 pub use openapi::DOCUMENT;

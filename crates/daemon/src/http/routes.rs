@@ -1,3 +1,4 @@
+use super::changes::{self, Edit};
 use super::error::{ApiError, Body, Flags, Param};
 use crate::calibrate::Calibrator;
 use crate::observe::Observer;
@@ -5,7 +6,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router, middleware};
 use headgate_api::calibration::{Calibration, CalibrationCreate};
 use headgate_api::history::DatastoreHour;
 use headgate_api::leases::DiskTakeover;
@@ -24,6 +25,7 @@ use headgate_model::Name;
 use headgate_model::{Lookback, UnknownLookback};
 use headgate_placement::Rules;
 use serde::Deserialize;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -42,6 +44,9 @@ pub struct App {
 
 type Answer<T> = Result<Json<T>, ApiError>;
 
+/// An answer to a change, with what it changed.
+type Edited<T> = Result<(Extension<Edit>, Json<T>), ApiError>;
+
 impl App {
     /// Runs what may block on a thread that may.
     async fn blocking<T: Send + 'static>(
@@ -50,6 +55,15 @@ impl App {
     ) -> Result<T, ApiError> {
         let control = self.control.clone();
         self.on_thread(move || work(&control)).await
+    }
+
+    /// The same for a change that tells what it changed.
+    async fn edit<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Control) -> Result<(Edit, T), ControlError> + Send + 'static,
+    ) -> Edited<T> {
+        let (edit, now) = self.blocking(work).await?;
+        Ok((Extension(edit), Json(now)))
     }
 
     async fn on_thread<T: Send + 'static>(
@@ -112,6 +126,7 @@ pub fn router(app: App) -> Router {
         .route("/healthz", get(healthz))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn(changes::log))
         .with_state(app)
 }
 
@@ -250,10 +265,22 @@ pub(super) async fn rules(State(app): State<App>) -> Json<Rules> {
 pub(super) async fn set_rules(
     State(app): State<App>,
     Body(rules): Body<Rules>,
-) -> Answer<Changed<Rules>> {
-    let now = rules.clone();
+) -> Edited<Changed<Rules>> {
+    let (before, now) = (app.control.rules(), rules.clone());
     let warnings = app.blocking(move |control| control.set_rules(rules)).await?;
-    Ok(Json(Changed { now, warnings }))
+    Ok((Extension(Edit::between(&before, &now)), Json(Changed { now, warnings })))
+}
+
+/// What can be set of a datastore.
+fn settings(store: &Datastore) -> Value {
+    json!({
+        "queue_depth": store.queue_depth,
+        "capacity": store.capacity,
+        "plug_ns": store.plug_ns,
+        "window": store.window,
+        "placement": store.placement,
+        "layers": store.layers,
+    })
 }
 
 /// Changes a datastore.
@@ -264,8 +291,13 @@ pub(super) async fn set_datastore(
     State(app): State<App>,
     Param(name): Param<Name>,
     Body(patch): Body<DatastorePatch>,
-) -> Answer<Changed<Datastore>> {
-    Ok(Json(app.blocking(move |control| control.set_datastore(&name, patch)).await?))
+) -> Edited<Changed<Datastore>> {
+    app.edit(move |control| {
+        let before = control.datastore(&name)?;
+        let changed = control.set_datastore(&name, patch)?;
+        Ok((Edit::between(&settings(&before), &settings(&changed.now)), changed))
+    })
+    .await
 }
 
 /// Forgets a datastore without disks; its storage stays as it is.
@@ -351,8 +383,17 @@ pub(super) async fn set_disk(
     State(app): State<App>,
     Param(name): Param<Name>,
     Body(patch): Body<DiskPatch>,
-) -> Answer<Changed<Disk>> {
-    Ok(Json(app.blocking(move |control| control.set_disk(&name, patch)).await?))
+) -> Edited<Changed<Disk>> {
+    app.edit(move |control| {
+        let before = control.disk(&name)?;
+        let changed = control.set_disk(&name, patch)?;
+        let set = |disk: &Disk| {
+            let placement = &disk.placement;
+            json!({"policy": disk.policy, "vm": disk.vm, "placement": placement})
+        };
+        Ok((Edit::between(&set(&before), &set(&changed.now)), changed))
+    })
+    .await
 }
 
 /// Serves a disk that another host made or served.
@@ -427,8 +468,19 @@ pub(super) async fn set_vm(
     State(app): State<App>,
     Param(name): Param<Name>,
     Body(patch): Body<VmPatch>,
-) -> Answer<Changed<Vm>> {
-    Ok(Json(app.blocking(move |control| control.set_vm(&name, &patch)).await?))
+) -> Result<Response, ApiError> {
+    let set = app.blocking(move |control| {
+        // Nothing is known of a machine that no disk names and nothing was set for.
+        let before = control.vms()?.into_iter().find(|vm| vm.name == name);
+        let changed = control.set_vm(&name, &patch)?;
+        let edit = before.map(|vm| Edit::between(&vm.priorities, &changed.now.priorities));
+        Ok((edit, changed))
+    });
+    let (edit, changed) = set.await?;
+    Ok(match edit {
+        Some(edit) => (Extension(edit), Json(changed)).into_response(),
+        None => Json(changed).into_response(),
+    })
 }
 
 /// Forgets what was set for a virtual machine; its disks stay.
@@ -478,8 +530,13 @@ pub(super) async fn set_export(
     State(app): State<App>,
     Param(name): Param<Name>,
     Body(patch): Body<ExportPatch>,
-) -> Answer<Export> {
-    Ok(Json(app.blocking(move |control| control.set_export(&name, patch)).await?))
+) -> Edited<Export> {
+    app.edit(move |control| {
+        let before = control.export(&name)?;
+        let now = control.set_export(&name, patch)?;
+        Ok((Edit::between(&before, &now), now))
+    })
+    .await
 }
 
 /// Forgets an export; clients that came by it stay connected.
