@@ -6,6 +6,7 @@ mod error;
 mod openapi;
 mod peer;
 mod routes;
+mod scrape;
 mod server;
 #[cfg(test)]
 mod testing;
@@ -13,4 +14,5 @@ mod testing;
 pub use error::ApiError;
 pub use openapi::DOCUMENT;
 pub use routes::{App, router};
+pub use scrape::{MetricsServer, MetricsServerError};
 pub use server::{ApiServer, ServeError};

@@ -6,7 +6,7 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 
 #[cfg(test)]
 mod tests {
-    use super::super::routes;
+    use super::super::{routes, scrape};
     use serde_json::Value;
     use std::collections::BTreeSet;
     use std::path::Path;
@@ -54,7 +54,7 @@ mod tests {
             routes::remove_export,
             routes::stats,
             routes::top,
-            routes::metrics,
+            scrape::metrics,
             routes::healthz,
         ),
         components(schemas(headgate_api::types::ImageFate))

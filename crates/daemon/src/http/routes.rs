@@ -1,5 +1,6 @@
 use super::changes::{self, Edit};
 use super::error::{ApiError, Body, Flags, Param};
+use super::scrape::metrics;
 use crate::calibrate::Calibrator;
 use crate::observe::Observer;
 use axum::extract::State;
@@ -66,7 +67,7 @@ impl App {
         Ok((Extension(edit), Json(now)))
     }
 
-    async fn on_thread<T: Send + 'static>(
+    pub(super) async fn on_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, ApiError> {
@@ -562,15 +563,6 @@ pub(super) async fn stats(State(app): State<App>) -> Answer<Vec<DatastoreStats>>
 pub(super) async fn top(State(app): State<App>) -> Answer<Top> {
     let observer = app.observer.clone();
     Ok(Json(app.on_thread(move || Ok(observer.top())).await?))
-}
-
-/// Metrics in the OpenMetrics text format, for Prometheus.
-#[cfg_attr(test, utoipa::path(get, path = "/metrics", tag = "statistics", responses((status = 200, body = String,
-    content_type = "application/openmetrics-text"))))]
-pub(super) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
-    let (control, observer) = (app.control.clone(), app.observer.clone());
-    let text = app.on_thread(move || crate::metrics::render(&control, observer.top())).await?;
-    Ok(([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response())
 }
 
 /// This document.

@@ -2,8 +2,11 @@
 
 mod costs;
 mod flash;
+mod format;
 mod nbd;
 mod policy;
+
+pub use format::Format;
 
 use headgate_api::latency::Verdict;
 use headgate_api::priorities::Priorities;
@@ -25,9 +28,6 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
-
-/// The content type of the answer.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Upper edges of the latency buckets, in microseconds.
 const EDGES_MICROS: [u64; 16] = [
@@ -74,7 +74,7 @@ struct Scrape {
     nbd: Option<NbdSample>,
 }
 
-/// The metrics now.
+/// The metrics now, as OpenMetrics.
 ///
 /// # Errors
 /// When a shard does not answer.

@@ -28,6 +28,8 @@ pub struct Config {
     /// default a sixteenth of the machine's, 256M to 4G.
     #[serde(default, deserialize_with = "size")]
     pub nbd_memory: Option<Bytes>,
+    /// Serve metrics and health over TCP on this address, to read only; not at all by default.
+    pub metrics_listen: Option<SocketAddr>,
     /// How much of a datastore's capacity may be reserved, in per cent, 1 to 100; default 100.
     #[serde(default, deserialize_with = "percent")]
     pub reservable_percent: Option<NonZeroU8>,
@@ -165,6 +167,7 @@ mod tests {
             "nbd-listen = \"x\"",
             "nbd-connections = 0",
             "nbd-memory = \"much\"",
+            "metrics-listen = \"9108\"",
             "etcd = \"x\"",
             "guest-memory = \"all\"",
         ] {
@@ -176,7 +179,8 @@ mod tests {
     fn everything_has_a_default() {
         assert_eq!(read("").unwrap(), Config::default());
         let full = read(
-            "nbd-listen = \"127.0.0.1:10809\"\nreservable-percent = 90\ndrain-seconds = 5\nshards = 2\n\
+            "metrics-listen = \"127.0.0.1:9108\"\n\
+             nbd-listen = \"127.0.0.1:10809\"\nreservable-percent = 90\ndrain-seconds = 5\nshards = 2\n\
              pin-shards = true\nguest-memory = \"any\"\nlog-format = \"json\"\n\
              etcd = \"http://10.0.0.1:2379, http://10.0.0.2\"\nnbd-connections = 9\nnbd-memory = \"1G\"\n",
         )
@@ -184,6 +188,7 @@ mod tests {
         assert_eq!(full.reservable_percent.map(NonZeroU8::get), Some(90));
         assert_eq!(full.nbd_memory, Some(Bytes::from_gib(1)));
         assert_eq!(full.guest_memory, Some(GuestMemory::Any));
+        assert_eq!(full.metrics_listen.map(|at| at.port()), Some(9108));
         assert_eq!(full.etcd[1].to_string(), "http://10.0.0.2:2379");
     }
 }

@@ -15,7 +15,7 @@ pub use log::LogFormat;
 use crate::calibrate::Calibrator;
 use crate::demo::Demo;
 use crate::engine_plane::EnginePlane;
-use crate::http::{ApiServer, App, ServeError, router};
+use crate::http::{ApiServer, App, MetricsServer, MetricsServerError, ServeError, router};
 use crate::observe::Observer;
 use headgate_catalog::{CatalogError, SqliteCatalog};
 use headgate_cluster::{Endpoint, Identity, IdentityError, Origin};
@@ -53,6 +53,10 @@ pub struct ServeArgs {
     nbd_listen: Option<SocketAddr>,
     #[command(flatten)]
     nbd: limits::NbdArgs,
+    /// Serve metrics and health for Prometheus over TCP, too; anyone who reaches the address can
+    /// read them, and change nothing
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
     /// etcd servers that hold leases and congestion boards, comma-separated
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     etcd: Vec<Endpoint>,
@@ -91,6 +95,9 @@ pub enum DaemonError {
     /// The API cannot be served.
     #[error(transparent)]
     Api(#[from] ServeError),
+    /// Metrics cannot be served over TCP.
+    #[error(transparent)]
+    Metrics(#[from] MetricsServerError),
     /// Leases in etcd cannot be kept.
     #[error(transparent)]
     Leases(#[from] KeeperError),
@@ -119,6 +126,9 @@ impl DaemonError {
                 "give --state-dir with a directory that is empty or does not exist, or serve without --demo"
                     .into(),
             ),
+            DaemonError::Metrics(_) => {
+                Some("give an address of this machine and a free port to --metrics-listen".into())
+            }
             DaemonError::Control(e) => e.hint(),
             _ => None,
         }
@@ -189,6 +199,8 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
         observer: observer.clone(),
         nbd_tcp: plane.nbd_tcp(),
     };
+    let metrics = args.metrics_listen.or(config.metrics_listen);
+    let metrics = metrics.map(|at| MetricsServer::start(at, app.clone())).transpose()?;
     let api = ApiServer::start(&dir.api_socket(), router(app))?;
     let demo = args.demo.then(|| Demo::start(control.clone(), plane.clone())).transpose()?;
     info!(state_dir = %dir.root().display(), version = env!("CARGO_PKG_VERSION"), "serving");
@@ -200,6 +212,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     drop(demo);
     calibrator.cancel_all();
     api.stop();
+    drop(metrics);
     drop((observer, watchdog));
     samples.flush();
     drop(leases.resume);
