@@ -1,5 +1,6 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -88,6 +89,28 @@ impl StateDir {
             return Err(StateDirError::TooLong { root: dir.root });
         }
         Ok(dir)
+    }
+
+    /// Creates the directory and becomes its only daemon. While another daemon has it, `wait` is
+    /// told so, and says whether to try again: a process that was killed holds its lock until the
+    /// kernel has taken it apart, and a new daemon may be there before.
+    ///
+    /// # Errors
+    /// [`StateDirError::Locked`] when another daemon has it, and `wait` has broken off.
+    pub fn lock_or(
+        &self,
+        mut wait: impl FnMut(&StateDirError) -> ControlFlow<()>,
+    ) -> Result<StateDirLock, StateDirError> {
+        loop {
+            match self.lock() {
+                Err(held @ StateDirError::Locked { .. }) => {
+                    if wait(&held).is_break() {
+                        return Err(held);
+                    }
+                }
+                done => return done,
+            }
+        }
     }
 
     /// Creates the directory and becomes its only daemon.
@@ -189,6 +212,39 @@ mod tests {
         assert!(error.contains(&format!("(process {})", std::process::id())), "{error}");
         drop(held);
         dir.lock().unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_is_given_up_while_one_waits_is_taken() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = StateDir::new(temp.path()).unwrap();
+        let mut held = Some(dir.lock().unwrap());
+        let mut told = Vec::new();
+        let taken = dir.lock_or(|error| {
+            told.push(error.to_string());
+            if told.len() == 3 {
+                drop(held.take());
+            }
+            ControlFlow::Continue(())
+        });
+        assert_eq!(told.len(), 3);
+        assert!(told[0].starts_with("another headgate daemon"), "{told:?}");
+        dir.lock().unwrap_err();
+        drop(taken.unwrap());
+    }
+
+    #[test]
+    fn one_who_does_not_wait_any_longer_is_told_who_has_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = StateDir::new(temp.path()).unwrap();
+        let _held = dir.lock().unwrap();
+        let mut tries = 0;
+        let error = dir.lock_or(|_| {
+            tries += 1;
+            if tries == 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(matches!(error, Err(StateDirError::Locked { pid: Some(_), .. })), "{error:?}");
+        assert_eq!(tries, 5);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod config;
 mod descriptors;
 mod limits;
+mod lock;
 mod log;
 mod notify;
 /// SIGTERM and SIGINT.
@@ -142,7 +143,7 @@ impl DaemonError {
 pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let config = Config::read(args.config.as_deref())?;
     log::start(args.log_format.or(config.log_format).unwrap_or_default());
-    let _lock = dir.lock()?;
+    let _lock = lock::lock(dir)?;
     if args.demo && !dir.is_fresh() {
         return Err(DaemonError::NotFresh(dir.root().to_owned()));
     }
