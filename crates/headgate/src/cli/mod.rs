@@ -19,6 +19,7 @@ mod placement;
 mod policy;
 mod reproduce;
 mod rules;
+mod rules_text;
 mod sim;
 mod trace;
 mod values;

@@ -3,6 +3,7 @@
 use super::common::{DaemonArgs, Print};
 use super::error::CliError;
 use super::output::{json, warnings};
+use super::rules_text;
 use clap::Subcommand;
 use headgate_api::types::Changed;
 use headgate_placement::Rules as PlacementRules;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Commands on rules.
 #[derive(Debug, Subcommand)]
 pub(super) enum Rules {
-    /// Print the rules in TOML
+    /// Print the rules in TOML, with units and comments, as 'rules set' reads them
     Show {
         #[command(flatten)]
         print: Print,
@@ -22,7 +23,7 @@ pub(super) enum Rules {
     /// Replace all rules by those of a TOML file; rules that it leaves out get their defaults
     #[command(
         after_help = "Example: keep two disks on different datastores, and start moves at an imbalance of 20 %:\n\n  \
-        [[anti-affinity]]\n  name = \"replicas\"\n  disks = [\"db1\", \"db2\"]\n\n  [balance]\n  start = 200\n\n\
+        [[anti-affinity]]\n  name = \"replicas\"\n  disks = [\"db1\", \"db2\"]\n\n  [balance]\n  start = \"20%\"\n\n\
         'headgate rules show' prints all rules."
     )]
     Set {
@@ -40,7 +41,7 @@ pub(super) fn read(path: &Path) -> Result<PlacementRules, CliError> {
         file: path.to_owned(),
         source,
     })?;
-    toml::from_str(&text).map_err(|e| CliError::Usage(format!("{}: {e}", path.display())))
+    rules_text::read(&text).map_err(|e| CliError::Usage(format!("{}: {e}", path.display())))
 }
 
 impl Rules {
@@ -58,7 +59,7 @@ impl Rules {
                 if print.json {
                     return Ok(json(out, &rules)?);
                 }
-                let text = toml::to_string(&rules).map_err(|e| CliError::Usage(e.to_string()))?;
+                let text = rules_text::write(&rules).map_err(|e| CliError::Usage(e.to_string()))?;
                 Ok(out.write_all(text.as_bytes())?)
             }
             Rules::Set { file, print } => {
