@@ -20,6 +20,11 @@ fn unfinished_path(directory: &Path, disk: &Name) -> PathBuf {
     directory.join(format!(".{disk}.img.unfinished"))
 }
 
+/// Whether anything has this name, even a link to nothing.
+fn is_taken(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
 fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
@@ -59,7 +64,7 @@ pub(super) fn create(
         fs::hard_link(&unfinished, &path).or_else(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => Err(e),
             // File systems without hard links: the check and the rename are two steps.
-            _ if path.exists() => Err(io::ErrorKind::AlreadyExists.into()),
+            _ if is_taken(&path) => Err(io::ErrorKind::AlreadyExists.into()),
             _ => fs::rename(&unfinished, &path),
         })
     };
@@ -103,7 +108,7 @@ pub(super) fn recovery(record: &DiskRecord, directory: &Path) -> Recovery {
     match record.state {
         DiskState::Ready => Recovery::Keep,
         DiskState::Removing => Recovery::Remove,
-        DiskState::Creating => match fs::metadata(image_path(directory, &record.name)) {
+        DiskState::Creating => match fs::symlink_metadata(image_path(directory, &record.name)) {
             // A file of another size was there before, and the creation was about to fail.
             Ok(meta) if meta.is_file() && meta.len() == record.size.0 => Recovery::Finish,
             _ => Recovery::Undo,
@@ -124,7 +129,7 @@ pub fn scratch_path(directory: &Path) -> PathBuf {
 /// Removes what a calibration that was cut left.
 pub(super) fn discard_scratch(directory: &Path) -> Result<(), PlaneError> {
     let path = scratch_path(directory);
-    if path.exists() { remove_file(&path) } else { Ok(()) }
+    if is_taken(&path) { remove_file(&path) } else { Ok(()) }
 }
 
 /// Free space of the file system that a directory is on.

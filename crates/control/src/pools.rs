@@ -38,7 +38,7 @@ struct Ground {
 /// The allocated bytes of a disk's image; zero if it cannot be examined.
 fn allocated(disk: &DiskEntry, on: &Ground) -> Bytes {
     let image = images::image_path(&on.directory, &disk.record.name);
-    Bytes(std::fs::metadata(image).map_or(0, |meta| meta.blocks() * 512))
+    Bytes(std::fs::symlink_metadata(image).map_or(0, |meta| meta.blocks() * 512))
 }
 
 /// Why disks are neither placed on a datastore nor moved to or from it.

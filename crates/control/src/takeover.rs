@@ -363,7 +363,11 @@ impl Control {
             _ => self.directory(backend).unwrap_or_default(),
         };
         let (path, name) = (images::image_path(&directory, &record.name), &record.name);
-        match fs::metadata(&path) {
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_symlink() => Err(ControlError::invalid(
+                format!("{} is a symbolic link, and links are not followed", path.display()),
+                "the image itself, or a datastore on the directory that it is in",
+            )),
             Ok(meta) if meta.is_file() => Ok(Bytes(meta.len())),
             Ok(_) => Err(ControlError::invalid(
                 format!("{} is not a file", path.display()),
@@ -523,6 +527,19 @@ mod tests {
         assert_eq!(disk.lease.unwrap().holder.unwrap().name, "thief");
         assert_eq!(two.hosts[0].control.leases().lost(), 1);
         assert_eq!(two.take_over(0, json!({})).unwrap().now.state, ServiceState::Serving);
+    }
+
+    #[test]
+    fn a_planted_link_is_not_taken_over() {
+        let two = two();
+        let secret = two.dir.path().join("secret");
+        fs::write(&secret, [7; 4096]).unwrap();
+        std::os::unix::fs::symlink(&secret, two.dir.path().join("planted.img")).unwrap();
+        let shared = serde_json::from_value(json!({"datastore": "shared"})).unwrap();
+        let error = two.hosts[1].control.take_over(&"planted".parse().unwrap(), shared);
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("planted.img is a symbolic link"), "{error}");
     }
 
     #[test]

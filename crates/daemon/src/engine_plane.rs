@@ -55,8 +55,10 @@ struct Store {
 /// Where a datastore's images come from.
 #[derive(Clone, Debug, PartialEq)]
 enum StoreKind {
-    /// Files, block devices or exports.
+    /// Files or exports.
     Storage,
+    /// A block device.
+    Device,
     /// Files behind a device model.
     Model(ModelSpec),
     /// Memory.
@@ -226,7 +228,13 @@ impl EnginePlane {
         image: &Path,
     ) -> Result<(Internal, Bytes), PlaneError> {
         let store = self.store(datastore)?;
-        let image = Image::open(image, Caching::PreferDirect, LOCK_PATIENCE).map_err(failed)?;
+        let image = match self.kind(datastore) {
+            Some(StoreKind::Device) => {
+                Image::open_device(image, Caching::PreferDirect, LOCK_PATIENCE)
+            }
+            _ => Image::open(image, Caching::PreferDirect, LOCK_PATIENCE),
+        };
+        let image = image.map_err(failed)?;
         let size = image.size();
         // Not a name that a disk of an operator's can have.
         let spec = DiskSpec {
@@ -271,13 +279,17 @@ impl EnginePlane {
             .ok_or_else(|| failed(format!("datastore '{datastore}' is not in service")))
     }
 
+    fn kind(&self, datastore: &Name) -> Option<StoreKind> {
+        self.stores().get(datastore).map(|store| store.kind.clone())
+    }
+
     fn disk(&self, disk: &Name) -> Result<DiskId, PlaneError> {
         let disk_id = self.exports.disks().get(disk).copied();
         disk_id.ok_or_else(|| failed(format!("disk '{disk}' is not in service")))
     }
 
     fn image(&self, disk: &OpenDisk) -> Result<Image, PlaneError> {
-        let kind = self.stores().get(&disk.datastore).map(|store| store.kind.clone());
+        let kind = self.kind(&disk.datastore);
         let caching = match kind {
             Some(StoreKind::Memory) => return Image::memory(disk.size).map_err(failed),
             Some(StoreKind::Model(ModelSpec::Null)) => {
@@ -286,9 +298,13 @@ impl EnginePlane {
             // The speed of an emulated device is its model's: the file under it should be faster,
             // so it is cached.
             Some(StoreKind::Model(_)) => Caching::Buffered,
-            Some(StoreKind::Storage) | None => Caching::PreferDirect,
+            Some(StoreKind::Storage | StoreKind::Device) | None => Caching::PreferDirect,
         };
-        let image = Image::open(&disk.image, caching, LOCK_PATIENCE).map_err(failed)?;
+        let image = match kind {
+            Some(StoreKind::Device) => Image::open_device(&disk.image, caching, LOCK_PATIENCE),
+            _ => Image::open(&disk.image, caching, LOCK_PATIENCE),
+        };
+        let image = image.map_err(failed)?;
         if image.size() != disk.size {
             return Err(PlaneError {
                 error: format!(
@@ -324,7 +340,8 @@ impl DataPlane for EnginePlane {
         _directory: Option<&Path>,
     ) -> Result<(), PlaneError> {
         let (kind, backend) = match &record.backend {
-            Backend::Dir { .. } | Backend::Block { .. } => (StoreKind::Storage, BackendSpec::Files),
+            Backend::Dir { .. } => (StoreKind::Storage, BackendSpec::Files),
+            Backend::Block { .. } => (StoreKind::Device, BackendSpec::Files),
             Backend::Nbd { .. } => (StoreKind::Storage, BackendSpec::Remote),
             Backend::Memory { .. } => (StoreKind::Memory, BackendSpec::Memory),
             Backend::Emulated { model, .. } => {
@@ -401,7 +418,8 @@ impl DataPlane for EnginePlane {
     }
 
     fn device_size(&self, path: &Path) -> Result<Bytes, PlaneError> {
-        Ok(Image::open(path, Caching::PreferDirect, LOCK_PATIENCE).map_err(failed)?.size())
+        let device = Image::open_device(path, Caching::PreferDirect, LOCK_PATIENCE);
+        Ok(device.map_err(failed)?.size())
     }
 
     fn connect(&self, uri: &Uri) -> Result<Probe, PlaneError> {

@@ -38,13 +38,30 @@ impl Image {
         FileImage::remove(path)
     }
 
-    /// Opens an image and becomes its only writer, waiting up to `patience` for a killed
+    /// Opens an image file and becomes its only writer, waiting up to `patience` for a killed
     /// predecessor's last requests to leave the kernel. Blocks: not for a shard's thread.
+    ///
+    /// The last part of the path is no symbolic link: it may be in a directory that others write
+    /// to.
     ///
     /// # Errors
     /// See [`ImageError`].
     pub fn open(path: &Path, caching: Caching, patience: Duration) -> Result<Image, ImageError> {
         let (file, size, block_size) = FileImage::open(path, caching, patience)?;
+        Ok(Image { path: path.to_owned(), size, block_size, source: Source::File(file) })
+    }
+
+    /// Opens a block device in the same manner, by a path of the operator's, which may be a link.
+    /// Nobody on this host has it mounted or claimed at that moment.
+    ///
+    /// # Errors
+    /// [`ImageError::Claimed`] when somebody has; see [`ImageError`].
+    pub fn open_device(
+        path: &Path,
+        caching: Caching,
+        patience: Duration,
+    ) -> Result<Image, ImageError> {
+        let (file, size, block_size) = FileImage::open_device(path, caching, patience)?;
         Ok(Image { path: path.to_owned(), size, block_size, source: Source::File(file) })
     }
 

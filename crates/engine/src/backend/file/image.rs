@@ -43,10 +43,28 @@ pub enum ImageError {
         /// The image.
         path: PathBuf,
     },
-    /// Neither a regular file nor a block device.
-    #[error("{path} is neither a regular file nor a block device")]
+    /// Not what it has to be.
+    #[error("{path} is not {expected}")]
     Kind {
         /// The image.
+        path: PathBuf,
+        /// "a regular file" or "a block device".
+        expected: &'static str,
+    },
+    /// A link where an image should be.
+    #[error(
+        "{path} is a symbolic link, and could lead to any file of this host: put the image itself there, or add the directory that it is in as a datastore"
+    )]
+    Link {
+        /// The link.
+        path: PathBuf,
+    },
+    /// The kernel lets nobody else have the device.
+    #[error(
+        "{path} is in use on this host: it is mounted, swap, a part of another device (LVM, md, dm), or claimed by another process"
+    )]
+    Claimed {
+        /// The device.
         path: PathBuf,
     },
     /// `O_DIRECT` was asked for and is not to be had.
@@ -93,6 +111,13 @@ pub(crate) enum Fencing {
     ByTerm,
 }
 
+/// Whether a file was opened to go around the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direct {
+    Yes,
+    No,
+}
+
 /// An opened and locked file or block device.
 #[derive(Debug)]
 pub(crate) struct FileImage {
@@ -110,6 +135,52 @@ pub(crate) struct FileImage {
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError {
     let path = path.to_owned();
     move |source| ImageError::Io { doing, path, source }
+}
+
+/// Opens by these flags, around the page cache if that is asked for and possible. Answers whether
+/// it is.
+fn open_with(
+    caching: Caching,
+    path: &Path,
+    open: impl Fn(i32) -> io::Result<File>,
+) -> Result<(File, Direct), ImageError> {
+    let (file, direct) = match caching {
+        Caching::Buffered => (open(0), Direct::No),
+        Caching::Direct | Caching::PreferDirect => match open(libc::O_DIRECT) {
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                if caching == Caching::Direct {
+                    return Err(ImageError::NoDirect { path: path.to_owned() });
+                }
+                (open(0), Direct::No)
+            }
+            opened => (opened, Direct::Yes),
+        },
+    };
+    let path = || path.to_owned();
+    match file {
+        Ok(file) => Ok((file, direct)),
+        Err(e) if e.raw_os_error() == Some(libc::ELOOP) => Err(ImageError::Link { path: path() }),
+        Err(source) => Err(ImageError::Io { doing: "open", path: path(), source }),
+    }
+}
+
+/// Claims a block device as a mount does, and lets it go again: whoever has it mounted or claimed
+/// keeps it to himself.
+///
+/// It is not held: a lease decides between two daemons, and one that stands still must not keep the
+/// device from its successor.
+fn claim(path: &Path, deadline: Instant) -> Result<(), ImageError> {
+    loop {
+        match OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.raw_os_error() != Some(libc::EBUSY) => {
+                return Err(io_error("open", path)(e));
+            }
+            // Another daemon that looks, perhaps.
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
+            Err(_) => return Err(ImageError::Claimed { path: path.to_owned() }),
+        }
+    }
 }
 
 fn sync_directory_of(path: &Path) -> io::Result<()> {
@@ -157,37 +228,54 @@ impl FileImage {
         caching: Caching,
         patience: Duration,
     ) -> Result<(FileImage, u64, u32), ImageError> {
-        let open =
-            |flags: i32| OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
-        let (file, direct) = match caching {
-            Caching::Buffered => (open(0), false),
-            Caching::Direct | Caching::PreferDirect => match open(libc::O_DIRECT) {
-                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-                    if caching == Caching::Direct {
-                        return Err(ImageError::NoDirect { path: path.to_owned() });
-                    }
-                    (open(0), false)
-                }
-                opened => (opened, true),
-            },
-        };
-        let file = file.map_err(io_error("open", path))?;
-        let kind = file.metadata().map_err(io_error("inspect", path))?.file_type();
-        let kind = match () {
-            () if kind.is_file() => Kind::File,
-            () if kind.is_block_device() => Kind::BlockDevice,
-            () => return Err(ImageError::Kind { path: path.to_owned() }),
-        };
-        Self::lock(&file, path, patience)?;
+        let (file, direct) = open_with(caching, path, |direct| {
+            // Who can write to a datastore's directory shall not choose among files elsewhere.
+            let flags = direct | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+            OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
+        })?;
+        if !file.metadata().map_err(io_error("inspect", path))?.is_file() {
+            return Err(ImageError::Kind { path: path.to_owned(), expected: "a regular file" });
+        }
+        // It was for the open alone, which must not wait for a pipe's other end.
+        forget(&file, OFlags::NONBLOCK).map_err(io_error("set up", path))?;
+        Self::set_up(file, Kind::File, direct, path, Instant::now() + patience)
+    }
+
+    /// See [`Image::open_device`](crate::Image::open_device).
+    pub(crate) fn open_device(
+        path: &Path,
+        caching: Caching,
+        patience: Duration,
+    ) -> Result<(FileImage, u64, u32), ImageError> {
+        let deadline = Instant::now() + patience;
+        claim(path, deadline)?;
+        let (file, direct) = open_with(caching, path, |direct| {
+            OpenOptions::new().read(true).write(true).custom_flags(direct).open(path)
+        })?;
+        if !file.metadata().map_err(io_error("inspect", path))?.file_type().is_block_device() {
+            return Err(ImageError::Kind { path: path.to_owned(), expected: "a block device" });
+        }
+        Self::set_up(file, Kind::BlockDevice, direct, path, deadline)
+    }
+
+    /// Locks and measures what was opened.
+    fn set_up(
+        file: File,
+        kind: Kind,
+        direct: Direct,
+        path: &Path,
+        deadline: Instant,
+    ) -> Result<(FileImage, u64, u32), ImageError> {
+        Self::lock(&file, path, deadline)?;
         let size = length(&file).map_err(io_error("measure", path))?;
         let medium = medium(&file).map_err(io_error("inspect the file system of", path))?;
-        if direct && medium == Medium::Memory {
+        if direct == Direct::Yes && medium == Medium::Memory {
             // There is no cache to go around, and the flag would make the kernel copy what it could
             // lend.
-            forget_direct(&file).map_err(io_error("set up", path))?;
+            forget(&file, OFlags::DIRECT).map_err(io_error("set up", path))?;
         }
         let (block_size, memory_alignment) = match medium {
-            Medium::Device if direct => {
+            Medium::Device if direct == Direct::Yes => {
                 direct_alignment(&file).map_err(io_error("measure", path))?
             }
             _ => (512, 1),
@@ -199,7 +287,10 @@ impl FileImage {
             Medium::Memory => Mapping::of(&file, size).ok(),
             Medium::Device => None,
         };
-        let access = if direct { Access::Direct } else { Access::Cached };
+        let access = match direct {
+            Direct::Yes => Access::Direct,
+            Direct::No => Access::Cached,
+        };
         let image = FileImage { file, kind, memory_alignment, access, medium, mapping, term: None };
         Ok((image, size, block_size))
     }
@@ -221,8 +312,7 @@ impl FileImage {
         Ok((image, size, 512))
     }
 
-    fn lock(file: &File, path: &Path, patience: Duration) -> Result<(), ImageError> {
-        let deadline = Instant::now() + patience;
+    fn lock(file: &File, path: &Path, deadline: Instant) -> Result<(), ImageError> {
         loop {
             match lock::try_lock(file) {
                 Ok(()) => return Ok(()),
@@ -329,9 +419,9 @@ impl SharedImage {
     }
 }
 
-fn forget_direct(file: &File) -> io::Result<()> {
+fn forget(file: &File, unwanted: OFlags) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(file)?;
-    Ok(rustix::fs::fcntl_setfl(file, flags - OFlags::DIRECT)?)
+    Ok(rustix::fs::fcntl_setfl(file, flags - unwanted)?)
 }
 
 /// Works for files and block devices alike.
@@ -413,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_no_image() {
+    fn what_is_no_regular_file_is_no_image() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Image::open(dir.path(), Caching::Buffered, NO_WAIT).is_err());
         let device = Path::new("/dev/null");
@@ -421,5 +511,34 @@ mod tests {
             Image::open(device, Caching::Buffered, NO_WAIT),
             Err(ImageError::Kind { .. })
         ));
+        let (file, link) = (dir.path().join("d.raw"), dir.path().join("link.img"));
+        Image::create(&file, Bytes::from_mib(1)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for caching in [Caching::Buffered, Caching::PreferDirect, Caching::Direct] {
+            let opened = Image::open(&link, caching, NO_WAIT);
+            assert!(matches!(opened, Err(ImageError::Link { .. })), "{caching:?}: {opened:?}");
+        }
+        // Nobody writes to a pipe, and the open does not wait for anybody.
+        let pipe = dir.path().join("pipe.img");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let opened = Image::open(&pipe, Caching::Buffered, NO_WAIT);
+        assert!(matches!(opened, Err(ImageError::Kind { .. })), "{opened:?}");
+    }
+
+    #[test]
+    fn a_device_is_a_block_device_by_whatever_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("d.raw"), dir.path().join("by-id"));
+        Image::create(&file, Bytes::from_mib(1)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for path in [&file, &link, Path::new("/dev/null")] {
+            let opened = Image::open_device(path, Caching::Buffered, NO_WAIT);
+            let expected = "a block device";
+            assert!(
+                matches!(opened, Err(ImageError::Kind { expected: e, .. }) if e == expected),
+                "{opened:?}"
+            );
+        }
     }
 }
