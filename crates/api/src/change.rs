@@ -10,7 +10,7 @@ pub enum Force {
     /// Refuse what does not fit or is in use.
     #[default]
     No,
-    /// Overbook, or disconnect clients.
+    /// Overbook, disconnect clients, or take a device that holds something.
     Yes,
 }
 

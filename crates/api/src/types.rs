@@ -90,6 +90,10 @@ pub struct DatastoreCreate {
     /// `error=1%,on=read`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
+    /// Add a block device although it holds something, such as a file system. One that is in use on
+    /// the host is refused all the same.
+    #[serde(default)]
+    pub force: Force,
 }
 
 /// What to change about a datastore. A field that is absent stays as it is.

@@ -1,7 +1,8 @@
 use super::limits::QUEUE_DEPTH_MAX;
 use super::window_views::patched_window;
 use super::{
-    Control, ControlError, DatastoreEntry, Model, Service, capacity, images, remote, size,
+    Control, ControlError, DatastoreEntry, Model, Service, block_device, capacity, images, remote,
+    size,
 };
 use headgate_api::placement::DatastorePlacementPatch;
 use headgate_api::trace::TracePart;
@@ -213,7 +214,7 @@ impl Control {
     /// Adds a datastore and brings it into service.
     ///
     /// # Errors
-    /// When the name is taken, or the storage does not exist or cannot be used.
+    /// When the name is taken, or the storage does not exist, cannot be used, or is used by others.
     pub fn add_datastore(
         &self,
         request: DatastoreCreate,
@@ -224,6 +225,9 @@ impl Control {
         }
         let backend = self.backend(&request.name, request.backend)?;
         let mut warnings = self.check_alone(&self.model(), &backend)?;
+        if let Backend::Block { device } = &backend {
+            block_device::check_new(device, request.force)?;
+        }
         let default_depth = match backend {
             Backend::Emulated { .. } => QUEUE_DEPTH_EMULATED,
             Backend::Dir { .. }

@@ -1,4 +1,5 @@
 use super::admission::{Admission, admit};
+use super::block_device;
 use super::capacity;
 use super::error::because;
 use super::remote;
@@ -200,7 +201,10 @@ impl Control {
     ) -> Result<(), ControlError> {
         let remote = remote::disk(record, backend, session)?;
         let image = match backend {
-            Backend::Block { device } => device.clone(),
+            Backend::Block { device } => {
+                block_device::check_unused(device)?;
+                device.clone()
+            }
             Backend::Nbd { .. } | Backend::Memory { .. } => PathBuf::new(),
             Backend::Dir { .. } | Backend::Emulated { .. } => {
                 let directory = self.directory(backend).unwrap_or_default();
@@ -240,6 +244,7 @@ impl Control {
         };
         let name = &datastore.record.name;
         self.check_vacant(model, name)?;
+        block_device::check_unused(device)?;
         let size = self.plane.device_size(device)?;
         match asked {
             Some(asked) if asked != size => Err(ControlError::invalid(

@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod attach;
+mod block_device;
 mod capacity;
 mod clock;
 mod creation;
@@ -25,6 +26,7 @@ mod placing;
 mod pools;
 mod remote;
 mod reviews;
+mod signature;
 mod size;
 #[cfg(test)]
 mod space_tests;

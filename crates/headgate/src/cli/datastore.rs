@@ -44,7 +44,7 @@ pub(super) enum Datastore {
         after_help = "Examples:\n  headgate datastore add fast --dir /mnt/nvme/headgate --capacity 80000\n  \
         headgate datastore add array --emulated rate=1600,latency=5ms\n  \
         headgate datastore add flash --emulated ssd=2G,isolation=dynamic,aged=yes --scheduler fifo\n  \
-        headgate datastore add lun --block /dev/sdb --queue-depth 64\n  \
+        headgate datastore add lun --block /dev/disk/by-id/wwn-0x5000c500a1b2c3d4 --queue-depth 64\n  \
         headgate datastore add far --nbd nbd://10.0.0.7 --capacity 5000\n  \
         headgate datastore add scratch --memory 2G\n  \
         headgate datastore add slow --dir /mnt/hdd/headgate --layer trace=10000 --layer delay=5ms,on=write"
@@ -159,6 +159,10 @@ pub(super) struct Add {
     window: WindowArgs,
     #[command(flatten)]
     placement: DatastoreArgs,
+    /// Add a block device although it holds something, such as the file system of a guest that it
+    /// was the disk of. One that is in use on this host is refused all the same
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     print: Print,
 }
@@ -241,6 +245,7 @@ impl Add {
             window: self.window.patch(),
             placement: self.placement.patch(),
             layers: self.layers.iter().map(LayerSpec::to_string).collect(),
+            force: values::force(self.force),
         })
     }
 }
