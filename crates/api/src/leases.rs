@@ -29,6 +29,21 @@ pub struct DiskTakeover {
     /// certainly stopped.
     #[serde(default)]
     pub evict: Force,
+    /// How the bytes of an image are read that was not known here. Of no use for one that is.
+    #[serde(default)]
+    pub format: ImageFormat,
+}
+
+/// How the bytes of an image are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ImageFormat {
+    /// As those of a disk, unless they look like an image in another format, such as qcow2.
+    #[default]
+    Probe,
+    /// As those of a disk, whatever they look like.
+    Raw,
 }
 
 /// Where a lease is.

@@ -1,10 +1,14 @@
 //! Creates and removes images in a directory. A crash at any instant leaves a state that the next
 //! start can complete or undo.
 
+use crate::ControlError;
+use crate::block_device::Content;
+use crate::signature::Container;
 use headgate_model::Name;
 use headgate_model::{DataPlane, PlaneError};
 use headgate_model::{DiskRecord, DiskState};
 use headgate_units::Bytes;
+use rustix::fs::OFlags;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,6 +51,89 @@ fn remove_file(path: &Path) -> Result<(), PlaneError> {
     }
 }
 
+/// What has the name of an image.
+enum Occupant {
+    Link,
+    /// A directory, a pipe, a device.
+    Special,
+    /// A file in another format.
+    Container(&'static str, Container),
+    Raw,
+}
+
+fn occupant(path: &Path) -> io::Result<Occupant> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let kind = fs::symlink_metadata(path)?.file_type();
+    if !kind.is_file() {
+        return Ok(if kind.is_symlink() { Occupant::Link } else { Occupant::Special });
+    }
+    // It may be another one by now.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Ok(Occupant::Special);
+    }
+    let content = Content::read(file)?;
+    let container = content.ends().container();
+    Ok(container.map_or(Occupant::Raw, |(what, how)| Occupant::Container(what, how)))
+}
+
+/// What to do with a file in another format.
+fn conversion(path: &Path, container: Container) -> String {
+    let path = path.display();
+    match container {
+        Container::QemuImg(format) => format!(
+            "convert it with 'mv {path} {path}.{format} && qemu-img convert -f {format} -O raw {path}.{format} {path}'"
+        ),
+        Container::Luks => {
+            format!("open it with 'cryptsetup open {path} NAME' and copy its content to a new disk")
+        }
+    }
+}
+
+/// Refuses what is no raw image: its bytes would be those of the disk.
+pub(super) fn check_raw(path: &Path) -> Result<(), ControlError> {
+    let occupant = occupant(path).map_err(|source| ControlError::Io {
+        doing: format!("look at {}", path.display()),
+        source,
+    })?;
+    let name = path.display();
+    match occupant {
+        Occupant::Raw => Ok(()),
+        Occupant::Link => Err(ControlError::invalid(
+            format!("{name} is a symbolic link, and links are not followed"),
+            "the image itself, or a datastore on the directory that it is in",
+        )),
+        Occupant::Special => {
+            Err(ControlError::invalid(format!("{name} is not a file"), "a raw image"))
+        }
+        Occupant::Container(what, container) => Err(ControlError::invalid(
+            format!("{name} is {what}"),
+            format!(
+                "a raw image: {}; --format raw serves these bytes as they are, as a guest's disk that looks like this \
+                 needs it",
+                conversion(path, container)
+            ),
+        )),
+    }
+}
+
+/// What to do about a file that has the name of a new disk's image.
+fn way_out(path: &Path, disk: &Name) -> String {
+    let others = "choose another name, or move that file away";
+    match occupant(path) {
+        Ok(Occupant::Raw) => {
+            format!("serve the disk that is there with 'headgate disk takeover {disk}', {others}")
+        }
+        Ok(Occupant::Container(what, container)) => format!(
+            "that is {what}: {}, and then run 'headgate disk takeover {disk}'; or {others}",
+            conversion(path, container)
+        ),
+        Ok(Occupant::Link) => format!("that is a symbolic link, which is not served: {others}"),
+        Ok(Occupant::Special) | Err(_) => others.to_owned(),
+    }
+}
+
 /// Makes the image of a disk: whole under its name, or not there.
 pub(super) fn create(
     plane: &dyn DataPlane,
@@ -76,9 +163,7 @@ pub(super) fn create(
         Err(e) => {
             remove_file(&unfinished)?;
             let mut error = failed("create", &path)(e);
-            error.hint = Some(format!(
-                "serve the disk that is there with 'headgate disk takeover {disk}', choose another name, or move that file away"
-            ));
+            error.hint = Some(way_out(&path, disk));
             Err(error)
         }
     }

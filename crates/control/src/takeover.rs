@@ -4,7 +4,7 @@
 use super::disks::DEFAULT_DATASTORE;
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, images};
 use crate::leases::{Before, Eviction, LeaseLocation, Leases};
-use headgate_api::leases::{DiskTakeover, Lease, LeaseHolder, LeasePlace};
+use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeaseHolder, LeasePlace};
 use headgate_api::types::{Changed, Disk, Force};
 use headgate_cluster::lease::{FileLease, Holder, LeaseError};
 use headgate_model::Name;
@@ -264,10 +264,11 @@ impl Control {
                 Vec::new()
             }
             None => {
+                let format = request.format;
                 let (record, backend, warnings) =
                     self.plan_takeover(&self.model(), name, request)?;
                 self.hold(name, &backend, Before::Existing, eviction)?;
-                let served = self.size_of(&record, &backend).and_then(|size| {
+                let served = self.size_of(&record, &backend, format).and_then(|size| {
                     let record = DiskRecord { size, ..record };
                     catalog.insert_disk(&record)?;
                     if let Err(e) = self.serve_disk(&record, &backend, None) {
@@ -357,22 +358,20 @@ impl Control {
     }
 
     /// Of an image or a device that is there.
-    fn size_of(&self, record: &DiskRecord, backend: &Backend) -> Result<Bytes, ControlError> {
+    fn size_of(
+        &self,
+        record: &DiskRecord,
+        backend: &Backend,
+        format: ImageFormat,
+    ) -> Result<Bytes, ControlError> {
         let directory = match backend {
             Backend::Block { device } => return Ok(self.plane.device_size(device)?),
             _ => self.directory(backend).unwrap_or_default(),
         };
         let (path, name) = (images::image_path(&directory, &record.name), &record.name);
         match fs::symlink_metadata(&path) {
-            Ok(meta) if meta.is_symlink() => Err(ControlError::invalid(
-                format!("{} is a symbolic link, and links are not followed", path.display()),
-                "the image itself, or a datastore on the directory that it is in",
-            )),
-            Ok(meta) if meta.is_file() => Ok(Bytes(meta.len())),
-            Ok(_) => Err(ControlError::invalid(
-                format!("{} is not a file", path.display()),
-                "a raw image",
-            )),
+            Ok(meta) if meta.is_file() && format == ImageFormat::Raw => Ok(Bytes(meta.len())),
+            Ok(meta) => images::check_raw(&path).map(|()| Bytes(meta.len())),
             Err(_) => Err(ControlError::invalid(
                 format!("there is no image {}", path.display()),
                 format!(
@@ -530,6 +529,25 @@ mod tests {
     }
 
     #[test]
+    fn an_image_in_another_format_is_taken_over_as_raw_only_when_told_so() {
+        let two = two();
+        let (old, image) = ("old".parse().unwrap(), two.dir.path().join("old.img"));
+        fs::write(&image, [&b"QFI\xfb"[..], &[0; 4092]].concat()).unwrap();
+        let create = json!({"name": "old", "datastore": "shared", "size": 1 << 20});
+        let control = &two.hosts[1].control;
+        let hint = control.create_disk(serde_json::from_value(create).unwrap()).unwrap_err().hint();
+        let take = |body| control.take_over(&old, serde_json::from_value(body).unwrap());
+        let error = take(json!({"datastore": "shared"})).unwrap_err();
+        assert!(error.to_string().contains("old.img is a qcow2 image"), "{error}");
+        for advice in [error.expected().unwrap(), hint.unwrap()] {
+            assert!(advice.contains("qemu-img convert -f qcow2 -O raw"), "{advice}");
+        }
+        assert!(control.disk(&old).is_err(), "nothing is left of it");
+        let taken = take(json!({"datastore": "shared", "format": "raw"})).unwrap().now;
+        assert_eq!(taken.size.0, 4096);
+    }
+
+    #[test]
     fn a_planted_link_is_not_taken_over() {
         let two = two();
         let secret = two.dir.path().join("secret");
@@ -540,6 +558,9 @@ mod tests {
         let error = error.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("planted.img is a symbolic link"), "{error}");
+        let raw = serde_json::from_value(json!({"datastore": "shared", "format": "raw"})).unwrap();
+        let error = two.hosts[1].control.take_over(&"planted".parse().unwrap(), raw);
+        assert!(error.unwrap_err().to_string().contains("planted.img is a symbolic link"));
     }
 
     #[test]

@@ -5,9 +5,9 @@ use super::output::{
 };
 use super::placement::{self, DiskArgs};
 use super::policy::{PolicyArgs, policy};
-use super::values::{OrNone, force, options};
+use super::values::{self, OrNone, Word, force, options};
 use clap::{Args, Subcommand};
-use headgate_api::leases::{DiskTakeover, Lease, LeasePlace};
+use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeasePlace};
 use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
 use headgate_api::types::{self, Attachment, Changed, DiskCreate, DiskPatch, ServiceState};
@@ -109,6 +109,8 @@ pub(super) struct Create {
     print: Print,
 }
 
+const FORMATS: &[Word<ImageFormat>] = &[Word("raw", ImageFormat::Raw, "Byte by byte")];
+
 /// Arguments of `disk takeover`.
 #[derive(Debug, Args)]
 pub(super) struct Takeover {
@@ -129,6 +131,10 @@ pub(super) struct Takeover {
     /// certainly stopped serving it
     #[arg(long)]
     evict: bool,
+    /// Serve the bytes of the image as they are, although they look like another format, such as
+    /// qcow2
+    #[arg(long, value_parser = values::one_of(FORMATS))]
+    format: Option<ImageFormat>,
     #[command(flatten)]
     print: Print,
 }
@@ -281,6 +287,7 @@ impl Takeover {
             policy: self.policy.policy_if_given(),
             force: force(self.force),
             evict: force(self.evict),
+            format: self.format.unwrap_or_default(),
         }
     }
 }
