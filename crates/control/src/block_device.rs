@@ -28,9 +28,9 @@ pub(super) fn check_new(device: &Path, force: Force) -> Result<(), ControlError>
     Err(ControlError::Busy {
         error: format!("{name} holds {}", found.join(" and ")),
         hint: format!(
-            "a disk on it would overwrite that: choose another device, or erase this one with 'wipefs --all {name}'. If \
-             it was a disk of Headgate's before, here or on another host, this is its guest's: add it with --force, \
-             which keeps its content"
+            "a disk on it would overwrite that: choose another device, or erase this one with \
+             'wipefs --all {name}'. If it was a disk of Headgate's before, here or on another host, \
+             this is its guest's: add it with --force, which keeps its content"
         ),
     })
 }
@@ -51,8 +51,8 @@ fn in_use(device: &Path, user: &str) -> (String, String) {
     )
 }
 
-/// Opens a device for reading, as its only user as far as the kernel knows of them. To be held for a
-/// moment only: a lease decides which daemon serves it.
+/// Opens a device for reading, as its only user as far as the kernel knows of them. To be held for
+/// a moment only: a lease decides which daemon serves it.
 fn claim(device: &Path) -> Result<File, ControlError> {
     let deadline = Instant::now() + PATIENCE;
     let exclusive = rustix::fs::OFlags::EXCL.bits().cast_signed();

@@ -83,7 +83,8 @@ fn conversion(path: &Path, container: Container) -> String {
     let path = path.display();
     match container {
         Container::QemuImg(format) => format!(
-            "convert it with 'mv {path} {path}.{format} && qemu-img convert -f {format} -O raw {path}.{format} {path}'"
+            "convert it with 'mv {path} {path}.{format} && \
+             qemu-img convert -f {format} -O raw {path}.{format} {path}'"
         ),
         Container::Luks => {
             format!("open it with 'cryptsetup open {path} NAME' and copy its content to a new disk")
@@ -110,8 +111,8 @@ pub(super) fn check_raw(path: &Path) -> Result<(), ControlError> {
         Occupant::Container(what, container) => Err(ControlError::invalid(
             format!("{name} is {what}"),
             format!(
-                "a raw image: {}; --format raw serves these bytes as they are, as a guest's disk that looks like this \
-                 needs it",
+                "a raw image: {}; --format raw serves these bytes as they are, as a guest's disk \
+                 that looks like this needs it",
                 conversion(path, container)
             ),
         )),

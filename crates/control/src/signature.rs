@@ -231,7 +231,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_content_of_any_size_is_judged(content in proptest::collection::vec(any::<u8>(), 0..20_000)) {
+        fn any_content_of_any_size_is_judged(
+            content in proptest::collection::vec(any::<u8>(), 0..20_000),
+        ) {
             let ends = ends(&content);
             let (found, container) = (ends.signatures(), ends.container());
             prop_assert!(container.is_none_or(|(what, _)| found.contains(&what)));
