@@ -158,15 +158,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let memory =
         args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
     let plane = Arc::new(EnginePlane::start(engine, memory)?);
-    let default = Options::default();
-    let options = Options {
-        reservable_percent: config
-            .reservable_percent
-            .map_or(default.reservable_percent, |p| u32::from(p.get())),
-        patience: config
-            .drain_seconds
-            .map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
-    };
+    let options = options(&config);
     let nbd = args.nbd.settings(&config);
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
     let etcd = if args.etcd.is_empty() { config.etcd } else { args.etcd.clone() };
@@ -221,6 +213,19 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     drop((leases.looks, leases.terms));
     info!("stopped");
     Ok(())
+}
+
+/// What the control plane does, as far as the configuration says.
+fn options(config: &Config) -> Options {
+    let default = Options::default();
+    Options {
+        reservable_percent: config
+            .reservable_percent
+            .map_or(default.reservable_percent, |p| u32::from(p.get())),
+        patience: config
+            .drain_seconds
+            .map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
+    }
 }
 
 /// The threads of leases. None of them waits for another.
