@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Weak;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The time between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
@@ -45,19 +45,24 @@ pub(super) fn start() -> io::Result<Register> {
 /// Until nobody can register any more. Without connections it sleeps.
 fn run(come: &Receiver<(Weak<Account>, PortRef)>) {
     let mut watched: Vec<Watched> = Vec::new();
+    // Connections that keep coming do not put a round off.
+    let mut due = Instant::now() + ROUND;
     loop {
         let next = if watched.is_empty() {
-            come.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            let next = come.recv().map_err(|_| RecvTimeoutError::Disconnected);
+            due = Instant::now() + ROUND;
+            next
         } else {
-            come.recv_timeout(ROUND)
+            come.recv_timeout(due.saturating_duration_since(Instant::now()))
         };
         match next {
-            Ok((account, port)) => {
-                watched.push(Watched { account, port, turns: 0 });
-                continue;
-            }
+            Ok((account, port)) => watched.push(Watched { account, port, turns: 0 }),
             Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => round(&mut watched),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if Instant::now() >= due {
+            round(&mut watched);
+            due = Instant::now() + ROUND;
         }
     }
 }
