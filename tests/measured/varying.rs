@@ -17,7 +17,7 @@ use std::time::Duration;
 const SETTLE: Duration = Duration::from_secs(6);
 
 /// The part of the time for which the daemon may wait for a CPU. Arrays do not make good what it
-/// was late, and a limited disk loses what it waits for longer than 150 ms.
+/// was late, and a limited disk loses what it waits for longer than 250 ms.
 const WAITING: f64 = 0.3;
 
 /// Three periods of the stalls.
@@ -73,7 +73,7 @@ impl Due {
 /// A disk limited to 60 beside a reservation of nine tenths of the storage, and a disk that takes
 /// what they leave.
 ///
-/// What the limited disk waits for others is made good for up to 150 ms, at any pace. So the slower
+/// What the limited disk waits for others is made good for up to 250 ms, at any pace. So the slower
 /// the storage is, the more of the limit is lost: 4.5 % at full pace in the simulator, then 9, 16
 /// and 25 %. Where 20 ms are made good for it loses 25, 35, 42 and 43 %.
 fn random(pace: Pace) -> Store {

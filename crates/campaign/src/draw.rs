@@ -70,6 +70,13 @@ pub fn draw(class: Class, seed: u64) -> Setup {
     if class == Class::Directions {
         directions(&mut rng, rate as f64 / count as f64, &mut phases, &mut disks);
     }
+    let service = match class {
+        Class::Exponential => ServiceTime::Exponential { seed: rng.number() },
+        Class::Directions if rng.chance(0.5) => ServiceTime::Exponential { seed: rng.number() },
+        Class::HeavyTail => ServiceTime::Pareto { seed: rng.number() },
+        _ => ServiceTime::Constant,
+    };
+    let stall = stall(class, &mut rng);
     Setup {
         class,
         seed,
@@ -79,16 +86,21 @@ pub fn draw(class: Class, seed: u64) -> Setup {
             _ => CostModel::Unit,
         },
         latency: Nanos::ZERO,
-        service: match class {
-            Class::Exponential => ServiceTime::Exponential { seed: rng.number() },
-            Class::Directions if rng.chance(0.5) => ServiceTime::Exponential { seed: rng.number() },
-            Class::HeavyTail => ServiceTime::Pareto { seed: rng.number() },
-            _ => ServiceTime::Constant,
-        },
-        stall: stall(class, &mut rng),
-        settle: if class == Class::LargeSizes { 4 } else { 1 },
+        service,
+        stall,
+        settle: settle(class, stall),
         disks,
         phases,
+    }
+}
+
+/// Seconds of a phase that are not judged. Until the first stall is over nothing is owed, and who
+/// does not know when it comes cannot give in advance what it will cost.
+fn settle(class: Class, stall: Option<Stall>) -> usize {
+    let whole_periods = stall.map_or(0, |stall| stall.period().as_secs_f64().round() as usize);
+    match class {
+        Class::LargeSizes => 4,
+        _ => 1 + whole_periods,
     }
 }
 

@@ -5,14 +5,20 @@
 //! in which it had nothing. A disk is judged where its queue was never empty; what the others got
 //! counts as all that they asked for.
 //!
-//! A reservation falls due as long as the storage takes requests: where the window is full at the
-//! end of a span, because one request takes long, nobody can serve what falls due meanwhile. It is
-//! due in the next span.
+//! Who does not know when storage will pause cannot give in advance what the pause will cost. So a
+//! span that ends before reservations can have caught up is not due all of it: by how much they are
+//! late if nobody else is served ([`Second::late`](crate::record::Second)), and, where the window
+//! is full at the end because one request takes long, what falls due meanwhile. It is due in the
+//! next span. A limit holds meanwhile, so what a pause cost is due as far as the disk's limit lets
+//! it be made good for ([`MADE_GOOD`]). And [what is due second by second](by_second) is right as
+//! well as what is due of the span as a whole.
 //!
 //! A scheduler cannot cut requests, so some are allowed for, each as large as the disk's largest:
 //! - reservation: one, and what falls due while the largest request of another is served;
 //! - limit, on both sides, and floor: one;
 //! - shares: two of the largest of all.
+
+mod by_second;
 
 use crate::oracle::{Claim, ClaimClass, Due, Regime, divide, due};
 use crate::record::{Record, Second};
@@ -140,34 +146,57 @@ pub fn judge(setup: &Setup, record: &Record, floor: Option<u16>, found: &mut dyn
     let long = (period.ceil() as usize).max(5);
     // A second that holds only a part of a period of stalls says nothing of what is due.
     let short = period == 0.0 || (1.0 / period).fract() == 0.0;
+    let by_second = by_second::dues(setup, record, floor);
     for from in 0..record.seconds.len() {
         for length in [1, long] {
             let Some(span) = record.seconds.get(from..from + length) else { continue };
             let before = from.checked_sub(1).and_then(|before| record.seconds.get(before));
             let Some(span) = Span::new(setup, before, span, from) else { continue };
+            if !span.is_settled {
+                continue;
+            }
             span.limits(found);
             if length > 1 || short {
-                span.shares(floor, found);
+                let of = |disk: usize| {
+                    let seconds = by_second.get(from..from + length).unwrap_or_default();
+                    seconds.iter().filter_map(|second| second.get(disk)).sum()
+                };
+                let by_second: Vec<f64> = (0..setup.disks.len()).map(of).collect();
+                span.shares(floor, &by_second, found);
             }
         }
     }
     late(setup, record, found);
 }
 
+/// Working time of the storage after a stall in which what the stall cost is owed, in seconds:
+/// [`Config::debt_horizon`](headgate_qos::Config::debt_horizon). What a limit lets a disk make good
+/// for later is not.
+pub(crate) const MADE_GOOD: f64 = 5.0;
+
+/// A pause that a limit need not make good for, in seconds:
+/// [`Config::limit_slack`](headgate_qos::Config::limit_slack).
+const PAUSE: f64 = 0.02;
+
 /// A part that is the whole but for rounding.
 const ALWAYS: f64 = 0.999_999;
 
-/// A settled stretch of one phase.
+/// A stretch of one phase.
 struct Span<'a> {
     setup: &'a Setup,
     phase: &'a Phase,
     from: usize,
+    is_settled: bool,
     seconds: f64,
     /// Time in which the storage stood still.
     stalled: f64,
     /// By how much longer the window has been full at the end than it had at the beginning. Nobody
     /// can serve what falls due in it.
     blocked: f64,
+    /// The same of how late reservations are at the least.
+    late: f64,
+    /// Pauses of the storage in which reservations became late.
+    paused: f64,
     /// What each disk got.
     got: Vec<f64>,
     /// What it got of reads, and of writes.
@@ -190,7 +219,7 @@ impl<'a> Span<'a> {
         from: usize,
     ) -> Option<Span<'a>> {
         let (first, last) = (seconds.first()?, seconds.last()?);
-        if first.phase != last.phase || first.into < setup.settle {
+        if first.phase != last.phase {
             return None;
         }
         let phase = setup.phases.get(first.phase)?;
@@ -207,9 +236,18 @@ impl<'a> Span<'a> {
             setup,
             phase,
             from,
+            is_settled: first.into >= setup.settle,
             seconds: seconds.len() as f64,
             stalled: seconds.iter().map(|second| second.stalled).sum(),
             blocked: (last.blocked - before.map_or(0.0, |before| before.blocked)).max(0.0),
+            paused: before
+                .into_iter()
+                .chain(seconds)
+                .zip(seconds)
+                .map(|(before, second)| second.latest - before.late)
+                .filter(|&pause| pause > PAUSE)
+                .sum(),
+            late: (last.late - before.map_or(0.0, |before| before.late)).max(0.0),
             backlogged: (0..count)
                 .map(|disk| steady(disk) && of(disk).all(|second| !second.emptied))
                 .collect(),
@@ -278,19 +316,17 @@ impl<'a> Span<'a> {
         parts.into_iter().find(|&(part, _)| part >= ALWAYS).map(|(_, most)| most)
     }
 
-    /// What the disks may claim, if a limit is made good for after a stall or not.
-    fn due(&self, open: f64, floor: Option<u16>) -> Due {
-        let claims: Vec<Claim> = self
-            .phase
+    /// What the disks may claim, if a limit counts for so many seconds.
+    fn claims(&self, open: f64) -> Vec<Claim> {
+        self.phase
             .disks
             .iter()
             .enumerate()
             .map(|(disk, (policy, _))| {
-                let per_second = |rate: Option<Iops>| rate.map(|rate| rate.get() as f64);
                 let limit = self.always_asked(disk, policy, open);
                 Claim {
-                    reservation: per_second(policy.reservation()).unwrap_or(0.0)
-                        * (self.seconds - self.blocked),
+                    reservation: policy.reservation().map_or(0.0, |rate| rate.get() as f64)
+                        * (self.seconds - self.blocked.max(self.late)).max(0.0),
                     most: limit
                         .unwrap_or_else(|| self.got[disk].min(self.most(disk, policy, open).both)),
                     shares: Shares::get(policy.shares()) as f64,
@@ -300,12 +336,33 @@ impl<'a> Span<'a> {
                     },
                 }
             })
-            .collect();
-        due(&claims, self.delivered, floor)
+            .collect()
+    }
+
+    /// What a disk's reservation is due. What a stall costs is owed for [`MADE_GOOD`] after it, and
+    /// the disk's limit says how much of it can be paid in that time.
+    fn reserved(&self, disk: usize, policy: &Policy) -> f64 {
+        let Some(reservation) = policy.reservation() else { return 0.0 };
+        let reservation = reservation.get() as f64;
+        let stalls = self
+            .setup
+            .stall
+            .map_or(0.0, |stall| (self.seconds / stall.period().as_secs_f64()).max(1.0));
+        let lost = self.stalled.max(self.paused);
+        let open = (self.seconds - lost).max(0.0);
+        let room = self.setup.most(disk, policy).both - reservation;
+        let made_good = (reservation * lost).min(room * open.min(MADE_GOOD * stalls));
+        let by_order = reservation * (self.seconds - self.blocked.max(self.late)).max(0.0);
+        by_order.min(reservation * open + made_good)
+    }
+
+    /// What is due, if a limit is made good for after a stall or not.
+    fn due(&self, open: f64, floor: Option<u16>) -> Due {
+        due(&self.claims(open), self.delivered, floor)
     }
 
     /// Reservations, limits from below, shares and the floor.
-    fn shares(&self, floor: Option<u16>, found: &mut dyn FnMut(Sample)) {
+    fn shares(&self, floor: Option<u16>, by_second: &[f64], found: &mut dyn FnMut(Sample)) {
         let loose = self.due(self.seconds, floor);
         let strict = match self.stalled + self.blocked {
             0.0 => loose.clone(),
@@ -321,7 +378,10 @@ impl<'a> Span<'a> {
                 continue;
             }
             let (a, b) = (loose.amounts[disk], strict.amounts[disk]);
-            let fair = Fair { low: a.min(b), high: a.max(b), largest };
+            let by_second = by_second[disk];
+            let reserved = a.min(b);
+            let (low, high) = (reserved.min(by_second), a.max(b).max(by_second));
+            let fair = Fair { reserved, low, high, largest };
             self.disk(disk, &fair, loose.regime, found);
         }
         if loose.regime == Regime::Shortage && self.is_long() {
@@ -338,7 +398,7 @@ impl<'a> Span<'a> {
             found(Sample { measure, disk, from: self.from, got, due, error });
         };
         let reserved = rate(policy.reservation()).map(|reservation| {
-            let due = fair.low.min(reservation * (self.seconds - self.blocked));
+            let due = fair.reserved.min(self.reserved(disk, &policy));
             let wait = reservation * fair.largest / self.phase.rate.get() as f64;
             let measure =
                 if self.is_long() { Measure::Reservation5 } else { Measure::Reservation1 };
@@ -433,8 +493,11 @@ impl<'a> Span<'a> {
     }
 }
 
-/// What one disk is due, between a limit that is made good for after stalls and one that is not.
+/// What one disk is due, between a limit that is made good for after stalls and one that is not,
+/// and [by the second](by_second).
 struct Fair {
+    /// Of the span as a whole, the least.
+    reserved: f64,
     low: f64,
     high: f64,
     /// The largest cost of a request of all disks.

@@ -26,6 +26,11 @@ pub struct Second {
     pub stalled: f64,
     /// For how long the window has been full at its end, in seconds.
     pub blocked: f64,
+    /// By how much reservations are late at its end if nobody else was served since they were not,
+    /// in seconds: no order does better.
+    pub late: f64,
+    /// The most of that in the second.
+    pub latest: f64,
     /// The disks.
     pub disks: Vec<DiskSecond>,
 }

@@ -1,5 +1,6 @@
 //! The event loop: clients, gate and storage in virtual time.
 
+use crate::judge::MADE_GOOD;
 use crate::record::{DiskSecond, Record, Second};
 use crate::rng::Rng;
 use crate::setup::{Conduct, Load, Mix, Phase, Setup, Sizes, Suspect};
@@ -127,6 +128,43 @@ fn at(direction: Direction) -> usize {
     }
 }
 
+/// What all that have reservations would be owed if nobody else were served until it is paid.
+#[derive(Default)]
+struct Reserved {
+    /// Of those with requests queued at the beginning of the second, in reference IOs per second.
+    rate: f64,
+    /// In reference IOs.
+    owed: f64,
+    at: Nanos,
+    /// The most in this second, as time.
+    latest: f64,
+}
+
+impl Reserved {
+    fn advance(&mut self, now: Nanos) {
+        let passed = now.since(self.at).as_secs_f64();
+        // What is older is in the storage's debt no longer.
+        self.owed = (self.owed + passed * self.rate).min(self.rate * MADE_GOOD);
+        self.at = now;
+        self.latest = self.latest.max(self.time());
+    }
+
+    fn time(&self) -> f64 {
+        if self.rate > 0.0 { self.owed / self.rate } else { 0.0 }
+    }
+
+    fn serve(&mut self, now: Nanos, cost: f64) {
+        self.advance(now);
+        self.owed = (self.owed - cost).max(0.0);
+    }
+
+    /// In seconds.
+    fn late(&mut self, now: Nanos) -> f64 {
+        self.advance(now);
+        self.time()
+    }
+}
+
 /// A run under way.
 struct Run<'a> {
     setup: &'a Setup,
@@ -144,6 +182,7 @@ struct Run<'a> {
     idle: f64,
     /// When the gate last let a request through.
     last: Nanos,
+    reserved: Reserved,
     record: Record,
 }
 
@@ -213,6 +252,7 @@ impl<'a> Run<'a> {
             has_writes: setup.disks.iter().any(|disk| disk.mix != Mix::Reads),
             idle: 0.0,
             last: Nanos::ZERO,
+            reserved: Reserved::default(),
             record: Record::default(),
         })
     }
@@ -245,6 +285,13 @@ impl<'a> Run<'a> {
             client.second = client.begin();
         }
         self.idle = 0.0;
+        self.reserved.rate = self
+            .clients
+            .iter()
+            .filter(|client| client.queued() > 0)
+            .filter_map(|client| client.policy.reservation())
+            .map(|rate| rate.get() as f64)
+            .sum();
         self.dispatch()?;
         loop {
             let at = self.next_event().map_or(end, |at| at.min(end));
@@ -275,8 +322,18 @@ impl<'a> Run<'a> {
             true => end.since(self.last).as_secs_f64(),
             false => 0.0,
         };
-        let idle = self.idle;
-        self.record.seconds.push(Second { phase, into, idle, stalled, blocked, disks });
+        let (idle, late) = (self.idle, self.reserved.late(end));
+        let latest = std::mem::take(&mut self.reserved.latest);
+        self.record.seconds.push(Second {
+            phase,
+            into,
+            idle,
+            stalled,
+            blocked,
+            late,
+            latest,
+            disks,
+        });
         Ok(())
     }
 
@@ -388,6 +445,7 @@ impl<'a> Run<'a> {
                 None => self.inside.push(request),
             }
             self.last = self.now;
+            self.reserved.serve(self.now, request.cost);
             self.storage.submit(self.now, key as u64, request.bytes, request.cost);
             let Some(client) = self.clients.get_mut(request.disk) else { continue };
             let lane = at(request.direction);

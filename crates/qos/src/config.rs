@@ -14,30 +14,31 @@ pub struct Config {
     /// What is kept for disks without a reservation while reservations take all. Default: one IO in
     /// 100.
     pub floor: Floor,
-    /// How much service late reservations may claim back in any case, as time, 1 ms to 1 h. What
-    /// goes beyond is forgiven, to all in proportion, unless [`Config::debt_horizon`] allows more.
-    /// Default: 250 ms.
+    /// How much service late reservations may claim back on storage that gives what is reserved and
+    /// no more, as time, 1 ms to 1 h. What goes beyond is forgiven, to all in proportion, unless
+    /// [`Config::debt_horizon`] allows more. On storage that gives less than is reserved the bound
+    /// is half of it. Default: 250 ms.
     pub debt_bound: Nanos,
-    /// Over how much busy time storage that stands still now and then is to give what is reserved,
-    /// up to 1 min. While the storage gave more than that over its last busy horizon, reservations
-    /// may claim back what it makes good for within another: up to the horizon itself. Default:
-    /// 5 s; 0: never more than [`Config::debt_bound`].
+    /// Over how much time at work storage that stands still now and then is to make good for it, up
+    /// to 1 min. Reservations may claim back what the storage, while it works, gives beyond them in
+    /// such a time: up to twice the horizon. Default: 5 s; 0: never more than
+    /// [`Config::debt_bound`].
     pub debt_horizon: Nanos,
     /// How many IOs of service beyond its share, given by its reservation, a disk is remembered
     /// for, 2 to 1,024. Below 4 shares lose accuracy beside reservations; more makes the memory
-    /// longer. Default: 16.
+    /// longer, above all where disks get a few IOs per second. Default: 6.
     pub lead: u16,
     /// How late a disk may ask again after its queue was empty without losing its place in the
     /// order of reservations, up to half of [`Config::debt_bound`]. Evens out clients with few
     /// requests outstanding. Default: 2 ms.
     pub anticipation: Nanos,
     /// How much lateness of dispatch a limit makes good for at once, whenever it arose, up to 100
-    /// ms; one request of cost c, or 100 ms if that is shorter, about always is. Covers the
+    /// ms; one request of cost c, or 70 ms if that is shorter, about always is. Covers the
     /// caller's timer. n seconds then hold at most `limit · (n + λ + 3/8·slack·(n - 1))` plus one
-    /// request, where λ is the larger of the slack and `min(c/limit, 100 ms)`, and any time W
-    /// `limit · (W + 150 ms)` plus one. Default: 1 ms.
+    /// request, where λ is the larger of the slack and `min(c/limit, 70 ms)`, and any time W
+    /// `limit · (W + 250 ms)` plus one. Default: 1 ms.
     ///
-    /// What a disk waits for others, with requests queued, is made good for up to 150 ms, as far as
+    /// What a disk waits for others, with requests queued, is made good for up to 250 ms, as far as
     /// its last second has room. So the slack is also by how much more than its limit a disk that
     /// is late gets in a second. Beside disks that take nine tenths of the storage in random order
     /// a disk may lose a few per cent of its limit with 20 ms (`docs/campaign.md`), more with less.
@@ -61,7 +62,7 @@ impl Default for Config {
             floor: Floor::default(),
             debt_bound: Nanos::from_millis(250),
             debt_horizon: Nanos::from_secs(5),
-            lead: 16,
+            lead: 6,
             anticipation: Nanos::from_millis(2),
             limit_slack: Nanos::from_millis(1),
             plug: Nanos::ZERO,

@@ -39,7 +39,7 @@
 //! 2. *Delay.* Where reservations fit, a request of a disk that asks for no more than its
 //!    reservation r and a burst β is done within `(β - c)/r`, the time that the storage takes for W
 //!    requests and one more of each disk, and what others may ask late: `debt_bound/2 · Σr/T`.
-//! 3. *Limits.* In any time a disk gets its limit but for 150 ms of it and one request: no more,
+//! 3. *Limits.* In any time a disk gets its limit but for 250 ms of it and one request: no more,
 //!    and no less while it has requests queued and the window has room. The same holds for the
 //!    limits of its reads and of its writes.
 //! 4. *Work conservation.* No slot of the window is empty while a request is queued whose disk has

@@ -26,13 +26,13 @@ fn both(bench: &mut Bench, policy: Policy, reads: usize, writes: usize) -> [usiz
     [read, write]
 }
 
-/// Times and costs of dispatches of which a limit allows less: more than `limit · (W + 150 ms)`
+/// Times and costs of dispatches of which a limit allows less: more than `limit · (W + 250 ms)`
 /// before the last one of any time W. A nanosecond for each that is rounded down.
 fn excess(sent: &[(Nanos, u64)], limit: u64) -> Option<(Nanos, Nanos, u64)> {
     for (n, &(from, _)) in sent.iter().enumerate() {
         let mut sum = 0;
         for &(to, cost) in &sent[n..] {
-            let window = to.since(from).0 + 150_000_000 + (sent.len() - n) as u64;
+            let window = to.since(from).0 + 250_000_000 + (sent.len() - n) as u64;
             if u128::from(sum) * 1_000_000_000 > u128::from(limit) * u128::from(window) {
                 return Some((from, to, sum));
             }

@@ -132,7 +132,7 @@ fn a_limit_near_the_share_costs_nothing_of_it() {
 #[test]
 fn service_by_weight_elsewhere_does_not_use_up_the_reservation() {
     let now = secs(1);
-    for (rho, due) in [(0, true), (16, true), (19, false)] {
+    for (rho, due) in [(0, true), (6, true), (19, false)] {
         let mut queues = Queues::new(now, &[policy(1, 1, 0), policy(1_000, 0, 0)]);
         assert_eq!(queues.run(now, now + millis(100), 100)[0], 1, "the first is due at once");
         queues.tell(now + millis(100), 0, elsewhere(19, rho));

@@ -16,7 +16,7 @@ fn soft(shares: u64, reservation: u64, limit: u64) -> Policy {
 /// The most dispatches of one IO each within so many seconds under a strict limit (decision 45).
 fn promised(limit: u64, slack: Nanos, seconds: u64) -> u64 {
     let fade = slack.0 * 3 / 8;
-    let own = (1_000_000_000 / limit).saturating_sub(1).min(100_000_000);
+    let own = (1_000_000_000 / limit).saturating_sub(1).min(70_000_000);
     let lateness = own.saturating_sub(4 * fade).max(slack.0);
     let time = seconds * 1_000_000_000 + lateness + (seconds - 1) * fade;
     (u128::from(limit) * u128::from(time) / 1_000_000_000) as u64 + 1

@@ -54,7 +54,8 @@ fn stalls_in_a_shortage_are_shared_like_the_shortage() {
     }
 }
 
-/// What a stall costs is made good for within the horizon or not at all.
+/// What a stall costs is made good for within the horizon or not at all: in 5 s, and in somewhat
+/// more where reservations leave so little that the floor takes a part of it.
 #[test]
 fn others_wait_no_longer_than_the_horizon_for_what_a_stall_cost() {
     for reserved in [400, 700, 900, 950] {
@@ -63,7 +64,7 @@ fn others_wait_no_longer_than_the_horizon_for_what_a_stall_cost() {
         let other = bench.deep(policy(1, 0, 0), 64);
         bench.run(secs(20));
         bench.stall(secs(3));
-        bench.run(secs(3) + secs(6));
+        bench.run(secs(3) + secs(7));
         let second = bench.run(secs(1));
         let due = (1_000 - reserved).min(500);
         assert!(second[other] + due / 20 + 1 >= due, "{reserved}: {second:?}");

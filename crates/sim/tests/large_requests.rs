@@ -72,7 +72,7 @@ fn a_shallow_disk_gets_its_reservation_beside_requests_of_64_mib() {
         ];
         let got = run(device, &disks);
         assert!(got[0].series[8..18].iter().sum::<u64>() >= 950, "{device}: {:?}", got[0].series);
-        assert!(got[0].iops >= 100.0, "{device}: {}", got[0].iops);
+        assert!(got[0].iops >= 99.5, "{device}: {}", got[0].iops);
         assert!(got[0].p99 <= Nanos::from_millis(p99), "{device}: {}", got[0].p99);
         assert!(got[1].iops >= iops, "{device}: {}", got[1].iops);
         assert!(got[2].bandwidth >= others, "{device}: {}", got[2].bandwidth);

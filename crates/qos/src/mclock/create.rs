@@ -52,7 +52,7 @@ impl<R> MClock<R> {
             forgiven: 0,
             claimed: 0,
             awaited: 0,
-            delivered: Delivered::new(config.debt_horizon.0, config.debt_bound.0 / 2),
+            delivered: Delivered::new(config.debt_horizon.0, config.debt_bound.0),
             late: (0, 0),
             largest: Cost::ONE,
             pace: Pace::new(REMEMBERED, VirtualTime::new().0),

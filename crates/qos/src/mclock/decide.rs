@@ -2,6 +2,7 @@
 
 use super::MClock;
 use super::amount::time_amount;
+use super::delivered::Flight;
 use super::disk::{MANY, Patience, Run, State, share_amount};
 use super::paired::LaneCharge;
 use super::plug::PlugDecision;
@@ -121,7 +122,7 @@ impl<R> MClock<R> {
 
     /// How late reservations may be now.
     pub(super) fn debt_bound(&self) -> u64 {
-        self.delivered.debt_bound(self.claims(), self.config.debt_bound.0)
+        self.delivered.debt_bound(self.claims())
     }
 
     /// In shortage, shifts all reservations together so that the most overdue is no further behind
@@ -129,7 +130,7 @@ impl<R> MClock<R> {
     #[inline]
     fn forgive(&mut self, most_overdue: u64, now: u64) {
         let behind = now - self.forgiven - most_overdue;
-        self.forgiven += self.delivered.beyond(behind, self.claims(), self.config.debt_bound.0);
+        self.forgiven += self.delivered.beyond(behind, self.claims());
     }
 
     fn is_floor_due(&self) -> bool {
@@ -196,7 +197,7 @@ impl<R> MClock<R> {
                     tag.advance(time_amount(cost));
                 }
                 self.forget_lag(slot);
-                self.forget_service(slot, self.lead_of(slot));
+                self.forget_service(slot, self.lead_in_pauses(slot, now));
             }
             Phase::Weight => {
                 disk.by_weight += 1;
@@ -212,7 +213,8 @@ impl<R> MClock<R> {
         if right != Right::LeftOver {
             disk.charge_limits(cost, bytes, now);
         }
-        let busy = self.delivered.note(now, cost);
+        let flight = Flight { requests: self.in_flight + 1, largest: self.largest };
+        let busy = self.delivered.note(now, cost, flight);
         self.pace.note(busy, self.virtual_time.0);
         disk.cost += cost;
         disk.in_flight += 1;

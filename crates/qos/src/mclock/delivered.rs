@@ -1,29 +1,34 @@
-//! What the storage gave lately, by which a stall is told from over-commitment.
+//! What the storage gives while it works, by which a stall is told from over-commitment.
 
 use crate::cost::Cost;
 
 /// Parts of the horizon. More forget more smoothly; each is a part of the sum.
 const PARTS: usize = 8;
 
-/// Service over busy time.
+/// Service over time at work.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
-    /// In nanoseconds.
-    busy: u64,
+    /// Busy time without stalls, in nanoseconds.
+    worked: u64,
     /// In millionths of a reference IO.
     served: u64,
-    /// The stalls that ended in it, in nanoseconds.
-    stalled: u64,
+    /// The longest stall that ended in it, in nanoseconds.
+    stall: u64,
 }
 
-/// Service per busy time over the last busy [`Config::debt_horizon`](crate::Config::debt_horizon).
+/// Service per time at work over the last [`Config::debt_horizon`](crate::Config::debt_horizon) of
+/// it.
 ///
-/// Time is busy while a disk that may be served waits, or the window is full. Stalls are busy
-/// time. Time in which nothing is queued, or all that is queued waits for limits, says nothing of
-/// the storage.
+/// Time is busy while a disk that may be served waits, or the window is full. Time in which nothing
+/// is queued, or all that is queued waits for limits, says nothing of the storage. Busy time
+/// without a dispatch is a stall where it is longer than half of the bound on debt, and than twice
+/// what the storage takes for all that is in flight if every request cost as much as the largest
+/// lately. The rest is time at work.
 #[derive(Debug)]
 pub(super) struct Delivered {
     horizon: u64,
+    /// The bound on debt of storage that gives just what is reserved.
+    debt: u64,
     /// An eighth of it.
     part: u64,
     past: [Part; PARTS],
@@ -39,13 +44,14 @@ pub(super) struct Delivered {
 }
 
 impl Delivered {
-    /// `horizon` in nanoseconds; with 0 nothing is ever made good beyond the bound on debt. Busy
-    /// time without a dispatch is a stall from `stall` nanoseconds on.
-    pub(super) fn new(horizon: u64, stall: u64) -> Delivered {
+    /// `horizon` and the bound on debt in nanoseconds; with a horizon of 0 nothing is ever made
+    /// good beyond the bound.
+    pub(super) fn new(horizon: u64, debt: u64) -> Delivered {
         Delivered {
             horizon,
+            debt,
             part: (horizon / PARTS as u64).max(1),
-            stall,
+            stall: debt / 2,
             past: [Part::default(); PARTS],
             oldest: 0,
             newer: Part::default(),
@@ -66,40 +72,49 @@ impl Delivered {
         self.since = None;
     }
 
-    /// A request of this cost is dispatched. Returns the busy time since the one before, in
-    /// nanoseconds.
+    /// A request of this cost is dispatched, beside what is in flight. Returns the busy time since
+    /// the one before, in nanoseconds.
     #[inline]
-    pub(super) fn note(&mut self, now: u64, cost: Cost) -> u64 {
+    pub(super) fn note(&mut self, now: u64, cost: Cost, flight: Flight) -> u64 {
         let busy = self.since.replace(now).map_or(0, |since| now - since);
-        self.current.busy += busy;
-        if self.current.busy >= self.part {
-            self.turn();
+        if busy > self.stall && self.is_stall(busy, flight) {
+            self.current.stall = self.current.stall.max(busy);
+        } else {
+            self.current.worked += busy;
+            if self.current.worked >= self.part {
+                self.turn();
+            }
         }
         self.current.served += cost.as_millionths();
-        if busy > self.stall {
-            self.current.stalled += busy;
-        }
         busy
     }
 
-    /// Begins a new part; a stall is many in which nothing was served.
+    /// Whether so long a time without a dispatch is none that the storage worked in.
+    #[inline(never)]
+    fn is_stall(&self, busy: u64, flight: Flight) -> bool {
+        let served = self.current.served + self.newer.served + self.past[self.oldest].served;
+        let largest = u128::from(flight.largest.as_millionths()) * flight.requests.max(1) as u128;
+        u128::from(busy) * u128::from(served) > 2 * largest * u128::from(self.worked())
+    }
+
+    /// Begins a new part. A request that takes long fills many.
     #[inline(never)]
     fn turn(&mut self) {
         let part = self.part;
         // More would replace all of them again.
         let most = part * (PARTS as u64 + 1);
-        self.current.busy = self.current.busy.min(most + self.current.busy % part);
-        while self.current.busy >= part {
-            let rest = Part { busy: self.current.busy - part, served: 0, stalled: 0 };
+        self.current.worked = self.current.worked.min(most + self.current.worked % part);
+        while self.current.worked >= part {
+            let rest = Part { worked: self.current.worked - part, served: 0, stall: 0 };
             let full = core::mem::replace(&mut self.current, rest);
-            self.past[self.oldest] = Part { busy: part, ..full };
+            self.past[self.oldest] = Part { worked: part, ..full };
             self.oldest = (self.oldest + 1) % PARTS;
         }
         self.newer = Part::default();
         for part in (1..PARTS).map(|after| &self.past[(self.oldest + after) % PARTS]) {
-            self.newer.busy += part.busy;
+            self.newer.worked += part.worked;
             self.newer.served += part.served;
-            self.newer.stalled += part.stalled;
+            self.newer.stall = self.newer.stall.max(part.stall);
         }
     }
 
@@ -107,67 +122,112 @@ impl Delivered {
     /// nanoseconds, are later than [`Delivered::debt_bound`] allows. O(1), and in a shortage or
     /// where there is plenty no division.
     #[inline]
-    pub(super) fn beyond(&self, behind: u64, claimed: u64, least: u64) -> u64 {
-        if behind <= least || behind <= self.horizon && self.gives(behind, claimed, Oldest::None) {
+    pub(super) fn beyond(&self, behind: u64, claimed: u64) -> u64 {
+        if behind <= self.least() || self.allows(behind, claimed, Oldest::None) {
             return 0;
         }
-        behind.saturating_sub(self.debt_bound(claimed, least))
+        behind.saturating_sub(self.debt_bound(claimed))
     }
 
     /// How late, in nanoseconds, reservations of `claimed` IOs per second in total may be without
-    /// losing it: as late as what the storage gives beyond them makes good within the horizon,
-    /// `horizon · (given/claimed - 1)`, between `least` and the horizon. O(1).
-    pub(super) fn debt_bound(&self, claimed: u64, least: u64) -> u64 {
-        if !self.gives(least + 1, claimed, Oldest::Whole) {
+    /// losing it. Storage that gives more than that makes good for `horizon · (given/claimed - 1)`
+    /// within the horizon, and b at the least. On storage that gives less the bound sinks by as
+    /// much as is missing in a horizon, to b/2. O(1).
+    pub(super) fn debt_bound(&self, claimed: u64) -> u64 {
+        let (least, most) = (self.least(), self.most());
+        let (worked, horizon) = (self.worked(), u128::from(self.horizon));
+        if worked == 0 || claimed == 0 {
+            return self.debt;
+        }
+        if !self.allows(least + 1, claimed, Oldest::Whole) {
             return least;
         }
         // What began in the meantime takes the place of as much of the oldest part.
         let oldest = &self.past[self.oldest];
         let kept = u128::from(oldest.served) * u128::from(self.kept()) / u128::from(self.part);
         let served = u128::from(self.current.served + self.newer.served) + kept;
-        let horizon = u128::from(self.horizon);
         // Millionths per nanosecond are thousands per second.
-        let in_horizon = (horizon * served * 1_000)
-            .checked_div(u128::from(self.busy()) * u128::from(claimed))
-            .map_or(0, |time| time.saturating_sub(horizon).min(horizon));
-        (in_horizon as u64).max(least)
+        let given = horizon * served * 1_000 / (u128::from(worked) * u128::from(claimed));
+        let bound = match given.checked_sub(horizon) {
+            Some(spare) => spare.max(u128::from(self.debt)),
+            None => (given + u128::from(self.debt)).saturating_sub(horizon),
+        };
+        (bound.min(u128::from(most)) as u64).max(least)
     }
 
-    /// For how many nanoseconds of the last horizon the storage stood still, with the stall that
-    /// may be under way. Stalls in the oldest part count whole. O(1).
-    pub(super) fn stalled(&self, now: u64) -> u64 {
+    /// How late reservations may be that do not wait all the time: half of b, or of the bound where
+    /// that is less, and the longest stall as far as the bound has room for it and for another.
+    /// Else the next stall would take from all what such a disk was late before.
+    pub(super) fn lateness_kept(&self, now: u64, claimed: u64) -> u64 {
+        let stall = self.longest_stall(now);
+        if stall == 0 && self.allows(self.debt, claimed, Oldest::None) {
+            return self.debt / 2;
+        }
+        let bound = self.debt_bound(claimed);
+        let half = self.debt.min(bound) / 2;
+        (bound - half).saturating_sub(stall).clamp(half, half + stall)
+    }
+
+    /// The bound where there is plenty: room for a stall of a horizon while another is not yet paid
+    /// to those that their limits hold back.
+    #[inline]
+    fn most(&self) -> u64 {
+        self.debt.max(2 * self.horizon)
+    }
+
+    /// The bound in over-commitment.
+    #[inline]
+    fn least(&self) -> u64 {
+        if self.horizon == 0 { self.debt } else { self.debt / 2 }
+    }
+
+    /// The longest stall of the last horizon of work, with the one that may be under way, in
+    /// nanoseconds; 0 if there was none. One in the oldest part counts. O(1).
+    pub(super) fn longest_stall(&self, now: u64) -> u64 {
         let waited = self.since.map_or(0, |since| now - since);
         let under_way = if waited > self.stall { waited } else { 0 };
-        self.current.stalled + self.newer.stalled + self.past[self.oldest].stalled + under_way
+        let past = self.newer.stall.max(self.past[self.oldest].stall);
+        self.current.stall.max(past).max(under_way)
     }
 
-    /// Whether `late` nanoseconds are made good within the horizon: `horizon + late <= horizon ·
-    /// given/claimed`, with so much of what the oldest part gave. Not while nothing is known.
+    /// Whether `late` nanoseconds are within the bound, with so much of what the oldest part gave.
+    /// Not while nothing is known.
     #[inline]
-    fn gives(&self, late: u64, claimed: u64, oldest: Oldest) -> bool {
+    fn allows(&self, late: u64, claimed: u64, oldest: Oldest) -> bool {
         let oldest = match oldest {
             Oldest::None => 0,
             Oldest::Whole => self.past[self.oldest].served,
         };
         let served = self.current.served + self.newer.served + oldest;
-        let needed = u128::from(self.busy()) * u128::from(claimed);
+        let needed = u128::from(self.worked()) * u128::from(claimed);
         let given = u128::from(self.horizon * 1_000) * u128::from(served);
-        needed > 0 && u128::from(self.horizon + late) * needed <= given
+        let free = if late <= self.debt { self.debt } else { 0 };
+        let asked = u128::from((self.horizon + late).saturating_sub(free));
+        late <= self.most() && needed > 0 && asked * needed <= given
     }
 
-    /// Busy time of the last horizon.
+    /// Time at work in the last horizon.
     #[inline]
-    fn busy(&self) -> u64 {
-        // A part that is over was busy for all of its time, or has never been.
-        let oldest = if self.past[self.oldest].busy == 0 { 0 } else { self.kept() };
-        self.current.busy + self.newer.busy + oldest
+    fn worked(&self) -> u64 {
+        // A part that is over was worked in for all of its time, or has never been.
+        let oldest = if self.past[self.oldest].worked == 0 { 0 } else { self.kept() };
+        self.current.worked + self.newer.worked + oldest
     }
 
     /// How much of the oldest part is within the horizon.
     #[inline]
     fn kept(&self) -> u64 {
-        self.part - self.current.busy
+        self.part - self.current.worked
     }
+}
+
+/// What is in flight beside a dispatch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    /// With the one that is dispatched.
+    pub(super) requests: usize,
+    /// The largest cost of requests lately.
+    pub(super) largest: Cost,
 }
 
 /// How much of the oldest part counts in an estimate.
@@ -182,52 +242,94 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const ALONE: Flight = Flight { requests: 1, largest: Cost::ONE };
+
+    fn five_seconds() -> (Delivered, u64) {
+        let mut delivered = Delivered::new(5_000 * MS, 250 * MS);
+        delivered.begin(7);
+        (delivered, 7)
+    }
 
     /// So many IOs, a millisecond apart.
     fn serve(delivered: &mut Delivered, now: &mut u64, ios: u64) {
         for _ in 0..ios {
             *now += MS;
-            delivered.note(*now, Cost::ONE);
+            delivered.note(*now, Cost::ONE, ALONE);
         }
     }
 
     #[test]
-    fn what_is_to_spare_makes_good_for_a_stall() {
-        let (mut delivered, mut now) = (Delivered::new(5_000 * MS, 125 * MS), 7);
-        delivered.begin(now);
-        assert_eq!(delivered.debt_bound(400, 250 * MS), 250 * MS, "nothing is known yet");
+    fn what_the_storage_gives_beyond_reservations_makes_good_for_stalls() {
+        let (mut delivered, mut now) = five_seconds();
+        assert_eq!(delivered.debt_bound(400), 250 * MS, "nothing is known yet");
         serve(&mut delivered, &mut now, 4_000);
-        assert_eq!(delivered.debt_bound(400, 250 * MS), 5_000 * MS);
-        now += 999 * MS;
-        serve(&mut delivered, &mut now, 1);
-        // 4,001 in 5 s: 800.2 per second.
-        assert_eq!(delivered.debt_bound(400, 250 * MS), 5_000 * MS);
-        assert_eq!(delivered.debt_bound(750, 250 * MS) / MS, 334);
-        assert_eq!(delivered.debt_bound(790, 250 * MS), 250 * MS);
-        assert_eq!(delivered.debt_bound(1_500, 250 * MS), 250 * MS);
+        for (stall, of_1_010) in [(0, 200), (999 * MS, 201), (4_000 * MS, 202)] {
+            now += stall;
+            serve(&mut delivered, &mut now, 1);
+            assert_eq!(delivered.debt_bound(400) / (10 * MS), 750);
+            // Up to 2 IOs more than a second's work gave: those that ended stalls.
+            assert_eq!(delivered.debt_bound(800) / (5 * MS), 250);
+            assert_eq!(delivered.debt_bound(1_000) / (5 * MS), 50);
+            assert_eq!(delivered.debt_bound(1_010) / MS, of_1_010);
+            assert_eq!(delivered.debt_bound(1_500), 125 * MS);
+        }
+        assert_eq!(delivered.longest_stall(now), 4_001 * MS);
     }
 
     #[test]
-    fn a_stall_is_forgotten_after_the_horizon() {
-        let (mut delivered, mut now) = (Delivered::new(5_000 * MS, 125 * MS), 7);
-        delivered.begin(now);
+    fn a_stall_is_kept_for_a_horizon_of_work_and_one_under_way_counts() {
+        let (mut delivered, mut now) = five_seconds();
         serve(&mut delivered, &mut now, 4_000);
-        now += 5_000 * MS;
+        now += 1_999 * MS;
+        assert_eq!(delivered.longest_stall(now), 1_999 * MS);
         serve(&mut delivered, &mut now, 1);
-        assert_eq!(delivered.debt_bound(600, 0), 0);
-        serve(&mut delivered, &mut now, 5_700);
-        assert!(delivered.debt_bound(600, 0) > 3_000 * MS);
+        serve(&mut delivered, &mut now, 4_000);
+        assert_eq!(delivered.longest_stall(now), 2_000 * MS);
+        serve(&mut delivered, &mut now, 2_000);
+        assert_eq!(delivered.longest_stall(now), 0);
+    }
+
+    #[test]
+    fn a_request_that_takes_long_is_work() {
+        let (mut delivered, mut now) = five_seconds();
+        let large = Cost::from_ios(200);
+        for _ in 0..20 {
+            now += 200 * MS;
+            delivered.note(now, large, Flight { requests: 1, largest: large });
+        }
+        assert_eq!((delivered.longest_stall(now), delivered.debt_bound(1_000)), (0, 250 * MS));
+        // Two of them in flight may end together, and twice as late.
+        now += 700 * MS;
+        assert_eq!(delivered.longest_stall(now), 700 * MS);
+        delivered.note(now, large, Flight { requests: 2, largest: large });
+        assert_eq!(delivered.longest_stall(now), 0);
+        now += 1_200 * MS;
+        delivered.note(now, large, Flight { requests: 2, largest: large });
+        assert_eq!(delivered.longest_stall(now), 1_200 * MS);
+    }
+
+    #[test]
+    fn less_work_is_a_shortage() {
+        let (mut delivered, mut now) = five_seconds();
+        serve(&mut delivered, &mut now, 5_000);
+        for _ in 0..1_000 {
+            now += 5 * MS;
+            delivered.note(now, Cost::ONE, ALONE);
+        }
+        assert_eq!(delivered.debt_bound(190) / (10 * MS), 26);
+        assert_eq!(delivered.debt_bound(600), 125 * MS);
     }
 
     #[test]
     fn time_without_requests_says_nothing() {
-        let (mut delivered, mut now) = (Delivered::new(5_000 * MS, 125 * MS), 7);
+        let (mut delivered, mut now) = five_seconds();
         for _ in 0..10 {
             delivered.begin(now);
             serve(&mut delivered, &mut now, 100);
             delivered.pause();
             now += 10_000 * MS;
         }
-        assert_eq!(delivered.debt_bound(500, 0), 5_000 * MS);
+        assert_eq!(delivered.debt_bound(300), 10_000 * MS);
+        assert_eq!(delivered.longest_stall(now), 0);
     }
 }

@@ -85,11 +85,11 @@ use alloc::boxed::Box;
 
 /// Lateness that is kept, in nanoseconds. Less loses more of the limit where others take the
 /// storage for long, more makes the disks that share it with limited ones wait for longer.
-pub(super) const HORIZON: u64 = 150_000_000;
+pub(super) const HORIZON: u64 = 250_000_000;
 
 /// A limit makes good for a dispatch that came late by up to just under one charge at once, but not
 /// for more than this, in nanoseconds.
-pub(super) const LATENESS_MAX: u64 = 100_000_000;
+pub(super) const LATENESS_MAX: u64 = 70_000_000;
 
 /// What is forgotten of a wait for room.
 pub(super) const FORGOTTEN: u64 = 8;

@@ -99,12 +99,13 @@
 //! it advances, within
 //!
 //! ```text
-//! V - credit/w  <=  P  <=  V + max(lead, 4·peak, largest)/w
+//! V - credit/w  <=  P  <=  V + max(lead, 4·peak, largest, r·(b/2 + 2·stall))/w
 //! ```
 //!
 //! where lead is [`Config::lead`], peak is the disk's largest recent cost, largest that of all
-//! disks, and the credit is σ for a disk that had nothing queued, max(σ, lead) for one that a limit
-//! held back or other servers kept busy.
+//! disks, b and stall are [below](#the-reservation-clock-and-shortage), and the credit is σ for a
+//! disk that had nothing queued, max(σ, lead) for one that a limit held back or other servers kept
+//! busy.
 //!
 //! - *No scale.* Multiply all weights by k: every P, V and bound is divided by k, no comparison
 //!   changes.
@@ -129,6 +130,9 @@
 //!   requests of 64 MiB, 219 IOs each, made 575:425 of 1,000. The largest recent cost of all disks
 //!   is enough. It rises at once and sinks by an eighth of what is served, so it is gone after
 //!   eight times as much. Where requests cost no more than the lead it changes nothing.
+//! - *Why r·(b/2 + 2·stall).* Storage that pauses gives a reservation at once what it was short of,
+//!   ahead of V. Of a disk whose share is above its reservation that is a part of the share. b/2
+//!   covers pauses that are no stalls, and stall is the longest that is remembered.
 //! - *σ together with the lead.* They bound opposite sides. Credit is earned only while V passes a
 //!   disk that is away, and spent while P < V: V stands still then, so a burst of σ IOs goes ahead
 //!   of all other shares, but behind reservations, and within its own limit. Requests that the
@@ -142,15 +146,16 @@
 //! R is raised when a disk's queue was empty, to `min(t - a, D)`, never while the disk waits. D is
 //! the smallest R of the ready disks and a the [`Config::anticipation`]. So idleness earns no
 //! credit, and a disk that comes in a shortage, where every R is in the past, takes its place
-//! beside the others instead of behind them. After a limit held the disk back beyond its R, a is
-//! half the bound b below: what the limit kept from it is not owed, a short wait among others is.
-//! (A disk whose R is later than its L keeps its place meanwhile.)
+//! beside the others instead of behind them. (A disk whose R is later than its L keeps its place
+//! while the limit holds it back.)
 //!
-//! A disk whose requests are all in flight has an empty queue, and is not idle: it waits for the
-//! storage. So a is b/2 for it too, until it has had nothing in flight for an anticipation. A long
-//! service is then made good for at the next short one. Stalls of more than b/2 in the last H are
-//! added to it, up to B - b/2 (B and H are below). Nothing else is: a disk with few requests
-//! outstanding may never get what is reserved, and would be late for ever.
+//! A disk that a limit held back beyond its R, and one whose requests are all in flight, has not
+//! been idle: it waited for others, or for the storage. So a is b/2 for them, for the latter until
+//! it has had nothing in flight for an anticipation, and no more than half of B below. A long
+//! service is then made good for at the next short one, and a short wait is. The longest stall of
+//! late is added to it, up to B - b/2 less that stall: others are forgiven what is beyond B, so the
+//! next stall must have room. Nothing else is added: a disk with few requests outstanding, or with
+//! a limit in bytes, may never get what is reserved, and would be late for ever.
 //!
 //! In a shortage the others may all be in flight when a disk comes that was idle, and D says
 //! nothing: for b/2 after a dispatch by reservation a is as late as that was, at most b/2. One that
@@ -162,19 +167,23 @@
 //! shift is one number for all, O(1). When the storage recovers, disk i is owed at most B·r_i. That
 //! takes `B·Σr/(T-Σr)` seconds, and by then shares hold again for all.
 //!
-//! A stall is no shortage: storage that stands still for a second may well give what is reserved
-//! in every five. So B follows what the storage gave lately. Let C be the service per busy second
-//! over the last busy H = [`Config::debt_horizon`], stalls included; time is busy while a disk that
-//! may be served waits, or the window is full. With Σr the reservations of the disks that wait or
-//! have all their requests in flight, and b = [`Config::debt_bound`]:
+//! A stall is no shortage: storage that stands still for a second may well give what is reserved in
+//! every five. So B follows what the storage gives while it works. Time is busy while a disk that
+//! may be served waits, or the window is full. Busy time without a dispatch is a stall where it is
+//! longer than b/2, b being [`Config::debt_bound`], and than twice what the storage takes for all
+//! that is in flight if every request cost as much as the largest lately. Let C be the service per
+//! busy second over the last H = [`Config::debt_horizon`] of busy time, stalls left out, and Σr the
+//! reservations of the disks that wait or have all their requests in flight:
 //!
 //! ```text
-//! B  =  max(b, min(H, H·(C/Σr - 1)))
+//! B  =  max(b, min(2·H, H·(C/Σr - 1)))        where C >= Σr
+//! B  =  max(b/2, b - H·(1 - C/Σr))            else
 //! ```
 //!
-//! H·(C - Σr)/Σr is what the storage makes good for within H, as lateness. So what a stall cost is
-//! owed where it can be paid within H, and others wait no longer than that for it. Where C <= Σr,
-//! the reservations do not fit: nothing beyond b is owed. Before anything is known B is b.
+//! H·(C/Σr - 1) is the lateness that working storage makes good for within H. So what a stall cost
+//! is owed where it can be paid within H of work, and others wait no longer than that for it. Where
+//! C < Σr, the reservations do not fit: nothing beyond b/2 is owed for long, so that shares hold
+//! again soon after. Before anything is known B is b.
 //!
 //! # The floor
 //! For n reference IOs in a row served by reservation while a disk without one waits
@@ -194,7 +203,7 @@
 //! holds on average, and no cost keeps a disk from being served.
 //!
 //! A disk that has requests queued and waits for others is late by t - L. That is kept up to H =
-//! 150 ms, so that what it could not send is made good for and not lost; without it every limit
+//! 250 ms, so that what it could not send is made good for and not lost; without it every limit
 //! would lose that time. But tokens for H beside those of a second are more than a second may hold.
 //! So a late disk is let go only as far as its last second has room. With λ =
 //! [`Config::limit_slack`], or just under the time of one request if that is longer, and ε = 3/8 of

@@ -263,7 +263,7 @@ impl Oracle {
             let (patience, lag) = if std::mem::take(&mut disk.busy_elsewhere) {
                 (anticipation.max(SECOND * 3 / 100), u64::from(self.config.lead))
             } else if self.was_in_flight(slot) {
-                (self.lateness_in_flight(), 0)
+                (self.lateness_kept(slot), 0)
             } else {
                 (self.newcomers_lateness(), 0)
             };
@@ -368,11 +368,8 @@ impl Oracle {
                     self.look(slot);
                     continue;
                 }
-                self.make_ready(
-                    slot,
-                    i128::from(self.config.debt_bound.0 / 2),
-                    u64::from(self.config.lead),
-                );
+                let patience = self.lateness_kept(slot);
+                self.make_ready(slot, patience, u64::from(self.config.lead));
             }
         }
         if let Some((slot, phase)) = self.continue_batch() {
@@ -460,8 +457,13 @@ impl Oracle {
         let cost = disk.cost(&self.meter);
         disk.peak = ((cost + 999) / 1_000).max(disk.peak - disk.peak / 32);
         self.largest = cost.max(self.largest - cost / 8);
-        let ahead = self.lead_of(slot);
-        let busy = self.given.note(now, cost, horizon);
+        let debt = i128::from(self.config.debt_bound.0);
+        let own = disk.reservation.map_or(0, |tag| tag.rate);
+        let owed = (debt / 2 + 2 * self.given.longest_stall(now, debt / 2)) * own / 1_000;
+        let ahead = self.lead_of(slot).max(owed.min(65_536 * ION));
+        let in_flight: i128 = self.disks.iter().flatten().map(|d| d.in_flight).sum();
+        let flight = self.largest * (in_flight + 1);
+        let busy = self.given.note(now, cost, [horizon, debt], flight);
         let disk = self.disks[slot].as_mut().unwrap();
         let front = disk.front();
         let place = disk.place();
@@ -544,8 +546,8 @@ impl Oracle {
             disk.wait_no_more();
         } else if by == By::LeftOver && disk.lanes.is_some() {
             disk.standing = Standing::Blocked;
-            let half = i128::from(self.config.debt_bound.0 / 2);
-            self.place(slot, half, u64::from(self.config.lead));
+            let patience = self.lateness_kept(slot);
+            self.place(slot, patience, u64::from(self.config.lead));
         } else if by == By::LeftOver {
             disk.held_at = disk.share_at();
         } else if disk.until() > now {

@@ -39,8 +39,8 @@ impl<R> MClock<R> {
             _ if self.has_new_reservation(slot) => self.newcomers_lateness(now),
             Patience::Asked => self.newcomers_lateness(now),
             Patience::BusyElsewhere => self.config.anticipation.0.max(AWAY),
-            Patience::HeldBack => self.config.debt_bound.0 / 2,
-            Patience::InFlight => self.lateness_in_flight(slot, now),
+            Patience::HeldBack => self.lateness_kept(slot, now),
+            Patience::InFlight => self.lateness_kept(slot, now),
             Patience::Unbroken => self.debt_bound_of(slot, now),
         };
         let disk = &mut self.disks[slot];
@@ -88,20 +88,18 @@ impl<R> MClock<R> {
         late.max(self.config.anticipation.0)
     }
 
-    /// How late the reservation of a disk may be whose requests were all in flight: half of the
-    /// bound in a shortage, and by what the storage stood still where it makes good for that. What
-    /// such a disk lost otherwise, it lost because it keeps few requests outstanding. Were that
-    /// owed, it would be late for ever, and others would be forgiven something whenever it waits.
-    fn lateness_in_flight(&self, slot: usize, now: u64) -> u64 {
-        let half = self.config.debt_bound.0 / 2;
-        let claims = self.claims() + self.reserved_by(slot);
-        let bound = self.delivered.debt_bound(claims, self.config.debt_bound.0) - half;
-        bound.min(half + self.delivered.stalled(now))
+    /// How late the reservation of a disk may be whose requests were all in flight, or that a limit
+    /// held back: half of the bound, and a stall of the storage where it makes good for that. What
+    /// such a disk lost otherwise, it lost because it keeps few requests outstanding, or to its
+    /// limit. Were that owed, it would be late for ever, and others would be forgiven something
+    /// whenever it waits.
+    fn lateness_kept(&self, slot: usize, now: u64) -> u64 {
+        self.delivered.lateness_kept(now, self.claims() + self.reserved_by(slot))
     }
 
     /// How late the reservation of a disk may be that enters again.
     fn debt_bound_of(&self, slot: usize, now: u64) -> u64 {
-        let least = self.config.debt_bound.0;
+        let least = self.config.debt_bound.0 / 2;
         match &self.disks[slot].reservation {
             Some(reservation) if reservation.at < now - least => self.debt_bound(),
             _ => least,
@@ -280,6 +278,18 @@ impl<R> MClock<R> {
         let v = self.virtual_time.at();
         let tag = &mut self.disks[slot].share;
         tag.lower_to(v.wrapping_add(tag.spacing(share_amount(ahead))));
+    }
+
+    /// The upper bound of the share tag of a disk that is served by its reservation: the lead, or
+    /// what the reservation is owed for pauses and stalls of the storage if that is more. It comes
+    /// at once, and is of the disk's share as far as that is larger.
+    #[inline]
+    pub(super) fn lead_in_pauses(&self, slot: usize, now: u64) -> Cost {
+        let time = self.config.debt_bound.0 / 2 + 2 * self.delivered.longest_stall(now);
+        // Nanoseconds at IOs per second are thousandths of millionths of an IO.
+        let owed = u128::from(time) * u128::from(self.reserved_by(slot)) / 1_000;
+        let owed = Cost::from_millionths(owed.min(u128::from(Cost::MAX.as_millionths())) as u64);
+        self.lead_of(slot).max(owed)
     }
 
     /// How much service that is.

@@ -6,21 +6,21 @@ use headgate_units::{Bytes, Iops, Nanos};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claim {
-    /// At most `∫ limit + 150 ms · limit + c` in any interval.
+    /// At most `∫ limit + 250 ms · limit + c` in any interval.
     Above,
     /// At most `l (n + λ + 3/8 slack (n - 1)) + c` in n seconds, λ the larger of the slack and
-    /// `min(c/l, 100 ms)`.
+    /// `min(c/l, 70 ms)`.
     AboveInSeconds,
-    /// At most `∫ l + max((p - l) T, 150 ms · l) + c` of a limit l with a peak p for T.
+    /// At most `∫ l + max((p - l) T, 250 ms · l) + c` of a limit l with a peak p for T.
     AbovePeak,
-    /// At least `∫ limit - 150 ms · limit - c` while the window has room.
+    /// At least `∫ limit - 250 ms · limit - c` while the window has room.
     Below,
-    /// At least `∫ limit - (150 ms + d) · limit - c` beside others, where its share exceeds it.
+    /// At least `∫ limit - (250 ms + d) · limit - c` beside others, where its share exceeds it.
     BelowBesideOthers,
 }
 
 /// Lateness that a limit makes good for.
-const LATENESS: u64 = 150 * MS;
+const LATENESS: u64 = 250 * MS;
 
 /// Watches disk 0. Service and limits in billionths of a reference IO.
 struct Limits {
@@ -222,7 +222,7 @@ fn case(name: &'static str, claim: Claim, window: u32, slack: u64) -> Case {
             counts: vec![1, 5],
             costs: vec![1, 2, 4, 10],
             depths: vec![0, 4, 30],
-            waits: vec![5 * MS, 70 * MS, 150 * MS, 400 * MS, 1_000 * MS],
+            waits: vec![5 * MS, 70 * MS, 250 * MS, 400 * MS, 1_000 * MS],
             policies: (0..changes).map(|e| (0, e)).collect(),
             paces: vec![MS, 5 * MS, 25 * MS],
             stalls: vec![50 * MS, 160 * MS, 300 * MS],
@@ -289,7 +289,7 @@ fn a_limit_holds_from_above_and_below() {
 fn wrong_limits_are_found() {
     let cases = cases();
     for mistake in [
-        // 150 ms of lateness, at once.
+        // 250 ms of lateness, at once.
         Mistake::None,
         Mistake::DeepBucket,
         Mistake::LimitPerRequest,

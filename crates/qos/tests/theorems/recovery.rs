@@ -17,13 +17,14 @@ enum Claim {
 }
 
 /// A shortage that lasted for so long is over-commitment, and owed for no longer than
-/// [`DEBT_BOUND`]: the debt horizon, and a second for what is still remembered of better times.
+/// [`DEBT_BOUND`] and what the storage may have given beyond the reservations, a part of the floor
+/// of the debt horizon: that horizon, and a second for what is still remembered of better times.
 const OVER_COMMITTED: u64 = 6 * SECOND;
 const DEBT_HORIZON: u64 = 5 * SECOND;
 const DEBT_BOUND: u64 = 250 * MS;
 /// How late a disk with requests in flight may ask and keep its turn.
 const PATIENCE: u64 = 125 * MS;
-const LEAD: u64 = 16;
+const LEAD: u64 = 6;
 
 /// Service in billionths of a reference IO.
 struct Recovery {
@@ -100,7 +101,7 @@ impl Recovery {
     /// λ: how late reservations may be when they fit again.
     fn late(&self) -> u64 {
         match self.short {
-            OVER_COMMITTED.. => DEBT_BOUND,
+            OVER_COMMITTED.. => DEBT_BOUND + DEBT_HORIZON / self.floor,
             short => short.clamp(DEBT_BOUND, DEBT_HORIZON),
         }
     }
@@ -184,7 +185,10 @@ impl Recovery {
                 Claim::Rest => {
                     let leads: u64 = (0..self.reserved.len())
                         .filter(|i| self.reserved[*i] > 0)
-                        .map(|i| LEAD.max(4 * view.largest[i]) + view.largest[i])
+                        .map(|i| {
+                            let paused = self.reserved[i] * PATIENCE / SECOND + 1;
+                            LEAD.max(4 * view.largest[i]).max(paused) + view.largest[i]
+                        })
                         .sum();
                     let window = u64::from(view.window + 1) * of(true).max(of(false));
                     let patience = i128::from(self.all_reserved()) * i128::from(PATIENCE);

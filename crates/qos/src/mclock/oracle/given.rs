@@ -1,12 +1,12 @@
 //! What the storage gave: all that it ever gave, as a list.
 
-/// Busy nanoseconds and millionths of IOs, an entry for each eighth of the horizon.
+/// Nanoseconds at work and millionths of IOs, an entry for each eighth of the horizon.
 #[derive(Default)]
 pub(super) struct Given {
     entries: Vec<(i128, i128)>,
     since: Option<i128>,
-    /// In which entry each busy time without a dispatch ended, and how long it was.
-    gaps: Vec<(usize, i128)>,
+    /// In which entry each stall ended, and how long it was.
+    stalls: Vec<(usize, i128)>,
 }
 
 impl Given {
@@ -18,14 +18,27 @@ impl Given {
         self.since = None;
     }
 
-    /// Returns the busy time since the last note.
-    pub(super) fn note(&mut self, now: i128, cost: i128, horizon: i128) -> i128 {
+    /// Returns the busy time since the last note. `debt` is the bound on debt, `flight` what all
+    /// that is in flight costs at most.
+    pub(super) fn note(
+        &mut self,
+        now: i128,
+        cost: i128,
+        [horizon, debt]: [i128; 2],
+        flight: i128,
+    ) -> i128 {
         let busy = self.since.map_or(0, |since| now - since);
         self.since = Some(now);
         if self.entries.is_empty() {
             self.entries.push((0, 0));
         }
         let part = (horizon / 8).max(1);
+        let (worked, served) = self.lately(part, Oldest::Whole);
+        if busy > debt / 2 && busy * served > 2 * flight * worked {
+            self.stalls.push((self.entries.len() - 1, busy));
+            self.entries.last_mut().unwrap().1 += cost;
+            return busy;
+        }
         self.entries.last_mut().unwrap().0 += busy;
         // Twenty parts without service are as good as any more.
         for _ in 0..20 {
@@ -38,32 +51,54 @@ impl Given {
         }
         let last = self.entries.last_mut().unwrap();
         *last = (last.0 % part, last.1 + cost);
-        self.gaps.push((self.entries.len() - 1, busy));
         busy
     }
 
-    /// For how long the storage stood still lately, in stalls longer than this.
-    pub(super) fn stalled(&self, now: i128, longer: i128) -> i128 {
+    /// The longest time for which the storage stood still lately, if longer than this.
+    pub(super) fn longest_stall(&self, now: i128, longer: i128) -> i128 {
         // The entry that is being filled and eight before it.
         let first = self.entries.len().saturating_sub(9);
-        let lately = self.gaps.iter().filter(|(entry, _)| *entry >= first).map(|(_, gap)| *gap);
+        let lately = self.stalls.iter().filter(|(entry, _)| *entry >= first).map(|(_, gap)| *gap);
         let under_way = self.since.map_or(0, |since| now - since);
-        lately.chain([under_way]).filter(|gap| *gap > longer).sum()
+        lately.chain([under_way]).filter(|gap| *gap > longer).max().unwrap_or(0)
     }
 
-    pub(super) fn debt_bound(&self, reserved: i128, horizon: i128, least: i128) -> i128 {
-        let part = (horizon / 8).max(1);
+    /// Time at work and service of the last horizon.
+    fn lately(&self, part: i128, oldest: Oldest) -> (i128, i128) {
         let mut last: Vec<_> = self.entries.iter().rev().take(9).copied().collect();
-        if let [now, _, _, _, _, _, _, _, oldest] = &mut last[..] {
+        if let [now, _, _, _, _, _, _, _, first] = &mut last[..] {
             let kept = part - now.0;
-            *oldest = (oldest.0 * kept / part, oldest.1 * kept / part);
+            let served = match oldest {
+                Oldest::Whole => first.1,
+                Oldest::Kept => first.1 * kept / part,
+            };
+            *first = (first.0 * kept / part, served);
         }
-        let busy: i128 = last.iter().map(|entry| entry.0).sum();
-        let served: i128 = last.iter().map(|entry| entry.1).sum();
-        if busy * reserved == 0 {
-            return least;
-        }
-        let made_good_in = horizon * served * 1_000 / (busy * reserved) - horizon;
-        made_good_in.clamp(0, horizon).max(least)
+        (last.iter().map(|entry| entry.0).sum(), last.iter().map(|entry| entry.1).sum())
     }
+
+    pub(super) fn debt_bound(&self, reserved: i128, horizon: i128, debt: i128) -> i128 {
+        let (worked, served) = self.lately((horizon / 8).max(1), Oldest::Kept);
+        if worked * reserved == 0 {
+            return debt;
+        }
+        let made_good = horizon * served * 1_000 / (worked * reserved) - horizon;
+        let least = if horizon == 0 { debt } else { debt / 2 };
+        let bound = if made_good < 0 { debt + made_good } else { made_good.max(debt) };
+        bound.clamp(least, debt.max(2 * horizon))
+    }
+
+    /// How late a disk may be that does not wait all the time.
+    pub(super) fn lateness_kept(&self, bound: i128, debt: i128, now: i128) -> i128 {
+        let half = debt.min(bound) / 2;
+        let stall = self.longest_stall(now, debt / 2);
+        (half + stall).min(bound - half - stall).max(half)
+    }
+}
+
+/// How much of the oldest part's service counts.
+#[derive(Clone, Copy)]
+enum Oldest {
+    Whole,
+    Kept,
 }

@@ -249,7 +249,7 @@ impl Oracle {
         }
         let standing = std::mem::replace(&mut disk.standing, Standing::Empty);
         let patience = if self.was_in_flight(slot) {
-            self.lateness_in_flight()
+            self.lateness_kept(slot)
         } else {
             self.newcomers_lateness()
         };

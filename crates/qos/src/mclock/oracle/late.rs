@@ -21,24 +21,29 @@ impl Oracle {
         late.max(i128::from(self.config.anticipation.0))
     }
 
-    /// How late a disk may be whose requests were all in flight: by what the storage stood still,
-    /// if that can be made good for.
-    pub(super) fn lateness_in_flight(&self) -> i128 {
-        let half = i128::from(self.config.debt_bound.0 / 2);
-        let stalled = self.given.stalled(self.now, half);
-        (half + stalled).min(self.debt_bound() - half)
+    /// How late a disk may be whose requests were all in flight, or that a limit held back.
+    pub(super) fn lateness_kept(&self, slot: usize) -> i128 {
+        let own = self.disks[slot].as_ref().and_then(|d| Some(d.reservation?.rate)).unwrap_or(0);
+        let (claims, debt) = (self.claims(slot) + own, i128::from(self.config.debt_bound.0));
+        let horizon = i128::from(self.config.debt_horizon.0);
+        let bound = self.given.debt_bound(claims, horizon, debt);
+        self.given.lateness_kept(bound, debt, self.now)
     }
 
-    pub(super) fn debt_bound(&self) -> i128 {
-        let disks = self.disks.iter().flatten();
-        let has_to_wait = disks.filter(|d| match d.standing {
+    /// The reservations of the disks that have to wait, but for one.
+    fn claims(&self, but: usize) -> i128 {
+        let disks = self.disks.iter().enumerate().filter(|(slot, _)| *slot != but);
+        let has_to_wait = disks.filter_map(|(_, d)| d.as_ref()).filter(|d| match d.standing {
             Standing::Ready | Standing::Pending => true,
             Standing::Blocked => false,
             // Its requests are all in flight, or its next one has just come.
             Standing::Empty => d.in_flight > 0 || d.waits(),
         });
-        let reserved = has_to_wait.filter_map(|d| Some(d.reservation?.rate)).sum();
-        let (horizon, least) = (self.config.debt_horizon.0, self.config.debt_bound.0);
-        self.given.debt_bound(reserved, i128::from(horizon), i128::from(least))
+        has_to_wait.filter_map(|d| Some(d.reservation?.rate)).sum()
+    }
+
+    pub(super) fn debt_bound(&self) -> i128 {
+        let (horizon, debt) = (self.config.debt_horizon.0, self.config.debt_bound.0);
+        self.given.debt_bound(self.claims(usize::MAX), i128::from(horizon), i128::from(debt))
     }
 }
