@@ -5,13 +5,14 @@
 //! The input is pieces of 64 bytes. The first of each says whether the block is those bytes as they
 //! are, or a good record with some of its bytes replaced by them and a checksum that fits.
 
-#![no_main]
-
-use headgate_cluster::sightings::{Absence, Sightings};
-use headgate_cluster::{HostId, HostName, Identity, InstanceId, PeerHost, RecordKey, RECORD, Record};
-use headgate_qos::window::{ActiveShares, BoardView, Bound, Config, Controller, HostReport, Observation, Slots};
+use headgate_cluster::sightings::Sightings;
+use headgate_cluster::{
+    HostId, HostName, Identity, InstanceId, PeerHost, RECORD, Record, RecordKey,
+};
+use headgate_qos::window::{
+    Absence, ActiveShares, BoardView, Bound, Config, Controller, HostReport, Observation, Slots,
+};
 use headgate_units::Nanos;
-use libfuzzer_sys::fuzz_target;
 
 const CHECKSUM: std::ops::Range<usize> = 8..12;
 /// Where the fields that a window follows from begin.
@@ -51,7 +52,7 @@ fn block(piece: &[u8], key: RecordKey) -> [u8; RECORD] {
     bytes
 }
 
-fuzz_target!(|input: &[u8]| {
+pub(super) fn run(input: &[u8]) {
     let key = RecordKey::Block(3);
     let own = Identity {
         host: HostId([1; 16]),
@@ -61,7 +62,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let config = Config::default();
     let mut controller = Controller::new(config).expect("the default is valid");
-    let mut sightings = Sightings::default();
+    let mut sightings = Sightings::new(Absence::Lost);
     let mut now = Nanos::ZERO;
     for pieces in input.chunks(4 * 64) {
         now += config.period;
@@ -71,10 +72,10 @@ fuzz_target!(|input: &[u8]| {
             assert_eq!(Record::decode(&record.encode(key), key).as_ref(), Ok(record));
             assert!(!record.name.as_str().chars().any(char::is_control));
         }
-        sightings.observe(now, config.period, records, Absence::Lost);
+        sightings.observe(now, config.period, records);
         let peers: Vec<_> = sightings.peers(now, &own).iter().map(PeerHost::peer).collect();
         let seen = Some(Observation { latency: Nanos::from_millis(31), ios: 100 });
         let update = controller.update(seen, &[], BoardView::Shared(&peers));
         assert!(update.window >= Slots::ONE && update.window <= config.max, "{update:?}");
     }
-});
+}

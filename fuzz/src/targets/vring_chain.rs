@@ -4,28 +4,27 @@
 //! Whatever comes: no panic, every buffer handed out lies in guest memory (the address sanitiser
 //! watches), lengths add up, and a restart finds the region in order.
 
-#![no_main]
-
+use arbitrary::{Result, Unstructured};
 use headgate_vring::blk::{RequestHeader, Status};
 use headgate_vring::{
     Buffer, Completion, DeviceQueue, DriverQueue, Fetched, GuestAddress, GuestMemory, HeapMapping,
     InflightRegion, Operation, Placement, QueueFeatures, QueueLayout, Region, Scratch, Segment,
 };
-use libfuzzer_sys::arbitrary::{Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
 const PART: u64 = 1 << 17;
 const HIGH: u64 = 1 << 30;
 const SIZE: u16 = 16;
 
-fuzz_target!(|data: &[u8]| {
+pub(super) fn run(data: &[u8]) {
     // Running out of input ends the run like any other step.
-    let _ = run(&mut Unstructured::new(data));
-});
+    let _ = steps(&mut Unstructured::new(data));
+}
 
-fn run(u: &mut Unstructured<'_>) -> Result<()> {
-    let region = |start| Region::new(GuestAddress(start), Arc::new(HeapMapping::new(PART as usize))).unwrap();
+fn steps(u: &mut Unstructured<'_>) -> Result<()> {
+    let region = |start| {
+        Region::new(GuestAddress(start), Arc::new(HeapMapping::new(PART as usize))).unwrap()
+    };
     // Two regions that touch, a hole, and a third.
     let memory = Arc::new(GuestMemory::new(vec![region(0), region(PART), region(HIGH)]).unwrap());
     let (layout, _) = QueueLayout::contiguous(GuestAddress(0), SIZE).unwrap();
@@ -89,7 +88,9 @@ fn offer(u: &mut Unstructured<'_>, memory: &GuestMemory, driver: &mut DriverQueu
     let slot = 0x8000 + 0x100 * u64::from(u.int_in_range(0..=63u8)?);
     let kind = if u.ratio(15, 16)? { *u.choose(&[0, 1, 4, 8, 11, 13])? } else { u.arbitrary()? };
     let sector = if u.ratio(7, 8)? { u64::from(u.arbitrary::<u16>()?) } else { u.arbitrary()? };
-    memory.write(GuestAddress(slot), &RequestHeader { kind, ioprio: 0, sector }.to_bytes()).unwrap();
+    memory
+        .write(GuestAddress(slot), &RequestHeader { kind, ioprio: 0, sector }.to_bytes())
+        .unwrap();
     let cut = u.int_in_range(1..=16u32)?;
     let mut chain = vec![Buffer::Readable { at: GuestAddress(slot), len: cut }];
     if cut < 16 {
@@ -101,7 +102,8 @@ fn offer(u: &mut Unstructured<'_>, memory: &GuestMemory, driver: &mut DriverQueu
         _ => 1,
     };
     for _ in 0..pieces {
-        let at = GuestAddress(*u.choose(&[0x10000, PART - 512, PART - 1, HIGH, HIGH + PART - 4096])?);
+        let at =
+            GuestAddress(*u.choose(&[0x10000, PART - 512, PART - 1, HIGH, HIGH + PART - 4096])?);
         let len = match kind {
             8 => 20,
             11 | 13 => 16,
@@ -117,8 +119,11 @@ fn offer(u: &mut Unstructured<'_>, memory: &GuestMemory, driver: &mut DriverQueu
         let which = u.choose_index(chain.len())?;
         let at = GuestAddress(if u.arbitrary()? { u.arbitrary()? } else { 2 * PART - 1 });
         let len = if u.arbitrary()? { u.arbitrary()? } else { u.int_in_range(0..=64)? };
-        chain[which] =
-            if u.arbitrary()? { Buffer::Readable { at, len } } else { Buffer::Writable { at, len } };
+        chain[which] = if u.arbitrary()? {
+            Buffer::Readable { at, len }
+        } else {
+            Buffer::Writable { at, len }
+        };
     }
     let table = Placement::Indirect(GuestAddress(slot + 0x40));
     let placement = if u.arbitrary()? { Placement::Direct } else { table };

@@ -5,16 +5,20 @@
 //! either form. Each gets noise, or messages made from the input, so that magic numbers and cookies
 //! fit and the code behind them is reached.
 
-#![no_main]
-
 use headgate_nbd::client::handshake::{ExportInfo, Handshake, HandshakeError, ReplyStyle, Step};
 use headgate_nbd::client::replies::{Event, Replies};
 use headgate_nbd::client::structured::{self, ReplyBuffer};
-use headgate_nbd::wire::{GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, option};
-use libfuzzer_sys::fuzz_target;
+use headgate_nbd::wire::{
+    GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
+    option,
+};
 
 /// Runs a handshake over the stream in cuts: how it ended, and what the client sent.
-fn shake_hands(stream: &[u8], style: ReplyStyle, cuts: &[u8]) -> (Result<Option<ExportInfo>, HandshakeError>, Vec<u8>) {
+fn shake_hands(
+    stream: &[u8],
+    style: ReplyStyle,
+    cuts: &[u8],
+) -> (Result<Option<ExportInfo>, HandshakeError>, Vec<u8>) {
     let mut handshake = Handshake::new("x", style);
     let (mut out, mut start, mut end) = (Vec::new(), 0, 0);
     let mut cuts = cuts.iter().cycle();
@@ -60,7 +64,7 @@ fn handshake(mut rest: &[u8]) -> Vec<u8> {
 /// What is outstanding: 16 requests, whose payloads are as long as their cookies say.
 fn payload_of(ended: &[bool; 16], cookie: u64) -> Option<u32> {
     let free = ended.get(usize::try_from(cookie).ok()?).is_some_and(|ended| !ended);
-    free.then_some((cookie as u32) * 37)
+    free.then(|| cookie as u32 * 37)
 }
 
 /// Replies whose cookies, errors and order are the input's.
@@ -91,9 +95,10 @@ fn receive(stream: &[u8], cuts: &[u8]) -> Vec<(u64, u32, Vec<u8>)> {
         let mut direct = 0;
         if let Some(payload) = reader.payload() {
             direct = cut.min(payload.left as usize);
-            payloads[payload.cookie as usize][payload.at as usize..][..direct].copy_from_slice(&rest[..direct]);
+            payloads[payload.cookie as usize][payload.at as usize..][..direct]
+                .copy_from_slice(&rest[..direct]);
         }
-        let most = if cut % 2 == 0 { reader.head_lacks() } else { usize::MAX };
+        let most = if cut.is_multiple_of(2) { reader.head_lacks() } else { usize::MAX };
         let spare = reader.spare(most);
         let buffered = (cut - direct).min(spare.len());
         assert!(!spare.is_empty());
@@ -173,7 +178,7 @@ fn events(stream: &[u8], cuts: &[u8]) -> Vec<String> {
     events
 }
 
-fuzz_target!(|input: &[u8]| {
+pub(super) fn run(input: &[u8]) {
     let [mode, cut, input @ ..] = input else { return };
     let cuts = [*cut, cut.wrapping_mul(7), 0];
     let made = cut % 2 == 0;
@@ -192,4 +197,4 @@ fuzz_target!(|input: &[u8]| {
             assert_eq!(events(&stream, &[]), events(&stream, &cuts));
         }
     }
-});
+}

@@ -2,13 +2,10 @@
 //! the disk answers. The harness checks every request that reaches the disk; every answer must make
 //! sense to a client.
 
-#![no_main]
-
 use headgate_engine::port::Detach;
 use headgate_engine::request::IoError;
 use headgate_frontends::nbd::harness::{Harness, Outcome};
 use headgate_nbd::server::command::{BlockStatus, Replies, Session};
-use libfuzzer_sys::fuzz_target;
 
 /// Answers in the structured form, of which the simple one is a part for requests without data.
 fn check(mut output: &[u8]) {
@@ -41,9 +38,10 @@ fn request(bytes: &[u8]) -> Vec<u8> {
     request
 }
 
-fuzz_target!(|input: &[u8]| {
+pub(super) fn run(input: &[u8]) {
     let Some((&depth, steps)) = input.split_first() else { return };
-    let session = Session { replies: Replies::Structured, block_status: BlockStatus::BaseAllocation };
+    let session =
+        Session { replies: Replies::Structured, block_status: BlockStatus::BaseAllocation };
     let mut harness = Harness::new(session, 100 << 10, usize::from(depth % 8) + 1, &[]);
     for step in steps.chunks(5) {
         let (what, rest) = (step[0], &step[1..]);
@@ -70,4 +68,4 @@ fuzz_target!(|input: &[u8]| {
     }
     harness.settle();
     check(&harness.output);
-});
+}

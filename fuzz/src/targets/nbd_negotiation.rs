@@ -4,14 +4,11 @@
 //! The first byte of the input says whether the rest is the stream itself, or a list of options to
 //! make one from, so that names, queries and lengths get past the magic numbers.
 
-#![no_main]
-
 use headgate_nbd::server::Export;
 use headgate_nbd::server::command::Session;
 use headgate_nbd::server::negotiation::{
     Catalog, ExportName, Negotiation, NegotiationError, OpenError, Opened, Step,
 };
-use libfuzzer_sys::fuzz_target;
 
 struct Disks;
 
@@ -59,7 +56,9 @@ fn negotiate(stream: &[u8], piece: usize) -> (Vec<u8>, End) {
                         Step::NeedBytes => break,
                         Step::Answered => {}
                         Step::Aborted => return (out, End::Aborted),
-                        Step::Transmission(_, session) => return (out, End::Transmission(session, start)),
+                        Step::Transmission(_, session) => {
+                            return (out, End::Transmission(session, start));
+                        }
                     }
                 }
             }
@@ -78,7 +77,8 @@ fn options(mut input: &[u8]) -> Vec<u8> {
         input = rest;
         let name = |which: u8| {
             let name = NAMES[usize::from(which % 8)];
-            [&(name.len() as u32 + u32::from(lie >> 6 == 3)).to_be_bytes()[..], name.as_bytes()].concat()
+            [&(name.len() as u32 + u32::from(lie >> 6 == 3)).to_be_bytes()[..], name.as_bytes()]
+                .concat()
         };
         let mut data = match shape % 4 {
             0 => Vec::new(),
@@ -102,7 +102,7 @@ fn options(mut input: &[u8]) -> Vec<u8> {
     stream
 }
 
-fuzz_target!(|input: &[u8]| {
+pub(super) fn run(input: &[u8]) {
     let Some((&form, rest)) = input.split_first() else { return };
     let made;
     let stream = if form % 2 == 0 {
@@ -115,4 +115,4 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(negotiate(stream, 1), whole);
     // The largest answer to an option, and the smallest option.
     assert!(whole.0.len() <= (stream.len() / 16 + 1) * 300);
-});
+}
