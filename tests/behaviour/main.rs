@@ -10,6 +10,7 @@ mod hostile;
 mod hosts;
 mod layers;
 mod many;
+mod power;
 mod probes;
 mod remote;
 mod stops;

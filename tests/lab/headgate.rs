@@ -76,6 +76,14 @@ impl Headgate {
         Ok(Headgate { nbd: state.join("nbd.sock"), state, log, words, process })
     }
 
+    /// Starts a daemon on a state directory that another has left.
+    pub fn start_on(lab: &Lab, name: &str, state: &Path) -> anyhow::Result<Headgate> {
+        let log = lab.dir().join(format!("headgate-{name}.log"));
+        let words = vec![binary()?.into(), "serve".into()];
+        let process = launch(&words, state, &log)?;
+        Ok(Headgate { nbd: state.join("nbd.sock"), state: state.into(), log, words, process })
+    }
+
     /// Starts a daemon and creates disks in its default datastore.
     pub fn with_disks(lab: &Lab, disks: &[DiskSpec]) -> anyhow::Result<Headgate> {
         let daemon = Headgate::start(lab)?;

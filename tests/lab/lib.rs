@@ -8,6 +8,8 @@
 //! # Environment
 //! - `HEADGATE_LAB=require`: a test that cannot run for want of a tool fails instead of skipping.
 //! - `HEADGATE_LAB_DIR`: where the guest kernel and the initramfs are kept (default: `target/lab`).
+//! - `HEADGATE_CUTS`, `HEADGATE_CUT_SEED`, `HEADGATE_KILLS`, `HEADGATE_EVICTIONS`: how many power
+//!   cuts (and which), kills and evictions a test is about (`tests/README.md`).
 //! - `HEADGATE_LAB_ACCEL`: QEMU's accelerator (default: `tcg`, which every machine has).
 
 pub mod allocation;
@@ -23,6 +25,7 @@ pub mod metrics;
 pub mod nbd;
 pub mod pace;
 pub mod peer;
+pub mod power;
 pub mod premise;
 pub mod process;
 pub mod qtest;
@@ -31,6 +34,7 @@ pub mod stolen;
 pub mod streams;
 pub mod tools;
 mod turn;
+pub mod write_log;
 pub mod writer;
 
 use anyhow::Context;
@@ -149,6 +153,16 @@ pub fn cache_dir() -> PathBuf {
         Some(dir) => PathBuf::from(dir),
         None => workspace().join("target/lab"),
     }
+}
+
+/// How often to do something: what an environment variable says, or else the usual.
+///
+/// # Errors
+/// When the variable is no number, or zero: a test that does nothing proves nothing.
+pub fn count(variable: &str, usual: u32) -> anyhow::Result<u32> {
+    let Ok(text) = env::var(variable) else { return Ok(usual) };
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.with_context(|| format!("{variable}={text}: expected a number above 0"))
 }
 
 /// The root of the workspace.

@@ -1,7 +1,7 @@
 //! Where programs are, and real NBD clients driven by the lab.
 
-use crate::process::run;
-use anyhow::Context;
+use crate::process::{run, run_to_end};
+use anyhow::{Context, ensure};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -103,4 +103,33 @@ pub fn sha256(path: &Path) -> anyhow::Result<String> {
     command.arg(path);
     let said = run(command, LONG)?;
     Ok(said.split_whitespace().next().unwrap_or_default().to_owned())
+}
+
+/// The shared libraries of a program, loader included; none for a static one.
+pub fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut command = Command::new("ldd");
+    command.arg(program).env("LC_ALL", "C");
+    let finished = run_to_end(command, Duration::from_secs(20))?;
+    if finished.stderr.contains("not a dynamic executable")
+        || finished.stdout.contains("statically linked")
+    {
+        return Ok(Vec::new());
+    }
+    ensure!(finished.status.success(), "ldd {}: {}", program.display(), finished.stderr);
+    finished
+        .stdout
+        .lines()
+        .filter(|line| !line.contains("linux-vdso"))
+        .map(|line| {
+            // "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x...)" or
+            // "/lib64/ld-linux-x86-64.so.2 (0x...)".
+            let path = line
+                .split("=>")
+                .last()
+                .and_then(|l| l.split_whitespace().next())
+                .unwrap_or_default();
+            ensure!(path.starts_with('/'), "{}: {} is missing", program.display(), line.trim());
+            Ok(PathBuf::from(path))
+        })
+        .collect()
 }

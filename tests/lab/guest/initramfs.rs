@@ -11,8 +11,6 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 const INIT: &str = include_str!("init.sh");
 const PROGRAMS: [&str; 5] = ["fio", "mkfs.ext4", "e2fsck", "fstrim", "blkdiscard"];
@@ -49,14 +47,14 @@ impl Recipe {
         let busybox =
             tools::find("busybox").context("busybox is not installed; run tests/install")?;
         ensure!(
-            libraries(&busybox)?.is_empty(),
+            tools::libraries(&busybox)?.is_empty(),
             "busybox is not static; install busybox-static (tests/install)"
         );
         files.insert("/bin/busybox".to_owned(), busybox);
         for program in PROGRAMS {
             let host = tools::find(program)
                 .with_context(|| format!("{program} is not installed; run tests/install"))?;
-            for library in libraries(&host)? {
+            for library in tools::libraries(&host)? {
                 files.insert(library.display().to_string(), library);
             }
             files.insert(format!("/usr/bin/{program}"), host);
@@ -111,33 +109,4 @@ impl Recipe {
         archive.finish()?;
         Ok(())
     }
-}
-
-/// The shared libraries of a program, loader included; none for a static one.
-fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut command = Command::new("ldd");
-    command.arg(program).env("LC_ALL", "C");
-    let finished = crate::process::run_to_end(command, Duration::from_secs(20))?;
-    if finished.stderr.contains("not a dynamic executable")
-        || finished.stdout.contains("statically linked")
-    {
-        return Ok(Vec::new());
-    }
-    ensure!(finished.status.success(), "ldd {}: {}", program.display(), finished.stderr);
-    finished
-        .stdout
-        .lines()
-        .filter(|line| !line.contains("linux-vdso"))
-        .map(|line| {
-            // "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x...)" or
-            // "/lib64/ld-linux-x86-64.so.2 (0x...)".
-            let path = line
-                .split("=>")
-                .last()
-                .and_then(|l| l.split_whitespace().next())
-                .unwrap_or_default();
-            ensure!(path.starts_with('/'), "{}: {} is missing", program.display(), line.trim());
-            Ok(PathBuf::from(path))
-        })
-        .collect()
 }
