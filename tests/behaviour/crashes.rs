@@ -5,11 +5,12 @@ use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::peer::{QEMU_STORAGE_DAEMON, StorageDaemon};
 use headgate_lab::writer::Writer;
-use headgate_lab::{DiskSpec, Server, tools, wait_for, with_lab};
+use headgate_lab::{DiskSpec, Server, count, tools, wait_for, with_lab};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+/// Kills of a test, unless `HEADGATE_KILLS` says otherwise.
 const KILLS: u32 = 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCKS: u64 = 1024;
@@ -36,11 +37,12 @@ fn survives_being_killed(
     disk: &str,
     companion: &mut dyn Companion,
 ) -> anyhow::Result<Survival> {
+    let kills = count("HEADGATE_KILLS", KILLS)?;
     let writer = Writer::new(server.nbd_socket(), disk, 1, BLOCKS);
     let progress = writer.progress();
     thread::scope(|scope| {
         let writer = scope.spawn(|| writer.run());
-        let outcome = (1..=KILLS).try_for_each(|round| {
+        let outcome = (1..=kills).try_for_each(|round| {
             let more = |counter: &AtomicU64, than: u64| {
                 wait_for("the writer should get on", PATIENCE, || {
                     let now = counter.load(Ordering::Relaxed);
@@ -67,7 +69,7 @@ fn survives_being_killed(
         "{}: {crashes} crashes survived, {held_back} of them while old requests were held back, {writes} writes acknowledged",
         server.name()
     );
-    anyhow::ensure!(crashes >= u64::from(KILLS), "only {crashes} crashes were noticed");
+    anyhow::ensure!(crashes >= u64::from(kills), "only {crashes} crashes were noticed");
     Ok(Survival { crashes, held_back })
 }
 
