@@ -260,6 +260,25 @@ fn the_batch_is_counted_across_the_wrap_of_the_used_index() {
     world.finish();
 }
 
+/// A driver that resets writes its available ring anew: what was read of it before counts no more.
+#[test]
+fn what_was_put_back_is_read_anew() {
+    let mut rig = Rig::new(16, ALL);
+    let take = |rig: &mut Rig| match rig.device.next_request(&mut rig.scratch).unwrap() {
+        Some(Fetched::Request(request)) => Some(request.completion),
+        Some(other) => panic!("{other:?}"),
+        None => None,
+    };
+    (0..2).for_each(|n| _ = rig.offer_read(n, 0x8000 + n * 0x1000));
+    let [first, second] = [0, 1].map(|_| take(&mut rig).expect("two were offered"));
+    rig.device.put_back(second).unwrap();
+    rig.device.put_back(first).unwrap();
+    rig.driver.raw().set_available_index(1);
+    let only = take(&mut rig).expect("one is offered now");
+    rig.device.complete(only, Status::Ok, 512);
+    assert!(take(&mut rig).is_none(), "a chain that is offered no more was taken");
+}
+
 /// Without a region, the base is all that the next device knows.
 #[test]
 fn what_was_put_back_is_taken_again_from_the_base() {
