@@ -11,6 +11,7 @@ mod functions;
 mod house;
 mod links;
 mod modules;
+mod mutations;
 mod paths;
 mod purity;
 mod ratchet;
@@ -29,6 +30,9 @@ Commands:
   tidy --tighten       the same, and lower the ratchets to what is there now
   cycles [CRATE]       print the uses that hold cycles of more than two files together
   figures [DIR]        print lines, files, long functions, cycles, unsafe blocks and arrows
+  mutations [NAME...]  put known defects into what keeps acknowledged bytes: is each noticed?
+  mutations --in-place [NAME...]
+                       the same in this checkout, which saves building everything twice
   purity               prove that the pure crates need no clock, file, socket, thread or entropy
 ";
 
@@ -42,6 +46,8 @@ fn main() -> ExitCode {
         ["cycles", krate] => figures::cycles(Some(krate)),
         ["figures"] => figures::run(tree::root()),
         ["figures", dir] => figures::run(Ok(PathBuf::from(dir))),
+        ["mutations", "--in-place", names @ ..] => mutations::run(mutations::Where::InPlace, names),
+        ["mutations", names @ ..] => mutations::run(mutations::Where::Copy, names),
         ["purity"] => purity::run(),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
