@@ -41,6 +41,9 @@ pub fn store(target: &str, inputs: &[Vec<u8>]) -> Result<()> {
     let lines: BTreeSet<(usize, String)> =
         inputs.iter().map(|input| (input.len(), BASE64_STANDARD.encode(input))).collect();
     let text: String = lines.into_iter().map(|(_, line)| line + "\n").collect();
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).with_context(|| format!("{}", dir.display()))?;
+    }
     fs::write(&path, text).with_context(|| format!("{}", path.display()))
 }
 
