@@ -13,6 +13,8 @@ use std::time::Duration;
 /// Kills of a test, unless `HEADGATE_KILLS` says otherwise.
 const KILLS: u32 = 20;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// For a guest without KVM, which begins and verifies between its writes.
+const GUEST_PATIENCE: Duration = Duration::from_secs(300);
 const BLOCKS: u64 = 1024;
 
 /// Another client of the server, besides the writer, that must get on after each crash.
@@ -134,12 +136,17 @@ impl Companion for Guest {
         // The fifth field of a disk's statistics: writes completed.
         let script = format!(
             "from=$(awk '{{print $5}}' /sys/block/vda/stat)
+             end=$(($(date +%s) + 240))
              while [ $(awk '{{print $5}}' /sys/block/vda/stat) -lt $((from + {more})) ]; do
                if [ -e /tmp/done ]; then cat /tmp/fio.log; dmesg | tail -20; exit 1; fi
+               if [ $(date +%s) -gt $end ]; then
+                 echo stuck: $(cat /sys/block/vda/stat), in flight $(cat /sys/block/vda/inflight)
+                 exit 1
+               fi
                usleep 20000
              done"
         );
-        self.run(&script, PATIENCE).map(drop)
+        self.run(&script, GUEST_PATIENCE).map(drop)
     }
 }
 
