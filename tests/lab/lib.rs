@@ -14,6 +14,7 @@
 
 pub mod allocation;
 pub mod etcd;
+pub mod faulty_fs;
 mod first;
 pub mod fleet;
 pub mod guest;
