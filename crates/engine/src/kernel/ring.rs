@@ -83,9 +83,12 @@ pub(crate) struct Event {
 
 /// Entries of the submission queue; a turn that needs more submits in between.
 const ENTRIES: u32 = 512;
-/// Kernel workers for what cannot be done without blocking (flushes, hole punching): enough to keep
-/// a disk busy, few enough that a storm of flushes does not flood the host.
-const WORKERS: [u32; 2] = [64, 16];
+/// Kernel workers for what cannot be done without blocking (flushes, hole punching), beside one for
+/// each request that datastores may have under way: a datastore that hangs with all of its requests
+/// leaves these to the others.
+const WORKERS: u32 = 64;
+/// Kernel workers for what is no file.
+const OTHER_WORKERS: u32 = 16;
 
 pub(crate) struct Ring {
     uring: IoUring,
@@ -111,9 +114,18 @@ impl Ring {
             .setup_cqsize(ENTRIES * 8)
             .build(ENTRIES)?;
         let submitter = uring.submitter();
-        submitter.register_iowq_max_workers(&mut WORKERS.clone())?;
+        submitter.register_iowq_max_workers(&mut [WORKERS, OTHER_WORKERS])?;
         let size = register_files(&submitter)?;
         Ok(Ring { uring, files: FileTable { free: (0..size).rev().collect(), size } })
+    }
+
+    /// Datastores may have so many requests under way, all together.
+    pub(crate) fn set_windows(&mut self, requests: u32) {
+        let workers = WORKERS.saturating_add(requests);
+        let set = self.uring.submitter().register_iowq_max_workers(&mut [workers, OTHER_WORKERS]);
+        if let Err(e) = set {
+            tracing::warn!(error = %e, "a datastore that hangs may hold up others' flushes");
+        }
     }
 
     /// Queues an operation for the next [`Ring::submit`].

@@ -49,14 +49,25 @@ impl Shard {
         scheduler: headgate_qos::AnyScheduler<u32>,
         window: u32,
     ) -> usize {
-        self.core.datastores.insert(Datastore {
+        let key = self.core.datastores.insert(Datastore {
             name,
             backend,
             layers,
             gate: Gate::new(self.core.ctx.now, scheduler, Slots::whole(window)),
             closed: headgate_stats::DiskSnapshot { at: self.core.ctx.now, ..Default::default() },
             closures: 0,
-        })
+        });
+        self.count_windows();
+        key
+    }
+
+    /// Tells the ring how many requests may be under way.
+    fn count_windows(&mut self) {
+        let windows = self.core.datastores.iter().map(|(_, store)| store.gate.window().ceil());
+        let requests = windows.fold(0, u32::saturating_add);
+        if std::mem::replace(&mut self.core.windows, requests) != requests {
+            self.core.ctx.ring.set_windows(requests);
+        }
     }
 
     pub(crate) fn set_layers(
@@ -88,6 +99,7 @@ impl Shard {
         let now = self.core.ctx.now;
         let store = self.core.datastores.get_mut(datastore).ok_or(EngineError::NoDatastore)?;
         store.gate.set_window(now, window);
+        self.count_windows();
         Ok(())
     }
 
@@ -172,6 +184,7 @@ impl Shard {
             return Err(EngineError::DatastoreInUse { disks });
         }
         self.core.datastores.remove(datastore);
+        self.count_windows();
         Ok(())
     }
 

@@ -11,6 +11,8 @@ pub(crate) struct Core {
     /// What backends work with: the requests, and the ways to the kernel.
     pub ctx: Context,
     pub datastores: Slab<Datastore>,
+    /// The windows of all datastores together.
+    pub windows: u32,
     pub next_generation: u32,
     /// Ports called in this turn.
     pub touched: Vec<u32>,

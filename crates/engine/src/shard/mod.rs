@@ -102,6 +102,7 @@ impl Shard {
                 polled: false,
             },
             datastores: Slab::new(),
+            windows: 0,
             next_generation: 0,
             touched: Vec::new(),
             starved: Vec::new(),

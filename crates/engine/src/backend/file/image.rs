@@ -3,6 +3,7 @@
 use super::lock;
 use super::mapping::Mapping;
 use super::pages::Pages;
+use super::submission::{Submission, submission};
 use crate::backend::size::{SIZE_STEP, is_disk_size};
 use crate::request::{Access, Extent, ExtentKind};
 use headgate_units::{AtomicNanos, Bytes, Nanos};
@@ -126,6 +127,7 @@ pub(crate) struct FileImage {
     memory_alignment: usize,
     access: Access,
     medium: Medium,
+    submission: Submission,
     /// Of an image in memory, unless there is no address space for it.
     mapping: Option<Mapping>,
     /// Until when it may be served, by `CLOCK_BOOTTIME`, if not for as long as it is open.
@@ -291,7 +293,22 @@ impl FileImage {
             Direct::Yes => Access::Direct,
             Direct::No => Access::Cached,
         };
-        let image = FileImage { file, kind, memory_alignment, access, medium, mapping, term: None };
+        let submission = match kind {
+            Kind::BlockDevice => Submission::Shard,
+            Kind::File => {
+                submission(&file).map_err(io_error("inspect the file system of", path))?
+            }
+        };
+        let image = FileImage {
+            file,
+            kind,
+            memory_alignment,
+            access,
+            medium,
+            submission,
+            mapping,
+            term: None,
+        };
         Ok((image, size, block_size))
     }
 
@@ -307,8 +324,17 @@ impl FileImage {
         file.set_len(size).map_err(io_error("create", path))?;
         let mapping = Mapping::of(&file, size).ok();
         let (kind, medium, access) = (Kind::File, Medium::Memory, Access::Cached);
-        let image =
-            FileImage { file, kind, memory_alignment: 1, access, medium, mapping, term: None };
+        let submission = Submission::Shard;
+        let image = FileImage {
+            file,
+            kind,
+            memory_alignment: 1,
+            access,
+            medium,
+            submission,
+            mapping,
+            term: None,
+        };
         Ok((image, size, 512))
     }
 
@@ -346,6 +372,12 @@ impl FileImage {
         self.term = Some(term);
         self.medium = Medium::Device;
         self.mapping = None;
+    }
+
+    /// Who hands its operations to its file system.
+    #[inline]
+    pub(crate) fn submission(&self) -> Submission {
+        self.submission
     }
 
     /// Whether it may be served for a term only.
@@ -437,7 +469,7 @@ fn medium(file: &File) -> io::Result<Medium> {
 }
 
 /// As in the kernel's `linux/magic.h`; libc does not have it.
-const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
+pub(super) const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
 
 /// Block size and memory alignment that direct IO needs here; where the kernel does not tell, 4096
 /// always works.

@@ -6,6 +6,7 @@
 //! - [`inline`]: transfers of files in memory, done on the shard's thread.
 //! - [`bounce`]: aligned memory for buffers that direct IO cannot use.
 //! - [`pages`]: the pages of a file in memory.
+//! - `submission`: who hands operations to a file system that may block.
 //! - [`io_scheduler`]: priorities for the kernel's own IO scheduler.
 
 pub(crate) mod bounce;
@@ -17,6 +18,7 @@ mod lock;
 mod mapping;
 pub(crate) mod pages;
 mod steps;
+mod submission;
 
 use super::context::Context;
 use super::execute::{Execute, Opening, Refused};

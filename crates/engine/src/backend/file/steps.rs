@@ -3,6 +3,7 @@
 use super::bounce::{BOUNCE, Bounce};
 use super::image::Fencing;
 use super::inline::{self, flags};
+use super::submission::Submission;
 use crate::backend::context::Context;
 use crate::backend::storage::OpenFile;
 use crate::kernel::buffers::{ZERO_BLOCK, ZEROES, remaining};
@@ -42,6 +43,7 @@ pub(crate) fn issue(ctx: &mut Context, key: u32) {
         return on_kernel(ctx, key, result);
     }
     let (file, access, fencing) = (open.fixed, open.image.access(), open.image.fencing());
+    let submission = open.image.submission();
     let slot = &ctx.tables.slots[key];
     let entry = match (slot.step, slot.request.op) {
         (Step::Sync, _) | (_, Op::Flush) => {
@@ -64,6 +66,10 @@ pub(crate) fn issue(ctx: &mut Context, key: u32) {
                 .offset(slot.request.offset)
                 .build()
         }
+    };
+    let entry = match submission {
+        Submission::Shard => entry,
+        Submission::Worker => entry.flags(squeue::Flags::ASYNC),
     };
     if fencing == Fencing::ByTerm {
         return ctx.fenced.push(key, entry);
