@@ -36,6 +36,12 @@ impl Bench {
     }
 
     fn with(server: &Server, connection: Option<Connection>, block_size: u32) -> Bench {
+        let image =
+            Image::remote(server.uri("disk"), Bytes(SIZE as u64), block_size, connection).unwrap();
+        Bench::on(image)
+    }
+
+    fn on(image: Image) -> Bench {
         let engine = Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).unwrap();
         let spec = DatastoreSpec {
             name: "far".into(),
@@ -46,8 +52,6 @@ impl Bench {
             qos: headgate_qos::Config::default(),
         };
         let datastore = engine.add_datastore(spec).unwrap();
-        let image =
-            Image::remote(server.uri("disk"), Bytes(SIZE as u64), block_size, connection).unwrap();
         let disk = DiskSpec { name: "d".into(), image, policy: Policy::default() };
         let disk = engine.open_disk(datastore, disk).unwrap();
         Bench { engine, datastore, disk }
@@ -107,6 +111,29 @@ fn what_was_written_is_at_the_server_and_read_back_with_any_buffers() {
         let state = server.state();
         assert!(state.durable == state.content);
     }
+}
+
+#[test]
+fn requests_to_a_server_that_is_silent_for_too_long_fail_and_it_comes_back() {
+    let server = Server::start(SIZE);
+    let connection = Connection::open(&server.uri("disk"), PATIENCE).unwrap();
+    let image = Image::remote(server.uri("disk"), Bytes(SIZE as u64), 512, Some(connection));
+    let bench = Bench::on(image.unwrap().patient(Duration::from_millis(300)));
+    let client = bench.client();
+    client.write(0, &pattern(1, 4096), 0).unwrap();
+    // One that owes nothing may be silent.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(bench.remote().reconnects, 0);
+    server.state().manner = Manner::Silent;
+    assert_eq!(client.run(Op::Read, 0, 4096).0, EIO);
+    assert_eq!(client.run(Op::Write(Durability::Cached), 4096, 4096).0, EIO);
+    server.state().manner = Manner::InOrder;
+    bench.reconnected(1);
+    // What had been written may be lost with a server that did not flush it.
+    assert_eq!(client.run(Op::Flush, 0, 0).0, EIO);
+    assert_eq!(client.run(Op::Flush, 0, 0).0, Ok(()));
+    assert_eq!(client.read(0, 4096, 0), pattern(1, 4096));
+    assert_eq!(bench.remote().losses, 1);
 }
 
 #[test]

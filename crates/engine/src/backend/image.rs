@@ -1,6 +1,7 @@
 //! Disk images: what the control side opens and hands to a backend.
 
 use super::file::image::{Caching, FileImage, ImageError};
+use super::nbd::PATIENCE;
 use super::nbd::connection::{Connection, Export};
 use super::size::is_disk_size;
 use super::storage::Source;
@@ -88,8 +89,8 @@ impl Image {
     }
 
     /// An export of an NBD server, of this size and block size (512 to 4096). Without a connection
-    /// the disk tries until it has one. Until then, and whenever the connection is lost, requests
-    /// wait for up to [`PATIENCE`](crate::backend::nbd::PATIENCE).
+    /// the disk tries until it has one. Until then, and whenever the connection is lost or the
+    /// server is silent, requests wait for up to [`PATIENCE`], and then fail.
     ///
     /// # Errors
     /// [`ImageError::Size`] when the size is not whole blocks.
@@ -107,8 +108,24 @@ impl Image {
             path: PathBuf::from(uri.to_string()),
             size: size.0,
             block_size,
-            source: Source::Export(Box::new(Export { uri, size, block_size, connection })),
+            source: Source::Export(Box::new(Export {
+                uri,
+                size,
+                block_size,
+                connection,
+                patience: PATIENCE,
+            })),
         })
+    }
+
+    /// Has requests of an export wait for a server that is gone or silent for so long. Others wait
+    /// for [`PATIENCE`]; for other images it has no meaning.
+    #[must_use]
+    pub fn patient(mut self, patience: Duration) -> Image {
+        if let Source::Export(export) = &mut self.source {
+            export.patience = patience;
+        }
+        self
     }
 
     /// Lets no request go to the storage after this instant of `CLOCK_BOOTTIME`, which the holder

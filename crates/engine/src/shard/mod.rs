@@ -158,6 +158,7 @@ impl Shard {
         self.core.ctx.turn_bytes = BYTES_PER_TURN;
         self.poll_ports();
         self.work();
+        self.core.ctx.check_links();
         self.core.ctx.drive_links();
         self.end_turn();
     }
@@ -210,6 +211,9 @@ impl Shard {
             return Some(Nanos::ZERO);
         }
         let mut wake = core.ctx.fenced.next_try(clock::now());
+        if let Some(at) = core.ctx.links.next_check() {
+            wake = Some(wake.map_or(at, |wake| wake.min(at)));
+        }
         for (_, datastore) in &core.datastores {
             if datastore.gate.is_due(core.ctx.now) {
                 return Some(Nanos::ZERO);

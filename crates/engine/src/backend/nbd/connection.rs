@@ -72,6 +72,8 @@ pub(crate) struct Export {
     pub block_size: u32,
     /// `None`: the server is not there yet.
     pub connection: Option<Connection>,
+    /// For how long requests wait for a server that is gone or silent.
+    pub patience: Duration,
 }
 
 /// A negotiated connection to one export. Dropping it says goodbye to the server and never blocks.

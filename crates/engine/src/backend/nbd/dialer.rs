@@ -12,8 +12,8 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// For so long requests wait for a server that is gone; then they fail with `EIO`, and later ones
-/// at once, until it is back.
+/// For so long requests wait for a server that is gone or silent; then they fail with `EIO`, and
+/// later ones at once, until it is back.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long one attempt may take.
@@ -39,6 +39,7 @@ pub(crate) fn start(name: &str, export: &mut Export, outlet: Outlet<Context>) ->
         block_size: export.block_size,
         outlet,
         calls,
+        patience: export.patience,
         since: Instant::now(),
         pause: BACKOFF_MIN,
         connected: None,
@@ -46,7 +47,7 @@ pub(crate) fn start(name: &str, export: &mut Export, outlet: Outlet<Context>) ->
     // The kernel's names of threads have 15 bytes.
     let name: String = format!("nbd {name}").chars().filter(char::is_ascii).take(15).collect();
     std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || dialer.run())?;
-    Ok(Line { id, connection, lost })
+    Ok(Line { id, connection, patience: export.patience, lost })
 }
 
 /// The standard library's resolver needs some of it.
@@ -59,6 +60,7 @@ struct Dialer {
     block_size: u32,
     outlet: Outlet<Context>,
     calls: Receiver<Lost>,
+    patience: Duration,
     /// When the connection was lost.
     since: Instant,
     /// Until the next attempt.
@@ -78,7 +80,10 @@ impl Dialer {
                 let reason = "the server ends the connection before it answers".to_owned();
                 self.report(reason).and_then(|()| self.rest())
             } else {
-                (self.since, self.pause) = (Instant::now(), BACKOFF_MIN);
+                let waited = if lost == Lost::Silent { self.patience } else { Duration::ZERO };
+                let now = Instant::now();
+                self.since = now.checked_sub(waited).unwrap_or(now);
+                self.pause = BACKOFF_MIN;
                 Ok(())
             };
             if step.and_then(|()| self.dial()).is_err() {
@@ -113,7 +118,7 @@ impl Dialer {
 
     fn attempt(&self) -> Result<Connection, RemoteError> {
         // An attempt at a server that does not answer shall not outlast the patience by much.
-        let left = PATIENCE.saturating_sub(self.since.elapsed());
+        let left = self.patience.saturating_sub(self.since.elapsed());
         let patience =
             if left.is_zero() { HANDSHAKE } else { left.clamp(Duration::from_secs(1), HANDSHAKE) };
         let connection = Connection::open(&self.uri, patience)?;
@@ -123,7 +128,7 @@ impl Dialer {
 
     fn report(&self, reason: String) -> Result<(), Gone> {
         let outlook =
-            if self.since.elapsed() < PATIENCE { Outlook::Trying } else { Outlook::GivenUp };
+            if self.since.elapsed() < self.patience { Outlook::Trying } else { Outlook::GivenUp };
         self.tell(reason, outlook)
     }
 
@@ -139,7 +144,7 @@ impl Dialer {
 
     /// Pauses, with an ear on the disk's end, and not past the end of the patience.
     fn rest(&mut self) -> Result<(), Gone> {
-        let left = PATIENCE.saturating_sub(self.since.elapsed());
+        let left = self.patience.saturating_sub(self.since.elapsed());
         let pause = if left.is_zero() { self.pause } else { self.pause.min(left) };
         self.pause = (self.pause * 2).min(BACKOFF_MAX);
         match self.calls.recv_timeout(pause) {
@@ -165,6 +170,7 @@ mod tests {
             size: Bytes(1 << 20),
             block_size: 512,
             connection: None,
+            patience: PATIENCE,
         };
         let told = |export: &mut Export, ask: fn(&Line)| {
             let (mailbox, inbox) = Mailbox::<Context>::new().unwrap();

@@ -3,6 +3,7 @@
 use super::connection::Connection;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 /// Names a remote disk's link to its server: messages that come late must not find another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(crate) enum Lost {
     Working,
     /// It never did. If it was short too, it counts as a failed attempt.
     Useless,
+    /// It was silent for so long that its requests failed.
+    Silent,
 }
 
 /// What the shard is told while it has no connection.
@@ -39,6 +42,8 @@ pub(crate) enum Outlook {
 pub(crate) struct Line {
     pub id: LinkId,
     pub connection: Option<Connection>,
+    /// For how long requests wait for a server that is gone or silent.
+    pub patience: Duration,
     /// Asks for a new connection. Dropping it ends the thread.
     pub lost: Sender<Lost>,
 }

@@ -29,6 +29,34 @@ impl Context {
         }
     }
 
+    /// Ends the connections of servers that owe answers and have said nothing for too long: what
+    /// they owe fails. Once per turn; O(links) when a server is due to be looked at.
+    pub(crate) fn check_links(&mut self) {
+        let now = self.now;
+        if self.links.check.is_none_or(|at| now < at) {
+            return;
+        }
+        self.links.check = None;
+        let mut silent = Vec::new();
+        for (index, link) in &self.links.links {
+            if !matches!(link.state, State::Connected(_)) || link.commands.is_empty() {
+                continue;
+            }
+            let until = link.heard + link.patience;
+            if now < until {
+                self.links.check = Some(self.links.check.map_or(until, |at| at.min(until)));
+            } else {
+                silent.push(index as u32);
+            }
+        }
+        for index in silent {
+            let Some(link) = self.links.get_mut(index) else { continue };
+            link.silent = true;
+            let reason = format!("the server has answered nothing for {}", link.patience);
+            self.lose(index, &reason);
+        }
+    }
+
     /// Buries a connection when both its directions have ended.
     pub(super) fn settle(&mut self, index: u32) {
         let Some(link) = self.links.get_mut(index) else { return };
@@ -56,10 +84,18 @@ impl Context {
             }
         }
         let lost = link.losses.on_lost(self.now);
-        let worth = if link.answered { Lost::Working } else { Lost::Useless };
+        let worth = match (link.silent, link.answered) {
+            (true, _) => Lost::Silent,
+            (false, true) => Lost::Working,
+            (false, false) => Lost::Useless,
+        };
         // Without a dialer the disk is about to close.
         let _ = link.lost.send(worth);
-        if link.abandoned {
+        if link.silent {
+            // Requests waited for it long enough, and are not sent to it again.
+            link.state = State::Failing;
+        }
+        if link.abandoned || link.silent {
             return self.fail_queued(index);
         }
         if lost == loss::Lost::Perhaps {

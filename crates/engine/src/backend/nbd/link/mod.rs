@@ -21,6 +21,7 @@ use super::loss::{FlushDecision, LossEpoch, Losses};
 use crate::backend::context::Context;
 use crate::request::{Extent, ExtentKind, IoError, Op};
 use headgate_nbd::client::replies::Replies;
+use headgate_units::Nanos;
 use slab::Slab;
 use state::{BATCH, INBOX, Link, Message, State};
 use std::collections::VecDeque;
@@ -53,6 +54,9 @@ impl Context {
             receiving: false,
             long_reads: 0,
             answered: false,
+            patience: Nanos(u64::try_from(line.patience.as_nanos()).unwrap_or(u64::MAX)),
+            heard: self.now,
+            silent: false,
             losses: Losses::default(),
             connections,
             reason: None,
@@ -149,6 +153,8 @@ impl Context {
         link.connections += 1;
         link.reason = None;
         link.answered = false;
+        link.silent = false;
+        link.heard = self.now;
         link.replies.clear();
         let disk =
             self.tables.disks.get(link.disk as usize).map_or("", |disk| disk.info.name.as_str());

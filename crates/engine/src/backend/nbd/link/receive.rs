@@ -69,7 +69,10 @@ impl Context {
         }
         match result {
             0 => return self.lose(index, "the server hung up"),
-            1.. => link.replies.received(result as usize),
+            1.. => {
+                link.heard = self.now;
+                link.replies.received(result as usize);
+            }
             _ if matches!(-result, libc::EAGAIN | libc::EINTR) => {}
             _ => return self.lose(index, &std::io::Error::from_raw_os_error(-result).to_string()),
         }

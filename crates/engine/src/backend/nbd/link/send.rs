@@ -30,6 +30,9 @@ impl Context {
             return;
         }
         let (offer, fd) = (connection.offer(), connection.fd());
+        if link.commands.is_empty() {
+            link.heard = self.now;
+        }
         let mut ended = Vec::new();
         link.heads.clear();
         link.out.vectors.clear();
@@ -68,6 +71,7 @@ impl Context {
             bytes += link.append(key, slot, number, flags, len, data);
         }
         if !link.out.vectors.is_empty() {
+            let until = link.heard + link.patience;
             link.sending = link.out.bytes();
             let flags = (libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32;
             let entry = opcode::SendMsg::new(types::Fd(fd), link.out.seal()).flags(flags).build();
@@ -75,6 +79,7 @@ impl Context {
             // link is not dropped then. A request's buffers are valid until its completion, which
             // waits for the message that it is in.
             unsafe { self.ring.push(entry, Owner::Link { link: index, way: Way::Out }) };
+            self.links.check_by(until);
         }
         for (key, result) in ended {
             self.end_party(key, result);

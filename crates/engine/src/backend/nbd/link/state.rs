@@ -6,6 +6,7 @@ use super::super::loss::{Covered, LossEpoch, Losses};
 use crate::snapshot::{RemoteSnapshot, RemoteState};
 use headgate_nbd::client::replies::Replies;
 use headgate_nbd::wire::REQUEST_LEN;
+use headgate_units::Nanos;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
@@ -111,6 +112,12 @@ pub(crate) struct Link {
     pub(super) long_reads: u32,
     /// The connection has answered something.
     pub(super) answered: bool,
+    /// For how long requests wait for a server that is silent.
+    pub(super) patience: Nanos,
+    /// When the server was heard last, or was asked first since it owed nothing.
+    pub(super) heard: Nanos,
+    /// It was silent for too long: what it owes fails.
+    pub(super) silent: bool,
     pub(super) losses: Losses,
     pub(super) connections: u64,
     pub(super) reason: Option<String>,
@@ -122,6 +129,8 @@ pub(crate) struct Link {
 pub(crate) struct Links {
     pub(super) links: Slab<Link>,
     pub(super) ready: Vec<u32>,
+    /// When the servers that owe something are to be looked at; `None`: none does.
+    pub(super) check: Option<Nanos>,
 }
 
 impl Links {
@@ -140,6 +149,16 @@ impl Links {
         {
             self.ready.push(index);
         }
+    }
+
+    /// When to [look](crate::backend::context::Context::check_links) whether servers are silent.
+    pub(crate) fn next_check(&self) -> Option<Nanos> {
+        self.check
+    }
+
+    /// A server owes something, and is to be looked at by then.
+    pub(super) fn check_by(&mut self, at: Nanos) {
+        self.check = Some(self.check.map_or(at, |known| known.min(at)));
     }
 
     /// See [`Losses::on_client`].
