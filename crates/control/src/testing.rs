@@ -257,8 +257,9 @@ impl DataPlane for MemoryPlane {
         })
     }
 
-    fn shutdown(&self, _patience: Duration) {
+    fn shutdown(&self, _patience: Duration) -> Vec<Name> {
         self.0.lock().unwrap().disks.clear();
+        Vec::new()
     }
 }
 

@@ -568,14 +568,19 @@ impl DataPlane for EnginePlane {
             .collect()
     }
 
-    fn shutdown(&self, patience: Duration) {
+    fn shutdown(&self, patience: Duration) -> Vec<Name> {
         // No new clients first; those connected are drained with their disks.
         drop(self.nbd.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.exports.disks_mut().clear();
         let mut vhost = std::mem::take(&mut *self.vhost());
         vhost.values_mut().for_each(VhostServer::stop_listening);
-        if let Err(e) = self.engine.clone().shutdown(patience) {
-            tracing::warn!(error = %e, "the engine did not shut down");
+        match self.engine.clone().shutdown(patience) {
+            // Disks of the daemon's own have names that no operator can give.
+            Ok(left) => left.iter().filter_map(|name| name.parse().ok()).collect(),
+            Err(e) => {
+                tracing::warn!(error = %e, "the engine did not shut down");
+                Vec::new()
+            }
         }
     }
 }

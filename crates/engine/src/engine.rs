@@ -75,6 +75,13 @@ pub struct DiskId {
     pub(crate) key: usize,
 }
 
+impl DiskId {
+    /// Its shard's number.
+    pub(crate) fn shard(self) -> usize {
+        self.shard
+    }
+}
+
 /// A datastore to add.
 #[derive(Clone, Debug)]
 pub struct DatastoreSpec {
@@ -359,7 +366,7 @@ impl Engine {
         }
     }
 
-    fn ports_of(&self, disk: DiskId) -> Result<Vec<PortRef>, EngineError> {
+    pub(crate) fn ports_of(&self, disk: DiskId) -> Result<Vec<PortRef>, EngineError> {
         let mailbox = self.member(disk.shard)?.mailbox.clone();
         let ports = self.call(disk.shard, move |s| s.ports_of(disk.key))??;
         Ok(ports.into_iter().map(|port| PortRef { mailbox: mailbox.clone(), port }).collect())
@@ -430,36 +437,6 @@ impl Engine {
     /// The disk that a snapshot taken of this datastore speaks of.
     pub fn disk_of(datastore: DatastoreId, disk: &crate::snapshot::DiskSnapshot) -> DiskId {
         DiskId { shard: datastore.shard, key: disk.key }
-    }
-
-    /// Ends the engine: drains and closes every disk (up to `patience` for all together), then the
-    /// threads.
-    ///
-    /// # Errors
-    /// [`EngineError::Gone`] when that had happened already.
-    pub fn shutdown(self, patience: Duration) -> Result<(), EngineError> {
-        let deadline = Instant::now() + patience;
-        let disks: Vec<DiskId> = self
-            .snapshot()?
-            .iter()
-            .flat_map(|(store, snapshot)| snapshot.disks.iter().map(|d| Engine::disk_of(*store, d)))
-            .collect();
-        // All drain at once: a slow disk must not eat the others' time.
-        for &disk in &disks {
-            if let Ok(ports) = self.ports_of(disk) {
-                ports.iter().for_each(|p| p.detach(Detach::Drain));
-            }
-        }
-        for disk in disks {
-            match self.close_disk(disk, deadline.saturating_duration_since(Instant::now())) {
-                Ok(()) | Err(EngineError::NoDisk) => {}
-                Err(e) => tracing::warn!(error = %e, "a disk could not be closed in time"),
-            }
-        }
-        for (shard, member) in self.members.iter().enumerate() {
-            member.stop(shard)?;
-        }
-        Ok(())
     }
 }
 

@@ -20,6 +20,7 @@ mod probes;
 pub mod pulse;
 pub mod request;
 mod shard;
+mod shutdown;
 pub mod snapshot;
 pub mod sole_client;
 mod tables;

@@ -288,6 +288,7 @@ pub trait DataPlane: Send + Sync {
     /// When there is no data plane any more.
     fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError>;
 
-    /// Takes no new clients, finishes what was taken, closes every disk.
-    fn shutdown(&self, patience: Duration);
+    /// Takes no new clients, finishes what was taken, closes every disk, within `patience` and some
+    /// seconds. Answers the disks that have requests at their storage still: these are left open.
+    fn shutdown(&self, patience: Duration) -> Vec<Name>;
 }

@@ -353,6 +353,11 @@ impl Shard {
         }
     }
 
+    /// Whether disks are open.
+    pub(crate) fn has_disks(&self) -> bool {
+        !self.core.ctx.tables.disks.is_empty()
+    }
+
     /// The datastores, without their disks.
     pub(crate) fn snapshot_datastores(&self) -> Vec<(usize, DatastoreSnapshot)> {
         let now = crate::clock::now();

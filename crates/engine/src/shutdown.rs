@@ -1,0 +1,128 @@
+//! The end of an engine. It waits for no storage that hangs.
+
+use crate::engine::{DiskId, Engine, PortRef};
+use crate::error::EngineError;
+use crate::port::Detach;
+use std::sync::mpsc::channel;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long clients that had their time are waited for, once they are cut off, and the storage for
+/// what is left of their requests.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How long the closing of files may take, all together.
+const CLOSE: Duration = Duration::from_secs(2);
+
+/// How often is looked whether requests have ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A disk that is to be closed.
+struct Leaving {
+    disk: DiskId,
+    name: String,
+    ports: Vec<PortRef>,
+}
+
+impl Engine {
+    /// Ends the engine: drains and closes every disk, for up to `patience` and a few seconds for
+    /// all together, then the threads.
+    ///
+    /// Answers the names of disks that have requests at their storage still, which hangs then. They
+    /// are left open with their locks, and so are their shards: memory and files belong to the
+    /// kernel until it lets go of them.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`] when that had happened already.
+    pub fn shutdown(self, patience: Duration) -> Result<Vec<String>, EngineError> {
+        let deadline = Instant::now() + patience;
+        let mut leaving = Vec::new();
+        let mut left = Vec::new();
+        for (store, snapshot) in self.snapshot()? {
+            for found in &snapshot.disks {
+                let (disk, name) = (Engine::disk_of(store, found), found.name.clone());
+                match self.ports_of(disk) {
+                    Ok(ports) => leaving.push(Leaving { disk, name, ports }),
+                    Err(EngineError::NoDisk) => {}
+                    Err(_) => left.push(name),
+                }
+            }
+        }
+        // All drain at once: a slow disk must not eat the others' time.
+        let ports = || leaving.iter().flat_map(|one| &one.ports);
+        ports().for_each(|port| port.detach(Detach::Drain));
+        for port in ports() {
+            port.wait_gone(deadline.saturating_duration_since(Instant::now()));
+        }
+        for one in leaving.iter().filter(|one| !one.ports.iter().all(PortRef::is_gone)) {
+            one.ports.iter().for_each(|port| port.detach(Detach::Now));
+            let key = one.disk.key;
+            // What a server owes is not waited for, nor answered. A shard that stands still is told
+            // of below.
+            let _ = self.call(one.disk.shard(), move |s| s.context().abandon(key));
+        }
+        left.extend(self.take_all(leaving, Instant::now() + GRACE));
+        let stuck = self.stop_idle();
+        if !left.is_empty() || stuck > 0 {
+            tracing::warn!(disks = ?left, "requests are left at storage that does not answer");
+        }
+        Ok(left)
+    }
+
+    /// Takes out disks as their last requests end, until `deadline`; answers those that are left.
+    fn take_all(&self, mut leaving: Vec<Leaving>, deadline: Instant) -> Vec<String> {
+        let (closed, ends) = channel();
+        let mut closing = 0;
+        loop {
+            let mut storages = Vec::new();
+            leaving.retain(|one| {
+                let key = one.disk.key;
+                match self.call(one.disk.shard(), move |s| s.take_disk(key)) {
+                    Ok(Ok(storage)) => storages.push((storage, closed.clone())),
+                    Ok(Err(EngineError::DiskBusy { .. })) => return true,
+                    // A shard that stands still keeps what it has.
+                    Err(EngineError::Stalled(_)) => return true,
+                    Ok(Err(_)) | Err(_) => {}
+                }
+                false
+            });
+            closing += storages.len();
+            for (storage, closed) in storages {
+                // A file system that hangs may not let go of a file.
+                let close = move || {
+                    drop(storage);
+                    let _ = closed.send(());
+                };
+                // Without a thread the file is closed here and now.
+                let _ = std::thread::Builder::new().spawn(close);
+            }
+            if leaving.is_empty() || Instant::now() >= deadline {
+                break;
+            }
+            sleep(LOOK);
+        }
+        drop(closed);
+        let until = Instant::now() + CLOSE;
+        let in_time =
+            |_: &usize| ends.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok();
+        if (0..closing).take_while(in_time).count() < closing {
+            tracing::warn!("files could not be closed in time: they end with this process");
+        }
+        leaving.into_iter().map(|one| one.name).collect()
+    }
+
+    /// Stops the shards that have no disks any more; answers how many have.
+    fn stop_idle(&self) -> usize {
+        let mut stuck = 0;
+        for (shard, member) in self.members.iter().enumerate() {
+            let busy = self.call(shard, |s| s.has_disks()).unwrap_or(true);
+            if busy {
+                stuck += 1;
+                continue;
+            }
+            // It has ended already.
+            let _ = member.stop(shard);
+        }
+        stuck
+    }
+}
