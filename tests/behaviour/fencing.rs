@@ -69,7 +69,13 @@ impl Contest<'_> {
             two.command(&["datastore", "add", "shared", "--block", &node])?;
             two.command_for(MINUTE, &["disk", "takeover", "db", "--datastore=shared", "--evict"])?;
         } else {
-            two.command_for(MINUTE, &["disk", "takeover", "db", "--evict"])?;
+            // A host that was evicted says that its lease is in doubt until it has looked.
+            let begun = std::time::Instant::now();
+            while let Err(error) = two.command_for(MINUTE, &["disk", "takeover", "db", "--evict"]) {
+                ensure!(format!("{error:#}").contains("in doubt"), "{error:#}");
+                ensure!(begun.elapsed() < MINUTE, "{error:#}");
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            }
         }
         let mut new = Client::connect(two.nbd_socket(), "db")?;
         two.command(&["disk", "set", "db", "--limit=none"])?;

@@ -23,8 +23,25 @@ use serde::{Deserialize, Serialize};
 pub enum ServiceState {
     /// In service.
     Serving,
-    /// It could not be opened; `reason` says why.
+    /// It is being opened, or created.
+    Starting,
+    /// It is known, and its storage does not answer; `reason` says since when. It comes back by
+    /// itself.
+    Hung,
+    /// It could not be opened, or was stopped; `reason` says why.
     Failed,
+}
+
+impl ServiceState {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ServiceState::Serving => "serving",
+            ServiceState::Starting => "starting",
+            ServiceState::Hung => "hung",
+            ServiceState::Failed => "failed",
+        }
+    }
 }
 
 /// What a datastore stores its disks on. Exactly one field is given.
@@ -144,6 +161,9 @@ pub struct Datastore {
     pub name: Name,
     /// Is it in service.
     pub state: ServiceState,
+    /// While it hangs: when it answered last, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hung_since: Option<u64>,
     /// Why it is not.
     pub reason: Option<String>,
     /// What is underneath.

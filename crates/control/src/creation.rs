@@ -1,30 +1,38 @@
-//! Creates disks, and undoes a creation that failed.
+//! Creates disks, and undoes creations that fail.
 
-use crate::datastores::volatile;
-use crate::disks::datastore_of;
+use super::datastores::volatile;
+use super::disks::datastore_of;
+use super::images;
+use super::placing::Predecessor;
+use super::remote::Found;
+use super::workers::Ticket;
+use super::{Control, ControlError, DiskEntry, Model, Service};
 use crate::leases::{Before, Eviction};
-use crate::remote::Found;
-use crate::{Control, ControlError, DiskEntry, Model, Service, images};
 use headgate_api::placement::Created;
 use headgate_api::types::{Disk, DiskCreate};
-use headgate_catalog::Catalog;
 use headgate_model::{Backend, DiskRecord, DiskState, Name};
+use headgate_placement::Placement;
+use headgate_units::Bytes;
 use std::path::PathBuf;
-use std::sync::MutexGuard;
+use std::sync::Arc;
+use std::time::Duration;
 use tracing::warn;
 
-/// A creation under way, which holds the catalog. Dropped before [`Creation::finish`], it undoes in
-/// reverse order the steps that were made.
+/// How long a creation may take once it has begun: a former holder of the lease is waited for, and
+/// a server dialled.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// A creation under way. Dropped before [`Creation::finish`], it undoes in reverse order the steps
+/// that were made.
 ///
 /// A step that cannot be undone is logged. The disk's row is then left in state `creating`, and the
 /// next start undoes the rest.
-struct Creation<'a> {
-    control: &'a Control,
-    catalog: MutexGuard<'a, Box<dyn Catalog>>,
+struct Creation {
+    control: Arc<Control>,
     disk: Name,
     /// The backend by which the disk's lease was acquired.
     lease: Option<Backend>,
-    /// Whether the catalog has a row of the disk.
+    /// What the catalog and the model have of it.
     row: Row,
     /// The directory in which its image was made.
     image: Option<PathBuf>,
@@ -37,7 +45,20 @@ enum Row {
     Inserted,
 }
 
-impl Creation<'_> {
+/// A disk that is known and reserved, and not made.
+struct Planned {
+    creation: Creation,
+    record: DiskRecord,
+    backend: Backend,
+    warnings: Vec<String>,
+}
+
+impl Creation {
+    fn new(control: Arc<Control>, disk: Name) -> Creation {
+        let service = Service::Failed(String::new());
+        Creation { control, disk, lease: None, row: Row::Absent, image: None, service }
+    }
+
     /// Keeps everything.
     fn finish(mut self) {
         self.lease = None;
@@ -57,16 +78,23 @@ impl Creation<'_> {
             self.control.let_go(&self.disk, &backend);
         }
         if self.row == Row::Inserted {
-            self.catalog.delete_disk(&self.disk)?;
+            let mut catalog = self.control.catalog();
+            catalog.delete_disk(&self.disk)?;
+            self.control.model_mut().disks.remove(&self.disk);
         }
         Ok(())
     }
 }
 
-impl Drop for Creation<'_> {
+impl Drop for Creation {
     fn drop(&mut self) {
         if let Err(e) = self.undo() {
             warn!(disk = %self.disk, error = %e, "a failed creation could not be undone");
+            let mut model = self.control.model_mut();
+            if let Some(entry) = model.disks.get_mut(&self.disk) {
+                let reason = format!("its creation failed, and could not be undone: {e}");
+                entry.service = Service::Failed(reason);
+            }
         }
     }
 }
@@ -74,62 +102,95 @@ impl Drop for Creation<'_> {
 impl Control {
     /// Creates a disk and brings it into service.
     ///
-    /// An NBD server is dialled before the catalog is locked: one that does not answer delays no
-    /// other change.
-    ///
     /// # Errors
     /// When a value makes no sense, the name is taken, the reservation does not fit or the storage
-    /// refuses. Nothing is left behind then.
+    /// refuses. Nothing is left behind then. [`ControlError::Hung`] when the storage does not
+    /// answer: what was begun is undone when it does.
     pub fn create_disk(&self, mut request: DiskCreate) -> Result<Created<Disk>, ControlError> {
-        let found = match request.datastore.clone() {
-            Some(target) => self.find_export(&target, &request)?,
-            None => None,
-        };
-        let mut creation = Creation {
-            control: self,
-            catalog: self.catalog(),
-            disk: request.name.clone(),
-            lease: None,
-            row: Row::Absent,
-            image: None,
-            service: Service::Failed(String::new()),
-        };
         let old = self.predecessor(&request)?;
+        // Until the disk is in the model: the next one is placed with it in view.
+        let turn = request.datastore.is_none().then(|| self.placing());
         let mut placement_chosen = None;
         if request.datastore.is_none() {
             let (target, chosen) = self.place(&request, old.as_ref())?;
             request.datastore = Some(target);
             placement_chosen = Some(chosen);
         }
-        creation.lease = self.hold_device(&request)?;
-        let (record, backend, mut warnings) = {
-            let model = self.model();
-            if let Some(found) = &found {
-                self.check_found(&model, &request, found)?;
+        let target = datastore_of(&request)?;
+        let backend = self.model().datastore(&target)?.record.backend.clone();
+        let me = self.me.upgrade().ok_or_else(ControlError::stopping)?;
+        let planned = match backend {
+            // What they need to know is with the storage.
+            Backend::Nbd { .. } | Backend::Block { .. } => None,
+            Backend::Dir { .. } | Backend::Emulated { .. } | Backend::Memory { .. } => {
+                let creation = Creation::new(me, request.name.clone());
+                // One that names an export is refused here.
+                self.find_export(&target, &request)?;
+                Some(self.plan(creation, request.clone(), None, None)?)
             }
-            self.plan_disk(&model, request, found.as_ref())?
         };
-        creation.catalog.insert_disk(&record)?;
-        creation.row = Row::Inserted;
-        self.hold(&record.name, &backend, Before::New, Eviction::Never)?;
+        drop(turn);
+        let doing = format!("creating disk '{}'", request.name);
+        self.on_storage(&target, doing, PATIENCE, move |control, ticket| {
+            let me = control.me.upgrade().ok_or_else(ControlError::stopping)?;
+            let (planned, found) = match planned {
+                Some(planned) => (planned, None),
+                None => {
+                    let mut creation = Creation::new(me, request.name.clone());
+                    let found = match &request.datastore {
+                        Some(target) => control.find_export(target, &request)?,
+                        None => None,
+                    };
+                    creation.lease = control.hold_device(&request, ticket)?;
+                    let size = control.size_of_device(&request)?;
+                    (control.plan(creation, request, found.as_ref(), size)?, found)
+                }
+            };
+            control.make(planned, found, old.as_ref(), placement_chosen, ticket)
+        })
+    }
+
+    /// Makes a disk that was planned.
+    fn make(
+        &self,
+        planned: Planned,
+        found: Option<Found>,
+        old: Option<&Predecessor>,
+        placement_chosen: Option<Placement>,
+        ticket: &Ticket,
+    ) -> Result<Created<Disk>, ControlError> {
+        let Planned { mut creation, record, backend, mut warnings } = planned;
+        self.hold(&record.name, &backend, Before::New, Eviction::Never, ticket)?;
         creation.lease = Some(backend.clone());
         if let Some(directory) = self.directory(&backend) {
+            ticket.step(format!("making the image of disk '{}'", record.name));
             images::create(self.plane.as_ref(), &directory, &record.name, record.size)?;
             creation.image = Some(directory);
         }
+        ticket.step(format!("opening disk '{}'", record.name));
         let session = found.and_then(|found| found.session);
         self.open_held_disk(&record, &backend, session)?;
         creation.service = Service::Serving;
         let record = DiskRecord { state: DiskState::Ready, ..record };
-        creation.catalog.update_disk(&record)?;
         let name = record.name.clone();
-        if let Some(old) = &old {
-            self.take_over_history(&name, &record.datastore, old);
+        {
+            let mut catalog = self.catalog();
+            if !ticket.commit() {
+                drop(catalog);
+                // Who asked was told so.
+                return Err(ControlError::Cut {
+                    name: record.datastore.clone(),
+                    reason: "its storage did not answer in time".into(),
+                });
+            }
+            catalog.update_disk(&record)?;
+            if let Some(old) = old {
+                self.take_over_history(&name, &record.datastore, old);
+            }
+            let entry = DiskEntry { record, service: Service::Serving };
+            self.model_mut().disks.insert(name.clone(), entry);
+            creation.finish();
         }
-        self.model_mut()
-            .disks
-            .insert(name.clone(), DiskEntry { record, service: Service::Serving });
-        creation.finish();
         let now = self.disk(&name)?;
         if now.overbooked && warnings.is_empty() {
             warnings.push(format!("datastore '{}' is overbooked", now.datastore));
@@ -140,20 +201,67 @@ impl Control {
     /// Acquires the lease of a disk on a block device before the device is opened for its size:
     /// while another host holds the device, it must not be touched. Returns the backend, if
     /// there is one.
-    fn hold_device(&self, request: &DiskCreate) -> Result<Option<Backend>, ControlError> {
-        let backend = {
-            let model = self.model();
-            let on = request.datastore.as_ref().and_then(|target| model.datastores.get(target));
-            match on {
-                Some(on) if !model.disks.contains_key(&request.name) => on.record.backend.clone(),
-                _ => return Ok(None),
-            }
-        };
-        if !matches!(backend, Backend::Block { .. }) {
+    fn hold_device(
+        &self,
+        request: &DiskCreate,
+        ticket: &Ticket,
+    ) -> Result<Option<Backend>, ControlError> {
+        let Some(backend @ Backend::Block { .. }) = self.backend_of_new(request) else {
             return Ok(None);
-        }
-        self.hold(&request.name, &backend, Before::New, Eviction::Never)?;
+        };
+        self.hold(&request.name, &backend, Before::New, Eviction::Never, ticket)?;
         Ok(Some(backend))
+    }
+
+    /// The size of the device that a new disk shall be; `None` where it is none, and where its
+    /// datastore has a disk already.
+    fn size_of_device(&self, request: &DiskCreate) -> Result<Option<Bytes>, ControlError> {
+        let Some(Backend::Block { device }) = self.backend_of_new(request) else {
+            return Ok(None);
+        };
+        let target = datastore_of(request)?;
+        self.check_vacant(&self.model(), &target)?;
+        super::block_device::check_unused(&device)?;
+        Ok(Some(self.plane.device_size(&device)?))
+    }
+
+    /// The backend of a disk that is not there yet.
+    fn backend_of_new(&self, request: &DiskCreate) -> Option<Backend> {
+        let model = self.model();
+        let on = request.datastore.as_ref().and_then(|target| model.datastores.get(target))?;
+        (!model.disks.contains_key(&request.name)).then(|| on.record.backend.clone())
+    }
+
+    /// Checks everything about a new disk that can be checked before anything is made, and puts it
+    /// into catalog and model.
+    fn plan(
+        &self,
+        mut creation: Creation,
+        request: DiskCreate,
+        found: Option<&Found>,
+        device: Option<Bytes>,
+    ) -> Result<Planned, ControlError> {
+        let mut catalog = self.catalog();
+        // An error drops the creation, which must not find the catalog locked.
+        let inserted: Result<_, ControlError> = (|| {
+            let (record, backend, warnings) = {
+                let model = self.model();
+                if let Some(found) = found {
+                    self.check_found(&model, &request, found)?;
+                }
+                self.plan_disk(&model, request, found, device)?
+            };
+            catalog.insert_disk(&record)?;
+            Ok((record, backend, warnings))
+        })();
+        if let Ok((record, ..)) = &inserted {
+            creation.row = Row::Inserted;
+            let entry = DiskEntry { record: record.clone(), service: Service::Creating };
+            self.model_mut().disks.insert(record.name.clone(), entry);
+        }
+        drop(catalog);
+        let (record, backend, warnings) = inserted?;
+        Ok(Planned { creation, record, backend, warnings })
     }
 
     /// Everything about a new disk that can be checked before anything is changed.
@@ -162,6 +270,7 @@ impl Control {
         model: &Model,
         request: DiskCreate,
         found: Option<&Found>,
+        device: Option<Bytes>,
     ) -> Result<(DiskRecord, Backend, Vec<String>), ControlError> {
         let target = datastore_of(&request)?;
         let name = request.name;
@@ -171,7 +280,7 @@ impl Control {
         warnings.extend(volatile(&datastore.record));
         let size = match found {
             Some(found) => found.size,
-            None => self.disk_size(model, request.size, datastore)?,
+            None => self.disk_size(model, request.size, datastore, device)?,
         };
         let (state, remote) = (DiskState::Creating, found.map(|found| found.record.clone()));
         let record = DiskRecord {
@@ -237,18 +346,22 @@ mod tests {
     }
 
     #[test]
-    fn an_export_that_was_taken_while_its_server_was_dialled_is_refused() {
+    fn of_two_creations_on_one_export_one_is_refused() {
         let bench = with_server();
         let (began, end) = bench.plane.hold_connect();
         std::thread::scope(|scope| {
             let bench = &bench;
-            let late = scope.spawn(move || {
-                create(bench, json!({"name": "late", "datastore": "far", "export": "x"}))
-            });
+            let on_x = |name: &'static str| {
+                scope.spawn(move || {
+                    create(bench, json!({"name": name, "datastore": "far", "export": "x"}))
+                })
+            };
+            let first = on_x("first");
             began.recv().unwrap();
-            create(bench, json!({"name": "first", "datastore": "far", "export": "x"})).unwrap();
+            let second = on_x("second");
             end.send(()).unwrap();
-            let error = late.join().unwrap().unwrap_err();
+            first.join().unwrap().unwrap();
+            let error = second.join().unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Conflict);
             assert!(error.to_string().contains("is disk 'first' already"), "{error}");
         });

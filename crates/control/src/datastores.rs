@@ -1,37 +1,26 @@
 use super::limits::QUEUE_DEPTH_MAX;
 use super::window_views::patched_window;
-use super::{
-    Control, ControlError, DatastoreEntry, Model, Service, block_device, capacity, images, remote,
-    size,
-};
+use super::{Control, ControlError, DatastoreEntry, Service, capacity, images};
 use headgate_api::placement::DatastorePlacementPatch;
 use headgate_api::trace::TracePart;
-use headgate_api::types::{
-    BackendSpec, Change, Changed, Datastore, DatastoreCreate, DatastorePatch,
-};
+use headgate_api::types::{Change, Changed, Datastore, DatastorePatch};
 use headgate_api::windows::WindowPatch;
 use headgate_devices::layer::LayerSpecError;
-use headgate_devices::{LayerSpec, ModelSpec, ModelSpecError, SizeCost};
+use headgate_devices::{LayerSpec, ModelSpec};
 use headgate_model::Name;
 use headgate_model::PlaneError;
-use headgate_model::{
-    Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold, WindowRecord,
-};
-use headgate_qos::{Config, CostModel, UnknownCostModel};
-use headgate_units::{Bytes, Nanos};
+use headgate_model::{Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold};
+use headgate_qos::Config;
+use headgate_units::Nanos;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Deep enough for a solid-state drive, shallow enough that a spindle array does not hoard requests
 /// for long.
 pub(super) const QUEUE_DEPTH_FILES: u32 = 128;
 
-/// Default queue depth of host adapters for an array.
-const QUEUE_DEPTH_EMULATED: u32 = 32;
-
-fn check_depth(depth: u32) -> Result<u32, ControlError> {
+pub(super) fn check_depth(depth: u32) -> Result<u32, ControlError> {
     if (1..=QUEUE_DEPTH_MAX).contains(&depth) {
         return Ok(depth);
     }
@@ -41,7 +30,7 @@ fn check_depth(depth: u32) -> Result<u32, ControlError> {
     ))
 }
 
-fn check_plug(nanos: u64) -> Result<Nanos, ControlError> {
+pub(super) fn check_plug(nanos: u64) -> Result<Nanos, ControlError> {
     let plug = Nanos(nanos);
     if plug <= Config::PLUG_MAX {
         return Ok(plug);
@@ -64,18 +53,7 @@ struct Update {
     layers: Option<Vec<LayerSpec>>,
 }
 
-fn absolute(path: String, what: &str) -> Result<PathBuf, ControlError> {
-    let path = PathBuf::from(path);
-    if path.is_absolute() {
-        return Ok(path);
-    }
-    Err(ControlError::invalid(
-        format!("'{}' is not an absolute path", path.display()),
-        format!("the absolute path of {what}"),
-    ))
-}
-
-fn metadata(path: &Path, what: &str) -> Result<fs::Metadata, ControlError> {
+pub(super) fn metadata(path: &Path, what: &str) -> Result<fs::Metadata, ControlError> {
     fs::metadata(path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => ControlError::invalid(
             format!("{} does not exist", path.display()),
@@ -85,195 +63,7 @@ fn metadata(path: &Path, what: &str) -> Result<fs::Metadata, ControlError> {
     })
 }
 
-/// The device that a backend's IO goes to, to find two datastores on one.
-fn device_of(control: &Control, backend: &Backend) -> Option<u64> {
-    match backend {
-        Backend::Dir { path } => {
-            fs::metadata(control.dir.resolve(path)).ok().map(|meta| meta.dev())
-        }
-        Backend::Block { device } => fs::metadata(device).ok().map(|meta| meta.rdev()),
-        Backend::Emulated { .. } | Backend::Nbd { .. } | Backend::Memory { .. } => None,
-    }
-}
-
-fn same_place(a: &Path, b: &Path) -> bool {
-    match (fs::canonicalize(a), fs::canonicalize(b)) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => a == b,
-    }
-}
-
 impl Control {
-    fn backend(&self, name: &Name, spec: BackendSpec) -> Result<Backend, ControlError> {
-        use std::os::unix::fs::FileTypeExt;
-        match spec {
-            BackendSpec {
-                dir: Some(path),
-                block: None,
-                emulated: None,
-                nbd: None,
-                memory: None,
-            } => {
-                let path = absolute(path, "a directory")?;
-                if !metadata(&path, "a directory")?.is_dir() {
-                    let error = format!("{} is not a directory", path.display());
-                    return Err(ControlError::invalid(error, "a directory"));
-                }
-                Ok(Backend::Dir { path })
-            }
-            BackendSpec {
-                dir: None,
-                block: Some(path),
-                emulated: None,
-                nbd: None,
-                memory: None,
-            } => {
-                let device = absolute(path, "a block device")?;
-                if !metadata(&device, "a block device")?.file_type().is_block_device() {
-                    let error = format!("{} is not a block device", device.display());
-                    return Err(ControlError::invalid(
-                        error,
-                        "a block device, or --dir for a directory",
-                    ));
-                }
-                Ok(Backend::Block { device })
-            }
-            BackendSpec {
-                dir: None,
-                block: None,
-                emulated: Some(model),
-                nbd: None,
-                memory: None,
-            } => {
-                let spec: ModelSpec =
-                    model.parse().map_err(ControlError::malformed::<ModelSpecError>)?;
-                let path = Path::new("emulated").join(name.as_str());
-                Ok(Backend::Emulated { model: spec.to_string(), path })
-            }
-            BackendSpec {
-                dir: None,
-                block: None,
-                emulated: None,
-                nbd: Some(uri),
-                memory: None,
-            } => Ok(Backend::Nbd { server: remote::server(&uri)? }),
-            BackendSpec {
-                dir: None,
-                block: None,
-                emulated: None,
-                nbd: None,
-                memory: Some(size),
-            } => memory(size),
-            _ => Err(ControlError::invalid(
-                "a datastore has exactly one kind of storage",
-                "one of dir, block, emulated, nbd and memory",
-            )),
-        }
-    }
-
-    /// Two schedulers on one device would each divide what the other takes away.
-    fn check_alone(&self, model: &Model, backend: &Backend) -> Result<Vec<String>, ControlError> {
-        let mut warnings = Vec::new();
-        for other in model.datastores.values() {
-            let taken = match (backend, &other.record.backend) {
-                (Backend::Dir { path: a }, Backend::Dir { path: b }) => {
-                    same_place(a, &self.dir.resolve(b))
-                }
-                (Backend::Block { device: a }, Backend::Block { device: b }) => same_place(a, b),
-                _ => false,
-            };
-            if taken {
-                let error = format!("datastore '{}' is on that storage already", other.record.name);
-                return Err(ControlError::Busy {
-                    error,
-                    hint: "create disks on that datastore instead".into(),
-                });
-            }
-            if let (Backend::Nbd { server: a }, Backend::Nbd { server: b }) =
-                (backend, &other.record.backend)
-                && a == b
-            {
-                warnings.push(format!(
-                    "datastore '{}' is the same server: if their exports share storage, two schedulers divide it without \
-                     knowing of each other, and neither can keep reservations while both are busy",
-                    other.record.name
-                ));
-            }
-            let device = device_of(self, backend);
-            if device.is_some() && device == device_of(self, &other.record.backend) {
-                warnings.push(format!(
-                    "datastore '{}' is on the same device: two schedulers divide it without knowing of each other, so \
-                     neither can keep reservations while both are busy",
-                    other.record.name
-                ));
-            }
-        }
-        Ok(warnings)
-    }
-
-    /// Adds a datastore and brings it into service.
-    ///
-    /// # Errors
-    /// When the name is taken, or the storage does not exist, cannot be used, or is used by others.
-    pub fn add_datastore(
-        &self,
-        request: DatastoreCreate,
-    ) -> Result<Changed<Datastore>, ControlError> {
-        let mut catalog = self.catalog();
-        if self.model().datastores.contains_key(&request.name) {
-            return Err(ControlError::Exists { kind: "datastore", name: request.name });
-        }
-        let backend = self.backend(&request.name, request.backend)?;
-        let mut warnings = self.check_alone(&self.model(), &backend)?;
-        if let Backend::Block { device } = &backend {
-            block_device::check_new(device, request.force)?;
-        }
-        let default_depth = match backend {
-            Backend::Emulated { .. } => QUEUE_DEPTH_EMULATED,
-            Backend::Dir { .. }
-            | Backend::Block { .. }
-            | Backend::Nbd { .. }
-            | Backend::Memory { .. } => QUEUE_DEPTH_FILES,
-        };
-        let cost_model = match request.cost_model {
-            Some(text) => text.parse().map_err(ControlError::malformed::<UnknownCostModel>)?,
-            None => default_cost_model(&backend),
-        };
-        let mut record = DatastoreRecord {
-            name: request.name,
-            scheduler: request.scheduler,
-            queue_depth: check_depth(request.queue_depth.unwrap_or(default_depth))?,
-            capacity: request.capacity.map(|iops| Capacity { iops, source: CapacitySource::Set }),
-            backend,
-            cost_model,
-            plug: check_plug(request.plug_ns.unwrap_or(0))?,
-            window: patched_window(request.window, WindowRecord::unset())?,
-            placement: request.placement.apply(Default::default()),
-            layers: check_layers(&request.layers)?,
-        };
-        if record.capacity.is_none() {
-            record.capacity = capacity::from_model(&record);
-        }
-        self.check_window(&record)?;
-        if record.capacity.is_none() {
-            warnings.push(unknown_capacity(&record));
-        }
-        warnings.extend(capacity::warning(&record));
-        warnings.extend(volatile(&record));
-        warnings.extend(self.window_warnings(&record));
-        self.serve_datastore(&record)?;
-        if let Err(e) = catalog.insert_datastore(&record) {
-            self.windows.forget(&record.name);
-            self.plane.remove_datastore(&record.name)?;
-            return Err(e.into());
-        }
-        let entry = DatastoreEntry::new(record, Service::Serving);
-        let mut model = self.model_mut();
-        let now = self.view_datastore(&model, &entry);
-        model.datastores.insert(entry.record.name.clone(), entry);
-        Ok(Changed { now, warnings })
-    }
-
     /// Makes the datastore's own directory if it has one, and hands it to the data path.
     pub(super) fn serve_datastore(&self, record: &DatastoreRecord) -> Result<(), ControlError> {
         let directory = self.directory(&record.backend);
@@ -398,6 +188,7 @@ impl Control {
         name: &Name,
         update: Update,
     ) -> Result<Changed<Datastore>, ControlError> {
+        self.check_new_board(name, update.window.clone())?;
         let mut catalog = self.catalog();
         let before = self.model().datastore(name)?.clone();
         let mut record = before.record.clone();
@@ -444,7 +235,7 @@ impl Control {
         Ok(Changed { now, warnings })
     }
 
-    fn bring_into_force(
+    pub(super) fn bring_into_force(
         &self,
         before: &DatastoreRecord,
         now: &DatastoreRecord,
@@ -486,6 +277,15 @@ impl Control {
         let entry = {
             let model = self.model();
             let entry = model.datastore(name)?.clone();
+            if entry.service == Service::Starting {
+                return Err(match self.workers.hang(name) {
+                    Some(hang) => ControlError::Hung { name: name.clone(), hang },
+                    None => ControlError::Busy {
+                        error: format!("datastore '{name}' is being opened"),
+                        hint: "ask again in a moment".into(),
+                    },
+                });
+            }
             let disks: Vec<&str> =
                 model.disks_on(name).map(|disk| disk.record.name.as_str()).collect();
             if !disks.is_empty() {
@@ -504,6 +304,8 @@ impl Control {
             self.plane.remove_datastore(name)?;
         }
         self.model_mut().datastores.remove(name);
+        self.workers.forget(name);
+        self.hangs().forget(name);
         self.samples.forget_datastore(name);
         if let (Backend::Emulated { .. }, Some(own)) =
             (&entry.record.backend, self.directory(&entry.record.backend))
@@ -525,15 +327,10 @@ pub(super) fn volatile(record: &DatastoreRecord) -> Option<String> {
     ))
 }
 
-fn memory(size: Bytes) -> Result<Backend, ControlError> {
-    size::check(size)?;
-    Ok(Backend::Memory { size })
-}
-
 /// The most layers of a datastore: each is work on every request.
 const LAYERS_MAX: usize = 16;
 
-fn check_layers(texts: &[String]) -> Result<Vec<LayerSpec>, ControlError> {
+pub(super) fn check_layers(texts: &[String]) -> Result<Vec<LayerSpec>, ControlError> {
     if texts.len() > LAYERS_MAX {
         return Err(ControlError::invalid(
             format!("{} layers are too many", texts.len()),
@@ -546,7 +343,7 @@ fn check_layers(texts: &[String]) -> Result<Vec<LayerSpec>, ControlError> {
         .collect()
 }
 
-fn unknown_capacity(record: &DatastoreRecord) -> String {
+pub(super) fn unknown_capacity(record: &DatastoreRecord) -> String {
     let name = &record.name;
     let measure = match record.backend {
         Backend::Nbd { .. } | Backend::Memory { .. } => String::new(),
@@ -556,21 +353,4 @@ fn unknown_capacity(record: &DatastoreRecord) -> String {
         "the capacity of datastore '{name}' is unknown, so reservations on it are not checked: \
          {measure}set it with 'headgate datastore set {name} --capacity IOPS'"
     )
-}
-
-/// By size, as in the paper; one IO each where the device takes as long for every size.
-fn default_cost_model(backend: &Backend) -> CostModel {
-    let size_cost = match backend {
-        Backend::Emulated { model, .. } => {
-            model.parse::<ModelSpec>().ok().map(|model| model.size_cost())
-        }
-        Backend::Dir { .. }
-        | Backend::Block { .. }
-        | Backend::Nbd { .. }
-        | Backend::Memory { .. } => None,
-    };
-    match size_cost {
-        Some(SizeCost::Nothing) => CostModel::Unit,
-        Some(SizeCost::Time) | None => CostModel::default(),
-    }
 }

@@ -3,12 +3,12 @@ use super::block_device;
 use super::capacity;
 use super::error::because;
 use super::remote;
+use super::workers::Ticket;
 use super::{
     Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, flash, images, size,
 };
 use crate::leases::{Before, Eviction};
 use headgate_api::types::{Changed, Disk, DiskCreate, DiskPatch, Force, ImageFate};
-use headgate_catalog::Catalog;
 use headgate_model::Name;
 use headgate_model::RemoteDisk;
 use headgate_model::{Backend, DiskRecord, DiskState, Policy, Scheduler};
@@ -16,9 +16,14 @@ use headgate_model::{LiveDisk, OpenDisk, Session};
 use headgate_qos::{Narrow, PolicyError};
 use headgate_units::{Bytes, BytesPerSec};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The datastore of disks that name none.
 pub const DEFAULT_DATASTORE: &str = "default";
+
+/// How long a removal may take beside the time that clients have to finish: the data plane closes a
+/// disk within 35 s of that.
+const REMOVAL: Duration = Duration::from_secs(60);
 
 /// Below this a guest's own timeouts (30 s in Linux) come near under a full queue of large
 /// requests.
@@ -183,8 +188,10 @@ impl Control {
         record: &DiskRecord,
         backend: &Backend,
         session: Option<Session>,
+        ticket: &Ticket,
     ) -> Result<(), ControlError> {
-        self.hold(&record.name, backend, Before::Existing, Eviction::Never)?;
+        self.hold(&record.name, backend, Before::Existing, Eviction::Never, ticket)?;
+        ticket.step(format!("opening disk '{}'", record.name));
         let opened = self.open_held_disk(record, backend, session);
         if let Err(ControlError::Plane(_)) = &opened {
             self.leases.release(&record.name);
@@ -233,6 +240,7 @@ impl Control {
         model: &Model,
         asked: Option<Bytes>,
         datastore: &DatastoreEntry,
+        found: Option<Bytes>,
     ) -> Result<Bytes, ControlError> {
         let Backend::Block { device } = &datastore.record.backend else {
             let size = asked.ok_or_else(|| {
@@ -244,8 +252,10 @@ impl Control {
         };
         let name = &datastore.record.name;
         self.check_vacant(model, name)?;
-        block_device::check_unused(device)?;
-        let size = self.plane.device_size(device)?;
+        let size = found.ok_or_else(|| ControlError::Busy {
+            error: format!("datastore '{name}' was replaced while its storage was looked at"),
+            hint: "look at 'headgate datastore list' and try again".into(),
+        })?;
         match asked {
             Some(asked) if asked != size => Err(ControlError::invalid(
                 format!("a size of {asked} differs from that of {}", device.display()),
@@ -302,6 +312,9 @@ impl Control {
         let (before, record, mut warnings) = {
             let model = self.model();
             let before = model.disk(name)?.clone();
+            if let Service::Creating = before.service {
+                return Err(being_created(name));
+            }
             let mut record = before.record.clone();
             record.policy = patch.policy(record.policy);
             record.vm = patch.vm.apply(record.vm);
@@ -340,7 +353,7 @@ impl Control {
 
     /// Hands a serving disk's new policy and its virtual machine's priorities to its shard; on
     /// failure it has the old ones.
-    fn put_disk_in_force(
+    pub(super) fn put_disk_in_force(
         &self,
         before: &DiskRecord,
         record: &DiskRecord,
@@ -366,16 +379,40 @@ impl Control {
     /// # Errors
     /// [`ControlError::InUse`] while clients are connected, [`ControlError::DatastoreFailed`] while
     /// the image cannot be reached, unless `force` says otherwise; or the storage refuses.
+    /// [`ControlError::Hung`] when it does not answer: a removal that has begun is finished when it
+    /// does.
     pub fn remove_disk(
         &self,
         name: &Name,
         force: Force,
         image: ImageFate,
     ) -> Result<(), ControlError> {
-        let mut catalog = self.catalog();
+        let datastore = self.removable(name, force, image)?.0.record.datastore;
+        let (disk, doing) = (name.clone(), format!("removing disk '{name}'"));
+        let patience = self.options.patience + REMOVAL;
+        self.on_storage(&datastore, doing, patience, move |control, ticket| {
+            // It may have changed since.
+            let (entry, backend) = control.removable(&disk, force, image)?;
+            match image {
+                ImageFate::Keep => control.give_up_disk(&disk, &entry, ticket),
+                ImageFate::Remove => control.remove_image(&disk, entry, &backend, force, ticket),
+            }
+        })
+    }
+
+    /// A disk that may be removed, and what it lies on.
+    fn removable(
+        &self,
+        name: &Name,
+        force: Force,
+        image: ImageFate,
+    ) -> Result<(DiskEntry, Backend), ControlError> {
         let (entry, backend) = {
             let model = self.model();
             let entry = model.disk(name)?.clone();
+            if let Service::Creating = entry.service {
+                return Err(being_created(name));
+            }
             let datastore = model.datastore(&entry.record.datastore)?;
             // Storage that is not there now would keep the image for ever.
             if let (Some(reason), Force::No, ImageFate::Remove) =
@@ -392,41 +429,66 @@ impl Control {
                 return Err(ControlError::InUse { name: name.clone(), clients });
             }
         }
-        if image == ImageFate::Keep {
-            if entry.service == Service::Serving {
-                self.plane.close_disk(name, self.options.patience)?;
-            }
-            catalog.delete_disk(name)?;
-            self.leases.release(name);
-            self.model_mut().disks.remove(name);
-            self.samples.forget_disk(name, &entry.record.datastore);
-            self.forget_exports_of(name);
-            return Ok(());
-        }
-        self.hold_to_remove(name, &backend, force)?;
-        let record = DiskRecord { state: DiskState::Removing, ..entry.record };
-        catalog.update_disk(&record)?;
+        Ok((entry, backend))
+    }
+
+    /// Leaves a disk to other hosts.
+    fn give_up_disk(
+        &self,
+        name: &Name,
+        entry: &DiskEntry,
+        ticket: &Ticket,
+    ) -> Result<(), ControlError> {
         if entry.service == Service::Serving {
-            if let Err(e) = self.plane.close_disk(name, self.options.patience) {
-                catalog.update_disk(&DiskRecord { state: DiskState::Ready, ..record })?;
+            ticket.rest(|| self.plane.close_disk(name, self.options.patience))?;
+        }
+        let forgotten = self.catalog().delete_disk(name);
+        if let Err(e) = forgotten {
+            let reason = "it was to be left to other hosts, and the catalog failed".into();
+            self.set_service(name, Service::Failed(reason));
+            return Err(e.into());
+        }
+        self.leases.release(name);
+        self.forget_disk(name, &entry.record.datastore);
+        Ok(())
+    }
+
+    fn remove_image(
+        &self,
+        name: &Name,
+        entry: DiskEntry,
+        backend: &Backend,
+        force: Force,
+        ticket: &Ticket,
+    ) -> Result<(), ControlError> {
+        self.hold_to_remove(name, backend, force, ticket)?;
+        let record = DiskRecord { state: DiskState::Removing, ..entry.record };
+        self.catalog().update_disk(&record)?;
+        if entry.service == Service::Serving {
+            let closed = ticket.rest(|| self.plane.close_disk(name, self.options.patience));
+            if let Err(e) = closed {
+                self.catalog().update_disk(&DiskRecord { state: DiskState::Ready, ..record })?;
                 return Err(e.into());
             }
-            let service = Service::Failed("it is being removed".into());
-            self.model_mut()
-                .disks
-                .insert(name.clone(), DiskEntry { record: record.clone(), service });
         }
-        self.finish_removal(catalog.as_mut(), &record, &backend)?;
-        self.model_mut().disks.remove(name);
-        self.samples.forget_disk(name, &record.datastore);
-        self.forget_exports_of(name);
+        let service = Service::Failed("it is being removed".into());
+        self.model_mut().disks.insert(name.clone(), DiskEntry { record: record.clone(), service });
+        ticket.step(format!("removing the image of disk '{name}'"));
+        self.finish_removal(&record, backend)?;
+        self.forget_disk(name, &record.datastore);
         Ok(())
+    }
+
+    /// Forgets a disk that the catalog has no more.
+    pub(super) fn forget_disk(&self, name: &Name, datastore: &Name) {
+        self.model_mut().disks.remove(name);
+        self.samples.forget_disk(name, datastore);
+        self.forget_exports_of(name);
     }
 
     /// The second half of a removal, also of one that a crash cut.
     pub(super) fn finish_removal(
         &self,
-        catalog: &mut dyn Catalog,
         record: &DiskRecord,
         backend: &Backend,
     ) -> Result<(), ControlError> {
@@ -438,6 +500,13 @@ impl Control {
             doing: format!("remove the lease of disk '{}'", record.name),
             source,
         })?;
-        Ok(catalog.delete_disk(&record.name)?)
+        Ok(self.catalog().delete_disk(&record.name)?)
+    }
+}
+
+fn being_created(disk: &Name) -> ControlError {
+    ControlError::Busy {
+        error: format!("disk '{disk}' is being created"),
+        hint: format!("wait for its end: see 'headgate disk show {disk}'"),
     }
 }

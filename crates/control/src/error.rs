@@ -1,3 +1,4 @@
+use crate::workers::{Hang, NotDone};
 use headgate_catalog::CatalogError;
 use headgate_cluster::lease::LeaseError;
 use headgate_devices::Sustained;
@@ -144,6 +145,22 @@ pub enum ControlError {
     /// The history cannot be read.
     #[error(transparent)]
     Samples(#[from] SamplesError),
+    /// The datastore's storage does not answer.
+    #[error("datastore '{name}' hangs: {hang}")]
+    Hung {
+        /// The datastore.
+        name: Name,
+        /// Since when, and what it does not do.
+        hang: Hang,
+    },
+    /// The daemon gave up an operation that it had begun.
+    #[error("the operation on datastore '{name}' was cut: {reason}")]
+    Cut {
+        /// The datastore.
+        name: Name,
+        /// Why.
+        reason: String,
+    },
     /// Another operation in progress excludes it.
     #[error("{error}")]
     Busy {
@@ -182,6 +199,23 @@ impl ControlError {
         ControlError::Malformed(error.to_string())
     }
 
+    /// An operation of a daemon that is about to end.
+    pub(super) fn stopping() -> ControlError {
+        ControlError::Busy {
+            error: "the daemon is stopping".into(),
+            hint: "ask again when it has started".into(),
+        }
+    }
+
+    /// What a worker says.
+    pub(super) fn not_done(datastore: &Name, why: NotDone) -> ControlError {
+        let name = datastore.clone();
+        match why {
+            NotDone::Hung(hang) => ControlError::Hung { name, hang },
+            NotDone::Cut(reason) => ControlError::Cut { name, reason },
+        }
+    }
+
     /// What kind of failure it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -207,6 +241,8 @@ impl ControlError {
             }
             ControlError::Lease(_)
             | ControlError::Plane(_)
+            | ControlError::Hung { .. }
+            | ControlError::Cut { .. }
             | ControlError::Catalog(_)
             | ControlError::Samples(_)
             | ControlError::Io { .. } => ErrorKind::Failed,
@@ -251,9 +287,14 @@ impl ControlError {
             ControlError::InUse { .. } => {
                 Some("shut the guest down or disconnect the client first, or use --force".into())
             }
-            ControlError::DatastoreFailed { .. } | ControlError::DiskFailed { .. } => {
-                Some("repair the cause and restart the daemon; other datastores and disks keep serving".into())
-            }
+            ControlError::DatastoreFailed { .. } | ControlError::DiskFailed { .. } => Some(
+                "repair the cause: the daemon tries again by itself; other datastores and disks keep serving".into(),
+            ),
+            ControlError::Hung { name, .. } => Some(format!(
+                "see what is wrong with that storage ('headgate datastore show {name}'); what was begun is undone once it \
+                 answers, but a removal is finished; other datastores serve meanwhile"
+            )),
+            ControlError::Cut { .. } => Some("see the daemon's log".into()),
             ControlError::NotAdmitted { better: Some((name, room)), .. } => Some(format!(
                 "use --datastore {name}, which has room for {room} IOPS, or --force to overbook this one"
             )),

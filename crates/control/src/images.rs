@@ -228,7 +228,7 @@ pub fn free_space(directory: &Path) -> Result<Bytes, PlaneError> {
 
 /// The space of a file system.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Space {
+pub(crate) struct Space {
     /// All of it.
     pub capacity: Bytes,
     /// Free space for users other than root.

@@ -1,9 +1,11 @@
 //! The operations on datastores and disks: catalog, images and data path changed together.
 //!
 //! Readers look at a model in memory and never wait for the catalog or for a change under way.
-//! Changes are made one at a time. A change is acknowledged when it is durable in the catalog and
-//! in force in the shard.
+//! Catalog and model are changed by one at a time, who waits for no storage meanwhile. What may
+//! wait for storage is done by its datastore's worker, one thing after the other. A change is
+//! acknowledged when it is durable in the catalog and in force in the shard.
 
+mod additions;
 pub mod admission;
 pub mod attach;
 mod block_device;
@@ -15,6 +17,7 @@ mod disks;
 mod error;
 mod exports;
 mod flash;
+mod hangs;
 mod history_views;
 mod images;
 mod latency_admission;
@@ -26,6 +29,7 @@ mod placing;
 mod pools;
 mod remote;
 mod reviews;
+mod revival;
 mod signature;
 mod size;
 #[cfg(test)]
@@ -35,6 +39,8 @@ mod state;
 mod state_dir;
 mod takeover;
 #[cfg(test)]
+mod takeover_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
@@ -43,21 +49,26 @@ mod vms;
 mod window_setup;
 mod window_views;
 pub mod windows;
+mod workers;
 
 pub use error::{ControlError, ErrorKind};
 pub use history_views::datastore_model;
 pub use images::{free_space, scratch_path};
 use state::{DatastoreEntry, DiskEntry, Model, Service};
 pub use state_dir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
+pub use workers::Hang;
+use workers::{Ticket, Workers};
 
 use crate::leases::Leases;
 use crate::windows::Windows;
 use headgate_catalog::Catalog;
 use headgate_cluster::Identity;
 use headgate_history::Samples;
-use headgate_model::{Backend, DataPlane};
+use headgate_model::{Backend, DataPlane, Name};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 use std::time::Duration;
 
 /// Knobs of the control side.
@@ -90,7 +101,16 @@ pub struct Parts {
 }
 
 /// The control side of one daemon.
+///
+/// No lock of it is held while storage is waited for: that is what the workers do.
 pub struct Control {
+    /// Itself, for the workers.
+    me: Weak<Control>,
+    workers: Workers,
+    /// One disk without a datastore is placed at a time: the next one counts with it.
+    placing: Mutex<()>,
+    /// What is known of the storage of datastores, and how old that is.
+    hangs: Mutex<hangs::Hangs>,
     dir: StateDir,
     identity: Identity,
     options: Options,
@@ -107,6 +127,31 @@ impl Control {
     fn catalog(&self) -> MutexGuard<'_, Box<dyn Catalog>> {
         // A panic leaves the catalog itself consistent: it is transactional.
         self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn placing(&self) -> MutexGuard<'_, ()> {
+        self.placing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hangs(&self) -> MutexGuard<'_, hangs::Hangs> {
+        self.hangs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a datastore's worker do something, and waits for it, until its storage hangs or for
+    /// `patience`.
+    fn on_storage<T: Send + 'static>(
+        &self,
+        datastore: &Name,
+        doing: impl Into<String>,
+        patience: Duration,
+        work: impl FnOnce(&Control, &Ticket) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ControlError> {
+        let me = self.me.clone();
+        let outcome = self.workers.run(datastore, doing, patience, move |ticket| {
+            let me = me.upgrade().ok_or_else(ControlError::stopping)?;
+            work(&me, ticket)
+        });
+        outcome.unwrap_or_else(|e| Err(ControlError::not_done(datastore, e)))
     }
 
     fn model(&self) -> RwLockReadGuard<'_, Model> {

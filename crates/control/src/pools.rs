@@ -1,19 +1,23 @@
 //! Builds the pools that placement works on from the daemon's datastores and disks.
 
+use super::hangs::Facts;
 use super::history_views::{datastore_model, hour_view};
-use super::{Control, ControlError, DatastoreEntry, DiskEntry, Service, flash, images};
+use super::{Control, ControlError, DatastoreEntry, DiskEntry, flash};
 use headgate_api::history::DatastoreHour;
 use headgate_api::placement::{AdviceReport, DatastoreModel, ModelPoint, Outside, PoolAdvice};
 use headgate_history::{Learnt, wall_clock};
 use headgate_model::Backend;
 use headgate_model::Lookback;
-use headgate_model::Name;
+use headgate_model::{Name, PlaneError};
 use headgate_placement as placement;
 use headgate_placement::{Datastore, Group, Pool, PoolDisk, Provisioning, Rules, WorkloadProfile};
 use headgate_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// How long file systems may take to say what they have.
+const ASK: Duration = Duration::from_secs(2);
 
 /// A name of ours as placement has it.
 pub(super) fn name(name: &Name) -> placement::Name {
@@ -27,23 +31,17 @@ pub(super) struct Whole {
     learnt: BTreeMap<Name, Learnt>,
 }
 
-/// Where a datastore keeps its images.
-struct Ground {
-    directory: PathBuf,
+/// What is known of a datastore's storage.
+struct Known {
     /// The file system, whose space all datastores on it share; `None` where the datastore's device
     /// has a capacity of its own, or the directory cannot be examined.
     volume: Option<placement::Name>,
-}
-
-/// The allocated bytes of a disk's image; zero if it cannot be examined.
-fn allocated(disk: &DiskEntry, on: &Ground) -> Bytes {
-    let image = images::image_path(&on.directory, &disk.record.name);
-    Bytes(std::fs::symlink_metadata(image).map_or(0, |meta| meta.blocks() * 512))
+    facts: Facts,
 }
 
 /// Why disks are neither placed on a datastore nor moved to or from it.
 fn apart(entry: &DatastoreEntry) -> Option<String> {
-    if let Service::Failed(reason) = &entry.service {
+    if let Some(reason) = entry.service.reason() {
         return Some(format!("it is not serving: {reason}"));
     }
     match &entry.record.backend {
@@ -131,24 +129,40 @@ impl Control {
         let (mut outside, mut part) = (Vec::new(), BTreeMap::new());
         for entry in &datastores {
             let datastore = entry.record.name.clone();
-            match apart(entry) {
+            let hangs = || self.hang(&datastore).map(|hang| format!("it hangs: {hang}"));
+            match apart(entry).or_else(hangs) {
                 Some(reason) => outside.push(Outside { datastore, reason }),
                 None => {
                     part.insert(datastore, entry);
                 }
             }
         }
+        let passed = matches!(knowledge, Knowledge::Remembered(Images::Passed));
+        let by_image = !passed || rules.space.overcommit.is_some();
+        let images = if by_image { disks.as_slice() } else { &[] };
+        let grounds = self.known(&part, images);
+        for datastore in part.keys().filter(|name| !grounds.contains_key(*name)) {
+            let reason = "its file system does not answer".into();
+            outside.push(Outside { datastore: datastore.clone(), reason });
+        }
+        for (datastore, known) in &grounds {
+            if let (Some(_), Some(Err(reason))) = (&known.volume, &known.facts.space) {
+                let (datastore, reason) = (datastore.clone(), reason.clone());
+                outside.push(Outside { datastore, reason });
+            }
+        }
+        part.retain(|name, _| outside.iter().all(|out| out.datastore != *name));
         let names: Vec<Name> = part.keys().cloned().collect();
         let learnt = self.models_by(knowledge, &names)?;
         let mut pool = Pool { now: wall_clock(), ..Pool::default() };
-        let grounds: BTreeMap<&Name, Ground> =
-            part.iter().map(|(datastore, entry)| (datastore, self.ground(entry))).collect();
         let mut ours: BTreeMap<&placement::Name, u64> = BTreeMap::new();
-        let passed = matches!(knowledge, Knowledge::Remembered(Images::Passed));
-        let by_image = !passed || rules.space.overcommit.is_some();
         for disk in &disks {
+            if !part.contains_key(&disk.record.datastore) {
+                continue;
+            }
             let Some(ground) = grounds.get(&disk.record.datastore) else { continue };
-            let used = if by_image { allocated(disk, ground) } else { Bytes(0) };
+            let used = ground.facts.allocated.get(&disk.record.name).copied();
+            let used = used.filter(|_| by_image).unwrap_or(Bytes(0));
             if let Some(volume) = &ground.volume {
                 *ours.entry(volume).or_default() += used.0;
             }
@@ -157,7 +171,9 @@ impl Control {
         }
         for (datastore, entry) in &part {
             let model = learnt.get(datastore).and_then(|learnt| learnt.model);
-            pool.datastores.push(self.pool_datastore(entry, &grounds[datastore], &ours, model)?);
+            if let Some(known) = grounds.get(datastore) {
+                pool.datastores.push(self.pool_datastore(entry, known, &ours, model)?);
+            }
         }
         let here: BTreeSet<&placement::Name> = pool.disks.iter().map(|disk| &disk.name).collect();
         let known = |disk: &placement::Name| {
@@ -171,22 +187,55 @@ impl Control {
         Ok(Whole { pool, outside, learnt })
     }
 
-    fn ground(&self, entry: &DatastoreEntry) -> Ground {
-        let directory = self.directory(&entry.record.backend).unwrap_or_default();
-        let volume = match flash::capacity_for_disks(entry) {
-            Some(_) => None,
-            None => std::fs::metadata(&directory)
-                .ok()
-                .map(|meta| format!("device {}", meta.dev()).into()),
+    /// Asks the file systems of datastores, all at the same time, and for a bounded time. One that
+    /// is busy is as it was when it was asked last; one that never answered is left out.
+    fn known(
+        &self,
+        part: &BTreeMap<Name, &DatastoreEntry>,
+        images: &[DiskEntry],
+    ) -> BTreeMap<Name, Known> {
+        let (answer, answers) = channel();
+        let mut awaited = BTreeSet::new();
+        for (name, entry) in part {
+            let Some(directory) = self.directory(&entry.record.backend) else { continue };
+            let on = images.iter().filter(|disk| disk.record.datastore == *name);
+            let disks: Vec<Name> = on.map(|disk| disk.record.name.clone()).collect();
+            let (me, its, answer) = (self.me.clone(), name.clone(), answer.clone());
+            let asked = self.workers.start(name, "asking its file system", move |_| {
+                let facts = super::revival::facts(&directory, &disks);
+                if let Some(control) = me.upgrade() {
+                    control.hangs().put_facts(&its, facts);
+                }
+                let _ = answer.send(its);
+            });
+            if asked.is_ok() {
+                awaited.insert(name.clone());
+            }
+        }
+        let deadline = Instant::now() + ASK;
+        while !awaited.is_empty() {
+            match answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(name) => drop(awaited.remove(&name)),
+                Err(_) => break,
+            }
+        }
+        let hangs = self.hangs();
+        let known = |(name, entry): (&Name, &&DatastoreEntry)| {
+            let facts = hangs.facts(name)?.clone();
+            let volume = match flash::capacity_for_disks(entry) {
+                Some(_) => None,
+                None => facts.device.map(|device| format!("device {device}").into()),
+            };
+            Some((name.clone(), Known { volume, facts }))
         };
-        Ground { directory, volume }
+        part.iter().filter_map(known).collect()
     }
 
     /// A datastore. `ours` is what disks of ours have allocated on each file system.
     fn pool_datastore(
         &self,
         entry: &DatastoreEntry,
-        ground: &Ground,
+        ground: &Known,
         ours: &BTreeMap<&placement::Name, u64>,
         model: Option<placement::DeviceModel>,
     ) -> Result<Datastore, ControlError> {
@@ -194,7 +243,11 @@ impl Control {
         let (capacity, foreign, provisioning) = match flash::capacity_for_disks(entry) {
             Some(capacity) => (capacity, Bytes(0), Provisioning::Thick),
             None => {
-                let space = images::space(&ground.directory)?;
+                let space = match &ground.facts.space {
+                    Some(Ok(space)) => *space,
+                    Some(Err(reason)) => return Err(PlaneError::new(reason).into()),
+                    None => return Err(PlaneError::new("its space is not known").into()),
+                };
                 let taken = space.capacity.0.saturating_sub(space.free.0);
                 let ours = ground
                     .volume
@@ -300,7 +353,6 @@ impl Control {
     /// # Errors
     /// When they contradict each other or the disks that are there, or the catalog fails.
     pub fn set_rules(&self, rules: Rules) -> Result<Vec<String>, ControlError> {
-        let mut catalog = self.catalog();
         let known = self.pool(&Knowledge::Remembered(Images::Passed), None)?.pool;
         let names: BTreeSet<&str> = known.disks.iter().map(|disk| disk.name.as_str()).collect();
         let in_rules =
@@ -319,6 +371,7 @@ impl Control {
             format!("there is no disk '{disk}' yet: the rule counts for it once it is there")
         };
         let warnings = missing.into_iter().map(warn).collect();
+        let mut catalog = self.catalog();
         catalog.put_rules(&rules)?;
         self.model_mut().rules = rules;
         Ok(warnings)

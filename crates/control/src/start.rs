@@ -1,22 +1,28 @@
 use super::capacity;
-use super::images::{self, Recovery};
-use super::{
-    Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Parts, Service, StateDir,
-};
-use headgate_api::types::Force;
+use super::workers::Workers;
+use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Parts, Service};
+use super::{StateDir, hangs};
 use headgate_cluster::Identity;
-use headgate_model::{
-    Backend, DatastorePlacement, DatastoreRecord, DiskRecord, DiskState, Scheduler, WindowRecord,
-};
+use headgate_model::{Backend, DatastorePlacement, DatastoreRecord, Scheduler, WindowRecord};
 use headgate_qos::CostModel;
 use std::path::PathBuf;
-use std::sync::{Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::sleep;
+use std::time::Duration;
 use tracing::{info, warn};
+
+/// How often the start looks whether everything serves.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How long leases may take to be given back at the end.
+const RELEASE: Duration = Duration::from_secs(3);
 
 impl Control {
     /// Reads the catalog, finishes or undoes what a crash cut, and brings everything into service.
     ///
-    /// A datastore or disk that cannot be opened is kept with the reason, and the others serve.
+    /// A datastore or disk that cannot be opened is kept with the reason and [tried
+    /// again](Control::tend), and the others serve. A datastore whose storage hangs is waited for
+    /// no longer than for some seconds.
     ///
     /// # Errors
     /// When the catalog fails. Storage that fails is not an error here.
@@ -25,7 +31,7 @@ impl Control {
         identity: Identity,
         options: Options,
         parts: Parts,
-    ) -> Result<Control, ControlError> {
+    ) -> Result<Arc<Control>, ControlError> {
         let Parts { plane, windows, leases, samples, mut catalog } = parts;
         let mut contents = catalog.load()?;
         if contents.datastores.is_empty()
@@ -34,7 +40,22 @@ impl Control {
             catalog.insert_datastore(&record)?;
             contents.datastores.push(record);
         }
-        let control = Control {
+        let mut model = Model { rules: contents.rules, ..Model::default() };
+        model.vms = contents.vms.into_iter().map(|vm| (vm.name, vm.priorities)).collect();
+        for mut record in contents.datastores {
+            record.capacity = capacity::current(&record);
+            let entry = DatastoreEntry::new(record, Service::Starting);
+            model.datastores.insert(entry.record.name.clone(), entry);
+        }
+        for record in contents.disks {
+            let entry = DiskEntry { record, service: Service::Starting };
+            model.disks.insert(entry.record.name.clone(), entry);
+        }
+        let control = Arc::new_cyclic(|me| Control {
+            me: me.clone(),
+            workers: Workers::default(),
+            placing: Mutex::default(),
+            hangs: Mutex::new(hangs::Hangs::default()),
             dir,
             identity,
             options,
@@ -44,130 +65,67 @@ impl Control {
             samples,
             service: Default::default(),
             catalog: Mutex::new(catalog),
-            model: RwLock::new(Model::default()),
-        };
-        control.model_mut().rules = contents.rules;
-        control.model_mut().vms =
-            contents.vms.into_iter().map(|vm| (vm.name, vm.priorities)).collect();
-        for mut record in contents.datastores {
-            record.capacity = capacity::current(&record);
-            let service = match control.serve_datastore(&record) {
-                Ok(()) => Service::Serving,
-                Err(e) => {
-                    warn!(datastore = %record.name, error = %e, "datastore is not serving");
-                    Service::Failed(e.to_string())
-                }
-            };
-            control
-                .model_mut()
-                .datastores
-                .insert(record.name.clone(), DatastoreEntry::new(record, service));
-        }
-        {
-            let model = control.model();
-            let backend = |record: &DiskRecord| {
-                let entry = model
-                    .datastores
-                    .get(&record.datastore)
-                    .filter(|d| d.service == Service::Serving)?;
-                Some(entry.record.backend.clone())
-            };
-            let disks: Vec<_> =
-                contents.disks.iter().filter_map(|r| Some((r, backend(r)?))).collect();
-            control.hold_all(disks.iter().map(|(record, backend)| (*record, backend)));
-        }
-        for record in contents.disks {
-            control.recover_disk(record)?;
-        }
+            model: RwLock::new(model),
+        });
         control.serve_exports(contents.exports);
+        control.revive();
+        let names: Vec<_> = control.model().datastores.keys().cloned().collect();
+        for name in &names {
+            while !control.workers.is_idle(name) {
+                if let Some(hang) = control.workers.hang(name) {
+                    warn!(datastore = %name, %hang, "it hangs: the others serve without it");
+                    break;
+                }
+                sleep(LOOK);
+            }
+        }
         let model = control.model();
         info!(datastores = model.datastores.len(), disks = model.disks.len(), "catalog loaded");
         drop(model);
         Ok(control)
     }
 
-    fn recover_disk(&self, record: DiskRecord) -> Result<(), ControlError> {
-        let name = record.name.clone();
-        let datastore = self.model().datastore(&record.datastore)?.clone();
-        if let Some(reason) = datastore.service.reason() {
-            let service = Service::Failed(format!(
-                "its datastore '{}' is not serving: {reason}",
-                record.datastore
-            ));
-            self.model_mut().disks.insert(name, DiskEntry { record, service });
-            return Ok(());
-        }
-        let backend = &datastore.record.backend;
-        let recovery = match self.directory(backend) {
-            Some(directory) => images::recovery(&record, &directory),
-            None if record.state == DiskState::Removing => Recovery::Remove,
-            None if record.state == DiskState::Creating => Recovery::Finish,
-            None => Recovery::Keep,
-        };
-        let mut record = record;
-        let service = match self.recover_image(&mut record, backend, &recovery) {
-            Ok(Some(service)) => service,
-            Ok(None) => return Ok(()),
-            Err(ControlError::Catalog(e)) => return Err(e.into()),
-            Err(e) => Service::Failed(e.to_string()),
-        };
-        if let Some(reason) = service.reason() {
-            warn!(disk = %name, error = reason, "disk is not serving");
-        }
-        self.model_mut().disks.insert(name, DiskEntry { record, service });
-        Ok(())
-    }
-
-    /// Answers `None` when the disk is no more.
-    fn recover_image(
-        &self,
-        record: &mut DiskRecord,
-        backend: &Backend,
-        recovery: &Recovery,
-    ) -> Result<Option<Service>, ControlError> {
-        let directory = self.directory(backend);
-        match recovery {
-            Recovery::Keep => {}
-            Recovery::Finish => {
-                info!(disk = %record.name, "finishing a creation that was cut");
-                if let Some(directory) = &directory {
-                    images::discard_unfinished(directory, &record.name)?;
-                }
-                record.state = DiskState::Ready;
-                self.catalog().update_disk(record)?;
-            }
-            Recovery::Undo => {
-                info!(disk = %record.name, "undoing a creation that was cut");
-                // If another host has the name by now, what is there is that one's.
-                if self.hold_to_remove(&record.name, backend, Force::No).is_ok() {
-                    if let Some(directory) = &directory {
-                        images::discard_unfinished(directory, &record.name)?;
-                    }
-                    self.let_go(&record.name, backend);
-                }
-                self.catalog().delete_disk(&record.name)?;
-                return Ok(None);
-            }
-            Recovery::Remove => {
-                info!(disk = %record.name, "finishing a removal that was cut");
-                self.hold_to_remove(&record.name, backend, Force::No)?;
-                self.finish_removal(self.catalog().as_mut(), record, backend)?;
-                return Ok(None);
-            }
-        }
-        Ok(Some(match self.serve_disk(record, backend, None) {
-            Ok(()) => Service::Serving,
-            Err(e) => Service::Failed(e.to_string()),
-        }))
-    }
-
-    /// Takes everything out of service, waiting for requests under way. Changes that come later are
-    /// not made.
-    pub fn shutdown(&self) {
-        let _no_more_changes = self.catalog();
+    /// Takes everything out of service, waiting for requests under way, but for no storage that
+    /// hangs: what it has is left to the kernel, as when the daemon is killed. Changes that come
+    /// later are not made. Answers how many disks were left so.
+    pub fn shutdown(&self) -> usize {
+        // Never to be had again: what a datastore's worker finishes late is for the next start.
+        std::mem::forget(self.catalog());
         self.windows.stop();
-        self.plane.shutdown(self.options.patience);
-        self.leases.release_all();
+        let left = self.plane.shutdown(self.options.patience);
+        // A lease is given back when nothing of its disk is in flight.
+        let held: Vec<_> = self.leases.held().into_iter().filter(|d| !left.contains(d)).collect();
+        let (done, ended) = std::sync::mpsc::channel();
+        let model = self.model();
+        let mut by_datastore = std::collections::BTreeMap::<_, Vec<_>>::new();
+        for disk in held {
+            let of = model.disks.get(&disk).map(|entry| entry.record.datastore.clone());
+            by_datastore.entry(of).or_default().push(disk);
+        }
+        drop(model);
+        let threads = by_datastore.len();
+        for (_, disks) in by_datastore {
+            let (me, done) = (self.me.clone(), done.clone());
+            let release = move || {
+                if let Some(control) = me.upgrade() {
+                    disks.iter().for_each(|disk| control.leases.release(disk));
+                }
+                let _ = done.send(());
+            };
+            if let Err(e) = std::thread::Builder::new().spawn(release) {
+                warn!(error = %e, "leases are not given back: no thread");
+            }
+        }
+        drop(done);
+        let deadline = std::time::Instant::now() + RELEASE;
+        let in_time = |_: &usize| {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            ended.recv_timeout(left).is_ok()
+        };
+        if (0..threads).take_while(in_time).count() < threads {
+            warn!("some leases could not be given back in time: they end with this process");
+        }
+        left.len()
     }
 }
 

@@ -5,20 +5,35 @@ use headgate_devices::ModelSpec;
 use headgate_model::{Backend, DatastoreRecord, DiskRecord, ExportRecord, Name, PriorityRecord};
 use headgate_placement::Rules;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// In service, or why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     Serving,
+    /// It is being opened.
+    Starting,
+    /// Of a disk: it is being made.
+    Creating,
+    /// It could not be opened, and is tried again.
     Failed(String),
+    /// Of a disk: it is not tried again without an operator, or without its lease.
+    Stopped(String),
 }
 
 impl Service {
     pub(crate) fn reason(&self) -> Option<&str> {
         match self {
             Service::Serving => None,
-            Service::Failed(reason) => Some(reason),
+            Service::Starting => Some("it is being opened"),
+            Service::Creating => Some("it is being created"),
+            Service::Failed(reason) | Service::Stopped(reason) => Some(reason),
         }
+    }
+
+    /// Whether it comes into service by itself, once its storage lets it.
+    pub(crate) fn is_tried_again(&self) -> bool {
+        matches!(self, Service::Starting | Service::Failed(_))
     }
 }
 
@@ -29,6 +44,17 @@ pub(crate) struct DatastoreEntry {
     /// The device model that its record names; `None` on other storage, and where the name is none:
     /// then it is not served.
     pub(crate) device: Option<ModelSpec>,
+    /// Where its storage is, as it was found when it came into service.
+    pub(crate) ground: Option<Ground>,
+}
+
+/// Where a datastore's storage is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ground {
+    /// Its directory or device, without links.
+    pub(crate) path: PathBuf,
+    /// The number of the device that its IO goes to.
+    pub(crate) device: Option<u64>,
 }
 
 impl DatastoreEntry {
@@ -40,7 +66,7 @@ impl DatastoreEntry {
             | Backend::Nbd { .. }
             | Backend::Memory { .. } => None,
         };
-        DatastoreEntry { record, service, device }
+        DatastoreEntry { record, service, device, ground: None }
     }
 }
 

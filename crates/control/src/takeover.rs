@@ -2,6 +2,7 @@
 //! one disk.
 
 use super::disks::DEFAULT_DATASTORE;
+use super::workers::Ticket;
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, images};
 use crate::leases::{Before, Eviction, LeaseLocation, Leases};
 use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeaseHolder, LeasePlace};
@@ -13,7 +14,7 @@ use headgate_units::Bytes;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 /// What is known of a block device wherever it is attached, of the kinds that say.
 const WORLD_WIDE: [&str; 4] = ["wwid", "device/wwid", "dm/uuid", "device/serial"];
@@ -36,6 +37,24 @@ fn name_of_device(device: &Path) -> String {
 fn holder_view(holder: Holder) -> LeaseHolder {
     let printable = |text: &str| text.chars().filter(|c| !c.is_control()).take(64).collect();
     LeaseHolder { name: printable(&holder.name), id: printable(&holder.host), pid: holder.pid }
+}
+
+/// How long a takeover may take once it has begun: a former holder's term is waited for.
+const TAKEOVER: Duration = Duration::from_secs(60);
+
+fn datastore_named(request: &DiskTakeover) -> Result<Name, ControlError> {
+    match &request.datastore {
+        Some(name) => Ok(name.clone()),
+        None => DEFAULT_DATASTORE
+            .parse()
+            .map_err(|e| ControlError::invalid(format!("{e}"), "a datastore")),
+    }
+}
+
+/// Nobody waits for it any more.
+fn too_late(record: &DiskRecord) -> ControlError {
+    let reason = "its storage did not answer in time".into();
+    ControlError::Cut { name: record.datastore.clone(), reason }
 }
 
 impl Control {
@@ -66,10 +85,12 @@ impl Control {
         backend: &Backend,
         before: Before,
         eviction: Eviction,
+        ticket: &Ticket,
     ) -> Result<(), ControlError> {
         let Some(location) = self.lease_location(disk, backend) else { return Ok(()) };
+        ticket.step(format!("acquiring the lease of disk '{disk}'"));
         self.leases.acquire(disk, &location, before, eviction)?;
-        self.leases.wait(disk);
+        ticket.rest(|| self.leases.wait(disk));
         Ok(())
     }
 
@@ -105,8 +126,9 @@ impl Control {
         disk: &Name,
         backend: &Backend,
         force: Force,
+        ticket: &Ticket,
     ) -> Result<(), ControlError> {
-        match self.hold(disk, backend, Before::Existing, Eviction::Never) {
+        match self.hold(disk, backend, Before::Existing, Eviction::Never, ticket) {
             // Storage that is not there: the operator said that this is no reason.
             Err(ControlError::Lease(LeaseError::Io { .. })) if force == Force::Yes => Ok(()),
             held => held,
@@ -140,8 +162,28 @@ impl Control {
     }
 
     /// Checks the leases in files. Disks whose lease was lost stop before the new holder starts.
+    ///
+    /// Each directory is looked at by a thread of its own, and waited for by nobody: one whose file
+    /// system hangs is not looked at again before it answers.
     pub fn look_at_leases(&self) {
-        let lost = self.leases.look();
+        for directory in self.leases.directories() {
+            let Some(turn) = self.leases.turn(&directory) else { continue };
+            let me = self.me.clone();
+            let look = move || {
+                if let Some(control) = me.upgrade() {
+                    control.look_at(&directory);
+                }
+                drop(turn);
+            };
+            let started = std::thread::Builder::new().name("headgate-lease".into()).spawn(look);
+            if let Err(e) = started {
+                warn!(error = %e, "leases cannot be looked at: no thread");
+            }
+        }
+    }
+
+    fn look_at(&self, directory: &Path) {
+        let lost = self.leases.look(directory);
         let reason = |to: &Option<Holder>| match to {
             Some(to) => format!("another has taken it over: {to}"),
             None => "another has taken it over, and left no name".to_owned(),
@@ -157,20 +199,10 @@ impl Control {
         self.leases.next_doubt()
     }
 
-    /// Brings disks back into service that stopped because etcd could not be reached.
+    /// Brings disks back into service that stopped because etcd could not be reached. Waits for no
+    /// storage.
     pub fn resume(&self) {
         for disk in self.leases.wanted() {
-            // Etcd may take its time; changes need not wait for that.
-            let held = self.stopped(&disk).map(|(_, backend)| {
-                let location = self.lease_location(&disk, &backend);
-                location.map_or(Ok(()), |location| {
-                    self.leases.acquire(&disk, &location, Before::Existing, Eviction::Never)
-                })
-            });
-            if let Some(Err(LeaseError::Etcd(_))) = held {
-                return;
-            }
-            let _one_change_at_a_time = self.catalog();
             let Some((record, backend)) = self.stopped(&disk) else {
                 // Served again or removed by somebody else meanwhile.
                 self.leases.no_longer_wanted(&disk);
@@ -179,20 +211,20 @@ impl Control {
                 }
                 continue;
             };
-            match self.serve_disk(&record, &backend, None) {
-                Ok(()) => {
-                    info!(%disk, "serving again");
-                    self.leases.no_longer_wanted(&disk);
-                    self.set_service(&disk, Service::Serving);
-                }
-                Err(e @ ControlError::Lease(LeaseError::Held { .. })) => {
-                    warn!(%disk, error = %e, "not served here any more");
-                    self.leases.no_longer_wanted(&disk);
-                    self.set_service(&disk, Service::Failed(e.to_string()));
-                }
+            // Etcd may take its time; the datastore's worker need not wait for that.
+            let held =
+                self.lease_location(&disk, &backend).map_or(Ok(()), |location| match location {
+                    LeaseLocation::File(_) => Ok(()),
+                    LeaseLocation::Etcd(_) => {
+                        self.leases.acquire(&disk, &location, Before::Existing, Eviction::Never)
+                    }
+                });
+            if let Err(LeaseError::Etcd(_)) = held {
                 // Not yet; the others would fare no better.
-                Err(ControlError::Lease(LeaseError::Etcd(_))) => return,
-                Err(e) => self.set_service(&disk, Service::Failed(e.to_string())),
+                return;
+            }
+            if self.workers.is_idle(&record.datastore) {
+                self.revive_disk(&record.datastore, disk);
             }
         }
     }
@@ -208,7 +240,7 @@ impl Control {
         Some((entry.record.clone(), datastore.record.backend.clone()))
     }
 
-    fn set_service(&self, disk: &Name, service: Service) {
+    pub(super) fn set_service(&self, disk: &Name, service: Service) {
         if let Some(entry) = self.model_mut().disks.get_mut(disk) {
             entry.service = service;
         }
@@ -216,7 +248,7 @@ impl Control {
 
     /// Takes disks out of service, all at the same time. It waits for requests at the storage only,
     /// and not for a change of a disk under way.
-    fn stop_at_once(&self, disks: Vec<(Name, String)>) {
+    pub(super) fn stop_at_once(&self, disks: Vec<(Name, String)>) {
         let serving = |disk: &Name| {
             self.model().disks.get(disk).is_some_and(|entry| entry.service == Service::Serving)
         };
@@ -226,7 +258,7 @@ impl Control {
             if let Err(e) = self.plane.abandon_disk(disk) {
                 error!(%disk, error = %e, "requests are left at the storage");
             }
-            self.set_service(disk, Service::Failed(reason.to_owned()));
+            self.set_service(disk, Service::Stopped(reason.to_owned()));
         };
         std::thread::scope(|scope| {
             for (disk, reason) in &disks {
@@ -244,47 +276,84 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::Lease`] while another serves it. Nothing is changed then.
+    /// [`ControlError::Hung`] when its storage does not answer; what was begun is undone then.
     pub fn take_over(
         &self,
         name: &Name,
         request: DiskTakeover,
     ) -> Result<Changed<Disk>, ControlError> {
-        let mut catalog = self.catalog();
-        let eviction = if request.evict == Force::Yes { Eviction::IfHeld } else { Eviction::Never };
         let known = self.model().disks.get(name).cloned();
-        let warnings = match known {
-            Some(entry) => {
-                self.check_known(&entry, &request)?;
-                let backend =
-                    self.model().datastore(&entry.record.datastore)?.record.backend.clone();
-                self.hold(name, &backend, Before::Existing, eviction)?;
-                self.serve_disk(&entry.record, &backend, None)?;
-                self.leases.no_longer_wanted(name);
-                self.set_service(name, Service::Serving);
-                Vec::new()
-            }
-            None => {
-                let format = request.format;
-                let (record, backend, warnings) =
-                    self.plan_takeover(&self.model(), name, request)?;
-                self.hold(name, &backend, Before::Existing, eviction)?;
-                let served = self.size_of(&record, &backend, format).and_then(|size| {
-                    let record = DiskRecord { size, ..record };
-                    catalog.insert_disk(&record)?;
-                    if let Err(e) = self.serve_disk(&record, &backend, None) {
-                        catalog.delete_disk(name)?;
-                        return Err(e);
-                    }
-                    Ok(record)
-                });
-                let record = served.inspect_err(|_| self.leases.release(name))?;
-                let entry = DiskEntry { record, service: Service::Serving };
-                self.model_mut().disks.insert(name.clone(), entry);
-                warnings
-            }
+        let datastore = match &known {
+            Some(entry) => entry.record.datastore.clone(),
+            None => datastore_named(&request)?,
         };
-        drop(catalog);
-        Ok(Changed { now: self.disk(name)?, warnings })
+        self.model().datastore(&datastore)?;
+        let (disk, doing) = (name.clone(), format!("taking over disk '{name}'"));
+        self.on_storage(&datastore, doing, TAKEOVER, move |control, ticket| {
+            let eviction =
+                if request.evict == Force::Yes { Eviction::IfHeld } else { Eviction::Never };
+            let known = control.model().disks.get(&disk).cloned();
+            let warnings = match known {
+                Some(entry) => {
+                    control.check_known(&entry, &request)?;
+                    control.take_over_known(&entry.record, eviction, ticket)?;
+                    Vec::new()
+                }
+                None => control.take_over_unknown(&disk, request, eviction, ticket)?,
+            };
+            Ok(Changed { now: control.disk(&disk)?, warnings })
+        })
+    }
+
+    fn take_over_known(
+        &self,
+        record: &DiskRecord,
+        eviction: Eviction,
+        ticket: &Ticket,
+    ) -> Result<(), ControlError> {
+        let backend = self.model().datastore(&record.datastore)?.record.backend.clone();
+        self.hold(&record.name, &backend, Before::Existing, eviction, ticket)?;
+        self.serve_disk(record, &backend, None, ticket)?;
+        if !ticket.commit() {
+            self.plane.close_disk(&record.name, self.options.patience)?;
+            self.leases.release(&record.name);
+            return Err(too_late(record));
+        }
+        self.leases.no_longer_wanted(&record.name);
+        self.put_into_service(record);
+        Ok(())
+    }
+
+    fn take_over_unknown(
+        &self,
+        name: &Name,
+        request: DiskTakeover,
+        eviction: Eviction,
+        ticket: &Ticket,
+    ) -> Result<Vec<String>, ControlError> {
+        let format = request.format;
+        let (record, backend, warnings) = self.plan_takeover(&self.model(), name, request)?;
+        self.hold(name, &backend, Before::Existing, eviction, ticket)?;
+        let served = self.size_of(&record, &backend, format).and_then(|size| {
+            let record = DiskRecord { size, ..record };
+            self.catalog().insert_disk(&record)?;
+            let served = self.serve_disk(&record, &backend, None, ticket).and_then(|()| {
+                if ticket.commit() {
+                    return Ok(());
+                }
+                self.plane.close_disk(name, self.options.patience)?;
+                Err(too_late(&record))
+            });
+            if let Err(e) = served {
+                self.catalog().delete_disk(name)?;
+                return Err(e);
+            }
+            Ok(record)
+        });
+        let record = served.inspect_err(|_| self.leases.release(name))?;
+        let entry = DiskEntry { record, service: Service::Serving };
+        self.model_mut().disks.insert(name.clone(), entry);
+        Ok(warnings)
     }
 
     fn check_known(&self, entry: &DiskEntry, request: &DiskTakeover) -> Result<(), ControlError> {
@@ -320,13 +389,8 @@ impl Control {
         name: &Name,
         request: DiskTakeover,
     ) -> Result<(DiskRecord, Backend, Vec<String>), ControlError> {
-        let DiskTakeover { datastore, vm, policy, force, .. } = request;
-        let target = match datastore {
-            Some(name) => name,
-            None => DEFAULT_DATASTORE
-                .parse()
-                .map_err(|e| ControlError::invalid(format!("{e}"), "a datastore"))?,
-        };
+        let target = datastore_named(&request)?;
+        let DiskTakeover { vm, policy, force, .. } = request;
         let policy = policy.unwrap_or_default();
         let datastore: &DatastoreEntry = model.datastore(&target)?;
         let backend = datastore.record.backend.clone();
@@ -380,199 +444,5 @@ impl Control {
                 ),
             )),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ErrorKind;
-    use crate::testing::Bench;
-    use headgate_api::placement::Created;
-    use headgate_api::types::{ImageFate, ServiceState};
-    use serde_json::json;
-    use std::path::PathBuf;
-
-    /// Two hosts and a directory that both have as datastore `shared`; the first has made disk `db`
-    /// there.
-    struct Two {
-        hosts: [Bench; 2],
-        dir: tempfile::TempDir,
-    }
-
-    fn two() -> Two {
-        let (hosts, dir) = ([(); 2].map(|()| Bench::new()), tempfile::tempdir().unwrap());
-        for host in &hosts {
-            let shared = json!({"name": "shared", "backend": {"dir": dir.path()}});
-            host.control.add_datastore(serde_json::from_value(shared).unwrap()).unwrap();
-        }
-        let two = Two { hosts, dir };
-        two.create(0).unwrap();
-        two
-    }
-
-    fn db() -> Name {
-        "db".parse().unwrap()
-    }
-
-    impl Two {
-        fn create(&self, host: usize) -> Result<Created<Disk>, ControlError> {
-            let create = json!({"name": "db", "datastore": "shared", "size": 1 << 20});
-            self.hosts[host].control.create_disk(serde_json::from_value(create).unwrap())
-        }
-
-        fn take_over(
-            &self,
-            host: usize,
-            with: serde_json::Value,
-        ) -> Result<Changed<Disk>, ControlError> {
-            self.hosts[host].control.take_over(&db(), serde_json::from_value(with).unwrap())
-        }
-
-        fn disk(&self, host: usize) -> Disk {
-            self.hosts[host].control.disk(&db()).unwrap()
-        }
-
-        fn image(&self) -> PathBuf {
-            self.dir.path().join("db.img")
-        }
-
-        fn lease(&self) -> PathBuf {
-            self.dir.path().join("db.img.lease")
-        }
-    }
-
-    fn refused<T: std::fmt::Debug>(outcome: Result<T, ControlError>) {
-        let error = outcome.unwrap_err();
-        let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-        let expected = format!(
-            "disk 'db' is served by host '{}' (headgate process {})",
-            name.trim(),
-            std::process::id()
-        );
-        assert_eq!((error.to_string(), error.kind()), (expected, ErrorKind::Conflict));
-        assert!(error.hint().unwrap().contains("disk takeover db"), "{error:?}");
-    }
-
-    #[test]
-    fn the_second_host_is_refused_with_the_holders_name_and_hands_over_in_order() {
-        let two = two();
-        assert_eq!(two.disk(0).lease.unwrap().number, Some(1));
-        refused(two.take_over(1, json!({"datastore": "shared"})));
-        refused(two.create(1));
-        assert!(two.hosts[1].control.disk(&db()).is_err(), "nothing is left of it");
-        two.hosts[0].control.remove_disk(&db(), Force::No, ImageFate::Keep).unwrap();
-        assert!(two.image().exists());
-        let error = two.create(1).unwrap_err();
-        assert!(error.hint().unwrap().contains("disk takeover db"), "{error:?}");
-        let policy = json!({"datastore": "shared", "vm": "web", "policy": {"reservation": 100}});
-        let taken = two.take_over(1, policy).unwrap().now;
-        assert_eq!((taken.state, taken.size.0), (ServiceState::Serving, 1 << 20));
-        assert_eq!(
-            (taken.vm.unwrap().as_str(), taken.policy.reservation.unwrap().get()),
-            ("web", 100)
-        );
-        assert_eq!(taken.lease.unwrap().number, Some(3), "after the creation that found an image");
-        refused(two.take_over(0, json!({"datastore": "shared"})));
-        // Gone with the disk.
-        two.hosts[1].control.remove_disk(&db(), Force::No, ImageFate::Remove).unwrap();
-        assert_eq!((two.image().exists(), two.lease().exists()), (false, false));
-    }
-
-    #[test]
-    fn a_host_that_comes_back_leaves_its_disk_to_who_has_it_and_may_not_remove_the_image() {
-        let Two { hosts: [first, second], dir } = two();
-        let begun = std::time::Instant::now();
-        // It dies, and the other is told to go on.
-        let Bench { temp, plane, control } = first;
-        drop((plane, control));
-        let take = json!({"datastore": "shared"});
-        second.control.take_over(&db(), serde_json::from_value(take).unwrap()).unwrap();
-        assert!(begun.elapsed() >= Duration::from_secs(2), "its former holder has time to notice");
-        let first = Bench::start_again(temp);
-        let two = Two { hosts: [first, second], dir };
-        let disk = two.disk(0);
-        assert_eq!(disk.state, ServiceState::Failed);
-        assert!(disk.reason.unwrap().starts_with("disk 'db' is served by host"));
-        assert_eq!(disk.lease.unwrap().holder.unwrap().pid, std::process::id());
-        let error =
-            two.hosts[0].control.remove_disk(&db(), Force::Yes, ImageFate::Remove).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-        assert!(two.image().exists());
-        refused(two.take_over(0, json!({})));
-        two.hosts[1].control.shutdown();
-        let back = two.take_over(0, json!({})).unwrap().now;
-        assert_eq!(back.state, ServiceState::Serving);
-        assert!(
-            two.take_over(0, json!({})).unwrap_err().to_string().contains("is served here already")
-        );
-    }
-
-    #[test]
-    fn a_lease_that_names_another_stops_the_disk() {
-        let two = two();
-        two.hosts[0].control.look_at_leases();
-        fs::remove_file(two.lease()).unwrap();
-        two.hosts[0].control.look_at_leases();
-        assert!(two.lease().exists(), "made good");
-        assert_eq!(two.disk(0).state, ServiceState::Serving);
-        let text = fs::read_to_string(two.lease()).unwrap();
-        let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-        fs::write(two.lease(), text.replace(name.trim(), "thief")).unwrap();
-        two.hosts[0].control.look_at_leases();
-        let disk = two.disk(0);
-        assert_eq!(disk.state, ServiceState::Failed);
-        assert!(disk.reason.unwrap().contains("host 'thief'"));
-        assert_eq!(disk.lease.unwrap().holder.unwrap().name, "thief");
-        assert_eq!(two.hosts[0].control.leases().lost(), 1);
-        assert_eq!(two.take_over(0, json!({})).unwrap().now.state, ServiceState::Serving);
-    }
-
-    #[test]
-    fn an_image_in_another_format_is_taken_over_as_raw_only_when_told_so() {
-        let two = two();
-        let (old, image) = ("old".parse().unwrap(), two.dir.path().join("old.img"));
-        fs::write(&image, [&b"QFI\xfb"[..], &[0; 4092]].concat()).unwrap();
-        let create = json!({"name": "old", "datastore": "shared", "size": 1 << 20});
-        let control = &two.hosts[1].control;
-        let hint = control.create_disk(serde_json::from_value(create).unwrap()).unwrap_err().hint();
-        let take = |body| control.take_over(&old, serde_json::from_value(body).unwrap());
-        let error = take(json!({"datastore": "shared"})).unwrap_err();
-        assert!(error.to_string().contains("old.img is a qcow2 image"), "{error}");
-        for advice in [error.expected().unwrap(), hint.unwrap()] {
-            assert!(advice.contains("qemu-img convert -f qcow2 -O raw"), "{advice}");
-        }
-        assert!(control.disk(&old).is_err(), "nothing is left of it");
-        let taken = take(json!({"datastore": "shared", "format": "raw"})).unwrap().now;
-        assert_eq!(taken.size.0, 4096);
-    }
-
-    #[test]
-    fn a_planted_link_is_not_taken_over() {
-        let two = two();
-        let secret = two.dir.path().join("secret");
-        fs::write(&secret, [7; 4096]).unwrap();
-        std::os::unix::fs::symlink(&secret, two.dir.path().join("planted.img")).unwrap();
-        let shared = serde_json::from_value(json!({"datastore": "shared"})).unwrap();
-        let error = two.hosts[1].control.take_over(&"planted".parse().unwrap(), shared);
-        let error = error.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(error.to_string().contains("planted.img is a symbolic link"), "{error}");
-        let raw = serde_json::from_value(json!({"datastore": "shared", "format": "raw"})).unwrap();
-        let error = two.hosts[1].control.take_over(&"planted".parse().unwrap(), raw);
-        assert!(error.unwrap_err().to_string().contains("planted.img is a symbolic link"));
-    }
-
-    #[test]
-    fn a_disk_that_is_not_there_is_not_taken_over() {
-        let two = two();
-        let shared = serde_json::from_value(json!({"datastore": "shared"})).unwrap();
-        let other = "other".parse().unwrap();
-        let error = two.hosts[1].control.take_over(&other, shared).unwrap_err();
-        assert!(error.to_string().contains("there is no image"), "{error}");
-        let known = two.hosts[1].control.disks().unwrap();
-        assert!(known.is_empty(), "{known:?}");
-        let error = two.take_over(1, json!({"datastore": "array"})).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
     }
 }

@@ -310,5 +310,5 @@ fn start(root: &Path) -> (Arc<MemoryPlane>, Arc<Control>) {
         let parts = Parts { plane: plane.clone(), windows, leases, samples, catalog };
         Control::start(dir, identity, options, parts).unwrap()
     };
-    (plane, Arc::new(control))
+    (plane, control)
 }

@@ -1,7 +1,7 @@
 use super::admission::{self, ReservableRate};
 use super::window_views::window_view;
 use super::{
-    Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, capacity, flash, vms,
+    Control, ControlError, DatastoreEntry, DiskEntry, Hang, Model, Service, capacity, flash, vms,
 };
 use headgate_api::costs::LearnedCosts;
 use headgate_api::types::{
@@ -15,12 +15,14 @@ use headgate_qos::CostModel;
 use headgate_units::Shares;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 impl Service {
     fn state(&self) -> ServiceState {
         match self {
             Service::Serving => ServiceState::Serving,
-            Service::Failed(_) => ServiceState::Failed,
+            Service::Starting | Service::Creating => ServiceState::Starting,
+            Service::Failed(_) | Service::Stopped(_) => ServiceState::Failed,
         }
     }
 }
@@ -105,10 +107,16 @@ impl Control {
     pub(super) fn view_datastore(&self, model: &Model, entry: &DatastoreEntry) -> Datastore {
         let rate = self.reservable_rate(model, entry);
         let record = &entry.record;
+        let hang = self.hang(&record.name);
+        let (state, reason) = match &hang {
+            Some(hang) => (ServiceState::Hung, Some(hang.to_string())),
+            None => (entry.service.state(), entry.service.reason().map(str::to_owned)),
+        };
         Datastore {
             name: record.name.clone(),
-            state: entry.service.state(),
-            reason: entry.service.reason().map(str::to_owned),
+            state,
+            reason,
+            hung_since: hang.map(|hang| hang.since),
             backend: backend(&record.backend, self),
             scheduler: record.scheduler,
             queue_depth: record.queue_depth,
@@ -146,10 +154,19 @@ impl Control {
         let datastore = model.datastores.get(&record.datastore);
         let scheduler = datastore.map_or(Scheduler::default(), |d| d.record.scheduler);
         let socket = self.dir.vhost_socket(&record.name);
+        let waits = !matches!(entry.service, Service::Failed(_) | Service::Stopped(_));
+        let hang = waits.then(|| self.hang(&record.datastore)).flatten();
+        let (state, reason) = match hang {
+            Some(hang) => {
+                let reason = format!("its datastore '{}' hangs: {hang}", record.datastore);
+                (ServiceState::Hung, Some(reason))
+            }
+            None => (entry.service.state(), entry.service.reason().map(str::to_owned)),
+        };
         Disk {
             name: record.name.clone(),
-            state: entry.service.state(),
-            reason: entry.service.reason().map(str::to_owned),
+            state,
+            reason,
             datastore: record.datastore.clone(),
             vm: record.vm.clone(),
             size: record.size,
@@ -176,6 +193,17 @@ impl Control {
     /// When a shard does not answer.
     pub fn sample(&self) -> Result<Vec<DatastoreSample>, ControlError> {
         Ok(self.plane.sample()?)
+    }
+
+    /// Takes a sample of the data path into account, of every second or so.
+    pub fn see_progress(&self, sample: &[DatastoreSample]) {
+        self.hangs().see(Instant::now(), sample);
+    }
+
+    /// Whether a datastore hangs: an operation on its storage, or the requests of its disks.
+    pub fn hang(&self, datastore: &Name) -> Option<Hang> {
+        let operation = self.workers.hang(datastore);
+        operation.or_else(|| self.hangs().hang(Instant::now(), datastore))
     }
 
     /// What NBD clients hold.
@@ -284,6 +312,8 @@ impl Control {
             .filter_map(|(name, e)| reasons("datastore", name, &e.service))
             .collect();
         failed.extend(model.disks.iter().filter_map(|(name, e)| reasons("disk", name, &e.service)));
+        let hung = |name: &Name| Some(format!("datastore '{name}' hangs: {}", self.hang(name)?));
+        failed.extend(model.datastores.keys().filter_map(hung));
         let unconnected = |d: &DiskSample| {
             let remote =
                 d.remote.as_ref().filter(|remote| remote.state != ConnectionState::Connected)?;

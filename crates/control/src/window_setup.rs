@@ -1,9 +1,15 @@
 //! The settings of datastores' windows, and their application.
 
+use super::window_views::patched_window;
 use super::{Control, ControlError};
 use crate::windows::{Meeting, Setup};
+use headgate_api::windows::WindowPatch;
+use headgate_model::Name;
 use headgate_model::PlaneError;
 use headgate_model::{BoardPlace, DatastoreRecord, Threshold};
+
+/// How long a board's directory may take to be found.
+const BOARD: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Control {
     /// What a record asks for; `None` without control.
@@ -38,12 +44,37 @@ impl Control {
                     "a daemon started with --etcd http://HOST:2379 (or the key 'etcd' in its configuration file)",
                 ))
             }
-            Meeting::Directory(path) if !path.is_dir() => Err(ControlError::invalid(
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a board that is in no directory. Blocks.
+    pub(super) fn check_board(&self, record: &DatastoreRecord) -> Result<(), ControlError> {
+        match self.window_setup(record).map(|setup| setup.meeting) {
+            Some(Meeting::Directory(path)) if !path.is_dir() => Err(ControlError::invalid(
                 format!("{} is not a directory", path.display()),
                 "a directory that all hosts of the datastore reach",
             )),
             _ => Ok(()),
         }
+    }
+
+    /// The same for a change of a datastore's window, where that has another board.
+    pub(super) fn check_new_board(
+        &self,
+        name: &Name,
+        patch: WindowPatch,
+    ) -> Result<(), ControlError> {
+        let before = self.model().datastore(name)?.record.clone();
+        let window = patched_window(patch, before.window.clone())?;
+        let after = DatastoreRecord { window, ..before.clone() };
+        let meeting = |record| self.window_setup(record).map(|setup| setup.meeting);
+        if meeting(&after) == meeting(&before) {
+            return Ok(());
+        }
+        self.on_storage(name, "looking at the board", BOARD, move |control, _| {
+            control.check_board(&after)
+        })
     }
 
     /// Controls the datastore's window, or leaves it at its queue depth.

@@ -69,6 +69,7 @@ impl Observer {
                             let sample = Arc::new(sample);
                             control.samples().record(&sample);
                             control.record_service(&sample);
+                            control.see_progress(&sample);
                             history.write().unwrap_or_else(PoisonError::into_inner).push(sample);
                         }
                         Err(e) => tracing::warn!(error = %e, "no statistics"),

@@ -152,7 +152,7 @@ fn start(dir: &StateDir) -> App {
         catalog: Box::new(SqliteCatalog::open(&dir.catalog()).expect("a catalog")),
     };
     let control = Control::start(dir.clone(), identity, Options::default(), parts);
-    let control = Arc::new(control.expect("an empty daemon"));
+    let control = control.expect("an empty daemon");
     App {
         observer: Arc::new(Observer::start(control.clone()).expect("a thread")),
         calibrator: Arc::new(Calibrator::new(control.clone(), plane)),

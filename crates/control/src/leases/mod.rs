@@ -17,8 +17,8 @@ use headgate_units::{AtomicNanos, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -59,11 +59,25 @@ pub(crate) enum Eviction {
 
 #[derive(Debug)]
 struct Held {
-    lease: FileLease,
+    token: Token,
+    directory: PathBuf,
+    /// Locked while its file is looked at or written, which may take as long as the file system
+    /// does. `None` once it is given back.
+    lease: Arc<Mutex<Option<FileLease>>>,
     /// The disk is not served before this.
     from: Instant,
     /// The last check failed.
     unseen: bool,
+}
+
+/// Whose turn it is to look at a directory.
+#[derive(Debug)]
+pub(crate) struct Turn(Arc<AtomicBool>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// The holders of a disk's lease, as `disk show` reports them.
@@ -75,10 +89,12 @@ pub(crate) struct LeaseState {
     pub other: Option<Holder>,
 }
 
-/// The leases of one daemon.
+/// The leases of one daemon. No lock but that of one lease is held while a file system works.
 pub struct Leases {
     own: Identity,
     files: Mutex<BTreeMap<Name, Held>>,
+    /// Directories that are looked at now.
+    looking: Mutex<BTreeMap<PathBuf, Arc<AtomicBool>>>,
     keeper: Option<Keeper>,
     /// By disk: its name in etcd, and from when it may be served.
     in_etcd: Mutex<BTreeMap<Name, (String, Token, Instant)>>,
@@ -100,6 +116,7 @@ impl Leases {
             own,
             keeper,
             files: Mutex::default(),
+            looking: Mutex::default(),
             in_etcd: Mutex::default(),
             wanted: Mutex::default(),
             others: Mutex::default(),
@@ -139,14 +156,8 @@ impl Leases {
         outcome
     }
 
-    fn acquire_file(
-        &self,
-        disk: &Name,
-        path: &std::path::Path,
-        before: Before,
-    ) -> Result<(), LeaseError> {
-        let mut files = locked(&self.files);
-        if files.contains_key(disk) {
+    fn acquire_file(&self, disk: &Name, path: &Path, before: Before) -> Result<(), LeaseError> {
+        if locked(&self.files).contains_key(disk) {
             return Ok(());
         }
         let Grant { lease, former, wait } =
@@ -159,7 +170,10 @@ impl Leases {
             warn!(%disk, %former, "taken over from a host that did not give it back");
         }
         let from = Instant::now() + Duration::from_nanos(wait.0);
-        files.insert(disk.clone(), Held { lease, from, unseen: false });
+        let directory = path.parent().map(PathBuf::from).unwrap_or_default();
+        let (token, lease) = (lease.token(), Arc::new(Mutex::new(Some(lease))));
+        let held = Held { token, directory, lease, from, unseen: false };
+        locked(&self.files).insert(disk.clone(), held);
         Ok(())
     }
 
@@ -200,8 +214,9 @@ impl Leases {
     pub(crate) fn release(&self, disk: &Name) {
         locked(&self.wanted).remove(disk);
         let held = locked(&self.files).remove(disk);
-        if let Some(held) = held
-            && let Err(e) = held.lease.release()
+        let lease = held.and_then(|held| locked(&held.lease).take());
+        if let Some(lease) = lease
+            && let Err(e) = lease.release()
         {
             warn!(%disk, error = %e, "given back, but that could not be written down");
         }
@@ -223,42 +238,66 @@ impl Leases {
                 io::ErrorKind::NotFound => Ok(()),
                 _ => Err(e),
             });
-            locked(&self.files).remove(disk);
+            let held = locked(&self.files).remove(disk);
+            drop(held.and_then(|held| locked(&held.lease).take()));
         }
         self.release(disk);
         removed
     }
 
-    /// Gives everything back.
-    pub(crate) fn release_all(&self) {
+    /// Disks that are held.
+    pub(crate) fn held(&self) -> Vec<Name> {
         let files: Vec<Name> = locked(&self.files).keys().cloned().collect();
-        let in_etcd: Vec<Name> = locked(&self.in_etcd).keys().cloned().collect();
-        files.iter().chain(&in_etcd).for_each(|disk| self.release(disk));
+        files.into_iter().chain(locked(&self.in_etcd).keys().cloned()).collect()
     }
 
-    /// Looks at all leases in files, and returns the disks that were lost with their new holders:
-    /// these must stop at once. What is left of a lease is to be kept until then: it may still be
-    /// in the new holder's way.
-    pub(crate) fn look(&self) -> Vec<(Name, Option<Holder>, FileLease)> {
-        let mut files = locked(&self.files);
-        let mut lost = Vec::new();
-        for (disk, held) in files.iter_mut() {
-            match held.lease.standing() {
-                Ok(Standing::Held) => held.unseen = false,
-                Ok(Standing::Lost { to }) => lost.push((disk.clone(), to)),
+    /// Directories with leases that are held.
+    pub(crate) fn directories(&self) -> BTreeSet<PathBuf> {
+        locked(&self.files).values().map(|held| held.directory.clone()).collect()
+    }
+
+    /// The turn to look at a directory, unless somebody has it.
+    pub(crate) fn turn(&self, directory: &Path) -> Option<Turn> {
+        let mut looking = locked(&self.looking);
+        let busy = looking.entry(directory.to_owned()).or_default();
+        (!busy.swap(true, Ordering::Acquire)).then(|| Turn(busy.clone()))
+    }
+
+    /// Looks at all leases in the files of a directory, and returns the disks that were lost with
+    /// their new holders: these must stop at once. What is left of a lease is to be kept until
+    /// then: it may still be in the new holder's way.
+    pub(crate) fn look(&self, directory: &Path) -> Vec<(Name, Option<Holder>, FileLease)> {
+        let here = |(disk, held): (&Name, &Held)| {
+            (held.directory == directory).then(|| (disk.clone(), held.lease.clone()))
+        };
+        let held: Vec<_> = locked(&self.files).iter().filter_map(here).collect();
+        let mut taken = Vec::new();
+        for (disk, lease) in held {
+            let mut locked_lease = locked(&lease);
+            let Some(found) = &mut *locked_lease else { continue };
+            match found.standing() {
+                Ok(Standing::Held) => {
+                    self.note(&disk, false);
+                }
+                Ok(Standing::Lost { to }) => {
+                    self.count_loss(&disk, to.as_ref());
+                    locked(&self.files).remove(&disk);
+                    taken.extend(locked_lease.take().map(|lease| (disk, to, lease)));
+                }
                 Err(e) => {
-                    if !std::mem::replace(&mut held.unseen, true) {
+                    if !self.note(&disk, true) {
                         warn!(%disk, error = %e, "the lease cannot be looked at");
                     }
                 }
-            }
-        }
-        let mut taken = Vec::new();
-        for (disk, to) in lost {
-            self.count_loss(&disk, to.as_ref());
-            taken.extend(files.remove(&disk).map(|held| (disk, to, held.lease)));
+            };
         }
         taken
+    }
+
+    /// Keeps whether a lease could not be looked at; answers what was known.
+    fn note(&self, disk: &Name, unseen: bool) -> bool {
+        let mut files = locked(&self.files);
+        files.get_mut(disk).is_some_and(|held| std::mem::replace(&mut held.unseen, unseen))
     }
 
     fn count_loss(&self, disk: &Name, to: Option<&Holder>) {
@@ -333,7 +372,7 @@ impl Leases {
     /// The state of a disk's lease.
     pub(crate) fn state(&self, disk: &Name, location: &LeaseLocation) -> LeaseState {
         let own = match location {
-            LeaseLocation::File(_) => locked(&self.files).get(disk).map(|held| held.lease.token()),
+            LeaseLocation::File(_) => locked(&self.files).get(disk).map(|held| held.token),
             LeaseLocation::Etcd(_) => locked(&self.in_etcd).get(disk).map(|(_, token, _)| *token),
         };
         let other = if own.is_none() { locked(&self.others).get(disk).cloned() } else { None };

@@ -42,7 +42,8 @@ impl ApiServer {
         }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(16)
+            // One for each request that may be under way: none waits for what another waits for.
+            .max_blocking_threads(ApiLimits::default().connections.max(16))
             .build()
             .map_err(failed)?;
         let listener = {

@@ -44,7 +44,6 @@ impl Bench {
             catalog: Box::new(SqliteCatalog::open(&dir.catalog()).unwrap()),
         };
         let control = Control::start(dir.clone(), identity, Options::default(), parts).unwrap();
-        let control = Arc::new(control);
         let app = App {
             observer: Arc::new(Observer::start(control.clone()).unwrap()),
             calibrator: Arc::new(Calibrator::new(control.clone(), plane)),

@@ -143,7 +143,7 @@ impl DaemonError {
 pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let config = Config::read(args.config.as_deref())?;
     log::start(args.log_format.or(config.log_format).unwrap_or_default());
-    let _lock = lock::lock(dir)?;
+    let lock = lock::lock(dir)?;
     if args.demo && !dir.is_fresh() {
         return Err(DaemonError::NotFresh(dir.root().to_owned()));
     }
@@ -174,7 +174,6 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let samples = Arc::new(Samples::open(&dir.samples(), period)?);
     let parts = Parts { plane: plane.clone(), windows, leases, samples: samples.clone(), catalog };
     let control = Control::start(dir.clone(), identity, options, parts)?;
-    let control = Arc::new(control);
     let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;
     let watchdog = watchdog::start(control.clone()).map_err(DaemonError::Thread)?;
     descriptors.check(control.disks()?.len());
@@ -194,7 +193,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     };
     let metrics = args.metrics_listen.or(config.metrics_listen);
     let metrics = metrics.map(|at| MetricsServer::start(at, app.clone())).transpose()?;
-    let api = ApiServer::start(&dir.api_socket(), router(app))?;
+    let api = ApiServer::start(&dir.api_socket(), router(app.clone()))?;
     let demo = args.demo.then(|| Demo::start(control.clone(), plane.clone())).transpose()?;
     info!(state_dir = %dir.root().display(), version = env!("CARGO_PKG_VERSION"), "serving");
     notify::tell("READY=1");
@@ -209,10 +208,25 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     drop((observer, watchdog));
     samples.flush();
     drop(leases.resume);
-    control.shutdown();
+    tell_end(control.shutdown());
     drop((leases.looks, leases.terms));
-    info!("stopped");
+    // A successor may begin. What is left in memory ends with the process: closing a file may wait
+    // for its file system.
+    std::mem::forget((control, plane, samples, app));
+    drop(lock);
     Ok(())
+}
+
+/// Says how it ended; `left` disks have requests at their storage still.
+fn tell_end(left: usize) {
+    if left == 0 {
+        return info!("stopped");
+    }
+    warn!(
+        disks = left,
+        "stopped, with requests left at storage that does not answer: they are lost unless it \
+         does, and the kernel keeps their images locked until then"
+    );
 }
 
 /// What the control plane does, as far as the configuration says.
@@ -245,7 +259,7 @@ impl LeaseThreads {
             })?,
             terms: Ticker::start("headgate-terms", move || terms.keep_terms())?,
             resume: Ticker::start("headgate-resume", move || {
-                resume.resume();
+                resume.tend();
                 LOOK
             })?,
         })

@@ -446,7 +446,9 @@ fn layers(datastore: &types::Datastore) -> Option<String> {
 
 fn state(datastore: &types::Datastore) -> String {
     match datastore.state {
-        ServiceState::Failed => "failed".into(),
+        other @ (ServiceState::Starting | ServiceState::Hung | ServiceState::Failed) => {
+            other.as_str().into()
+        }
         ServiceState::Serving if datastore.overbooked_iops > 0 => "overbooked".into(),
         ServiceState::Serving => "serving".into(),
     }

@@ -357,7 +357,9 @@ fn connection(disk: &types::Disk) -> Option<ConnectionState> {
 
 fn state(disk: &types::Disk) -> String {
     match disk.state {
-        ServiceState::Failed => "failed".into(),
+        other @ (ServiceState::Starting | ServiceState::Hung | ServiceState::Failed) => {
+            other.as_str().into()
+        }
         ServiceState::Serving if connection(disk) == Some(ConnectionState::Waiting) => {
             "waiting".into()
         }

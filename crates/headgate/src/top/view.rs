@@ -146,8 +146,10 @@ fn latency_line(disk: &TopDisk) -> Option<Line<'static>> {
 fn datastore_line(datastore: &TopDatastore) -> Line<'static> {
     let load = &datastore.load;
     let name = Span::from(datastore.name.to_string()).bold().fg(Color::Cyan);
-    if datastore.state == ServiceState::Failed {
-        return Line::from(vec![name, " failed: see 'headgate datastore show'".fg(Color::Red)]);
+    if datastore.state != ServiceState::Serving {
+        let state = datastore.state.as_str();
+        let text = format!(" {state}: see 'headgate datastore show'");
+        return Line::from(vec![name, text.fg(Color::Red)]);
     }
     let mut spans = vec![name];
     if datastore.overbooked_iops > 0 {
@@ -236,11 +238,11 @@ fn cut(text: &str, width: usize) -> String {
 
 fn disk_line(disk: &TopDisk, width: usize) -> Line<'static> {
     let policy = &disk.policy;
-    if disk.state == ServiceState::Failed {
+    if disk.state != ServiceState::Serving {
         let name = format!("  {}", disk.name);
         return Line::from(vec![
             Span::from(name),
-            " failed: see 'headgate disk show'".fg(Color::Red),
+            format!(" {}: see 'headgate disk show'", disk.state.as_str()).fg(Color::Red),
         ]);
     }
     let Load { iops, bytes_per_sec, outstanding, queue_micros, device_micros, .. } = &disk.load;

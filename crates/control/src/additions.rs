@@ -1,0 +1,293 @@
+//! Adds datastores.
+
+use super::datastores::{
+    QUEUE_DEPTH_FILES, check_depth, check_layers, check_plug, metadata, unknown_capacity, volatile,
+};
+use super::state::Ground;
+use super::window_views::patched_window;
+use super::workers::Ticket;
+use super::{
+    Control, ControlError, DatastoreEntry, Model, Service, block_device, capacity, remote, size,
+};
+use headgate_api::types::{BackendSpec, Changed, Datastore, DatastoreCreate};
+use headgate_devices::{ModelSpec, ModelSpecError, SizeCost};
+use headgate_model::{Backend, Capacity, CapacitySource, DatastoreRecord, Name, WindowRecord};
+use headgate_qos::{CostModel, UnknownCostModel};
+use headgate_units::Bytes;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Default queue depth of host adapters for an array.
+const QUEUE_DEPTH_EMULATED: u32 = 32;
+
+/// How long an addition may take once it has begun.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn absolute(path: String, what: &str) -> Result<PathBuf, ControlError> {
+    let path = PathBuf::from(path);
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Err(ControlError::invalid(
+        format!("'{}' is not an absolute path", path.display()),
+        format!("the absolute path of {what}"),
+    ))
+}
+
+impl Control {
+    fn backend(&self, name: &Name, spec: BackendSpec) -> Result<Backend, ControlError> {
+        use std::os::unix::fs::FileTypeExt;
+        match spec {
+            BackendSpec {
+                dir: Some(path),
+                block: None,
+                emulated: None,
+                nbd: None,
+                memory: None,
+            } => {
+                let path = absolute(path, "a directory")?;
+                if !metadata(&path, "a directory")?.is_dir() {
+                    let error = format!("{} is not a directory", path.display());
+                    return Err(ControlError::invalid(error, "a directory"));
+                }
+                Ok(Backend::Dir { path })
+            }
+            BackendSpec {
+                dir: None,
+                block: Some(path),
+                emulated: None,
+                nbd: None,
+                memory: None,
+            } => {
+                let device = absolute(path, "a block device")?;
+                if !metadata(&device, "a block device")?.file_type().is_block_device() {
+                    let error = format!("{} is not a block device", device.display());
+                    return Err(ControlError::invalid(
+                        error,
+                        "a block device, or --dir for a directory",
+                    ));
+                }
+                Ok(Backend::Block { device })
+            }
+            BackendSpec {
+                dir: None,
+                block: None,
+                emulated: Some(model),
+                nbd: None,
+                memory: None,
+            } => {
+                let spec: ModelSpec =
+                    model.parse().map_err(ControlError::malformed::<ModelSpecError>)?;
+                let path = Path::new("emulated").join(name.as_str());
+                Ok(Backend::Emulated { model: spec.to_string(), path })
+            }
+            BackendSpec {
+                dir: None,
+                block: None,
+                emulated: None,
+                nbd: Some(uri),
+                memory: None,
+            } => Ok(Backend::Nbd { server: remote::server(&uri)? }),
+            BackendSpec {
+                dir: None,
+                block: None,
+                emulated: None,
+                nbd: None,
+                memory: Some(size),
+            } => memory(size),
+            _ => Err(ControlError::invalid(
+                "a datastore has exactly one kind of storage",
+                "one of dir, block, emulated, nbd and memory",
+            )),
+        }
+    }
+
+    /// Two schedulers on one device would each divide what the other takes away. `ground` is where
+    /// the storage of the new one is; that of others is as it was found when they came into
+    /// service.
+    fn check_alone(
+        &self,
+        model: &Model,
+        backend: &Backend,
+        ground: Option<&Ground>,
+    ) -> Result<Vec<String>, ControlError> {
+        let mut warnings = Vec::new();
+        for other in model.datastores.values() {
+            let taken = match (backend, &other.record.backend) {
+                (Backend::Dir { .. }, Backend::Dir { path: b })
+                | (Backend::Block { .. }, Backend::Block { device: b }) => {
+                    let b = other
+                        .ground
+                        .as_ref()
+                        .map_or_else(|| self.dir.resolve(b), |g| g.path.clone());
+                    ground.is_some_and(|ground| ground.path == b)
+                }
+                _ => false,
+            };
+            if taken {
+                let error = format!("datastore '{}' is on that storage already", other.record.name);
+                return Err(ControlError::Busy {
+                    error,
+                    hint: "create disks on that datastore instead".into(),
+                });
+            }
+            if let (Backend::Nbd { server: a }, Backend::Nbd { server: b }) =
+                (backend, &other.record.backend)
+                && a == b
+            {
+                warnings.push(format!(
+                    "datastore '{}' is the same server: if their exports share storage, two schedulers divide it without \
+                     knowing of each other, and neither can keep reservations while both are busy",
+                    other.record.name
+                ));
+            }
+            let of = |ground: Option<&Ground>| ground.and_then(|ground| ground.device);
+            let device = of(ground);
+            if device.is_some() && device == of(other.ground.as_ref()) {
+                warnings.push(format!(
+                    "datastore '{}' is on the same device: two schedulers divide it without knowing of each other, so \
+                     neither can keep reservations while both are busy",
+                    other.record.name
+                ));
+            }
+        }
+        Ok(warnings)
+    }
+
+    /// Adds a datastore and brings it into service.
+    ///
+    /// # Errors
+    /// When the name is taken, or the storage does not exist, cannot be used, or is used by others.
+    /// [`ControlError::Hung`] when it does not answer; nothing is left behind then.
+    pub fn add_datastore(
+        &self,
+        request: DatastoreCreate,
+    ) -> Result<Changed<Datastore>, ControlError> {
+        if self.model().datastores.contains_key(&request.name) {
+            return Err(ControlError::Exists { kind: "datastore", name: request.name });
+        }
+        let name = request.name.clone();
+        self.on_storage(&name, "adding the datastore", PATIENCE, move |control, ticket| {
+            control.add(request, ticket)
+        })
+    }
+
+    fn add(
+        &self,
+        request: DatastoreCreate,
+        ticket: &Ticket,
+    ) -> Result<Changed<Datastore>, ControlError> {
+        let force = request.force;
+        let (record, mut warnings) = self.planned(request)?;
+        if let Backend::Block { device } = &record.backend {
+            block_device::check_new(device, force)?;
+        }
+        self.check_window(&record)?;
+        self.check_board(&record)?;
+        let ground = super::revival::ground(self, &record.backend);
+        let name = record.name.clone();
+        {
+            // From here on it is another's neighbour.
+            let _one_at_a_time = self.catalog();
+            let mut model = self.model_mut();
+            if model.datastores.contains_key(&name) {
+                return Err(ControlError::Exists { kind: "datastore", name });
+            }
+            warnings.extend(self.check_alone(&model, &record.backend, ground.as_ref())?);
+            let mut entry = DatastoreEntry::new(record.clone(), Service::Starting);
+            entry.ground = ground;
+            model.datastores.insert(name.clone(), entry);
+        }
+        if record.capacity.is_none() {
+            warnings.push(unknown_capacity(&record));
+        }
+        warnings.extend(capacity::warning(&record));
+        warnings.extend(volatile(&record));
+        warnings.extend(self.window_warnings(&record));
+        let added = self.serve_datastore(&record).and_then(|()| {
+            let mut catalog = self.catalog();
+            let written = if ticket.commit() {
+                catalog.insert_datastore(&record).map_err(ControlError::from)
+            } else {
+                let reason = "its storage did not answer in time".into();
+                Err(ControlError::Cut { name: name.clone(), reason })
+            };
+            if let Err(e) = written {
+                self.windows.forget(&name);
+                self.plane.remove_datastore(&name)?;
+                return Err(e);
+            }
+            Ok(())
+        });
+        let mut model = self.model_mut();
+        if let Err(e) = added {
+            model.datastores.remove(&name);
+            return Err(e);
+        }
+        let Some(entry) = model.datastores.get_mut(&name) else {
+            return Err(ControlError::stopping());
+        };
+        entry.service = Service::Serving;
+        let entry = entry.clone();
+        drop(model);
+        let now = self.view_datastore(&self.model(), &entry);
+        Ok(Changed { now, warnings })
+    }
+
+    /// The record of a new datastore.
+    fn planned(
+        &self,
+        request: DatastoreCreate,
+    ) -> Result<(DatastoreRecord, Vec<String>), ControlError> {
+        let backend = self.backend(&request.name, request.backend)?;
+        let default_depth = match backend {
+            Backend::Emulated { .. } => QUEUE_DEPTH_EMULATED,
+            Backend::Dir { .. }
+            | Backend::Block { .. }
+            | Backend::Nbd { .. }
+            | Backend::Memory { .. } => QUEUE_DEPTH_FILES,
+        };
+        let cost_model = match request.cost_model {
+            Some(text) => text.parse().map_err(ControlError::malformed::<UnknownCostModel>)?,
+            None => default_cost_model(&backend),
+        };
+        let mut record = DatastoreRecord {
+            name: request.name,
+            scheduler: request.scheduler,
+            queue_depth: check_depth(request.queue_depth.unwrap_or(default_depth))?,
+            capacity: request.capacity.map(|iops| Capacity { iops, source: CapacitySource::Set }),
+            backend,
+            cost_model,
+            plug: check_plug(request.plug_ns.unwrap_or(0))?,
+            window: patched_window(request.window, WindowRecord::unset())?,
+            placement: request.placement.apply(Default::default()),
+            layers: check_layers(&request.layers)?,
+        };
+        if record.capacity.is_none() {
+            record.capacity = capacity::from_model(&record);
+        }
+        Ok((record, Vec::new()))
+    }
+}
+
+fn memory(size: Bytes) -> Result<Backend, ControlError> {
+    size::check(size)?;
+    Ok(Backend::Memory { size })
+}
+
+/// By size, as in the paper; one IO each where the device takes as long for every size.
+fn default_cost_model(backend: &Backend) -> CostModel {
+    let size_cost = match backend {
+        Backend::Emulated { model, .. } => {
+            model.parse::<ModelSpec>().ok().map(|model| model.size_cost())
+        }
+        Backend::Dir { .. }
+        | Backend::Block { .. }
+        | Backend::Nbd { .. }
+        | Backend::Memory { .. } => None,
+    };
+    match size_cost {
+        Some(SizeCost::Nothing) => CostModel::Unit,
+        Some(SizeCost::Time) | None => CostModel::default(),
+    }
+}
