@@ -6,6 +6,7 @@ mod crashes;
 mod fencing;
 mod flash;
 mod guest;
+mod hangs;
 mod hostile;
 mod hosts;
 mod layers;
