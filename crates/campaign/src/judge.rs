@@ -10,8 +10,8 @@
 //! late if nobody else is served ([`Second::late`](crate::record::Second)), and, where the window
 //! is full at the end because one request takes long, what falls due meanwhile. It is due in the
 //! next span. A limit holds meanwhile, so what a pause cost is due as far as the disk's limit lets
-//! it be made good for ([`MADE_GOOD`]). And [what is due second by second](by_second) is right as
-//! well as what is due of the span as a whole.
+//! it be made good for (`MADE_GOOD`). And what is due second by second (`judge/by_second.rs`) is
+//! right as well as what is due of the span as a whole.
 //!
 //! A scheduler cannot cut requests, so some are allowed for, each as large as the disk's largest:
 //! - reservation: one, and what falls due while the largest request of another is served;
