@@ -238,12 +238,13 @@ fn a_clock_that_steps_back_or_stands_still_stops_nobody() {
     run(now, secs(1));
     // Steps back: an hour, then to the origin. A second is a second, whatever the clock shows. A
     // step ahead looks like a stall, of which ten seconds of the reservation are owed at most: half
-    // a second's work here.
+    // a second's work here. The limited disk then makes good for a quarter of a second at once, and
+    // pauses for as long a second later, of which an eighth is forgotten: three requests.
     for from in [now - secs(900), Nanos(0), secs(1_000_000_000), Nanos(1)] {
         let got = run(from, secs(1));
         assert!(got[0] <= 102 && got[1] <= 1_000 + 1_000, "from {from}: {got:?}");
         let got = run(from + secs(1), secs(1));
-        assert!(got[0] >= 99 && got[0] <= 102, "from {from}: {got:?}");
+        assert!(got[0] >= 96 && got[0] <= 102, "from {from}: {got:?}");
         assert!(got[1].abs_diff(got[2]) <= 300, "from {from}: {got:?}");
     }
     // Stands still: nobody with a limit beyond its slack, all the others.
