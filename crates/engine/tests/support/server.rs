@@ -1,6 +1,7 @@
 //! An NBD server in the test's own process that keeps to the rules or breaks them as it is told.
 //! Its disk has a cache: a crash takes back what was not flushed.
 
+use super::PATIENCE;
 use headgate_nbd::uri::{Address, Uri};
 use headgate_nbd::wire::{
     self, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_LEN, SIMPLE_REPLY_MAGIC, be16,
@@ -12,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const EVERYTHING: u16 = export::HAS_FLAGS
     | export::SEND_FLUSH
@@ -36,6 +37,8 @@ pub enum Manner {
     CutReads(u32),
     /// Never.
     Silent,
+    /// After so many requests the server neither does nor answers any.
+    DeafAfter(u32),
     /// Writes are answered before their payload is read.
     Early,
     /// The first reply comes twice.
@@ -146,6 +149,15 @@ impl Server {
 
     pub fn count(&self, command: u16) -> usize {
         self.state().log.iter().filter(|(c, ..)| *c == command).count()
+    }
+
+    /// Until so many of these commands have come.
+    pub fn wait_for(&self, command: u16, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.count(command) < count {
+            assert!(Instant::now() < deadline, "command {command} does not come");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -270,6 +282,11 @@ fn answer(
     }
     let mut state = state.lock().unwrap();
     state.log.push((kind, flags, offset, len));
+    match state.manner {
+        Manner::DeafAfter(0) => return Ok(Some(Vec::new())),
+        Manner::DeafAfter(more) => state.manner = Manner::DeafAfter(more - 1),
+        _ => {}
+    }
     let mut error = 0u32;
     let mut data = Vec::new();
     match kind {
