@@ -178,7 +178,7 @@ impl Control {
         ticket: &Ticket,
     ) -> Result<Changed<Datastore>, ControlError> {
         let force = request.force;
-        let (record, mut warnings) = self.planned(request)?;
+        let record = self.planned(request)?;
         if let Backend::Block { device } = &record.backend {
             block_device::check_new(device, force)?;
         }
@@ -186,18 +186,19 @@ impl Control {
         self.check_board(&record)?;
         let ground = super::revival::ground(self, &record.backend);
         let name = record.name.clone();
-        {
+        let mut warnings = {
             // From here on it is another's neighbour.
             let _one_at_a_time = self.catalog();
             let mut model = self.model_mut();
             if model.datastores.contains_key(&name) {
                 return Err(ControlError::Exists { kind: "datastore", name });
             }
-            warnings.extend(self.check_alone(&model, &record.backend, ground.as_ref())?);
+            let warnings = self.check_alone(&model, &record.backend, ground.as_ref())?;
             let mut entry = DatastoreEntry::new(record.clone(), Service::Starting);
             entry.ground = ground;
             model.datastores.insert(name.clone(), entry);
-        }
+            warnings
+        };
         if record.capacity.is_none() {
             warnings.push(unknown_capacity(&record));
         }
@@ -235,10 +236,7 @@ impl Control {
     }
 
     /// The record of a new datastore.
-    fn planned(
-        &self,
-        request: DatastoreCreate,
-    ) -> Result<(DatastoreRecord, Vec<String>), ControlError> {
+    fn planned(&self, request: DatastoreCreate) -> Result<DatastoreRecord, ControlError> {
         let backend = self.backend(&request.name, request.backend)?;
         let default_depth = match backend {
             Backend::Emulated { .. } => QUEUE_DEPTH_EMULATED,
@@ -266,7 +264,7 @@ impl Control {
         if record.capacity.is_none() {
             record.capacity = capacity::from_model(&record);
         }
-        Ok((record, Vec::new()))
+        Ok(record)
     }
 }
 

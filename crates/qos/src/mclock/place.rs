@@ -39,8 +39,7 @@ impl<R> MClock<R> {
             _ if self.has_new_reservation(slot) => self.newcomers_lateness(now),
             Patience::Asked => self.newcomers_lateness(now),
             Patience::BusyElsewhere => self.config.anticipation.0.max(AWAY),
-            Patience::HeldBack => self.lateness_kept(slot, now),
-            Patience::InFlight => self.lateness_kept(slot, now),
+            Patience::HeldBack | Patience::InFlight => self.lateness_kept(slot, now),
             Patience::Unbroken => self.debt_bound_of(slot, now),
         };
         let disk = &mut self.disks[slot];
