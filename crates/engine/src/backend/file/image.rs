@@ -4,6 +4,7 @@ use super::lock;
 use super::mapping::Mapping;
 use super::pages::Pages;
 use super::submission::{Submission, submission};
+use super::without_links::open_without_links;
 use crate::backend::size::{SIZE_STEP, is_disk_size};
 use crate::request::{Access, Extent, ExtentKind};
 use headgate_units::{AtomicNanos, Bytes, Nanos};
@@ -52,9 +53,9 @@ pub enum ImageError {
         /// "a regular file" or "a block device".
         expected: &'static str,
     },
-    /// A link where an image should be.
+    /// A link where an image should be, or on the way there.
     #[error(
-        "{path} is a symbolic link, and could lead to any file of this host: put the image itself there, or add the directory that it is in as a datastore"
+        "{path} is a symbolic link, or has one in its path, and could lead to any file of this host: put the image itself there, or add the directory that it is in as a datastore"
     )]
     Link {
         /// The link.
@@ -199,12 +200,11 @@ impl FileImage {
         if !is_disk_size(size) {
             return Err(ImageError::Size(size));
         }
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(io_error("create", path))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let file = open_without_links(path, flags).map_err(|e| match e.raw_os_error() {
+            Some(libc::ELOOP) => ImageError::Link { path: path.to_owned() },
+            _ => io_error("create", path)(e),
+        })?;
         let made = file
             .set_len(size)
             .and_then(|()| file.sync_all())
@@ -231,9 +231,8 @@ impl FileImage {
         patience: Duration,
     ) -> Result<(FileImage, u64, u32), ImageError> {
         let (file, direct) = open_with(caching, path, |direct| {
-            // Who can write to a datastore's directory shall not choose among files elsewhere.
-            let flags = direct | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-            OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
+            let direct = OFlags::from_bits_retain(direct.cast_unsigned());
+            open_without_links(path, OFlags::RDWR | OFlags::NONBLOCK | direct)
         })?;
         if !file.metadata().map_err(io_error("inspect", path))?.is_file() {
             return Err(ImageError::Kind { path: path.to_owned(), expected: "a regular file" });

@@ -19,6 +19,7 @@ mod mapping;
 pub(crate) mod pages;
 mod steps;
 mod submission;
+mod without_links;
 
 use super::context::Context;
 use super::execute::{Execute, Opening, Refused};
