@@ -47,6 +47,15 @@ impl ClientError {
     pub fn body(&self) -> ErrorBody {
         match self {
             ClientError::Refused { body, .. } => body.clone(),
+            ClientError::NoDaemon { source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                ErrorBody {
+                    error: self.to_string(),
+                    expected: Some("root, or a member of the group of 'serve --api-group'".into()),
+                    hint: Some("become a member of that group and log in anew, or use sudo".into()),
+                }
+            }
             ClientError::NoDaemon { .. } => ErrorBody {
                 error: self.to_string(),
                 expected: Some("a running daemon, and the same state directory as it has".into()),

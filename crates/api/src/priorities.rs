@@ -1,5 +1,6 @@
 //! Wire types of virtual machines' priorities and disks' additional exports.
 
+use crate::change::Change;
 use headgate_model::Name;
 use headgate_model::{PriorityRecord, PriorityScope};
 use headgate_units::Priority;
@@ -88,6 +89,32 @@ pub struct VmPatch {
     /// `be4`, and `idle`, each with a priority, such as `be7=20,idle=1`; or `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ioprio_map: Option<String>,
+    /// The user that the machine runs as, by name or number, who may then connect to the sockets of
+    /// its disks; `null`: none. When neither user nor group is set, the daemon's `--socket-group`
+    /// may.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub socket_user: Change<String>,
+    /// The same for a group.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub socket_group: Change<String>,
+}
+
+/// Who may connect to the sockets of a virtual machine's disks, and where they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct VmSockets {
+    /// The user that was set.
+    #[serde(default)]
+    pub socket_user: Option<String>,
+    /// The group that was set. When neither is, the daemon's `--socket-group` may connect.
+    #[serde(default)]
+    pub socket_group: Option<String>,
+    /// The directory of its sockets, which is there while it has disks in service: `DISK.vhost` for
+    /// each disk, and `nbd.sock` for NBD clients of these disks.
+    #[serde(default)]
+    pub socket_directory: String,
 }
 
 /// An additional NBD export of a disk, which gives its clients' requests a priority: NBD has no

@@ -7,7 +7,7 @@ use super::flash::{Flash, Space};
 use super::latency::LatencyNow;
 use super::leases::Lease;
 use super::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
-use super::priorities::{Export, Priorities};
+use super::priorities::{Export, Priorities, VmSockets};
 use super::windows::{Window, WindowPatch};
 use headgate_model::Name;
 use headgate_model::{
@@ -369,6 +369,13 @@ pub struct Attachment {
     pub qemu: Vec<String>,
     /// A `<disk>` element and the memory that it needs, for a libvirt domain.
     pub libvirt: String,
+    /// What keeps the user that was asked about from the vhost-user socket, or the user that was
+    /// set for the disk's virtual machine; `null` where file permissions let them connect.
+    #[serde(default)]
+    pub vhost_obstacle: Option<String>,
+    /// The same for the NBD socket.
+    #[serde(default)]
+    pub nbd_obstacle: Option<String>,
 }
 
 /// A disk.
@@ -474,6 +481,9 @@ pub struct Vm {
     /// What its applications may ask for.
     #[serde(flatten)]
     pub priorities: Priorities,
+    /// Its sockets.
+    #[serde(flatten)]
+    pub sockets: VmSockets,
 }
 
 /// Why a request was not done.

@@ -5,7 +5,7 @@ use super::{Catalog, CatalogError, Contents, DatastoreRecord, DiskRecord, Export
 use crate::error::corrupt;
 use headgate_model::Name;
 use headgate_placement::Rules;
-use rows::{RawDatastore, RawDisk, integer, layer_texts};
+use rows::{RawDatastore, RawDisk, integer, json, layer_texts};
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
 use std::path::{Path, PathBuf};
@@ -88,6 +88,7 @@ const MIGRATIONS: &[&str] = &[
         FROM policies WHERE policies.disk = disks.name);
     DROP TABLE policies;
     ",
+    "ALTER TABLE vms ADD COLUMN socket_user TEXT; ALTER TABLE vms ADD COLUMN socket_group TEXT;",
 ];
 
 /// The catalog in one SQLite file: write-ahead log, synchronised at every commit.
@@ -168,10 +169,6 @@ impl SqliteCatalog {
 fn is_constraint(error: &CatalogError, extended: i32) -> bool {
     matches!(error, CatalogError::Store { source: rusqlite::Error::SqliteFailure(e, _), .. }
         if e.code == ErrorCode::ConstraintViolation && e.extended_code == extended)
-}
-
-fn json<T: serde::Serialize>(value: &T) -> String {
-    serde_json::to_string(value).expect("records are plain data, and their paths came as text")
 }
 
 /// A datastore's columns, in the order of its table.
@@ -365,7 +362,7 @@ mod tests {
     use headgate_model::{
         Backend, Capacity, CapacitySource, Confidence, DatastorePlacement, DiskPlacement,
         DiskState, LimitMode, Policy, PriorityRecord, PriorityScope, RemoteRecord, Scheduler,
-        Threshold, WindowRecord,
+        SocketRecord, Threshold, WindowRecord,
     };
     use headgate_placement::{Group, Mobility};
     use headgate_qos::CostModel;
@@ -440,7 +437,7 @@ mod tests {
     }
 
     fn vm(text: &str, priorities: PriorityRecord) -> VmRecord {
-        VmRecord { name: name(text), priorities }
+        VmRecord { priorities, ..VmRecord::unset(name(text)) }
     }
 
     fn export(text: &str, disk: &str, priority: u64) -> ExportRecord {
@@ -465,7 +462,9 @@ mod tests {
         let ready = DiskRecord { state: DiskState::Ready, vm: None, ..disk("a", "ds") };
         catalog.update_disk(&ready).unwrap();
         catalog.put_vm(&vm("web", PriorityRecord::unset())).unwrap();
-        catalog.put_vm(&vm("web", strict())).unwrap();
+        let sockets = SocketRecord { user: Some("vm7".into()), group: None };
+        let web = VmRecord { sockets, ..vm("web", strict()) };
+        catalog.put_vm(&web).unwrap();
         let remote = RemoteRecord { export: "their name/0".into(), block_size: 4096 };
         let away = DiskRecord { remote: Some(remote), ..disk("b", "ds") };
         catalog.insert_disk(&away).unwrap();
@@ -484,7 +483,7 @@ mod tests {
         let expected = Contents {
             datastores: vec![datastore("ds")],
             disks: vec![ready, away],
-            vms: vec![vm("web", strict())],
+            vms: vec![web],
             exports: vec![export("a-fast", "a", 201)],
             rules,
         };

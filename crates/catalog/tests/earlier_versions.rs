@@ -171,10 +171,10 @@ fn vms() -> Vec<VmRecord> {
     };
     vec![
         VmRecord {
-            name: name("idle"),
             priorities: PriorityRecord { max: priority(10), ..PriorityRecord::unset() },
+            ..VmRecord::unset(name("idle"))
         },
-        VmRecord { name: name("web"), priorities: web },
+        VmRecord { priorities: web, ..VmRecord::unset(name("web")) },
     ]
 }
 

@@ -25,6 +25,8 @@ pub fn attachment(
         qemu: qemu(disk, &socket),
         libvirt: libvirt(&socket),
         vhost_socket: socket.into_owned(),
+        vhost_obstacle: None,
+        nbd_obstacle: None,
     }
 }
 
@@ -83,7 +85,8 @@ fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-fn percent_encoded(text: &str) -> String {
+/// Text as it may stand in a URI.
+pub fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for b in text.bytes() {
         if b.is_ascii_alphanumeric() || b"-._~/".contains(&b) {

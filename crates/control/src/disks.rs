@@ -167,6 +167,7 @@ impl Control {
         image: PathBuf,
         remote: Option<RemoteDisk>,
     ) -> OpenDisk {
+        let priorities = self.model().priorities(record.vm.as_ref());
         OpenDisk {
             name: record.name.clone(),
             datastore: record.datastore.clone(),
@@ -174,9 +175,10 @@ impl Control {
             remote,
             size: record.size,
             policy: record.policy,
-            priorities: self.model().priorities(record.vm.as_ref()),
-            machine: record.vm.clone(),
+            priorities,
+            machine: self.machine(record.vm.as_ref()),
             vhost_socket: self.dir.vhost_socket(&record.name),
+            access: self.access(record.vm.as_ref()),
             term: self.leases.term(&record.name),
         }
     }
@@ -368,9 +370,21 @@ impl Control {
                 self.plane.set_policy(name, &before.policy)?;
                 return Err(e.into());
             }
-            self.plane.set_machine(name, record.vm.as_ref());
+            if let Err(e) = self.put_machine_in_force(name, record) {
+                self.put_machine_in_force(name, before)?;
+                let priorities = self.model().priorities(before.vm.as_ref());
+                self.plane.set_priorities(name, &priorities)?;
+                self.plane.set_policy(name, &before.policy)?;
+                return Err(e);
+            }
         }
         Ok(())
+    }
+
+    /// Gives a disk's sockets to its machine.
+    fn put_machine_in_force(&self, name: &Name, record: &DiskRecord) -> Result<(), ControlError> {
+        let (vm, access) = (record.vm.as_ref(), self.access(record.vm.as_ref()));
+        Ok(self.plane.set_machine(name, self.machine(vm).as_ref(), &access)?)
     }
 
     /// Takes a disk out of service and removes its image, or leaves it for another host; a block

@@ -26,18 +26,21 @@ impl Model {
 }
 
 impl Control {
-    fn view_export(&self, record: &ExportRecord) -> Export {
+    fn view_export(&self, model: &Model, record: &ExportRecord) -> Export {
+        let vm = model.disks.get(&record.disk).and_then(|disk| disk.record.vm.as_ref());
+        let socket = self.dir.nbd_socket_of(vm);
         Export {
             name: record.name.clone(),
             disk: record.disk.clone(),
             priority: record.priority,
-            nbd_uri: crate::attach::nbd_unix_uri(&record.name, &self.dir.nbd_socket()),
+            nbd_uri: crate::attach::nbd_unix_uri(&record.name, &socket),
         }
     }
 
     /// All further exports, by name.
     pub fn exports(&self) -> Vec<Export> {
-        self.model().exports.values().map(|record| self.view_export(record)).collect()
+        let model = self.model();
+        model.exports.values().map(|record| self.view_export(&model, record)).collect()
     }
 
     /// One of them.
@@ -45,7 +48,8 @@ impl Control {
     /// # Errors
     /// [`ControlError::Missing`].
     pub fn export(&self, name: &Name) -> Result<Export, ControlError> {
-        Ok(self.view_export(self.model().export(name)?))
+        let model = self.model();
+        Ok(self.view_export(&model, model.export(name)?))
     }
 
     /// Exports a disk under one more name.
@@ -63,7 +67,7 @@ impl Control {
         let record = ExportRecord { name, disk, priority };
         catalog.insert_export(&record)?;
         self.plane.put_export(&record);
-        let view = self.view_export(&record);
+        let view = self.view_export(&self.model(), &record);
         self.model_mut().exports.insert(record.name.clone(), record);
         Ok(view)
     }
@@ -78,7 +82,7 @@ impl Control {
             ExportRecord { priority: patch.priority, ..self.model().export(name)?.clone() };
         catalog.update_export(&record)?;
         self.plane.put_export(&record);
-        let view = self.view_export(&record);
+        let view = self.view_export(&self.model(), &record);
         self.model_mut().exports.insert(record.name.clone(), record);
         Ok(view)
     }
@@ -121,7 +125,12 @@ impl Control {
 
     /// The exports of a disk beside that of its own name.
     pub(super) fn exports_of(&self, model: &Model, disk: &Name) -> Vec<Export> {
-        model.exports.values().filter(|e| e.disk == *disk).map(|e| self.view_export(e)).collect()
+        model
+            .exports
+            .values()
+            .filter(|e| e.disk == *disk)
+            .map(|e| self.view_export(model, e))
+            .collect()
     }
 }
 

@@ -32,6 +32,7 @@ mod reviews;
 mod revival;
 mod signature;
 mod size;
+mod sockets;
 #[cfg(test)]
 mod space_tests;
 mod start;
@@ -61,6 +62,7 @@ use workers::{Ticket, Workers};
 
 use crate::leases::Leases;
 use crate::windows::Windows;
+use headgate_access::Access;
 use headgate_catalog::Catalog;
 use headgate_cluster::Identity;
 use headgate_history::Samples;
@@ -72,17 +74,24 @@ use std::sync::{
 use std::time::Duration;
 
 /// Knobs of the control side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How much of a datastore's capacity may be reserved, in per cent: 1 to 100, default 100.
     pub reservable_percent: u32,
     /// How long a disk that is closed may take to finish its requests; default 10 s.
     pub patience: Duration,
+    /// Who may connect to the sockets of disks whose machine has no setting of its own; default
+    /// this process's group.
+    pub socket_access: Access,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { reservable_percent: 100, patience: Duration::from_secs(10) }
+        Options {
+            reservable_percent: 100,
+            patience: Duration::from_secs(10),
+            socket_access: Access::of_groups([headgate_access::own_group()]),
+        }
     }
 }
 

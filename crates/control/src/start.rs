@@ -41,7 +41,7 @@ impl Control {
             contents.datastores.push(record);
         }
         let mut model = Model { rules: contents.rules, ..Model::default() };
-        model.vms = contents.vms.into_iter().map(|vm| (vm.name, vm.priorities)).collect();
+        model.vms = contents.vms.into_iter().map(|vm| (vm.name.clone(), vm)).collect();
         for mut record in contents.datastores {
             record.capacity = capacity::current(&record);
             let entry = DatastoreEntry::new(record, Service::Starting);

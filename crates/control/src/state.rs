@@ -2,7 +2,7 @@
 
 use crate::ControlError;
 use headgate_devices::ModelSpec;
-use headgate_model::{Backend, DatastoreRecord, DiskRecord, ExportRecord, Name, PriorityRecord};
+use headgate_model::{Backend, DatastoreRecord, DiskRecord, ExportRecord, Name, VmRecord};
 use headgate_placement::Rules;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -81,7 +81,7 @@ pub(crate) struct Model {
     pub(crate) datastores: BTreeMap<Name, DatastoreEntry>,
     pub(crate) disks: BTreeMap<Name, DiskEntry>,
     /// The virtual machines that something was set for.
-    pub(crate) vms: BTreeMap<Name, PriorityRecord>,
+    pub(crate) vms: BTreeMap<Name, VmRecord>,
     pub(crate) exports: BTreeMap<Name, ExportRecord>,
     pub(crate) rules: Rules,
 }

@@ -2,6 +2,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -122,9 +123,7 @@ impl StateDir {
             let path = path.to_owned();
             move |source| StateDirError::Io { doing, path, source }
         };
-        for dir in [self.root.clone(), self.vhost_dir()] {
-            fs::create_dir_all(&dir).map_err(io("create", &dir))?;
-        }
+        self.create().map_err(|(doing, path, source)| StateDirError::Io { doing, path, source })?;
         let path = self.root.join("lock");
         let mut file = OpenOptions::new()
             .read(true)
@@ -147,6 +146,20 @@ impl StateDir {
         Ok(StateDirLock { _file: file })
     }
 
+    /// Creates the directory and those in it. Everybody may go through them to the sockets, whose
+    /// own rights decide; nobody else may list them, or change what is in them.
+    fn create(&self) -> Result<(), (&'static str, PathBuf, io::Error)> {
+        if !self.root.exists() {
+            fs::create_dir_all(&self.root).map_err(|e| ("create", self.root.clone(), e))?;
+            passable(&self.root)?;
+        }
+        for dir in [self.vhost_dir(), self.machines_dir()] {
+            fs::create_dir_all(&dir).map_err(|e| ("create", dir.clone(), e))?;
+            passable(&dir)?;
+        }
+        Ok(())
+    }
+
     /// Holds nothing that an earlier daemon left.
     pub fn is_fresh(&self) -> bool {
         !self.catalog().exists()
@@ -162,7 +175,7 @@ impl StateDir {
         self.root.join("headgate.sock")
     }
 
-    /// The NBD server's socket.
+    /// The NBD server's socket, for all disks.
     pub fn nbd_socket(&self) -> PathBuf {
         self.root.join("nbd.sock")
     }
@@ -170,6 +183,24 @@ impl StateDir {
     /// Where the vhost-user sockets are.
     pub fn vhost_dir(&self) -> PathBuf {
         self.root.join("vhost")
+    }
+
+    /// Where each virtual machine has a directory of sockets.
+    pub fn machines_dir(&self) -> PathBuf {
+        self.root.join("machines")
+    }
+
+    /// A virtual machine's directory of sockets.
+    pub fn machine_dir(&self, vm: &headgate_model::Name) -> PathBuf {
+        self.machines_dir().join(vm.as_str())
+    }
+
+    /// The NBD socket for clients of a machine's disks: its own, unless that has too long a name;
+    /// that of all disks for those without a machine.
+    pub fn nbd_socket_of(&self, vm: Option<&headgate_model::Name>) -> PathBuf {
+        let own = vm.map(|vm| self.machine_dir(vm).join("nbd.sock"));
+        own.filter(|path| path.as_os_str().len() <= SOCKET_PATH_MAX)
+            .unwrap_or_else(|| self.nbd_socket())
     }
 
     /// A disk's vhost-user socket.
@@ -197,6 +228,12 @@ impl StateDir {
     pub fn resolve(&self, path: &Path) -> PathBuf {
         self.root.join(path)
     }
+}
+
+/// Lets everybody go through a directory, and nobody but its owner list or change it.
+fn passable(dir: &Path) -> Result<(), (&'static str, PathBuf, io::Error)> {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o711))
+        .map_err(|e| ("set the mode of", dir.to_owned(), e))
 }
 
 #[cfg(test)]

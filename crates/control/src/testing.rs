@@ -3,6 +3,7 @@
 use super::{Control, Options, Parts, StateDir};
 use crate::leases::Leases;
 use crate::windows::{Myself, Windows};
+use headgate_access::Access;
 use headgate_catalog::SqliteCatalog;
 use headgate_cluster::Identity;
 use headgate_devices::LayerSpec;
@@ -11,7 +12,7 @@ use headgate_history::Samples;
 use headgate_model::Name;
 use headgate_model::Period;
 use headgate_model::{
-    DataPlane, DatastoreSample, DiskSample, LiveDisk, OpenDisk, PlaneError, Probe, Stall,
+    DataPlane, DatastoreSample, DiskSample, LiveDisk, Machine, OpenDisk, PlaneError, Probe, Stall,
 };
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_nbd::uri::Uri;
@@ -31,6 +32,8 @@ struct State {
     datastores: BTreeSet<Name>,
     disks: BTreeMap<Name, LiveDisk>,
     exports: BTreeMap<Name, ExportRecord>,
+    /// The machine of each disk, and who may connect.
+    sockets: BTreeMap<Name, (Option<Name>, Access)>,
     windows: BTreeMap<Name, Slots>,
     narrow: BTreeMap<Name, Narrow>,
     /// Datastores whose latency is measured.
@@ -103,6 +106,11 @@ impl MemoryPlane {
         let state = self.0.lock().unwrap();
         let one = |e: &ExportRecord| (e.name.to_string(), e.disk.to_string(), e.priority.get());
         state.exports.values().map(one).collect()
+    }
+
+    /// Who may connect to a disk.
+    pub(crate) fn access(&self, disk: &str) -> Access {
+        self.0.lock().unwrap().sockets[&disk.parse::<Name>().unwrap()].1.clone()
     }
 
     fn run<T>(
@@ -206,6 +214,8 @@ impl DataPlane for MemoryPlane {
                 clients: 0,
                 remote: None,
             };
+            let machine = disk.machine.map(|machine| machine.name);
+            s.sockets.insert(disk.name.clone(), (machine, disk.access));
             assert!(s.disks.insert(disk.name.clone(), live).is_none());
         })
     }
@@ -224,6 +234,27 @@ impl DataPlane for MemoryPlane {
 
     fn remove_export(&self, name: &Name) {
         self.0.lock().unwrap().exports.remove(name);
+    }
+
+    fn set_machine(
+        &self,
+        disk: &Name,
+        machine: Option<&Machine>,
+        access: &Access,
+    ) -> Result<(), PlaneError> {
+        self.run("set_machine", |s| {
+            s.sockets.insert(disk.clone(), (machine.map(|m| m.name.clone()), access.clone()));
+        })
+    }
+
+    fn set_access(&self, machine: &Name, access: &Access) -> Result<(), PlaneError> {
+        self.run("set_access", |s| {
+            for (of, who) in s.sockets.values_mut() {
+                if of.as_ref() == Some(machine) {
+                    *who = access.clone();
+                }
+            }
+        })
     }
 
     fn close_disk(&self, disk: &Name, _patience: Duration) -> Result<(), PlaneError> {

@@ -182,7 +182,10 @@ impl Control {
             lease: datastore.and_then(|d| self.view_lease(&record.name, &d.record.backend)),
             overbooked: datastore.is_some_and(|d| self.reservable_rate(model, d).overbooked() > 0),
             clients: live.map_or(0, |live| live.clients),
-            nbd_uri: crate::attach::nbd_unix_uri(&record.name, &self.dir.nbd_socket()),
+            nbd_uri: crate::attach::nbd_unix_uri(
+                &record.name,
+                &self.dir.nbd_socket_of(record.vm.as_ref()),
+            ),
             vhost_socket: text(&socket),
         }
     }

@@ -1,7 +1,7 @@
 //! Virtual machines: the disks that belong to them, and their priority settings.
 
-use super::{Control, ControlError, DiskEntry, Model, Service};
-use headgate_api::priorities::{Priorities, VmPatch};
+use super::{Control, ControlError, DiskEntry, Model, Service, sockets};
+use headgate_api::priorities::{Priorities, VmPatch, VmSockets};
 use headgate_api::types::{Changed, Disk, Vm};
 use headgate_model::Name;
 use headgate_model::{PriorityRecord, Scheduler, VmRecord};
@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 impl Model {
     /// The priority settings of a disk's virtual machine.
     pub(super) fn priorities(&self, vm: Option<&Name>) -> PriorityRecord {
-        vm.and_then(|vm| self.vms.get(vm)).copied().unwrap_or_else(PriorityRecord::unset)
+        let set = vm.and_then(|vm| self.vms.get(vm));
+        set.map_or_else(PriorityRecord::unset, |vm| vm.priorities)
     }
 
     fn disks_of<'a>(&'a self, vm: &'a Name) -> impl Iterator<Item = &'a DiskEntry> {
@@ -73,7 +74,12 @@ impl Control {
     /// When a shard does not answer.
     pub fn vms(&self) -> Result<Vec<Vm>, ControlError> {
         let disks = self.disks()?;
-        Ok(vms(&self.model().vms, disks))
+        let model = self.model();
+        let mut vms = vms(&model.vms, disks);
+        for vm in &mut vms {
+            vm.sockets = self.view_sockets(&model, &vm.name);
+        }
+        Ok(vms)
     }
 
     /// One virtual machine.
@@ -90,8 +96,9 @@ impl Control {
         })
     }
 
-    /// Changes what a virtual machine's applications may ask for; in force at the next decision
-    /// after the call returns. It need not have disks yet.
+    /// Changes what a virtual machine's applications may ask for, which is in force at the next
+    /// decision after the call returns, and who may connect to its disks from then on. It need not
+    /// have disks yet.
     ///
     /// # Errors
     /// When a value makes no sense, or a shard does not confirm; everything is as it was then.
@@ -99,15 +106,23 @@ impl Control {
         let mut catalog = self.catalog();
         let (before, record, warnings) = {
             let model = self.model();
-            let record = changed(model.priorities(Some(name)), patch)?;
-            (model.vms.get(name).copied(), record, warnings(&model, name, &record))
+            let before = model.vms.get(name).cloned();
+            let old = before.clone().unwrap_or_else(|| VmRecord::unset(name.clone()));
+            let record = VmRecord {
+                name: old.name,
+                priorities: changed(old.priorities, patch)?,
+                sockets: sockets::changed(old.sockets.clone(), patch),
+            };
+            if record.sockets != old.sockets {
+                self.access_by(&record.sockets)?;
+            }
+            let warnings = warnings(&model, name, &record.priorities);
+            (before, record, warnings)
         };
-        catalog.put_vm(&VmRecord { name: name.clone(), priorities: record })?;
-        if let Err(e) = self.put_in_force(name, record) {
+        catalog.put_vm(&record)?;
+        if let Err(e) = self.put_in_force(&record) {
             match before {
-                Some(before) => {
-                    catalog.put_vm(&VmRecord { name: name.clone(), priorities: before })?
-                }
+                Some(before) => catalog.put_vm(&before)?,
                 None => catalog.delete_vm(name)?,
             }
             return Err(e);
@@ -125,19 +140,34 @@ impl Control {
     pub fn reset_vm(&self, name: &Name) -> Result<(), ControlError> {
         self.vm(name)?;
         let mut catalog = self.catalog();
-        self.put_in_force(name, PriorityRecord::unset())?;
+        let Some(before) = self.model().vms.get(name).cloned() else { return Ok(()) };
+        self.put_in_force(&VmRecord::unset(name.clone()))?;
+        self.model_mut().vms.remove(name);
         if let Err(e) = catalog.delete_vm(name) {
-            let before = self.model().priorities(Some(name));
-            self.put_in_force(name, before)?;
+            self.put_in_force(&before)?;
+            self.model_mut().vms.insert(name.clone(), before);
             return Err(e.into());
         }
-        self.model_mut().vms.remove(name);
         Ok(())
     }
 
-    /// Hands `record` to the shards for every disk of a virtual machine; where one does not
-    /// confirm, what the model has is handed to all again.
-    fn put_in_force(&self, vm: &Name, record: PriorityRecord) -> Result<(), ControlError> {
+    /// Hands `record` to the sockets and to the shards of every disk of a virtual machine; where
+    /// one does not confirm, what the model has is handed to all again.
+    fn put_in_force(&self, record: &VmRecord) -> Result<(), ControlError> {
+        self.put_priorities_in_force(&record.name, record.priorities)?;
+        self.put_access_in_force(record).inspect_err(|_| {
+            let before = self.model().priorities(Some(&record.name));
+            if let Err(error) = self.put_priorities_in_force(&record.name, before) {
+                tracing::error!(vm = %record.name, %error, "its priorities are not those it had");
+            }
+        })
+    }
+
+    fn put_priorities_in_force(
+        &self,
+        vm: &Name,
+        record: PriorityRecord,
+    ) -> Result<(), ControlError> {
         let (disks, before) = {
             let model = self.model();
             let serving = model.disks_of(vm).filter(|disk| disk.service == Service::Serving);
@@ -158,14 +188,15 @@ impl Control {
     }
 }
 
-fn vms(set: &BTreeMap<Name, PriorityRecord>, disks: Vec<Disk>) -> Vec<Vm> {
+fn vms(set: &BTreeMap<Name, VmRecord>, disks: Vec<Disk>) -> Vec<Vm> {
     let empty = |name: &Name| Vm {
         name: name.clone(),
         disks: Vec::new(),
         size: Bytes(0),
         reserved_iops: 0,
         clients: 0,
-        priorities: Priorities::from(set.get(name).copied().unwrap_or_else(PriorityRecord::unset)),
+        priorities: set.get(name).map_or_else(PriorityRecord::unset, |vm| vm.priorities).into(),
+        sockets: VmSockets::default(),
     };
     let mut vms: BTreeMap<Name, Vm> = set.keys().map(|name| (name.clone(), empty(name))).collect();
     for disk in disks {

@@ -1,6 +1,9 @@
 //! The data plane of the control plane: engine and frontends behind its trait.
 
+use crate::exports::Exports;
+use crate::machines::Machines;
 use crate::translate;
+use headgate_access::Access;
 use headgate_devices::layer::TracePart;
 use headgate_devices::{DEFAULT_CAPACITY, LayerSpec, ModelSpec};
 use headgate_engine::backend::nbd::Connection;
@@ -8,29 +11,26 @@ use headgate_engine::port::Port;
 use headgate_engine::request::DiskInfo;
 use headgate_engine::snapshot;
 use headgate_engine::{
-    Access, BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine,
-    EngineConfig, Image, PortRef,
+    Access as ImageAccess, BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec,
+    Engine, EngineConfig, Image, PortRef,
 };
-use headgate_frontends::nbd::Tag;
-use headgate_frontends::nbd::server::{Attach, NbdServer, ServerConfig, attach_to, opened};
+use headgate_frontends::nbd::server::{NbdServer, ServerConfig};
 use headgate_frontends::vhost::GuestMemorySource;
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_model::Name;
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{
-    DataPlane, DatastoreSample, NbdSample, OpenDisk, Period, PlaneError, Probe, RemoteDisk,
-    Session, Stall,
+    DataPlane, DatastoreSample, Machine, NbdSample, OpenDisk, Period, PlaneError, Probe,
+    RemoteDisk, Session, Stall,
 };
-use headgate_nbd::server::negotiation::{Catalog as ExportCatalog, ExportName, OpenError, Opened};
 use headgate_nbd::uri::Uri;
 use headgate_qos::Narrow;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_units::{Bytes, Nanos};
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 // Neither of the two knows the other.
@@ -65,86 +65,13 @@ enum StoreKind {
     Memory,
 }
 
-/// One more name of a disk.
-struct Alias {
-    disk: Name,
-    tag: Tag,
-}
-
-/// Disks by export name, for the NBD server's threads.
-struct Exports {
-    engine: Engine,
-    disks: RwLock<BTreeMap<Name, DiskId>>,
-    /// The machines of those that have one.
-    machines: RwLock<BTreeMap<Name, Name>>,
-    aliases: RwLock<BTreeMap<Name, Alias>>,
-}
-
-impl Exports {
-    fn disks(&self) -> RwLockReadGuard<'_, BTreeMap<Name, DiskId>> {
-        self.disks.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn disks_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Name, DiskId>> {
-        self.disks.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn aliases(&self) -> RwLockReadGuard<'_, BTreeMap<Name, Alias>> {
-        self.aliases.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn aliases_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Name, Alias>> {
-        self.aliases.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn machine(&self, disk: &Name) -> Option<String> {
-        let machines = self.machines.read().unwrap_or_else(PoisonError::into_inner);
-        machines.get(disk).map(Name::to_string)
-    }
-
-    fn set_machine(&self, disk: &Name, machine: Option<Name>) {
-        let mut machines = self.machines.write().unwrap_or_else(PoisonError::into_inner);
-        match machine {
-            Some(machine) => machines.insert(disk.clone(), machine),
-            None => machines.remove(disk),
-        };
-    }
-
-    /// The disk behind a name that clients may ask for, and what its requests are given.
-    fn find(&self, name: &Name) -> Option<(DiskId, Tag)> {
-        if let Some(disk) = self.disks().get(name) {
-            return Some((*disk, Tag::none()));
-        }
-        let (disk, tag) =
-            self.aliases().get(name).map(|alias| (alias.disk.clone(), alias.tag.clone()))?;
-        self.disks().get(&disk).map(|disk| (*disk, tag))
-    }
-}
-
-impl ExportCatalog for Exports {
-    type Handle = Attach;
-
-    fn list(&self) -> Vec<ExportName> {
-        let plain = |name: &Name| ExportName { name: name.to_string(), description: String::new() };
-        let mut names: Vec<ExportName> = self.disks().keys().map(plain).collect();
-        for (name, alias) in self.aliases().iter() {
-            if self.disks().contains_key(&alias.disk) {
-                names.push(ExportName {
-                    name: name.to_string(),
-                    description: format!("disk {} with a priority of its own", alias.disk),
-                });
-            }
-        }
-        names
-    }
-
-    fn open(&self, name: &str) -> Result<Opened<Attach>, OpenError> {
-        let name: Name = name.parse().map_err(|_| OpenError::Unknown)?;
-        let (disk, tag) = self.find(&name).ok_or(OpenError::Unknown)?;
-        let info = self.engine.disk_info(disk).map_err(|_| OpenError::Unknown)?;
-        let machine = info.name.parse().ok().and_then(|disk: Name| self.machine(&disk));
-        Ok(opened(info, attach_to(&self.engine, disk, tag).of_machine(machine)))
-    }
+/// Lets in those that `access` names; if that fails, nobody, rather than whoever was before.
+fn grant_or_nobody(server: &VhostServer, access: &Access) -> Result<(), PlaneError> {
+    server.grant(access).map_err(|e| {
+        // The first error is the one to tell.
+        let _ = server.grant(&Access::default());
+        failed(format!("cannot set who may connect to {}: {e}", server.path().display()))
+    })
 }
 
 /// A disk of the daemon's own.
@@ -157,6 +84,7 @@ pub struct EnginePlane {
     exports: Arc<Exports>,
     nbd: Mutex<Option<NbdServer>>,
     vhost: Mutex<HashMap<Name, VhostServer>>,
+    machines: Machines,
     memory: GuestMemorySource,
     stores: Mutex<HashMap<Name, Store>>,
 }
@@ -171,14 +99,10 @@ impl EnginePlane {
         memory: GuestMemorySource,
     ) -> Result<EnginePlane, PlaneError> {
         let engine = Engine::start(config).map_err(failed)?;
-        let exports = Arc::new(Exports {
-            engine: engine.clone(),
-            disks: RwLock::default(),
-            machines: RwLock::default(),
-            aliases: RwLock::default(),
-        });
+        let exports = Arc::new(Exports::new(engine.clone()));
         Ok(EnginePlane {
             engine,
+            machines: Machines::new(exports.clone()),
             exports,
             nbd: Mutex::default(),
             vhost: Mutex::default(),
@@ -194,17 +118,14 @@ impl EnginePlane {
     /// When an address is taken.
     pub fn listen(&self, config: ServerConfig) -> Result<(), PlaneError> {
         let server = NbdServer::start(config, self.exports.clone()).map_err(failed)?;
-        *self.nbd.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+        let mut nbd = self.nbd_server();
+        self.machines.listen(nbd.insert(server));
         Ok(())
     }
 
     /// Where NBD is served over TCP.
     pub fn nbd_tcp(&self) -> Option<SocketAddr> {
-        self.nbd
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()
-            .and_then(NbdServer::tcp_address)
+        self.nbd_server().as_ref().and_then(NbdServer::tcp_address)
     }
 
     /// Hangs a client of the daemon's own into a disk.
@@ -263,6 +184,10 @@ impl EnginePlane {
         }
     }
 
+    fn nbd_server(&self) -> MutexGuard<'_, Option<NbdServer>> {
+        self.nbd.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn vhost(&self) -> MutexGuard<'_, HashMap<Name, VhostServer>> {
         self.vhost.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -286,6 +211,41 @@ impl EnginePlane {
     fn disk(&self, disk: &Name) -> Result<DiskId, PlaneError> {
         let disk_id = self.exports.disks().get(disk).copied();
         disk_id.ok_or_else(|| failed(format!("disk '{disk}' is not in service")))
+    }
+
+    /// Makes a disk's vhost-user socket, also in its machine's directory.
+    fn listen_for(&self, disk: &OpenDisk, id: DiskId) -> Result<VhostServer, PlaneError> {
+        let (path, access) = (&disk.vhost_socket, &disk.access);
+        let server = VhostServer::start(path, access, self.engine.clone(), id, self.memory);
+        let server = server.map_err(failed)?;
+        if let Some(machine) = &disk.machine {
+            let nbd = self.nbd_server();
+            self.machines.enter(machine, access, &disk.name, path, nbd.as_ref()).map_err(failed)?;
+        }
+        Ok(server)
+    }
+
+    /// A disk is its machine's no more.
+    fn depart(&self, disk: &Name) {
+        if let Some(machine) = self.exports.machine(disk) {
+            self.machines.leave(&machine, disk, self.nbd_server().as_ref());
+        }
+        self.exports.set_machine(disk, None);
+    }
+
+    /// Brings back the socket of a disk that stays in service.
+    fn listen_again(&self, disk: &Name, id: DiskId, before: &VhostServer) {
+        let (path, access) = (before.path(), before.access());
+        match VhostServer::start(path, &access, self.engine.clone(), id, self.memory) {
+            Ok(server) => drop(self.vhost().insert(disk.clone(), server)),
+            Err(error) => {
+                return tracing::error!(%disk, %error, "the vhost-user socket is gone until a restart");
+            }
+        }
+        let machine = self.exports.machine(disk);
+        if let Some(Err(error)) = machine.map(|machine| self.machines.link(&machine, disk, path)) {
+            tracing::error!(%disk, %error, "the socket is not in its machine's directory until a restart");
+        }
     }
 
     fn image(&self, disk: &OpenDisk) -> Result<Image, PlaneError> {
@@ -445,7 +405,7 @@ impl DataPlane for EnginePlane {
             .stores()
             .get(&disk.datastore)
             .is_some_and(|store| store.kind == StoreKind::Storage);
-        if image.access() != Access::Direct && expects_direct {
+        if image.access() != ImageAccess::Direct && expects_direct {
             tracing::warn!(disk = %disk.name, image = %image.path().display(),
                 "the file system has no direct IO: requests go through the host's page cache");
         }
@@ -455,14 +415,14 @@ impl DataPlane for EnginePlane {
         self.engine
             .set_priorities(id, translate::engine_priorities(&disk.priorities))
             .map_err(failed)?;
-        match VhostServer::start(&disk.vhost_socket, self.engine.clone(), id, self.memory) {
+        match self.listen_for(&disk, id) {
             Ok(server) => self.vhost().insert(disk.name.clone(), server),
             Err(e) => {
                 self.engine.close_disk(id, Duration::ZERO).map_err(failed)?;
-                return Err(failed(e));
+                return Err(e);
             }
         };
-        self.exports.set_machine(&disk.name, disk.machine);
+        self.exports.set_machine(&disk.name, disk.machine.map(|machine| machine.name));
         self.exports.disks_mut().insert(disk.name.clone(), id);
         Ok(())
     }
@@ -479,17 +439,11 @@ impl DataPlane for EnginePlane {
     }
 
     fn put_export(&self, export: &ExportRecord) {
-        match self.exports.aliases_mut().entry(export.name.clone()) {
-            // Those who came by it hold its tag.
-            Entry::Occupied(known) => known.get().tag.set(export.priority),
-            Entry::Vacant(new) => {
-                new.insert(Alias { disk: export.disk.clone(), tag: Tag::of(export.priority) });
-            }
-        }
+        self.exports.put(export);
     }
 
     fn remove_export(&self, name: &Name) {
-        self.exports.aliases_mut().remove(name);
+        self.exports.remove(name);
     }
 
     fn close_disk(&self, disk: &Name, patience: Duration) -> Result<(), PlaneError> {
@@ -501,18 +455,15 @@ impl DataPlane for EnginePlane {
             server.stop_listening();
             server
         });
-        self.engine.close_disk(id, patience).map_err(|e| {
+        if let Err(e) = self.engine.close_disk(id, patience) {
             self.exports.disks_mut().insert(disk.clone(), id);
-            if let Some(path) = vhost.as_ref().map(VhostServer::path) {
-                match VhostServer::start(path, self.engine.clone(), id, self.memory) {
-                    Ok(server) => drop(self.vhost().insert(disk.clone(), server)),
-                    Err(e) => {
-                        tracing::error!(%disk, error = %e, "the vhost-user socket is gone until a restart")
-                    }
-                }
+            if let Some(before) = &vhost {
+                self.listen_again(disk, id, before);
             }
-            failed(e)
-        })
+            return Err(failed(e));
+        }
+        self.depart(disk);
+        Ok(())
     }
 
     fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError> {
@@ -520,15 +471,42 @@ impl DataPlane for EnginePlane {
         self.exports.disks_mut().remove(disk);
         let mut vhost = self.vhost().remove(disk);
         vhost.iter_mut().for_each(VhostServer::stop_listening);
+        self.depart(disk);
         self.engine.close_disk(id, Duration::ZERO).map_err(failed)
     }
 
-    fn set_machine(&self, disk: &Name, machine: Option<&Name>) {
-        self.exports.set_machine(disk, machine.cloned());
+    fn set_machine(
+        &self,
+        disk: &Name,
+        machine: Option<&Machine>,
+        access: &Access,
+    ) -> Result<(), PlaneError> {
+        let socket = match self.vhost().get(disk) {
+            Some(server) => {
+                grant_or_nobody(server, access)?;
+                server.path().to_owned()
+            }
+            None => return Err(failed(format!("disk '{disk}' is not in service"))),
+        };
+        self.depart(disk);
+        let Some(machine) = machine else { return Ok(()) };
+        let nbd = self.nbd_server();
+        self.machines.enter(machine, access, disk, &socket, nbd.as_ref()).map_err(failed)?;
+        self.exports.set_machine(disk, Some(machine.name.clone()));
+        Ok(())
+    }
+
+    fn set_access(&self, machine: &Name, access: &Access) -> Result<(), PlaneError> {
+        let vhost = self.vhost();
+        let disks = self.exports.disks_of(machine);
+        let servers = disks.iter().filter_map(|disk| vhost.get(disk));
+        let granted: Vec<_> = servers.map(|server| grant_or_nobody(server, access)).collect();
+        self.machines.grant(machine, access).map_err(failed)?;
+        granted.into_iter().collect()
     }
 
     fn nbd(&self) -> Option<NbdSample> {
-        let nbd = self.nbd.lock().unwrap_or_else(PoisonError::into_inner);
+        let nbd = self.nbd_server();
         let usage = nbd.as_ref()?.usage();
         Some(NbdSample {
             connections: usage.connections,
@@ -570,10 +548,11 @@ impl DataPlane for EnginePlane {
 
     fn shutdown(&self, patience: Duration) -> Vec<Name> {
         // No new clients first; those connected are drained with their disks.
-        drop(self.nbd.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.nbd_server().take());
         self.exports.disks_mut().clear();
         let mut vhost = std::mem::take(&mut *self.vhost());
         vhost.values_mut().for_each(VhostServer::stop_listening);
+        self.machines.close();
         match self.engine.clone().shutdown(patience) {
             // Disks of the daemon's own have names that no operator can give.
             Ok(left) => left.iter().filter_map(|name| name.parse().ok()).collect(),

@@ -3,8 +3,10 @@
 pub mod calibrate;
 pub mod demo;
 pub mod engine_plane;
+mod exports;
 pub mod http;
 pub mod inproc;
+mod machines;
 pub mod metrics;
 pub mod observe;
 pub mod serve;

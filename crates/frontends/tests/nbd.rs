@@ -1,6 +1,7 @@
 //! The NBD server as clients see it: real sockets, a real engine, and real clients where they are
 //! installed.
 
+use headgate_access::Access;
 use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image,
 };
@@ -13,6 +14,7 @@ use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::{Bytes, Iops};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -442,3 +444,33 @@ fn a_second_server_does_not_take_the_socket_and_a_dead_ones_is_replaced() {
 
 #[path = "nbd/limits.rs"]
 mod limits;
+
+/// Whether a client gets this export at a socket.
+fn has(socket: &Path, export: &str) -> bool {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).unwrap();
+    stream.write_all(&export_name(export)).unwrap();
+    let mut answer = [0; 10];
+    stream.read_exact(&mut answer).is_ok()
+}
+
+#[test]
+fn a_further_socket_has_exports_of_its_own_and_can_be_closed() {
+    let house = House::new();
+    let path = house.dir.path().join("further.sock");
+    let one = |disk: usize, name: &str| {
+        let disks = vec![(name.to_owned(), house.disks[disk])];
+        Arc::new(Disks { engine: house.engine.clone(), disks })
+    };
+    house.server.open(&path, &Access::default(), one(1, "b")).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(has(&path, "b") && !has(&path, "a"));
+    assert!(has(&house.socket(), "a") && has(&house.socket(), "b"));
+    house.server.close(&path);
+    assert!(!path.exists());
+    assert!(has(&house.socket(), "b"), "the others go on");
+    house.server.open(&path, &Access::default(), one(0, "a")).unwrap();
+    assert!(has(&path, "a") && !has(&path, "b"));
+}

@@ -3,6 +3,7 @@
 mod guest;
 
 use guest::{Answer, Data, Guest};
+use headgate_access::Access;
 use headgate_devices::ModelSpec;
 use headgate_engine::port::Detach;
 use headgate_engine::{
@@ -60,8 +61,14 @@ impl Host {
     }
 
     fn serve(&self) -> VhostServer {
-        VhostServer::start(&self.socket, self.engine.clone(), self.disk, Default::default())
-            .unwrap()
+        VhostServer::start(
+            &self.socket,
+            &Access::default(),
+            self.engine.clone(),
+            self.disk,
+            Default::default(),
+        )
+        .unwrap()
     }
 
     fn content(&self) -> Vec<u8> {
@@ -232,7 +239,13 @@ fn a_second_front_end_is_refused_and_the_first_undisturbed() {
     let _frontend = guest.connect(&host.socket);
     assert_eq!(guest.run(0, RequestType::In, 0, Data::In(512)), ok(vec![1; 512]));
     assert!(matches!(
-        VhostServer::start(&host.socket, host.engine.clone(), host.disk, Default::default()),
+        VhostServer::start(
+            &host.socket,
+            &Access::default(),
+            host.engine.clone(),
+            host.disk,
+            Default::default()
+        ),
         Err(ServerError::InUse(_))
     ));
     server.stop_listening();
@@ -300,7 +313,9 @@ fn stopping_the_server_drains_what_was_taken() {
     host.engine.close_disk(host.disk, PATIENCE).unwrap();
     // A new process, the same front-end: what was not taken, or not answered, is served now.
     let (engine, disk) = Host::open(&host.dir.path().join("disk.raw"), BackendSpec::Files);
-    let _server = VhostServer::start(&host.socket, engine, disk, Default::default()).unwrap();
+    let _server =
+        VhostServer::start(&host.socket, &Access::default(), engine, disk, Default::default())
+            .unwrap();
     let _frontend = guest.connect(&host.socket);
     while guest.queues[0].driver.in_flight() > 0 {
         assert_eq!(guest.wait(0).1.status, 0);

@@ -4,6 +4,7 @@ use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
 use crate::{DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
+use headgate_access::Access;
 use headgate_devices::LayerSpec;
 use headgate_devices::layer::TracePart;
 use headgate_nbd::uri::Uri;
@@ -56,6 +57,16 @@ pub struct RemoteDisk {
     pub session: Option<Session>,
 }
 
+/// A virtual machine, and its directory of sockets: those of its disks, and one over which NBD
+/// clients find these disks and no others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Its name.
+    pub name: Name,
+    /// The directory. It is made when the first disk comes, and removed with the last one.
+    pub directory: PathBuf,
+}
+
 /// A disk to bring into service.
 #[derive(Debug)]
 pub struct OpenDisk {
@@ -74,9 +85,11 @@ pub struct OpenDisk {
     /// The priority settings of its virtual machine.
     pub priorities: PriorityRecord,
     /// Its virtual machine, if it has one.
-    pub machine: Option<Name>,
+    pub machine: Option<Machine>,
     /// Where its vhost-user socket goes.
     pub vhost_socket: PathBuf,
+    /// Who may connect to it.
+    pub access: Access,
     /// Until when its requests may go to the storage, by `CLOCK_BOOTTIME`: the end of its lease's
     /// term, which moves on. `None`: as long as it is open.
     pub term: Option<Arc<AtomicNanos>>,
@@ -273,8 +286,24 @@ pub trait DataPlane: Send + Sync {
     /// When requests are still at the storage after a while, or the shard does not confirm.
     fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError>;
 
-    /// A disk belongs to another virtual machine from now on: new connections count there.
-    fn set_machine(&self, _disk: &Name, _machine: Option<&Name>) {}
+    /// A disk belongs to another virtual machine from now on, or to none: new connections count
+    /// there, and those that `access` names may connect to it. Who is connected stays.
+    ///
+    /// # Errors
+    /// When the sockets cannot be given to them; nobody new can connect then.
+    fn set_machine(
+        &self,
+        disk: &Name,
+        machine: Option<&Machine>,
+        access: &Access,
+    ) -> Result<(), PlaneError>;
+
+    /// Those that `access` names may connect to the sockets of a virtual machine's disks from now
+    /// on, and nobody else. Who is connected stays.
+    ///
+    /// # Errors
+    /// When the sockets cannot be given to them; nobody new can connect then.
+    fn set_access(&self, machine: &Name, access: &Access) -> Result<(), PlaneError>;
 
     /// What NBD clients hold; `None` where none are served.
     fn nbd(&self) -> Option<NbdSample> {

@@ -1,6 +1,6 @@
 //! The vocabulary of the control plane: names, records, policies, samples, and the interface of the
-//! data plane. It has no behaviour and depends on the pure crates alone; the crates that store,
-//! serve or display these things depend on it.
+//! data plane. It has no behaviour and depends on the pure crates alone, and on `access` for the
+//! words of who may connect; the crates that store, serve or display these things depend on it.
 
 mod connection;
 mod data_plane;
@@ -14,7 +14,7 @@ mod window;
 
 pub use connection::{Connection, ConnectionState};
 pub use data_plane::{
-    DataPlane, LiveDisk, OpenDisk, Period, PlaneError, Probe, RemoteDisk, Session, Stall,
+    DataPlane, LiveDisk, Machine, OpenDisk, Period, PlaneError, Probe, RemoteDisk, Session, Stall,
 };
 pub use lookback::{Lookback, UnknownLookback};
 pub use name::{NAME_MAX, Name, NameError};
@@ -22,7 +22,7 @@ pub use placement::{DatastorePlacement, DiskPlacement};
 pub use policy::{LimitMode, Policy};
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
-    ExportRecord, PriorityRecord, PriorityScope, RemoteRecord, Scheduler, VmRecord,
+    ExportRecord, PriorityRecord, PriorityScope, RemoteRecord, Scheduler, SocketRecord, VmRecord,
 };
 pub use sample::{
     DatastoreSample, DiskSample, FlashSample, NarrowedSample, NbdSample, StreamSample,

@@ -246,13 +246,38 @@ impl PriorityRecord {
     }
 }
 
+/// Who may connect to the sockets of a virtual machine's disks, by name or number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SocketRecord {
+    /// The user that the machine runs as.
+    pub user: Option<String>,
+    /// A group.
+    pub group: Option<String>,
+}
+
+impl SocketRecord {
+    /// Whether the daemon's own setting holds.
+    pub fn is_unset(&self) -> bool {
+        *self == SocketRecord::default()
+    }
+}
+
 /// A virtual machine that something was set for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmRecord {
     /// Its name, as disks name it.
     pub name: Name,
-    /// The settings.
+    /// The settings of its applications.
     pub priorities: PriorityRecord,
+    /// Who may connect.
+    pub sockets: SocketRecord,
+}
+
+impl VmRecord {
+    /// What a virtual machine has that nothing was set for.
+    pub fn unset(name: Name) -> VmRecord {
+        VmRecord { name, priorities: PriorityRecord::unset(), sockets: SocketRecord::default() }
+    }
 }
 
 /// A second NBD export of a disk.

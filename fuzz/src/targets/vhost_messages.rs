@@ -10,6 +10,7 @@ mod messages;
 
 use arbitrary::{Result, Unstructured};
 use front_end::FrontEnd;
+use headgate_access::Access;
 use headgate_engine::{BackendSpec, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image};
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_qos::{Policy, SchedulerKind};
@@ -58,8 +59,14 @@ impl Bench {
         let sockets = ["fuzzed", "other"].map(|name| dir.path().join(name));
         let servers = [0, 1].map(|at: usize| {
             let disk = open(["fuzzed", "other"][at]);
-            VhostServer::start(&sockets[at], engine.clone(), disk, Default::default())
-                .expect("a socket")
+            VhostServer::start(
+                &sockets[at],
+                &Access::default(),
+                engine.clone(),
+                disk,
+                Default::default(),
+            )
+            .expect("a socket")
         });
         let [fuzzed, other] = sockets;
         Bench { fuzzed, other, inputs: 0, _servers: servers, _engine: engine, _dir: dir }

@@ -146,3 +146,8 @@ impl RawDisk {
         })
     }
 }
+
+/// A document as a column holds it.
+pub(super) fn json<T: serde::Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("records are plain data, and their paths came as text")
+}

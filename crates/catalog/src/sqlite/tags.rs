@@ -2,7 +2,7 @@
 
 use crate::CatalogError;
 use crate::error::corrupt;
-use headgate_model::{ExportRecord, PriorityRecord, PriorityScope, VmRecord};
+use headgate_model::{ExportRecord, PriorityRecord, PriorityScope, SocketRecord, VmRecord};
 use headgate_qos::ioprio::{IoprioMap, Nice};
 use headgate_units::Priority;
 use rusqlite::{Row, Transaction, params};
@@ -23,12 +23,15 @@ pub(super) struct RawVm {
     scope: String,
     nice: String,
     map: String,
+    user: Option<String>,
+    group: Option<String>,
 }
 
 impl RawVm {
     pub(super) fn read_all(tx: &Transaction<'_>) -> Result<Vec<RawVm>, rusqlite::Error> {
         tx.prepare(
-            "SELECT name, max_priority, default_priority, priority_scope, nice, ioprio_map FROM vms ORDER BY name",
+            "SELECT name, max_priority, default_priority, priority_scope, nice, ioprio_map,
+                 socket_user, socket_group FROM vms ORDER BY name",
         )?
         .query_map([], |row: &Row<'_>| {
             Ok(RawVm {
@@ -38,6 +41,8 @@ impl RawVm {
                 scope: row.get(3)?,
                 nice: row.get(4)?,
                 map: row.get(5)?,
+                user: row.get(6)?,
+                group: row.get(7)?,
             })
         })?
         .collect()
@@ -62,6 +67,7 @@ impl RawVm {
                 scope,
                 map: map.with_nice(nice),
             },
+            sockets: SocketRecord { user: self.user, group: self.group },
         })
     }
 }
@@ -71,14 +77,16 @@ pub(super) fn put_vm(tx: &Transaction<'_>, record: &VmRecord) -> Result<usize, r
     let nice =
         NICE.into_iter().find(|(nice, _)| *nice == map.nice()).map_or("honour", |(_, word)| word);
     tx.execute(
-        "INSERT OR REPLACE INTO vms VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT OR REPLACE INTO vms VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         params![
             record.name.as_str(),
             max.get(),
             default.get(),
             scope.as_str(),
             nice,
-            map.to_string()
+            map.to_string(),
+            record.sockets.user,
+            record.sockets.group,
         ],
     )
 }

@@ -4,12 +4,14 @@
 //! the handlers' to tell.
 
 use super::error::ApiError;
-use super::peer::Peer;
 use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use headgate_access::Peer;
+use headgate_api::priorities::{Priorities, VmSockets};
+use headgate_api::types::Vm;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +49,21 @@ impl Edit {
     }
 }
 
+/// What can be set of a virtual machine.
+#[derive(Serialize)]
+pub(super) struct VmSettings<'a> {
+    #[serde(flatten)]
+    priorities: &'a Priorities,
+    #[serde(flatten)]
+    sockets: &'a VmSockets,
+}
+
+impl VmSettings<'_> {
+    pub(super) fn of(vm: &Vm) -> VmSettings<'_> {
+        VmSettings { priorities: &vm.priorities, sockets: &vm.sockets }
+    }
+}
+
 /// Values by their names, the names of what is around them before theirs. Lists count as values.
 fn flatten(name: &str, value: Value, leaves: &mut BTreeMap<String, Value>) {
     let Value::Object(fields) = value else {
@@ -75,7 +92,7 @@ pub(super) async fn log(request: Request, next: Next) -> Response {
         }
     };
     let what = what(&head.method, &head.uri);
-    let by = head.extensions.get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| *peer);
+    let by = head.extensions.get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| peer.clone());
     let query = head.uri.query().map(str::to_owned);
     let done = async move {
         let request = Request::from_parts(head, Body::from(body.clone()));

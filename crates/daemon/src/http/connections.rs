@@ -5,12 +5,12 @@
 //! So whoever lets connections hang keeps nobody out.
 
 use super::error::ApiError;
-use super::peer::Peer;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
+use headgate_access::Peer;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -212,9 +212,17 @@ async fn talk(
     stream: UnixStream,
     (router, limits, mut stop): (Router, ApiLimits, watch::Receiver<Stop>),
 ) {
-    let peer = ConnectInfo(Peer::of(&stream));
+    let peer = match Peer::of(&stream) {
+        Ok(peer) => Some(ConnectInfo(peer)),
+        Err(e) => {
+            tracing::warn!(error = %e, "the kernel does not say who uses the API");
+            None
+        }
+    };
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer);
+        if let Some(peer) = peer.clone() {
+            request.extensions_mut().insert(peer);
+        }
         let (table, router) = (table.clone(), router.clone());
         async move { Ok::<_, Infallible>(answer(&table, number, router, limits, request).await) }
     });

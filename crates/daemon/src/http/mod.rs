@@ -4,7 +4,7 @@ mod changes;
 mod connections;
 mod error;
 mod openapi;
-mod peer;
+mod rights;
 mod routes;
 mod scrape;
 mod server;
@@ -13,6 +13,7 @@ mod testing;
 
 pub use error::ApiError;
 pub use openapi::DOCUMENT;
+pub use rights::ApiGroups;
 pub use routes::{App, router};
 pub use scrape::{MetricsServer, MetricsServerError};
 pub use server::{ApiServer, ServeError};

@@ -1,4 +1,4 @@
-use super::changes::{self, Edit};
+use super::changes::{self, Edit, VmSettings};
 use super::error::{ApiError, Body, Flags, Param};
 use super::scrape::metrics;
 use crate::calibrate::Calibrator;
@@ -424,25 +424,28 @@ pub(super) async fn remove_disk(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// For whom a disk is to be attached.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+#[serde(deny_unknown_fields)]
+pub(super) struct AttachmentFlags {
+    /// The user that the machine runs as, by name or number; the one that was set for the machine
+    /// when absent.
+    user: Option<String>,
+}
+
 /// How machines get at a disk.
-#[cfg_attr(test, utoipa::path(get, path = "/v1/disks/{name}/attachment", tag = "disks", params(("name" = String, Path)), responses(
-    (status = 200, body = Attachment), (status = 404, body = ErrorBody))))]
+#[cfg_attr(test, utoipa::path(get, path = "/v1/disks/{name}/attachment", tag = "disks", params(("name" = String, Path), AttachmentFlags), responses(
+    (status = 200, body = Attachment), (status = 404, body = ErrorBody),
+    (status = 422, body = ErrorBody, description = "this host does not know the user"))))]
 pub(super) async fn show_attachment(
     State(app): State<App>,
     Param(name): Param<Name>,
+    Flags(flags): Flags<AttachmentFlags>,
 ) -> Answer<Attachment> {
     let nbd_tcp = app.nbd_tcp;
     let attachment = app
-        .blocking(move |control| {
-            let disk = control.disk(&name)?.name;
-            let dir = control.state_dir();
-            Ok(headgate_control::attach::attachment(
-                &disk,
-                &dir.nbd_socket(),
-                nbd_tcp,
-                &dir.vhost_socket(&disk),
-            ))
-        })
+        .blocking(move |control| control.attachment(&name, nbd_tcp, flags.user.as_deref()))
         .await?;
     Ok(Json(attachment))
 }
@@ -460,8 +463,8 @@ pub(super) async fn show_vm(State(app): State<App>, Param(name): Param<Name>) ->
     Ok(Json(app.blocking(move |control| control.vm(&name)).await?))
 }
 
-/// Changes what a virtual machine's applications may ask for; answered when it is in force. It need
-/// not have disks yet.
+/// Changes what a virtual machine's applications may ask for, and who may connect to its disks;
+/// answered when it is in force. It need not have disks yet.
 #[cfg_attr(test, utoipa::path(patch, path = "/v1/vms/{name}", tag = "vms", params(("name" = String, Path)), request_body = VmPatch,
     responses((status = 200, body = Changed<Vm>),
     (status = 422, body = ErrorBody, description = "a value makes no sense"))))]
@@ -474,7 +477,8 @@ pub(super) async fn set_vm(
         // Nothing is known of a machine that no disk names and nothing was set for.
         let before = control.vms()?.into_iter().find(|vm| vm.name == name);
         let changed = control.set_vm(&name, &patch)?;
-        let edit = before.map(|vm| Edit::between(&vm.priorities, &changed.now.priorities));
+        let now = VmSettings::of(&changed.now);
+        let edit = before.map(|vm| Edit::between(&VmSettings::of(&vm), &now));
         Ok((edit, changed))
     });
     let (edit, changed) = set.await?;

@@ -1,8 +1,8 @@
 use super::connections::{ApiLimits, Stop, serve};
-use axum::Router;
+use super::rights::{self, ApiGroups};
+use axum::{Router, middleware};
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
@@ -30,11 +30,12 @@ pub struct ApiServer {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl ApiServer {
-    /// Listens on `path`. Replaces a stale socket: the caller holds the state directory's lock.
+    /// Listens on `path` for members of `groups`. Replaces a stale socket: the caller holds the
+    /// state directory's lock.
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn start(path: &Path, router: Router) -> Result<ApiServer, ServeError> {
+    pub fn start(path: &Path, groups: &ApiGroups, router: Router) -> Result<ApiServer, ServeError> {
         let failed = |source| ServeError { path: path.to_owned(), source };
         match fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
@@ -48,10 +49,11 @@ impl ApiServer {
             .map_err(failed)?;
         let listener = {
             let _in_runtime = runtime.enter();
-            UnixListener::bind(path).map_err(failed)?
+            let listener = headgate_access::listen(path, &groups.access()).map_err(failed)?;
+            listener.set_nonblocking(true).map_err(failed)?;
+            UnixListener::from_std(listener).map_err(failed)?
         };
-        // Who may connect may do everything: owner and group, not the world.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
+        let router = router.layer(middleware::from_fn_with_state(groups.clone(), rights::check));
         let (stop, stopped) = watch::channel(Stop::No);
         let (ended, end) = channel::<()>();
         let thread = std::thread::Builder::new()

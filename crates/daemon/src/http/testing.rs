@@ -1,6 +1,6 @@
 //! A daemon without its process, for tests of the API over real sockets.
 
-use super::{ApiServer, App, router};
+use super::{ApiGroups, ApiServer, App, router};
 use crate::calibrate::Calibrator;
 use crate::engine_plane::EnginePlane;
 use crate::observe::Observer;
@@ -12,9 +12,11 @@ use headgate_control::{Control, Options, Parts, StateDir};
 use headgate_engine::EngineConfig;
 use headgate_frontends::vhost::GuestMemorySource;
 use headgate_history::Samples;
+use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
@@ -29,6 +31,8 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) fn new() -> Bench {
         let temp = tempfile::tempdir().unwrap();
+        // Other users go through it to the sockets.
+        fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o711)).unwrap();
         let dir = StateDir::new(temp.path()).unwrap();
         // It makes the directories.
         drop(dir.lock().unwrap());
@@ -59,9 +63,14 @@ impl Bench {
 
     /// Serves the API while `work` uses it.
     pub(super) fn serve(&self, work: impl FnOnce(&Api)) {
+        self.serve_to(ApiGroups::default(), |api, _| work(api));
+    }
+
+    /// Serves the API to these groups while `work` uses it, at this socket.
+    pub(super) fn serve_to(&self, groups: ApiGroups, work: impl FnOnce(&Api, &Path)) {
         let path = self.dir.api_socket();
-        let server = ApiServer::start(&path, router(self.app())).unwrap();
-        work(&Api(path));
+        let server = ApiServer::start(&path, &groups, router(self.app())).unwrap();
+        work(&Api(path.clone()), &path);
         server.stop();
     }
 }

@@ -16,6 +16,12 @@ use thiserror::Error;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Config {
+    /// Group whose members may do everything over the API; default the daemon's own.
+    pub api_group: Option<String>,
+    /// Group whose members may read over the API; default none.
+    pub api_read_group: Option<String>,
+    /// Group whose members may connect to the sockets of disks; default the daemon's own.
+    pub socket_group: Option<String>,
     /// Serve NBD over TCP on this address; not at all by default.
     pub nbd_listen: Option<SocketAddr>,
     /// The most NBD connections in all; default 4096.
@@ -182,6 +188,7 @@ mod tests {
             "metrics-listen = \"127.0.0.1:9108\"\n\
              nbd-listen = \"127.0.0.1:10809\"\nreservable-percent = 90\ndrain-seconds = 5\nshards = 2\n\
              pin-shards = true\nguest-memory = \"any\"\nlog-format = \"json\"\n\
+             api-group = \"root\"\nsocket-group = \"kvm\"\n\
              etcd = \"http://10.0.0.1:2379, http://10.0.0.2\"\nnbd-connections = 9\nnbd-memory = \"1G\"\n",
         )
         .unwrap();

@@ -2,6 +2,7 @@
 
 mod config;
 mod descriptors;
+mod groups;
 mod limits;
 mod lock;
 mod log;
@@ -18,6 +19,7 @@ use crate::demo::Demo;
 use crate::engine_plane::EnginePlane;
 use crate::http::{ApiServer, App, MetricsServer, MetricsServerError, ServeError, router};
 use crate::observe::Observer;
+use headgate_access::{Access, NameError};
 use headgate_catalog::{CatalogError, SqliteCatalog};
 use headgate_cluster::{Endpoint, Identity, IdentityError, Origin};
 use headgate_control::leases::{Keeper, KeeperError, LOOK, Leases, Ticker};
@@ -27,6 +29,7 @@ use headgate_engine::{EngineConfig, Pin};
 use headgate_frontends::nbd::server::ServerConfig;
 use headgate_history::{Samples, SamplesError};
 use headgate_model::PlaneError;
+use rustix::fs::Mode;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -53,6 +56,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     nbd_listen: Option<SocketAddr>,
     #[command(flatten)]
+    groups: groups::GroupArgs,
+    #[command(flatten)]
     nbd: limits::NbdArgs,
     /// Serve metrics and health for Prometheus over TCP, too; anyone who reaches the address can
     /// read them, and change nothing
@@ -75,6 +80,9 @@ pub enum DaemonError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A group that is to have access does not exist.
+    #[error("who may connect is not known: {0}")]
+    Groups(#[from] NameError),
     /// The state directory cannot be used.
     #[error(transparent)]
     StateDir(#[from] StateDirError),
@@ -143,6 +151,9 @@ impl DaemonError {
 pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let config = Config::read(args.config.as_deref())?;
     log::start(args.log_format.or(config.log_format).unwrap_or_default());
+    let groups = args.groups.resolve(&config)?;
+    // What is made is for the daemon alone; sockets are given to others one by one.
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let lock = lock::lock(dir)?;
     if args.demo && !dir.is_fresh() {
         return Err(DaemonError::NotFresh(dir.root().to_owned()));
@@ -158,7 +169,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let memory =
         args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
     let plane = Arc::new(EnginePlane::start(engine, memory)?);
-    let options = options(&config);
+    let options = options(&config, groups.disks);
     let nbd = args.nbd.settings(&config);
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
     let etcd = if args.etcd.is_empty() { config.etcd } else { args.etcd.clone() };
@@ -179,6 +190,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     descriptors.check(control.disks()?.len());
     plane.listen(ServerConfig {
         unix: Some(dir.nbd_socket()),
+        access: Access::of_groups([groups.api.change]),
         tcp: args.nbd_listen.or(config.nbd_listen),
         descriptors: descriptors.for_clients(),
         ..nbd
@@ -193,7 +205,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     };
     let metrics = args.metrics_listen.or(config.metrics_listen);
     let metrics = metrics.map(|at| MetricsServer::start(at, app.clone())).transpose()?;
-    let api = ApiServer::start(&dir.api_socket(), router(app.clone()))?;
+    let api = ApiServer::start(&dir.api_socket(), &groups.api, router(app.clone()))?;
     let demo = args.demo.then(|| Demo::start(control.clone(), plane.clone())).transpose()?;
     info!(state_dir = %dir.root().display(), version = env!("CARGO_PKG_VERSION"), "serving");
     notify::tell("READY=1");
@@ -230,7 +242,7 @@ fn tell_end(left: usize) {
 }
 
 /// What the control plane does, as far as the configuration says.
-fn options(config: &Config) -> Options {
+fn options(config: &Config, socket_access: Access) -> Options {
     let default = Options::default();
     Options {
         reservable_percent: config
@@ -239,6 +251,7 @@ fn options(config: &Config) -> Options {
         patience: config
             .drain_seconds
             .map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
+        socket_access,
     }
 }
 

@@ -17,23 +17,24 @@ use std::time::Instant;
 /// How many speak at a time.
 const EVENTS: usize = 64;
 
-/// A client, and until when it may have chosen an export.
-pub(super) struct Guest {
+/// A client, until when it may have chosen an export, and which ones there are for it.
+pub(super) struct Guest<E> {
     pub(super) socket: Socket,
     pub(super) until: Instant,
+    pub(super) exports: E,
 }
 
 /// See the module's documentation. Its descriptor is readable when a client has spoken.
-pub(super) struct Lobby {
+pub(super) struct Lobby<E> {
     epoll: OwnedFd,
     /// In order of arrival.
-    guests: BTreeMap<u64, Guest>,
+    guests: BTreeMap<u64, Guest<E>>,
     next: u64,
     most: usize,
 }
 
-impl Lobby {
-    pub(super) fn new(most: usize) -> io::Result<Lobby> {
+impl<E> Lobby<E> {
+    pub(super) fn new(most: usize) -> io::Result<Lobby<E>> {
         Ok(Lobby {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             guests: BTreeMap::new(),
@@ -43,7 +44,7 @@ impl Lobby {
     }
 
     /// Greets a client and lets it wait.
-    pub(super) fn admit(&mut self, guest: Guest) -> io::Result<()> {
+    pub(super) fn admit(&mut self, guest: Guest<E>) -> io::Result<()> {
         let mut hello = Vec::new();
         greeting(&mut hello);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -69,7 +70,7 @@ impl Lobby {
     }
 
     /// Takes out those that have spoken. Those that hung up or whose time is over are gone.
-    pub(super) fn take_ready(&mut self, now: Instant) -> io::Result<Vec<Guest>> {
+    pub(super) fn take_ready(&mut self, now: Instant) -> io::Result<Vec<Guest<E>>> {
         while self.guests.first_key_value().is_some_and(|(_, guest)| guest.until <= now) {
             self.send_oldest_away();
         }
@@ -94,7 +95,7 @@ impl Lobby {
     }
 }
 
-impl AsFd for Lobby {
+impl<E> AsFd for Lobby<E> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -107,9 +108,9 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
-    fn enter(lobby: &mut Lobby, until: Instant) -> UnixStream {
+    fn enter(lobby: &mut Lobby<()>, until: Instant) -> UnixStream {
         let (ours, client) = UnixStream::pair().unwrap();
-        lobby.admit(Guest { socket: Socket::Unix(ours), until }).unwrap();
+        lobby.admit(Guest { socket: Socket::Unix(ours), until, exports: () }).unwrap();
         client.set_nonblocking(true).unwrap();
         client
     }

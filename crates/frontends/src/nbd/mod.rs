@@ -4,13 +4,15 @@
 //!
 //! - [`port`]: the data path, a port in the disk's shard; `memory` and `buddy` are its buffers,
 //!   `send_queue` its answers.
-//! - [`server`]: the control side: listening and negotiating, on threads of its own.
+//! - [`server`]: the control side: listening and negotiating, on threads of its own; `entrances`
+//!   are the sockets of a running server.
 //! - What clients may hold: `places` of connections, `budget` of memory, `handshake_limit` and
 //!   `lobby` of those that negotiate.
 
 mod buddy;
 pub mod budget;
 mod draining;
+mod entrances;
 mod handshake_limit;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;

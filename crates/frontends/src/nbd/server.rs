@@ -6,14 +6,17 @@
 
 use super::budget::Budget;
 use super::draining::ByDisk;
+use super::entrances::{Desk, Entrance, Entrances, Outlook};
 use super::handshake_limit::{self, HandshakeLimit};
 use super::lobby::{Guest, Lobby};
 use super::places::{ConnectionLimits, Place, Places};
 use super::port::{Drained, NbdPort};
 use super::reclaim::{self, Register};
+pub use super::socket::ListenError;
 use super::socket::Listener;
 use super::tag::Tag;
 use super::translate::export;
+use headgate_access::Access;
 use headgate_engine::request::DiskInfo;
 use headgate_engine::{DiskId, Engine, EngineError, PortGone, PortRef};
 use headgate_nbd::server::command::Session;
@@ -28,8 +31,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -53,6 +55,11 @@ impl Attach {
     pub fn of_machine(mut self, machine: Option<String>) -> Attach {
         self.machine = machine;
         self
+    }
+
+    /// That machine.
+    pub fn machine(&self) -> Option<&str> {
+        self.machine.as_deref()
     }
 }
 
@@ -81,6 +88,8 @@ pub type Exports = dyn Catalog<Handle = Attach> + Send + Sync;
 pub struct ServerConfig {
     /// A unix socket to listen on. A dead server's socket at this path is replaced.
     pub unix: Option<PathBuf>,
+    /// Who may connect to it.
+    pub access: Access,
     /// A TCP address to listen on. NBD has no authentication: whoever reaches it can read and write
     /// all disks.
     pub tcp: Option<SocketAddr>,
@@ -102,10 +111,11 @@ pub struct ServerConfig {
 }
 
 impl Default for ServerConfig {
-    /// Listens nowhere.
+    /// Listens nowhere; a unix socket would be for this process's user and group.
     fn default() -> ServerConfig {
         ServerConfig {
             unix: None,
+            access: Access::of_groups([headgate_access::own_group()]),
             tcp: None,
             negotiation_time: Duration::from_secs(30),
             max_negotiating: 128,
@@ -134,36 +144,6 @@ pub struct NbdUsage {
     pub memory_denied: u64,
 }
 
-/// The server cannot start.
-#[derive(Debug, Error)]
-pub enum ListenError {
-    /// The socket cannot be made.
-    #[error("cannot listen for NBD clients on {}: {source}", path.display())]
-    Unix {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Another server answers there.
-    #[error("another server listens on {}: stop it, or choose another path", path.display())]
-    InUse {
-        /// Where.
-        path: PathBuf,
-    },
-    /// The address cannot be bound.
-    #[error("cannot listen for NBD clients on {address}: {source}")]
-    Tcp {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-    /// A thread or a pipe cannot be made.
-    #[error("cannot start the NBD server: {0}")]
-    Start(#[from] io::Error),
-}
-
 /// A running server. Dropping it stops it: no more connections are accepted; those in transmission
 /// belong to their disks.
 #[derive(Debug)]
@@ -171,8 +151,8 @@ pub struct NbdServer {
     places: Arc<Places>,
     budget: Arc<Budget>,
     tcp: Option<SocketAddr>,
-    /// Closing it tells the accepting thread to end.
-    stop: Option<UnixStream>,
+    /// `None` tells the accepting thread to end.
+    desk: Option<Desk>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -184,7 +164,7 @@ impl NbdServer {
     pub fn start(config: ServerConfig, exports: Arc<Exports>) -> Result<NbdServer, ListenError> {
         let mut listeners = Vec::new();
         if let Some(path) = &config.unix {
-            listeners.push(Listener::unix(path)?);
+            listeners.push(Listener::unix(path, &config.access)?);
         }
         let mut tcp = None;
         if let Some(address) = config.tcp {
@@ -192,11 +172,11 @@ impl NbdServer {
             tcp = listener.address();
             listeners.push(listener);
         }
-        let (stop, stopped) = UnixStream::pair()?;
+        let entrance = |listener| Entrance { listener, exports: exports.clone() };
+        let (desk, entrances) = Entrances::new(listeners.into_iter().map(entrance).collect())?;
         let places = Places::new(config.connections);
         let budget = Budget::new(usize::try_from(config.memory.0).unwrap_or(usize::MAX));
         let shared = Arc::new(Shared {
-            exports,
             handshakes: HandshakeLimit::new(config.max_negotiating),
             places: places.clone(),
             budget: budget.clone(),
@@ -204,8 +184,7 @@ impl NbdServer {
             draining: ByDisk::default(),
         });
         let acceptor = Acceptor {
-            listeners,
-            stopped,
+            entrances,
             lobby: Lobby::new(config.max_silent)?,
             negotiation_time: config.negotiation_time,
             descriptors: config.descriptors,
@@ -214,7 +193,32 @@ impl NbdServer {
         };
         let thread =
             thread::Builder::new().name("nbd-accept".into()).spawn(move || acceptor.run())?;
-        Ok(NbdServer { places, budget, tcp, stop: Some(stop), thread: Some(thread) })
+        Ok(NbdServer { places, budget, tcp, desk: Some(desk), thread: Some(thread) })
+    }
+
+    /// Listens at one more unix socket, where those that `access` names find `exports`. What
+    /// clients may hold counts together with that of all others.
+    ///
+    /// # Errors
+    /// The socket cannot be made, or another server listens there.
+    pub fn open(
+        &self,
+        path: &Path,
+        access: &Access,
+        exports: Arc<Exports>,
+    ) -> Result<(), ListenError> {
+        let listener = Listener::unix(path, access)?;
+        if let Some(desk) = &self.desk {
+            desk.add(Entrance { listener, exports });
+        }
+        Ok(())
+    }
+
+    /// Listens no more at a unix socket, which is removed. Clients that came by it stay.
+    pub fn close(&self, path: &Path) {
+        if let Some(desk) = &self.desk {
+            desk.remove(path);
+        }
     }
 
     /// The TCP address that the server listens on, with the port that the system chose if none was
@@ -243,7 +247,7 @@ impl NbdServer {
 
 impl Drop for NbdServer {
     fn drop(&mut self) {
-        self.stop = None;
+        self.desk = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -254,7 +258,6 @@ impl Drop for NbdServer {
 
 /// What the threads of one server share.
 struct Shared {
-    exports: Arc<Exports>,
     handshakes: Arc<HandshakeLimit>,
     places: Arc<Places>,
     budget: Arc<Budget>,
@@ -263,21 +266,24 @@ struct Shared {
 }
 
 /// The exports as one client meets them: who is to use one needs a place.
-struct Door<'a>(&'a Shared);
+struct Door<'a> {
+    exports: &'a Exports,
+    places: &'a Arc<Places>,
+}
 
 impl Catalog for Door<'_> {
     type Handle = (Attach, Place);
 
     fn list(&self) -> Vec<ExportName> {
-        self.0.exports.list()
+        self.exports.list()
     }
 
     fn open(&self, name: &str) -> Result<Opened<Self::Handle>, OpenError> {
-        let opened = self.0.exports.open(name)?;
+        let opened = self.exports.open(name)?;
         let machine = opened.handle.machine.as_deref();
-        let place = self.0.places.take(&opened.name, machine).map_err(|refusal| {
+        let place = self.places.take(&opened.name, machine).map_err(|refusal| {
             // Said once for every doubling: a client may ask without end.
-            let refused = self.0.places.refused();
+            let refused = self.places.refused();
             if refused.is_power_of_two() {
                 tracing::warn!(refused, "an NBD client is refused: {refusal}");
             }
@@ -288,7 +294,7 @@ impl Catalog for Door<'_> {
     }
 
     fn describe(&self, name: &str) -> Result<Opened<()>, OpenError> {
-        self.0.exports.describe(name)
+        self.exports.describe(name)
     }
 }
 
@@ -307,19 +313,12 @@ impl TurnedAway {
 }
 
 struct Acceptor {
-    listeners: Vec<Listener>,
-    stopped: UnixStream,
-    lobby: Lobby,
+    entrances: Entrances,
+    lobby: Lobby<Arc<Exports>>,
     negotiation_time: Duration,
     descriptors: u64,
     turned_away: TurnedAway,
     shared: Arc<Shared>,
-}
-
-/// What woke the accepting thread up.
-enum Woken {
-    Stop,
-    Work,
 }
 
 impl Acceptor {
@@ -327,9 +326,10 @@ impl Acceptor {
         // After a failure to accept (no file descriptors left, say) nobody is accepted before then.
         let mut pause_until: Option<Instant> = None;
         loop {
-            match self.wait(pause_until) {
-                Ok(Woken::Work) => {}
-                Ok(Woken::Stop) => return,
+            let woken = self.wait(pause_until).map_err(io::Error::from);
+            match woken.and_then(|()| self.entrances.take_orders()) {
+                Ok(Outlook::Open) => {}
+                Ok(Outlook::Closed) => return,
                 Err(e) => {
                     tracing::error!("poll failed, no more NBD clients: {e}");
                     return;
@@ -347,32 +347,37 @@ impl Acceptor {
         }
     }
 
-    /// Waits until a client connects (unless there is a pause), speaks, or has run out of time.
-    fn wait(&self, pause_until: Option<Instant>) -> Result<Woken, Errno> {
+    /// Waits until a client connects (unless there is a pause), speaks, or has run out of time, or
+    /// there are orders.
+    fn wait(&self, pause_until: Option<Instant>) -> Result<(), Errno> {
         let mut watched = vec![
-            PollFd::new(&self.stopped, PollFlags::IN),
+            PollFd::new(&self.entrances, PollFlags::IN),
             PollFd::new(&self.lobby, PollFlags::IN),
         ];
         if pause_until.is_none() {
-            watched.extend(self.listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
+            let listeners = self.entrances.all().iter().map(|one| &one.listener);
+            watched.extend(listeners.map(|one| PollFd::new(one, PollFlags::IN)));
         }
         let end = [pause_until, self.lobby.next_end()].into_iter().flatten().min();
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut watched, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(e) => Err(e),
         }
-        Ok(if watched[0].revents().is_empty() { Woken::Work } else { Woken::Stop })
     }
 
     /// Accepts those that have connected, but not for long; `false` when that failed and is to be
     /// tried later.
     fn accept(&mut self, now: Instant) -> bool {
-        for listener in 0..self.listeners.len() {
+        for at in 0..self.entrances.all().len() {
             for _ in 0..ACCEPTED_AT_ONCE {
-                match self.listeners[listener].accept() {
-                    Ok(socket) => self.on_client(socket, now),
+                let entrance = &self.entrances.all()[at];
+                match entrance.listener.accept() {
+                    Ok(socket) => {
+                        let exports = entrance.exports.clone();
+                        self.on_client(socket, exports, now);
+                    }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                     Err(e) => {
                         self.turned_away.count(&e);
@@ -387,14 +392,14 @@ impl Acceptor {
         true
     }
 
-    fn on_client(&mut self, socket: Socket, now: Instant) {
+    fn on_client(&mut self, socket: Socket, exports: Arc<Exports>, now: Instant) {
         let Some(socket) = self.within_descriptors(socket) else {
             return self.turned_away.count(
                 &"the daemon is about to run out of file descriptors; raise its limit \
                   (LimitNOFILE= in the unit, ulimit -n in a shell)",
             );
         };
-        let guest = Guest { socket, until: now + self.negotiation_time };
+        let guest = Guest { socket, until: now + self.negotiation_time, exports };
         if let Err(e) = self.lobby.admit(guest) {
             tracing::debug!("an NBD client is turned away: {e}");
         }
@@ -414,8 +419,8 @@ impl Acceptor {
         socket.try_clone().ok().filter(|socket| is_within(socket, self.descriptors))
     }
 
-    fn negotiate(&self, Guest { socket, until }: Guest) {
-        let handshake = match self.shared.handshakes.enter(&socket) {
+    fn negotiate(&self, guest: Guest<Arc<Exports>>) {
+        let handshake = match self.shared.handshakes.enter(&guest.socket) {
             Ok(Some(handshake)) => handshake,
             Ok(None) => {
                 return self.turned_away.count(&"too many are in negotiation");
@@ -424,7 +429,7 @@ impl Acceptor {
         };
         let shared = self.shared.clone();
         let client = move || {
-            if let Err(e) = serve(socket, until, &shared, handshake) {
+            if let Err(e) = serve(guest, &shared, handshake) {
                 tracing::debug!("NBD negotiation ended: {e}");
             }
         };
@@ -453,14 +458,13 @@ enum Refused {
 /// Leads one client from its first word to its port. Its handshake ends before its socket is
 /// closed.
 fn serve(
-    mut socket: Socket,
-    deadline: Instant,
+    Guest { mut socket, until: deadline, exports }: Guest<Arc<Exports>>,
     shared: &Shared,
     negotiating: handshake_limit::Handshake,
 ) -> Result<(), Refused> {
     let mut received = Vec::new();
-    let Some((opened, session)) = negotiate(&mut socket, deadline, &Door(shared), &mut received)?
-    else {
+    let door = Door { exports: exports.as_ref(), places: &shared.places };
+    let Some((opened, session)) = negotiate(&mut socket, deadline, &door, &mut received)? else {
         return Ok(());
     };
     drop(negotiating);

@@ -1,15 +1,46 @@
 //! Listening sockets of either family.
 
-use super::server::ListenError;
+use headgate_access::Access;
 use headgate_nbd_io::Socket;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use thiserror::Error;
+
+/// The server cannot start.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// The socket cannot be made.
+    #[error("cannot listen for NBD clients on {}: {source}", path.display())]
+    Unix {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another server answers there.
+    #[error("another server listens on {}: stop it, or choose another path", path.display())]
+    InUse {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The address cannot be bound.
+    #[error("cannot listen for NBD clients on {address}: {source}")]
+    Tcp {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A thread or a pipe cannot be made.
+    #[error("cannot start the NBD server: {0}")]
+    Start(#[from] io::Error),
+}
 
 /// A listening socket.
 pub(super) enum Listener {
@@ -18,9 +49,9 @@ pub(super) enum Listener {
 }
 
 impl Listener {
-    /// Listens on a unix socket that its owner and group may use. Replaces a socket on which nobody
+    /// Listens on a unix socket for those that `access` names. Replaces a socket on which nobody
     /// listens any more.
-    pub(super) fn unix(path: &Path) -> Result<Listener, ListenError> {
+    pub(super) fn unix(path: &Path, access: &Access) -> Result<Listener, ListenError> {
         let failed = |source| ListenError::Unix { path: path.into(), source };
         if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
             match UnixStream::connect(path) {
@@ -31,9 +62,8 @@ impl Listener {
                 Err(e) => return Err(failed(e)),
             }
         }
-        let listener = UnixListener::bind(path).map_err(failed)?;
+        let listener = headgate_access::listen(path, access).map_err(failed)?;
         let listener = Listener::Unix(listener, path.into());
-        fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
         listener.set_nonblocking().map_err(failed)?;
         Ok(listener)
     }
@@ -43,6 +73,14 @@ impl Listener {
         let listener = Listener::Tcp(TcpListener::bind(address).map_err(failed)?);
         listener.set_nonblocking().map_err(failed)?;
         Ok(listener)
+    }
+
+    /// The unix socket.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Listener::Unix(_, path) => Some(path),
+            Listener::Tcp(_) => None,
+        }
     }
 
     /// The TCP address.

@@ -4,6 +4,7 @@ use super::control::Device;
 use super::memory_rules::GuestMemorySource;
 use super::port::{BlkPort, Recall};
 use super::{Refused, hung_up};
+use headgate_access::{Access, Kind};
 use headgate_engine::port::Detach;
 use headgate_engine::request::DiskInfo;
 use headgate_engine::{DiskId, Engine, EngineError, PortRef};
@@ -91,31 +92,33 @@ impl Shared {
 pub struct VhostServer {
     shared: Arc<Shared>,
     path: PathBuf,
+    access: Mutex<Access>,
     listener: UnixStream,
     acceptor: Option<JoinHandle<()>>,
 }
 
 impl VhostServer {
-    /// Listens at `path`, replacing a socket that nobody serves any more. Front-ends may bring
-    /// `memory`.
+    /// Listens at `path` for those that `access` names, replacing a socket that nobody serves any
+    /// more. Front-ends may bring `memory`.
     ///
     /// # Errors
     /// No such disk, or no such socket to be had.
     pub fn start(
         path: &Path,
+        access: &Access,
         engine: Engine,
         disk: DiskId,
         memory: GuestMemorySource,
     ) -> Result<VhostServer, ServerError> {
         let name = engine.disk_info(disk)?.name;
         let failed = |source| ServerError::Listen { path: path.to_owned(), source };
-        let listener = match UnixListener::bind(path) {
+        let listener = match headgate_access::listen(path, access) {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
                 if UnixStream::connect(path).is_ok() {
                     return Err(ServerError::InUse(path.to_owned()));
                 }
                 std::fs::remove_file(path).map_err(failed)?;
-                UnixListener::bind(path).map_err(failed)?
+                headgate_access::listen(path, access).map_err(failed)?
             }
             bound => bound.map_err(failed)?,
         };
@@ -136,6 +139,7 @@ impl VhostServer {
         Ok(VhostServer {
             shared,
             path: path.to_owned(),
+            access: Mutex::new(access.clone()),
             listener: handle,
             acceptor: Some(acceptor),
         })
@@ -144,6 +148,21 @@ impl VhostServer {
     /// The socket.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Who may connect.
+    pub fn access(&self) -> Access {
+        self.access.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Lets in those that `access` names from now on, and nobody else. Who is connected stays.
+    ///
+    /// # Errors
+    /// See [`headgate_access::grant`].
+    pub fn grant(&self, access: &Access) -> io::Result<()> {
+        headgate_access::grant(&self.path, access, Kind::Socket)?;
+        *self.access.lock().unwrap_or_else(|e| e.into_inner()) = access.clone();
+        Ok(())
     }
 
     /// Is a front-end connected.

@@ -11,7 +11,7 @@ use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeasePlace};
 use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
 use headgate_api::types::{self, Attachment, Changed, DiskCreate, DiskPatch, ServiceState};
-use headgate_control::attach::shell_lines;
+use headgate_control::attach::{percent_encoded, shell_lines};
 use headgate_model::Name;
 use headgate_model::PriorityScope;
 use headgate_model::{Connection, ConnectionState};
@@ -166,9 +166,16 @@ pub(super) struct Attach {
     name: Name,
     #[command(flatten)]
     form: Form,
+    /// Warn about sockets that this user may not connect to [default: that of 'vm set
+    /// --socket-user'; for libvirt its own, libvirt-qemu or qemu]
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
     #[command(flatten)]
     print: Print,
 }
+
+/// The users that libvirt runs QEMU as: on Debian and on Red Hat.
+const LIBVIRT_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
 
 #[derive(Debug, Args)]
 #[group(multiple = false)]
@@ -232,12 +239,23 @@ impl DiskCommand {
                 print_value(out, print, &disk, describe)
             }
             DiskCommand::Attach(attach) => {
-                let attachment: Attachment =
-                    client.get(&format!("/v1/disks/{}/attachment", attach.name))?;
+                let (path, form) = (format!("/v1/disks/{}/attachment", attach.name), attach.form);
+                let for_user = |user: &str| format!("{path}?user={}", percent_encoded(user));
+                let asked = attach.user.as_deref().map_or(path.clone(), for_user);
+                let attachment: Attachment = client.get(&asked)?;
                 if attach.print.json {
                     return Ok(json(out, &attachment)?);
                 }
-                Ok(out.write_all(attach.form.render(&attachment).as_bytes())?)
+                out.write_all(form.render(&attachment).as_bytes())?;
+                warnings(&form.obstacles(&attachment));
+                let libvirt = LIBVIRT_USERS.iter().find(|user| headgate_access::user(user).is_ok());
+                if let (true, None, Some(user)) = (form.is_for_libvirt(), &attach.user, libvirt) {
+                    let attachment: Attachment = client.get(&for_user(user))?;
+                    warnings(
+                        &attachment.vhost_obstacle.map(for_libvirt).into_iter().collect::<Vec<_>>(),
+                    );
+                }
+                Ok(())
             }
             DiskCommand::Takeover(takeover) => {
                 let (print, path) =
@@ -303,7 +321,26 @@ impl Set {
     }
 }
 
+/// What a user of libvirt is told.
+fn for_libvirt(obstacle: String) -> String {
+    format!(
+        "libvirt's {obstacle}: QEMU would wait for ever; let them in with 'headgate vm set VM \
+         --socket-user USER', or 'headgate serve --socket-group GROUP'"
+    )
+}
+
 impl Form {
+    fn is_for_libvirt(&self) -> bool {
+        !self.qemu && !self.nbd
+    }
+
+    /// What keeps the user that was asked about from the sockets that are printed.
+    fn obstacles(&self, attachment: &Attachment) -> Vec<String> {
+        let vhost = attachment.vhost_obstacle.as_ref().filter(|_| !self.nbd);
+        let nbd = attachment.nbd_obstacle.as_ref().filter(|_| !self.qemu && !self.libvirt);
+        vhost.into_iter().chain(nbd).cloned().collect()
+    }
+
     fn render(&self, attachment: &Attachment) -> String {
         let qemu = format!("{}\n", shell_lines(&attachment.qemu));
         let nbd = format!("{}\n", attachment.nbd_uri);

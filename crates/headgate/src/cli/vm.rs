@@ -1,7 +1,7 @@
 use super::common::{DaemonArgs, Print};
 use super::error::CliError;
 use super::output::{Align, Table, description, print_changed, print_value};
-use super::values::{Word, one_of};
+use super::values::{OrNone, Word, one_of};
 use clap::{Args, Subcommand};
 use headgate_api::priorities::{Nice, VmPatch};
 use headgate_api::types::{self, Changed};
@@ -20,17 +20,19 @@ pub(super) enum Vm {
         #[command(flatten)]
         print: Print,
     },
-    /// Show a virtual machine's disks and priority settings
+    /// Show a virtual machine's disks, priority settings and sockets
     Show {
         /// Name of the virtual machine
         name: Name,
         #[command(flatten)]
         print: Print,
     },
-    /// Change a virtual machine's priority settings; in force when the command returns
+    /// Change a virtual machine's priority settings, and who may connect to its disks; in force
+    /// when the command returns
     #[command(after_help = "Examples:\n  headgate vm set web --max-priority 120\n  \
         headgate vm set db --priority-scope across --max-priority 254 --default-priority 100\n  \
-        headgate vm set lab --nice ignore --ioprio-map be7=20,idle=1")]
+        headgate vm set lab --nice ignore --ioprio-map be7=20,idle=1\n  \
+        headgate vm set web --socket-user libvirt-qemu")]
     Set(Set),
     /// Reset a virtual machine's settings to the defaults; its disks are kept
     Reset {
@@ -85,6 +87,14 @@ pub(super) struct Set {
     /// be7=20,idle=1: rt0 to rt7, be0 to be7 (except be4) and idle; or 'default' for all defaults
     #[arg(long, value_name = "MAP")]
     ioprio_map: Option<String>,
+    /// User that the machine runs as, by name or number, who may connect to the sockets of its
+    /// disks; or 'none'. Who is connected stays [default: none]
+    #[arg(long, value_name = "USER")]
+    socket_user: Option<OrNone<String>>,
+    /// Group whose members may connect to the sockets of its disks; or 'none' [default: when there
+    /// is no user either, that of 'serve --socket-group']
+    #[arg(long, value_name = "GROUP")]
+    socket_group: Option<OrNone<String>>,
     #[command(flatten)]
     print: Print,
 }
@@ -92,6 +102,8 @@ pub(super) struct Set {
 impl Set {
     fn patch(self) -> VmPatch {
         VmPatch {
+            socket_user: OrNone::change(self.socket_user),
+            socket_group: OrNone::change(self.socket_group),
             max_priority: self.max_priority,
             default_priority: self.default_priority,
             priority_scope: self.priority_scope,
@@ -125,7 +137,8 @@ impl Vm {
                 let (path, print) = (format!("/v1/vms/{}", set.name), set.print);
                 let patch = set.patch();
                 if patch == VmPatch::default() {
-                    let what = "--max-priority, --default-priority, --priority-scope, --nice or --ioprio-map";
+                    let what = "--max-priority, --default-priority, --priority-scope, --nice, --ioprio-map, \
+                                --socket-user or --socket-group";
                     return Err(CliError::Usage(format!("nothing to change: give {what}")));
                 }
                 let changed: Changed<types::Vm> = client.send(Method::PATCH, &path, &patch)?;
@@ -184,6 +197,9 @@ fn describe(vm: &types::Vm) -> String {
         ("priorities divide", Some(scope.to_owned())),
         ("nice", Some(nice.to_owned())),
         ("ioprio map", Some(set.ioprio_map.clone())),
+        ("socket user", vm.sockets.socket_user.clone()),
+        ("socket group", vm.sockets.socket_group.clone()),
+        ("sockets", Some(vm.sockets.socket_directory.clone())),
     ])
 }
 

@@ -1,0 +1,173 @@
+//! Disks by the names that NBD clients ask for.
+
+use headgate_engine::{DiskId, Engine};
+use headgate_frontends::nbd::Tag;
+use headgate_frontends::nbd::server::{Attach, attach_to, opened};
+use headgate_model::{ExportRecord, Name};
+use headgate_nbd::server::negotiation::{Catalog, ExportName, OpenError, Opened};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// One more name of a disk.
+struct Alias {
+    disk: Name,
+    tag: Tag,
+}
+
+/// Disks by export name, for the NBD server's threads: those of all machines.
+pub(crate) struct Exports {
+    engine: Engine,
+    disks: RwLock<BTreeMap<Name, DiskId>>,
+    /// The machines of those that have one.
+    machines: RwLock<BTreeMap<Name, Name>>,
+    aliases: RwLock<BTreeMap<Name, Alias>>,
+}
+
+impl Exports {
+    /// None yet.
+    pub(crate) fn new(engine: Engine) -> Exports {
+        Exports {
+            engine,
+            disks: RwLock::default(),
+            machines: RwLock::default(),
+            aliases: RwLock::default(),
+        }
+    }
+
+    pub(crate) fn disks(&self) -> RwLockReadGuard<'_, BTreeMap<Name, DiskId>> {
+        self.disks.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn disks_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Name, DiskId>> {
+        self.disks.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn aliases(&self) -> RwLockReadGuard<'_, BTreeMap<Name, Alias>> {
+        self.aliases.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn aliases_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<Name, Alias>> {
+        self.aliases.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The machine of a disk.
+    pub(crate) fn machine(&self, disk: &Name) -> Option<Name> {
+        self.machines.read().unwrap_or_else(PoisonError::into_inner).get(disk).cloned()
+    }
+
+    /// The disks of a machine.
+    pub(crate) fn disks_of(&self, machine: &Name) -> Vec<Name> {
+        let machines = self.machines.read().unwrap_or_else(PoisonError::into_inner);
+        machines.iter().filter(|(_, of)| *of == machine).map(|(disk, _)| disk.clone()).collect()
+    }
+
+    pub(crate) fn set_machine(&self, disk: &Name, machine: Option<Name>) {
+        let mut machines = self.machines.write().unwrap_or_else(PoisonError::into_inner);
+        match machine {
+            Some(machine) => machines.insert(disk.clone(), machine),
+            None => machines.remove(disk),
+        };
+    }
+
+    /// Adds a further name of a disk, or changes its priority.
+    pub(crate) fn put(&self, export: &ExportRecord) {
+        match self.aliases_mut().entry(export.name.clone()) {
+            // Those who came by it hold its tag.
+            Entry::Occupied(known) => known.get().tag.set(export.priority),
+            Entry::Vacant(new) => {
+                new.insert(Alias { disk: export.disk.clone(), tag: Tag::of(export.priority) });
+            }
+        }
+    }
+
+    /// Forgets a further name.
+    pub(crate) fn remove(&self, name: &Name) {
+        self.aliases_mut().remove(name);
+    }
+
+    /// The disk's own name behind one that clients may ask for.
+    fn disk_of(&self, name: &Name) -> Option<Name> {
+        if self.disks().contains_key(name) {
+            return Some(name.clone());
+        }
+        self.aliases().get(name).map(|alias| alias.disk.clone())
+    }
+
+    /// The disk behind a name that clients may ask for, and what its requests are given.
+    fn find(&self, name: &Name) -> Option<(DiskId, Tag)> {
+        if let Some(disk) = self.disks().get(name) {
+            return Some((*disk, Tag::none()));
+        }
+        let (disk, tag) =
+            self.aliases().get(name).map(|alias| (alias.disk.clone(), alias.tag.clone()))?;
+        self.disks().get(&disk).map(|disk| (*disk, tag))
+    }
+}
+
+impl Catalog for Exports {
+    type Handle = Attach;
+
+    fn list(&self) -> Vec<ExportName> {
+        let plain = |name: &Name| ExportName { name: name.to_string(), description: String::new() };
+        let mut names: Vec<ExportName> = self.disks().keys().map(plain).collect();
+        for (name, alias) in self.aliases().iter() {
+            if self.disks().contains_key(&alias.disk) {
+                names.push(ExportName {
+                    name: name.to_string(),
+                    description: format!("disk {} with a priority of its own", alias.disk),
+                });
+            }
+        }
+        names
+    }
+
+    fn open(&self, name: &str) -> Result<Opened<Attach>, OpenError> {
+        let name: Name = name.parse().map_err(|_| OpenError::Unknown)?;
+        let (disk, tag) = self.find(&name).ok_or(OpenError::Unknown)?;
+        let info = self.engine.disk_info(disk).map_err(|_| OpenError::Unknown)?;
+        let machine = info
+            .name
+            .parse()
+            .ok()
+            .and_then(|disk: Name| self.machine(&disk))
+            .map(|name| name.to_string());
+        Ok(opened(info, attach_to(&self.engine, disk, tag).of_machine(machine)))
+    }
+}
+
+/// The exports that one machine's NBD socket has: its own disks and their further names.
+pub(crate) struct OfMachine {
+    pub(crate) all: Arc<Exports>,
+    pub(crate) machine: Name,
+}
+
+impl OfMachine {
+    fn has(&self, name: &str) -> bool {
+        let disk = name.parse().ok().and_then(|name: Name| self.all.disk_of(&name));
+        disk.and_then(|disk| self.all.machine(&disk)).is_some_and(|of| of == self.machine)
+    }
+}
+
+impl Catalog for OfMachine {
+    type Handle = Attach;
+
+    fn list(&self) -> Vec<ExportName> {
+        let mut names = self.all.list();
+        names.retain(|export| self.has(&export.name));
+        names
+    }
+
+    fn open(&self, name: &str) -> Result<Opened<Attach>, OpenError> {
+        // What is another machine's is not even asked about.
+        if !self.has(name) {
+            return Err(OpenError::Unknown);
+        }
+        let opened = self.all.open(name)?;
+        // It may have changed hands in between.
+        match opened.handle.machine() == Some(self.machine.as_str()) {
+            true => Ok(opened),
+            false => Err(OpenError::Unknown),
+        }
+    }
+}
