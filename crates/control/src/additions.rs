@@ -180,6 +180,7 @@ impl Control {
         let force = request.force;
         let record = self.planned(request)?;
         if let Backend::Block { device } = &record.backend {
+            self.check_device_allowed(device)?;
             block_device::check_new(device, force)?;
         }
         self.check_window(&record)?;

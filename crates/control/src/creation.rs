@@ -160,9 +160,10 @@ impl Control {
         ticket: &Ticket,
     ) -> Result<Created<Disk>, ControlError> {
         let Planned { mut creation, record, backend, mut warnings } = planned;
+        let directory = self.image_directory(&backend)?;
         self.hold(&record.name, &backend, Before::New, Eviction::Never, ticket)?;
         creation.lease = Some(backend.clone());
-        if let Some(directory) = self.directory(&backend) {
+        if let Some(directory) = directory {
             ticket.step(format!("making the image of disk '{}'", record.name));
             images::create(self.plane.as_ref(), &directory, &record.name, record.size)?;
             creation.image = Some(directory);

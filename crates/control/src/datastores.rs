@@ -81,6 +81,7 @@ impl Control {
                 source,
             })?;
         }
+        self.check_allowed(record)?;
         if let Some(directory) = &directory
             && !metadata(directory, "a directory")?.is_dir()
         {

@@ -15,6 +15,7 @@ use headgate_model::{Backend, DiskRecord, DiskState, Policy, Scheduler};
 use headgate_model::{LiveDisk, OpenDisk, Session};
 use headgate_qos::{Narrow, PolicyError};
 use headgate_units::{Bytes, BytesPerSec};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -192,6 +193,7 @@ impl Control {
         session: Option<Session>,
         ticket: &Ticket,
     ) -> Result<(), ControlError> {
+        self.image_directory(backend)?;
         self.hold(&record.name, backend, Before::Existing, Eviction::Never, ticket)?;
         ticket.step(format!("opening disk '{}'", record.name));
         let opened = self.open_held_disk(record, backend, session);
@@ -211,12 +213,13 @@ impl Control {
         let remote = remote::disk(record, backend, session)?;
         let image = match backend {
             Backend::Block { device } => {
+                self.check_device_allowed(device)?;
                 block_device::check_unused(device)?;
                 device.clone()
             }
             Backend::Nbd { .. } | Backend::Memory { .. } => PathBuf::new(),
             Backend::Dir { .. } | Backend::Emulated { .. } => {
-                let directory = self.directory(backend).unwrap_or_default();
+                let directory = self.image_directory(backend)?.unwrap_or_default();
                 images::image_path(&directory, &record.name)
             }
         };
@@ -506,8 +509,12 @@ impl Control {
         record: &DiskRecord,
         backend: &Backend,
     ) -> Result<(), ControlError> {
-        if let Some(directory) = self.directory(backend) {
-            images::remove(&directory, &record.name)?;
+        match self.image_directory(backend) {
+            Ok(Some(directory)) => images::remove(&directory, &record.name)?,
+            Ok(None) => {}
+            // Storage that is not there has no image either.
+            Err(ControlError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
         }
         let location = self.lease_location(&record.name, backend);
         self.leases.remove(&record.name, location.as_ref()).map_err(|source| ControlError::Io {

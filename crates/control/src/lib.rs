@@ -7,6 +7,7 @@
 
 mod additions;
 pub mod admission;
+mod allowed;
 pub mod attach;
 mod block_device;
 mod capacity;
@@ -30,6 +31,7 @@ mod pools;
 mod remote;
 mod reviews;
 mod revival;
+mod roots;
 mod signature;
 mod size;
 mod sockets;
@@ -55,6 +57,7 @@ mod workers;
 pub use error::{ControlError, ErrorKind};
 pub use history_views::datastore_model;
 pub use images::{free_space, scratch_path};
+pub use roots::Roots;
 use state::{DatastoreEntry, DiskEntry, Model, Service};
 pub use state_dir::{SOCKET_PATH_MAX, StateDir, StateDirError, StateDirLock};
 pub use workers::Hang;
@@ -83,6 +86,8 @@ pub struct Options {
     /// Who may connect to the sockets of disks whose machine has no setting of its own; default
     /// this process's group.
     pub socket_access: Access,
+    /// Where datastores may be; default anywhere.
+    pub roots: Roots,
 }
 
 impl Default for Options {
@@ -91,6 +96,7 @@ impl Default for Options {
             reservable_percent: 100,
             patience: Duration::from_secs(10),
             socket_access: Access::of_groups([headgate_access::own_group()]),
+            roots: Roots::Anywhere,
         }
     }
 }

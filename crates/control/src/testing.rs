@@ -1,6 +1,6 @@
 //! A data plane in memory, to test the control plane alone.
 
-use super::{Control, Options, Parts, StateDir};
+use super::{Control, Options, Parts, Roots, StateDir};
 use crate::leases::Leases;
 use crate::windows::{Myself, Windows};
 use headgate_access::Access;
@@ -304,8 +304,13 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Bench {
+        Bench::with_roots(Roots::Anywhere)
+    }
+
+    /// Its datastores may be there only.
+    pub(crate) fn with_roots(roots: Roots) -> Bench {
         let temp = tempfile::tempdir().unwrap();
-        let (plane, control) = start(temp.path());
+        let (plane, control) = start(temp.path(), roots);
         let array =
             serde_json::from_str(r#"{"name": "array", "backend": {"emulated": "rate=1600"}}"#)
                 .unwrap();
@@ -315,8 +320,19 @@ impl Bench {
 
     /// A daemon on what one left that was killed.
     pub(crate) fn start_again(temp: tempfile::TempDir) -> Bench {
-        let (plane, control) = start(temp.path());
+        Bench::start_again_with(temp, Roots::Anywhere)
+    }
+
+    fn start_again_with(temp: tempfile::TempDir, roots: Roots) -> Bench {
+        let (plane, control) = start(temp.path(), roots);
         Bench { temp, plane, control }
+    }
+
+    /// As [`restart`](Self::restart), with other roots.
+    pub(crate) fn restart_with(self, roots: Roots) -> Bench {
+        let Bench { temp, plane, control } = self;
+        drop((plane, control));
+        Bench::start_again_with(temp, roots)
     }
 
     /// The process is killed, and started again.
@@ -327,7 +343,7 @@ impl Bench {
     }
 }
 
-fn start(root: &Path) -> (Arc<MemoryPlane>, Arc<Control>) {
+fn start(root: &Path, roots: Roots) -> (Arc<MemoryPlane>, Arc<Control>) {
     let dir = StateDir::new(root).unwrap();
     let (identity, _) = Identity::load(root).unwrap();
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog()).unwrap());
@@ -337,7 +353,7 @@ fn start(root: &Path) -> (Arc<MemoryPlane>, Arc<Control>) {
     let control = {
         let leases = Leases::new(identity.clone(), None);
         let samples = Arc::new(Samples::open(&dir.samples(), Duration::from_secs(5)).unwrap());
-        let options = Options::default();
+        let options = Options { roots, ..Options::default() };
         let parts = Parts { plane: plane.clone(), windows, leases, samples, catalog };
         Control::start(dir, identity, options, parts).unwrap()
     };

@@ -55,7 +55,10 @@ impl Control {
                 format!("{} is not a directory", path.display()),
                 "a directory that all hosts of the datastore reach",
             )),
-            _ => Ok(()),
+            _ => match &record.window.board {
+                BoardPlace::Directory(path) => self.real_directory(path).map(drop),
+                BoardPlace::Auto | BoardPlace::None | BoardPlace::Etcd(_) => Ok(()),
+            },
         }
     }
 

@@ -343,7 +343,7 @@ impl<'a> Scratch<'a> {
                 return Err(PlaneError::new("there is nothing to measure on").into());
             }
             backend @ (Backend::Dir { .. } | Backend::Emulated { .. }) => {
-                let directory = calibrator.control.directory(backend).unwrap_or_default();
+                let directory = calibrator.control.image_directory(backend)?.unwrap_or_default();
                 let path = headgate_control::scratch_path(&directory);
                 remove(&path)?;
                 let space = calibrator.control.datastore(&record.name)?.space;

@@ -22,6 +22,13 @@ pub struct Config {
     pub api_read_group: Option<String>,
     /// Group whose members may connect to the sockets of disks; default the daemon's own.
     pub socket_group: Option<String>,
+    /// Directories that datastores may be in, besides the state directory; default, when there is
+    /// no `allow-block` either, all that the daemon can open.
+    #[serde(default)]
+    pub allow_dir: Vec<PathBuf>,
+    /// Block devices that may be datastores, or directories of such devices; default as above.
+    #[serde(default)]
+    pub allow_block: Vec<PathBuf>,
     /// Serve NBD over TCP on this address; not at all by default.
     pub nbd_listen: Option<SocketAddr>,
     /// The most NBD connections in all; default 4096.
@@ -188,11 +195,12 @@ mod tests {
             "metrics-listen = \"127.0.0.1:9108\"\n\
              nbd-listen = \"127.0.0.1:10809\"\nreservable-percent = 90\ndrain-seconds = 5\nshards = 2\n\
              pin-shards = true\nguest-memory = \"any\"\nlog-format = \"json\"\n\
-             api-group = \"root\"\nsocket-group = \"kvm\"\n\
+             api-group = \"root\"\nsocket-group = \"kvm\"\nallow-dir = [\"/srv\"]\n\
              etcd = \"http://10.0.0.1:2379, http://10.0.0.2\"\nnbd-connections = 9\nnbd-memory = \"1G\"\n",
         )
         .unwrap();
         assert_eq!(full.reservable_percent.map(NonZeroU8::get), Some(90));
+        assert_eq!(full.allow_dir, [Path::new("/srv")]);
         assert_eq!(full.nbd_memory, Some(Bytes::from_gib(1)));
         assert_eq!(full.guest_memory, Some(GuestMemory::Any));
         assert_eq!(full.metrics_listen.map(|at| at.port()), Some(9108));

@@ -24,7 +24,7 @@ use headgate_catalog::{CatalogError, SqliteCatalog};
 use headgate_cluster::{Endpoint, Identity, IdentityError, Origin};
 use headgate_control::leases::{Keeper, KeeperError, LOOK, Leases, Ticker};
 use headgate_control::windows::{Myself, Windows};
-use headgate_control::{Control, ControlError, Options, Parts, StateDir, StateDirError};
+use headgate_control::{Control, ControlError, Options, Parts, Roots, StateDir, StateDirError};
 use headgate_engine::{EngineConfig, Pin};
 use headgate_frontends::nbd::server::ServerConfig;
 use headgate_history::{Samples, SamplesError};
@@ -57,6 +57,14 @@ pub struct ServeArgs {
     nbd_listen: Option<SocketAddr>,
     #[command(flatten)]
     groups: groups::GroupArgs,
+    /// Directory that datastores may be in, besides the state directory; may be repeated. Once this
+    /// or --allow-block is given, nothing else is allowed [default: all that the daemon can open]
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+    /// Block device that may be a datastore, or a directory of such devices, as /dev/disk/by-id;
+    /// may be repeated
+    #[arg(long, value_name = "PATH")]
+    allow_block: Vec<PathBuf>,
     #[command(flatten)]
     nbd: limits::NbdArgs,
     /// Serve metrics and health for Prometheus over TCP, too; anyone who reaches the address can
@@ -169,7 +177,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let memory =
         args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
     let plane = Arc::new(EnginePlane::start(engine, memory)?);
-    let options = options(&config, groups.disks);
+    let options = options(args, &config, groups.disks)?;
     let nbd = args.nbd.settings(&config);
     let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
     let etcd = if args.etcd.is_empty() { config.etcd } else { args.etcd.clone() };
@@ -241,10 +249,17 @@ fn tell_end(left: usize) {
     );
 }
 
-/// What the control plane does, as far as the configuration says.
-fn options(config: &Config, socket_access: Access) -> Options {
+/// What the control plane does, as far as arguments and configuration say.
+fn options(
+    args: &ServeArgs,
+    config: &Config,
+    socket_access: Access,
+) -> Result<Options, ControlError> {
     let default = Options::default();
-    Options {
+    let [dirs, blocks] =
+        [(&args.allow_dir, &config.allow_dir), (&args.allow_block, &config.allow_block)]
+            .map(|(given, key)| if given.is_empty() { key } else { given });
+    Ok(Options {
         reservable_percent: config
             .reservable_percent
             .map_or(default.reservable_percent, |p| u32::from(p.get())),
@@ -252,7 +267,8 @@ fn options(config: &Config, socket_access: Access) -> Options {
             .drain_seconds
             .map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
         socket_access,
-    }
+        roots: Roots::of(dirs, blocks)?,
+    })
 }
 
 /// The threads of leases. None of them waits for another.
