@@ -549,6 +549,13 @@ mod tests {
             let opened = Image::open(&link, caching, NO_WAIT);
             assert!(matches!(opened, Err(ImageError::Link { .. })), "{caching:?}: {opened:?}");
         }
+        // Nor through a link in the middle of the path, to open or to make a file.
+        let way = dir.path().join("way");
+        std::os::unix::fs::symlink(dir.path(), &way).unwrap();
+        let opened = Image::open(&way.join("d.raw"), Caching::Buffered, NO_WAIT);
+        assert!(matches!(opened, Err(ImageError::Link { .. })), "{opened:?}");
+        let made = Image::create(&way.join("new.raw"), Bytes::from_mib(1));
+        assert!(matches!(made, Err(ImageError::Link { .. })), "{made:?}");
         // Nobody writes to a pipe, and the open does not wait for anybody.
         let pipe = dir.path().join("pipe.img");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
