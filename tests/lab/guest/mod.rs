@@ -7,6 +7,7 @@ mod newc;
 
 pub use kernel::Kernel;
 pub use monitor::Monitor;
+pub(crate) use newc::Archive;
 
 use crate::process::{Process, tail};
 use crate::{Lab, wait_for};

@@ -4,26 +4,26 @@
 use std::io::{self, Write};
 
 /// Writes an archive entry by entry.
-pub(super) struct Archive<W> {
+pub(crate) struct Archive<W> {
     to: W,
     inode: u32,
 }
 
 impl<W: Write> Archive<W> {
-    pub(super) fn new(to: W) -> Archive<W> {
+    pub(crate) fn new(to: W) -> Archive<W> {
         Archive { to, inode: 0 }
     }
 
     /// A directory; its parents come before it.
-    pub(super) fn directory(&mut self, path: &str) -> io::Result<()> {
+    pub(crate) fn directory(&mut self, path: &str) -> io::Result<()> {
         self.entry(path, 0o040755, (0, 0), &[])
     }
 
-    pub(super) fn file(&mut self, path: &str, permissions: u32, content: &[u8]) -> io::Result<()> {
+    pub(crate) fn file(&mut self, path: &str, permissions: u32, content: &[u8]) -> io::Result<()> {
         self.entry(path, 0o100000 | permissions, (0, 0), content)
     }
 
-    pub(super) fn character_device(
+    pub(crate) fn character_device(
         &mut self,
         path: &str,
         major: u32,
@@ -32,7 +32,7 @@ impl<W: Write> Archive<W> {
         self.entry(path, 0o020600, (major, minor), &[])
     }
 
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         self.inode = 0;
         self.entry("TRAILER!!!", 0, (0, 0), &[])?;
         self.to.flush()
