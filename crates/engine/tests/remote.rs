@@ -3,92 +3,17 @@
 mod support;
 
 use headgate_engine::backend::nbd::Connection;
-use headgate_engine::port::Detach;
 use headgate_engine::request::{Durability, Extent, ExtentKind, IoError, Op, Unmap, ZeroSpeed};
-use headgate_engine::snapshot::{RemoteSnapshot, RemoteState};
-use headgate_engine::{
-    BackendSpec, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, EngineError,
-    Image,
-};
+use headgate_engine::snapshot::RemoteState;
+use headgate_engine::{EngineError, Image};
 use headgate_nbd::wire::{command, command_flag, export};
+use headgate_qos::CostModel;
 use headgate_qos::window::{Fraction, LatencyMeter, Smoothing};
-use headgate_qos::{CostModel, Policy, SchedulerKind};
 use headgate_units::Bytes;
 use std::time::{Duration, Instant};
+use support::far::{Bench, EIO, SIZE, ZEROES, pattern};
 use support::server::{EVERYTHING, Manner, Server};
 use support::{Client, PATIENCE};
-
-const SIZE: usize = 8 << 20;
-const EIO: Result<(), IoError> = Err(IoError::Backend(libc::EIO));
-const ZEROES: Op =
-    Op::WriteZeroes { unmap: Unmap::May, speed: ZeroSpeed::Any, durability: Durability::Cached };
-
-struct Bench {
-    engine: Engine,
-    datastore: DatastoreId,
-    disk: DiskId,
-}
-
-impl Bench {
-    fn new(server: &Server) -> Bench {
-        let connection = Connection::open(&server.uri("disk"), PATIENCE).unwrap();
-        Bench::with(server, Some(connection), 512)
-    }
-
-    fn with(server: &Server, connection: Option<Connection>, block_size: u32) -> Bench {
-        let image =
-            Image::remote(server.uri("disk"), Bytes(SIZE as u64), block_size, connection).unwrap();
-        Bench::on(image)
-    }
-
-    fn on(image: Image) -> Bench {
-        let engine = Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).unwrap();
-        let spec = DatastoreSpec {
-            name: "far".into(),
-            backend: BackendSpec::Remote,
-            layers: Vec::new(),
-            scheduler: SchedulerKind::MClock,
-            queue_depth: 64,
-            qos: headgate_qos::Config::default(),
-        };
-        let datastore = engine.add_datastore(spec).unwrap();
-        let disk = DiskSpec { name: "d".into(), image, policy: Policy::default() };
-        let disk = engine.open_disk(datastore, disk).unwrap();
-        Bench { engine, datastore, disk }
-    }
-
-    fn client(&self) -> Client {
-        Client::new(&self.engine, self.disk)
-    }
-
-    fn remote(&self) -> RemoteSnapshot {
-        let all = self.engine.snapshot().unwrap();
-        let (_, store) = all.into_iter().find(|(id, _)| *id == self.datastore).unwrap();
-        store.disks.into_iter().next().unwrap().remote.unwrap()
-    }
-
-    fn wait_for(&self, what: &str, is_it: impl Fn(&RemoteSnapshot) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let remote = self.remote();
-            if is_it(&remote) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{what}: {remote:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn reconnected(&self, times: u64) {
-        self.wait_for("a new connection", |r| {
-            r.state == RemoteState::Connected && r.reconnects >= times
-        });
-    }
-}
-
-fn pattern(seed: u8, len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i / 7 + i % 251) as u8 ^ seed).collect()
-}
 
 #[test]
 fn what_was_written_is_at_the_server_and_read_back_with_any_buffers() {
@@ -383,117 +308,6 @@ fn writes_that_wait_for_a_server_are_done_when_it_is_back() {
     assert!(
         (0..32usize).all(|n| state.durable[n << 16..][..65_536].iter().all(|&b| b == n as u8 + 1))
     );
-}
-
-#[test]
-fn a_flush_after_a_loss_does_not_vouch_for_what_the_server_forgot() {
-    let mut server = Server::start(SIZE);
-    let bench = Bench::new(&server);
-    let (one, other) = (bench.client(), bench.client());
-    one.write(0, &[1; 4096], 0).unwrap();
-    assert_eq!(one.run(Op::Flush, 0, 0).0, Ok(()));
-    one.write(0, &[2; 4096], 0).unwrap();
-    server.crash();
-    server.listen();
-    bench.reconnected(1);
-    assert_eq!(bench.remote().losses, 1);
-    assert_eq!(one.read(0, 4096, 0), [1; 4096], "this server forgets");
-    assert_eq!(one.run(Op::Flush, 0, 0).0, EIO);
-    assert_eq!(one.run(Op::Flush, 0, 0).0, Ok(()));
-    assert_eq!(other.run(Op::Flush, 0, 0).0, EIO, "each client hears of it");
-    assert_eq!(other.run(Op::Flush, 0, 0).0, Ok(()));
-    let late = bench.client();
-    assert_eq!(
-        late.run(Op::Flush, 0, 0).0,
-        Ok(()),
-        "a client that came afterwards has lost nothing"
-    );
-}
-
-#[test]
-fn zeroes_that_nobody_flushed_are_a_loss_too() {
-    let mut server = Server::start(SIZE);
-    let bench = Bench::new(&server);
-    let client = bench.client();
-    client.write(0, &[7; 4096], 0).unwrap();
-    assert_eq!(client.run(Op::Flush, 0, 0).0, Ok(()));
-    assert_eq!(client.run(ZEROES, 0, 4096).0, Ok(()));
-    server.crash();
-    server.listen();
-    bench.reconnected(1);
-    assert_eq!(bench.remote().losses, 1);
-    assert_eq!(client.read(0, 4096, 0), [7; 4096], "this server forgets");
-    assert_eq!(client.run(Op::Flush, 0, 0).0, EIO);
-    assert_eq!(client.run(Op::Flush, 0, 0).0, Ok(()));
-}
-
-#[test]
-fn a_flush_that_a_server_dies_under_fails() {
-    let mut server = Server::start(SIZE);
-    let bench = Bench::new(&server);
-    let client = bench.client();
-    client.write(0, &[2; 4096], 0).unwrap();
-    server.state().manner = Manner::DeafAfter(0);
-    let flush = client.start(Op::Flush, 0, 0, vec![], 0);
-    server.wait_for(command::FLUSH, 1);
-    server.crash();
-    server.state().manner = Manner::InOrder;
-    server.listen();
-    assert_eq!(flush.recv_timeout(PATIENCE).unwrap().0, EIO);
-    bench.reconnected(1);
-    assert_eq!(client.read(0, 4096, 0), [0; 4096], "this server forgets");
-}
-
-#[test]
-fn a_write_of_which_a_server_took_a_part_is_made_whole_at_the_next() {
-    let mut server = Server::start(SIZE);
-    server.state().block_sizes = Some((4096, 8192));
-    let connection = Connection::open(&server.uri("disk"), PATIENCE).unwrap();
-    let bench = Bench::with(&server, Some(connection), 4096);
-    let client = bench.client();
-    server.state().manner = Manner::DeafAfter(1);
-    let write = Op::Write(Durability::Cached);
-    let write = client.start(write, 0, 16_384, pattern(3, 16_384), 0);
-    server.wait_for(command::WRITE, 2);
-    server.crash();
-    server.state().manner = Manner::InOrder;
-    server.listen();
-    assert_eq!(write.recv_timeout(PATIENCE).unwrap().0, Ok(()));
-    assert_eq!(client.run(Op::Flush, 0, 0).0, Ok(()), "nothing was acknowledged before");
-    assert_eq!(server.state().durable[..16_384], pattern(3, 16_384));
-}
-
-#[test]
-fn a_client_that_comes_back_hears_of_the_loss_that_it_missed() {
-    let mut server = Server::start(SIZE);
-    let bench = Bench::new(&server);
-    let client = bench.client();
-    client.write(0, &[2; 4096], 0).unwrap();
-    server.crash();
-    server.listen();
-    bench.reconnected(1);
-    client.0.detach(Detach::Drain);
-    assert!(client.0.wait_gone(PATIENCE));
-    let back = bench.client();
-    assert_eq!(back.run(Op::Flush, 0, 0).0, EIO);
-    assert_eq!(back.run(Op::Flush, 0, 0).0, Ok(()));
-}
-
-#[test]
-fn durable_writes_are_no_loss() {
-    let mut server = Server::start(SIZE);
-    let bench = Bench::new(&server);
-    let client = bench.client();
-    assert_eq!(client.run(Op::Write(Durability::Fua), 0, 4096).0, Ok(()));
-    client.write(8192, &[5; 4096], 0).unwrap();
-    assert_eq!(client.run(Op::Flush, 0, 0).0, Ok(()));
-    server.crash();
-    server.listen();
-    bench.reconnected(1);
-    assert_eq!(bench.remote().losses, 0);
-    assert_eq!(client.run(Op::Flush, 0, 0).0, Ok(()));
-    assert_eq!(client.read(0, 4096, 0), [0xee; 4096]);
-    assert_eq!(client.read(8192, 4096, 0), [5; 4096]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "every test program uses its own part")]
 
+pub mod far;
 pub mod server;
 
 use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
