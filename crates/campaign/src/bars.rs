@@ -68,9 +68,7 @@ pub const KNOWN_MISSES: &[KnownMiss] = &[
     KnownMiss(Class::OnOff, "limit-short", 0.0346),
     KnownMiss(Class::Registration, "limit-short", 0.6270),
     KnownMiss(Class::Registration, "shares", 0.8320),
-    KnownMiss(Class::Directions, "limit-short", 0.1401),
-    KnownMiss(Class::LatencyTarget, "reservation-5s", 0.1121),
-    KnownMiss(Class::LatencyTarget, "reservation-1s", 0.0505),
+    KnownMiss(Class::Directions, "limit-short", 0.0800),
 ];
 
 /// What is wrong with [`KNOWN_MISSES`], given the score of a class over [`RATCHET_SEEDS`].

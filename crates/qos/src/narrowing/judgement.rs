@@ -23,13 +23,6 @@ pub(super) enum Judgement {
     GivenUp,
 }
 
-impl Judgement {
-    /// Whether narrowing did nothing for the disk.
-    pub(super) fn gives_up(&self) -> bool {
-        matches!(self, Judgement::Useless | Judgement::GivenUp)
-    }
-}
-
 /// Whether the window may be narrowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permission {

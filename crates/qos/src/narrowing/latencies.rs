@@ -57,6 +57,9 @@ pub(super) struct Latencies {
     /// The window when that was, and as it is now.
     began_in: WorkWindow,
     window: WorkWindow,
+    /// How often in a row it was met, and the widest window in which it was.
+    met: u32,
+    met_in: Option<WorkWindow>,
     bins: [u32; BINS],
     requests: u64,
     /// Those that took longer than the target, and what they waited in the queue and took in all,
@@ -80,6 +83,8 @@ impl Latencies {
             flown: Flown::default(),
             began_in: window,
             window,
+            met: 0,
+            met_in: None,
             bins: [0; BINS],
             requests: 0,
             late: 0,
@@ -152,6 +157,21 @@ impl Latencies {
         misses && !self.trial.rests(now)
     }
 
+    /// Whether it was met only once since it was last missed.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.met == 1
+    }
+
+    /// Whether it is missed by what the requests took since the window is what it is.
+    pub(super) fn misses_now(&self) -> bool {
+        self.late > self.may_be_late(self.requests)
+    }
+
+    /// The widest window in which the target was met since it was last missed.
+    pub(super) fn met_in(&self) -> Option<WorkWindow> {
+        self.met_in
+    }
+
     /// It costs others too much to go on trying.
     pub(super) fn give_up(&mut self, now: Nanos) {
         self.missed = 0;
@@ -203,6 +223,12 @@ impl Latencies {
             verdict,
         };
         self.standing = Some(standing);
+        if verdict == LatencyVerdict::Met {
+            self.met = self.met.saturating_add(1);
+            self.met_in = Some(self.met_in.map_or(self.began_in, |w| w.max(self.began_in)));
+        } else {
+            (self.met, self.met_in) = (0, None);
+        }
         self.restart(now);
         self.last = match judgement {
             Judgement::Pending | Judgement::Kept | Judgement::Short(_) | Judgement::Roomy(_) => {

@@ -43,15 +43,23 @@
 //!
 //! # When it does not help
 //! - A reserved disk that is short *with requests queued* is short of capacity. A narrow window
-//!   costs some kinds of storage throughput, so the window grows then, whoever else is short.
+//!   costs some kinds of storage throughput, so the window grows then, whoever else is short. Nor
+//!   is it narrowed at once below the part of it that the reservations need of what the storage
+//!   gives, as if that fell in proportion. Where it has not fallen so far, a tenth is risked to
+//!   find out.
+//! - What a disk gets that waits in the queue rather than in the window does not depend on the
+//!   window. That it has its reservation then says nothing, and keeps no window narrow.
 //! - Storage that serves requests side by side is no faster for having fewer of them. If D has not
 //!   become shorter by a quarter of what M has, the window is opened and the disk's times are taken
 //!   anew. The second time in a row, or where a window of its own depth is too wide still, the disk
 //!   is left alone for a minute, then two, and so on up to an hour. A window is halved only once
 //!   before 32 requests have shown that it helps.
 //! - Storage that needs many requests in flight gives the less the narrower the window is. Once all
-//!   disks have lost what they had in [`PRICE`] seconds, and targets are still missed, these are
-//!   left alone in the same way and the window is opened at once.
+//!   disks have lost what they had in [`PRICE`] seconds, and targets are still missed, the one that
+//!   the window was narrowed for is left alone in the same way, and those that are missed in the
+//!   window as it is. What was lost is forgotten once the target is met twice in a row.
+//! - When a promise is given up, the window is as wide at once as it was where it kept the promises
+//!   to the others, or open.
 //! - A disk's own requests are not in its way, so a window is not made narrower than the disk's
 //!   depth, nor at all while nobody else is in it.
 //! - A disk that is spread over servers gets a part of its reservation at each, and is not judged.
@@ -63,8 +71,8 @@
 //!
 //! # Cost
 //! O(1) for each event of a reserved disk, one comparison for others; O(disks) once a period.
-//! Nothing is allocated but when disks are registered or get another policy. 208 bytes for a
-//! reserved disk, 728 more with a latency target, 8 for others.
+//! Nothing is allocated but when disks are registered or get another policy. 280 bytes for a
+//! reserved disk, 776 more with a latency target, 8 for others.
 //!
 //! # Source
 //! Little's law; the rest is ours. `docs/decisions/0048-narrow-windows.md`,
@@ -87,7 +95,7 @@ use crate::scheduler::{DiskCounters, DiskId};
 use crate::window::{Slots, WorkWindow};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use bounds::{GROWTH, SHRINKING, WHOLE};
+use bounds::{GROWTH, SHRINKING, WHOLE, part};
 use headgate_units::Nanos;
 use judgement::{Judgement, Permission};
 use tally::Tally;
@@ -102,6 +110,10 @@ const SLOWLY: u64 = 1_020;
 /// whole number. A window between two of them holds as many requests as the upper one, so a disk
 /// that is short by little would want no less.
 const STEP: u64 = 950;
+
+/// Where the reservations need all that the storage gives, and a narrow window was not seen to cost
+/// any of it, the window shrinks to this part in a period, in thousandths: to find out.
+const CAUTIOUS: u64 = 900;
 
 /// What all disks may lose for targets that are tried for, before these are given up: what they
 /// had in so many seconds of an open window. Of 32 random set-ups in which no window keeps a
@@ -398,23 +410,23 @@ impl Narrowing {
         if !self.is_narrowed() {
             (self.before, self.usual) = (self.now, smoothed(self.usual, self.now));
         }
+        let least = self.kept_for_reservations(now);
         let mut verdict = self.verdict(now);
         if self.costs_too_much(now, elapsed) {
-            let tallies = self.disks.iter_mut().flatten();
-            tallies.filter(|t| t.is_tried(now)).for_each(|t| t.give_up_target(now));
-            self.lost = Cost::default();
-            // What is narrow for others too stays so.
-            if !self.disks.iter().flatten().any(|tally| tally.meets_target()) {
-                verdict = Verdict::Open;
-            }
+            self.give_up_targets(now);
+            verdict = Verdict::Back;
         }
         self.bound = match verdict {
             Verdict::Keep => self.bound,
-            Verdict::Open => WorkWindow::OPEN,
+            // As wide as it was where it did for those that still need it narrow.
+            Verdict::Back => {
+                let kept = self.disks.iter().flatten().filter_map(|tally| tally.kept_in());
+                kept.fold(WorkWindow::OPEN, WorkWindow::min).max(width)
+            }
             Verdict::Grow(part) => width.scaled(part, WHOLE),
             Verdict::Narrow(wanted, disk, promise) => {
                 self.narrowed_for = Some((disk, promise));
-                narrower(width, wanted)
+                narrower(width, wanted, least)
             }
         }
         .max(WorkWindow::ONE);
@@ -427,13 +439,49 @@ impl Narrowing {
         self.begin(now);
     }
 
+    /// How narrow the window may become at once, in thousandths of what it is. Storage may give the
+    /// less the narrower the window is, in proportion at the worst, and reservations come first.
+    fn kept_for_reservations(&mut self, now: Nanos) -> u64 {
+        let tallies = self.disks.iter_mut().flatten();
+        let claimed = tallies.fold(Cost::default(), |sum, tally| sum + tally.claim(now));
+        let kept = part(claimed.as_millionths(), self.now.as_millionths());
+        // Where nothing was lost so far, little is lost next.
+        let is_whole = self.now >= self.usual.less(self.usual.part(20));
+        kept.min(if is_whole { CAUTIOUS } else { WHOLE })
+    }
+
+    /// Leaves the target alone that the window was narrowed for, and those that are missed in the
+    /// window as it is. Others may be met where it is wider.
+    fn give_up_targets(&mut self, now: Nanos) {
+        self.lost = Cost::default();
+        let narrowed_for = self.narrowed_for.map(|(disk, _)| disk);
+        let mut given_up = false;
+        for (slot, tally) in self.disks.iter_mut().enumerate() {
+            let Some(tally) = tally else { continue };
+            let disk = DiskId { slot: slot as u32, generation: tally.generation };
+            let is_behind_it = narrowed_for == Some(disk) || tally.misses_target_now();
+            if is_behind_it && tally.is_tried(now) {
+                tally.give_up_target(now);
+                given_up = true;
+            }
+        }
+        if !given_up {
+            let tallies = self.disks.iter_mut().flatten();
+            tallies.filter(|t| t.is_tried(now)).for_each(|t| t.give_up_target(now));
+        }
+    }
+
     /// Whether all disks have lost as much for targets that are missed as the storage gives in
     /// [`PRICE`]. `elapsed` is what the period took, in nanoseconds.
     fn costs_too_much(&mut self, now: Nanos, elapsed: u64) -> bool {
         let for_target = matches!(self.narrowed_for, Some((_, Promise::Latency)));
         let tried = self.disks.iter().flatten().any(|tally| tally.is_tried(now));
-        if !for_target || !tried || !self.is_narrowed() {
+        let in_doubt = self.disks.iter().flatten().any(|tally| tally.is_in_doubt());
+        if !for_target || !(tried || in_doubt) || !self.is_narrowed() {
             self.lost = Cost::default();
+            return false;
+        }
+        if !tried {
             return false;
         }
         // A twentieth less is scatter. What is more than that in one period makes up for less in
@@ -455,13 +503,12 @@ impl Narrowing {
     fn verdict(&mut self, now: Nanos) -> Verdict {
         let (mut least, mut growth) = (None::<(WorkWindow, DiskId, Promise)>, GROWTH);
         let (mut starved, mut kept, mut pending) = (false, false, false);
-        let (mut useless, mut roomy) = (false, false);
+        let mut useless = false;
         for (slot, tally) in self.disks.iter_mut().enumerate() {
             let Some(tally) = tally else { continue };
             let disk = DiskId { slot: slot as u32, generation: tally.generation };
             let latency = tally.judge_latency(now, Permission::Narrow);
             let reservation = tally.judge(now);
-            let gives_up = [latency, reservation].iter().any(Judgement::gives_up);
             for (judgement, promise) in
                 [(reservation, Promise::Reservation), (latency, Promise::Latency)]
             {
@@ -473,7 +520,6 @@ impl Narrowing {
                     Judgement::Useless | Judgement::GivenUp => useless = true,
                     Judgement::Roomy(part) => {
                         growth = growth.min((part + WHOLE) / 2);
-                        roomy |= !gives_up;
                     }
                     Judgement::Short(wanted) => {
                         if least.is_none_or(|(least, ..)| wanted.requests < least.requests) {
@@ -486,20 +532,23 @@ impl Narrowing {
         match least {
             _ if starved => Verdict::Grow(GROWTH),
             Some((wanted, disk, promise)) => Verdict::Narrow(wanted, disk, promise),
+            None if useless => Verdict::Back,
             None if pending => Verdict::Keep,
             None if kept => Verdict::Grow(SLOWLY),
-            // What is narrow for others too stays so.
-            None if useless && !roomy => Verdict::Open,
             None => Verdict::Grow(growth),
         }
     }
 }
 
 /// The window that follows one of this width where another is wanted: not much less at once, and
-/// not next to nothing less. It holds no fewer reference IOs than requests.
-fn narrower(width: WorkWindow, wanted: WorkWindow) -> WorkWindow {
+/// not next to nothing less. It holds no fewer reference IOs than requests, and no less than `kept`
+/// thousandths of the width.
+fn narrower(width: WorkWindow, wanted: WorkWindow, kept: u64) -> WorkWindow {
+    if kept >= WHOLE {
+        return width;
+    }
     let most = width.scaled(STEP, WHOLE).max(width.floor());
-    let least = width.scaled(SHRINKING, WHOLE).min(most);
+    let least = width.scaled(SHRINKING.max(kept), WHOLE).min(most);
     let requests = wanted.requests.clamp(least.requests, most.requests);
     let work = wanted.work.min(most.work).max(WorkWindow::new(requests, Cost::ONE).work);
     WorkWindow { requests, work, most: Cost::from_millionths(work.as_millionths() / 2) }
@@ -508,7 +557,8 @@ fn narrower(width: WorkWindow, wanted: WorkWindow) -> WorkWindow {
 /// What becomes of the bound.
 enum Verdict {
     Keep,
-    Open,
+    /// To where it was before it was narrowed for a promise that is given up.
+    Back,
     /// To so many thousandths.
     Grow(u64),
     /// For this promise to this disk.

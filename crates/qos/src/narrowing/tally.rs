@@ -4,7 +4,7 @@ use super::Beside;
 use super::bounds::{AIM, GROWTH, HOPELESS, MILLIONTHS, PERIOD, ROOMY, SHORT, WHOLE, part};
 use super::judgement::{Judgement, Permission};
 use super::latencies::Latencies;
-use super::standing::{LatencyStanding, LatencyVerdict};
+use super::standing::LatencyStanding;
 use super::trial::{Flown, Hope, Outcome, Trial};
 use crate::cost::Cost;
 use crate::policy::Policy;
@@ -52,6 +52,9 @@ pub(super) struct Tally {
     crowd: u64,
     /// What it says until there is enough to judge it by again.
     last: Judgement,
+    window: WorkWindow,
+    /// The widest window in which it had its reservation since it was last short.
+    kept_in: Option<WorkWindow>,
     /// What came of narrowing the window for it.
     trial: Trial,
     /// The depth that it would have needed when it was given up.
@@ -99,6 +102,8 @@ impl Tally {
             company: 0,
             crowd: 0,
             last: Judgement::None,
+            window,
+            kept_in: None,
             trial: Trial::new(),
             needed: 0,
             spread: Spread::Here,
@@ -164,6 +169,7 @@ impl Tally {
     /// The window is another one, of which the times until now say nothing.
     pub(super) fn window_is(&mut self, now: Nanos, window: WorkWindow) {
         self.begin(now);
+        self.window = window;
         if let Some(latencies) = &mut self.latencies {
             latencies.window_is(now, window);
         }
@@ -232,9 +238,20 @@ impl Tally {
         self.latencies.as_ref().is_some_and(|latencies| latencies.is_tried(now))
     }
 
-    /// Whether it was last judged to meet it.
-    pub(super) fn meets_target(&self) -> bool {
-        self.standing().is_some_and(|standing| standing.verdict == LatencyVerdict::Met)
+    /// Whether it met its latency target only once since it last missed it.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.latencies.as_ref().is_some_and(|latencies| latencies.is_in_doubt())
+    }
+
+    /// Whether it misses it in the window as it is now.
+    pub(super) fn misses_target_now(&self) -> bool {
+        self.latencies.as_ref().is_some_and(|latencies| latencies.misses_now())
+    }
+
+    /// The widest window in which both its promises were kept when it was last judged.
+    pub(super) fn kept_in(&self) -> Option<WorkWindow> {
+        let met_in = self.latencies.as_ref().and_then(|latencies| latencies.met_in());
+        [self.kept_in, met_in].into_iter().flatten().reduce(WorkWindow::min)
     }
 
     /// Leaves its latency target alone for a while.
@@ -242,6 +259,22 @@ impl Tally {
         if let Some(latencies) = &mut self.latencies {
             latencies.give_up(now);
         }
+    }
+
+    /// What the disk needs of the storage per second for its reservation: all that is reserved
+    /// while it has requests queued, and else what it asks for.
+    pub(super) fn claim(&mut self, now: Nanos) -> Cost {
+        self.advance(now);
+        let elapsed = self.seen.since(self.since);
+        if self.outstanding == 0 && self.dispatched == 0 || self.spread == Spread::Elsewhere {
+            return Cost::default();
+        }
+        let reserved = Cost::from_ios(self.rate);
+        if self.outstanding > self.in_flight || elapsed < PERIOD {
+            return reserved;
+        }
+        let got = u128::from(self.cost) * 1_000_000_000 / u128::from(elapsed.0.max(1));
+        reserved.min(Cost::from_millionths(u64::try_from(got).unwrap_or(u64::MAX)))
     }
 
     /// Ends the period of its latencies if there is enough to judge them by.
@@ -265,6 +298,12 @@ impl Tally {
         }
         let judgement = self.judged(now, elapsed.0.max(1));
         self.begin(now);
+        self.kept_in = match judgement {
+            Judgement::Kept | Judgement::Roomy(_) => {
+                Some(self.kept_in.map_or(self.window, |widest| widest.max(self.window)))
+            }
+            _ => None,
+        };
         self.last = match judgement {
             Judgement::Kept | Judgement::Short(_) | Judgement::Roomy(_) => Judgement::Pending,
             _ => Judgement::None,
@@ -284,13 +323,23 @@ impl Tally {
         let got = u128::from(self.cost) * 1_000_000_000 * u128::from(WHOLE)
             / (u128::from(elapsed) * u128::from(self.rate) * 1_000_000);
         let got = u64::try_from(got).unwrap_or(u64::MAX);
+        let waited = self.outstanding_time - self.flight_time.min(self.outstanding_time);
+        // How long it waits in the window is not what its rate depends on.
+        let is_deep = waited / 2 > self.flight_time;
         if got >= SHORT {
             self.trial.succeed();
-            return if got < ROOMY { Judgement::Kept } else { Judgement::Roomy(got.min(GROWTH)) };
+            return if is_deep {
+                Judgement::None
+            } else if got < ROOMY {
+                Judgement::Kept
+            } else {
+                Judgement::Roomy(got.min(GROWTH))
+            };
         }
-        let waited = self.outstanding_time - self.flight_time.min(self.outstanding_time);
-        if waited / 2 > self.flight_time {
-            return Judgement::Starved;
+        if is_deep {
+            // A period holds whole requests, and one of them may be its neighbour's.
+            let with_one_more = got.saturating_add(got / u64::from(self.dispatched));
+            return if with_one_more < SHORT { Judgement::Starved } else { Judgement::None };
         }
         let missing = WHOLE - part(got, AIM).min(WHOLE);
         let flight = self.flown().flight();

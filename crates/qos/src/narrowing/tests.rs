@@ -26,6 +26,8 @@ enum Storage {
     Serial { rate: u64, service: Service },
     /// Serves all at once, each in this time or up to a tenth more or less.
     Parallel { latency: Nanos },
+    /// Serves one after another, and answers so much later: it needs many in flight.
+    Far { rate: u64, latency: Nanos },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +178,11 @@ impl Bench {
             Storage::Parallel { latency } => {
                 self.now + Nanos((latency.0 as f64 * (0.9 + self.uniform() / 5.0)) as u64)
             }
+            Storage::Far { rate, latency } => {
+                let time = cost.as_millionths() as f64 * 1e3 / rate as f64;
+                self.free = self.free.max(self.now) + Nanos(time as u64);
+                self.free + latency
+            }
             Storage::Serial { rate, service } => {
                 let mean = cost.as_millionths() as f64 * 1e3 / rate as f64;
                 let time = match service {
@@ -276,6 +283,12 @@ const SECOND: Nanos = Nanos::from_secs(1);
 
 fn secs(n: u64) -> Nanos {
     Nanos(SECOND.0 * n)
+}
+
+#[test]
+fn a_disk_costs_what_is_said() {
+    let of = [size_of::<super::Tally>(), size_of::<super::latencies::Latencies>()];
+    assert_eq!(of, [280, 776]);
 }
 
 /// The set-ups of the review: 1,000 per second, a window of 32, a reservation of 100.

@@ -125,6 +125,61 @@ fn a_target_that_is_given_up_opens_the_window_at_once() {
     assert_eq!(bench.verdict(), Some(LatencyVerdict::Storage));
 }
 
+/// Storage that serves side by side gives the less the narrower the window is. A reserved neighbour
+/// has what it is promised all the same.
+#[test]
+fn what_is_tried_for_a_target_takes_nothing_from_a_reservation() {
+    let storage = Storage::Parallel { latency: Nanos::from_millis(20) };
+    let clients = [
+        client(aimed(1, 100, "p90=5ms"), 1),
+        client(policy(1, 600, 0), 64),
+        client(policy(50, 0, 0), 64),
+    ];
+    let mut bench = Bench::new(storage, 32, Narrow::ForReservations, &clients);
+    for _ in 0..24 {
+        let got = bench.run(secs(5));
+        assert!(got[1] >= 594, "{got:?}");
+    }
+    assert!(bench.narrowest < Slots::whole(20), "it was tried: {}", bench.narrowest);
+    assert_eq!(bench.verdict(), Some(LatencyVerdict::Storage));
+}
+
+/// A disk that waits in the queue gets what its shares say in any window. That this is its
+/// reservation is no reason to keep one narrow.
+#[test]
+fn who_waits_in_the_queue_keeps_no_window_narrow() {
+    for (latency, target) in [(20, "p90=15ms"), (2, "p99=1ms")] {
+        let storage = Storage::Parallel { latency: Nanos::from_millis(latency) };
+        let clients = [
+            client(aimed(159, 178, target), 0),
+            client(policy(1, 9, 0), 64),
+            client(policy(350, 0, 0), 64),
+        ];
+        let mut bench = Bench::new(storage, 32, Narrow::ForReservations, &clients);
+        bench.run(secs(20));
+        let got = bench.run(secs(30)).iter().sum::<u64>();
+        assert!(got * latency >= 31_000, "{latency} ms: {got}");
+    }
+}
+
+/// Two targets, of which a window of some twenty keeps the one, and none the other.
+#[test]
+fn a_target_that_is_given_up_takes_no_other_with_it() {
+    let storage = Storage::Far { rate: 500, latency: Nanos::from_millis(7) };
+    for think in [40, 150] {
+        let slow =
+            |aim, depth, think| Client { think: Nanos::from_millis(think), ..client(aim, depth) };
+        let kept = slow(aimed(1, 60, "p90=60ms"), 8, 900);
+        let missed = slow(aimed(1, 60, "p50=5ms"), 1, think);
+        let clients = [kept, missed, client(policy(10, 0, 0), 64)];
+        let mut bench = Bench::new(storage, 62, Narrow::ForReservations, &clients);
+        bench.run(secs(35));
+        let got = bench.run(secs(25));
+        let p90 = quantile(&bench.took, 900);
+        assert!(p90 <= 60.0 && got.iter().sum::<u64>() >= 475, "{p90}: {got:?}");
+    }
+}
+
 /// Storage that stands still for 30 ms in each second. What three in a hundred requests wait for
 /// then, no window makes shorter, although it does so for all others.
 #[test]
