@@ -11,6 +11,7 @@ use crate::request::DiskInfo;
 use crate::shard::Shard;
 use crate::shard::control::AttachedPort;
 use crate::snapshot::{DatastoreSnapshot, Period};
+use crate::trouble::TroublePolicy;
 use headgate_devices::layer::TracePart;
 use headgate_devices::{LayerSpec, Layers};
 use headgate_qos::Narrow;
@@ -319,6 +320,24 @@ impl Engine {
     /// [`EngineError::NoDisk`].
     pub fn set_priorities(&self, disk: DiskId, priorities: Priorities) -> Result<(), EngineError> {
         self.call(disk.shard, move |s| s.set_priorities(disk.key, priorities))?
+    }
+
+    /// Puts in force what a disk does about errors of its storage. Requests that it holds and would
+    /// hold no longer fail.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDisk`].
+    pub fn set_trouble(&self, disk: DiskId, policy: TroublePolicy) -> Result<(), EngineError> {
+        self.call(disk.shard, move |s| s.set_trouble(disk.key, policy))?
+    }
+
+    /// Has a disk that holds requests try the oldest that its storage failed. If the storage takes
+    /// it, all others go on. Does not wait for that. `false`: it holds none.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDisk`].
+    pub fn try_held(&self, disk: DiskId) -> Result<bool, EngineError> {
+        self.call(disk.shard, move |s| s.try_held(disk.key))?
     }
 
     /// Describes a disk as frontends see it.

@@ -24,6 +24,7 @@ mod shutdown;
 pub mod snapshot;
 pub mod sole_client;
 mod tables;
+mod trouble;
 
 pub use backend::file::{Caching, ImageError};
 pub use backend::{BackendSpec, Image};
@@ -33,3 +34,4 @@ pub use engine::{
 pub use error::{EngineError, ShardGone, WINDOW_MAX};
 pub use priorities::Priorities;
 pub use request::Access;
+pub use trouble::{HoldReads, HoldWrites, TroublePolicy};

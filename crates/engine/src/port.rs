@@ -112,6 +112,11 @@ pub trait Port {
     /// port's end.
     fn on_complete(&mut self, io: &mut dyn PortIo, completion: Completion);
 
+    /// The disk holds a request that its storage failed, of this port or another one. It ends when
+    /// the storage takes it, which nobody knows when: a port that waits for its requests' ends may
+    /// [give them up](PortIo::give_up), [take them back](PortIo::take_back) or close.
+    fn on_held(&mut self, _io: &mut dyn PortIo) {}
+
     /// The loop has handed out all events and completions of this turn: publish, notify, send.
     /// Called once per turn in which any other method was called.
     fn on_turn_end(&mut self, io: &mut dyn PortIo);
@@ -191,6 +196,14 @@ pub trait PortIo {
     /// The system's.
     fn write_placed(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// Reads bytes that the port has placed. As [`write_placed`](PortIo::write_placed).
+    ///
+    /// # Errors
+    /// The system's.
+    fn read_placed(&mut self, _offset: u64, _bytes: &mut [u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Moves up to `len` bytes of the image's pages at `offset` into a pipe, without copying and
     /// without waiting. Returns how many; 0 where the image ends. Only for a range that an
     /// [`Op::Splice`](crate::request::Op::Splice) was granted, until the port has answered.
@@ -219,5 +232,17 @@ pub trait PortIo {
     ///
     /// This is for a client that stops and can take them again later. There is no call that sends
     /// them ahead of others: what reaches the storage was charged and passed the window.
+    ///
+    /// Requests that the disk [holds](PortIo::held) count as not served: nobody was told of them.
     fn take_back(&mut self, newest_first: &[u64]) -> usize;
+
+    /// How many of this port's requests the disk holds because its storage is in trouble. O(requests
+    /// that the disk holds), 0 at once where it holds none.
+    fn held(&self) -> usize {
+        0
+    }
+
+    /// Has those of the named requests that the disk holds end with their errors, as if it held
+    /// none. The others are left alone. O(n log n) in the requests that the disk holds.
+    fn give_up(&mut self, _cookies: &[u64]) {}
 }

@@ -1,10 +1,12 @@
 //! What the engine tells of itself.
 
 use crate::priorities::Priorities;
-use crate::request::Access;
+use crate::request::{Access, IoError};
+use crate::trouble::TroublePolicy;
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
 use headgate_qos::window::{Observation, Slots};
 use headgate_qos::{Cost, LatencyStanding, LearnedCosts, Policy, Promise};
+use headgate_stats::{ErrorCounts, ErrorOp};
 use headgate_units::{Bytes, Nanos, Priority};
 
 /// A datastore and its disks at one instant.
@@ -80,8 +82,55 @@ pub struct DiskSnapshot {
     pub remote: Option<RemoteSnapshot>,
     /// Counters and histograms since the disk was opened.
     pub stats: headgate_stats::DiskSnapshot,
+    /// What its storage failed, and what it holds for that.
+    pub trouble: TroubleSnapshot,
     /// On an emulated flash drive: what that did for it.
     pub flash: Option<FlashSnapshot>,
+}
+
+/// What a disk's storage failed, and what the disk holds for that.
+#[derive(Clone, Copy, Debug)]
+pub struct TroubleSnapshot {
+    /// What it does about errors.
+    pub policy: TroublePolicy,
+    /// Errors since it was opened.
+    pub counts: ErrorCounts,
+    /// The last of them.
+    pub last: Option<LastError>,
+    /// When a client was last told of one, on `CLOCK_MONOTONIC`.
+    pub reported: Option<Nanos>,
+    /// What it holds, if it does.
+    pub hold: Option<HoldSnapshot>,
+    /// How often it began to hold since it was opened.
+    pub holds: u64,
+}
+
+/// An error of a disk's storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastError {
+    /// When, on `CLOCK_MONOTONIC`.
+    pub at: Nanos,
+    /// What failed.
+    pub op: ErrorOp,
+    /// Why.
+    pub error: IoError,
+    /// Where its range begins.
+    pub offset: Bytes,
+    /// The length of its range.
+    pub len: Bytes,
+}
+
+/// What a disk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldSnapshot {
+    /// Since when, on `CLOCK_MONOTONIC`.
+    pub since: Nanos,
+    /// Why.
+    pub error: IoError,
+    /// How many requests.
+    pub requests: usize,
+    /// How often one of them was tried in vain.
+    pub tries: u64,
 }
 
 /// A disk on an emulated flash drive.

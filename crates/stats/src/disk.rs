@@ -140,6 +140,19 @@ impl DiskStats {
         *count = count.saturating_sub(1);
     }
 
+    /// The disk holds a request because its storage is in trouble: what waits for that says nothing
+    /// of the load that its client makes. O(1).
+    pub fn on_hold(&mut self, now: Nanos) {
+        self.integrate(now);
+        self.outstanding = self.outstanding.saturating_sub(1);
+    }
+
+    /// A request that was held goes on. O(1).
+    pub fn on_resume(&mut self, now: Nanos) {
+        self.integrate(now);
+        self.outstanding += 1;
+    }
+
     /// The request ended. `bytes` is the length of its range. What failed is counted as an error
     /// and nowhere else. O(1).
     #[inline]

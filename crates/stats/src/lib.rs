@@ -32,6 +32,7 @@
 extern crate alloc;
 
 mod disk;
+mod errors;
 mod histogram;
 mod interval;
 mod meter;
@@ -40,6 +41,7 @@ mod snapshot;
 mod sparse;
 
 pub use disk::{DiskStats, Latency, Op, Outcome, Phase};
+pub use errors::{ErrorCounts, ErrorKind, ErrorOp};
 pub use histogram::{HistogramSnapshot, LatencyHistogram};
 pub use interval::{Flow, Interval, Percentiles};
 pub use meter::{Meter, Rate, Recent};

@@ -18,6 +18,7 @@ use crate::tables::disk::ShardDisk;
 use crate::tables::port::{Gone, PortState};
 use crate::tables::queue_slots::QueueSlots;
 use crate::tables::streams::Streams;
+use crate::trouble::TroublePolicy;
 use headgate_devices::Layers;
 use headgate_devices::layer::TracePart;
 use headgate_qos::window::{LatencyMeter, Observation, Slots};
@@ -56,6 +57,7 @@ impl Shard {
             gate: Gate::new(self.core.ctx.now, scheduler, Slots::whole(window)),
             closed: headgate_stats::DiskSnapshot { at: self.core.ctx.now, ..Default::default() },
             closures: 0,
+            holding: Default::default(),
         });
         self.count_windows();
         key
@@ -225,6 +227,7 @@ impl Shard {
             in_flight: 0,
             ports: Vec::new(),
             stats,
+            trouble: Default::default(),
         }))
     }
 
@@ -237,6 +240,24 @@ impl Shard {
         store.backend.set_shares(now, key, policy.shares());
         disk.policy = policy;
         Ok(())
+    }
+
+    pub(crate) fn set_trouble(
+        &mut self,
+        disk: usize,
+        policy: TroublePolicy,
+    ) -> Result<(), EngineError> {
+        let Core { ctx, datastores, .. } = &mut self.core;
+        let found = ctx.tables.disks.get(disk).ok_or(EngineError::NoDisk)?;
+        let store = &mut datastores[found.datastore];
+        store.set_trouble(ctx.now, &mut ctx.tables, disk as u32, policy)
+    }
+
+    /// Has a held request of a disk tried now. `false`: it holds none.
+    pub(crate) fn try_held(&mut self, disk: usize) -> Result<bool, EngineError> {
+        let Core { ctx, datastores, .. } = &mut self.core;
+        let found = ctx.tables.disks.get(disk).ok_or(EngineError::NoDisk)?;
+        Ok(datastores[found.datastore].hurry(ctx.now, &mut ctx.tables, disk as u32))
     }
 
     pub(crate) fn set_priorities(
@@ -425,13 +446,14 @@ impl Shard {
                 policy: disk.policy,
                 priorities: disk.priorities,
                 streams: disk.streams.snapshot(),
-                queued: disk.queue_slots.queued(),
+                queued: disk.queue_slots.queued().saturating_sub(disk.trouble.waiting()),
                 in_flight: disk.in_flight,
                 needed_depth: self.needed_depth(disk),
                 latency: self.latency(disk),
                 ports: disk.ports.len(),
                 remote: disk.storage.link().and_then(|link| self.core.ctx.links.snapshot(link)),
                 stats: disk.stats.snapshot(now),
+                trouble: disk.trouble.snapshot(),
                 flash: self
                     .core
                     .datastores

@@ -18,6 +18,8 @@ pub(crate) struct Core {
     pub touched: Vec<u32>,
     /// Ports that wait for room.
     pub starved: Vec<u32>,
+    /// Disks that have begun to hold a request in this round.
+    pub held: Vec<u32>,
     /// Ports that are closing.
     pub ending: Vec<u32>,
     /// The shard busy-polls.

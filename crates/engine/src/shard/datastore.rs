@@ -10,6 +10,7 @@ use crate::backend::context::Context;
 use crate::backend::execute::Execute;
 use crate::probes;
 use crate::request::{Completion, DiskInfo, IoError, Op, Request};
+use crate::shard::holding::HoldingDisks;
 use crate::tables::Tables;
 use crate::tables::disk::Learnt;
 use crate::tables::range_queue::Place;
@@ -32,6 +33,8 @@ pub(crate) struct Datastore {
     pub closed: DiskSnapshot,
     /// How many disks were closed.
     pub closures: u64,
+    /// The disks that hold requests.
+    pub holding: HoldingDisks,
 }
 
 /// Whether a request got into its disk's queue.
@@ -63,7 +66,8 @@ impl Datastore {
     #[inline]
     pub(crate) fn next_wake(&self) -> Option<Nanos> {
         let layers = self.layers.as_ref().and_then(|layers| layers.next_event());
-        earlier(earlier(self.gate.next_wake(), self.backend.next_event()), layers)
+        let storage = earlier(self.backend.next_event(), layers);
+        earlier(earlier(self.gate.next_wake(), self.holding.next_try()), storage)
     }
 
     /// Queues a request, or refuses one that is not the disk's.
@@ -77,6 +81,11 @@ impl Datastore {
             let io = disk.io(&request);
             slot.priority = disk.priorities.policy.resolve(io.priority);
             if disk.is_range(request.op) && disk.ranges.push(key) == Place::Behind {
+                return Enqueued::Queued;
+            }
+            if let Some(hold) = &mut disk.trouble.hold {
+                disk.stats.on_hold(now);
+                hold.waiting.push_back(key);
                 return Enqueued::Queued;
             }
             // The disk's queue exists as long as the disk does. Were it gone, the request must
@@ -133,6 +142,8 @@ impl Datastore {
         // not.
         let mut taken = self.gate.extract(now, disk.queue, &mut is_wanted).unwrap_or_default();
         taken.extend(disk.ranges.extract(&mut is_wanted));
+        let (held, failed) = Datastore::withdraw_held(disk, &mut is_wanted);
+        self.forget_tried(disk, &taken);
         for &key in &taken {
             let request = slots[key].request;
             disk.stats.on_withdraw(now, stats_op(request.op), Bytes(request.len));
@@ -140,9 +151,20 @@ impl Datastore {
             state.requests -= 1;
             slots.free(key);
         }
+        for (n, &key) in held.iter().enumerate() {
+            if n >= failed {
+                disk.queue_slots.remove(&mut state.queued);
+            }
+            state.requests -= 1;
+            slots.free(key);
+        }
         let number = state.disk;
+        taken.extend(held);
         for &key in &taken {
             self.end_range(now, tables, number, key);
+        }
+        if !taken.is_empty() {
+            self.end_empty_hold(now, tables, number);
         }
         taken.len()
     }
@@ -178,7 +200,7 @@ impl Datastore {
         let disk = &mut tables.disks[slot.disk as usize];
         let request = slot.request;
         match slot.stage {
-            Stage::Queued | Stage::Free | Stage::Withdrawn => {}
+            Stage::Queued | Stage::Free | Stage::Withdrawn | Stage::Held => {}
             Stage::Dispatched => {
                 disk.in_flight -= 1;
                 if request.op.is_transfer() && slot.result.is_ok() && !slot.outage {
@@ -211,11 +233,9 @@ impl Datastore {
     /// A request has left a disk: one that waited for it to free or zero its range may go on.
     #[inline]
     fn end_range(&mut self, now: Nanos, tables: &mut Tables, disk: u32, key: u32) {
-        let disk = &mut tables.disks[disk as usize];
-        let Some(next) = disk.ranges.end(key) else { return };
-        let io = disk.io(&tables.slots[next].request);
-        let queued = self.gate.enqueue(now, disk.queue, io, next);
-        debug_assert!(queued.is_ok(), "the disk is open");
+        let Some(next) = tables.disks[disk as usize].ranges.end(key) else { return };
+        let queued = self.queue(now, tables, next);
+        debug_assert!(queued, "the disk is open");
     }
 
     /// Has queued write-zeroes charged as writes from now on. They keep their order among
@@ -235,6 +255,7 @@ impl Datastore {
     pub(crate) fn pump(&mut self, ctx: &mut Context) {
         self.backend.poll(ctx);
         self.release(ctx);
+        self.try_held(ctx.now, &mut ctx.tables);
         if !self.gate.is_due(ctx.now) {
             return;
         }
@@ -327,6 +348,7 @@ impl Datastore {
 
     /// A disk is closed: its number may be another's soon.
     pub(crate) fn forget_disk(&mut self, disk: usize) {
+        self.forget_holding(disk as u32);
         if let Some(layers) = &mut self.layers {
             layers.forget_traced(|id| disk_of(id) == disk);
         }
@@ -400,7 +422,7 @@ fn fits(request: &Request, disk: &DiskInfo, buffers: &[libc::iovec]) -> bool {
     in_range && aligned && held
 }
 
-fn stats_op(op: Op) -> headgate_stats::Op {
+pub(super) fn stats_op(op: Op) -> headgate_stats::Op {
     match op {
         Op::Read | Op::Splice => headgate_stats::Op::Read,
         Op::Write(_) | Op::PlacedWrite => headgate_stats::Op::Write,

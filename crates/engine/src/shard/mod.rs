@@ -13,6 +13,9 @@ mod core;
 mod datastore;
 #[cfg(test)]
 mod fencing;
+mod holding;
+#[cfg(test)]
+mod holding_tests;
 #[cfg(test)]
 mod hostile;
 mod poll;
@@ -41,6 +44,7 @@ use crate::tables::slots::Slots;
 use busy_poll::BusyPoll;
 use datastore::Ended;
 use headgate_units::Nanos;
+use holding::Verdict;
 use polled::PolledPorts;
 use ports::Io;
 use slab::Slab;
@@ -106,6 +110,7 @@ impl Shard {
             next_generation: 0,
             touched: Vec::new(),
             starved: Vec::new(),
+            held: Vec::new(),
             ending: Vec::new(),
             is_awake: false,
             sole_client: SoleClient::default(),
@@ -296,6 +301,10 @@ impl Shard {
             if store.ended(ctx, key) == Ended::NotYet {
                 continue;
             }
+            if store.judge(ctx.now, &mut ctx.tables, key) == Verdict::Held {
+                self.core.held.push(disk);
+                continue;
+            }
             let completion = store.complete(ctx.now, &mut ctx.tables, key);
             let port = ctx.tables.slots[key].port;
             ctx.tables.slots.free(key);
@@ -308,6 +317,23 @@ impl Shard {
         // Ports may have caused new completions meanwhile; keep the larger of the two buffers.
         if self.core.ctx.tables.completed.is_empty() {
             self.core.ctx.tables.completed = completed;
+        }
+        self.tell_of_holds();
+    }
+
+    /// Tells the ports of disks that hold more requests than before: one that is about to end need
+    /// not wait for them.
+    fn tell_of_holds(&mut self) {
+        let mut held = std::mem::take(&mut self.core.held);
+        held.sort_unstable();
+        held.dedup();
+        for disk in held {
+            let ports = self.core.ctx.tables.disks[disk as usize].ports.clone();
+            for port in ports {
+                if !self.core.ctx.tables.ports[port as usize].closing {
+                    self.with_port(port, |p, io| p.on_held(io));
+                }
+            }
         }
     }
 

@@ -138,6 +138,11 @@ impl PortIo for Io<'_> {
         pages.write_placed(offset, bytes)
     }
 
+    fn read_placed(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let pages = self.storage().pages().ok_or(io::ErrorKind::Unsupported)?;
+        pages.read_placed(offset, bytes)
+    }
+
     fn splice_out(&mut self, offset: u64, len: u32, pipe: RawFd) -> io::Result<u32> {
         let pages = self.storage().pages().ok_or(io::ErrorKind::Unsupported)?;
         pages.splice_out(offset, len, pipe)
@@ -165,6 +170,18 @@ impl PortIo for Io<'_> {
         let Core { ctx, datastores, .. } = &mut *self.core;
         let store = &mut datastores[ctx.tables.disks[self.disk as usize].datastore];
         store.take_back(ctx.now, &mut ctx.tables, self.port, newest_first)
+    }
+
+    fn held(&self) -> usize {
+        let tables = &self.core.ctx.tables;
+        let store = &self.core.datastores[tables.disks[self.disk as usize].datastore];
+        store.held_of(tables, self.port)
+    }
+
+    fn give_up(&mut self, cookies: &[u64]) {
+        let Core { ctx, datastores, .. } = &mut *self.core;
+        let store = &mut datastores[ctx.tables.disks[self.disk as usize].datastore];
+        store.give_up(ctx.now, &mut ctx.tables, self.port, cookies);
     }
 }
 

@@ -43,6 +43,7 @@ impl Rig {
                 gate,
                 closed: DiskSnapshot::default(),
                 closures: 0,
+                holding: Default::default(),
             },
             tables: Tables {
                 slots: Slots::default(),
@@ -77,6 +78,7 @@ impl Rig {
             in_flight: 0,
             ports: Vec::new(),
             stats: DiskStats::new(now),
+            trouble: Default::default(),
         });
         key as u32
     }

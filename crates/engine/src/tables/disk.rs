@@ -4,6 +4,7 @@ use super::queue_slots::QueueSlots;
 use super::range_queue::RangeQueue;
 use super::slots::Zeroing;
 use super::streams::Streams;
+use super::trouble::Trouble;
 use crate::backend::storage::Storage;
 use crate::priorities::Priorities;
 use crate::request::{Access, DiskInfo, Op, Request, Unmap};
@@ -30,6 +31,8 @@ pub(crate) struct ShardDisk {
     pub in_flight: u32,
     pub ports: Vec<u32>,
     pub stats: DiskStats,
+    /// What its storage failed, and what it holds for that.
+    pub trouble: Trouble,
 }
 
 impl ShardDisk {
@@ -103,6 +106,7 @@ mod tests {
             in_flight: 0,
             ports: Vec::new(),
             stats: DiskStats::new(Nanos::ZERO),
+            trouble: Trouble::default(),
         }
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod queue_slots;
 pub(crate) mod range_queue;
 pub(crate) mod slots;
 pub(crate) mod streams;
+pub(crate) mod trouble;
 
 use disk::ShardDisk;
 use port::PortState;

@@ -59,6 +59,15 @@ impl RangeQueue {
         *under_way
     }
 
+    /// Those that wait, in order.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &u32> {
+        let waiting = match self {
+            RangeQueue::Unbounded => None,
+            RangeQueue::OneAtATime { waiting, .. } => Some(waiting),
+        };
+        waiting.into_iter().flatten()
+    }
+
     /// Takes out those that wait and are wanted, in order. O(waiting).
     pub(crate) fn extract(&mut self, wanted: &mut dyn FnMut(&u32) -> bool) -> Vec<u32> {
         let RangeQueue::OneAtATime { waiting, .. } = self else { return Vec::new() };

@@ -17,6 +17,8 @@ pub(crate) enum Stage {
     Withdrawn,
     /// Counted in the datastore's window.
     Dispatched,
+    /// Failed by the storage, and held until that is in no trouble any more.
+    Held,
 }
 
 /// Where a request is among its datastore's layers.
@@ -62,8 +64,11 @@ pub(crate) struct Slot {
     /// How a write-zeroes was done.
     pub zeroing: Zeroing,
     pub arrived: Nanos,
+    /// Requests that came before have lower ones.
+    pub serial: u64,
     pub dispatched: Nanos,
-    /// It waited for a server that was gone: what it took says nothing of the storage.
+    /// It waited for a server that was gone, or for the end of its storage's trouble: what it took
+    /// says nothing of the storage.
     pub outage: bool,
     /// Parties that still work on it: the kernel, the device model, a worker.
     pub parties: u8,
@@ -76,6 +81,7 @@ pub(crate) struct Slot {
 pub(crate) struct Slots {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    next_serial: u64,
 }
 
 impl Slots {
@@ -103,6 +109,7 @@ impl Slots {
                 done: 0,
                 zeroing: Zeroing::ByStorage,
                 arrived: now,
+                serial: 0,
                 dispatched: now,
                 outage: false,
                 parties: 0,
@@ -125,6 +132,8 @@ impl Slots {
         slot.host_ioprio = 0;
         slot.depth = Depth::Above;
         slot.arrived = now;
+        slot.serial = self.next_serial;
+        self.next_serial += 1;
         slot.outage = false;
         slot.parties = 0;
         slot.result = Ok(());

@@ -30,6 +30,11 @@ impl Pages<'_> {
         self.file.write_all_at(bytes, offset)
     }
 
+    /// See [`PortIo::read_placed`](crate::port::PortIo::read_placed).
+    pub(crate) fn read_placed(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
+    }
+
     /// See [`PortIo::map_for_recv`](crate::port::PortIo::map_for_recv).
     pub(crate) fn map_for_recv(&self, offset: u64, len: u32) -> Option<*mut u8> {
         self.mapping?.at(offset, u64::from(len))

@@ -82,7 +82,7 @@ impl Context {
             return self.end_party(key, Err(IoError::Backend(libc::EIO)));
         }
         if let Some(link) = self.links.get_mut(index) {
-            self.tables.slots[key].outage = !matches!(link.state, State::Connected(_));
+            self.tables.slots[key].outage |= !matches!(link.state, State::Connected(_));
             link.queue.push_back(key);
         }
         self.links.set_ready(index);
