@@ -34,6 +34,15 @@ pub enum Splicing {
     Off,
 }
 
+/// Is there space for a write to its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// Yes.
+    Left,
+    /// No.
+    Full,
+}
+
 /// What the shard does for the port.
 #[derive(Debug)]
 pub struct Shard {
@@ -56,6 +65,11 @@ pub struct Shard {
     splicing: Splicing,
     /// Where the image ends when it is asked to lend.
     pub end: usize,
+    /// Whether the image has space for what is written to its place.
+    pub space: Space,
+    /// Whether the disk holds its requests, and what the port gave up of them.
+    pub holds: bool,
+    given_up: Vec<u64>,
     /// Has the port closed.
     pub closed: bool,
     /// The longest receive that the port asked for since this was set.
@@ -130,8 +144,17 @@ impl PortIo for Shard {
     }
 
     fn write_placed(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.space == Space::Full {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
         let start = offset as usize;
         self.content[start..start + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read_placed(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let start = offset as usize;
+        bytes.copy_from_slice(&self.content[start..start + bytes.len()]);
         Ok(())
     }
 
@@ -159,6 +182,14 @@ impl PortIo for Shard {
 
     fn take_back(&mut self, _: &[u64]) -> usize {
         panic!("an NBD client takes nothing back")
+    }
+
+    fn held(&self) -> usize {
+        if self.holds { self.queue.len() } else { 0 }
+    }
+
+    fn give_up(&mut self, cookies: &[u64]) {
+        self.given_up.extend(cookies);
     }
 }
 
@@ -254,6 +285,9 @@ impl Harness {
             blocked: None,
             splicing,
             end: size,
+            space: Space::Left,
+            holds: false,
+            given_up: Vec::new(),
             closed: false,
             longest_receive: 0,
         };
@@ -294,6 +328,12 @@ impl Harness {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, len) };
         self.event(key, len as i32);
         len
+    }
+
+    /// The receive under way fails.
+    pub fn fail_receive(&mut self, errno: i32) {
+        let (_, _, key) = self.shard.receive.take().expect("no receive is under way");
+        self.event(key, -errno);
     }
 
     /// The client's end of the connection closes.
@@ -391,6 +431,14 @@ impl Harness {
             .on_complete(&mut self.shard, Completion { cookie: request.cookie, result, extents });
         self.tell_room();
         request
+    }
+
+    /// The disk fails what the port gave up of what it holds.
+    pub fn fail_given_up(&mut self) {
+        for cookie in std::mem::take(&mut self.shard.given_up) {
+            let at = self.shard.queue.iter().position(|queued| queued.request.cookie == cookie);
+            at.into_iter().for_each(|at| _ = self.complete(at, Outcome::Failed(IoError::NoSpace)));
+        }
     }
 
     /// The disk's other clients leave room for `depth` requests of this one, at least one.

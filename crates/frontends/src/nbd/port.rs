@@ -393,7 +393,7 @@ impl NbdPort {
             // Not the socket's failure but the image's.
             Err(_) if into == Receiving::Placed && -result == libc::EFAULT => {
                 if let Some(Assembling { target: Target::Placed(key, _), .. }) = self.assembling {
-                    self.misplaced(key, IoError::NoSpace);
+                    self.displace(io, key, IoError::NoSpace);
                 }
                 return self.pump(io);
             }
@@ -519,6 +519,11 @@ impl Port for NbdPort {
         self.account.on_turn();
         if self.account.is_tight() {
             self.arena.give_back_unused();
+        }
+        if self.phase == Phase::Draining && io.held() > 0 {
+            // Nobody knows for how long, and a client that has gone does not ask again.
+            let cookies: Vec<u64> = self.taken.iter().map(|(key, _)| key as u64).collect();
+            io.give_up(&cookies);
         }
         if self.phase == Phase::Draining && self.taken.is_empty() && self.send_queue.replies() == 0
         {

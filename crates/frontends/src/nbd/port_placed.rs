@@ -8,10 +8,10 @@
 
 use super::super::intake::{Assembling, Piece, Taken, Target, Whole};
 use super::super::phase::Phase;
-use super::super::translate::outcome;
+use super::super::translate::{Command, outcome};
 use super::NbdPort;
 use headgate_engine::port::PortIo;
-use headgate_engine::request::IoError;
+use headgate_engine::request::{Durability, IoError, Op};
 use headgate_nbd::server::reply;
 
 impl NbdPort {
@@ -40,11 +40,10 @@ impl NbdPort {
                 if !early.is_empty() {
                     let at = command.offset + u64::from(command.len - left);
                     if let Err(e) = io.write_placed(at, early) {
-                        self.misplaced(
-                            key,
-                            IoError::from_errno(e.raw_os_error().unwrap_or(libc::EIO)),
-                        );
-                        return true;
+                        let error = IoError::from_errno(e.raw_os_error().unwrap_or(libc::EIO));
+                        self.displace(io, key, error);
+                        // A request like others is left, or none.
+                        return self.assembling.is_none() || self.finish_intake(io);
                     }
                     let len = early.len();
                     self.inbox.consume(len);
@@ -93,6 +92,29 @@ impl NbdPort {
         self.assembling = None;
     }
 
+    /// The rest of a payload cannot be received to its place, for want of space as a rule: it becomes
+    /// a write like others, which the disk fails, or holds. What is there of its first block is
+    /// read back.
+    pub(super) fn displace(&mut self, io: &mut dyn PortIo, key: usize, error: IoError) {
+        let left = self.requests.payload_left();
+        let Some(Assembling { command, .. }) = self.assembling else { return };
+        let there = command.len - left;
+        let odd = there % io.disk().block_size;
+        let offset = command.offset + u64::from(there - odd);
+        let len = left + odd;
+        let Ok(buffer) = self.arena.take(len) else { return self.misplaced(key, error) };
+        // SAFETY: the buffer is at least as long as a block, and nobody else's.
+        let head = unsafe { std::slice::from_raw_parts_mut(self.arena.at(&buffer), odd as usize) };
+        if io.read_placed(offset, head).is_err() {
+            self.arena.give(buffer);
+            return self.misplaced(key, error);
+        }
+        self.taken.try_remove(key);
+        let op = Op::Write(Durability::Cached);
+        let command = Command { op, offset, len, ..command };
+        self.assembling = Some(Assembling { command, target: Target::Buffer(buffer) });
+    }
+
     /// A payload cannot go to its place: it is thrown away, and its request fails.
     pub(super) fn misplaced(&mut self, key: usize, error: IoError) {
         self.assembling = None;
@@ -107,9 +129,9 @@ impl NbdPort {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::harness::{Harness, Outcome};
+    use super::super::super::harness::{Harness, Outcome, Space};
     use headgate_engine::port::Detach;
-    use headgate_engine::request::{IoError, Op};
+    use headgate_engine::request::{Durability, IoError, Op};
     use headgate_nbd::server::command::{BlockStatus, Replies, Session};
     use headgate_nbd::wire::{REQUEST_LEN, REQUEST_MAGIC, command};
 
@@ -176,6 +198,49 @@ mod tests {
         assert_eq!(answers(&harness.output), [(1, 28), (2, 0)]);
         assert_eq!(&harness.shard.content[256 << 10..(256 << 10) + LONG], kept);
         assert!(!harness.shard.closed);
+    }
+
+    #[test]
+    fn a_place_without_space_becomes_a_write_that_the_disk_may_hold() {
+        let mut harness = Harness::splicing(SIMPLE, DISK, 8);
+        let bytes = write(1, 4096, &pattern(8));
+        let came_along = harness.send(&bytes);
+        harness.shard.space = Space::Full;
+        harness.complete(0, Outcome::Served);
+        harness.send(&bytes[came_along..]);
+        let op = Op::Write(Durability::Cached);
+        let [queued] = &harness.shard.queue[..] else { panic!("{:?}", harness.shard.queue) };
+        assert_eq!(
+            (queued.request.op, queued.request.offset, queued.request.len),
+            (op, 4096, LONG as u64)
+        );
+        assert!(harness.output.is_empty(), "its client waits");
+        harness.settle();
+        assert_eq!(answers(&harness.output), [(1, 0)]);
+        assert_eq!(&harness.shard.content[4096..4096 + LONG], pattern(8));
+    }
+
+    #[test]
+    fn what_was_placed_of_a_block_before_the_space_was_used_up_is_written_again() {
+        let mut harness = Harness::splicing(SIMPLE, DISK, 8);
+        let bytes = write(1, 4096, &pattern(9));
+        let came_along = harness.send(&bytes);
+        harness.complete(0, Outcome::Served);
+        // The head that came along is placed. A part of the rest is, and then there is no space.
+        harness.send_once(&bytes[came_along..came_along + 1_000]);
+        let there = came_along - REQUEST_LEN + 1_000;
+        harness.fail_receive(libc::EFAULT);
+        harness.shard.content[4096 + there..].fill(0xee);
+        harness.send(&bytes[came_along + 1_000..]);
+        let [queued] = &harness.shard.queue[..] else { panic!("{:?}", harness.shard.queue) };
+        let start = there as u64 / 512 * 512;
+        assert_eq!(
+            (queued.request.offset, queued.request.len),
+            (4096 + start, LONG as u64 - start)
+        );
+        harness.settle();
+        assert_eq!(answers(&harness.output), [(1, 0)]);
+        assert_eq!(&harness.shard.content[4096..4096 + LONG], pattern(9));
     }
 
     #[test]

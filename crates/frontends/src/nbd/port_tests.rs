@@ -388,6 +388,28 @@ fn draining_answers_what_was_taken_and_nothing_else() {
 }
 
 #[test]
+fn draining_does_not_wait_for_what_the_disk_holds() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
+    harness.shard.holds = true;
+    harness.send(&[write(1, 0, &[1; 512]), write(2, 512, &[1; 512])].concat());
+    harness.detach(Detach::Drain);
+    harness.fail_given_up();
+    while harness.read() {}
+    assert!(harness.shard.closed);
+    assert_eq!(structured(&harness), [(1, Answer::Error(28)), (2, Answer::Error(28))]);
+}
+
+#[test]
+fn a_client_that_says_goodbye_does_not_wait_for_what_the_disk_holds() {
+    let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
+    harness.shard.holds = true;
+    harness.send(&[write(1, 0, &[1; 512]), request(command::DISC, 2, 0, 0)].concat());
+    harness.fail_given_up();
+    harness.read();
+    assert!(harness.shard.closed);
+}
+
+#[test]
 fn a_client_out_of_step_is_dropped() {
     let mut harness = Harness::new(STRUCTURED, DISK, 8, &[]);
     harness.send(&[0; 28]);

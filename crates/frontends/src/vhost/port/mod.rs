@@ -565,12 +565,17 @@ impl Port for BlkPort {
         }
     }
 
+    fn on_held(&mut self, io: &mut dyn PortIo) {
+        self.let_go_of_held(io);
+    }
+
     fn on_turn_end(&mut self, io: &mut dyn PortIo) {
         if !self.starved && !self.ready.is_empty() {
             self.pump(io);
         }
         self.settle(io);
-        if self.draining && self.requests.is_empty() {
+        // What the disk holds is not waited for, nor answered: a successor replays it.
+        if self.draining && self.requests.len() == io.held() {
             io.close();
         }
     }

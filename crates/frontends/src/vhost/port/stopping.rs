@@ -17,8 +17,31 @@ impl BlkPort {
         self.awaited.remove(&index);
         let Some(ring) = self.ring(index) else { return };
         ring.phase = Phase::Stopping(answer);
-        self.put_back(io, index);
+        self.let_go(io, index);
         self.mark_dirty(index);
+    }
+
+    /// The disk holds requests. Nobody knows for how long: rings that stop do not wait for that.
+    pub(super) fn let_go_of_held(&mut self, io: &mut dyn PortIo) {
+        for index in 0..self.rings.len() as u16 {
+            if self.ring(index).is_some_and(|ring| matches!(ring.phase, Phase::Stopping(_))) {
+                self.let_go(io, index);
+                self.mark_dirty(index);
+            }
+        }
+    }
+
+    /// Puts back what can be put back, and has what is held of the rest fail.
+    fn let_go(&mut self, io: &mut dyn PortIo, index: u16) {
+        self.put_back(io, index);
+        if io.held() == 0 {
+            return;
+        }
+        let Some(key) = self.ring(index).map(|ring| ring.key) else { return };
+        let of_ring = |r: &InFlight| r.queue == index && r.key == key;
+        let left = self.requests.iter().filter(|(_, request)| of_ring(request));
+        let cookies: Vec<u64> = left.map(|(cookie, _)| cookie as u64).collect();
+        io.give_up(&cookies);
     }
 
     /// Puts those chains back into a ring that nobody has begun to serve, from the newest on. What

@@ -2,6 +2,7 @@
 
 mod polling;
 mod signals;
+mod trouble;
 
 use super::*;
 use headgate_engine::port::Until;
@@ -42,6 +43,9 @@ struct FakeShard {
     closed: bool,
     /// Sectors of requests that the storage works on.
     dispatched: Vec<u64>,
+    /// Sectors of requests that the disk holds, and of those that the port gave up.
+    held: Vec<u64>,
+    given_up: Vec<u64>,
     poll_mode: PollMode,
 }
 
@@ -111,6 +115,14 @@ impl PortIo for FakeShard {
         self.room += count;
         count
     }
+    fn held(&self) -> usize {
+        self.submitted.iter().filter(|r| self.held.contains(&(r.offset / 512))).count()
+    }
+    fn give_up(&mut self, cookies: &[u64]) {
+        let FakeShard { submitted, held, given_up, .. } = self;
+        let wanted = submitted.iter().filter(|r| cookies.contains(&r.cookie));
+        given_up.extend(wanted.map(|r| r.offset / 512).filter(|sector| held.contains(sector)));
+    }
 }
 
 struct Guest {
@@ -161,6 +173,8 @@ impl Rig {
             cancelled: vec![],
             closed: false,
             dispatched: vec![],
+            held: vec![],
+            given_up: vec![],
             poll_mode: PollMode::Events,
         };
         let inflight = Arc::new(HeapMapping::new(QUEUES * InflightRegion::bytes(SIZE)));
