@@ -15,5 +15,6 @@ pub mod placement;
 pub mod priorities;
 pub mod top;
 pub mod trace;
+pub mod trouble;
 pub mod types;
 pub mod windows;

@@ -1,6 +1,7 @@
 //! Wire types of the live view.
 
 use super::latency::{LatencyNow, NarrowedFor};
+use super::trouble::Trouble;
 use super::types::ServiceState;
 use super::windows::WindowNow;
 use headgate_model::Name;
@@ -76,6 +77,9 @@ pub struct TopDisk {
     pub queued: u64,
     /// Requests at the device now.
     pub in_flight: u64,
+    /// The trouble of its storage, while there is some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<Trouble>,
     /// What it did.
     pub load: Load,
     /// The priorities that got the most, at most 16, the highest first.

@@ -8,10 +8,12 @@ use super::latency::LatencyNow;
 use super::leases::Lease;
 use super::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
 use super::priorities::{Export, Priorities, VmSockets};
+use super::trouble::{LastError, Trouble};
 use super::windows::{Window, WindowPatch};
 use headgate_model::Name;
 use headgate_model::{
-    CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode, Policy, Scheduler,
+    CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode, Policy, ReadErrors,
+    Scheduler, WriteErrors,
 };
 use headgate_units::{Bytes, BytesPerSec, Iops, LatencyTarget, Shares};
 use serde::{Deserialize, Serialize};
@@ -321,6 +323,12 @@ pub struct DiskPatch {
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub latency_target: Change<LatencyTarget>,
+    /// What becomes of writes that the storage fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub werror: Option<WriteErrors>,
+    /// What becomes of reads that the storage fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerror: Option<ReadErrors>,
     /// The virtual machine it belongs to.
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -351,6 +359,8 @@ impl DiskPatch {
             shares: self.shares.unwrap_or(before.shares),
             burst: self.burst.unwrap_or(before.burst),
             latency_target: self.latency_target.apply(before.latency_target),
+            werror: self.werror.unwrap_or(before.werror),
+            rerror: self.rerror.unwrap_or(before.rerror),
         }
     }
 }
@@ -404,6 +414,12 @@ pub struct Disk {
     /// Of a disk on an NBD server: its connection; `null` when not in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<Connection>,
+    /// The trouble of its storage, while there is some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<Trouble>,
+    /// The last error of its storage since it was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LastError>,
     /// What was set.
     pub policy: Policy,
     /// What is in force, as the scheduler has it: read back, not remembered. `null` when not in
@@ -505,8 +521,8 @@ pub struct ErrorBody {
 pub enum HealthStatus {
     /// Everything is in service.
     Ok,
-    /// A datastore or a disk could not be opened, or a disk has no connection to its server; the
-    /// others serve.
+    /// A datastore or a disk could not be opened, a disk has no connection to its server, or its
+    /// storage fails requests; the others serve.
     Degraded,
     /// A shard does not answer: restart the daemon.
     Failed,
@@ -532,7 +548,7 @@ pub struct Health {
     pub version: String,
     /// The host.
     pub host: Host,
-    /// What is not in service, and why.
+    /// What is not in service, or in trouble, and why.
     pub failed: Vec<String>,
 }
 

@@ -361,8 +361,8 @@ mod tests {
     use super::*;
     use headgate_model::{
         Backend, Capacity, CapacitySource, Confidence, DatastorePlacement, DiskPlacement,
-        DiskState, LimitMode, Policy, PriorityRecord, PriorityScope, RemoteRecord, Scheduler,
-        SocketRecord, Threshold, WindowRecord,
+        DiskState, LimitMode, Policy, PriorityRecord, PriorityScope, ReadErrors, RemoteRecord,
+        Scheduler, SocketRecord, Threshold, WindowRecord, WriteErrors,
     };
     use headgate_placement::{Group, Mobility};
     use headgate_qos::CostModel;
@@ -407,11 +407,8 @@ mod tests {
             size: Bytes::from_gib(1),
             policy: Policy {
                 reservation: Some(Iops::new(250).unwrap()),
-                limit: None,
                 limit_bandwidth: Some(BytesPerSec::MAX),
                 limit_read: Some(Iops::new(70).unwrap()),
-                limit_write: None,
-                limit_read_bandwidth: None,
                 limit_write_bandwidth: Some(BytesPerSec::new(1 << 30).unwrap()),
                 limit_mode: LimitMode::Soft,
                 limit_peak: Some(Iops::new(3_000).unwrap()),
@@ -420,6 +417,9 @@ mod tests {
                 shares: Shares::new(200).unwrap(),
                 burst: 256,
                 latency_target: "p99.9=1500us".parse().ok(),
+                werror: WriteErrors::Stop,
+                rerror: ReadErrors::Stop,
+                ..Policy::default()
             },
             state: DiskState::Creating,
             remote: None,

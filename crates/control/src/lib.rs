@@ -47,6 +47,7 @@ mod takeover_tests;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod views;
 mod vms;
 mod window_setup;

@@ -10,11 +10,11 @@ use headgate_devices::LayerSpec;
 use headgate_devices::layer::TracePart;
 use headgate_history::Samples;
 use headgate_model::Name;
-use headgate_model::Period;
 use headgate_model::{
     DataPlane, DatastoreSample, DiskSample, LiveDisk, Machine, OpenDisk, PlaneError, Probe, Stall,
 };
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
+use headgate_model::{HoldSample, Period};
 use headgate_nbd::uri::Uri;
 use headgate_qos::Narrow;
 use headgate_qos::window::{LatencyMeter, Slots};
@@ -69,6 +69,14 @@ impl MemoryPlane {
 
     pub(crate) fn repair(&self) {
         self.0.lock().unwrap().broken.clear();
+    }
+
+    /// A disk holds requests from now on.
+    pub(crate) fn hold(&self, disk: &str) {
+        let hold =
+            HoldSample { since: Nanos::ZERO, error: "no space left".into(), requests: 3, tries: 0 };
+        let (mut state, name) = (self.0.lock().unwrap(), disk.parse::<Name>().unwrap());
+        state.disks.get_mut(&name).unwrap().trouble.hold = Some(hold);
     }
 
     pub(crate) fn connect(&self, disk: &str, clients: usize) {
@@ -213,6 +221,8 @@ impl DataPlane for MemoryPlane {
                 latency: None,
                 clients: 0,
                 remote: None,
+                trouble: Default::default(),
+                at: Nanos::ZERO,
             };
             let machine = disk.machine.map(|machine| machine.name);
             s.sockets.insert(disk.name.clone(), (machine, disk.access));
@@ -222,6 +232,17 @@ impl DataPlane for MemoryPlane {
 
     fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError> {
         self.run("set_policy", |s| s.disks.get_mut(disk).unwrap().policy = *policy)
+    }
+
+    fn resume_disk(&self, disk: &Name) -> Result<bool, PlaneError> {
+        self.run("resume_disk", |s| {
+            let takes = !s.broken.contains("storage");
+            let trouble = &mut s.disks.get_mut(disk).unwrap().trouble;
+            let held = trouble.hold.is_some();
+            trouble.hold = trouble.hold.take().filter(|_| !takes);
+            trouble.hold.iter_mut().for_each(|hold| hold.tries += 1);
+            held
+        })
     }
 
     fn set_priorities(&self, disk: &Name, priorities: &PriorityRecord) -> Result<(), PlaneError> {
@@ -271,6 +292,7 @@ impl DataPlane for MemoryPlane {
                 priorities: live.priorities,
                 clients: live.clients,
                 remote: live.remote.clone(),
+                trouble: live.trouble.clone(),
                 ..DiskSample::new(name.clone(), live.policy, DiskSnapshot::default())
             });
             let disks = disks.collect();

@@ -4,9 +4,11 @@ use super::{
     Control, ControlError, DatastoreEntry, DiskEntry, Hang, Model, Service, capacity, flash, vms,
 };
 use headgate_api::costs::LearnedCosts;
+use headgate_api::trouble::{LastError, Moment, Trouble, TroubleState};
 use headgate_api::types::{
     BackendSpec, CapacityView, Datastore, Disk, DiskMoved, Health, HealthStatus, Host, ServiceState,
 };
+use headgate_history::wall_clock;
 use headgate_model::ConnectionState;
 use headgate_model::Name;
 use headgate_model::{Backend, Policy, Scheduler};
@@ -55,8 +57,15 @@ fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
         latency: d.latency,
         clients: d.clients,
         remote: d.remote.clone(),
+        trouble: d.trouble.clone(),
+        at: d.stats.at,
     };
     disks.map(|d| (d.name.clone(), live(d))).collect()
+}
+
+/// When a disk was looked at, which was a moment ago.
+fn moment(live: &LiveDisk) -> Moment {
+    Moment { monotonic: live.at, wall: wall_clock().0 / 1_000_000_000 }
 }
 
 fn told_of_stall(view: Datastore, stalled: &BTreeMap<Name, String>) -> Datastore {
@@ -77,12 +86,28 @@ fn disk_told_of_stall(view: Disk, stalled: &BTreeMap<Name, String>) -> Disk {
 
 /// The part of a policy that a datastore's scheduler, or the device under it, enforces.
 pub(super) fn effective(policy: Policy, datastore: &DatastoreEntry) -> Policy {
-    match datastore.record.scheduler {
+    let Policy { werror, rerror, .. } = policy;
+    let scheduled = match datastore.record.scheduler {
         Scheduler::Mclock => policy,
         Scheduler::Sfq => Policy::of_shares(policy.shares),
         Scheduler::Fifo if flash::keeps_shares(datastore) => Policy::of_shares(policy.shares),
         Scheduler::Fifo => Policy::of_shares(Shares::default()),
-    }
+    };
+    // What becomes of errors is no matter of the scheduler.
+    Policy { werror, rerror, ..scheduled }
+}
+
+/// What health says of a disk whose storage is in trouble.
+fn troubled(disk: &DiskSample) -> Option<String> {
+    let wall = wall_clock().0 / 1_000_000_000;
+    let trouble = Trouble::of(&disk.trouble, Moment { monotonic: disk.stats.at, wall })?;
+    let hint = match trouble.state {
+        TroubleState::Held => {
+            format!(": repair the storage; 'headgate disk resume {}' has it tried now", disk.name)
+        }
+        TroubleState::Failing => String::new(),
+    };
+    Some(format!("disk '{}': {}: {trouble}{hint}", disk.name, trouble.state.as_str()))
 }
 
 impl Control {
@@ -172,6 +197,10 @@ impl Control {
             size: record.size,
             export: record.remote.as_ref().map(|remote| remote.export.clone()),
             connection: live.and_then(|live| live.remote.clone()),
+            trouble: live.and_then(|live| Trouble::of(&live.trouble, moment(live))),
+            last_error: live.and_then(|live| {
+                live.trouble.last.as_ref().map(|last| LastError::of(last, moment(live)))
+            }),
             policy: record.policy,
             effective_policy: live.zip(datastore).map(|(live, on)| effective(live.policy, on)),
             latency: live.and_then(|live| live.latency).map(Into::into),
@@ -323,8 +352,9 @@ impl Control {
             let reason = remote.reason.as_deref().unwrap_or("not yet");
             Some(format!("disk '{}': no connection to its server: {reason}", d.name))
         };
-        let sampled = shards.iter().flatten().flat_map(|store| &store.disks);
-        failed.extend(sampled.filter_map(unconnected));
+        let sampled = || shards.iter().flatten().flat_map(|store| &store.disks);
+        failed.extend(sampled().filter_map(unconnected));
+        failed.extend(sampled().filter_map(troubled));
         let status = match (&shards, failed.is_empty()) {
             (Err(_), _) => HealthStatus::Failed,
             _ if !stalls.is_empty() => HealthStatus::Failed,

@@ -415,6 +415,7 @@ impl DataPlane for EnginePlane {
         self.engine
             .set_priorities(id, translate::engine_priorities(&disk.priorities))
             .map_err(failed)?;
+        self.engine.set_trouble(id, translate::trouble_policy(&disk.policy)).map_err(failed)?;
         match self.listen_for(&disk, id) {
             Ok(server) => self.vhost().insert(disk.name.clone(), server),
             Err(e) => {
@@ -428,8 +429,14 @@ impl DataPlane for EnginePlane {
     }
 
     fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError> {
+        let (id, trouble) = (self.disk(disk)?, translate::trouble_policy(policy));
         let policy = policy.for_scheduler().map_err(failed)?;
-        self.engine.set_policy(self.disk(disk)?, policy).map_err(failed)
+        self.engine.set_policy(id, policy).map_err(failed)?;
+        self.engine.set_trouble(id, trouble).map_err(failed)
+    }
+
+    fn resume_disk(&self, disk: &Name) -> Result<bool, PlaneError> {
+        self.engine.try_held(self.disk(disk)?).map_err(failed)
     }
 
     fn set_priorities(&self, disk: &Name, priorities: &PriorityRecord) -> Result<(), PlaneError> {

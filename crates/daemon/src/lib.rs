@@ -11,3 +11,4 @@ pub mod metrics;
 pub mod observe;
 pub mod serve;
 mod translate;
+mod trouble_log;

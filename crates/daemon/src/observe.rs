@@ -1,5 +1,6 @@
 //! The observer: samples the shards' counters once a second and computes the rates between samples.
 
+use crate::trouble_log::TroubleLog;
 use headgate_api::top::{
     LatencyMicros, Load, NarrowedWindow, Top, TopDatastore, TopDisk, TopStream,
 };
@@ -63,6 +64,7 @@ impl Observer {
         let thread = {
             let (control, history) = (control.clone(), history.clone());
             std::thread::Builder::new().name("headgate-observe".into()).spawn(move || {
+                let mut troubles = TroubleLog::default();
                 loop {
                     match control.sample() {
                         Ok(sample) => {
@@ -70,6 +72,7 @@ impl Observer {
                             control.samples().record(&sample);
                             control.record_service(&sample);
                             control.see_progress(&sample);
+                            troubles.see(&sample);
                             history.write().unwrap_or_else(PoisonError::into_inner).push(sample);
                         }
                         Err(e) => tracing::warn!(error = %e, "no statistics"),
@@ -210,6 +213,7 @@ fn view_disk(info: &Disk, span: Option<&Span<'_>>, busy_shares: u64) -> TopDisk 
         clients: info.clients,
         queued: 0,
         in_flight: 0,
+        trouble: info.trouble.clone(),
         load: Load::default(),
         streams: Vec::new(),
         reservation_achieved: None,
@@ -237,7 +241,9 @@ fn view_disk(info: &Disk, span: Option<&Span<'_>>, busy_shares: u64) -> TopDisk 
         view.reservation_achieved = Some(interval.achieved_reservation(reservation));
         let waited = span.all.iter().all(|s| disk(s, &info.name).is_some_and(|d| d.queued > 0));
         let held = interval.normalised_iops * 100.0 >= (reservation.get() * HELD_PERCENT) as f64;
-        view.reservation_missed = span.all.len() == KEPT && waited && !held;
+        // What a disk holds for its storage's trouble asks for nothing.
+        let asked = span.all.len() == KEPT && waited && now.trouble.hold.is_none();
+        view.reservation_missed = asked && !held;
     }
     if interval.outstanding > 0.0 {
         let datastore = span.now.stats.since(&span.oldest.stats);

@@ -1,14 +1,16 @@
 //! What the engine tells, in the words of the model, and what the model sets, in the engine's.
 
-use headgate_engine::Priorities;
 use headgate_engine::pulse::Stall;
 use headgate_engine::snapshot::{self, RemoteState};
+use headgate_engine::{HoldReads, HoldWrites, Priorities, TroublePolicy};
 use headgate_model::{
-    ConnectionState, DiskSample, FlashSample, Name, NarrowedSample, Policy, PriorityRecord,
-    PriorityScope, Scheduler, StreamSample,
+    ConnectionState, DiskSample, ErrorSample, FlashSample, HoldSample, Name, NarrowedSample,
+    Policy, PriorityRecord, PriorityScope, ReadErrors, Scheduler, StreamSample, TroubleSample,
+    WriteErrors,
 };
 use headgate_qos::window::DiskTotals;
 use headgate_qos::{Cost, PriorityPolicy, SchedulerKind};
+use headgate_stats::ErrorKind;
 
 pub(super) fn scheduler_kind(scheduler: Scheduler) -> SchedulerKind {
     match scheduler {
@@ -69,6 +71,58 @@ pub(super) fn narrowed(narrowed: snapshot::NarrowedWindow) -> Option<NarrowedSam
     })
 }
 
+/// What a policy says of errors, as the engine takes it.
+pub(super) fn trouble_policy(policy: &Policy) -> TroublePolicy {
+    TroublePolicy {
+        writes: match policy.werror {
+            WriteErrors::Report => HoldWrites::Never,
+            WriteErrors::Enospc => HoldWrites::NoSpace,
+            WriteErrors::Stop => HoldWrites::Always,
+        },
+        reads: match policy.rerror {
+            ReadErrors::Report => HoldReads::Never,
+            ReadErrors::Stop => HoldReads::Always,
+        },
+    }
+}
+
+fn policy(disk: &snapshot::DiskSnapshot) -> Policy {
+    let werror = match disk.trouble.policy.writes {
+        HoldWrites::Never => WriteErrors::Report,
+        HoldWrites::NoSpace => WriteErrors::Enospc,
+        HoldWrites::Always => WriteErrors::Stop,
+    };
+    let rerror = match disk.trouble.policy.reads {
+        HoldReads::Never => ReadErrors::Report,
+        HoldReads::Always => ReadErrors::Stop,
+    };
+    Policy { werror, rerror, ..Policy::from(disk.policy) }
+}
+
+fn trouble(trouble: &snapshot::TroubleSnapshot) -> TroubleSample {
+    let error = |last: snapshot::LastError| ErrorSample {
+        at: last.at,
+        op: last.op,
+        kind: last.error.kind().unwrap_or(ErrorKind::Other),
+        error: last.error.to_string(),
+        offset: last.offset,
+        len: last.len,
+    };
+    let hold = |hold: snapshot::HoldSnapshot| HoldSample {
+        since: hold.since,
+        error: hold.error.to_string(),
+        requests: hold.requests,
+        tries: hold.tries,
+    };
+    TroubleSample {
+        counts: trouble.counts,
+        last: trouble.last.map(error),
+        reported: trouble.reported,
+        hold: trouble.hold.map(hold),
+        holds: trouble.holds,
+    }
+}
+
 pub(super) fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSample {
     let flash = |flash: snapshot::FlashSnapshot| FlashSample {
         counters: flash.counters,
@@ -76,7 +130,7 @@ pub(super) fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSampl
     };
     DiskSample {
         name,
-        policy: Policy::from(disk.policy),
+        policy: policy(&disk),
         priorities: priority_record(&disk.priorities),
         streams: disk.streams.iter().map(stream).collect(),
         in_flight: disk.in_flight,
@@ -86,6 +140,7 @@ pub(super) fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSampl
         clients: disk.ports,
         remote: disk.remote.map(connection),
         stats: disk.stats,
+        trouble: trouble(&disk.trouble),
         flash: disk.flash.map(flash),
     }
 }

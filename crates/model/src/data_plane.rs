@@ -3,7 +3,7 @@
 use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
-use crate::{DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
+use crate::{DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord, TroubleSample};
 use headgate_access::Access;
 use headgate_devices::LayerSpec;
 use headgate_devices::layer::TracePart;
@@ -141,6 +141,10 @@ pub struct LiveDisk {
     pub clients: usize,
     /// Of a remote disk: its connection to the server.
     pub remote: Option<Connection>,
+    /// What it has seen of its storage's trouble.
+    pub trouble: TroubleSample,
+    /// When this was read, on `CLOCK_MONOTONIC`.
+    pub at: Nanos,
 }
 
 /// A part of the data plane that stands still.
@@ -259,6 +263,13 @@ pub trait DataPlane: Send + Sync {
     /// # Errors
     /// When the shard does not confirm.
     fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError>;
+
+    /// Has a disk that holds requests try one of them now; if the storage takes it, all go on. Does
+    /// not wait for that. `false`: the disk holds none.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn resume_disk(&self, disk: &Name) -> Result<bool, PlaneError>;
 
     /// Changes what a disk's requests may ask for; in force when the call returns.
     ///

@@ -10,6 +10,7 @@ mod placement;
 mod policy;
 mod records;
 mod sample;
+mod trouble;
 mod window;
 
 pub use connection::{Connection, ConnectionState};
@@ -27,6 +28,7 @@ pub use records::{
 pub use sample::{
     DatastoreSample, DiskSample, FlashSample, NarrowedSample, NbdSample, StreamSample,
 };
+pub use trouble::{ErrorSample, FAILING, HoldSample, ReadErrors, TroubleSample, WriteErrors};
 pub use window::{
     BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, WindowRecord,
 };

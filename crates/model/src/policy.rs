@@ -2,6 +2,7 @@
 //!
 //! It is not checked. [`Policy::for_scheduler`] makes the checked form that the scheduler takes.
 
+use crate::{ReadErrors, WriteErrors};
 use headgate_qos::{Burst, Direction, DirectionLimits, PeakTime, PolicyError};
 use headgate_units::{BytesPerSec, Iops, LatencyTarget, Shares};
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,10 @@ pub struct Policy {
     /// The latency that most requests are to stay within, such as `p99=5ms`.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub latency_target: Option<LatencyTarget>,
+    /// What becomes of writes that the storage fails.
+    pub werror: WriteErrors,
+    /// What becomes of reads that the storage fails.
+    pub rerror: ReadErrors,
 }
 
 /// When the limits of a disk bind.
@@ -78,7 +83,8 @@ impl LimitMode {
 }
 
 impl Default for Policy {
-    /// No reservation, no limit, normal shares, one IO of burst credit.
+    /// No reservation, no limit, normal shares, one IO of burst credit, requests held while there
+    /// is no space.
     fn default() -> Policy {
         Policy::from(headgate_qos::Policy::default())
     }
@@ -117,6 +123,7 @@ impl Policy {
     }
 }
 
+/// What the scheduler does not have is as by default.
 impl From<headgate_qos::Policy> for Policy {
     fn from(policy: headgate_qos::Policy) -> Policy {
         let [read, write] = Direction::BOTH.map(|direction| policy.direction_limits(direction));
@@ -139,6 +146,8 @@ impl From<headgate_qos::Policy> for Policy {
             // At most 256.
             burst: u16::try_from(policy.burst().get()).unwrap_or(u16::MAX),
             latency_target: policy.latency_target(),
+            werror: WriteErrors::default(),
+            rerror: ReadErrors::default(),
         }
     }
 }
@@ -163,12 +172,16 @@ mod tests {
             shares: Shares::new(200).unwrap(),
             burst: 8,
             latency_target: "p99.9=20ms".parse().ok(),
+            werror: WriteErrors::Stop,
+            rerror: ReadErrors::Stop,
         }
     }
 
     #[test]
     fn a_policy_survives_the_scheduler_and_json() {
-        assert_eq!(Policy::from(policy().for_scheduler().unwrap()), policy());
+        let scheduled = Policy::from(policy().for_scheduler().unwrap());
+        let Policy { werror, rerror, .. } = policy();
+        assert_eq!(Policy { werror, rerror, ..scheduled }, policy());
         let json = serde_json::to_string(&policy()).unwrap();
         assert_eq!(
             json,
@@ -177,7 +190,8 @@ mod tests {
                 r#""limit_read":900,"limit_write":300,"limit_read_bandwidth":41943040,"#,
                 r#""limit_write_bandwidth":20971520,"limit_mode":"soft","#,
                 r#""limit_peak":5000,"limit_peak_bandwidth":62914560,"limit_peak_time":60,"#,
-                r#""shares":200,"burst":8,"latency_target":"p99.9=20ms"}"#
+                r#""shares":200,"burst":8,"latency_target":"p99.9=20ms","#,
+                r#""werror":"stop","rerror":"stop"}"#
             )
         );
         assert_eq!(serde_json::from_str::<Policy>(&json).unwrap(), policy());

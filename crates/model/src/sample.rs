@@ -1,7 +1,7 @@
 //! Samples: the counters of datastores and disks at one instant, as the shards report them.
 
 use crate::connection::Connection;
-use crate::{Name, Policy, PriorityRecord};
+use crate::{Name, Policy, PriorityRecord, TroubleSample};
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
 use headgate_qos::LearnedCosts;
 use headgate_qos::window::Slots;
@@ -71,6 +71,8 @@ pub struct DiskSample {
     pub remote: Option<Connection>,
     /// Counters since it was opened.
     pub stats: DiskSnapshot,
+    /// What it has seen of its storage's trouble.
+    pub trouble: TroubleSample,
     /// On an emulated flash drive: what that did for it.
     pub flash: Option<FlashSample>,
 }
@@ -91,6 +93,7 @@ impl DiskSample {
             clients: 1,
             remote: None,
             stats,
+            trouble: TroubleSample::default(),
             flash: None,
         }
     }

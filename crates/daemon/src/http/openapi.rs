@@ -41,6 +41,7 @@ mod tests {
             routes::show_disk,
             routes::set_disk,
             routes::take_over,
+            routes::resume_disk,
             routes::remove_disk,
             routes::show_attachment,
             routes::list_vms,

@@ -116,6 +116,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/disks/{name}", get(show_disk).patch(set_disk).delete(remove_disk))
         .route("/v1/disks/{name}/attachment", get(show_attachment))
         .route("/v1/disks/{name}/takeover", post(take_over))
+        .route("/v1/disks/{name}/resume", post(resume_disk))
         .route("/v1/vms", get(list_vms))
         .route("/v1/vms/{name}", get(show_vm).patch(set_vm).delete(reset_vm))
         .route("/v1/exports", get(list_exports).post(add_export))
@@ -410,6 +411,14 @@ pub(super) async fn take_over(
     Body(request): Body<DiskTakeover>,
 ) -> Answer<Changed<Disk>> {
     Ok(Json(app.blocking(move |control| control.take_over(&name, request)).await?))
+}
+
+/// Has a disk that holds requests try its storage now; answered when that has taken or failed one.
+#[cfg_attr(test, utoipa::path(post, path = "/v1/disks/{name}/resume", tag = "disks", params(("name" = String, Path)), responses(
+    (status = 200, body = Disk), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody, description = "it holds none, or its storage is in trouble still"))))]
+pub(super) async fn resume_disk(State(app): State<App>, Param(name): Param<Name>) -> Answer<Disk> {
+    Ok(Json(app.blocking(move |control| control.resume_disk(&name)).await?))
 }
 
 /// Removes a disk with its content, or leaves that for another host.

@@ -5,6 +5,7 @@ mod flash;
 mod format;
 mod nbd;
 mod policy;
+mod trouble;
 
 pub use format::Format;
 
@@ -284,6 +285,7 @@ impl Collector for Scrape {
         self.encode_priorities(&mut out)?;
         self.encode_datastores(&mut out)?;
         self.encode_stalls(&mut out)?;
+        self.encode_trouble(&mut out)?;
         self.encode_leases(&mut out)?;
         self.encode_nbd(&mut out)?;
         self.encode_flash(&mut out)?;

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeasePlace};
 use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
+use headgate_api::trouble::{LastError, Trouble, TroubleState};
 use headgate_api::types::{self, Attachment, Changed, DiskCreate, DiskPatch, ServiceState};
 use headgate_control::attach::{percent_encoded, shell_lines};
 use headgate_model::Name;
@@ -62,6 +63,16 @@ pub(super) enum DiskCommand {
         headgate disk takeover db0"
     )]
     Takeover(Takeover),
+    /// Have a disk that holds requests try its storage now
+    ///
+    /// A disk holds requests that its storage failed, as --werror and --rerror say. It tries one of
+    /// them at growing intervals of up to 16 s, and goes on when the storage takes it.
+    Resume {
+        /// Name of the disk
+        name: Name,
+        #[command(flatten)]
+        print: Print,
+    },
     /// Remove a disk and its content; content on a block device or an NBD server is kept
     Remove {
         /// Name of the disk
@@ -194,7 +205,9 @@ struct Form {
 impl DiskCommand {
     pub(super) fn print(&self) -> Option<Print> {
         match self {
-            DiskCommand::List { print } | DiskCommand::Show { print, .. } => Some(*print),
+            DiskCommand::List { print }
+            | DiskCommand::Show { print, .. }
+            | DiskCommand::Resume { print, .. } => Some(*print),
             DiskCommand::Create(create) => Some(create.print),
             DiskCommand::Set(set) => Some(set.print),
             DiskCommand::Attach(attach) => Some(attach.print),
@@ -263,6 +276,11 @@ impl DiskCommand {
                 let taken: Changed<types::Disk> =
                     client.send(Method::POST, &path, &takeover.request())?;
                 print_changed(out, print, &taken, describe)
+            }
+            DiskCommand::Resume { name, print } => {
+                let path = format!("/v1/disks/{name}/resume");
+                let disk: types::Disk = client.send(Method::POST, &path, &serde_json::json!({}))?;
+                print_value(out, print, &disk, describe)
             }
             DiskCommand::Remove { name, force, keep_image } => {
                 let force = if force { "force=yes" } else { "force=no" };
@@ -392,17 +410,32 @@ fn connection(disk: &types::Disk) -> Option<ConnectionState> {
     disk.connection.as_ref().map(|connection| connection.state)
 }
 
+fn held(disk: &types::Disk) -> bool {
+    disk.trouble.as_ref().is_some_and(|trouble| trouble.state == TroubleState::Held)
+}
+
+fn describe_trouble(trouble: &Trouble) -> String {
+    format!("{trouble}; since {}", date(trouble.since))
+}
+
+fn last_error(last: &LastError) -> String {
+    let LastError { at, op, error, offset, length } = last;
+    format!("{op} of {} bytes at {}, {}: {error}", length.0, offset.0, date(*at))
+}
+
 fn state(disk: &types::Disk) -> String {
     match disk.state {
         other @ (ServiceState::Starting | ServiceState::Hung | ServiceState::Failed) => {
             other.as_str().into()
         }
+        ServiceState::Serving if held(disk) => "held".into(),
         ServiceState::Serving if connection(disk) == Some(ConnectionState::Waiting) => {
             "waiting".into()
         }
         ServiceState::Serving if connection(disk) == Some(ConnectionState::Failing) => {
             "failing".into()
         }
+        ServiceState::Serving if disk.trouble.is_some() => "failing".into(),
         ServiceState::Serving if disk.overbooked && disk.policy.reservation.is_some() => {
             "overbooked".into()
         }
@@ -458,6 +491,8 @@ fn describe(disk: &types::Disk) -> String {
         ("name", Some(disk.name.to_string())),
         ("state", Some(state(disk))),
         ("reason", disk.reason.clone()),
+        ("trouble", disk.trouble.as_ref().map(describe_trouble)),
+        ("last error", disk.last_error.as_ref().map(last_error)),
         ("datastore", Some(disk.datastore.to_string())),
         ("export", disk.export.clone()),
         ("connection", disk.connection.as_ref().map(describe_connection)),

@@ -3,7 +3,7 @@
 use super::values::{OrNone, Word, one_of};
 use clap::Args;
 use headgate_api::types::DiskPatch;
-use headgate_model::{LimitMode, Policy};
+use headgate_model::{LimitMode, Policy, ReadErrors, WriteErrors};
 use headgate_units::{BytesPerSec, Iops, LatencyTarget, Shares};
 
 const MODES: &[Word<LimitMode>] = &[
@@ -13,6 +13,21 @@ const MODES: &[Word<LimitMode>] = &[
         LimitMode::Soft,
         "Only while another disk of the datastore has a request queued that no limit holds back",
     ),
+];
+
+const WRITE_ERRORS: &[Word<WriteErrors>] = &[
+    Word("report", WriteErrors::Report, "The client gets the error"),
+    Word(
+        "enospc",
+        WriteErrors::Enospc,
+        "The disk holds its requests while there is no space, and reports any other error",
+    ),
+    Word("stop", WriteErrors::Stop, "The disk holds its requests until the storage takes them"),
+];
+
+const READ_ERRORS: &[Word<ReadErrors>] = &[
+    Word("report", ReadErrors::Report, "The client gets the error"),
+    Word("stop", ReadErrors::Stop, "The disk holds its requests until the storage gives the data"),
 ];
 
 /// Options of a disk's policy.
@@ -62,6 +77,12 @@ pub(super) struct PolicyArgs {
     /// for no more than its reservation, such as p99=5ms, or 'none'
     #[arg(long, value_name = "pN=TIME")]
     latency_target: Option<OrNone<LatencyTarget>>,
+    /// What becomes of writes that the storage fails; flushes are always reported [default: enospc]
+    #[arg(long, value_name = "ACTION", value_parser = one_of(WRITE_ERRORS))]
+    werror: Option<WriteErrors>,
+    /// What becomes of reads that the storage fails [default: report]
+    #[arg(long, value_name = "ACTION", value_parser = one_of(READ_ERRORS))]
+    rerror: Option<ReadErrors>,
 }
 
 impl PolicyArgs {
@@ -82,6 +103,8 @@ impl PolicyArgs {
             shares: self.shares,
             burst: self.burst,
             latency_target: OrNone::change(self.latency_target),
+            werror: self.werror,
+            rerror: self.rerror,
             ..DiskPatch::default()
         }
     }
@@ -120,5 +143,11 @@ pub(super) fn policy(policy: &Policy) -> String {
     parts.push(format!("shares {}", policy.shares));
     parts.push(format!("burst {} IOs", policy.burst));
     parts.extend(policy.latency_target.map(|target| format!("latency {target}")));
+    if policy.werror != WriteErrors::default() {
+        parts.push(format!("write errors {}", policy.werror.as_str()));
+    }
+    if policy.rerror != ReadErrors::default() {
+        parts.push(format!("read errors {}", policy.rerror.as_str()));
+    }
     parts.join(", ")
 }

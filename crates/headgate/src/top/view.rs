@@ -4,6 +4,7 @@ use super::format::{mebibytes, micros, rate};
 use super::screen::{Mode, Screen};
 use headgate_api::latency::{NarrowedFor, Verdict};
 use headgate_api::top::{LatencyMicros, Load, TopDatastore, TopDisk, TopStream};
+use headgate_api::trouble::TroubleState;
 use headgate_api::types::ServiceState;
 use headgate_api::windows::{BoardStatus, Bound, Held};
 use headgate_model::{LimitMode, Policy};
@@ -41,6 +42,8 @@ window  of a datastore whose window follows its latency: requests, what its
 narrowed  for a reservation of a disk that keeps too few requests outstanding
         to get it behind a full window, or for a latency target
 p99=..  the latency target that a disk misses, and why
+HELD    what a disk holds until its storage takes it, and why; FAILING: what the
+        storage failed within the last 10 seconds
 prio    IOPS and part of the disk's service by priority, highest first
 Any key closes this help.";
 
@@ -58,7 +61,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen) {
     frame.render_widget(Paragraph::new(Text::from(lines)).scroll((offset, 0)), body);
     frame.render_widget(foot_line(screen), foot);
     if screen.mode == Mode::Help {
-        let [area] = Layout::vertical([Constraint::Max(27)]).areas(frame.area());
+        let [area] = Layout::vertical([Constraint::Max(29)]).areas(frame.area());
         frame.render_widget(Clear, area);
         frame.render_widget(
             Paragraph::new(HELP).block(Block::bordered().title(" headgate top ")),
@@ -119,6 +122,7 @@ fn lines(screen: &Screen, width: usize) -> Vec<Line<'static>> {
         lines.extend(narrowed_line(datastore));
         for disk in disks {
             lines.push(disk_line(disk, width));
+            lines.extend(trouble_line(disk));
             lines.extend(depth_line(disk));
             lines.extend(latency_line(disk));
             lines.extend(streams_line(disk));
@@ -128,6 +132,16 @@ fn lines(screen: &Screen, width: usize) -> Vec<Line<'static>> {
         lines.push(Line::from("nothing to show"));
     }
     lines
+}
+
+/// What is wrong with a disk's storage.
+fn trouble_line(disk: &TopDisk) -> Option<Line<'static>> {
+    let trouble = disk.trouble.as_ref()?;
+    let word = match trouble.state {
+        TroubleState::Held => "HELD",
+        TroubleState::Failing => "FAILING",
+    };
+    Some(Line::from(format!("    {word}: {trouble}")).fg(Color::Red))
 }
 
 /// What a guest has to do for its reservation, where no window helps.
