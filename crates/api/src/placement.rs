@@ -1,8 +1,7 @@
 //! Wire types of placement: settings, models and advice.
 
 use super::change::Change;
-use headgate_model::Name;
-use headgate_model::{DatastorePlacement, DiskPlacement};
+use headgate_model::{DatastorePlacement, DiskPlacement, Name, Overcommit};
 use headgate_placement::{
     Advice, Affinity, Barred, DeviceInterval, DeviceModel, DevicePoint, Finding, LeftOut, Made,
     Mobility, Placement, Pool, State,
@@ -30,6 +29,11 @@ pub struct DatastorePlacementPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub state: Option<State>,
+    /// How many times the room of its file system disks may be large together, such as `2.5`, or
+    /// `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub overcommit: Option<Overcommit>,
 }
 
 impl DatastorePlacementPatch {
@@ -44,6 +48,7 @@ impl DatastorePlacementPatch {
             class: self.class.apply(before.class),
             spindles: self.spindles.apply(before.spindles),
             state: self.state.unwrap_or(before.state),
+            overcommit: self.overcommit.or(before.overcommit),
         }
     }
 }

@@ -8,6 +8,7 @@ use super::latency::LatencyNow;
 use super::leases::Lease;
 use super::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
 use super::priorities::{Export, Priorities, VmSockets};
+use super::space::FileSystem;
 use super::trouble::{LastError, Trouble};
 use super::windows::{Window, WindowPatch};
 use headgate_model::Name;
@@ -197,6 +198,9 @@ pub struct Datastore {
     /// their file systems have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<Space>,
+    /// Of a directory: the file system under it; `null` while nobody has looked at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<FileSystem>,
     /// Of an emulated flash drive: what it does; only where one datastore is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash: Option<Flash>,
@@ -550,6 +554,9 @@ pub struct Health {
     pub host: Host,
     /// What is not in service, or in trouble, and why.
     pub failed: Vec<String>,
+    /// What may be in trouble soon: file systems that are filling up.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 #[cfg(test)]

@@ -161,6 +161,9 @@ impl Control {
     ) -> Result<Created<Disk>, ControlError> {
         let Planned { mut creation, record, backend, mut warnings } = planned;
         let directory = self.image_directory(&backend)?;
+        ticket.step(format!("looking for the space of disk '{}'", record.name));
+        self.look_at_space(&record.datastore);
+        warnings.extend(self.check_overcommit(&record)?);
         self.hold(&record.name, &backend, Before::New, Eviction::Never, ticket)?;
         creation.lease = Some(backend.clone());
         if let Some(directory) = directory {

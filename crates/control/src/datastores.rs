@@ -307,6 +307,7 @@ impl Control {
         self.model_mut().datastores.remove(name);
         self.workers.forget(name);
         self.hangs().forget(name);
+        self.volumes.forget(name);
         self.samples.forget_datastore(name);
         if let (Backend::Emulated { .. }, Some(own)) =
             (&entry.record.backend, self.directory(&entry.record.backend))

@@ -3,8 +3,7 @@ use headgate_catalog::CatalogError;
 use headgate_cluster::lease::LeaseError;
 use headgate_devices::Sustained;
 use headgate_history::SamplesError;
-use headgate_model::Name;
-use headgate_model::PlaneError;
+use headgate_model::{Name, Overcommit, PlaneError};
 use headgate_units::{Bytes, Iops};
 use thiserror::Error;
 
@@ -136,6 +135,26 @@ pub enum ControlError {
         /// Free capacity.
         left: Bytes,
     },
+    /// More would be promised of a file system than is allowed.
+    #[error(
+        "a disk of {asked} does not fit on datastore '{datastore}': of {room} that its file system \
+         has for disks {promised} are promised to disks already, and at most {bound} times that room \
+         may be"
+    )]
+    Overcommitted {
+        /// Where the disk should go.
+        datastore: Name,
+        /// Its size.
+        asked: Bytes,
+        /// Sizes of the disks on the file system.
+        promised: Bytes,
+        /// What is free, and what those disks have allocated.
+        room: Bytes,
+        /// The bound.
+        bound: Overcommit,
+        /// What may still be promised.
+        left: Bytes,
+    },
     /// No datastore takes a new disk.
     #[error("no datastore takes the disk: {reasons}")]
     NoPlace {
@@ -229,6 +248,7 @@ impl ControlError {
             | ControlError::NotAdmitted { .. }
             | ControlError::LatencyNotAdmitted { .. }
             | ControlError::NoSpace { .. }
+            | ControlError::Overcommitted { .. }
             | ControlError::Busy { .. }
             | ControlError::NoPlace { .. }
             | ControlError::DatastoreFailed { .. }
@@ -265,8 +285,9 @@ impl ControlError {
                 "a reservation of at most {} IOPS",
                 reservable.saturating_sub(*reserved)
             )),
-            ControlError::NoSpace { left: Bytes(0), .. } => None,
-            ControlError::NoSpace { left, .. } => {
+            ControlError::NoSpace { left: Bytes(0), .. }
+            | ControlError::Overcommitted { left: Bytes(0), .. } => None,
+            ControlError::NoSpace { left, .. } | ControlError::Overcommitted { left, .. } => {
                 Some(format!("a size of at most {} bytes", left.0))
             }
             _ => None,
@@ -311,6 +332,10 @@ impl ControlError {
             ControlError::NoSpace { .. } => {
                 Some("give another size or another datastore, or remove disks from this one".into())
             }
+            ControlError::Overcommitted { datastore, .. } => Some(format!(
+                "ask for less, use another datastore, enlarge the file system, or allow more with 'headgate datastore \
+                 set {datastore} --overcommit RATIO'"
+            )),
             ControlError::Busy { hint, .. } => Some(hint.clone()),
             ControlError::NoPlace { .. } => Some(
                 "make room, add a datastore, ask for less, or name one with --datastore".into(),

@@ -50,6 +50,8 @@ mod tests;
 mod trouble;
 mod views;
 mod vms;
+mod volume_watch;
+pub mod volumes;
 mod window_setup;
 mod window_views;
 pub mod windows;
@@ -135,6 +137,7 @@ pub struct Control {
     leases: Leases,
     samples: Arc<Samples>,
     service: latency_admission::ServiceRecords,
+    volumes: volume_watch::Volumes,
     catalog: Mutex<Box<dyn Catalog>>,
     model: RwLock<Model>,
 }

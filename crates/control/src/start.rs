@@ -64,6 +64,7 @@ impl Control {
             leases,
             samples,
             service: Default::default(),
+            volumes: Default::default(),
             catalog: Mutex::new(catalog),
             model: RwLock::new(model),
         });

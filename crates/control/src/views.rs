@@ -164,6 +164,7 @@ impl Control {
             layers: record.layers.iter().map(ToString::to_string).collect(),
             model: None,
             space: flash::space(model, entry),
+            file_system: self.file_system(model, entry),
             flash: None,
             costs: None,
         }
@@ -363,6 +364,7 @@ impl Control {
         };
         failed.extend(shards.err().map(|e| format!("the data path: {e}")));
         failed.extend(stalls.into_iter().map(|stall| format!("the data path: {}", stall.reason)));
-        Health { status, version: env!("CARGO_PKG_VERSION").into(), host: self.host(), failed }
+        let (version, warnings) = (env!("CARGO_PKG_VERSION").into(), self.space_warnings());
+        Health { status, version, host: self.host(), failed, warnings }
     }
 }

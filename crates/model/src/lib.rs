@@ -6,6 +6,7 @@ mod connection;
 mod data_plane;
 mod lookback;
 mod name;
+mod overcommit;
 mod placement;
 mod policy;
 mod records;
@@ -19,6 +20,7 @@ pub use data_plane::{
 };
 pub use lookback::{Lookback, UnknownLookback};
 pub use name::{NAME_MAX, Name, NameError};
+pub use overcommit::{Overcommit, UnknownOvercommit};
 pub use placement::{DatastorePlacement, DiskPlacement};
 pub use policy::{LimitMode, Policy};
 pub use records::{

@@ -1,6 +1,6 @@
 //! Placement settings of datastores and disks.
 
-use crate::Name;
+use crate::{Name, Overcommit};
 use headgate_placement::{Affinity, Mobility, State};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,11 @@ pub struct DatastorePlacement {
     /// be emptied).
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub state: State,
+    /// How many times the room of its file system disks may be large together, such as `2.5`, or
+    /// `none`; ten times when absent. Of a datastore in a directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub overcommit: Option<Overcommit>,
 }
 
 /// Placement settings of a disk.

@@ -286,6 +286,7 @@ impl Collector for Scrape {
         self.encode_datastores(&mut out)?;
         self.encode_stalls(&mut out)?;
         self.encode_trouble(&mut out)?;
+        self.encode_space(&mut out)?;
         self.encode_leases(&mut out)?;
         self.encode_nbd(&mut out)?;
         self.encode_flash(&mut out)?;

@@ -1,6 +1,9 @@
 //! Metrics of storage trouble.
 
 use super::{Labels, Scrape, Writer};
+use headgate_api::space::FileSystem;
+use headgate_api::types::Datastore;
+use headgate_control::volumes::WARN_PERCENT;
 use headgate_model::DiskSample;
 use std::fmt;
 
@@ -33,6 +36,35 @@ impl Scrape {
         let failing = all(&|d| f64::from(u8::from(d.trouble.failing(d.stats.at).is_some())));
         let help = "1 when the storage failed a request within the last 10 s";
         out.gauges("disk_storage_failing", help, &failing)
+    }
+
+    /// Of file systems under datastores, as they were a few seconds ago.
+    pub(super) fn encode_space(&self, out: &mut Writer<'_>) -> fmt::Result {
+        let gauge = |read: &dyn Fn(&FileSystem) -> Option<f64>| -> Vec<(Labels, f64)> {
+            let one = |d: &Datastore| {
+                let value = read(d.file_system.as_ref()?)?;
+                Some((vec![("datastore", d.name.to_string())], value))
+            };
+            self.datastores.iter().filter_map(one).collect()
+        };
+        let size = gauge(&|f| Some(f.size.0 as f64));
+        out.gauges("datastore_size_bytes", "Size of the file system", &size)?;
+        let free = gauge(&|f| Some(f.free.0 as f64));
+        out.gauges("datastore_free_bytes", "What is free of the file system", &free)?;
+        let allocated = gauge(&|f| Some(f.allocated.0 as f64));
+        let help = "What disks of the datastore have allocated";
+        out.gauges("datastore_allocated_bytes", help, &allocated)?;
+        let provisioned = gauge(&|f| Some(f.provisioned.0 as f64));
+        let help = "Sizes of the disks of the datastore";
+        out.gauges("datastore_provisioned_bytes", help, &provisioned)?;
+        let help = "Sizes of all disks on the file system over the room for them";
+        out.gauges("datastore_overcommit_ratio", help, &gauge(&|f| f.overcommit))?;
+        let help = "Which of 80, 90 and 95 per cent of the file system are used; 0: none";
+        let reached = |f: &FileSystem| {
+            let bounds = WARN_PERCENT.iter().filter(|bound| f.used_percent >= **bound);
+            f64::from(bounds.max().copied().unwrap_or(0))
+        };
+        out.gauges("datastore_space_warning_percent", help, &gauge(&|f| Some(reached(f))))
     }
 
     fn sampled(&self) -> impl Iterator<Item = (Labels, &DiskSample)> {

@@ -23,6 +23,7 @@ use headgate_access::{Access, NameError};
 use headgate_catalog::{CatalogError, SqliteCatalog};
 use headgate_cluster::{Endpoint, Identity, IdentityError, Origin};
 use headgate_control::leases::{Keeper, KeeperError, LOOK, Leases, Ticker};
+use headgate_control::volumes;
 use headgate_control::windows::{Myself, Windows};
 use headgate_control::{Control, ControlError, Options, Parts, Roots, StateDir, StateDirError};
 use headgate_engine::{EngineConfig, Pin};
@@ -195,6 +196,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let control = Control::start(dir.clone(), identity, options, parts)?;
     let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;
     let watchdog = watchdog::start(control.clone()).map_err(DaemonError::Thread)?;
+    let space = watch_space(control.clone()).map_err(DaemonError::Thread)?;
     descriptors.check(control.disks()?.len());
     plane.listen(ServerConfig {
         unix: Some(dir.nbd_socket()),
@@ -225,7 +227,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     calibrator.cancel_all();
     api.stop();
     drop(metrics);
-    drop((observer, watchdog));
+    drop((observer, watchdog, space));
     samples.flush();
     drop(leases.resume);
     tell_end(control.shutdown());
@@ -268,6 +270,14 @@ fn options(
             .map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
         socket_access,
         roots: Roots::of(dirs, blocks)?,
+    })
+}
+
+/// Has the space of datastores looked at, now and then. The thread waits for no storage.
+fn watch_space(control: Arc<Control>) -> io::Result<Ticker> {
+    Ticker::start("headgate-volumes", move || {
+        control.watch_space();
+        volumes::LOOK
     })
 }
 

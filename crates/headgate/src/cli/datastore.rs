@@ -8,6 +8,7 @@ use super::model_plot;
 use super::output::{Align, Table, description, json, or_dash, print_changed, print_value};
 use super::picture::Picture;
 use super::placement::{self, DatastoreArgs};
+use super::space;
 use super::values::{self, OrNone, Word};
 use super::window::{self, WindowArgs};
 use super::write_file::write_file;
@@ -265,7 +266,7 @@ impl Set {
                 "nothing to change: give --capacity, --queue-depth, --plug, --layer, \
                  --latency-threshold, --window-min, --window-max, --window-period, --board, \
                  --narrow-window, \
-                 --class, --spindles or --placement"
+                 --class, --spindles, --placement or --overcommit"
                     .into(),
             ));
         }
@@ -526,6 +527,7 @@ fn describe(datastore: &types::Datastore) -> String {
         ("disks", Some(datastore.disks.to_string())),
     ]);
     lines.extend(flash::lines(datastore.space, datastore.flash.as_ref()));
+    lines.extend(space::lines(datastore.file_system.as_ref()));
     lines.extend(placement::datastore(&datastore.placement, datastore.model.as_ref()));
     let disks = datastore.flash.as_ref().map(flash::disks).unwrap_or_default();
     let costs = datastore.costs.as_ref().map(costs::classes).unwrap_or_default();

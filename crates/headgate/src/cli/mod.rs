@@ -21,6 +21,7 @@ mod reproduce;
 mod rules;
 mod rules_text;
 mod sim;
+mod space;
 mod trace;
 mod values;
 mod vm;

@@ -6,8 +6,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use headgate_api::placement::{
     DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch, ModelSource,
 };
-use headgate_model::Name;
 use headgate_model::{DatastorePlacement, DiskPlacement};
+use headgate_model::{Name, Overcommit};
 use headgate_placement::{Affinity, Mobility, State};
 use serde::de::DeserializeOwned;
 use serde::de::IntoDeserializer;
@@ -48,6 +48,10 @@ pub(super) struct DatastoreArgs {
     /// disks away [default: active]
     #[arg(long, value_name = "STATE", help_heading = "Placement", value_parser = word::<State>(&["active", "closed", "maintenance"]))]
     placement: Option<State>,
+    /// How many times the room of its file system the disks may be large together, 0.1 to 1000, or
+    /// 'none'; larger disks are refused [default: 10]
+    #[arg(long, value_name = "RATIO", help_heading = "Placement")]
+    overcommit: Option<Overcommit>,
 }
 
 impl DatastoreArgs {
@@ -56,6 +60,7 @@ impl DatastoreArgs {
             class: OrNone::change(self.class),
             spindles: OrNone::change(self.spindles),
             state: self.placement,
+            overcommit: self.overcommit,
         }
     }
 }
