@@ -16,4 +16,5 @@ mod power;
 mod probes;
 mod remote;
 mod stops;
+mod trouble;
 mod unit;

@@ -16,6 +16,7 @@ pub mod allocation;
 pub mod booted;
 pub mod etcd;
 pub mod faulty_fs;
+pub mod file_system;
 mod first;
 pub mod fleet;
 pub mod guest;
