@@ -56,7 +56,9 @@ impl Hangs {
     pub(crate) fn see(&mut self, now: Instant, sample: &[DatastoreSample]) {
         self.progress.retain(|name, _| sample.iter().any(|store| store.name == *name));
         for store in sample {
-            let ended = ended(&store.stats);
+            let held = store.disks.iter().flat_map(|disk| disk.trouble.counts.iter());
+            // A failure is an answer, also one that its disk holds and nobody was told of.
+            let ended = held.fold(ended(&store.stats), |sum, (.., n)| sum.wrapping_add(n));
             let fresh = Progress { ended, since: now };
             let known = self.progress.entry(store.name.clone()).or_insert(fresh);
             if store.in_flight == 0 || known.ended != ended {
@@ -114,7 +116,9 @@ impl Hangs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_model::{DiskSample, Policy};
     use headgate_qos::window::Slots;
+    use headgate_stats::{ErrorKind, ErrorOp};
 
     fn sample(in_flight: u32, ended: u64) -> Vec<DatastoreSample> {
         let mut stats = DiskSnapshot::default();
@@ -147,6 +151,21 @@ mod tests {
             hangs.see(at(second), &sample(0, 6));
         }
         assert_eq!(hangs.hang(at(60), &name), None, "there are none");
+    }
+
+    #[test]
+    fn failures_that_a_disk_holds_are_answers_too() {
+        let (mut hangs, start, name) = (Hangs::default(), Instant::now(), "a".parse().unwrap());
+        let mut disk =
+            DiskSample::new("d".parse().unwrap(), Policy::default(), DiskSnapshot::default());
+        for second in 0..60 {
+            disk.trouble.counts.add(ErrorOp::Write, ErrorKind::NoSpace);
+            let mut sample = sample(1, 5);
+            sample[0].disks.push(disk.clone());
+            let now = start + Duration::from_secs(second);
+            hangs.see(now, &sample);
+            assert_eq!(hangs.hang(now, &name), None, "after {second} s");
+        }
     }
 
     #[test]
