@@ -68,18 +68,22 @@ impl Volumes {
     }
 
     pub(crate) fn end(&self, datastore: &Name, found: Result<Volume, String>) {
-        let mut known = self.known();
-        // It may have been removed meanwhile.
-        let Some(watched) = known.get_mut(datastore) else { return };
-        watched.looking = Looking::No;
-        match found {
-            Ok(volume) => {
-                (watched.last, watched.reason) = (Some((Instant::now(), volume)), None);
-                let told = level(volume.used_percent(), watched.told);
-                tell(datastore, &volume, std::mem::replace(&mut watched.told, told), told);
+        let (volume, before, now) = {
+            let mut known = self.known();
+            // It may have been removed meanwhile.
+            let Some(watched) = known.get_mut(datastore) else { return };
+            watched.looking = Looking::No;
+            match found {
+                Ok(volume) => {
+                    (watched.last, watched.reason) = (Some((Instant::now(), volume)), None);
+                    let told = level(volume.used_percent(), watched.told);
+                    (volume, std::mem::replace(&mut watched.told, told), told)
+                }
+                Err(reason) => return watched.reason = Some(reason),
             }
-            Err(reason) => watched.reason = Some(reason),
-        }
+        };
+        // A log that is read slowly keeps nobody from the figures.
+        tell(datastore, &volume, before, now);
     }
 
     pub(crate) fn volume(&self, datastore: &Name) -> Option<Volume> {
@@ -116,7 +120,7 @@ pub(crate) fn look(directory: &Path, disks: &[Name]) -> Result<Volume, String> {
         let image = images::image_path(directory, disk);
         std::fs::symlink_metadata(image).map_or(0, |meta| meta.blocks().saturating_mul(512))
     };
-    let allocated = Bytes(disks.iter().map(of).sum());
+    let allocated = Bytes(disks.iter().map(of).fold(0, u64::saturating_add));
     Ok(Volume { device, size: space.capacity, free: space.free, allocated })
 }
 

@@ -7,7 +7,7 @@ pub use crate::volume_watch::WARN_PERCENT;
 
 use crate::volume_watch::{Watched, look};
 use crate::workers::Ticket;
-use crate::{Control, ControlError, DatastoreEntry, Model, Service};
+use crate::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Service};
 use headgate_api::space::FileSystem;
 use headgate_model::{Backend, DiskRecord, Name};
 use headgate_units::Bytes;
@@ -21,6 +21,10 @@ pub const LOOK: Duration = Duration::from_secs(10);
 struct Promised {
     sizes: u64,
     room: u64,
+}
+
+fn size(disk: &DiskEntry) -> u64 {
+    disk.record.size.0
 }
 
 impl Control {
@@ -75,8 +79,8 @@ impl Control {
             let Some(volume) = self.volumes.volume(other) else { continue };
             if volume.device == here.device {
                 let disks = model.disks_on(other).filter(|d| but != Some(&d.record.name));
-                promised.sizes += disks.map(|disk| disk.record.size.0).sum::<u64>();
-                promised.room += volume.allocated.0;
+                promised.sizes = disks.map(size).fold(promised.sizes, u64::saturating_add);
+                promised.room = promised.room.saturating_add(volume.allocated.0);
             }
         }
         Some(promised)
@@ -125,7 +129,7 @@ impl Control {
             free: volume.free,
             used_percent: volume.used_percent(),
             allocated: volume.allocated,
-            provisioned: Bytes(model.disks_on(name).map(|disk| disk.record.size.0).sum()),
+            provisioned: Bytes(model.disks_on(name).map(size).fold(0, u64::saturating_add)),
             overcommit: (room > 0).then(|| sizes as f64 / room as f64),
             overcommit_max: entry.record.placement.overcommit.unwrap_or_default(),
             age_seconds: at.elapsed().as_secs(),
@@ -190,5 +194,12 @@ mod tests {
         // The bound is of the file system, whichever datastore has the disks.
         create("b", (free * 10) & !4095).unwrap_err();
         create("c", 1 << 20).unwrap();
+        // Sizes that no number holds together are refused as any other.
+        let (last, name) = (u64::MAX - 4095, "c".parse().unwrap());
+        bench.control.model_mut().disks.get_mut(&name).unwrap().record.size = Bytes(last);
+        assert_eq!(create("d", 1 << 20).unwrap_err().kind(), ErrorKind::Conflict);
+        patch("1000");
+        let shown = bench.control.datastore(&"files".parse().unwrap()).unwrap();
+        assert_eq!(shown.file_system.unwrap().provisioned, Bytes(u64::MAX));
     }
 }
