@@ -252,8 +252,11 @@ impl Datastore {
         let Tables { slots, disks, ports, completed } = tables;
         let disk = &mut disks[number as usize];
         let Some(hold) = &mut disk.trouble.hold else { return };
-        hold.failed.retain(|key| !keys.contains(key));
-        hold.waiting.retain(|key| !keys.contains(key));
+        let mut sorted = keys.to_vec();
+        sorted.sort_unstable();
+        let stays = |key: &u32| sorted.binary_search(key).is_err();
+        hold.failed.retain(stays);
+        hold.waiting.retain(stays);
         for &key in keys {
             let slot = &mut slots[key];
             if slot.stage == Stage::Queued {
