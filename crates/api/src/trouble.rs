@@ -122,11 +122,15 @@ impl fmt::Display for Trouble {
         match self.state {
             TroubleState::Failing => Ok(()),
             TroubleState::Held => {
-                write!(
-                    f,
-                    "; {} requests are held, tried {} times in vain",
-                    self.requests, self.tries
-                )
+                match self.requests {
+                    1 => f.write_str("; 1 request is held, ")?,
+                    n => write!(f, "; {n} requests are held, ")?,
+                }
+                match self.tries {
+                    0 => f.write_str("not tried again yet"),
+                    1 => f.write_str("tried once in vain"),
+                    n => write!(f, "tried {n} times in vain"),
+                }
             }
         }
     }
@@ -162,5 +166,8 @@ mod tests {
         let held = Trouble::of(&sample, now(100)).unwrap();
         assert_eq!((held.state, held.since), (TroubleState::Held, 1_006));
         assert_eq!(held.to_string(), "full; 3 requests are held, tried 2 times in vain");
+        let one = |tries| Trouble { requests: 1, tries, ..held.clone() }.to_string();
+        assert_eq!(one(0), "full; 1 request is held, not tried again yet");
+        assert_eq!(one(1), "full; 1 request is held, tried once in vain");
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How often it is looked for.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(50);
 
 impl Control {
     /// Has a disk that holds requests try one of them now, and waits up to three seconds for what
@@ -43,9 +43,13 @@ impl Control {
                 sleep(LOOK);
                 continue;
             }
-            let what = if failed { "it was tried, and failed" } else { "its storage is silent" };
+            let what = match failed {
+                true => format!("it was tried, and failed: {error}"),
+                false => "its storage has not answered yet".into(),
+            };
+            let plural = if *requests == 1 { "" } else { "s" };
             return Err(ControlError::Busy {
-                error: format!("disk '{name}' still holds {requests} requests: {what}: {error}"),
+                error: format!("disk '{name}' still holds {requests} request{plural}: {what}"),
                 hint:
                     "repair the storage, or make room on it; --werror report and --rerror report \
                        have the requests fail"

@@ -195,8 +195,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let parts = Parts { plane: plane.clone(), windows, leases, samples: samples.clone(), catalog };
     let control = Control::start(dir.clone(), identity, options, parts)?;
     let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;
-    let watchdog = watchdog::start(control.clone()).map_err(DaemonError::Thread)?;
-    let space = watch_space(control.clone()).map_err(DaemonError::Thread)?;
+    let watchers = watchers(&control).map_err(DaemonError::Thread)?;
     descriptors.check(control.disks()?.len());
     plane.listen(ServerConfig {
         unix: Some(dir.nbd_socket()),
@@ -227,7 +226,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     calibrator.cancel_all();
     api.stop();
     drop(metrics);
-    drop((observer, watchdog, space));
+    drop((observer, watchers));
     samples.flush();
     drop(leases.resume);
     tell_end(control.shutdown());
@@ -273,12 +272,14 @@ fn options(
     })
 }
 
-/// Has the space of datastores looked at, now and then. The thread waits for no storage.
-fn watch_space(control: Arc<Control>) -> io::Result<Ticker> {
-    Ticker::start("headgate-volumes", move || {
-        control.watch_space();
+/// Watches shards, and the space of datastores. The threads wait for no storage.
+fn watchers(control: &Arc<Control>) -> io::Result<[Ticker; 2]> {
+    let (stalls, space) = (control.clone(), control.clone());
+    let look = move || {
+        space.watch_space();
         volumes::LOOK
-    })
+    };
+    Ok([watchdog::start(stalls)?, Ticker::start("headgate-volumes", look)?])
 }
 
 /// The threads of leases. None of them waits for another.

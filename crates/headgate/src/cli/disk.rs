@@ -5,12 +5,12 @@ use super::output::{
 };
 use super::placement::{self, DiskArgs};
 use super::policy::{PolicyArgs, policy};
+use super::trouble;
 use super::values::{self, OrNone, Word, force, options};
 use clap::{Args, Subcommand};
 use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeasePlace};
 use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
-use headgate_api::trouble::{LastError, Trouble, TroubleState};
 use headgate_api::types::{self, Attachment, Changed, DiskCreate, DiskPatch, ServiceState};
 use headgate_control::attach::{percent_encoded, shell_lines};
 use headgate_model::Name;
@@ -278,9 +278,7 @@ impl DiskCommand {
                 print_changed(out, print, &taken, describe)
             }
             DiskCommand::Resume { name, print } => {
-                let path = format!("/v1/disks/{name}/resume");
-                let disk: types::Disk = client.send(Method::POST, &path, &serde_json::json!({}))?;
-                print_value(out, print, &disk, describe)
+                print_value(out, print, &trouble::resume(&client, &name)?, describe)
             }
             DiskCommand::Remove { name, force, keep_image } => {
                 let force = if force { "force=yes" } else { "force=no" };
@@ -410,25 +408,12 @@ fn connection(disk: &types::Disk) -> Option<ConnectionState> {
     disk.connection.as_ref().map(|connection| connection.state)
 }
 
-fn held(disk: &types::Disk) -> bool {
-    disk.trouble.as_ref().is_some_and(|trouble| trouble.state == TroubleState::Held)
-}
-
-fn describe_trouble(trouble: &Trouble) -> String {
-    format!("{trouble}; since {}", date(trouble.since))
-}
-
-fn last_error(last: &LastError) -> String {
-    let LastError { at, op, error, offset, length } = last;
-    format!("{op} of {} bytes at {}, {}: {error}", length.0, offset.0, date(*at))
-}
-
 fn state(disk: &types::Disk) -> String {
     match disk.state {
         other @ (ServiceState::Starting | ServiceState::Hung | ServiceState::Failed) => {
             other.as_str().into()
         }
-        ServiceState::Serving if held(disk) => "held".into(),
+        ServiceState::Serving if trouble::is_held(disk) => "held".into(),
         ServiceState::Serving if connection(disk) == Some(ConnectionState::Waiting) => {
             "waiting".into()
         }
@@ -491,8 +476,8 @@ fn describe(disk: &types::Disk) -> String {
         ("name", Some(disk.name.to_string())),
         ("state", Some(state(disk))),
         ("reason", disk.reason.clone()),
-        ("trouble", disk.trouble.as_ref().map(describe_trouble)),
-        ("last error", disk.last_error.as_ref().map(last_error)),
+        ("trouble", disk.trouble.as_ref().map(trouble::words)),
+        ("last error", disk.last_error.as_ref().map(trouble::last_error)),
         ("datastore", Some(disk.datastore.to_string())),
         ("export", disk.export.clone()),
         ("connection", disk.connection.as_ref().map(describe_connection)),

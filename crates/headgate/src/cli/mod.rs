@@ -23,6 +23,7 @@ mod rules_text;
 mod sim;
 mod space;
 mod trace;
+mod trouble;
 mod values;
 mod vm;
 mod window;
