@@ -137,9 +137,8 @@ pub enum ControlError {
     },
     /// More would be promised of a file system than is allowed.
     #[error(
-        "a disk of {asked} does not fit on datastore '{datastore}': of {room} that its file system \
-         has for disks {promised} are promised to disks already, and at most {bound} times that room \
-         may be"
+        "a disk of {asked} does not fit on datastore '{datastore}': its file system has {room} for \
+         disks, {promised} are promised to others, and at most {bound} times that room may be"
     )]
     Overcommitted {
         /// Where the disk should go.
@@ -333,8 +332,8 @@ impl ControlError {
                 Some("give another size or another datastore, or remove disks from this one".into())
             }
             ControlError::Overcommitted { datastore, .. } => Some(format!(
-                "ask for less, use another datastore, enlarge the file system, or allow more with 'headgate datastore \
-                 set {datastore} --overcommit RATIO'"
+                "ask for less, use another datastore, enlarge the file system, or allow more with \
+                 'headgate datastore set {datastore} --overcommit RATIO'"
             )),
             ControlError::Busy { hint, .. } => Some(hint.clone()),
             ControlError::NoPlace { .. } => Some(

@@ -50,10 +50,10 @@ impl Control {
             let plural = if *requests == 1 { "" } else { "s" };
             return Err(ControlError::Busy {
                 error: format!("disk '{name}' still holds {requests} request{plural}: {what}"),
-                hint:
-                    "repair the storage, or make room on it; --werror report and --rerror report \
-                       have the requests fail"
-                        .into(),
+                hint: format!(
+                    "repair the storage, or make room on it; 'headgate disk set {name} --werror \
+                     report --rerror report' has the requests fail"
+                ),
             });
         }
     }

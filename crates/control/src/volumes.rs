@@ -5,11 +5,12 @@
 
 pub use crate::volume_watch::WARN_PERCENT;
 
+use crate::limits::SIZE_STEP;
 use crate::volume_watch::{Watched, look};
 use crate::workers::Ticket;
 use crate::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Service};
 use headgate_api::space::FileSystem;
-use headgate_model::{Backend, DiskRecord, Name};
+use headgate_model::{Backend, DiskRecord, Name, WriteErrors};
 use headgate_units::Bytes;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -104,14 +105,20 @@ impl Control {
                 promised: Bytes(sizes),
                 room: Bytes(room),
                 bound,
-                left: Bytes(most.unwrap_or(0).saturating_sub(sizes)),
+                left: Bytes(most.unwrap_or(0).saturating_sub(sizes) / SIZE_STEP * SIZE_STEP),
             });
         }
         let free = self.volumes.volume(name).map_or(0, |volume| volume.free.0);
+        let then = match disk.policy.werror {
+            WriteErrors::Report => "its writes fail when there is no space",
+            WriteErrors::Enospc | WriteErrors::Stop => {
+                "it holds its requests while there is no space"
+            }
+        };
         Ok((asked.0 > free).then(|| {
             format!(
-                "the disk may grow to {asked}, and {} are free on datastore '{name}': it holds its \
-                 requests while there is no space (see --werror)",
+                "the disk may grow to {asked}, and {} are free on datastore '{name}': {then} (see \
+                 --werror)",
                 Bytes(free)
             )
         }))
@@ -186,7 +193,8 @@ mod tests {
         };
         assert_eq!(patch("none").placement.overcommit, Some(headgate_model::Overcommit::Unbounded));
         let created = create("a", too_large).unwrap();
-        assert!(created.warnings.iter().any(|w| w.contains("are free")), "{:?}", created.warnings);
+        let told = created.warnings.join("\n");
+        assert!(told.contains("are free") && told.contains("it holds its requests"), "{told}");
         bench.control.look_at_space(&"files".parse().unwrap());
         let shown = patch("20").file_system.unwrap();
         assert!(shown.overcommit.unwrap() > 9.0, "{shown:?}");
@@ -194,6 +202,13 @@ mod tests {
         // The bound is of the file system, whichever datastore has the disks.
         create("b", (free * 10) & !4095).unwrap_err();
         create("c", 1 << 20).unwrap();
+        let policy = json!({"werror": "report"});
+        let report =
+            json!({"name": "r", "size": too_large, "datastore": "files", "policy": policy});
+        patch("none");
+        let told = bench.control.create_disk(serde_json::from_value(report).unwrap()).unwrap();
+        assert!(told.warnings[0].contains("its writes fail"), "{:?}", told.warnings);
+        patch("20");
         // Sizes that no number holds together are refused as any other.
         let (last, name) = (u64::MAX - 4095, "c".parse().unwrap());
         bench.control.model_mut().disks.get_mut(&name).unwrap().record.size = Bytes(last);
