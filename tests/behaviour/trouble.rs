@@ -2,6 +2,7 @@
 //! not there waits for it and loses nothing, and the others of its datastore do not notice.
 
 use anyhow::{Context, ensure};
+use headgate_lab::faulty_fs::{Fault, FaultyFs};
 use headgate_lab::file_system::{FileSystem, Kind};
 use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::{self, Headgate};
@@ -9,7 +10,8 @@ use headgate_lab::process::{Process, run_to_end};
 use headgate_lab::{Lab, Server, wait_for, with_lab};
 use serde_json::Value;
 use std::process::Command;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const MIB: u64 = 1 << 20;
@@ -297,6 +299,51 @@ fn a_guest_whose_writes_wait_for_space_is_paused_and_resumed() {
         ensure!(!console.contains("I/O error"), "the guest saw IO errors:\n{console}");
         guest.power_off()?;
         full.daemon.stop()
+    });
+}
+
+/// A disk that holds waits for space, and one whose storage does not answer hangs: who looks can
+/// tell them apart, also when one follows the other.
+#[test]
+fn a_disk_that_holds_does_not_hang_until_its_storage_does() {
+    with_lab(&["stat"], |lab| {
+        let Some(mut far) = FaultyFs::mount(lab.dir(), "far")? else { return Ok(()) };
+        let mut daemon = Headgate::start(lab)?;
+        let dir = far.path().to_string_lossy().into_owned();
+        daemon.command(&["datastore", "add", "far", "--dir", &dir])?;
+        for (disk, on) in [("there", "far"), ("here", "default")] {
+            daemon.command(&["disk", "create", disk, "--size", "8M", "--datastore", on])?;
+        }
+        let state = |kind, name| -> anyhow::Result<Value> {
+            Ok(daemon.json(&[kind, "show", name])?["state"].clone())
+        };
+        far.set(Fault::FailWrites(libc::ENOSPC));
+        let words = "--verify --read-percent 50 --ios 2000 --depth 16 --offset-range 0-4M";
+        let command = load(&daemon, "there", Way::Vhost, words)?;
+        let writer = Process::spawn("headgate load", command, &lab.dir().join("thin.log"))?;
+        wait_held(&daemon, "there")?;
+        // Until two tries are further apart than what counts as a hang.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(28) {
+            let (store, disk) = (state("datastore", "far")?, state("disk", "there")?);
+            ensure!(store == "serving" && disk == "serving", "{store}, {disk}: it answers");
+            sleep(Duration::from_millis(500));
+        }
+        far.hang()?;
+        wait_for("the datastore should hang", PATIENCE, || {
+            Ok((state("datastore", "far")? == "hung").then_some(()))
+        })?;
+        serves(&daemon, "here", OVERWRITE)?;
+        daemon.command(&["disk", "resume", "there"]).err().context("it went on")?;
+        let listed = daemon.command(&["disk", "list"])?;
+        ensure!(listed.lines().any(|l| l.contains("there") && l.contains("hung")), "{listed}");
+        far.heal();
+        ends_well(lab, writer)?;
+        wait_served(&daemon, "there")?;
+        wait_for("the datastore should be back", PATIENCE, || {
+            Ok((state("datastore", "far")? == "serving").then_some(()))
+        })?;
+        daemon.stop()
     });
 }
 
