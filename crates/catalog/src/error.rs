@@ -41,10 +41,24 @@ pub enum CatalogError {
         /// The latest version known here.
         known: i64,
     },
+    /// The file is not what was written.
+    #[error("the catalog {} is damaged: {what}", .path.display())]
+    Damaged {
+        /// The catalog file, or a copy of it.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A file of the catalog could not be read or written.
+    #[error("cannot use {}: {source}", .path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
     /// A value that no version writes.
-    #[error(
-        "the catalog holds {what}, which no version of headgate writes: restore the file from a backup"
-    )]
+    #[error("the catalog holds {what}, which no version of headgate writes")]
     Corrupt {
         /// The value and where it is.
         what: String,

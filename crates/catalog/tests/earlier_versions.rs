@@ -199,8 +199,14 @@ fn opens_and_holds(schema: u32, datastores: Vec<DatastoreRecord>, disks: Vec<Dis
         disk: name("db"),
         priority: Priority::new(20).unwrap(),
     };
-    let expected =
-        Contents { datastores, disks, vms: vms(), exports: vec![backup], rules: rules() };
+    let expected = Contents {
+        datastores,
+        disks,
+        vms: vms(),
+        exports: vec![backup],
+        rules: rules(),
+        removed: Vec::new(),
+    };
     assert_eq!(SqliteCatalog::open(&path).unwrap().load().unwrap(), expected);
 }
 

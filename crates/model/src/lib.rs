@@ -10,6 +10,7 @@ mod overcommit;
 mod placement;
 mod policy;
 mod records;
+mod removed;
 mod sample;
 mod trouble;
 mod window;
@@ -27,6 +28,7 @@ pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
     ExportRecord, PriorityRecord, PriorityScope, RemoteRecord, Scheduler, SocketRecord, VmRecord,
 };
+pub use removed::{RemovedId, RemovedIdError, RemovedRecord, RemovedStep};
 pub use sample::{
     DatastoreSample, DiskSample, FlashSample, NarrowedSample, NbdSample, StreamSample,
 };

@@ -1,7 +1,6 @@
 //! Rows of datastores and disks.
 
-use crate::CatalogError;
-use crate::error::corrupt;
+use crate::error::{CatalogError, corrupt};
 use headgate_devices::LayerSpec;
 use headgate_model::Name;
 use headgate_model::{

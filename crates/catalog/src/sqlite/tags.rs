@@ -1,7 +1,6 @@
 //! Rows of virtual machines and exports.
 
-use crate::CatalogError;
-use crate::error::corrupt;
+use crate::error::{CatalogError, corrupt};
 use headgate_model::{ExportRecord, PriorityRecord, PriorityScope, SocketRecord, VmRecord};
 use headgate_qos::ioprio::{IoprioMap, Nice};
 use headgate_units::Priority;

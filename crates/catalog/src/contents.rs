@@ -1,0 +1,140 @@
+//! What a catalog holds, and what every catalog does.
+
+use crate::error::CatalogError;
+use headgate_model::{
+    DatastoreRecord, DiskRecord, ExportRecord, Name, RemovedId, RemovedRecord, VmRecord,
+};
+use headgate_placement::Rules;
+
+/// Everything the catalog holds, each list in order of names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// The datastores.
+    pub datastores: Vec<DatastoreRecord>,
+    /// The disks, in whatever state.
+    pub disks: Vec<DiskRecord>,
+    /// The virtual machines that something was set for.
+    pub vms: Vec<VmRecord>,
+    /// The further exports of disks.
+    pub exports: Vec<ExportRecord>,
+    /// The rules of placement.
+    pub rules: Rules,
+    /// Removed disks whose content is kept, by name and time.
+    pub removed: Vec<RemovedRecord>,
+}
+
+/// What happens to a disk's row when the disk goes to the trash or comes back.
+#[derive(Clone, Copy, Debug)]
+pub enum DiskChange<'a> {
+    /// It has none, before and after.
+    None,
+    /// It gets one.
+    Insert(&'a DiskRecord),
+    /// It gets another content.
+    Update(&'a DiskRecord),
+    /// It goes, and the disk's further exports with it.
+    Delete(&'a Name),
+}
+
+/// What happens to a removed disk at the same time.
+#[derive(Clone, Copy, Debug)]
+pub enum RemovedChange<'a> {
+    /// It is remembered, in place of what was.
+    Put(&'a RemovedRecord),
+    /// It is forgotten. One that is not there is fine.
+    Delete(&'a RemovedId),
+}
+
+/// Where the records are kept. A change is durable when the call returns.
+pub trait Catalog: Send {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// When the store cannot be read or holds what no version of Headgate wrote.
+    fn load(&mut self) -> Result<Contents, CatalogError>;
+
+    /// Adds a datastore.
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`] when the name is taken.
+    fn insert_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError>;
+
+    /// Replaces a datastore's record.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] when there is none of this name.
+    fn update_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError>;
+
+    /// Forgets a datastore.
+    ///
+    /// # Errors
+    /// [`CatalogError::InUse`] while disks refer to it.
+    fn delete_datastore(&mut self, name: &Name) -> Result<(), CatalogError>;
+
+    /// Adds a disk with its policy.
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`] when the name is taken, [`CatalogError::Missing`] when its
+    /// datastore is not there.
+    fn insert_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError>;
+
+    /// Replaces a disk's record and policy.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] when there is none of this name.
+    fn update_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError>;
+
+    /// Forgets a disk, its policy and its further exports. A disk that is not there is fine.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn delete_disk(&mut self, name: &Name) -> Result<(), CatalogError>;
+
+    /// Remembers what was set for a virtual machine, in place of what was.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn put_vm(&mut self, record: &VmRecord) -> Result<(), CatalogError>;
+
+    /// Forgets what was set for a virtual machine. One that nothing was set for is fine.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn delete_vm(&mut self, name: &Name) -> Result<(), CatalogError>;
+
+    /// Remembers the rules of placement, in place of those that were.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn put_rules(&mut self, rules: &Rules) -> Result<(), CatalogError>;
+
+    /// Adds an export.
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`] when the name is taken, [`CatalogError::Missing`] when its disk is
+    /// not there.
+    fn insert_export(&mut self, record: &ExportRecord) -> Result<(), CatalogError>;
+
+    /// Replaces an export's record.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] when there is none of this name.
+    fn update_export(&mut self, record: &ExportRecord) -> Result<(), CatalogError>;
+
+    /// Forgets an export. One that is not there is fine.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn delete_export(&mut self, name: &Name) -> Result<(), CatalogError>;
+
+    /// Changes a disk's row and a removed disk in one step.
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`] when the disk that gets a row has one, [`CatalogError::Missing`]
+    /// when its row or its datastore is not there.
+    fn change_removed(
+        &mut self,
+        disk: DiskChange<'_>,
+        removed: RemovedChange<'_>,
+    ) -> Result<(), CatalogError>;
+}
