@@ -13,6 +13,7 @@ pub mod latency;
 pub mod leases;
 pub mod placement;
 pub mod priorities;
+pub mod removed;
 pub mod space;
 pub mod top;
 pub mod trace;

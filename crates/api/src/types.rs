@@ -8,6 +8,7 @@ use super::latency::LatencyNow;
 use super::leases::Lease;
 use super::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
 use super::priorities::{Export, Priorities, VmSockets};
+use super::removed::RemovedSpace;
 use super::space::FileSystem;
 use super::trouble::{LastError, Trouble};
 use super::windows::{Window, WindowPatch};
@@ -201,6 +202,9 @@ pub struct Datastore {
     /// Of a directory: the file system under it; `null` while nobody has looked at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<FileSystem>,
+    /// What removed disks take that are kept on it; `null` when there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<RemovedSpace>,
     /// Of an emulated flash drive: what it does; only where one datastore is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash: Option<Flash>,
@@ -220,9 +224,11 @@ pub struct Datastore {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ImageFate {
-    /// It is removed.
+    /// It is kept for a while, for `POST /v1/removed/{name}/restore`.
     #[default]
     Remove,
+    /// It is removed at once.
+    Purge,
     /// It stays, for another host to take over.
     Keep,
 }

@@ -53,6 +53,14 @@ impl HostId {
     }
 }
 
+impl HostId {
+    /// The host of a state directory, as its file says; `None` when it has none. Whether the
+    /// directory was copied from elsewhere is not looked at.
+    pub fn of_state_dir(state_dir: &Path) -> Option<HostId> {
+        read(&fs::read(state_dir.join(FILE)).ok()?).map(|(host, _)| host)
+    }
+}
+
 fn parse_hex(text: &str) -> Option<[u8; 16]> {
     if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;

@@ -1,4 +1,4 @@
-//! The clock of windows.
+//! The clocks of the control plane.
 
 use headgate_units::Nanos;
 use rustix::time::{ClockId, clock_gettime};
@@ -7,4 +7,9 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) fn now() -> Nanos {
     let time = clock_gettime(ClockId::Monotonic);
     Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
+}
+
+/// The time of day: seconds since 1970-01-01 UTC.
+pub(crate) fn seconds_since_1970() -> u64 {
+    u64::try_from(clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0)
 }

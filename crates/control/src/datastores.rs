@@ -272,7 +272,7 @@ impl Control {
     /// Forgets a datastore that has no disks. Its directory or device is left as it is.
     ///
     /// # Errors
-    /// [`ControlError::HasDisks`].
+    /// [`ControlError::HasDisks`], [`ControlError::HasRemoved`].
     pub fn remove_datastore(&self, name: &Name) -> Result<(), ControlError> {
         let mut catalog = self.catalog();
         let entry = {
@@ -297,6 +297,10 @@ impl Control {
                     disks: first,
                 });
             }
+            let count = model.removed_on(name).count();
+            if count > 0 {
+                return Err(ControlError::HasRemoved { name: name.clone(), count });
+            }
             entry
         };
         catalog.delete_datastore(name)?;
@@ -313,6 +317,7 @@ impl Control {
             (&entry.record.backend, self.directory(&entry.record.backend))
         {
             // Empty by now; if it is not, what is in it is not ours to remove.
+            let _ = fs::remove_dir(images::removed_directory(&own));
             let _ = fs::remove_dir(own);
         }
         Ok(())

@@ -4,27 +4,19 @@ use super::capacity;
 use super::error::because;
 use super::remote;
 use super::workers::Ticket;
-use super::{
-    Control, ControlError, DatastoreEntry, DiskEntry, Model, Service, flash, images, size,
-};
+use super::{Control, ControlError, DatastoreEntry, Model, Service, flash, images, size};
 use crate::leases::{Before, Eviction};
-use headgate_api::types::{Changed, Disk, DiskCreate, DiskPatch, Force, ImageFate};
+use headgate_api::types::{Changed, Disk, DiskCreate, DiskPatch, Force};
 use headgate_model::Name;
 use headgate_model::RemoteDisk;
-use headgate_model::{Backend, DiskRecord, DiskState, Policy, Scheduler};
-use headgate_model::{LiveDisk, OpenDisk, Session};
+use headgate_model::{Backend, DiskRecord, Policy, Scheduler};
+use headgate_model::{OpenDisk, Session};
 use headgate_qos::{Narrow, PolicyError};
 use headgate_units::{Bytes, BytesPerSec};
-use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// The datastore of disks that name none.
 pub const DEFAULT_DATASTORE: &str = "default";
-
-/// How long a removal may take beside the time that clients have to finish: the data plane closes a
-/// disk within 35 s of that.
-const REMOVAL: Duration = Duration::from_secs(60);
 
 /// Below this a guest's own timeouts (30 s in Linux) come near under a full queue of large
 /// requests.
@@ -389,143 +381,9 @@ impl Control {
         let (vm, access) = (record.vm.as_ref(), self.access(record.vm.as_ref()));
         Ok(self.plane.set_machine(name, self.machine(vm).as_ref(), &access)?)
     }
-
-    /// Takes a disk out of service and removes its image, or leaves it for another host; a block
-    /// device and the export of a server keep their content.
-    ///
-    /// # Errors
-    /// [`ControlError::InUse`] while clients are connected, [`ControlError::DatastoreFailed`] while
-    /// the image cannot be reached, unless `force` says otherwise; or the storage refuses.
-    /// [`ControlError::Hung`] when it does not answer: a removal that has begun is finished when it
-    /// does.
-    pub fn remove_disk(
-        &self,
-        name: &Name,
-        force: Force,
-        image: ImageFate,
-    ) -> Result<(), ControlError> {
-        let datastore = self.removable(name, force, image)?.0.record.datastore;
-        let (disk, doing) = (name.clone(), format!("removing disk '{name}'"));
-        let patience = self.options.patience + REMOVAL;
-        self.on_storage(&datastore, doing, patience, move |control, ticket| {
-            // It may have changed since.
-            let (entry, backend) = control.removable(&disk, force, image)?;
-            match image {
-                ImageFate::Keep => control.give_up_disk(&disk, &entry, ticket),
-                ImageFate::Remove => control.remove_image(&disk, entry, &backend, force, ticket),
-            }
-        })
-    }
-
-    /// A disk that may be removed, and what it lies on.
-    fn removable(
-        &self,
-        name: &Name,
-        force: Force,
-        image: ImageFate,
-    ) -> Result<(DiskEntry, Backend), ControlError> {
-        let (entry, backend) = {
-            let model = self.model();
-            let entry = model.disk(name)?.clone();
-            if let Service::Creating = entry.service {
-                return Err(being_created(name));
-            }
-            let datastore = model.datastore(&entry.record.datastore)?;
-            // Storage that is not there now would keep the image for ever.
-            if let (Some(reason), Force::No, ImageFate::Remove) =
-                (datastore.service.reason(), force, image)
-            {
-                let (name, reason) = (datastore.record.name.clone(), reason.to_owned());
-                return Err(ControlError::DatastoreFailed { name, reason });
-            }
-            (entry, datastore.record.backend.clone())
-        };
-        if entry.service == Service::Serving {
-            let clients = self.live()?.get(name).map_or(0, |live: &LiveDisk| live.clients);
-            if clients > 0 && force == Force::No {
-                return Err(ControlError::InUse { name: name.clone(), clients });
-            }
-        }
-        Ok((entry, backend))
-    }
-
-    /// Leaves a disk to other hosts.
-    fn give_up_disk(
-        &self,
-        name: &Name,
-        entry: &DiskEntry,
-        ticket: &Ticket,
-    ) -> Result<(), ControlError> {
-        if entry.service == Service::Serving {
-            ticket.rest(|| self.plane.close_disk(name, self.options.patience))?;
-        }
-        let forgotten = self.catalog().delete_disk(name);
-        if let Err(e) = forgotten {
-            let reason = "it was to be left to other hosts, and the catalog failed".into();
-            self.set_service(name, Service::Failed(reason));
-            return Err(e.into());
-        }
-        self.leases.release(name);
-        self.forget_disk(name, &entry.record.datastore);
-        Ok(())
-    }
-
-    fn remove_image(
-        &self,
-        name: &Name,
-        entry: DiskEntry,
-        backend: &Backend,
-        force: Force,
-        ticket: &Ticket,
-    ) -> Result<(), ControlError> {
-        self.hold_to_remove(name, backend, force, ticket)?;
-        let record = DiskRecord { state: DiskState::Removing, ..entry.record };
-        self.catalog().update_disk(&record)?;
-        if entry.service == Service::Serving {
-            let closed = ticket.rest(|| self.plane.close_disk(name, self.options.patience));
-            if let Err(e) = closed {
-                self.catalog().update_disk(&DiskRecord { state: DiskState::Ready, ..record })?;
-                return Err(e.into());
-            }
-        }
-        let service = Service::Failed("it is being removed".into());
-        self.model_mut().disks.insert(name.clone(), DiskEntry { record: record.clone(), service });
-        ticket.step(format!("removing the image of disk '{name}'"));
-        self.finish_removal(&record, backend)?;
-        self.forget_disk(name, &record.datastore);
-        Ok(())
-    }
-
-    /// Forgets a disk that the catalog has no more.
-    pub(super) fn forget_disk(&self, name: &Name, datastore: &Name) {
-        self.model_mut().disks.remove(name);
-        self.samples.forget_disk(name, datastore);
-        self.forget_exports_of(name);
-    }
-
-    /// The second half of a removal, also of one that a crash cut.
-    pub(super) fn finish_removal(
-        &self,
-        record: &DiskRecord,
-        backend: &Backend,
-    ) -> Result<(), ControlError> {
-        match self.image_directory(backend) {
-            Ok(Some(directory)) => images::remove(&directory, &record.name)?,
-            Ok(None) => {}
-            // Storage that is not there has no image either.
-            Err(ControlError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
-        }
-        let location = self.lease_location(&record.name, backend);
-        self.leases.remove(&record.name, location.as_ref()).map_err(|source| ControlError::Io {
-            doing: format!("remove the lease of disk '{}'", record.name),
-            source,
-        })?;
-        Ok(self.catalog().delete_disk(&record.name)?)
-    }
 }
 
-fn being_created(disk: &Name) -> ControlError {
+pub(super) fn being_created(disk: &Name) -> ControlError {
     ControlError::Busy {
         error: format!("disk '{disk}' is being created"),
         hint: format!("wait for its end: see 'headgate disk show {disk}'"),

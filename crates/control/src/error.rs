@@ -67,6 +67,22 @@ pub enum ControlError {
         /// The first of their names.
         disks: String,
     },
+    /// A datastore on which removed disks are kept.
+    #[error("datastore '{name}' still keeps {count} removed disk(s)")]
+    HasRemoved {
+        /// The datastore.
+        name: Name,
+        /// How many.
+        count: usize,
+    },
+    /// No such removed disk.
+    #[error("no removed disk '{which}' is kept")]
+    NotRemoved {
+        /// What was asked for.
+        which: String,
+        /// The first of those that are kept.
+        known: Vec<String>,
+    },
     /// A disk that clients are connected to.
     #[error("disk '{name}' is in use by {clients} client(s)")]
     InUse {
@@ -238,11 +254,12 @@ impl ControlError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             ControlError::Invalid { .. } | ControlError::Malformed(_) => ErrorKind::Invalid,
-            ControlError::Missing { .. } | ControlError::Catalog(CatalogError::Missing { .. }) => {
-                ErrorKind::Missing
-            }
+            ControlError::Missing { .. }
+            | ControlError::NotRemoved { .. }
+            | ControlError::Catalog(CatalogError::Missing { .. }) => ErrorKind::Missing,
             ControlError::Exists { .. }
             | ControlError::HasDisks { .. }
+            | ControlError::HasRemoved { .. }
             | ControlError::InUse { .. }
             | ControlError::NotAdmitted { .. }
             | ControlError::LatencyNotAdmitted { .. }
@@ -280,6 +297,9 @@ impl ControlError {
                 let more = if known.len() > 10 { ", ..." } else { "" };
                 Some(format!("one of {}{more}", names.join(", ")))
             }
+            ControlError::NotRemoved { known, .. } if !known.is_empty() => {
+                Some(format!("one of {}", known.join(", ")))
+            }
             ControlError::NotAdmitted { reserved, reservable, .. } => Some(format!(
                 "a reservation of at most {} IOPS",
                 reservable.saturating_sub(*reserved)
@@ -304,6 +324,10 @@ impl ControlError {
                 Some(format!("choose another name, or see 'headgate {kind} show {name}'"))
             }
             ControlError::HasDisks { .. } => Some("remove the disks first ('headgate disk remove NAME')".into()),
+            ControlError::HasRemoved { .. } => {
+                Some("purge them first ('headgate disk purge NAME'), or restore them".into())
+            }
+            ControlError::NotRemoved { .. } => Some("see 'headgate disk list --removed'".into()),
             ControlError::InUse { .. } => {
                 Some("shut the guest down or disconnect the client first, or use --force".into())
             }

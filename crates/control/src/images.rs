@@ -5,10 +5,12 @@ use crate::ControlError;
 use crate::block_device::Content;
 use crate::signature::Container;
 use headgate_model::Name;
+use headgate_model::RemovedId;
 use headgate_model::{DataPlane, PlaneError};
 use headgate_model::{DiskRecord, DiskState};
 use headgate_units::Bytes;
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, OFlags, RenameFlags};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,17 @@ pub(super) fn image_path(directory: &Path, disk: &Name) -> PathBuf {
 /// a digit.
 fn unfinished_path(directory: &Path, disk: &Name) -> PathBuf {
     directory.join(format!(".{disk}.img.unfinished"))
+}
+
+/// Where the images of removed disks are kept. No disk's image is in there: names are names of
+/// files, and start with a letter or a digit.
+pub(super) fn removed_directory(directory: &Path) -> PathBuf {
+    directory.join(".removed")
+}
+
+/// The image of a removed disk.
+pub(super) fn removed_path(directory: &Path, id: &RemovedId) -> PathBuf {
+    removed_directory(directory).join(format!("{id}.img"))
 }
 
 /// Whether anything has this name, even a link to nothing.
@@ -174,6 +187,91 @@ pub(super) fn create(
 pub(super) fn remove(directory: &Path, disk: &Name) -> Result<(), PlaneError> {
     remove_file(&unfinished_path(directory, disk))?;
     remove_file(&image_path(directory, disk))
+}
+
+/// A directory, which is not reached through a link.
+fn open_directory(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits().cast_signed();
+    File::options().read(true).custom_flags(flags).open(path)
+}
+
+/// Renames a file from one directory to another, where nothing may have its name, durably.
+fn move_between(from: (&File, &str), to: (&File, &str)) -> io::Result<()> {
+    let renamed = rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE);
+    match renamed {
+        // File systems without it: the check and the rename are two steps.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            match rustix::fs::statat(to.0, to.1, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => rustix::fs::renameat(from.0, from.1, to.0, to.1)?,
+                Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        renamed => renamed?,
+    }
+    // The new name first: between the two, a crash leaves the image twice and not nowhere.
+    to.0.sync_all()?;
+    from.0.sync_all()
+}
+
+/// Moves the image of a disk to those of removed disks. Returns what it takes of the file system,
+/// or `None` when there is no image. Done already is done.
+pub(super) fn keep(
+    directory: &Path,
+    disk: &Name,
+    id: &RemovedId,
+) -> Result<Option<Bytes>, PlaneError> {
+    let (trash, path) = (removed_directory(directory), image_path(directory, disk));
+    let kept = removed_path(directory, id);
+    let keep = || {
+        use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+        let taken = |path: &Path| fs::symlink_metadata(path).map(|meta| Bytes(meta.blocks() * 512));
+        match (taken(&kept), taken(&path)) {
+            (Ok(allocated), _) => return Ok(Some(allocated)),
+            (Err(e), _) | (_, Err(e)) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            (_, Err(_)) => return Ok(None),
+            (_, Ok(_)) => {}
+        }
+        match fs::DirBuilder::new().mode(0o700).create(&trash) {
+            Ok(()) => sync(directory)?,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+        let (from, to) = (open_directory(directory)?, open_directory(&trash)?);
+        move_between((&from, &format!("{disk}.img")), (&to, &format!("{id}.img")))?;
+        taken(&kept).map(Some)
+    };
+    keep().map_err(failed("keep", &path))
+}
+
+/// Moves the image of a removed disk back, under the name of a disk. Done already is done.
+pub(super) fn bring_back(directory: &Path, id: &RemovedId, disk: &Name) -> Result<(), PlaneError> {
+    let (kept, path) = (removed_path(directory, id), image_path(directory, disk));
+    if !is_taken(&kept) && is_taken(&path) {
+        return Ok(());
+    }
+    let bring = || {
+        let from = open_directory(&removed_directory(directory))?;
+        let to = open_directory(directory)?;
+        move_between((&from, &format!("{id}.img")), (&to, &format!("{disk}.img")))
+    };
+    bring().map_err(|e| {
+        let exists = e.kind() == io::ErrorKind::AlreadyExists;
+        let mut error = failed("bring back", &kept)(e);
+        error.hint = exists.then(|| way_out(&path, disk));
+        error
+    })
+}
+
+/// Whether a removed disk's image is still among those.
+pub(super) fn is_kept(directory: &Path, id: &RemovedId) -> bool {
+    is_taken(&removed_path(directory, id))
+}
+
+/// Deletes the image of a removed disk.
+pub(super) fn purge(directory: &Path, id: &RemovedId) -> Result<(), PlaneError> {
+    remove_file(&removed_path(directory, id))
 }
 
 /// The action that the start of the daemon takes for a disk's row.

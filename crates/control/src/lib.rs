@@ -12,6 +12,7 @@ pub mod attach;
 mod block_device;
 mod capacity;
 mod clock;
+mod crash;
 mod creation;
 mod datastores;
 mod disks;
@@ -24,11 +25,17 @@ mod images;
 mod latency_admission;
 pub mod leases;
 pub mod limits;
+pub mod mend;
 #[cfg(test)]
 mod moved_tests;
 mod placing;
 mod pools;
+pub mod records;
 mod remote;
+mod removal;
+mod removed;
+#[cfg(test)]
+mod removed_tests;
 mod reviews;
 mod revival;
 mod roots;
@@ -91,6 +98,8 @@ pub struct Options {
     pub socket_access: Access,
     /// Where datastores may be; default anywhere.
     pub roots: Roots,
+    /// How long the content of removed disks is kept; zero: not at all; default a day.
+    pub keep_removed: Duration,
 }
 
 impl Default for Options {
@@ -100,6 +109,7 @@ impl Default for Options {
             patience: Duration::from_secs(10),
             socket_access: Access::of_groups([headgate_access::own_group()]),
             roots: Roots::Anywhere,
+            keep_removed: Duration::from_secs(24 * 60 * 60),
         }
     }
 }

@@ -130,6 +130,7 @@ impl Control {
                 return;
             }
         }
+        self.recover_removed(name);
         let disks: Vec<(DiskRecord, Backend)> = {
             let (model, hangs) = (self.model(), self.hangs());
             let now = Instant::now();

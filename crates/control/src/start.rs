@@ -47,6 +47,7 @@ impl Control {
             let entry = DatastoreEntry::new(record, Service::Starting);
             model.datastores.insert(entry.record.name.clone(), entry);
         }
+        model.removed = contents.removed.into_iter().map(|one| (one.id.clone(), one)).collect();
         for record in contents.disks {
             let entry = DiskEntry { record, service: Service::Starting };
             model.disks.insert(entry.record.name.clone(), entry);
@@ -137,6 +138,12 @@ fn first_datastore(dir: &StateDir) -> Option<DatastoreRecord> {
     if dir.resolve(&path).exists() {
         return None;
     }
+    default_datastore()
+}
+
+/// The datastore in the state directory, as it is made.
+pub(super) fn default_datastore() -> Option<DatastoreRecord> {
+    let path = PathBuf::from(super::disks::DEFAULT_DATASTORE);
     Some(DatastoreRecord {
         name: super::disks::DEFAULT_DATASTORE.parse().ok()?,
         backend: Backend::Dir { path },

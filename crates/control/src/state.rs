@@ -2,7 +2,9 @@
 
 use crate::ControlError;
 use headgate_devices::ModelSpec;
-use headgate_model::{Backend, DatastoreRecord, DiskRecord, ExportRecord, Name, VmRecord};
+use headgate_model::{
+    Backend, DatastoreRecord, DiskRecord, ExportRecord, Name, RemovedId, RemovedRecord, VmRecord,
+};
 use headgate_placement::Rules;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -84,6 +86,8 @@ pub(crate) struct Model {
     pub(crate) vms: BTreeMap<Name, VmRecord>,
     pub(crate) exports: BTreeMap<Name, ExportRecord>,
     pub(crate) rules: Rules,
+    /// Removed disks whose content is kept.
+    pub(crate) removed: BTreeMap<RemovedId, RemovedRecord>,
 }
 
 impl Model {

@@ -219,6 +219,16 @@ impl StateDir {
         self.root.join("catalog.sqlite")
     }
 
+    /// The copies of the catalog.
+    pub fn catalog_copies(&self) -> PathBuf {
+        self.root.join("catalog.copies")
+    }
+
+    /// What the catalog holds besides disks with images, noted once more.
+    pub fn records(&self) -> PathBuf {
+        self.root.join("records.json")
+    }
+
     /// What disks and datastores did.
     pub fn samples(&self) -> PathBuf {
         self.root.join("samples.sqlite")

@@ -313,6 +313,8 @@ impl Control {
     ) -> Result<(), ControlError> {
         let backend = self.model().datastore(&record.datastore)?.record.backend.clone();
         self.hold(&record.name, &backend, Before::Existing, eviction, ticket)?;
+        // The record beside the image is this host's again.
+        self.catalog().update_disk(record)?;
         self.serve_disk(record, &backend, None, ticket)?;
         if !ticket.commit() {
             self.plane.close_disk(&record.name, self.options.patience)?;

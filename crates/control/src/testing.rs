@@ -2,6 +2,7 @@
 
 use super::{Control, Options, Parts, Roots, StateDir};
 use crate::leases::Leases;
+use crate::records::Recorded;
 use crate::windows::{Myself, Windows};
 use headgate_access::Access;
 use headgate_catalog::SqliteCatalog;
@@ -352,23 +353,28 @@ impl Bench {
 
     /// As [`restart`](Self::restart), with other roots.
     pub(crate) fn restart_with(self, roots: Roots) -> Bench {
+        Bench::start_again_with(self.killed(), roots)
+    }
+
+    /// The process is killed, and only its state is left.
+    pub(crate) fn killed(self) -> tempfile::TempDir {
         let Bench { temp, plane, control } = self;
         drop((plane, control));
-        Bench::start_again_with(temp, roots)
+        temp
     }
 
     /// The process is killed, and started again.
     pub(crate) fn restart(self) -> Bench {
-        let Bench { temp, plane, control } = self;
-        drop((plane, control));
-        Bench::start_again(temp)
+        Bench::start_again(self.killed())
     }
 }
 
 fn start(root: &Path, roots: Roots) -> (Arc<MemoryPlane>, Arc<Control>) {
     let dir = StateDir::new(root).unwrap();
     let (identity, _) = Identity::load(root).unwrap();
-    let catalog = Box::new(SqliteCatalog::open(&dir.catalog()).unwrap());
+    let sqlite = SqliteCatalog::open(&dir.catalog()).unwrap();
+    let host = identity.host.to_string();
+    let catalog = Box::new(Recorded::new(sqlite, dir.clone(), host));
     let plane = Arc::new(MemoryPlane::default());
     let myself = Myself { identity: identity.clone(), etcd: Vec::new() };
     let windows = Windows::start(plane.clone(), myself).unwrap();

@@ -435,7 +435,7 @@ fn a_datastore_with_disks_stays() {
     let array = "array".parse().unwrap();
     let error = bench.control.remove_datastore(&array).unwrap_err();
     assert_eq!(error.to_string(), "datastore 'array' still has 1 disk(s): d");
-    bench.control.remove_disk(&"d".parse().unwrap(), Force::No, ImageFate::Remove).unwrap();
+    bench.control.remove_disk(&"d".parse().unwrap(), Force::No, ImageFate::Purge).unwrap();
     bench.control.remove_datastore(&array).unwrap();
     assert!(!bench.temp.path().join("emulated/array").exists());
 }

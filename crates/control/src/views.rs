@@ -165,6 +165,7 @@ impl Control {
             model: None,
             space: flash::space(model, entry),
             file_system: self.file_system(model, entry),
+            removed: model.removed_space(&record.name),
             flash: None,
             costs: None,
         }

@@ -210,10 +210,15 @@ impl Workers {
         let (answer, wait) = sync_channel(1);
         let (begin, begun) = sync_channel(1);
         let fate = Arc::new(Mutex::new(Fate::Open));
+        #[cfg(test)]
+        let plan = crate::crash::testing::plan();
         let work: Work = Box::new(move |ticket| {
             let _ = begin.send(Instant::now());
             // All that it holds is gone before its end is known.
+            #[cfg(not(test))]
             let outcome = work(ticket);
+            #[cfg(test)]
+            let outcome = crate::crash::testing::under(plan, || work(ticket));
             let _ = answer.send(outcome);
         });
         let slot = Arc::new(Mutex::new(Some(work)));

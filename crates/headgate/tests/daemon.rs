@@ -201,7 +201,8 @@ fn killed_in_the_middle_of_creations_and_removals_it_comes_back_with_disks_and_i
         let commands = std::thread::spawn(move || {
             // Until the daemon is gone.
             for n in 0.. {
-                let create = run(&dir, &format!("disk create r{round}-{n} --size 1M"));
+                let create =
+                    run(&dir, &format!("disk create r{round}-{n} --size 1M --datastore default"));
                 if create.code != 0
                     || (n % 2 == 1 && run(&dir, &format!("disk remove r{round}-{n}")).code != 0)
                 {
@@ -220,21 +221,130 @@ fn killed_in_the_middle_of_creations_and_removals_it_comes_back_with_disks_and_i
         daemon.start_again();
 
         let list = daemon.json("disk list");
-        let mut disks: Vec<String> = list
-            .as_array()
-            .unwrap()
-            .iter()
-            .flat_map(|disk| {
-                ["img", "img.lease"]
-                    .map(|kind| format!("{}.{kind}", disk["name"].as_str().unwrap()))
-            })
-            .collect();
+        let expected = |list: &serde_json::Value, key: &str, kinds: &[&str]| {
+            let named = |disk: &serde_json::Value| {
+                let name = disk[key].as_str().unwrap().to_owned();
+                kinds.iter().map(move |kind| format!("{name}.{kind}")).collect::<Vec<_>>()
+            };
+            let mut all: Vec<String> = list.as_array().unwrap().iter().flat_map(named).collect();
+            all.sort();
+            all
+        };
+        let disks = expected(&list, "name", &["img", "img.lease", "img.record"]);
+        let removed = daemon.json("disk list --removed");
+        let removed = expected(&removed, "id", &["img", "img.record"]);
         assert!(list.as_array().unwrap().iter().all(|disk| disk["state"] == "serving"), "{list}");
-        let images = std::fs::read_dir(daemon.dir().join("default")).unwrap();
-        let mut images: Vec<String> =
-            images.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        disks.sort();
-        images.sort();
-        assert_eq!(disks, images);
+        let files = |directory: &str| -> Vec<String> {
+            let files = std::fs::read_dir(daemon.dir().join(directory)).into_iter().flatten();
+            let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+            let mut names: Vec<String> = names.filter(|name| name != ".removed").collect();
+            names.sort();
+            names
+        };
+        // Records that the killed daemon left behind are made good beside the daemon's work.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let same = || (files("default"), files("default/.removed"));
+        while same() != (disks.clone(), removed.clone()) && std::time::Instant::now() < until {
+            std::thread::yield_now();
+        }
+        assert_eq!(same(), (disks, removed));
     }
+}
+
+/// The daemon on a state directory that it refuses; what it prints.
+fn refused(dir: &std::path::Path) -> String {
+    let printed = run(dir, "serve");
+    assert_eq!(printed.code, 1, "{}", printed.err);
+    printed.err
+}
+
+#[test]
+fn a_damaged_or_missing_catalog_stops_the_start_and_is_mended_by_the_commands_that_are_named() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.ok("disk create a --size 1M --limit 700 --datastore default");
+    daemon.ok("disk create b --size 1M --datastore default");
+    daemon.ok("disk remove b");
+    for command in ["check", "restore", "rebuild", "create"] {
+        let busy = daemon.run(&format!("catalog {command}"));
+        assert_eq!(busy.code, 1);
+        assert!(busy.err.contains("hint: stop the daemon first"), "{}", busy.err);
+    }
+    daemon.end(libc::SIGTERM);
+    let dir = daemon.dir().to_owned();
+    let catalog = dir.join("catalog.sqlite");
+    let ok = |line: &str| {
+        let printed = run(&dir, line);
+        assert_eq!(printed.code, 0, "{line}: {}{}", printed.out, printed.err);
+        printed.out
+    };
+    assert!(ok("catalog check").contains("1 disk(s)"));
+
+    std::fs::write(&catalog, [0x5a; 30_000]).unwrap();
+    let error = refused(&dir);
+    assert!(error.contains("catalog.sqlite is damaged: "), "{error}");
+    assert!(error.contains("headgate catalog restore"), "{error}");
+    assert_eq!(run(&dir, "catalog check").code, 1);
+    assert!(ok("catalog restore").contains("catalog.sqlite.aside-1"));
+    daemon.start_again();
+    assert_eq!(daemon.json("disk show a")["policy"]["limit"], 700);
+    daemon.end(libc::SIGTERM);
+
+    std::fs::remove_file(&catalog).unwrap();
+    std::fs::remove_dir_all(dir.join("catalog.copies")).unwrap();
+    let error = refused(&dir);
+    assert!(error.contains("default has 1 image(s)"), "{error}");
+    for command in ["headgate catalog rebuild", "headgate catalog create"] {
+        assert!(error.contains(command), "{error}");
+    }
+    assert!(!catalog.exists(), "a start that was refused makes nothing");
+    ok("catalog rebuild");
+    daemon.start_again();
+    assert_eq!(daemon.json("disk show a")["policy"]["limit"], 700);
+    daemon.ok("disk restore b");
+    daemon.ok("disk remove b --purge");
+    daemon.end(libc::SIGTERM);
+
+    std::fs::remove_file(&catalog).unwrap();
+    ok("catalog create");
+    daemon.start_again();
+    assert_eq!(daemon.json("disk list"), serde_json::json!([]));
+    assert!(dir.join("default/a.img").exists());
+}
+
+#[test]
+fn removed_disks_are_purged_when_their_time_is_over() {
+    let daemon = Daemon::start(&["--keep-removed-for", "0s"]);
+    daemon.ok("disk create a --size 1M --datastore default");
+    let removed = daemon.ok("disk remove a");
+    assert!(removed.contains("removed with its content"), "{removed}");
+    assert!(!daemon.dir().join("default/.removed").exists());
+    let mut daemon = Daemon::start(&["--keep-removed-for", "1d"]);
+    daemon.ok("disk create a --size 1M --datastore default");
+    assert!(daemon.ok("disk remove a").contains("headgate disk restore a"));
+    let kept = daemon.json("disk list --removed");
+    let image = format!("default/.removed/{}.img", kept[0]["id"].as_str().unwrap());
+    assert!(daemon.dir().join(&image).exists());
+    let shown = daemon.ok("datastore show default");
+    assert!(shown.lines().any(|l| l.starts_with("removed:") && l.contains("1 disk(s)")), "{shown}");
+    daemon.end(libc::SIGTERM);
+    daemon.start_with(&["--keep-removed-for", "1s"]);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while daemon.dir().join(&image).exists() {
+        assert!(std::time::Instant::now() < until, "it is not purged");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_completion_script_into_a_pipe_that_nobody_reads_is_no_failure() {
+    let mut child = std::process::Command::new(support::HEADGATE)
+        .args(["completions", "bash"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && said.is_empty(), "{said}");
 }

@@ -151,6 +151,8 @@ fn what(method: &Method, uri: &Uri) -> String {
         ("DELETE", ["disks", _]) => "disk remove",
         ("POST", ["disks", _, "takeover"]) => "disk takeover",
         ("POST", ["disks", _, "resume"]) => "disk resume",
+        ("POST", ["removed", _, "restore"]) => "disk restore",
+        ("DELETE", ["removed", _]) => "disk purge",
         ("PATCH", ["vms", _]) => "vm set",
         ("DELETE", ["vms", _]) => "vm reset",
         ("POST", ["exports"]) => "export add",
@@ -190,7 +192,7 @@ mod tests {
     }
 
     /// The operations that change something: method, path, body, and what the line must have.
-    const CHANGES: [(&str, &str, &str, &str); 17] = [
+    const CHANGES: [(&str, &str, &str, &str); 20] = [
         ("POST", "/v1/datastores", r#"{"name":"log1","backend":{"emulated":"rate=1600"}}"#, "log1"),
         ("PATCH", "/v1/datastores/log1", r#"{"queue_depth":8}"#, "queue_depth: 32 -> 8"),
         (
@@ -212,6 +214,9 @@ mod tests {
         ("DELETE", "/v1/disks/logged?image=keep", "", "image=keep"),
         ("POST", "/v1/disks/logged/takeover", r#"{"datastore":"default"}"#, "default"),
         ("DELETE", "/v1/disks/logged", "", "disk remove logged"),
+        ("POST", "/v1/removed/logged/restore", "{}", "disk restore logged"),
+        ("DELETE", "/v1/disks/logged?image=remove", "", "image=remove"),
+        ("DELETE", "/v1/removed/logged", "", "disk purge logged"),
         ("DELETE", "/v1/datastores/log2", "", "datastore remove log2"),
     ];
 

@@ -1,9 +1,11 @@
 //! The HTTP API on the daemon's unix socket: routes, errors and the server's thread.
 
+mod app;
 mod changes;
 mod connections;
 mod error;
 mod openapi;
+mod removed;
 mod rights;
 mod routes;
 mod scrape;
@@ -11,9 +13,10 @@ mod server;
 #[cfg(test)]
 mod testing;
 
+pub use app::App;
 pub use error::ApiError;
 pub use openapi::DOCUMENT;
 pub use rights::ApiGroups;
-pub use routes::{App, router};
+pub use routes::router;
 pub use scrape::{MetricsServer, MetricsServerError};
 pub use server::{ApiServer, ServeError};

@@ -1,12 +1,11 @@
+use super::app::{Answer, App, Edited};
 use super::changes::{self, Edit, VmSettings};
 use super::error::{ApiError, Body, Flags, Param};
 use super::scrape::metrics;
-use crate::calibrate::Calibrator;
-use crate::observe::Observer;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router, middleware};
 use headgate_api::calibration::{Calibration, CalibrationCreate};
 use headgate_api::history::DatastoreHour;
@@ -21,66 +20,12 @@ use headgate_api::types::{
     Attachment, Changed, Datastore, DatastoreCreate, DatastorePatch, Disk, DiskCreate, DiskPatch,
     Force, Health, HealthStatus, ImageFate, Vm,
 };
-use headgate_control::{Control, ControlError};
+use headgate_control::ControlError;
 use headgate_model::Name;
 use headgate_model::{Lookback, UnknownLookback};
 use headgate_placement::Rules;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
-use std::sync::Arc;
-
-/// The state that the handlers share.
-#[derive(Clone)]
-pub struct App {
-    /// Datastores and disks.
-    pub control: Arc<Control>,
-    /// Measures datastores.
-    pub calibrator: Arc<Calibrator>,
-    /// The observer's current rates.
-    pub observer: Arc<Observer>,
-    /// Where NBD is served over TCP.
-    pub nbd_tcp: Option<SocketAddr>,
-}
-
-type Answer<T> = Result<Json<T>, ApiError>;
-
-/// An answer to a change, with what it changed.
-type Edited<T> = Result<(Extension<Edit>, Json<T>), ApiError>;
-
-impl App {
-    /// Runs what may block on a thread that may.
-    async fn blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
-    ) -> Result<T, ApiError> {
-        let control = self.control.clone();
-        self.on_thread(move || work(&control)).await
-    }
-
-    /// The same for a change that tells what it changed.
-    async fn edit<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Control) -> Result<(Edit, T), ControlError> + Send + 'static,
-    ) -> Edited<T> {
-        let (edit, now) = self.blocking(work).await?;
-        Ok((Extension(edit), Json(now)))
-    }
-
-    pub(super) async fn on_thread<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
-    ) -> Result<T, ApiError> {
-        match tokio::task::spawn_blocking(work).await {
-            Ok(result) => Ok(result?),
-            Err(e) => Err(ApiError::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                format!("the operation was cut: {e}"),
-            )
-            .hint("see the daemon's log")),
-        }
-    }
-}
 
 /// Flags of a disk's removal.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -90,7 +35,8 @@ pub(super) struct RemoveFlags {
     /// `yes` disconnects clients.
     #[serde(default)]
     force: Force,
-    /// `keep` leaves the image for another host.
+    /// `remove` keeps the content for a while, `purge` does not, `keep` leaves the image for
+    /// another host.
     #[serde(default)]
     image: ImageFate,
 }
@@ -117,6 +63,9 @@ pub fn router(app: App) -> Router {
         .route("/v1/disks/{name}/attachment", get(show_attachment))
         .route("/v1/disks/{name}/takeover", post(take_over))
         .route("/v1/disks/{name}/resume", post(resume_disk))
+        .route("/v1/removed", get(super::removed::list_removed))
+        .route("/v1/removed/{name}", delete(super::removed::purge_removed))
+        .route("/v1/removed/{name}/restore", post(super::removed::restore_disk))
         .route("/v1/vms", get(list_vms))
         .route("/v1/vms/{name}", get(show_vm).patch(set_vm).delete(reset_vm))
         .route("/v1/exports", get(list_exports).post(add_export))

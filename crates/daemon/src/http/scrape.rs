@@ -3,8 +3,9 @@
 //! Over TCP nobody is known, so nothing else is there, and little can be held: a connection is for
 //! one request and a bounded time, and a newcomer takes the place of the oldest.
 
+use super::app::App;
 use super::error::ApiError;
-use super::routes::{App, healthz};
+use super::routes::healthz;
 use crate::metrics::{Format, render};
 use axum::Router;
 use axum::extract::State;

@@ -1,4 +1,5 @@
 use super::LogFormat;
+use super::keep::KeepRemoved;
 use headgate_cluster::Endpoint;
 use headgate_frontends::vhost::GuestMemorySource;
 use headgate_history::{PERIOD_MAX, PERIOD_MIN};
@@ -48,6 +49,9 @@ pub struct Config {
     pub reservable_percent: Option<NonZeroU8>,
     /// How long disks may take to finish their requests at the end, in seconds; default 10.
     pub drain_seconds: Option<u16>,
+    /// How long the content of removed disks is kept, such as `12h` or `7d`; `0` keeps nothing;
+    /// default `1d`.
+    pub keep_removed_for: Option<KeepRemoved>,
     /// Threads for IO, 1 to 255; default one for two CPUs, at most 8.
     pub shards: Option<NonZeroU8>,
     /// Keep each such thread on one CPU; default no.
@@ -180,6 +184,7 @@ mod tests {
             "nbd-listen = \"x\"",
             "nbd-connections = 0",
             "nbd-memory = \"much\"",
+            "keep-removed-for = \"1 week\"",
             "metrics-listen = \"9108\"",
             "etcd = \"x\"",
             "guest-memory = \"all\"",

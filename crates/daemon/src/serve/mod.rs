@@ -1,8 +1,10 @@
 //! The daemon as a process: configuration, logs, signals, start and end.
 
+mod catalog;
 mod config;
 mod descriptors;
 mod groups;
+mod keep;
 mod limits;
 mod lock;
 mod log;
@@ -12,6 +14,7 @@ pub mod signals;
 mod watchdog;
 
 pub use config::{Config, ConfigError, GuestMemory};
+pub use keep::KeepRemoved;
 pub use log::LogFormat;
 
 use crate::calibrate::Calibrator;
@@ -20,9 +23,10 @@ use crate::engine_plane::EnginePlane;
 use crate::http::{ApiServer, App, MetricsServer, MetricsServerError, ServeError, router};
 use crate::observe::Observer;
 use headgate_access::{Access, NameError};
-use headgate_catalog::{CatalogError, SqliteCatalog};
+use headgate_catalog::CatalogError;
 use headgate_cluster::{Endpoint, Identity, IdentityError, Origin};
 use headgate_control::leases::{Keeper, KeeperError, LOOK, Leases, Ticker};
+use headgate_control::mend::MendError;
 use headgate_control::volumes;
 use headgate_control::windows::{Myself, Windows};
 use headgate_control::{Control, ControlError, Options, Parts, Roots, StateDir, StateDirError};
@@ -78,6 +82,10 @@ pub struct ServeArgs {
     /// Which files front-ends may bring as guest memory [default: memory-files]
     #[arg(long, value_enum, value_name = "WHICH")]
     guest_memory: Option<GuestMemory>,
+    /// How long the content of removed disks is kept, such as 12h or 7d; 0 keeps nothing [default:
+    /// 1d]
+    #[arg(long, value_name = "TIME")]
+    keep_removed_for: Option<KeepRemoved>,
     /// Format of the log on standard error; RUST_LOG sets its level [default: text]
     #[arg(long, value_enum)]
     log_format: Option<LogFormat>,
@@ -104,6 +112,9 @@ pub enum DaemonError {
     /// The catalog cannot be used.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    /// The catalog is damaged or missing.
+    #[error(transparent)]
+    Mend(#[from] MendError),
     /// Engine or NBD server cannot start.
     #[error(transparent)]
     Plane(#[from] PlaneError),
@@ -148,6 +159,7 @@ impl DaemonError {
                 Some("give an address of this machine and a free port to --metrics-listen".into())
             }
             DaemonError::Control(e) => e.hint(),
+            DaemonError::Mend(e) => e.hint(),
             _ => None,
         }
     }
@@ -170,17 +182,13 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let descriptors = descriptors::Descriptors::raise();
     let identity = identify(dir)?;
     let signals = signals::Signals::catch().map_err(DaemonError::Signals)?;
-    let default = EngineConfig::default();
-    let engine = EngineConfig {
-        shards: config.shards.map_or(default.shards, |n| usize::from(n.get())),
-        pin: config.pin_shards.map_or(default.pin, |pin| if pin { Pin::Yes } else { Pin::No }),
-    };
     let memory =
         args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
-    let plane = Arc::new(EnginePlane::start(engine, memory)?);
+    let plane = Arc::new(EnginePlane::start(engine_config(&config), memory)?);
     let options = options(args, &config, groups.disks)?;
     let nbd = args.nbd.settings(&config);
-    let catalog = Box::new(SqliteCatalog::open(&dir.catalog())?);
+    let catalog = catalog::open(dir, &identity)?;
+    let copier = catalog::Copier::new(dir, catalog.changes());
     let etcd = if args.etcd.is_empty() { config.etcd } else { args.etcd.clone() };
     let keeper = if etcd.is_empty() {
         None
@@ -192,10 +200,18 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let windows = Windows::start(plane.clone(), myself).map_err(DaemonError::Thread)?;
     let period = Duration::from_secs(u64::from(config.sample_seconds.unwrap_or(SAMPLE_SECONDS)));
     let samples = Arc::new(Samples::open(&dir.samples(), period)?);
-    let parts = Parts { plane: plane.clone(), windows, leases, samples: samples.clone(), catalog };
+    let parts = Parts {
+        plane: plane.clone(),
+        windows,
+        leases,
+        samples: samples.clone(),
+        catalog: Box::new(catalog),
+    };
     let control = Control::start(dir.clone(), identity, options, parts)?;
     let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;
     let watchers = watchers(&control).map_err(DaemonError::Thread)?;
+    let copies = copier.start().map_err(DaemonError::Thread)?;
+    let purger = keep::start(control.clone()).map_err(DaemonError::Thread)?;
     descriptors.check(control.disks()?.len());
     plane.listen(ServerConfig {
         unix: Some(dir.nbd_socket()),
@@ -229,7 +245,9 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     drop((observer, watchers));
     samples.flush();
     drop(leases.resume);
+    drop(purger);
     tell_end(control.shutdown());
+    copies.finish();
     drop((leases.looks, leases.terms));
     // A successor may begin. What is left in memory ends with the process: closing a file may wait
     // for its file system.
@@ -248,6 +266,15 @@ fn tell_end(left: usize) {
         "stopped, with requests left at storage that does not answer: they are lost unless it \
          does, and the kernel keeps their images locked until then"
     );
+}
+
+/// How the engine runs, as far as the configuration says.
+fn engine_config(config: &Config) -> EngineConfig {
+    let default = EngineConfig::default();
+    EngineConfig {
+        shards: config.shards.map_or(default.shards, |n| usize::from(n.get())),
+        pin: config.pin_shards.map_or(default.pin, |pin| if pin { Pin::Yes } else { Pin::No }),
+    }
 }
 
 /// What the control plane does, as far as arguments and configuration say.
@@ -269,6 +296,10 @@ fn options(
             .map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
         socket_access,
         roots: Roots::of(dirs, blocks)?,
+        keep_removed: args
+            .keep_removed_for
+            .or(config.keep_removed_for)
+            .map_or(default.keep_removed, keep::KeepRemoved::duration),
     })
 }
 

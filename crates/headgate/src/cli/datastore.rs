@@ -17,6 +17,7 @@ use headgate_api::calibration::{Calibration, CalibrationCreate, CalibrationState
 use headgate_api::client::Client;
 use headgate_api::history::DatastoreHour;
 use headgate_api::placement::ModelPoint;
+use headgate_api::removed::RemovedSpace;
 use headgate_api::types::{
     self, BackendSpec, CapacityView, Changed, DatastoreCreate, DatastorePatch, ServiceState,
 };
@@ -526,6 +527,11 @@ fn describe(datastore: &types::Datastore) -> String {
         ("overbooked", overbooked),
         ("disks", Some(datastore.disks.to_string())),
     ]);
+    let removed = |removed: RemovedSpace| {
+        let RemovedSpace { disks, allocated } = removed;
+        format!("{disks} disk(s), which take {allocated}")
+    };
+    lines.push(("removed", datastore.removed.map(removed)));
     lines.extend(flash::lines(datastore.space, datastore.flash.as_ref()));
     lines.extend(space::lines(datastore.file_system.as_ref()));
     lines.extend(placement::datastore(&datastore.placement, datastore.model.as_ref()));

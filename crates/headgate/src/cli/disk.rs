@@ -5,12 +5,14 @@ use super::output::{
 };
 use super::placement::{self, DiskArgs};
 use super::policy::{PolicyArgs, policy};
+use super::removed::{self, Asking, Content};
 use super::trouble;
 use super::values::{self, OrNone, Word, force, options};
 use clap::{Args, Subcommand};
 use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeasePlace};
 use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
+use headgate_api::removed::{DiskRestore, RemovedDisk};
 use headgate_api::types::{self, Attachment, Changed, DiskCreate, DiskPatch, ServiceState};
 use headgate_control::attach::{percent_encoded, shell_lines};
 use headgate_model::Name;
@@ -33,6 +35,9 @@ pub(super) enum DiskCommand {
     Create(Create),
     /// List disks with their policies
     List {
+        /// List removed disks instead, whose content is kept for a while
+        #[arg(long)]
+        removed: bool,
         #[command(flatten)]
         print: Print,
     },
@@ -73,16 +78,51 @@ pub(super) enum DiskCommand {
         #[command(flatten)]
         print: Print,
     },
-    /// Remove a disk and its content; content on a block device or an NBD server is kept
+    /// Remove a disk; its content is kept for a day, or as 'headgate serve --keep-removed-for' says
+    ///
+    /// At a terminal you are asked first. Content on a block device or an NBD server stays there.
+    #[command(
+        after_help = "Examples:\n  headgate disk remove db0\n  headgate disk remove scratch --purge --yes"
+    )]
     Remove {
         /// Name of the disk
         name: Name,
+        /// Delete the content at once
+        #[arg(long, conflicts_with = "keep_image")]
+        purge: bool,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
         /// Remove the disk even while clients are connected
         #[arg(long)]
         force: bool,
         /// Keep the content, so that another host can take the disk over
         #[arg(long)]
         keep_image: bool,
+    },
+    /// Serve a removed disk again, with its content and its policy
+    #[command(
+        after_help = "Examples:\n  headgate disk restore db0\n  headgate disk restore db0@1764064800 --name db0-old"
+    )]
+    Restore {
+        /// The name that the disk had, or its id of 'headgate disk list --removed'
+        which: String,
+        /// Give the disk another name
+        #[arg(long, value_name = "NAME")]
+        name: Option<Name>,
+        /// Restore the disk even if its reservation overbooks the datastore
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        print: Print,
+    },
+    /// Delete the content of a removed disk
+    Purge {
+        /// The name that the disk had, or its id of 'headgate disk list --removed'
+        which: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -205,14 +245,15 @@ struct Form {
 impl DiskCommand {
     pub(super) fn print(&self) -> Option<Print> {
         match self {
-            DiskCommand::List { print }
+            DiskCommand::List { print, .. }
             | DiskCommand::Show { print, .. }
-            | DiskCommand::Resume { print, .. } => Some(*print),
+            | DiskCommand::Resume { print, .. }
+            | DiskCommand::Restore { print, .. } => Some(*print),
             DiskCommand::Create(create) => Some(create.print),
             DiskCommand::Set(set) => Some(set.print),
             DiskCommand::Attach(attach) => Some(attach.print),
             DiskCommand::Takeover(takeover) => Some(takeover.print),
-            DiskCommand::Remove { .. } => None,
+            DiskCommand::Remove { .. } | DiskCommand::Purge { .. } => None,
         }
     }
 
@@ -243,7 +284,11 @@ impl DiskCommand {
                 let changed: Changed<types::Disk> = client.send(Method::PATCH, &path, &patch)?;
                 print_changed(out, print, &changed, describe)
             }
-            DiskCommand::List { print } => {
+            DiskCommand::List { removed: true, print } => {
+                let removed: Vec<RemovedDisk> = client.get("/v1/removed")?;
+                print_value(out, print, &removed, |removed| removed::table(removed))
+            }
+            DiskCommand::List { removed: false, print } => {
                 let disks: Vec<types::Disk> = client.get("/v1/disks")?;
                 print_value(out, print, &disks, |disks| table(disks).render())
             }
@@ -280,21 +325,28 @@ impl DiskCommand {
             DiskCommand::Resume { name, print } => {
                 print_value(out, print, &trouble::resume(&client, &name)?, describe)
             }
-            DiskCommand::Remove { name, force, keep_image } => {
+            DiskCommand::Remove { name, purge, yes, force, keep_image } => {
                 let force = if force { "force=yes" } else { "force=no" };
-                let image = if keep_image { "image=keep" } else { "image=remove" };
-                let disk: types::Disk = client.get(&format!("/v1/disks/{name}"))?;
-                client.delete(&format!("/v1/disks/{name}?{force}&{image}"))?;
-                if let Some(export) = disk.export {
-                    writeln!(
-                        out,
-                        "disk '{name}' is removed; export '{export}' keeps its data at its server"
-                    )?;
-                }
-                Ok(())
+                let content = match (purge, keep_image) {
+                    (true, _) => Content::Purge,
+                    (_, true) => Content::Leave,
+                    _ => Content::KeepForAWhile,
+                };
+                removed::remove(&client, &name, force, content, asking(yes), out)
             }
+            DiskCommand::Restore { which, name, force: forced, print } => {
+                let request = DiskRestore { name, force: force(forced) };
+                let path = format!("/v1/removed/{}/restore", removed::in_path(&which));
+                let restored: Changed<types::Disk> = client.send(Method::POST, &path, &request)?;
+                print_changed(out, print, &restored, describe)
+            }
+            DiskCommand::Purge { which, yes } => removed::purge(&client, &which, asking(yes)),
         }
     }
+}
+
+fn asking(yes: bool) -> Asking {
+    if yes { Asking::Never } else { Asking::AtATerminal }
 }
 
 impl Create {

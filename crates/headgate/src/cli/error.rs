@@ -37,6 +37,15 @@ pub(crate) enum CliError {
     /// The daemon cannot serve.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
+    /// The catalog cannot be mended.
+    #[error(transparent)]
+    Mend(#[from] headgate_control::mend::MendError),
+    /// What was looked at is not as it should be; the report has it.
+    #[error("{0}")]
+    Found(String),
+    /// The operator was asked and did not say yes.
+    #[error("nothing is changed")]
+    Declined,
     /// The load cannot run.
     #[error(transparent)]
     Load(#[from] headgate_load::LoadError),
@@ -90,6 +99,7 @@ impl CliError {
             CliError::Daemon(e) => {
                 ErrorBody { error: e.to_string(), expected: None, hint: e.hint() }
             }
+            CliError::Mend(e) => ErrorBody { error: e.to_string(), expected: None, hint: e.hint() },
             CliError::NoStateDir => ErrorBody {
                 error: self.to_string(),
                 expected: None,

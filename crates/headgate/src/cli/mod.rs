@@ -1,6 +1,8 @@
 //! The command line.
 
 mod advise;
+mod ask;
+mod catalog;
 mod common;
 mod costs;
 mod datastore;
@@ -17,6 +19,7 @@ mod output;
 mod picture;
 mod placement;
 mod policy;
+mod removed;
 mod reproduce;
 mod rules;
 mod rules_text;
@@ -73,6 +76,9 @@ enum Command {
     /// Manage virtual machines: their disks, and the priorities that their applications may use
     #[command(subcommand)]
     Vm(vm::Vm),
+    /// Check the daemon's catalog, and mend one that is damaged or lost; while no daemon runs
+    #[command(subcommand)]
+    Catalog(catalog::Catalog),
     /// Recommend moves of disks between datastores, with figures and reasons
     #[command(
         after_help = "Examples:\n  headgate advise\n  headgate advise --window 7d --json\n  headgate advise --save pool && headgate advise --from pool"
@@ -133,6 +139,7 @@ impl Cli {
             Command::Disk(command) => command.print().is_some_and(|p| p.json),
             Command::Export(command) => command.print().is_some_and(|p| p.json),
             Command::Vm(command) => command.print().is_some_and(|p| p.json),
+            Command::Catalog(command) => command.print().json,
             Command::Advise(command) => command.print.json,
             Command::Rules(command) => command.print().json,
             Command::Top { print, .. } => print.json,
@@ -154,6 +161,7 @@ impl Cli {
             Command::Disk(command) => command.run(&self.daemon, out),
             Command::Export(command) => command.run(&self.daemon, out),
             Command::Vm(command) => command.run(&self.daemon, out),
+            Command::Catalog(command) => command.run(&self.daemon, out),
             Command::Advise(command) => command.run(&self.daemon, out),
             Command::Rules(command) => command.run(&self.daemon, out),
             Command::Top { once, print } => {
@@ -175,8 +183,10 @@ impl Cli {
             Command::Trace(command) => command.run(out),
             Command::Api => Ok(out.write_all(headgate_daemon::http::DOCUMENT.as_bytes())?),
             Command::Completions { shell } => {
-                clap_complete::generate(shell, &mut Cli::command(), "headgate", out);
-                Ok(())
+                // The generator panics where a write fails, as into a pipe that nobody reads.
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Cli::command(), "headgate", &mut script);
+                Ok(out.write_all(&script)?)
             }
             Command::Man { directory } => {
                 let pages = man::write_pages(Cli::command(), &directory)?;

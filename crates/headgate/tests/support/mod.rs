@@ -86,7 +86,12 @@ impl Daemon {
 
     /// Starts the daemon again after [`Daemon::end`].
     pub fn start_again(&mut self) {
-        self.child = spawn(self.dir.path(), serve(self.dir.path(), &[]));
+        self.start_with(&[]);
+    }
+
+    /// The same with these arguments.
+    pub fn start_with(&mut self, arguments: &[&str]) {
+        self.child = spawn(self.dir.path(), serve(self.dir.path(), arguments));
     }
 
     pub fn end(&mut self, signal: i32) -> Option<i32> {

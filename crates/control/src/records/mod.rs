@@ -1,0 +1,365 @@
+//! The catalog that leaves records elsewhere: what each image is, in a file beside it, and the rest
+//! in a file of the state directory.
+//!
+//! The catalog is what counts. A record is written after the change is in the catalog and before it
+//! is acknowledged; storage that does not answer delays that by 2 s at most, once. Nothing
+//! but `headgate catalog rebuild` ever reads one (`docs/decisions/0064-catalog-copies.md`).
+
+mod file;
+mod scribe;
+
+use file::Note;
+pub(crate) use file::{datastore_record_path, datastore_records, read_record, record_path};
+use scribe::Scribe;
+
+use crate::{StateDir, images};
+use headgate_catalog::{Catalog, CatalogError, Contents, DiskChange, RecordFile, RemovedChange};
+use headgate_model::{
+    Backend, DatastoreRecord, DiskRecord, DiskState, ExportRecord, Name, RemovedId, RemovedRecord,
+    RemovedStep, VmRecord,
+};
+use headgate_placement::Rules;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The longest that a change waits for its records.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often the catalog was changed since the daemon began.
+#[derive(Clone, Debug, Default)]
+pub struct CatalogChanges(Arc<AtomicU64>);
+
+impl CatalogChanges {
+    /// The number of changes.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A catalog whose changes are noted in records too.
+pub struct Recorded<C> {
+    inner: C,
+    dir: StateDir,
+    host: String,
+    held: Held,
+    /// One for each directory with images, and one for the state directory.
+    scribes: BTreeMap<PathBuf, Scribe>,
+    changes: CatalogChanges,
+}
+
+/// What the catalog holds.
+#[derive(Default)]
+struct Held {
+    datastores: BTreeMap<Name, DatastoreRecord>,
+    disks: BTreeMap<Name, DiskRecord>,
+    vms: BTreeMap<Name, VmRecord>,
+    exports: BTreeMap<Name, ExportRecord>,
+    rules: Rules,
+    removed: BTreeMap<RemovedId, RemovedRecord>,
+}
+
+/// The directory of a datastore's images, if it has one.
+pub(crate) fn image_directory(dir: &StateDir, backend: &Backend) -> Option<PathBuf> {
+    match backend {
+        Backend::Dir { path } | Backend::Emulated { path, .. } => Some(dir.resolve(path)),
+        Backend::Block { .. } | Backend::Nbd { .. } | Backend::Memory { .. } => None,
+    }
+}
+
+impl<C: Catalog> Recorded<C> {
+    /// A catalog of this host.
+    pub fn new(inner: C, dir: StateDir, host: String) -> Recorded<C> {
+        let (held, scribes, changes) = Default::default();
+        Recorded { inner, dir, host, held, scribes, changes }
+    }
+
+    /// The count of changes, which outlives the catalog.
+    pub fn changes(&self) -> CatalogChanges {
+        self.changes.clone()
+    }
+
+    fn text(&self, contents: Contents) -> String {
+        RecordFile { host: self.host.clone(), contents }.to_text()
+    }
+
+    fn directory(&self, datastore: &Name) -> Option<PathBuf> {
+        image_directory(&self.dir, &self.held.datastores.get(datastore)?.backend)
+    }
+
+    /// What is noted of a disk that has an image: nothing unless it is ready.
+    fn disk_note(&self, name: &Name, directory: &std::path::Path) -> Note {
+        let image = images::image_path(directory, name);
+        let ready = self.held.disks.get(name).filter(|disk| disk.state == DiskState::Ready);
+        let text = ready.map(|disk| {
+            let exports = self.held.exports.values().filter(|export| export.disk == *name);
+            self.text(Contents {
+                disks: vec![disk.clone()],
+                exports: exports.cloned().collect(),
+                ..Contents::default()
+            })
+        });
+        Note { path: record_path(&image), image: Some(image), text }
+    }
+
+    fn removed_note(&self, removed: &RemovedId, directory: &std::path::Path) -> Note {
+        let image = images::removed_path(directory, removed);
+        let kept = self.held.removed.get(removed).filter(|r| r.step == RemovedStep::Kept);
+        let text = kept.map(|record| {
+            self.text(Contents { removed: vec![record.clone()], ..Contents::default() })
+        });
+        Note { path: record_path(&image), image: Some(image), text }
+    }
+
+    /// What belongs to no image: datastores, disks without one, virtual machines, rules.
+    fn state_note(&self) -> Note {
+        let Held { datastores, disks, vms, exports, rules, .. } = &self.held;
+        let bare = |name: &Name| self.directory(name).is_none();
+        let disks: Vec<DiskRecord> = disks
+            .values()
+            .filter(|disk| disk.state == DiskState::Ready && bare(&disk.datastore))
+            .cloned()
+            .collect();
+        let names: BTreeSet<&Name> = disks.iter().map(|disk| &disk.name).collect();
+        let exports = exports.values().filter(|e| names.contains(&e.disk)).cloned().collect();
+        let text = self.text(Contents {
+            datastores: datastores.values().cloned().collect(),
+            exports,
+            vms: vms.values().cloned().collect(),
+            rules: rules.clone(),
+            removed: Vec::new(),
+            disks,
+        });
+        Note { path: self.dir.records(), image: None, text: Some(text) }
+    }
+
+    /// A directory of the operator's says which datastore it is: the state directory may be lost.
+    fn datastore_note(&self, name: &Name) -> Option<(PathBuf, Note)> {
+        let record = self.held.datastores.get(name)?;
+        let Backend::Dir { path } = &record.backend else { return None };
+        if path.is_relative() {
+            return None;
+        }
+        let text = self.text(Contents { datastores: vec![record.clone()], ..Contents::default() });
+        let place = datastore_record_path(path, &self.host);
+        Some((path.clone(), Note { path: place, image: None, text: Some(text) }))
+    }
+
+    fn scribe(&mut self, directory: PathBuf) -> &Scribe {
+        let host = &self.host;
+        self.scribes.entry(directory).or_insert_with(|| Scribe::new(host.clone()))
+    }
+
+    /// Writes notes down, and waits for that a while.
+    fn note(&mut self, notes: Vec<(PathBuf, Note)>) {
+        self.changes.0.fetch_add(1, Ordering::Release);
+        let directories: BTreeSet<PathBuf> =
+            notes.iter().map(|(directory, _)| directory.clone()).collect();
+        for (directory, note) in notes {
+            self.scribe(directory).add(note);
+        }
+        for directory in directories {
+            self.scribe(directory).wait(PATIENCE);
+        }
+    }
+
+    fn note_disk(&mut self, name: &Name, datastore: &Name) {
+        let note = match self.directory(datastore) {
+            Some(directory) => (directory.clone(), self.disk_note(name, &directory)),
+            None => (self.dir.root().to_owned(), self.state_note()),
+        };
+        self.note(vec![note]);
+    }
+
+    fn note_disk_of(&mut self, disk: &Name) {
+        if let Some(datastore) = self.held.disks.get(disk).map(|disk| disk.datastore.clone()) {
+            self.note_disk(disk, &datastore);
+        }
+    }
+
+    fn note_state(&mut self) {
+        let note = (self.dir.root().to_owned(), self.state_note());
+        self.note(vec![note]);
+    }
+
+    fn note_datastore(&mut self, name: &Name) {
+        let mut notes = vec![(self.dir.root().to_owned(), self.state_note())];
+        notes.extend(self.datastore_note(name));
+        self.note(notes);
+    }
+
+    fn forget_disk(&mut self, name: &Name) {
+        self.held.exports.retain(|_, export| export.disk != *name);
+        if let Some(disk) = self.held.disks.remove(name) {
+            self.note_disk(name, &disk.datastore);
+        }
+    }
+
+    /// Brings all records up to date, while the daemon goes on: one that was killed may have left
+    /// some behind.
+    fn note_everything(&mut self) {
+        let mut notes = vec![(self.dir.root().to_owned(), self.state_note())];
+        let names: Vec<Name> = self.held.datastores.keys().cloned().collect();
+        notes.extend(names.iter().filter_map(|name| self.datastore_note(name)));
+        for disk in self.held.disks.values() {
+            if let Some(directory) = self.directory(&disk.datastore) {
+                let note = self.disk_note(&disk.name, &directory);
+                notes.push((directory, note));
+            }
+        }
+        for removed in self.held.removed.values() {
+            if let Some(directory) = self.directory(&removed.disk.datastore) {
+                let note = self.removed_note(&removed.id, &directory);
+                notes.push((directory, note));
+            }
+        }
+        for (directory, note) in notes {
+            self.scribe(directory).add(note);
+        }
+        let directories: BTreeSet<PathBuf> =
+            names.iter().filter_map(|name| self.directory(name)).collect();
+        for directory in directories {
+            self.scribe(directory.clone()).sweep(directory);
+        }
+    }
+}
+
+impl<C: Catalog> Catalog for Recorded<C> {
+    fn load(&mut self) -> Result<Contents, CatalogError> {
+        let contents = self.inner.load()?;
+        let Contents { datastores, disks, vms, exports, rules, removed } = contents.clone();
+        self.held = Held {
+            datastores: datastores.into_iter().map(|one| (one.name.clone(), one)).collect(),
+            disks: disks.into_iter().map(|one| (one.name.clone(), one)).collect(),
+            vms: vms.into_iter().map(|one| (one.name.clone(), one)).collect(),
+            exports: exports.into_iter().map(|one| (one.name.clone(), one)).collect(),
+            removed: removed.into_iter().map(|one| (one.id.clone(), one)).collect(),
+            rules,
+        };
+        self.note_everything();
+        Ok(contents)
+    }
+
+    fn insert_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
+        self.inner.insert_datastore(record)?;
+        self.held.datastores.insert(record.name.clone(), record.clone());
+        self.note_datastore(&record.name);
+        Ok(())
+    }
+
+    fn update_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
+        self.inner.update_datastore(record)?;
+        self.held.datastores.insert(record.name.clone(), record.clone());
+        self.note_datastore(&record.name);
+        Ok(())
+    }
+
+    fn delete_datastore(&mut self, name: &Name) -> Result<(), CatalogError> {
+        self.inner.delete_datastore(name)?;
+        let own = self.datastore_note(name);
+        self.held.datastores.remove(name);
+        let mut notes = vec![(self.dir.root().to_owned(), self.state_note())];
+        notes.extend(own.map(|(directory, note)| (directory, Note { text: None, ..note })));
+        self.note(notes);
+        Ok(())
+    }
+
+    fn insert_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
+        self.inner.insert_disk(record)?;
+        self.held.disks.insert(record.name.clone(), record.clone());
+        self.note_disk(&record.name, &record.datastore);
+        Ok(())
+    }
+
+    fn update_disk(&mut self, record: &DiskRecord) -> Result<(), CatalogError> {
+        self.inner.update_disk(record)?;
+        self.held.disks.insert(record.name.clone(), record.clone());
+        self.note_disk(&record.name, &record.datastore);
+        Ok(())
+    }
+
+    fn delete_disk(&mut self, name: &Name) -> Result<(), CatalogError> {
+        self.inner.delete_disk(name)?;
+        self.forget_disk(name);
+        Ok(())
+    }
+
+    fn put_vm(&mut self, record: &VmRecord) -> Result<(), CatalogError> {
+        self.inner.put_vm(record)?;
+        self.held.vms.insert(record.name.clone(), record.clone());
+        self.note_state();
+        Ok(())
+    }
+
+    fn delete_vm(&mut self, name: &Name) -> Result<(), CatalogError> {
+        self.inner.delete_vm(name)?;
+        self.held.vms.remove(name);
+        self.note_state();
+        Ok(())
+    }
+
+    fn put_rules(&mut self, rules: &Rules) -> Result<(), CatalogError> {
+        self.inner.put_rules(rules)?;
+        self.held.rules = rules.clone();
+        self.note_state();
+        Ok(())
+    }
+
+    fn insert_export(&mut self, record: &ExportRecord) -> Result<(), CatalogError> {
+        self.inner.insert_export(record)?;
+        self.held.exports.insert(record.name.clone(), record.clone());
+        self.note_disk_of(&record.disk);
+        Ok(())
+    }
+
+    fn update_export(&mut self, record: &ExportRecord) -> Result<(), CatalogError> {
+        self.inner.update_export(record)?;
+        self.held.exports.insert(record.name.clone(), record.clone());
+        self.note_disk_of(&record.disk);
+        Ok(())
+    }
+
+    fn delete_export(&mut self, name: &Name) -> Result<(), CatalogError> {
+        self.inner.delete_export(name)?;
+        if let Some(export) = self.held.exports.remove(name) {
+            self.note_disk_of(&export.disk);
+        }
+        Ok(())
+    }
+
+    fn change_removed(
+        &mut self,
+        disk: DiskChange<'_>,
+        removed: RemovedChange<'_>,
+    ) -> Result<(), CatalogError> {
+        self.inner.change_removed(disk, removed)?;
+        match disk {
+            DiskChange::None => {}
+            DiskChange::Insert(record) | DiskChange::Update(record) => {
+                self.held.disks.insert(record.name.clone(), record.clone());
+                self.note_disk(&record.name, &record.datastore);
+            }
+            DiskChange::Delete(name) => self.forget_disk(name),
+        }
+        let (id, datastore) = match removed {
+            RemovedChange::Put(record) => {
+                self.held.removed.insert(record.id.clone(), record.clone());
+                (record.id.clone(), Some(record.disk.datastore.clone()))
+            }
+            RemovedChange::Delete(id) => {
+                let gone = self.held.removed.remove(id);
+                (id.clone(), gone.map(|record| record.disk.datastore))
+            }
+        };
+        if let Some(directory) = datastore.and_then(|datastore| self.directory(&datastore)) {
+            let note = self.removed_note(&id, &directory);
+            self.note(vec![(directory, note)]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! What the handlers share.
+
+use super::changes::Edit;
+use super::error::ApiError;
+use crate::calibrate::Calibrator;
+use crate::observe::Observer;
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use headgate_control::{Control, ControlError};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The state that the handlers share.
+#[derive(Clone)]
+pub struct App {
+    /// Datastores and disks.
+    pub control: Arc<Control>,
+    /// Measures datastores.
+    pub calibrator: Arc<Calibrator>,
+    /// The observer's current rates.
+    pub observer: Arc<Observer>,
+    /// Where NBD is served over TCP.
+    pub nbd_tcp: Option<SocketAddr>,
+}
+
+pub(super) type Answer<T> = Result<Json<T>, ApiError>;
+
+/// An answer to a change, with what it changed.
+pub(super) type Edited<T> = Result<(Extension<Edit>, Json<T>), ApiError>;
+
+impl App {
+    /// Runs what may block on a thread that may.
+    pub(super) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let control = self.control.clone();
+        self.on_thread(move || work(&control)).await
+    }
+
+    /// The same for a change that tells what it changed.
+    pub(super) async fn edit<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Control) -> Result<(Edit, T), ControlError> + Send + 'static,
+    ) -> Edited<T> {
+        let (edit, now) = self.blocking(work).await?;
+        Ok((Extension(edit), Json(now)))
+    }
+
+    pub(super) async fn on_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        match tokio::task::spawn_blocking(work).await {
+            Ok(result) => Ok(result?),
+            Err(e) => Err(ApiError::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("the operation was cut: {e}"),
+            )
+            .hint("see the daemon's log")),
+        }
+    }
+}
