@@ -218,6 +218,33 @@ fn ctrl_c_ends_a_run_without_results() {
 }
 
 #[test]
+fn experiments_that_ended_before_ctrl_c_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.html");
+    let child = Command::new(HEADGATE)
+        .args(["reproduce", "mc", "pa", "--seeds", "1", "--report", &report.display().to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // There is one as soon as the first experiment has ended.
+    while !report.exists() {
+        std::thread::yield_now();
+    }
+    // SAFETY: a signal to a child that was not waited for yet.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    let ended = child.wait_with_output().unwrap();
+    let [out, said] = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains("experiments are done, and kept"), "{said}");
+    let rest = said.split("hint: 'headgate reproduce ").nth(1).expect(&said);
+    assert!(rest.contains(" --seeds 1' runs the others"), "{said}");
+    let first = out.split(':').next().unwrap();
+    assert!(first.starts_with("mc-") && !rest.contains(first), "{out}{said}");
+    assert!(std::fs::read_to_string(&report).unwrap().contains(&format!("id=\"{first}\"")));
+}
+
+#[test]
 fn traces_are_replayed_from_beside_the_scenario() {
     let dir = tempfile::tempdir().unwrap();
     let lines: String =

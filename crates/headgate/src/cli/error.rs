@@ -84,6 +84,18 @@ pub(crate) enum CliError {
     /// A signal ended the command before it printed or wrote anything.
     #[error("interrupted: nothing is printed or written")]
     Interrupted(EndSignal),
+    /// A signal ended a series of experiments; those that had ended are printed and written.
+    #[error("interrupted: {done} of {all} experiments are done, and kept")]
+    Cut {
+        /// Which signal.
+        signal: EndSignal,
+        /// How many had ended.
+        done: usize,
+        /// Of how many.
+        all: usize,
+        /// The command that runs the others.
+        rest: String,
+    },
     /// An operation ended early.
     #[error("{0}")]
     Stopped(String),
@@ -105,6 +117,11 @@ impl CliError {
                 expected: None,
                 hint: Some("give --state-dir or HEADGATE_STATE_DIR".into()),
             },
+            CliError::Cut { rest, .. } => ErrorBody {
+                error: self.to_string(),
+                expected: None,
+                hint: Some(format!("'{rest}' runs the others")),
+            },
             CliError::Trace { error, .. } => {
                 ErrorBody { error: self.to_string(), expected: None, hint: Some(error.hint()) }
             }
@@ -122,7 +139,9 @@ impl CliError {
             }) => ExitCode::from(2),
             CliError::Load(e) => ExitCode::from(e.exit_code()),
             CliError::Unclean(code) => ExitCode::from(*code),
-            CliError::Interrupted(signal) => ExitCode::from(signal.exit_code()),
+            CliError::Interrupted(signal) | CliError::Cut { signal, .. } => {
+                ExitCode::from(signal.exit_code())
+            }
             _ => ExitCode::from(1),
         }
     }

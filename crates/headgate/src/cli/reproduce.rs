@@ -4,13 +4,14 @@ use super::common::Print;
 use super::error::CliError;
 use super::output::{Align, Table, json};
 use super::sim::{Interrupts, run_jobs};
-use super::write_file::write_file;
+use super::write_file::replace_file;
 use clap::Args;
 use headgate_report::{Experiment, FileTraces, Job, experiments, report};
 use headgate_sim::{Finding, Judgement, Outcome, Scenario, judge};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Arguments of `reproduce`.
 #[derive(Debug, Args)]
@@ -24,7 +25,8 @@ pub(super) struct Reproduce {
     /// List experiments instead of running them; so does naming none
     #[arg(long)]
     list: bool,
-    /// Write a report with figures to this file, as self-contained HTML
+    /// Write a report with figures to this file, as self-contained HTML; it has what has ended
+    /// after each experiment
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Run with the seeds 1 to N [default: those of each experiment]
@@ -98,49 +100,47 @@ impl Reproduce {
                 (None, false) => scenario.seeds.clone(),
             })
             .collect();
-        let jobs: Vec<Job<'_>> = chosen
-            .iter()
-            .zip(&seeds)
-            .flat_map(|(&scenario, seeds)| {
-                let variants = scenario.variants.iter().map(|variant| variant.name.as_str());
-                let traces = &traces;
-                variants.flat_map(move |variant| {
-                    seeds.iter().map(move |&seed| Job { scenario, variant, seed, traces })
-                })
-            })
-            .collect();
         let interrupts = Interrupts::catch()?;
-        let mut outcomes = run_jobs(&jobs, &interrupts)?.into_iter();
-        let runs: Vec<(Vec<Outcome>, Vec<Finding>)> = chosen
-            .iter()
-            .zip(&seeds)
-            .map(|(scenario, seeds)| {
-                let mine: Vec<Outcome> =
-                    outcomes.by_ref().take(scenario.variants.len() * seeds.len()).collect();
-                let findings = judge(scenario, &mine);
-                (mine, findings)
-            })
-            .collect();
-        let done: Vec<Experiment<'_>> = chosen
-            .iter()
-            .zip(&seeds)
-            .zip(&runs)
-            .map(|((scenario, seeds), (outcomes, findings))| Experiment {
-                scenario,
-                seeds,
-                outcomes,
-                findings,
-            })
-            .collect();
-        if let Some(file) = &self.report {
-            let page =
-                report(&self.command(), &done).map_err(|e| CliError::Stopped(e.to_string()))?;
-            interrupts.check()?;
-            write_file(file, page.as_bytes())?;
+        let mut course = Course::new(&chosen, &seeds);
+        let mut runs: Vec<(Vec<Outcome>, Vec<Finding>)> = Vec::new();
+        let mut cut = None;
+        if chosen.is_empty() {
+            self.write_report(&[])?;
         }
+        for (index, (scenario, seeds)) in chosen.iter().zip(&seeds).enumerate() {
+            course.tell(index, scenario);
+            let outcomes = match run_jobs(&jobs(scenario, seeds, &traces), &interrupts) {
+                Ok(outcomes) => outcomes,
+                Err(CliError::Interrupted(signal)) => {
+                    cut = Some(signal);
+                    break;
+                }
+                Err(e) => return Err(e),
+            };
+            let findings = judge(scenario, &outcomes);
+            runs.push((outcomes, findings));
+            course.ended(index);
+            // What has ended is kept, whatever becomes of the others.
+            let done = experiments_done(&chosen, course.seeds, &runs);
+            if let (false, Some(last)) = (self.print.json, done.last()) {
+                print_experiment(out, index, last)?;
+                out.flush()?;
+            }
+            self.write_report(&done)?;
+        }
+        let done = experiments_done(&chosen, course.seeds, &runs);
         match self.print.json {
             true => print_json(out, &done, &skipped)?,
-            false => print_text(out, &done, &skipped)?,
+            false => print_summary(out, &done, &skipped)?,
+        }
+        if let Some(signal) = cut {
+            let left = chosen.iter().skip(done.len()).map(|scenario| scenario.name.as_str());
+            return Err(CliError::Cut {
+                signal,
+                done: done.len(),
+                all: chosen.len(),
+                rest: self.command_for(left),
+            });
         }
         match done.iter().map(Experiment::failed).sum() {
             0 => Ok(()),
@@ -151,18 +151,110 @@ impl Reproduce {
         }
     }
 
+    /// Writes the report of what has ended, if one is wanted: whole, or as it was.
+    fn write_report(&self, done: &[Experiment<'_>]) -> Result<(), CliError> {
+        let Some(file) = &self.report else { return Ok(()) };
+        let page = report(&self.command(), done).map_err(|e| CliError::Stopped(e.to_string()))?;
+        replace_file(file, page.as_bytes())
+    }
+
+    /// The command that runs these experiments as this one would have.
+    fn command_for<'a>(&self, names: impl Iterator<Item = &'a str>) -> String {
+        let mut command = String::from("headgate reproduce");
+        names.for_each(|name| command.extend([" ", name]));
+        command.push_str(&self.options());
+        command
+    }
+
     /// What gives the same numbers again.
     fn command(&self) -> String {
         let mut command = String::from("headgate reproduce");
         let names = self.names.iter().map(String::as_str).chain(self.all.then_some("--all"));
         names.for_each(|name| command.extend([" ", name]));
+        command.push_str(&self.options());
+        command
+    }
+
+    fn options(&self) -> String {
+        let mut options = String::new();
         if let Some(seeds) = self.seeds {
-            command.push_str(&format!(" --seeds {seeds}"));
+            options.push_str(&format!(" --seeds {seeds}"));
         }
         if self.full {
-            command.push_str(" --full");
+            options.push_str(" --full");
         }
-        command
+        options
+    }
+}
+
+/// The runs of one experiment.
+fn jobs<'a>(scenario: &'a Scenario, seeds: &'a [u64], traces: &'a FileTraces) -> Vec<Job<'a>> {
+    let variants = scenario.variants.iter().map(|variant| variant.name.as_str());
+    let one = move |variant| seeds.iter().map(move |&seed| Job { scenario, variant, seed, traces });
+    variants.flat_map(one).collect()
+}
+
+/// Those of the chosen experiments that have ended.
+fn experiments_done<'a>(
+    chosen: &[&'a Scenario],
+    seeds: &'a [Vec<u64>],
+    runs: &'a [(Vec<Outcome>, Vec<Finding>)],
+) -> Vec<Experiment<'a>> {
+    let each = chosen.iter().zip(seeds).zip(runs);
+    each.map(|((scenario, seeds), (outcomes, findings))| Experiment {
+        scenario,
+        seeds,
+        outcomes,
+        findings,
+    })
+    .collect()
+}
+
+/// How far all experiments are, and about how long the rest takes: by the simulated time of what
+/// has ended.
+struct Course<'a> {
+    seeds: &'a [Vec<u64>],
+    /// Simulated time of each, all runs together.
+    lengths: Vec<u128>,
+    done: u128,
+    began: Instant,
+}
+
+impl<'a> Course<'a> {
+    fn new(chosen: &[&Scenario], seeds: &'a [Vec<u64>]) -> Course<'a> {
+        let length = |(scenario, seeds): (&&Scenario, &Vec<u64>)| {
+            let variants = scenario.variants.iter();
+            let once: u128 = variants.map(|one| u128::from(one.setup.duration.0)).sum();
+            once * seeds.len() as u128
+        };
+        let lengths = chosen.iter().zip(seeds).map(length).collect();
+        Course { seeds, lengths, done: 0, began: Instant::now() }
+    }
+
+    fn ended(&mut self, index: usize) {
+        self.done += self.lengths[index];
+    }
+
+    /// Says which experiment begins.
+    fn tell(&self, index: usize, scenario: &Scenario) {
+        let left: u128 = self.lengths[index..].iter().sum();
+        let left = match self.done {
+            0 => String::new(),
+            done => {
+                let seconds = self.began.elapsed().as_secs_f64() * left as f64 / done as f64;
+                format!(", about {} left", roughly(seconds))
+            }
+        };
+        eprintln!("[{}/{}] {}{left}", index + 1, self.lengths.len(), scenario.name);
+    }
+}
+
+/// A time as an estimate is worth it.
+fn roughly(seconds: f64) -> String {
+    match seconds {
+        s if s < 10.0 => "10 s".into(),
+        s if s < 90.0 => format!("{:.0} s", (s / 10.0).ceil() * 10.0),
+        s => format!("{:.0} min", (s / 60.0).ceil()),
     }
 }
 
@@ -283,52 +375,58 @@ fn print_json(
     Ok(json(out, &all)?)
 }
 
-fn print_text(
+fn print_experiment(
+    out: &mut dyn Write,
+    index: usize,
+    experiment: &Experiment<'_>,
+) -> Result<(), CliError> {
+    let Scenario { name, title, source, .. } = experiment.scenario;
+    let source = if source.is_empty() { String::new() } else { format!(" ({source})") };
+    let gap = if index > 0 { "\n" } else { "" };
+    writeln!(out, "{gap}{name}: {title}{source}")?;
+    let mut table = Table::new(&[
+        ("VARIANT", Align::Left),
+        ("NUMBER", Align::Left),
+        ("PAPER", Align::Right),
+        ("OURS", Align::Right),
+        ("EXPECTED", Align::Left),
+        ("VERDICT", Align::Left),
+    ]);
+    for finding in experiment.findings {
+        let show = |value: Option<f64>| {
+            value.map_or_else(|| "-".into(), |value| finding.shown_unit().show(value))
+        };
+        table.row(vec![
+            finding.variant.clone(),
+            finding.what.clone(),
+            show(finding.paper),
+            show(finding.ours()),
+            finding.expected.clone(),
+            match finding.judgement {
+                Judgement::Holds => "holds".into(),
+                Judgement::Fails => "FAILS".into(),
+                Judgement::Differs => "differs".into(),
+                Judgement::NotRun => "NOT RUN".into(),
+            },
+        ]);
+    }
+    out.write_all(table.render().as_bytes())?;
+    let differing =
+        experiment.findings.iter().filter(|finding| finding.judgement == Judgement::Differs);
+    let mut reasons: Vec<&str> =
+        differing.filter_map(|finding| finding.differs.as_deref()).collect();
+    reasons.dedup();
+    for reason in reasons {
+        writeln!(out, "differs: {reason}")?;
+    }
+    Ok(())
+}
+
+fn print_summary(
     out: &mut dyn Write,
     done: &[Experiment<'_>],
     skipped: &[(&Scenario, String)],
 ) -> Result<(), CliError> {
-    for (index, experiment) in done.iter().enumerate() {
-        let Scenario { name, title, source, .. } = experiment.scenario;
-        let source = if source.is_empty() { String::new() } else { format!(" ({source})") };
-        let gap = if index > 0 { "\n" } else { "" };
-        writeln!(out, "{gap}{name}: {title}{source}")?;
-        let mut table = Table::new(&[
-            ("VARIANT", Align::Left),
-            ("NUMBER", Align::Left),
-            ("PAPER", Align::Right),
-            ("OURS", Align::Right),
-            ("EXPECTED", Align::Left),
-            ("VERDICT", Align::Left),
-        ]);
-        for finding in experiment.findings {
-            let show = |value: Option<f64>| {
-                value.map_or_else(|| "-".into(), |value| finding.shown_unit().show(value))
-            };
-            table.row(vec![
-                finding.variant.clone(),
-                finding.what.clone(),
-                show(finding.paper),
-                show(finding.ours()),
-                finding.expected.clone(),
-                match finding.judgement {
-                    Judgement::Holds => "holds".into(),
-                    Judgement::Fails => "FAILS".into(),
-                    Judgement::Differs => "differs".into(),
-                    Judgement::NotRun => "NOT RUN".into(),
-                },
-            ]);
-        }
-        out.write_all(table.render().as_bytes())?;
-        let differing =
-            experiment.findings.iter().filter(|finding| finding.judgement == Judgement::Differs);
-        let mut reasons: Vec<&str> =
-            differing.filter_map(|finding| finding.differs.as_deref()).collect();
-        reasons.dedup();
-        for reason in reasons {
-            writeln!(out, "differs: {reason}")?;
-        }
-    }
     let failed: usize = done.iter().map(Experiment::failed).sum();
     let all: usize = done.iter().map(|experiment| experiment.findings.len()).sum();
     let differing: usize = done.iter().map(Experiment::differing).sum();
