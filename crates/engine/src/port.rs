@@ -117,6 +117,9 @@ pub trait Port {
     /// [give them up](PortIo::give_up), [take them back](PortIo::take_back) or close.
     fn on_held(&mut self, _io: &mut dyn PortIo) {}
 
+    /// The block that the port asked for with [`PortIo::lock_block`] is its own.
+    fn on_block_locked(&mut self, _io: &mut dyn PortIo) {}
+
     /// The loop has handed out all events and completions of this turn: publish, notify, send.
     /// Called once per turn in which any other method was called.
     fn on_turn_end(&mut self, io: &mut dyn PortIo);
@@ -217,6 +220,15 @@ pub trait PortIo {
     fn poll_mode(&mut self) -> PollMode {
         PollMode::Events
     }
+
+    /// Asks for a block of the disk, to read it, change a part of it and write it back: while the
+    /// port has it, requests that write to it from elsewhere wait. [`Port::on_block_locked`] tells
+    /// when it does: all writes to it that came before are done then. One at a time. Goes with the
+    /// port at the latest.
+    fn lock_block(&mut self, offset: u64, len: u32);
+
+    /// Gives the block back, or the wish for it up.
+    fn unlock_block(&mut self);
 
     /// Cancels the operation with this key, if it is under way; its last event tells that it ended.
     fn cancel(&mut self, key: u32);

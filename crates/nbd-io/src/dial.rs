@@ -175,7 +175,7 @@ mod tests {
         }
 
         fn open(&self, name: &str) -> Result<Opened<()>, OpenError> {
-            let export = Export { size: 1 << 20, block_size: 512 };
+            let export = Export { size: 1 << 20, block_size: 512, preferred: 4096 };
             let description = String::new();
             match name {
                 "db" => Ok(Opened { name: name.into(), export, description, handle: () }),

@@ -35,7 +35,7 @@
 //!     }
 //!
 //!     fn open(&self, name: &str) -> Result<Opened<()>, OpenError> {
-//!         let export = Export { size: 1 << 30, block_size: 512 };
+//!         let export = Export { size: 1 << 30, block_size: 512, preferred: 4096 };
 //!         let opened = Opened { name: name.into(), export, description: String::new(), handle: () };
 //!         if name == "db" { Ok(opened) } else { Err(OpenError::Unknown) }
 //!     }

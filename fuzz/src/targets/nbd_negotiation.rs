@@ -23,7 +23,7 @@ impl Catalog for Disks {
         match name {
             "a" => Ok(Opened {
                 name: "a".into(),
-                export: Export { size: 1 << 20, block_size: 512 },
+                export: Export { size: 1 << 20, block_size: 512, preferred: 4096 },
                 description: "a disk".into(),
                 handle: (),
             }),

@@ -224,6 +224,7 @@ impl Shard {
             streams: Streams::new(),
             queue_slots: QueueSlots::default(),
             ranges,
+            locks: Default::default(),
             in_flight: 0,
             ports: Vec::new(),
             stats,

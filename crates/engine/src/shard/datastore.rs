@@ -80,6 +80,10 @@ impl Datastore {
         if fits(&request, &disk.info, &slot.buffers) {
             let io = disk.io(&request);
             slot.priority = disk.priorities.policy.resolve(io.priority);
+            if !disk.locks.is_unused() && disk.locks.stops(slot.port, &request) {
+                disk.locks.hold(key);
+                return Enqueued::Queued;
+            }
             if disk.is_range(request.op) && disk.ranges.push(key) == Place::Behind {
                 return Enqueued::Queued;
             }
@@ -142,6 +146,7 @@ impl Datastore {
         // not.
         let mut taken = self.gate.extract(now, disk.queue, &mut is_wanted).unwrap_or_default();
         taken.extend(disk.ranges.extract(&mut is_wanted));
+        taken.extend(disk.locks.extract(&mut is_wanted));
         let (held, failed) = Datastore::withdraw_held(disk, &mut is_wanted);
         self.forget_tried(disk, &taken);
         for &key in &taken {
@@ -166,6 +171,7 @@ impl Datastore {
         if !taken.is_empty() {
             self.end_empty_hold(now, tables, number);
         }
+        tables.grant_locks(number, None);
         taken.len()
     }
 
@@ -227,7 +233,23 @@ impl Datastore {
             self.enqueue_zeroes_again(now, tables, number);
         }
         self.end_range(now, tables, number, key);
+        tables.grant_locks(number, Some(key));
         completion
+    }
+
+    /// Queues a request that waited for a block; it may have to wait for another.
+    pub(super) fn enqueue_held(&mut self, now: Nanos, tables: &mut Tables, key: u32) {
+        let slot = &tables.slots[key];
+        let (request, port) = (slot.request, slot.port);
+        let disk = &mut tables.disks[slot.disk as usize];
+        if disk.locks.stops(port, &request) {
+            return disk.locks.hold(key);
+        }
+        if disk.is_range(request.op) && disk.ranges.push(key) == Place::Behind {
+            return;
+        }
+        let queued = self.queue(now, tables, key);
+        debug_assert!(queued, "the disk is open");
     }
 
     /// A request has left a disk: one that waited for it to free or zero its range may go on.

@@ -201,9 +201,10 @@ impl Datastore {
         };
         let all = hold.failed.iter().chain(&hold.waiting).copied();
         let mut wanted: Vec<u32> = all.filter(|key| is_wanted(key)).collect();
-        wanted.extend(disk.ranges.extract(&mut |key| is_wanted(key)).into_iter().inspect(|_| {
-            disk.stats.on_hold(now);
-        }));
+        let mut behind = disk.ranges.extract(&mut |key| is_wanted(key));
+        behind.extend(disk.locks.extract(&mut |key| is_wanted(key)));
+        behind.iter().for_each(|_| disk.stats.on_hold(now));
+        wanted.extend(behind);
         self.fail(now, tables, number, &wanted);
         self.end_empty_hold(now, tables, number);
     }
@@ -213,6 +214,7 @@ impl Datastore {
         let disk = &tables.disks[tables.ports[port as usize].disk as usize];
         let Some(hold) = &disk.trouble.hold else { return 0 };
         let held = hold.failed.iter().chain(&hold.waiting).chain(disk.ranges.waiting());
+        let held = held.chain(disk.locks.waiting());
         held.filter(|&&key| tables.slots[key].port == port).count()
     }
 
@@ -249,7 +251,7 @@ impl Datastore {
     /// Answers held requests with their errors: those of others that only waited with the error
     /// that began it.
     fn fail(&mut self, now: Nanos, tables: &mut Tables, number: u32, keys: &[u32]) {
-        let Tables { slots, disks, ports, completed } = tables;
+        let Tables { slots, disks, ports, completed, .. } = tables;
         let disk = &mut disks[number as usize];
         let Some(hold) = &mut disk.trouble.hold else { return };
         let mut sorted = keys.to_vec();

@@ -226,6 +226,31 @@ fn what_is_held_is_taken_back_or_given_up() {
     assert_eq!(rig.tables.ports[port as usize].requests, 0);
 }
 
+/// A write that is held will be done, so a part of its block is not changed before it. What waits
+/// for that change waits for the storage too.
+#[test]
+fn a_block_is_nobodys_while_a_write_to_it_is_held() {
+    let mut rig = rig();
+    let (disk, port) = add(&mut rig, FULL, None);
+    let other = rig.add_port(disk);
+    rig.tables.disks[disk as usize].ports = vec![port, other];
+    rig.arrive(Nanos::ZERO, port, request(WRITE, 0));
+    let sent = dispatch(&mut rig, Nanos::ZERO);
+    end(&mut rig, Nanos::ZERO, sent[0], NO_SPACE);
+    let Request { offset, len, .. } = request(WRITE, 0);
+    rig.tables.disks[disk as usize].locks.ask(other, offset, len);
+    rig.tables.grant_locks(disk, None);
+    assert!(rig.tables.granted.is_empty(), "the write before it is held");
+    rig.arrive(Nanos::ZERO, port, request(WRITE, 1));
+    assert_eq!(rig.store.held_of(&rig.tables, port), 2);
+    rig.store.give_up(Nanos::ZERO, &mut rig.tables, port, &[1]);
+    assert_eq!(answered(&mut rig, Nanos::ZERO), [(1, NO_SPACE)]);
+    assert!(rig.store.hurry(Nanos::ZERO, &mut rig.tables, disk));
+    let tried = dispatch(&mut rig, Nanos::ZERO);
+    assert_eq!(end(&mut rig, Nanos::ZERO, tried[0], Ok(())), Verdict::Answered);
+    assert_eq!(rig.tables.granted, [other]);
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrive(usize, Op),

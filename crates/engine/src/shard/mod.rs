@@ -11,6 +11,9 @@ mod compare;
 pub(crate) mod control;
 mod core;
 mod datastore;
+mod exclusion;
+#[cfg(test)]
+mod exclusion_tests;
 #[cfg(test)]
 mod fencing;
 mod holding;
@@ -94,6 +97,7 @@ impl Shard {
                     disks: Slab::new(),
                     ports: Slab::new(),
                     completed: Vec::new(),
+                    granted: Vec::new(),
                 },
                 ring,
                 outlet: mailbox.outlet(Shard::context),
@@ -314,6 +318,7 @@ impl Shard {
                 self.with_port(port, |p, io| p.on_complete(io, completion));
             }
         }
+        self.tell_granted();
         // Ports may have caused new completions meanwhile; keep the larger of the two buffers.
         if self.core.ctx.tables.completed.is_empty() {
             self.core.ctx.tables.completed = completed;
@@ -333,6 +338,16 @@ impl Shard {
                 if !self.core.ctx.tables.ports[port as usize].closing {
                     self.with_port(port, |p, io| p.on_held(io));
                 }
+            }
+        }
+    }
+
+    /// Tells ports that the block that they asked for is theirs.
+    fn tell_granted(&mut self) {
+        while let Some(port) = self.core.ctx.tables.granted.pop() {
+            let state = self.core.ctx.tables.ports.get(port as usize);
+            if state.is_some_and(|state| !state.closing) {
+                self.with_port(port, |p, io| p.on_block_locked(io));
             }
         }
     }
@@ -386,6 +401,8 @@ impl Shard {
             if !state.active.is_empty() || state.requests > 0 {
                 return true;
             }
+            // Nothing of its own is at the storage any more.
+            self.core.unlock(port);
             let state = self.core.ctx.tables.ports.remove(port as usize);
             self.ports[port as usize] = None;
             self.core.ctx.tables.disks[state.disk as usize].ports.retain(|&p| p != port);

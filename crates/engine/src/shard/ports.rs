@@ -156,6 +156,14 @@ impl PortIo for Io<'_> {
         PollMode::Polled
     }
 
+    fn lock_block(&mut self, offset: u64, len: u32) {
+        self.core.lock(self.port, offset, u64::from(len));
+    }
+
+    fn unlock_block(&mut self) {
+        self.core.unlock(self.port);
+    }
+
     fn cancel(&mut self, key: u32) {
         if self.core.ctx.tables.ports[self.port as usize].active.contains(&key) {
             self.core.cancel(self.port, key);

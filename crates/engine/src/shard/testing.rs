@@ -50,6 +50,7 @@ impl Rig {
                 disks: Slab::new(),
                 ports: Slab::new(),
                 completed: Vec::new(),
+                granted: Vec::new(),
             },
         }
     }
@@ -75,6 +76,7 @@ impl Rig {
             streams: Streams::new(),
             queue_slots: QueueSlots::default(),
             ranges: RangeQueue::default(),
+            locks: Default::default(),
             in_flight: 0,
             ports: Vec::new(),
             stats: DiskStats::new(now),

@@ -1,5 +1,6 @@
 //! An open disk, as its shard holds it.
 
+use super::block_locks::BlockLocks;
 use super::queue_slots::QueueSlots;
 use super::range_queue::RangeQueue;
 use super::slots::Zeroing;
@@ -28,6 +29,8 @@ pub(crate) struct ShardDisk {
     pub queue_slots: QueueSlots,
     /// Those that free or zero ranges.
     pub ranges: RangeQueue,
+    /// Blocks that ports change a part of.
+    pub locks: BlockLocks,
     pub in_flight: u32,
     pub ports: Vec<u32>,
     pub stats: DiskStats,
@@ -103,6 +106,7 @@ mod tests {
             streams: Streams::new(),
             queue_slots: QueueSlots::default(),
             ranges: RangeQueue::default(),
+            locks: BlockLocks::default(),
             in_flight: 0,
             ports: Vec::new(),
             stats: DiskStats::new(Nanos::ZERO),

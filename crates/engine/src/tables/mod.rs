@@ -3,6 +3,7 @@
 //!
 //! Backends and the shard both work on them.
 
+pub(crate) mod block_locks;
 pub(crate) mod disk;
 pub(crate) mod port;
 pub(crate) mod queue_slots;
@@ -27,4 +28,6 @@ pub(crate) struct Tables {
     pub ports: Slab<PortState>,
     /// Requests that have ended and whose ports do not know yet.
     pub completed: Vec<u32>,
+    /// Ports that have been given the block that they asked for, and do not know yet.
+    pub granted: Vec<u32>,
 }

@@ -140,6 +140,11 @@ impl Slots {
         key
     }
 
+    /// All that are taken. O(most that ever were).
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        (0..).zip(&self.slots).filter(|(_, slot)| slot.stage != Stage::Free)
+    }
+
     pub(crate) fn free(&mut self, key: u32) {
         let slot = &mut self[key];
         slot.stage = Stage::Free;

@@ -74,6 +74,10 @@ pub struct Shard {
     pub closed: bool,
     /// The longest receive that the port asked for since this was set.
     pub longest_receive: usize,
+    /// Where the block begins that the port asked for.
+    asked_block: Option<u64>,
+    /// Where the block begins that is the port's.
+    pub block: Option<u64>,
 }
 
 impl PortIo for Shard {
@@ -164,6 +168,16 @@ impl PortIo for Shard {
         // SAFETY: reads from a live slice.
         let put = unsafe { libc::write(pipe, range.as_ptr().cast(), range.len()) };
         u32::try_from(put).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn lock_block(&mut self, offset: u64, len: u32) {
+        assert!(self.asked_block.is_none() && self.block.is_none(), "one block at a time");
+        assert_eq!((offset % 512, len), (0, self.disk.block_size));
+        self.asked_block = Some(offset);
+    }
+
+    fn unlock_block(&mut self) {
+        (self.asked_block, self.block) = (None, None);
     }
 
     fn cancel(&mut self, key: u32) {
@@ -290,6 +304,8 @@ impl Harness {
             given_up: Vec::new(),
             closed: false,
             longest_receive: 0,
+            asked_block: None,
+            block: None,
         };
         let mut harness = Harness { port, client: Some(client), shard, output: Vec::new() };
         harness.port.on_start(&mut harness.shard);
@@ -350,6 +366,15 @@ impl Harness {
     pub fn start(&mut self) {
         self.port.on_command(&mut self.shard, Box::new(Drained));
         self.end_turn();
+    }
+
+    /// The block that the port asked for is its own. Returns whether it had asked.
+    pub fn grant_block(&mut self) -> bool {
+        let Some(offset) = self.shard.asked_block.take() else { return false };
+        self.shard.block = Some(offset);
+        self.port.on_block_locked(&mut self.shard);
+        self.end_turn();
+        true
     }
 
     /// The daemon wants back what the port does not use.
@@ -468,7 +493,7 @@ impl Harness {
         while !self.shard.closed {
             if !self.shard.queue.is_empty() {
                 self.complete(0, Outcome::Served);
-            } else if !self.read() {
+            } else if !self.grant_block() && !self.read() {
                 break;
             }
         }

@@ -2,6 +2,7 @@
 
 use super::buddy::Block;
 use super::translate::Command;
+use super::unaligned::Unaligned;
 use headgate_engine::request::Op;
 
 /// The longest range of a block status request that is looked at, in bytes.
@@ -64,6 +65,8 @@ pub enum Target {
     Placed(usize, *mut u8),
     /// Part by part through one buffer.
     Parts(Parts),
+    /// Part by part, because its range is not one of whole blocks.
+    Unaligned(Unaligned),
 }
 
 /// How far a command is whose data moves part by part.

@@ -29,6 +29,7 @@ mod socket;
 mod splice;
 mod tag;
 mod translate;
+mod unaligned;
 
 pub use places::ConnectionLimits;
 pub use tag::Tag;

@@ -208,6 +208,10 @@ impl NbdPort {
                 Event::NeedBytes => break,
                 Event::Command(command) => {
                     let mut command = Command::from(command);
+                    if !command.is_aligned(io.disk().block_size) {
+                        self.begin_unaligned(io, command);
+                        continue;
+                    }
                     match command.op {
                         Op::Read if command.len >= LONG_READ && self.splicer.is_some() => {
                             command.op = Op::Splice;
@@ -243,6 +247,9 @@ impl NbdPort {
         }
         if matches!(assembling.target, Target::Parts(_)) {
             return self.finish_parts(io);
+        }
+        if matches!(assembling.target, Target::Unaligned(_)) {
+            return self.finish_unaligned(io);
         }
         if assembling.command.op.moves_data() && matches!(assembling.target, Target::None) {
             match self.arena.take(assembling.command.len) {
@@ -342,6 +349,14 @@ impl NbdPort {
                 let len = (parts.next_len(command.len) - filled) as usize;
                 let target = self.arena.at(buffer).wrapping_add(filled as usize);
                 (target, len, Until::Full, Receiving::Payload)
+            }
+            Some(Assembling { target: Target::Unaligned(_), .. })
+                if left > 0 && self.inbox.bytes().is_empty() =>
+            {
+                match self.filling(io.disk().block_size) {
+                    Some((target, len)) => (target, len, Until::Full, Receiving::Payload),
+                    None => return self.watch(io),
+                }
             }
             _ => {
                 let (target, space) = self.inbox.space();
@@ -480,6 +495,12 @@ impl Port for NbdPort {
         self.pump(io);
     }
 
+    fn on_block_locked(&mut self, io: &mut dyn PortIo) {
+        if self.phase != Phase::Closed {
+            self.on_locked(io);
+        }
+    }
+
     fn on_complete(&mut self, io: &mut dyn PortIo, completion: Completion) {
         let Ok(key) = usize::try_from(completion.cookie) else { return };
         if self.phase == Phase::Closed {
@@ -554,6 +575,8 @@ mod answers;
 mod parts;
 #[path = "port_placed.rs"]
 mod placed;
+#[path = "port_unaligned.rs"]
+mod unaligned;
 
 #[cfg(test)]
 #[path = "port_tests.rs"]

@@ -3,7 +3,7 @@
 use super::super::intake::Taken;
 use super::super::send_queue::{Next, SendError};
 use super::super::splice::{Progress, Spliced, Splicer};
-use super::super::translate::{extent, outcome};
+use super::super::translate::{extents_behind, outcome};
 use super::{Ended, NbdPort, SEND};
 use headgate_engine::port::PortIo;
 use headgate_engine::request::{Completion, Op};
@@ -41,8 +41,8 @@ impl NbdPort {
                     Err(error) => self.refuse(cookie, error),
                     Ok(()) if command.op == Op::BlockStatus => {
                         let most = if command.extents == ExtentCount::One { 1 } else { usize::MAX };
-                        let len = taken.piece.len;
-                        let extents = completion.extents.iter().map(extent);
+                        let len = (taken.piece.len - command.skip).min(command.asked);
+                        let extents = extents_behind(&completion.extents, command.skip);
                         self.send_queue
                             .push(|out| reply::block_status(out, cookie, len, extents, most));
                     }

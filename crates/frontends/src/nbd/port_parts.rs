@@ -9,7 +9,7 @@
 use super::super::budget::CHUNK;
 use super::super::intake::{Assembling, PartBuffer, Parts, Piece, Taken, Target, Whole};
 use super::super::memory::NoBuffer;
-use super::super::translate::{export, outcome};
+use super::super::translate::outcome;
 use super::{Ended, NbdPort, RECEIVE, Receiving};
 use headgate_engine::port::PortIo;
 use headgate_engine::request::{IoError, Op};
@@ -23,7 +23,7 @@ impl NbdPort {
             return false;
         }
         // No part is shorter than a block.
-        let longest = (CHUNK as u32).max(export(io.disk()).block_size);
+        let longest = (CHUNK as u32).max(io.disk().block_size);
         if let Some(assembling) = &mut self.assembling {
             let parts = Parts { done: 0, longest, buffer: PartBuffer::Wanted };
             assembling.target = Target::Parts(parts);
@@ -91,10 +91,11 @@ impl NbdPort {
 
     /// The disk answered a part.
     pub(super) fn on_part(&mut self, io: &mut dyn PortIo, key: usize, result: Result<(), IoError>) {
-        let Some(Taken { command, buffer: Some(buffer), piece, .. }) = self.taken.try_remove(key)
-        else {
-            return;
-        };
+        let Some(taken) = self.taken.try_remove(key) else { return };
+        if self.assembling.as_ref().is_some_and(|a| matches!(a.target, Target::Unaligned(_))) {
+            return self.on_unaligned_part(io, taken, result);
+        }
+        let Taken { command, buffer: Some(buffer), piece, .. } = taken else { return };
         let Some(Assembling { target: Target::Parts(parts), .. }) = &mut self.assembling else {
             // Given up meanwhile.
             return self.arena.give(buffer);

@@ -21,7 +21,7 @@ impl NbdPort {
         let Some(Assembling { command, target }) = &mut self.assembling else { return true };
         let command = *command;
         match *target {
-            Target::None | Target::Buffer(_) | Target::Parts(_) => {
+            Target::None | Target::Buffer(_) | Target::Parts(_) | Target::Unaligned(_) => {
                 if io.room() == 0 {
                     return false;
                 }

@@ -9,14 +9,19 @@ use headgate_qos::ioprio::Ioprio;
 use headgate_units::Priority;
 use std::collections::HashMap;
 
-const STRUCTURED: Session =
+pub(super) const STRUCTURED: Session =
     Session { replies: Replies::Structured, block_status: BlockStatus::BaseAllocation };
-const SIMPLE: Session = Session { replies: Replies::Simple, block_status: BlockStatus::Off };
-const DISK: usize = 1 << 20;
+pub(super) const SIMPLE: Session =
+    Session { replies: Replies::Simple, block_status: BlockStatus::Off };
+pub(super) const DISK: usize = 1 << 20;
 
-fn request(kind: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
+pub(super) fn request(kind: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
+    with_flags(0, kind, cookie, offset, len)
+}
+
+pub(super) fn with_flags(flags: u16, kind: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
     let mut bytes = REQUEST_MAGIC.to_be_bytes().to_vec();
-    bytes.extend([0, 0]);
+    bytes.extend(flags.to_be_bytes());
     bytes.extend(kind.to_be_bytes());
     bytes.extend(cookie.to_be_bytes());
     bytes.extend(offset.to_be_bytes());
@@ -24,12 +29,12 @@ fn request(kind: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
     bytes
 }
 
-fn write(cookie: u64, offset: u64, data: &[u8]) -> Vec<u8> {
+pub(super) fn write(cookie: u64, offset: u64, data: &[u8]) -> Vec<u8> {
     [request(command::WRITE, cookie, offset, data.len() as u32), data.to_vec()].concat()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Answer {
+pub(super) enum Answer {
     Done,
     Data(Vec<u8>),
     Status(Vec<(u32, u32)>),
@@ -37,7 +42,7 @@ enum Answer {
 }
 
 /// The answers in `output`. `reads` knows how much data follows a simple answer.
-fn answers(mut output: &[u8], reads: &HashMap<u64, u32>) -> Vec<(u64, Answer)> {
+pub(super) fn answers(mut output: &[u8], reads: &HashMap<u64, u32>) -> Vec<(u64, Answer)> {
     let mut all = Vec::new();
     let word = |b: &[u8]| u32::from_be_bytes(b[..4].try_into().unwrap());
     while !output.is_empty() {
@@ -77,7 +82,7 @@ fn answers(mut output: &[u8], reads: &HashMap<u64, u32>) -> Vec<(u64, Answer)> {
     all
 }
 
-fn structured(harness: &Harness) -> Vec<(u64, Answer)> {
+pub(super) fn structured(harness: &Harness) -> Vec<(u64, Answer)> {
     answers(&harness.output, &HashMap::new())
 }
 
@@ -417,7 +422,7 @@ fn a_client_out_of_step_is_dropped() {
 }
 
 /// A disk that lends, with bytes that tell where they lie.
-fn splicing(depth: usize) -> Harness {
+pub(super) fn splicing(depth: usize) -> Harness {
     let mut harness = Harness::splicing(STRUCTURED, DISK, depth);
     for (i, byte) in harness.shard.content.iter_mut().enumerate() {
         *byte = (i % 251) as u8 ^ (i >> 12) as u8;

@@ -32,7 +32,7 @@ enum Part {
     /// A range of [`Batch::bytes`].
     Bytes { start: usize, len: usize },
     /// A buffer with data from the disk.
-    Data { block: Block, len: usize },
+    Data { block: Block, from: usize, len: usize },
     /// A head, a range of [`Batch::bytes`], and data that is spliced from the image. It goes out by
     /// itself.
     Spliced { start: usize, head: usize, spliced: Spliced },
@@ -103,8 +103,20 @@ impl SendQueue {
 
     /// Queues an answer with `len` bytes of data from `block` behind what `write` appends.
     pub fn push_data(&mut self, write: impl FnOnce(&mut Vec<u8>), block: Block, len: u32) {
+        self.push_data_from(write, block, 0, len);
+    }
+
+    /// The same, with the data that begins `from` bytes behind the buffer's first.
+    pub fn push_data_from(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>),
+        block: Block,
+        from: u32,
+        len: u32,
+    ) {
         self.push(write);
-        self.filling.parts.push(Part::Data { block, len: len as usize });
+        let (from, len) = (from as usize, len as usize);
+        self.filling.parts.push(Part::Data { block, from, len });
     }
 
     /// Queues an answer with data that the image is_spliced behind what `write` appends.
@@ -159,7 +171,7 @@ impl SendQueue {
             let (base, len) = match part {
                 // SAFETY: the part is a range of the batch's bytes.
                 Part::Bytes { start, len } => (unsafe { bytes.add(*start) }.cast_mut(), *len),
-                Part::Data { block, len } => (arena.at(block), *len),
+                Part::Data { block, from, len } => (arena.at(block).wrapping_add(*from), *len),
                 Part::Spliced { .. } => break,
             };
             self.vectors.push(libc::iovec { iov_base: base.cast(), iov_len: len });

@@ -10,6 +10,9 @@ use headgate_nbd::wire::NbdError;
 // The protocol's limit is also the engine's: a checked request is one that a shard accepts.
 const _: () = assert!(MAX_PAYLOAD as u64 == MAX_REQUEST);
 
+/// The least that is worth asking for at a time, in bytes: a page.
+const PREFERRED_BLOCK: u32 = 4096;
+
 /// A checked request, with the engine's operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
@@ -23,12 +26,23 @@ pub struct Command {
     pub len: u32,
     /// How many extents the reply may have, for [`engine::Op::BlockStatus`].
     pub extents: ExtentCount,
+    /// How far into the range begins what was asked for, for [`engine::Op::BlockStatus`].
+    pub skip: u32,
+    /// The length that was asked for in bytes.
+    pub asked: u32,
+}
+
+impl Command {
+    /// Whether its range is one of whole blocks.
+    pub fn is_aligned(&self, block: u32) -> bool {
+        (self.offset | u64::from(self.len)).is_multiple_of(u64::from(block))
+    }
 }
 
 impl From<nbd::Command> for Command {
     fn from(command: nbd::Command) -> Command {
         let nbd::Command { cookie, op, offset, len, extents } = command;
-        Command { cookie, op: operation(op), offset, len, extents }
+        Command { cookie, op: operation(op), offset, len, extents, skip: 0, asked: len }
     }
 }
 
@@ -63,7 +77,21 @@ fn durability(durability: nbd::Durability) -> engine::Durability {
 
 /// A disk as requests are checked against it.
 pub fn export(disk: &DiskInfo) -> Export {
-    Export { size: disk.size, block_size: disk.block_size }
+    // What is not whole blocks is served too, and costs more.
+    Export { size: disk.size, block_size: 1, preferred: disk.block_size.max(PREFERRED_BLOCK) }
+}
+
+/// Extents from `skip` bytes behind the first one's begin on.
+pub fn extents_behind(
+    extents: &[engine::Extent],
+    skip: u32,
+) -> impl Iterator<Item = reply::Extent> {
+    let mut skip = u64::from(skip);
+    extents.iter().map(extent).map(move |extent| {
+        let cut = extent.len.min(skip);
+        skip -= cut;
+        reply::Extent { len: extent.len - cut, ..extent }
+    })
 }
 
 /// An extent as the reply to a block status request takes it.

@@ -251,7 +251,7 @@ mod tests {
 
     const MIB: u32 = 1 << 20;
 
-    const EXPORT: Export = Export { size: 64 << 20, block_size: 512 };
+    const EXPORT: Export = Export { size: 64 << 20, block_size: 512, preferred: 4096 };
 
     fn full() -> Session {
         Session { replies: Replies::Structured, block_status: BlockStatus::BaseAllocation }

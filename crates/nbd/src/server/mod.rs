@@ -26,4 +26,7 @@ pub struct Export {
     pub size: u64,
     /// Smallest unit of a request in bytes: a power of two, at most 32 MiB.
     pub block_size: u32,
+    /// The unit of requests that costs least, in bytes: a power of two, at least 512 and
+    /// `block_size`.
+    pub preferred: u32,
 }

@@ -322,11 +322,9 @@ impl Negotiation {
         if !opened.description.is_empty() {
             say(info::DESCRIPTION, &[opened.description.as_bytes()]);
         }
-        let (least, most) = (opened.export.block_size, MAX_PAYLOAD);
-        say(
-            info::BLOCK_SIZE,
-            &[&least.to_be_bytes(), &least.max(4096).to_be_bytes(), &most.to_be_bytes()],
-        );
+        let (export, most) = (opened.export, MAX_PAYLOAD);
+        let sizes = [export.block_size, export.preferred, most].map(u32::to_be_bytes);
+        say(info::BLOCK_SIZE, &[&sizes[0], &sizes[1], &sizes[2]]);
         reply(out, option, option_reply::ACK, &[]);
     }
 

@@ -17,7 +17,7 @@ impl Catalog for Disks {
         match name {
             "web" | "db" => Ok(Opened {
                 name: name.into(),
-                export: Export { size: 10 << 20, block_size: 512 },
+                export: Export { size: 10 << 20, block_size: 512, preferred: 4096 },
                 description: "a disk".into(),
                 handle: (),
             }),

@@ -20,7 +20,7 @@
 //! };
 //! let stream = [&head.to_bytes()[..], &[0x5a; 512]].concat();
 //!
-//! let export = Export { size: 1 << 20, block_size: 512 };
+//! let export = Export { size: 1 << 20, block_size: 512, preferred: 4096 };
 //! let session = Session { replies: Replies::Simple, block_status: BlockStatus::Off };
 //! let mut requests = Requests::new(session);
 //! let (used, event) = requests.poll(&stream, export)?;
@@ -173,7 +173,7 @@ mod tests {
     use crate::wire::{REQUEST_MAGIC, command};
     use proptest::prelude::*;
 
-    const EXPORT: Export = Export { size: 1 << 30, block_size: 4096 };
+    const EXPORT: Export = Export { size: 1 << 30, block_size: 4096, preferred: 4096 };
 
     fn requests() -> Requests {
         Requests::new(Session {
