@@ -370,7 +370,7 @@ pub(super) async fn resume_disk(State(app): State<App>, Param(name): Param<Name>
     Ok(Json(app.blocking(move |control| control.resume_disk(&name)).await?))
 }
 
-/// Removes a disk with its content, or leaves that for another host.
+/// Removes a disk: its content is kept for a while, deleted, or left for another host.
 #[cfg_attr(test, utoipa::path(delete, path = "/v1/disks/{name}", tag = "disks", params(("name" = String, Path), RemoveFlags), responses(
     (status = 204), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody, description = "it is in use"))))]
 pub(super) async fn remove_disk(
