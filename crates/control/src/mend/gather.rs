@@ -141,7 +141,8 @@ enum Inside {
 
 fn removed(directory: &Path) -> io::Result<Vec<Removed>> {
     let trash = images::removed_directory(directory);
-    if !trash.is_dir() {
+    // A link would lead to images that are not this datastore's.
+    if !fs::symlink_metadata(&trash).is_ok_and(|meta| meta.is_dir()) {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();

@@ -6,6 +6,7 @@ use crate::StateDir;
 use crate::crash;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 /// Where a catalog is written that is not in its place yet.
@@ -61,12 +62,25 @@ fn move_to(from: &Path, to: &Path) -> Result<bool, MendError> {
     Ok(true)
 }
 
+/// Gives a file to the owner of the state directory, and to nobody else: the command may be given
+/// by root, and the daemon is another user.
+fn hand_over(dir: &StateDir, file: &Path) -> Result<(), MendError> {
+    let owner = fs::metadata(dir.root()).map_err(failed("look at", dir.root()))?;
+    let now = fs::metadata(file).map_err(failed("look at", file))?;
+    if (owner.uid(), owner.gid()) != (now.uid(), now.gid()) {
+        chown(file, Some(owner.uid()), Some(owner.gid())).map_err(failed("give away", file))?;
+    }
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600))
+        .map_err(failed("set the mode of", file))
+}
+
 /// Replaces the catalog by the one at `new`. Returns where the former one is.
 ///
 /// The catalog goes first and its log second: a log without its catalog is thrown away when a
 /// catalog is made, and a catalog without its log would be an older one.
 pub(super) fn install(dir: &StateDir, new: &Path) -> Result<Option<PathBuf>, MendError> {
     let catalog = dir.catalog();
+    hand_over(dir, new)?;
     File::open(new).and_then(|file| file.sync_all()).map_err(failed("sync", new))?;
     crash::point("new catalog written");
     let aside = aside(&catalog);

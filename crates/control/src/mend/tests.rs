@@ -288,3 +288,33 @@ fn killed_at_any_instant_a_mended_catalog_is_the_old_one_the_new_one_or_none() {
     }
     assert_eq!(seen.len(), 5, "{seen:?}");
 }
+
+#[test]
+fn a_mended_catalog_is_its_daemons_whoever_mends_it() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    let Lived { temp, .. } = lived();
+    copy(&temp);
+    // Only root can give files away, and need do so.
+    let owner = if rustix::process::geteuid().is_root() { 4711 } else { u32::MAX };
+    if owner != u32::MAX {
+        chown(temp.path(), Some(owner), Some(owner)).unwrap();
+    }
+    let of = |path: &Path| {
+        let meta = fs::metadata(path).unwrap();
+        (meta.uid(), meta.gid())
+    };
+    for how in ["restore", "rebuild", "create"] {
+        lose_catalog(&temp);
+        let mender = mender(&temp);
+        match how {
+            "restore" => drop(mender.restore(None, Replace::Never).unwrap()),
+            "rebuild" => {
+                drop(mender.rebuild(&[], Claim::Own, Replace::Never, Keep::Catalog).unwrap());
+            }
+            _ => drop(mender.create().unwrap()),
+        }
+        let catalog = state_dir(&temp).catalog();
+        assert_eq!(of(&catalog), of(temp.path()), "{how}");
+        assert_eq!(fs::metadata(&catalog).unwrap().mode() & 0o777, 0o600, "{how}");
+    }
+}
