@@ -1,6 +1,5 @@
 //! Whether datastores are where they may be, each time before their storage is used.
 
-use super::roots::real;
 use super::{Control, ControlError};
 use headgate_model::{Backend, BoardPlace, DatastoreRecord};
 use std::path::{Path, PathBuf};
@@ -11,21 +10,7 @@ impl Control {
     /// # Errors
     /// When it is not there, or not allowed.
     pub(super) fn real_directory(&self, path: &Path) -> Result<PathBuf, ControlError> {
-        let full = self.dir.resolve(path);
-        let found = real(&full).map_err(|source| ControlError::Io {
-            doing: format!("find {}", full.display()),
-            source,
-        })?;
-        // A relative path is one of the state directory's own.
-        if path.is_relative() || self.options.roots.allows_directory(&found) {
-            return Ok(found);
-        }
-        let is_elsewhere =
-            if found == full { String::new() } else { format!(" is {}, which", found.display()) };
-        Err(ControlError::invalid(
-            format!("{}{is_elsewhere} is not in a directory that is allowed", full.display()),
-            self.options.roots.expected("a directory", "--allow-dir"),
-        ))
+        self.options.roots.real_directory(&self.dir, path)
     }
 
     /// The directory of a datastore's images as they are opened: the path has no links, and is an

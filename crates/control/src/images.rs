@@ -190,10 +190,31 @@ pub(super) fn remove(directory: &Path, disk: &Name) -> Result<(), PlaneError> {
 }
 
 /// A directory, which is not reached through a link.
-fn open_directory(path: &Path) -> io::Result<File> {
+pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits().cast_signed();
     File::options().read(true).custom_flags(flags).open(path)
+}
+
+/// The images of removed disks, if there are any: a directory, and no link to one.
+fn open_trash(directory: &Path) -> io::Result<Option<File>> {
+    match open_directory(&removed_directory(directory)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        trash => trash.map(Some),
+    }
+}
+
+/// What a file takes of the file system; `None` when there is none.
+fn allocated(directory: &File, name: &str) -> io::Result<Option<Bytes>> {
+    match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => Ok(None),
+        found => Ok(Some(Bytes(u64::try_from(found?.st_blocks).unwrap_or(0) * 512))),
+    }
+}
+
+/// The file name of a removed disk's image.
+fn kept_name(id: &RemovedId) -> String {
+    format!("{id}.img")
 }
 
 /// Renames a file from one directory to another, where nothing may have its name, durably.
@@ -222,56 +243,72 @@ pub(super) fn keep(
     disk: &Name,
     id: &RemovedId,
 ) -> Result<Option<Bytes>, PlaneError> {
-    let (trash, path) = (removed_directory(directory), image_path(directory, disk));
-    let kept = removed_path(directory, id);
+    let (image, kept) = (format!("{disk}.img"), kept_name(id));
     let keep = || {
-        use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-        let taken = |path: &Path| fs::symlink_metadata(path).map(|meta| Bytes(meta.blocks() * 512));
-        match (taken(&kept), taken(&path)) {
-            (Ok(allocated), _) => return Ok(Some(allocated)),
-            (Err(e), _) | (_, Err(e)) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            (_, Err(_)) => return Ok(None),
-            (_, Ok(_)) => {}
+        use std::os::unix::fs::DirBuilderExt;
+        let from = open_directory(directory)?;
+        if let Some(trash) = open_trash(directory)?
+            && let Some(allocated) = allocated(&trash, &kept)?
+        {
+            return Ok(Some(allocated));
         }
+        if allocated(&from, &image)?.is_none() {
+            return Ok(None);
+        }
+        let trash = removed_directory(directory);
         match fs::DirBuilder::new().mode(0o700).create(&trash) {
-            Ok(()) => sync(directory)?,
+            Ok(()) => from.sync_all()?,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(e),
         }
-        let (from, to) = (open_directory(directory)?, open_directory(&trash)?);
-        move_between((&from, &format!("{disk}.img")), (&to, &format!("{id}.img")))?;
-        taken(&kept).map(Some)
+        let to = open_directory(&trash)?;
+        move_between((&from, &image), (&to, &kept))?;
+        allocated(&to, &kept)
     };
-    keep().map_err(failed("keep", &path))
+    keep().map_err(failed("keep", &image_path(directory, disk)))
 }
 
 /// Moves the image of a removed disk back, under the name of a disk. Done already is done.
 pub(super) fn bring_back(directory: &Path, id: &RemovedId, disk: &Name) -> Result<(), PlaneError> {
-    let (kept, path) = (removed_path(directory, id), image_path(directory, disk));
-    if !is_taken(&kept) && is_taken(&path) {
-        return Ok(());
-    }
+    let (image, kept) = (format!("{disk}.img"), kept_name(id));
     let bring = || {
-        let from = open_directory(&removed_directory(directory))?;
         let to = open_directory(directory)?;
-        move_between((&from, &format!("{id}.img")), (&to, &format!("{disk}.img")))
+        let from = open_trash(directory)?;
+        let there = from.as_ref().map(|from| allocated(from, &kept)).transpose()?.flatten();
+        match (from, there) {
+            (Some(from), Some(_)) => move_between((&from, &kept), (&to, &image)),
+            _ if allocated(&to, &image)?.is_some() => Ok(()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
     };
     bring().map_err(|e| {
         let exists = e.kind() == io::ErrorKind::AlreadyExists;
-        let mut error = failed("bring back", &kept)(e);
-        error.hint = exists.then(|| way_out(&path, disk));
+        let mut error = failed("bring back", &removed_path(directory, id))(e);
+        error.hint = exists.then(|| way_out(&image_path(directory, disk), disk));
         error
     })
 }
 
 /// Whether a removed disk's image is still among those.
-pub(super) fn is_kept(directory: &Path, id: &RemovedId) -> bool {
-    is_taken(&removed_path(directory, id))
+pub(super) fn is_kept(directory: &Path, id: &RemovedId) -> Result<bool, PlaneError> {
+    let look = || match open_trash(directory)? {
+        Some(trash) => Ok(allocated(&trash, &kept_name(id))?.is_some()),
+        None => Ok(false),
+    };
+    look().map_err(failed("look for", &removed_path(directory, id)))
 }
 
 /// Deletes the image of a removed disk.
 pub(super) fn purge(directory: &Path, id: &RemovedId) -> Result<(), PlaneError> {
-    remove_file(&removed_path(directory, id))
+    let purge = || {
+        let Some(trash) = open_trash(directory)? else { return Ok(()) };
+        match rustix::fs::unlinkat(&trash, kept_name(id), AtFlags::empty()) {
+            Err(Errno::NOENT) => {}
+            done => done?,
+        }
+        trash.sync_all()
+    };
+    purge().map_err(failed("remove", &removed_path(directory, id)))
 }
 
 /// The action that the start of the daemon takes for a disk's row.

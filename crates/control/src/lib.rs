@@ -139,6 +139,7 @@ pub struct Control {
     placing: Mutex<()>,
     /// What is known of the storage of datastores, and how old that is.
     hangs: Mutex<hangs::Hangs>,
+    purge_failures: Mutex<removed::PurgeFailures>,
     dir: StateDir,
     identity: Identity,
     options: Options,
@@ -164,6 +165,10 @@ impl Control {
 
     fn hangs(&self) -> MutexGuard<'_, hangs::Hangs> {
         self.hangs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn purge_failures(&self) -> MutexGuard<'_, removed::PurgeFailures> {
+        self.purge_failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has a datastore's worker do something, and waits for it, until its storage hangs or for

@@ -41,8 +41,8 @@ impl Control {
             match image {
                 ImageFate::Keep => control.give_up_disk(&disk, &entry, ticket),
                 ImageFate::Remove => {
-                    let moving = control.to_be_kept(&entry.record, &backend);
-                    control.remove_image(entry, &backend, moving, force, ticket)
+                    let keep = control.to_be_kept(&disk, &backend)?;
+                    control.remove_image(entry, &backend, keep, force, ticket)
                 }
                 ImageFate::Purge => control.remove_image(entry, &backend, None, force, ticket),
             }
@@ -106,62 +106,70 @@ impl Control {
         &self,
         entry: DiskEntry,
         backend: &Backend,
-        moving: Option<RemovedRecord>,
+        keep: Option<RemovedId>,
         force: Force,
         ticket: &Ticket,
     ) -> Result<(), ControlError> {
-        let ready = entry.record;
-        let name = &ready.name;
-        self.hold_to_remove(name, backend, force, ticket)?;
-        let record = DiskRecord { state: DiskState::Removing, ..ready.clone() };
-        self.begin_removal(&record, moving.as_ref())?;
+        let DiskRecord { name, datastore, .. } = entry.record;
+        self.hold_to_remove(&name, backend, force, ticket)?;
+        self.begin_removal(&name, keep.as_ref())?;
         crash::point("removal written down");
         if entry.service == Service::Serving {
-            let closed = ticket.rest(|| self.plane.close_disk(name, self.options.patience));
+            let closed = ticket.rest(|| self.plane.close_disk(&name, self.options.patience));
             if let Err(e) = closed {
-                self.abort_removal(&ready, moving.as_ref())?;
+                self.abort_removal(&name, keep.as_ref())?;
                 return Err(e.into());
             }
         }
-        let service = Service::Failed("it is being removed".into());
-        self.model_mut().disks.insert(name.clone(), DiskEntry { record: record.clone(), service });
+        self.set_service(&name, Service::Failed("it is being removed".into()));
         ticket.step(format!("removing the image of disk '{name}'"));
-        self.finish_removal(&record, backend)?;
-        self.forget_disk(name, &record.datastore);
+        self.finish_removal(&name, backend)?;
+        self.forget_disk(&name, &datastore);
         Ok(())
     }
 
-    fn begin_removal(
-        &self,
-        record: &DiskRecord,
-        moving: Option<&RemovedRecord>,
-    ) -> Result<(), ControlError> {
+    /// Writes down that a disk is being removed, by its record of now: it may have been changed
+    /// while its lease was waited for.
+    fn begin_removal(&self, name: &Name, keep: Option<&RemovedId>) -> Result<(), ControlError> {
         let mut catalog = self.catalog();
-        match moving {
+        let now = self.model().disk(name)?.record.clone();
+        let moving = keep.map(|id| RemovedRecord {
+            id: id.clone(),
+            step: RemovedStep::Moving,
+            allocated: Bytes(0),
+            disk: DiskRecord { state: DiskState::Ready, ..now.clone() },
+        });
+        let record = DiskRecord { state: DiskState::Removing, ..now };
+        match &moving {
             Some(moving) => {
                 let put = RemovedChange::Put(moving);
-                catalog.change_removed(DiskChange::Update(record), put)?;
-                self.model_mut().removed.insert(moving.id.clone(), moving.clone());
+                catalog.change_removed(DiskChange::Update(&record), put)?;
             }
-            None => catalog.update_disk(record)?,
+            None => catalog.update_disk(&record)?,
         }
+        // A change of it from here on says `removing` too.
+        let mut model = self.model_mut();
+        model.set_record(record);
+        model.removed.extend(moving.map(|moving| (moving.id.clone(), moving)));
         Ok(())
     }
 
-    /// The disk could not be closed, and stays.
-    fn abort_removal(
-        &self,
-        ready: &DiskRecord,
-        moving: Option<&RemovedRecord>,
-    ) -> Result<(), ControlError> {
+    /// The disk could not be closed, and stays, with what was changed meanwhile.
+    fn abort_removal(&self, name: &Name, keep: Option<&RemovedId>) -> Result<(), ControlError> {
         let mut catalog = self.catalog();
-        match moving {
-            Some(RemovedRecord { id, .. }) => {
+        let now = self.model().disk(name)?.record.clone();
+        let ready = DiskRecord { state: DiskState::Ready, ..now };
+        match keep {
+            Some(id) => {
                 let delete = RemovedChange::Delete(id);
-                catalog.change_removed(DiskChange::Update(ready), delete)?;
-                self.model_mut().removed.remove(id);
+                catalog.change_removed(DiskChange::Update(&ready), delete)?;
             }
-            None => catalog.update_disk(ready)?,
+            None => catalog.update_disk(&ready)?,
+        }
+        let mut model = self.model_mut();
+        model.set_record(ready);
+        if let Some(id) = keep {
+            model.removed.remove(id);
         }
         Ok(())
     }
@@ -173,26 +181,25 @@ impl Control {
         self.forget_exports_of(name);
     }
 
-    /// What is remembered of a disk whose image is to be kept: `None` when there is no image of
-    /// its own, or nothing is kept.
-    fn to_be_kept(&self, record: &DiskRecord, backend: &Backend) -> Option<RemovedRecord> {
-        let directory = self.directory(backend)?;
+    /// What a disk is called whose image is to be kept: `None` when there is no image of its own,
+    /// or nothing is kept. Asks the storage, under no lock.
+    fn to_be_kept(
+        &self,
+        name: &Name,
+        backend: &Backend,
+    ) -> Result<Option<RemovedId>, ControlError> {
+        let Some(directory) = self.directory_if_there(backend)? else { return Ok(None) };
         if self.options.keep_removed.is_zero() {
-            return None;
+            return Ok(None);
         }
-        let model = self.model();
-        let name = &record.name;
-        let free = |at: &u64| {
-            let id = RemovedId { name: name.clone(), at: *at };
-            !model.removed.contains_key(&id) && !images::is_kept(&directory, &id)
-        };
-        let at = (crate::clock::seconds_since_1970()..).find(free)?;
-        Some(RemovedRecord {
-            id: RemovedId { name: name.clone(), at },
-            step: RemovedStep::Moving,
-            allocated: Bytes(0),
-            disk: DiskRecord { state: DiskState::Ready, ..record.clone() },
-        })
+        let ids = |at| RemovedId { name: name.clone(), at };
+        let is_known = |id: &RemovedId| self.model().removed.contains_key(id);
+        for id in (crate::clock::seconds_since_1970()..).map(ids) {
+            if !is_known(&id) && !images::is_kept(&directory, &id)? {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
     }
 
     /// The directory of a datastore's images; `None` where storage is not there, for it has no
@@ -209,10 +216,9 @@ impl Control {
     /// The second half of a removal, also of one that a crash cut.
     pub(super) fn finish_removal(
         &self,
-        record: &DiskRecord,
+        name: &Name,
         backend: &Backend,
     ) -> Result<(), ControlError> {
-        let name = &record.name;
         let moving = {
             let model = self.model();
             let mut moving = model
@@ -245,7 +251,10 @@ impl Control {
         match (moving, kept) {
             (None, _) => catalog.delete_disk(name)?,
             (Some(moving), Some(allocated)) => {
-                let record = RemovedRecord { step: RemovedStep::Kept, allocated, ..moving };
+                // With what was changed while it was being removed.
+                let now = self.model().disk(name)?.record.clone();
+                let disk = DiskRecord { state: DiskState::Ready, ..now };
+                let record = RemovedRecord { step: RemovedStep::Kept, allocated, disk, ..moving };
                 let put = RemovedChange::Put(&record);
                 catalog.change_removed(DiskChange::Delete(name), put)?;
                 self.model_mut().removed.insert(record.id.clone(), record);

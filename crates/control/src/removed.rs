@@ -8,7 +8,8 @@ use headgate_api::types::{Changed, Disk};
 use headgate_catalog::{DiskChange, RemovedChange};
 use headgate_model::{Backend, DiskRecord, DiskState, Name, RemovedId, RemovedRecord, RemovedStep};
 use headgate_units::Bytes;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 use tracing::{info, warn};
 
@@ -73,8 +74,8 @@ impl Control {
         self.model().removed.values().map(|record| self.view_removed(record)).collect()
     }
 
-    /// A removed disk that nothing is being done with, and where its image is.
-    fn kept(&self, which: &str) -> Result<(RemovedRecord, Backend, PathBuf), ControlError> {
+    /// A removed disk that nothing is being done with, and what its image is on. Asks no storage.
+    fn kept(&self, which: &str) -> Result<(RemovedRecord, Backend), ControlError> {
         let model = self.model();
         let record = model.removed(which)?.clone();
         let datastore = model.datastore(&record.disk.datastore)?;
@@ -89,8 +90,17 @@ impl Control {
                 hint: "wait for its end: see 'headgate disk list --removed'".into(),
             });
         }
-        let directory = self.directory(&backend).unwrap_or_default();
-        Ok((record, backend, directory))
+        Ok((record, backend))
+    }
+
+    /// Where the image of a removed disk is, as it may be used now.
+    fn directory_of_removed(&self, backend: &Backend) -> Result<PathBuf, ControlError> {
+        self.image_directory(backend)?.ok_or_else(|| {
+            ControlError::invalid(
+                "this datastore has no directory, so it keeps no removed disks",
+                "a datastore on a directory, or an emulated one",
+            )
+        })
     }
 
     /// Serves a removed disk again, with its content and its policy.
@@ -116,27 +126,37 @@ impl Control {
         request: DiskRestore,
         ticket: &Ticket,
     ) -> Result<Changed<Disk>, ControlError> {
-        let Returning { record, backend, directory, warnings } = self.plan_return(id, request)?;
+        let returning = self.plan_return(id, request)?;
         crash::point("return written down");
-        let ready = &record.disk;
-        let name = &ready.name;
-        let brought =
-            self.hold(name, &backend, Before::New, Eviction::Never, ticket).and_then(|()| {
-                crash::point("lease acquired");
-                ticket.step(format!("bringing the image of disk '{name}' back"));
-                images::bring_back(&directory, id, name)?;
-                crash::point("image brought back");
-                self.open_held_disk(ready, &backend, None)
-            });
-        if let Err(e) = brought {
-            self.undo_return(&record, &backend, &directory);
+        let mut service = Service::Creating;
+        if let Err(e) = self.carry_back(&returning, &mut service, ticket) {
+            self.undo_return(&returning, &service);
             return Err(e);
         }
+        crash::point("disk restored");
+        let now = self.disk(&returning.record.disk.name)?;
+        Ok(Changed { now, warnings: returning.warnings })
+    }
+
+    /// Brings a disk into service that was planned. `service` says how far that went.
+    fn carry_back(
+        &self,
+        returning: &Returning,
+        service: &mut Service,
+        ticket: &Ticket,
+    ) -> Result<(), ControlError> {
+        let Returning { record, backend, directory, .. } = returning;
+        let (id, ready) = (&record.id, &record.disk);
+        let name = &ready.name;
+        self.hold(name, backend, Before::New, Eviction::Never, ticket)?;
+        crash::point("lease acquired");
+        ticket.step(format!("bringing the image of disk '{name}' back"));
+        images::bring_back(directory, id, name)?;
+        crash::point("image brought back");
+        self.open_held_disk(ready, backend, None)?;
+        *service = Service::Serving;
         let mut catalog = self.catalog();
         if !ticket.commit() {
-            drop(catalog);
-            self.plane.close_disk(name, self.options.patience)?;
-            self.undo_return(&record, &backend, &directory);
             // Who asked was told so.
             return Err(ControlError::Cut {
                 name: ready.datastore.clone(),
@@ -144,21 +164,19 @@ impl Control {
             });
         }
         catalog.change_removed(DiskChange::Update(ready), RemovedChange::Delete(id))?;
-        {
-            let mut model = self.model_mut();
-            model.removed.remove(id);
-            let entry = DiskEntry { record: ready.clone(), service: Service::Serving };
-            model.disks.insert(name.clone(), entry);
-        }
-        drop(catalog);
-        crash::point("disk restored");
-        Ok(Changed { now: self.disk(name)?, warnings })
+        let mut model = self.model_mut();
+        model.removed.remove(id);
+        let entry = DiskEntry { record: ready.clone(), service: Service::Serving };
+        model.disks.insert(name.clone(), entry);
+        Ok(())
     }
 
     /// Gives a removed disk its name, or another, before anything is done at its storage.
     fn plan_return(&self, id: &RemovedId, request: DiskRestore) -> Result<Returning, ControlError> {
+        let id_text = id.to_string();
+        let directory = self.directory_of_removed(&self.kept(&id_text)?.1)?;
         let mut catalog = self.catalog();
-        let (removed, backend, directory) = self.kept(&id.to_string())?;
+        let (removed, backend) = self.kept(&id_text)?;
         let name = request.name.unwrap_or_else(|| id.name.clone());
         let ready = DiskRecord { name, state: DiskState::Ready, ..removed.disk.clone() };
         let warnings = {
@@ -176,11 +194,16 @@ impl Control {
         Ok(Returning { record, backend, directory, warnings })
     }
 
-    /// Puts a disk that could not be restored back among the removed.
-    fn undo_return(&self, record: &RemovedRecord, backend: &Backend, directory: &Path) {
+    /// Puts a disk that could not be restored back among the removed. Where that fails too, it is
+    /// shown with the reason, and tried again.
+    fn undo_return(&self, returning: &Returning, service: &Service) {
+        let Returning { record, backend, directory, .. } = returning;
         let (id, name) = (&record.id, &record.disk.name);
         let undo = || -> Result<(), ControlError> {
-            if !images::is_kept(directory, id) {
+            if *service == Service::Serving {
+                self.plane.close_disk(name, self.options.patience)?;
+            }
+            if !images::is_kept(directory, id)? {
                 images::keep(directory, name, id)?;
             }
             self.let_go(name, backend);
@@ -212,49 +235,53 @@ impl Control {
         let RemovedRecord { id, disk, .. } = self.kept(which)?.0;
         let doing = format!("purging removed disk '{id}'");
         self.on_storage(&disk.datastore, doing, PATIENCE, move |control, _| {
-            let (removed, _, directory) = control.kept(&id.to_string())?;
-            control.purge(&removed, &directory)
+            let (removed, backend) = control.kept(&id.to_string())?;
+            control.purge(&removed, &backend)
         })
     }
 
-    fn purge(&self, removed: &RemovedRecord, directory: &Path) -> Result<(), ControlError> {
+    /// What fails is tried again by [`purge_expired`](Self::purge_expired): the catalog knows the
+    /// disk until its image is gone.
+    fn purge(&self, removed: &RemovedRecord, backend: &Backend) -> Result<(), ControlError> {
+        let directory = self.directory_of_removed(backend)?;
         let purging = RemovedRecord { step: RemovedStep::Purging, ..removed.clone() };
         let id = &purging.id;
-        let put = RemovedChange::Put(&purging);
-        self.catalog().change_removed(DiskChange::None, put)?;
-        self.model_mut().removed.insert(id.clone(), purging.clone());
+        {
+            let mut catalog = self.catalog();
+            catalog.change_removed(DiskChange::None, RemovedChange::Put(&purging))?;
+            self.model_mut().removed.insert(id.clone(), purging.clone());
+        }
         crash::point("purge written down");
-        images::purge(directory, id)?;
+        images::purge(&directory, id)?;
         crash::point("image purged");
-        self.catalog().change_removed(DiskChange::None, RemovedChange::Delete(id))?;
+        let mut catalog = self.catalog();
+        catalog.change_removed(DiskChange::None, RemovedChange::Delete(id))?;
         self.model_mut().removed.remove(id);
+        drop(catalog);
         crash::point("removed disk forgotten");
         Ok(())
     }
 
-    /// Has what was kept long enough purged, and waits for nobody. What fails is tried again at
-    /// the next call.
+    /// Has what was kept long enough purged, and what a failure left of earlier purges, and waits
+    /// for nobody. What fails is tried again at a later call.
     pub fn purge_expired(&self) {
-        let keep = self.options.keep_removed.as_secs();
-        let now = clock::seconds_since_1970();
-        let expired: Vec<(RemovedId, Name)> = {
+        let due: BTreeSet<Name> = {
             let model = self.model();
-            let over = |one: &&RemovedRecord| {
-                one.step == RemovedStep::Kept && one.id.at.saturating_add(keep) <= now
+            let due = model.removed.values().filter(|one| self.is_to_be_purged(one));
+            let serves = |store: &&Name| {
+                model.datastores.get(*store).is_some_and(|s| s.service == Service::Serving)
             };
-            let expired = model.removed.values().filter(over);
-            expired.map(|one| (one.id.clone(), one.disk.datastore.clone())).collect()
+            due.map(|one| &one.disk.datastore).filter(serves).cloned().collect()
         };
-        for (id, datastore) in expired {
-            // Storage that hangs is asked when it answers.
-            if self.workers.hang(&datastore).is_some() {
+        for datastore in due {
+            // Storage that hangs, or has something to do, is asked the next time.
+            if !self.workers.is_idle(&datastore) {
                 continue;
             }
-            let me = self.me.clone();
-            let doing = format!("purging removed disk '{id}'");
-            let started = self.workers.start(&datastore, doing, move |_| {
+            let (me, its) = (self.me.clone(), datastore.clone());
+            let started = self.workers.start(&datastore, "purging removed disks", move |ticket| {
                 if let Some(control) = me.upgrade() {
-                    control.purge_kept(&id);
+                    control.purge_due(&its, ticket);
                 }
             });
             if let Err(e) = started {
@@ -263,12 +290,34 @@ impl Control {
         }
     }
 
-    /// Purges a removed disk whose time is over, if it is there still.
-    fn purge_kept(&self, id: &RemovedId) {
-        let Ok((removed, _, directory)) = self.kept(&id.to_string()) else { return };
-        match self.purge(&removed, &directory) {
-            Ok(()) => info!(disk = %id, "a removed disk's time is over: purged"),
-            Err(e) => warn!(disk = %id, error = %e, "a removed disk is not purged"),
+    fn is_to_be_purged(&self, one: &RemovedRecord) -> bool {
+        let over = one.id.at.saturating_add(self.options.keep_removed.as_secs());
+        match one.step {
+            RemovedStep::Kept => over <= clock::seconds_since_1970(),
+            RemovedStep::Purging => true,
+            RemovedStep::Moving | RemovedStep::Returning => false,
+        }
+    }
+
+    /// Purges what is due on a datastore.
+    fn purge_due(&self, datastore: &Name, ticket: &Ticket) {
+        let (due, backend) = {
+            let model = self.model();
+            let Ok(store) = model.datastore(datastore) else { return };
+            let due = model.removed_on(datastore).filter(|one| self.is_to_be_purged(one));
+            (due.cloned().collect::<Vec<_>>(), store.record.backend.clone())
+        };
+        for removed in due {
+            let id = &removed.id;
+            ticket.step(format!("purging removed disk '{id}'"));
+            let failed = self.purge(&removed, &backend).err().map(|e| e.to_string());
+            match self.purge_failures().tell(id, failed) {
+                Told::Done => info!(disk = %id, "a removed disk is purged"),
+                Told::Failed(error) => warn!(disk = %id, error,
+                    "a removed disk could not be purged: it stays among the removed ones, and \
+                     this is tried again"),
+                Told::Already => {}
+            }
         }
     }
 
@@ -291,24 +340,24 @@ impl Control {
 
     fn recover_one(&self, record: &RemovedRecord) -> Result<(), ControlError> {
         let backend = self.model().datastore(&record.disk.datastore)?.record.backend.clone();
-        let Some(directory) = self.directory(&backend) else { return Ok(()) };
-        let (id, ready) = (&record.id, &record.disk);
+        let (id, name) = (&record.id, &record.disk.name);
         if record.step == RemovedStep::Purging {
             info!(disk = %id, "finishing a purge that was cut");
-            return self.purge(record, &directory);
+            return self.purge(record, &backend);
         }
-        if images::is_kept(&directory, id) {
-            info!(disk = %ready.name, "undoing a restoration that was cut");
+        let directory = self.directory_of_removed(&backend)?;
+        if images::is_kept(&directory, id)? {
+            info!(disk = %name, "undoing a restoration that was cut");
             return self.put_back(record);
         }
-        info!(disk = %ready.name, "finishing a restoration that was cut");
+        info!(disk = %name, "finishing a restoration that was cut");
         let mut catalog = self.catalog();
-        catalog.change_removed(DiskChange::Update(ready), RemovedChange::Delete(id))?;
+        let now = self.model().disk(name)?.record.clone();
+        let ready = DiskRecord { state: DiskState::Ready, ..now };
+        catalog.change_removed(DiskChange::Update(&ready), RemovedChange::Delete(id))?;
         let mut model = self.model_mut();
         model.removed.remove(id);
-        if let Some(entry) = model.disks.get_mut(&ready.name) {
-            entry.record = ready.clone();
-        }
+        model.set_record(ready);
         Ok(())
     }
 }
@@ -319,4 +368,33 @@ struct Returning {
     backend: Backend,
     directory: PathBuf,
     warnings: Vec<String>,
+}
+
+/// Why removed disks could not be purged, as it was told.
+#[derive(Debug, Default)]
+pub(super) struct PurgeFailures(BTreeMap<RemovedId, String>);
+
+/// What is to be told of a purge.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Done,
+    Failed(String),
+    /// It fails as it did before.
+    Already,
+}
+
+impl PurgeFailures {
+    pub(super) fn tell(&mut self, id: &RemovedId, failed: Option<String>) -> Told {
+        match failed {
+            None => {
+                self.0.remove(id);
+                Told::Done
+            }
+            Some(reason) if self.0.get(id) == Some(&reason) => Told::Already,
+            Some(reason) => {
+                self.0.insert(id.clone(), reason.clone());
+                Told::Failed(reason)
+            }
+        }
+    }
 }

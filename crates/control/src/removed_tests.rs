@@ -1,14 +1,16 @@
 //! Removed disks: kept, restored, purged, and killed at every instant in between.
 
 use crate::crash::testing::killed_after;
+use crate::removed::{PurgeFailures, Told};
 use crate::testing::Bench;
-use crate::{ControlError, ErrorKind, images};
+use crate::{ControlError, ErrorKind, Roots, images};
 use headgate_api::removed::{DiskRestore, RemovedDisk};
 use headgate_api::types::{Disk, Force, ImageFate, ServiceState};
 use headgate_model::Name;
 use serde_json::json;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 const CONTENT: &[u8] = b"what the guest wrote";
 
@@ -157,8 +159,183 @@ fn a_link_in_the_place_of_the_trash_is_not_followed() {
     let trash = images::removed_directory(&directory(&bench, "default"));
     std::os::unix::fs::symlink(elsewhere.path(), trash).unwrap();
     let error = bench.control.remove_disk(&db(), Force::No, ImageFate::Remove).unwrap_err();
-    assert!(error.to_string().contains("cannot keep"), "{error}");
+    assert!(error.to_string().contains("cannot look for"), "{error}");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    // Nothing was begun.
+    assert_eq!(bench.control.disk(&db()).unwrap().state, ServiceState::Serving);
+}
+
+#[test]
+fn a_link_that_takes_the_place_of_the_trash_leads_no_purge_and_no_restoration_elsewhere() {
+    let bench = with_disk("default");
+    remove(&bench, ImageFate::Remove);
+    let trash = images::removed_directory(&directory(&bench, "default"));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let name = format!("{}.img", removed(&bench)[0].id);
+    fs::write(elsewhere.path().join(&name), "another's").unwrap();
+    fs::rename(&trash, trash.with_extension("aside")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), &trash).unwrap();
+    restore(&bench, "db").unwrap_err();
+    bench.control.purge_removed("db").unwrap_err();
+    assert_eq!(fs::read(elsewhere.path().join(&name)).unwrap(), b"another's");
+}
+
+#[test]
+fn a_removed_image_keeps_its_owner_and_its_mode_and_nobody_else_sees_the_trash() {
+    let bench = with_disk("default");
+    let rights = |path: &Path| {
+        let meta = fs::metadata(path).unwrap();
+        (meta.uid(), meta.gid(), meta.mode() & 0o7777)
+    };
+    let image = images::image_path(&directory(&bench, "default"), &db());
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o640)).unwrap();
+    let before = rights(&image);
+    remove(&bench, ImageFate::Remove);
+    let trash = images::removed_directory(&directory(&bench, "default"));
+    assert_eq!(rights(&trash).2, 0o700);
+    assert_eq!(rights(&trash.join(format!("{}.img", removed(&bench)[0].id))), before);
+    restore(&bench, "db").unwrap();
+    assert_eq!(rights(&image), before);
+}
+
+#[test]
+fn a_removed_disk_comes_back_only_where_datastores_may_be() {
+    let (bench, store) = (Bench::new(), tempfile::tempdir().unwrap());
+    let inner = store.path().join("in");
+    fs::create_dir(&inner).unwrap();
+    let files = json!({"name": "files", "backend": {"dir": inner}});
+    bench.control.add_datastore(serde_json::from_value(files).unwrap()).unwrap();
+    let disk = json!({"name": "db", "size": 4096, "datastore": "files"});
+    bench.control.create_disk(serde_json::from_value(disk).unwrap()).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let within = |path: &Path| Roots::of(&[path.to_owned()], &[]).unwrap();
+    let bench = bench.restart_with(within(store.path()));
+    remove(&bench, ImageFate::Remove);
+    let bench = bench.restart_with(within(other.path()));
+    let error = restore(&bench, "db").unwrap_err().to_string();
+    assert!(error.contains("not in a directory that is allowed"), "{error}");
+    bench.control.purge_removed("db").unwrap_err();
+    assert_eq!(images_in(&images::removed_directory(&inner)), 1);
+    // The daemon goes on, and a link takes the directory's place.
+    let bench = bench.restart_with(within(store.path()));
+    let aside = other.path().join("aside");
+    fs::rename(&inner, &aside).unwrap();
+    std::os::unix::fs::symlink(&aside, &inner).unwrap();
+    let error = restore(&bench, "db").unwrap_err().to_string();
+    assert!(error.contains("which is not in a directory that is allowed"), "{error}");
+    assert_eq!(images_in(&images::removed_directory(&aside)), 1);
+    fs::remove_file(&inner).unwrap();
+    fs::rename(&aside, &inner).unwrap();
+    restore(&bench, "db").unwrap();
+}
+
+#[test]
+fn a_purge_that_failed_is_tried_again_until_it_is_done() {
+    let bench = with_disk("default");
+    remove(&bench, ImageFate::Remove);
+    let trash = images::removed_directory(&directory(&bench, "default"));
+    let image = trash.join(format!("{}.img", removed(&bench)[0].id));
+    let aside = trash.join("aside");
+    // What cannot be unlinked.
+    fs::rename(&image, &aside).unwrap();
+    fs::create_dir(&image).unwrap();
+    bench.control.purge_removed("db").unwrap_err();
+    assert_eq!(removed(&bench).len(), 1, "it is known until it is gone");
+    purge_expired(&bench);
+    assert_eq!(removed(&bench).len(), 1);
+    fs::remove_dir(&image).unwrap();
+    fs::rename(&aside, &image).unwrap();
+    purge_expired(&bench);
+    assert!(removed(&bench).is_empty() && contents(&bench, "default").is_empty());
+    assert!(removed(&bench.restart()).is_empty());
+}
+
+#[test]
+fn a_purge_that_fails_in_the_same_way_is_told_once() {
+    let (mut failures, id) = (PurgeFailures::default(), "db@7".parse().unwrap());
+    let full = || Some("no".to_owned());
+    assert_eq!(failures.tell(&id, full()), Told::Failed("no".into()));
+    assert_eq!(failures.tell(&id, full()), Told::Already);
+    assert_eq!(failures.tell(&id, Some("other".into())), Told::Failed("other".into()));
+    assert_eq!(failures.tell(&id, None), Told::Done);
+    assert_eq!(failures.tell(&id, full()), Told::Failed("no".into()));
+}
+
+/// As the daemon does now and then; returns when it is done.
+fn purge_expired(bench: &Bench) {
+    bench.control.purge_expired();
+    while !bench.control.workers.is_idle(&"default".parse().unwrap()) {
+        std::thread::yield_now();
+    }
+}
+
+fn images_in(directory: &Path) -> usize {
+    let ends = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".img");
+    fs::read_dir(directory).unwrap().filter(|entry| ends(entry.as_ref().unwrap())).count()
+}
+
+/// Has the catalog refuse to forget removed disks, or not any more.
+fn refuse_to_forget(bench: &Bench, sql: &str) {
+    let catalog = bench.temp.path().join("catalog.sqlite");
+    rusqlite::Connection::open(catalog).unwrap().execute_batch(sql).unwrap();
+}
+
+#[test]
+fn a_restoration_that_the_catalog_refuses_is_undone() {
+    let bench = with_disk("default");
+    remove(&bench, ImageFate::Remove);
+    refuse_to_forget(
+        &bench,
+        "CREATE TRIGGER refuse BEFORE DELETE ON removed BEGIN SELECT RAISE(ABORT, 'no'); END",
+    );
+    restore(&bench, "db").unwrap_err();
+    assert_eq!((removed(&bench).len(), bench.control.disks().unwrap().len()), (1, 0));
+    // If it cannot be undone either, it is told so, and finished or undone later.
+    bench.plane.break_down("close_disk");
+    restore(&bench, "db").unwrap_err();
+    let disk = bench.control.disk(&db()).unwrap();
+    assert_eq!(disk.state, ServiceState::Failed);
+    assert!(disk.reason.unwrap().contains("could not be undone: close_disk"));
+    bench.plane.repair();
+    refuse_to_forget(&bench, "DROP TRIGGER refuse");
+    let bench = bench.restart();
+    assert_eq!(contents(&bench, "default"), [CONTENT]);
+    assert_eq!(removed(&bench).len() + bench.control.disks().unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_changed_while_a_disk_is_being_removed_is_kept() {
+    let limit = |bench: &Bench, value: u64| {
+        let patch = serde_json::from_value(json!({"limit": value})).unwrap();
+        bench.control.set_disk(&db(), patch).unwrap();
+    };
+    for broken in [false, true] {
+        let bench = with_disk("default");
+        let (began, end) = bench.plane.hold_close();
+        std::thread::scope(|scope| {
+            let bench = &bench;
+            let removing =
+                scope.spawn(move || bench.control.remove_disk(&db(), Force::No, ImageFate::Remove));
+            began.recv().unwrap();
+            limit(bench, 321);
+            let row = bench.temp.path().join("catalog.sqlite");
+            let row = rusqlite::Connection::open(row).unwrap();
+            let state: String =
+                row.query_row("SELECT state FROM disks", [], |row| row.get(0)).unwrap();
+            assert_eq!(state, "removing", "a start must know that it is being removed");
+            if broken {
+                bench.plane.break_down("close_disk");
+            }
+            end.send(()).unwrap();
+            assert_eq!(removing.join().unwrap().is_err(), broken);
+        });
+        let bench = bench.restart();
+        if !broken {
+            restore(&bench, "db").unwrap();
+        }
+        let disk = bench.control.disk(&db()).unwrap();
+        assert_eq!((disk.state, disk.policy.limit.unwrap().get()), (ServiceState::Serving, 321));
+    }
 }
 
 /// Kills `work` at every instant between two steps, and gives `judge` what the next daemon has.

@@ -262,8 +262,12 @@ impl Control {
                 if let Some(directory) = &directory {
                     images::discard_unfinished(directory, &record.name)?;
                 }
-                record.state = DiskState::Ready;
-                self.catalog().update_disk(record)?;
+                let mut catalog = self.catalog();
+                // It may have been changed since it was looked at.
+                let now = self.model().disk(&record.name)?.record.clone();
+                *record = DiskRecord { state: DiskState::Ready, ..now };
+                catalog.update_disk(record)?;
+                self.model_mut().set_record(record.clone());
             }
             Recovery::Undo => {
                 info!(disk = %record.name, "undoing a creation that was cut");
@@ -280,7 +284,7 @@ impl Control {
             Recovery::Remove => {
                 info!(disk = %record.name, "finishing a removal that was cut");
                 self.hold_to_remove(&record.name, backend, Force::No, ticket)?;
-                self.finish_removal(record, backend)?;
+                self.finish_removal(&record.name, backend)?;
                 return Ok(Standing::Gone);
             }
         }

@@ -1,5 +1,6 @@
 //! Where datastores may be.
 
+use crate::StateDir;
 use crate::error::ControlError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ pub enum Roots {
 }
 
 /// A path without links in it.
-pub(super) fn real(path: &Path) -> io::Result<PathBuf> {
+fn real(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize()
 }
 
@@ -44,8 +45,31 @@ impl Roots {
         Ok(Roots::Within { directories: directories.to_vec(), devices: devices.to_vec() })
     }
 
+    /// A directory as it is used: its path has no links, and is an allowed one now. A relative path
+    /// is one of the state directory's own, which is always allowed.
+    pub(super) fn real_directory(
+        &self,
+        dir: &StateDir,
+        path: &Path,
+    ) -> Result<PathBuf, ControlError> {
+        let full = dir.resolve(path);
+        let found = real(&full).map_err(|source| ControlError::Io {
+            doing: format!("find {}", full.display()),
+            source,
+        })?;
+        if path.is_relative() || self.allows_directory(&found) {
+            return Ok(found);
+        }
+        let is_elsewhere =
+            if found == full { String::new() } else { format!(" is {}, which", found.display()) };
+        Err(ControlError::invalid(
+            format!("{}{is_elsewhere} is not in a directory that is allowed", full.display()),
+            self.expected("a directory", "--allow-dir"),
+        ))
+    }
+
     /// Whether images may be in this directory, whose path is real.
-    pub(super) fn allows_directory(&self, directory: &Path) -> bool {
+    fn allows_directory(&self, directory: &Path) -> bool {
         match self {
             Roots::Anywhere => true,
             Roots::Within { directories, .. } => {

@@ -57,6 +57,7 @@ impl Control {
             workers: Workers::default(),
             placing: Mutex::default(),
             hangs: Mutex::new(hangs::Hangs::default()),
+            purge_failures: Mutex::default(),
             dir,
             identity,
             options,

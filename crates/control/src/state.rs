@@ -91,6 +91,13 @@ pub(crate) struct Model {
 }
 
 impl Model {
+    /// Changes what is known of a disk, if it is there still.
+    pub(crate) fn set_record(&mut self, record: DiskRecord) {
+        if let Some(entry) = self.disks.get_mut(&record.name) {
+            entry.record = record;
+        }
+    }
+
     pub(crate) fn datastore(&self, name: &Name) -> Result<&DatastoreEntry, ControlError> {
         self.datastores.get(name).ok_or_else(|| ControlError::Missing {
             kind: "datastore",

@@ -6,6 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
+/// The file with what the catalog holds besides disks with images.
+pub(crate) const RECORDS: &str = "records.json";
+
 /// The directory that holds everything the daemon writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateDir {
@@ -226,7 +229,7 @@ impl StateDir {
 
     /// What the catalog holds besides disks with images, noted once more.
     pub fn records(&self) -> PathBuf {
-        self.root.join("records.json")
+        self.root.join(RECORDS)
     }
 
     /// What disks and datastores did.

@@ -296,7 +296,7 @@ impl Control {
             let warnings = match known {
                 Some(entry) => {
                     control.check_known(&entry, &request)?;
-                    control.take_over_known(&entry.record, eviction, ticket)?;
+                    control.take_over_known(&disk, &entry.record.datastore, eviction, ticket)?;
                     Vec::new()
                 }
                 None => control.take_over_unknown(&disk, request, eviction, ticket)?,
@@ -307,22 +307,29 @@ impl Control {
 
     fn take_over_known(
         &self,
-        record: &DiskRecord,
+        name: &Name,
+        datastore: &Name,
         eviction: Eviction,
         ticket: &Ticket,
     ) -> Result<(), ControlError> {
-        let backend = self.model().datastore(&record.datastore)?.record.backend.clone();
-        self.hold(&record.name, &backend, Before::Existing, eviction, ticket)?;
-        // The record beside the image is this host's again.
-        self.catalog().update_disk(record)?;
-        self.serve_disk(record, &backend, None, ticket)?;
+        let backend = self.model().datastore(datastore)?.record.backend.clone();
+        self.hold(name, &backend, Before::Existing, eviction, ticket)?;
+        let record = {
+            // It may have been changed while the lease was waited for.
+            let mut catalog = self.catalog();
+            let now = self.model().disk(name)?.record.clone();
+            // The record beside the image is this host's again.
+            catalog.update_disk(&now)?;
+            now
+        };
+        self.serve_disk(&record, &backend, None, ticket)?;
         if !ticket.commit() {
-            self.plane.close_disk(&record.name, self.options.patience)?;
-            self.leases.release(&record.name);
-            return Err(too_late(record));
+            self.plane.close_disk(name, self.options.patience)?;
+            self.leases.release(name);
+            return Err(too_late(&record));
         }
-        self.leases.no_longer_wanted(&record.name);
-        self.put_into_service(record);
+        self.leases.no_longer_wanted(name);
+        self.put_into_service(&record);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 use crate::ControlError;
 use crate::ErrorKind;
 use crate::testing::Bench;
+use headgate_api::leases::DiskTakeover;
 use headgate_api::placement::Created;
 use headgate_api::types::{Changed, Disk, Force};
 use headgate_api::types::{ImageFate, ServiceState};
@@ -109,8 +110,8 @@ fn a_host_that_comes_back_leaves_its_disk_to_who_has_it_and_may_not_remove_the_i
     let Two { hosts: [first, second], dir } = two();
     let begun = std::time::Instant::now();
     // It dies, and the other is told to go on.
-    let Bench { temp, plane, control } = first;
-    drop((plane, control));
+    let Bench { temp, plane, control, records } = first;
+    drop((plane, control, records));
     let take = json!({"datastore": "shared"});
     second.control.take_over(&db(), serde_json::from_value(take).unwrap()).unwrap();
     assert!(begun.elapsed() >= Duration::from_secs(2), "its former holder has time to notice");
@@ -198,4 +199,34 @@ fn a_disk_that_is_not_there_is_not_taken_over() {
     assert!(known.is_empty(), "{known:?}");
     let error = two.take_over(1, json!({"datastore": "array"})).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn what_was_changed_while_a_takeover_waits_for_the_lease_is_kept() {
+    let Two { hosts: [first, second], dir } = two();
+    let first = first.killed();
+    let take = json!({"datastore": "shared"});
+    second.control.take_over(&db(), serde_json::from_value(take).unwrap()).unwrap();
+    let first = Bench::start_again(first);
+    assert_eq!(first.control.disk(&db()).unwrap().state, ServiceState::Failed);
+    // The other one dies, and leaves its lease.
+    drop(second.killed());
+    let lease = dir.path().join("db.img.lease");
+    let host = first.control.identity().host.to_string();
+    std::thread::scope(|scope| {
+        let taken = scope.spawn(|| first.control.take_over(&db(), DiskTakeover::default()));
+        // From here on the takeover waits for the former holder to notice.
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while !std::fs::read_to_string(&lease).is_ok_and(|text| text.contains(&host)) {
+            assert!(std::time::Instant::now() < until);
+            std::thread::yield_now();
+        }
+        let patch = serde_json::from_value(json!({"limit": 321})).unwrap();
+        first.control.set_disk(&db(), patch).unwrap();
+        taken.join().unwrap().unwrap();
+    });
+    let limit = |host: &Bench| host.control.disk(&db()).unwrap().policy.limit.map(|l| l.get());
+    assert_eq!(limit(&first), Some(321));
+    let first = first.restart();
+    assert_eq!(limit(&first), Some(321), "the catalog has what was acknowledged");
 }

@@ -2,7 +2,7 @@
 
 use super::{Control, Options, Parts, Roots, StateDir};
 use crate::leases::Leases;
-use crate::records::Recorded;
+use crate::records::{Recorded, Records};
 use crate::windows::{Myself, Windows};
 use headgate_access::Access;
 use headgate_catalog::SqliteCatalog;
@@ -43,6 +43,7 @@ struct State {
     periods: VecDeque<Period>,
     /// The next connect says that it began, and waits here for its end.
     held_connect: Option<(Sender<()>, Receiver<()>)>,
+    held_close: Option<(Sender<()>, Receiver<()>)>,
     stalls: Vec<Stall>,
     /// Operations that fail, by the word that their error contains.
     broken: BTreeSet<&'static str>,
@@ -91,6 +92,14 @@ impl MemoryPlane {
         let (entered, began) = channel();
         let (end, release) = channel();
         self.0.lock().unwrap().held_connect = Some((entered, release));
+        (began, end)
+    }
+
+    /// The next disk to be closed takes its time, as [`hold_connect`](Self::hold_connect).
+    pub(crate) fn hold_close(&self) -> (Receiver<()>, Sender<()>) {
+        let (entered, began) = channel();
+        let (end, release) = channel();
+        self.0.lock().unwrap().held_close = Some((entered, release));
         (began, end)
     }
 
@@ -280,6 +289,11 @@ impl DataPlane for MemoryPlane {
     }
 
     fn close_disk(&self, disk: &Name, _patience: Duration) -> Result<(), PlaneError> {
+        let held = self.0.lock().unwrap().held_close.take();
+        if let Some((entered, release)) = held {
+            entered.send(()).unwrap();
+            release.recv().unwrap();
+        }
         self.run("close_disk", |s| assert!(s.disks.remove(disk).is_some()))
     }
 
@@ -323,6 +337,7 @@ pub(crate) struct Bench {
     pub temp: tempfile::TempDir,
     pub plane: Arc<MemoryPlane>,
     pub control: Arc<Control>,
+    pub records: Records,
 }
 
 impl Bench {
@@ -333,12 +348,12 @@ impl Bench {
     /// Its datastores may be there only.
     pub(crate) fn with_roots(roots: Roots) -> Bench {
         let temp = tempfile::tempdir().unwrap();
-        let (plane, control) = start(temp.path(), roots);
+        let (plane, control, records) = start(temp.path(), roots);
         let array =
             serde_json::from_str(r#"{"name": "array", "backend": {"emulated": "rate=1600"}}"#)
                 .unwrap();
         control.add_datastore(array).unwrap();
-        Bench { temp, plane, control }
+        Bench { temp, plane, control, records }
     }
 
     /// A daemon on what one left that was killed.
@@ -347,8 +362,8 @@ impl Bench {
     }
 
     fn start_again_with(temp: tempfile::TempDir, roots: Roots) -> Bench {
-        let (plane, control) = start(temp.path(), roots);
-        Bench { temp, plane, control }
+        let (plane, control, records) = start(temp.path(), roots);
+        Bench { temp, plane, control, records }
     }
 
     /// As [`restart`](Self::restart), with other roots.
@@ -358,8 +373,11 @@ impl Bench {
 
     /// The process is killed, and only its state is left.
     pub(crate) fn killed(self) -> tempfile::TempDir {
-        let Bench { temp, plane, control } = self;
+        let Bench { temp, plane, control, records } = self;
         drop((plane, control));
+        // Whoever looks at the records next is not to be told of a machine that was busy.
+        records.wait(Duration::from_secs(60));
+        drop(records);
         temp
     }
 
@@ -369,12 +387,13 @@ impl Bench {
     }
 }
 
-fn start(root: &Path, roots: Roots) -> (Arc<MemoryPlane>, Arc<Control>) {
+fn start(root: &Path, roots: Roots) -> (Arc<MemoryPlane>, Arc<Control>, Records) {
     let dir = StateDir::new(root).unwrap();
     let (identity, _) = Identity::load(root).unwrap();
     let sqlite = SqliteCatalog::open(&dir.catalog()).unwrap();
     let host = identity.host.to_string();
-    let catalog = Box::new(Recorded::new(sqlite, dir.clone(), host));
+    let catalog = Box::new(Recorded::new(sqlite, dir.clone(), host, roots.clone()));
+    let records = catalog.records();
     let plane = Arc::new(MemoryPlane::default());
     let myself = Myself { identity: identity.clone(), etcd: Vec::new() };
     let windows = Windows::start(plane.clone(), myself).unwrap();
@@ -385,5 +404,5 @@ fn start(root: &Path, roots: Roots) -> (Arc<MemoryPlane>, Arc<Control>) {
         let parts = Parts { plane: plane.clone(), windows, leases, samples, catalog };
         Control::start(dir, identity, options, parts).unwrap()
     };
-    (plane, control)
+    (plane, control, records)
 }

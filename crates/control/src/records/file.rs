@@ -1,9 +1,10 @@
 //! Record files on storage: where they are, and how one is written and read.
 
+use crate::images;
 use headgate_catalog::{RecordFile, RecordFileError};
 use headgate_cluster::lease::FileLease;
-use rustix::fs::OFlags;
-use std::ffi::OsString;
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -26,8 +27,8 @@ pub(crate) fn record_path(image: &Path) -> PathBuf {
 }
 
 /// The record of a datastore in its own directory. Hosts that share the directory have one each.
-pub(crate) fn datastore_record_path(directory: &Path, host: &str) -> PathBuf {
-    directory.join(format!("{DATASTORE_PREFIX}{host}{RECORD_SUFFIX}"))
+pub(super) fn datastore_record_name(host: &str) -> String {
+    format!("{DATASTORE_PREFIX}{host}{RECORD_SUFFIX}")
 }
 
 /// The records of datastores in a directory, of whatever host.
@@ -56,10 +57,12 @@ pub(crate) enum ReadError {
     Content(#[from] RecordFileError),
 }
 
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    // Whoever can write the directory chose what has this name.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+/// Whoever can write the directory chose what has a record's name.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+
+/// The content of a file that was opened; `None` when there was none.
+fn read(opened: io::Result<File>) -> io::Result<Option<Vec<u8>>> {
+    let file = match opened {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
@@ -74,18 +77,22 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(text))
 }
 
+fn read_in(directory: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let opened = openat(directory, name, READ | OFlags::CLOEXEC, Mode::empty());
+    read(opened.map(File::from).map_err(io::Error::from))
+}
+
 /// The record at a path; `None` when there is none.
 pub(crate) fn read_record(path: &Path) -> Result<Option<RecordFile>, ReadError> {
-    let Some(text) = read(path)? else { return Ok(None) };
+    let flags = READ.bits().cast_signed();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let Some(text) = read(opened)? else { return Ok(None) };
     Ok(Some(RecordFile::parse(&text)?))
 }
 
 /// The name under which a file is written.
-fn unfinished(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".new");
-    path.with_file_name(name)
+fn unfinished(name: &str) -> String {
+    format!(".{name}.new")
 }
 
 /// Whether a record was being written under this name.
@@ -93,39 +100,50 @@ fn is_unfinished(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(&format!("{RECORD_SUFFIX}.new"))
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
+fn remove(directory: &File, name: &str) -> io::Result<()> {
+    match unlinkat(directory, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        done => Ok(done?),
     }
 }
 
-fn sync_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
-}
-
 /// Either the old content or the new one survives a crash.
-fn write_atomically(path: &Path, text: &[u8]) -> io::Result<()> {
-    let new = unfinished(path);
-    remove(&new)?;
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(&new)?;
+fn write_atomically(directory: &File, name: &str, text: &[u8]) -> io::Result<()> {
+    let new = unfinished(name);
+    remove(directory, &new)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(openat(directory, &new, flags, Mode::RUSR | Mode::WUSR)?);
     file.write_all(text)?;
     file.sync_all()?;
-    fs::rename(&new, path)?;
-    sync_parent(path)
+    renameat(directory, &new, directory, name)?;
+    directory.sync_all()
 }
 
-/// What is to be on storage at a path.
+/// Which part of a datastore's directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Itself,
+    /// Where the images of removed disks are.
+    Removed,
+}
+
+impl Part {
+    fn path(self, directory: &Path) -> PathBuf {
+        match self {
+            Part::Itself => directory.to_owned(),
+            Part::Removed => images::removed_directory(directory),
+        }
+    }
+}
+
+/// What is to be on storage in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Note {
-    pub(super) path: PathBuf,
-    /// The image that the note is about. Without it there is nothing to be noted.
-    pub(super) image: Option<PathBuf>,
+    pub(super) part: Part,
+    /// The file's name.
+    pub(super) name: String,
+    /// The name of the image that the note is about. Without it there is nothing to be noted.
+    pub(super) image: Option<String>,
     /// `None`: no file.
     pub(super) text: Option<String>,
 }
@@ -136,60 +154,76 @@ fn is_foreign(image: &Path, host: &str) -> io::Result<bool> {
     Ok(holder.is_some_and(|holder| holder.host != host))
 }
 
+fn is_file(directory: &File, name: &str) -> bool {
+    statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| {
+        rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::RegularFile
+    })
+}
+
 impl Note {
-    /// Writes or removes the file, unless that is another host's to do.
-    pub(super) fn carry_out(&self, host: &str) -> io::Result<()> {
+    /// Which file it is about.
+    pub(super) fn key(&self) -> (Part, String) {
+        (self.part, self.name.clone())
+    }
+
+    /// What a record about an image is.
+    pub(super) fn of_image(part: Part, image: String, text: Option<String>) -> Note {
+        Note { part, name: format!("{image}{RECORD_SUFFIX}"), image: Some(image), text }
+    }
+
+    /// Writes or removes the file in a directory whose path has no links, unless that is another
+    /// host's to do.
+    pub(super) fn carry_out(&self, directory: &Path, host: &str) -> io::Result<()> {
+        let path = self.part.path(directory);
+        let directory = match images::open_directory(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.text.is_none() => return Ok(()),
+            directory => directory?,
+        };
         if let Some(image) = &self.image
-            && is_foreign(image, host)?
+            && self.part == Part::Itself
+            && is_foreign(&path.join(image), host)?
         {
             return Ok(());
         }
-        let there = self
-            .image
-            .as_ref()
-            .is_none_or(|image| fs::symlink_metadata(image).is_ok_and(|meta| meta.is_file()));
+        let there = self.image.as_ref().is_none_or(|image| is_file(&directory, image));
         match &self.text {
             Some(text) if there => {
-                if read(&self.path).is_ok_and(|old| old.as_deref() == Some(text.as_bytes())) {
+                let old = read_in(&directory, &self.name);
+                if old.is_ok_and(|old| old.as_deref() == Some(text.as_bytes())) {
                     return Ok(());
                 }
-                write_atomically(&self.path, text.as_bytes())
+                write_atomically(&directory, &self.name, text.as_bytes())
             }
-            _ => withdraw(&self.path, host),
+            _ => withdraw(&directory, &self.name, host),
         }
     }
 }
 
 /// Removes a record, unless another host wrote it.
-fn withdraw(path: &Path, host: &str) -> io::Result<()> {
-    match read_record(path) {
-        Ok(None) => return Ok(()),
-        Ok(Some(record)) if record.host != host => return Ok(()),
-        Err(ReadError::Io(e)) => return Err(e),
-        // A record, or what is left of one.
-        Ok(Some(_)) | Err(ReadError::Content(_)) => {}
+fn withdraw(directory: &File, name: &str, host: &str) -> io::Result<()> {
+    let Some(text) = read_in(directory, name)? else { return Ok(()) };
+    // A record, or what is left of one.
+    if RecordFile::parse(&text).is_ok_and(|record| record.host != host) {
+        return Ok(());
     }
-    remove(path)?;
-    sync_parent(path)
+    remove(directory, name)?;
+    directory.sync_all()
 }
 
-/// Removes what a crash left: records of this host whose images are gone, and unfinished ones.
+/// Removes what a crash left in a directory whose path has no links: records of this host whose
+/// images are gone, and unfinished ones.
 pub(super) fn sweep(directory: &Path, host: &str) -> io::Result<()> {
-    let entries = match fs::read_dir(directory) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        let (path, name) = (entry.path(), entry.file_name());
+    let opened = images::open_directory(directory)?;
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
         let Some(name) = name.to_str() else { continue };
         if is_unfinished(name) {
-            remove(&path)?;
+            remove(&opened, name)?;
         } else if let Some(image) = name.strip_suffix(RECORD_SUFFIX)
             && image.ends_with(".img")
-            && fs::symlink_metadata(directory.join(image)).is_err()
+            && matches!(statat(&opened, image, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
         {
-            withdraw(&path, host)?;
+            withdraw(&opened, name, host)?;
         }
     }
     Ok(())

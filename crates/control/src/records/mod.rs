@@ -1,18 +1,19 @@
 //! The catalog that leaves records elsewhere: what each image is, in a file beside it, and the rest
 //! in a file of the state directory.
 //!
-//! The catalog is what counts. A record is written after the change is in the catalog and before it
-//! is acknowledged; storage that does not answer delays that by 2 s at most, once. Nothing
-//! but `headgate catalog rebuild` ever reads one (`docs/decisions/0064-catalog-copies.md`).
+//! The catalog is what counts. A record is written after the change is in the catalog, and nobody
+//! waits for it: it may be behind for as long as its storage takes, and the next start makes it
+//! good. Nothing but `headgate catalog rebuild` ever reads one
+//! (`docs/decisions/0064-catalog-copies.md`).
 
 mod file;
 mod scribe;
 
-use file::Note;
-pub(crate) use file::{datastore_record_path, datastore_records, read_record, record_path};
-use scribe::Scribe;
+use file::{Note, Part, datastore_record_name};
+pub(crate) use file::{datastore_records, read_record, record_path};
+use scribe::{Author, Scribes};
 
-use crate::{StateDir, images};
+use crate::{Roots, StateDir};
 use headgate_catalog::{Catalog, CatalogError, Contents, DiskChange, RecordFile, RemovedChange};
 use headgate_model::{
     Backend, DatastoreRecord, DiskRecord, DiskState, ExportRecord, Name, RemovedId, RemovedRecord,
@@ -20,12 +21,13 @@ use headgate_model::{
 };
 use headgate_placement::Rules;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tracing::warn;
 
-/// The longest that a change waits for its records.
+/// The longest that the end of a daemon waits for records.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often the catalog was changed since the daemon began.
@@ -39,14 +41,36 @@ impl CatalogChanges {
     }
 }
 
+/// The records of a catalog, which outlive it.
+#[derive(Clone)]
+pub struct Records(Arc<Scribes>);
+
+impl Records {
+    /// Waits until all records are written, for `patience` at most.
+    #[cfg(test)]
+    pub(crate) fn wait(&self, patience: Duration) {
+        self.0.wait(patience);
+    }
+
+    /// Waits until all records are written, for 2 s at most. To be called by who holds no lock.
+    pub fn settle(&self) {
+        let left = self.0.wait(PATIENCE);
+        if left > 0 {
+            warn!(
+                records = left,
+                "records wait for their storage: the catalog has the changes, and the next start \
+                 writes them"
+            );
+        }
+    }
+}
+
 /// A catalog whose changes are noted in records too.
 pub struct Recorded<C> {
     inner: C,
-    dir: StateDir,
-    host: String,
     held: Held,
     /// One for each directory with images, and one for the state directory.
-    scribes: BTreeMap<PathBuf, Scribe>,
+    scribes: Arc<Scribes>,
     changes: CatalogChanges,
 }
 
@@ -61,19 +85,35 @@ struct Held {
     removed: BTreeMap<RemovedId, RemovedRecord>,
 }
 
-/// The directory of a datastore's images, if it has one.
-pub(crate) fn image_directory(dir: &StateDir, backend: &Backend) -> Option<PathBuf> {
+/// The directory of a datastore's images as the catalog has it, if it has one.
+fn directory_of(backend: &Backend) -> Option<&Path> {
     match backend {
-        Backend::Dir { path } | Backend::Emulated { path, .. } => Some(dir.resolve(path)),
+        Backend::Dir { path } | Backend::Emulated { path, .. } => Some(path),
         Backend::Block { .. } | Backend::Nbd { .. } | Backend::Memory { .. } => None,
     }
 }
 
+/// The path of the directory of a datastore's images, if it has one.
+pub(crate) fn image_directory(dir: &StateDir, backend: &Backend) -> Option<PathBuf> {
+    directory_of(backend).map(|path| dir.resolve(path))
+}
+
+/// The state directory, as a directory of the catalog.
+fn state_directory() -> PathBuf {
+    PathBuf::new()
+}
+
 impl<C: Catalog> Recorded<C> {
-    /// A catalog of this host.
-    pub fn new(inner: C, dir: StateDir, host: String) -> Recorded<C> {
-        let (held, scribes, changes) = Default::default();
-        Recorded { inner, dir, host, held, scribes, changes }
+    /// A catalog of this host, whose records may be in `roots`.
+    pub fn new(inner: C, dir: StateDir, host: String, roots: Roots) -> Recorded<C> {
+        let scribes = Arc::new(Scribes::new(Author { host, dir, roots }));
+        let (held, changes) = Default::default();
+        Recorded { inner, held, scribes, changes }
+    }
+
+    /// Its records, which outlive the catalog.
+    pub fn records(&self) -> Records {
+        Records(self.scribes.clone())
     }
 
     /// The count of changes, which outlives the catalog.
@@ -82,16 +122,15 @@ impl<C: Catalog> Recorded<C> {
     }
 
     fn text(&self, contents: Contents) -> String {
-        RecordFile { host: self.host.clone(), contents }.to_text()
+        RecordFile { host: self.scribes.author().host.clone(), contents }.to_text()
     }
 
     fn directory(&self, datastore: &Name) -> Option<PathBuf> {
-        image_directory(&self.dir, &self.held.datastores.get(datastore)?.backend)
+        directory_of(&self.held.datastores.get(datastore)?.backend).map(Path::to_owned)
     }
 
     /// What is noted of a disk that has an image: nothing unless it is ready.
-    fn disk_note(&self, name: &Name, directory: &std::path::Path) -> Note {
-        let image = images::image_path(directory, name);
+    fn disk_note(&self, name: &Name) -> Note {
         let ready = self.held.disks.get(name).filter(|disk| disk.state == DiskState::Ready);
         let text = ready.map(|disk| {
             let exports = self.held.exports.values().filter(|export| export.disk == *name);
@@ -101,16 +140,15 @@ impl<C: Catalog> Recorded<C> {
                 ..Contents::default()
             })
         });
-        Note { path: record_path(&image), image: Some(image), text }
+        Note::of_image(Part::Itself, format!("{name}.img"), text)
     }
 
-    fn removed_note(&self, removed: &RemovedId, directory: &std::path::Path) -> Note {
-        let image = images::removed_path(directory, removed);
+    fn removed_note(&self, removed: &RemovedId) -> Note {
         let kept = self.held.removed.get(removed).filter(|r| r.step == RemovedStep::Kept);
         let text = kept.map(|record| {
             self.text(Contents { removed: vec![record.clone()], ..Contents::default() })
         });
-        Note { path: record_path(&image), image: Some(image), text }
+        Note::of_image(Part::Removed, format!("{removed}.img"), text)
     }
 
     /// What belongs to no image: datastores, disks without one, virtual machines, rules.
@@ -132,7 +170,8 @@ impl<C: Catalog> Recorded<C> {
             removed: Vec::new(),
             disks,
         });
-        Note { path: self.dir.records(), image: None, text: Some(text) }
+        let name = crate::state_dir::RECORDS.to_owned();
+        Note { part: Part::Itself, name, image: None, text: Some(text) }
     }
 
     /// A directory of the operator's says which datastore it is: the state directory may be lost.
@@ -143,32 +182,23 @@ impl<C: Catalog> Recorded<C> {
             return None;
         }
         let text = self.text(Contents { datastores: vec![record.clone()], ..Contents::default() });
-        let place = datastore_record_path(path, &self.host);
-        Some((path.clone(), Note { path: place, image: None, text: Some(text) }))
+        let name = datastore_record_name(&self.scribes.author().host);
+        let note = Note { part: Part::Itself, name, image: None, text: Some(text) };
+        Some((path.clone(), note))
     }
 
-    fn scribe(&mut self, directory: PathBuf) -> &Scribe {
-        let host = &self.host;
-        self.scribes.entry(directory).or_insert_with(|| Scribe::new(host.clone()))
-    }
-
-    /// Writes notes down, and waits for that a while.
+    /// Has notes written. Waits for nothing: the catalog is locked.
     fn note(&mut self, notes: Vec<(PathBuf, Note)>) {
         self.changes.0.fetch_add(1, Ordering::Release);
-        let directories: BTreeSet<PathBuf> =
-            notes.iter().map(|(directory, _)| directory.clone()).collect();
         for (directory, note) in notes {
-            self.scribe(directory).add(note);
-        }
-        for directory in directories {
-            self.scribe(directory).wait(PATIENCE);
+            self.scribes.with(directory, |scribe| scribe.add(note));
         }
     }
 
     fn note_disk(&mut self, name: &Name, datastore: &Name) {
         let note = match self.directory(datastore) {
-            Some(directory) => (directory.clone(), self.disk_note(name, &directory)),
-            None => (self.dir.root().to_owned(), self.state_note()),
+            Some(directory) => (directory, self.disk_note(name)),
+            None => (state_directory(), self.state_note()),
         };
         self.note(vec![note]);
     }
@@ -180,12 +210,12 @@ impl<C: Catalog> Recorded<C> {
     }
 
     fn note_state(&mut self) {
-        let note = (self.dir.root().to_owned(), self.state_note());
+        let note = (state_directory(), self.state_note());
         self.note(vec![note]);
     }
 
     fn note_datastore(&mut self, name: &Name) {
-        let mut notes = vec![(self.dir.root().to_owned(), self.state_note())];
+        let mut notes = vec![(state_directory(), self.state_note())];
         notes.extend(self.datastore_note(name));
         self.note(notes);
     }
@@ -200,28 +230,26 @@ impl<C: Catalog> Recorded<C> {
     /// Brings all records up to date, while the daemon goes on: one that was killed may have left
     /// some behind.
     fn note_everything(&mut self) {
-        let mut notes = vec![(self.dir.root().to_owned(), self.state_note())];
+        let mut notes = vec![(state_directory(), self.state_note())];
         let names: Vec<Name> = self.held.datastores.keys().cloned().collect();
         notes.extend(names.iter().filter_map(|name| self.datastore_note(name)));
         for disk in self.held.disks.values() {
             if let Some(directory) = self.directory(&disk.datastore) {
-                let note = self.disk_note(&disk.name, &directory);
-                notes.push((directory, note));
+                notes.push((directory, self.disk_note(&disk.name)));
             }
         }
         for removed in self.held.removed.values() {
             if let Some(directory) = self.directory(&removed.disk.datastore) {
-                let note = self.removed_note(&removed.id, &directory);
-                notes.push((directory, note));
+                notes.push((directory, self.removed_note(&removed.id)));
             }
         }
         for (directory, note) in notes {
-            self.scribe(directory).add(note);
+            self.scribes.with(directory, |scribe| scribe.add(note));
         }
         let directories: BTreeSet<PathBuf> =
             names.iter().filter_map(|name| self.directory(name)).collect();
         for directory in directories {
-            self.scribe(directory.clone()).sweep(directory);
+            self.scribes.with(directory, |scribe| scribe.sweep());
         }
     }
 }
@@ -260,7 +288,7 @@ impl<C: Catalog> Catalog for Recorded<C> {
         self.inner.delete_datastore(name)?;
         let own = self.datastore_note(name);
         self.held.datastores.remove(name);
-        let mut notes = vec![(self.dir.root().to_owned(), self.state_note())];
+        let mut notes = vec![(state_directory(), self.state_note())];
         notes.extend(own.map(|(directory, note)| (directory, Note { text: None, ..note })));
         self.note(notes);
         Ok(())
@@ -354,7 +382,7 @@ impl<C: Catalog> Catalog for Recorded<C> {
             }
         };
         if let Some(directory) = datastore.and_then(|datastore| self.directory(&datastore)) {
-            let note = self.removed_note(&id, &directory);
+            let note = self.removed_note(&id);
             self.note(vec![(directory, note)]);
         }
         Ok(())

@@ -2,10 +2,10 @@
 
 use headgate_catalog::{Copies, SqliteCatalog};
 use headgate_cluster::Identity;
-use headgate_control::StateDir;
 use headgate_control::leases::Ticker;
 use headgate_control::mend::{MendError, check_before_start};
 use headgate_control::records::{CatalogChanges, Recorded};
+use headgate_control::{Roots, StateDir};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,10 +22,11 @@ const PAUSE: Duration = Duration::from_secs(60);
 pub(super) fn open(
     dir: &StateDir,
     identity: &Identity,
+    roots: &Roots,
 ) -> Result<Recorded<SqliteCatalog>, MendError> {
     check_before_start(dir)?;
     let catalog = SqliteCatalog::open(&dir.catalog())?;
-    Ok(Recorded::new(catalog, dir.clone(), identity.host.to_string()))
+    Ok(Recorded::new(catalog, dir.clone(), identity.host.to_string(), roots.clone()))
 }
 
 /// Makes copies of the catalog.

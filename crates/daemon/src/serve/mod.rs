@@ -182,19 +182,14 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let descriptors = descriptors::Descriptors::raise();
     let identity = identify(dir)?;
     let signals = signals::Signals::catch().map_err(DaemonError::Signals)?;
-    let memory =
-        args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
-    let plane = Arc::new(EnginePlane::start(engine_config(&config), memory)?);
+    let plane = start_plane(args, &config)?;
     let options = options(args, &config, groups.disks)?;
-    let nbd = args.nbd.settings(&config);
-    let catalog = catalog::open(dir, &identity)?;
+    let nbd = nbd_config(dir, args, &config, Access::of_groups([groups.api.change]));
+    let catalog = catalog::open(dir, &identity, &options.roots)?;
     let copier = catalog::Copier::new(dir, catalog.changes());
+    let records = catalog.records();
     let etcd = if args.etcd.is_empty() { config.etcd } else { args.etcd.clone() };
-    let keeper = if etcd.is_empty() {
-        None
-    } else {
-        Some(Keeper::start(&etcd, &identity).map_err(DaemonError::Leases)?)
-    };
+    let keeper = keeper(&etcd, &identity)?;
     let leases = Leases::new(identity.clone(), keeper);
     let myself = Myself { identity: identity.clone(), etcd };
     let windows = Windows::start(plane.clone(), myself).map_err(DaemonError::Thread)?;
@@ -213,13 +208,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let copies = copier.start().map_err(DaemonError::Thread)?;
     let purger = keep::start(control.clone()).map_err(DaemonError::Thread)?;
     descriptors.check(control.disks()?.len());
-    plane.listen(ServerConfig {
-        unix: Some(dir.nbd_socket()),
-        access: Access::of_groups([groups.api.change]),
-        tcp: args.nbd_listen.or(config.nbd_listen),
-        descriptors: descriptors.for_clients(),
-        ..nbd
-    })?;
+    plane.listen(ServerConfig { descriptors: descriptors.for_clients(), ..nbd })?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
     let calibrator = Arc::new(Calibrator::new(control.clone(), plane.clone()));
     let app = App {
@@ -247,6 +236,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     drop(leases.resume);
     drop(purger);
     tell_end(control.shutdown());
+    records.settle();
     copies.finish();
     drop((leases.looks, leases.terms));
     // A successor may begin. What is left in memory ends with the process: closing a file may wait
@@ -254,6 +244,31 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     std::mem::forget((control, plane, samples, app));
     drop(lock);
     Ok(())
+}
+
+/// Where NBD is served, and for whom.
+fn nbd_config(dir: &StateDir, args: &ServeArgs, config: &Config, access: Access) -> ServerConfig {
+    ServerConfig {
+        unix: Some(dir.nbd_socket()),
+        access,
+        tcp: args.nbd_listen.or(config.nbd_listen),
+        ..args.nbd.settings(config)
+    }
+}
+
+/// The data path.
+fn start_plane(args: &ServeArgs, config: &Config) -> Result<Arc<EnginePlane>, PlaneError> {
+    let memory =
+        args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
+    Ok(Arc::new(EnginePlane::start(engine_config(config), memory)?))
+}
+
+/// Who keeps leases in etcd, where there is one.
+fn keeper(etcd: &[Endpoint], identity: &Identity) -> Result<Option<Keeper>, DaemonError> {
+    if etcd.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Keeper::start(etcd, identity)?))
 }
 
 /// Says how it ended; `left` disks have requests at their storage still.
