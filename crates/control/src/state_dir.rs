@@ -2,7 +2,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -135,6 +135,7 @@ impl StateDir {
             .truncate(false)
             .open(&path)
             .map_err(io("open", &path))?;
+        self.give_to_owner(&path).map_err(io("give away", &path))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -158,9 +159,21 @@ impl StateDir {
         }
         for dir in [self.vhost_dir(), self.machines_dir()] {
             fs::create_dir_all(&dir).map_err(|e| ("create", dir.clone(), e))?;
+            self.give_to_owner(&dir).map_err(|e| ("give away", dir.clone(), e))?;
             passable(&dir)?;
         }
         Ok(())
+    }
+
+    /// Gives what was made in the directory to the directory's owner: root may give a command, and
+    /// the daemon be another user.
+    pub(crate) fn give_to_owner(&self, made: &Path) -> io::Result<()> {
+        let (owner, now) = (fs::metadata(&self.root)?, fs::metadata(made)?);
+        let is_the_owners = (owner.uid(), owner.gid()) == (now.uid(), now.gid());
+        if is_the_owners || !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        chown(made, Some(owner.uid()), Some(owner.gid()))
     }
 
     /// Holds nothing that an earlier daemon left.

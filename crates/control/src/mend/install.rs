@@ -6,7 +6,7 @@ use crate::StateDir;
 use crate::crash;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where a catalog is written that is not in its place yet.
@@ -65,11 +65,7 @@ fn move_to(from: &Path, to: &Path) -> Result<bool, MendError> {
 /// Gives a file to the owner of the state directory, and to nobody else: the command may be given
 /// by root, and the daemon is another user.
 fn hand_over(dir: &StateDir, file: &Path) -> Result<(), MendError> {
-    let owner = fs::metadata(dir.root()).map_err(failed("look at", dir.root()))?;
-    let now = fs::metadata(file).map_err(failed("look at", file))?;
-    if (owner.uid(), owner.gid()) != (now.uid(), now.gid()) {
-        chown(file, Some(owner.uid()), Some(owner.gid())).map_err(failed("give away", file))?;
-    }
+    dir.give_to_owner(file).map_err(failed("give away", file))?;
     fs::set_permissions(file, fs::Permissions::from_mode(0o600))
         .map_err(failed("set the mode of", file))
 }
