@@ -30,6 +30,7 @@ pub mod mend;
 mod moved_tests;
 mod placing;
 mod pools;
+mod purge_failures;
 pub mod records;
 mod remote;
 mod removal;
@@ -139,7 +140,7 @@ pub struct Control {
     placing: Mutex<()>,
     /// What is known of the storage of datastores, and how old that is.
     hangs: Mutex<hangs::Hangs>,
-    purge_failures: Mutex<removed::PurgeFailures>,
+    purge_failures: Mutex<purge_failures::PurgeFailures>,
     dir: StateDir,
     identity: Identity,
     options: Options,
@@ -167,7 +168,7 @@ impl Control {
         self.hangs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn purge_failures(&self) -> MutexGuard<'_, removed::PurgeFailures> {
+    fn purge_failures(&self) -> MutexGuard<'_, purge_failures::PurgeFailures> {
         self.purge_failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

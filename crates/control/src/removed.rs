@@ -1,6 +1,7 @@
 //! Removed disks whose content is kept: shown, brought back, and purged when their time is over.
 
 use crate::leases::{Before, Eviction};
+use crate::purge_failures::Told;
 use crate::workers::Ticket;
 use crate::{Control, ControlError, DiskEntry, Model, Service, clock, crash, images};
 use headgate_api::removed::{DiskRestore, RemovedDisk, RemovedSpace};
@@ -8,7 +9,7 @@ use headgate_api::types::{Changed, Disk};
 use headgate_catalog::{DiskChange, RemovedChange};
 use headgate_model::{Backend, DiskRecord, DiskState, Name, RemovedId, RemovedRecord, RemovedStep};
 use headgate_units::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use tracing::{info, warn};
@@ -368,33 +369,4 @@ struct Returning {
     backend: Backend,
     directory: PathBuf,
     warnings: Vec<String>,
-}
-
-/// Why removed disks could not be purged, as it was told.
-#[derive(Debug, Default)]
-pub(super) struct PurgeFailures(BTreeMap<RemovedId, String>);
-
-/// What is to be told of a purge.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    Done,
-    Failed(String),
-    /// It fails as it did before.
-    Already,
-}
-
-impl PurgeFailures {
-    pub(super) fn tell(&mut self, id: &RemovedId, failed: Option<String>) -> Told {
-        match failed {
-            None => {
-                self.0.remove(id);
-                Told::Done
-            }
-            Some(reason) if self.0.get(id) == Some(&reason) => Told::Already,
-            Some(reason) => {
-                self.0.insert(id.clone(), reason.clone());
-                Told::Failed(reason)
-            }
-        }
-    }
 }

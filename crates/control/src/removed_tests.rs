@@ -1,7 +1,7 @@
 //! Removed disks: kept, restored, purged, and killed at every instant in between.
 
 use crate::crash::testing::killed_after;
-use crate::removed::{PurgeFailures, Told};
+use crate::purge_failures::{PurgeFailures, Told};
 use crate::testing::Bench;
 use crate::{ControlError, ErrorKind, Roots, images};
 use headgate_api::removed::{DiskRestore, RemovedDisk};

@@ -182,6 +182,12 @@ impl FileReport {
             (None, None) => "it cannot be read".into(),
         }
     }
+
+    /// With the path, once: what is wrong may name it.
+    fn line(&self) -> String {
+        let (path, text) = (self.path.display().to_string(), self.text());
+        if text.contains(&path) { text } else { format!("{path}: {text}") }
+    }
 }
 
 #[derive(Serialize)]
@@ -203,10 +209,10 @@ fn check(found: &Checkup, print: Print, out: &mut dyn Write) -> Result<(), CliEr
     if print.json {
         json(out, &report)?;
     } else {
-        writeln!(out, "{}: {}", report.catalog.path.display(), report.catalog.text())?;
+        writeln!(out, "{}", report.catalog.line())?;
         for copy in &report.copies {
             let at = copy.at.map(date).unwrap_or_default();
-            writeln!(out, "  copy of {at}, {}: {}", copy.path.display(), copy.text())?;
+            writeln!(out, "  copy of {at}, {}", copy.line())?;
         }
         if report.copies.is_empty() {
             writeln!(out, "  there are no copies")?;

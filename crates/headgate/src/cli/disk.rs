@@ -1,3 +1,4 @@
+use super::attach::Attach;
 use super::common::{DaemonArgs, Print};
 use super::error::CliError;
 use super::output::{
@@ -13,8 +14,7 @@ use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeasePlace};
 use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
 use headgate_api::removed::{DiskRestore, RemovedDisk};
-use headgate_api::types::{self, Attachment, Changed, DiskCreate, DiskPatch, ServiceState};
-use headgate_control::attach::{percent_encoded, shell_lines};
+use headgate_api::types::{self, Changed, DiskCreate, DiskPatch, ServiceState};
 use headgate_model::Name;
 use headgate_model::PriorityScope;
 use headgate_model::{Connection, ConnectionState};
@@ -209,39 +209,6 @@ pub(super) struct Set {
     print: Print,
 }
 
-/// Arguments of `disk attach`.
-#[derive(Debug, Args)]
-#[group(skip)]
-pub(super) struct Attach {
-    /// Name of the disk
-    name: Name,
-    #[command(flatten)]
-    form: Form,
-    /// Warn about sockets that this user may not connect to [default: that of 'vm set
-    /// --socket-user'; for libvirt its own, libvirt-qemu or qemu]
-    #[arg(long, value_name = "USER")]
-    user: Option<String>,
-    #[command(flatten)]
-    print: Print,
-}
-
-/// The users that libvirt runs QEMU as: on Debian and on Red Hat.
-const LIBVIRT_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
-
-#[derive(Debug, Args)]
-#[group(multiple = false)]
-struct Form {
-    /// Print the QEMU arguments only
-    #[arg(long)]
-    qemu: bool,
-    /// Print the libvirt XML only
-    #[arg(long)]
-    libvirt: bool,
-    /// Print the NBD URI only
-    #[arg(long)]
-    nbd: bool,
-}
-
 impl DiskCommand {
     pub(super) fn print(&self) -> Option<Print> {
         match self {
@@ -296,25 +263,7 @@ impl DiskCommand {
                 let disk: types::Disk = client.get(&format!("/v1/disks/{name}"))?;
                 print_value(out, print, &disk, describe)
             }
-            DiskCommand::Attach(attach) => {
-                let (path, form) = (format!("/v1/disks/{}/attachment", attach.name), attach.form);
-                let for_user = |user: &str| format!("{path}?user={}", percent_encoded(user));
-                let asked = attach.user.as_deref().map_or(path.clone(), for_user);
-                let attachment: Attachment = client.get(&asked)?;
-                if attach.print.json {
-                    return Ok(json(out, &attachment)?);
-                }
-                out.write_all(form.render(&attachment).as_bytes())?;
-                warnings(&form.obstacles(&attachment));
-                let libvirt = LIBVIRT_USERS.iter().find(|user| headgate_access::user(user).is_ok());
-                if let (true, None, Some(user)) = (form.is_for_libvirt(), &attach.user, libvirt) {
-                    let attachment: Attachment = client.get(&for_user(user))?;
-                    warnings(
-                        &attachment.vhost_obstacle.map(for_libvirt).into_iter().collect::<Vec<_>>(),
-                    );
-                }
-                Ok(())
-            }
+            DiskCommand::Attach(attach) => attach.run(&client, out),
             DiskCommand::Takeover(takeover) => {
                 let (print, path) =
                     (takeover.print, format!("/v1/disks/{}/takeover", takeover.name));
@@ -385,50 +334,6 @@ impl Set {
             placement: self.placement.patch(),
             force: force(self.force),
             ..self.policy.patch()
-        }
-    }
-}
-
-/// What a user of libvirt is told.
-fn for_libvirt(obstacle: String) -> String {
-    format!(
-        "libvirt's {obstacle}: QEMU would wait for ever; let them in with 'headgate vm set VM \
-         --socket-user USER', or 'headgate serve --socket-group GROUP'"
-    )
-}
-
-impl Form {
-    fn is_for_libvirt(&self) -> bool {
-        !self.qemu && !self.nbd
-    }
-
-    /// What keeps the user that was asked about from the sockets that are printed.
-    fn obstacles(&self, attachment: &Attachment) -> Vec<String> {
-        let vhost = attachment.vhost_obstacle.as_ref().filter(|_| !self.nbd);
-        let nbd = attachment.nbd_obstacle.as_ref().filter(|_| !self.qemu && !self.libvirt);
-        vhost.into_iter().chain(nbd).cloned().collect()
-    }
-
-    fn render(&self, attachment: &Attachment) -> String {
-        let qemu = format!("{}\n", shell_lines(&attachment.qemu));
-        let nbd = format!("{}\n", attachment.nbd_uri);
-        match self {
-            Form { qemu: true, .. } => qemu,
-            Form { libvirt: true, .. } => attachment.libvirt.clone(),
-            Form { nbd: true, .. } => nbd,
-            _ => {
-                let tcp = attachment
-                    .nbd_tcp_uri
-                    .as_ref()
-                    .map(|uri| format!("{uri}\n"))
-                    .unwrap_or_default();
-                format!(
-                    "# NBD: qemu-img, qemu-io, nbdcopy, fio --ioengine=nbd\n{nbd}{tcp}\n\
-                     # QEMU, vhost-user-blk (size= is the guest's memory, the same as -m)\n{qemu}\n\
-                     # libvirt, vhost-user-blk\n{}",
-                    attachment.libvirt
-                )
-            }
         }
     }
 }

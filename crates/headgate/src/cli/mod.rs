@@ -2,6 +2,7 @@
 
 mod advise;
 mod ask;
+mod attach;
 mod catalog;
 mod common;
 mod costs;
