@@ -148,6 +148,11 @@ pub struct LoadArgs {
     #[arg(long, value_name = "SCENARIO", value_delimiter = ',', conflicts_with = "ios")]
     pub hostile: Vec<String>,
 
+    /// File that --hostile gives a vhost-user-blk server as guest memory, such as one on a file
+    /// system that hangs [default: a new one in the directory for temporary files]
+    #[arg(long, value_name = "FILE", requires = "hostile")]
+    pub hostile_file: Option<PathBuf>,
+
     /// Server processes whose CPU time to report, too, comma-separated
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub server_pid: Vec<u32>,

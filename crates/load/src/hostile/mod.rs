@@ -16,7 +16,9 @@ mod nbd;
 mod nbd_floods;
 mod scenario;
 mod vhost;
+mod vhost_events;
 mod vhost_floods;
+mod vhost_memory;
 mod vhost_rig;
 
 pub use crate::reaction::{Reaction, ScenarioReport};
@@ -27,7 +29,9 @@ use crate::error::LoadError;
 use crate::report::Report;
 use crate::run::load_targets;
 use crate::target::Target;
+use rustix::fs::{Mode, OFlags};
 use scenario::{Attack, NbdVictim, Scenario};
+use std::fs::File;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
@@ -56,7 +60,13 @@ pub(crate) fn run(args: &LoadArgs, control: &Control) -> Result<Report, LoadErro
             run_scenarios(args, control, &all, &victim, nbd::probe)
         }
         Target::VhostUserBlk(path) => {
-            let all = [vhost::RULE_BREAKERS, vhost_floods::FLOODS];
+            let all = [
+                vhost::RULE_BREAKERS,
+                vhost_events::RULE_BREAKERS,
+                vhost_memory::RULE_BREAKERS,
+                vhost_floods::FLOODS,
+                vhost_memory::FLOODS,
+            ];
             run_scenarios::<Path>(args, control, &all, path, vhost::probe)
         }
     }
@@ -121,6 +131,7 @@ fn run_scenarios<V: Sync + ?Sized>(
             }
             let attacked = match scenario.attack {
                 Attack::Once(attack) => attack(victim),
+                Attack::Bringing(attack) => brought(args).and_then(|file| attack(victim, &file)),
                 Attack::Flood(attack) => attack(victim, flood),
             };
             let (reactions, mut failure) = match attacked {
@@ -149,6 +160,23 @@ fn run_scenarios<V: Sync + ?Sized>(
         control.stop();
         let report = load.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         report.map(|report| Report { hostile: reports, ..report })
+    })
+}
+
+/// The file for an attack that brings one: `--hostile-file`, or one without a name.
+fn brought(args: &LoadArgs) -> Result<File, String> {
+    let opened = match &args.hostile_file {
+        Some(path) => File::options().read(true).write(true).open(path),
+        None => {
+            let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+            rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)
+                .map(File::from)
+                .map_err(Into::into)
+        }
+    };
+    opened.map_err(|e| match &args.hostile_file {
+        Some(path) => format!("--hostile-file {}: {e}", path.display()),
+        None => format!("no file in {}: {e}", std::env::temp_dir().display()),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::reaction::Reaction;
 use crate::target::{NbdTarget, Reach};
+use std::fs::File;
 use std::time::Duration;
 
 /// The longest wait for a reaction.
@@ -11,6 +12,8 @@ pub(crate) const ATTENTION: Duration = Duration::from_secs(1);
 pub(crate) enum Attack<V: ?Sized> {
     /// Something that must not be done, once.
     Once(fn(&V) -> Result<Vec<Reaction>, String>),
+    /// The same with a file that the attacker brings.
+    Bringing(fn(&V, &File) -> Result<Vec<Reaction>, String>),
     /// Something that may be done, as often as it goes for this long.
     Flood(fn(&V, Duration) -> Result<Vec<Reaction>, String>),
 }

@@ -149,10 +149,7 @@ fn chains(path: &Path, kind: u32, sector: u64, chains: &[&[Raw]]) -> Attacked {
     let attack = |chain: &&[Raw]| {
         let mut rig = Rig::new(path)?;
         rig.header(kind, sector)?;
-        for (i, (addr, len, flags, next)) in chain.iter().enumerate() {
-            rig.ring.raw().set_descriptor(i as u16, GuestAddress(*addr), *len, *flags, *next);
-        }
-        rig.ring.raw().offer(0);
+        rig.offer(chain);
         rig.reaction(ATTENTION)
     };
     chains.iter().map(attack).collect()

@@ -7,9 +7,11 @@ use super::vhost_rig::{
 };
 use crate::link::LinkError;
 use crate::reaction::Reaction;
+use crate::vhost::SharedMemory;
 use headgate_vring::GuestAddress;
 use headgate_vring::blk::RequestType;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The most segments of a request that QEMU's devices offer their drivers.
@@ -54,7 +56,7 @@ pub(super) const FLOODS: &[Scenario<Path>] = &[
 ];
 
 /// Requests of one kind that fill a ring.
-struct Flood {
+pub(super) struct Flood {
     rig: Rig,
     heads: Vec<u16>,
 }
@@ -76,13 +78,27 @@ impl Flood {
         Ok(flood)
     }
 
-    fn fill(&mut self) -> Result<(), String> {
+    /// Reads of one block.
+    pub(super) fn reads(rig: Rig) -> Result<Flood, String> {
+        Flood::new(rig, RequestType::In, &READ)
+    }
+
+    pub(super) fn memory(&self) -> Arc<SharedMemory> {
+        Arc::clone(&self.rig.shared)
+    }
+
+    /// Also when memory is gone.
+    pub(super) fn wait_for_hang_up(&self, at_most: Duration) -> Reaction {
+        self.rig.wait_for_hang_up(at_most)
+    }
+
+    pub(super) fn fill(&mut self) -> Result<(), String> {
         self.heads.iter().for_each(|head| self.rig.ring.raw().offer(*head));
         self.rig.kick.write(1).map_err(text)
     }
 
     /// Offers again whatever comes back, until the time is over.
-    fn run(mut self, time: Duration) -> Attacked {
+    pub(super) fn run(mut self, time: Duration) -> Attacked {
         let end = Instant::now() + time;
         let mut reaction = Reaction::Silence;
         self.fill()?;
@@ -123,7 +139,7 @@ fn reset_loop(path: &Path, time: Duration) -> Attacked {
     let mut rig = Rig::new(path)?;
     rig.session.set_patience(STOP);
     while Instant::now() < end {
-        let mut flood = Flood::new(rig, RequestType::In, &READ)?;
+        let mut flood = Flood::reads(rig)?;
         flood.fill()?;
         rig = flood.rig;
         if let Err(e) = rig.session.stop(0) {
@@ -142,7 +158,7 @@ fn stop_loop(path: &Path, time: Duration) -> Attacked {
     let end = Instant::now() + time;
     let rig = Rig::new(path)?;
     rig.session.set_patience(STOP);
-    let mut flood = Flood::new(rig, RequestType::In, &READ)?;
+    let mut flood = Flood::reads(rig)?;
     flood.fill()?;
     while Instant::now() < end {
         let rig = &mut flood.rig;
@@ -163,7 +179,7 @@ fn stop_loop(path: &Path, time: Duration) -> Attacked {
 /// Leaves with all requests in flight, and comes back with the region that says so.
 fn reconnect_loop(path: &Path, time: Duration) -> Attacked {
     let end = Instant::now() + time;
-    let mut flood = Flood::new(Rig::new(path)?, RequestType::In, &READ)?;
+    let mut flood = Flood::reads(Rig::new(path)?)?;
     flood.fill()?;
     while Instant::now() < end {
         flood.rig = flood.rig.reconnect(path)?;

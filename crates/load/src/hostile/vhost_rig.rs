@@ -40,14 +40,23 @@ pub(super) fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
+/// How a device takes what it is given.
+pub(super) fn given(answer: Result<(), LinkError>) -> Reaction {
+    match answer {
+        Ok(()) => Reaction::Served,
+        Err(LinkError::Down(_)) => Reaction::Disconnected,
+        Err(e) => Reaction::Error(e.to_string()),
+    }
+}
+
 /// A device with one queue.
 pub(super) struct Rig {
     pub(super) session: Session,
     pub(super) ring: DriverQueue,
     pub(super) memory: Arc<GuestMemory>,
     pub(super) kick: EventFd,
-    // The device signals it; nobody looks.
-    _call: EventFd,
+    /// The device signals it; nobody looks.
+    pub(super) call: EventFd,
     pub(super) shared: Arc<SharedMemory>,
     pub(super) layout: QueueLayout,
     /// What a later session of the same rings needs.
@@ -57,18 +66,23 @@ pub(super) struct Rig {
 impl Rig {
     /// Everything but the queue.
     pub(super) fn attach(path: &Path) -> Result<Rig, String> {
+        Rig::attach_with(path, QUEUE)
+    }
+
+    /// The same with a queue of this size.
+    pub(super) fn attach_with(path: &Path, size: u16) -> Result<Rig, String> {
         let mut session = Rig::open(path)?;
         let shared = Arc::new(SharedMemory::new(MEMORY).map_err(text)?);
         let region = Region::new(GuestAddress(0), Arc::clone(&shared) as Arc<dyn HostMapping>)
             .map_err(text)?;
         let memory = Arc::new(GuestMemory::new(vec![region]).map_err(text)?);
-        let (layout, _) = QueueLayout::contiguous(GuestAddress(0), QUEUE).map_err(text)?;
+        let (layout, _) = QueueLayout::contiguous(GuestAddress(0), size).map_err(text)?;
         let features = QueueFeatures::from_bits(session.features.bits);
         let ring = DriverQueue::new(Arc::clone(&memory), &layout, features).map_err(text)?;
         let kick = EventFd::new(EFD_NONBLOCK).map_err(text)?;
         let call = EventFd::new(EFD_NONBLOCK).map_err(text)?;
-        let inflight = session.share(&shared, None, 1, QUEUE).map_err(text)?;
-        Ok(Rig { session, ring, memory, kick, _call: call, shared, layout, inflight })
+        let inflight = session.share(&shared, None, 1, size).map_err(text)?;
+        Ok(Rig { session, ring, memory, kick, call, shared, layout, inflight })
     }
 
     fn open(path: &Path) -> Result<Session, String> {
@@ -92,7 +106,7 @@ impl Rig {
         let Rig { session, shared, inflight, .. } = self;
         drop(session);
         let mut session = Rig::open(path)?;
-        let inflight = session.share(&shared, inflight, 1, QUEUE).map_err(text)?;
+        let inflight = session.share(&shared, inflight, 1, self.layout.size).map_err(text)?;
         Ok(Rig { session, shared, inflight, ..self })
     }
 
@@ -116,7 +130,7 @@ impl Rig {
 
     /// The same from this position of the available ring.
     pub(super) fn start_at(&mut self, layout: QueueLayout, base: u16) -> Result<(), LinkError> {
-        let ring = Ring { layout, base, kick: &self.kick, call: &self._call };
+        let ring = Ring { layout, base, kick: &self.kick, call: &self.call };
         self.session.start(0, &self.shared, &ring)
     }
 
@@ -124,6 +138,14 @@ impl Rig {
         let header = RequestHeader { kind, ioprio: 0, sector };
         self.memory.write(GuestAddress(HEADER), &header.to_bytes()).map_err(text)?;
         self.memory.write(GuestAddress(STATUS), &[NO_STATUS]).map_err(text)
+    }
+
+    /// Lays down one chain from descriptor 0 on, and offers it.
+    pub(super) fn offer(&mut self, chain: &[Raw]) {
+        for (i, (addr, len, flags, next)) in chain.iter().enumerate() {
+            self.ring.raw().set_descriptor(i as u16, GuestAddress(*addr), *len, *flags, *next);
+        }
+        self.ring.raw().offer(0);
     }
 
     pub(super) fn wait_for_hang_up(&self, at_most: Duration) -> Reaction {

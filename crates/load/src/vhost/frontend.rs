@@ -62,6 +62,50 @@ pub(crate) struct Inflight {
     file: File,
 }
 
+/// A part of guest memory, as the device hears of it: a file, where it begins there, and its
+/// addresses for the guest and in the front-end.
+pub(crate) struct Part<'a> {
+    pub file: BorrowedFd<'a>,
+    pub offset: u64,
+    pub len: u64,
+    pub guest: u64,
+    pub user: u64,
+}
+
+impl Part<'_> {
+    fn info(&self) -> VhostUserMemoryRegionInfo {
+        VhostUserMemoryRegionInfo {
+            guest_phys_addr: self.guest,
+            memory_size: self.len,
+            userspace_addr: self.user,
+            mmap_offset: self.offset,
+            mmap_handle: self.file.as_raw_fd(),
+        }
+    }
+}
+
+impl SharedMemory {
+    /// All of it, from the guest's address 0 on.
+    pub(crate) fn part(&self) -> Part<'_> {
+        use headgate_vring::HostMapping;
+        Part {
+            file: self.as_fd(),
+            offset: 0,
+            len: self.len() as u64,
+            guest: 0,
+            user: self.base().as_ptr().addr() as u64,
+        }
+    }
+}
+
+/// What an event descriptor of a queue is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Kick,
+    Call,
+    Error,
+}
+
 /// The device's part of one queue.
 pub(crate) struct Ring<'a> {
     pub layout: QueueLayout,
@@ -168,7 +212,6 @@ impl Session {
         queues: u16,
         queue_size: u16,
     ) -> Result<Option<Inflight>, LinkError> {
-        use headgate_vring::HostMapping;
         let inflight = match inflight {
             None if self.features.protocol.contains(VhostUserProtocolFeatures::INFLIGHT_SHMFD) => {
                 let shape = VhostUserInflight {
@@ -187,15 +230,45 @@ impl Session {
                 .set_inflight_fd(&inflight.shape, inflight.file.as_raw_fd())
                 .map_err(error)?;
         }
-        let region = VhostUserMemoryRegionInfo {
-            guest_phys_addr: 0,
-            memory_size: memory.len() as u64,
-            userspace_addr: memory.base().as_ptr().addr() as u64,
-            mmap_offset: 0,
-            mmap_handle: memory.raw_fd(),
-        };
-        self.frontend.set_mem_table(&[region]).map_err(error)?;
+        self.set_table(&[memory.part()])?;
         Ok(inflight)
+    }
+
+    /// Gives the device these parts of memory and no others.
+    pub(crate) fn set_table(&mut self, parts: &[Part<'_>]) -> Result<(), LinkError> {
+        let regions: Vec<_> = parts.iter().map(Part::info).collect();
+        self.frontend.set_mem_table(&regions).map(drop).map_err(error)
+    }
+
+    /// Gives the device one more part of memory.
+    pub(crate) fn add_part(&mut self, part: &Part<'_>) -> Result<(), LinkError> {
+        let slots = VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+        if !self.features.protocol.contains(slots) {
+            self.features.protocol |= slots;
+            self.frontend.set_protocol_features(self.features.protocol).map_err(error)?;
+        }
+        self.frontend.add_mem_region(&part.info()).map(drop).map_err(error)
+    }
+
+    /// Gives the device a file for the requests in flight of one queue.
+    pub(crate) fn set_inflight(
+        &mut self,
+        file: BorrowedFd<'_>,
+        len: u64,
+        queue_size: u16,
+    ) -> Result<(), LinkError> {
+        let shape = VhostUserInflight::new(len, 0, 1, queue_size);
+        self.frontend.set_inflight_fd(&shape, file.as_raw_fd()).map_err(error)
+    }
+
+    /// Gives the device an event descriptor of the first queue.
+    pub(crate) fn set_event(&mut self, event: Event, fd: &EventFd) -> Result<(), LinkError> {
+        match event {
+            Event::Kick => self.frontend.set_vring_kick(0, fd),
+            Event::Call => self.frontend.set_vring_call(0, fd),
+            Event::Error => self.frontend.set_vring_err(0, fd),
+        }
+        .map_err(error)
     }
 
     /// Starts one queue.

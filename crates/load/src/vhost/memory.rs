@@ -1,5 +1,5 @@
-//! Memory shared with the device: a memfd, mapped here and there. The only place of this crate with
-//! `unsafe`.
+//! Memory shared with the device: a memfd, mapped here and there. With `page_faults` the only place
+//! of this crate with `unsafe`.
 //!
 //! Invariant: the mapping lives exactly as long as the value, and nobody makes Rust references to
 //! its bytes; all access goes through `headgate_vring`, which is atomic.
@@ -8,7 +8,7 @@ use headgate_vring::HostMapping;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::NonNull;
 use vmm_sys_util::eventfd::EventFd;
 
@@ -16,6 +16,12 @@ use vmm_sys_util::eventfd::EventFd;
 pub(crate) fn event_fd(owner: &EventFd) -> BorrowedFd<'_> {
     // SAFETY: an `EventFd` owns its descriptor and keeps it open; the answer does not outlive it.
     unsafe { BorrowedFd::borrow_raw(owner.as_raw_fd()) }
+}
+
+/// Passes a descriptor off as an event's, whatever it is.
+pub(crate) fn as_event(fd: OwnedFd) -> EventFd {
+    // SAFETY: the descriptor is open, and the `EventFd` owns it from here on.
+    unsafe { EventFd::from_raw_fd(fd.into_raw_fd()) }
 }
 
 /// Zeroed memory that another process can map by its file descriptor.
@@ -46,10 +52,6 @@ impl SharedMemory {
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &fd, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(SharedMemory { fd, base, len })
-    }
-
-    pub(crate) fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
     }
 }
 

@@ -4,10 +4,12 @@
 mod frontend;
 mod link;
 mod memory;
+mod page_faults;
 
 #[cfg(test)]
 mod device_tests;
 
-pub(crate) use frontend::{Features, Indirect, Inflight, Ring, Session};
+pub(crate) use frontend::{Event, Features, Indirect, Inflight, Part, Ring, Session};
 pub(crate) use link::VhostLink;
-pub(crate) use memory::SharedMemory;
+pub(crate) use memory::{SharedMemory, as_event, event_fd};
+pub(crate) use page_faults::Unanswered;
