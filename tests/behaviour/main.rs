@@ -5,6 +5,7 @@ mod clients;
 mod crashes;
 mod fencing;
 mod flash;
+mod front_ends;
 mod guest;
 mod hangs;
 mod hostile;

@@ -35,6 +35,9 @@ pub enum Fault {
     None,
     /// None is answered.
     Hang,
+    /// No read or write of a file's bytes is answered; everything else is. A process that waits
+    /// for a page of a mapping can be killed.
+    HangData,
     /// Each takes so much longer.
     Delay(Duration),
     /// Each fails with this error number.
@@ -63,6 +66,18 @@ struct State {
 enum Does {
     Look,
     Change,
+    Read,
+    Write,
+}
+
+impl Fault {
+    fn holds(self, does: Does) -> bool {
+        match self {
+            Fault::Hang => true,
+            Fault::HangData => matches!(does, Does::Read | Does::Write),
+            Fault::None | Fault::Delay(_) | Fault::Fail(_) | Fault::FailWrites(_) => false,
+        }
+    }
 }
 
 impl Gate {
@@ -76,20 +91,22 @@ impl Gate {
         state.seen += 1;
         state.held += 1;
         self.changed.notify_all();
-        while state.fault == Fault::Hang {
+        while state.fault.holds(does) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.held -= 1;
         match state.fault {
-            Fault::None | Fault::Hang => Ok(()),
+            Fault::None | Fault::Hang | Fault::HangData => Ok(()),
             Fault::Delay(time) => {
                 drop(state);
                 sleep(time);
                 Ok(())
             }
             Fault::Fail(number) => Err(Errno::from_i32(number)),
-            Fault::FailWrites(number) if does == Does::Change => Err(Errno::from_i32(number)),
-            Fault::FailWrites(_) => Ok(()),
+            Fault::FailWrites(number) => match does {
+                Does::Change | Does::Write => Err(Errno::from_i32(number)),
+                Does::Look | Does::Read => Ok(()),
+            },
         }
     }
 }
@@ -157,6 +174,11 @@ impl FaultyFs {
     pub fn set(&self, fault: Fault) {
         self.gate.locked().fault = fault;
         self.gate.changed.notify_all();
+    }
+
+    /// Operations that hang now.
+    pub fn held(&self) -> usize {
+        self.gate.locked().held
     }
 
     /// All is well from now on.
@@ -240,6 +262,22 @@ impl Served {
     fn run<T>(&self, does: Does, work: impl FnOnce() -> io::Result<T>) -> Result<T, Errno> {
         self.gate.pass(does)?;
         work().map_err(Errno::from)
+    }
+
+    /// The same on a thread of its own where nothing but such operations hangs.
+    fn run_aside<T>(
+        &self,
+        does: Does,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
+    ) {
+        let gate = Arc::clone(&self.gate);
+        let run = move || answer(gate.pass(does).and_then(|()| work().map_err(Errno::from)));
+        let fault = self.gate.locked().fault;
+        match fault {
+            Fault::HangData => drop(std::thread::spawn(run)),
+            _ => run(),
+        }
     }
 }
 
@@ -361,16 +399,17 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let read = || {
+        let file = self.file(ino);
+        let read = move || {
             let mut bytes = vec![0; size as usize];
-            let length = self.file(ino)?.read_at(&mut bytes, offset)?;
+            let length = file?.read_at(&mut bytes, offset)?;
             bytes.truncate(length);
             Ok(bytes)
         };
-        match self.run(Does::Look, read) {
+        self.run_aside(Does::Read, read, |result| match result {
             Ok(bytes) => reply.data(&bytes),
             Err(e) => reply.error(e),
-        }
+        });
     }
 
     fn write(
@@ -385,10 +424,12 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.run(Does::Change, || self.file(ino)?.write_all_at(data, offset)) {
-            Ok(()) => reply.written(data.len() as u32),
+        let (file, data) = (self.file(ino), data.to_vec());
+        let write = move || file?.write_all_at(&data, offset).map(|()| data.len() as u32);
+        self.run_aside(Does::Write, write, |result| match result {
+            Ok(length) => reply.written(length),
             Err(e) => reply.error(e),
-        }
+        });
     }
 
     /// Closing a file asks nothing from the second time on: the kernel would not let a killed

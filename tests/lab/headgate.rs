@@ -124,6 +124,12 @@ impl Headgate {
         crate::metrics::get(&self.state.join("headgate.sock"), path)
     }
 
+    /// How it says that it is, whatever that is.
+    pub fn health(&self) -> anyhow::Result<serde_json::Value> {
+        let (_, body) = crate::metrics::answer(&self.state.join("headgate.sock"), "/healthz")?;
+        serde_json::from_str(&body).with_context(|| body.clone())
+    }
+
     /// The daemon's memory that is not shared with files, in KiB.
     pub fn memory_kib(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;

@@ -13,6 +13,7 @@
 //! - `HEADGATE_LAB_ACCEL`: QEMU's accelerator (default: `tcg`, which every machine has).
 
 pub mod allocation;
+pub mod beside;
 pub mod booted;
 pub mod etcd;
 pub mod faulty_fs;

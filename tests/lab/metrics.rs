@@ -55,6 +55,13 @@ impl Metrics {
 
 /// Reads a path of the API.
 pub fn get(socket: &Path, path: &str) -> anyhow::Result<String> {
+    let (status, body) = answer(socket, path)?;
+    ensure!(status == "200", "GET {path}: {status} {body}");
+    Ok(body)
+}
+
+/// What the API answers at a path: the status, and the body.
+pub fn answer(socket: &Path, path: &str) -> anyhow::Result<(String, String)> {
     let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     // HTTP/1.0: the body ends with the connection and is not chunked.
@@ -62,6 +69,6 @@ pub fn get(socket: &Path, path: &str) -> anyhow::Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").context("no end of the HTTP header")?;
-    ensure!(head.split_whitespace().nth(1) == Some("200"), "GET {path}: {head}");
-    Ok(body.to_owned())
+    let status = head.split_whitespace().nth(1).context("no status")?;
+    Ok((status.to_owned(), body.to_owned()))
 }
