@@ -16,6 +16,7 @@ mod many;
 mod power;
 mod probes;
 mod remote;
+mod stalls;
 mod stops;
 mod trouble;
 mod unit;
