@@ -7,8 +7,10 @@ use headgate_lab::beside::{Neighbour, check};
 use headgate_lab::faulty_fs::{Fault, FaultyFs};
 use headgate_lab::headgate::{self, Headgate};
 use headgate_lab::process::run_to_end;
-use headgate_lab::{Lab, Server, with_lab};
+use headgate_lab::{Lab, Server, wait_for, with_lab};
 use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -121,3 +123,59 @@ fn memory_whose_pages_are_kept_back_stops_no_other_disk() {
         daemon.stop()
     });
 }
+
+/// Lines of the log that say so of a disk.
+fn lines(daemon: &Headgate, disk: &str, text: &str) -> anyhow::Result<usize> {
+    let disk = format!("\"{disk}\"");
+    let log = daemon.log()?;
+    Ok(log.lines().filter(|line| line.contains(text) && line.contains(&disk)).count())
+}
+
+/// The sum of what lines such as `and 1,234 more in the last 10 s: TEXT` leave out.
+fn left_out(daemon: &Headgate, disk: &str, text: &str) -> anyhow::Result<usize> {
+    let (disk, more) = (format!("\"{disk}\""), " more in the last ");
+    let log = daemon.log()?;
+    let told = log.lines().filter(|l| l.contains(more) && l.contains(text) && l.contains(&disk));
+    told.map(|line| {
+        let number = line.split_once(more).and_then(|(before, _)| before.rsplit(' ').next());
+        let number = number.with_context(|| line.to_owned())?;
+        number.replace(',', "").parse::<usize>().with_context(|| line.to_owned())
+    })
+    .sum()
+}
+
+const DISCONNECTED: &str = "the front-end was disconnected";
+
+#[test]
+fn clients_that_break_the_protocol_in_a_loop_do_not_fill_the_log() {
+    with_lab(&[], |lab| {
+        let mut daemon = start(lab, &[])?;
+        withstands(lab, &mut daemon, &["broken-connections"], &[])?;
+        // Over NBD too, where nothing is logged of each.
+        let (victim, other) = (daemon.nbd_uri("elsewhere"), daemon.nbd_uri("neighbour"));
+        let attack = ["load", &victim, &other, "--depth=1", "--hostile=broken-connections"];
+        daemon.command_for(4 * MINUTE, &attack)?;
+        // What another disk's client does is still told, and what was left out is counted.
+        let noise = UnixStream::connect(daemon.vhost_socket("elsewhere"))?;
+        (&noise).write_all(&[0x5a; 64])?;
+        wait_for("another disk's line should appear", MINUTE, || {
+            Ok((lines(&daemon, "elsewhere", DISCONNECTED)? == 1).then_some(()))
+        })?;
+        wait_for("what was left out should be told", MINUTE, || {
+            let written = lines(&daemon, "hostile", DISCONNECTED)?;
+            let summaries = lines(&daemon, "hostile", &format!(" s: {DISCONNECTED}"))?;
+            let all = written - summaries + left_out(&daemon, "hostile", DISCONNECTED)?;
+            Ok((all >= CONNECTIONS).then_some(()))
+        })?;
+        let all = daemon.log()?.lines().count();
+        println!("{all} lines in the log after {CONNECTIONS} broken connections twice");
+        ensure!(all < LINES, "{all} lines in the log");
+        daemon.stop()
+    });
+}
+
+/// Of one attack.
+const CONNECTIONS: usize = 2000;
+/// Some three lines a second, if that takes minutes; without a bound there are two for each
+/// connection.
+const LINES: usize = 1000;

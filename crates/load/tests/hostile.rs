@@ -29,7 +29,7 @@ fn qemu_nbd_withstands_every_attack() {
     let Some(_peer) = start(&mut command, &socket) else { return };
     let report = attack(&[&uri(&socket, "disk")], &["--hostile", "all", "--depth", "4", "--json"]);
     assert_eq!(report.exit_code(), 0, "{:#?}", report.hostile);
-    assert_eq!(report.hostile.len(), 24);
+    assert_eq!(report.hostile.len(), 25);
     assert!(report.total.ios > 0);
     assert!(matches!(reactions(&report, "unknown-export"), [Reaction::Error(_)]));
     assert_eq!(reactions(&report, "garbage-handshake"), [Reaction::Disconnected]);

@@ -72,7 +72,8 @@ pub(super) async fn check(
         Right::Read | Right::Nothing => {}
     }
     let who = peer.map_or("nobody knows who".to_owned(), ToString::to_string);
-    tracing::warn!(by = %who, "refused: {} {}", request.method(), request.uri().path());
+    let user = peer.map(|peer| peer.user);
+    tracing::warn!(by = %who, user, "refused: {} {}", request.method(), request.uri().path());
     let may = match right {
         Right::Read => "may only read, and no traces",
         Right::Change | Right::Nothing => "may not use the API",

@@ -1,8 +1,10 @@
+use super::log_sieve::Sieve;
+use headgate_control::leases::Ticker;
 use serde::Deserialize;
 use std::env;
 use std::io::{self, IsTerminal};
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{FilterExt, Targets};
 use tracing_subscriber::prelude::*;
 
 /// How logs are written.
@@ -16,21 +18,45 @@ pub enum LogFormat {
     Json,
 }
 
-/// Writes logs to standard error from now on. `RUST_LOG` sets the level, for all (`debug`) or by
-/// module (`info,headgate_engine=debug`). Default: `info`.
-pub(super) fn start(format: LogFormat) {
+/// Tells now and then, and at its end, what was left out of the log.
+pub(super) struct Logs {
+    sieve: Sieve,
+    _ticker: Ticker,
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        self.sieve.tell();
+    }
+}
+
+/// Writes logs to standard error from now on, as text unless it is said otherwise. `RUST_LOG` sets
+/// the level, for all (`debug`) or by module (`info,headgate_engine=debug`). Default: `info`. What
+/// clients cause is written at a bounded rate.
+///
+/// # Errors
+/// No thread.
+pub(super) fn start(format: Option<LogFormat>) -> io::Result<Logs> {
     let (filter, complaint) = filter(env::var("RUST_LOG").ok().as_deref());
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
-    let logs = match format {
+    let logs = match format.unwrap_or_default() {
         LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).with_target(false).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    if let Err(e) = tracing_subscriber::registry().with(logs.with_filter(filter)).try_init() {
+    let sieve = Sieve::new();
+    let logs = logs.with_filter(filter.and(sieve.clone()));
+    if let Err(e) = tracing_subscriber::registry().with(logs).try_init() {
         eprintln!("warning: logs are already written elsewhere: {e}");
     }
     if let Some(complaint) = complaint {
         tracing::warn!("{complaint}");
     }
+    let ticking = sieve.clone();
+    let ticker = Ticker::start("headgate-log", move || {
+        ticking.tell();
+        Sieve::period()
+    })?;
+    Ok(Logs { sieve, _ticker: ticker })
 }
 
 /// What to log, and what is wrong with the wish.

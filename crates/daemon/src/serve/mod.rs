@@ -8,6 +8,8 @@ mod keep;
 mod limits;
 mod lock;
 mod log;
+mod log_rate;
+mod log_sieve;
 mod notify;
 /// SIGTERM and SIGINT.
 pub mod signals;
@@ -171,7 +173,7 @@ impl DaemonError {
 /// When the daemon cannot start. A disk that cannot be opened is no reason.
 pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let config = Config::read(args.config.as_deref())?;
-    log::start(args.log_format.or(config.log_format).unwrap_or_default());
+    let _logs = log::start(args.log_format.or(config.log_format)).map_err(DaemonError::Thread)?;
     let groups = args.groups.resolve(&config)?;
     // What is made is for the daemon alone; sockets are given to others one by one.
     rustix::process::umask(Mode::RWXG | Mode::RWXO);

@@ -1,6 +1,6 @@
 //! Attacks on NBD servers.
 
-use super::scenario::{ATTENTION, Attack, NbdVictim, Scenario};
+use super::scenario::{ATTENTION, Attack, BROKEN, NbdVictim, Scenario};
 use crate::nbd;
 use crate::reaction::Reaction;
 use crate::workload::Rng;
@@ -125,6 +125,11 @@ pub(super) const RULE_BREAKERS: &[Scenario<NbdVictim>] = &[
         name: "connect-storm",
         about: "300 connections that say nothing",
         attack: Attack::Once(connect_storm),
+    },
+    Scenario {
+        name: "broken-connections",
+        about: "2000 connections that break the protocol",
+        attack: Attack::Once(broken_connections),
     },
 ];
 
@@ -420,6 +425,18 @@ fn stops_reading(victim: &NbdVictim) -> Attacked {
     // All were taken, and the answers wait: others must be served meanwhile.
     std::thread::sleep(ATTENTION);
     Ok(vec![Reaction::Silence])
+}
+
+/// In turn noise instead of an option, and instead of a request.
+fn broken_connections(victim: &NbdVictim) -> Attacked {
+    let broken = |n| {
+        let mut socket = if n % 2 == 0 { greeted(victim)? } else { transmission(victim)?.0 };
+        // The server may have hung up.
+        let _ = socket.write_all(&[0x5a; 64]);
+        let answered = next_bytes(&mut socket, &mut [0; 20]);
+        Ok(answered.unwrap_or_else(|| Reaction::Error("an option reply".into())))
+    };
+    (0..BROKEN).map(broken).collect()
 }
 
 fn connect_storm(victim: &NbdVictim) -> Attacked {

@@ -8,6 +8,9 @@ use std::time::Duration;
 /// The longest wait for a reaction.
 pub(crate) const ATTENTION: Duration = Duration::from_secs(1);
 
+/// Connections that break the protocol, one after the other.
+pub(crate) const BROKEN: usize = 2000;
+
 /// What an attack on protocol `V` does. An error says why it could not begin.
 pub(crate) enum Attack<V: ?Sized> {
     /// Something that must not be done, once.

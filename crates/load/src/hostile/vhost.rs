@@ -1,6 +1,6 @@
 //! Attacks on vhost-user-blk devices.
 
-use super::scenario::{ATTENTION, Attack, Scenario};
+use super::scenario::{ATTENTION, Attack, BROKEN, Scenario};
 use super::vhost_rig::{
     Attacked, BLOCK, BODY, DATA, HEAD, HEADER, INDIRECT, MEMORY, NEXT, QUEUE, Raw, Rig, STATUS,
     TABLE, TAIL, WRITE, text,
@@ -116,6 +116,11 @@ pub(super) const RULE_BREAKERS: &[Scenario<Path>] = &[
         name: "noise",
         about: "random bytes instead of messages",
         attack: Attack::Once(noise),
+    },
+    Scenario {
+        name: "broken-connections",
+        about: "2000 connections that break the protocol",
+        attack: Attack::Once(broken_connections),
     },
     Scenario {
         name: "vanishing-memory",
@@ -401,6 +406,11 @@ fn unknown_message(path: &Path) -> Attacked {
         raw(path, &message(0, 0))?,
         raw(path, &message(u32::MAX, 0))?,
     ])
+}
+
+/// One after the other, as the device takes them.
+fn broken_connections(path: &Path) -> Attacked {
+    (0..BROKEN).map(|_| raw(path, &message(u32::MAX, 0))).collect()
 }
 
 fn huge_message(path: &Path) -> Attacked {
