@@ -124,6 +124,30 @@ fn memory_whose_pages_are_kept_back_stops_no_other_disk() {
     });
 }
 
+/// Bytes of address space that the daemon has had at most.
+fn most_mapped(daemon: &Headgate) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:"));
+    let kib: u64 = line.context("no VmPeak")?.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib << 10)
+}
+
+#[test]
+fn regions_without_end_leave_the_daemon_its_address_space() {
+    with_lab(&[], |lab| {
+        let mut daemon = start(lab, &[])?;
+        let before = most_mapped(&daemon)?;
+        let attacks = ["huge-regions", "many-regions", "overlapping-regions"];
+        withstands(lab, &mut daemon, &attacks, &[])?;
+        let taken = most_mapped(&daemon)? - before;
+        println!("at most {} GiB of address space were taken", taken >> 30);
+        // What one front-end may have mapped, and some stacks.
+        ensure!(taken < 9 << 40, "{taken} bytes of address space taken");
+        log_says(&daemon, &["and may have 512 regions of 8796093022208 bytes", "256 regions"])?;
+        daemon.stop()
+    });
+}
+
 /// Lines of the log that say so of a disk.
 fn lines(daemon: &Headgate, disk: &str, text: &str) -> anyhow::Result<usize> {
     let disk = format!("\"{disk}\"");
