@@ -68,7 +68,7 @@ pub const KNOWN_MISSES: &[KnownMiss] = &[
     KnownMiss(Class::OnOff, "limit-short", 0.0346),
     KnownMiss(Class::Registration, "limit-short", 0.6270),
     KnownMiss(Class::Registration, "shares", 0.8320),
-    KnownMiss(Class::Directions, "limit-short", 0.0800),
+    KnownMiss(Class::Directions, "limit-short", 0.0600),
 ];
 
 /// What is wrong with [`KNOWN_MISSES`], given the score of a class over [`RATCHET_SEEDS`].

@@ -1,6 +1,7 @@
 //! The latencies of one disk against its target.
 
 use super::bounds::{GROWTH, WHOLE, part};
+use super::fit::Fit;
 use super::judgement::{Judgement, Permission};
 use super::standing::{LatencyStanding, LatencyVerdict};
 use super::trial::{Flight, Flown, Hope, Outcome, Trial};
@@ -57,9 +58,7 @@ pub(super) struct Latencies {
     /// The window when that was, and as it is now.
     began_in: WorkWindow,
     window: WorkWindow,
-    /// How often in a row it was met, and the widest window in which it was.
-    met: u32,
-    met_in: Option<WorkWindow>,
+    fit: Fit,
     bins: [u32; BINS],
     requests: u64,
     /// Those that took longer than the target, and what they waited in the queue and took in all,
@@ -83,8 +82,7 @@ impl Latencies {
             flown: Flown::default(),
             began_in: window,
             window,
-            met: 0,
-            met_in: None,
+            fit: Fit::default(),
             bins: [0; BINS],
             requests: 0,
             late: 0,
@@ -157,25 +155,21 @@ impl Latencies {
         misses && !self.trial.rests(now)
     }
 
-    /// Whether it was met only once since it was last missed.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.met == 1
-    }
-
     /// Whether it is missed by what the requests took since the window is what it is.
     pub(super) fn misses_now(&self) -> bool {
         self.late > self.may_be_late(self.requests)
     }
 
-    /// The widest window in which the target was met since it was last missed.
-    pub(super) fn met_in(&self) -> Option<WorkWindow> {
-        self.met_in
+    /// The window that suits the target.
+    pub(super) fn fit(&self) -> &Fit {
+        &self.fit
     }
 
     /// It costs others too much to go on trying.
     pub(super) fn give_up(&mut self, now: Nanos) {
         self.missed = 0;
         self.trial.give_up(now);
+        self.fit.forget();
         self.last = Judgement::None;
         if let Some(standing) = &mut self.standing {
             standing.verdict = LatencyVerdict::Storage;
@@ -223,11 +217,12 @@ impl Latencies {
             verdict,
         };
         self.standing = Some(standing);
-        if verdict == LatencyVerdict::Met {
-            self.met = self.met.saturating_add(1);
-            self.met_in = Some(self.met_in.map_or(self.began_in, |w| w.max(self.began_in)));
-        } else {
-            (self.met, self.met_in) = (0, None);
+        match (verdict, judgement) {
+            (LatencyVerdict::Met, _) => self.fit.is_kept(self.began_in),
+            (_, Judgement::Short(wanted)) => self.fit.is_short(wanted),
+            (_, Judgement::None | Judgement::Useless | Judgement::GivenUp) => self.fit.forget(),
+            // Among them a burst, which says nothing of the window.
+            _ => self.fit.is_pending(),
         }
         self.restart(now);
         self.last = match judgement {

@@ -2,6 +2,7 @@
 
 use super::Beside;
 use super::bounds::{AIM, GROWTH, HOPELESS, MILLIONTHS, PERIOD, ROOMY, SHORT, WHOLE, part};
+use super::fit::Fit;
 use super::judgement::{Judgement, Permission};
 use super::latencies::Latencies;
 use super::standing::LatencyStanding;
@@ -53,8 +54,7 @@ pub(super) struct Tally {
     /// What it says until there is enough to judge it by again.
     last: Judgement,
     window: WorkWindow,
-    /// The widest window in which it had its reservation since it was last short.
-    kept_in: Option<WorkWindow>,
+    fit: Fit,
     /// What came of narrowing the window for it.
     trial: Trial,
     /// The depth that it would have needed when it was given up.
@@ -103,7 +103,7 @@ impl Tally {
             crowd: 0,
             last: Judgement::None,
             window,
-            kept_in: None,
+            fit: Fit::default(),
             trial: Trial::new(),
             needed: 0,
             spread: Spread::Here,
@@ -240,7 +240,7 @@ impl Tally {
 
     /// Whether it met its latency target only once since it last missed it.
     pub(super) fn is_in_doubt(&self) -> bool {
-        self.latencies.as_ref().is_some_and(|latencies| latencies.is_in_doubt())
+        self.latencies.as_ref().is_some_and(|latencies| latencies.fit().is_in_doubt())
     }
 
     /// Whether it misses it in the window as it is now.
@@ -248,10 +248,10 @@ impl Tally {
         self.latencies.as_ref().is_some_and(|latencies| latencies.misses_now())
     }
 
-    /// The widest window in which both its promises were kept when it was last judged.
-    pub(super) fn kept_in(&self) -> Option<WorkWindow> {
-        let met_in = self.latencies.as_ref().and_then(|latencies| latencies.met_in());
-        [self.kept_in, met_in].into_iter().flatten().reduce(WorkWindow::min)
+    /// The window that both its promises need; `None` where neither needs one.
+    pub(super) fn fitting(&self) -> Option<WorkWindow> {
+        let target = self.latencies.as_ref().and_then(|latencies| latencies.fit().window());
+        [self.fit.window(), target].into_iter().flatten().reduce(WorkWindow::min)
     }
 
     /// Leaves its latency target alone for a while.
@@ -261,8 +261,14 @@ impl Tally {
         }
     }
 
+    /// Whether its requests wait in the queue rather than in the window.
+    fn is_deep(&self) -> bool {
+        let waited = self.outstanding_time - self.flight_time.min(self.outstanding_time);
+        waited / 2 > self.flight_time
+    }
+
     /// What the disk needs of the storage per second for its reservation: all that is reserved
-    /// while it has requests queued, and else what it asks for.
+    /// where it waits in the queue, and else what it got and a tenth more.
     pub(super) fn claim(&mut self, now: Nanos) -> Cost {
         self.advance(now);
         let elapsed = self.seen.since(self.since);
@@ -270,10 +276,10 @@ impl Tally {
             return Cost::default();
         }
         let reserved = Cost::from_ios(self.rate);
-        if self.outstanding > self.in_flight || elapsed < PERIOD {
+        if self.is_deep() || elapsed < PERIOD {
             return reserved;
         }
-        let got = u128::from(self.cost) * 1_000_000_000 / u128::from(elapsed.0.max(1));
+        let got = u128::from(self.cost) * 1_100_000_000 / u128::from(elapsed.0.max(1));
         reserved.min(Cost::from_millionths(u64::try_from(got).unwrap_or(u64::MAX)))
     }
 
@@ -298,12 +304,12 @@ impl Tally {
         }
         let judgement = self.judged(now, elapsed.0.max(1));
         self.begin(now);
-        self.kept_in = match judgement {
-            Judgement::Kept | Judgement::Roomy(_) => {
-                Some(self.kept_in.map_or(self.window, |widest| widest.max(self.window)))
-            }
-            _ => None,
-        };
+        match judgement {
+            Judgement::Kept | Judgement::Roomy(_) => self.fit.is_kept(self.window),
+            Judgement::Short(wanted) => self.fit.is_short(wanted),
+            Judgement::None | Judgement::Useless | Judgement::GivenUp => self.fit.forget(),
+            Judgement::Pending | Judgement::Starved => self.fit.is_pending(),
+        }
         self.last = match judgement {
             Judgement::Kept | Judgement::Short(_) | Judgement::Roomy(_) => Judgement::Pending,
             _ => Judgement::None,
@@ -323,9 +329,8 @@ impl Tally {
         let got = u128::from(self.cost) * 1_000_000_000 * u128::from(WHOLE)
             / (u128::from(elapsed) * u128::from(self.rate) * 1_000_000);
         let got = u64::try_from(got).unwrap_or(u64::MAX);
-        let waited = self.outstanding_time - self.flight_time.min(self.outstanding_time);
         // How long it waits in the window is not what its rate depends on.
-        let is_deep = waited / 2 > self.flight_time;
+        let is_deep = self.is_deep();
         if got >= SHORT {
             self.trial.succeed();
             return if is_deep {
