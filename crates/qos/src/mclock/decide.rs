@@ -6,6 +6,7 @@ use super::delivered::Flight;
 use super::disk::{MANY, Patience, Run, State, share_amount};
 use super::paired::LaneCharge;
 use super::plug::PlugDecision;
+use super::share_order::Class;
 use crate::config::Floor;
 use crate::cost::Cost;
 use crate::scheduler::{Decision, DiskId, Dispatched, Phase};
@@ -81,6 +82,8 @@ impl<R> MClock<R> {
             if !self.is_floor_due() {
                 return Some(Choice { slot: slot as usize, right: Right::Reservation });
             }
+        }
+        if self.is_floor_due() {
             let slot = self.shares.first_unreserved()?;
             return Some(Choice { slot: slot as usize, right: Right::Floor });
         }
@@ -206,7 +209,7 @@ impl<R> MClock<R> {
                 }
             }
         }
-        self.account_floor(right, phase, cost);
+        self.account_floor(slot, right, phase, cost);
         let disk = &mut self.disks[slot];
         let start = disk.share.at;
         disk.share.advance(share_amount(cost));
@@ -277,15 +280,33 @@ impl<R> MClock<R> {
         }
     }
 
-    fn account_floor(&mut self, right: Right, phase: Phase, cost: Cost) {
+    fn account_floor(&mut self, slot: usize, right: Right, phase: Phase, cost: Cost) {
         let millionths = cost.as_millionths() as i64;
         match (right, self.config.floor) {
             (_, Floor::Nothing) | (Right::LeftOver, _) => {}
             (Right::Floor, Floor::OneIn(n)) => self.floor_debt -= millionths * i64::from(n),
-            (_, Floor::OneIn(_)) if phase == Phase::Weight => self.floor_debt = 0,
+            (_, Floor::OneIn(n)) if phase == Phase::Weight && !self.takes_from_floor(slot) => {
+                // Served by its share while more is due, it is owed the rest still.
+                self.floor_debt = match self.disks[slot].class() {
+                    Class::Unreserved => (self.floor_debt - millionths * i64::from(n)).max(0),
+                    Class::Reserved => 0,
+                };
+            }
             _ if self.shares.first_unreserved().is_some() => self.floor_debt += millionths,
             _ => {}
         }
+    }
+}
+
+impl<R> MClock<R> {
+    /// Whether what a disk gets by its share counts for the floor of others: it has a reservation,
+    /// and storage gives less than is reserved. That its reservation is not due for a moment is no
+    /// plenty.
+    #[inline]
+    fn takes_from_floor(&self, slot: usize) -> bool {
+        self.disks[slot].reservation.is_some()
+            && self.shares.first_unreserved().is_some()
+            && self.delivered.is_short(self.claims())
     }
 }
 

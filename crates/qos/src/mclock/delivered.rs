@@ -155,6 +155,12 @@ impl Delivered {
         (bound.min(u128::from(most)) as u64).max(least)
     }
 
+    /// Whether the storage gives less than is reserved. O(1), no division where there is plenty.
+    #[inline]
+    pub(super) fn is_short(&self, claimed: u64) -> bool {
+        !self.allows(self.debt, claimed, Oldest::None) && self.debt_bound(claimed) < self.debt
+    }
+
     /// How late reservations may be that do not wait all the time: half of b, or of the bound where
     /// that is less, and the longest stall as far as the bound has room for it and for another.
     /// Else the next stall would take from all what such a disk was late before.

@@ -192,6 +192,11 @@
 //! round, whatever the shares of the others. No rate has to be known or set, none grows with the
 //! number of disks, and reservations are met in full wherever `T >= (1+1/n)·Σr`.
 //!
+//! What a disk with a reservation gets by its share ends the row, as a sign of plenty. It does not
+//! while the storage gives less than is reserved: lateness is bounded then, and such a disk may not
+//! be late for a moment. A disk without one that is served by its share ends the row too, and what
+//! was more than n in it is still due.
+//!
 //! The floor raises V like any dispatch by share, so V may pass disks that have a reservation and
 //! wait. Such a disk is held to the lower bound of P, with the lead as credit, at its next dispatch
 //! by reservation. So it is owed the lead and what the floor gave in one of its reservation

@@ -417,7 +417,12 @@ impl Oracle {
                 }
                 self.serve(slot, Phase::Reservation, By::Tag)
             }
-            _ => self.serve(first_by_share, Phase::Weight, By::Tag),
+            _ => match unreserved(self) {
+                Some((_, slot)) if self.is_floor_due() => {
+                    self.serve(slot, Phase::Weight, By::Floor)
+                }
+                _ => self.serve(first_by_share, Phase::Weight, By::Tag),
+            },
         }
     }
 
@@ -451,6 +456,7 @@ impl Oracle {
 
     fn serve(&mut self, slot: usize, phase: Phase, by: By) -> OracleDecision {
         let waits = self.unreserved_waits();
+        let is_short = self.debt_bound() < i128::from(self.config.debt_bound.0);
         let horizon = i128::from(self.config.debt_horizon.0);
         let (now, v) = (self.now, self.v);
         let disk = self.disks[slot].as_mut().unwrap();
@@ -494,6 +500,13 @@ impl Oracle {
                     _ if by == By::LeftOver => {}
                     Floor::OneIn(n) if by == By::Floor => {
                         self.by_reservation_in_a_row -= cost * i128::from(n)
+                    }
+                    Floor::OneIn(_) if waits && is_short && disk.reservation.is_some() => {
+                        self.by_reservation_in_a_row += cost;
+                    }
+                    Floor::OneIn(n) if disk.reservation.is_none() => {
+                        let rest = self.by_reservation_in_a_row - cost * i128::from(n);
+                        self.by_reservation_in_a_row = rest.max(0);
                     }
                     _ => self.by_reservation_in_a_row = 0,
                 }

@@ -44,6 +44,10 @@ struct Recovery {
     /// Busy time in which they fit, since they did not.
     fitted: u64,
     slowest: u64,
+    /// For how long requests have waited with nothing sent, and the longest such time beyond
+    /// [`PATIENCE`]: a stall.
+    waited: u64,
+    stall: u64,
     /// How far each disk is behind what it is due, and the least of it; the last is for all without
     /// a reservation together.
     behind: Vec<(i128, i128)>,
@@ -68,6 +72,8 @@ impl Recovery {
             fits: None,
             fitted: 0,
             slowest: setup.pace,
+            waited: 0,
+            stall: 0,
             behind: vec![(0, 0); disks + 1],
             judged: vec![0; disks + 1],
             worst: Verdict { found: 0, bound: 1 },
@@ -135,6 +141,10 @@ impl Recovery {
             return;
         }
         let busy = self.queued.iter().any(|n| *n > 0);
+        self.waited = if busy { self.waited + time } else { 0 };
+        if self.waited > PATIENCE {
+            self.stall = self.stall.max(self.waited);
+        }
         match self.fits {
             None if busy => (self.short, self.fitted) = (self.short + time, 0),
             Some(_) if busy => self.fitted += time,
@@ -186,7 +196,8 @@ impl Recovery {
                     let leads: u64 = (0..self.reserved.len())
                         .filter(|i| self.reserved[*i] > 0)
                         .map(|i| {
-                            let paused = self.reserved[i] * PATIENCE / SECOND + 1;
+                            let pauses = PATIENCE + 2 * self.stall;
+                            let paused = self.reserved[i] * pauses / SECOND + 1;
                             LEAD.max(4 * view.largest[i]).max(paused) + view.largest[i]
                         })
                         .sum();
@@ -201,6 +212,7 @@ impl Recovery {
     }
 
     fn send(&mut self, disk: usize, cost: u64, view: &View) {
+        self.waited = 0;
         let cost = i128::from(cost) * i128::from(SECOND);
         let all = self.behind.len() - 1;
         match (self.claim, self.reserved[disk] > 0) {
@@ -304,7 +316,25 @@ fn cases() -> Vec<Case> {
         case("floor beside large shares", Claim::Floor, [&all[..], &shortage].concat());
     shares_of_the_reserved.setup.policies[0] = policy(1_000, 80, 0);
     shares_of_the_reserved.setup.policies[1] = policy(1_000, 60, 0);
+    // What longer searches found once.
+    let found = |name, claim, actions: &[Action]| Case {
+        depth: 0,
+        steps: 0,
+        ..case(name, claim, [&all[..], &shortage, actions].concat())
+    };
+    let shallow = [keep(0, 1, 2), Action::Wait(6_500 * MS), Action::Wait(600 * MS), keep(1, 9, 5)];
+    let alone = [
+        Action::Wait(600 * MS),
+        keep(1, 1, 5),
+        Action::Wait(150 * MS),
+        keep(0, 0, 5),
+        keep(1, 9, 5),
+    ];
+    let mut large_shares_alone = found("floor, found beside large shares", Claim::Floor, &alone);
+    large_shares_alone.setup.policies = shares_of_the_reserved.setup.policies.clone();
     vec![
+        found("floor, found", Claim::Floor, &shallow),
+        large_shares_alone,
         case("reservations at any time", Claim::Reservation, vec![]),
         case("reservations after over-commitment", Claim::Reservation, long()),
         case("reservations after a brief shortage", Claim::Reservation, brief()),
