@@ -16,7 +16,7 @@ use headgate_placement::Rules;
 use removed::RawRemoved;
 use rows::{RawDatastore, RawDisk, integer, json, layer_texts};
 use rusqlite::types::Value;
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
 use schema::MIGRATIONS;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -86,6 +86,28 @@ impl SqliteCatalog {
         left.map_err(|source| self.store(source))?;
         let SqliteCatalog { connection, path } = self;
         connection.close().map_err(|(_, source)| CatalogError::Store { path, source })
+    }
+
+    /// Has a catalog that is open elsewhere, and not being changed, have all of it in its file: the
+    /// log beside it is empty then.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or somebody reads it for longer than 5 s.
+    pub fn checkpoint(path: &Path) -> Result<(), CatalogError> {
+        let store = |source| CatalogError::Store { path: path.to_owned(), source };
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(store)?;
+        connection.busy_timeout(Duration::from_secs(5)).map_err(store)?;
+        let busy: i64 = connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
+            .map_err(store)?;
+        match busy {
+            0 => Ok(()),
+            _ => Err(store(rusqlite::Error::SqliteFailure(
+                rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY),
+                Some("it is in use".to_owned()),
+            ))),
+        }
     }
 
     fn store(&self, source: rusqlite::Error) -> CatalogError {

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use support::{Daemon, client, run};
 
 #[test]
@@ -242,9 +244,9 @@ fn killed_in_the_middle_of_creations_and_removals_it_comes_back_with_disks_and_i
             names
         };
         // Records that the killed daemon left behind are made good beside the daemon's work.
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_secs(60);
         let same = || (files("default"), files("default/.removed"));
-        while same() != (disks.clone(), removed.clone()) && std::time::Instant::now() < until {
+        while same() != (disks.clone(), removed.clone()) && Instant::now() < until {
             std::thread::yield_now();
         }
         assert_eq!(same(), (disks, removed));
@@ -253,9 +255,24 @@ fn killed_in_the_middle_of_creations_and_removals_it_comes_back_with_disks_and_i
 
 /// The daemon on a state directory that it refuses; what it prints.
 fn refused(dir: &std::path::Path) -> String {
-    let printed = run(dir, "serve");
-    assert_eq!(printed.code, 1, "{}", printed.err);
-    printed.err
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_headgate"))
+        .arg("serve")
+        .env("HEADGATE_STATE_DIR", dir)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while serve.try_wait().unwrap().is_none() {
+        if Instant::now() > until {
+            serve.kill().unwrap();
+            panic!("it serves");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ended = serve.wait_with_output().unwrap();
+    let printed = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{printed}");
+    printed
 }
 
 #[test]
@@ -328,10 +345,10 @@ fn removed_disks_are_purged_when_their_time_is_over() {
     assert!(shown.lines().any(|l| l.starts_with("removed:") && l.contains("1 disk(s)")), "{shown}");
     daemon.end(libc::SIGTERM);
     daemon.start_with(&["--keep-removed-for", "1s"]);
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    let until = Instant::now() + Duration::from_secs(120);
     while daemon.dir().join(&image).exists() {
-        assert!(std::time::Instant::now() < until, "it is not purged");
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(Instant::now() < until, "it is not purged");
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

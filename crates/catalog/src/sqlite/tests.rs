@@ -200,6 +200,18 @@ fn datastores_of_the_first_version_are_charged_as_before() {
 }
 
 #[test]
+fn after_a_checkpoint_the_file_is_whole_without_its_log() {
+    let (dir, mut catalog) = fresh();
+    catalog.insert_datastore(&datastore("ds")).unwrap();
+    let (path, copy) = (catalog.path.clone(), dir.path().join("copy"));
+    SqliteCatalog::checkpoint(&path).unwrap();
+    std::fs::copy(&path, &copy).unwrap();
+    assert_eq!(SqliteCatalog::open(&copy).unwrap().load().unwrap().datastores.len(), 1);
+    catalog.insert_datastore(&datastore("later")).unwrap();
+    assert_eq!(catalog.load().unwrap().datastores.len(), 2);
+}
+
+#[test]
 fn commits_are_synchronised_to_storage() {
     let (_dir, catalog) = fresh();
     let synchronous: i64 =

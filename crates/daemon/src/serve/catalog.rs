@@ -10,7 +10,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// How often one looks whether the catalog was changed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -114,9 +114,14 @@ impl Copier {
 }
 
 impl Copying {
-    /// Ends the thread, with a copy of what was changed last.
+    /// Ends the thread, with a copy of what was changed last, and nothing left in the catalog's
+    /// log: the daemon ends without closing the catalog.
     pub(super) fn finish(self) {
         drop(self.thread);
-        self.copier.lock().unwrap_or_else(PoisonError::into_inner).copy();
+        let mut copier = self.copier.lock().unwrap_or_else(PoisonError::into_inner);
+        copier.copy();
+        if let Err(e) = SqliteCatalog::checkpoint(&copier.catalog) {
+            warn!(error = %e, "what was changed last stays in the log beside the catalog");
+        }
     }
 }
