@@ -111,6 +111,14 @@ GET /v1/vms/v
 DELETE /v1/exports/x
 DELETE /v1/disks/d?image=keep
 POST /v1/disks/d/takeover {"datastore":"f"}"#,
+    r#"POST /v1/datastores {"name":"f","backend":{"dir":"f"},"overcommit":3}
+POST /v1/disks {"name":"d","size":65536,"datastore":"f","policy":{"werror":"stop","rerror":"stop"}}
+POST /v1/disks/d/resume {}
+DELETE /v1/disks/d
+GET /v1/removed
+POST /v1/removed/d/restore {"name":"e"}
+DELETE /v1/disks/e
+DELETE /v1/removed/d"#,
     r#"PUT /v1/rules {"affinity":[]}
 POST /v1/datastores {"name":"m","backend":{"memory":1048576}}
 POST /v1/datastores/m/calibration {}
@@ -205,7 +213,8 @@ impl Bench {
     fn names(&mut self, list: &str) -> BTreeSet<String> {
         let answer = self.send(&Method::GET, list, Vec::new()).expect("a good request");
         assert_eq!(answer.status, 200, "{list}: {}", answer.body);
-        let of = |one: &Value| one["name"].as_str().map(str::to_owned);
+        // What is removed may have had one name more than once.
+        let of = |one: &Value| one["id"].as_str().or(one["name"].as_str()).map(str::to_owned);
         answer.body.as_array().into_iter().flatten().filter_map(of).collect()
     }
 
@@ -213,7 +222,8 @@ impl Bench {
     fn clear(&mut self) {
         for (list, flags) in [
             ("/v1/exports", ""),
-            ("/v1/disks", "?force=yes"),
+            ("/v1/disks", "?force=yes&image=purge"),
+            ("/v1/removed", ""),
             ("/v1/vms", ""),
             ("/v1/datastores", ""),
         ] {
