@@ -13,12 +13,18 @@ use headgate_model::{Backend, Capacity, CapacitySource, DatastoreRecord, FoundTh
 use headgate_qos::Config;
 use headgate_units::Nanos;
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 /// Deep enough for a solid-state drive, shallow enough that a spindle array does not hoard requests
 /// for long.
 pub(super) const QUEUE_DEPTH_FILES: u32 = 128;
+
+/// How long records are waited for, and how often one looks.
+const EMPTYING: Duration = Duration::from_millis(500);
+const EMPTYING_STEP: Duration = Duration::from_millis(5);
 
 pub(super) fn check_depth(depth: u32) -> Result<u32, ControlError> {
     if (1..=QUEUE_DEPTH_MAX).contains(&depth) {
@@ -316,12 +322,30 @@ impl Control {
         if let (Backend::Emulated { .. }, Some(own)) =
             (&entry.record.backend, self.directory(&entry.record.backend))
         {
-            // Empty by now; if it is not, what is in it is not ours to remove.
             let _ = fs::remove_dir(images::removed_directory(&own));
-            let _ = fs::remove_dir(own);
+            remove_emptied(&own);
         }
         Ok(())
     }
+}
+
+/// Removes a directory whose images are gone, once the records beside them are too: their writer
+/// may be at it still, on the catalog's own file system. If anything else is in it, that is not
+/// ours to remove.
+fn remove_emptied(directory: &Path) {
+    for _ in 0..EMPTYING.as_millis() / EMPTYING_STEP.as_millis() {
+        match fs::remove_dir(directory) {
+            Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty && has_records_only(directory) => {
+                thread::sleep(EMPTYING_STEP);
+            }
+            _ => return,
+        }
+    }
+}
+
+fn has_records_only(directory: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(directory) else { return false };
+    entries.flatten().all(|entry| entry.file_name().to_string_lossy().contains(".record"))
 }
 
 /// What an operator must know who keeps data on this datastore.
