@@ -29,9 +29,11 @@ pub(crate) enum Sent {
 /// # Safety
 /// `msg` and all it points to are valid.
 pub(crate) unsafe fn send_now(fd: RawFd, msg: *const libc::msghdr, key: u32) -> Sent {
+    let flags = libc::c_long::from(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    // By number: the C library's function is a cancellation point, which costs.
     // SAFETY: the caller's promise.
     let (sent, message) =
-        unsafe { (libc::sendmsg(fd, msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL), *msg) };
+        unsafe { (libc::syscall(libc::SYS_sendmsg, libc::c_long::from(fd), msg, flags), *msg) };
     let Ok(sent @ 1..) = i32::try_from(sent) else { return Sent::Nothing };
     // SAFETY: the message names its vectors.
     let all = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };

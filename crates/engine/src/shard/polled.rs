@@ -79,9 +79,22 @@ impl PolledPorts {
         let before = self.ended.len();
         for at in (0..self.receives.len()).rev() {
             let Receive { port, key, fd, buf, len } = self.receives[at];
+            let (socket, flags) = (libc::c_long::from(fd), libc::c_long::from(libc::MSG_DONTWAIT));
+            let nobody = std::ptr::null::<libc::sockaddr>();
+            // By number: the C library's function is a cancellation point, which costs.
             // SAFETY: `buf` is valid for writes of `len` bytes until the port has its event: the
             // caller of `PortIo::recv` promised.
-            let got = unsafe { libc::recv(fd, buf.cast(), len as usize, libc::MSG_DONTWAIT) };
+            let got = unsafe {
+                libc::syscall(
+                    libc::SYS_recvfrom,
+                    socket,
+                    buf,
+                    len as usize,
+                    flags,
+                    nobody,
+                    std::ptr::null::<libc::socklen_t>(),
+                )
+            };
             let result = match i32::try_from(got) {
                 Ok(got) if got >= 0 => got,
                 _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
