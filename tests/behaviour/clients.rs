@@ -108,3 +108,62 @@ fn the_daemon_serves_everybody() {
         serves_everybody(lab, &mut Headgate::with_disks(lab, &[DiskSpec::mib("disk", SIZE_MIB)])?)
     });
 }
+
+/// How often two clients write side by side: now and then one is done before the other begins.
+const RACES: u32 = 5;
+
+/// Writes of two clients that begin and end anywhere, many at once and side by side within blocks:
+/// no byte of a neighbour may be lost to a block that is read, changed and written back.
+#[test]
+fn two_clients_write_single_bytes_and_neither_loses_one() {
+    with_lab(&["nbdinfo", "nbdcopy", "qemu-io", "qemu-img"], |lab| {
+        let disks: Vec<_> = (0..RACES).map(|n| DiskSpec::mib(&format!("disk{n}"), 1)).collect();
+        let daemon = Headgate::with_disks(lab, &disks)?;
+        disks.iter().try_for_each(|disk| write_side_by_side(lab, &daemon, &disk.name))
+    });
+}
+
+fn write_side_by_side(lab: &Lab, daemon: &Headgate, disk: &str) -> anyhow::Result<()> {
+    let uri = daemon.nbd_uri(disk);
+    let info = tools::nbdinfo(&uri)?;
+    anyhow::ensure!(
+        info["exports"][0]["block_size_minimum"] == 1,
+        "qemu-io would write whole blocks by itself: {info}"
+    );
+
+    let mut expected = vec![0u8; 1 << 20];
+    let mut commands = [Vec::new(), Vec::new()];
+    let mut at = 3;
+    for round in 0..800 {
+        let (pattern, length) = (round % 255 + 1, [1, 7, 100, 30, 511, 513, 1025][round % 7]);
+        commands[round % 2].push(format!("aio_write -P {pattern} {at} {length}"));
+        expected[at..at + length].fill(pattern as u8);
+        at += length;
+    }
+    // Zeroes keep what is in the rest of their first and of their last block.
+    for (n, command) in ["write -z", "write -z -u", "write -f -P 0"].into_iter().enumerate() {
+        let from = at + 5 + n * 2000;
+        let end = [format!("write -P 9 {from} 1500"), format!("{command} {} 777", from + 100)];
+        commands[0].extend(end);
+        expected[from..from + 1500].fill(9);
+        expected[from + 100..from + 877].fill(0);
+    }
+    std::thread::scope(|scope| {
+        let clients = commands.each_mut().map(|commands| {
+            commands.extend(["aio_flush".into(), "flush".into()]);
+            let uri = &uri;
+            scope.spawn(move || {
+                let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+                tools::qemu_io(uri, &commands).map(drop)
+            })
+        });
+        clients.into_iter().try_for_each(|client| client.join().expect("it does not panic"))
+    })?;
+
+    let (copy, oracle) = (lab.dir().join("copy.raw"), lab.dir().join("oracle.raw"));
+    std::fs::write(&oracle, &expected)?;
+    tools::nbdcopy(&uri, &copy.to_string_lossy())?;
+    let (copy, oracle) = (copy.to_string_lossy(), oracle.to_string_lossy());
+    tools::qemu_img_compare(&copy, &oracle)?;
+    tools::qemu_img_compare(&daemon.image(disk)?.to_string_lossy(), &oracle)
+}

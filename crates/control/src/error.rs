@@ -3,7 +3,7 @@ use headgate_catalog::CatalogError;
 use headgate_cluster::lease::LeaseError;
 use headgate_devices::Sustained;
 use headgate_history::SamplesError;
-use headgate_model::{Name, Overcommit, PlaneError};
+use headgate_model::{Name, Overcommit, PlaneError, RemovedId};
 use headgate_units::{Bytes, Iops};
 use thiserror::Error;
 
@@ -56,6 +56,14 @@ pub enum ControlError {
         kind: &'static str,
         /// The name.
         name: Name,
+    },
+    /// Another disk has the name of one that is to be restored.
+    #[error("disk '{name}' exists already, so removed disk '{id}' cannot have that name again")]
+    NameTaken {
+        /// The name.
+        name: Name,
+        /// The removed disk.
+        id: RemovedId,
     },
     /// A datastore that still has disks.
     #[error("datastore '{name}' still has {count} disk(s): {disks}")]
@@ -258,6 +266,7 @@ impl ControlError {
             | ControlError::NotRemoved { .. }
             | ControlError::Catalog(CatalogError::Missing { .. }) => ErrorKind::Missing,
             ControlError::Exists { .. }
+            | ControlError::NameTaken { .. }
             | ControlError::HasDisks { .. }
             | ControlError::HasRemoved { .. }
             | ControlError::InUse { .. }
@@ -323,6 +332,9 @@ impl ControlError {
             ControlError::Exists { kind, name } => {
                 Some(format!("choose another name, or see 'headgate {kind} show {name}'"))
             }
+            ControlError::NameTaken { id, .. } => Some(format!(
+                "give it another name: 'headgate disk restore {id} --name NAME'"
+            )),
             ControlError::HasDisks { .. } => Some("remove the disks first ('headgate disk remove NAME')".into()),
             ControlError::HasRemoved { .. } => {
                 Some("purge them first ('headgate disk purge NAME'), or restore them".into())

@@ -178,12 +178,19 @@ impl Control {
         let directory = self.directory_of_removed(&self.kept(&id_text)?.1)?;
         let mut catalog = self.catalog();
         let (removed, backend) = self.kept(&id_text)?;
-        let name = request.name.unwrap_or_else(|| id.name.clone());
+        let taken = |error| match error {
+            ControlError::Exists { kind: "disk", name } if request.name.is_none() => {
+                ControlError::NameTaken { name, id: id.clone() }
+            }
+            other => other,
+        };
+        let name = request.name.clone().unwrap_or_else(|| id.name.clone());
         let ready = DiskRecord { name, state: DiskState::Ready, ..removed.disk.clone() };
         let warnings = {
             let model = self.model();
             let force = request.force;
-            self.check_new(&model, &ready.name, &ready.datastore, &ready.policy, force)?
+            self.check_new(&model, &ready.name, &ready.datastore, &ready.policy, force)
+                .map_err(taken)?
         };
         let disk = DiskRecord { state: DiskState::Creating, ..ready.clone() };
         let record = RemovedRecord { step: RemovedStep::Returning, disk: ready, ..removed };
