@@ -46,6 +46,11 @@ impl Etcd {
         url(self.ports[0])
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Kills it; what it stored stays.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.process.kill()

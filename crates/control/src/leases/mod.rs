@@ -184,7 +184,11 @@ impl Leases {
         eviction: Eviction,
     ) -> Result<(), LeaseError> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
-        if locked(&self.in_etcd).contains_key(disk) {
+        // What was held may be another's by now: then only etcd knows.
+        if locked(&self.in_etcd)
+            .get(disk)
+            .is_some_and(|(name, token, _)| keeper.may_serve(name, *token, keeper::now()))
+        {
             return Ok(());
         }
         let (token, wait) = keeper.acquire(name, eviction).map_err(|e| match e {
@@ -193,8 +197,11 @@ impl Leases {
             }
             other => other,
         })?;
-        let from = Instant::now() + wait;
-        locked(&self.in_etcd).insert(disk.clone(), (name.to_owned(), token, from));
+        let mut in_etcd = locked(&self.in_etcd);
+        let same = in_etcd.get(disk).filter(|(_, held, _)| *held == token);
+        // Who was evicted from it is waited for still.
+        let from = same.map_or(Instant::now(), |(_, _, from)| *from).max(Instant::now() + wait);
+        in_etcd.insert(disk.clone(), (name.to_owned(), token, from));
         Ok(())
     }
 
