@@ -1,5 +1,5 @@
-//! What an operator can lose by one wrong command or one bad block, and gets back: a removed disk, a
-//! damaged catalog, a missing one. Judged by what a client reads afterwards and by the policy.
+//! What an operator can lose by one wrong command or one bad block, and gets back: a removed disk,
+//! a damaged catalog, a missing one. Judged by what a client reads afterwards and by the policy.
 
 use anyhow::{Context, ensure};
 use headgate_lab::headgate::Headgate;

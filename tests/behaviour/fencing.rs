@@ -120,8 +120,8 @@ fn an_evicted_host_that_stood_still_writes_nothing_more() {
     });
 }
 
-/// A host that was evicted and has not heard of it takes the disk back: it asks etcd who has it, and
-/// trusts nothing that it knew.
+/// A host that was evicted and has not heard of it takes the disk back: it asks etcd who has it,
+/// and trusts nothing that it knew.
 #[test]
 fn an_evicted_host_that_does_not_know_takes_its_disk_back() {
     with_lab(&["losetup", "mknod"], |lab| {
