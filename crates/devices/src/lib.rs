@@ -48,7 +48,7 @@ pub use service::ServiceTime;
 pub use spec::{ModelSpec, SizeCost};
 pub use ssd::{
     FlashCounters, FlashDrive, Ssd, SsdAge, SsdIsolation, SsdRating, SsdSpec, SsdSpecError,
-    SsdVictims, Switch,
+    SsdTargets, SsdVictims, Switch,
 };
 
 use headgate_units::Bytes;

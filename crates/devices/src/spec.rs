@@ -224,7 +224,7 @@ mod tests {
             "array=3,unit=16M,cache=1.5G,readahead=100,elevator=1",
             "array=3,elevator=256,slowdown=64",
             "ssd",
-            "ssd=1.5G,op=7.25%,isolation=dynamic,rated=2500,hysteresis=0.2%,victims=cost-benefit,buffer=3M,aged=full",
+            "ssd=1.5G,op=7.25%,isolation=dynamic,rated=2500,targets=published,hysteresis=0.2%,victims=cost-benefit,buffer=3M,aged=full",
             "ssd=4M,op=50%,dies=2,planes=1,channels=1,block=32,page=8K,read=0s,erase=1ns,background=no,copyback=no,aged=yes,seed=9",
             "null",
         ] {

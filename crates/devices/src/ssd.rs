@@ -6,13 +6,16 @@ mod disks;
 mod fabric;
 mod lane;
 mod spec;
+mod stopwatch;
 pub(crate) mod text;
 
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 pub use disks::{FlashCounters, FlashDrive};
-pub use spec::{SsdAge, SsdIsolation, SsdRating, SsdSpec, SsdSpecError, SsdVictims, Switch};
+pub use spec::{
+    SsdAge, SsdIsolation, SsdRating, SsdSpec, SsdSpecError, SsdTargets, SsdVictims, Switch,
+};
 
 use crate::rng::SplitMix64;
 use crate::{DeviceIo, DeviceModel, DiskPlace, IoKind, PlaceError, Readiness};
@@ -21,7 +24,7 @@ use alloc::collections::VecDeque;
 use disks::{Disks, DriveDisk, Epochs};
 use fabric::{Class, Fabric, Task};
 use headgate_flash::{
-    Cause, Ftl, FtlError, FtlStats, Image, Op, OwnerError, OwnerId, OwnerSpec, Standing,
+    Cause, Ftl, FtlError, FtlStats, Image, Op, OwnerError, OwnerId, OwnerSpec, Spent, Standing,
 };
 use headgate_units::{Bytes, Nanos, Shares};
 use lane::{Lane, Who};
@@ -98,6 +101,8 @@ pub struct Ssd {
 struct Request {
     id: u64,
     parts: u64,
+    /// On which disk it is, if on any.
+    disk: Option<u32>,
 }
 
 impl Ssd {
@@ -229,6 +234,8 @@ impl Ssd {
             None => io.offset % self.spec.size.0,
         };
         let Some((key, place)) = self.disks.at(offset).filter(|_| io.bytes.0 > 0) else { return };
+        self.requests[request as usize].disk = Some(key);
+        self.disks.come_in(key, self.seen);
         let (page, first) = (self.spec.page.0, offset - place.offset);
         let end = first.saturating_add(io.bytes.0).min(place.size.0);
         let owner = Disks::owner(key);
@@ -243,6 +250,7 @@ impl Ssd {
                     if at * page < first || end < ((at + 1) * page).min(place.size.0) {
                         self.read(request, key, at as u32);
                     }
+                    self.tell_time(key);
                     let mut ops = core::mem::take(&mut self.ops);
                     let outcome = self.ftl.write(owner, at as u32, &mut ops);
                     self.expect(outcome);
@@ -266,6 +274,16 @@ impl Ssd {
                 }
             }
             IoKind::Flush => {}
+        }
+    }
+
+    /// What a disk's writes cost is measured here, where the clock is: the layer has none.
+    fn tell_time(&mut self, disk: u32) {
+        if self.spec.isolation == SsdIsolation::Dynamic {
+            let busy = self.disks.take_busy(disk, self.seen);
+            let lane = &mut self.lanes[disk as usize];
+            let (moving, erasing) = (lane.moves.take(self.seen), lane.erases.take(self.seen));
+            self.ftl.spent(Disks::owner(disk), Spent { busy, moving, erasing });
         }
     }
 
@@ -299,6 +317,7 @@ impl Ssd {
                 if !self.disks.enter_buffer(disk, room, request) {
                     self.requests[request as usize].parts += 1;
                 }
+                self.disks.come_in(disk, self.seen);
                 Who::Buffered { disk, epoch: self.epochs.enter() }
             };
             self.lanes[number as usize].push_host(task, who);
@@ -373,6 +392,7 @@ impl Ssd {
             }
             Who::Buffered { disk, epoch } => {
                 self.working -= 1;
+                self.disks.go_out(disk, now);
                 let admitted = self.disks.leave_buffer(disk);
                 let flushed = self.epochs.leave(epoch);
                 for request in admitted.into_iter().chain(flushed) {
@@ -387,7 +407,10 @@ impl Ssd {
         let entry = &mut self.requests[request as usize];
         entry.parts -= 1;
         if entry.parts == 0 {
-            let id = self.requests.remove(request as usize).id;
+            let Request { id, disk, .. } = self.requests.remove(request as usize);
+            if let Some(disk) = disk {
+                self.disks.go_out(disk, now);
+            }
             self.done.push_back((now, id));
             self.look_idle(now);
         }
@@ -424,7 +447,7 @@ impl DeviceModel for Ssd {
         self.advance(now);
         while io.kind != IoKind::Flush && self.grow_old(u32::MAX) == Readiness::Busy {}
         self.idle = None;
-        let request = self.requests.insert(Request { id, parts: 1 }) as u32;
+        let request = self.requests.insert(Request { id, parts: 1, disk: None }) as u32;
         self.controller.push_back((self.seen + CONTROLLER, request));
         if io.kind != IoKind::Flush {
             self.submit_pages(request, io);

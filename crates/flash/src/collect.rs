@@ -162,6 +162,9 @@ impl<M: Medium> Ftl<M> {
         self.stats.victim_valid += u64::from(valid);
         self.pools[p].meter.add(Utilisation::of(valid.into(), pages.into()));
         self.pools[p].last_collected = self.stats.victims;
+        if let Some(stats) = self.owners.get(p).filter(|_| !self.is_shared()).map(|o| o.stats) {
+            self.pools[p].pace.on_victim(stats.host_writes, stats.moved);
+        }
         let own = if self.is_shared() { trigger } else { Some(p) };
         if let Some(o) = trigger.or(own) {
             self.owners[o].stats.victims += 1;

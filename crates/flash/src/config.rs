@@ -58,7 +58,10 @@ pub struct Control {
     pub rated: Iops,
     /// Whether it is given or sought.
     pub rating: Rating,
-    /// Times of the chip in equation 1; `read` and `erase` do not count.
+    /// What writes are taken to cost.
+    pub targets: Targets,
+    /// Times of the chip in equation 1; `read` and `erase` do not count. Where costs are measured,
+    /// these hold until they are.
     pub times: CellTimes,
     /// How far from its target an owner's utilisation may be before its space changes. A twentieth
     /// of the target's rate counts where that is less.
@@ -68,12 +71,13 @@ pub struct Control {
 }
 
 impl Control {
-    /// Control for a device of so many page writes per second, with a hysteresis of 0.01 and a
-    /// window of 64 victims.
+    /// Control for a device of so many page writes per second by measured costs, with a hysteresis
+    /// of 0.01 and a window of 64 victims.
     pub fn new(rated: Iops, times: CellTimes) -> Control {
         Control {
             rated,
             rating: Rating::Given,
+            targets: Targets::Measured,
             times,
             hysteresis: Utilisation::from_millionths(10_000),
             window: 64,
@@ -90,6 +94,18 @@ pub enum Rating {
     /// that: nobody has to know it, and [`Control::rated`] does not count. Owners that do not write
     /// take no part in it, and those that have the least space only where nobody has more.
     Sought,
+}
+
+/// What an owner's writes are taken to cost where rates become utilisations and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Targets {
+    /// What the chip takes, by equation 1: one write after the other, no reads. For every owner the
+    /// same, whatever it does.
+    Published,
+    /// What each owner's do take, as [`Ftl::spent`](crate::Ftl::spent) is told: so an owner's rate
+    /// is that at which it writes while it wants something, and it is this that is to be on
+    /// target.
+    Measured,
 }
 
 /// Which block is collected.

@@ -80,30 +80,103 @@ impl CellTimes {
         transfer: Nanos(102_400),
     };
 
+    /// What equation 1 says that writes take: t_PRG + t_XFER for a page of one's own, t_PRG for one
+    /// that is moved.
+    pub fn costs(&self) -> WriteCosts {
+        WriteCosts {
+            own: Nanos(self.program.0.saturating_add(self.transfer.0)),
+            moved: self.program,
+        }
+    }
+
     /// Equation 1: page writes per second of an owner whose victims are so full, one chip, one
     /// write after the other. 0 when nothing can be gained from victims.
     pub fn rate(&self, u: Utilisation) -> u64 {
-        let free = u128::from(WHOLE - u.millionths());
-        let time =
-            u128::from(self.program.0) * u128::from(WHOLE) + free * u128::from(self.transfer.0);
-        if time == 0 {
-            return u64::MAX;
-        }
-        u64::try_from((SECOND * free + time / 2) / time).unwrap_or(u64::MAX)
+        self.costs().rate(u)
     }
 
     /// The inverse of equation 1: how full victims may be at most where an owner writes so many
     /// pages per second. `None`: no utilisation is low enough, the chip itself is slower.
     pub fn utilisation_for(&self, rate: Iops) -> Option<Utilisation> {
-        // Both sides of the fraction times IOPS, so that 1/IOPS need not be rounded.
-        let rate = u128::from(rate.get());
-        let busy = (u128::from(self.program.0) + u128::from(self.transfer.0)) * rate;
-        if busy >= SECOND {
-            return None;
+        self.costs().utilisation_for(MilliIops::of(rate))
+    }
+}
+
+/// Thousandths of a page per second: a small share of a slow drive is a few pages per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MilliIops(pub u64);
+
+impl MilliIops {
+    pub fn of(rate: Iops) -> MilliIops {
+        MilliIops(rate.get().saturating_mul(1_000))
+    }
+
+    /// To the nearest whole one.
+    pub fn rounded(self) -> u64 {
+        self.0 / 1_000 + u64::from(self.0 % 1_000 >= 500)
+    }
+}
+
+/// What an owner's page writes take: equation 1 with the two times that it has, whether they are
+/// the chip's or measured. A page that an owner writes costs `own` + WAF(u)·`moved`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteCosts {
+    /// For each page that it writes, without collection.
+    pub own: Nanos,
+    /// For each page that is moved.
+    pub moved: Nanos,
+}
+
+impl WriteCosts {
+    /// Page writes per second where victims are so full; 0 when nothing can be gained from them.
+    pub fn rate(&self, u: Utilisation) -> u64 {
+        self.fine_rate(u, 1)
+    }
+
+    pub(crate) fn milli_rate(&self, u: Utilisation) -> MilliIops {
+        MilliIops(self.fine_rate(u, 1_000))
+    }
+
+    fn fine_rate(&self, u: Utilisation, parts: u128) -> u64 {
+        let free = u128::from(WHOLE - u.millionths());
+        let time = self.time(u);
+        if time == 0 {
+            return u64::MAX;
         }
-        let (above, below) = (SECOND - busy, SECOND - u128::from(self.transfer.0) * rate);
+        u64::try_from((SECOND * parts * free + time / 2) / time).unwrap_or(u64::MAX)
+    }
+
+    /// Nanoseconds for a million pages that are programmed, of which u are moved ones.
+    fn time(&self, u: Utilisation) -> u128 {
+        let full = u128::from(u.millionths());
+        u128::from(self.own.0) * (u128::from(WHOLE) - full) + u128::from(self.moved.0) * full
+    }
+
+    /// How full victims may be at most at such a rate. `None`: no utilisation is low enough.
+    pub(crate) fn utilisation_for(&self, rate: MilliIops) -> Option<Utilisation> {
+        // Both sides of the fraction times IOPS, so that 1/IOPS need not be rounded.
+        let rate = u128::from(rate.0);
+        let busy = u128::from(self.own.0) * rate;
+        let above = (SECOND * 1_000).checked_sub(busy).filter(|&above| above > 0)?;
+        let below = above + u128::from(self.moved.0) * rate;
         let millionths = (above * u128::from(WHOLE) + below / 2) / below;
         Some(Utilisation::from_millionths(u32::try_from(millionths).unwrap_or(WHOLE)))
+    }
+
+    /// From which rate on an owner would be faster by less than a seventh if nothing had to be
+    /// moved any more.
+    pub(crate) fn most(&self) -> MilliIops {
+        let most = SECOND * 1_000 * 7 / (8 * u128::from(self.own.0.max(1)));
+        MilliIops(u64::try_from(most).unwrap_or(u64::MAX))
+    }
+
+    /// By how much u has to differ for the rate to differ by one part of so many: the derivative of
+    /// the rate by u is -`moved`·rate/((1 - u)·(`own`·(1 - u) + `moved`·u)). In millionths.
+    pub(crate) fn step(&self, u: Utilisation, part: u32) -> u32 {
+        let whole = u128::from(WHOLE);
+        let below = u128::from(self.moved.0.max(1)) * whole * u128::from(part.max(1));
+        let step = (whole - u128::from(u.millionths())) * self.time(u) / below;
+        u32::try_from(step).unwrap_or(WHOLE).min(WHOLE)
     }
 }
 
@@ -166,6 +239,37 @@ mod tests {
         assert!(PAPER.utilisation_for(Iops::new(3_333).unwrap()).is_some());
         assert_eq!(PAPER.utilisation_for(Iops::new(3_334).unwrap()), None);
         assert_eq!(PAPER.utilisation_for(Iops::MAX), None);
+    }
+
+    #[test]
+    fn measured_costs_are_equation_1_with_other_times() {
+        let deep = WriteCosts { own: Nanos(30_000), moved: Nanos(220_000) };
+        for (millionths, rate) in [(0, 33_333), (500_000, 4_000), (900_000, 498), (1_000_000, 0)] {
+            assert_eq!(deep.rate(u(millionths)), rate);
+        }
+        for millis in (50..29_000_000).step_by(9_973) {
+            let goal = deep.utilisation_for(MilliIops(millis)).unwrap();
+            let back = deep.milli_rate(goal).0;
+            // A millionth of u is what it is exact to, and the least rate.
+            let exact = u64::from(1_000_000 / deep.step(goal, 1).max(1));
+            let most = millis * (exact + 10) / 1_000_000 + 1;
+            assert!(back.abs_diff(millis) <= most, "{millis}: {back}");
+        }
+        assert_eq!(deep.utilisation_for(MilliIops(33_333_334)), None);
+        assert_eq!(deep.most(), MilliIops(29_166_666));
+    }
+
+    #[test]
+    fn a_step_of_utilisation_is_the_part_of_the_rate_that_it_says() {
+        for costs in [PAPER.costs(), WriteCosts { own: Nanos(9_000), moved: Nanos(220_000) }] {
+            for millionths in [100_000, 400_000, 700_000, 950_000] {
+                let (here, step) = (u(millionths), costs.step(u(millionths), 100));
+                let there = u(millionths - step);
+                let (here, there) = (costs.milli_rate(here).0, costs.milli_rate(there).0);
+                let part = there as f64 / here as f64 - 1.0;
+                assert!((part - 0.01).abs() < 0.001, "{costs:?} at {millionths}: {part}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use crate::blocks::{Block, FreeBlocks, State, ValidPages};
 use crate::config::{Config, Isolation, Levelling, Rating, Streams};
+use crate::equations::MilliIops;
 use crate::error::{ConfigError, FtlError};
 use crate::geometry::{BlockId, Geometry, PageAddr, PlaneId};
 use crate::map::{Entry, Tombstone, Where};
@@ -50,8 +51,8 @@ pub struct Ftl<M> {
     pub(crate) unassigned: u32,
     /// Of all owners together, under isolation.
     pub(crate) shares: u64,
-    /// Page writes per second of the device, given or sought; 0 while not known.
-    pub(crate) rated: u64,
+    /// Page writes per second of the device, given or sought.
+    pub(crate) rated: Option<MilliIops>,
     /// Victims when it last changed.
     pub(crate) rated_at: u64,
     pub(crate) levelling: Option<Job>,
@@ -109,9 +110,9 @@ impl<M: Medium> Ftl<M> {
             shares: 0,
             rated: match &config.isolation {
                 Isolation::Dynamic(control) if control.rating == Rating::Given => {
-                    control.rated.get()
+                    Some(MilliIops::of(control.rated))
                 }
-                Isolation::Dynamic(_) | Isolation::Shared | Isolation::Static => 0,
+                Isolation::Dynamic(_) | Isolation::Shared | Isolation::Static => None,
             },
             rated_at: 0,
             levelling: None,

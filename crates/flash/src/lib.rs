@@ -16,7 +16,8 @@
 //! | what it tells the medium | [`Op`], [`Sink`] |
 //! | collection between requests, step by step | [`Ftl::work`], [`Ftl::step`] |
 //! | shared, static, dynamic | [`Isolation`] |
-//! | what collection costs, and back | [`Utilisation`], [`CellTimes`] |
+//! | what collection costs, and back | [`Utilisation`], [`CellTimes`], [`WriteCosts`] |
+//! | what writes did cost | [`Ftl::spent`], [`Spent`] |
 //! | what it costs by analysis, for comparison | [`theory`] |
 //! | rebuilding the state | [`Ftl::recover`] |
 //!
@@ -79,6 +80,7 @@ mod medium;
 mod op;
 mod owner;
 mod owners;
+mod pace;
 mod pool;
 mod quota;
 mod recover;
@@ -87,9 +89,9 @@ pub mod theory;
 
 pub use background::{Work, WorkKind};
 pub use config::{
-    Config, Control, CopyBack, Isolation, Levelling, Rating, Streams, Thresholds, Victims,
+    Config, Control, CopyBack, Isolation, Levelling, Rating, Streams, Targets, Thresholds, Victims,
 };
-pub use equations::{CellTimes, Utilisation};
+pub use equations::{CellTimes, Utilisation, WriteCosts};
 pub use error::{ConfigError, FtlError, OwnerError};
 pub use ftl::Ftl;
 pub use geometry::{BlockId, Geometry, GeometryError, PageAddr, PlaneId};
@@ -97,5 +99,6 @@ pub use image::Image;
 pub use medium::{Content, Medium, MediumError, PageState, Record};
 pub use op::{Cause, Ignore, Op, Sink};
 pub use owner::{KnownOwner, OwnerId, OwnerSpec, OwnerStats};
+pub use pace::Spent;
 pub use recover::RecoverError;
 pub use stats::{FtlStats, Reach, Standing, Wear};

@@ -5,6 +5,7 @@ use crate::ftl::Ftl;
 use crate::map::{Entry, nowhere};
 use crate::medium::Medium;
 use crate::owner::{KnownOwner, OwnerId, OwnerSpec, OwnerStats};
+use crate::pace::{Pace, Spent};
 use crate::pool::Meter;
 use alloc::vec::Vec;
 
@@ -88,9 +89,19 @@ impl<M: Medium> Ftl<M> {
             }
             let window = self.window();
             self.pools[place].meter = Meter::new(window);
+            self.pools[place].pace = Pace::new(window);
             self.pools[place].adjusted_at = 0;
         }
         place
+    }
+
+    /// Tells what time passed for an owner since the last report. Who has the clock tells it before
+    /// each write, so that what is collected for that write finds it; who never does gets targets
+    /// by the chip's times. O(1).
+    pub fn spent(&mut self, owner: OwnerId, time: Spent) {
+        if let Some(o) = self.place_of(owner).filter(|_| !self.is_shared()) {
+            self.pools[o].pace.spend(time);
+        }
     }
 
     /// Gives an owner's pages up. Its blocks are erased in the background, its over-provisioning

@@ -4,6 +4,7 @@ use crate::blocks::Buckets;
 use crate::equations::Utilisation;
 use crate::geometry::BlockId;
 use crate::op::Cause;
+use crate::pace::Pace;
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -34,6 +35,7 @@ pub(crate) struct Pool {
     pub cursor: u32,
     pub job: Option<Job>,
     pub meter: Meter,
+    pub pace: Pace,
     /// Whether the last adjustment asked for a block and there was none to have.
     pub wanting: Wanting,
     /// Its collections when its quota last changed.
@@ -62,17 +64,15 @@ impl Pool {
             cursor: 0,
             job: None,
             meter: Meter::new(window),
+            pace: Pace::new(window),
             wanting: Wanting::Nothing,
             adjusted_at: 0,
             last_collected: 0,
         }
     }
 
-    /// Whether what came of the last adjustment has been seen enough for the next one. Far from its
-    /// target a pool is adjusted at each collection, near it once in a window: the mean of the
-    /// victims follows that late.
-    pub fn has_settled(&self, window: u32, margin: u32, off: u32) -> bool {
-        let wait = u64::from(window) * u64::from(margin) / u64::from(off.max(1));
+    /// Whether so many collections have passed since the last adjustment.
+    pub fn has_settled(&self, wait: u64) -> bool {
         self.meter.victims() - self.adjusted_at >= wait
     }
 

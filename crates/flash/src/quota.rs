@@ -1,8 +1,8 @@
 //! Who may hold how many blocks: the initial division by weight, and Algorithm 1, which lets space
 //! follow targets.
 
-use crate::config::Rating;
-use crate::equations::Utilisation;
+use crate::config::{Rating, Targets};
+use crate::equations::{MilliIops, Utilisation, WriteCosts};
 use crate::ftl::Ftl;
 use crate::medium::Medium;
 use crate::owner::{OwnerId, OwnerSpec};
@@ -61,11 +61,18 @@ enum Use {
     Idle,
 }
 
-/// How far from its target a utilisation may be: the hysteresis, but no more than changes the rate
-/// by a twentieth. Rates are nearly in proportion to 1 - u, so at 0.96 a hundredth is a quarter of
-/// the rate.
-fn margin(hysteresis: Utilisation, target: u32) -> u32 {
-    hysteresis.millionths().min((1_000_000 - target) / 20)
+/// The part of a rate by which it may differ: one of so many.
+const EXACT: u32 = 20;
+
+/// Where an owner is, where it is to be, and how near that is near enough, in millionths of
+/// utilisation.
+#[derive(Clone, Copy, Debug)]
+struct Course {
+    now: u32,
+    target: u32,
+    margin: u32,
+    /// Collections from one adjustment to the next, at least.
+    wait: u64,
 }
 
 impl<M: Medium> Ftl<M> {
@@ -167,12 +174,12 @@ impl<M: Medium> Ftl<M> {
     /// its target, one less for whoever moves too few. O(owners) when a block has to come from
     /// another owner, else O(1).
     pub(crate) fn adjust(&mut self, p: usize) {
-        let Some(control) = self.control() else { return };
-        let (hysteresis, window) = (control.hysteresis, control.window);
+        if self.control().is_none() {
+            return;
+        }
         self.seek_rate();
-        let Some((now, target)) = self.utilisation_and_target(p) else { return };
-        let margin = margin(hysteresis, target);
-        if !self.pools[p].has_settled(window, margin, now.abs_diff(target)) {
+        let Some(Course { now, target, margin, wait }) = self.course(p) else { return };
+        if !self.pools[p].has_settled(wait) {
             return;
         }
         self.pools[p].wanting = Wanting::Nothing;
@@ -197,28 +204,31 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Where the rate of the device is sought, it is what owners achieve with the space they have:
-    /// for everybody's shares, what those that collect write by equation 1 for theirs. So who is
-    /// above it gives space and who is below takes, until all are on it. Who has the least space
-    /// and can give none counts only where nobody has more. A drive with more than a sixteenth of
-    /// its space in nobody's hands achieves an eighth more. O(owners), for every eighth victim.
+    /// for everybody's shares, what those that collect write for theirs. So who is above it gives
+    /// space and who is below takes, until all are on it. Who has the least space and can give
+    /// none, or is too slow for its part whatever space it gets, counts only where nobody else
+    /// writes. A drive with more than a sixteenth of its space in nobody's hands achieves an eighth
+    /// more, unless somebody for whom the others slow down cannot use it. O(owners), for every
+    /// eighth victim.
     fn seek_rate(&mut self) {
-        let Some(control) = self.control().filter(|control| control.rating == Rating::Sought)
-        else {
-            return;
-        };
-        if self.rated > 0 && self.stats.victims - self.rated_at < SEEK_EVERY {
+        if self.control().is_none_or(|control| control.rating != Rating::Sought)
+            || (self.rated.is_some() && self.stats.victims - self.rated_at < SEEK_EVERY)
+        {
             return;
         }
-        let times = control.times;
         let (mut able, mut bound) = ((0, 0), (0, 0));
-        for (pool, owner) in self.pools.iter().zip(&self.owners) {
-            let Some(u) = pool.meter.value() else { continue };
+        let mut waits_for_one = false;
+        for p in 0..self.pools.len().min(self.owners.len()) {
+            let (pool, owner) = (&self.pools[p], &self.owners[p]);
+            let Some((costs, u)) = self.achieved(p) else { continue };
             if owner.id.is_none() || owner.spec.target.is_some() || self.is_idle(pool) {
                 continue;
             }
-            let sum =
-                if pool.quota > pool.data + self.least_spare() { &mut able } else { &mut bound };
-            sum.0 += u128::from(times.rate(u).min(Iops::MAX.get()));
+            let can_give = pool.quota > pool.data + self.least_spare();
+            let counts = can_give && !self.is_sated(p);
+            waits_for_one |= counts && self.is_limited(p);
+            let sum = if counts { &mut able } else { &mut bound };
+            sum.0 += u128::from(costs.milli_rate(u).min(MilliIops::of(Iops::MAX)).0);
             sum.1 += u128::from(owner.spec.shares.get());
         }
         let (rates, shares) = if able.1 > 0 { able } else { bound };
@@ -227,9 +237,10 @@ impl<M: Medium> Ftl<M> {
         }
         let (spare, unassigned) = self.spare_blocks();
         let achieved = rates * u128::from(self.shares) / shares;
-        let rated = if unassigned > spare / 16 { achieved + achieved / 8 } else { achieved };
-        self.rated =
-            u64::try_from(rated).unwrap_or(u64::MAX).clamp(Iops::MIN.get(), Iops::MAX.get());
+        let is_idle = unassigned > spare / 16 && !waits_for_one;
+        let rated = if is_idle { achieved + achieved / 8 } else { achieved };
+        let most = MilliIops::of(Iops::MAX).0;
+        self.rated = Some(MilliIops(u64::try_from(rated).unwrap_or(most).clamp(1, most)));
         self.rated_at = self.stats.victims;
     }
 
@@ -243,7 +254,7 @@ impl<M: Medium> Ftl<M> {
     /// yet.
     pub fn rated(&self) -> Option<Iops> {
         self.control()?;
-        Iops::new(self.rated).ok()
+        Iops::new(self.rated?.rounded().max(1)).ok()
     }
 
     /// Whether a block of nobody's quota is one that nobody holds either.
@@ -270,50 +281,125 @@ impl<M: Medium> Ftl<M> {
         use_of_it == Use::Idle || self.is_one_left()
     }
 
-    /// Measured and target utilisation in millionths.
-    fn utilisation_and_target(&self, p: usize) -> Option<(u32, u32)> {
-        let now = self.pools[p].meter.value()?;
-        let target = self.target_utilisation(p)?.unwrap_or(Utilisation::EMPTY);
-        Some((now.millionths(), target.millionths()))
+    /// What an owner's writes cost, as the targets have it.
+    fn costs(&self, p: usize) -> Option<WriteCosts> {
+        let control = self.control()?;
+        let chip = control.times.costs();
+        match control.targets {
+            Targets::Published => Some(chip),
+            Targets::Measured => {
+                Some(self.pools[p].pace.measured(chip).map_or(chip, |measured| measured.costs))
+            }
+        }
+    }
+
+    /// What an owner's writes cost and how full its victims were, both of late. `None`: it has not
+    /// collected yet.
+    fn achieved(&self, p: usize) -> Option<(WriteCosts, Utilisation)> {
+        let control = self.control()?;
+        let (pool, chip) = (&self.pools[p], control.times.costs());
+        let measured = match control.targets {
+            Targets::Published => None,
+            Targets::Measured => pool.pace.measured(chip),
+        };
+        match measured {
+            Some(measured) => Some((measured.costs, measured.utilisation)),
+            None => pool.meter.value().map(|u| (chip, u)),
+        }
+    }
+
+    /// `None`: the owner has not collected yet, or has no target.
+    fn course(&self, p: usize) -> Option<Course> {
+        let control = self.control()?;
+        let (costs, now) = self.achieved(p)?;
+        let goal = self.target_utilisation(p)?.unwrap_or(Utilisation::EMPTY);
+        let (now, target) = (now.millionths(), goal.millionths());
+        let margin = self.margin(p, goal)?;
+        let (window, off) = (u64::from(control.window), u64::from(now.abs_diff(target).max(1)));
+        let wait = match control.targets {
+            Targets::Published => window * u64::from(margin) / off,
+            Targets::Measured => {
+                // Rates are about in proportion to space: that many blocks of it are wrong. Half of
+                // them move in a window, since the means follow that late: so it does not swing.
+                let spare = self.pools[p].quota.saturating_sub(self.pools[p].data);
+                let wrong = off * u64::from(spare.max(1));
+                let whole = u64::from(costs.step(goal, EXACT)) * u64::from(EXACT);
+                (2 * window * whole / wrong).min(window)
+            }
+        };
+        Some(Course { now, target, margin, wait })
+    }
+
+    /// How far from its target a utilisation may be: the hysteresis, but no more than changes the
+    /// rate by a twentieth. By equation 1 rates are nearly in proportion to 1 - u, so that at 0.96
+    /// a hundredth is a quarter of the rate.
+    fn margin(&self, p: usize, target: Utilisation) -> Option<u32> {
+        let control = self.control()?;
+        let twentieth = match control.targets {
+            Targets::Published => (1_000_000 - target.millionths()) / EXACT,
+            Targets::Measured => self.costs(p)?.step(target, EXACT),
+        };
+        Some(control.hysteresis.millionths().min(twentieth))
     }
 
     /// Who can give a block: of those with more than the least, the one farthest below its target;
     /// one that has not collected while all others did so often as to replace its blocks does not
     /// need them.
     fn donor(&self, taker: usize) -> Option<(usize, Use)> {
-        let hysteresis = self.control()?.hysteresis;
         let slack = |p: usize| {
             let pool = &self.pools[p];
             if p == taker || pool.quota <= pool.data + self.least_spare() {
                 return None;
             }
-            let (now, target) = self.utilisation_and_target(p).unwrap_or((0, 0));
-            let slack = if self.is_idle(pool) { u32::MAX } else { target.saturating_sub(now) };
-            (slack > margin(hysteresis, target)).then_some(slack)
+            if self.is_idle(pool) {
+                return Some(u32::MAX);
+            }
+            let Course { now, target, margin, .. } = self.course(p)?;
+            let slack = target.saturating_sub(now);
+            (slack > margin).then_some(slack)
         };
         let able = (0..self.pools.len()).filter_map(|p| slack(p).map(|slack| (slack, p)));
         let (slack, p) = able.max_by_key(|&(slack, p)| (slack, usize::MAX - p))?;
         Some((p, if slack == u32::MAX { Use::Idle } else { Use::Writing }))
     }
 
-    fn target_rate(&self, p: usize) -> Option<Iops> {
+    fn target_rate(&self, p: usize) -> Option<MilliIops> {
         self.control()?;
         let owner = self.owners.get(p).filter(|owner| owner.id.is_some())?;
-        if owner.spec.target.is_some() {
-            return owner.spec.target;
+        if let Some(own) = owner.spec.target {
+            return Some(MilliIops::of(own));
         }
-        if self.rated == 0 {
-            return None;
-        }
-        let rate = u128::from(self.rated) * u128::from(owner.spec.shares.get());
+        let rate = u128::from(self.rated?.0) * u128::from(owner.spec.shares.get());
         let rate = rate / u128::from(self.shares.max(1));
-        Some(Iops::new(u64::try_from(rate).ok()?.max(1)).unwrap_or(Iops::MAX))
+        Some(MilliIops(u64::try_from(rate).ok()?.max(1)))
     }
 
-    /// The outer `None`: no target. The inner: beyond the chip.
+    /// What an owner may write at most whatever space it gets, and its target, where its costs are
+    /// measured.
+    fn most_and_target(&self, p: usize) -> Option<(u128, u128)> {
+        self.control().filter(|control| control.targets == Targets::Measured)?;
+        Some((self.costs(p)?.most().0.into(), self.target_rate(p)?.0.into()))
+    }
+
+    /// Whether an owner gets all the space that it can use and is slower than its target.
+    fn is_limited(&self, p: usize) -> bool {
+        self.most_and_target(p).is_some_and(|(most, target)| most < target)
+    }
+
+    /// Whether it is slower by more than a quarter. If it lacks less, the others slow down for it:
+    /// they may well be why it is slow.
+    fn is_sated(&self, p: usize) -> bool {
+        self.most_and_target(p).is_some_and(|(most, target)| most * 4 < target * 3)
+    }
+
+    /// The outer `None`: no target. The inner: beyond the chip. Where costs are measured nobody
+    /// gets space for a last eighth of its rate: that would be the space of all others.
     fn target_utilisation(&self, p: usize) -> Option<Option<Utilisation>> {
-        let times = self.control()?.times;
-        Some(times.utilisation_for(self.target_rate(p)?))
+        let (costs, rate) = (self.costs(p)?, self.target_rate(p)?);
+        Some(match self.control()?.targets {
+            Targets::Published => costs.utilisation_for(rate),
+            Targets::Measured => costs.utilisation_for(rate.min(costs.most())),
+        })
     }
 
     /// Whether a pool's target is its part of what all achieve: there is space for that, though it
@@ -329,40 +415,39 @@ impl<M: Medium> Ftl<M> {
         let pool = &self.pools[p];
         let spare = pool.quota.saturating_sub(pool.data);
         let goal = if self.is_shared() { None } else { self.target_utilisation(p) };
-        let utilisation = pool.meter.value();
-        let hysteresis = self.control().map_or(Utilisation::EMPTY, |control| control.hysteresis);
-        let reach = match goal {
-            // What others achieve is no target for who has not shown anything.
-            Some(None) if utilisation.is_none() && self.follows_what_is_achieved(p) => Reach::Open,
-            Some(None) => Reach::TooFast,
-            Some(Some(_))
-                if pool.wanting == Wanting::Space && !self.follows_what_is_achieved(p) =>
-            {
-                Reach::NoSpace
-            }
-            Some(Some(goal))
-                if spare <= self.least_spare()
-                    && utilisation.is_some_and(|now| {
-                        now.millionths() + margin(hysteresis, goal.millionths()) < goal.millionths()
-                    }) =>
-            {
-                Reach::AtLeast
-            }
-            _ => Reach::Open,
-        };
+        let target = if self.is_shared() { None } else { self.target_rate(p) };
         Some(Standing {
             held: pool.held,
             quota: pool.quota,
             spare,
             least_spare: self.least_spare(),
-            utilisation,
-            target: if self.is_shared() { None } else { self.target_rate(p) },
+            utilisation: self.achieved(p).map(|(_, u)| u).or(pool.meter.value()),
+            target: target.and_then(|rate| Iops::new(rate.rounded().max(1)).ok()),
             target_utilisation: goal.flatten(),
             tolerance: goal
                 .flatten()
-                .map(|goal| Utilisation::from_millionths(margin(hysteresis, goal.millionths()))),
-            reach,
+                .and_then(|goal| self.margin(p, goal))
+                .map(Utilisation::from_millionths),
+            reach: goal.map_or(Reach::Open, |goal| self.reach(p, goal)),
         })
+    }
+
+    fn reach(&self, p: usize, goal: Option<Utilisation>) -> Reach {
+        let pool = &self.pools[p];
+        let spare = pool.quota.saturating_sub(pool.data);
+        let has_shown_nothing = self.achieved(p).is_none() && self.follows_what_is_achieved(p);
+        let is_below = self.course(p).is_some_and(|at| at.now + at.margin < at.target);
+        match goal {
+            // What others achieve is no target for who has not shown anything.
+            _ if has_shown_nothing => Reach::Open,
+            None => Reach::TooFast,
+            Some(_) if self.is_sated(p) => Reach::TooFast,
+            Some(_) if pool.wanting == Wanting::Space && !self.follows_what_is_achieved(p) => {
+                Reach::NoSpace
+            }
+            Some(_) if spare <= self.least_spare() && is_below => Reach::AtLeast,
+            Some(_) => Reach::Open,
+        }
     }
 
     /// Over-provisioning space of the whole medium, in blocks, and what part of it is nobody's now.

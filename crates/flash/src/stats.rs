@@ -89,7 +89,8 @@ pub struct Standing {
 pub enum Reach {
     /// There is no target, or nothing speaks against it.
     Open,
-    /// The chip is slower than the target even when nothing has to be moved.
+    /// The chip, or the owner by what its writes do take, is slower than the target even when
+    /// nothing has to be moved.
     TooFast,
     /// The owner would need more over-provisioning space, and nobody has any to give.
     NoSpace,

@@ -117,7 +117,7 @@ fn targets_and_steps_of_space_are_recorded() {
     [[variant]]
     name = "dynamic"
     [variant.set]
-    "datastore.ssd.device" = "ssd=48M,dies=2,planes=2,aged=yes,isolation=dynamic,rated=1000"
+    "datastore.ssd.device" = "ssd=48M,dies=2,planes=2,aged=yes,isolation=dynamic,rated=1000,targets=published"
     "interval" = "10ms"
     [[variant]]
     name = "none""#,

@@ -1,11 +1,12 @@
 //! Who has which part of a drive, and what became of it.
 
 use super::spec::{SsdIsolation, SsdRating};
+use super::stopwatch::Stopwatch;
 use crate::DiskPlace;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use headgate_flash::{OwnerId, OwnerStats, Standing};
-use headgate_units::{Bytes, Iops, Shares};
+use headgate_units::{Bytes, Iops, Nanos, Shares};
 
 /// What a flash drive is and did for all its disks, in pages and blocks, since it was made; what
 /// ageing did is left out.
@@ -94,6 +95,10 @@ pub(super) struct DriveDisk {
     /// Requests with a page that waits for room in the buffer, and when there is: so many must have
     /// left.
     waiting: VecDeque<(u64, u32)>,
+    /// Requests, and pages in the write buffer, that are not done.
+    inside: u64,
+    /// Runs while there are any.
+    busy: Stopwatch,
 }
 
 impl DriveDisk {
@@ -108,6 +113,8 @@ impl DriveDisk {
             entered: 0,
             left: 0,
             waiting: VecDeque::new(),
+            inside: 0,
+            busy: Stopwatch::default(),
         }
     }
 }
@@ -238,6 +245,29 @@ impl Disks {
     pub(super) fn moved_before(&self, key: u32, of: OwnerId) -> u64 {
         let Some(disk) = self.get(key) else { return 0 };
         disk.moved_before.iter().find(|&&(owner, _)| owner == of).map_or(0, |&(_, pages)| pages)
+    }
+
+    /// A request of a disk, or a page for the write buffer, comes in.
+    pub(super) fn come_in(&mut self, key: u32, now: Nanos) {
+        if let Some(disk) = self.get_mut(key) {
+            disk.inside += 1;
+            disk.busy.start(now);
+        }
+    }
+
+    /// It is done.
+    pub(super) fn go_out(&mut self, key: u32, now: Nanos) {
+        if let Some(disk) = self.get_mut(key) {
+            disk.inside = disk.inside.saturating_sub(1);
+            if disk.inside == 0 {
+                disk.busy.stop(now);
+            }
+        }
+    }
+
+    /// For how long a disk had anything inside since this was last asked.
+    pub(super) fn take_busy(&mut self, key: u32, now: Nanos) -> Nanos {
+        self.get_mut(key).map_or(Nanos::ZERO, |disk| disk.busy.take(now))
     }
 
     /// A page comes into the buffer, of which the disk may have `room` pages. False: its request

@@ -1,6 +1,7 @@
 //! What must wait for what: a pool's host writes for the collection that made room for them.
 
 use super::fabric::{Class, Fabric, Task};
+use super::stopwatch::Stopwatch;
 use alloc::collections::VecDeque;
 use headgate_units::Nanos;
 
@@ -35,11 +36,22 @@ pub(super) struct Lane {
     moving: u32,
     erasing: bool,
     pub(super) depth: u32,
+    /// Runs while pages are moved.
+    pub(super) moves: Stopwatch,
+    /// Runs while a block is erased.
+    pub(super) erases: Stopwatch,
 }
 
 impl Lane {
     pub(super) fn new(depth: u32) -> Lane {
-        Lane { items: VecDeque::new(), moving: 0, erasing: false, depth }
+        Lane {
+            items: VecDeque::new(),
+            moving: 0,
+            erasing: false,
+            depth,
+            moves: Stopwatch::default(),
+            erases: Stopwatch::default(),
+        }
     }
 
     pub(super) fn push_host(&mut self, task: Task, who: Who) {
@@ -61,6 +73,12 @@ impl Lane {
 
     /// Begins what may begin.
     pub(super) fn feed(&mut self, now: Nanos, own: u32, fabric: &mut Fabric) {
+        self.begin(now, own, fabric);
+        self.moves.run_while(self.moving > 0, now);
+        self.erases.run_while(self.erasing, now);
+    }
+
+    fn begin(&mut self, now: Nanos, own: u32, fabric: &mut Fabric) {
         while let (Some(&item), false) = (self.items.front(), self.erasing) {
             match item {
                 Item::Host(task, who) if self.moving == 0 => {

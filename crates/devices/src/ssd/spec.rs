@@ -1,3 +1,5 @@
+/// What dynamic isolation takes a disk's writes to cost.
+pub use headgate_flash::Targets as SsdTargets;
 use headgate_flash::{
     CellTimes, Config, Control, CopyBack, Ftl, Geometry, Image, Isolation, Rating, Thresholds,
     Utilisation, Victims,
@@ -80,6 +82,7 @@ pub struct SsdSpec {
     pub(crate) buffer: Bytes,
     pub(crate) isolation: SsdIsolation,
     pub(crate) rated: SsdRating,
+    pub(crate) targets: SsdTargets,
     pub(crate) hysteresis: Utilisation,
     pub(crate) victims: SsdVictims,
     pub(crate) background: Switch,
@@ -152,6 +155,7 @@ impl SsdSpec {
             buffer: Bytes(0),
             isolation: SsdIsolation::None,
             rated: SsdRating::Sought,
+            targets: SsdTargets::Measured,
             hysteresis: Utilisation::from_millionths(10_000),
             victims: SsdVictims::Greedy,
             background: Switch::Yes,
@@ -254,6 +258,7 @@ impl SsdSpec {
                 };
                 Isolation::Dynamic(Control {
                     rating,
+                    targets: self.targets,
                     hysteresis: self.hysteresis,
                     ..Control::new(rated, self.times)
                 })

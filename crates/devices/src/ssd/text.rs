@@ -1,6 +1,6 @@
 //! The text form of a drive.
 
-use super::spec::{SsdAge, SsdIsolation, SsdRating, SsdSpec, SsdVictims, Switch};
+use super::spec::{SsdAge, SsdIsolation, SsdRating, SsdSpec, SsdTargets, SsdVictims, Switch};
 use crate::options::{
     ModelSpecError, Options, by_name, name_of, parse_latency, write_latency, write_size,
 };
@@ -10,7 +10,7 @@ use core::fmt;
 use headgate_flash::Utilisation;
 use headgate_units::{Bytes, Iops};
 
-pub(crate) const KNOWN: &str = "op, isolation, aged, rated, hysteresis, victims, buffer, background, copyback, channels, dies, planes, \
+pub(crate) const KNOWN: &str = "op, isolation, aged, rated, targets, hysteresis, victims, buffer, background, copyback, channels, dies, planes, \
     block, page, read, program, erase, transfer and seed";
 const SOUGHT: &str = "sought";
 const DEFAULT_SIZE: Bytes = Bytes::from_gib(2);
@@ -25,6 +25,8 @@ const VICTIMS: [(&str, SsdVictims); 3] = [
     ("cost-benefit", SsdVictims::CostBenefit),
     ("fifo", SsdVictims::Fifo),
 ];
+const TARGETS: [(&str, SsdTargets); 2] =
+    [("measured", SsdTargets::Measured), ("published", SsdTargets::Published)];
 const AGES: [(&str, SsdAge); 3] =
     [("no", SsdAge::New), ("full", SsdAge::Full), ("yes", SsdAge::Aged)];
 const SWITCHES: [(&str, Switch); 2] = [("yes", Switch::Yes), ("no", Switch::No)];
@@ -59,6 +61,12 @@ pub(crate) fn parse(size: Option<&str>, mut options: Options) -> Result<SsdSpec,
             text => text.parse::<Iops>().ok().map(SsdRating::Given),
         },
         "page writes per second, such as 1000, or 'sought'",
+    )?;
+    options.set(
+        "targets",
+        &mut spec.targets,
+        |text| by_name(&TARGETS, text),
+        "measured or published",
     )?;
     let utilisation = |text: &str| {
         parse_percent(text).filter(|&part| part <= 1_000_000).map(Utilisation::from_millionths)
@@ -115,9 +123,10 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, spec: &SsdSpec) -> fmt::Result {
         name_of(&AGES, &spec.aged)
     )?;
     match spec.rated {
-        SsdRating::Sought => write!(f, ",rated={SOUGHT},hysteresis=")?,
-        SsdRating::Given(rated) => write!(f, ",rated={rated},hysteresis=")?,
+        SsdRating::Sought => write!(f, ",rated={SOUGHT}")?,
+        SsdRating::Given(rated) => write!(f, ",rated={rated}")?,
     }
+    write!(f, ",targets={},hysteresis=", name_of(&TARGETS, &spec.targets))?;
     write_percent(f, spec.hysteresis.millionths())?;
     write!(f, ",victims={},buffer=", name_of(&VICTIMS, &spec.victims))?;
     write_size(f, spec.buffer)?;

@@ -90,7 +90,7 @@ fn remark(disk: &FlashDisk) -> Option<String> {
     let why = match disk.reach {
         FlashReach::Open => return None,
         FlashReach::TooFast => {
-            "the chips are slower even when nothing has to be moved; give it fewer shares, or a lower rated"
+            "it is slower even when nothing has to be moved; give it fewer shares, more requests at once, or a lower rated"
         }
         FlashReach::NoSpace => {
             "no disk has over-provisioning space to give; give a lower rated, or a drive with more op"
