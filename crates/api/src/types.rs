@@ -14,8 +14,8 @@ use super::trouble::{LastError, Trouble};
 use super::windows::{Window, WindowPatch};
 use headgate_model::Name;
 use headgate_model::{
-    CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode, Policy, ReadErrors,
-    Scheduler, WriteErrors,
+    BlockSizes, CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode, Policy,
+    ReadErrors, Scheduler, WriteErrors,
 };
 use headgate_units::{Bytes, BytesPerSec, Iops, LatencyTarget, Shares};
 use serde::{Deserialize, Serialize};
@@ -418,6 +418,10 @@ pub struct Disk {
     /// Its size in bytes.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub size: Bytes,
+    /// The sizes of requests that guests are told its storage serves best; `null` when not in
+    /// service.
+    #[serde(default)]
+    pub block_sizes: Option<BlockSizes>,
     /// Of a disk on an NBD server: the name of the export that it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub export: Option<String>,

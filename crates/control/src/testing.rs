@@ -228,6 +228,7 @@ impl DataPlane for MemoryPlane {
             let live = LiveDisk {
                 policy: disk.policy,
                 priorities: disk.priorities,
+                block_sizes: None,
                 latency: None,
                 clients: 0,
                 remote: None,

@@ -54,6 +54,7 @@ fn live_in(sample: &[DatastoreSample]) -> BTreeMap<Name, LiveDisk> {
     let live = |d: &DiskSample| LiveDisk {
         policy: d.policy,
         priorities: d.priorities,
+        block_sizes: d.block_sizes,
         latency: d.latency,
         clients: d.clients,
         remote: d.remote.clone(),
@@ -197,6 +198,7 @@ impl Control {
             datastore: record.datastore.clone(),
             vm: record.vm.clone(),
             size: record.size,
+            block_sizes: live.and_then(|live| live.block_sizes),
             export: record.remote.as_ref().map(|remote| remote.export.clone()),
             connection: live.and_then(|live| live.remote.clone()),
             trouble: live.and_then(|live| Trouble::of(&live.trouble, moment(live))),

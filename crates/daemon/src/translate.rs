@@ -4,13 +4,14 @@ use headgate_engine::pulse::Stall;
 use headgate_engine::snapshot::{self, RemoteState};
 use headgate_engine::{HoldReads, HoldWrites, Priorities, TroublePolicy};
 use headgate_model::{
-    ConnectionState, DiskSample, ErrorSample, FlashSample, HoldSample, Name, NarrowedSample,
-    Policy, PriorityRecord, PriorityScope, ReadErrors, Scheduler, StreamSample, TroubleSample,
-    WriteErrors,
+    BlockSizes, ConnectionState, DiskSample, ErrorSample, FlashSample, HoldSample, Name,
+    NarrowedSample, Policy, PriorityRecord, PriorityScope, ReadErrors, Scheduler, StreamSample,
+    TroubleSample, WriteErrors,
 };
 use headgate_qos::window::DiskTotals;
 use headgate_qos::{Cost, PriorityPolicy, SchedulerKind};
 use headgate_stats::ErrorKind;
+use headgate_units::Bytes;
 
 pub(super) fn scheduler_kind(scheduler: Scheduler) -> SchedulerKind {
     match scheduler {
@@ -123,6 +124,18 @@ fn trouble(trouble: &snapshot::TroubleSnapshot) -> TroubleSample {
     }
 }
 
+fn block_sizes(disk: &snapshot::DiskSnapshot) -> BlockSizes {
+    let [logical, physical, alignment_offset, minimum_io, optimal_io] = [
+        disk.block_size,
+        disk.topology.physical_block,
+        disk.topology.alignment_offset,
+        disk.topology.min_io,
+        disk.topology.opt_io,
+    ]
+    .map(|size| Bytes(u64::from(size)));
+    BlockSizes { logical, physical, alignment_offset, minimum_io, optimal_io }
+}
+
 pub(super) fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSample {
     let flash = |flash: snapshot::FlashSnapshot| FlashSample {
         counters: flash.counters,
@@ -132,6 +145,7 @@ pub(super) fn disk_sample(disk: snapshot::DiskSnapshot, name: Name) -> DiskSampl
         name,
         policy: policy(&disk),
         priorities: priority_record(&disk.priorities),
+        block_sizes: Some(block_sizes(&disk)),
         streams: disk.streams.iter().map(stream).collect(),
         in_flight: disk.in_flight,
         queued: disk.queued,

@@ -24,6 +24,7 @@ mod shutdown;
 pub mod snapshot;
 pub mod sole_client;
 mod tables;
+pub mod topology;
 mod trouble;
 
 pub use backend::file::{Caching, ImageError};

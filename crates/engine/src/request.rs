@@ -1,5 +1,6 @@
 //! What a frontend asks of a disk, and what it gets back.
 
+use crate::topology::Topology;
 use headgate_devices::{DeviceIo, IoKind};
 use headgate_units::Bytes;
 use std::fmt;
@@ -207,6 +208,15 @@ pub struct DiskInfo {
     pub size: u64,
     /// Smallest unit of a request: 512 to 4096, a power of two.
     pub block_size: u32,
+    /// The sizes of requests that its storage serves best.
+    pub topology: Topology,
+}
+
+impl DiskInfo {
+    /// A disk on storage that says nothing of the requests that it likes. Sizes are in bytes.
+    pub fn plain(name: &str, size: u64, block_size: u32) -> DiskInfo {
+        DiskInfo { name: name.into(), size, block_size, topology: Topology::plain(block_size) }
+    }
 }
 
 impl fmt::Display for DiskInfo {

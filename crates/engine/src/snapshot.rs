@@ -2,6 +2,7 @@
 
 use crate::priorities::Priorities;
 use crate::request::{Access, IoError};
+use crate::topology::Topology;
 use crate::trouble::TroublePolicy;
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
 use headgate_qos::window::{Observation, Slots};
@@ -58,6 +59,8 @@ pub struct DiskSnapshot {
     pub size: Bytes,
     /// Smallest unit of a request in bytes.
     pub block_size: u32,
+    /// The sizes of requests that its storage serves best.
+    pub topology: Topology,
     /// Whether requests go around the host's page cache.
     pub access: Access,
     /// The policy in force in the scheduler.

@@ -3,7 +3,9 @@
 use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
-use crate::{DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord, TroubleSample};
+use crate::{
+    BlockSizes, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord, TroubleSample,
+};
 use headgate_access::Access;
 use headgate_devices::LayerSpec;
 use headgate_devices::layer::TracePart;
@@ -135,6 +137,8 @@ pub struct LiveDisk {
     pub policy: Policy,
     /// The priorities in force.
     pub priorities: PriorityRecord,
+    /// The sizes of requests that its storage serves best; `None`: nobody asked it.
+    pub block_sizes: Option<BlockSizes>,
     /// How it stands to its latency target, where it has one and was judged.
     pub latency: Option<LatencyStanding>,
     /// Clients connected now.

@@ -2,6 +2,7 @@
 //! data plane. It has no behaviour and depends on the pure crates alone, and on `access` for the
 //! words of who may connect; the crates that store, serve or display these things depend on it.
 
+mod block_sizes;
 mod connection;
 mod data_plane;
 mod lookback;
@@ -15,6 +16,7 @@ mod sample;
 mod trouble;
 mod window;
 
+pub use block_sizes::BlockSizes;
 pub use connection::{Connection, ConnectionState};
 pub use data_plane::{
     DataPlane, LiveDisk, Machine, OpenDisk, Period, PlaneError, Probe, RemoteDisk, Session, Stall,

@@ -1,7 +1,7 @@
 //! Samples: the counters of datastores and disks at one instant, as the shards report them.
 
 use crate::connection::Connection;
-use crate::{Name, Policy, PriorityRecord, TroubleSample};
+use crate::{BlockSizes, Name, Policy, PriorityRecord, TroubleSample};
 use headgate_devices::{FlashCounters, FlashDrive, FlashStanding};
 use headgate_qos::LearnedCosts;
 use headgate_qos::window::Slots;
@@ -54,6 +54,8 @@ pub struct DiskSample {
     pub policy: Policy,
     /// The priorities in force.
     pub priorities: PriorityRecord,
+    /// The sizes of requests that its storage serves best; `None`: nobody asked it.
+    pub block_sizes: Option<BlockSizes>,
     /// Service of each effective priority since the disk was opened, lowest first.
     pub streams: Vec<StreamSample>,
     /// Requests at the device.
@@ -85,6 +87,7 @@ impl DiskSample {
             name,
             policy,
             priorities: PriorityRecord::unset(),
+            block_sizes: None,
             streams: Vec::new(),
             in_flight: 0,
             queued: 0,

@@ -30,6 +30,8 @@ pub mod feature {
     pub const BLK_SIZE: u64 = 1 << 6;
     /// The flush request exists, and the device has a volatile cache.
     pub const FLUSH: u64 = 1 << 9;
+    /// `topology` holds: the sizes of requests that the storage serves best.
+    pub const TOPOLOGY: u64 = 1 << 10;
     /// `num_queues` holds.
     pub const MQ: u64 = 1 << 12;
     /// The discard request exists.

@@ -5,6 +5,7 @@ use super::execute::{Execute, Opening, Refused};
 use super::file::{self, File};
 use super::storage::Storage;
 use crate::snapshot::FlashSnapshot;
+use crate::topology::{Told, Topology};
 use headgate_devices::{DeviceModel, DiskPlace, FlashDrive, ModelSpec, Readiness};
 use headgate_qos::SchedulerKind;
 use headgate_units::{Bytes, Nanos, Shares};
@@ -40,6 +41,12 @@ impl Emulated {
             // The model orders requests; the kernel gets no priorities.
             files: File::new(SchedulerKind::Fifo),
         }
+    }
+
+    /// A flash drive writes pages; other models have no unit of their own.
+    pub(crate) fn topology(&self, block_size: u32) -> Topology {
+        let page = self.model.flash_drive().map_or(0, |drive| drive.page.0);
+        Topology::of(block_size, Told { physical_block: page, ..Told::default() })
     }
 
     fn base(&self, disk: u32) -> Option<u64> {

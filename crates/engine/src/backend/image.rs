@@ -6,6 +6,7 @@ use super::nbd::connection::{Connection, Export};
 use super::size::is_disk_size;
 use super::storage::Source;
 use crate::request::Access;
+use crate::topology::Topology;
 use headgate_nbd::uri::Uri;
 use headgate_units::{AtomicNanos, Bytes};
 use std::path::{Path, PathBuf};
@@ -147,6 +148,14 @@ impl Image {
     /// The smallest unit of a request, in bytes.
     pub fn block_size(&self) -> u32 {
         self.block_size
+    }
+
+    /// The sizes of requests that its storage serves best. A server's export has none.
+    pub fn topology(&self) -> Topology {
+        match &self.source {
+            Source::File(file) | Source::Memory(file) => file.topology(),
+            Source::Null | Source::Export(_) => Topology::plain(self.block_size),
+        }
     }
 
     /// Whether requests go around the host's page cache.

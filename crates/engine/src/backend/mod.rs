@@ -26,6 +26,7 @@ pub(crate) mod storage;
 
 use crate::kernel::mailbox::Outlet;
 use crate::snapshot::FlashSnapshot;
+use crate::topology::Topology;
 use context::Context;
 use emulated::Emulated;
 use execute::{Execute, Opening, Refused};
@@ -94,6 +95,16 @@ impl Backend {
             BackendSpec::Null => Backend::Null(Null::new()),
             BackendSpec::Memory => Backend::Memory(Memory::new()),
             BackendSpec::Remote => Backend::Nbd(Nbd),
+        }
+    }
+
+    /// The sizes of requests that it serves best from storage with these, for a disk with blocks of
+    /// so many bytes.
+    pub(crate) fn topology(&self, block_size: u32, storage: Topology) -> Topology {
+        match self {
+            // What the file under a device model likes is nothing to a guest.
+            Backend::Emulated(emulated) => emulated.topology(block_size),
+            Backend::File(_) | Backend::Null(_) | Backend::Memory(_) | Backend::Nbd(_) => storage,
         }
     }
 }

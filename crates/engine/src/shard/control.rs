@@ -200,12 +200,14 @@ impl Shard {
         line: Option<Line>,
     ) -> Result<usize, Refused> {
         let Core { ctx, datastores, .. } = &mut self.core;
-        let info = DiskInfo { name, size: image.size().0, block_size: image.block_size() };
-        let (access, size) = (image.access(), image.size());
+        let (access, size, block_size) = (image.access(), image.size(), image.block_size());
+        let told = image.topology();
         let source = image.into_source();
         let Some(store) = datastores.get_mut(datastore) else {
             return Err((EngineError::NoDatastore, Box::new(source)));
         };
+        let topology = store.backend.topology(block_size, told);
+        let info = DiskInfo { name, size: size.0, block_size, topology };
         let key = ctx.tables.disks.vacant_key() as u32;
         let opening = Opening { key, source, size, shares: policy.shares(), line };
         let storage = store.backend.open(ctx, opening)?;
@@ -443,6 +445,7 @@ impl Shard {
                 name: disk.info.name.clone(),
                 size: headgate_units::Bytes(disk.info.size),
                 block_size: disk.info.block_size,
+                topology: disk.info.topology,
                 access: disk.access,
                 policy: disk.policy,
                 priorities: disk.priorities,

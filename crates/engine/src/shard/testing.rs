@@ -65,7 +65,7 @@ impl Rig {
         let queue = self.store.gate.register(now, policy);
         self.store.gate.set_priorities(now, queue, priorities).unwrap();
         let key = self.tables.disks.insert(ShardDisk {
-            info: DiskInfo { name: "disk".into(), size: 1 << 50, block_size: 512 },
+            info: DiskInfo::plain("disk", 1 << 50, 512),
             datastore: 0,
             storage: Storage::Null,
             access: Access::Cached,

@@ -95,7 +95,7 @@ mod tests {
         let mut scheduler =
             AnyScheduler::<u32>::new(SchedulerKind::MClock, Config::default()).unwrap();
         ShardDisk {
-            info: DiskInfo { name: "disk".into(), size: 1 << 30, block_size: 512 },
+            info: DiskInfo::plain("disk", 1 << 30, 512),
             datastore: 0,
             storage: Storage::Null,
             access,

@@ -286,7 +286,7 @@ impl Harness {
         let mut port = port.expect("there is memory");
         port.set_longest_piece(PIECE);
         let shard = Shard {
-            disk: DiskInfo { name: "disk".into(), size: size as u64, block_size: 512 },
+            disk: DiskInfo::plain("disk", size as u64, 512),
             content: vec![0; size],
             queue: Vec::new(),
             depth,

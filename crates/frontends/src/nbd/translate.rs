@@ -77,8 +77,11 @@ fn durability(durability: nbd::Durability) -> engine::Durability {
 
 /// A disk as requests are checked against it.
 pub fn export(disk: &DiskInfo) -> Export {
-    // What is not whole blocks is served too, and costs more.
-    Export { size: disk.size, block_size: 1, preferred: disk.block_size.max(PREFERRED_BLOCK) }
+    // What is not whole blocks is served too, and costs more. The protocol wants a power of two.
+    let physical = disk.topology.physical_block;
+    let min_io = Some(disk.topology.min_io).filter(|size| size.is_power_of_two());
+    let preferred = min_io.unwrap_or(physical).max(disk.block_size).max(PREFERRED_BLOCK);
+    Export { size: disk.size, block_size: 1, preferred }
 }
 
 /// Extents from `skip` bytes behind the first one's begin on.
@@ -126,6 +129,7 @@ pub fn outcome(op: engine::Op, result: Result<(), IoError>) -> Result<(), NbdErr
 mod tests {
     use super::*;
     use headgate_engine::request::{Durability, Op, Unmap, ZeroSpeed};
+    use headgate_engine::topology::Topology;
 
     #[test]
     fn every_operation_keeps_its_meaning() {
@@ -154,6 +158,19 @@ mod tests {
         ] {
             assert_eq!(operation(from), to);
         }
+    }
+
+    #[test]
+    fn clients_are_told_the_smallest_request_that_is_not_slow() {
+        let preferred = |physical_block, min_io| {
+            let topology = Topology { physical_block, alignment_offset: 0, min_io, opt_io: 0 };
+            export(&DiskInfo { topology, ..DiskInfo::plain("d", 1 << 30, 512) }).preferred
+        };
+        assert_eq!(export(&DiskInfo::plain("d", 1 << 30, 512)).preferred, 4096);
+        assert_eq!(preferred(16 << 10, 16 << 10), 16 << 10);
+        assert_eq!(preferred(4096, 64 << 10), 64 << 10);
+        // Stripes of three disks: the protocol has powers of two only.
+        assert_eq!(preferred(8192, 24 << 10), 8192);
     }
 
     #[test]

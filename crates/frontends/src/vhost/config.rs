@@ -34,6 +34,7 @@ pub(crate) const FEATURES: u64 = feature::VERSION_1
     | feature::SEG_MAX
     | feature::BLK_SIZE
     | feature::FLUSH
+    | feature::TOPOLOGY
     | feature::MQ
     | feature::DISCARD
     | feature::WRITE_ZEROES
@@ -56,6 +57,7 @@ fn config_space(disk: &DiskInfo) -> [u8; CONFIG_BYTES] {
     put(0, &(disk.size / SECTOR).to_le_bytes());
     put(12, &SEG_MAX.to_le_bytes());
     put(20, &disk.block_size.to_le_bytes());
+    put(24, &topology(disk));
     put(34, &MAX_QUEUES.to_le_bytes());
     put(36, &sectors(MAX_DISCARD).to_le_bytes());
     // One range per request: a guest's block layer merges neighbours itself.
@@ -66,6 +68,17 @@ fn config_space(disk: &DiskInfo) -> [u8; CONFIG_BYTES] {
     // write_zeroes_may_unmap
     put(56, &[1]);
     space
+}
+
+/// `struct virtio_blk_topology`: an exponent, an offset and two sizes, in blocks of the disk. They
+/// fit, by what [`Topology`](headgate_engine::topology::Topology) promises.
+fn topology(disk: &DiskInfo) -> [u8; 8] {
+    let (told, block) = (disk.topology, disk.block_size);
+    let exponent = (told.physical_block / block).ilog2() as u8;
+    let offset = u8::try_from(told.alignment_offset / block).unwrap_or(0);
+    let [m0, m1] = u16::try_from(told.min_io / block).unwrap_or(1).to_le_bytes();
+    let [o0, o1, o2, o3] = (told.opt_io / block).to_le_bytes();
+    [exponent, offset, m0, m1, o0, o1, o2, o3]
 }
 
 fn sectors(bytes: u64) -> u32 {
@@ -85,9 +98,10 @@ pub(crate) fn read_config(disk: &DiskInfo, offset: u32, size: u32) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_engine::topology::Topology;
 
     fn disk() -> DiskInfo {
-        DiskInfo { name: "d".into(), size: 10 << 30, block_size: 512 }
+        DiskInfo::plain("d", 10 << 30, 512)
     }
 
     #[test]
@@ -108,5 +122,22 @@ mod tests {
         assert_eq!(u16::from_le_bytes(c[34..36].try_into().unwrap()), 256);
         assert_eq!((u32_at(36), u32_at(40), u32_at(44)), (4 << 20, 1, 8));
         assert_eq!((u32_at(48), u32_at(52), c[56]), (65536, 1, 1));
+        assert_eq!(c[24..32], [0, 0, 1, 0, 0, 0, 0, 0], "storage that says nothing");
+    }
+
+    #[test]
+    fn the_topology_is_in_blocks_of_the_disk() {
+        let topology = Topology {
+            physical_block: 4096,
+            alignment_offset: 3584,
+            min_io: 64 << 10,
+            opt_io: 1 << 20,
+        };
+        let of = |block_size| read_config(&DiskInfo { block_size, topology, ..disk() }, 24, 8);
+        assert_eq!(of(512), [3, 7, 128, 0, 0, 8, 0, 0]);
+        let aligned = Topology { alignment_offset: 0, ..topology };
+        let coarse = DiskInfo { block_size: 4096, topology: aligned, ..disk() };
+        assert_eq!(read_config(&coarse, 24, 8), [0, 0, 16, 0, 0, 1, 0, 0]);
+        assert_eq!(FEATURES & feature::TOPOLOGY, 1 << 10);
     }
 }

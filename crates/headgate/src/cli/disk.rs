@@ -15,8 +15,8 @@ use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
 use headgate_api::removed::{DiskRestore, RemovedDisk};
 use headgate_api::types::{self, Changed, DiskCreate, DiskPatch, ServiceState};
-use headgate_model::Name;
 use headgate_model::PriorityScope;
+use headgate_model::{BlockSizes, Name};
 use headgate_model::{Connection, ConnectionState};
 use headgate_placement::Placement;
 use headgate_units::Bytes;
@@ -440,6 +440,7 @@ fn describe(disk: &types::Disk) -> String {
         ("connection", disk.connection.as_ref().map(describe_connection)),
         ("vm", disk.vm.as_ref().map(Name::to_string)),
         ("size", Some(disk.size.to_string())),
+        ("blocks", disk.block_sizes.as_ref().map(block_sizes)),
         ("policy set", Some(policy(&disk.policy))),
         ("policy in force", Some(in_force)),
         ("latency", disk.latency.as_ref().map(ToString::to_string)),
@@ -461,6 +462,22 @@ fn describe(disk: &types::Disk) -> String {
     ];
     lines.extend(placement::disk(&disk.placement));
     description(&lines)
+}
+
+fn block_sizes(sizes: &BlockSizes) -> String {
+    let BlockSizes { logical, physical, alignment_offset, minimum_io, optimal_io } = sizes;
+    let mut text = format!("{logical} logical, {physical} physical");
+    let further = [
+        ("the first at", *alignment_offset, Bytes(0)),
+        ("requests of", *minimum_io, *physical),
+        ("long ones of", *optimal_io, Bytes(0)),
+    ];
+    for (what, size, usual) in further {
+        if size != usual {
+            text.push_str(&format!(", {what} {size}"));
+        }
+    }
+    text
 }
 
 fn describe_connection(connection: &Connection) -> String {
@@ -526,7 +543,27 @@ mod tests {
     }
 
     #[test]
-    fn the_description_shows_what_was_set_beside_what_is_in_force() {
+    fn the_description_shows_what_guests_are_told_of_block_sizes() {
+        let sizes = |physical, alignment_offset, minimum_io, optimal_io| {
+            let [logical, physical, alignment_offset, minimum_io, optimal_io] =
+                [512, physical, alignment_offset, minimum_io, optimal_io].map(Bytes);
+            BlockSizes { logical, physical, alignment_offset, minimum_io, optimal_io }
+        };
+        let text = |told| describe(&types::Disk { block_sizes: Some(told), ..disk() });
+        let plain = text(sizes(4096, 0, 4096, 0));
+        assert!(plain.contains("blocks:           512 B logical, 4 KiB physical\n"), "{plain}");
+        let all = text(sizes(4096, 3584, 65_536, 1 << 20));
+        assert!(
+            all.contains(
+                "4 KiB physical, the first at 3.50 KiB, requests of 64 KiB, long ones of 1 MiB\n"
+            ),
+            "{all}"
+        );
+        assert!(!describe(&disk()).contains("blocks:"));
+    }
+
+    #[test]
+    fn the_description_shows_what_was_was_set_beside_what_is_in_force() {
         let text = describe(&disk());
         assert!(text.contains(
             "policy set:       reservation 250 IOPS, limit 50 MiB/s, shares 200, burst 1 IOs\n"

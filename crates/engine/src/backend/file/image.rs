@@ -7,6 +7,7 @@ use super::submission::{Submission, submission};
 use super::without_links::open_without_links;
 use crate::backend::size::{SIZE_STEP, is_disk_size};
 use crate::request::{Access, Extent, ExtentKind};
+use crate::topology::{self, Topology};
 use headgate_units::{AtomicNanos, Bytes, Nanos};
 use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
 use std::fs::{File, OpenOptions};
@@ -126,6 +127,7 @@ pub(crate) struct FileImage {
     file: File,
     kind: Kind,
     memory_alignment: usize,
+    topology: Topology,
     access: Access,
     medium: Medium,
     submission: Submission,
@@ -298,10 +300,16 @@ impl FileImage {
                 submission(&file).map_err(io_error("inspect the file system of", path))?
             }
         };
+        let told = match kind {
+            Kind::BlockDevice => topology::of_device(&file),
+            Kind::File => topology::of_file(&file),
+        };
+        let topology = Topology::of(block_size, told.map_err(io_error("measure", path))?);
         let image = FileImage {
             file,
             kind,
             memory_alignment,
+            topology,
             access,
             medium,
             submission,
@@ -328,6 +336,7 @@ impl FileImage {
             file,
             kind,
             memory_alignment: 1,
+            topology: Topology::plain(512),
             access,
             medium,
             submission,
@@ -363,6 +372,10 @@ impl FileImage {
     /// What a buffer's address and length must be a multiple of, in bytes.
     pub(crate) fn memory_alignment(&self) -> usize {
         self.memory_alignment
+    }
+
+    pub(crate) fn topology(&self) -> Topology {
+        self.topology
     }
 
     /// Has it served until `term` only. Transfers take the ring's way then, where the term is

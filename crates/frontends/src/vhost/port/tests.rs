@@ -169,7 +169,7 @@ impl Rig {
                 }
             })
             .collect();
-        let info = DiskInfo { name: "disk".into(), size: 1 << 30, block_size: 512 };
+        let info = DiskInfo::plain("disk", 1 << 30, 512);
         let (peer, port) = BlkPort::with_peer(&info);
         let io = FakeShard {
             info,
