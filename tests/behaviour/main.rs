@@ -3,6 +3,7 @@
 
 mod catalog;
 mod clients;
+mod confinement;
 mod crashes;
 mod fencing;
 mod flash;

@@ -36,6 +36,13 @@ state "can gain no privileges" '^NoNewPrivs:\s*1$'
 state "has its system calls filtered" '^Seccomp:\s*2$'
 state "is not root" "^Uid:\s*$(id -u headgate)\s"
 
+if grep -q landlock /sys/kernel/security/lsm; then
+  journalctl -u headgate --no-pager | grep -q 'Landlock confines the daemon' &&
+    verdict "the daemon is confined by Landlock" right || verdict "the daemon is confined by Landlock" WRONG
+else
+  echo "lab: this kernel has no Landlock"
+fi
+
 # What an operator does.
 may admin "create disks" 'headgate disk create red0 --size 16M --datastore default --vm red &&
   headgate disk create blue0 --size 16M --datastore default --vm blue && headgate disk create free0 --size 16M --datastore default'

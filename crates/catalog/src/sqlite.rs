@@ -42,6 +42,8 @@ impl SqliteCatalog {
         connection
             .pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))
             .map_err(store)?;
+        // The daemon may have no other directory to write to.
+        connection.pragma_update(None, "temp_store", "MEMORY").map_err(store)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(store)?;
         connection.pragma_update(None, "foreign_keys", "ON").map_err(store)?;
         let mut catalog = SqliteCatalog { connection, path: path.to_owned() };

@@ -3,7 +3,7 @@ use headgate_catalog::CatalogError;
 use headgate_cluster::lease::LeaseError;
 use headgate_devices::Sustained;
 use headgate_history::SamplesError;
-use headgate_model::{Name, Overcommit, PlaneError, RemovedId};
+use headgate_model::{DENIED, Name, Overcommit, PlaneError, RemovedId};
 use headgate_units::{Bytes, Iops};
 use thiserror::Error;
 
@@ -384,6 +384,11 @@ impl ControlError {
             }
             ControlError::Lease(LeaseError::Etcd(_)) => Some("make sure that etcd is reachable".into()),
             ControlError::Plane(e) => e.hint.clone(),
+            ControlError::Io { source, .. } | ControlError::Lease(LeaseError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                Some(DENIED.into())
+            }
             _ => None,
         }
     }

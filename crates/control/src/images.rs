@@ -6,7 +6,7 @@ use crate::block_device::Content;
 use crate::signature::Container;
 use headgate_model::Name;
 use headgate_model::RemovedId;
-use headgate_model::{DataPlane, PlaneError};
+use headgate_model::{DENIED, DataPlane, PlaneError};
 use headgate_model::{DiskRecord, DiskState};
 use headgate_units::Bytes;
 use rustix::fs::{AtFlags, OFlags, RenameFlags};
@@ -47,7 +47,10 @@ fn sync(directory: &Path) -> io::Result<()> {
 }
 
 fn failed(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> PlaneError {
-    move |e| PlaneError::new(format!("cannot {doing} {}: {e}", path.display()))
+    move |e| {
+        let hint = (e.kind() == io::ErrorKind::PermissionDenied).then(|| DENIED.to_owned());
+        PlaneError { error: format!("cannot {doing} {}: {e}", path.display()), hint }
+    }
 }
 
 /// Removes a file and makes that durable; one that is not there is fine.

@@ -126,7 +126,7 @@ impl StateDir {
             let path = path.to_owned();
             move |source| StateDirError::Io { doing, path, source }
         };
-        self.create().map_err(|(doing, path, source)| StateDirError::Io { doing, path, source })?;
+        self.create()?;
         let path = self.root.join("lock");
         let mut file = OpenOptions::new()
             .read(true)
@@ -152,7 +152,15 @@ impl StateDir {
 
     /// Creates the directory and those in it. Everybody may go through them to the sockets, whose
     /// own rights decide; nobody else may list them, or change what is in them.
-    fn create(&self) -> Result<(), (&'static str, PathBuf, io::Error)> {
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn create(&self) -> Result<(), StateDirError> {
+        let made = self.create_all();
+        made.map_err(|(doing, path, source)| StateDirError::Io { doing, path, source })
+    }
+
+    fn create_all(&self) -> Result<(), (&'static str, PathBuf, io::Error)> {
         if !self.root.exists() {
             fs::create_dir_all(&self.root).map_err(|e| ("create", self.root.clone(), e))?;
             passable(&self.root)?;

@@ -12,7 +12,7 @@ use headgate_engine::request::DiskInfo;
 use headgate_engine::snapshot;
 use headgate_engine::{
     Access as ImageAccess, BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec,
-    Engine, EngineConfig, Image, PortRef,
+    Engine, EngineConfig, Image, ImageError, PortRef,
 };
 use headgate_frontends::nbd::server::{NbdServer, ServerConfig};
 use headgate_frontends::vhost::GuestMemorySource;
@@ -20,7 +20,7 @@ use headgate_frontends::vhost::server::VhostServer;
 use headgate_model::Name;
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{
-    DataPlane, DatastoreSample, Machine, NbdSample, OpenDisk, Period, PlaneError, Probe,
+    DENIED, DataPlane, DatastoreSample, Machine, NbdSample, OpenDisk, Period, PlaneError, Probe,
     RemoteDisk, Session, Stall,
 };
 use headgate_nbd::uri::Uri;
@@ -28,6 +28,7 @@ use headgate_qos::Narrow;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_units::{Bytes, Nanos};
 use std::collections::HashMap;
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,6 +46,15 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 fn failed(e: impl std::fmt::Display) -> PlaneError {
     PlaneError::new(e)
+}
+
+fn image_failed(e: ImageError) -> PlaneError {
+    let is_denied = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
+    let hint = match &e {
+        ImageError::Io { source, .. } if is_denied(source) => Some(DENIED.to_owned()),
+        _ => None,
+    };
+    PlaneError { hint, ..failed(e) }
 }
 
 struct Store {
@@ -264,7 +274,7 @@ impl EnginePlane {
             Some(StoreKind::Device) => Image::open_device(&disk.image, caching, LOCK_PATIENCE),
             _ => Image::open(&disk.image, caching, LOCK_PATIENCE),
         };
-        let image = image.map_err(failed)?;
+        let image = image.map_err(image_failed)?;
         if image.size() != disk.size {
             return Err(PlaneError {
                 error: format!(
@@ -374,12 +384,12 @@ impl DataPlane for EnginePlane {
     }
 
     fn create_image(&self, path: &Path, size: Bytes) -> Result<(), PlaneError> {
-        Image::create(path, size).map_err(failed)
+        Image::create(path, size).map_err(image_failed)
     }
 
     fn device_size(&self, path: &Path) -> Result<Bytes, PlaneError> {
         let device = Image::open_device(path, Caching::PreferDirect, LOCK_PATIENCE);
-        Ok(device.map_err(failed)?.size())
+        Ok(device.map_err(image_failed)?.size())
     }
 
     fn connect(&self, uri: &Uri) -> Result<Probe, PlaneError> {

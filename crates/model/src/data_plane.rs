@@ -37,6 +37,11 @@ impl PlaneError {
     }
 }
 
+/// What the user can do when the kernel does not let the daemon open a file.
+pub const DENIED: &str = "the daemon's user must be allowed to open it; where Landlock confines the \
+    daemon ('headgate serve --landlock'), start the daemon again for what was mounted or made since \
+    it started";
+
 /// An export of an NBD server, as a connection to it found it.
 #[derive(Debug)]
 pub struct Probe {

@@ -19,7 +19,8 @@ mod window;
 pub use block_sizes::BlockSizes;
 pub use connection::{Connection, ConnectionState};
 pub use data_plane::{
-    DataPlane, LiveDisk, Machine, OpenDisk, Period, PlaneError, Probe, RemoteDisk, Session, Stall,
+    DENIED, DataPlane, LiveDisk, Machine, OpenDisk, Period, PlaneError, Probe, RemoteDisk, Session,
+    Stall,
 };
 pub use lookback::{Lookback, UnknownLookback};
 pub use name::{NAME_MAX, Name, NameError};

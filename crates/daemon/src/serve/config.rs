@@ -1,4 +1,5 @@
 use super::LogFormat;
+use super::confinement::LandlockMode;
 use super::keep::KeepRemoved;
 use headgate_cluster::Endpoint;
 use headgate_frontends::vhost::GuestMemorySource;
@@ -30,6 +31,8 @@ pub struct Config {
     /// Block devices that may be datastores, or directories of such devices; default as above.
     #[serde(default)]
     pub allow_block: Vec<PathBuf>,
+    /// Whether the kernel confines the daemon to these and to what it needs; default `auto`.
+    pub landlock: Option<LandlockMode>,
     /// Serve NBD over TCP on this address; not at all by default.
     pub nbd_listen: Option<SocketAddr>,
     /// The most NBD connections in all; default 4096.
@@ -188,6 +191,7 @@ mod tests {
             "metrics-listen = \"9108\"",
             "etcd = \"x\"",
             "guest-memory = \"all\"",
+            "landlock = \"yes\"",
         ] {
             read(bad).unwrap_err();
         }

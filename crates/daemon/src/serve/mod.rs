@@ -2,6 +2,7 @@
 
 mod catalog;
 mod config;
+mod confinement;
 mod descriptors;
 mod groups;
 mod keep;
@@ -16,6 +17,7 @@ pub mod signals;
 mod watchdog;
 
 pub use config::{Config, ConfigError, GuestMemory};
+pub use confinement::{ConfinementError, LandlockMode};
 pub use keep::KeepRemoved;
 pub use log::LogFormat;
 
@@ -72,6 +74,10 @@ pub struct ServeArgs {
     /// may be repeated
     #[arg(long, value_name = "PATH")]
     allow_block: Vec<PathBuf>,
+    /// Whether the kernel is to let the daemon open nothing but its state directory, what
+    /// --allow-dir and --allow-block name, and what it needs of the system [default: auto]
+    #[arg(long, value_enum, value_name = "WHETHER")]
+    landlock: Option<LandlockMode>,
     #[command(flatten)]
     nbd: limits::NbdArgs,
     /// Serve metrics and health for Prometheus over TCP, too; anyone who reaches the address can
@@ -99,6 +105,9 @@ pub enum DaemonError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The daemon is not confined as it has to be.
+    #[error(transparent)]
+    Confinement(#[from] ConfinementError),
     /// A group that is to have access does not exist.
     #[error("who may connect is not known: {0}")]
     Groups(#[from] NameError),
@@ -153,6 +162,10 @@ impl DaemonError {
             DaemonError::StateDir(StateDirError::TooLong { .. }) => {
                 Some("choose a shorter --state-dir".into())
             }
+            DaemonError::Confinement(ConfinementError::Required(_)) => Some(
+                "give --allow-dir or --allow-block, use a kernel with Landlock, or --landlock auto"
+                    .into(),
+            ),
             DaemonError::NotFresh(_) => Some(
                 "give --state-dir with a directory that is empty or does not exist, or serve without --demo"
                     .into(),
@@ -173,10 +186,12 @@ impl DaemonError {
 /// When the daemon cannot start. A disk that cannot be opened is no reason.
 pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let config = Config::read(args.config.as_deref())?;
+    let roots = roots(args, &config)?;
+    // Before there is any other thread, for it would not be confined.
+    let confinement = confine(dir, args.landlock.or(config.landlock), &roots)?;
     let _logs = log::start(args.log_format.or(config.log_format)).map_err(DaemonError::Thread)?;
+    confinement.tell();
     let groups = args.groups.resolve(&config)?;
-    // What is made is for the daemon alone; sockets are given to others one by one.
-    rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let lock = lock::lock(dir)?;
     if args.demo && !dir.is_fresh() {
         return Err(DaemonError::NotFresh(dir.root().to_owned()));
@@ -185,7 +200,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let identity = identify(dir)?;
     let signals = signals::Signals::catch().map_err(DaemonError::Signals)?;
     let plane = start_plane(args, &config)?;
-    let options = options(args, &config, groups.disks)?;
+    let options = options(args, &config, groups.disks, roots);
     let nbd = nbd_config(dir, args, &config, Access::of_groups([groups.api.change]));
     let catalog = catalog::open(dir, &identity, &options.roots)?;
     let copier = catalog::Copier::new(dir, catalog.changes());
@@ -248,6 +263,18 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     Ok(())
 }
 
+/// Makes the state directory, and confines the daemon to it and to where datastores may be.
+fn confine(
+    dir: &StateDir,
+    landlock: Option<LandlockMode>,
+    roots: &Roots,
+) -> Result<confinement::Confinement, DaemonError> {
+    // What is made is for the daemon alone; sockets are given to others one by one.
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    dir.create()?;
+    Ok(confinement::confine(landlock.unwrap_or_default(), dir, roots)?)
+}
+
 /// Where NBD is served, and for whom.
 fn nbd_config(dir: &StateDir, args: &ServeArgs, config: &Config, access: Access) -> ServerConfig {
     ServerConfig {
@@ -294,17 +321,18 @@ fn engine_config(config: &Config) -> EngineConfig {
     }
 }
 
-/// What the control plane does, as far as arguments and configuration say.
-fn options(
-    args: &ServeArgs,
-    config: &Config,
-    socket_access: Access,
-) -> Result<Options, ControlError> {
-    let default = Options::default();
+/// Where datastores may be.
+fn roots(args: &ServeArgs, config: &Config) -> Result<Roots, ControlError> {
     let [dirs, blocks] =
         [(&args.allow_dir, &config.allow_dir), (&args.allow_block, &config.allow_block)]
             .map(|(given, key)| if given.is_empty() { key } else { given });
-    Ok(Options {
+    Roots::of(dirs, blocks)
+}
+
+/// What the control plane does, as far as arguments and configuration say.
+fn options(args: &ServeArgs, config: &Config, socket_access: Access, roots: Roots) -> Options {
+    let default = Options::default();
+    Options {
         reservable_percent: config
             .reservable_percent
             .map_or(default.reservable_percent, |p| u32::from(p.get())),
@@ -312,12 +340,12 @@ fn options(
             .drain_seconds
             .map_or(default.patience, |s| Duration::from_secs(u64::from(s))),
         socket_access,
-        roots: Roots::of(dirs, blocks)?,
+        roots,
         keep_removed: args
             .keep_removed_for
             .or(config.keep_removed_for)
             .map_or(default.keep_removed, keep::KeepRemoved::duration),
-    })
+    }
 }
 
 /// Watches shards, and the space of datastores. The threads wait for no storage.

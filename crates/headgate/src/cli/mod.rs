@@ -64,7 +64,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the daemon
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Manage datastores: the storage that disks are on
     #[command(subcommand)]
     Datastore(datastore::Datastore),

@@ -48,6 +48,8 @@ impl SamplesFile {
         connection
             .pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))
             .map_err(store)?;
+        // The daemon may have no other directory to write to.
+        connection.pragma_update(None, "temp_store", "MEMORY").map_err(store)?;
         // What is lost in a power cut is the last five minutes.
         connection.pragma_update(None, "synchronous", "NORMAL").map_err(store)?;
         let make = |connection: &mut Connection| {
