@@ -1,11 +1,17 @@
 //! Who may do what: users of one host try to reach each other's disks, and the daemon's files.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use headgate_lab::headgate::Headgate;
-use headgate_lab::{Lab, Server, with_lab};
+use headgate_lab::{Lab, Server, nbd, wait_for, with_lab};
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use std::fs;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 /// The users of two machines, and a third in the group of all other disks. None has a name.
 const RED: u32 = 4701;
@@ -130,6 +136,99 @@ fn the_user_of_a_machine_reaches_its_disks_and_no_others() {
         ensure!(!daemon.state_dir().join("machines/red").exists(), "the last disk is gone");
         daemon.command(&["vm", "reset", "blue"])?;
         ensure!(ways(OTHER, GROUP).connects("vhost/a.sock")? && !blue.connects("vhost/a.sock")?);
+        daemon.stop()
+    });
+}
+
+/// Connects as a user: the kernel tells the daemon so for as long as the connection lasts.
+fn connect_as(user: u32, path: PathBuf) -> anyhow::Result<UnixStream> {
+    let connect = move || -> anyhow::Result<UnixStream> {
+        // Of this thread alone, which ends at once.
+        set_thread_groups(&[])?;
+        set_thread_gid(Gid::from_raw(user))?;
+        set_thread_uid(Uid::from_raw(user))?;
+        let stream = UnixStream::connect(&path).with_context(|| path.display().to_string())?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        Ok(stream)
+    };
+    std::thread::spawn(connect).join().expect("the thread that connects")
+}
+
+/// The front-ends of two machines, and an NBD client of one.
+struct Connected {
+    red_front_end: UnixStream,
+    red_client: nbd::Client,
+    blue_front_end: UnixStream,
+}
+
+impl Connected {
+    fn to(daemon: &Headgate) -> anyhow::Result<Connected> {
+        let state = daemon.state_dir();
+        let over = connect_as(RED, state.join("machines/red/nbd.sock"))?;
+        let mut red_client = nbd::Handshake::over(over)?.go("nbd")?;
+        red_client.read(0, 4096)?;
+        let connected = Connected {
+            red_front_end: connect_as(RED, state.join("machines/red/a.vhost"))?,
+            red_client,
+            blue_front_end: connect_as(BLUE, state.join("vhost/b.sock"))?,
+        };
+        for disk in ["a", "b"] {
+            wait_for("the front-end should be connected", Duration::from_secs(30), || {
+                let shown = daemon.json(&["disk", "show", disk])?;
+                Ok((shown["clients"] == 1).then_some(()))
+            })?;
+        }
+        Ok(connected)
+    }
+
+    /// Whether a front-end is sent away: the daemon says nothing that it was not asked.
+    fn is_over(front_end: &mut UnixStream) -> anyhow::Result<()> {
+        match front_end.read(&mut [0; 1]) {
+            Ok(0) => Ok(()),
+            other => bail!("the front-end stays: {other:?}"),
+        }
+    }
+
+    /// Blue's goes on, also over the end of others.
+    fn blue_stays(&mut self, daemon: &Headgate) -> anyhow::Result<()> {
+        self.blue_front_end.set_nonblocking(true)?;
+        let read = self.blue_front_end.read(&mut [0; 1]);
+        ensure!(read.is_err_and(|e| e.kind() == ErrorKind::WouldBlock), "blue was sent away");
+        ensure!(daemon.json(&["disk", "show", "b"])?["clients"] == 1);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_right_that_is_taken_away_ends_what_is_connected() {
+    with_lab(&["setpriv"], |lab| {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: needs root, to be other users");
+            return Ok(());
+        }
+        let mut daemon = daemon(lab)?;
+        let mut first = Connected::to(&daemon)?;
+        // What changes nothing of it ends nothing.
+        daemon.command(&["vm", "set", "red", "--max-priority", "9"])?;
+        daemon.command(&["vm", "set", "red", "--socket-group", &GROUP.to_string()])?;
+        first.red_client.read(0, 4096)?;
+        daemon.command(&["vm", "set", "red", "--socket-user", &OTHER.to_string()])?;
+        Connected::is_over(&mut first.red_front_end)?;
+        first.red_client.expect_hangup()?;
+        first.blue_stays(&daemon)?;
+        let log = daemon.log()?;
+        let told = log.lines().filter(|line| line.contains("may not use this disk any more"));
+        ensure!(told.count() == 2, "one line for each disk:\n{log}");
+
+        daemon.command(&["vm", "set", "red", "--socket-user", &RED.to_string()])?;
+        drop(first);
+        let mut second = Connected::to(&daemon)?;
+        for disk in ["a", "nbd"] {
+            daemon.command(&["disk", "set", disk, "--vm", "blue"])?;
+        }
+        Connected::is_over(&mut second.red_front_end)?;
+        second.red_client.expect_hangup()?;
+        second.blue_stays(&daemon)?;
         daemon.stop()
     });
 }

@@ -83,8 +83,12 @@ pub struct OptionReply {
 impl Handshake {
     /// Connects and reads the server's greeting.
     pub fn connect(socket: &Path) -> anyhow::Result<Handshake> {
-        let mut stream =
-            UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
+        let stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
+        Handshake::over(stream)
+    }
+
+    /// Reads the server's greeting.
+    pub fn over(mut stream: UnixStream) -> anyhow::Result<Handshake> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut greeting = [0; 18];

@@ -1,3 +1,4 @@
+use crate::Peer;
 use crate::acl::{self, Acl, Who};
 use rustix::fs::{Mode, XattrFlags, chmod, fchmod, lsetxattr, stat};
 use rustix::io::Errno;
@@ -33,6 +34,18 @@ impl Access {
     /// Members of these groups may connect.
     pub fn of_groups(groups: impl IntoIterator<Item = u32>) -> Access {
         Access { users: BTreeSet::new(), groups: groups.into_iter().collect() }
+    }
+
+    /// Whether the kernel lets this peer in where this is granted by the user that serves: what
+    /// [`grant`] writes, applied to who is connected already.
+    pub fn admits(&self, peer: &Peer) -> bool {
+        let serving = rustix::process::geteuid().as_raw();
+        peer.user == 0 || peer.user == serving || self.names(peer)
+    }
+
+    /// Whether this peer is one of those that are named.
+    pub fn names(&self, peer: &Peer) -> bool {
+        self.users.contains(&peer.user) || self.groups.iter().any(|group| peer.is_in(*group))
     }
 
     /// The list of a file that belongs to this group.
@@ -120,6 +133,7 @@ fn bound(path: &Path) -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
     use crate::{Identity, obstacle};
+    use proptest::prelude::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixStream;
@@ -153,6 +167,33 @@ mod tests {
         assert!(!may(&path, 5, 4713));
         assert_eq!(mode(&path), 0o600);
         UnixStream::connect(&path).unwrap();
+    }
+
+    proptest! {
+        /// The list, as the kernel goes through it, is the oracle.
+        #[test]
+        fn who_is_let_in_is_who_is_admitted(
+            users in prop::collection::btree_set(4700_u32..4704, 0..3),
+            groups in prop::collection::btree_set(4800_u32..4804, 0..3),
+            user in 4700_u32..4704,
+            own in prop::collection::vec(4800_u32..4804, 1..3),
+            owning_group in 4800_u32..4804,
+        ) {
+            let access = Access { users, groups };
+            let owner = rustix::process::geteuid().as_raw();
+            let list = access.list(Kind::Socket, owning_group);
+            let allowed = list.allows(acl::WRITE, (owner, owning_group), (user, &own));
+            let peer = Peer { user, groups: own, process: None };
+            prop_assert_eq!(access.admits(&peer), allowed);
+        }
+    }
+
+    #[test]
+    fn root_and_the_serving_user_are_always_admitted() {
+        let peer = |user| Peer { user, groups: vec![4711], process: None };
+        let serving = rustix::process::geteuid().as_raw();
+        assert!(Access::default().admits(&peer(0)) && Access::default().admits(&peer(serving)));
+        assert!(!Access::default().admits(&peer(4711)), "a group's number is no user's");
     }
 
     #[test]

@@ -235,6 +235,13 @@ impl EnginePlane {
         Ok(server)
     }
 
+    /// Rights have changed: NBD clients that have none any more are disconnected.
+    fn review_nbd(&self) {
+        if let Some(nbd) = &*self.nbd_server() {
+            nbd.review();
+        }
+    }
+
     /// A disk is its machine's no more.
     fn depart(&self, disk: &Name) {
         if let Some(machine) = self.exports.machine(disk) {
@@ -506,6 +513,7 @@ impl DataPlane for EnginePlane {
             None => return Err(failed(format!("disk '{disk}' is not in service"))),
         };
         self.depart(disk);
+        self.review_nbd();
         let Some(machine) = machine else { return Ok(()) };
         let nbd = self.nbd_server();
         self.machines.enter(machine, access, disk, &socket, nbd.as_ref()).map_err(failed)?;
@@ -518,7 +526,9 @@ impl DataPlane for EnginePlane {
         let disks = self.exports.disks_of(machine);
         let servers = disks.iter().filter_map(|disk| vhost.get(disk));
         let granted: Vec<_> = servers.map(|server| grant_or_nobody(server, access)).collect();
-        self.machines.grant(machine, access).map_err(failed)?;
+        let of_machine = self.machines.grant(machine, access);
+        self.review_nbd();
+        of_machine.map_err(failed)?;
         granted.into_iter().collect()
     }
 

@@ -7,7 +7,7 @@
 
 use crate::exports::{Exports, OfMachine};
 use headgate_access::{Access, Kind, grant};
-use headgate_frontends::nbd::server::NbdServer;
+use headgate_frontends::nbd::server::{NbdServer, Rule};
 use headgate_model::{Machine, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -24,7 +24,8 @@ pub(crate) struct Machines {
 
 struct Place {
     directory: PathBuf,
-    access: Access,
+    /// Shared with the rule of its NBD socket.
+    access: Arc<Mutex<Access>>,
     disks: BTreeSet<Name>,
     /// Its NBD socket, while clients are listened to there.
     nbd: Option<PathBuf>,
@@ -59,6 +60,17 @@ fn grant_or_nobody(path: &Path, access: &Access, kind: Kind) -> io::Result<()> {
     })
 }
 
+/// Who may use which disk over a machine's NBD socket: those that may use the machine's disks now,
+/// and what is the machine's now.
+fn rule(machine: &Name, exports: &Arc<Exports>, access: &Arc<Mutex<Access>>) -> Arc<Rule> {
+    let (machine, exports, access) = (machine.clone(), exports.clone(), access.clone());
+    Arc::new(move |disk, peer| {
+        let of = disk.parse().ok().and_then(|disk: Name| exports.machine(&disk));
+        of.as_ref() == Some(&machine)
+            && access.lock().unwrap_or_else(PoisonError::into_inner).admits(peer)
+    })
+}
+
 impl Place {
     fn make(machine: &Machine, access: &Access) -> io::Result<Place> {
         let directory = machine.directory.clone();
@@ -68,7 +80,12 @@ impl Place {
             made => made.map_err(about(&directory, "create"))?,
         }
         grant_or_nobody(&directory, access, Kind::Directory)?;
-        Ok(Place { directory, access: access.clone(), disks: BTreeSet::new(), nbd: None })
+        let access = Arc::new(Mutex::new(access.clone()));
+        Ok(Place { directory, access, disks: BTreeSet::new(), nbd: None })
+    }
+
+    fn access(&self) -> MutexGuard<'_, Access> {
+        self.access.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn link_of(&self, disk: &Name) -> PathBuf {
@@ -86,8 +103,10 @@ impl Place {
     /// says why.
     fn listen(&mut self, machine: &Name, exports: &Arc<Exports>, server: &NbdServer) {
         let path = self.directory.join("nbd.sock");
-        let exports = OfMachine { all: exports.clone(), machine: machine.clone() };
-        match server.open(&path, &self.access, Arc::new(exports)) {
+        let of_machine = OfMachine { all: exports.clone(), machine: machine.clone() };
+        let access = self.access().clone();
+        let rule = rule(machine, exports, &self.access);
+        match server.open(&path, &access, Arc::new(of_machine), rule) {
             Ok(()) => self.nbd = Some(path),
             Err(error) => {
                 tracing::error!(%machine, %error, "the virtual machine has no NBD socket of its own");
@@ -167,7 +186,7 @@ impl Machines {
     pub(crate) fn grant(&self, machine: &Name, access: &Access) -> io::Result<()> {
         let mut places = self.lock();
         let Some(place) = places.get_mut(machine) else { return Ok(()) };
-        place.access = access.clone();
+        *place.access() = access.clone();
         let nbd = place.nbd.as_ref().map(|path| grant_or_nobody(path, access, Kind::Socket));
         grant_or_nobody(&place.directory, access, Kind::Directory)?;
         nbd.unwrap_or(Ok(()))

@@ -7,7 +7,7 @@ use headgate_engine::{
 };
 use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::server::{
-    Attach, ListenError, NbdServer, ServerConfig, attach_to, opened,
+    Attach, ListenError, NbdServer, Rule, ServerConfig, attach_to, opened,
 };
 use headgate_nbd::server::negotiation::{Catalog, ExportName, OpenError, Opened};
 use headgate_qos::{Policy, SchedulerKind};
@@ -18,7 +18,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -480,6 +480,44 @@ fn has(socket: &Path, export: &str) -> bool {
     stream.read_exact(&mut answer).is_ok()
 }
 
+/// Whoever comes by the socket may use all of its exports.
+fn anybody() -> Arc<Rule> {
+    Arc::new(|_, _| true)
+}
+
+#[test]
+fn a_client_whose_right_is_taken_away_is_disconnected() {
+    let house = House::new();
+    let path = house.dir.path().join("further.sock");
+    let disks = vec![("a".to_owned(), house.disks[0]), ("b".to_owned(), house.disks[1])];
+    let exports = Arc::new(Disks { engine: house.engine.clone(), disks });
+    let forbidden = Arc::new(Mutex::new(String::new()));
+    let rule: Arc<Rule> = {
+        let forbidden = forbidden.clone();
+        let me = std::process::id().cast_signed();
+        Arc::new(move |disk, peer| peer.process == Some(me) && *forbidden.lock().unwrap() != disk)
+    };
+    house.server.open(&path, &Access::default(), exports, rule).unwrap();
+    let [mut a, mut b] = ["a", "b"].map(|export| {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        choose(&mut stream, export);
+        stream
+    });
+    let mut elsewhere = house.connect("a");
+    house.server.review();
+    for stream in [&mut a, &mut b, &mut elsewhere] {
+        round_trip(stream, 1, 4096);
+    }
+    *forbidden.lock().unwrap() = "a".into();
+    house.server.review();
+    assert!(is_closed(&mut a));
+    for stream in [&mut b, &mut elsewhere] {
+        round_trip(stream, 2, 4096);
+    }
+    assert!(has(&path, "b") && !has(&path, "a"), "nor does it come in again");
+}
+
 #[test]
 fn a_further_socket_has_exports_of_its_own_and_can_be_closed() {
     let house = House::new();
@@ -488,13 +526,13 @@ fn a_further_socket_has_exports_of_its_own_and_can_be_closed() {
         let disks = vec![(name.to_owned(), house.disks[disk])];
         Arc::new(Disks { engine: house.engine.clone(), disks })
     };
-    house.server.open(&path, &Access::default(), one(1, "b")).unwrap();
+    house.server.open(&path, &Access::default(), one(1, "b"), anybody()).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(has(&path, "b") && !has(&path, "a"));
     assert!(has(&house.socket(), "a") && has(&house.socket(), "b"));
     house.server.close(&path);
     assert!(!path.exists());
     assert!(has(&house.socket(), "b"), "the others go on");
-    house.server.open(&path, &Access::default(), one(0, "a")).unwrap();
+    house.server.open(&path, &Access::default(), one(0, "a"), anybody()).unwrap();
     assert!(has(&path, "a") && !has(&path, "b"));
 }

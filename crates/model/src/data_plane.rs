@@ -307,7 +307,8 @@ pub trait DataPlane: Send + Sync {
     fn abandon_disk(&self, disk: &Name) -> Result<(), PlaneError>;
 
     /// A disk belongs to another virtual machine from now on, or to none: new connections count
-    /// there, and those that `access` names may connect to it. Who is connected stays.
+    /// there, and those that `access` names may connect to it. Who is connected and may not any
+    /// more is disconnected.
     ///
     /// # Errors
     /// When the sockets cannot be given to them; nobody new can connect then.
@@ -319,7 +320,7 @@ pub trait DataPlane: Send + Sync {
     ) -> Result<(), PlaneError>;
 
     /// Those that `access` names may connect to the sockets of a virtual machine's disks from now
-    /// on, and nobody else. Who is connected stays.
+    /// on, and nobody else. Who is connected and may not any more is disconnected.
     ///
     /// # Errors
     /// When the sockets cannot be given to them; nobody new can connect then.

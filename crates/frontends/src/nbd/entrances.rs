@@ -1,6 +1,7 @@
 //! The sockets that a running server listens on, each with the exports that clients find there.
 //! More can be added and taken away; the accepting thread learns of it by a bell.
 
+use super::rights::Rule;
 use super::server::Exports;
 use super::socket::Listener;
 use std::io::{self, Read, Write};
@@ -14,6 +15,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 pub(super) struct Entrance {
     pub(super) listener: Listener,
     pub(super) exports: Arc<Exports>,
+    /// Who may use which of them, where that can change; else the socket's own rights decide.
+    pub(super) rule: Option<Arc<Rule>>,
 }
 
 enum Order {

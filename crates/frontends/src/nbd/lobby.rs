@@ -17,24 +17,24 @@ use std::time::Instant;
 /// How many speak at a time.
 const EVENTS: usize = 64;
 
-/// A client, until when it may have chosen an export, and which ones there are for it.
-pub(super) struct Guest<E> {
+/// A client, until when it may have chosen an export, and what it finds by the way that it came.
+pub(super) struct Guest<W> {
     pub(super) socket: Socket,
     pub(super) until: Instant,
-    pub(super) exports: E,
+    pub(super) way: W,
 }
 
 /// See the module's documentation. Its descriptor is readable when a client has spoken.
-pub(super) struct Lobby<E> {
+pub(super) struct Lobby<W> {
     epoll: OwnedFd,
     /// In order of arrival.
-    guests: BTreeMap<u64, Guest<E>>,
+    guests: BTreeMap<u64, Guest<W>>,
     next: u64,
     most: usize,
 }
 
-impl<E> Lobby<E> {
-    pub(super) fn new(most: usize) -> io::Result<Lobby<E>> {
+impl<W> Lobby<W> {
+    pub(super) fn new(most: usize) -> io::Result<Lobby<W>> {
         Ok(Lobby {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             guests: BTreeMap::new(),
@@ -44,7 +44,7 @@ impl<E> Lobby<E> {
     }
 
     /// Greets a client and lets it wait.
-    pub(super) fn admit(&mut self, guest: Guest<E>) -> io::Result<()> {
+    pub(super) fn admit(&mut self, guest: Guest<W>) -> io::Result<()> {
         let mut hello = Vec::new();
         greeting(&mut hello);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -70,7 +70,7 @@ impl<E> Lobby<E> {
     }
 
     /// Takes out those that have spoken. Those that hung up or whose time is over are gone.
-    pub(super) fn take_ready(&mut self, now: Instant) -> io::Result<Vec<Guest<E>>> {
+    pub(super) fn take_ready(&mut self, now: Instant) -> io::Result<Vec<Guest<W>>> {
         while self.guests.first_key_value().is_some_and(|(_, guest)| guest.until <= now) {
             self.send_oldest_away();
         }
@@ -95,7 +95,7 @@ impl<E> Lobby<E> {
     }
 }
 
-impl<E> AsFd for Lobby<E> {
+impl<W> AsFd for Lobby<W> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -110,7 +110,7 @@ mod tests {
 
     fn enter(lobby: &mut Lobby<()>, until: Instant) -> UnixStream {
         let (ours, client) = UnixStream::pair().unwrap();
-        lobby.admit(Guest { socket: Socket::Unix(ours), until, exports: () }).unwrap();
+        lobby.admit(Guest { socket: Socket::Unix(ours), until, way: () }).unwrap();
         client.set_nonblocking(true).unwrap();
         client
     }

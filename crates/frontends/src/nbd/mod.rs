@@ -6,6 +6,7 @@
 //!   `send_queue` its answers.
 //! - [`server`]: the control side: listening and negotiating, on threads of its own; `entrances`
 //!   are the sockets of a running server.
+//! - `rights`: connections that end when who may use a disk changes.
 //! - What clients may hold: `places` of connections, `budget` of memory, `handshake_limit` and
 //!   `lobby` of those that negotiate.
 
@@ -23,6 +24,7 @@ mod phase;
 mod places;
 pub mod port;
 mod reclaim;
+mod rights;
 mod send_queue;
 pub mod server;
 mod socket;

@@ -12,11 +12,13 @@ use super::lobby::{Guest, Lobby};
 use super::places::{ConnectionLimits, Place, Places};
 use super::port::{Drained, NbdPort};
 use super::reclaim::{self, Register};
+pub use super::rights::Rule;
+use super::rights::{Guard, Rights};
 pub use super::socket::ListenError;
 use super::socket::Listener;
 use super::tag::Tag;
 use super::translate::export;
-use headgate_access::Access;
+use headgate_access::{Access, Peer};
 use headgate_engine::request::DiskInfo;
 use headgate_engine::{DiskId, Engine, EngineError, PortGone, PortRef};
 use headgate_nbd::server::command::Session;
@@ -150,6 +152,7 @@ pub struct NbdUsage {
 pub struct NbdServer {
     places: Arc<Places>,
     budget: Arc<Budget>,
+    rights: Arc<Rights>,
     tcp: Option<SocketAddr>,
     /// `None` tells the accepting thread to end.
     desk: Option<Desk>,
@@ -172,16 +175,18 @@ impl NbdServer {
             tcp = listener.address();
             listeners.push(listener);
         }
-        let entrance = |listener| Entrance { listener, exports: exports.clone() };
+        let entrance = |listener| Entrance { listener, exports: exports.clone(), rule: None };
         let (desk, entrances) = Entrances::new(listeners.into_iter().map(entrance).collect())?;
         let places = Places::new(config.connections);
         let budget = Budget::new(usize::try_from(config.memory.0).unwrap_or(usize::MAX));
+        let rights = Arc::new(Rights::default());
         let shared = Arc::new(Shared {
             handshakes: HandshakeLimit::new(config.max_negotiating),
             places: places.clone(),
             budget: budget.clone(),
             reclaimer: reclaim::start()?,
             draining: ByDisk::default(),
+            rights: rights.clone(),
         });
         let acceptor = Acceptor {
             entrances,
@@ -193,11 +198,11 @@ impl NbdServer {
         };
         let thread =
             thread::Builder::new().name("nbd-accept".into()).spawn(move || acceptor.run())?;
-        Ok(NbdServer { places, budget, tcp, desk: Some(desk), thread: Some(thread) })
+        Ok(NbdServer { places, budget, rights, tcp, desk: Some(desk), thread: Some(thread) })
     }
 
-    /// Listens at one more unix socket, where those that `access` names find `exports`. What
-    /// clients may hold counts together with that of all others.
+    /// Listens at one more unix socket, where those that `access` names find `exports`, as far as
+    /// `rule` allows. What clients may hold counts together with that of all others.
     ///
     /// # Errors
     /// The socket cannot be made, or another server listens there.
@@ -206,12 +211,18 @@ impl NbdServer {
         path: &Path,
         access: &Access,
         exports: Arc<Exports>,
+        rule: Arc<Rule>,
     ) -> Result<(), ListenError> {
         let listener = Listener::unix(path, access)?;
         if let Some(desk) = &self.desk {
-            desk.add(Entrance { listener, exports });
+            desk.add(Entrance { listener, exports, rule: Some(rule) });
         }
         Ok(())
+    }
+
+    /// What rules say has changed: disconnects the clients that they do not allow any more.
+    pub fn review(&self) {
+        self.rights.review();
     }
 
     /// Listens no more at a unix socket, which is removed. Clients that came by it stay.
@@ -263,11 +274,13 @@ struct Shared {
     budget: Arc<Budget>,
     reclaimer: Register,
     draining: ByDisk,
+    rights: Arc<Rights>,
 }
 
 /// The exports as one client meets them: who is to use one needs a place.
 struct Door<'a> {
     exports: &'a Exports,
+    guard: Option<&'a Guard>,
     places: &'a Arc<Places>,
 }
 
@@ -280,6 +293,9 @@ impl Catalog for Door<'_> {
 
     fn open(&self, name: &str) -> Result<Opened<Self::Handle>, OpenError> {
         let opened = self.exports.open(name)?;
+        if self.guard.is_some_and(|guard| !guard.allows(&opened.name)) {
+            return Err(OpenError::Unknown);
+        }
         let machine = opened.handle.machine.as_deref();
         let place = self.places.take(&opened.name, machine).map_err(|refusal| {
             // Said once for every doubling: a client may ask without end.
@@ -294,7 +310,11 @@ impl Catalog for Door<'_> {
     }
 
     fn describe(&self, name: &str) -> Result<Opened<()>, OpenError> {
-        self.exports.describe(name)
+        let described = self.exports.describe(name)?;
+        if self.guard.is_some_and(|guard| !guard.allows(&described.name)) {
+            return Err(OpenError::Unknown);
+        }
+        Ok(described)
     }
 }
 
@@ -312,9 +332,15 @@ impl TurnedAway {
     }
 }
 
+/// What a client finds behind the socket that it came by.
+struct Way {
+    exports: Arc<Exports>,
+    rule: Option<Arc<Rule>>,
+}
+
 struct Acceptor {
     entrances: Entrances,
-    lobby: Lobby<Arc<Exports>>,
+    lobby: Lobby<Way>,
     negotiation_time: Duration,
     descriptors: u64,
     turned_away: TurnedAway,
@@ -375,8 +401,9 @@ impl Acceptor {
                 let entrance = &self.entrances.all()[at];
                 match entrance.listener.accept() {
                     Ok(socket) => {
-                        let exports = entrance.exports.clone();
-                        self.on_client(socket, exports, now);
+                        let way =
+                            Way { exports: entrance.exports.clone(), rule: entrance.rule.clone() };
+                        self.on_client(socket, way, now);
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                     Err(e) => {
@@ -392,14 +419,14 @@ impl Acceptor {
         true
     }
 
-    fn on_client(&mut self, socket: Socket, exports: Arc<Exports>, now: Instant) {
+    fn on_client(&mut self, socket: Socket, way: Way, now: Instant) {
         let Some(socket) = self.within_descriptors(socket) else {
             return self.turned_away.count(
                 &"the daemon is about to run out of file descriptors; raise its limit \
                   (LimitNOFILE= in the unit, ulimit -n in a shell)",
             );
         };
-        let guest = Guest { socket, until: now + self.negotiation_time, exports };
+        let guest = Guest { socket, until: now + self.negotiation_time, way };
         if let Err(e) = self.lobby.admit(guest) {
             tracing::debug!("an NBD client is turned away: {e}");
         }
@@ -419,7 +446,7 @@ impl Acceptor {
         socket.try_clone().ok().filter(|socket| is_within(socket, self.descriptors))
     }
 
-    fn negotiate(&self, guest: Guest<Arc<Exports>>) {
+    fn negotiate(&self, guest: Guest<Way>) {
         let handshake = match self.shared.handshakes.enter(&guest.socket) {
             Ok(Some(handshake)) => handshake,
             Ok(None) => {
@@ -458,12 +485,14 @@ enum Refused {
 /// Leads one client from its first word to its port. Its handshake ends before its socket is
 /// closed.
 fn serve(
-    Guest { mut socket, until: deadline, exports }: Guest<Arc<Exports>>,
+    Guest { mut socket, until: deadline, way }: Guest<Way>,
     shared: &Shared,
     negotiating: handshake_limit::Handshake,
 ) -> Result<(), Refused> {
     let mut received = Vec::new();
-    let door = Door { exports: exports.as_ref(), places: &shared.places };
+    let guard = way.rule.map(|rule| Guard::new(rule, Peer::of(&socket).ok()));
+    let door =
+        Door { exports: way.exports.as_ref(), guard: guard.as_ref(), places: &shared.places };
     let Some((opened, session)) = negotiate(&mut socket, deadline, &door, &mut received)? else {
         return Ok(());
     };
@@ -478,6 +507,9 @@ fn serve(
     let port = (attach.way)(port)?;
     tracing::debug!(%disk, ?session, "NBD client attached");
     shared.reclaimer.add(watched, port.clone());
+    if let Some(guard) = guard {
+        shared.rights.add(&disk, guard, port.clone());
+    }
     draining.wait();
     // A client that is gone already needs no start.
     let (Ok(()) | Err(PortGone)) = port.command(Box::new(Drained));

@@ -4,7 +4,7 @@ use super::control::Device;
 use super::memory_rules::GuestMemorySource;
 use super::port::{BlkPort, Recall};
 use super::{Refused, hung_up};
-use headgate_access::{Access, Kind};
+use headgate_access::{Access, Kind, Peer};
 use headgate_engine::port::Detach;
 use headgate_engine::request::DiskInfo;
 use headgate_engine::{DiskId, Engine, EngineError, PortRef};
@@ -55,6 +55,7 @@ struct Shared {
     name: String,
     engine: Engine,
     memory: GuestMemorySource,
+    access: Mutex<Access>,
     client: Mutex<Client>,
     changed: Condvar,
 }
@@ -67,6 +68,29 @@ impl Shared {
     fn set_client(&self, client: Client) {
         *self.client() = client;
         self.changed.notify_all();
+    }
+
+    fn access(&self) -> Access {
+        self.access.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Whether who connected here may use the disk now. Nobody may of whom the kernel says nothing.
+    fn admits(&self, stream: &UnixStream) -> bool {
+        Peer::of(stream).is_ok_and(|peer| self.access().admits(&peer))
+    }
+
+    /// Ends the connection of a front-end that may not use the disk any more.
+    fn review(&self) {
+        if let Client::Connected(stream, _) = &*self.client()
+            && !self.admits(stream)
+        {
+            tracing::info!(
+                disk = self.name,
+                "the front-end may not use this disk any more: it is disconnected"
+            );
+            // An error is a front-end that has gone.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 
     /// Waits for the predecessor to go, if it is going. Answers whether the place is free.
@@ -92,7 +116,6 @@ impl Shared {
 pub struct VhostServer {
     shared: Arc<Shared>,
     path: PathBuf,
-    access: Mutex<Access>,
     listener: UnixStream,
     acceptor: Option<JoinHandle<()>>,
 }
@@ -129,6 +152,7 @@ impl VhostServer {
             name,
             engine,
             memory,
+            access: Mutex::new(access.clone()),
             client: Mutex::new(Client::Nobody),
             changed: Condvar::new(),
         });
@@ -139,7 +163,6 @@ impl VhostServer {
         Ok(VhostServer {
             shared,
             path: path.to_owned(),
-            access: Mutex::new(access.clone()),
             listener: handle,
             acceptor: Some(acceptor),
         })
@@ -152,16 +175,18 @@ impl VhostServer {
 
     /// Who may connect.
     pub fn access(&self) -> Access {
-        self.access.lock().unwrap_or_else(|e| e.into_inner()).clone()
+        self.shared.access()
     }
 
-    /// Lets in those that `access` names from now on, and nobody else. Who is connected stays.
+    /// Lets in those that `access` names from now on, and nobody else. A front-end that is
+    /// connected and not among them is disconnected.
     ///
     /// # Errors
     /// See [`headgate_access::grant`].
     pub fn grant(&self, access: &Access) -> io::Result<()> {
         headgate_access::grant(&self.path, access, Kind::Socket)?;
-        *self.access.lock().unwrap_or_else(|e| e.into_inner()) = access.clone();
+        *self.shared.access.lock().unwrap_or_else(|e| e.into_inner()) = access.clone();
+        self.shared.review();
         Ok(())
     }
 
@@ -259,6 +284,9 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
 
 fn welcome(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<()> {
     shared.set_client(Client::Connected(stream.try_clone()?, None));
+    // It may have connected before its right was taken away. Whoever takes it away from here on
+    // finds it connected.
+    shared.review();
     let shared = Arc::clone(shared);
     thread("vhost-user", move || {
         match serve(&shared, stream) {
