@@ -2,10 +2,11 @@
 
 use super::{Control, ControlError, Model};
 use crate::attach;
-use headgate_access::{Access, Identity, NameError};
+use headgate_access::{Access, Identity, NameError, Peer};
 use headgate_api::priorities::{VmPatch, VmSockets};
 use headgate_api::types::Attachment;
 use headgate_model::{Machine, Name, SocketRecord, VmRecord};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -67,6 +68,27 @@ impl Control {
             tracing::error!(vm, %error, "nobody can connect to its disks: see 'headgate vm set'");
             Access::default()
         })
+    }
+
+    /// The machines whose sockets were set to be this peer's, by its user or one of its groups.
+    pub fn machines_of(&self, peer: &Peer) -> BTreeSet<Name> {
+        let set: Vec<(Name, SocketRecord)> = {
+            let model = self.model();
+            model.vms.iter().map(|(name, vm)| (name.clone(), vm.sockets.clone())).collect()
+        };
+        let is_theirs = |sockets: &SocketRecord| {
+            // A name that has gone is nobody's.
+            resolve(sockets).is_ok_and(|access| access.names(peer))
+        };
+        set.into_iter().filter(|(_, sockets)| is_theirs(sockets)).map(|(name, _)| name).collect()
+    }
+
+    /// The disks of these machines.
+    pub fn disks_of(&self, machines: &BTreeSet<Name>) -> BTreeSet<Name> {
+        let model = self.model();
+        let of = |vm: &Option<Name>| vm.as_ref().is_some_and(|vm| machines.contains(vm));
+        let disks = model.disks.iter().filter(|(_, entry)| of(&entry.record.vm));
+        disks.map(|(name, _)| name.clone()).collect()
     }
 
     /// A machine's directory of sockets.
@@ -195,6 +217,31 @@ mod tests {
         assert_eq!(bench.plane.access("a"), Access::default());
         // What has nothing to do with it can still be set.
         set(&bench, "red", json!({"max_priority": 9})).unwrap();
+    }
+
+    #[test]
+    fn a_machine_is_its_users_and_groups_and_nobody_elses() {
+        let bench = Bench::new();
+        disk(&bench, "a", Some("red"));
+        disk(&bench, "b", Some("red"));
+        disk(&bench, "c", None);
+        disk(&bench, "d", Some("unset"));
+        set(&bench, "red", json!({"socket_user": "4701", "socket_group": "4801"})).unwrap();
+        set(&bench, "none", json!({"socket_user": "4701"})).unwrap();
+        let of = |user, group| {
+            let peer = Peer { user, groups: vec![group], process: None };
+            let machines = bench.control.machines_of(&peer);
+            let disks = bench.control.disks_of(&machines);
+            let text = |names: BTreeSet<Name>| {
+                names.iter().map(Name::to_string).collect::<Vec<_>>().join(" ")
+            };
+            (text(machines), text(disks))
+        };
+        assert_eq!(of(4701, 1), ("none red".into(), "a b".into()));
+        assert_eq!(of(5, 4801), ("red".into(), "a b".into()));
+        assert_eq!(of(4801, 4701), Default::default(), "a group's number is no user's");
+        // Who may everything as root has no machines as a tenant.
+        assert_eq!(of(0, 0), Default::default());
     }
 
     #[test]

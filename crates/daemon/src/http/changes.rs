@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest body of a request, in bytes.
-const BODY_MAX: usize = 2 << 20;
+pub(super) const BODY_MAX: usize = 2 << 20;
 
 /// The longest text about values in a line, in bytes.
 const VALUES_MAX: usize = 2_048;

@@ -10,6 +10,7 @@ mod rights;
 mod routes;
 mod scrape;
 mod server;
+mod tenants;
 #[cfg(test)]
 mod testing;
 

@@ -1,9 +1,11 @@
 //! Who may do what over the API, by what the kernel says of the process at the other end.
 //!
-//! The socket lets in root, the daemon's own user and two groups. Of these, the members of one may
-//! do everything, and those of the other only read.
+//! The socket lets in root, the daemon's own user and three groups. Of these, the members of one
+//! may do everything, those of the second only read, and those of the third what
+//! [tenants](super::tenants) may.
 
 use super::error::ApiError;
+use super::tenants::Tenant;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
@@ -17,12 +19,14 @@ pub struct ApiGroups {
     pub change: u32,
     /// Members may read what is no guest's own.
     pub read: Option<u32>,
+    /// Members may use the disks of machines that are theirs.
+    pub tenants: Option<u32>,
 }
 
 impl Default for ApiGroups {
     /// This process's group may do everything.
     fn default() -> ApiGroups {
-        ApiGroups { change: headgate_access::own_group(), read: None }
+        ApiGroups { change: headgate_access::own_group(), read: None, tenants: None }
     }
 }
 
@@ -31,13 +35,14 @@ impl Default for ApiGroups {
 enum Right {
     Change,
     Read,
+    Own,
     Nothing,
 }
 
 impl ApiGroups {
     /// Who may connect.
     pub fn access(&self) -> Access {
-        Access::of_groups([self.change].into_iter().chain(self.read))
+        Access::of_groups([self.change].into_iter().chain(self.read).chain(self.tenants))
     }
 
     /// What a peer of a daemon of this user may.
@@ -45,6 +50,7 @@ impl ApiGroups {
         match peer.user == 0 || peer.user == own_user || peer.is_in(self.change) {
             true => Right::Change,
             false if self.read.is_some_and(|group| peer.is_in(group)) => Right::Read,
+            false if self.tenants.is_some_and(|group| peer.is_in(group)) => Right::Own,
             false => Right::Nothing,
         }
     }
@@ -58,25 +64,32 @@ fn only_reads(method: &Method, path: &str) -> bool {
 /// The layer. A peer of whom nothing is known may nothing.
 pub(super) async fn check(
     State(groups): State<ApiGroups>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    let peer = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| peer);
+    let peer = request.extensions().get::<ConnectInfo<Peer>>();
+    let peer = peer.map(|ConnectInfo(peer)| peer.clone());
     let own_user = rustix::process::geteuid().as_raw();
-    let right = peer.map_or(Right::Nothing, |peer| groups.right(peer, own_user));
+    let right = peer.as_ref().map_or(Right::Nothing, |peer| groups.right(peer, own_user));
     match right {
         Right::Change => return next.run(request).await,
         Right::Read if only_reads(request.method(), request.uri().path()) => {
             return next.run(request).await;
         }
+        Right::Own => {
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(Tenant(peer));
+                return next.run(request).await;
+            }
+        }
         Right::Read | Right::Nothing => {}
     }
-    let who = peer.map_or("nobody knows who".to_owned(), ToString::to_string);
+    let who = peer.as_ref().map_or("nobody knows who".to_owned(), ToString::to_string);
     let user = peer.map(|peer| peer.user);
     tracing::warn!(by = %who, user, "refused: {} {}", request.method(), request.uri().path());
     let may = match right {
         Right::Read => "may only read, and no traces",
-        Right::Change | Right::Nothing => "may not use the API",
+        Right::Change | Right::Own | Right::Nothing => "may not use the API",
     };
     ApiError::new(StatusCode::FORBIDDEN, format!("{who} {may}"))
         .expected("root, the daemon's own user, or a member of the group of 'serve --api-group'")
@@ -95,15 +108,16 @@ mod tests {
 
     #[test]
     fn groups_decide_and_users_in_none_may_nothing() {
-        let groups = ApiGroups { change: 10, read: Some(20) };
+        let groups = ApiGroups { change: 10, read: Some(20), tenants: Some(40) };
         let right = |user, of: &[u32]| groups.right(&peer(user, of), 7);
         assert_eq!(right(0, &[]), Right::Change);
         assert_eq!(right(7, &[]), Right::Change);
         assert_eq!(right(8, &[30, 10, 20]), Right::Change);
         assert_eq!(right(8, &[20]), Right::Read);
+        assert_eq!((right(8, &[40]), right(8, &[40, 20])), (Right::Own, Right::Read));
         assert_eq!(right(10, &[30]), Right::Nothing, "a group's number is no user's");
-        let none = ApiGroups { change: 10, read: None };
-        assert_eq!(none.right(&peer(8, &[20]), 7), Right::Nothing);
+        let none = ApiGroups { change: 10, read: None, tenants: None };
+        assert_eq!(none.right(&peer(8, &[20, 40]), 7), Right::Nothing);
         assert!(only_reads(&Method::GET, "/v1/disks"));
         assert!(!only_reads(&Method::GET, "/v1/datastores/a/trace"));
         assert!(!only_reads(&Method::DELETE, "/v1/disks/a"));
@@ -126,7 +140,7 @@ mod tests {
     fn who_may_only_read_changes_nothing_over_a_real_socket() {
         let logged = Logged::all();
         let bench = Bench::new();
-        let groups = ApiGroups { change: 4801, read: Some(4802) };
+        let groups = ApiGroups { change: 4801, read: Some(4802), tenants: None };
         bench.serve_to(groups, |_, socket| {
             let Some(refused) = ask(socket, 4803, "GET", "/v1/disks") else {
                 eprintln!("SKIPPED: needs root and curl, to be another user");

@@ -2,6 +2,7 @@ use super::app::{Answer, App, Edited};
 use super::changes::{self, Edit, VmSettings};
 use super::error::{ApiError, Body, Flags, Param};
 use super::scrape::metrics;
+use super::tenants;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -77,6 +78,7 @@ pub fn router(app: App) -> Router {
         .route("/healthz", get(healthz))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn_with_state(app.clone(), tenants::check))
         .layer(middleware::from_fn(changes::log))
         .with_state(app)
 }

@@ -22,6 +22,8 @@ pub struct Config {
     pub api_group: Option<String>,
     /// Group whose members may read over the API; default none.
     pub api_read_group: Option<String>,
+    /// Group whose members may use the API for the disks of their machines; default none.
+    pub api_tenant_group: Option<String>,
     /// Group whose members may connect to the sockets of disks; default the daemon's own.
     pub socket_group: Option<String>,
     /// Directories that datastores may be in, besides the state directory; default, when there is

@@ -14,6 +14,10 @@ pub(super) struct GroupArgs {
     /// Group whose members may read over the API: all but traces [default: none]
     #[arg(long, value_name = "GROUP")]
     api_read_group: Option<String>,
+    /// Group whose members may use the API for the disks of machines that are theirs: those with
+    /// their user or group in 'vm set --socket-user' or '--socket-group' [default: none]
+    #[arg(long, value_name = "GROUP")]
+    api_tenant_group: Option<String>,
     /// Group whose members may connect to the sockets of disks, such as the group of QEMU's
     /// processes; 'vm set --socket-user' and '--socket-group' name others for one machine
     /// [default: that of the daemon]
@@ -40,6 +44,7 @@ impl GroupArgs {
             api: ApiGroups {
                 change: number(&self.api_group, &config.api_group)?.unwrap_or(own),
                 read: number(&self.api_read_group, &config.api_read_group)?,
+                tenants: number(&self.api_tenant_group, &config.api_tenant_group)?,
             },
             disks: Access::of_groups([
                 number(&self.socket_group, &config.socket_group)?.unwrap_or(own)
