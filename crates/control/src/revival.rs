@@ -24,7 +24,9 @@ pub(super) fn facts(directory: &Path, disks: &[Name]) -> Facts {
     let space = Some(images::space(directory).map_err(|e| e.to_string()));
     let allocated = |disk: &Name| {
         let image = fs::symlink_metadata(images::image_path(directory, disk));
-        (disk.clone(), Bytes(image.map_or(0, |meta| meta.blocks() * 512)))
+        // A file system may say any number of blocks, which are of 512 bytes here.
+        let size = image.map_or(0, |meta| meta.blocks().saturating_mul(512));
+        (disk.clone(), Bytes(size))
     };
     Facts { device, space, allocated: disks.iter().map(allocated).collect() }
 }

@@ -55,7 +55,7 @@ pub enum MendError {
         disks: usize,
     },
     /// None of the copies can be used.
-    #[error("no copy in {} can be used{}", .directory.display(), .reasons.iter().map(|r| format!("; {r}")).collect::<String>())]
+    #[error("{}", no_copy(.directory, .reasons))]
     NoCopy {
         /// Where copies are.
         directory: PathBuf,
@@ -118,6 +118,14 @@ impl MendError {
             MendError::NoCopy { .. } | MendError::BadCopy { .. } => Some(rebuild.into()),
             _ => None,
         }
+    }
+}
+
+fn no_copy(directory: &Path, reasons: &[String]) -> String {
+    let directory = directory.display();
+    match reasons {
+        [] => format!("there is no copy in {directory}"),
+        reasons => format!("no copy in {directory} can be used: {}", reasons.join("; ")),
     }
 }
 
