@@ -359,8 +359,36 @@ fn an_experiment_is_reproduced_with_a_report() {
         "{}",
         printed.out
     );
+    for said in ["AS PUBLISHED", "within 5 % (", "mClock, dmClock", "published numbers within 20 %"]
+    {
+        assert!(printed.out.contains(said), "{said}: {}", printed.out);
+    }
     let page = std::fs::read_to_string(&report).unwrap();
     assert!(page.contains("headgate reproduce mc-04 --seeds 1") && page.contains("<svg"));
+}
+
+#[test]
+fn a_number_that_is_as_expected_and_not_as_published_is_no_plain_pass() {
+    let printed = headgate("reproduce pa-01 --seeds 1");
+    assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);
+    assert!(printed.out.contains("off paper"), "{}", printed.out);
+    let json: Value =
+        serde_json::from_str(&headgate("reproduce pa-01 --seeds 1 --json").out).unwrap();
+    let off: Vec<&Value> = json[0]["verdicts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["standing"] == "off-paper")
+        .collect();
+    assert_eq!(off.len(), 1, "{json}");
+    assert_eq!(
+        (&off[0]["judgement"], &off[0]["published"]["closeness"]),
+        (&Value::from("holds"), &Value::from("differs"))
+    );
+    assert_eq!(
+        (&json[0]["tally"]["numbers"], &json[0]["tally"]["differ"]),
+        (&Value::from(1), &Value::from(1))
+    );
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Writes a report with tables and figures as one self-contained HTML file.
 
 use crate::plot::{DrawError, svg};
-use crate::{distributions, figures};
-use headgate_sim::{Finding, Judgement, Outcome, Scenario};
+use crate::{Tally, by_paper, distributions, figures};
+use headgate_sim::{Finding, Outcome, Scenario, Standing};
 use std::fmt::Write as _;
 
 /// An experiment that was run.
@@ -20,16 +20,7 @@ pub struct Experiment<'a> {
 impl Experiment<'_> {
     /// Expectations that do not hold.
     pub fn failed(&self) -> usize {
-        self.count(|judgement| matches!(judgement, Judgement::Fails | Judgement::NotRun))
-    }
-
-    /// Expectations that do not hold, as their file says and explains.
-    pub fn differing(&self) -> usize {
-        self.count(|judgement| judgement == Judgement::Differs)
-    }
-
-    fn count(&self, which: impl Fn(Judgement) -> bool) -> usize {
-        self.findings.iter().filter(|finding| which(finding.judgement)).count()
+        Tally::of(self.findings).failed
     }
 }
 
@@ -44,7 +35,7 @@ table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; font-varia
 th, td { text-align: left; padding: 0.25rem 0.8rem 0.25rem 0; border-bottom: 1px solid #e4e4e4; vertical-align: top; }
 th { color: #555; font-weight: 600; border-bottom-color: #999; } td.n, th.n { text-align: right; white-space: nowrap; }
 tr.why td { padding-top: 0.8rem; color: #444; font-style: italic; border-bottom: none; }
-.holds { color: #04713f; } .differs { color: #8a5a00; } .fails { color: #b3261e; font-weight: 700; }
+.holds { color: #04713f; } .differs { color: #8a5a00; } .off { color: #7a3e9d; } .fails { color: #b3261e; font-weight: 700; }
 .figures { display: grid; gap: 1.5rem; max-width: 64rem; } .figures.many { grid-template-columns: 1fr 1fr; max-width: none; }
 .figures svg { width: 100%; height: auto; } code { background: #f3f3f3; padding: 0.1rem 0.3rem; }
 ";
@@ -53,7 +44,6 @@ tr.why td { padding-top: 0.8rem; color: #444; font-style: italic; border-bottom:
 pub fn report(command: &str, experiments: &[Experiment<'_>]) -> Result<String, DrawError> {
     let mut page = String::new();
     let findings: usize = experiments.iter().map(|experiment| experiment.findings.len()).sum();
-    let failed: usize = experiments.iter().map(Experiment::failed).sum();
     let _ = write!(
         page,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -67,10 +57,11 @@ pub fn report(command: &str, experiments: &[Experiment<'_>]) -> Result<String, D
             1 => "One experiment".to_owned(),
             n => format!("{n} experiments"),
         },
-        summary(failed, experiments.iter().map(Experiment::differing).sum(), "all as expected"),
+        summary(&Tally::of_all(experiments), "all as expected and as published"),
         env!("CARGO_PKG_VERSION"),
         escaped(command),
     );
+    papers(&mut page, experiments);
     contents(&mut page, experiments);
     for experiment in experiments {
         section(&mut page, experiment)?;
@@ -80,16 +71,22 @@ pub fn report(command: &str, experiments: &[Experiment<'_>]) -> Result<String, D
 }
 
 fn contents(page: &mut String, experiments: &[Experiment<'_>]) {
-    page.push_str("<table>\n<tr><th>experiment</th><th></th><th>published in</th><th class=\"n\">numbers</th><th></th></tr>\n");
+    page.push_str("<table>\n<tr><th>experiment</th><th></th><th>published in</th><th class=\"n\">numbers</th>\
+         <th class=\"n\">as expected</th><th class=\"n\">published</th><th class=\"n\">within 20 %</th><th></th></tr>\n");
     for experiment in experiments {
+        let tally = Tally::of(experiment.findings);
         let Scenario { name, title, source, .. } = experiment.scenario;
         let _ = writeln!(
             page,
-            "<tr><td><a href=\"#{0}\">{0}</a></td><td>{1}</td><td>{2}</td><td class=\"n\">{3}</td><td>{4}</td></tr>",
+            "<tr><td><a href=\"#{0}\">{0}</a></td><td>{1}</td><td>{2}</td><td class=\"n\">{3}</td><td class=\"n\">{4}</td>\
+             <td class=\"n\">{5}</td><td class=\"n\">{6}</td><td>{7}</td></tr>",
             escaped(name),
             escaped(title),
             escaped(source),
-            experiment.findings.len(),
+            tally.checks,
+            tally.as_expected,
+            tally.numbers,
+            tally.within_20,
             sum(experiment)
         );
     }
@@ -97,21 +94,47 @@ fn contents(page: &mut String, experiments: &[Experiment<'_>]) {
 }
 
 fn sum(experiment: &Experiment<'_>) -> String {
-    summary(experiment.failed(), experiment.differing(), "holds")
+    summary(&Tally::of(experiment.findings), "holds")
 }
 
-/// A summary of the findings.
-fn summary(failed: usize, differing: usize, good: &str) -> String {
-    let differ = match differing {
-        1 => "1 differs, see why".to_owned(),
-        n => format!("{n} differ, see why"),
+/// A summary of the verdicts: good only where nothing is left to say.
+fn summary(tally: &Tally, good: &str) -> String {
+    let class = match tally {
+        Tally { failed: 1.., .. } => "fails",
+        Tally { known: 1.., .. } => "differs",
+        Tally { differ: 1.., .. } | Tally { outside_bound: 1.., .. } => "off",
+        _ => return format!("<span class=\"holds\">{good}</span>"),
     };
-    match (failed, differing) {
-        (0, 0) => format!("<span class=\"holds\">{good}</span>"),
-        (0, _) => format!("<span class=\"differs\">{differ}</span>"),
-        (n, 0) => format!("<span class=\"fails\">{n} not as expected</span>"),
-        (n, _) => format!("<span class=\"fails\">{n} not as expected</span>, {differ}"),
+    format!("<span class=\"{class}\">{}</span>", tally.short())
+}
+
+/// A row for each paper.
+fn papers(page: &mut String, experiments: &[Experiment<'_>]) {
+    page.push_str(
+        "<table>\n<tr><th>paper</th><th class=\"n\">experiments</th><th class=\"n\">checks</th><th class=\"n\">as expected</th>\
+         <th class=\"n\">known not to be</th><th class=\"n\">published numbers</th><th class=\"n\">within 5 %</th>\
+         <th class=\"n\">10 %</th><th class=\"n\">20 %</th><th class=\"n\">differ</th><th class=\"n\">our bound only</th></tr>\n",
+    );
+    let all = ("all", Tally::of_all(experiments));
+    for (paper, tally) in by_paper(experiments).into_iter().chain([all]) {
+        let _ = write!(page, "<tr><td>{}</td>", escaped(paper));
+        for count in [
+            tally.experiments,
+            tally.checks,
+            tally.as_expected,
+            tally.known,
+            tally.numbers,
+            tally.within_5,
+            tally.within_10,
+            tally.within_20,
+            tally.differ,
+            tally.outside_bound,
+        ] {
+            let _ = write!(page, "<td class=\"n\">{count}</td>");
+        }
+        page.push_str("</tr>\n");
     }
+    page.push_str("</table>\n");
 }
 
 fn section(page: &mut String, experiment: &Experiment<'_>) -> Result<(), DrawError> {
@@ -150,22 +173,24 @@ fn section(page: &mut String, experiment: &Experiment<'_>) -> Result<(), DrawErr
 fn findings(page: &mut String, findings: &[Finding]) {
     page.push_str(
         "<table>\n<tr><th>variant</th><th>number</th><th class=\"n\">paper</th><th class=\"n\">ours</th><th class=\"n\">range</th>\
-         <th>expected</th><th></th></tr>\n",
+         <th>expected</th><th></th><th>as published</th></tr>\n",
     );
     let mut why = "";
     for finding in findings {
         if finding.about != why {
             why = &finding.about;
             let _ =
-                writeln!(page, "<tr class=\"why\"><td colspan=\"7\">{}</td></tr>", escaped(why));
+                writeln!(page, "<tr class=\"why\"><td colspan=\"8\">{}</td></tr>", escaped(why));
         }
         let show = |value: f64| escaped(&finding.shown_unit().show(value));
         let of_one = |value: f64| escaped(&finding.unit.show(value));
-        let (class, word) = word(finding.judgement);
+        let standing = finding.standing();
+        let class = class(standing);
+        let word = standing.name();
         let _ = writeln!(
             page,
             "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>\
-             <td class=\"{class}\">{word}</td></tr>",
+             <td class=\"{class}\">{word}</td><td class=\"{class}\">{}</td></tr>",
             escaped(&finding.variant),
             escaped(&finding.what),
             finding.paper.map_or_else(String::new, show),
@@ -176,11 +201,18 @@ fn findings(page: &mut String, findings: &[Finding]) {
                 of_one(most)
             )),
             escaped(&finding.expected),
+            finding.published.as_ref().map_or_else(String::new, |published| published.show()),
         );
-        if let (Judgement::Differs, Some(reason)) = (finding.judgement, &finding.differs) {
+        let published = finding.published.as_ref().and_then(|one| one.reason.as_ref());
+        let reason = match standing {
+            Standing::Differs => finding.differs.as_ref(),
+            Standing::OffPaper => published,
+            Standing::Holds | Standing::Fails | Standing::NotRun => None,
+        };
+        if let Some(reason) = reason {
             let _ = writeln!(
                 page,
-                "<tr><td></td><td colspan=\"6\" class=\"quiet\">{}</td></tr>",
+                "<tr><td></td><td colspan=\"7\" class=\"quiet\">{}</td></tr>",
                 escaped(reason)
             );
         }
@@ -188,12 +220,12 @@ fn findings(page: &mut String, findings: &[Finding]) {
     page.push_str("</table>\n");
 }
 
-fn word(judgement: Judgement) -> (&'static str, &'static str) {
-    match judgement {
-        Judgement::Holds => ("holds", "holds"),
-        Judgement::Fails => ("fails", "fails"),
-        Judgement::Differs => ("differs", "differs"),
-        Judgement::NotRun => ("fails", "not run"),
+fn class(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Holds => "holds",
+        Standing::OffPaper => "off",
+        Standing::Differs => "differs",
+        Standing::Fails | Standing::NotRun => "fails",
     }
 }
 
@@ -257,6 +289,13 @@ mod tests {
             window = "end"
             at-least = 800
             differs = "the device is too slow"
+            [[expect]]
+            measure = "iops"
+            of = "a"
+            window = "end"
+            at-least = 400
+            paper = 1000
+            off-paper = "of another <device>"
             "#,
         )
         .unwrap_or_else(|e| panic!("{e}"));
@@ -276,7 +315,10 @@ mod tests {
             "headgate reproduce &lt;one&gt;",
             "Seeds 7.",
             "498.0/s",
-            "1 not as expected</span>, 1 differs, see why",
+            "1 not as expected, 1 known to differ, 1 off the published number</span>",
+            "<td class=\"holds\">holds</td><td class=\"holds\">within 5 % (+0.4 %)</td>",
+            "<td class=\"off\">off paper</td><td class=\"off\">differs (-50.0 %)</td>",
+            "of another &lt;device&gt;",
             "throughput (IOPS)",
         ] {
             assert!(page.contains(text), "{text}");

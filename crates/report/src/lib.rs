@@ -1,6 +1,7 @@
 //! The tools around the simulator: parallel runs, figures, reports, and the built-in experiments.
 
 mod breaks;
+mod differences;
 mod experiments;
 mod figure;
 mod flash;
@@ -11,12 +12,15 @@ mod models;
 pub mod plot;
 mod runs;
 mod series;
+mod tally;
 mod traces;
 
 pub use breaks::{Breaks, breaks};
+pub use differences::difference_rows;
 pub use experiments::experiments;
 pub use figure::figures;
 pub use html::{Experiment, report};
 pub use models::distributions;
 pub use runs::{Job, run_all};
+pub use tally::{PAPERS, Tally, by_paper};
 pub use traces::FileTraces;

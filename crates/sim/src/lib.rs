@@ -67,7 +67,7 @@ pub use explain::{Allocation, Clamp, explain};
 pub use file::ScenarioError;
 #[cfg(feature = "schema")]
 pub use file::schema;
-pub use judge::{Finding, Judgement, Reading, judge};
+pub use judge::{Closeness, Finding, Judgement, PaperInBound, Published, Reading, Standing, judge};
 pub use outcome::pool::{PoolMove, PoolOutcome, PooledDatastore, PooledDisk, Round};
 pub use outcome::sweep::{SweepOutcome, SweepPoint};
 pub use outcome::{

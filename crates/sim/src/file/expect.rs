@@ -78,6 +78,9 @@ pub(super) struct ExpectFile {
     paper: Option<At<Quantity>>,
     /// Why it is known not to hold. It is then an error that it holds.
     differs: Option<String>,
+    /// Why it holds and is not as published: more than 20% off 'paper', or 'paper' itself is not
+    /// as expected.
+    off_paper: Option<String>,
 }
 
 /// The other measure of each subject, to compare the order. Missing keys are as in the expectation.
@@ -200,6 +203,7 @@ impl Reader<'_> {
             test,
             paper: e.paper.as_ref().map(|paper| quantity(paper, paper_unit)).transpose()?,
             differs: e.differs.clone(),
+            off_paper: e.off_paper.clone(),
             groups,
             span: window,
         })

@@ -117,6 +117,8 @@ const RULES: &[(&[&str], Rule)] = &[
     (&["expect"], Rule::Excludes("per", &["less"])),
     (&["expect"], Rule::Excludes("water-fill", &["equals"])),
     (&["expect"], Rule::Excludes("in-seeds", &["quantile"])),
+    (&["expect"], Rule::Excludes("off-paper", &["differs"])),
+    (&["expect"], Rule::Needs { keys: &["off-paper"], one_of: &["paper"], add: "paper = 1.5" }),
     (
         &["expect"],
         Rule::Needs { keys: &["capacity"], one_of: &["water-fill"], add: "water-fill = true" },

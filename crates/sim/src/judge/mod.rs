@@ -5,6 +5,7 @@ mod describe;
 mod measure;
 mod over;
 mod pool;
+mod published;
 mod rank;
 mod shares;
 mod sweep;
@@ -15,6 +16,7 @@ use crate::scenario::{
 };
 use course::Course;
 use measure::measure;
+pub use published::{Closeness, PaperInBound, Published, Standing};
 use rank::correlation;
 use serde::Serialize;
 use shares::allocation;
@@ -51,6 +53,8 @@ pub struct Finding {
     pub expected: String,
     /// The published value, in the finding's unit.
     pub paper: Option<f64>,
+    /// How near ours is to it; none where nothing was published, or nothing was run.
+    pub published: Option<Published>,
     /// The unit of all values here; of the published one and ours [`Finding::summary`] may make a
     /// part of a whole.
     pub unit: Unit,
@@ -66,17 +70,15 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = match self.judgement {
-            Judgement::Holds => "holds",
-            Judgement::Fails => "FAILS",
-            Judgement::Differs => "differs",
-            Judgement::NotRun => "not run",
-        };
         let ours = self.ours().map_or("nothing".to_owned(), |ours| self.shown_unit().show(ours));
+        let word = self.standing().name();
         write!(f, "{word}: [{}] {}: {ours}, expected {}", self.variant, self.what, self.expected)?;
-        match self.paper {
-            Some(paper) => write!(f, " (paper: {})", self.shown_unit().show(paper)),
-            None => Ok(()),
+        let Some(paper) = self.paper.map(|paper| self.shown_unit().show(paper)) else {
+            return Ok(());
+        };
+        match &self.published {
+            Some(published) => write!(f, " (paper: {paper}, {})", published.show()),
+            None => write!(f, " (paper: {paper})"),
         }
     }
 }
@@ -139,19 +141,22 @@ impl<'a> Case<'a> {
             (false, false) => Judgement::Fails,
         };
         let names: Vec<String> = groups.iter().flatten().cloned().collect();
-        Finding {
+        let mut finding = Finding {
             line: expectation.line,
             about: expectation.about.clone(),
             variant: variant.to_owned(),
             what: expectation.describe(&names),
             expected: expectation.expected(),
             paper: expectation.paper,
+            published: None,
             unit: expectation.unit(),
             summary: expectation.summary,
             readings,
             differs: expectation.differs.clone(),
             judgement,
-        }
+        };
+        finding.published = finding.compare(expectation);
+        finding
     }
 
     fn of_variant(self, name: &str) -> impl Iterator<Item = &'a Outcome> {

@@ -41,6 +41,8 @@ pub struct Expectation {
     pub(crate) test: Test,
     pub(crate) paper: Option<f64>,
     pub(crate) differs: Option<String>,
+    /// Why the value is as expected and not as published.
+    pub(crate) off_paper: Option<String>,
 }
 
 /// A measure of a group, and the reference that it is compared with.

@@ -1,17 +1,19 @@
 //! The experiments inside the program.
 
+mod course;
+mod print;
+
 use super::common::Print;
 use super::error::CliError;
-use super::output::{Align, Table, json};
 use super::sim::{Interrupts, run_jobs};
 use super::write_file::replace_file;
 use clap::Args;
+use course::Course;
 use headgate_report::{Experiment, FileTraces, Job, experiments, report};
-use headgate_sim::{Finding, Judgement, Outcome, Scenario, judge};
-use serde::Serialize;
+use headgate_sim::{Finding, Outcome, Scenario, judge};
+use print::{list, print_experiment, print_json, print_summary};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// Arguments of `reproduce`.
 #[derive(Debug, Args)]
@@ -40,36 +42,6 @@ pub(super) struct Reproduce {
     traces: Option<PathBuf>,
     #[command(flatten)]
     pub(super) print: Print,
-}
-
-/// What `reproduce --list --json` prints of each.
-#[derive(Serialize)]
-struct Listed<'a> {
-    name: &'a str,
-    title: &'a str,
-    source: &'a str,
-    variants: Vec<&'a str>,
-    seeds: &'a [u64],
-    expectations: usize,
-}
-
-/// What `reproduce --json` prints of each.
-#[derive(Serialize)]
-struct Reproduced<'a> {
-    name: &'a str,
-    title: &'a str,
-    source: &'a str,
-    seeds: &'a [u64],
-    failed: usize,
-    #[serde(rename = "verdicts")]
-    findings: &'a [Finding],
-}
-
-/// One that cannot be run here, in the list of `reproduce --json`.
-#[derive(Serialize)]
-struct Skipped<'a> {
-    name: &'a str,
-    skipped: &'a str,
 }
 
 impl Reproduce {
@@ -210,54 +182,6 @@ fn experiments_done<'a>(
     .collect()
 }
 
-/// How far all experiments are, and about how long the rest takes: by the simulated time of what
-/// has ended.
-struct Course<'a> {
-    seeds: &'a [Vec<u64>],
-    /// Simulated time of each, all runs together.
-    lengths: Vec<u128>,
-    done: u128,
-    began: Instant,
-}
-
-impl<'a> Course<'a> {
-    fn new(chosen: &[&Scenario], seeds: &'a [Vec<u64>]) -> Course<'a> {
-        let length = |(scenario, seeds): (&&Scenario, &Vec<u64>)| {
-            let variants = scenario.variants.iter();
-            let once: u128 = variants.map(|one| u128::from(one.setup.duration.0)).sum();
-            once * seeds.len() as u128
-        };
-        let lengths = chosen.iter().zip(seeds).map(length).collect();
-        Course { seeds, lengths, done: 0, began: Instant::now() }
-    }
-
-    fn ended(&mut self, index: usize) {
-        self.done += self.lengths[index];
-    }
-
-    /// Says which experiment begins.
-    fn tell(&self, index: usize, scenario: &Scenario) {
-        let left: u128 = self.lengths[index..].iter().sum();
-        let left = match self.done {
-            0 => String::new(),
-            done => {
-                let seconds = self.began.elapsed().as_secs_f64() * left as f64 / done as f64;
-                format!(", about {} left", roughly(seconds))
-            }
-        };
-        eprintln!("[{}/{}] {}{left}", index + 1, self.lengths.len(), scenario.name);
-    }
-}
-
-/// A time as an estimate is worth it.
-fn roughly(seconds: f64) -> String {
-    match seconds {
-        s if s < 10.0 => "10 s".into(),
-        s if s < 90.0 => format!("{:.0} s", (s / 10.0).ceil() * 10.0),
-        s => format!("{:.0} min", (s / 60.0).ceil()),
-    }
-}
-
 /// Experiments that can be run, and those whose traces are not there.
 fn divide<'a>(
     chosen: Vec<&'a Scenario>,
@@ -307,139 +231,4 @@ fn find<'a>(known: &'a [Scenario], name: &str) -> Result<Vec<&'a Scenario>, CliE
         ))),
         several => Err(CliError::Usage(format!("'{name}' may be any of {}", names(several)))),
     }
-}
-
-fn list(out: &mut dyn Write, known: &[Scenario], print: Print) -> Result<(), CliError> {
-    let listed: Vec<Listed<'_>> = known
-        .iter()
-        .map(|scenario| Listed {
-            name: &scenario.name,
-            title: &scenario.title,
-            source: &scenario.source,
-            variants: scenario.variants.iter().map(|variant| variant.name.as_str()).collect(),
-            seeds: &scenario.seeds,
-            expectations: scenario.expectations.len(),
-        })
-        .collect();
-    if print.json {
-        return Ok(json(out, &listed)?);
-    }
-    let mut table = Table::new(&[
-        ("NAME", Align::Left),
-        ("VARIANTS", Align::Right),
-        ("SEEDS", Align::Right),
-        ("WHAT", Align::Left),
-        ("PUBLISHED IN", Align::Left),
-    ]);
-    for one in &listed {
-        table.row(vec![
-            one.name.into(),
-            one.variants.len().to_string(),
-            one.seeds.len().to_string(),
-            one.title.into(),
-            one.source.into(),
-        ]);
-    }
-    Ok(out.write_all(table.render().as_bytes())?)
-}
-
-/// What `reproduce --json` prints a list of.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Entry<'a> {
-    Reproduced(Reproduced<'a>),
-    Skipped(Skipped<'a>),
-}
-
-fn print_json(
-    out: &mut dyn Write,
-    done: &[Experiment<'_>],
-    skipped: &[(&Scenario, String)],
-) -> Result<(), CliError> {
-    let left = skipped
-        .iter()
-        .map(|(scenario, why)| Entry::Skipped(Skipped { name: &scenario.name, skipped: why }));
-    let all: Vec<Entry<'_>> = done
-        .iter()
-        .map(|experiment| Reproduced {
-            name: &experiment.scenario.name,
-            title: &experiment.scenario.title,
-            source: &experiment.scenario.source,
-            seeds: experiment.seeds,
-            failed: experiment.failed(),
-            findings: experiment.findings,
-        })
-        .map(Entry::Reproduced)
-        .chain(left)
-        .collect();
-    Ok(json(out, &all)?)
-}
-
-fn print_experiment(
-    out: &mut dyn Write,
-    index: usize,
-    experiment: &Experiment<'_>,
-) -> Result<(), CliError> {
-    let Scenario { name, title, source, .. } = experiment.scenario;
-    let source = if source.is_empty() { String::new() } else { format!(" ({source})") };
-    let gap = if index > 0 { "\n" } else { "" };
-    writeln!(out, "{gap}{name}: {title}{source}")?;
-    let mut table = Table::new(&[
-        ("VARIANT", Align::Left),
-        ("NUMBER", Align::Left),
-        ("PAPER", Align::Right),
-        ("OURS", Align::Right),
-        ("EXPECTED", Align::Left),
-        ("VERDICT", Align::Left),
-    ]);
-    for finding in experiment.findings {
-        let show = |value: Option<f64>| {
-            value.map_or_else(|| "-".into(), |value| finding.shown_unit().show(value))
-        };
-        table.row(vec![
-            finding.variant.clone(),
-            finding.what.clone(),
-            show(finding.paper),
-            show(finding.ours()),
-            finding.expected.clone(),
-            match finding.judgement {
-                Judgement::Holds => "holds".into(),
-                Judgement::Fails => "FAILS".into(),
-                Judgement::Differs => "differs".into(),
-                Judgement::NotRun => "NOT RUN".into(),
-            },
-        ]);
-    }
-    out.write_all(table.render().as_bytes())?;
-    let differing =
-        experiment.findings.iter().filter(|finding| finding.judgement == Judgement::Differs);
-    let mut reasons: Vec<&str> =
-        differing.filter_map(|finding| finding.differs.as_deref()).collect();
-    reasons.dedup();
-    for reason in reasons {
-        writeln!(out, "differs: {reason}")?;
-    }
-    Ok(())
-}
-
-fn print_summary(
-    out: &mut dyn Write,
-    done: &[Experiment<'_>],
-    skipped: &[(&Scenario, String)],
-) -> Result<(), CliError> {
-    let failed: usize = done.iter().map(Experiment::failed).sum();
-    let all: usize = done.iter().map(|experiment| experiment.findings.len()).sum();
-    let differing: usize = done.iter().map(Experiment::differing).sum();
-    let what = if done.len() == 1 { "experiment" } else { "experiments" };
-    let differ = match differing {
-        0 => String::new(),
-        many => format!(", {many} differ for reasons that are given"),
-    };
-    let good = all - failed - differing;
-    for (scenario, why) in skipped {
-        writeln!(out, "\n{}: {}\nskipped: {why}", scenario.name, scenario.title)?;
-    }
-    let left =
-        if skipped.is_empty() { String::new() } else { format!(", {} skipped", skipped.len()) };
-    Ok(writeln!(out, "\n{} {what}: {good} of {all} numbers as expected{differ}{left}", done.len())?)
 }
