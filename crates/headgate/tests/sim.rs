@@ -392,6 +392,15 @@ fn a_number_that_is_as_expected_and_not_as_published_is_no_plain_pass() {
 }
 
 #[test]
+fn checks_are_tried_with_wrong_policies() {
+    let printed = headgate("reproduce op-11 --mutate");
+    assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);
+    assert!(printed.out.contains("no-isolation"), "{}", printed.out);
+    assert!(printed.out.contains("3 of 3 checks notice a wrong policy"), "{}", printed.out);
+    assert_eq!(headgate("reproduce op-11 --mutate --full").code, 2);
+}
+
+#[test]
 fn experiments_without_their_traces_are_skipped_aloud() {
     let printed = headgate("reproduce ba-15-traces --traces /nonexistent");
     assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);

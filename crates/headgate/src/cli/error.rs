@@ -81,6 +81,16 @@ pub(crate) enum CliError {
         /// Of how many.
         all: usize,
     },
+    /// Wrong policies were tried, and some checks notice none.
+    #[error(
+        "{unbroken} of {all} checks notice no wrong policy and are not in experiments/unbroken.txt"
+    )]
+    Unbroken {
+        /// How many.
+        unbroken: usize,
+        /// Of how many.
+        all: usize,
+    },
     /// A signal ended the command before it printed or wrote anything.
     #[error("interrupted: nothing is printed or written")]
     Interrupted(EndSignal),

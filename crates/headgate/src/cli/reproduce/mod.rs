@@ -1,6 +1,7 @@
 //! The experiments inside the program.
 
 mod course;
+mod mutate;
 mod print;
 
 use super::common::Print;
@@ -11,6 +12,7 @@ use clap::Args;
 use course::Course;
 use headgate_report::{Experiment, FileTraces, Job, experiments, report};
 use headgate_sim::{Finding, Outcome, Scenario, judge};
+use mutate::mutate;
 use print::{list, print_experiment, print_json, print_summary};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -37,6 +39,10 @@ pub(super) struct Reproduce {
     /// Run with as many seeds as the published experiment; takes minutes
     #[arg(long, conflicts_with = "seeds")]
     full: bool,
+    /// Instead of comparing with the papers, run under wrong policies too, such as arrival order,
+    /// and print which of them each check notices; with one seed, where a check is not of many
+    #[arg(long, conflicts_with_all = ["report", "full"])]
+    mutate: bool,
     /// Directory of the traces that some experiments replay
     #[arg(long, value_name = "DIR", env = "HEADGATE_TRACES", hide_env_values = true)]
     traces: Option<PathBuf>,
@@ -63,6 +69,9 @@ impl Reproduce {
         // Aloud, and before anything that takes long.
         for (scenario, why) in &skipped {
             eprintln!("{}: skipped: {why}", scenario.name);
+        }
+        if self.mutate {
+            return mutate(out, &chosen, self.seeds, &traces, self.print);
         }
         let seeds: Vec<Vec<u64>> = chosen
             .iter()
