@@ -82,7 +82,7 @@ fn a_run_says_what_every_vm_got_and_judges_it() {
     );
     assert!(printed.out[late..].contains("large"), "{}", printed.out);
     assert!(
-        printed.out.contains("holds: [mclock] iops of small in late: 200.0/s"),
+        printed.out.contains("off paper: [mclock] iops of small in late: 200.0/s"),
         "{}",
         printed.out
     );

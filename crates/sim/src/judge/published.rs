@@ -93,7 +93,7 @@ impl Standing {
             Standing::OffPaper => "off paper",
             Standing::Differs => "differs",
             Standing::Fails => "FAILS",
-            Standing::NotRun => "NOT RUN",
+            Standing::NotRun => "not run",
         }
     }
 }
