@@ -145,7 +145,10 @@ fn a_disk_without_space_waits_for_it_and_no_other_does() {
         let health: Value = serde_json::from_str(&daemon.get("/healthz")?)?;
         ensure!(health["status"] == "degraded", "{health}");
         ensure!(health["failed"][0].to_string().contains("disk 'thin': held"), "{health}");
-        ensure!(health["warnings"][0].to_string().contains("% full"), "{health}");
+        wait_for("health should warn of the space", PATIENCE, || {
+            let health = daemon.health()?;
+            Ok(health["warnings"][0].to_string().contains("% full").then_some(()))
+        })?;
         wait_for("the log should tell of it", PATIENCE, || {
             Ok(daemon.log()?.contains("the disk holds its requests").then_some(()))
         })?;
