@@ -55,27 +55,13 @@ fn row(experiment: &str, finding: &Finding) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headgate_sim::{Quiet, Scenario, judge, run};
+    use crate::testing::{expect, on_500_iops};
+    use headgate_sim::{Quiet, judge, run};
 
     fn rows(expectations: &str) -> Vec<String> {
-        let text = format!(
-            r#"
-            name = "x"
-            title = "x"
-            duration = "3s"
-            windows = {{ end = "1s..3s" }}
-            datastore = [{{ name = "lun", device = "rate=500,latency=1ms" }}]
-            vm = [{{ name = "a", disk = [{{}}], workload = [{{ kind = "closed", outstanding = 4 }}] }}]
-            {expectations}
-            "#
-        );
-        let scenario = Scenario::parse("x.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+        let scenario = on_500_iops("x", expectations);
         let outcomes = [run(&scenario, "default", 7, &mut Quiet).unwrap()];
         difference_rows("x", &judge(&scenario, &outcomes))
-    }
-
-    fn expect(keys: &str) -> String {
-        format!("[[expect]]\nmeasure = \"iops\"\nof = \"a\"\nwindow = \"end\"\n{keys}\n")
     }
 
     #[test]

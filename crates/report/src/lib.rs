@@ -14,6 +14,8 @@ pub mod plot;
 mod runs;
 mod series;
 mod tally;
+#[cfg(test)]
+mod testing;
 mod traces;
 
 pub use breaks::{Breaks, breaks};

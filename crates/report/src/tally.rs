@@ -41,6 +41,36 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// What [`counts`](Tally::counts) are called in tables.
+    pub const COLUMNS: [&'static str; 10] = [
+        "experiments",
+        "checks",
+        "as expected",
+        "known not to be",
+        "published",
+        "within 5 %",
+        "10 %",
+        "20 %",
+        "differ",
+        "our bound only",
+    ];
+
+    /// The numbers of a row, by [`COLUMNS`](Tally::COLUMNS).
+    pub fn counts(&self) -> [usize; 10] {
+        [
+            self.experiments,
+            self.checks,
+            self.as_expected,
+            self.known,
+            self.numbers,
+            self.within_5,
+            self.within_10,
+            self.within_20,
+            self.differ,
+            self.outside_bound,
+        ]
+    }
+
     /// Counts one experiment's findings.
     pub fn of(findings: &[Finding]) -> Tally {
         let mut tally = Tally { experiments: 1, checks: findings.len(), ..Tally::default() };
@@ -138,22 +168,12 @@ pub fn by_paper(experiments: &[Experiment<'_>]) -> Vec<(&'static str, Tally)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headgate_sim::{Quiet, Scenario, Standing, judge, run};
+    use crate::testing::{expect, on_500_iops};
+    use headgate_sim::{Quiet, Standing, judge, run};
 
-    /// On a device of 500 IOPS: what a number counts as.
+    /// What a number counts as.
     fn tally(expectations: &str) -> (Tally, Vec<Standing>) {
-        let text = format!(
-            r#"
-            name = "mc-x"
-            title = "x"
-            duration = "3s"
-            windows = {{ end = "1s..3s" }}
-            datastore = [{{ name = "lun", device = "rate=500,latency=1ms" }}]
-            vm = [{{ name = "a", disk = [{{}}], workload = [{{ kind = "closed", outstanding = 4 }}] }}]
-            {expectations}
-            "#
-        );
-        let scenario = Scenario::parse("mc-x.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+        let scenario = on_500_iops("mc-x", expectations);
         let outcomes = [run(&scenario, "default", 7, &mut Quiet).unwrap()];
         let findings = judge(&scenario, &outcomes);
         let experiment = Experiment {
@@ -166,10 +186,6 @@ mod tests {
         assert_eq!(by_paper, [("mClock, dmClock", Tally::of(&findings))]);
         assert_eq!(Tally::of_all(&[experiment]), Tally::of(&findings));
         (Tally::of(&findings), findings.iter().map(Finding::standing).collect())
-    }
-
-    fn expect(keys: &str) -> String {
-        format!("[[expect]]\nmeasure = \"iops\"\nof = \"a\"\nwindow = \"end\"\n{keys}\n")
     }
 
     #[test]

@@ -177,33 +177,13 @@ fn reasons(findings: &[Finding]) -> Vec<(&'static str, &str)> {
 /// A line for each paper: both verdicts, counted.
 fn print_papers(out: &mut dyn Write, done: &[Experiment<'_>]) -> Result<(), CliError> {
     let papers = by_paper(done);
-    let mut table = Table::new(&[
-        ("PAPER", Align::Left),
-        ("EXPERIMENTS", Align::Right),
-        ("CHECKS", Align::Right),
-        ("AS EXPECTED", Align::Right),
-        ("KNOWN NOT TO", Align::Right),
-        ("PUBLISHED", Align::Right),
-        ("WITHIN 5 %", Align::Right),
-        ("10 %", Align::Right),
-        ("20 %", Align::Right),
-        ("DIFFER", Align::Right),
-        ("OUR BOUND ONLY", Align::Right),
-    ]);
+    let columns = Tally::COLUMNS.map(str::to_uppercase);
+    let counts = columns.iter().map(|column| (column.as_str(), Align::Right));
+    let mut table =
+        Table::new(&std::iter::once(("PAPER", Align::Left)).chain(counts).collect::<Vec<_>>());
     let total = (papers.len() > 1).then(|| ("all", Tally::of_all(done)));
     for (paper, tally) in papers.into_iter().chain(total) {
-        let counts = [
-            tally.experiments,
-            tally.checks,
-            tally.as_expected,
-            tally.known,
-            tally.numbers,
-            tally.within_5,
-            tally.within_10,
-            tally.within_20,
-            tally.differ,
-            tally.outside_bound,
-        ];
+        let counts = tally.counts();
         let cells = std::iter::once(paper.to_owned()).chain(counts.map(|n| n.to_string()));
         table.row(cells.collect());
     }
