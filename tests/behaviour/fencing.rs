@@ -49,7 +49,27 @@ struct Contest<'l> {
     hosts: [Headgate; 2],
 }
 
-impl Contest<'_> {
+impl<'l> Contest<'l> {
+    /// Two hosts with one etcd and one device; `None`, aloud, where there are no loop devices.
+    fn start(lab: &'l Lab) -> anyhow::Result<Option<(Etcd, Contest<'l>)>> {
+        let file = lab.dir().join("device");
+        fs::File::create(&file)?.set_len(16 << 20)?;
+        let Some(device) = Loop::attach(&file) else {
+            eprintln!("SKIPPED: no loop devices here");
+            return Ok(None);
+        };
+        let etcd = Etcd::start(lab)?;
+        let start = |name| Headgate::start_as(lab, name, &[], &["--etcd", &etcd.url()]);
+        let hosts = [start("one")?, start("two")?];
+        Ok(Some((etcd, Contest { lab, device, hosts })))
+    }
+
+    /// A datastore on the device, by a node of its own.
+    fn add_datastore(&self, host: &Headgate) -> anyhow::Result<()> {
+        let node = make_node(self.lab, &self.device.0)?.display().to_string();
+        host.command(&["datastore", "add", "shared", "--block", &node]).map(drop)
+    }
+
     /// The host that has the disk stands still with writes queued and under way, the other one
     /// evicts it, writes over everything and flushes, and the first goes on.
     fn round(&self, round: usize) -> anyhow::Result<()> {
@@ -64,11 +84,11 @@ impl Contest<'_> {
         old.reply()?.context("the first host hung up")?;
         signal("-STOP", one.pid())?;
 
-        let node = make_node(self.lab, &self.device.0)?.display().to_string();
         if round == 0 {
-            two.command(&["datastore", "add", "shared", "--block", &node])?;
+            self.add_datastore(two)?;
             two.command_for(MINUTE, &["disk", "takeover", "db", "--datastore=shared", "--evict"])?;
         } else {
+            make_node(self.lab, &self.device.0)?;
             two.command_for(MINUTE, &["disk", "takeover", "db", "--evict"])?;
         }
         let mut new = Client::connect(two.nbd_socket(), "db")?;
@@ -99,17 +119,8 @@ impl Contest<'_> {
 #[test]
 fn an_evicted_host_that_stood_still_writes_nothing_more() {
     with_lab(&["losetup", "mknod"], |lab| {
-        let file = lab.dir().join("device");
-        fs::File::create(&file)?.set_len(16 << 20)?;
-        let Some(device) = Loop::attach(&file) else {
-            eprintln!("SKIPPED: no loop devices here");
-            return Ok(());
-        };
-        let etcd = Etcd::start(lab)?;
-        let start = |name| Headgate::start_as(lab, name, &[], &["--etcd", &etcd.url()]);
-        let mut contest = Contest { lab, device, hosts: [start("one")?, start("two")?] };
-        let node = make_node(lab, &contest.device.0)?.display().to_string();
-        contest.hosts[0].command(&["datastore", "add", "shared", "--block", &node])?;
+        let Some((_etcd, mut contest)) = Contest::start(lab)? else { return Ok(()) };
+        contest.add_datastore(&contest.hosts[0])?;
         contest.hosts[0].command(&["disk", "create", "db", "--datastore=shared", "--limit=50"])?;
         let rounds = count("HEADGATE_EVICTIONS", EVICTIONS)?;
         for round in 0..rounds as usize {
@@ -125,24 +136,12 @@ fn an_evicted_host_that_stood_still_writes_nothing_more() {
 #[test]
 fn an_evicted_host_that_does_not_know_takes_its_disk_back() {
     with_lab(&["losetup", "mknod"], |lab| {
-        let file = lab.dir().join("device");
-        fs::File::create(&file)?.set_len(16 << 20)?;
-        let Some(device) = Loop::attach(&file) else {
-            eprintln!("SKIPPED: no loop devices here");
-            return Ok(());
-        };
-        let etcd = Etcd::start(lab)?;
-        let start = |name| Headgate::start_as(lab, name, &[], &["--etcd", &etcd.url()]);
-        let mut hosts = [start("one")?, start("two")?];
-        let [one, two] = &hosts;
-        let add = |host: &Headgate| -> anyhow::Result<()> {
-            let node = make_node(lab, &device.0)?.display().to_string();
-            host.command(&["datastore", "add", "shared", "--block", &node]).map(drop)
-        };
-        add(one)?;
+        let Some((etcd, mut contest)) = Contest::start(lab)? else { return Ok(()) };
+        let [one, two] = &contest.hosts;
+        contest.add_datastore(one)?;
         one.command(&["disk", "create", "db", "--datastore=shared"])?;
         signal("-STOP", one.pid())?;
-        add(two)?;
+        contest.add_datastore(two)?;
         let take = ["disk", "takeover", "db", "--datastore=shared", "--evict"];
         two.command_for(MINUTE, &take)?;
         signal("-STOP", two.pid())?;
@@ -153,7 +152,7 @@ fn an_evicted_host_that_does_not_know_takes_its_disk_back() {
         wait_for("the first host should stop its disk", MINUTE, || {
             Ok((one.json(&["disk", "show", "db"])?["state"] != "serving").then_some(()))
         })?;
-        make_node(lab, &device.0)?;
+        make_node(lab, &contest.device.0)?;
         std::thread::scope(|scope| {
             let taken = scope.spawn(|| one.command_for(MINUTE, &take));
             let patience = std::time::Instant::now() + Duration::from_secs(1);
@@ -167,6 +166,6 @@ fn an_evicted_host_that_does_not_know_takes_its_disk_back() {
         let mut client = Client::connect(one.nbd_socket(), "db")?;
         ensure!(client.ask((CMD_WRITE, 0), 0, BLOCK as u32, &[7; BLOCK])? == Some(0));
         signal("-CONT", two.pid())?;
-        hosts.iter_mut().try_for_each(Server::stop)
+        contest.hosts.iter_mut().try_for_each(Server::stop)
     });
 }
