@@ -17,7 +17,9 @@
 //! - *No credit.* A stream that was passed over because of a lane is, when the lane opens, at most
 //!   the lead behind where a newcomer would start: `C >= S - lead/w`, for w the sum over all
 //!   streams that come back with the lane, which move together. A request that comes to an open
-//!   lane finds its disk, if it waits for other lanes, as one that had nothing queued.
+//!   lane finds its disk, if it waits for other lanes, as one that had nothing queued, and so its
+//!   stream, if that was passed over. The disk's own time T never goes back with a stream that
+//!   began behind it.
 //! - *Lateness* is for who waits for others. While the disk's limits let it go and its lanes do not
 //!   the former earn none. While its limits do not let it go, a lane that alone has requests queued
 //!   earns none; where both have, they divide what the disk's limits give, and each waits for the

@@ -244,8 +244,8 @@
 //! Requests of one disk and one final priority ([`PriorityPolicy`]) are a stream
 //! (`docs/decisions/0011-streams.md`). A disk with several serves the one whose start tag C is
 //! smallest, the highest priority of equals; C advances by `c/(10·priority)` at every dispatch. T
-//! is the disk's own time, the C of the stream served last. A stream that had nothing queued starts
-//! at `max(C, S)`.
+//! is the disk's own time, the largest C at which a stream was served. A stream that had nothing
+//! queued starts at `max(C, S)`.
 //!
 //! - *Within the VM* S is T. P and all else above is the disk's and knows nothing of streams. A
 //!   stream that is alone has no C, and a disk with nothing queued and nothing in flight forgets

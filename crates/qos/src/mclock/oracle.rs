@@ -245,10 +245,12 @@ impl Oracle {
         if !disk.is_across() && !disk.waits() && disk.streams.len() == 1 {
             disk.streams.clear();
         }
+        disk.queues.entry(priority).or_default();
+        let comes_anew = disk.comes_anew(priority, io.kind.direction());
         let queue = disk.queues.entry(priority).or_default();
         let fresh = Exact::new(start, weight(priority) as u64);
         let tag = disk.streams.entry(priority).or_insert(fresh);
-        if queue.is_empty() {
+        if comes_anew {
             tag.raise_to(start);
         }
         queue.push_back((io, given, request));
@@ -514,7 +516,7 @@ impl Oracle {
         }
         self.pace.note(busy, self.v);
         let tag = disk.streams.get_mut(&front).unwrap();
-        disk.clock = tag.at();
+        disk.clock = disk.clock.max(tag.at());
         tag.sum += cost * FINE;
         if disk.is_across() {
             disk.anchor = self.v;

@@ -231,8 +231,10 @@ impl<R> MClock<R> {
             streams.forget_turns(scope);
         }
         let place = streams.find_pair(priority, start);
+        let lanes = streams.lanes.unwrap_or(OPEN);
         let pair = &mut streams.list[place..place + 2];
-        if is_empty(pair) {
+        let comes_by_open_lane = lanes[direction.index()] == LaneState::Open;
+        if is_empty(pair) || comes_by_open_lane && next(pair, lanes).is_none() {
             pair.iter_mut().for_each(|stream| stream.tag.raise_to(start));
         }
         self.requests.push(&mut pair[direction.index()].queue, queued, request);

@@ -30,8 +30,8 @@ pub(super) struct Priorities {
     pub(super) shares: Shares,
     /// Of its streams, while it has several.
     pub(super) block: u32,
-    /// The disk's own time: the start tag of its stream served last, as shifted since. Across VMs
-    /// always, else while it has several streams.
+    /// The disk's own time: the largest start tag of a stream that was served, as shifted since.
+    /// Across VMs always, else while it has several streams.
     pub(super) clock: u64,
     /// Across VMs, where the share clock was when the disk's own showed that.
     pub(super) anchor: u64,
@@ -48,6 +48,18 @@ pub(super) enum StreamMix {
     Only(Priority),
     /// Several streams.
     Mixed,
+}
+
+impl Priorities {
+    /// A stream was served that began at `start`. One that comes back with a lane begins behind
+    /// others: the disk's own time does not go back with it, or newcomers would begin there, and
+    /// the next to come back as far behind again.
+    #[inline]
+    pub(super) fn pass(&mut self, start: u64) {
+        if before(self.clock, start) {
+            self.clock = start;
+        }
+    }
 }
 
 impl Default for Priorities {

@@ -240,7 +240,7 @@ impl<R> MClock<R> {
         let scope = known.policy.scope;
         if scope == PriorityScope::AcrossVms {
             known.anchor = self.virtual_time.at();
-            known.clock = start;
+            known.pass(start);
         }
         let disk = &mut self.disks[slot];
         if disk.label != MANY {
@@ -249,7 +249,7 @@ impl<R> MClock<R> {
         let streams = &mut self.blocks[known.block as usize];
         if scope == PriorityScope::WithinVm {
             let front = &mut streams.list[streams.front];
-            known.clock = front.tag.at;
+            known.pass(front.tag.at);
             front.tag.advance(share_amount(cost));
         }
         let clock = known.clock;

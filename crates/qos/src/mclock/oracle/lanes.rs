@@ -80,6 +80,13 @@ impl OracleDisk {
         })
     }
 
+    /// Whether a request that comes finds its stream as if nothing was there: nothing is, or all of
+    /// it is in a held lane and the request's own is open.
+    pub(super) fn comes_anew(&self, stream: Reverse<Priority>, direction: Direction) -> bool {
+        let held = self.lanes.as_ref().is_some_and(|lanes| lanes.lanes[direction.index()].held);
+        self.queues[&stream].is_empty() || !held && self.next_of(stream, false).is_none()
+    }
+
     /// The wait for limits is over, or judged so far.
     pub(super) fn settle(&mut self, now: i128) {
         let (own, first) = (self.own_until(), self.first_open());
