@@ -6,7 +6,7 @@
 use super::config::{FEATURES, MAX_MEM_SLOTS, MAX_QUEUES, PROTOCOL_FEATURES, read_config};
 use super::memory::{InflightArea, MemoryTable};
 use super::memory_rules::{GuestMemorySource, MemoryRules};
-use super::port::{BadEvent, Command, Enabled, Kick, MovedRing, NewRing, Signal};
+use super::port::{BadEvent, Command, Enabled, Kick, MovedRing, NewRing, Signal, Trust};
 use super::{Refused, hung_up};
 use headgate_engine::PortRef;
 use headgate_engine::request::{DiskInfo, Durability};
@@ -70,6 +70,7 @@ pub(super) struct Device {
     port: PortRef,
     peer: UnixStream,
     disk: Arc<Mutex<DiskInfo>>,
+    trust: Arc<Trust>,
     features: u64,
     table: MemoryTable,
     inflight: Option<InflightArea>,
@@ -87,11 +88,17 @@ impl Device {
         port: PortRef,
         peer: UnixStream,
         disk: Arc<Mutex<DiskInfo>>,
+        trust: Arc<Trust>,
         memory: GuestMemorySource,
     ) -> Result<Device, Refused> {
         let queues = (0..MAX_QUEUES).map(|_| Setup::new()).collect();
         let table = MemoryTable::empty(MemoryRules::new(memory))?;
-        Ok(Device { port, peer, disk, features: 0, table, inflight: None, queues })
+        Ok(Device { port, peer, disk, trust, features: 0, table, inflight: None, queues })
+    }
+
+    fn new_signal(&self) -> impl FnOnce(File) -> Result<Signal, BadEvent> + use<> {
+        let trust = self.trust.clone();
+        move |file| Signal::new(file, trust)
     }
 
     fn disk(&self) -> DiskInfo {
@@ -359,7 +366,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> ProtocolResult<()> {
-        let call = event(index, fd, Signal::new)?;
+        let call = event(index, fd, self.new_signal())?;
         let setup = self.queue(u32::from(index))?;
         if !setup.started {
             setup.call = call;
@@ -369,7 +376,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> ProtocolResult<()> {
-        let error = event(index, fd, Signal::new)?;
+        let error = event(index, fd, self.new_signal())?;
         let setup = self.queue(u32::from(index))?;
         if !setup.started {
             setup.error = error;

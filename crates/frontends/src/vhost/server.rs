@@ -2,7 +2,7 @@
 
 use super::control::Device;
 use super::memory_rules::GuestMemorySource;
-use super::port::{BlkPort, Recall};
+use super::port::{BlkPort, Recall, Trust};
 use super::{Refused, hung_up};
 use headgate_access::{Access, Kind, Peer};
 use headgate_engine::port::Detach;
@@ -55,6 +55,7 @@ struct Shared {
     name: String,
     engine: Engine,
     memory: GuestMemorySource,
+    trust: Arc<Trust>,
     access: Mutex<Access>,
     client: Mutex<Client>,
     changed: Condvar,
@@ -149,6 +150,7 @@ impl VhostServer {
         let handle = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(failed)?));
         let shared = Arc::new(Shared {
             disk,
+            trust: Arc::new(Trust::new(&name)),
             name,
             engine,
             memory,
@@ -323,7 +325,7 @@ fn serve(shared: &Shared, stream: UnixStream) -> Result<(), Ended> {
     };
     shared.set_client(Client::Connected(stream.try_clone()?, Some(port.clone())));
     tracing::info!(disk = shared.name, "a front-end connected");
-    let result = answer(&port, info, stream, shared.memory);
+    let result = answer(&port, info, stream, shared);
     shared.set_client(Client::Leaving);
     port.detach(Detach::Now);
     // The port's requests write into guest memory; a successor must not start before the last has
@@ -341,9 +343,10 @@ fn answer(
     port: &PortRef,
     info: Arc<Mutex<DiskInfo>>,
     stream: UnixStream,
-    memory: GuestMemorySource,
+    shared: &Shared,
 ) -> Result<(), Ended> {
-    let device = Device::new(port.clone(), stream.try_clone()?, info, memory)?;
+    let (peer, trust) = (stream.try_clone()?, shared.trust.clone());
+    let device = Device::new(port.clone(), peer, info, trust, shared.memory)?;
     let mut handler = BackendReqHandler::from_stream(stream, Arc::new(Mutex::new(device)));
     loop {
         match handler.handle_request() {

@@ -2,14 +2,20 @@
 //!
 //! The front-end holds the same open file, so nothing that is set on it here stays set. In
 //! particular it can clear `O_NONBLOCK` and fill the counter, and then a `write` waits until
-//! somebody reads. The kernel's own signal never waits: it stops at the highest count. A ring of
-//! its own makes the kernel send that. See `docs/decisions/0057-front-end-border.md`.
+//! somebody reads. Such a `write` is interrupted (`alarm.rs`), and from then on the disk's
+//! front-ends are signalled in a way that never waits and costs twice as much: the kernel's own
+//! signal stops at the highest count, and a ring of its own makes the kernel send that. See
+//! `docs/decisions/0057-front-end-border.md` and `0079-writes-that-are-interrupted.md`.
 
+use super::alarm::guard;
 use io_uring::{IoUring, opcode};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A descriptor that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,11 +23,6 @@ pub(crate) enum BadEvent {
     /// It is something else, whose readiness would mean something else.
     #[error("the descriptor is '{0}', which is no eventfd: send one made by eventfd(2)")]
     NotAnEventFd(String),
-    /// The kernel has no ring, or no descriptor, left.
-    #[error(
-        "cannot prepare to signal an eventfd: {0}; if it has too many open files, raise LimitNOFILE"
-    )]
-    NoRing(io::Error),
 }
 
 fn check(file: &File) -> Result<(), BadEvent> {
@@ -52,35 +53,100 @@ impl Kick {
     }
 }
 
-/// An eventfd of the front-end that is signalled here. It costs one descriptor: that of a ring,
-/// which keeps the eventfd.
-pub(crate) struct Signal(IoUring);
+/// Whether a signal to the front-ends of one disk has ever had to wait. Kept for as long as the
+/// disk is served, so that each disk's front-ends hold a shard up once.
+#[derive(Debug, Default)]
+pub(crate) struct Trust {
+    disk: String,
+    is_lost: AtomicBool,
+}
+
+impl Trust {
+    /// That in the front-ends of the disk of this name.
+    pub(crate) fn new(disk: &str) -> Trust {
+        Trust { disk: disk.to_owned(), is_lost: AtomicBool::new(false) }
+    }
+}
+
+/// An eventfd of the front-end that is signalled here.
+pub(crate) struct Signal {
+    file: File,
+    trust: Arc<Trust>,
+    /// Once the trust is lost: makes the kernel signal.
+    ring: Option<IoUring>,
+}
 
 impl Signal {
-    /// Takes over a descriptor that the front-end sent.
+    /// Takes over a descriptor that a front-end of the disk of `trust` sent.
     ///
     /// # Errors
-    /// It is no eventfd, or there is no ring for it.
-    pub(crate) fn new(file: File) -> Result<Signal, BadEvent> {
+    /// It is no eventfd.
+    pub(crate) fn new(file: File, trust: Arc<Trust>) -> Result<Signal, BadEvent> {
         check(&file)?;
-        let ring = IoUring::new(1).map_err(BadEvent::NoRing)?;
-        ring.submitter().register_eventfd(file.as_raw_fd()).map_err(BadEvent::NoRing)?;
-        Ok(Signal(ring))
+        Ok(Signal { file, trust, ring: None })
     }
 
-    /// Adds one, whatever the front-end does with its descriptor. Never waits: a full counter
-    /// stays full, and then the other side has a signal already. One system call.
+    /// Adds one, whatever the front-end does with its descriptor. A full counter stays full, and
+    /// then the other side has a signal already. One system call. Holds up the thread for some
+    /// milliseconds if the front-end sees to it, and only the first time that one of its disk does.
     pub(crate) fn signal(&mut self) {
+        if self.trust.is_lost.load(Ordering::Relaxed) {
+            return self.signal_by_ring();
+        }
+        let file = &self.file;
+        match guard(|| write_one(file)) {
+            Some(Err(Errno::INTR)) => {
+                self.trust.is_lost.store(true, Ordering::Relaxed);
+                tracing::warn!(
+                    disk = self.trust.disk,
+                    "a front-end made its signal wait, which held up its shard for some \
+                     milliseconds: its disk's signals cannot wait any more, and cost more"
+                );
+                self.signal_by_ring();
+            }
+            // Errors are a full counter.
+            Some(_) => {}
+            None => self.signal_by_ring(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn signal_by_ring(&mut self) {
+        if self.ring.is_none() {
+            self.ring = ring(&self.file)
+                .inspect_err(|error| tracing::warn!(%error, "cannot signal a front-end"))
+                .ok();
+        }
+        let Some(ring) = &mut self.ring else { return };
         let nop = opcode::Nop::new().build();
         // SAFETY: the operation has no buffers. No room means that an earlier one could not be
         // submitted: it serves as well.
-        let _ = unsafe { self.0.submission().push(&nop) };
-        if let Err(error) = self.0.submit() {
+        let _ = unsafe { ring.submission().push(&nop) };
+        if let Err(error) = ring.submit() {
             // The operation stays in the ring, and goes with the next signal.
             tracing::warn!(%error, "the kernel does not signal a front-end: is it out of memory?");
         }
-        self.0.completion().for_each(drop);
+        ring.completion().for_each(drop);
     }
+}
+
+/// By number: the C library's function is a cancellation point, which costs.
+fn write_one(file: &File) -> Result<(), Errno> {
+    let one = 1u64;
+    let (fd, from) = (libc::c_long::from(file.as_raw_fd()), &raw const one);
+    // SAFETY: `one` outlives the call.
+    match unsafe { libc::syscall(libc::SYS_write, fd, from, size_of_val(&one)) } {
+        0.. => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+/// A ring that signals an eventfd for each of its completions.
+fn ring(file: &File) -> io::Result<IoUring> {
+    let ring = IoUring::new(1)?;
+    ring.submitter().register_eventfd(file.as_raw_fd())?;
+    Ok(ring)
 }
 
 /// The port's own eventfd, which nobody else holds: brings the port back in the shard's next turn.
@@ -129,40 +195,70 @@ mod tests {
         u64::from_ne_bytes(bytes)
     }
 
+    fn lost() -> Arc<Trust> {
+        Arc::new(Trust { is_lost: AtomicBool::new(true), ..Trust::default() })
+    }
+
     #[test]
-    fn every_signal_is_counted() {
-        let theirs = eventfd_of_a_front_end();
-        let mut signal = Signal::new(theirs.try_clone().unwrap()).unwrap();
-        for expected in [1, 5, 300] {
-            (0..expected).for_each(|_| signal.signal());
-            assert_eq!(count(&theirs), expected);
+    fn every_signal_is_counted_in_both_ways() {
+        for trust in [Arc::default(), lost()] {
+            let theirs = eventfd_of_a_front_end();
+            let mut signal = Signal::new(theirs.try_clone().unwrap(), trust).unwrap();
+            for expected in [1, 5, 300] {
+                (0..expected).for_each(|_| signal.signal());
+                assert_eq!(count(&theirs), expected);
+            }
         }
     }
 
     #[test]
+    fn a_full_counter_is_waited_for_once_for_all_front_ends_of_a_disk() {
+        const FULL: u64 = u64::MAX - 1;
+        let full = || {
+            let file = eventfd_of_a_front_end();
+            (&file).write_all(&FULL.to_ne_bytes()).unwrap();
+            file
+        };
+        let trust = Arc::<Trust>::default();
+        let (first, second) = (full(), full());
+        let signal = |file: &File| Signal::new(file.try_clone().unwrap(), trust.clone()).unwrap();
+        let (mut one, mut other) = (signal(&first), signal(&second));
+        one.signal();
+        assert!(trust.is_lost.load(Ordering::Relaxed));
+        assert_eq!(count(&first), FULL + 1, "the signal that waited came after all");
+        for (signal, theirs) in [(&mut one, &first), (&mut other, &second)] {
+            signal.signal();
+            signal.signal();
+            assert!(signal.ring.is_some());
+            assert!(count(theirs) >= 2, "what is owed has come");
+        }
+        assert!(!Arc::<Trust>::default().is_lost.load(Ordering::Relaxed), "other disks'");
+    }
+
+    #[test]
     fn a_front_end_that_closed_its_descriptor_is_no_concern() {
-        let mut signal = Signal::new(eventfd_of_a_front_end()).unwrap();
+        let mut signal = Signal::new(eventfd_of_a_front_end(), Arc::default()).unwrap();
         (0..10).for_each(|_| signal.signal());
     }
 
     #[test]
     fn other_descriptors_are_refused_and_named() {
         let file = || File::open("/dev/null").unwrap();
-        for error in [Kick::new(file()).err(), Signal::new(file()).err()] {
+        for error in [Kick::new(file()).err(), Signal::new(file(), Arc::default()).err()] {
             let text = error.unwrap().to_string();
             assert!(text.contains("/dev/null") && text.contains("eventfd(2)"), "{text}");
         }
         let epoll = File::from(
             rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap(),
         );
-        assert!(Signal::new(epoll).is_err(), "an anonymous inode, but no eventfd");
+        assert!(Signal::new(epoll, Arc::default()).is_err(), "an anonymous inode, but no eventfd");
     }
 
     #[test]
     fn the_front_ends_flags_are_its_own() {
         let theirs = eventfd_of_a_front_end();
         fcntl_setfl(&theirs, OFlags::empty()).unwrap();
-        let _signal = Signal::new(theirs.try_clone().unwrap()).unwrap();
+        let _signal = Signal::new(theirs.try_clone().unwrap(), Arc::default()).unwrap();
         let _kick = Kick::new(theirs.try_clone().unwrap()).unwrap();
         let flags = rustix::fs::fcntl_getfl(&theirs).unwrap();
         assert!(!flags.contains(OFlags::NONBLOCK));

@@ -4,6 +4,7 @@
 //! where they lie in guest memory; completions are written to the used rings and published once per
 //! turn.
 
+mod alarm;
 mod event;
 mod holding;
 mod judgement;
@@ -13,7 +14,7 @@ mod stopping;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use event::{BadEvent, Kick, Recall, Signal};
+pub(crate) use event::{BadEvent, Kick, Recall, Signal, Trust};
 pub(crate) use ring::{Enabled, MovedRing, NewRing};
 
 use super::config::MAX_QUEUES;

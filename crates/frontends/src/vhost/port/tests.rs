@@ -205,7 +205,7 @@ impl Rig {
         let queue =
             DeviceQueue::start(self.memory.clone(), &guest.layout, features, 0, Some(region))
                 .unwrap();
-        let signal = |file: &File| Signal::new(file.try_clone().unwrap()).unwrap();
+        let signal = |file: &File| Signal::new(file.try_clone().unwrap(), Arc::default()).unwrap();
         let new = NewRing {
             index: q as u16,
             queue,
