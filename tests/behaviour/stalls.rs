@@ -19,15 +19,18 @@ const SOON: Duration = Duration::from_secs(30);
 /// Of the array's 400.
 const RESERVATION: u32 = 200;
 
-/// A daemon with two shards, each with one of the datastores `default` and `array`: a disk `still`
-/// is on the first, `neighbour` on the other.
+/// A daemon whose datastore `array` has a shard to itself, `default` and `other` the common one: a
+/// disk `still` is on the common one, `neighbour` on the array's.
 fn start(lab: &Lab) -> anyhow::Result<Headgate> {
     let config = lab.dir().join("config.toml");
-    fs::write(&config, "shards = 2\ndrain-seconds = 2\n")?;
+    let groups = "[shard-groups]\ntenant = [\"array\"]\n";
+    fs::write(&config, format!("shards = 1\ndrain-seconds = 2\n{groups}"))?;
     let config = config.to_str().context("a strange directory")?;
     let any = ["--config", config, "--guest-memory", "any"];
     let daemon = Headgate::start_as(lab, "state", &[], &any)?;
     let array = ["datastore", "add", "array", "--emulated", "rate=400,depth=8", "--queue-depth=8"];
+    // The common shard has the more datastores: without the group this one would go elsewhere.
+    daemon.command(&["datastore", "add", "other", "--emulated", "rate=400"])?;
     daemon.command(&array)?;
     daemon.command(&["disk", "create", "still", "--datastore=default", "--size=16M"])?;
     let neighbour = ["disk", "create", "neighbour", "--datastore=array", "--size=16M"];

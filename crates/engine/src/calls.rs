@@ -1,7 +1,7 @@
 //! Calls of a shard from other threads. None waits for a shard that stands still.
 
 use crate::clock;
-use crate::engine::Engine;
+use crate::engine::{Engine, ShardGroup};
 use crate::error::{EngineError, ShardGone};
 use crate::kernel::mailbox::Mailbox;
 use crate::pulse::{Activity, InKernel, Pulse, Stall};
@@ -21,6 +21,8 @@ pub(crate) struct Member {
     pub mailbox: Mailbox<Shard>,
     pub thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
     pub datastores: AtomicUsize,
+    /// Whose datastores alone it takes.
+    pub group: Option<ShardGroup>,
     pub pulse: Arc<Pulse>,
     /// The names of its disks, by their numbers.
     disks: Mutex<BTreeMap<usize, String>>,
@@ -37,11 +39,13 @@ impl Member {
         mailbox: Mailbox<Shard>,
         pulse: Arc<Pulse>,
         thread: JoinHandle<io::Result<()>>,
+        group: Option<ShardGroup>,
     ) -> Member {
         Member {
             mailbox,
             thread: Mutex::new(Some(thread)),
             datastores: AtomicUsize::new(0),
+            group,
             pulse,
             disks: Mutex::default(),
         }

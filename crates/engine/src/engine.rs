@@ -35,11 +35,23 @@ pub enum Pin {
     No,
 }
 
+/// Datastores that have a shard to themselves, such as those of one tenant: no other datastore is
+/// ever on it, so clients of others share no thread with theirs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardGroup {
+    /// Its name, which its thread has, too.
+    pub name: String,
+    /// The names of its datastores, whether they are there or not yet.
+    pub datastores: Vec<String>,
+}
+
 /// How the engine is built.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Shard threads, at least 1. Datastores are spread over them.
+    /// Shard threads, at least 1. Datastores are spread over them, but for those of a group.
     pub shards: usize,
+    /// Each has one shard more, to itself.
+    pub groups: Vec<ShardGroup>,
     /// Whether they are pinned.
     pub pin: Pin,
 }
@@ -49,7 +61,7 @@ impl Default for EngineConfig {
     /// the guests first.
     fn default() -> EngineConfig {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        EngineConfig { shards: (cpus / 2).clamp(1, 8), pin: Pin::No }
+        EngineConfig { shards: (cpus / 2).clamp(1, 8), groups: Vec::new(), pin: Pin::No }
     }
 }
 
@@ -128,9 +140,10 @@ impl Engine {
     /// [`EngineError::Start`] when the kernel refuses a ring or a thread.
     pub fn start(config: EngineConfig) -> Result<Engine, EngineError> {
         let mut members = Vec::new();
-        for n in 0..config.shards.max(1) {
+        let common = (0..config.shards.max(1)).map(|n| (format!("shard-{n}"), None));
+        let own = config.groups.iter().map(|group| (format!("shard-{}", group.name), Some(group)));
+        for (n, (name, group)) in common.chain(own).enumerate() {
             let (mailbox, inbox) = Mailbox::new().map_err(EngineError::Start)?;
-            let name = format!("shard-{n}");
             let (ready, started) = sync_channel(1);
             let pulse = Arc::new(Pulse::default());
             let thread = {
@@ -156,23 +169,19 @@ impl Engine {
             let thread =
                 std::thread::Builder::new().name(name).spawn(thread).map_err(EngineError::Start)?;
             started.recv().map_err(|_| ShardGone)?.map_err(EngineError::Start)?;
-            members.push(Member::new(mailbox, pulse, thread));
+            members.push(Member::new(mailbox, pulse, thread, group.cloned()));
         }
         Ok(Engine { members: Arc::new(members) })
     }
 
-    /// Adds a datastore, on the shard that has the fewest.
+    /// Adds a datastore: on the shard of its group, else on the shard without a group that has the
+    /// fewest.
     ///
     /// # Errors
     /// [`EngineError::Window`], [`EngineError::Qos`].
     pub fn add_datastore(&self, spec: DatastoreSpec) -> Result<DatastoreId, EngineError> {
         check_window(Slots::whole(spec.queue_depth))?;
-        let least = self
-            .members
-            .iter()
-            .enumerate()
-            .min_by_key(|(_, m)| m.datastores.load(Ordering::Relaxed));
-        let (shard, member) = least.ok_or(ShardGone)?;
+        let (shard, member) = self.place_of(&spec.name).ok_or(ShardGone)?;
         let backend = Backend::new(spec.backend, spec.scheduler);
         let layers = stack(&spec.layers);
         let scheduler = AnyScheduler::new(spec.scheduler, spec.qos)?;
@@ -181,6 +190,16 @@ impl Engine {
         })?;
         member.datastores.fetch_add(1, Ordering::Relaxed);
         Ok(DatastoreId { shard, key })
+    }
+
+    fn place_of(&self, datastore: &str) -> Option<(usize, &Member)> {
+        let all = || self.members.iter().enumerate();
+        let least = || {
+            let common = all().filter(|(_, member)| member.group.is_none());
+            common.min_by_key(|(_, member)| member.datastores.load(Ordering::Relaxed))
+        };
+        let has = |group: &ShardGroup| group.datastores.iter().any(|name| name == datastore);
+        all().find(|(_, member)| member.group.as_ref().is_some_and(has)).or_else(least)
     }
 
     /// Changes a datastore's window from the next dispatch on. It need not be whole: see

@@ -31,6 +31,7 @@ pub use backend::file::{Caching, ImageError};
 pub use backend::{BackendSpec, Image};
 pub use engine::{
     DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Pin, PortGone, PortRef,
+    ShardGroup,
 };
 pub use error::{EngineError, ShardGone, WINDOW_MAX};
 pub use priorities::Priorities;

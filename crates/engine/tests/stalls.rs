@@ -8,7 +8,7 @@ use headgate_engine::pulse::InKernel;
 use headgate_engine::request::{Completion, DiskInfo};
 use headgate_engine::{
     BackendSpec, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, EngineError,
-    Image, Pin,
+    Image, ShardGroup,
 };
 use headgate_qos::{Config, Policy, SchedulerKind};
 use headgate_units::Bytes;
@@ -58,7 +58,7 @@ fn disk(engine: &Engine, store: DatastoreId, name: &str) -> DiskId {
 
 #[test]
 fn calls_of_a_shard_that_stands_still_fail_and_are_not_done_later() {
-    let engine = Engine::start(EngineConfig { shards: 2, pin: Pin::No }).unwrap();
+    let engine = Engine::start(EngineConfig { shards: 2, ..EngineConfig::default() }).unwrap();
     let stores = [store(&engine, "stuck"), store(&engine, "sound")];
     let [bad, good] = [disk(&engine, stores[0], "bad"), disk(&engine, stores[1], "good")];
     let sound = Client::new(&engine, good);
@@ -110,7 +110,7 @@ fn calls_of_a_shard_that_stands_still_fail_and_are_not_done_later() {
 
 #[test]
 fn an_engine_ends_beside_a_shard_that_stands_still() {
-    let engine = Engine::start(EngineConfig { shards: 2, pin: Pin::No }).unwrap();
+    let engine = Engine::start(EngineConfig { shards: 2, ..EngineConfig::default() }).unwrap();
     let stores = [store(&engine, "stuck"), store(&engine, "sound")];
     let [bad, good] = [disk(&engine, stores[0], "bad"), disk(&engine, stores[1], "good")];
     let sound = Client::new(&engine, good);
@@ -121,4 +121,24 @@ fn an_engine_ends_beside_a_shard_that_stands_still() {
     is_blocked.recv().unwrap();
     engine.shutdown(Duration::from_millis(10)).unwrap();
     assert!(sound.0.is_gone(), "the sound shard's disk was closed");
+}
+
+#[test]
+fn a_group_has_a_shard_to_itself_from_the_first_datastore_on() {
+    let group = |name: &str, datastores: &[&str]| ShardGroup {
+        name: name.into(),
+        datastores: datastores.iter().map(ToString::to_string).collect(),
+    };
+    let groups = vec![group("alpha", &["a1", "a2"]), group("beta", &["b1", "not-yet"])];
+    let config = EngineConfig { shards: 2, groups, ..EngineConfig::default() };
+    let engine = Engine::start(config).unwrap();
+    // Whatever the order, and however few the others are.
+    let shards = ["c1", "a1", "c2", "b1", "c3", "a2", "c4", "c5"]
+        .map(|name| (name, Engine::shard_of(store(&engine, name))));
+    let of = |first: char| -> Vec<usize> {
+        shards.iter().filter(|(name, _)| name.starts_with(first)).map(|(_, s)| *s).collect()
+    };
+    assert_eq!((of('a'), of('b')), (vec![2, 2], vec![3]), "the groups' after the common ones");
+    assert_eq!(of('c'), [0, 1, 0, 1, 0], "the others in turn");
+    engine.shutdown(Duration::from_millis(10)).unwrap();
 }

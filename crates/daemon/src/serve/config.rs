@@ -1,6 +1,7 @@
 use super::LogFormat;
 use super::confinement::LandlockMode;
 use super::keep::KeepRemoved;
+use super::shards::ShardGroups;
 use headgate_cluster::Endpoint;
 use headgate_frontends::vhost::GuestMemorySource;
 use headgate_history::{PERIOD_MAX, PERIOD_MIN};
@@ -59,6 +60,9 @@ pub struct Config {
     pub keep_removed_for: Option<KeepRemoved>,
     /// Threads for IO, 1 to 255; default one for two CPUs, at most 8.
     pub shards: Option<NonZeroU8>,
+    /// Groups of datastores that have one such thread more to themselves, by name; default none.
+    #[serde(default)]
+    pub shard_groups: ShardGroups,
     /// Keep each such thread on one CPU; default no.
     pub pin_shards: Option<bool>,
     /// How long an interval is that placement learns from, in seconds, 2 to 10; default 5.

@@ -12,6 +12,7 @@ mod log;
 mod log_rate;
 mod log_sieve;
 mod notify;
+mod shards;
 /// SIGTERM and SIGINT.
 pub mod signals;
 mod watchdog;
@@ -34,7 +35,6 @@ use headgate_control::mend::MendError;
 use headgate_control::volumes;
 use headgate_control::windows::{Myself, Windows};
 use headgate_control::{Control, ControlError, Options, Parts, Roots, StateDir, StateDirError};
-use headgate_engine::{EngineConfig, Pin};
 use headgate_frontends::nbd::server::ServerConfig;
 use headgate_history::{Samples, SamplesError};
 use headgate_model::PlaneError;
@@ -289,7 +289,7 @@ fn nbd_config(dir: &StateDir, args: &ServeArgs, config: &Config, access: Access)
 fn start_plane(args: &ServeArgs, config: &Config) -> Result<Arc<EnginePlane>, PlaneError> {
     let memory =
         args.guest_memory.or(config.guest_memory).map_or_else(Default::default, Into::into);
-    Ok(Arc::new(EnginePlane::start(engine_config(config), memory)?))
+    Ok(Arc::new(EnginePlane::start(shards::engine_config(config), memory)?))
 }
 
 /// Who keeps leases in etcd, where there is one.
@@ -310,15 +310,6 @@ fn tell_end(left: usize) {
         "stopped, with requests left at storage that does not answer: they are lost unless it \
          does, and the kernel keeps their images locked until then"
     );
-}
-
-/// How the engine runs, as far as the configuration says.
-fn engine_config(config: &Config) -> EngineConfig {
-    let default = EngineConfig::default();
-    EngineConfig {
-        shards: config.shards.map_or(default.shards, |n| usize::from(n.get())),
-        pin: config.pin_shards.map_or(default.pin, |pin| if pin { Pin::Yes } else { Pin::No }),
-    }
 }
 
 /// Where datastores may be.
