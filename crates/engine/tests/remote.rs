@@ -5,6 +5,7 @@ mod support;
 use headgate_engine::backend::nbd::Connection;
 use headgate_engine::request::{Durability, Extent, ExtentKind, IoError, Op, Unmap, ZeroSpeed};
 use headgate_engine::snapshot::RemoteState;
+use headgate_engine::topology::Topology;
 use headgate_engine::{EngineError, Image};
 use headgate_nbd::wire::{command, command_flag, export};
 use headgate_qos::CostModel;
@@ -87,7 +88,7 @@ fn many_requests_of_all_lengths_in_flight_are_told_apart() {
 #[test]
 fn a_server_that_takes_little_at_a_time_gets_it_in_pieces() {
     let server = Server::start(SIZE);
-    server.state().block_sizes = Some((4096, 8192));
+    server.state().block_sizes = Some([4096, 4096, 8192]);
     let connection = Connection::open(&server.uri("disk"), PATIENCE).unwrap();
     assert_eq!((connection.size(), connection.block_size()), (Bytes(SIZE as u64), 4096));
     let bench = Bench::with(&server, Some(connection), 4096);
@@ -98,6 +99,23 @@ fn a_server_that_takes_little_at_a_time_gets_it_in_pieces() {
     let state = server.state();
     assert!(state.log.iter().all(|(.., len)| *len <= 8192));
     assert_eq!(state.log.len(), 256);
+}
+
+#[test]
+fn guests_are_told_what_the_server_prefers_where_it_can_be_true() {
+    let server = Server::start(SIZE);
+    for (preferred, told) in
+        [(16 << 10, 16 << 10), (512, 512), (0, 512), (1000, 512), (64 << 20, 512), (u32::MAX, 512)]
+    {
+        server.state().block_sizes = Some([512, preferred, 1 << 20]);
+        let connection = Connection::open(&server.uri("disk"), PATIENCE).unwrap();
+        let image = |connection| {
+            Image::remote(server.uri("disk"), Bytes(SIZE as u64), 512, connection).unwrap()
+        };
+        let topology = image(Some(connection)).topology();
+        assert_eq!((topology.physical_block, topology.min_io), (512, told), "{preferred}");
+        assert_eq!(image(None).topology(), Topology::plain(512), "who did not answer said nothing");
+    }
 }
 
 #[test]
@@ -407,7 +425,7 @@ fn only_exports_that_can_be_disks_are_opened() {
     server.state().flags = EVERYTHING | export::READ_ONLY;
     assert!(why("disk").contains("read-only"), "{}", why("disk"));
     server.state().flags = EVERYTHING;
-    server.state().block_sizes = Some((65_536, 1 << 20));
+    server.state().block_sizes = Some([65_536, 65_536, 1 << 20]);
     assert!(why("disk").contains("65536"), "{}", why("disk"));
     let nobody = Server::stopped(SIZE);
     let error = Connection::open(&nobody.uri("disk"), PATIENCE).unwrap_err().to_string();

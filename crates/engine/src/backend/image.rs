@@ -150,11 +150,16 @@ impl Image {
         self.block_size
     }
 
-    /// The sizes of requests that its storage serves best. A server's export has none.
+    /// The sizes of requests that its storage serves best. Of a server's export that is what the
+    /// server prefers, if it answered when the image was opened.
     pub fn topology(&self) -> Topology {
         match &self.source {
             Source::File(file) | Source::Memory(file) => file.topology(),
-            Source::Null | Source::Export(_) => Topology::plain(self.block_size),
+            Source::Export(export) => {
+                let told = export.connection.as_ref().map(Connection::told);
+                Topology::of(self.block_size, told.unwrap_or_default())
+            }
+            Source::Null => Topology::plain(self.block_size),
         }
     }
 

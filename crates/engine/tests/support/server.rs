@@ -54,7 +54,8 @@ pub enum Manner {
 #[derive(Debug)]
 pub struct State {
     pub flags: u16,
-    pub block_sizes: Option<(u32, u32)>,
+    /// Smallest, preferred, largest.
+    pub block_sizes: Option<[u32; 3]>,
     pub manner: Manner,
     /// What reads see.
     pub content: Vec<u8>,
@@ -254,12 +255,9 @@ fn handshake(stream: &mut UnixStream, state: &Mutex<State>) -> io::Result<()> {
     export.extend(size.to_be_bytes());
     export.extend(flags.to_be_bytes());
     reply(option_reply::INFO, &export)?;
-    if let Some((min, max)) = sizes {
-        let mut sizes = info::BLOCK_SIZE.to_be_bytes().to_vec();
-        for size in [min, min.max(4096), max] {
-            sizes.extend(size.to_be_bytes());
-        }
-        reply(option_reply::INFO, &sizes)?;
+    if let Some(sizes) = sizes {
+        let sizes = sizes.map(u32::to_be_bytes).concat();
+        reply(option_reply::INFO, &[&info::BLOCK_SIZE.to_be_bytes()[..], &sizes].concat())?;
     }
     reply(option_reply::ACK, &[])
 }

@@ -66,6 +66,8 @@ pub struct ExportInfo {
     pub flags: u16,
     /// The smallest unit of a request in bytes, if the server names one.
     pub min_block: Option<u32>,
+    /// The unit that the server serves best, in bytes, if it names one.
+    pub preferred_block: Option<u32>,
     /// The largest payload of a request in bytes, if the server names one.
     pub max_block: Option<u32>,
 }
@@ -109,8 +111,8 @@ pub struct Handshake {
     state: State,
     /// Size and flags of the export.
     found: Option<(u64, u16)>,
-    min_block: Option<u32>,
-    max_block: Option<u32>,
+    /// Smallest, preferred, largest.
+    blocks: [Option<u32>; 3],
 }
 
 /// What the server sends next.
@@ -132,8 +134,7 @@ impl Handshake {
             style,
             state: State::Greeting,
             found: None,
-            min_block: None,
-            max_block: None,
+            blocks: [None; 3],
         }
     }
 
@@ -193,8 +194,8 @@ impl Handshake {
             option_reply::ACK => {
                 let missing = HandshakeError::Malformed("the size of the export is missing");
                 let (size, flags) = self.found.ok_or(missing)?;
-                let (min_block, max_block) = (self.min_block, self.max_block);
-                let info = ExportInfo { size, flags, min_block, max_block };
+                let [min_block, preferred_block, max_block] = self.blocks;
+                let info = ExportInfo { size, flags, min_block, preferred_block, max_block };
                 self.state = State::Over(info);
                 return Ok(Step::Transmission(info));
             }
@@ -206,7 +207,7 @@ impl Handshake {
                     self.found = Some((size, flags));
                 }
                 Some(info::BLOCK_SIZE) => {
-                    (self.min_block, self.max_block) = (be32(data, 2), be32(data, 10));
+                    self.blocks = [2, 6, 10].map(|at| be32(data, at));
                 }
                 _ => {}
             },
@@ -342,8 +343,13 @@ mod tests {
         let ack = reply(option::GO, option_reply::ACK, &[]);
         let stream = [greeting(), export_info(5), block_sizes(), ack].concat();
         let (out, end, used) = run(ReplyStyle::Simple, &[&stream[..], b"more"].concat(), &[]);
-        let info =
-            ExportInfo { size: SIZE, flags: 5, min_block: Some(512), max_block: Some(32 << 20) };
+        let info = ExportInfo {
+            size: SIZE,
+            flags: 5,
+            min_block: Some(512),
+            preferred_block: Some(4096),
+            max_block: Some(32 << 20),
+        };
         assert_eq!((end, used), (Ok(Some(info)), stream.len()));
         let mut expected = vec![0, 0, 0, 3];
         put_option(&mut expected, option::GO, b"\0\0\0\x01x\0\x01\0\x03");

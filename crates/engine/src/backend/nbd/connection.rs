@@ -1,6 +1,7 @@
 //! Connecting to a server and negotiating with it. Everything here may block, up to a deadline.
 
 use super::offer::{Offer, Unusable};
+use crate::topology::Told;
 use headgate_nbd::client::handshake::ReplyStyle;
 use headgate_nbd::uri::Uri;
 use headgate_nbd_io::{DialError, Endpoint, handshake, say_goodbye};
@@ -120,6 +121,12 @@ impl Connection {
     /// Smallest unit of a request, in bytes: 512 to 4096.
     pub fn block_size(&self) -> u32 {
         self.offer.block_size
+    }
+
+    /// What the server says of the requests that it likes: one size, which is no matter of what it
+    /// writes without reading first.
+    pub(crate) fn told(&self) -> Told {
+        Told { min_io: u64::from(self.offer.preferred), ..Told::default() }
     }
 
     /// Is the export still the one that a disk of this size and block size was made on.

@@ -49,6 +49,8 @@ pub(crate) struct Offer {
     pub block_size: u32,
     /// Most bytes that a request reads or writes, a multiple of `block_size`.
     pub payload_max: u32,
+    /// The unit that the server serves best, in bytes, as it says; 0: it says none.
+    pub preferred: u32,
     flags: u16,
 }
 
@@ -71,7 +73,8 @@ impl Offer {
         if payload_max == 0 {
             return Err(Unusable::Payload(asked));
         }
-        Ok(Offer { size: info.size, block_size, payload_max, flags: info.flags })
+        let preferred = info.preferred_block.unwrap_or(0);
+        Ok(Offer { size: info.size, block_size, payload_max, preferred, flags: info.flags })
     }
 
     /// Has the server a cache that a flush empties. Without the flag, the specification says, there
@@ -103,7 +106,8 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn info(flags: u16) -> ExportInfo {
-        ExportInfo { size: 1 << 30, flags, min_block: None, max_block: None }
+        let (size, min_block, preferred_block, max_block) = (1 << 30, None, None, None);
+        ExportInfo { size, flags, min_block, preferred_block, max_block }
     }
 
     #[test]
