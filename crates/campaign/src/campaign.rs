@@ -9,6 +9,7 @@ use crate::setup::{Setup, Suspect};
 use crate::targets;
 use anyhow::Result;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -46,14 +47,14 @@ pub fn judged(setup: &Setup, suspect: Suspect) -> Result<(Record, Vec<Sample>)> 
     Ok((record, samples))
 }
 
-/// The scores of classes over seeds 0 to `seeds`, the same for any number of `jobs`. Ends early
+/// The scores of classes over these seeds, the same for any number of `jobs`. Ends early
 /// once `stop` is set. `progress` hears how many set-ups are done, and of how many.
 ///
 /// # Errors
 /// The first of a set-up.
 pub fn campaign(
     classes: &[Class],
-    seeds: u64,
+    seeds: Range<u64>,
     suspect: Suspect,
     jobs: usize,
     stop: &AtomicBool,
@@ -61,7 +62,7 @@ pub fn campaign(
 ) -> Result<BTreeMap<Class, Score>> {
     // Seed by seed, so that an interrupted campaign has something of each class.
     let work: Vec<(Class, u64)> =
-        (0..seeds).flat_map(|seed| classes.iter().map(move |&class| (class, seed))).collect();
+        seeds.flat_map(|seed| classes.iter().map(move |&class| (class, seed))).collect();
     let next = AtomicUsize::new(0);
     let scores = Mutex::new(Ok(BTreeMap::<Class, Score>::new()));
     std::thread::scope(|scope| {

@@ -22,6 +22,9 @@ struct Args {
     /// Set-ups of each class
     #[arg(long, default_value_t = 10)]
     seeds: u64,
+    /// The first of their seeds
+    #[arg(long, default_value_t = 0)]
+    first: u64,
     /// Only this class; may be given several times
     #[arg(long)]
     class: Vec<Class>,
@@ -102,7 +105,10 @@ fn main() -> Result<()> {
     if let Some(seed) = args.seed {
         return classes.iter().try_for_each(|&class| replay(class, seed, suspect));
     }
-    let seeds = if args.ratchet { RATCHET_SEEDS } else { args.seeds };
+    let seeds = match args.ratchet {
+        true => 0..RATCHET_SEEDS,
+        false => args.first..args.first.saturating_add(args.seeds),
+    };
     let scores = campaign::campaign(&classes, seeds, suspect, jobs, &stop, &progress)?;
     if stop.load(Ordering::Relaxed) {
         print("interrupted: figures of the set-ups that were done\n\n")?;

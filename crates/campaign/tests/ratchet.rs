@@ -14,7 +14,7 @@ fn scores(
     jobs: usize,
 ) -> std::collections::BTreeMap<Class, headgate_campaign::judge::Score> {
     let stop = AtomicBool::new(false);
-    campaign(classes, seeds, Suspect::default(), jobs, &stop, &|_, _| {}).unwrap()
+    campaign(classes, 0..seeds, Suspect::default(), jobs, &stop, &|_, _| {}).unwrap()
 }
 
 /// A failure says what to do: mend what got worse, or take what is met off the list.
