@@ -56,18 +56,11 @@ pub struct KnownMiss(pub Class, pub &'static str, pub f64);
 /// Bars missed today. An entry may sink and never rise, and goes when its bar is met.
 /// `campaign --ratchet` prints what it would be.
 pub const KNOWN_MISSES: &[KnownMiss] = &[
-    KnownMiss(Class::HeavyTail, "reservation-5s", 0.0103),
-    KnownMiss(Class::HeavyTail, "reservation-1s", 0.0350),
-    KnownMiss(Class::HeavyTail, "limit-short", 0.0822),
-    KnownMiss(Class::LongStall, "limit-short", 0.0341),
-    KnownMiss(Class::LongStall, "shares", 0.0495),
-    KnownMiss(Class::Collection, "shares", 0.0598),
+    KnownMiss(Class::HeavyTail, "reservation-1s", 0.0188),
+    KnownMiss(Class::Collection, "shares", 0.0554),
     KnownMiss(Class::Swing, "reservation-1s", 0.0228),
     KnownMiss(Class::Swing, "limit-short", 0.0325),
-    KnownMiss(Class::LargeSizes, "limit-short", 0.1129),
-    KnownMiss(Class::OnOff, "limit-short", 0.0346),
-    KnownMiss(Class::Registration, "limit-short", 0.6270),
-    KnownMiss(Class::Registration, "shares", 0.8320),
+    KnownMiss(Class::OnOff, "limit-short", 0.0303),
     KnownMiss(Class::Directions, "limit-short", 0.0600),
 ];
 

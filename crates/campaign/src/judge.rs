@@ -19,8 +19,9 @@
 //! - shares: two of the largest of all.
 
 mod by_second;
+mod strict;
 
-use crate::oracle::{Claim, ClaimClass, Due, Regime, divide, due};
+use crate::oracle::{Claim, ClaimClass, Due, MADE_GOOD, PAUSE, Regime, divide, due_beside};
 use crate::record::{Record, Second};
 use crate::setup::{Conduct, Load, Most, Phase, Setup};
 use crate::tally::Tally;
@@ -147,6 +148,7 @@ pub fn judge(setup: &Setup, record: &Record, floor: Option<u16>, found: &mut dyn
     // A second that holds only a part of a period of stalls says nothing of what is due.
     let short = period == 0.0 || (1.0 / period).fract() == 0.0;
     let by_second = by_second::dues(setup, record, floor);
+    let strict = strict::seconds(setup, record);
     for from in 0..record.seconds.len() {
         for length in [1, long] {
             let Some(span) = record.seconds.get(from..from + length) else { continue };
@@ -162,21 +164,19 @@ pub fn judge(setup: &Setup, record: &Record, floor: Option<u16>, found: &mut dyn
                     seconds.iter().filter_map(|second| second.get(disk)).sum()
                 };
                 let by_second: Vec<f64> = (0..setup.disks.len()).map(of).collect();
-                span.shares(floor, &by_second, found);
+                let strict = (0..setup.disks.len()).map(|disk| {
+                    let seconds = strict.get(from..from + length).unwrap_or_default();
+                    let of = || seconds.iter().filter_map(|second| second[disk]);
+                    let Some(first) = of().next() else { return f64::INFINITY };
+                    (of().map(|second| second.most).sum::<f64>() - first.ahead).max(0.0)
+                });
+                let other = Other { by_second, strict: strict.collect() };
+                span.shares(floor, &other, found);
             }
         }
     }
     late(setup, record, found);
 }
-
-/// Working time of the storage after a stall in which what the stall cost is owed, in seconds:
-/// [`Config::debt_horizon`](headgate_qos::Config::debt_horizon). What a limit lets a disk make good
-/// for later is not.
-pub(crate) const MADE_GOOD: f64 = 5.0;
-
-/// A pause that a limit need not make good for, in seconds:
-/// [`Config::limit_slack`](headgate_qos::Config::limit_slack).
-const PAUSE: f64 = 0.02;
 
 /// A part that is the whole but for rounding.
 const ALWAYS: f64 = 0.999_999;
@@ -201,6 +201,9 @@ struct Span<'a> {
     got: Vec<f64>,
     /// What it got of reads, and of writes.
     lanes: Vec<[f64; 2]>,
+    /// What each client got of the first requests of disks that it registered, in reference IOs.
+    /// A new disk is owed its first request, whatever was there before it.
+    newcomers: Vec<f64>,
     /// Whether each disk always had requests queued.
     backlogged: Vec<bool>,
     /// The parts of the span in which it had reads alone queued, writes alone, both.
@@ -260,6 +263,13 @@ impl<'a> Span<'a> {
             lanes: (0..count)
                 .map(|disk| [0, 1].map(|lane| of(disk).map(|second| second.lanes[lane]).sum()))
                 .collect(),
+            newcomers: (0..count)
+                .map(|disk| {
+                    let new: u32 = of(disk).map(|second| second.registered).sum();
+                    let first = f64::from(new) * setup.cost(setup.disks[disk].sizes.largest());
+                    first.min(got[disk])
+                })
+                .collect(),
             delivered: got.iter().sum::<f64>() + idle * phase.rate.get() as f64,
             got,
             grains: setup.grains(),
@@ -316,27 +326,28 @@ impl<'a> Span<'a> {
         parts.into_iter().find(|&(part, _)| part >= ALWAYS).map(|(_, most)| most)
     }
 
-    /// What the disks may claim, if a limit counts for so many seconds.
-    fn claims(&self, open: f64) -> Vec<Claim> {
-        self.phase
-            .disks
-            .iter()
-            .enumerate()
-            .map(|(disk, (policy, _))| {
-                let limit = self.always_asked(disk, policy, open);
-                Claim {
-                    reservation: policy.reservation().map_or(0.0, |rate| rate.get() as f64)
-                        * (self.seconds - self.blocked.max(self.late)).max(0.0),
-                    most: limit
-                        .unwrap_or_else(|| self.got[disk].min(self.most(disk, policy, open).both)),
-                    shares: Shares::get(policy.shares()) as f64,
-                    class: match policy.reservation() {
-                        Some(_) => ClaimClass::Reserved,
-                        None => ClaimClass::Unreserved,
-                    },
-                }
-            })
-            .collect()
+    /// What the disks may claim, if a limit counts for so many seconds, and reservations for so
+    /// many.
+    fn claims(&self, open: f64, promised: f64) -> Vec<Claim> {
+        let claim = |(disk, (policy, _)): (usize, &(Policy, Load))| {
+            let limit = self.always_asked(disk, policy, open);
+            let rest = self.got[disk] - self.newcomers[disk];
+            Claim {
+                reservation: policy.reservation().map_or(0.0, |r| r.get() as f64) * promised,
+                most: limit.unwrap_or_else(|| rest.min(self.most(disk, policy, open).both)),
+                shares: Shares::get(policy.shares()) as f64,
+                class: match policy.reservation() {
+                    Some(_) => ClaimClass::Reserved,
+                    None => ClaimClass::Unreserved,
+                },
+            }
+        };
+        self.phase.disks.iter().enumerate().map(claim).collect()
+    }
+
+    /// For how many seconds of the span reservations can be due at its end.
+    fn promised(&self) -> f64 {
+        (self.seconds - self.blocked.max(self.late)).max(0.0)
     }
 
     /// What a disk's reservation is due. What a stall costs is owed for [`MADE_GOOD`] after it, and
@@ -352,22 +363,56 @@ impl<'a> Span<'a> {
         let open = (self.seconds - lost).max(0.0);
         let room = self.setup.most(disk, policy).both - reservation;
         let made_good = (reservation * lost).min(room * open.min(MADE_GOOD * stalls));
-        let by_order = reservation * (self.seconds - self.blocked.max(self.late)).max(0.0);
+        let by_order = reservation * self.promised();
         by_order.min(reservation * open + made_good)
+    }
+
+    /// What is due beside the first requests of new disks. The floor is a part of these as well.
+    /// New disks without a reservation come first of all that have none, and have it before others.
+    fn divide(&self, claims: &[Claim], floor: Option<u16>) -> Due {
+        let first = |class| {
+            let of = claims.iter().zip(&self.newcomers).filter(move |of| of.0.class == class);
+            of.map(|of| of.1).sum::<f64>()
+        };
+        let [reserved, unreserved] = [ClaimClass::Reserved, ClaimClass::Unreserved].map(first);
+        let floor = floor.filter(|_| unreserved == 0.0);
+        let kept = floor.map_or(0.0, |n| self.delivered / (f64::from(n) + 1.0));
+        due_beside(claims, self.delivered - reserved - unreserved, kept)
     }
 
     /// What is due, if a limit is made good for after a stall or not.
     fn due(&self, open: f64, floor: Option<u16>) -> Due {
-        due(&self.claims(open), self.delivered, floor)
+        self.divide(&self.claims(open, self.promised()), floor)
+    }
+
+    /// What is due if no limit gives more than what it [leaves](strict).
+    fn due_within(&self, strict: &[f64], floor: Option<u16>) -> Due {
+        let mut claims = self.claims(self.seconds, self.promised());
+        for (claim, strict) in claims.iter_mut().zip(strict) {
+            claim.most = claim.most.min(*strict);
+        }
+        self.divide(&claims, floor)
+    }
+
+    /// What is due by reservations in proportion, where all of them do not fit into what was
+    /// delivered; infinite where they do.
+    fn proportional(&self, floor: Option<u16>) -> Vec<f64> {
+        let due = self.divide(&self.claims(self.seconds, self.seconds), floor);
+        match due.regime {
+            Regime::Plenty => vec![f64::INFINITY; due.amounts.len()],
+            Regime::Brim | Regime::Shortage => due.amounts,
+        }
     }
 
     /// Reservations, limits from below, shares and the floor.
-    fn shares(&self, floor: Option<u16>, by_second: &[f64], found: &mut dyn FnMut(Sample)) {
+    fn shares(&self, floor: Option<u16>, other: &Other, found: &mut dyn FnMut(Sample)) {
         let loose = self.due(self.seconds, floor);
         let strict = match self.stalled + self.blocked {
             0.0 => loose.clone(),
             lost => self.due((self.seconds - lost).max(0.0), floor),
         };
+        let within = self.due_within(&other.strict, floor);
+        let proportional = self.proportional(floor);
         let largest = self.grains.iter().copied().fold(0.0, f64::max);
         if loose.regime == Regime::Plenty && self.is_long() {
             (0..self.got.len()).for_each(|disk| self.directions(disk, [&loose, &strict], found));
@@ -378,10 +423,11 @@ impl<'a> Span<'a> {
                 continue;
             }
             let (a, b) = (loose.amounts[disk], strict.amounts[disk]);
-            let by_second = by_second[disk];
-            let reserved = a.min(b);
-            let (low, high) = (reserved.min(by_second), a.max(b).max(by_second));
-            let fair = Fair { reserved, low, high, largest };
+            let others = [other.by_second[disk], within.amounts[disk]];
+            let reserved = a.min(b).min(proportional[disk]);
+            let low = others.into_iter().fold(a.min(b), f64::min);
+            let high = others.into_iter().fold(a.max(b), f64::max);
+            let fair = Fair { reserved, low, high, strict: other.strict[disk], largest };
             self.disk(disk, &fair, loose.regime, found);
         }
         if loose.regime == Regime::Shortage && self.is_long() {
@@ -398,7 +444,7 @@ impl<'a> Span<'a> {
             found(Sample { measure, disk, from: self.from, got, due, error });
         };
         let reserved = rate(policy.reservation()).map(|reservation| {
-            let due = fair.reserved.min(self.reserved(disk, &policy));
+            let due = fair.reserved.min(self.reserved(disk, &policy)).min(fair.strict);
             let wait = reservation * fair.largest / self.phase.rate.get() as f64;
             let measure =
                 if self.is_long() { Measure::Reservation5 } else { Measure::Reservation1 };
@@ -411,7 +457,8 @@ impl<'a> Span<'a> {
         let limit = self.always_asked(disk, &policy, self.seconds).unwrap_or(f64::INFINITY);
         if fair.high >= limit * 0.999_999 {
             if self.is_long() {
-                tell(Measure::Limited5, fair.low, fair.low - got - grain);
+                let due = fair.low.min(fair.strict);
+                tell(Measure::Limited5, due, due - got - grain);
             }
             return;
         }
@@ -493,6 +540,14 @@ impl<'a> Span<'a> {
     }
 }
 
+/// What is due of a span otherwise, to each disk.
+struct Other {
+    /// [By the second](by_second).
+    by_second: Vec<f64>,
+    /// At most, by a [strict limit](strict).
+    strict: Vec<f64>,
+}
+
 /// What one disk is due, between a limit that is made good for after stalls and one that is not,
 /// and [by the second](by_second).
 struct Fair {
@@ -500,6 +555,8 @@ struct Fair {
     reserved: f64,
     low: f64,
     high: f64,
+    /// What its [limit leaves](strict).
+    strict: f64,
     /// The largest cost of a request of all disks.
     largest: f64,
 }

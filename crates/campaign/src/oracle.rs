@@ -7,6 +7,15 @@
 //! All figures are amounts over the span, in reference IOs. O(disks) for each of a fixed number of
 //! bisections.
 
+/// Working time of the storage after a stall in which what the stall cost is owed, in seconds:
+/// [`Config::debt_horizon`](headgate_qos::Config::debt_horizon). What a limit lets a disk make good
+/// for later is not.
+pub const MADE_GOOD: f64 = 5.0;
+
+/// A pause that a limit need not make good for, in seconds:
+/// [`Config::limit_slack`](headgate_qos::Config::limit_slack).
+pub const PAUSE: f64 = 0.02;
+
 /// One disk's claim on a span.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
@@ -53,11 +62,16 @@ pub enum Regime {
 
 /// `floor` is the n of one in n; `None` where no floor is kept.
 pub fn due(claims: &[Claim], delivered: f64, floor: Option<u16>) -> Due {
+    due_beside(claims, delivered, floor.map_or(0.0, |n| delivered / (f64::from(n) + 1.0)))
+}
+
+/// The same where disks without a reservation keep `floor` reference IOs.
+pub fn due_beside(claims: &[Claim], delivered: f64, floor: f64) -> Due {
     let least = |claim: &Claim| claim.reservation.min(claim.most);
     let reserved: f64 = claims.iter().map(least).sum();
     let unreserved = |claim: &&Claim| claim.class == ClaimClass::Unreserved;
     let asked: f64 = claims.iter().filter(unreserved).map(|claim| claim.most).sum();
-    let kept = floor.map_or(0.0, |n| delivered / (f64::from(n) + 1.0)).min(asked);
+    let kept = floor.min(asked).min(delivered);
     if reserved <= delivered - kept {
         let (amounts, level) = fill(claims, delivered);
         return Due { amounts, level, regime: Regime::Plenty };

@@ -7,6 +7,8 @@ pub struct DiskSecond {
     pub cost: f64,
     /// Whether its queue was empty at any time, after its client had answered.
     pub emptied: bool,
+    /// How often its client registered it as a new disk.
+    pub registered: u32,
     /// The cost of reads alone, of writes alone.
     pub lanes: [f64; 2],
     /// Time with reads alone queued, with writes alone, with both, in seconds; of disks that write.
@@ -35,11 +37,24 @@ pub struct Second {
     pub disks: Vec<DiskSecond>,
 }
 
+/// When something could be sent, in seconds since the start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chance {
+    /// From when on.
+    pub at: f64,
+    /// Until when there was room for more; `at` where one request was sent and there was not.
+    pub until: f64,
+    /// What that one cost, in reference IOs.
+    pub cost: f64,
+}
+
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     /// Its seconds, in order.
     pub seconds: Vec<Second>,
+    /// When something could be sent, in order.
+    pub chances: Vec<Chance>,
     /// For each disk with an open load, by how much its requests completed past their deadlines, in
     /// seconds; 0 for those in time.
     pub late: Vec<Vec<f64>>,

@@ -1,7 +1,7 @@
 //! The event loop: clients, gate and storage in virtual time.
 
-use crate::judge::MADE_GOOD;
-use crate::record::{DiskSecond, Record, Second};
+use crate::oracle::MADE_GOOD;
+use crate::record::{Chance, DiskSecond, Record, Second};
 use crate::rng::Rng;
 use crate::setup::{Conduct, Load, Mix, Phase, Setup, Sizes, Suspect};
 use crate::storage::Storage;
@@ -299,6 +299,13 @@ impl<'a> Run<'a> {
             if self.has_writes {
                 self.clients.iter_mut().for_each(|client| client.pass(passed));
             }
+            if self.has_room() {
+                self.record.chances.push(Chance {
+                    at: self.now.as_secs_f64(),
+                    until: at.as_secs_f64(),
+                    cost: 0.0,
+                });
+            }
             if self.gate.in_flight() == 0 {
                 self.idle += passed - self.setup.stalled(self.now, at);
             }
@@ -335,6 +342,12 @@ impl<'a> Run<'a> {
             disks,
         });
         Ok(())
+    }
+
+    /// Whether the window lets more be sent.
+    fn has_room(&self) -> bool {
+        let has_slots = self.gate.in_flight() < self.setup.window;
+        has_slots && self.gate.work_in_flight() < self.gate.work_window()
     }
 
     fn next_event(&self) -> Option<Nanos> {
@@ -444,6 +457,8 @@ impl<'a> Run<'a> {
                 Some(place) => *place = request,
                 None => self.inside.push(request),
             }
+            let now = self.now.as_secs_f64();
+            self.record.chances.push(Chance { at: now, until: now, cost: request.cost });
             self.last = self.now;
             self.reserved.serve(self.now, request.cost);
             self.storage.submit(self.now, key as u64, request.bytes, request.cost);
@@ -480,6 +495,7 @@ impl<'a> Run<'a> {
                     self.gate.unregister(now, client.id)?;
                     client.id = self.gate.register(now, self.suspect.told(client.policy));
                     client.queued = [0; 2];
+                    client.second.registered += 1;
                     self.fill(number)?;
                 }
                 Conduct::SetsPolicy => {

@@ -90,6 +90,21 @@ fn without_shares_or_reservations_what_they_promise_is_missed() {
     misses(Class::Constant, without(Withheld::Reservations), "reservation-1s");
 }
 
+/// What pauses and limits excuse, they excuse nobody from.
+#[test]
+fn beside_pauses_and_new_disks_it_is_missed_as_well() {
+    let missed = |class, suspect, name| misses_in(class, &[0, 1], suspect, name);
+    for class in [Class::Stall, Class::HeavyTail, Class::LargeSizes, Class::Registration] {
+        missed(class, without(Withheld::Reservations), "reservation-5s");
+    }
+    for class in [Class::Exponential, Class::Registration] {
+        misses(class, without(Withheld::HalfOfLimits), "limit-short");
+    }
+    missed(Class::LongStall, kind(SchedulerKind::Fifo), "reservation-5s");
+    missed(Class::Registration, kind(SchedulerKind::Fifo), "limit-over");
+    missed(Class::Registration, without(Withheld::Shares), "shares");
+}
+
 #[test]
 fn without_a_floor_the_unreserved_get_nothing() {
     let first = |suspect| experiments::floor(suspect).unwrap().remove(0);

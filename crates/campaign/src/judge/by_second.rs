@@ -6,8 +6,8 @@
 //! filling over the whole of it says, and disks without a limit are due more. Both are right: what
 //! is due of a span lies between what it is due as a whole and the sum over its seconds.
 
-use super::{MADE_GOOD, Span};
-use crate::oracle::due;
+use super::Span;
+use crate::oracle::MADE_GOOD;
 use crate::record::Record;
 use crate::setup::Setup;
 use headgate_units::Iops;
@@ -25,7 +25,8 @@ pub(super) fn dues(setup: &Setup, record: &Record, floor: Option<u16>) -> Vec<Ve
             owed.fill(0.0);
         }
         // A window that is full at the end is so by the stall, if there is one.
-        let mut claims = span.claims((span.seconds - span.stalled.max(span.blocked)).max(0.0));
+        let open = (span.seconds - span.stalled.max(span.blocked)).max(0.0);
+        let mut claims = span.claims(open, span.promised());
         for ((claim, owed), disk) in claims.iter_mut().zip(&mut owed).zip(0..) {
             let policy = span.phase.disks[disk].0;
             let rate = policy.reservation().map_or(0.0, |rate| Iops::get(rate) as f64);
@@ -34,7 +35,7 @@ pub(super) fn dues(setup: &Setup, record: &Record, floor: Option<u16>) -> Vec<Ve
             let short = falls_due - span.got[disk];
             *owed = if span.backlogged[disk] { short.clamp(0.0, rate * MADE_GOOD) } else { 0.0 };
         }
-        dues.push(due(&claims, span.delivered, floor).amounts);
+        dues.push(span.divide(&claims, floor).amounts);
     }
     dues
 }
