@@ -1,5 +1,6 @@
 //! Makes a scheduler, and finds its disks.
 
+use super::claims::Claims;
 use super::delivered::Delivered;
 use super::disk::State;
 use super::pace::Pace;
@@ -50,8 +51,7 @@ impl<R> MClock<R> {
             seats: Seats::new(),
             virtual_time: VirtualTime::new(),
             forgiven: 0,
-            claimed: 0,
-            awaited: 0,
+            claims: Claims::default(),
             delivered: Delivered::new(config.debt_horizon.0, config.debt_bound.0),
             late: (0, 0),
             largest: Cost::ONE,

@@ -71,6 +71,10 @@ impl<R> MClock<R> {
         {
             return Some(choice);
         }
+        let flight = Flight { requests: self.in_flight + 1, largest: self.largest };
+        if self.delivered.ends_stall(now, flight) {
+            self.forgive_limited(now);
+        }
         if let Some((tag, slot)) = self.reservations.first()
             && self.is_due(tag as u64, now)
         {
@@ -116,16 +120,9 @@ impl<R> MClock<R> {
         tag + self.forgiven <= now
     }
 
-    /// The reservations of all disks that have something to wait for, in IOs per second. That the
-    /// requests of some are all in flight does not make a shortage less of one.
-    #[inline]
-    pub(super) fn claims(&self) -> u64 {
-        self.claimed + self.awaited
-    }
-
     /// How late reservations may be now.
     pub(super) fn debt_bound(&self) -> u64 {
-        self.delivered.debt_bound(self.claims())
+        self.delivered.debt_bound(self.claims)
     }
 
     /// In shortage, shifts all reservations together so that the most overdue is no further behind
@@ -133,7 +130,25 @@ impl<R> MClock<R> {
     #[inline]
     fn forgive(&mut self, most_overdue: u64, now: u64) {
         let behind = now - self.forgiven - most_overdue;
-        self.forgiven += self.delivered.beyond(behind, self.claims());
+        self.forgiven += self.delivered.beyond(behind, self.claims);
+    }
+
+    /// At the end of a stall: of the most overdue disks those with a limit lose what is beyond the
+    /// bound, each by itself. They may have been late before the stall for their limits' sake, by
+    /// more than the bound has room for. Shifted together with them, the others would lose what the
+    /// storage can give them.
+    #[inline(never)]
+    fn forgive_limited(&mut self, now: u64) {
+        let latest = now - self.debt_bound() - self.forgiven;
+        while let Some((tag, slot)) = self.reservations.first()
+            && (tag as u64) < latest
+            && self.disks[slot as usize].is_limited()
+            && let Some(reservation) = &mut self.disks[slot as usize].reservation
+        {
+            reservation.raise_to(latest);
+            let tag = u128::from(reservation.at);
+            self.reservations.enter(self.disks[slot as usize].seat, tag, slot);
+        }
     }
 
     fn is_floor_due(&self) -> bool {
@@ -185,7 +200,11 @@ impl<R> MClock<R> {
         let Some((request, given)) = self.requests.pop(&mut disk.queue) else {
             unreachable!("a disk that is ready has a request queued");
         };
+        let peak = disk.peak;
         disk.peak.note(cost);
+        if disk.peak != peak && disk.reservation.is_some() {
+            self.claims.change_peak(peak, disk.peak);
+        }
         self.largest = cost.max(self.largest.less(cost.part(8)));
         let phase = match right {
             Right::Reservation | Right::Batch(Phase::Reservation) => Phase::Reservation,
@@ -306,7 +325,7 @@ impl<R> MClock<R> {
     fn takes_from_floor(&self, slot: usize) -> bool {
         self.disks[slot].reservation.is_some()
             && self.shares.first_unreserved().is_some()
-            && self.delivered.is_short(self.claims())
+            && self.delivered.is_short(self.claims.rate)
     }
 }
 

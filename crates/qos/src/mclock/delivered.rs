@@ -1,5 +1,6 @@
 //! What the storage gives while it works, by which a stall is told from over-commitment.
 
+use super::claims::Claims;
 use crate::cost::Cost;
 
 /// Parts of the horizon. More forget more smoothly; each is a part of the sum.
@@ -41,7 +42,12 @@ pub(super) struct Delivered {
     since: Option<u64>,
     /// Busy time without a dispatch is a stall from this length on, in nanoseconds.
     stall: u64,
+    /// What the storage took for a thousandth of a reference IO in the parts that are full, in
+    /// nanoseconds with [`FRACTION`] bits behind the point; 0 before the first is.
+    pace: u64,
 }
+
+const FRACTION: u32 = 16;
 
 impl Delivered {
     /// `horizon` and the bound on debt in nanoseconds; with a horizon of 0 nothing is ever made
@@ -57,6 +63,7 @@ impl Delivered {
             newer: Part::default(),
             current: Part::default(),
             since: None,
+            pace: 0,
         }
     }
 
@@ -116,24 +123,54 @@ impl Delivered {
             self.newer.served += part.served;
             self.newer.stall = self.newer.stall.max(part.stall);
         }
+        let oldest = &self.past[self.oldest];
+        let worked = (u128::from(self.newer.worked + oldest.worked) * 1_000) << FRACTION;
+        let served = u128::from(self.newer.served + oldest.served);
+        self.pace = u64::try_from(worked / served.max(1)).unwrap_or(u64::MAX);
     }
 
-    /// By how much reservations of `claimed` IOs per second in total, `behind` by so many
-    /// nanoseconds, are later than [`Delivered::debt_bound`] allows. O(1), and in a shortage or
-    /// where there is plenty no division.
+    /// Whether a stall ends with the next dispatch.
     #[inline]
-    pub(super) fn beyond(&self, behind: u64, claimed: u64) -> u64 {
-        if behind <= self.least() || self.allows(behind, claimed, Oldest::None) {
+    pub(super) fn ends_stall(&self, now: u64, flight: Flight) -> bool {
+        let busy = self.since.map_or(0, |since| now - since);
+        busy > self.stall && self.is_stall(busy, flight)
+    }
+
+    /// By how much reservations that are `behind` by so many nanoseconds are later than
+    /// [`Delivered::debt_bound`] allows. O(1), and in a shortage or where there is plenty no
+    /// division.
+    #[inline]
+    pub(super) fn beyond(&self, behind: u64, claims: Claims) -> u64 {
+        if behind <= self.least() {
             return 0;
         }
-        behind.saturating_sub(self.debt_bound(claimed))
+        let least = self.least_with_round(claims);
+        if behind <= least || self.allows(behind, claims.rate, Oldest::None) {
+            return 0;
+        }
+        behind.saturating_sub(self.made_good(claims.rate).max(least))
     }
 
-    /// How late, in nanoseconds, reservations of `claimed` IOs per second in total may be without
-    /// losing it. Storage that gives more than that makes good for `horizon · (given/claimed - 1)`
-    /// within the horizon, and b at the least. On storage that gives less the bound sinks by as
-    /// much as is missing in a horizon, to b/2. O(1).
-    pub(super) fn debt_bound(&self, claimed: u64) -> u64 {
+    /// How late, in nanoseconds, reservations may be without losing it: what the storage makes good
+    /// for, and b/2 and a round at the least, which is as late as one request of each makes them
+    /// where they all fall due at once. O(1).
+    pub(super) fn debt_bound(&self, claims: Claims) -> u64 {
+        self.made_good(claims.rate).max(self.least_with_round(claims))
+    }
+
+    /// The bound in over-commitment: with what the storage takes for one request of each disk,
+    /// which counts up to the bound where there is plenty.
+    #[inline]
+    fn least_with_round(&self, claims: Claims) -> u64 {
+        let round = (u128::from(claims.round) * u128::from(self.pace)) >> FRACTION;
+        let most = if self.horizon == 0 { 0 } else { self.most() };
+        self.least() + round.min(u128::from(most)) as u64
+    }
+
+    /// Storage that gives more than `claimed` IOs per second makes good for `horizon ·
+    /// (given/claimed - 1)` within the horizon, and b at the least. On storage that gives less that
+    /// sinks by as much as is missing in a horizon, to b/2. In nanoseconds. O(1).
+    fn made_good(&self, claimed: u64) -> u64 {
         let (least, most) = (self.least(), self.most());
         let (worked, horizon) = (self.worked(), u128::from(self.horizon));
         if worked == 0 || claimed == 0 {
@@ -158,20 +195,23 @@ impl Delivered {
     /// Whether the storage gives less than is reserved. O(1), no division where there is plenty.
     #[inline]
     pub(super) fn is_short(&self, claimed: u64) -> bool {
-        !self.allows(self.debt, claimed, Oldest::None) && self.debt_bound(claimed) < self.debt
+        !self.allows(self.debt, claimed, Oldest::None) && self.made_good(claimed) < self.debt
     }
 
     /// How late reservations may be that do not wait all the time: half of b, or of the bound where
-    /// that is less, and the longest stall as far as the bound has room for it and for another.
-    /// Else the next stall would take from all what such a disk was late before.
-    pub(super) fn lateness_kept(&self, now: u64, claimed: u64) -> u64 {
+    /// that is less, and the longest stall as far as the bound has room.
+    pub(super) fn lateness_kept(&self, now: u64, claims: Claims, room: Room) -> u64 {
         let stall = self.longest_stall(now);
-        if stall == 0 && self.allows(self.debt, claimed, Oldest::None) {
+        if stall == 0 && self.allows(self.debt, claims.rate, Oldest::None) {
             return self.debt / 2;
         }
-        let bound = self.debt_bound(claimed);
+        let bound = self.debt_bound(claims);
         let half = self.debt.min(bound) / 2;
-        (bound - half).saturating_sub(stall).clamp(half, half + stall)
+        let most = match room {
+            Room::OneStall => bound,
+            Room::TwoStalls => (bound - half).saturating_sub(stall),
+        };
+        most.clamp(half, half + stall)
     }
 
     /// The bound where there is plenty: room for a stall of a horizon while another is not yet paid
@@ -181,7 +221,7 @@ impl Delivered {
         self.debt.max(2 * self.horizon)
     }
 
-    /// The bound in over-commitment.
+    /// The bound in over-commitment where requests take no time.
     #[inline]
     fn least(&self) -> u64 {
         if self.horizon == 0 { self.debt } else { self.debt / 2 }
@@ -236,6 +276,15 @@ pub(super) struct Flight {
     pub(super) largest: Cost,
 }
 
+/// For how much lateness the bound must have room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// That of a stall.
+    OneStall,
+    /// That of a stall, and of the next before it is paid.
+    TwoStalls,
+}
+
 /// How much of the oldest part counts in an estimate.
 #[derive(Clone, Copy)]
 enum Oldest {
@@ -249,6 +298,11 @@ mod tests {
 
     const MS: u64 = 1_000_000;
     const ALONE: Flight = Flight { requests: 1, largest: Cost::ONE };
+
+    /// Of disks whose requests are small.
+    fn of(rate: u64) -> Claims {
+        Claims { rate, round: 0 }
+    }
 
     fn five_seconds() -> (Delivered, u64) {
         let mut delivered = Delivered::new(5_000 * MS, 250 * MS);
@@ -267,17 +321,17 @@ mod tests {
     #[test]
     fn what_the_storage_gives_beyond_reservations_makes_good_for_stalls() {
         let (mut delivered, mut now) = five_seconds();
-        assert_eq!(delivered.debt_bound(400), 250 * MS, "nothing is known yet");
+        assert_eq!(delivered.debt_bound(of(400)), 250 * MS, "nothing is known yet");
         serve(&mut delivered, &mut now, 4_000);
         for (stall, of_1_010) in [(0, 200), (999 * MS, 201), (4_000 * MS, 202)] {
             now += stall;
             serve(&mut delivered, &mut now, 1);
-            assert_eq!(delivered.debt_bound(400) / (10 * MS), 750);
+            assert_eq!(delivered.debt_bound(of(400)) / (10 * MS), 750);
             // Up to 2 IOs more than a second's work gave: those that ended stalls.
-            assert_eq!(delivered.debt_bound(800) / (5 * MS), 250);
-            assert_eq!(delivered.debt_bound(1_000) / (5 * MS), 50);
-            assert_eq!(delivered.debt_bound(1_010) / MS, of_1_010);
-            assert_eq!(delivered.debt_bound(1_500), 125 * MS);
+            assert_eq!(delivered.debt_bound(of(800)) / (5 * MS), 250);
+            assert_eq!(delivered.debt_bound(of(1_000)) / (5 * MS), 50);
+            assert_eq!(delivered.debt_bound(of(1_010)) / MS, of_1_010);
+            assert_eq!(delivered.debt_bound(of(1_500)), 125 * MS);
         }
         assert_eq!(delivered.longest_stall(now), 4_001 * MS);
     }
@@ -303,7 +357,7 @@ mod tests {
             now += 200 * MS;
             delivered.note(now, large, Flight { requests: 1, largest: large });
         }
-        assert_eq!((delivered.longest_stall(now), delivered.debt_bound(1_000)), (0, 250 * MS));
+        assert_eq!((delivered.longest_stall(now), delivered.debt_bound(of(1_000))), (0, 250 * MS));
         // Two of them in flight may end together, and twice as late.
         now += 700 * MS;
         assert_eq!(delivered.longest_stall(now), 700 * MS);
@@ -322,8 +376,8 @@ mod tests {
             now += 5 * MS;
             delivered.note(now, Cost::ONE, ALONE);
         }
-        assert_eq!(delivered.debt_bound(190) / (10 * MS), 26);
-        assert_eq!(delivered.debt_bound(600), 125 * MS);
+        assert_eq!(delivered.debt_bound(of(190)) / (10 * MS), 26);
+        assert_eq!(delivered.debt_bound(of(600)), 125 * MS);
     }
 
     #[test]
@@ -335,7 +389,37 @@ mod tests {
             delivered.pause();
             now += 10_000 * MS;
         }
-        assert_eq!(delivered.debt_bound(300), 10_000 * MS);
+        assert_eq!(delivered.debt_bound(of(300)), 10_000 * MS);
         assert_eq!(delivered.longest_stall(now), 0);
+    }
+
+    #[test]
+    fn a_round_of_requests_is_no_lateness_that_is_lost() {
+        let (mut delivered, mut now) = five_seconds();
+        for _ in 0..1_000 {
+            now += 20 * MS;
+            delivered.note(now, Cost::ONE, ALONE);
+        }
+        // At 20 ms each, twenty requests fill 400 ms, and 51 per second are a shortage.
+        let claims = |round| Claims { rate: 51, round };
+        assert_eq!(delivered.debt_bound(claims(0)) / (25 * MS), 6);
+        assert_eq!(delivered.debt_bound(claims(20_000)), (125 + 400) * MS);
+        assert_eq!(delivered.beyond(600 * MS, claims(20_000)), 75 * MS);
+        assert_eq!(delivered.beyond(525 * MS, claims(20_000)), 0);
+        assert!(delivered.is_short(51), "a round makes no plenty");
+        assert_eq!(delivered.debt_bound(claims(u64::MAX / 2)), 10_125 * MS, "never beyond that");
+    }
+
+    #[test]
+    fn a_disk_with_a_limit_needs_room_for_one_stall_and_others_for_the_next_too() {
+        let (mut delivered, mut now) = five_seconds();
+        serve(&mut delivered, &mut now, 5_000);
+        now += 1_500 * MS;
+        delivered.note(now, Cost::ONE, ALONE);
+        let kept = |rate, room| delivered.lateness_kept(now, of(rate), room) / (25 * MS);
+        // A bound of 5 s has room for both, one of 2 s for one, and one of 1 s for none.
+        assert_eq!((kept(500, Room::OneStall), kept(500, Room::TwoStalls)), (65, 65));
+        assert_eq!((kept(714, Room::OneStall), kept(714, Room::TwoStalls)), (65, 15));
+        assert_eq!((kept(833, Room::OneStall), kept(833, Room::TwoStalls)), (40, 5));
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn cost_of_share(amount: u128) -> Cost {
 
 /// A disk's largest recent cost, in thousandths of an IO rounded up: rises at once, sinks by 1/32
 /// per request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peak(u32);
 
 impl Peak {
@@ -48,7 +48,12 @@ impl Peak {
 
     #[inline]
     pub(super) fn cost(self) -> Cost {
-        Cost::from_millionths(u64::from(self.0) * 1_000)
+        Cost::from_millionths(self.thousandths() * 1_000)
+    }
+
+    #[inline]
+    pub(super) fn thousandths(self) -> u64 {
+        u64::from(self.0)
     }
 }
 
@@ -194,6 +199,11 @@ impl DiskTags {
             Some(lanes) if self.label == MANY => own.max(lanes.first_open()),
             _ => own,
         }
+    }
+
+    /// Whether a limit may hold it back, its own or one of a direction.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limit.is_some() || self.bandwidth.is_some() || self.lanes.is_some()
     }
 
     /// Requests that were dispatched.

@@ -154,8 +154,10 @@
 //! it has had nothing in flight for an anticipation, and no more than half of B below. A long
 //! service is then made good for at the next short one, and a short wait is. The longest stall of
 //! late is added to it, up to B - b/2 less that stall: others are forgiven what is beyond B, so the
-//! next stall must have room. Nothing else is added: a disk with few requests outstanding, or with
-//! a limit in bytes, may never get what is reserved, and would be late for ever.
+//! next stall must have room. A disk with a limit may be late by up to B, for it is forgiven alone:
+//! as long as a disk with a limit is the first in the order of R and later than B when a stall
+//! ends, its own R is raised to t - B. Nothing else is added: a disk with few requests outstanding,
+//! or with a limit in bytes, may never get what is reserved, and would be late for ever.
 //!
 //! In a shortage the others may all be in flight when a disk comes that was idle, and D says
 //! nothing: for b/2 after a dispatch by reservation a is as late as that was, at most b/2. One that
@@ -173,17 +175,20 @@
 //! longer than b/2, b being [`Config::debt_bound`], and than twice what the storage takes for all
 //! that is in flight if every request cost as much as the largest lately. Let C be the service per
 //! busy second over the last H = [`Config::debt_horizon`] of busy time, stalls left out, and Σr the
-//! reservations of the disks that wait or have all their requests in flight:
+//! reservations of all disks with requests queued or in flight, also of those that a limit holds
+//! back. ρ is what the storage takes for one request of each of these, as large as its peak:
 //!
 //! ```text
-//! B  =  max(b, min(2·H, H·(C/Σr - 1)))        where C >= Σr
-//! B  =  max(b/2, b - H·(1 - C/Σr))            else
+//! B  =  max(b/2 + ρ, b, min(2·H, H·(C/Σr - 1)))        where C >= Σr
+//! B  =  max(b/2 + ρ, b - H·(1 - C/Σr))                 else
 //! ```
 //!
 //! H·(C/Σr - 1) is the lateness that working storage makes good for within H. So what a stall cost
 //! is owed where it can be paid within H of work, and others wait no longer than that for it. Where
-//! C < Σr, the reservations do not fit: nothing beyond b/2 is owed for long, so that shares hold
-//! again soon after. Before anything is known B is b.
+//! C < Σr, the reservations do not fit: nothing beyond b/2 + ρ is owed for long, so that shares
+//! hold again soon after. Requests that fall due together wait up to ρ for each other, however
+//! little is missing; to forgive that would give their reservations away. Before anything is known
+//! B is b.
 //!
 //! # The floor
 //! For n reference IOs in a row served by reservation while a disk without one waits
@@ -275,6 +280,7 @@
 
 mod amount;
 mod bucket;
+mod claims;
 mod create;
 mod decide;
 mod delivered;
@@ -314,6 +320,7 @@ use crate::scheduler::{
 use crate::steady::Steady;
 use crate::tournament::Tournament;
 use alloc::vec::Vec;
+use claims::Claims;
 use delivered::Delivered;
 use disk::{DiskTags, MANY, Patience, Run, State};
 use headgate_units::{LatencyTarget, Nanos};
@@ -343,10 +350,8 @@ pub struct MClock<R> {
     virtual_time: VirtualTime,
     /// By how much all tags in `reservations` have been shifted forward since the start.
     forgiven: u64,
-    /// The reservations of the disks in `reservations`, in IOs per second.
-    claimed: u64,
-    /// The same of disks whose requests are all in flight: they come back with the next.
-    awaited: u64,
+    /// Of all disks that have requests queued or in flight.
+    claims: Claims,
     delivered: Delivered,
     /// How late the last dispatch by reservation was, and when that was.
     late: (u64, u64),

@@ -397,6 +397,7 @@ impl Oracle {
                 None => OracleDecision::Idle,
             };
         };
+        self.forgive_limited();
         match self.most_overdue() {
             Some((due, slot)) if due <= now => {
                 if self.disks[slot].as_ref().is_some_and(|d| d.standing == Standing::Pending) {
@@ -458,7 +459,7 @@ impl Oracle {
 
     fn serve(&mut self, slot: usize, phase: Phase, by: By) -> OracleDecision {
         let waits = self.unreserved_waits();
-        let is_short = self.debt_bound() < i128::from(self.config.debt_bound.0);
+        let is_short = self.made_good() < i128::from(self.config.debt_bound.0);
         let horizon = i128::from(self.config.debt_horizon.0);
         let (now, v) = (self.now, self.v);
         let disk = self.disks[slot].as_mut().unwrap();

@@ -1,6 +1,8 @@
 //! Moves disks between the tournaments, and bounds their tags when they enter.
 
 use super::MClock;
+use super::claims::Claims;
+use super::delivered::Room;
 use super::disk::{NEVER_SERVED, Patience, State, share_amount};
 use super::served_elsewhere::AWAY;
 use super::share_order::Class;
@@ -11,6 +13,7 @@ use crate::scheduler::Phase;
 impl<R> MClock<R> {
     /// Puts a disk whose queue is no longer empty, or whose policy changed, where it belongs.
     pub(super) fn place(&mut self, slot: usize, now: u64, patience: Patience) {
+        self.claims.add(Claims::of(&self.disks[slot]));
         let until = self.disks[slot].blocked_until();
         if until > now {
             if self.has_lanes(slot) {
@@ -47,7 +50,6 @@ impl<R> MClock<R> {
             None => {}
             Some(_) if disk.state == State::Pending => {}
             Some(reservation) => {
-                self.claimed += reservation.rate().get();
                 let latest = now - bound;
                 let due =
                     self.reservations.first().map_or(latest, |(tag, _)| tag as u64 + self.forgiven);
@@ -90,10 +92,16 @@ impl<R> MClock<R> {
     /// How late the reservation of a disk may be whose requests were all in flight, or that a limit
     /// held back: half of the bound, and a stall of the storage where it makes good for that. What
     /// such a disk lost otherwise, it lost because it keeps few requests outstanding, or to its
-    /// limit. Were that owed, it would be late for ever, and others would be forgiven something
-    /// whenever it waits.
+    /// limit. Were that owed, it would be late for ever.
+    ///
+    /// What the next stall adds to that may be beyond the bound. A disk with a limit loses it alone
+    /// (`forgive_limited`); without one it would be lost to all, so there must be room for it.
     fn lateness_kept(&self, slot: usize, now: u64) -> u64 {
-        self.delivered.lateness_kept(now, self.claims() + self.reserved_by(slot))
+        let room = match self.disks[slot].is_limited() {
+            true => Room::OneStall,
+            false => Room::TwoStalls,
+        };
+        self.delivered.lateness_kept(now, self.claims, room)
     }
 
     /// How late the reservation of a disk may be that enters again.
@@ -134,7 +142,6 @@ impl<R> MClock<R> {
             }
             Some(reservation) => {
                 self.reservations.leave(disk.seat);
-                self.claimed -= reservation.rate().get();
                 reservation.at += self.forgiven;
             }
         }
@@ -163,10 +170,10 @@ impl<R> MClock<R> {
             && let Some(reservation) = &mut disk.reservation
         {
             self.reservations.leave(disk.seat);
-            self.claimed -= reservation.rate().get();
             reservation.at += self.forgiven;
         }
         disk.state = State::Blocked;
+        self.claims.subtract(Claims::of(disk));
     }
 
     /// Removes a disk whose queue became empty from the tournaments.
@@ -187,10 +194,11 @@ impl<R> MClock<R> {
         }
     }
 
-    /// Counts the reservation of a disk with nothing queued, if it has requests in flight.
+    /// Counts what a disk with nothing queued claims, if it has requests in flight: it comes back
+    /// with the next.
     pub(super) fn begin_to_await(&mut self, slot: usize) {
         if self.is_awaited(slot) {
-            self.awaited += self.reserved_by(slot);
+            self.claims.add(Claims::of(&self.disks[slot]));
         }
     }
 
@@ -198,7 +206,7 @@ impl<R> MClock<R> {
     #[inline]
     pub(super) fn await_no_more(&mut self, slot: usize) {
         if self.is_awaited(slot) {
-            self.awaited -= self.reserved_by(slot);
+            self.claims.subtract(Claims::of(&self.disks[slot]));
         }
     }
 

@@ -230,7 +230,6 @@ impl<R> MClock<R> {
                     reservation => {
                         self.reservations.leave(disk.seat);
                         if let Some(reservation) = reservation {
-                            self.claimed -= reservation.rate().get();
                             reservation.at += self.forgiven;
                         }
                         disk.state = State::Blocked;

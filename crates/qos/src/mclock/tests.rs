@@ -1,5 +1,6 @@
 //! Decision for decision against the oracle, with the structures checked after every step.
 
+use super::claims::Claims;
 use super::lanes::LaneState;
 use super::oracle::{Oracle, OracleDecision};
 use super::pace::Pace;
@@ -27,7 +28,7 @@ impl<R> MClock<R> {
         self.reservations.self_check();
         self.blocked.self_check();
         self.left_over.self_check();
-        let (mut queued, mut several, mut claimed, mut awaited) = (0, 0, 0, 0);
+        let (mut queued, mut several, mut claims) = (0, 0, Claims::default());
         let mut taken = BTreeSet::new();
         for (slot, disk) in self.disks.iter().enumerate() {
             let ready = disk.state == State::Ready;
@@ -61,16 +62,16 @@ impl<R> MClock<R> {
             let bound = ready && disk.class() == Class::Unreserved;
             assert!(!bound || !before(disk.share.at, lowest), "credit beyond the burst");
             several += usize::from(disk.label == MANY);
-            let rate = disk.reservation.as_ref().map_or(0, |r| r.rate().get());
-            claimed += if ready || pending { rate } else { 0 };
-            let free = disk.state == State::Free;
-            awaited += if disk.queue.is_empty() && disk.in_flight > 0 && !free { rate } else { 0 };
+            let waits = !disk.queue.is_empty() || disk.in_flight > 0;
+            if waits && disk.state != State::Free {
+                claims.add(Claims::of(disk));
+            }
             queued += self.queued_by(slot);
         }
         taken.extend(&self.seats.vacated);
         assert_eq!(taken.len(), self.seats.end as usize, "every seat is taken or vacated");
         assert_eq!(queued, self.requests.len());
-        assert_eq!((claimed, awaited), (self.claimed, self.awaited));
+        assert_eq!(claims, self.claims);
         assert_eq!(several, self.blocks.len() - self.vacant_blocks.len(), "no block is lost");
     }
 

@@ -76,6 +76,10 @@ impl OracleDisk {
         self.priorities.scope == PriorityScope::AcrossVms
     }
 
+    pub(super) fn is_limited(&self) -> bool {
+        self.limit.is_some() || self.bandwidth.is_some() || self.lanes.is_some()
+    }
+
     pub(super) fn waits(&self) -> bool {
         self.queues.values().any(|q| !q.is_empty())
     }

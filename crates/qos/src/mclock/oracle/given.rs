@@ -28,13 +28,13 @@ impl Given {
         flight: i128,
     ) -> i128 {
         let busy = self.since.map_or(0, |since| now - since);
+        let is_stall = self.is_stall(now, [horizon, debt], flight);
         self.since = Some(now);
         if self.entries.is_empty() {
             self.entries.push((0, 0));
         }
         let part = (horizon / 8).max(1);
-        let (worked, served) = self.lately(part, Oldest::Whole);
-        if busy > debt / 2 && busy * served > 2 * flight * worked {
+        if is_stall {
             self.stalls.push((self.entries.len() - 1, busy));
             self.entries.last_mut().unwrap().1 += cost;
             return busy;
@@ -77,7 +77,23 @@ impl Given {
         (last.iter().map(|entry| entry.0).sum(), last.iter().map(|entry| entry.1).sum())
     }
 
-    pub(super) fn debt_bound(&self, reserved: i128, horizon: i128, debt: i128) -> i128 {
+    /// Whether there is a stall until now, all in flight costing so much at most.
+    pub(super) fn is_stall(&self, now: i128, [horizon, debt]: [i128; 2], flight: i128) -> bool {
+        let busy = self.since.map_or(0, |since| now - since);
+        let (worked, served) = self.lately((horizon / 8).max(1), Oldest::Whole);
+        busy > debt / 2 && busy * served > 2 * flight * worked
+    }
+
+    /// What so many thousandths of an IO take by the last eight full entries, rounded as the
+    /// scheduler does.
+    pub(super) fn time_for(&self, thousandths: i128, horizon: i128) -> i128 {
+        let full = self.entries.iter().rev().skip(1).take(8);
+        let (parts, served) = full.fold((0, 0), |(n, sum), entry| (n + 1, sum + entry.1));
+        let pace = parts * (horizon / 8).max(1) * 65_536_000 / served.max(1);
+        thousandths * pace.min(i128::from(u64::MAX)) / 65_536
+    }
+
+    pub(super) fn made_good(&self, reserved: i128, horizon: i128, debt: i128) -> i128 {
         let (worked, served) = self.lately((horizon / 8).max(1), Oldest::Kept);
         if worked * reserved == 0 {
             return debt;
@@ -86,13 +102,6 @@ impl Given {
         let least = if horizon == 0 { debt } else { debt / 2 };
         let bound = if made_good < 0 { debt + made_good } else { made_good.max(debt) };
         bound.clamp(least, debt.max(2 * horizon))
-    }
-
-    /// How late a disk may be that does not wait all the time.
-    pub(super) fn lateness_kept(&self, bound: i128, debt: i128, now: i128) -> i128 {
-        let half = debt.min(bound) / 2;
-        let stall = self.longest_stall(now, debt / 2);
-        (half + stall).min(bound - half - stall).max(half)
     }
 }
 

@@ -1,7 +1,6 @@
 //! How late reservations may be.
 
 use super::Oracle;
-use super::disk::Standing;
 
 impl Oracle {
     /// Whether a disk had requests in flight until just now, of those that are not spread.
@@ -23,27 +22,56 @@ impl Oracle {
 
     /// How late a disk may be whose requests were all in flight, or that a limit held back.
     pub(super) fn lateness_kept(&self, slot: usize) -> i128 {
-        let own = self.disks[slot].as_ref().and_then(|d| Some(d.reservation?.rate)).unwrap_or(0);
-        let (claims, debt) = (self.claims(slot) + own, i128::from(self.config.debt_bound.0));
-        let horizon = i128::from(self.config.debt_horizon.0);
-        let bound = self.given.debt_bound(claims, horizon, debt);
-        self.given.lateness_kept(bound, debt, self.now)
+        let debt = i128::from(self.config.debt_bound.0);
+        let half = debt.min(self.debt_bound()) / 2;
+        let stall = self.given.longest_stall(self.now, debt / 2);
+        let disk = self.disks[slot].as_ref().unwrap();
+        let room = self.debt_bound() - if disk.is_limited() { 0 } else { half + stall };
+        room.min(half + stall).max(half)
     }
 
-    /// The reservations of the disks that have to wait, but for one.
-    fn claims(&self, but: usize) -> i128 {
-        let disks = self.disks.iter().enumerate().filter(|(slot, _)| *slot != but);
-        let has_to_wait = disks.filter_map(|(_, d)| d.as_ref()).filter(|d| match d.standing {
-            Standing::Ready | Standing::Pending => true,
-            Standing::Blocked => false,
-            // Its requests are all in flight, or its next one has just come.
-            Standing::Empty => d.in_flight > 0 || d.waits(),
-        });
-        has_to_wait.filter_map(|d| Some(d.reservation?.rate)).sum()
+    /// Reserved disks that have something to wait for.
+    fn claimants(&self) -> impl Iterator<Item = (i128, i128)> {
+        let wait = self.disks.iter().flatten().filter(|d| d.in_flight > 0 || d.waits());
+        wait.filter_map(|d| Some((d.reservation?.rate, d.peak)))
+    }
+
+    /// What the storage makes good for.
+    pub(super) fn made_good(&self) -> i128 {
+        let (horizon, debt) = (self.config.debt_horizon.0, self.config.debt_bound.0);
+        let claims = self.claimants().map(|(rate, _)| rate).sum();
+        self.given.made_good(claims, i128::from(horizon), i128::from(debt))
     }
 
     pub(super) fn debt_bound(&self) -> i128 {
+        let horizon = i128::from(self.config.debt_horizon.0);
+        let debt = i128::from(self.config.debt_bound.0);
+        if horizon == 0 {
+            return self.made_good();
+        }
+        let round = self.claimants().map(|(_, peak)| peak).sum::<i128>();
+        let round = self.given.time_for(round, horizon).min(debt.max(2 * horizon));
+        self.made_good().max(debt / 2 + round)
+    }
+
+    /// The end of a stall: disks with limits lose alone what is beyond the bound, as long as one of
+    /// them is first.
+    pub(super) fn forgive_limited(&mut self) {
+        let in_flight: i128 = self.disks.iter().flatten().map(|d| d.in_flight).sum();
         let (horizon, debt) = (self.config.debt_horizon.0, self.config.debt_bound.0);
-        self.given.debt_bound(self.claims(usize::MAX), i128::from(horizon), i128::from(debt))
+        let terms = [i128::from(horizon), i128::from(debt)];
+        let latest = self.now - self.debt_bound();
+        if !self.given.is_stall(self.now, terms, self.largest * (in_flight + 1)) {
+            return;
+        }
+        while let Some((due, slot)) = self.most_overdue()
+            && due < latest
+        {
+            let disk = self.disks[slot].as_mut().unwrap();
+            if !disk.is_limited() {
+                return;
+            }
+            disk.reservation.as_mut().unwrap().raise_to(latest);
+        }
     }
 }
