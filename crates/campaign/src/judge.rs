@@ -385,19 +385,20 @@ impl<'a> Span<'a> {
         self.divide(&self.claims(open, self.promised()), floor)
     }
 
-    /// What is due if no limit gives more than what it [leaves](strict).
-    fn due_within(&self, strict: &[f64], floor: Option<u16>) -> Due {
-        let mut claims = self.claims(self.seconds, self.promised());
+    /// What is due if no limit gives more than what it [leaves](strict), and reservations count for
+    /// so many seconds.
+    fn due_within(&self, strict: &[f64], promised: f64, floor: Option<u16>) -> Due {
+        let mut claims = self.claims(self.seconds, promised);
         for (claim, strict) in claims.iter_mut().zip(strict) {
             claim.most = claim.most.min(*strict);
         }
         self.divide(&claims, floor)
     }
 
-    /// What is due by reservations in proportion, where all of them do not fit into what was
-    /// delivered; infinite where they do.
-    fn proportional(&self, floor: Option<u16>) -> Vec<f64> {
-        let due = self.divide(&self.claims(self.seconds, self.seconds), floor);
+    /// What is due by reservations in proportion, where all of them, as far as limits leave them,
+    /// do not fit into what was delivered; infinite where they do.
+    fn proportional(&self, strict: &[f64], floor: Option<u16>) -> Vec<f64> {
+        let due = self.due_within(strict, self.seconds, floor);
         match due.regime {
             Regime::Plenty => vec![f64::INFINITY; due.amounts.len()],
             Regime::Brim | Regime::Shortage => due.amounts,
@@ -411,8 +412,8 @@ impl<'a> Span<'a> {
             0.0 => loose.clone(),
             lost => self.due((self.seconds - lost).max(0.0), floor),
         };
-        let within = self.due_within(&other.strict, floor);
-        let proportional = self.proportional(floor);
+        let within = self.due_within(&other.strict, self.promised(), floor);
+        let proportional = self.proportional(&other.strict, floor);
         let largest = self.grains.iter().copied().fold(0.0, f64::max);
         if loose.regime == Regime::Plenty && self.is_long() {
             (0..self.got.len()).for_each(|disk| self.directions(disk, [&loose, &strict], found));
