@@ -18,12 +18,14 @@
 //! A board may hang as storage does. A [`Courier`] keeps it on a thread of its own.
 //!
 //! # Leases
-//! Two hosts never serve one disk: [`lease`].
+//! Two hosts never serve one disk: [`lease`]. Where the device can, it refuses the writes of a host
+//! that it was taken from: [`fence`].
 
 mod blocks;
 mod board;
 mod courier;
 mod etcd;
+pub mod fence;
 mod file;
 mod identity;
 pub mod lease;
