@@ -2,7 +2,7 @@
 
 use super::change::Force;
 use headgate_model::Name;
-use headgate_model::Policy;
+use headgate_model::{PersistentReservations, Policy};
 use serde::{Deserialize, Serialize};
 
 /// A disk that another host made or served, to be served here.
@@ -25,8 +25,8 @@ pub struct DiskTakeover {
     /// Overbook the datastore if need be.
     #[serde(default)]
     pub force: Force,
-    /// Take it from the host that holds it in etcd, dead or alive, and wait until that one has
-    /// certainly stopped.
+    /// Take it from the host that holds it in etcd, or that has its device reserved, dead or alive,
+    /// and wait until that one has certainly stopped.
     #[serde(default)]
     pub evict: Force,
     /// How the bytes of an image are read that was not known here. Of no use for one that is.
@@ -79,4 +79,54 @@ pub struct LeaseHolder {
     pub id: String,
     /// Its process there.
     pub pid: u32,
+}
+
+/// Whether a block device is reserved for this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ReservationState {
+    /// It is: it refuses the writes of other hosts.
+    Held,
+    /// It can be, and will be with its disk.
+    Free,
+    /// It cannot be; `reason` says why.
+    Unsupported,
+    /// It is reserved for others, or others use reservations on it; `reason` says who.
+    Refused,
+    /// It was, and another host has taken it.
+    Evicted,
+    /// It is not to be.
+    Off,
+    /// It has not said yet.
+    Unknown,
+}
+
+impl ReservationState {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ReservationState::Held => "held",
+            ReservationState::Free => "free",
+            ReservationState::Unsupported => "unsupported",
+            ReservationState::Refused => "refused",
+            ReservationState::Evicted => "evicted",
+            ReservationState::Off => "off",
+            ReservationState::Unknown => "unknown",
+        }
+    }
+}
+
+/// The persistent reservation of a block device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PersistentReservation {
+    /// Whether it is to be reserved.
+    pub mode: PersistentReservations,
+    /// Whether it is.
+    pub state: ReservationState,
+    /// This host's key, while it is: `0x` and 16 hexadecimal digits.
+    pub key: Option<String>,
+    /// Why it is not.
+    pub reason: Option<String>,
 }

@@ -15,6 +15,7 @@ pub mod placement;
 pub mod priorities;
 pub mod removed;
 pub mod space;
+pub mod state;
 pub mod top;
 pub mod trace;
 pub mod trouble;

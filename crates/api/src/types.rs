@@ -1,11 +1,12 @@
 //! Wire types of datastores, disks and health: the API's JSON, which `--json` prints.
 
 pub use super::change::{Change, Force};
+pub use super::state::ServiceState;
 
 use super::costs::LearnedCosts;
 use super::flash::{Flash, Space};
 use super::latency::LatencyNow;
-use super::leases::Lease;
+use super::leases::{Lease, PersistentReservation};
 use super::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
 use super::priorities::{Export, Priorities, VmSockets};
 use super::removed::RemovedSpace;
@@ -14,39 +15,11 @@ use super::trouble::{LastError, Trouble};
 use super::windows::{Window, WindowPatch};
 use headgate_model::Name;
 use headgate_model::{
-    BlockSizes, CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode, Policy,
-    ReadErrors, Scheduler, WriteErrors,
+    BlockSizes, CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode,
+    PersistentReservations, Policy, ReadErrors, Scheduler, WriteErrors,
 };
 use headgate_units::{Bytes, BytesPerSec, Iops, LatencyTarget, Shares};
 use serde::{Deserialize, Serialize};
-
-/// Is it in service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum ServiceState {
-    /// In service.
-    Serving,
-    /// It is being opened, or created.
-    Starting,
-    /// It is known, and its storage does not answer; `reason` says since when. It comes back by
-    /// itself.
-    Hung,
-    /// It could not be opened, or was stopped; `reason` says why.
-    Failed,
-}
-
-impl ServiceState {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ServiceState::Serving => "serving",
-            ServiceState::Starting => "starting",
-            ServiceState::Hung => "hung",
-            ServiceState::Failed => "failed",
-        }
-    }
-}
 
 /// What a datastore stores its disks on. Exactly one field is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +84,10 @@ pub struct DatastoreCreate {
     /// `error=1%,on=read`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
+    /// Of a block device, and only there: whether it is reserved for the host that serves its disk;
+    /// `auto` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_reservations: Option<PersistentReservations>,
     /// Add a block device although it holds something, such as a file system. One that is in use on
     /// the host is refused all the same.
     #[serde(default)]
@@ -142,6 +119,10 @@ pub struct DatastorePatch {
     /// Layers in the place of those that there are, outermost first; an empty list removes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<Vec<String>>,
+    /// Of a block device: whether it is reserved for the host that serves its disk, from when the
+    /// disk is opened next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_reservations: Option<PersistentReservations>,
 }
 
 /// What a datastore can promise.
@@ -217,6 +198,9 @@ pub struct Datastore {
     /// What stands between the scheduler and the storage, outermost first.
     #[serde(default)]
     pub layers: Vec<String>,
+    /// Of a block device: whether it is reserved for this host; `null` for other storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_reservations: Option<PersistentReservation>,
 }
 
 /// What becomes of the image of a disk that is removed.

@@ -2,6 +2,7 @@
 
 use super::datastores::{
     QUEUE_DEPTH_FILES, check_depth, check_layers, check_plug, metadata, unknown_capacity, volatile,
+    with_reservations,
 };
 use super::state::Ground;
 use super::window_views::patched_window;
@@ -67,7 +68,7 @@ impl Control {
                         "a block device, or --dir for a directory",
                     ));
                 }
-                Ok(Backend::Block { device })
+                Ok(Backend::Block { device, persistent_reservations: Default::default() })
             }
             BackendSpec {
                 dir: None,
@@ -115,7 +116,7 @@ impl Control {
         for other in model.datastores.values() {
             let taken = match (backend, &other.record.backend) {
                 (Backend::Dir { .. }, Backend::Dir { path: b })
-                | (Backend::Block { .. }, Backend::Block { device: b }) => {
+                | (Backend::Block { .. }, Backend::Block { device: b, .. }) => {
                     let b = other
                         .ground
                         .as_ref()
@@ -179,7 +180,7 @@ impl Control {
     ) -> Result<Changed<Datastore>, ControlError> {
         let force = request.force;
         let record = self.planned(request)?;
-        if let Backend::Block { device } = &record.backend {
+        if let Backend::Block { device, .. } = &record.backend {
             self.check_device_allowed(device)?;
             block_device::check_new(device, force)?;
         }
@@ -232,13 +233,17 @@ impl Control {
         entry.service = Service::Serving;
         let entry = entry.clone();
         drop(model);
+        warnings.extend(self.reservation_warning(&name, &record.backend));
         let now = self.view_datastore(&self.model(), &entry);
         Ok(Changed { now, warnings })
     }
 
     /// The record of a new datastore.
     fn planned(&self, request: DatastoreCreate) -> Result<DatastoreRecord, ControlError> {
-        let backend = self.backend(&request.name, request.backend)?;
+        let mut backend = self.backend(&request.name, request.backend)?;
+        if let Some(mode) = request.persistent_reservations {
+            backend = with_reservations(backend, mode)?;
+        }
         let default_depth = match backend {
             Backend::Emulated { .. } => QUEUE_DEPTH_EMULATED,
             Backend::Dir { .. }

@@ -40,7 +40,7 @@ impl Control {
 
     /// Fails when a datastore, or its congestion board, may not be where it is.
     pub(super) fn check_allowed(&self, record: &DatastoreRecord) -> Result<(), ControlError> {
-        if let Backend::Block { device } = &record.backend {
+        if let Backend::Block { device, .. } = &record.backend {
             self.check_device_allowed(device)?;
         }
         self.image_directory(&record.backend)?;

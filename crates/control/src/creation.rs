@@ -173,7 +173,7 @@ impl Control {
         }
         ticket.step(format!("opening disk '{}'", record.name));
         let session = found.and_then(|found| found.session);
-        self.open_held_disk(&record, &backend, session)?;
+        self.open_held_disk(&record, &backend, session, Eviction::Never)?;
         creation.service = Service::Serving;
         let record = DiskRecord { state: DiskState::Ready, ..record };
         let name = record.name.clone();
@@ -220,7 +220,7 @@ impl Control {
     /// The size of the device that a new disk shall be; `None` where it is none, and where its
     /// datastore has a disk already.
     fn size_of_device(&self, request: &DiskCreate) -> Result<Option<Bytes>, ControlError> {
-        let Some(Backend::Block { device }) = self.backend_of_new(request) else {
+        let Some(Backend::Block { device, .. }) = self.backend_of_new(request) else {
             return Ok(None);
         };
         let target = datastore_of(request)?;

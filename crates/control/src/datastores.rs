@@ -9,7 +9,9 @@ use headgate_devices::layer::LayerSpecError;
 use headgate_devices::{LayerSpec, ModelSpec};
 use headgate_model::Name;
 use headgate_model::PlaneError;
-use headgate_model::{Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold};
+use headgate_model::{
+    Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold, PersistentReservations,
+};
 use headgate_qos::Config;
 use headgate_units::Nanos;
 use std::fs;
@@ -57,6 +59,7 @@ struct Update {
     placement: DatastorePlacementPatch,
     found: Option<FoundThreshold>,
     layers: Option<Vec<LayerSpec>>,
+    persistent_reservations: Option<PersistentReservations>,
 }
 
 pub(super) fn metadata(path: &Path, what: &str) -> Result<fs::Metadata, ControlError> {
@@ -99,6 +102,7 @@ impl Control {
         if let Some(directory) = &directory {
             images::discard_scratch(directory)?;
         }
+        self.probe_device(&record.name, &record.backend)?;
         self.plane.add_datastore(record, directory.as_deref())?;
         if let Err(e) = self.set_window(record) {
             self.plane.remove_datastore(&record.name)?;
@@ -123,10 +127,19 @@ impl Control {
         };
         let plug = patch.plug_ns.map(check_plug).transpose()?;
         let layers = patch.layers.as_deref().map(check_layers).transpose()?;
-        let DatastorePatch { queue_depth, window, placement, .. } = patch;
+        let DatastorePatch { queue_depth, window, placement, persistent_reservations, .. } = patch;
         self.update_datastore(
             name,
-            Update { queue_depth, capacity, plug, window, placement, found: None, layers },
+            Update {
+                queue_depth,
+                capacity,
+                plug,
+                window,
+                placement,
+                found: None,
+                layers,
+                persistent_reservations,
+            },
         )
     }
 
@@ -207,6 +220,9 @@ impl Control {
         }
         if let Some(layers) = update.layers {
             record.layers = layers;
+        }
+        if let Some(mode) = update.persistent_reservations {
+            record.backend = with_reservations(record.backend, mode)?;
         }
         record.placement = update.placement.apply(record.placement);
         record.window = patched_window(update.window, record.window)?;
@@ -318,6 +334,7 @@ impl Control {
         self.workers.forget(name);
         self.hangs().forget(name);
         self.volumes.forget(name);
+        self.leases.fences().forget(name);
         self.samples.forget_datastore(name);
         if let (Backend::Emulated { .. }, Some(own)) =
             (&entry.record.backend, self.directory(&entry.record.backend))
@@ -372,6 +389,23 @@ pub(super) fn check_layers(texts: &[String]) -> Result<Vec<LayerSpec>, ControlEr
         .iter()
         .map(|text| text.parse().map_err(ControlError::malformed::<LayerSpecError>))
         .collect()
+}
+
+/// A backend whose device is reserved in this way.
+pub(super) fn with_reservations(
+    backend: Backend,
+    persistent_reservations: PersistentReservations,
+) -> Result<Backend, ControlError> {
+    match backend {
+        Backend::Block { device, .. } => Ok(Backend::Block { device, persistent_reservations }),
+        Backend::Dir { .. }
+        | Backend::Emulated { .. }
+        | Backend::Nbd { .. }
+        | Backend::Memory { .. } => Err(ControlError::invalid(
+            "only block devices have persistent reservations",
+            "none of them for this datastore, or one on a block device",
+        )),
+    }
 }
 
 pub(super) fn unknown_capacity(record: &DatastoreRecord) -> String {

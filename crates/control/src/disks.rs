@@ -10,10 +10,11 @@ use headgate_api::types::{Changed, Disk, DiskCreate, DiskPatch, Force};
 use headgate_model::Name;
 use headgate_model::RemoteDisk;
 use headgate_model::{Backend, DiskRecord, Policy, Scheduler};
-use headgate_model::{OpenDisk, Session};
+use headgate_model::{Fence, OpenDisk, Session};
 use headgate_qos::{Narrow, PolicyError};
 use headgate_units::{Bytes, BytesPerSec};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The datastore of disks that name none.
 pub const DEFAULT_DATASTORE: &str = "default";
@@ -173,23 +174,24 @@ impl Control {
             vhost_socket: self.dir.vhost_socket(&record.name),
             access: self.access(record.vm.as_ref()),
             term: self.leases.term(&record.name),
+            fence: None,
         }
     }
 
-    /// Brings a disk whose image exists into service. Without a session, a remote disk dials until
-    /// it has one. On failure its lease is released.
+    /// Brings a disk whose image exists into service. A remote disk dials until it has a session.
+    /// On failure its lease is released.
     pub(super) fn serve_disk(
         &self,
         record: &DiskRecord,
         backend: &Backend,
-        session: Option<Session>,
+        eviction: Eviction,
         ticket: &Ticket,
     ) -> Result<(), ControlError> {
         self.image_directory(backend)?;
         self.hold(&record.name, backend, Before::Existing, Eviction::Never, ticket)?;
         ticket.step(format!("opening disk '{}'", record.name));
-        let opened = self.open_held_disk(record, backend, session);
-        if let Err(ControlError::Plane(_)) = &opened {
+        let opened = self.open_held_disk(record, backend, None, eviction);
+        if let Err(ControlError::Plane(_) | ControlError::Reserved { .. }) = &opened {
             self.leases.release(&record.name);
         }
         opened
@@ -201,10 +203,11 @@ impl Control {
         record: &DiskRecord,
         backend: &Backend,
         session: Option<Session>,
+        eviction: Eviction,
     ) -> Result<(), ControlError> {
         let remote = remote::disk(record, backend, session)?;
         let image = match backend {
-            Backend::Block { device } => {
+            Backend::Block { device, .. } => {
                 self.check_device_allowed(device)?;
                 block_device::check_unused(device)?;
                 device.clone()
@@ -216,7 +219,13 @@ impl Control {
             }
         };
         self.check_hold(&record.name, backend)?;
-        Ok(self.plane.open_disk(self.open_request(record, image, remote))?)
+        let fence = self.fence(&record.name, backend, eviction);
+        let request = OpenDisk {
+            fence: fence.clone().map(|fence| fence as Arc<dyn Fence>),
+            ..self.open_request(record, image, remote)
+        };
+        let opened = self.plane.open_disk(request);
+        opened.map_err(|e| self.not_opened(record, fence.as_ref(), e))
     }
 
     /// A block device is one disk.
@@ -239,7 +248,7 @@ impl Control {
         datastore: &DatastoreEntry,
         found: Option<Bytes>,
     ) -> Result<Bytes, ControlError> {
-        let Backend::Block { device } = &datastore.record.backend else {
+        let Backend::Block { device, .. } = &datastore.record.backend else {
             let size = asked.ok_or_else(|| {
                 ControlError::invalid("the disk has no size", "a size in bytes, such as --size 10G")
             })?;

@@ -1,10 +1,12 @@
 use crate::workers::{Hang, NotDone};
 use headgate_catalog::CatalogError;
+use headgate_cluster::fence::Refusal;
 use headgate_cluster::lease::LeaseError;
 use headgate_devices::Sustained;
 use headgate_history::SamplesError;
 use headgate_model::{DENIED, Name, Overcommit, PlaneError, RemovedId};
 use headgate_units::{Bytes, Iops};
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// The kind of a failure, which decides exit code and HTTP status.
@@ -23,6 +25,27 @@ pub enum ErrorKind {
 /// The end of a sentence about what a datastore can promise.
 pub(super) fn because(reason: Option<Sustained>) -> String {
     reason.map(|reason| format!(": {reason}")).unwrap_or_default()
+}
+
+/// What to do about a device that is not to be had.
+fn way_out(disk: &Name, datastore: &Name, device: &Path, refusal: &Refusal) -> String {
+    let device = device.display();
+    let off = format!("'headgate datastore set {datastore} --persistent-reservations off'");
+    match refusal {
+        Refusal::Held { .. } => format!(
+            "stop the disk on that host, or take it from there with 'headgate disk takeover {disk} \
+             --evict': the device then refuses that host's writes"
+        ),
+        Refusal::Foreign { key } => format!(
+            "find out whose it is ('sg_persist --in --read-full-status {device}', or 'nvme \
+             resv-report {device}'), and end that use. If it was left over, have the host that \
+             registered it clear it: 'sg_persist --out --clear --param-rk={key:#x} {device}'. To \
+             serve the disk beside it, without protection: {off}"
+        ),
+        Refusal::Kind { .. } | Refusal::Contended | Refusal::Failed => format!(
+            "look at 'sg_persist --in --read-full-status {device}', or serve the disk without: {off}"
+        ),
+    }
 }
 
 /// Why an operation failed.
@@ -214,6 +237,18 @@ pub enum ControlError {
     /// Another host serves the disk, or the lease cannot be checked.
     #[error(transparent)]
     Lease(#[from] LeaseError),
+    /// The device of a disk is reserved for others.
+    #[error("disk '{disk}' is not served here, on {}: {refusal}", device.display())]
+    Reserved {
+        /// The disk.
+        disk: Name,
+        /// Its datastore.
+        datastore: Name,
+        /// The device.
+        device: PathBuf,
+        /// For whom.
+        refusal: Refusal,
+    },
     /// The data plane failed.
     #[error(transparent)]
     Plane(#[from] PlaneError),
@@ -275,6 +310,7 @@ impl ControlError {
             | ControlError::NoSpace { .. }
             | ControlError::Overcommitted { .. }
             | ControlError::Busy { .. }
+            | ControlError::Reserved { .. }
             | ControlError::NoPlace { .. }
             | ControlError::DatastoreFailed { .. }
             | ControlError::DiskFailed { .. }
@@ -383,6 +419,9 @@ impl ControlError {
                 Some("stop the process that has locked the lease's file".into())
             }
             ControlError::Lease(LeaseError::Etcd(_)) => Some("make sure that etcd is reachable".into()),
+            ControlError::Reserved { disk, datastore, device, refusal } => {
+                Some(way_out(disk, datastore, device, refusal))
+            }
             ControlError::Plane(e) => e.hint.clone(),
             ControlError::Io { source, .. } | ControlError::Lease(LeaseError::Io { source, .. })
                 if source.kind() == std::io::ErrorKind::PermissionDenied =>

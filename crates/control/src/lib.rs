@@ -18,6 +18,7 @@ mod datastores;
 mod disks;
 mod error;
 mod exports;
+mod fencing;
 mod flash;
 mod hangs;
 mod history_views;

@@ -154,7 +154,7 @@ impl Control {
         ticket.step(format!("bringing the image of disk '{name}' back"));
         images::bring_back(directory, id, name)?;
         crash::point("image brought back");
-        self.open_held_disk(ready, backend, None)?;
+        self.open_held_disk(ready, backend, None, Eviction::Never)?;
         *service = Service::Serving;
         let mut catalog = self.catalog();
         if !ticket.commit() {

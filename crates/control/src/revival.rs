@@ -7,7 +7,7 @@ use super::images::{self, Recovery};
 use super::state::Ground;
 use super::workers::Ticket;
 use super::{Control, ControlError, DiskEntry, Service};
-use crate::leases::LeaseLocation;
+use crate::leases::{Eviction, LeaseLocation};
 use headgate_api::types::Force;
 use headgate_cluster::lease::LeaseError;
 use headgate_model::{Backend, DatastoreRecord, DiskRecord, DiskState, Name};
@@ -39,7 +39,7 @@ pub(super) fn ground(control: &Control, backend: &Backend) -> Option<Ground> {
             let device = fs::metadata(&path).ok().map(|meta| meta.dev());
             (path, device)
         }
-        Backend::Block { device } => {
+        Backend::Block { device, .. } => {
             (device.clone(), fs::metadata(device).ok().map(|meta| meta.rdev()))
         }
         Backend::Emulated { .. } | Backend::Nbd { .. } | Backend::Memory { .. } => return None,
@@ -124,6 +124,9 @@ impl Control {
         if entry.service != Service::Serving {
             let served = self.serve_datastore(&entry.record);
             let ground = served.is_ok().then(|| ground(self, &entry.record.backend)).flatten();
+            if let Some(warning) = self.reservation_warning(name, &entry.record.backend) {
+                warn!(datastore = %name, warning);
+            }
             let service = match &served {
                 Ok(()) => Service::Serving,
                 Err(e) => Service::Failed(e.to_string()),
@@ -244,7 +247,8 @@ impl Control {
             }
             ControlError::Lease(
                 LeaseError::Held { .. } | LeaseError::HeldByUnknown { .. } | LeaseError::Etcd(_),
-            ) => Service::Stopped(reason),
+            )
+            | ControlError::Reserved { .. } => Service::Stopped(reason),
             _ => Service::Failed(reason),
         }
     }
@@ -290,7 +294,7 @@ impl Control {
                 return Ok(Standing::Gone);
             }
         }
-        self.serve_disk(record, backend, None, ticket)?;
+        self.serve_disk(record, backend, Eviction::Never, ticket)?;
         Ok(Standing::Open)
     }
 
@@ -315,7 +319,7 @@ impl Control {
         };
         drop(catalog);
         self.leases.no_longer_wanted(name);
-        if matches!(before, Service::Failed(_) | Service::Stopped(_)) {
+        if matches!(before, Service::Failed(_) | Service::Stopped(_) | Service::Evicted(_)) {
             info!(disk = %name, "serving again");
         }
         // A lease that was lost before the disk was known to serve.
@@ -326,7 +330,8 @@ impl Control {
             file && self.check_hold(name, backend).is_err()
         });
         if lost.is_some() {
-            self.stop_at_once(vec![(name.clone(), "its lease was lost".to_owned())]);
+            let reason = "its lease was lost".to_owned();
+            self.stop_at_once(vec![(name.clone(), Service::Stopped(reason))]);
         }
     }
 }

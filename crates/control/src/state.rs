@@ -21,6 +21,8 @@ pub(crate) enum Service {
     Failed(String),
     /// Of a disk: it is not tried again without an operator, or without its lease.
     Stopped(String),
+    /// Of a disk: its device was taken from this host. As `Stopped`.
+    Evicted(String),
 }
 
 impl Service {
@@ -29,7 +31,9 @@ impl Service {
             Service::Serving => None,
             Service::Starting => Some("it is being opened"),
             Service::Creating => Some("it is being created"),
-            Service::Failed(reason) | Service::Stopped(reason) => Some(reason),
+            Service::Failed(reason) | Service::Stopped(reason) | Service::Evicted(reason) => {
+                Some(reason)
+            }
         }
     }
 

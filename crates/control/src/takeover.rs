@@ -65,7 +65,7 @@ impl Control {
                 let directory = self.directory(backend)?;
                 Some(LeaseLocation::File(FileLease::path_of(&images::image_path(&directory, disk))))
             }
-            Backend::Block { device } if self.leases.has_etcd() => {
+            Backend::Block { device, .. } if self.leases.has_etcd() => {
                 Some(LeaseLocation::Etcd(name_of_device(device)))
             }
             _ => None,
@@ -161,11 +161,13 @@ impl Control {
         })
     }
 
-    /// Checks the leases in files. Disks whose lease was lost stop before the new holder starts.
+    /// Checks the leases in files, and whose the block devices are. Disks whose lease was lost stop
+    /// before the new holder starts.
     ///
     /// Each directory is looked at by a thread of its own, and waited for by nobody: one whose file
     /// system hangs is not looked at again before it answers.
     pub fn look_at_leases(&self) {
+        self.look_at_devices();
         for directory in self.leases.directories() {
             let Some(turn) = self.leases.turn(&directory) else { continue };
             let me = self.me.clone();
@@ -188,14 +190,18 @@ impl Control {
             Some(to) => format!("another has taken it over: {to}"),
             None => "another has taken it over, and left no name".to_owned(),
         };
-        self.stop_at_once(lost.iter().map(|(disk, to, _)| (disk.clone(), reason(to))).collect());
+        let stop = lost.iter().map(|(disk, to, _)| (disk.clone(), Service::Stopped(reason(to))));
+        self.stop_at_once(stop.collect());
     }
 
-    /// Stops disks whose leases in etcd are in doubt. Returns when to call it again.
+    /// Stops disks whose leases in etcd are in doubt, or whose devices are another's. Returns when
+    /// to call it again.
     pub fn keep_terms(&self) -> Duration {
         let reason = "its lease in etcd could not be renewed in time, or is another's".to_owned();
+        self.stop_evicted();
         let stop = self.leases.in_doubt();
-        self.stop_at_once(stop.into_iter().map(|disk| (disk, reason.clone())).collect());
+        let stop = stop.into_iter().map(|disk| (disk, Service::Stopped(reason.clone())));
+        self.stop_at_once(stop.collect());
         self.leases.next_doubt()
     }
 
@@ -248,24 +254,24 @@ impl Control {
 
     /// Takes disks out of service, all at the same time. It waits for requests at the storage only,
     /// and not for a change of a disk under way.
-    pub(super) fn stop_at_once(&self, disks: Vec<(Name, String)>) {
+    pub(super) fn stop_at_once(&self, disks: Vec<(Name, Service)>) {
         let serving = |disk: &Name| {
             self.model().disks.get(disk).is_some_and(|entry| entry.service == Service::Serving)
         };
         let disks: Vec<_> = disks.into_iter().filter(|(disk, _)| serving(disk)).collect();
-        let stop = |disk: &Name, reason: &str| {
-            error!(%disk, reason, "stopped at once");
+        let stop = |disk: &Name, service: &Service| {
+            error!(%disk, reason = service.reason(), "stopped at once");
             if let Err(e) = self.plane.abandon_disk(disk) {
                 error!(%disk, error = %e, "requests are left at the storage");
             }
-            self.set_service(disk, Service::Stopped(reason.to_owned()));
+            self.set_service(disk, service.clone());
         };
         std::thread::scope(|scope| {
-            for (disk, reason) in &disks {
+            for (disk, service) in &disks {
                 let spawned =
-                    std::thread::Builder::new().spawn_scoped(scope, || stop(disk, reason));
+                    std::thread::Builder::new().spawn_scoped(scope, || stop(disk, service));
                 if spawned.is_err() {
-                    stop(disk, reason);
+                    stop(disk, service);
                 }
             }
         });
@@ -322,7 +328,7 @@ impl Control {
             catalog.update_disk(&now)?;
             now
         };
-        self.serve_disk(&record, &backend, None, ticket)?;
+        self.serve_disk(&record, &backend, eviction, ticket)?;
         if !ticket.commit() {
             self.plane.close_disk(name, self.options.patience)?;
             self.leases.release(name);
@@ -346,7 +352,7 @@ impl Control {
         let served = self.size_of(&record, &backend, format).and_then(|size| {
             let record = DiskRecord { size, ..record };
             self.catalog().insert_disk(&record)?;
-            let served = self.serve_disk(&record, &backend, None, ticket).and_then(|()| {
+            let served = self.serve_disk(&record, &backend, eviction, ticket).and_then(|()| {
                 if ticket.commit() {
                     return Ok(());
                 }
@@ -438,7 +444,7 @@ impl Control {
         format: ImageFormat,
     ) -> Result<Bytes, ControlError> {
         let directory = match backend {
-            Backend::Block { device } => return Ok(self.plane.device_size(device)?),
+            Backend::Block { device, .. } => return Ok(self.plane.device_size(device)?),
             _ => self.directory(backend).unwrap_or_default(),
         };
         let (path, name) = (images::image_path(&directory, &record.name), &record.name);

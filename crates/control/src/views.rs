@@ -25,6 +25,7 @@ impl Service {
             Service::Serving => ServiceState::Serving,
             Service::Starting | Service::Creating => ServiceState::Starting,
             Service::Failed(_) | Service::Stopped(_) => ServiceState::Failed,
+            Service::Evicted(_) => ServiceState::Evicted,
         }
     }
 }
@@ -38,7 +39,7 @@ fn backend(backend: &Backend, control: &Control) -> BackendSpec {
         Backend::Dir { path } => {
             BackendSpec { dir: Some(text(&control.dir.resolve(path))), ..Default::default() }
         }
-        Backend::Block { device } => {
+        Backend::Block { device, .. } => {
             BackendSpec { block: Some(text(device)), ..Default::default() }
         }
         Backend::Emulated { model, .. } => {
@@ -136,7 +137,13 @@ impl Control {
         let hang = self.hang(&record.name);
         let (state, reason) = match &hang {
             Some(hang) => (ServiceState::Hung, Some(hang.to_string())),
-            None => (entry.service.state(), entry.service.reason().map(str::to_owned)),
+            None => {
+                // A device is its disk.
+                let disk = self.sole_disk(model, &record.name, &record.backend);
+                let evicted = disk.filter(|disk| matches!(disk.service, Service::Evicted(_)));
+                let service = evicted.map_or(&entry.service, |disk| &disk.service);
+                (service.state(), service.reason().map(str::to_owned))
+            }
         };
         Datastore {
             name: record.name.clone(),
@@ -163,6 +170,7 @@ impl Control {
             disks: model.disks_on(&record.name).count(),
             placement: record.placement.clone(),
             layers: record.layers.iter().map(ToString::to_string).collect(),
+            persistent_reservations: self.view_reservation(model, &record.name, &record.backend),
             model: None,
             space: flash::space(model, entry),
             file_system: self.file_system(model, entry),
@@ -182,7 +190,10 @@ impl Control {
         let datastore = model.datastores.get(&record.datastore);
         let scheduler = datastore.map_or(Scheduler::default(), |d| d.record.scheduler);
         let socket = self.dir.vhost_socket(&record.name);
-        let waits = !matches!(entry.service, Service::Failed(_) | Service::Stopped(_));
+        let waits = !matches!(
+            entry.service,
+            Service::Failed(_) | Service::Stopped(_) | Service::Evicted(_)
+        );
         let hang = waits.then(|| self.hang(&record.datastore)).flatten();
         let (state, reason) = match hang {
             Some(hang) => {

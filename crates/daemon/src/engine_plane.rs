@@ -418,6 +418,14 @@ impl DataPlane for EnginePlane {
             Some(term) => image.until(term),
             None => image,
         };
+        let refused = match (disk.fence.take(), image.as_fd()) {
+            (Some(fence), Some(device)) => fence.raise(device)?,
+            _ => None,
+        };
+        let image = match refused {
+            Some(refused) => image.reserved(refused),
+            None => image,
+        };
         let expects_direct = self
             .stores()
             .get(&disk.datastore)

@@ -15,8 +15,10 @@ use headgate_qos::{LatencyStanding, Narrow};
 use headgate_units::{AtomicNanos, Bytes, Nanos};
 use std::any::Any;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -100,6 +102,22 @@ pub struct OpenDisk {
     /// Until when its requests may go to the storage, by `CLOCK_BOOTTIME`: the end of its lease's
     /// term, which moves on. `None`: as long as it is open.
     pub term: Option<Arc<AtomicNanos>>,
+    /// Of a block device that is to be reserved for this host.
+    pub fence: Option<Arc<dyn Fence>>,
+}
+
+/// Reserves a block device for this host.
+pub trait Fence: Send + Sync + fmt::Debug {
+    /// Reserves the device, which is open and locked, before anything of its disk is served.
+    /// Blocks for as long as the device does.
+    ///
+    /// What it answers is set from then on when the device refuses a request, for it is another
+    /// host's: nothing is handed to the device after that. `None`: it is not reserved, and the disk
+    /// is served without.
+    ///
+    /// # Errors
+    /// When the device is not to be had. The disk is not to be served then.
+    fn raise(&self, device: BorrowedFd<'_>) -> Result<Option<Arc<AtomicBool>>, PlaneError>;
 }
 
 /// An established session with an NBD server, passed from [`DataPlane::connect`] to

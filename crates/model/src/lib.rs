@@ -19,8 +19,8 @@ mod window;
 pub use block_sizes::BlockSizes;
 pub use connection::{Connection, ConnectionState};
 pub use data_plane::{
-    DENIED, DataPlane, LiveDisk, Machine, OpenDisk, Period, PlaneError, Probe, RemoteDisk, Session,
-    Stall,
+    DENIED, DataPlane, Fence, LiveDisk, Machine, OpenDisk, Period, PlaneError, Probe, RemoteDisk,
+    Session, Stall,
 };
 pub use lookback::{Lookback, UnknownLookback};
 pub use name::{NAME_MAX, Name, NameError};
@@ -29,7 +29,8 @@ pub use placement::{DatastorePlacement, DiskPlacement};
 pub use policy::{LimitMode, Policy};
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
-    ExportRecord, PriorityRecord, PriorityScope, RemoteRecord, Scheduler, SocketRecord, VmRecord,
+    ExportRecord, PersistentReservations, PriorityRecord, PriorityScope, RemoteRecord, Scheduler,
+    SocketRecord, VmRecord,
 };
 pub use removed::{RemovedId, RemovedIdError, RemovedRecord, RemovedStep};
 pub use sample::{

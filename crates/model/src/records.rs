@@ -21,6 +21,9 @@ pub enum Backend {
     Block {
         /// The device node.
         device: PathBuf,
+        /// Whether its disk is served only while the device is reserved for this host.
+        #[serde(default, skip_serializing_if = "PersistentReservations::is_default")]
+        persistent_reservations: PersistentReservations,
     },
     /// A device model in real time over sparse files.
     Emulated {
@@ -39,6 +42,36 @@ pub enum Backend {
         /// What all disks may have together, in bytes.
         size: Bytes,
     },
+}
+
+/// Whether a block device is reserved for the host that serves its disk, by persistent reservations
+/// of SCSI or NVMe. The device then refuses the writes of all other hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum PersistentReservations {
+    /// Where the device has them. What others have reserved is left alone, as with `require`.
+    #[default]
+    Auto,
+    /// On a device without them no disk is served.
+    Require,
+    /// Never, and nobody looks whether another has it reserved.
+    Off,
+}
+
+impl PersistentReservations {
+    /// The word on the command line and in the catalog.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PersistentReservations::Auto => "auto",
+            PersistentReservations::Require => "require",
+            PersistentReservations::Off => "off",
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == PersistentReservations::default()
+    }
 }
 
 /// Which scheduler divides a datastore.

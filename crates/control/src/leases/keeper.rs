@@ -1,6 +1,7 @@
 //! Keeps leases in etcd, on a thread that may block on it.
 
-use super::{Eviction, locked};
+use super::Eviction;
+use super::lock::locked;
 use headgate_cluster::lease::{Duty, LeaseError, Terms, Token};
 use headgate_cluster::{Client, Endpoint, EtcdError, EtcdLeases, Identity};
 use headgate_units::{AtomicNanos, Nanos};

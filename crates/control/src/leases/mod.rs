@@ -2,11 +2,15 @@
 //! (`docs/decisions/0022-leases.md`).
 //!
 //! The lease of a disk in a directory is a file beside its image, that of a block device a key in
-//! etcd, if the daemon uses etcd. Emulated storage needs no lease: only this daemon reaches it.
+//! etcd, if the daemon uses etcd. Emulated storage needs no lease: only this daemon reaches it. A
+//! block device is reserved for this host besides, where it can be.
 
+mod fences;
 mod keeper;
+mod lock;
 mod ticker;
 
+pub(crate) use fences::{DiskFence, FenceState, Fences, Look, Probed};
 pub use keeper::{Keeper, KeeperError};
 pub use ticker::Ticker;
 
@@ -14,12 +18,13 @@ use headgate_cluster::Identity;
 use headgate_cluster::lease::{FileLease, Grant, Holder, LeaseError, Standing, Token};
 use headgate_model::Name;
 use headgate_units::{AtomicNanos, Nanos};
+use lock::locked;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -53,7 +58,7 @@ pub(crate) enum Before {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eviction {
     Never,
-    /// In etcd.
+    /// In etcd, and the reservation of its device.
     IfHeld,
 }
 
@@ -103,16 +108,14 @@ pub struct Leases {
     /// The last other holder of disks that could not be acquired.
     others: Mutex<BTreeMap<Name, Holder>>,
     lost: AtomicU64,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    fences: Arc<Fences>,
 }
 
 impl Leases {
     /// Nothing is held yet. Leases in etcd need a keeper.
     pub fn new(own: Identity, keeper: Option<Keeper>) -> Leases {
         Leases {
+            fences: Arc::new(Fences::new(own.clone())),
             own,
             keeper,
             files: Mutex::default(),
@@ -126,6 +129,11 @@ impl Leases {
 
     pub(crate) fn has_etcd(&self) -> bool {
         self.keeper.is_some()
+    }
+
+    /// The block devices that are reserved for this host.
+    pub(crate) fn fences(&self) -> &Arc<Fences> {
+        &self.fences
     }
 
     /// Becomes the holder of a disk, if it is not yet; it may be served once [`Leases::wait`]
@@ -220,6 +228,8 @@ impl Leases {
     /// Gives a disk back: nothing of it is in flight any more.
     pub(crate) fn release(&self, disk: &Name) {
         locked(&self.wanted).remove(disk);
+        // Before its lease: its next holder finds the device free.
+        self.fences.release(disk);
         let held = locked(&self.files).remove(disk);
         let lease = held.and_then(|held| locked(&held.lease).take());
         if let Some(lease) = lease
@@ -253,9 +263,11 @@ impl Leases {
     }
 
     /// Disks that are held.
-    pub(crate) fn held(&self) -> Vec<Name> {
-        let files: Vec<Name> = locked(&self.files).keys().cloned().collect();
-        files.into_iter().chain(locked(&self.in_etcd).keys().cloned()).collect()
+    pub(crate) fn held(&self) -> BTreeSet<Name> {
+        let mut held: BTreeSet<Name> = locked(&self.files).keys().cloned().collect();
+        held.extend(locked(&self.in_etcd).keys().cloned());
+        held.extend(self.fences.disks());
+        held
     }
 
     /// Directories with leases that are held.
@@ -305,6 +317,11 @@ impl Leases {
     fn note(&self, disk: &Name, unseen: bool) -> bool {
         let mut files = locked(&self.files);
         files.get_mut(disk).is_some_and(|held| std::mem::replace(&mut held.unseen, unseen))
+    }
+
+    /// A disk is lost whose device another has reserved.
+    pub(crate) fn count_eviction(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
     fn count_loss(&self, disk: &Name, to: Option<&Holder>) {

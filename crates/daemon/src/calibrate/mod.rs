@@ -337,7 +337,7 @@ impl<'a> Scratch<'a> {
         let plane = &*calibrator.plane;
         let mut scratch = Scratch { plane, disk: None, file: None, size: 0, may_have_holes: false };
         let path = match &record.backend {
-            Backend::Block { device } => device.clone(),
+            Backend::Block { device, .. } => device.clone(),
             // The control side refuses it.
             Backend::Nbd { .. } | Backend::Memory { .. } => {
                 return Err(PlaneError::new("there is nothing to measure on").into());

@@ -9,8 +9,10 @@ use crate::request::Access;
 use crate::topology::Topology;
 use headgate_nbd::uri::Uri;
 use headgate_units::{AtomicNanos, Bytes};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// An image: opened, locked and measured.
@@ -138,6 +140,25 @@ impl Image {
             file.set_term(term);
         }
         self
+    }
+
+    /// Has `refused` set when its device refuses a request because it is reserved for another host,
+    /// and hands nothing over to it after that: requests wait until their clients are cut off. For
+    /// block devices that are reserved for this host.
+    #[must_use]
+    pub fn reserved(mut self, refused: Arc<AtomicBool>) -> Image {
+        if let Source::File(file) = &mut self.source {
+            file.set_refused(refused);
+        }
+        self
+    }
+
+    /// The open file or block device; `None` of other images.
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.source {
+            Source::File(file) => Some(file.file().as_fd()),
+            Source::Memory(_) | Source::Null | Source::Export(_) => None,
+        }
     }
 
     /// Size in bytes.

@@ -11,6 +11,7 @@ use crate::{Caching, clock};
 use headgate_qos::{AnyScheduler, Config, Policy, SchedulerKind};
 use headgate_units::{AtomicNanos, Bytes, Nanos};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -76,15 +77,23 @@ impl Rig {
     }
 
     fn write(&mut self, name: &str, term: Option<&Arc<AtomicNanos>>) -> Disk {
+        self.write_to(name, |image| match term {
+            Some(term) => image.until(term.clone()),
+            None => image,
+        })
+    }
+
+    fn write_to(&mut self, name: &str, prepare: impl FnOnce(Image) -> Image) -> Disk {
         let path = self.dir.path().join(name);
         Image::create(&path, Bytes::from_mib(1)).unwrap();
         let image = Image::open(&path, Caching::PreferDirect, Duration::ZERO).unwrap();
-        let image = match term {
-            Some(term) => image.until(term.clone()),
-            None => image,
-        };
-        let opened =
-            self.shard.open_disk(self.datastore, name.into(), image, Policy::default(), None);
+        let opened = self.shard.open_disk(
+            self.datastore,
+            name.into(),
+            prepare(image),
+            Policy::default(),
+            None,
+        );
         let key = opened.map_err(|(e, _)| e).unwrap();
         let (sender, ended) = channel();
         // The buffer may be in no particular place: the backend copies it where direct IO asks.
@@ -161,4 +170,28 @@ fn a_disk_whose_term_is_over_can_be_closed() {
     assert!(gone.is_set(), "its request is at no storage, so nothing is waited for");
     assert!(rig.shard.take_disk(disk.key).is_ok());
     assert!(!disk.is_written());
+}
+
+/// A device that was taken from this host refuses one request; the others are not sent.
+#[test]
+fn a_device_that_refused_a_request_is_handed_no_more_and_keeps_nobody_else() {
+    let mut rig = Rig::new();
+    let refused = Arc::new(AtomicBool::new(false));
+    let ours = rig.write_to("ours", |image| image.reserved(refused.clone()));
+    rig.decide();
+    rig.hand_over();
+    assert_eq!(ours.ended.try_recv(), Ok(Ok(())));
+    assert!(ours.is_written());
+
+    let taken = rig.write_to("taken", |image| image.reserved(refused.clone()));
+    let other = rig.write("other", None);
+    rig.decide();
+    refused.store(true, Ordering::Release);
+    rig.hand_over();
+    assert_eq!(other.ended.try_recv(), Ok(Ok(())));
+    assert!(taken.ended.try_recv().is_err() && !taken.is_written());
+    let AttachedPort { slot, generation, ref gone } = taken.port;
+    rig.shard.detach_port(slot, generation, Detach::Now);
+    rig.hand_over();
+    assert!(gone.is_set() && !taken.is_written());
 }

@@ -6,6 +6,7 @@ use super::flash;
 use super::history;
 use super::model_plot;
 use super::output::{Align, Table, description, json, or_dash, print_changed, print_value};
+use super::persistent;
 use super::picture::Picture;
 use super::placement::{self, DatastoreArgs};
 use super::space;
@@ -25,7 +26,7 @@ use headgate_daemon::serve::signals::Signals;
 use headgate_devices::LayerSpec;
 use headgate_model::Lookback;
 use headgate_model::Name;
-use headgate_model::{CapacitySource, Confidence, Scheduler};
+use headgate_model::{CapacitySource, Confidence, PersistentReservations, Scheduler};
 use headgate_qos::CostModel;
 use headgate_units::{Bytes, Iops, Nanos};
 use hyper::Method;
@@ -161,6 +162,11 @@ pub(super) struct Add {
     window: WindowArgs,
     #[command(flatten)]
     placement: DatastoreArgs,
+    /// Of a block device: whether it is reserved for the host that serves its disk, so that the
+    /// device itself refuses the writes of others (persistent reservations of SCSI and NVMe)
+    /// [default: auto]
+    #[arg(long, value_name = "WHEN", value_parser = values::one_of(persistent::MODES))]
+    persistent_reservations: Option<PersistentReservations>,
     /// Add a block device although it holds something, such as the file system of a guest that it
     /// was the disk of. One that is in use on this host is refused all the same
     #[arg(long)]
@@ -187,6 +193,10 @@ pub(super) struct Set {
     /// that the old ones hold go on at once
     #[arg(long = "layer", value_name = "LAYER")]
     layers: Vec<OrNone<LayerSpec>>,
+    /// Of a block device: whether it is reserved for the host that serves its disk, from when the
+    /// disk is opened next
+    #[arg(long, value_name = "WHEN", value_parser = values::one_of(persistent::MODES))]
+    persistent_reservations: Option<PersistentReservations>,
     #[command(flatten)]
     window: WindowArgs,
     #[command(flatten)]
@@ -247,6 +257,7 @@ impl Add {
             window: self.window.patch(),
             placement: self.placement.patch(),
             layers: self.layers.iter().map(LayerSpec::to_string).collect(),
+            persistent_reservations: self.persistent_reservations,
             force: values::force(self.force),
         })
     }
@@ -261,12 +272,13 @@ impl Set {
             window: self.window.patch(),
             placement: self.placement.patch(),
             layers: changed_layers(self.layers)?,
+            persistent_reservations: self.persistent_reservations,
         };
         if patch == DatastorePatch::default() {
             return Err(CliError::Usage(
                 "nothing to change: give --capacity, --queue-depth, --plug, --layer, \
                  --latency-threshold, --window-min, --window-max, --window-period, --board, \
-                 --narrow-window, \
+                 --narrow-window, --persistent-reservations, \
                  --class, --spindles, --placement or --overcommit"
                     .into(),
             ));
@@ -448,9 +460,10 @@ fn layers(datastore: &types::Datastore) -> Option<String> {
 
 fn state(datastore: &types::Datastore) -> String {
     match datastore.state {
-        other @ (ServiceState::Starting | ServiceState::Hung | ServiceState::Failed) => {
-            other.as_str().into()
-        }
+        other @ (ServiceState::Starting
+        | ServiceState::Hung
+        | ServiceState::Failed
+        | ServiceState::Evicted) => other.as_str().into(),
         ServiceState::Serving if datastore.overbooked_iops > 0 => "overbooked".into(),
         ServiceState::Serving => "serving".into(),
     }
@@ -514,6 +527,10 @@ fn describe(datastore: &types::Datastore) -> String {
         ("reason", datastore.reason.clone()),
         ("storage", Some(storage(&datastore.backend))),
         ("layers", layers(datastore)),
+        (
+            "persistent reservation",
+            datastore.persistent_reservations.as_ref().map(persistent::line),
+        ),
         ("scheduler", Some(datastore.scheduler.as_str().into())),
         ("queue depth", Some(datastore.queue_depth.to_string())),
         ("cost model", Some(datastore.cost_model.clone())),

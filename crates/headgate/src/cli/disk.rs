@@ -367,9 +367,10 @@ fn connection(disk: &types::Disk) -> Option<ConnectionState> {
 
 fn state(disk: &types::Disk) -> String {
     match disk.state {
-        other @ (ServiceState::Starting | ServiceState::Hung | ServiceState::Failed) => {
-            other.as_str().into()
-        }
+        other @ (ServiceState::Starting
+        | ServiceState::Hung
+        | ServiceState::Failed
+        | ServiceState::Evicted) => other.as_str().into(),
         ServiceState::Serving if trouble::is_held(disk) => "held".into(),
         ServiceState::Serving if connection(disk) == Some(ConnectionState::Waiting) => {
             "waiting".into()

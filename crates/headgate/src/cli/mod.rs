@@ -17,6 +17,7 @@ mod load;
 mod man;
 mod model_plot;
 mod output;
+mod persistent;
 mod picture;
 mod placement;
 mod policy;

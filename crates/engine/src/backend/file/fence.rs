@@ -6,9 +6,11 @@
 //! the end of the turn. What is later than the term stays here until the term is prolonged, or its
 //! port is closed.
 //!
-//! Two things remain, which only the storage could refuse: a daemon that is stopped between that
+//! Two things remain, which only the storage can refuse: a daemon that is stopped between that
 //! comparison and the system call, and what is in the kernel already. The lease's margin covers
-//! them (`docs/decisions/0022-leases.md`).
+//! them (`docs/decisions/0022-leases.md`), and so does a device that is reserved for its host: it
+//! refuses what comes from others (`docs/decisions/0077-persistent-reservations.md`). Once it has
+//! refused one request of a disk, the others wait here too.
 
 use crate::backend::context::Context;
 use crate::clock;
@@ -55,7 +57,7 @@ impl Context {
         waiting.retain(|(key, entry)| {
             let slot = &self.tables.slots[*key];
             let disk = &self.tables.disks[slot.disk as usize];
-            if disk.storage.file().is_none_or(|file| file.image.is_fenced_at(now)) {
+            if disk.storage.file().is_none_or(|file| file.image.tenure().is_over_at(now)) {
                 if !self.tables.ports[slot.port as usize].closing {
                     return true;
                 }

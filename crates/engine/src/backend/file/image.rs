@@ -4,17 +4,19 @@ use super::lock;
 use super::mapping::Mapping;
 use super::pages::Pages;
 use super::submission::{Submission, submission};
+use super::tenure::Tenure;
 use super::without_links::open_without_links;
 use crate::backend::size::{SIZE_STEP, is_disk_size};
 use crate::request::{Access, Extent, ExtentKind};
 use crate::topology::{self, Topology};
-use headgate_units::{AtomicNanos, Bytes, Nanos};
+use headgate_units::{AtomicNanos, Bytes};
 use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -105,15 +107,6 @@ enum Medium {
     Memory,
 }
 
-/// Whether an image may be served for a term only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fencing {
-    /// As long as it is open.
-    Never,
-    /// Until the end of a lease.
-    ByTerm,
-}
-
 /// Whether a file was opened to go around the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direct {
@@ -133,8 +126,7 @@ pub(crate) struct FileImage {
     submission: Submission,
     /// Of an image in memory, unless there is no address space for it.
     mapping: Option<Mapping>,
-    /// Until when it may be served, by `CLOCK_BOOTTIME`, if not for as long as it is open.
-    term: Option<Arc<AtomicNanos>>,
+    tenure: Tenure,
 }
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError {
@@ -314,7 +306,7 @@ impl FileImage {
             medium,
             submission,
             mapping,
-            term: None,
+            tenure: Tenure::default(),
         };
         Ok((image, size, block_size))
     }
@@ -341,7 +333,7 @@ impl FileImage {
             medium,
             submission,
             mapping,
-            term: None,
+            tenure: Tenure::default(),
         };
         Ok((image, size, 512))
     }
@@ -381,7 +373,7 @@ impl FileImage {
     /// Has it served until `term` only. Transfers take the ring's way then, where the term is
     /// compared with the clock.
     pub(crate) fn set_term(&mut self, term: Arc<AtomicNanos>) {
-        self.term = Some(term);
+        self.tenure.term = Some(term);
         self.medium = Medium::Device;
         self.mapping = None;
     }
@@ -392,15 +384,15 @@ impl FileImage {
         self.submission
     }
 
-    /// Whether it may be served for a term only.
-    #[inline]
-    pub(crate) fn fencing(&self) -> Fencing {
-        if self.term.is_some() { Fencing::ByTerm } else { Fencing::Never }
+    /// Has `refused` set when its device refuses a request, which is reserved for this host.
+    pub(crate) fn set_refused(&mut self, refused: Arc<AtomicBool>) {
+        self.tenure.refused = Some(refused);
     }
 
-    /// Whether its term is over.
-    pub(crate) fn is_fenced_at(&self, now: Nanos) -> bool {
-        self.term.as_ref().is_some_and(|term| now >= term.get())
+    /// For how long it may be served.
+    #[inline]
+    pub(crate) fn tenure(&self) -> &Tenure {
+        &self.tenure
     }
 
     /// The file, where transfers wait for nothing.

@@ -2,7 +2,8 @@
 //!
 //! - [`image`]: opens, locks and measures a file, on the control side.
 //! - [`steps`]: the operations of a request, one after the other.
-//! - [`fence`]: keeps requests from storage whose lease has ended.
+//! - [`fence`]: keeps requests from storage whose lease has ended, or that is another host's.
+//! - `tenure`: what may end an image's being served.
 //! - [`inline`]: transfers of files in memory, done on the shard's thread.
 //! - [`bounce`]: aligned memory for buffers that direct IO cannot use.
 //! - [`pages`]: the pages of a file in memory.
@@ -19,6 +20,7 @@ mod mapping;
 pub(crate) mod pages;
 mod steps;
 mod submission;
+mod tenure;
 mod without_links;
 
 use super::context::Context;

@@ -1,9 +1,9 @@
 //! The operations of a request on a file, one after the other.
 
 use super::bounce::{BOUNCE, Bounce};
-use super::image::Fencing;
 use super::inline::{self, flags};
 use super::submission::Submission;
+use super::tenure::Fencing;
 use crate::backend::context::Context;
 use crate::backend::storage::OpenFile;
 use crate::kernel::buffers::{ZERO_BLOCK, ZEROES, remaining};
@@ -42,7 +42,7 @@ pub(crate) fn issue(ctx: &mut Context, key: u32) {
         ctx.moved(u64::from(result.max(0).unsigned_abs()), weight);
         return on_kernel(ctx, key, result);
     }
-    let (file, access, fencing) = (open.fixed, open.image.access(), open.image.fencing());
+    let (file, access, fencing) = (open.fixed, open.image.access(), open.image.tenure().fencing());
     let submission = open.image.submission();
     let slot = &ctx.tables.slots[key];
     let entry = match (slot.step, slot.request.op) {
@@ -71,7 +71,7 @@ pub(crate) fn issue(ctx: &mut Context, key: u32) {
         Submission::Shard => entry,
         Submission::Worker => entry.flags(squeue::Flags::ASYNC),
     };
-    if fencing == Fencing::ByTerm {
+    if fencing == Fencing::AtSubmission {
         return ctx.fenced.push(key, entry);
     }
     // SAFETY: the entry names the request's buffers (valid until its completion), the slot's
@@ -131,6 +131,11 @@ fn zero_fill(ctx: &Context, key: u32, file: Fixed) -> squeue::Entry {
 pub(super) fn on_kernel(ctx: &mut Context, key: u32, result: i32) {
     if matches!(-result, libc::EAGAIN | libc::EINTR) {
         return issue(ctx, key);
+    }
+    if result < 0
+        && let Some(file) = file_of(ctx, key)
+    {
+        file.image.tenure().on_error(-result);
     }
     let slot = &mut ctx.tables.slots[key];
     let op = slot.request.op;
