@@ -18,6 +18,7 @@ mod many;
 mod power;
 mod probes;
 mod remote;
+mod reservations;
 mod stalls;
 mod stops;
 mod trouble;

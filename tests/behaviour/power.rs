@@ -9,13 +9,14 @@ use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate;
 use headgate_lab::power::{Expected, Plan, Promise};
 use headgate_lab::process::{run, run_to_end};
+use headgate_lab::tools_disk::tools_disk;
 use headgate_lab::write_log::{Replay, WriteLog, cuts};
 use headgate_lab::{Lab, count, tools, wait_for, with_lab};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -32,26 +33,6 @@ const OPERATIONS: u64 = 1_600;
 const DISKS: u32 = 16;
 /// Of so many cuts one has a daemon started on it.
 const STARTED: usize = 16;
-
-/// A disk image with the daemon, the client and their libraries.
-fn tools_disk(lab: &Lab) -> anyhow::Result<PathBuf> {
-    let dir = lab.subdir("tools")?;
-    for program in [headgate::binary()?, env!("CARGO_BIN_EXE_power-client").into()] {
-        let name = program.file_name().context("a program has a name")?;
-        let mut strip = Command::new("strip");
-        strip.arg("-o").arg(dir.join(name)).arg(&program);
-        run(strip, MINUTE)?;
-        for library in tools::libraries(&program)? {
-            let name = library.file_name().context("a library has a name")?;
-            fs::copy(&library, dir.join(name))?;
-        }
-    }
-    let image = lab.dir().join("tools.img");
-    let mut make = Command::new("mkfs.ext4");
-    make.args(["-q", "-O", "^has_journal", "-d"]).arg(&dir).arg(&image).arg("256M");
-    run(make, MINUTE)?;
-    Ok(image)
-}
 
 /// A line from the host, and how long the log of its disk was when it came.
 struct Heard {
@@ -151,7 +132,8 @@ fn record(lab: &Lab, flushes: Flushes) -> anyhow::Result<Recording> {
     let (disk, log) = (lab.dir().join("disk.raw"), lab.dir().join("disk.log"));
     tools::sparse_file(&disk, HOST_DISK)?;
     tools::sparse_file(&log, 0)?;
-    let (tools_disk, port) = (tools_disk(lab)?, lab.dir().join("promises.sock"));
+    let programs = [headgate::binary()?, env!("CARGO_BIN_EXE_power-client").into()];
+    let (tools_disk, port) = (tools_disk(lab, &programs, &[])?, lab.dir().join("promises.sock"));
     let file = |path: &Path| format!("driver=file,filename={}", path.display());
     let nested = |name: &str, path: &Path| {
         format!("driver=raw,node-name={name},file.driver=file,file.filename={}", path.display())

@@ -37,6 +37,7 @@ pub mod sample;
 pub mod stolen;
 pub mod streams;
 pub mod tools;
+pub mod tools_disk;
 mod turn;
 pub mod write_log;
 pub mod writer;

@@ -1,0 +1,67 @@
+# In a guest: two hosts of one device. The kernel's own SCSI target has a disk in memory, which two
+# initiators reach over iSCSI; a daemon on each is a host.
+export PATH=/host:$PATH LD_LIBRARY_PATH=/host RUST_LOG=info
+
+on() { # HOST COMMAND...: the host's command line
+  HEADGATE_STATE_DIR=/tmp/$1
+  export HEADGATE_STATE_DIR
+  shift
+  headgate "$@"
+}
+
+serve() { # HOST ARGUMENTS...: starts its daemon, and waits until it answers
+  host=$1
+  shift
+  mkdir -p /tmp/$host
+  headgate serve --state-dir /tmp/$host "$@" >>/tmp/$host.log 2>&1 &
+  echo $! >/tmp/$host.pid
+  tries=0
+  until on $host disk list >/tmp/$host.try 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 240 ] || { cat /tmp/$host.try /tmp/$host.log; return 1; }
+    usleep 250000
+  done
+}
+
+stop() { # HOST SIGNAL: and waits for its end
+  kill -$2 $(cat /tmp/$1.pid)
+  while [ -d /proc/$(cat /tmp/$1.pid) ] && ! grep -q '^State:.Z' /proc/$(cat /tmp/$1.pid)/status; do
+    usleep 100000
+  done
+}
+
+until_state() { # HOST STATE DISK: waits until the disk is so
+  tries=0
+  until on $1 disk show $3 --json | grep -q "\"state\": *\"$2\""; do
+    tries=$((tries + 1))
+    [ $tries -lt 240 ] || { on $1 disk show $3; tail -40 /tmp/$1.log; return 1; }
+    usleep 250000
+  done
+}
+
+target() { # NAME SERIAL PAGES NUMBER: a disk in memory
+  lun=/sys/kernel/config/target/core/rd_mcp_$4/$1
+  mkdir -p $lun
+  echo "rd_pages=$3" >$lun/control
+  echo "$2" >$lun/wwn/vpd_unit_serial
+  echo 1 >$lun/enable
+}
+
+path() { # NAME NUMBER INITIATOR: a path to it over iSCSI, which becomes the next /dev/sdX
+  portal=/sys/kernel/config/target/iscsi/iqn.2026-11.lab:target$3/tpgt_1
+  mkdir -p ${portal%/tpgt_1} && mkdir $portal && mkdir $portal/lun/lun_0 || return 1
+  ln -s /sys/kernel/config/target/core/rd_mcp_$2/$1 $portal/lun/lun_0/disk
+  acl=$portal/acls/iqn.2026-11.lab:host$3
+  mkdir $acl && mkdir $acl/lun_0 && ln -s $portal/lun/lun_0 $acl/lun_0/disk || return 1
+  echo 0 >$portal/attrib/authentication
+  mkdir $portal/np/127.0.0.1:326$3 && echo 1 >$portal/enable || return 1
+  before=$(ls /sys/block | grep -c '^sd')
+  iscsistart -i iqn.2026-11.lab:host$3 -t iqn.2026-11.lab:target$3 -g 1 -a 127.0.0.1 \
+    -p 326$3 >/tmp/iscsi$3.log 2>&1
+  tries=0
+  until [ "$(ls /sys/block | grep -c '^sd')" -gt "$before" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || { cat /tmp/iscsi$3.log; dmesg | tail -30; return 1; }
+    usleep 100000
+  done
+}
