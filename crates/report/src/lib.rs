@@ -25,6 +25,6 @@ pub use figure::figures;
 pub use html::{Experiment, report};
 pub use models::distributions;
 pub use mutants::{Checked, RunJobs, known_unbroken, try_mutants};
-pub use runs::{Job, run_all};
+pub use runs::{Far, Job, run_all, run_each};
 pub use tally::{PAPERS, Tally, by_paper};
 pub use traces::FileTraces;

@@ -3,7 +3,6 @@
 use headgate_sim::{Outcome, Progress, RunError, Scenario, Traces, run_with};
 use headgate_units::Nanos;
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -61,23 +60,42 @@ impl Progress for Watch<'_> {
 /// `tell` is called every 100 ms or so; `Break` ends all runs.
 ///
 /// # Errors
-/// That of the first job, in their order, that failed by itself; [`RunError::Cancelled`] when
-/// `tell` ended them.
+/// See [`run_each`].
 pub fn run_all(
     jobs: &[Job<'_>],
     tell: &mut dyn FnMut(Far) -> ControlFlow<()>,
 ) -> Result<Vec<Outcome>, RunError> {
+    let mut outcomes = Vec::with_capacity(jobs.len());
+    run_each(jobs, tell, &mut |outcome| {
+        outcomes.push(outcome);
+        ControlFlow::Continue(())
+    })?;
+    Ok(outcomes)
+}
+
+/// The same, and `ended` gets each outcome as soon as it and all of earlier jobs are there, in
+/// their order. Later jobs run meanwhile: no processor waits for the last of a group. `Break` ends
+/// all runs.
+///
+/// # Errors
+/// That of the first job, in their order, that failed by itself; [`RunError::Cancelled`] when
+/// `tell` or `ended` ended them.
+pub fn run_each(
+    jobs: &[Job<'_>],
+    tell: &mut dyn FnMut(Far) -> ControlFlow<()>,
+    ended: &mut dyn FnMut(Outcome) -> ControlFlow<()>,
+) -> Result<(), RunError> {
     let all: u128 = jobs.iter().map(|job| u128::from(job.length())).sum();
     let positions: Vec<AtomicU64> = jobs.iter().map(|_| AtomicU64::new(0)).collect();
-    let results: Vec<Mutex<Option<Result<Outcome, RunError>>>> =
-        jobs.iter().map(|_| Mutex::new(None)).collect();
+    let mut results: Vec<Option<Result<Outcome, RunError>>> = jobs.iter().map(|_| None).collect();
     let (next, cancelled) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (send, done) = mpsc::channel();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    let mut taken = 0;
     std::thread::scope(|scope| {
         for _ in 0..threads {
             let send = send.clone();
-            let (next, cancelled, positions, results) = (&next, &cancelled, &positions, &results);
+            let (next, cancelled, positions) = (&next, &cancelled, &positions);
             scope.spawn(move || {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
@@ -89,42 +107,56 @@ pub fn run_all(
                         cancelled.store(true, Ordering::Relaxed);
                     }
                     positions[index].store(job.length(), Ordering::Relaxed);
-                    if let Ok(mut place) = results[index].lock() {
-                        *place = Some(result);
-                    }
                     // The receiver is gone when the caller unwinds.
-                    let _ = send.send(());
+                    let _ = send.send((index, result));
                 }
             });
         }
         drop(send);
-        let mut ended = 0;
+        let mut count = 0;
         loop {
             match done.recv_timeout(TELL) {
-                Ok(()) => ended += 1,
+                Ok((index, result)) => {
+                    count += 1;
+                    results[index] = Some(result);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            while let Some(outcome) = results.get_mut(taken).and_then(take_outcome) {
+                taken += 1;
+                if ended(outcome).is_break() {
+                    cancelled.store(true, Ordering::Relaxed);
+                }
+            }
             let sum: u128 = positions.iter().map(|at| u128::from(at.load(Ordering::Relaxed))).sum();
             let permille = u64::try_from(sum * 1_000 / all.max(1)).unwrap_or(1_000);
-            if tell(Far { permille, done: ended }).is_break() {
+            if tell(Far { permille, done: count }).is_break() {
                 cancelled.store(true, Ordering::Relaxed);
             }
         }
     });
-    let mut outcomes = Vec::with_capacity(jobs.len());
+    if taken == jobs.len() {
+        return Ok(());
+    }
     let mut cut = None;
-    for result in results {
-        match result.into_inner().ok().flatten() {
-            Some(Ok(outcome)) => outcomes.push(outcome),
-            Some(Err(error @ RunError::Cancelled { .. })) => cut = cut.or(Some(error)),
-            Some(Err(error)) => return Err(error),
-            None => cut = cut.or(Some(RunError::Cancelled { at: Nanos::ZERO })),
+    for error in results.into_iter().flatten().filter_map(Result::err) {
+        match error {
+            RunError::Cancelled { .. } => cut = cut.or(Some(error)),
+            error => return Err(error),
         }
     }
-    match cut {
-        Some(error) => Err(error),
-        None => Ok(outcomes),
+    Err(cut.unwrap_or(RunError::Cancelled { at: Nanos::ZERO }))
+}
+
+/// The outcome of a run that ended well.
+fn take_outcome(result: &mut Option<Result<Outcome, RunError>>) -> Option<Outcome> {
+    match result.take() {
+        Some(Ok(outcome)) => Some(outcome),
+        other => {
+            *result = other;
+            None
+        }
     }
 }
 
@@ -169,6 +201,27 @@ mod tests {
                 run(&scenario, "default", seed as u64, &mut Quiet).ok().as_ref()
             );
         }
+    }
+
+    #[test]
+    fn outcomes_come_in_order_while_later_jobs_run() {
+        let scenario = scenario();
+        let job = |seed| Job { scenario: &scenario, variant: "default", seed, traces: &NoTraces };
+        let jobs: Vec<Job<'_>> = (0..9).map(job).collect();
+        let mut seeds = Vec::new();
+        let ended = run_each(&jobs, &mut |_| ControlFlow::Continue(()), &mut |outcome| {
+            seeds.push(outcome.seed);
+            ControlFlow::Continue(())
+        });
+        assert_eq!((ended, seeds), (Ok(()), (0..9).collect::<Vec<u64>>()));
+
+        let mut count = 0;
+        let ended = run_each(&jobs, &mut |_| ControlFlow::Continue(()), &mut |_| {
+            count += 1;
+            if count == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(count >= 2, "what had ended is told of");
+        assert!(count == 9 || matches!(ended, Err(RunError::Cancelled { .. })), "{ended:?}");
     }
 
     #[test]

@@ -5,23 +5,22 @@ use std::time::Instant;
 
 /// How far all experiments are, and about how long the rest takes: by the simulated time of what
 /// has ended.
-pub(super) struct Course<'a> {
-    pub(super) seeds: &'a [Vec<u64>],
+pub(super) struct Course {
     /// Simulated time of each, all runs together.
     lengths: Vec<u128>,
     done: u128,
     began: Instant,
 }
 
-impl<'a> Course<'a> {
-    pub(super) fn new(chosen: &[&Scenario], seeds: &'a [Vec<u64>]) -> Course<'a> {
+impl Course {
+    pub(super) fn new(chosen: &[&Scenario], seeds: &[Vec<u64>]) -> Course {
         let length = |(scenario, seeds): (&&Scenario, &Vec<u64>)| {
             let variants = scenario.variants.iter();
             let once: u128 = variants.map(|one| u128::from(one.setup.duration.0)).sum();
             once * seeds.len() as u128
         };
         let lengths = chosen.iter().zip(seeds).map(length).collect();
-        Course { seeds, lengths, done: 0, began: Instant::now() }
+        Course { lengths, done: 0, began: Instant::now() }
     }
 
     pub(super) fn ended(&mut self, index: usize) {

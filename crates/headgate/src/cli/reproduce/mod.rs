@@ -6,10 +6,11 @@ mod print;
 
 use super::common::Print;
 use super::error::CliError;
-use super::sim::{Interrupts, run_jobs};
+use super::sim::{Interrupts, run_jobs_each};
 use super::write_file::replace_file;
 use clap::Args;
 use course::Course;
+use headgate_daemon::serve::signals::EndSignal;
 use headgate_report::{Experiment, FileTraces, Job, experiments, report};
 use headgate_sim::{Finding, Outcome, Scenario, judge};
 use mutate::mutate;
@@ -81,35 +82,8 @@ impl Reproduce {
                 (None, false) => scenario.seeds.clone(),
             })
             .collect();
-        let interrupts = Interrupts::catch()?;
-        let mut course = Course::new(&chosen, &seeds);
-        let mut runs: Vec<(Vec<Outcome>, Vec<Finding>)> = Vec::new();
-        let mut cut = None;
-        if chosen.is_empty() {
-            self.write_report(&[])?;
-        }
-        for (index, (scenario, seeds)) in chosen.iter().zip(&seeds).enumerate() {
-            course.tell(index, scenario);
-            let outcomes = match run_jobs(&jobs(scenario, seeds, &traces), &interrupts) {
-                Ok(outcomes) => outcomes,
-                Err(CliError::Interrupted(signal)) => {
-                    cut = Some(signal);
-                    break;
-                }
-                Err(e) => return Err(e),
-            };
-            let findings = judge(scenario, &outcomes);
-            runs.push((outcomes, findings));
-            course.ended(index);
-            // What has ended is kept, whatever becomes of the others.
-            let done = experiments_done(&chosen, course.seeds, &runs);
-            if let (false, Some(last)) = (self.print.json, done.last()) {
-                print_experiment(out, index, last)?;
-                out.flush()?;
-            }
-            self.write_report(&done)?;
-        }
-        let done = experiments_done(&chosen, course.seeds, &runs);
+        let (runs, cut) = self.run_chosen(out, &chosen, &seeds, &traces)?;
+        let done = experiments_done(&chosen, &seeds, &runs);
         match self.print.json {
             true => print_json(out, &done, &skipped)?,
             false => print_summary(out, &done, &skipped)?,
@@ -129,6 +103,56 @@ impl Reproduce {
                 let all = done.iter().map(|experiment| experiment.findings.len()).sum();
                 Err(CliError::Expectations { failed, all })
             }
+        }
+    }
+
+    /// Runs experiments, and prints and keeps each once it has ended; also the signal that ended
+    /// them all, if one did.
+    fn run_chosen(
+        &self,
+        out: &mut dyn Write,
+        chosen: &[&Scenario],
+        seeds: &[Vec<u64>],
+        traces: &FileTraces,
+    ) -> Result<(Vec<Ran>, Option<EndSignal>), CliError> {
+        let interrupts = Interrupts::catch()?;
+        if chosen.is_empty() {
+            self.write_report(&[])?;
+        }
+        let mut course = Course::new(chosen, seeds);
+        if let Some(scenario) = chosen.first() {
+            course.tell(0, scenario);
+        }
+        let each = chosen.iter().zip(seeds);
+        let jobs: Vec<Job<'_>> =
+            each.flat_map(|(scenario, seeds)| jobs(scenario, seeds, traces)).collect();
+        let (mut runs, mut present): (Vec<Ran>, Vec<Outcome>) = (Vec::new(), Vec::new());
+        let result = run_jobs_each(&jobs, &interrupts, &mut |outcome| {
+            let (index, scenario) = (runs.len(), chosen[runs.len()]);
+            present.push(outcome);
+            if present.len() < scenario.variants.len() * seeds[index].len() {
+                return Ok(());
+            }
+            let outcomes = std::mem::take(&mut present);
+            let findings = judge(scenario, &outcomes);
+            runs.push((outcomes, findings));
+            course.ended(index);
+            // What has ended is kept, whatever becomes of the others.
+            let done = experiments_done(chosen, seeds, &runs);
+            if let (false, Some(last)) = (self.print.json, done.last()) {
+                print_experiment(out, index, last)?;
+                out.flush()?;
+            }
+            self.write_report(&done)?;
+            if let Some(next) = chosen.get(index + 1) {
+                course.tell(index + 1, next);
+            }
+            Ok(())
+        });
+        match result {
+            Ok(()) => Ok((runs, None)),
+            Err(CliError::Interrupted(signal)) => Ok((runs, Some(signal))),
+            Err(e) => Err(e),
         }
     }
 
@@ -168,6 +192,9 @@ impl Reproduce {
     }
 }
 
+/// What became of one experiment.
+type Ran = (Vec<Outcome>, Vec<Finding>);
+
 /// The runs of one experiment.
 fn jobs<'a>(scenario: &'a Scenario, seeds: &'a [u64], traces: &'a FileTraces) -> Vec<Job<'a>> {
     let variants = scenario.variants.iter().map(|variant| variant.name.as_str());
@@ -179,7 +206,7 @@ fn jobs<'a>(scenario: &'a Scenario, seeds: &'a [u64], traces: &'a FileTraces) ->
 fn experiments_done<'a>(
     chosen: &[&'a Scenario],
     seeds: &'a [Vec<u64>],
-    runs: &'a [(Vec<Outcome>, Vec<Finding>)],
+    runs: &'a [Ran],
 ) -> Vec<Experiment<'a>> {
     let each = chosen.iter().zip(seeds).zip(runs);
     each.map(|((scenario, seeds), (outcomes, findings))| Experiment {

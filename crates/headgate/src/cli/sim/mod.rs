@@ -6,7 +6,7 @@ mod load;
 mod pool;
 mod run;
 
-pub(super) use jobs::{Interrupts, run_jobs};
+pub(super) use jobs::{Interrupts, run_jobs, run_jobs_each};
 
 use super::common::Print;
 use super::error::CliError;
