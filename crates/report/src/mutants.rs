@@ -3,6 +3,7 @@
 use crate::{FileTraces, Job};
 use headgate_sim::{Finding, Judgement, Mutation, Outcome, Scenario, Summary, judge};
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A check, and the wrong policy under which it does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,6 +53,9 @@ pub type RunJobs<'a, E> = dyn FnMut(&[Job<'_>]) -> Result<Vec<Outcome>, E> + 'a;
 /// Tries all wrong policies that an experiment can have on those of its checks that hold, until
 /// each has noticed one. `run` runs the jobs, in their order.
 ///
+/// Only what a check reads runs that has noticed none yet, with one seed where that suffices, and
+/// nothing twice: often a wrong policy makes one variant what another is.
+///
 /// A wrong policy under which nothing is measured counts for nothing: anything would notice it.
 ///
 /// # Errors
@@ -66,33 +70,116 @@ pub fn try_mutants<E>(
         Some(seeds) => seeds.to_vec(),
         None => seeds_for_mutants(scenario, &judge(scenario, &[])),
     };
-    let all: Vec<&str> = scenario.variants.iter().map(|variant| variant.name.as_str()).collect();
-    let right = run(&jobs(scenario, &all, &seeds, traces))?;
-    let holding = judge(scenario, &right);
-    let mut checks: Vec<Checked> = holding.iter().map(|one| checked(scenario, one)).collect();
-    let open = |checks: &[Checked]| {
-        let mut each = checks.iter().zip(&holding);
-        each.any(|(check, right)| right.judgement == Judgement::Holds && check.broken_by.is_none())
-    };
+    let all: Vec<(&str, u64)> = scenario
+        .variants
+        .iter()
+        .flat_map(|variant| seeds.iter().map(move |&seed| (variant.name.as_str(), seed)))
+        .collect();
+    let mut known = Known::default();
+    let right = known.outcomes(scenario, &all, traces, run)?;
+    let mut tried: Vec<(Finding, Checked)> = judge(scenario, &right)
+        .into_iter()
+        .filter(|finding| finding.judgement == Judgement::Holds)
+        .map(|finding| {
+            let check = checked(scenario, &finding);
+            (finding, check)
+        })
+        .collect();
     for mutation in Mutation::ALL {
-        if !open(&checks) {
-            break;
-        }
-        let Some(mutant) = scenario.mutated(mutation) else { continue };
-        let changed: Vec<&str> = mutant.changed.iter().map(String::as_str).collect();
-        let mut outcomes = run(&jobs(&mutant.scenario, &changed, &seeds, traces))?;
+        let Some(mut mutant) = scenario.mutated(mutation) else { continue };
+        let needed = seeds_needed(scenario, &tried, &seeds);
+        mutant.changed.retain(|variant| needed.contains_key(variant));
+        let wanted: Vec<(&str, u64)> = mutant
+            .changed
+            .iter()
+            .flat_map(|name| needed[name].iter().map(move |&seed| (name.as_str(), seed)))
+            .collect();
+        let mut outcomes = known.outcomes(&mutant.scenario, &wanted, traces, run)?;
         outcomes.extend(right.iter().filter(|one| !mutant.changed.contains(&one.variant)).cloned());
         // By the scenario as it was: what is expected does not become wrong with the policy.
         let wrong = judge(scenario, &outcomes);
-        for ((check, right), wrong) in checks.iter_mut().zip(&holding).zip(&wrong) {
-            let notices = wrong.judgement == Judgement::Fails && wrong.ours().is_some();
-            if right.judgement == Judgement::Holds && check.broken_by.is_none() && notices {
-                check.broken_by = Some(mutation);
+        for (right, check) in tried.iter_mut().filter(|(_, check)| check.broken_by.is_none()) {
+            let same = |wrong: &&Finding| is_of(right, wrong);
+            let notices = wrong
+                .iter()
+                .find(same)
+                .is_some_and(|wrong| wrong.judgement == Judgement::Fails && wrong.ours().is_some());
+            check.broken_by = notices.then_some(mutation);
+        }
+    }
+    Ok(tried.into_iter().map(|(_, check)| check).collect())
+}
+
+/// The variants that open checks read, and with which seeds: a check of every seed is broken by
+/// one, a check of all seeds together needs them all.
+fn seeds_needed<'a>(
+    scenario: &Scenario,
+    tried: &[(Finding, Checked)],
+    seeds: &'a [u64],
+) -> BTreeMap<String, &'a [u64]> {
+    let mut needed: BTreeMap<String, &[u64]> = BTreeMap::new();
+    for (finding, _) in tried.iter().filter(|(_, check)| check.broken_by.is_none()) {
+        let own = match finding.summary {
+            Summary::Each => &seeds[..seeds.len().min(1)],
+            _ => seeds,
+        };
+        for variant in scenario.variants_read(finding) {
+            let known = needed.entry(variant).or_default();
+            if own.len() > known.len() {
+                *known = own;
             }
         }
     }
-    let held = checks.into_iter().zip(&holding);
-    Ok(held.filter(|(_, right)| right.judgement == Judgement::Holds).map(|(one, _)| one).collect())
+    needed
+}
+
+/// Whether two findings are of one check.
+fn is_of(one: &Finding, other: &Finding) -> bool {
+    (one.line, &one.variant, &one.what) == (other.line, &other.variant, &other.what)
+}
+
+/// Outcomes by what ran: a setup and a seed.
+#[derive(Default)]
+struct Known(BTreeMap<(String, u64), Outcome>);
+
+impl Known {
+    /// The outcomes of some runs, variant and seed, of a scenario. Only those run that did not yet.
+    fn outcomes<E>(
+        &mut self,
+        scenario: &Scenario,
+        runs: &[(&str, u64)],
+        traces: &FileTraces,
+        run: &mut RunJobs<'_, E>,
+    ) -> Result<Vec<Outcome>, E> {
+        let setups: BTreeMap<&str, String> = scenario
+            .variants
+            .iter()
+            .map(|variant| (variant.name.as_str(), format!("{:?}", variant.setup)))
+            .collect();
+        let wanted: Vec<(&str, (String, u64))> = runs
+            .iter()
+            .filter_map(|&(name, seed)| Some((name, (setups.get(name)?.clone(), seed))))
+            .collect();
+        let mut asked = BTreeSet::new();
+        let new: Vec<&(&str, (String, u64))> = wanted
+            .iter()
+            .filter(|(_, ran)| !self.0.contains_key(ran) && asked.insert(ran))
+            .collect();
+        let jobs: Vec<Job<'_>> = new
+            .iter()
+            .map(|&&(variant, (_, seed))| Job { scenario, variant, seed, traces })
+            .collect();
+        if !jobs.is_empty() {
+            let outcomes = run(&jobs)?;
+            self.0.extend(new.iter().map(|(_, ran)| ran.clone()).zip(outcomes));
+        }
+        let of = |(variant, ran): &(&str, (String, u64))| {
+            let mut outcome = self.0.get(ran)?.clone();
+            outcome.variant = (*variant).to_owned();
+            Some(outcome)
+        };
+        Ok(wanted.iter().filter_map(of).collect())
+    }
 }
 
 fn checked(scenario: &Scenario, finding: &Finding) -> Checked {
@@ -105,18 +192,6 @@ fn checked(scenario: &Scenario, finding: &Finding) -> Checked {
     }
 }
 
-fn jobs<'a>(
-    scenario: &'a Scenario,
-    variants: &[&'a str],
-    seeds: &[u64],
-    traces: &'a FileTraces,
-) -> Vec<Job<'a>> {
-    let one = |&variant: &&'a str| {
-        seeds.iter().map(move |&seed| Job { scenario, variant, seed, traces }).collect::<Vec<_>>()
-    };
-    variants.iter().flat_map(one).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,7 +199,8 @@ mod tests {
     use std::ops::ControlFlow;
     use std::path::Path;
 
-    fn tried(expectations: &str) -> Vec<Checked> {
+    /// Two VMs on a busy device, with more text of the scenario.
+    fn two(more: &str) -> Scenario {
         let text = format!(
             r#"
             name = "x"
@@ -136,19 +212,27 @@ mod tests {
                 {{ name = "a", disk = [{{ shares = 1000 }}], workload = [{{ kind = "closed" }}] }},
                 {{ name = "b", disk = [{{ shares = 3000 }}], workload = [{{ kind = "closed" }}] }},
             ]
-            {expectations}
+            {more}
             "#
         );
-        let scenario = Scenario::parse("x.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+        Scenario::parse("x.toml", &text).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The checks, and the variants and seeds that ran, in their order.
+    fn tried(scenario: &Scenario) -> (Vec<Checked>, Vec<(String, u64)>) {
         let traces = FileTraces::within(Path::new("."));
-        let mut run = |jobs: &[Job<'_>]| run_all(jobs, &mut |_| ControlFlow::Continue(()));
-        try_mutants(&scenario, None, &traces, &mut run).unwrap()
+        let mut ran = Vec::new();
+        let mut run = |jobs: &[Job<'_>]| {
+            ran.extend(jobs.iter().map(|job| (job.variant.to_owned(), job.seed)));
+            run_all(jobs, &mut |_| ControlFlow::Continue(()))
+        };
+        let checks = try_mutants(scenario, None, &traces, &mut run).unwrap();
+        (checks, ran)
     }
 
     #[test]
     fn a_check_notices_what_it_is_about() {
-        let checks = tried(
-            r#"
+        let (checks, _) = tried(&two(r#"
             [[expect]]
             measure = "iops"
             of = "b"
@@ -168,10 +252,49 @@ mod tests {
             window = "steady"
             at-least = 900
             differs = "it has a quarter"
-            "#,
-        );
+            "#));
         let broken: Vec<Option<Mutation>> = checks.iter().map(|check| check.broken_by).collect();
         assert_eq!(broken, [Some(Mutation::Fifo), None], "what does not hold is not tried");
+    }
+
+    #[test]
+    fn nothing_runs_twice_and_nothing_that_no_open_check_reads() {
+        let (checks, ran) = tried(&two(r#"
+            seeds = 2
+            [[variant]]
+            name = "right"
+            [[variant]]
+            name = "by-arrival"
+            set = { "datastore.lun.scheduler" = "fifo" }
+            [[variant]]
+            name = "narrow"
+            set = { "datastore.lun.queue-depth" = 3 }
+            [[expect]]
+            variant = "right"
+            measure = "iops"
+            of = "b"
+            window = "steady"
+            per = { of = "a" }
+            at-least = 2.8
+            [[expect]]
+            variant = "narrow"
+            measure = "iops"
+            of = "b"
+            window = "steady"
+            per = { of = "a" }
+            in-seeds = "100%"
+            at-least = 2.8
+            "#));
+        assert!(checks.iter().all(|check| check.broken_by == Some(Mutation::Fifo)), "{checks:?}");
+        let run = |name: &str, seed| (name.to_owned(), seed);
+        let expected: Vec<(String, u64)> = ["right", "by-arrival", "narrow"]
+            .iter()
+            .flat_map(|name| [run(name, 1), run(name, 2)])
+            // By arrival the first is as the second, which has run, and the check of all seeds
+            // needs both.
+            .chain([run("narrow", 1), run("narrow", 2)])
+            .collect();
+        assert_eq!(ran, expected);
     }
 
     #[test]

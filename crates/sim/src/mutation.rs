@@ -15,6 +15,8 @@ use headgate_units::{Nanos, Shares};
 use serde::Serialize;
 use std::fmt;
 
+mod room;
+
 /// A wrong policy in place of the right one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -80,7 +82,7 @@ pub enum Mutation {
     NoTakeBack,
     /// Disks may be anywhere: no affinity, and none of its opposite.
     NoRules,
-    /// All arrays have as many spindles as the first.
+    /// All arrays have as many spindles as the first, and such as that has.
     EqualArrays,
     /// All guests hand requests over as they come.
     GuestNoop,
@@ -89,17 +91,18 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// All, in the order in which they are tried.
+    /// All, in the order in which they are tried: those of pools first, whose experiments have the
+    /// most runs.
     pub const ALL: [Mutation; 33] = [
+        Mutation::NoBalancing,
+        Mutation::RandomPlacement,
+        Mutation::BalanceByCount,
         Mutation::Fifo,
         Mutation::Sfq,
         Mutation::NothingTold,
         Mutation::FixedWindows,
         Mutation::NoIsolation,
-        Mutation::NoBalancing,
-        Mutation::RandomPlacement,
         Mutation::StaticIsolation,
-        Mutation::BalanceByCount,
         Mutation::EqualShares,
         Mutation::NoReservations,
         Mutation::NoLimits,
@@ -217,6 +220,14 @@ impl ControlOf {
 
 fn change(setup: &mut Setup, mutation: Mutation, control: &ControlOf) {
     match mutation {
+        Mutation::Fifo
+        | Mutation::Sfq
+        | Mutation::MClock
+        | Mutation::NoCredit
+        | Mutation::FullCredit
+        | Mutation::UnitCost
+        | Mutation::WideWindows
+            if !room::has_anything_to_order(setup) => {}
         Mutation::Fifo => schedulers(setup, |_| SchedulerKind::Fifo),
         Mutation::Sfq => schedulers(setup, |kind| match kind {
             SchedulerKind::MClock | SchedulerKind::Sfq => SchedulerKind::Sfq,
@@ -349,9 +360,10 @@ fn change_datastores(setup: &mut Setup, mutation: Mutation, control: &ControlOf)
 }
 
 fn change_devices(setup: &mut Setup, mutation: Mutation) {
-    let mut spindles = None;
-    let devices = setup.datastores.iter_mut().flat_map(|store| &mut store.nodes);
-    for device in devices.map(|node| &mut node.device) {
+    let mut first = None;
+    let nodes = setup.datastores.iter_mut().flat_map(|store| &mut store.nodes);
+    let devices = nodes.map(|node| &mut node.device);
+    for device in devices.chain(setup.sweeps.iter_mut().map(|sweep| &mut sweep.device)) {
         *device = match (mutation, &*device) {
             (Mutation::NoIsolation, ModelSpec::Ssd(_)) => with_option(device, "isolation=none"),
             (Mutation::StaticIsolation, ModelSpec::Ssd(_)) => {
@@ -361,9 +373,11 @@ fn change_devices(setup: &mut Setup, mutation: Mutation) {
                 with_option(device, "isolation=dynamic")
             }
             (Mutation::EqualArrays, ModelSpec::Array(_)) => {
-                let text = device.to_string();
-                let own = text.split(',').next().unwrap_or_default().to_owned();
-                with_option(device, spindles.get_or_insert(own))
+                let of_first = first.get_or_insert_with(|| device.to_string());
+                let same =
+                    |option: &str| option.starts_with("array=") || option.starts_with("disk=");
+                let options = of_first.split(',').filter(|option| same(option));
+                options.fold(device.clone(), |device, option| with_option(&device, option))
             }
             (_, device) => device.clone(),
         };

@@ -20,6 +20,7 @@ pub use published::{Closeness, PaperInBound, Published, Standing};
 use rank::correlation;
 use serde::Serialize;
 use shares::allocation;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// How an expectation came out.
@@ -118,6 +119,23 @@ pub fn judge(scenario: &Scenario, outcomes: &[Outcome]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+impl Scenario {
+    /// The variants whose runs a finding is made of: its own, and those that it is compared with.
+    pub fn variants_read(&self, finding: &Finding) -> BTreeSet<String> {
+        let mut read = BTreeSet::from([finding.variant.clone()]);
+        let at_line = |one: &&Expectation| one.line == finding.line;
+        for expectation in self.expectations.iter().filter(at_line) {
+            read.extend(expectation.rank_among.iter().cloned());
+            let rival = expectation.rank_with.as_ref().and_then(|rival| rival.per.as_ref());
+            for per in expectation.per.iter().chain(rival) {
+                let Some(variant) = &per.variant else { continue };
+                read.extend(expectation.groups.iter().map(|group| Per::of_group(variant, group)));
+            }
+        }
+        read
+    }
 }
 
 /// An expectation and the outcomes by which it is judged.
