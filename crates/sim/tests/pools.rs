@@ -83,6 +83,22 @@ fn disks_go_where_the_load_should_be() {
 }
 
 #[test]
+fn by_chance_disks_move_once_and_anywhere() {
+    let moves = |seed| {
+        let pool = outcome(&crowd("balance = \"random\"", ""), seed).pool.unwrap();
+        assert!(pool.moves.iter().all(|step| step.advised == Nanos::from_secs(20)), "once");
+        assert!(pool.moves.iter().all(|step| step.to == "fast"), "all were on the other");
+        pool.moves.into_iter().map(|step| step.disk).collect::<Vec<_>>()
+    };
+    let each: Vec<Vec<String>> = (1..=8).map(moves).collect();
+    assert_eq!(each[0], moves(1));
+    let moved: usize = each.iter().map(Vec::len).sum();
+    // 48 disks, each with one half.
+    assert!((12..=36).contains(&moved), "{each:?}");
+    assert!(each.iter().any(|one| one != &each[0]), "{each:?}");
+}
+
+#[test]
 fn what_a_pool_does_is_the_same_each_time_and_nothing_is_lost() {
     let text = crowd("moves = \"copy\"\ncopy-bandwidth = \"200M\"", "");
     let first = outcome(&text, 7);

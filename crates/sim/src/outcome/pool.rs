@@ -86,6 +86,21 @@ pub struct PooledDatastore {
     pub raw_slope: Option<i64>,
     /// Reads outstanding, and the mean latency of reads, in each interval that counted.
     pub points: Vec<(Outstanding, Nanos)>,
+    /// What reads took there, interval by interval, where there were any.
+    pub reads: Vec<ReadsOfInterval>,
+}
+
+/// Reads of the pool's disks at a datastore in an interval of statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct ReadsOfInterval {
+    /// When it ended.
+    pub until: Nanos,
+    /// Reads that completed.
+    pub count: u64,
+    /// Their mean latency at the device.
+    pub latency: Nanos,
 }
 
 /// A disk of a pool.

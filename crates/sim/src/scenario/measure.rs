@@ -113,6 +113,10 @@ pub(crate) enum Measure {
     CopyTime,
     /// Of 'pool': rules found broken, after every move and placement.
     Violations,
+    /// Of 'pool': by how much the read latencies that the last advice with moves before the window
+    /// predicted differ from those measured in it, relative to these; the mean over datastores with
+    /// both. Without such moves there is none.
+    PredictionError,
     /// Of datastores of the pool: its disks there at the end.
     Disks,
     /// Of a datastore of the pool: how much longer a read takes for each read more, as learnt; 1/P.
@@ -215,7 +219,8 @@ impl Measure {
             | Measure::RiseWithOutstanding
             | Measure::RiseWithSize
             | Measure::RiseWithReads
-            | Measure::RiseWithRandom => Unit::Ratio,
+            | Measure::RiseWithRandom
+            | Measure::PredictionError => Unit::Ratio,
             Measure::Latency
             | Measure::LatencyP50
             | Measure::LatencyP90
@@ -267,6 +272,7 @@ impl Measure {
                 | Measure::Copied
                 | Measure::CopyTime
                 | Measure::Violations
+                | Measure::PredictionError
         )
     }
 

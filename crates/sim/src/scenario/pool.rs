@@ -42,6 +42,9 @@ pub enum Balancing {
     /// From the fullest datastore to the emptiest, the smallest disk first, while that makes them
     /// more alike.
     Space,
+    /// All disks go anywhere with space by chance, by the seed, when advice is first taken; then
+    /// they stay.
+    Random,
 }
 
 /// Who chooses the datastore of a disk.

@@ -27,6 +27,7 @@ impl World<'_> {
             },
             Balancing::Count => (None, pool.by_count(setup)),
             Balancing::Space => (None, pool.by_space(setup)),
+            Balancing::Random => (None, pool.by_chance(setup)),
         };
         let first = pool.moves.len();
         for Step { member, to, why, taken_back } in steps {
@@ -190,6 +191,28 @@ impl Pool<'_> {
                 taken_back: false,
             });
         }
+    }
+
+    /// Anywhere with space, once.
+    fn by_chance(&mut self, setup: &Setup) -> Vec<Step> {
+        let (mut taken, mut steps) = (self.taken(setup), Vec::new());
+        let before: Vec<Option<usize>> = self.members.iter().map(|member| member.at).collect();
+        let mut at = before.clone();
+        if !self.rounds.is_empty() {
+            return steps;
+        }
+        for store in 0..self.stores.len() {
+            for member in self.smallest(setup, &before, store) {
+                let used = self.used(setup, &self.members[member]);
+                let fits = |&to: &usize| to == store || self.has_room(setup, taken[to].0, used, to);
+                let open: Vec<usize> = (0..self.stores.len()).filter(fits).collect();
+                let chosen = self.members[member].place.one_of(&open).copied();
+                let Some(to) = chosen.filter(|&to| to != store) else { continue };
+                self.shift(setup, &mut taken, &mut at, member, to);
+                steps.push(Step { member, to, why: "by chance".into(), taken_back: false });
+            }
+        }
+        steps
     }
 
     fn shift(

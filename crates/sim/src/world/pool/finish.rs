@@ -39,16 +39,10 @@ impl World<'_> {
         let mut recorders = BTreeMap::new();
         let mut datastores = Vec::new();
         for ((store, name), disks) in stores.into_iter().zip(names).zip(disks_on) {
-            recorders.insert(store.datastore, store.recorder);
-            datastores.push(learn::outcome(
-                name,
-                disks as u32,
-                store.model,
-                store.refused,
-                store.totals,
-                &store.intervals,
-                &store.raw,
-            ));
+            let index = store.datastore;
+            let (datastore, recorder) = learn::outcome(name, disks as u32, store);
+            recorders.insert(index, recorder);
+            datastores.push(datastore);
         }
         let copied = copies.copied;
         Some((

@@ -1,11 +1,12 @@
 //! Intervals of statistics become what is known of disks and datastores, by the daemon's rules.
 
 use super::state::{Member, Pool, Store};
-use crate::outcome::pool::PooledDatastore;
+use crate::outcome::pool::{PooledDatastore, ReadsOfInterval};
+use crate::record::Recorder;
 use crate::world::event::Event;
 use crate::world::state::World;
 use headgate_placement::{
-    DeviceInterval, DeviceModel, Done, Held, LeftOut, Limits, Refusal, Totals, WorkloadProfile,
+    DeviceInterval, DeviceModel, Done, Held, LeftOut, Limits, Totals, WorkloadProfile,
 };
 use headgate_qos::LimitMode;
 use headgate_qos::window::Slots;
@@ -90,6 +91,10 @@ impl Store {
             return;
         }
         self.intervals.push(interval);
+        if let Some(latency) = whole.reads.device {
+            let count = (whole.reads.iops * whole.length.as_secs_f64()).round() as u64;
+            self.reads.push(ReadsOfInterval { until: now, count, latency: latency.mean });
+        }
         let (reads, writes) = (&whole.reads, &whole.writes);
         let outstanding = reads.at_device + writes.at_device;
         let iops = reads.iops + writes.iops;
@@ -132,15 +137,10 @@ fn raw_slope(points: &[(f64, f64)]) -> Option<i64> {
     slope.is_finite().then_some((slope * 1e3) as i64)
 }
 
-pub(super) fn outcome(
-    name: String,
-    disks: u32,
-    model: Option<DeviceModel>,
-    refused: Option<Refusal>,
-    totals: Totals,
-    intervals: &[DeviceInterval],
-    raw: &[(f64, f64)],
-) -> PooledDatastore {
+/// What became of a datastore that was called so, with so many disks at the end, and what was
+/// recorded of it.
+pub(super) fn outcome(name: String, disks: u32, store: Store) -> (PooledDatastore, Recorder) {
+    let Store { recorder, intervals, raw, reads, totals, model, refused, .. } = store;
     let taken = intervals.iter().filter(|&interval| match &model {
         Some(model) => model.is_learnt_from(interval),
         None => interval.why().is_none(),
@@ -149,7 +149,9 @@ pub(super) fn outcome(
         .filter_map(DeviceInterval::any_point)
         .map(|point| (point.outstanding, point.latency))
         .collect();
-    PooledDatastore { name, disks, model, refused, totals, raw_slope: raw_slope(raw), points }
+    let raw_slope = raw_slope(&raw);
+    let found = PooledDatastore { name, disks, model, refused, totals, raw_slope, points, reads };
+    (found, recorder)
 }
 
 /// Before this a disk is not known.

@@ -1,7 +1,7 @@
 //! A pool: its disks and where they are, what is known of its datastores, and what was done.
 
 use super::copies::Copies;
-use crate::outcome::pool::{PoolMove, Round};
+use crate::outcome::pool::{PoolMove, ReadsOfInterval, Round};
 use crate::random::Stream;
 use crate::record::Recorder;
 use crate::scenario;
@@ -71,6 +71,7 @@ pub(super) struct Store {
     pub(super) intervals: Vec<DeviceInterval>,
     /// All requests: how many were at the device, and their mean latency, in nanoseconds.
     pub(super) raw: Vec<(f64, f64)>,
+    pub(super) reads: Vec<ReadsOfInterval>,
     pub(super) totals: Totals,
     pub(super) model: Option<DeviceModel>,
     pub(super) refused: Option<Refusal>,
@@ -87,6 +88,7 @@ impl Store {
             judge: DatastoreJudge::default(),
             intervals: Vec::new(),
             raw: Vec::new(),
+            reads: Vec::new(),
             totals: Totals::default(),
             model: None,
             refused: None,
