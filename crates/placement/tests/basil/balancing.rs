@@ -9,7 +9,7 @@ use headgate_units::{Bytes, Nanos};
 use std::sync::OnceLock;
 
 /// So many runs of an experiment, or as many as `BASIL_RUNS` says. The paper has 500, 100 and 194.
-fn runs(few: u64) -> u64 {
+pub fn runs(few: u64) -> u64 {
     std::env::var("BASIL_RUNS").map_or(few, |n| n.parse().expect("BASIL_RUNS is a number"))
 }
 
@@ -29,7 +29,7 @@ pub fn typed(kind: u64, outstanding: u32) -> Work {
     Work { outstanding, kib, read, random, think: Nanos::ZERO }
 }
 
-fn any_work(dice: &mut Dice) -> Work {
+pub fn any_work(dice: &mut Dice) -> Work {
     let outstanding = 2 << dice.roll(4);
     typed(dice.roll(4), outstanding)
 }
@@ -204,7 +204,7 @@ fn profiles(works: &[Work]) -> Vec<Option<WorkloadProfile>> {
 }
 
 /// The works of tables 2 and 4, as far as known: two of each type.
-fn eight() -> Vec<Work> {
+pub fn eight() -> Vec<Work> {
     [(0, 8), (1, 16), (2, 8), (3, 16), (0, 16), (1, 8), (2, 16), (3, 8)]
         .map(|(kind, n)| typed(kind, n))
         .into()
@@ -369,7 +369,7 @@ fn placement_beats_chance() {
     assert!(better * 2 >= iops.len() && mean > 8.0 && percentile(&iops, 0) > -20.0);
 }
 
-fn best_place(pod: &Pod, work: Work) -> usize {
+pub fn best_place(pod: &Pod, work: Work) -> usize {
     let pool = pod.pool(known_models(), &profiles(&pod.works));
     let new = NewDisk {
         name: "new".into(),

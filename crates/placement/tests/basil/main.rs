@@ -4,6 +4,7 @@
 //! What each prints with `-- --nocapture` is in `docs/decisions/0030-placement.md`.
 
 mod balancing;
+mod beside;
 mod devices;
 mod populations;
 mod rig;

@@ -82,11 +82,11 @@ const POPULATIONS: [Population; 7] = [
 
 /// What each set of disks does on each array: requests per second, and requests that wait on
 /// average.
-struct Table(Vec<Vec<(f64, f64)>>);
+pub struct Table(pub Vec<Vec<(f64, f64)>>);
 
 const DISKS: usize = 8;
 
-fn measure(works: &[Work], array: fn(u32) -> ArraySpec) -> Table {
+pub fn measure(works: &[Work], array: fn(u32) -> ArraySpec) -> Table {
     let of = |spindles: u32, set: usize| {
         let mut rig = Rig::new(&array(spindles), CAPACITY);
         for disk in (0..DISKS).filter(|disk| set >> disk & 1 == 1) {
@@ -102,7 +102,7 @@ fn measure(works: &[Work], array: fn(u32) -> ArraySpec) -> Table {
 
 impl Table {
     /// Requests per second, and their mean latency in seconds.
-    fn of(&self, at: &[usize]) -> (f64, f64) {
+    pub fn of(&self, at: &[usize]) -> (f64, f64) {
         let mut sets = [0usize; SPINDLES.len()];
         at.iter().enumerate().for_each(|(disk, &array)| sets[array] |= 1 << disk);
         let sum = sets.iter().zip(&self.0).map(|(&set, on)| on[set]);
@@ -111,7 +111,7 @@ impl Table {
     }
 }
 
-fn placement(mut code: usize) -> Vec<usize> {
+pub fn placement(mut code: usize) -> Vec<usize> {
     let mut digit = || {
         let digit = code % SPINDLES.len();
         code /= SPINDLES.len();
@@ -120,7 +120,7 @@ fn placement(mut code: usize) -> Vec<usize> {
     (0..DISKS).map(|_| digit()).collect()
 }
 
-fn advised(
+pub fn advised(
     works: &[Work],
     at: &[usize],
     profile: &[Option<WorkloadProfile>],
