@@ -10,7 +10,7 @@ mod spec;
 mod spindle;
 
 use alloc::vec::Vec;
-pub use spec::{ArraySpec, ArraySpecError, CachePower, DiskKind, Raid};
+pub use spec::{Ageing, ArraySpec, ArraySpecError, CachePower, DiskKind, Raid};
 
 use crate::rng::SplitMix64;
 use crate::{DeviceIo, DeviceModel, IoKind};
@@ -39,8 +39,9 @@ const WRITE_BACK_DEPTH: usize = 8;
 ///   transfer. Going on where the head is costs the transfer only. The capacity is spread over the
 ///   whole stroke of the spindles, however small it is.
 /// - A spindle's queue is served shortest positioning time first among the oldest, 32 unless the
-///   specification says another number; the first is passed over 64 times at most. So throughput
-///   grows with depth and with locality.
+///   specification says another number, and who has waited longer is the nearer for it
+///   ([`Ageing`]). So throughput grows with depth and with locality, and nobody waits for longer
+///   than 300 ms, unless the specification says another time, and one turn of each other piece.
 /// - RAID-5 reads old data and parity before it writes both, unless the rest of the row is fewer
 ///   reads, or the whole row is written.
 /// - A write is done once it is in the write-back cache. Neighbours and overwrites become one
@@ -135,7 +136,8 @@ impl SpindleArray {
         let capacity = Bytes(capacity.0.clamp(1, 1 << 60));
         let layout = Layout::new(spec, capacity);
         let mut random = SplitMix64::new(spec.seed);
-        let spindle = |_| Spindle::new(spec.disk, layout.span(), spec.elevator, &mut random);
+        let queue = (spec.elevator, spec.ageing);
+        let spindle = |_| Spindle::new(spec.disk, layout.span(), queue, &mut random);
         let spindles = (0..spec.spindles).map(spindle).collect();
         SpindleArray {
             capacity: capacity.0,
@@ -325,8 +327,8 @@ impl SpindleArray {
         let class = self.jobs[job].class;
         for extent in extents {
             let spindle = extent.spindle as usize;
-            self.spindles[spindle]
-                .enqueue(class, Part { job, start: extent.start, len: extent.len });
+            let part = Part { job, start: extent.start, len: extent.len };
+            self.spindles[spindle].enqueue(self.seen, class, part);
             self.begin_piece(spindle);
         }
     }

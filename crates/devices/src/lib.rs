@@ -35,7 +35,7 @@ mod service;
 mod spec;
 mod ssd;
 
-pub use array::{ArraySpec, ArraySpecError, CachePower, DiskKind, Raid, SpindleArray};
+pub use array::{Ageing, ArraySpec, ArraySpecError, CachePower, DiskKind, Raid, SpindleArray};
 pub use capacity::{Bound, Sustained, ceiling};
 pub use fixed_rate::FixedRate;
 pub use headgate_flash::{Reach, Standing as FlashStanding, Utilisation};

@@ -9,7 +9,7 @@ use headgate_units::{Bytes, Nanos};
 use thiserror::Error;
 
 const FORMS: &str = "rate=IOPS[,latency=TIME][,depth=N][,service=constant|exponential|pareto][,seed=N][,stragglers=N:TIME][,stall=TIME/PERIOD], array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE]\
-    [,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,slowdown=N][,seed=N], \
+    [,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,ageing=TIME|passes][,slowdown=N][,seed=N], \
     ssd[=SIZE][,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full|no] and more, or null";
 
 /// A text that is not a device model.

@@ -1,7 +1,10 @@
-use crate::options::{ModelSpecError, Options, by_name, name_of, write_size};
+use crate::options::{
+    ModelSpecError, Options, by_name, name_of, parse_latency, write_latency, write_size,
+};
 use crate::rate_spec::RateSpec;
 use crate::{
-    ArraySpec, CachePower, DeviceModel, DiskKind, Null, Raid, SpindleArray, Ssd, SsdSpec, ssd,
+    Ageing, ArraySpec, CachePower, DeviceModel, DiskKind, Null, Raid, SpindleArray, Ssd, SsdSpec,
+    ssd,
 };
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -18,8 +21,8 @@ use headgate_units::Bytes;
 ///   have a seed; stragglers and stall put those [layers](crate::layer) on the device, none unless
 ///   given.
 /// - `array=10[,raid=0|5][,disk=fc15k|sata7k][,unit=64K][,cache=256M][,power=battery|volatile]
-///   [,readahead=0][,elevator=32][,slowdown=1][,seed=1]`: a [`SpindleArray`]; what is not
-///   given is as in [`ArraySpec::new`], RAID-0.
+///   [,readahead=0][,elevator=32][,ageing=300ms|passes][,slowdown=1][,seed=1]`: a
+///   [`SpindleArray`]; what is not given is as in [`ArraySpec::new`], RAID-0.
 /// - `ssd[=2G][,op=15%][,isolation=none|static|dynamic][,aged=yes|full|no][,rated=1000]
 ///   [,hysteresis=1%][,victims=greedy|cost-benefit|fifo][,buffer=0][,background=yes|no]
 ///   [,copyback=yes|no][,dies=8][,channels=8][,planes=8][,block=64]
@@ -90,8 +93,7 @@ impl FromStr for ModelSpec {
         match head.split_once('=') {
             Some(("rate", rate)) => Ok(ModelSpec::Rate(RateSpec::parse(rate, rest)?)),
             Some(("array", spindles)) => {
-                let known =
-                    "raid, disk, unit, cache, power, readahead, elevator, slowdown and seed";
+                let known = "raid, disk, unit, cache, power, readahead, elevator, ageing, slowdown and seed";
                 parse_array(spindles, Options::split("array", known, rest)?)
             }
             Some(("ssd", size)) => Ok(ModelSpec::Ssd(ssd::text::parse(
@@ -137,6 +139,9 @@ fn parse_array(spindles: &str, mut options: Options) -> Result<ModelSpec, ModelS
     {
         spec = spec.with_elevator(elevator)?;
     }
+    if let Some(ageing) = options.take("ageing", ageing_of, "a time such as 300ms, or passes")? {
+        spec = spec.with_ageing(ageing)?;
+    }
     if let Some(slowdown) =
         options.take("slowdown", |text| text.parse().ok(), "a whole number from 1 to 64")?
     {
@@ -153,6 +158,21 @@ fn parse_array(spindles: &str, mut options: Options) -> Result<ModelSpec, ModelS
     Ok(ModelSpec::Array(spec))
 }
 
+fn ageing_of(text: &str) -> Option<Ageing> {
+    if text == PASSES { Some(Ageing::Passes) } else { parse_latency(text).map(Ageing::Time) }
+}
+
+fn write_ageing(f: &mut fmt::Formatter<'_>, ageing: Ageing) -> fmt::Result {
+    match ageing {
+        Ageing::Passes => write!(f, ",ageing={PASSES}"),
+        Ageing::Time(time) => {
+            f.write_str(",ageing=")?;
+            write_latency(f, time)
+        }
+    }
+}
+
+const PASSES: &str = "passes";
 const RAIDS: [(&str, Raid); 2] = [("0", Raid::Raid0), ("5", Raid::Raid5)];
 const DISKS: [(&str, DiskKind); 2] = [("fc15k", DiskKind::Fc15k), ("sata7k", DiskKind::Sata7k)];
 const POWERS: [(&str, CachePower); 2] =
@@ -171,6 +191,7 @@ impl fmt::Display for ModelSpec {
                 write!(f, ",power={},readahead=", name_of(&POWERS, &spec.power))?;
                 write_size(f, spec.readahead)?;
                 write!(f, ",elevator={}", spec.elevator)?;
+                write_ageing(f, spec.ageing)?;
                 if spec.slowdown > 1 {
                     write!(f, ",slowdown={}", spec.slowdown)?;
                 }
@@ -207,7 +228,7 @@ mod tests {
         );
         assert_eq!(
             "array=10,seed=7,raid=5".parse::<ModelSpec>().unwrap().to_string(),
-            "array=10,raid=5,disk=fc15k,unit=64K,cache=256M,power=battery,readahead=0,elevator=32,seed=7"
+            "array=10,raid=5,disk=fc15k,unit=64K,cache=256M,power=battery,readahead=0,elevator=32,ageing=300ms,seed=7"
         );
         assert_eq!("null".parse(), Ok(ModelSpec::Null));
     }
@@ -223,6 +244,8 @@ mod tests {
             "array=256,raid=5,disk=sata7k,unit=4608,cache=0,power=volatile,readahead=64M,seed=18446744073709551615",
             "array=3,unit=16M,cache=1.5G,readahead=100,elevator=1",
             "array=3,elevator=256,slowdown=64",
+            "array=3,ageing=passes",
+            "array=3,ageing=1500us",
             "ssd",
             "ssd=1.5G,op=7.25%,isolation=dynamic,rated=2500,targets=published,hysteresis=0.2%,victims=cost-benefit,buffer=3M,aged=full",
             "ssd=4M,op=50%,dies=2,planes=1,channels=1,block=32,page=8K,read=0s,erase=1ns,background=no,copyback=no,aged=yes,seed=9",
@@ -238,7 +261,7 @@ mod tests {
         assert_eq!(
             error_of("ratte=5"),
             "'ratte=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N][,service=constant|exponential|pareto][,seed=N][,stragglers=N:TIME][,stall=TIME/PERIOD], \
-             array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,slowdown=N][,seed=N], \
+             array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,ageing=TIME|passes][,slowdown=N][,seed=N], \
              ssd[=SIZE][,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full|no] and more, or null"
         );
         assert_eq!(
@@ -264,6 +287,14 @@ mod tests {
         assert_eq!(
             error_of("array=4,elevator=some"),
             "elevator='some' does not fit the device model; elevator is a whole number from 1 to 256"
+        );
+        assert_eq!(
+            error_of("array=4,ageing=99us"),
+            "the ageing of an array is 100us to 100s, or passes, not 99.00 us; give such a time"
+        );
+        assert_eq!(
+            error_of("array=4,ageing=64"),
+            "ageing='64' does not fit the device model; ageing is a time such as 300ms, or passes"
         );
         assert_eq!(
             error_of("rate=0"),

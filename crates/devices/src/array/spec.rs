@@ -1,4 +1,4 @@
-use headgate_units::Bytes;
+use headgate_units::{Bytes, Nanos};
 use thiserror::Error;
 
 /// How the array spreads data over its spindles.
@@ -30,6 +30,21 @@ pub enum CachePower {
     Volatile,
 }
 
+/// What a disk does so that nobody waits for ever while it serves what lies near its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ageing {
+    /// The oldest piece is passed over 64 times in a row, then it is served. It bounds how long one
+    /// piece waits and not what it costs to lie far from the others, so that clients with many
+    /// pieces near each other take what is due to those with few.
+    Passes,
+    /// Aged shortest positioning time first: a piece that has waited longer than another by this
+    /// time goes first wherever it lies, and by a part of it as far as the other is nearer by less
+    /// than that part of the longest positioning (ASPTF of Worthington, Ganger, Patt, SIGMETRICS
+    /// 1994, and ASATF of Jacobson and Wilkes, HPL-CSL-91-7, with their weight W being the longest
+    /// positioning over this time). 100 us to 100 s.
+    Time(Nanos),
+}
+
 /// A spindle array, as configured. Always valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArraySpec {
@@ -41,6 +56,7 @@ pub struct ArraySpec {
     pub(crate) power: CachePower,
     pub(crate) readahead: Bytes,
     pub(crate) elevator: u32,
+    pub(crate) ageing: Ageing,
     pub(crate) slowdown: u32,
     pub(crate) seed: u64,
 }
@@ -78,6 +94,9 @@ pub enum ArraySpecError {
         "an elevator chooses among 1 (first come, first served) to 256 requests, not {0}; give a number in that range"
     )]
     Elevator(u32),
+    /// Ageing out of range.
+    #[error("the ageing of an array is 100us to 100s, or passes, not {0}; give such a time")]
+    Ageing(Nanos),
     /// Slowdown out of range.
     #[error("an array moves 1 to 64 times as slowly as its disks, not {0}; give such a number")]
     Slowdown(u32),
@@ -90,6 +109,7 @@ impl ArraySpec {
     pub(crate) const MAX_READAHEAD: Bytes = Bytes::from_mib(64);
     pub(crate) const MAX_ELEVATOR: u32 = 256;
     pub(crate) const MAX_SLOWDOWN: u32 = 64;
+    pub(crate) const AGEING: Ageing = Ageing::Time(Nanos::from_millis(300));
 
     /// An array of [`DiskKind::Fc15k`] disks, stripe unit 64 KiB, cache 256 MiB with a battery, no
     /// read-ahead, elevators that choose among 32 requests, seed 1.
@@ -114,6 +134,7 @@ impl ArraySpec {
             power: CachePower::Battery,
             readahead: Bytes(0),
             elevator: 32,
+            ageing: ArraySpec::AGEING,
             slowdown: 1,
             seed: 1,
         })
@@ -176,6 +197,21 @@ impl ArraySpec {
             Ok(ArraySpec { elevator, ..self })
         } else {
             Err(ArraySpecError::Elevator(elevator))
+        }
+    }
+
+    /// The same with spindles that keep pieces from waiting for ever in this way.
+    ///
+    /// # Errors
+    /// [`ArraySpecError::Ageing`] when it is a time below 100 us or above 100 s.
+    pub fn with_ageing(self, ageing: Ageing) -> Result<ArraySpec, ArraySpecError> {
+        match ageing {
+            Ageing::Time(time)
+                if !(Nanos::from_micros(100)..=Nanos::from_secs(100)).contains(&time) =>
+            {
+                Err(ArraySpecError::Ageing(time))
+            }
+            _ => Ok(ArraySpec { ageing, ..self }),
         }
     }
 

@@ -1,10 +1,11 @@
 use super::mechanics::{Mechanics, Sector, Stance};
-use super::spec::DiskKind;
+use super::spec::{Ageing, DiskKind};
 use crate::rng::SplitMix64;
 use alloc::collections::VecDeque;
 use headgate_units::Nanos;
 
-/// The first in the queue is passed over so many times in a row, then it is its turn.
+/// Under [`Ageing::Passes`] the first in the queue is passed over so many times in a row, then it
+/// is its turn.
 const PATIENCE: u32 = 64;
 
 /// Who waits for a piece of work.
@@ -32,20 +33,31 @@ pub(super) struct Part {
     pub len: u64,
 }
 
+/// A piece in the queue.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    sector: Sector,
+    part: Part,
+    /// What is added to its positioning time when pieces are compared: the later it came, the more.
+    handicap: u128,
+}
+
 #[derive(Debug, Default)]
 struct Queue {
-    parts: VecDeque<(Sector, Part)>,
+    /// In the order of arrival, so that handicaps ascend.
+    parts: VecDeque<Waiting>,
     /// How often the first was passed over.
     passed_over: u32,
 }
 
 /// One disk: an arm, a rotating platter, and a queue from which the piece comes next that the head
-/// reaches first.
+/// reaches first, unless another has waited too long.
 #[derive(Debug)]
 pub(super) struct Spindle {
     mechanics: Mechanics,
     /// Requests that the elevator chooses among: what a disk's command queue holds.
     choice: usize,
+    ageing: Ageing,
     /// The platter's angle at time zero.
     phase: u64,
     /// Past the last byte transferred.
@@ -58,11 +70,17 @@ pub(super) struct Spindle {
 impl Spindle {
     /// A disk of which `span` bytes are used, and whose elevator chooses among the `choice` oldest
     /// pieces.
-    pub(super) fn new(kind: DiskKind, span: u64, choice: u32, random: &mut SplitMix64) -> Spindle {
+    pub(super) fn new(
+        kind: DiskKind,
+        span: u64,
+        (choice, ageing): (u32, Ageing),
+        random: &mut SplitMix64,
+    ) -> Spindle {
         let mechanics = Mechanics::new(kind, span);
         Spindle {
             mechanics,
             choice: choice as usize,
+            ageing,
             phase: random.below(mechanics.rotation()),
             head: random.below(span),
             busy: None,
@@ -71,12 +89,24 @@ impl Spindle {
         }
     }
 
-    pub(super) fn enqueue(&mut self, class: Class, part: Part) {
+    /// Calls come in the order of `now`.
+    pub(super) fn enqueue(&mut self, now: Nanos, class: Class, part: Part) {
+        let handicap = match self.ageing {
+            Ageing::Passes => 0,
+            // What came later by `time` starts with the longest positioning there is.
+            Ageing::Time(time) => {
+                u128::from(now.0) * u128::from(self.mechanics.longest()) / u128::from(time.0.max(1))
+            }
+        };
         let queue = match class {
             Class::Foreground => &mut self.foreground,
             Class::Background => &mut self.background,
         };
-        queue.parts.push_back((self.mechanics.sector(part.start), part));
+        queue.parts.push_back(Waiting {
+            sector: self.mechanics.sector(part.start),
+            part,
+            handicap,
+        });
     }
 
     /// Begins the next piece if the disk is free and has one: when it will be done.
@@ -112,32 +142,44 @@ impl Spindle {
         }
     }
 
-    /// The piece that the head reaches first among the first [`Spindle::choice`], or the first one
-    /// if it has waited its share.
-    fn nearest(&self, stance: Stance, queue: &Queue) -> Option<(u64, usize)> {
-        if queue.passed_over >= PATIENCE {
+    /// The piece that the head reaches first among the first [`Spindle::choice`], ages counted, or
+    /// the first one if it has waited its share.
+    fn nearest(&self, stance: Stance, queue: &Queue) -> Option<(u128, usize)> {
+        if self.ageing == Ageing::Passes && queue.passed_over >= PATIENCE {
             return Some((0, 0));
         }
-        let window = queue.parts.iter().take(self.choice).enumerate();
-        window.map(|(at, &(sector, _))| (self.mechanics.positioning(stance, sector), at)).min()
+        let mut best: Option<(u128, usize)> = None;
+        for (at, waiting) in queue.parts.iter().take(self.choice).enumerate() {
+            if best.is_some_and(|(least, _)| least <= waiting.handicap) {
+                // Those behind have no smaller handicaps.
+                break;
+            }
+            let positioning = u128::from(self.mechanics.positioning(stance, waiting.sector));
+            let effort = positioning + waiting.handicap;
+            if best.is_none_or(|(least, _)| effort < least) {
+                best = Some((effort, at));
+            }
+        }
+        best
     }
 }
 
 impl Queue {
     fn take(&mut self, at: usize) -> Option<(Sector, Part)> {
         self.passed_over = if at == 0 { 0 } else { self.passed_over + 1 };
-        self.parts.remove(at)
+        self.parts.remove(at).map(|waiting| (waiting.sector, waiting.part))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const SPAN: u64 = 100 << 30;
 
     fn spindle(kind: DiskKind) -> Spindle {
-        Spindle::new(kind, SPAN, 32, &mut SplitMix64::new(7))
+        Spindle::new(kind, SPAN, (32, Ageing::Passes), &mut SplitMix64::new(7))
     }
 
     #[test]
@@ -145,7 +187,7 @@ mod tests {
         let mut disk = spindle(DiskKind::Fc15k);
         let mut now = Nanos::from_secs(1);
         let mut read = |start: u64| {
-            disk.enqueue(Class::Foreground, Part { job: 0, start, len: 65_536 });
+            disk.enqueue(Nanos::ZERO, Class::Foreground, Part { job: 0, start, len: 65_536 });
             let done = disk.begin(now, Urgency::Calm).unwrap();
             let took = done - now;
             disk.finish();
@@ -162,10 +204,10 @@ mod tests {
     fn writing_what_was_just_read_takes_a_revolution() {
         let mut disk = spindle(DiskKind::Fc15k);
         let part = Part { job: 0, start: 400_000 * 1_000, len: 4_096 };
-        disk.enqueue(Class::Foreground, part);
+        disk.enqueue(Nanos::ZERO, Class::Foreground, part);
         let read = disk.begin(Nanos::ZERO, Urgency::Calm).unwrap();
         disk.finish();
-        disk.enqueue(Class::Foreground, part);
+        disk.enqueue(Nanos::ZERO, Class::Foreground, part);
         let written = disk.begin(read, Urgency::Calm).unwrap();
         assert!((written - read).0.abs_diff(4_000_000) <= 2, "{}", written - read);
     }
@@ -173,10 +215,15 @@ mod tests {
     #[test]
     fn an_elevator_chooses_among_the_oldest_only() {
         let served = |choice| {
-            let mut disk = Spindle::new(DiskKind::Fc15k, SPAN, choice, &mut SplitMix64::new(7));
+            let mut disk = Spindle::new(
+                DiskKind::Fc15k,
+                SPAN,
+                (choice, Ageing::Passes),
+                &mut SplitMix64::new(7),
+            );
             disk.head = 0;
             for (job, start) in [(0, SPAN / 2), (1, SPAN / 4), (2, 0)] {
-                disk.enqueue(Class::Foreground, Part { job, start, len: 4_096 });
+                disk.enqueue(Nanos::ZERO, Class::Foreground, Part { job, start, len: 4_096 });
             }
             disk.begin(Nanos::ZERO, Urgency::Calm);
             disk.finish().unwrap().job
@@ -187,12 +234,17 @@ mod tests {
 
     #[test]
     fn nobody_is_passed_over_for_ever() {
+        // By passes.
         let mut disk = spindle(DiskKind::Fc15k);
         disk.head = 0;
-        disk.enqueue(Class::Foreground, Part { job: 1, start: SPAN / 2, len: 4_096 });
+        disk.enqueue(Nanos::ZERO, Class::Foreground, Part { job: 1, start: SPAN / 2, len: 4_096 });
         let mut now = Nanos::ZERO;
         for turn in 0..1_000 {
-            disk.enqueue(Class::Foreground, Part { job: 0, start: disk.head, len: 4_096 });
+            disk.enqueue(
+                Nanos::ZERO,
+                Class::Foreground,
+                Part { job: 0, start: disk.head, len: 4_096 },
+            );
             now = disk.begin(now, Urgency::Calm).unwrap();
             if disk.finish().unwrap().job == 1 {
                 assert!(turn <= PATIENCE, "served after {turn} others");
@@ -202,13 +254,86 @@ mod tests {
         panic!("the far one starved");
     }
 
+    /// How long the one that lies far away waits while there is always another at the head.
+    fn wait_of_the_far_one(ageing: Ageing) -> Nanos {
+        let queue = (32, ageing);
+        let mut disk = Spindle::new(DiskKind::Fc15k, SPAN, queue, &mut SplitMix64::new(7));
+        disk.head = 0;
+        let far = Part { job: 1, start: SPAN / 2, len: 4_096 };
+        disk.enqueue(Nanos::ZERO, Class::Foreground, far);
+        let mut now = Nanos::ZERO;
+        for _ in 0..100_000 {
+            let near = Part { job: 0, start: disk.head, len: 65_536 };
+            disk.enqueue(now, Class::Foreground, near);
+            let done = disk.begin(now, Urgency::Calm).unwrap();
+            if disk.finish().unwrap().job == 1 {
+                return now;
+            }
+            now = done;
+        }
+        panic!("the far one starved");
+    }
+
+    #[test]
+    fn by_time_the_far_one_waits_as_long_as_the_time_says_and_by_passes_as_long_as_others_take() {
+        for millis in [1, 20, 300, 5_000] {
+            let time = Nanos::from_millis(millis);
+            let waited = wait_of_the_far_one(Ageing::Time(time));
+            // Its own positioning is less than the longest, and so is its share of the time.
+            assert!(waited <= time && waited >= Nanos(time.0 / 4), "{waited} of {time}");
+        }
+        let by_passes = wait_of_the_far_one(Ageing::Passes);
+        assert_eq!(by_passes, Nanos(655_360 * u64::from(PATIENCE)));
+    }
+
+    proptest! {
+        /// The bound of the documentation, in closed loops: who waited for the time goes before all
+        /// that came since, so no more than the others who were there can be served first.
+        #[test]
+        fn nobody_waits_for_more_than_the_time_and_each_other_once(
+            seed in any::<u64>(),
+            millis in 1u64..400,
+            depth in 1usize..40,
+            choice in 1u32..64,
+            crowd in 1u64..1_000,
+        ) {
+            let time = Nanos::from_millis(millis);
+            let mut random = SplitMix64::new(seed);
+            let queue = (choice, Ageing::Time(time));
+            let mut disk = Spindle::new(DiskKind::Sata7k, SPAN, queue, &mut random);
+            let most = disk.mechanics.longest() + disk.mechanics.transfer(4_096);
+            let bound = time + Nanos(most * depth as u64);
+            let mut now = Nanos::from_secs(1);
+            let mut came = vec![now; depth];
+            // Most of them near each other, some anywhere.
+            let mut place = move || match random.below(8) {
+                0 => random.below(SPAN),
+                _ => random.below(SPAN / crowd),
+            };
+            for job in 0..depth {
+                disk.enqueue(now, Class::Foreground, Part { job, start: place(), len: 4_096 });
+            }
+            for _ in 0..2_000 {
+                now = disk.begin(now, Urgency::Calm).unwrap();
+                let job = disk.finish().unwrap().job;
+                prop_assert!(now - came[job] <= bound, "{} of {}", now - came[job], bound);
+                came[job] = now;
+                disk.enqueue(now, Class::Foreground, Part { job, start: place(), len: 4_096 });
+            }
+        }
+    }
+
     #[test]
     fn background_work_waits_until_it_presses() {
         let served = |urgency| {
             let mut disk = spindle(DiskKind::Fc15k);
             disk.head = 0;
-            disk.enqueue(Class::Foreground, Part { job: 1, start: SPAN / 2, len: 4_096 });
-            disk.enqueue(Class::Background, Part { job: 2, start: 0, len: 4_096 });
+            disk.enqueue(
+                Nanos::ZERO,
+                Class::Foreground,
+                Part { job: 1, start: SPAN / 2, len: 4_096 },
+            );
+            disk.enqueue(Nanos::ZERO, Class::Background, Part { job: 2, start: 0, len: 4_096 });
             disk.begin(Nanos::ZERO, urgency);
             disk.finish().unwrap().job
         };
