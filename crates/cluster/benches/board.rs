@@ -13,6 +13,7 @@ fn report() -> HostReport {
     HostReport {
         latency: Nanos::from_millis(31),
         ios: 1_000,
+        work: 1_000_000_000,
         window: Slots::whole(26),
         bound: Bound::Free,
         shares: ActiveShares::from_millionths(1_000_000_000),

@@ -21,7 +21,8 @@
 //! | 112 | 1 | bound: 0 free, 1 min, 2 reservations, 3 max |
 //! | 113 | 1 | length of the name |
 //! | 114 | 64 | name |
-//! | 178 | 334 | 0 |
+//! | 178 | 8 | work, millionths of a reference IO; 0 from versions that did not tell |
+//! | 186 | 326 | 0 |
 
 use crate::identity::{HostId, HostName, InstanceId, NAME_MAX};
 use headgate_qos::window::{ActiveShares, Bound, HostReport, Slots};
@@ -51,8 +52,9 @@ const BOUND: usize = 112;
 const NAME_LENGTH: usize = 113;
 const NAME: usize = 114;
 const END: usize = NAME + NAME_MAX;
+const WORK: usize = END;
 
-const _: () = assert!(END <= RECORD && NAME_MAX <= u8::MAX as usize, "the longest name fits");
+const _: () = assert!(WORK + 8 <= RECORD && NAME_MAX <= u8::MAX as usize, "the longest name fits");
 
 /// What one host says at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,6 +135,7 @@ impl Record {
             (SHARES, report.shares.as_millionths()),
             (THRESHOLD, report.threshold.0),
             (PERIOD, report.period.0),
+            (WORK, report.work),
         ] {
             put(at, &value.to_le_bytes());
         }
@@ -190,9 +193,16 @@ impl Record {
             value if (low..=high).contains(&value) => Ok(value),
             _ => Err(RecordError::Value(what)),
         };
+        let ios = within("IOs", IOS, 0, 1 << 48)?;
+        let work = match within("work", WORK, 0, 1 << 60)? {
+            // As if each were a reference IO.
+            0 => ios.saturating_mul(1_000_000),
+            work => work,
+        };
         let report = HostReport {
             latency: Nanos(within("latency", LATENCY, 0, 1 << 48)?),
-            ios: within("IOs", IOS, 0, 1 << 48)?,
+            ios,
+            work,
             window: Slots::from_millionths(within(
                 "window",
                 WINDOW,
@@ -232,6 +242,7 @@ pub(crate) mod tests {
         HostReport {
             latency: Nanos::from_millis(31),
             ios: 1_700,
+            work: 1_900_000_000,
             window: Slots::from_millionths(26_100_000),
             bound: Bound::Free,
             shares: ActiveShares::from_millionths(1_500_000_000),
@@ -249,6 +260,16 @@ pub(crate) mod tests {
             name: HostName::new(&format!("host{host}")).unwrap(),
             report: report(),
         }
+    }
+
+    #[test]
+    fn who_does_not_tell_its_work_did_one_for_each_request() {
+        let mut bytes = record(1, 2, 3).encode(RecordKey::Key);
+        bytes[WORK..WORK + 8].fill(0);
+        let checksum = checksum(&bytes);
+        bytes[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
+        let read = Record::decode(&bytes, RecordKey::Key).unwrap();
+        assert_eq!(read.report.work, report().ios * 1_000_000);
     }
 
     #[test]

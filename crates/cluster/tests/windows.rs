@@ -55,7 +55,8 @@ impl Hosts {
         self.latency = in_flight / IOPS;
         for host in self.hosts.iter_mut().filter(|h| h.alive) {
             let ios = (host.controller.window().as_f64() / self.latency * 4.0) as u64;
-            let own = Observation { latency: Nanos((self.latency * 1e9) as u64), ios };
+            let latency = Nanos((self.latency * 1e9) as u64);
+            let own = Observation { latency, ios, work: ios * 1_000_000 };
             let shares = Shares::new(host.shares).unwrap();
             let demand = Demand { shares, reservation: None, outstanding: Slots::whole(99) };
             // As the last exchange left it, or as if there had been none.

@@ -53,7 +53,8 @@ fn main() {
         let demand =
             Demand { shares: Shares::default(), reservation: None, outstanding: Slots::ONE };
         let demands = vec![demand; vms];
-        let own = Some(Observation { latency: Nanos::from_millis(31), ios: 1_000 });
+        let own =
+            Some(Observation { latency: Nanos::from_millis(31), ios: 1_000, work: 1_000_000_000 });
         let report_of = controller.update(own, &demands, BoardView::Alone).report;
         let peers = vec![Peer { report: report_of, age: Nanos::from_secs(1) }; hosts];
         report(&format!("a period of {vms} VMs and {hosts} other hosts"), 1_000, |_| {

@@ -511,7 +511,7 @@ mod tests {
         let smoothing = Smoothing::PerPeriod { past: Fraction::percent(0) };
         gate.set_meter(MS, Some(LatencyMeter::new(CostModel::Unit, smoothing).unwrap()));
         gate.measure(MS, disk, Took { device: MS, ..Took::default() }, Bytes(4096));
-        assert_eq!(gate.take_latency(), Some(Observation { latency: MS, ios: 1 }));
+        assert_eq!(gate.take_latency(), Some(Observation { latency: MS, ios: 1, work: 1_000_000 }));
     }
 
     proptest! {

@@ -72,6 +72,7 @@ mod tests {
         HostReport {
             latency: Nanos::from_millis(20),
             ios,
+            work: ios * 1_000_000,
             window: Slots::whole(8),
             bound: Bound::Free,
             shares: ActiveShares::from_millionths(1_000_000),

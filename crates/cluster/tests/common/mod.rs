@@ -23,6 +23,7 @@ pub fn report(ios: u64) -> HostReport {
     HostReport {
         latency: Nanos::from_millis(31),
         ios,
+        work: ios * 1_000_000,
         window: Slots::whole(26),
         bound: Bound::Free,
         shares: ActiveShares::from_millionths(1_500_000_000),

@@ -235,7 +235,7 @@ mod tests {
     }
 
     fn seen(millis: u64, ios: u64) -> Option<Observation> {
-        Some(Observation { latency: Nanos::from_millis(millis), ios })
+        Some(Observation { latency: Nanos::from_millis(millis), ios, work: ios * 1_000_000 })
     }
 
     #[test]

@@ -1,6 +1,7 @@
+use super::config::Division;
 use super::demand::ActiveShares;
 use super::history::OLDEST;
-use super::slots::{Slots, ratio};
+use super::slots::{MILLION, Slots, ratio};
 use headgate_units::Nanos;
 
 /// What a host tells the others about itself and a datastore, once a period.
@@ -10,6 +11,8 @@ pub struct HostReport {
     pub latency: Nanos,
     /// IOs that completed in the last period.
     pub ios: u64,
+    /// What they cost, in millionths of a reference IO.
+    pub work: u64,
     /// The window from now on.
     pub window: Slots,
     /// What holds the window where it is.
@@ -30,6 +33,11 @@ impl HostReport {
             self.latency.0,
             self.period.0,
         ))
+    }
+
+    /// Millionths of a reference IO per second.
+    fn rate(&self) -> u64 {
+        ratio(self.work, 1_000_000_000, self.period.0)
     }
 }
 
@@ -72,6 +80,29 @@ pub enum BoardView<'a> {
     /// Nothing, at present.
     Unreachable,
 }
+
+/// What the slots of a host take for their work, relative to those of all hosts, itself included:
+/// slots and work of the host, and of all. In millionths; no more than [`Division::LEASH`] times
+/// what the others' slots take. One where there is nobody to compare with, `None` where nothing was
+/// done.
+pub(super) fn toil((slots, work): (Slots, u64), all: (Slots, u64)) -> Option<u64> {
+    if work == 0 || slots == Slots::ZERO {
+        return None;
+    }
+    let others = (all.0 - slots, all.1.saturating_sub(work));
+    if others.0 == Slots::ZERO || others.1 == 0 {
+        return Some(MILLION);
+    }
+    // As many slots as the others, and as all, would take for this work.
+    let by_others = others.0.scaled(work, others.1);
+    let by_all = all.0.scaled(work, all.1);
+    let counted = slots.min(by_others.scaled(u64::from(Division::LEASH), 1));
+    let toil = ratio(counted.as_millionths(), MILLION, by_all.as_millionths().max(1));
+    Some(toil.clamp(1, TOIL_MAX))
+}
+
+/// Past this nobody's slots are counted: no report, however wrong, makes products overflow.
+const TOIL_MAX: u64 = 1_000 * MILLION;
 
 /// The hosts whose word counts, the own one first.
 pub(super) struct Cluster<'a> {
@@ -139,16 +170,38 @@ impl<'a> Cluster<'a> {
         self.mean(|_, age| window(age).as_millionths()).map(Slots::from_millionths)
     }
 
-    /// Slots in use and active shares of this host and of all others that latency and shares rule:
-    /// what is held by a bound takes part in neither.
+    /// This host and all others that latency and shares rule: what is held by a bound is left out.
+    fn ruled(&self) -> impl Iterator<Item = HostReport> + use<'a> {
+        let free = self.fresh().filter(|peer| peer.report.bound == Bound::Free);
+        core::iter::once(self.own).chain(free.map(|peer| peer.report))
+    }
+
+    /// Their slots in use and active shares.
     pub(super) fn shared(&self) -> (Slots, ActiveShares) {
-        let free =
-            self.fresh().filter(|peer| peer.report.bound == Bound::Free).map(|peer| peer.report);
-        core::iter::once(self.own)
-            .chain(free)
-            .fold((Slots::ZERO, ActiveShares::ZERO), |(used, shares), report| {
-                (used + report.in_use(), shares + report.shares)
-            })
+        self.ruled().fold((Slots::ZERO, ActiveShares::ZERO), |(used, shares), report| {
+            (used + report.in_use(), shares + report.shares)
+        })
+    }
+
+    /// What they get done, in millionths of a reference IO per second.
+    pub(super) fn work(&self) -> u64 {
+        self.ruled().fold(0, |all: u64, report| all.saturating_add(report.rate()))
+    }
+
+    /// Their active shares, each times what its slots take for their work ([`toil`]), as all of
+    /// them see it.
+    pub(super) fn laden_shares(&self) -> u64 {
+        let all = (self.shared().0, self.work());
+        let laden = |report: HostReport| {
+            let own = (report.in_use(), report.rate());
+            ratio(report.shares.as_millionths(), toil(own, all).unwrap_or(MILLION), MILLION)
+        };
+        self.ruled().map(laden).fold(0, u64::saturating_add)
+    }
+
+    /// What this host gets done.
+    pub(super) fn own_work(&self) -> u64 {
+        self.own.rate()
     }
 
     /// Hosts with active shares, and the sum of those.

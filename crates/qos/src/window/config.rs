@@ -22,6 +22,9 @@ pub struct Config {
     pub smoothing: Smoothing,
     /// How shares become β. Default: an excess of 20 %.
     pub gain: Gain,
+    /// What of the storage is divided by shares under [`Gain::Excess`]. Default:
+    /// [`Division::Service`].
+    pub division: Division,
     /// Which window a latency is held against. Default: [`Feedback::Matched`].
     pub feedback: Feedback,
     /// Below this no window goes, one hundredth of a slot to [`Config::max`]. Default: 4.
@@ -73,6 +76,25 @@ pub enum Gain {
     Excess(Fraction),
 }
 
+/// What hosts get in proportion to their shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Division {
+    /// Slots in the storage's queue, as in the paper. What is done with a slot is as the storage
+    /// likes: more where requests lie near each other or near those of others, or are written to a
+    /// cache.
+    Slots,
+    /// Work that is done, as the datastore's cost model counts it: slots by shares times what a
+    /// host's slots took for their work in the last periods. They count as taking at most
+    /// [`Division::LEASH`] times what the others' take, so that a host whose slots do little for a
+    /// reason of its own does not fill the storage's queue.
+    Service,
+}
+
+impl Division {
+    /// How much more than others' the slots of a host may count: see [`Division::Service`].
+    pub const LEASH: u32 = 3;
+}
+
 /// Which window the factor 𝓛/L multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feedback {
@@ -111,6 +133,7 @@ impl Default for Config {
             step: Fraction::percent(80),
             smoothing: Smoothing::PUBLISHED,
             gain: Gain::Excess(Fraction::percent(20)),
+            division: Division::Service,
             feedback: Feedback::Matched,
             min: Slots::whole(4),
             lower_bound: LowerBound::ByShares,
@@ -163,6 +186,7 @@ impl Config {
             threshold,
             period: Nanos::from_secs(2),
             gain: Gain::SharesPerSlot(shares_per_slot),
+            division: Division::Slots,
             feedback: Feedback::Present,
             min: Slots::ONE,
             lower_bound: LowerBound::Alike,

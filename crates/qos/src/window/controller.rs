@@ -1,11 +1,14 @@
-use super::board::{BoardView, Bound, Cluster, HostReport};
-use super::config::{Config, ConfigError, Feedback, Gain, LowerBound};
+use super::board::{BoardView, Bound, Cluster, HostReport, toil};
+use super::config::{Config, ConfigError, Division, Feedback, Gain, LowerBound};
 use super::demand::{ActiveShares, Demand, reserved};
 use super::history::History;
 use super::latency::Observation;
-use super::slots::{Fraction, MILLION, Slots};
+use super::slots::{Fraction, MILLION, Slots, ratio};
 use super::watch::{LoadEvent, Unmanaged, Watch};
 use headgate_units::Nanos;
+
+/// What of [`Controller::toil`] is of the last period.
+const TOIL: Fraction = Fraction::percent(25);
 
 /// One host's window at one datastore.
 ///
@@ -21,6 +24,9 @@ pub struct Controller {
     bound: Bound,
     /// The lower bound, without reservations, as last agreed with the other hosts.
     least: Slots,
+    /// What a slot of this host takes for its work, relative to one of all hosts, in millionths:
+    /// the mean of some periods.
+    toil: u64,
     watch: Watch,
 }
 
@@ -69,7 +75,8 @@ impl Controller {
         config.validate()?;
         let window = config.initial.clamp(config.min, config.max);
         let (history, watch) = (History::new(window), Watch::new());
-        Ok(Controller { config, history, window, bound: Bound::Free, least: config.min, watch })
+        let (bound, least) = (Bound::Free, config.min);
+        Ok(Controller { config, history, window, bound, least, toil: MILLION, watch })
     }
 
     /// The window now.
@@ -109,6 +116,7 @@ impl Controller {
         let report = HostReport {
             latency: own.map_or(Nanos::ZERO, |own| own.latency),
             ios: own.map_or(0, |own| own.ios),
+            work: own.map_or(0, |own| own.work),
             window: self.window,
             bound: self.bound,
             shares,
@@ -126,7 +134,8 @@ impl Controller {
         let (wanted, beta, held) = match latency {
             Some(latency) => {
                 self.least = self.lower_bound(&cluster);
-                let (wanted, beta) = self.law(&cluster, latency, threshold);
+                self.toil = self.toil(&cluster, vms);
+                let (wanted, beta) = self.law(&cluster, (latency, threshold));
                 (wanted, beta, None)
             }
             None if readable => (self.window, Slots::ZERO, Some(Held::NoIos)),
@@ -153,7 +162,7 @@ impl Controller {
     }
 
     /// Equation 2; the new window and β.
-    fn law(&self, cluster: &Cluster<'_>, latency: Nanos, threshold: Nanos) -> (Slots, Slots) {
+    fn law(&self, cluster: &Cluster<'_>, (latency, threshold): (Nanos, Nanos)) -> (Slots, Slots) {
         let (beta, aim) = match self.config.gain {
             Gain::SharesPerSlot(per) => {
                 let own = Slots::from_millionths(cluster.own_shares().as_millionths());
@@ -161,9 +170,16 @@ impl Controller {
             }
             Gain::Excess(part) => {
                 let (used, shares) = cluster.shared();
-                let all = Slots::from_millionths(part.of(used.as_millionths()));
                 let own = cluster.own_shares().as_millionths();
-                (all.scaled(own, shares.as_millionths()), Nanos(part.rest().of(threshold.0).max(1)))
+                let due = match self.config.division {
+                    Division::Slots => used.scaled(own, shares.as_millionths()),
+                    Division::Service => {
+                        let own = ratio(own, self.toil, MILLION);
+                        used.scaled(own, cluster.laden_shares())
+                    }
+                };
+                let beta = Slots::from_millionths(part.of(due.as_millionths()));
+                (beta, Nanos(part.rest().of(threshold.0).max(1)))
             }
         };
         let measured = match self.config.feedback {
@@ -173,6 +189,19 @@ impl Controller {
         let target = measured.unwrap_or(self.window).scaled(aim.0, latency.0) + beta;
         let (old, new) = (self.config.step.rest(), self.config.step);
         (part_of(old, self.window) + part_of(new, target), beta)
+    }
+
+    /// [`Controller::toil`] after this period. One period alone would set what this host measured
+    /// just now against reports of a time when all windows were others; where those are late, that
+    /// rings.
+    fn toil(&self, cluster: &Cluster<'_>, vms: &[Demand]) -> u64 {
+        // Not by the latency that was measured: who measures too much would get too much.
+        let wanted = vms.iter().fold(Slots::ZERO, |all, vm| all + vm.outstanding);
+        let own = (wanted.min(self.window), cluster.own_work());
+        let (all, work) = (cluster.shared().0, cluster.work());
+        let Some(now) = toil(own, (all, work)) else { return self.toil };
+        part_of(TOIL.rest(), Slots::from_millionths(self.toil)).as_millionths()
+            + part_of(TOIL, Slots::from_millionths(now)).as_millionths()
     }
 
     /// The lower bound, leaving reservations aside.

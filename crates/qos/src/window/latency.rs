@@ -20,6 +20,8 @@ pub struct Observation {
     pub latency: Nanos,
     /// IOs that completed, at least one.
     pub ios: u64,
+    /// What they cost, in millionths of an IO of 8 KiB.
+    pub work: u64,
 }
 
 /// Turns the latencies of one host's IOs at one datastore into one number per period (section 3.1,
@@ -38,6 +40,8 @@ pub struct LatencyMeter {
     /// Of the period under way.
     sum: u64,
     ios: u64,
+    /// What they cost, in millionths.
+    cost_sum: u64,
 }
 
 impl LatencyMeter {
@@ -48,7 +52,7 @@ impl LatencyMeter {
     pub fn new(model: CostModel, smoothing: Smoothing) -> Result<LatencyMeter, ConfigError> {
         let cost = CostMeter::new(model)?;
         let reference = cost.cost(clamp_bytes(REFERENCE)).as_millionths();
-        Ok(LatencyMeter { cost, reference, smoothing, mean: None, sum: 0, ios: 0 })
+        Ok(LatencyMeter { cost, reference, smoothing, mean: None, sum: 0, ios: 0, cost_sum: 0 })
     }
 
     /// A read or write of so many bytes took so long at the device, from issue to completion: not
@@ -61,6 +65,7 @@ impl LatencyMeter {
         let latency = latency.0.min(LONGEST) * self.reference / cost;
         self.sum = self.sum.saturating_add(latency);
         self.ios += 1;
+        self.cost_sum = self.cost_sum.saturating_add(cost);
         if let Smoothing::PerIo { new } = self.smoothing {
             self.smooth(latency << DIGITS, new.rest());
         }
@@ -81,12 +86,14 @@ impl LatencyMeter {
     /// Ends the period: what was seen in it, `None` when nothing completed. O(1).
     pub fn take(&mut self) -> Option<Observation> {
         let (sum, ios) = (core::mem::take(&mut self.sum), core::mem::take(&mut self.ios));
+        let cost = core::mem::take(&mut self.cost_sum);
         let mean = sum.checked_div(ios)?;
         if let Smoothing::PerPeriod { past } = self.smoothing {
             self.smooth(mean << DIGITS, past);
         }
         let latency = self.mean.unwrap_or(mean << DIGITS) >> DIGITS;
-        Some(Observation { latency: Nanos(latency.max(1)), ios })
+        let work = ratio(cost, MILLION, self.reference);
+        Some(Observation { latency: Nanos(latency.max(1)), ios, work })
     }
 }
 
@@ -105,10 +112,16 @@ mod tests {
         assert_eq!(meter.take(), None);
         meter.record(Nanos(100), Bytes(4096));
         meter.record(Nanos(300), Bytes(4096));
-        assert_eq!(meter.take(), Some(Observation { latency: Nanos(200), ios: 2 }));
+        assert_eq!(
+            meter.take(),
+            Some(Observation { latency: Nanos(200), ios: 2, work: 2_000_000 })
+        );
         assert_eq!(meter.take(), None);
         meter.record(Nanos(400), Bytes(4096));
-        assert_eq!(meter.take(), Some(Observation { latency: Nanos(300), ios: 1 }));
+        assert_eq!(
+            meter.take(),
+            Some(Observation { latency: Nanos(300), ios: 1, work: 1_000_000 })
+        );
     }
 
     /// Section 3.2.2 of the mClock paper, equation 5: the costs of 8 and 64 KiB are 1.027 and
@@ -123,6 +136,15 @@ mod tests {
         assert_eq!(seen(&mut meter, 10_000, 8), 10_000_000);
         let large = seen(&mut meter, 11_818, 64);
         assert!(large.abs_diff(10_000_000) < 10_000, "{large}");
+    }
+
+    /// By the same equation: 1.213 / 1.027.
+    #[test]
+    fn large_ios_are_more_work() {
+        let mut meter = meter(CostModel::default(), Smoothing::PUBLISHED);
+        [8, 64].iter().for_each(|&kib| meter.record(Nanos(1), Bytes::from_kib(kib)));
+        let work = meter.take().unwrap().work;
+        assert!(work.abs_diff(2_181_800) < 100, "{work}");
     }
 
     #[test]

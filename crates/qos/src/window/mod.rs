@@ -26,6 +26,13 @@
 //!   there at a rate of 1 - γ·ε per period on any storage. U is known from what the hosts report, Σ
 //!   n·l/T by Little's law. Hosts at a bound take no part in U and Σs, or their slots would be
 //!   given to others twice.
+//! - **Work is divided, not slots** ([`Division::Service`]). What a slot does is as the storage
+//!   likes: requests near others come first on a disk, and cached writes at once. With x of X work
+//!   per second done by q of U requests in flight, e = (q/x)/(U/X) is what a host's slots take for
+//!   their work relative to all. So β = ε·U·e·s/Σ(e·s): at rest w = β/ε, and a full window is q =
+//!   w, so that x is as s, whatever a slot does and however that depends on the windows. Σβ is as
+//!   before. A host's own q is counted and not timed, and e is a mean over some four periods, so
+//!   that reports that are late do not make it ring.
 //! - **The latency belongs to the window it was measured under** ([`Feedback::Matched`]). A report
 //!   that is two periods old tells of a window that is no more; multiplied with the present one it
 //!   makes the sum swing: with many hosts and r = 𝓛/L the roots of λ³ = (1 - γ + γr)·λ² - γr leave
@@ -78,7 +85,7 @@ mod watch;
 mod work;
 
 pub use board::{BoardView, Bound, HostReport, Peer};
-pub use config::{Alarm, Config, ConfigError, Feedback, Gain, LowerBound, Smoothing};
+pub use config::{Alarm, Config, ConfigError, Division, Feedback, Gain, LowerBound, Smoothing};
 pub use controller::{Controller, Held, Update};
 pub use demand::{ActiveShares, Demand, DemandMeter, Usage};
 pub use latency::{LatencyMeter, Observation};

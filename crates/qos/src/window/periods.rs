@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn seen(millis: u64, ios: u64) -> Option<Observation> {
-        Some(Observation { latency: Nanos::from_millis(millis), ios })
+        Some(Observation { latency: Nanos::from_millis(millis), ios, work: ios * 1_000_000 })
     }
 
     fn wanted(
@@ -304,7 +304,7 @@ mod tests {
             for (key, at, outstanding_time, ios, bytes) in seen {
                 let policy = Policy::default();
                 let disk = DiskTotals { key, policy, at: Nanos(at), outstanding_time, ios, bytes };
-                let own = Observation { latency: Nanos(bytes), ios };
+                let own = Observation { latency: Nanos(bytes), ios, work: bytes };
                 periods.end(Some(own), &[disk], BoardView::Alone);
             }
         }

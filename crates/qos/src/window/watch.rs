@@ -100,7 +100,10 @@ impl Watch {
         let helpless = collapsed.filter(|_| high).map(|windows| {
             let cause = match bound {
                 super::Bound::Reservations => Cause::Reservations,
-                _ if lowest > threshold => Cause::NeverBelow { lowest },
+                // Windows rest at the threshold, and may have come to it from above.
+                _ if lowest.0 > threshold.0.saturating_add(threshold.0 / 64) => {
+                    Cause::NeverBelow { lowest }
+                }
                 _ => Cause::ForeignLoad,
             };
             Unmanaged { latency, threshold, windows, cause }

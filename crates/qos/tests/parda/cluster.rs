@@ -52,12 +52,29 @@ pub fn vm(shares: u64, outstanding: f64) -> Vm {
     Vm { shares, reservation: 0, outstanding }
 }
 
+/// What the slots of a host do, of all that it has in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotsDo {
+    /// So many times what others' do.
+    pub times: f64,
+    /// Its rate is as this power of its number in flight, relative to the mean of all hosts.
+    pub power: f64,
+    /// IOPS at most.
+    pub at_most: f64,
+}
+
+impl SlotsDo {
+    pub const ALIKE: SlotsDo = SlotsDo { times: 1.0, power: 1.0, at_most: f64::INFINITY };
+}
+
 #[derive(Clone, Debug)]
 pub struct Host {
     pub controller: Controller,
     pub vms: Vec<Vm>,
     /// What it measures, relative to the mean.
     pub offset: f64,
+    /// What its slots do.
+    pub slots_do: SlotsDo,
     /// What its last update said.
     pub last: Option<Update>,
     /// IOPS in the last period.
@@ -133,7 +150,14 @@ impl Cluster {
 
     pub fn host(&mut self, config: Config, vms: Vec<Vm>) -> usize {
         let controller = Controller::new(config).unwrap();
-        self.hosts.push(Host { controller, vms, offset: 1.0, last: None, iops: 0.0 });
+        self.hosts.push(Host {
+            controller,
+            vms,
+            offset: 1.0,
+            slots_do: SlotsDo::ALIKE,
+            last: None,
+            iops: 0.0,
+        });
         self.hosts.len() - 1
     }
 
@@ -144,15 +168,20 @@ impl Cluster {
     pub fn period(&mut self) {
         let in_flight: f64 = self.hosts.iter().map(Host::in_flight).sum::<f64>() + self.foreign;
         self.latency = self.curve.latency(in_flight) * self.wobble();
+        let mean = self.hosts.iter().map(Host::in_flight).sum::<f64>() / self.hosts.len() as f64;
         let mut seen = Vec::new();
         for i in 0..self.hosts.len() {
             let wobble = self.wobble();
             let host = &mut self.hosts[i];
             let seconds = host.controller.config().period.as_secs_f64();
-            host.iops = host.in_flight() / self.latency;
+            let SlotsDo { times, power, at_most } = host.slots_do;
+            let in_flight = host.in_flight();
+            let alike = in_flight / self.latency;
+            host.iops = (alike * times * (in_flight / mean).powf(power - 1.0)).min(at_most);
             let ios = (host.iops * seconds) as u64;
-            let latency = Nanos((self.latency * host.offset * wobble * 1e9) as u64);
-            seen.push((ios > 0).then_some(Observation { latency, ios }));
+            let took = in_flight / host.iops.max(f64::MIN_POSITIVE);
+            let latency = Nanos((took * host.offset * wobble * 1e9) as u64);
+            seen.push((ios > 0).then_some(Observation { latency, ios, work: ios * 1_000_000 }));
         }
         if self.board == Board::Delayed(0) {
             // What each will report depends on nobody else, but for its new window and bound.

@@ -7,3 +7,4 @@ mod events;
 mod paper;
 mod product;
 mod stability;
+mod work;

@@ -204,6 +204,7 @@ proptest! {
             let report = |dice: &mut Dice| HostReport {
                 latency: Nanos(any(dice)),
                 ios: any(dice),
+                work: any(dice),
                 window: Slots::from_millionths(any(dice)),
                 bound: [Bound::Free, Bound::Min, Bound::Reservations, Bound::Max][dice.below(4) as usize],
                 shares: ActiveShares::from_millionths(any(dice)),
@@ -214,7 +215,7 @@ proptest! {
                 (0..dice.below(4)).map(|_| Peer { report: report(&mut dice), age: Nanos(any(&mut dice)) }).collect();
             let reservation = Iops::new(other % 5_000).ok();
             let demand = Demand { shares: Shares::new(1 + window % 1_000_000).unwrap(), reservation, outstanding: Slots::from_millionths(other) };
-            let own = (ios > 0).then_some(Observation { latency: Nanos(latency), ios });
+            let own = (ios > 0).then_some(Observation { latency: Nanos(latency), ios, work: window });
             let board = match dice.below(4) {
                 0 => BoardView::Alone,
                 1 => BoardView::Unreachable,

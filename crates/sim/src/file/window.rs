@@ -3,7 +3,7 @@
 use super::names::some_time;
 use crate::scenario::{Control, IssueWindow, Knowledge};
 use crate::values::{At, Fault, Share, SharesPerSlot, Time, WindowSize};
-use headgate_qos::window::{Config, Gain, Smoothing};
+use headgate_qos::window::{Config, Division, Gain, Smoothing};
 use headgate_units::Nanos;
 use serde::Deserialize;
 use std::num::NonZeroU32;
@@ -26,8 +26,8 @@ pub(super) struct IssueWindowFile {
     step: Option<At<Share>>,
     /// law = 'published': the number of shares for one slot per period; 1000 by default.
     shares_per_slot: Option<SharesPerSlot>,
-    /// law = 'product': the part of all slots in use that is divided by shares, 1% to 50%; 20% by
-    /// default.
+    /// law = 'product' or 'slots': the part of all slots in use that is divided by shares, 1% to
+    /// 50%; 20% by default.
     excess: Option<At<Share>>,
     /// The requests that the mean latency covers; per-period by default.
     smoothing: Option<SmoothingFile>,
@@ -49,8 +49,10 @@ pub(super) struct IssueWindowFile {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 enum LawFile {
-    /// The daemon's law.
+    /// The daemon's law: hosts get work by their shares.
     Product,
+    /// The daemon's law but for what is divided: hosts get slots by their shares, as published.
+    Slots,
     /// The law as printed in the PARDA paper.
     Published,
     /// No control: the window is the queue-depth, and the other keys of this table do not count.
@@ -77,6 +79,7 @@ impl IssueWindowFile {
                 let shares = NonZeroU32::new(shares).unwrap_or(NonZeroU32::MIN);
                 Config::published(Config::default().threshold, shares)
             }
+            Some(LawFile::Slots) => Config { division: Division::Slots, ..Config::default() },
             Some(LawFile::Product) | None => Config::default(),
         };
         let config = self.config(config)?;
