@@ -29,6 +29,10 @@ pub struct WindowPatch {
     /// file in the datastore's own directory) or `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub board: Option<String>,
+    /// What hosts get by shares: `measured` work, `slots` in the storage's queue, or `published`,
+    /// which is slots by the law as the PARDA paper prints it. The same on all hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub law: Option<String>,
     /// When it gives way: for `reservations` of disks that keep too few requests outstanding to get
     /// them behind a full window, or `never`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,6 +172,9 @@ pub struct Window {
     pub period_ns: Option<u64>,
     /// Where the hosts meet, as it was set.
     pub board: String,
+    /// What hosts get by shares: `measured` work, `slots`, or `published`.
+    #[serde(default)]
+    pub law: String,
     /// When it gives way: for `reservations`, or `never`.
     #[serde(default)]
     pub narrow: String,

@@ -130,14 +130,17 @@ mod tests {
         let depth = Slots::whole(32);
         assert_eq!(bench.plane.window("array"), (Some(depth), false));
         let warnings = set(&bench, json!({"latency_threshold": "20ms", "max": 24})).unwrap();
+        set(&bench, json!({"law": "published"})).unwrap();
         assert!(warnings[0].contains("goes by this host's latency alone"), "{warnings:?}");
         assert_eq!(bench.plane.window("array"), (Some(Slots::whole(24)), true));
         let name = "array".parse().unwrap();
         let view = bench.control.datastore(&name).unwrap().window;
         assert_eq!((view.latency_threshold.as_str(), view.min, view.max), ("20ms", 4, 24));
         assert_eq!(view.now.unwrap().slots, 24.0);
+        assert_eq!(view.law, "published");
         let bench = bench.restart();
         assert_eq!(bench.plane.window("array"), (Some(Slots::whole(24)), true));
+        assert_eq!(bench.control.datastore(&name).unwrap().window.law, "published");
         set(&bench, json!({"latency_threshold": "none"})).unwrap();
         assert_eq!(bench.plane.window("array"), (Some(depth), false));
         assert_eq!(bench.control.datastore(&name).unwrap().window.now, None);
@@ -160,6 +163,7 @@ mod tests {
             (json!({"board": "etcd=array"}), "was not told where etcd is"),
             (json!({"board": "/nowhere/at/all"}), "/nowhere/at/all is not a directory"),
             (json!({"board": "here"}), "'here' is no place"),
+            (json!({"law": "printed"}), "'printed' is no window law"),
         ] {
             let error = set(&bench, patch).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);

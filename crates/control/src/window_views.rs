@@ -4,7 +4,7 @@ use crate::ControlError;
 use crate::limits::QUEUE_DEPTH_MAX;
 use crate::windows::{BoardState, Host, Status};
 use headgate_api::windows::{BoardHost, BoardStatus, Bound, Held, Window, WindowNow, WindowPatch};
-use headgate_model::{BoardPlace, UnknownBoard, UnknownThreshold, WindowRecord};
+use headgate_model::{BoardPlace, UnknownBoard, UnknownThreshold, UnknownWindowLaw, WindowRecord};
 use headgate_qos::UnknownNarrow;
 use headgate_qos::window::{Bound as QosBound, Held as QosHeld};
 use headgate_units::Nanos;
@@ -27,6 +27,12 @@ pub(super) fn patched_window(
             ControlError::invalid(e.to_string(), "an absolute path, etcd=NAME, auto or none")
         };
         record.board = board.parse().map_err(wrong)?;
+    }
+    if let Some(text) = patch.law {
+        let wrong = |e: UnknownWindowLaw| {
+            ControlError::invalid(e.to_string(), "measured, slots or published")
+        };
+        record.law = text.parse().map_err(wrong)?;
     }
     if let Some(text) = patch.narrow {
         let wrong =
@@ -122,6 +128,7 @@ pub(super) fn window_view(
         max: max.unwrap_or(queue_depth),
         period_ns: record.control(queue_depth).map(|control| control.period.0),
         board: place.to_string(),
+        law: record.law.to_string(),
         narrow: record.narrow.to_string(),
         now: status.map(WindowNow::from),
     }

@@ -38,5 +38,6 @@ pub use sample::{
 };
 pub use trouble::{ErrorSample, FAILING, HoldSample, ReadErrors, TroubleSample, WriteErrors};
 pub use window::{
-    BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, WindowRecord,
+    BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, UnknownWindowLaw,
+    WindowLaw, WindowRecord,
 };

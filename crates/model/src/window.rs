@@ -1,10 +1,11 @@
 //! The settings of a datastore's window.
 
 use headgate_qos::Narrow;
-use headgate_qos::window::{Config, Slots};
+use headgate_qos::window::{Config, Division, Slots};
 use headgate_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 use thiserror::Error;
@@ -50,6 +51,50 @@ impl fmt::Display for Threshold {
         }
     }
 }
+
+/// What hosts that share a datastore get in proportion to their shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum WindowLaw {
+    /// Work that is done, as it is measured.
+    #[default]
+    Measured,
+    /// Slots in the storage's queue, by the same law otherwise.
+    Slots,
+    /// Slots, by the law as the PARDA paper prints it: a slot for 1,000 shares in each period.
+    Published,
+}
+
+/// The text is no [`WindowLaw`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{0}' is no window law: 'measured', 'slots' or 'published'")]
+pub struct UnknownWindowLaw(String);
+
+impl FromStr for WindowLaw {
+    type Err = UnknownWindowLaw;
+    fn from_str(text: &str) -> Result<WindowLaw, UnknownWindowLaw> {
+        match text {
+            "measured" => Ok(WindowLaw::Measured),
+            "slots" => Ok(WindowLaw::Slots),
+            "published" => Ok(WindowLaw::Published),
+            _ => Err(UnknownWindowLaw(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for WindowLaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WindowLaw::Measured => "measured",
+            WindowLaw::Slots => "slots",
+            WindowLaw::Published => "published",
+        })
+    }
+}
+
+/// The shares of one slot under [`WindowLaw::Published`]: those of a disk unless it was given
+/// others.
+const SHARES_PER_SLOT: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
 /// Where the congestion board of a datastore is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,6 +181,9 @@ pub struct WindowRecord {
     pub period: Option<Nanos>,
     /// Where the hosts meet.
     pub board: BoardPlace,
+    /// What is divided by shares.
+    #[serde(default)]
+    pub law: WindowLaw,
     /// Whether the window gives way to reservations.
     #[serde(default = "for_reservations", with = "narrow")]
     pub narrow: Narrow,
@@ -179,6 +227,7 @@ impl WindowRecord {
             max: None,
             period: None,
             board: BoardPlace::Auto,
+            law: WindowLaw::default(),
             narrow: Narrow::ForReservations,
         }
     }
@@ -199,6 +248,11 @@ impl WindowRecord {
     pub fn control(&self, queue_depth: u32) -> Option<Config> {
         let threshold = self.latency()?;
         let default = Config::default();
+        let law = match self.law {
+            WindowLaw::Measured => default,
+            WindowLaw::Slots => Config { division: Division::Slots, ..default },
+            WindowLaw::Published => Config::published(threshold, SHARES_PER_SLOT),
+        };
         let usual = if threshold < FAST { PERIOD_FAST } else { default.period };
         let max = self.max.unwrap_or(queue_depth);
         // A bound that only follows from the queue depth gives way to one that was set.
@@ -208,7 +262,7 @@ impl WindowRecord {
             period: self.period.unwrap_or(usual),
             min: Slots::whole(min),
             max: Slots::whole(max),
-            ..default
+            ..law
         })
     }
 }
@@ -216,6 +270,7 @@ impl WindowRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_qos::window::Gain;
 
     #[test]
     fn thresholds_and_boards_are_read_as_they_are_written() {
@@ -224,6 +279,10 @@ mod tests {
         }
         assert_eq!("2s".parse::<Threshold>().unwrap().to_string(), "2000ms");
         assert!("30".parse::<Threshold>().unwrap_err().to_string().contains("30ms or 200us"));
+        for text in ["measured", "slots", "published"] {
+            assert_eq!(text.parse::<WindowLaw>().unwrap().to_string(), text);
+        }
+        assert!("printed".parse::<WindowLaw>().unwrap_err().to_string().contains("'published'"));
         for text in ["auto", "none", "/mnt/shared", "etcd=array1"] {
             assert_eq!(text.parse::<BoardPlace>().unwrap().to_string(), text);
         }
@@ -246,6 +305,18 @@ mod tests {
         assert_eq!(window.control(2).unwrap().validate(), Ok(()));
         window.threshold = Threshold::Fixed(Nanos::from_micros(300));
         assert_eq!(window.control(128).unwrap().period, Nanos::from_millis(500));
+        // The bounds and the period are the datastore's, whatever the law.
+        for law in [WindowLaw::Measured, WindowLaw::Slots, WindowLaw::Published] {
+            window.law = law;
+            let control = window.control(128).unwrap();
+            assert_eq!(control.validate(), Ok(()));
+            assert_eq!((control.min, control.max), (Slots::whole(4), Slots::whole(128)));
+            assert_eq!(control.period, Nanos::from_millis(500));
+            let divides_work = control.division == Division::Service;
+            assert_eq!(divides_work, law == WindowLaw::Measured);
+            let by_excess = matches!(control.gain, Gain::Excess(_));
+            assert_eq!(by_excess, law != WindowLaw::Published);
+        }
         window.max = Some(3);
         assert!(window.control(128).unwrap().validate().is_err(), "a minimum of 4, a maximum of 3");
     }

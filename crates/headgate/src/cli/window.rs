@@ -4,7 +4,7 @@ use super::values::OrNone;
 use clap::Args;
 use headgate_api::types::Change;
 use headgate_api::windows::{BoardHost, BoardStatus, Bound, Held, Window, WindowNow, WindowPatch};
-use headgate_model::{BoardPlace, FoundThreshold, Threshold};
+use headgate_model::{BoardPlace, FoundThreshold, Threshold, WindowLaw};
 use headgate_qos::Narrow;
 use headgate_units::Nanos;
 
@@ -31,6 +31,11 @@ pub(super) struct WindowArgs {
     /// [default: auto]
     #[arg(long, value_name = "PLACE", help_heading = "Window")]
     board: Option<BoardPlace>,
+    /// What hosts that share the storage get in proportion to their shares: 'measured' work,
+    /// 'slots' in its queue, or 'published', which is slots by the law as the PARDA paper prints
+    /// it, one for 1000 shares a period; the same on all hosts [default: measured]
+    #[arg(long, value_name = "LAW", help_heading = "Window")]
+    window_law: Option<WindowLaw>,
     /// When the window gives way: for 'reservations' of disks that keep too few requests
     /// outstanding to get them behind a full window, or 'never' [default: reservations]
     #[arg(long, value_name = "WHEN", help_heading = "Window")]
@@ -49,6 +54,7 @@ impl WindowArgs {
                 Change::Set(Nanos(n)) => Change::Set(n),
             },
             board: self.board.map(|board| board.to_string()),
+            law: self.window_law.map(|law| law.to_string()),
             narrow: self.narrow_window.map(|narrow| narrow.to_string()),
         }
     }
@@ -69,10 +75,15 @@ pub(super) fn lines(window: &Window) -> Vec<(&'static str, Option<String>)> {
     let set = match window.latency_threshold.as_str() {
         "none" => "none: the window is the queue depth".into(),
         threshold => format!(
-            "{threshold}, a window of {} to {}, every {}",
+            "{threshold}, a window of {} to {}, every {}{}",
             window.min,
             window.max,
-            Nanos(window.period_ns.unwrap_or(0))
+            Nanos(window.period_ns.unwrap_or(0)),
+            match window.law.as_str() {
+                "slots" => ", slots by shares",
+                "published" => ", slots by shares as published",
+                _ => ", work by shares",
+            }
         ),
     };
     let narrow = match window.narrow.as_str() {
