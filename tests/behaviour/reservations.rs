@@ -215,7 +215,7 @@ fn keys_that_are_left_over_or_somebody_elses_are_told_apart() {
 
         // A host that crashed has its disk again, with another key.
         rack.sh("stop one KILL")?;
-        ensure!(rack.seen()?.keys == [before.clone()]);
+        ensure!(rack.seen()?.keys == std::slice::from_ref(&before));
         rack.sh("serve one && until_state one serving db")?;
         let after = rack.is_held_by("one")?;
         ensure!(after != before && after[..14] == before[..14], "{before} and {after}");
