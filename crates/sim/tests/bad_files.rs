@@ -44,7 +44,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             8,
             "device = 'rate=1000'\nissue-window = { law = 'printed' }",
-            "9:24: there is no choice 'printed' here; there is 'product', 'published', 'fixed'",
+            "9:24: there is no choice 'printed' here; there is 'product', 'slots', 'published', 'fixed'",
         ),
         (
             8,

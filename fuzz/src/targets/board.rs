@@ -28,6 +28,7 @@ fn good(host: u8) -> Record {
         report: HostReport {
             latency: Nanos::from_millis(30),
             ios: 100,
+            work: 100_000_000,
             window: Slots::whole(32),
             bound: Bound::Free,
             shares: ActiveShares::from_millionths(1_000_000),
@@ -74,7 +75,8 @@ pub(super) fn run(input: &[u8]) {
         }
         sightings.observe(now, config.period, records);
         let peers: Vec<_> = sightings.peers(now, &own).iter().map(PeerHost::peer).collect();
-        let seen = Some(Observation { latency: Nanos::from_millis(31), ios: 100 });
+        let (ios, work) = (100, 100_000_000);
+        let seen = Some(Observation { latency: Nanos::from_millis(31), ios, work });
         let update = controller.update(seen, &[], BoardView::Shared(&peers));
         assert!(update.window >= Slots::ONE && update.window <= config.max, "{update:?}");
     }
