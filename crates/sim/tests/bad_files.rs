@@ -139,7 +139,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             8,
             "device = 'raid=5'",
-            "8:10: 'raid=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N][,service=constant|exponential|pareto][,seed=N][,stragglers=N:TIME][,stall=TIME/PERIOD], array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,slowdown=N][,seed=N], ssd[=SIZE][,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full|no] and more, or null",
+            "8:10: 'raid=5' is not a device model; write rate=IOPS[,latency=TIME][,depth=N][,service=constant|exponential|pareto][,seed=N][,stragglers=N:TIME][,stall=TIME/PERIOD], array=SPINDLES[,raid=0|5][,disk=fc15k|sata7k][,unit=SIZE][,cache=SIZE][,power=battery|volatile][,readahead=SIZE][,elevator=N][,ageing=TIME|passes][,slowdown=N][,seed=N], ssd[=SIZE][,op=PERCENT][,isolation=none|static|dynamic][,aged=yes|full|no] and more, or null",
         ),
         (
             8,

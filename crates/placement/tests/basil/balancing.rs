@@ -256,7 +256,8 @@ fn what_looks_balanced_by_count_is_balanced_by_load() {
         last.after.imbalance, last.verdict
     );
     assert!(rounds.len() <= 5 && *rounds.last().unwrap() == 0, "{rounds:?}");
-    assert!(iops > 1.0 && latency < 1.0 && better * 2 >= pod.works.len());
+    // What the pod gains is with few of its disks: the last move of round 1 is taken back.
+    assert!(iops > 1.05 && latency < 0.95 && better >= 3, "{iops} {latency} {better}");
 }
 
 /// BA-11, tables 4 and 5: all on one array, then two new ones.
