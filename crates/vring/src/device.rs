@@ -7,11 +7,10 @@ use crate::layout::{
     Areas, EventIndex, FLAG_NO_SIGNAL, LayoutError, MAX_QUEUE_SIZE, QueueFeatures, QueueLayout,
     passed,
 };
-use crate::memory::{ByteCell, GuestMemory};
+use crate::memory::{ByteCell, GuestMemory, full_fence};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::fmt;
-use core::sync::atomic::{Ordering, fence};
 use thiserror::Error;
 
 /// Why a queue cannot go on. It stays broken: every later [`DeviceQueue::next_request`] answers the
@@ -394,7 +393,7 @@ impl DeviceQueue {
         // The driver writes its wish, then reads the used index; the device the other way round.
         // Without a full fence on both sides each could miss the other's store (VIRTIO 1.2, section
         // 2.7.10.1).
-        fence(Ordering::SeqCst);
+        full_fence();
         match self.features.event_index {
             EventIndex::On => passed(self.areas.used_event(), new, old),
             EventIndex::Off => self.areas.avail_flags() & FLAG_NO_SIGNAL == 0,
@@ -428,7 +427,7 @@ impl DeviceQueue {
             EventIndex::Off => self.areas.set_used_flags(0),
         }
         // As in `needs_call`, with the roles swapped.
-        fence(Ordering::SeqCst);
+        full_fence();
         if self.areas.avail_idx() == self.next_avail { Kicks::Armed } else { Kicks::MissedSome }
     }
 }

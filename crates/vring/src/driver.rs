@@ -8,11 +8,10 @@ use crate::layout::{
     Areas, DESCRIPTOR_BYTES, Descriptor, EventIndex, FLAG_INDIRECT, FLAG_NEXT, FLAG_NO_SIGNAL,
     FLAG_WRITE, IndirectTables, LayoutError, QueueFeatures, QueueLayout, passed,
 };
-use crate::memory::{GuestAddress, GuestMemory, MemoryError};
+use crate::memory::{GuestAddress, GuestMemory, MemoryError, full_fence};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::{Ordering, fence};
 use thiserror::Error;
 
 /// A buffer of a chain.
@@ -215,7 +214,7 @@ impl DriverQueue {
         self.areas.set_avail_idx(new);
         self.published = new;
         // See `DeviceQueue::needs_call`.
-        fence(Ordering::SeqCst);
+        full_fence();
         match self.features.event_index {
             EventIndex::On => passed(self.areas.avail_event(), new, old),
             EventIndex::Off => self.areas.used_flags() & FLAG_NO_SIGNAL == 0,
@@ -245,7 +244,7 @@ impl DriverQueue {
             EventIndex::On => self.areas.set_used_event(self.next_used),
             EventIndex::Off => self.areas.set_avail_flags(0),
         }
-        fence(Ordering::SeqCst);
+        full_fence();
         self.areas.used_idx() != self.next_used
     }
 

@@ -41,6 +41,8 @@
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
+#[cfg(feature = "loom")]
+extern crate std;
 
 pub mod blk;
 mod chain;

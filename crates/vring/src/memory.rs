@@ -6,17 +6,21 @@
 //! accesses are atomic, so a guest that writes at the same time yields odd values but no undefined
 //! behaviour.
 
+#[cfg(feature = "loom")]
+pub mod explored;
 mod heap;
 mod mapping;
 mod shared;
+#[cfg(not(feature = "loom"))]
+mod words;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 pub use heap::HeapMapping;
 pub use mapping::{HostMapping, MemoryError};
-pub(crate) use shared::SharedArea;
 #[cfg(test)]
 pub(crate) use shared::crash_point;
+pub(crate) use shared::{SharedArea, full_fence};
 
 use alloc::sync::Arc;
 use core::fmt;

@@ -92,6 +92,13 @@ pub fn run(place: Where, names: &[&str]) -> Result<bool, Failure> {
     Ok(good)
 }
 
+/// Mutations whose text is no longer in its file.
+pub fn stale(root: &Path) -> Result<Vec<String>, Failure> {
+    let all = parse(&fs::read_to_string(root.join(LIST))?)?;
+    let wrong = all.iter().filter_map(|one| mutated(root, one).err());
+    Ok(wrong.map(|e| format!("{LIST}: {e}")).collect())
+}
+
 fn parse(text: &str) -> Result<Vec<Mutation>, Failure> {
     let document: toml::Table = text.parse()?;
     let list = document.get("mutation").and_then(|list| list.as_array()).ok_or("no mutations")?;
@@ -144,7 +151,7 @@ fn mutated(tree: &Path, mutation: &Mutation) -> Result<(PathBuf, String, String)
         1 => {}
         n => {
             let (name, file) = (&mutation.name, &mutation.file);
-            return Err(format!("{name}: 'old' stands {n} times in {file}, expected once").into());
+            return Err(format!("{name}: 'old' stands {n} times in {file}, not once").into());
         }
     }
     let after = before.replace(&mutation.old, &mutation.new);

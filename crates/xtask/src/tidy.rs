@@ -5,6 +5,7 @@ use crate::functions::{LINES_MAX, Long};
 use crate::house::House;
 use crate::links::{self, Missing};
 use crate::modules::Modules;
+use crate::mutations;
 use crate::paths;
 use crate::ratchet::{self, Mode, Ratchets};
 use crate::tree::{self, Failure, Workspace};
@@ -34,6 +35,7 @@ pub fn run(mode: Mode) -> Result<bool, Failure> {
     let house = House::shipped()?;
     let mut wrong = texts(&root)?;
     wrong.extend(links(&root)?);
+    wrong.extend(mutations::stale(&root)?);
     wrong.extend(house.arrows(&workspace));
     wrong.extend(purity(&root, &house, &crates));
     wrong.extend(ratchets(&root, &crates, mode)?);

@@ -1,9 +1,14 @@
 //! Loads and stores in memory that another process writes at the same time.
 
+#[cfg(feature = "loom")]
+use super::explored as words;
 use super::mapping::{HostMapping, MemoryError};
+#[cfg(not(feature = "loom"))]
+use super::words;
 use alloc::sync::Arc;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use words::Word;
 
 /// A fixed piece of shared memory with its mapping: rings and in-flight regions. Offsets come from
 /// indices that are masked to the size the area was made for, so the bounds checks below never
@@ -19,33 +24,19 @@ pub(crate) struct SharedArea {
 unsafe impl Send for SharedArea {}
 
 macro_rules! access {
-    ($load:ident, $store:ident, $atomic:ty, $value:ty) => {
+    ($load:ident, $store:ident, $atomic:ident, $value:ty) => {
         #[inline]
         pub(crate) fn $load(&self, offset: usize) -> $value {
-            self.atomic::<$atomic>(offset).load(Ordering::Relaxed)
+            self.word::<words::$atomic>(offset).load(Ordering::Relaxed)
         }
         #[inline]
         pub(crate) fn $store(&self, offset: usize, value: $value) {
             if !stores_are_cut() {
-                self.atomic::<$atomic>(offset).store(value, Ordering::Relaxed);
+                self.word::<words::$atomic>(offset).store(value, Ordering::Relaxed);
             }
         }
     };
 }
-
-/// Types that any bits in shared memory are a value of.
-///
-/// # Safety
-/// Valid for every bit pattern, and free of data races when other processes write.
-unsafe trait SharedAtomic {}
-// SAFETY: atomics of integers.
-unsafe impl SharedAtomic for AtomicU8 {}
-// SAFETY: atomics of integers.
-unsafe impl SharedAtomic for AtomicU16 {}
-// SAFETY: atomics of integers.
-unsafe impl SharedAtomic for AtomicU32 {}
-// SAFETY: atomics of integers.
-unsafe impl SharedAtomic for AtomicU64 {}
 
 impl SharedArea {
     /// `len` bytes of `mapping` from `offset`, whose host address must be aligned to `align`.
@@ -67,19 +58,18 @@ impl SharedArea {
     }
 
     #[inline]
-    fn atomic<A: SharedAtomic>(&self, offset: usize) -> &A {
-        let size = size_of::<A>();
+    fn word<W: Word>(&self, offset: usize) -> W::Ref<'_> {
         assert!(
-            offset.is_multiple_of(size) && offset + size <= self.len,
+            offset.is_multiple_of(W::BYTES) && offset + W::BYTES <= self.len,
             "offsets are computed from masked indices"
         );
         // SAFETY: in bounds and aligned (offset is a multiple of the size; the base is aligned to
         // at least the largest type used on this area, or the debug assertion fires), and the
         // mapping lives as long as `self`.
         unsafe {
-            let at = self.base.add(offset).cast::<A>();
-            debug_assert!(at.is_aligned());
-            at.as_ref()
+            let at = self.base.add(offset);
+            debug_assert!(at.addr().get().is_multiple_of(W::BYTES));
+            W::at(at)
         }
     }
 
@@ -90,22 +80,29 @@ impl SharedArea {
 
     #[inline]
     pub(crate) fn load_u16_acquire(&self, offset: usize) -> u16 {
-        self.atomic::<AtomicU16>(offset).load(Ordering::Acquire)
+        self.word::<words::AtomicU16>(offset).load(Ordering::Acquire)
     }
 
     #[inline]
     pub(crate) fn store_u8_release(&self, offset: usize, value: u8) {
         if !stores_are_cut() {
-            self.atomic::<AtomicU8>(offset).store(value, Ordering::Release);
+            self.word::<words::AtomicU8>(offset).store(value, Ordering::Release);
         }
     }
 
     #[inline]
     pub(crate) fn store_u16_release(&self, offset: usize, value: u16) {
         if !stores_are_cut() {
-            self.atomic::<AtomicU16>(offset).store(value, Ordering::Release);
+            self.word::<words::AtomicU16>(offset).store(value, Ordering::Release);
         }
     }
+}
+
+/// Orders what was stored before it against what is loaded after it, as each side of a ring does
+/// between telling the other something and looking what it told.
+#[inline]
+pub(crate) fn full_fence() {
+    words::fence(Ordering::SeqCst);
 }
 
 /// Copies bytes that another process may be writing.

@@ -1,0 +1,78 @@
+//! Words of rings that are loom's: it tries every order of the two sides' loads and stores that the
+//! memory model admits. For `tests/races.rs` alone.
+//!
+//! A word stands for the place in memory where it would be. What lies beside the rings (requests'
+//! headers, data, status bytes) stays in memory.
+
+use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
+use core::cell::RefCell;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
+pub(crate) use loom::sync::atomic::fence;
+use std::thread_local;
+
+/// A word by its place.
+pub(crate) trait Word: Sized {
+    const BYTES: usize;
+    type Ref<'a>;
+
+    /// # Safety
+    /// Always safe; `words.rs` asks for more.
+    unsafe fn at<'a>(place: NonNull<u8>) -> Self::Ref<'a>;
+}
+
+#[derive(Clone)]
+enum Kept {
+    U8(AtomicU8),
+    U16(AtomicU16),
+    U32(AtomicU32),
+    U64(AtomicU64),
+}
+
+thread_local! {
+    // Loom runs all threads of a model on one.
+    static WORDS: RefCell<BTreeMap<usize, Kept>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Forgets all words. To be called as an execution of a model begins.
+pub fn begin() {
+    WORDS.with_borrow_mut(BTreeMap::clear);
+}
+
+macro_rules! explored {
+    ($atomic:ident, $word:ident, $value:ty) => {
+        #[derive(Clone)]
+        pub(crate) struct $atomic(Rc<loom::sync::atomic::$atomic>);
+
+        impl $atomic {
+            pub(crate) fn load(&self, order: Ordering) -> $value {
+                self.0.load(order)
+            }
+            pub(crate) fn store(&self, value: $value, order: Ordering) {
+                self.0.store(value, order);
+            }
+        }
+
+        impl Word for $atomic {
+            const BYTES: usize = size_of::<$value>();
+            type Ref<'a> = $atomic;
+
+            unsafe fn at<'a>(place: NonNull<u8>) -> Self::Ref<'a> {
+                let address = place.addr().get();
+                let new = || $atomic(Rc::new(loom::sync::atomic::$atomic::new(0)));
+                WORDS.with_borrow_mut(|words| {
+                    match words.entry(address).or_insert_with(|| Kept::$word(new())) {
+                        Kept::$word(word) => word.clone(),
+                        _ => panic!("a word is always of one size"),
+                    }
+                })
+            }
+        }
+    };
+}
+
+explored!(AtomicU8, U8, u8);
+explored!(AtomicU16, U16, u16);
+explored!(AtomicU32, U32, u32);
+explored!(AtomicU64, U64, u64);
