@@ -277,6 +277,14 @@ impl Control {
                 super::capacity::most(record),
                 self.options.reservable_percent,
             ),
+            // As a disk's creation has it.
+            promisable: match &record.backend {
+                Backend::Dir { .. } => {
+                    let room = capacity.0.saturating_sub(foreign.0);
+                    record.placement.overcommit.unwrap_or_default().most(room).map(Bytes)
+                }
+                _ => None,
+            },
             state: record.placement.state,
             model,
         })
@@ -438,15 +446,21 @@ pub(super) fn by_class(whole: &Pool) -> Vec<(Option<Name>, Pool)> {
             whole.disks.iter().partition(|disk| here.contains(&disk.datastore));
         let disks: Vec<PoolDisk> = disks.into_iter().cloned().collect();
         // Disks of other classes on the same file system.
-        let mut foreign: BTreeMap<&placement::Name, u64> = BTreeMap::new();
+        let mut theirs: BTreeMap<&placement::Name, (u64, u64)> = BTreeMap::new();
         for disk in others {
             if let Some(&volume) = volume_of.get(&disk.datastore) {
-                *foreign.entry(volume).or_default() += disk.used.0;
+                let (used, sizes) = theirs.entry(volume).or_default();
+                (*used, *sizes) = (*used + disk.used.0, sizes.saturating_add(disk.size.0));
             }
         }
         for datastore in &mut datastores {
-            let more = datastore.volume.as_ref().and_then(|volume| foreign.get(volume));
-            datastore.foreign.0 += more.copied().unwrap_or(0);
+            let volume = datastore.volume.as_ref();
+            let Some((used, sizes)) = volume.and_then(|volume| theirs.get(volume)) else {
+                continue;
+            };
+            datastore.foreign.0 += used;
+            let most = datastore.promisable;
+            datastore.promisable = most.map(|most| Bytes(most.0.saturating_sub(*sizes)));
         }
         let names: BTreeSet<&placement::Name> = disks.iter().map(|disk| &disk.name).collect();
         let known = |disk: &placement::Name| names.contains(disk);

@@ -75,6 +75,7 @@ fn disks_of_another_class_take_space_of_a_shared_file_system() {
         foreign: Bytes::from_gib(3),
         provisioning: Provisioning::Thin,
         reservable: None,
+        promisable: None,
         state: State::Active,
         model: None,
     };

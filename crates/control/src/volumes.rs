@@ -217,4 +217,35 @@ mod tests {
         let shown = bench.control.datastore(&"files".parse().unwrap()).unwrap();
         assert_eq!(shown.file_system.unwrap().provisioned, Bytes(u64::MAX));
     }
+
+    #[test]
+    fn a_disk_that_may_be_anywhere_goes_where_it_may_still_be_promised() {
+        let bench = Bench::new();
+        let files = bench.temp.path().join("files");
+        std::fs::create_dir(&files).unwrap();
+        let store = json!({"name": "files", "backend": {"dir": files}});
+        bench.control.add_datastore(serde_json::from_value(store).unwrap()).unwrap();
+        let create = |disk: serde_json::Value| {
+            bench.control.create_disk(serde_json::from_value(disk).unwrap())
+        };
+        let set = |datastore: &str, placement: serde_json::Value| {
+            let patch = serde_json::from_value(json!({"placement": placement}));
+            bench.control.set_datastore(&datastore.parse().unwrap(), patch.unwrap()).unwrap();
+        };
+        let bound = |datastore, value: &str| set(datastore, json!({"overcommit": value}));
+        let size = (images::space(&files).unwrap().free.0 / 5) & !4095;
+        create(json!({"name": "a", "size": size, "datastore": "default"})).unwrap();
+        set("array", json!({"state": "closed"}));
+        bound("files", "0.1");
+        bound("default", "0.1");
+        let error = create(json!({"name": "b", "size": 1 << 20})).unwrap_err().to_string();
+        assert!(error.contains("on 'files', disks on its volume would be promised"), "{error}");
+        assert!(error.contains("on 'default', disks on its volume would be promised"), "{error}");
+        for (allowed, other) in [("default", "files"), ("files", "default")] {
+            bound(other, "0.1");
+            bound(allowed, "1");
+            let disk = create(json!({"name": format!("on-{allowed}"), "size": 1 << 20})).unwrap();
+            assert_eq!(disk.now.datastore.as_str(), allowed);
+        }
+    }
 }

@@ -165,6 +165,7 @@ fn datastore(store: &Name, model: Option<DeviceModel>) -> Datastore {
         volume: None,
         provisioning: Provisioning::Thin,
         reservable: None,
+        promisable: None,
         state: State::Active,
         model,
     }

@@ -53,6 +53,7 @@ fn pool(used: u64) -> Pool {
             volume: None,
             provisioning: Provisioning::Thin,
             reservable: None,
+            promisable: None,
             state: State::Active,
             model: Some(DeviceModel {
                 slope: Slope::from_picos(picos),

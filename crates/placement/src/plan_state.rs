@@ -343,15 +343,20 @@ impl<'a> PlanState<'a> {
                 return Err(NotThere::Reserved { needs: wants.reserved, free });
             }
         }
-        if let Some(most) = self.pool.rules.space.overcommit {
-            let volume = self.volume(store);
-            let promised = volume.promised.saturating_add(wants.size);
-            if promised > most.of(volume.capacity) {
-                let part = u128::from(promised) * 1_000 / u128::from(volume.capacity.max(1));
-                return Err(NotThere::Overcommitted(Permille(
-                    u32::try_from(part).unwrap_or(u32::MAX),
-                )));
+        let volume = self.volume(store);
+        let promised = volume.promised.saturating_add(wants.size);
+        if let Some(most) = spec.promisable {
+            let disks = Bytes(promised.saturating_sub(volume.foreign));
+            if disks > most {
+                return Err(NotThere::Promised { promised: disks, most });
             }
+        }
+        if let Some(most) = self.pool.rules.space.overcommit
+            && promised > most.of(volume.capacity)
+        {
+            let part = u128::from(promised) * 1_000 / u128::from(volume.capacity.max(1));
+            let part = Permille(u32::try_from(part).unwrap_or(u32::MAX));
+            return Err(NotThere::Overcommitted(part));
         }
         Ok(())
     }

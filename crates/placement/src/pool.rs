@@ -47,6 +47,10 @@ pub struct Datastore {
     /// IOPS that may be reserved on it; `None` while nobody knows, and nothing is checked.
     #[serde(default)]
     pub reservable: Option<u64>,
+    /// What the sizes of all disks on its volume may come to with a disk that comes to it; `None`:
+    /// no more is asked than [`Space::overcommit`].
+    #[serde(default)]
+    pub promisable: Option<Bytes>,
     /// Whether it takes part.
     pub state: State,
     /// What is known of it.

@@ -9,12 +9,14 @@ use alloc::vec::Vec;
 pub(crate) struct Volume {
     pub(crate) stores: Vec<usize>,
     pub(crate) capacity: u64,
+    /// What other things than the pool's disks take of it.
+    pub(crate) foreign: u64,
     /// Allocated, with what is to come and without what is to leave: space is only free when a disk
     /// is gone.
     pub(crate) occupied: u64,
     /// Of it, what is to leave.
     pub(crate) leaving: u64,
-    /// Sizes of the disks, likewise.
+    /// Sizes of the disks, likewise, and what is foreign.
     pub(crate) promised: u64,
     /// Whether anything on it grows.
     pub(crate) provisioning: Provisioning,
@@ -41,6 +43,7 @@ pub(crate) fn volumes(pool: &Pool) -> (Vec<Volume>, Vec<usize>) {
             volumes.push(Volume {
                 stores: Vec::new(),
                 capacity: store.capacity.0,
+                foreign: 0,
                 occupied: 0,
                 leaving: 0,
                 promised: 0,
@@ -51,6 +54,7 @@ pub(crate) fn volumes(pool: &Pool) -> (Vec<Volume>, Vec<usize>) {
         volume.stores.push(index);
         volume.capacity = volume.capacity.min(store.capacity.0);
         volume.occupied = volume.occupied.max(store.foreign.0);
+        volume.foreign = volume.occupied;
         volume.promised = volume.occupied;
         if store.provisioning == Provisioning::Thin {
             volume.provisioning = Provisioning::Thin;

@@ -98,6 +98,14 @@ pub enum NotThere {
     /// Too much is promised already.
     #[error("its disks would be {0} of its capacity if they were full")]
     Overcommitted(Permille),
+    /// Too much is promised already, for this datastore.
+    #[error("disks on its volume would be promised {promised}, and {most} may be")]
+    Promised {
+        /// The sizes of all disks there, with this one.
+        promised: Bytes,
+        /// What they may come to.
+        most: Bytes,
+    },
     /// Nothing is known of the device, and one workload is there to learn by.
     #[error("its device is not known yet, and one workload to learn by is there")]
     Learning,

@@ -167,6 +167,7 @@ fn check_constraints(pool: &Pool, advice: &Advice) {
         let sharers = sharers(pool, place);
         let (capacity, most_used, foreign) = bounds(&sharers, pool.rules.space.full);
         let (mut used, mut size) = (foreign, foreign);
+        let alone = sharers.len() == 1;
         for store in sharers {
             let on =
                 |disk: &&PoolDisk| disk.datastore == store.name || after[&disk.name] == store.name;
@@ -179,6 +180,11 @@ fn check_constraints(pool: &Pool, advice: &Advice) {
         assert!(!comes_reserved || reserved <= reservable, "{} is overbooked", place.name);
         // Even if nothing has left yet.
         assert!(!comes || used <= most_used, "{} overflows", place.name);
+        // What comes to others of its volume is theirs to judge.
+        if let Some(most) = place.promisable.filter(|_| alone) {
+            let disks = size - foreign;
+            assert!(!comes || disks <= most.0, "{} is promised more than it may be", place.name);
+        }
         if let Some(most) = pool.rules.space.overcommit {
             assert!(!comes || size <= most.of(capacity), "{} is promised too much", place.name);
         }

@@ -40,6 +40,8 @@ pub(crate) struct DatastoreEntry {
     provisioning: Provisioning,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reservable: Option<u64>,
+    #[serde(default, deserialize_with = "some_bytes", skip_serializing_if = "Option::is_none")]
+    promisable: Option<Bytes>,
     #[serde(default)]
     state: State,
     /// A file of points.
@@ -199,6 +201,7 @@ impl DatastoreEntry {
             foreign,
             provisioning,
             reservable,
+            promisable,
             state,
             model: _,
         } = datastore.clone();
@@ -215,6 +218,7 @@ impl DatastoreEntry {
             foreign,
             provisioning,
             reservable,
+            promisable,
             state,
             points,
             device: None,
@@ -250,6 +254,7 @@ impl DatastoreEntry {
             foreign,
             provisioning,
             reservable,
+            promisable,
             state,
             points: _,
             device: _,
@@ -264,6 +269,7 @@ impl DatastoreEntry {
             foreign,
             provisioning,
             reservable,
+            promisable,
             state,
             model,
         }

@@ -128,6 +128,7 @@ impl Pod {
                 volume: None,
                 provisioning: Provisioning::Thin,
                 reservable: None,
+                promisable: None,
                 state: State::Active,
                 model: models[index],
             })

@@ -76,6 +76,7 @@ pub fn datastore(name: &str, slope_micros: u64) -> Datastore {
         foreign: Bytes(0),
         provisioning: Provisioning::Thin,
         reservable: None,
+        promisable: None,
         state: State::Active,
         model: Some(model(slope_micros)),
     }
@@ -204,6 +205,11 @@ pub fn any_pool(seed: u64) -> Pool {
     for n in 0..dice.roll(4) {
         let disks = (0..2 + dice.roll(3)).map(|_| any(&mut dice)).collect();
         pool.rules.anti_affinity.push(Group { name: format!("apart{n}").into(), disks });
+    }
+    for datastore in &mut pool.datastores {
+        if dice.one_in(6) {
+            datastore.promisable = Some(gib(50 + dice.roll(4_000)));
+        }
     }
     if dice.one_in(4) {
         pool.rules.space.overcommit = Some(Permille(500 + dice.roll(2_000) as u32));

@@ -25,6 +25,7 @@ impl Pool<'_> {
                 provisioning: Provisioning::Thin,
                 // Nobody says what they can promise.
                 reservable: None,
+                promisable: None,
                 state: State::Active,
                 model: store.model,
             }
