@@ -19,9 +19,13 @@
 //! - shares: two of the largest of all.
 
 mod by_second;
+mod lanes;
 mod strict;
+mod turns;
 
-use crate::oracle::{Claim, ClaimClass, Due, MADE_GOOD, PAUSE, Regime, divide, due_beside};
+use self::by_second::Dues;
+use self::strict::Left;
+use crate::oracle::{Claim, ClaimClass, Due, MADE_GOOD, PAUSE, Regime, due_beside};
 use crate::record::{Record, Second};
 use crate::setup::{Conduct, Load, Most, Phase, Setup};
 use crate::tally::Tally;
@@ -148,7 +152,10 @@ pub fn judge(setup: &Setup, record: &Record, floor: Option<u16>, found: &mut dyn
     // A second that holds only a part of a period of stalls says nothing of what is due.
     let short = period == 0.0 || (1.0 / period).fract() == 0.0;
     let by_second = by_second::dues(setup, record, floor);
-    let strict = strict::seconds(setup, record);
+    let left: Vec<Left> =
+        (0..setup.disks.len()).map(|disk| Left::new(setup, record, disk)).collect();
+    let turns: Vec<_> =
+        (0..setup.disks.len()).map(|disk| turns::seconds(setup, record, disk)).collect();
     for from in 0..record.seconds.len() {
         for length in [1, long] {
             let Some(span) = record.seconds.get(from..from + length) else { continue };
@@ -159,18 +166,26 @@ pub fn judge(setup: &Setup, record: &Record, floor: Option<u16>, found: &mut dyn
             }
             span.limits(found);
             if length > 1 || short {
-                let of = |disk: usize| {
-                    let seconds = by_second.get(from..from + length).unwrap_or_default();
-                    seconds.iter().filter_map(|second| second.get(disk)).sum()
-                };
-                let by_second: Vec<f64> = (0..setup.disks.len()).map(of).collect();
-                let strict = (0..setup.disks.len()).map(|disk| {
-                    let seconds = strict.get(from..from + length).unwrap_or_default();
-                    let of = || seconds.iter().filter_map(|second| second[disk]);
-                    let Some(first) = of().next() else { return f64::INFINITY };
-                    (of().map(|second| second.most).sum::<f64>() - first.ahead).max(0.0)
+                let seconds = by_second.get(from..from + length).unwrap_or_default();
+                let sum = |of: &dyn Fn(&Dues) -> f64| seconds.iter().map(of).sum::<f64>();
+                let disks = 0..setup.disks.len();
+                let by_second = disks.clone().map(|disk| sum(&|dues| dues.amounts[disk]));
+                let lanes = disks.map(|disk| {
+                    let turns = turns[disk].as_ref().and_then(|of| of.get(from..from + length));
+                    [0, 1].map(|lane| {
+                        let turns = turns.map(|of| of.iter().map(|second| second[lane]).sum());
+                        sum(&|dues| dues.lanes[disk][lane]).min(turns.unwrap_or(f64::INFINITY))
+                    })
                 });
-                let other = Other { by_second, strict: strict.collect() };
+                let left: Vec<Most> =
+                    left.iter().map(|left| left.most(from..from + length)).collect();
+                let strict = left.iter().enumerate().map(|(disk, &left)| span.within(disk, left));
+                let other = Other {
+                    by_second: by_second.collect(),
+                    lanes: lanes.collect(),
+                    strict: strict.collect(),
+                    left: &left,
+                };
                 span.shares(floor, &other, found);
             }
         }
@@ -326,6 +341,14 @@ impl<'a> Span<'a> {
         parts.into_iter().find(|&(part, _)| part >= ALWAYS).map(|(_, most)| most)
     }
 
+    /// The most that a disk may have by what its limits leave, of the directions that it had
+    /// queued.
+    fn within(&self, disk: usize, left: Most) -> f64 {
+        let parts = self.asking[disk].into_iter().zip(Span::by_queue(left));
+        let always = parts.into_iter().find(|&(part, _)| part >= ALWAYS);
+        always.map_or(left.both, |(_, most)| most)
+    }
+
     /// What the disks may claim, if a limit counts for so many seconds, and reservations for so
     /// many.
     fn claims(&self, open: f64, promised: f64) -> Vec<Claim> {
@@ -406,7 +429,7 @@ impl<'a> Span<'a> {
     }
 
     /// Reservations, limits from below, shares and the floor.
-    fn shares(&self, floor: Option<u16>, other: &Other, found: &mut dyn FnMut(Sample)) {
+    fn shares(&self, floor: Option<u16>, other: &Other<'_>, found: &mut dyn FnMut(Sample)) {
         let loose = self.due(self.seconds, floor);
         let strict = match self.stalled + self.blocked {
             0.0 => loose.clone(),
@@ -416,7 +439,11 @@ impl<'a> Span<'a> {
         let proportional = self.proportional(&other.strict, floor);
         let largest = self.grains.iter().copied().fold(0.0, f64::max);
         if loose.regime == Regime::Plenty && self.is_long() {
-            (0..self.got.len()).for_each(|disk| self.directions(disk, [&loose, &strict], found));
+            for disk in 0..self.got.len() {
+                let (left, seconds) = (other.left[disk].each, other.lanes[disk]);
+                let least = [0, 1].map(|lane| left[lane].min(seconds[lane]));
+                self.directions(disk, [&loose, &strict], least, found);
+            }
         }
         for disk in (0..self.got.len()).filter(|&disk| self.backlogged[disk]) {
             if self.always_asked(disk, &self.phase.disks[disk].0, self.seconds).is_none() {
@@ -484,49 +511,6 @@ impl<'a> Span<'a> {
         found(Sample { measure, disk, from, got, due, error });
     }
 
-    /// How a disk with limits of its reads or of its writes divides what it has: `of` holds what is
-    /// due if limits are made good for after stalls, and if they are not.
-    fn directions(&self, disk: usize, of: [&Due; 2], found: &mut dyn FnMut(Sample)) {
-        let (policy, _) = self.phase.disks[disk];
-        if !policy.limits_directions() {
-            return;
-        }
-        let Span { seconds, from, .. } = *self;
-        let (asking, got, grain) = (self.asking[disk], self.lanes[disk], self.grains[disk]);
-        let limits = self.most(disk, &policy, seconds).each;
-        let reservation = policy.reservation().map_or(0.0, |rate| rate.get() as f64 * seconds);
-        let asked = self.always_asked(disk, &policy, seconds);
-        // Nobody is held back by shares, so nothing says what a disk would have of them that asked
-        // for less.
-        if asked.is_none() && of.iter().any(|due| due.level.is_infinite()) {
-            return;
-        }
-        let divided = |due: &Due, open: f64| {
-            let Most { both, each } = self.most(disk, &policy, open);
-            let level = Shares::get(policy.shares()) as f64 * due.level;
-            let amount = match asked {
-                Some(_) => due.amounts[disk],
-                None => level.max(reservation).min(both),
-            };
-            let turns = divide(amount.min(each[0] + each[1]), each);
-            [0, 1].map(|lane| asking[lane] * each[lane].min(amount) + asking[2] * turns[lane])
-        };
-        let open = (seconds - self.stalled - self.blocked).max(0.0);
-        let (high, low) = (divided(of[0], seconds), divided(of[1], open));
-        let binds = |lane: usize| high[lane] >= limits[lane] * 0.999_99;
-        for lane in (0..2).filter(|&lane| asking[lane] + asking[2] >= ALWAYS && binds(lane)) {
-            let (got, due) = (got[lane], low[lane].min(high[lane]));
-            let error = (due - got - grain).max(0.0) / due.max(f64::MIN_POSITIVE);
-            found(Sample { measure: Measure::Limited5, disk, from, got, due, error });
-        }
-        // A limit that is near binds now and then where service varies.
-        let due = self.got[disk] / 2.0;
-        if asking[2] >= ALWAYS && due * 1.25 <= limits[0].min(limits[1]) {
-            let error = ((got[0] - due).abs() - grain).max(0.0) / due.max(f64::MIN_POSITIVE);
-            found(Sample { measure: Measure::Turns5, disk, from, got: got[0], due, error });
-        }
-    }
-
     fn floor(&self, due: &Due, found: &mut dyn FnMut(Sample)) {
         let counts = |disk: &usize| {
             self.backlogged[*disk] && self.phase.disks[*disk].0.reservation().is_none()
@@ -542,11 +526,15 @@ impl<'a> Span<'a> {
 }
 
 /// What is due of a span otherwise, to each disk.
-struct Other {
+struct Other<'a> {
     /// [By the second](by_second).
     by_second: Vec<f64>,
-    /// At most, by a [strict limit](strict).
+    /// The same, of reads and of writes, and no more than [turns] leave.
+    lanes: Vec<[f64; 2]>,
+    /// At most, by [strict limits](strict).
     strict: Vec<f64>,
+    /// The same, by each limit.
+    left: &'a [Most],
 }
 
 /// What one disk is due, between a limit that is made good for after stalls and one that is not,

@@ -48,6 +48,15 @@ pub struct Chance {
     pub cost: f64,
 }
 
+/// When something of a disk was sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sent {
+    /// In seconds since the start.
+    pub at: f64,
+    /// Reads and writes that were queued, with this one.
+    pub queued: [u32; 2],
+}
+
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
@@ -55,6 +64,8 @@ pub struct Record {
     pub seconds: Vec<Second>,
     /// When something could be sent, in order.
     pub chances: Vec<Chance>,
+    /// For each disk with limits of one direction, when something was sent, in order.
+    pub sent: Vec<Vec<Sent>>,
     /// For each disk with an open load, by how much its requests completed past their deadlines, in
     /// seconds; 0 for those in time.
     pub late: Vec<Vec<f64>>,

@@ -1,7 +1,7 @@
 //! The event loop: clients, gate and storage in virtual time.
 
 use crate::oracle::MADE_GOOD;
-use crate::record::{Chance, DiskSecond, Record, Second};
+use crate::record::{Chance, DiskSecond, Record, Second, Sent};
 use crate::rng::Rng;
 use crate::setup::{Conduct, Load, Mix, Phase, Setup, Sizes, Suspect};
 use crate::storage::Storage;
@@ -54,6 +54,8 @@ struct Client {
     thinkers: Option<Thinkers>,
     /// With a latency target: when requests completed, and what they took.
     took: Vec<(f64, f64)>,
+    /// With limits of one direction: when something was sent.
+    times: Vec<Sent>,
     sent: u64,
     rng: Rng,
 }
@@ -199,8 +201,11 @@ pub fn run(setup: &Setup, suspect: Suspect) -> Result<Record> {
             run.second(number, into)?;
         }
     }
-    let kept = run.clients.into_iter().map(|client| (client.late, client.took));
-    (run.record.late, run.record.took) = kept.unzip();
+    for client in run.clients {
+        run.record.late.push(client.late);
+        run.record.took.push(client.took);
+        run.record.sent.push(client.times);
+    }
     Ok(run.record)
 }
 
@@ -229,6 +234,7 @@ impl<'a> Run<'a> {
                 late: Vec::new(),
                 thinkers: thinkers(Nanos::ZERO, number, load, setup.seed),
                 took: Vec::new(),
+                times: Vec::new(),
                 sent: 0,
                 rng: Rng::new(&format!("client {number}"), setup.seed),
             })
@@ -464,6 +470,9 @@ impl<'a> Run<'a> {
             self.storage.submit(self.now, key as u64, request.bytes, request.cost);
             let Some(client) = self.clients.get_mut(request.disk) else { continue };
             let lane = at(request.direction);
+            if client.policy.limits_directions() {
+                client.times.push(Sent { at: now, queued: client.queued });
+            }
             client.queued[lane] = client.queued[lane].saturating_sub(1);
             client.in_flight += 1;
             client.second.cost += request.cost;

@@ -46,6 +46,33 @@ fn reservations_hold_where_a_rule_gave_them_away() {
     }
 }
 
+/// Set-ups in which limits forgot what their disks waited, or let them have too much afterwards, or
+/// in which limits of one direction were asked for what turns do not leave (decision 82).
+#[test]
+fn limits_hold_where_a_rule_forgot_them() {
+    let set_ups = [
+        // A limit of both that does not bind.
+        (Class::Directions, 189, "limit-short"),
+        (Class::Directions, 42, "limit-short"),
+        // A share that is near twice the limit of one direction.
+        (Class::Directions, 818, "limit-short"),
+        // Many short waits for room in each second.
+        (Class::OnOff, 1068, "limit-short"),
+        (Class::Swing, 1127, "limit-short"),
+        (Class::HeavyTail, 1074, "reservation-5s"),
+        // Reservations with limits that let them make good for a stall.
+        (Class::LongStall, 1151, "limit-short"),
+        // A request takes 70 ms at the limit.
+        (Class::LargeSizes, 497, "limit-over"),
+    ];
+    for (class, seed, name) in set_ups {
+        let bar = BARS.iter().find(|bar| bar.name == name).unwrap();
+        let score = score(class, seed, Suspect::default()).unwrap();
+        assert!(bar.value(&score).is_some(), "{class} {seed} is judged");
+        assert!(bar.is_met(&score), "{class} {seed}: {:?}", bar.value(&score));
+    }
+}
+
 #[test]
 fn the_known_misses_are_listed_once() {
     let names: BTreeSet<(Class, &str)> = KNOWN_MISSES.iter().map(|miss| (miss.0, miss.1)).collect();

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 /// The most dispatches of one IO each within `window`.
 fn promised(limit: u64, slack: Nanos, window: Nanos) -> u64 {
     let fade = slack.0 * 3 / 8;
-    let own = (1_000_000_000 / limit).saturating_sub(1).min(70_000_000);
+    let own = (1_000_000_000 / limit).saturating_sub(1).min(50_000_000);
     let lateness = own.saturating_sub(4 * fade).max(slack.0);
     let seconds = window.0.div_ceil(1_000_000_000);
     let by_second = seconds * 1_000_000_000 + lateness + (seconds - 1) * fade;

@@ -32,7 +32,7 @@ impl Peaked {
         let long = limit * u128::from(window.0) + beyond.max(limit * u128::from(H));
         // What a limit of p allows (decision 45).
         let fade = slack.0 * 3 / 8;
-        let own = (1_000_000_000 / self.peak).saturating_sub(1).min(70_000_000);
+        let own = (1_000_000_000 / self.peak).saturating_sub(1).min(50_000_000);
         let lateness = own.saturating_sub(4 * fade).max(slack.0);
         let n = window.0.div_ceil(1_000_000_000);
         let by_second = n * 1_000_000_000 + lateness + (n - 1) * fade;

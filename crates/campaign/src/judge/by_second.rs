@@ -12,9 +12,17 @@ use crate::record::Record;
 use crate::setup::Setup;
 use headgate_units::Iops;
 
-/// To each disk, of each second, in reference IOs. What a reservation was short of in the seconds
-/// before is a part of its claim.
-pub(super) fn dues(setup: &Setup, record: &Record, floor: Option<u16>) -> Vec<Vec<f64>> {
+/// What is due of one second, in reference IOs.
+pub(super) struct Dues {
+    /// To each disk.
+    pub(super) amounts: Vec<f64>,
+    /// Of its reads and of its writes.
+    pub(super) lanes: Vec<[f64; 2]>,
+}
+
+/// To each disk, of each second. What a reservation was short of in the seconds before is a part of
+/// its claim.
+pub(super) fn dues(setup: &Setup, record: &Record, floor: Option<u16>) -> Vec<Dues> {
     let mut owed = vec![0.0_f64; setup.disks.len()];
     let mut dues = Vec::new();
     for (from, second) in record.seconds.iter().enumerate() {
@@ -35,7 +43,9 @@ pub(super) fn dues(setup: &Setup, record: &Record, floor: Option<u16>) -> Vec<Ve
             let short = falls_due - span.got[disk];
             *owed = if span.backlogged[disk] { short.clamp(0.0, rate * MADE_GOOD) } else { 0.0 };
         }
-        dues.push(span.divide(&claims, floor).amounts);
+        let due = span.divide(&claims, floor);
+        let lanes = (0..setup.disks.len()).map(|disk| span.by_lane(disk, &due, open)).collect();
+        dues.push(Dues { amounts: due.amounts, lanes });
     }
     dues
 }

@@ -5,7 +5,8 @@
 //! most that it can have is found out by an order of its own, on the times at which the run could
 //! send something: its reservation goes first where it is due, then those of the others, then the
 //! disk again, each time as soon as its limit lets it. No order gives it more without passing its
-//! limit, or a reservation.
+//! limit, or a reservation. A limit of one direction is judged alike, as if all that the disk's
+//! reservation brings were in that direction.
 //!
 //! Waits of up to [`PAUSE`] are made good for: a scheduler is to make good for those. It may for
 //! longer ones, as far as no second holds more than the limit. What it gives so it takes back: the
@@ -13,35 +14,89 @@
 //! more.
 
 use crate::oracle::{MADE_GOOD, PAUSE};
-use crate::record::{Chance, Record};
+use crate::record::{Chance, DiskSecond, Record};
 use crate::setup::{Load, Most, Phase, Setup};
+use std::ops::Range;
 
 /// What a disk may still be due of each second by its limit, and what it got beyond that before.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Strict {
+struct Strict {
     /// The most of this second, in reference IOs.
-    pub(super) most: f64,
+    most: f64,
     /// By how much the disk is ahead at its beginning, in reference IOs.
-    pub(super) ahead: f64,
+    ahead: f64,
 }
 
-/// For each second, of each disk; `None` of disks without a limit of reads and writes together.
-pub(super) fn seconds(setup: &Setup, record: &Record) -> Vec<Vec<Option<Strict>>> {
-    let mut all = vec![vec![None; setup.disks.len()]; record.seconds.len()];
-    for disk in 0..setup.disks.len() {
-        let most = by_second(setup, record, disk);
-        let mut ahead = 0.0_f64;
-        for ((second, most), of) in record.seconds.iter().zip(most).zip(&mut all) {
-            ahead = if second.into == 0 { 0.0 } else { ahead };
-            of[disk] = most.map(|most| Strict { most, ahead });
-            let got = second.disks.get(disk).map_or(0.0, |disk| disk.cost);
-            ahead = most.map_or(0.0, |most| (ahead + got - most).max(0.0));
+/// What a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counts {
+    /// Reads and writes.
+    All,
+    Reads,
+    Writes,
+}
+
+impl Counts {
+    const EACH: [Counts; 3] = [Counts::All, Counts::Reads, Counts::Writes];
+
+    /// Of what a disk's limits leave.
+    fn limit(self, most: Most) -> f64 {
+        match self {
+            Counts::All => most.both,
+            Counts::Reads => most.each[0],
+            Counts::Writes => most.each[1],
         }
     }
-    all
+
+    /// Of what a disk got.
+    fn got(self, disk: &DiskSecond) -> f64 {
+        match self {
+            Counts::All => disk.cost,
+            Counts::Reads => disk.lanes[0],
+            Counts::Writes => disk.lanes[1],
+        }
+    }
 }
 
-fn by_second(setup: &Setup, record: &Record, disk: usize) -> Vec<Option<f64>> {
+/// What each limit of a disk leaves, second by second.
+pub(super) struct Left {
+    /// Of reads and writes together, of reads, of writes.
+    of: [Vec<Option<Strict>>; 3],
+}
+
+impl Left {
+    pub(super) fn new(setup: &Setup, record: &Record, disk: usize) -> Left {
+        Left { of: Counts::EACH.map(|counts| seconds(setup, record, disk, counts)) }
+    }
+
+    /// In a span of seconds, as [`Most`] says it; infinite without a limit.
+    pub(super) fn most(&self, span: Range<usize>) -> Most {
+        let of = |counts: Counts| {
+            let seconds = self.of[counts as usize].get(span.clone()).unwrap_or_default();
+            let of = || seconds.iter().flatten();
+            let Some(first) = of().next() else { return f64::INFINITY };
+            (of().map(|second| second.most).sum::<f64>() - first.ahead).max(0.0)
+        };
+        let [both, reads, writes] = Counts::EACH.map(of);
+        Most { both, each: [reads, writes] }
+    }
+}
+
+/// For each second; `None` without such a limit.
+fn seconds(setup: &Setup, record: &Record, disk: usize, counts: Counts) -> Vec<Option<Strict>> {
+    let mut ahead = 0.0_f64;
+    let most = by_second(setup, record, disk, counts);
+    let strict = record.seconds.iter().zip(most).map(|(second, most)| {
+        ahead = if second.into == 0 { 0.0 } else { ahead };
+        let strict = most.map(|most| Strict { most, ahead });
+        let got = second.disks.get(disk).map_or(0.0, |disk| counts.got(disk));
+        ahead = most.map_or(0.0, |most| (ahead + got - most).max(0.0));
+        strict
+    });
+    strict.collect()
+}
+
+fn by_second(setup: &Setup, record: &Record, disk: usize, counts: Counts) -> Vec<Option<f64>> {
     let mut most = vec![None; record.seconds.len()];
     let (mut begin, mut chances) = (0, record.chances.as_slice());
     for phase in &setup.phases {
@@ -49,7 +104,7 @@ fn by_second(setup: &Setup, record: &Record, disk: usize) -> Vec<Option<f64>> {
         let within = chances.partition_point(|chance| chance.at < end as f64);
         let (of_phase, later) = chances.split_at(within);
         chances = later;
-        if let Some(mut order) = Order::new(setup, phase, disk, begin as f64) {
+        if let Some(mut order) = Order::new(setup, phase, (disk, counts), begin as f64) {
             let span = most.get_mut(begin..end.min(record.seconds.len())).unwrap_or_default();
             span.fill(Some(0.0));
             for chance in of_phase {
@@ -78,8 +133,9 @@ struct Order {
     /// without one.
     spacing: f64,
     own: f64,
-    /// The reservations of the others, without limits and with.
-    others: [Reserved; 2],
+    /// The reservations of the others: without limits, with limits that leave them no more, and
+    /// with limits that let them make good for a pause.
+    others: [Reserved; 3],
     at: f64,
 }
 
@@ -91,30 +147,70 @@ struct Reserved {
     /// What is due by them, and the most that it can be: what is lost to a limit is not.
     due: f64,
     most: f64,
+    /// What their limits let them have at once and in a second; infinite without.
+    room: f64,
+    limit: f64,
+    burst: f64,
+}
+
+impl Reserved {
+    fn pass(&mut self, seconds: f64) {
+        self.due = (self.due + seconds * self.rate).min(self.most);
+        if self.limit.is_finite() {
+            self.room = (self.room + seconds * self.limit).min(self.burst);
+        }
+    }
+
+    /// What can be sent to them.
+    fn wanted(&self) -> f64 {
+        self.due.min(self.room)
+    }
+
+    fn serve(&mut self, cost: f64) -> f64 {
+        let served = self.wanted().min(cost);
+        self.due -= served;
+        self.room -= served;
+        served
+    }
 }
 
 impl Order {
-    fn new(setup: &Setup, phase: &Phase, disk: usize, begin: f64) -> Option<Order> {
+    fn new(
+        setup: &Setup,
+        phase: &Phase,
+        (disk, counts): (usize, Counts),
+        begin: f64,
+    ) -> Option<Order> {
         let (policy, _) = phase.disks.get(disk)?;
-        let limit = setup.most(disk, policy).both;
-        let mut others = [Reserved::default(); 2];
+        let limit = counts.limit(setup.most(disk, policy));
+        if limit.is_infinite() {
+            return None;
+        }
+        let mut others = [Reserved::default(); 3];
         for (other, (policy, load)) in phase.disks.iter().enumerate() {
             let Some(rate) = policy.reservation().map(|rate| rate.get() as f64) else { continue };
             if other == disk || *load == Load::Idle {
                 continue;
             }
             let Most { both, each } = setup.most(other, policy);
-            let is_limited = [both, each[0], each[1]].into_iter().any(f64::is_finite);
-            let of = &mut others[usize::from(is_limited)];
-            of.rate += rate;
-            of.most += match is_limited {
-                true => (rate * PAUSE).max(setup.cost(setup.disks[other].sizes.largest())),
-                false => rate * MADE_GOOD,
+            let limit = both.min(each[0] + each[1]);
+            let largest = setup.cost(setup.disks[other].sizes.largest());
+            let has_room = limit.is_finite() && each.iter().all(|each| each.is_infinite());
+            let kind = match [both, each[0], each[1]].into_iter().all(f64::is_infinite) {
+                true => 0,
+                false => 1 + usize::from(has_room && limit > rate),
             };
+            let of = &mut others[kind];
+            let made_good = if kind == 1 { PAUSE } else { MADE_GOOD };
+            of.rate += rate.min(limit);
+            of.most += (rate * made_good).max(largest);
+            of.limit += limit;
+            of.burst += (limit * PAUSE).max(largest);
+            of.room = of.burst;
         }
         let cost = setup.cost(setup.disks[disk].sizes.largest());
         let own = policy.reservation().map(|rate| rate.get() as f64);
-        limit.is_finite().then(|| Order {
+        Some(Order {
             limit,
             cost,
             open: begin,
@@ -128,9 +224,7 @@ impl Order {
     /// Sends what goes at a chance, and says when and what it costs.
     fn take(&mut self, chance: &Chance, mut sent: impl FnMut(f64, f64)) {
         let passed = (chance.at - self.at).max(0.0);
-        for others in &mut self.others {
-            others.due = (others.due + passed * others.rate).min(others.most);
-        }
+        self.others.iter_mut().for_each(|others| others.pass(passed));
         self.at = chance.at;
         if chance.until > chance.at {
             // There is room for all.
@@ -145,7 +239,7 @@ impl Order {
         }
         let mut room = chance.cost;
         while room > 0.0 && self.open <= chance.at {
-            let due: f64 = self.others.iter().map(|others| others.due).sum();
+            let due: f64 = self.others.iter().map(Reserved::wanted).sum();
             if self.own > chance.at && due >= room {
                 break;
             }
@@ -155,9 +249,7 @@ impl Order {
         }
         let mut left = room.max(0.0);
         for others in self.others.iter_mut().rev() {
-            let served = others.due.min(left);
-            others.due -= served;
-            left -= served;
+            left -= others.serve(left);
         }
     }
 
@@ -172,7 +264,7 @@ mod tests {
     use super::*;
     use crate::class::Class;
     use crate::draw::draw;
-    use crate::record::{DiskSecond, Second};
+    use crate::record::Second;
     use crate::setup::policy;
 
     /// What a disk with this reservation and limit may have beside another. A chance each
@@ -194,7 +286,10 @@ mod tests {
         record.seconds.resize_with(seconds as usize, Second::default);
         let times = (0..seconds * 1_000).filter(|&ms| !pause(ms)).map(|ms| ms as f64 / 1e3);
         record.chances = times.map(|at| Chance { at, until: at, cost: 1.0 }).collect();
-        by_second(&setup, &record, 0).into_iter().map(|most| most.unwrap().round()).collect()
+        by_second(&setup, &record, 0, Counts::All)
+            .into_iter()
+            .map(|most| most.unwrap().round())
+            .collect()
     }
 
     /// Within a request, as one may fall into either of two seconds.
@@ -225,13 +320,23 @@ mod tests {
     }
 
     #[test]
+    fn others_whose_limits_have_room_come_first_until_a_pause_is_made_good_for() {
+        // They are owed 400, and take 950 in a second until then.
+        let paused = |ms: u64| (1_000..1_500).contains(&ms);
+        let most = most((0, 100), (800, 950), paused, 4);
+        assert!(most[1] < 30.0, "{most:?}");
+        assert!((45.0..55.0).contains(&most[2]), "{most:?}");
+    }
+
+    #[test]
     fn where_there_is_room_the_limit_alone_says() {
         let mut setup = draw(Class::Constant, 0);
         setup.phases[0].disks[0].0 = policy(0, 40, 1);
         let mut record = Record::default();
         record.seconds.resize_with(2, Second::default);
         record.chances = vec![Chance { at: 0.0, until: 1.5, cost: 0.0 }];
-        let most: Vec<f64> = by_second(&setup, &record, 0).into_iter().flatten().collect();
+        let most: Vec<f64> =
+            by_second(&setup, &record, 0, Counts::All).into_iter().flatten().collect();
         are(&most, &[40.0, 20.0]);
     }
 
@@ -245,7 +350,8 @@ mod tests {
             record.seconds.push(Second { into, disks, ..Second::default() });
         }
         record.chances = vec![Chance { at: 0.0, until: 4.0, cost: 0.0 }];
-        let ahead = seconds(&setup, &record).into_iter().filter_map(|of| Some(of[0]?.ahead));
+        let of = seconds(&setup, &record, 0, Counts::All);
+        let ahead = of.into_iter().filter_map(|of| Some(of?.ahead));
         are(&ahead.collect::<Vec<_>>(), &[0.0, 10.0, 15.0, 0.0]);
     }
 }

@@ -21,9 +21,10 @@
 //!   stream, if that was passed over. The disk's own time T never goes back with a stream that
 //!   began behind it.
 //! - *Lateness* is for who waits for others. While the disk's limits let it go and its lanes do not
-//!   the former earn none. While its limits do not let it go, a lane that alone has requests queued
-//!   earns none; where both have, they divide what the disk's limits give, and each waits for the
-//!   other. So does a lane whose disk could go, and waits for its share.
+//!   the former earn none. A lane is late whatever its disk waits for: its share, or its own
+//!   limits, which the other lane uses up as well. Whether that one has requests queued meanwhile
+//!   says nothing: it may have had a burst, which the disk's limits then make both pay for. Where
+//!   these are changed or lifted, it is forgotten.
 //! - *Idle* is a lane with nothing queued, when as many of the disk's requests have ended as had
 //!   been sent up to the lane's last. Schedulers are not told which request has ended, so a lane
 //!   whose last request is overtaken by later ones counts as idle early. All that hangs on this is
@@ -112,6 +113,13 @@ impl Lanes {
             let bytes = limits.bandwidth.map(|limit| flat(limit.get()));
             pair::change(&mut lane.limit, ios, now, slack);
             pair::change(&mut lane.bandwidth, bytes, now, slack);
+        }
+    }
+
+    /// The disk's own limits change: what lanes waited for them is forgotten.
+    pub(super) fn forget_lateness(&mut self, now: u64) {
+        for lane in &mut self.lanes {
+            pair::ask(&mut lane.limit, &mut lane.bandwidth, now, Asker::Idle);
         }
     }
 

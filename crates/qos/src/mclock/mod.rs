@@ -288,6 +288,7 @@ mod disk;
 mod lanes;
 mod left_over;
 mod limit;
+mod mark;
 #[cfg(test)]
 mod oracle;
 mod pace;

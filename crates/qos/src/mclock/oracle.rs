@@ -197,6 +197,9 @@ impl Oracle {
         let new_reservation = disk.reservation.is_none() && policy.reservation().is_some();
         disk.reservation = changed(disk.reservation, policy.reservation().map(|r| r.get()), 0);
         let new = rates(&policy);
+        if new != rates(&disk.policy) {
+            disk.forget_waits_of_lanes(now);
+        }
         disk.limit = Limit::after(disk.limit.take(), new[0], now, slack);
         disk.bandwidth = Limit::after(disk.bandwidth.take(), new[1], now, slack);
         if !disk.is_across() {

@@ -56,6 +56,11 @@ impl<R> MClock<R> {
         let slack = self.config.limit_slack.0;
         pair::change(&mut disk.limit, rates(policy), now, slack);
         pair::change(&mut disk.bandwidth, bandwidths(policy), now, slack);
+        if let Some(lanes) = &mut disk.lanes
+            && (rates(policy), bandwidths(policy)) != (rates(old), bandwidths(old))
+        {
+            lanes.forget_lateness(now);
+        }
         disk.peak_time = policy.peak_time();
         if across {
             self.priorities[slot].shares = policy.shares();

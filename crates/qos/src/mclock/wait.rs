@@ -14,21 +14,13 @@ impl DiskTags {
         }
     }
 
-    /// Ends the wait for limits: what the disk's own waited for the lanes' earned no lateness, nor
-    /// what a lane waited for its disk's own, unless it waited for the other lane.
+    /// Ends the wait for limits: what the disk's own waited for the lanes' earned no lateness.
     pub(super) fn settle(&mut self, now: u64) {
         let own = pair::open(&self.limit, &self.bandwidth);
         let Some(lanes) = &mut self.lanes else { return };
         let Some(since) = lanes.waits_since.take() else { return };
         let for_lanes = now.min(lanes.first_open()).saturating_sub(own.max(since));
         pair::forget_wait(&mut self.limit, &mut self.bandwidth, for_lanes);
-        if lanes.waiting().count() == 2 {
-            return;
-        }
-        for lane in lanes.lanes.iter_mut().filter(|lane| lane.queued > 0) {
-            let for_disk = now.min(own).saturating_sub(lane.open().max(since));
-            pair::forget_wait(&mut lane.limit, &mut lane.bandwidth, for_disk);
-        }
     }
 
     /// The disk waits for limits from now on.

@@ -9,7 +9,7 @@ enum Claim {
     /// At most `∫ limit + 250 ms · limit + c` in any interval.
     Above,
     /// At most `l (n + λ + 3/8 slack (n - 1)) + c` in n seconds, λ the larger of the slack and
-    /// `min(c/l, 70 ms)`.
+    /// `min(c/l, 50 ms)`.
     AboveInSeconds,
     /// At most `∫ l + max((p - l) T, 250 ms · l) + c` of a limit l with a peak p for T.
     AbovePeak,
@@ -138,7 +138,7 @@ impl Limits {
                     let within = |(at, _): &&(u64, u64)| at + seconds * SECOND > view.now;
                     let sum: u64 =
                         self.sent.iter().rev().take_while(within).map(|(_, cost)| cost).sum();
-                    let one = (view.largest[0] * SECOND / self.limit).min(100 * MS);
+                    let one = (view.largest[0] * SECOND / self.limit).min(50 * MS);
                     let slack = self.slack.max(one) + self.slack * 3 / 8 * (seconds - 1);
                     let bound = i128::from(self.limit) * i128::from(seconds * SECOND + slack);
                     self.note(parts(sum), bound + largest);

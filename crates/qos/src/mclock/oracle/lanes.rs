@@ -90,18 +90,17 @@ impl OracleDisk {
     /// The wait for limits is over, or judged so far.
     pub(super) fn settle(&mut self, now: i128) {
         let (own, first) = (self.own_until(), self.first_open());
-        let queued = Direction::BOTH.map(|direction| self.has_queued(direction));
         let Some(lanes) = &mut self.lanes else { return };
         let Some(since) = lanes.waits_since.take() else { return };
         for limit in [&mut self.limit, &mut self.bandwidth].into_iter().flatten() {
             limit.waits(now.min(first) - own.max(since));
         }
-        if queued == [true, true] {
-            return;
-        }
-        for (lane, _) in lanes.lanes.iter_mut().zip(queued).filter(|(_, queued)| *queued) {
-            let wait = now.min(own) - open(&lane.limits).max(since);
-            lane.limits.iter_mut().flatten().for_each(|limit| limit.waits(wait));
+    }
+
+    /// The disk's own limits are other ones.
+    pub(super) fn forget_waits_of_lanes(&mut self, now: i128) {
+        for lane in self.lanes.iter_mut().flat_map(|lanes| &mut lanes.lanes) {
+            lane.limits.iter_mut().flatten().for_each(|limit| limit.ask(now, true));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The limit clock: all that ever went, and every slot asked anew.
 
 use super::exact::Exact;
-use crate::mclock::limit::{FORGOTTEN, HORIZON, LATENESS_MAX, SLOT, SLOTS};
+use crate::mclock::limit::{FORGOTTEN, FORGOTTEN_MAX, HORIZON, LATENESS_MAX, SLOT, SLOTS};
 use crate::policy::Policy;
 use std::collections::BTreeMap;
 
@@ -34,6 +34,8 @@ pub(super) struct Limit {
     /// Ahead, since the last dispatch.
     waited: i128,
     noted: i128,
+    /// What may be forgotten of waits for room.
+    forgettable: i128,
     /// u at the beginning and the largest u of each slot, but for slots in which u only rose and
     /// which are more than a second before the next dispatch.
     slots: BTreeMap<i128, (i128, i128)>,
@@ -52,6 +54,7 @@ impl Limit {
             forgotten: 0,
             waited: 0,
             noted: now,
+            forgettable: i128::from(FORGOTTEN_MAX),
             slots: BTreeMap::new(),
         };
         limit.see(now / i128::from(SLOT), now);
@@ -122,6 +125,8 @@ impl Limit {
             }
         }
         self.see(to, now);
+        let most = i128::from(FORGOTTEN_MAX);
+        self.forgettable = most.min(self.forgettable + (to - from) * (most / i128::from(SLOTS)));
         self.noted = now;
     }
 
@@ -154,8 +159,10 @@ impl Limit {
         self.waited = 0;
         self.open = self.opens(now);
         let wait = self.open - self.tag.at().max(now);
-        self.waited += wait / i128::from(FORGOTTEN);
-        self.forget(self.tag.at() + wait / i128::from(FORGOTTEN));
+        let forgotten = (wait / i128::from(FORGOTTEN)).min(self.forgettable);
+        self.forgettable -= forgotten;
+        self.waited += forgotten;
+        self.forget(self.tag.at() + forgotten);
         if let Some((tag, depth)) = &mut self.bucket {
             tag.raise_to(now - *depth);
             tag.sum += amount;
