@@ -24,7 +24,7 @@ pub use experiments::experiments;
 pub use figure::figures;
 pub use html::{Experiment, report};
 pub use models::distributions;
-pub use mutants::{Checked, RunJobs, known_unbroken, try_mutants};
+pub use mutants::{Checked, RunJobs, known_unbroken, seeds_for_mutants, try_mutants};
 pub use runs::{Far, Job, run_all, run_each};
 pub use tally::{PAPERS, Tally, by_paper};
 pub use traces::FileTraces;

@@ -3,6 +3,7 @@
 mod course;
 mod mutate;
 mod print;
+mod seeds;
 
 use super::common::Print;
 use super::error::CliError;
@@ -15,6 +16,7 @@ use headgate_report::{Experiment, FileTraces, Job, experiments, report};
 use headgate_sim::{Finding, Outcome, Scenario, judge};
 use mutate::mutate;
 use print::{list, print_experiment, print_json, print_summary};
+use seeds::SeedChoice;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -34,12 +36,8 @@ pub(super) struct Reproduce {
     /// after each experiment
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Run with the seeds 1 to N [default: those of each experiment]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    seeds: Option<u64>,
-    /// Run with as many seeds as the published experiment; takes minutes
-    #[arg(long, conflicts_with = "seeds")]
-    full: bool,
+    #[command(flatten)]
+    seeds: SeedChoice,
     /// Instead of comparing with the papers, run under wrong policies too, such as arrival order,
     /// and print which of them each check notices; with one seed, where a check is not of many
     #[arg(long, conflicts_with_all = ["report", "full"])]
@@ -72,16 +70,10 @@ impl Reproduce {
             eprintln!("{}: skipped: {why}", scenario.name);
         }
         if self.mutate {
-            return mutate(out, &chosen, self.seeds, &traces, self.print);
+            return mutate(out, &chosen, &self.seeds, &traces, self.print);
         }
-        let seeds: Vec<Vec<u64>> = chosen
-            .iter()
-            .map(|scenario| match (self.seeds, self.full) {
-                (Some(most), _) => (1..=most).collect(),
-                (None, true) => scenario.all_seeds.clone(),
-                (None, false) => scenario.seeds.clone(),
-            })
-            .collect();
+        let seeds = chosen.iter().map(|scenario| self.seeds.of(scenario));
+        let seeds: Vec<Vec<u64>> = seeds.collect::<Result<_, _>>()?;
         let (runs, cut) = self.run_chosen(out, &chosen, &seeds, &traces)?;
         let done = experiments_done(&chosen, &seeds, &runs);
         match self.print.json {
@@ -167,7 +159,7 @@ impl Reproduce {
     fn command_for<'a>(&self, names: impl Iterator<Item = &'a str>) -> String {
         let mut command = String::from("headgate reproduce");
         names.for_each(|name| command.extend([" ", name]));
-        command.push_str(&self.options());
+        command.push_str(&self.seeds.to_string());
         command
     }
 
@@ -176,19 +168,8 @@ impl Reproduce {
         let mut command = String::from("headgate reproduce");
         let names = self.names.iter().map(String::as_str).chain(self.all.then_some("--all"));
         names.for_each(|name| command.extend([" ", name]));
-        command.push_str(&self.options());
+        command.push_str(&self.seeds.to_string());
         command
-    }
-
-    fn options(&self) -> String {
-        let mut options = String::new();
-        if let Some(seeds) = self.seeds {
-            options.push_str(&format!(" --seeds {seeds}"));
-        }
-        if self.full {
-            options.push_str(" --full");
-        }
-        options
     }
 }
 

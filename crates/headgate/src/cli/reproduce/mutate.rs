@@ -1,6 +1,7 @@
 //! `reproduce --mutate`: which wrong policy each check notices.
 
 use super::course::Course;
+use super::seeds::SeedChoice;
 use crate::cli::common::Print;
 use crate::cli::error::CliError;
 use crate::cli::output::{Align, Table, json};
@@ -9,19 +10,20 @@ use headgate_report::{Checked, FileTraces, Job, known_unbroken, try_mutants};
 use headgate_sim::Scenario;
 use std::io::Write;
 
-/// Tries all wrong policies on all checks of these experiments, with the seeds 1 to `seeds` if that
-/// is given.
+/// Tries all wrong policies on all checks of these experiments.
 ///
 /// # Errors
-/// [`CliError::Unbroken`] if a check notices none and is not known for it.
+/// [`CliError::Usage`] if there are no such seeds, before anything runs; [`CliError::Unbroken`] if
+/// a check notices none and is not known for it.
 pub(super) fn mutate(
     out: &mut dyn Write,
     chosen: &[&Scenario],
-    seeds: Option<u64>,
+    choice: &SeedChoice,
     traces: &FileTraces,
     print: Print,
 ) -> Result<(), CliError> {
-    let seeds: Option<Vec<u64>> = seeds.map(|most| (1..=most).collect());
+    let seeds = chosen.iter().map(|scenario| choice.for_mutants(scenario));
+    let seeds: Vec<Vec<u64>> = seeds.collect::<Result<_, _>>()?;
     let interrupts = Interrupts::catch()?;
     let lengths: Vec<Vec<u64>> = chosen.iter().map(|_| vec![0]).collect();
     let mut course = Course::new(chosen, &lengths);
@@ -29,7 +31,7 @@ pub(super) fn mutate(
     for (index, scenario) in chosen.iter().enumerate() {
         course.tell(index, scenario);
         let mut run = |jobs: &[Job<'_>]| run_jobs(jobs, &interrupts);
-        let checks = try_mutants(scenario, seeds.as_deref(), traces, &mut run)?;
+        let checks = try_mutants(scenario, Some(&seeds[index]), traces, &mut run)?;
         course.ended(index);
         if !print.json {
             print_checks(out, index, &checks)?;
