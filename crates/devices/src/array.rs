@@ -85,6 +85,8 @@ pub struct SpindleArray {
     /// Flushes that wait for everything up to a stamp of the cache, in order.
     flushing: VecDeque<(u64, usize)>,
     writing_back: usize,
+    /// Reads and writes that did not wait for a disk.
+    by_cache: u64,
     /// The earliest planned [`Event::Ripe`].
     ripe_planned: Option<Nanos>,
     done: VecDeque<(Nanos, u64)>,
@@ -156,6 +158,7 @@ impl SpindleArray {
             waiting: VecDeque::new(),
             flushing: VecDeque::new(),
             writing_back: 0,
+            by_cache: 0,
             ripe_planned: None,
             done: VecDeque::new(),
         }
@@ -207,6 +210,7 @@ impl SpindleArray {
 
     fn on_read(&mut self, request: usize, start: u64, end: u64) {
         if start == end || self.cache.holds(self.layout.rows_of(start, end)) {
+            self.by_cache += 1;
             self.on_client_done(request);
             return;
         }
@@ -235,6 +239,8 @@ impl SpindleArray {
         } else {
             self.waiting.push_back(request);
             self.admit_writes();
+            // In the order of arrival: who waits is the last one.
+            self.by_cache += u64::from(self.waiting.is_empty());
         }
     }
 
@@ -415,5 +421,9 @@ impl DeviceModel for SpindleArray {
 
     fn in_flight(&self) -> usize {
         self.requests.len() + self.done.len()
+    }
+
+    fn by_cache(&self) -> Option<u64> {
+        (self.cache.size() > 0).then_some(self.by_cache)
     }
 }

@@ -123,6 +123,12 @@ pub trait DeviceModel {
     /// Requests submitted and not yet returned by [`DeviceModel::poll`].
     fn in_flight(&self) -> usize;
 
+    /// Reads and writes so far that a write-back cache answered without waiting for a disk; `None`
+    /// where there is no such cache.
+    fn by_cache(&self) -> Option<u64> {
+        None
+    }
+
     /// Tells the device of a disk. To most it is nothing; a flash drive gives it pages, and blocks
     /// under isolation. The driver keeps disks apart: places do not overlap, and nothing of a disk
     /// is inside when it is removed.
@@ -184,6 +190,9 @@ impl<D: DeviceModel + ?Sized> DeviceModel for Box<D> {
     }
     fn in_flight(&self) -> usize {
         (**self).in_flight()
+    }
+    fn by_cache(&self) -> Option<u64> {
+        (**self).by_cache()
     }
     fn add_disk(&mut self, now: Nanos, place: DiskPlace) -> Result<(), PlaceError> {
         (**self).add_disk(now, place)

@@ -309,6 +309,27 @@ fn what_is_in_the_cache_is_read_from_there() {
 }
 
 #[test]
+fn what_the_cache_answers_is_counted() {
+    let answered = |spec: &ArraySpec, kind, span| {
+        let mut load = random(spec, 16, kind, span);
+        load.run_until(Nanos::from_secs(2));
+        (load.device.by_cache(), load.completed)
+    };
+    let (small, wide) = (Bytes::from_mib(16), Bytes::from_gib(500));
+    let cached = spec(4, Raid::Raid5);
+    // Those inside are counted already.
+    let all = |(by_cache, completed): (Option<u64>, u64)| {
+        let by_cache = by_cache.unwrap();
+        (completed..=completed + 16).contains(&by_cache)
+    };
+    assert!(all(answered(&cached, IoKind::Write, small)), "it fits");
+    let (by_cache, completed) = answered(&volatile(cached.clone()), IoKind::Write, wide);
+    assert!(by_cache.unwrap() < completed, "{by_cache:?} of {completed}: most wait for room");
+    assert_eq!(answered(&cached, IoKind::Read, wide).0, Some(0), "nothing was written");
+    assert_eq!(answered(&uncached(cached), IoKind::Write, small).0, None);
+}
+
+#[test]
 fn writing_back_does_not_hold_up_reads_until_the_cache_fills() {
     let read_latency = |writes_per_read: u64| {
         let io = move |i: u64| match i % (writes_per_read + 1) {

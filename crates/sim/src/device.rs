@@ -77,6 +77,14 @@ impl Device {
         }
     }
 
+    /// Requests so far that a write-back cache answered.
+    pub(crate) fn by_cache(&self) -> Option<u64> {
+        match self {
+            Device::Rate(_) | Device::LayeredRate(_) => None,
+            Device::Other(device) => device.by_cache(),
+        }
+    }
+
     #[inline]
     pub(crate) fn submit(&mut self, now: Nanos, id: u64, io: DeviceIo) {
         match self {

@@ -73,7 +73,7 @@ pub use mutation::{Mutant, Mutation};
 pub use outcome::pool::{PoolMove, PoolOutcome, PooledDatastore, PooledDisk, Round};
 pub use outcome::sweep::{SweepOutcome, SweepPoint};
 pub use outcome::{
-    Application, Counters, FlashTotals, HostWindow, MovedPages, Outcome, Stretch, Subject,
+    Application, Cached, Counters, FlashTotals, HostWindow, MovedPages, Outcome, Stretch, Subject,
     SubjectKind, TransactionStretch, Transactions, WindowCounters, WindowStretch,
 };
 pub use progress::{Progress, Quiet, RunError};

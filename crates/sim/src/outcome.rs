@@ -42,6 +42,9 @@ pub struct Outcome {
     /// The outcome of the pool, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolOutcome>,
+    /// What write-back caches answered, of datastores that have any, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<Cached>,
     /// Points of sweeps, in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sweeps: Vec<SweepOutcome>,
@@ -68,6 +71,17 @@ impl Outcome {
         let edge = |n: usize| Nanos(self.interval.0.saturating_mul(n as u64)).min(self.duration);
         (edge(index), edge(index + 1))
     }
+}
+
+/// What the write-back cache of a datastore did over the whole run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct Cached {
+    /// The datastore.
+    pub datastore: String,
+    /// Reads and writes that it answered without waiting for a disk.
+    pub requests: u64,
 }
 
 /// The kind of a [`Subject`].

@@ -97,6 +97,10 @@ impl<D: DeviceModel> DeviceModel for Layered<D> {
         self.layers.held() + self.inside.len() + self.done.len()
     }
 
+    fn by_cache(&self) -> Option<u64> {
+        self.device.by_cache()
+    }
+
     fn add_disk(&mut self, now: Nanos, place: DiskPlace) -> Result<(), PlaceError> {
         self.device.add_disk(now, place)
     }

@@ -2,7 +2,7 @@
 
 use super::host_window::HostWindow;
 use super::state::World;
-use crate::outcome::{Application, HostWindow as RecordedWindow, Outcome, SubjectKind};
+use crate::outcome::{Application, Cached, HostWindow as RecordedWindow, Outcome, SubjectKind};
 use crate::record::{Plan, TransactionRecorder, merge};
 use crate::scenario::Setup;
 
@@ -11,6 +11,7 @@ impl World<'_> {
     pub(crate) fn finish(mut self, scenario: &str, variant: &str, seed: u64) -> Outcome {
         let sweeps = self.finish_sweeps();
         let moved_pages = self.moved_pages();
+        let caches = self.caches();
         let (pool, mut of_stores) =
             self.finish_pool().map_or_else(Default::default, |(pool, of)| (Some(pool), of));
         let World { setup, plan, disks, nodes, workloads, windows, events, .. } = self;
@@ -79,8 +80,24 @@ impl World<'_> {
             issue_windows,
             moved_pages,
             pool,
+            caches,
             sweeps,
         }
+    }
+
+    /// What the caches of each datastore answered, all its nodes together.
+    fn caches(&self) -> Vec<Cached> {
+        let answered = |store: usize| {
+            let own = self.nodes.iter().filter(|node| node.datastore as usize == store);
+            let cached: Vec<u64> = own.filter_map(|node| node.device.by_cache()).collect();
+            (!cached.is_empty()).then(|| cached.iter().sum())
+        };
+        let stores = self.setup.datastores.iter().enumerate();
+        stores
+            .filter_map(|(index, store)| {
+                Some(Cached { datastore: store.name.clone(), requests: answered(index)? })
+            })
+            .collect()
     }
 }
 
