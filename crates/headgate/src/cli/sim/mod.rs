@@ -1,5 +1,6 @@
 //! The simulator: rehearse policies and workloads before storage is bought or promises are made.
 
+mod compare;
 mod explain;
 mod jobs;
 mod load;

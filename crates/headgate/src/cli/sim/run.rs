@@ -1,3 +1,4 @@
+use super::compare::{print_comparison, print_notes};
 use super::jobs::{Interrupts, run_jobs};
 use super::load::{load, variant};
 use super::pool::print_pool;
@@ -7,7 +8,7 @@ use crate::cli::output::{Align, Table, json};
 use crate::cli::picture::Picture;
 use crate::cli::write_file::write_file;
 use clap::Args;
-use headgate_report::{FileTraces, Job, distributions, figures};
+use headgate_report::{FileTraces, Job, Note, distributions, figures, notes};
 use headgate_sim::{
     Application, Counters, Finding, Judgement, Outcome, Scenario, Stretch, Subject, SubjectKind,
     TransactionStretch, WindowCounters, WindowStretch, judge,
@@ -48,6 +49,7 @@ struct Results<'a> {
     outcomes: &'a [Outcome],
     #[serde(rename = "verdicts")]
     findings: &'a [Finding],
+    notes: &'a [Note],
 }
 
 impl Run {
@@ -74,6 +76,7 @@ impl Run {
         let interrupts = Interrupts::catch()?;
         let outcomes = run_jobs(&jobs, &interrupts)?;
         let findings = judge(&scenario, &outcomes);
+        let notes = notes(&scenario, &outcomes);
         let drawn = self
             .plot
             .as_ref()
@@ -93,6 +96,7 @@ impl Run {
                     seeds: &seeds,
                     outcomes: &outcomes,
                     findings: &findings,
+                    notes: &notes,
                 },
             )?;
         } else {
@@ -100,6 +104,8 @@ impl Run {
             for variant in &variants {
                 print_variant(out, &scenario, variant, &outcomes, self.vms)?;
             }
+            print_comparison(out, &scenario, &outcomes, self.vms)?;
+            print_notes(out, &notes)?;
             print_findings(out, &findings)?;
         }
         match findings.iter().filter(|finding| finding.judgement == Judgement::Fails).count() {
