@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::{HEADGATE, Printed, run};
 
@@ -161,4 +161,117 @@ fn experiments_without_their_traces_are_skipped_aloud() {
         serde_json::from_str(&headgate("reproduce ba-15-traces --traces /nonexistent --json").out)
             .unwrap();
     assert!(json[0]["skipped"].as_str().is_some_and(|why| why.contains("is not there")), "{json}");
+}
+
+/// Ten seconds of small requests in MSR's format; as many disks.
+fn msr(disks: u32) -> String {
+    let line = |i: u32| {
+        let (kind, at) = (if i % 4 == 0 { "Read" } else { "Write" }, 128_166_372_003_061_629_u64);
+        let offset = u64::from(i * 7 % 1_000) * 8_192;
+        format!("{},web,{},{kind},{offset},4096,100\n", at + u64::from(i) * 40_000, i % disks)
+    };
+    (0..2_500).map(line).collect()
+}
+
+#[test]
+fn anybodys_trace_takes_the_place_of_one_that_an_experiment_replays() {
+    let dir = tempfile::tempdir().unwrap();
+    let web = file(dir.path(), "my web.csv", &msr(2));
+    let web = |disk: &str| format!("{web}{disk}");
+    let report = dir.path().join("report.html");
+    let mut command = Command::new(HEADGATE);
+    command.args(["reproduce", "op-05-traces", "--seeds", "1"]).env_remove("HEADGATE_TRACES");
+    command.args(["--report", &report.display().to_string()]);
+    for (name, disk) in [
+        ("msr_hm0_cut10k_w80", ""),
+        ("cloudphysics_vm_2h.csv.gz", "#web_1"),
+        ("hp_ajw_1992_week", "#web_0"),
+    ] {
+        command.args(["--traces", &format!("{name}={}", web(disk))]);
+    }
+    let ended = command.output().unwrap();
+    let [out, said] = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
+    // Whatever is expected of it: it runs, and says so.
+    assert!(matches!(ended.status.code(), Some(0 | 1)), "{said}");
+    let one = web("#web_1");
+    assert!(out.contains(&format!("{one} in the place of cloudphysics_vm_2h.csv.gz")), "{out}");
+    let table = out.split("IOPS and mean latency by variant in steady\n").nth(1).expect(&out);
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .take(4)
+        .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+        .collect();
+    assert_eq!(rows[0][..4], ["NAME", "alone-F", "alone-M", "alone-E"], "{table}");
+    let firsts: Vec<&str> = rows[1..].iter().map(|row| row[0]).collect();
+    assert_eq!(firsts, ["F", "M", "E"], "{table}");
+    assert!(rows[1][1].contains(" / ") && rows[1][2] == "-", "F runs alone, M does not: {table}");
+    let page = std::fs::read_to_string(&report).unwrap();
+    assert!(page.contains("in the place of hp_ajw_1992_week.csv.gz"), "{page}");
+    assert!(page.contains("--seeds 1 --traces 'msr_hm0_cut10k_w80="), "{page}");
+}
+
+#[test]
+fn a_trace_that_nothing_replays_is_refused_with_what_was_expected() {
+    let dir = tempfile::tempdir().unwrap();
+    let web = file(dir.path(), "web.csv", &msr(1));
+    let notes = file(dir.path(), "notes.txt", "to do\nnothing\n");
+    let refused = |names: &str, traces: &[&str]| {
+        let mut command = Command::new(HEADGATE);
+        command.args(["reproduce", names]).env_remove("HEADGATE_TRACES");
+        for one in traces {
+            command.args(["--traces", one]);
+        }
+        let ended = command.output().unwrap();
+        assert!(ended.stdout.is_empty(), "nothing ran");
+        (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
+    };
+    let own = |name: &str, file: &str| format!("{name}={file}");
+    let hm0 = own("msr_hm0_cut10k_w80", &web);
+    for (names, traces, code, said) in [
+        ("op", vec![own("mine", &web)], 2, "replays a trace 'mine', expected one of cloudphysics_"),
+        (
+            "mc-04",
+            vec![hm0.clone()],
+            2,
+            "those that do are ba-15-traces, op-05-traces, op-08-traces",
+        ),
+        ("op", vec![hm0.clone(), hm0.clone()], 2, "gives msr_hm0_cut10k_w80.csv.gz twice"),
+        ("op", vec![hm0.clone()], 2, "is not replayed: op-05-traces: it replays traces, and cloud"),
+        ("op", vec!["/a".into(), "/b".into()], 2, "two directories, /a and /b"),
+        ("op", vec!["hm0=".into()], 2, "no file behind 'hm0='"),
+        ("op", vec![own("msr_hm0_cut10k_w80", "/no/such")], 1, "cannot read the trace /no/such"),
+        ("op", vec![own("msr_hm0_cut10k_w80", &format!("{web}#sdb"))], 1, "disks are web_0"),
+        ("op", vec![own("msr_hm0_cut10k_w80", &notes)], 1, "expected a trace as csv, csv-us"),
+    ] {
+        let traces: Vec<&str> = traces.iter().map(String::as_str).collect();
+        let (ended, error) = refused(names, &traces);
+        assert_eq!(ended, Some(code), "{traces:?}: {error}");
+        assert!(error.contains(said), "{traces:?}: {error}");
+    }
+}
+
+/// Real traces, where there are any: `HEADGATE_TRACES=DIR`.
+#[test]
+fn real_traces_take_each_others_place() {
+    let Some(dir) = std::env::var_os("HEADGATE_TRACES").map(PathBuf::from) else {
+        println!("skipped: HEADGATE_TRACES=DIR says where traces are");
+        return;
+    };
+    let published = dir.join("original/systor17.csv.gz");
+    let short = dir.join("fiu_cheetah_mail_10k.csv.gz");
+    if !published.exists() || !short.exists() {
+        println!("skipped: {} or {} is not there", published.display(), short.display());
+        return;
+    }
+    let printed = headgate(&format!(
+        "reproduce op-05-traces --seeds 1 --traces {} --traces msr_hm0_cut10k_w80={} \
+         --traces cloudphysics_vm_2h={}",
+        dir.display(),
+        published.display(),
+        short.display()
+    ));
+    assert!(matches!(printed.code, 0 | 1), "{}", printed.err);
+    let said = "systor17.csv.gz in the place of msr_hm0_cut10k_w80.csv.gz";
+    assert!(printed.out.contains(said), "{}", printed.out);
+    assert!(printed.out.contains("IOPS and mean latency by variant in steady"), "{}", printed.out);
 }

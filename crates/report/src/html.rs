@@ -15,6 +15,9 @@ pub struct Experiment<'a> {
     pub outcomes: &'a [Outcome],
     /// The findings.
     pub findings: &'a [Finding],
+    /// Traces of the user's: what the scenario calls those in whose place they are, and their
+    /// files.
+    pub own_traces: Vec<(&'a str, &'a str)>,
 }
 
 impl Experiment<'_> {
@@ -144,6 +147,15 @@ fn section(page: &mut String, experiment: &Experiment<'_>) -> Result<(), DrawErr
         seeds.join(", "),
         sum(experiment)
     );
+    for (name, file) in &experiment.own_traces {
+        let _ = writeln!(
+            page,
+            "<p><b>{} in the place of {}</b>: not what was published, and what is expected was not \
+             set with it.</p>",
+            escaped(file),
+            escaped(name)
+        );
+    }
     findings(page, experiment.findings);
     let first = experiment.seeds.first();
     let shown: Vec<&Outcome> =
@@ -295,6 +307,7 @@ mod tests {
             seeds: &[7],
             outcomes: &outcomes,
             findings: &findings,
+            own_traces: vec![("web.csv", "my <web>.csv")],
         };
         assert_eq!(experiment.failed(), 1);
         let page = report("headgate reproduce <one>", &[experiment]).unwrap();
@@ -303,6 +316,7 @@ mod tests {
             "<p>Second <code>code</code>.</p>",
             "headgate reproduce &lt;one&gt;",
             "Seeds 7.",
+            "<b>my &lt;web&gt;.csv in the place of web.csv</b>",
             "498.0/s",
             "1 not as expected, 1 known to differ, 1 off the published number</span>",
             "<td class=\"holds\">holds</td><td class=\"holds\">within 5 % (+0.4 %)</td>",

@@ -181,6 +181,7 @@ mod tests {
             seeds: &[7],
             outcomes: &outcomes,
             findings: &findings,
+            own_traces: Vec::new(),
         };
         let by_paper = by_paper(std::slice::from_ref(&experiment));
         assert_eq!(by_paper, [("mClock, dmClock", Tally::of(&findings))]);

@@ -4,6 +4,7 @@ mod course;
 mod mutate;
 mod print;
 mod seeds;
+mod traces;
 
 use super::common::Print;
 use super::error::CliError;
@@ -18,7 +19,8 @@ use mutate::mutate;
 use print::{list, print_experiment, print_json, print_summary};
 use seeds::SeedChoice;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use traces::{Sources, TraceChoice};
 
 /// Arguments of `reproduce`.
 #[derive(Debug, Args)]
@@ -42,9 +44,8 @@ pub(super) struct Reproduce {
     /// and print which of them each check notices; with one seed, where a check is not of many
     #[arg(long, conflicts_with_all = ["report", "full"])]
     mutate: bool,
-    /// Directory of the traces that some experiments replay
-    #[arg(long, value_name = "DIR", env = "HEADGATE_TRACES", hide_env_values = true)]
-    traces: Option<PathBuf>,
+    #[command(flatten)]
+    traces: TraceChoice,
     #[command(flatten)]
     pub(super) print: Print,
 }
@@ -63,19 +64,19 @@ impl Reproduce {
                 found.concat()
             }
         };
-        let traces = FileTraces::within(self.traces.as_deref().unwrap_or(Path::new("traces")));
-        let (chosen, skipped) = divide(chosen, &traces, self.traces.as_deref());
+        let sources = self.traces.sources(&known, &chosen)?;
+        let (chosen, skipped) = sources.divide(chosen)?;
         // Aloud, and before anything that takes long.
         for (scenario, why) in &skipped {
             eprintln!("{}: skipped: {why}", scenario.name);
         }
         if self.mutate {
-            return mutate(out, &chosen, &self.seeds, &traces, self.print);
+            return mutate(out, &chosen, &self.seeds, &sources.files, self.print);
         }
         let seeds = chosen.iter().map(|scenario| self.seeds.of(scenario));
         let seeds: Vec<Vec<u64>> = seeds.collect::<Result<_, _>>()?;
-        let (runs, cut) = self.run_chosen(out, &chosen, &seeds, &traces)?;
-        let done = experiments_done(&chosen, &seeds, &runs);
+        let (runs, cut) = self.run_chosen(out, &chosen, &seeds, &sources)?;
+        let done = experiments_done(&chosen, &seeds, &runs, &sources);
         match self.print.json {
             true => print_json(out, &done, &skipped)?,
             false => print_summary(out, &done, &skipped)?,
@@ -105,7 +106,7 @@ impl Reproduce {
         out: &mut dyn Write,
         chosen: &[&Scenario],
         seeds: &[Vec<u64>],
-        traces: &FileTraces,
+        sources: &Sources,
     ) -> Result<(Vec<Ran>, Option<EndSignal>), CliError> {
         let interrupts = Interrupts::catch()?;
         if chosen.is_empty() {
@@ -117,7 +118,7 @@ impl Reproduce {
         }
         let each = chosen.iter().zip(seeds);
         let jobs: Vec<Job<'_>> =
-            each.flat_map(|(scenario, seeds)| jobs(scenario, seeds, traces)).collect();
+            each.flat_map(|(scenario, seeds)| jobs(scenario, seeds, &sources.files)).collect();
         let (mut runs, mut present): (Vec<Ran>, Vec<Outcome>) = (Vec::new(), Vec::new());
         let result = run_jobs_each(&jobs, &interrupts, &mut |outcome| {
             let (index, scenario) = (runs.len(), chosen[runs.len()]);
@@ -130,7 +131,7 @@ impl Reproduce {
             runs.push((outcomes, findings));
             course.ended(index);
             // What has ended is kept, whatever becomes of the others.
-            let done = experiments_done(chosen, seeds, &runs);
+            let done = experiments_done(chosen, seeds, &runs, sources);
             if let (false, Some(last)) = (self.print.json, done.last()) {
                 print_experiment(out, index, last)?;
                 out.flush()?;
@@ -159,8 +160,12 @@ impl Reproduce {
     fn command_for<'a>(&self, names: impl Iterator<Item = &'a str>) -> String {
         let mut command = String::from("headgate reproduce");
         names.for_each(|name| command.extend([" ", name]));
-        command.push_str(&self.seeds.to_string());
+        command.push_str(&self.options());
         command
+    }
+
+    fn options(&self) -> String {
+        format!("{}{}", self.seeds, self.traces)
     }
 
     /// What gives the same numbers again.
@@ -168,7 +173,7 @@ impl Reproduce {
         let mut command = String::from("headgate reproduce");
         let names = self.names.iter().map(String::as_str).chain(self.all.then_some("--all"));
         names.for_each(|name| command.extend([" ", name]));
-        command.push_str(&self.seeds.to_string());
+        command.push_str(&self.options());
         command
     }
 }
@@ -188,6 +193,7 @@ fn experiments_done<'a>(
     chosen: &[&'a Scenario],
     seeds: &'a [Vec<u64>],
     runs: &'a [Ran],
+    sources: &'a Sources,
 ) -> Vec<Experiment<'a>> {
     let each = chosen.iter().zip(seeds).zip(runs);
     each.map(|((scenario, seeds), (outcomes, findings))| Experiment {
@@ -195,32 +201,9 @@ fn experiments_done<'a>(
         seeds,
         outcomes,
         findings,
+        own_traces: sources.own_of(scenario),
     })
     .collect()
-}
-
-/// Experiments that can be run, and those whose traces are not there.
-fn divide<'a>(
-    chosen: Vec<&'a Scenario>,
-    traces: &FileTraces,
-    directory: Option<&Path>,
-) -> (Vec<&'a Scenario>, Vec<(&'a Scenario, String)>) {
-    let (mut can, mut cannot) = (Vec::new(), Vec::new());
-    for scenario in chosen {
-        match (traces.missing(&scenario.traces).first(), directory) {
-            (None, _) => can.push(scenario),
-            (Some(_), None) => cannot
-                .push((scenario, "it replays traces; say where they are with --traces DIR".into())),
-            (Some(file), Some(directory)) => {
-                let why = format!(
-                    "it replays traces, and {} is not there",
-                    directory.join(file).display()
-                );
-                cannot.push((scenario, why));
-            }
-        }
-    }
-    (can, cannot)
 }
 
 /// An experiment by its name, or by the beginning of it where no other begins so; or all whose

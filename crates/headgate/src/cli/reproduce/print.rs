@@ -3,9 +3,11 @@
 use crate::cli::common::Print;
 use crate::cli::error::CliError;
 use crate::cli::output::{Align, Table, json};
-use headgate_report::{Experiment, Tally, by_paper};
+use crate::cli::sim::{print_comparison, print_notes};
+use headgate_report::{Experiment, Tally, by_paper, notes};
 use headgate_sim::{Finding, Scenario, Standing};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
 
 /// What `reproduce --list --json` prints of each.
@@ -16,16 +18,20 @@ struct Listed<'a> {
     source: &'a str,
     variants: Vec<&'a str>,
     seeds: &'a [u64],
+    traces: &'a [String],
     expectations: usize,
 }
 
 /// What `reproduce --json` prints of each.
 #[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
 struct Reproduced<'a> {
     name: &'a str,
     title: &'a str,
     source: &'a str,
     seeds: &'a [u64],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    own_traces: BTreeMap<&'a str, &'a str>,
     failed: usize,
     tally: Tally,
     #[serde(rename = "verdicts")]
@@ -64,6 +70,7 @@ pub(super) fn list(out: &mut dyn Write, known: &[Scenario], print: Print) -> Res
             source: &scenario.source,
             variants: scenario.variants.iter().map(|variant| variant.name.as_str()).collect(),
             seeds: &scenario.seeds,
+            traces: &scenario.traces,
             expectations: scenario.expectations.len(),
         })
         .collect();
@@ -105,6 +112,7 @@ pub(super) fn print_json(
             title: &experiment.scenario.title,
             source: &experiment.scenario.source,
             seeds: experiment.seeds,
+            own_traces: experiment.own_traces.iter().copied().collect(),
             failed: experiment.failed(),
             tally: Tally::of(experiment.findings),
             findings: experiment.findings.iter().map(judged).collect(),
@@ -124,6 +132,9 @@ pub(super) fn print_experiment(
     let source = if source.is_empty() { String::new() } else { format!(" ({source})") };
     let gap = if index > 0 { "\n" } else { "" };
     writeln!(out, "{gap}{name}: {title}{source}")?;
+    for (name, file) in &experiment.own_traces {
+        writeln!(out, "{file} in the place of {name}: what is expected was not set with it")?;
+    }
     let mut table = Table::new(&[
         ("VARIANT", Align::Left),
         ("NUMBER", Align::Left),
@@ -151,7 +162,13 @@ pub(super) fn print_experiment(
     for (word, reason) in reasons(experiment.findings) {
         writeln!(out, "{word}: {reason}")?;
     }
-    Ok(())
+    if experiment.own_traces.is_empty() {
+        return Ok(());
+    }
+    // What is expected says little of a workload that it was not made for.
+    let Experiment { scenario, outcomes, .. } = experiment;
+    print_comparison(out, scenario, outcomes, usize::MAX)?;
+    print_notes(out, &notes(scenario, outcomes))
 }
 
 /// Why numbers are not as published, or not as expected, each reason once.

@@ -7,6 +7,7 @@ mod load;
 mod pool;
 mod run;
 
+pub(super) use compare::{print_comparison, print_notes};
 pub(super) use jobs::{Interrupts, run_jobs, run_jobs_each};
 
 use super::common::Print;
