@@ -300,6 +300,7 @@ mod tests {
             r#"kind = "closed", outstanding = 32"#,
             r#"kind = "open", rate = 100"#,
             r#"kind = "closed", outstanding = 1, think = "100ms""#,
+            r#"kind = "closed", outstanding = 32, delay = "17s""#,
         ] {
             assert_eq!(noted(64, kind), [], "{kind}");
         }
