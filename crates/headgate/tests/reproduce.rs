@@ -166,7 +166,8 @@ fn experiments_without_their_traces_are_skipped_aloud() {
 /// Ten seconds of small requests in MSR's format; as many disks.
 fn msr(disks: u32) -> String {
     let line = |i: u32| {
-        let (kind, at) = (if i % 4 == 0 { "Read" } else { "Write" }, 128_166_372_003_061_629_u64);
+        let (kind, at) =
+            (if i.is_multiple_of(4) { "Read" } else { "Write" }, 128_166_372_003_061_629_u64);
         let offset = u64::from(i * 7 % 1_000) * 8_192;
         format!("{},web,{},{kind},{offset},4096,100\n", at + u64::from(i) * 40_000, i % disks)
     };

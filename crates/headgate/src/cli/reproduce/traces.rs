@@ -101,7 +101,7 @@ impl TraceChoice {
                 }
             }
         }
-        let directory = directory.or_else(|| variable());
+        let directory = directory.or_else(variable);
         let place = directory.as_deref().unwrap_or(Path::new("traces"));
         let files = own
             .iter()
