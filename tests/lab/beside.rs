@@ -9,13 +9,17 @@ use anyhow::{Context, ensure};
 use std::fmt;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Requests that the client keeps outstanding.
 const DEPTH: &str = "--depth=8";
 
 /// Longer than anything that is done: the client is stopped.
 const FOR_EVER: &str = "--seconds=3600";
+
+/// What is over at once is judged with the time after it: a client that has run for milliseconds
+/// may have been served nothing yet.
+const SHORTEST: Duration = Duration::from_secs(2);
 
 /// How much later than undisturbed a request may be, besides ten times its own latency: a machine
 /// that is busy with others, not a thread that waits for one of them.
@@ -61,7 +65,9 @@ impl<'a> Neighbour<'a> {
         let mut command = Command::new(headgate::binary()?);
         command.args(["load", &self.target, DEPTH, FOR_EVER, "--read-percent=100", "--json"]);
         let mut client = Process::spawn("headgate load", command, report)?;
+        let began = Instant::now();
         let done = work();
+        sleep(SHORTEST.saturating_sub(began.elapsed()));
         client.interrupt()?;
         let status = client.wait(Duration::from_secs(120))?;
         let text = std::fs::read_to_string(report)?;
