@@ -5,7 +5,6 @@
 //!     cargo test --release -p headgate-vring --features loom --test races
 
 use headgate_vring::blk::{RequestHeader, RequestType, Status};
-use headgate_vring::memory::explored;
 use headgate_vring::{
     Buffer, DeviceQueue, DriverQueue, EventIndex, Fetched, GuestAddress, GuestMemory, HeapMapping,
     IndirectTables, Kicks, Operation, Placement, QueueFeatures, QueueLayout, Region, Scratch,
@@ -152,7 +151,6 @@ fn explore(case: Case) {
     // A race needs few changes of thread at bad moments.
     model.preemption_bound = Some(3);
     model.check(move || {
-        explored::begin();
         let region = Region::new(GuestAddress(0), Arc::new(HeapMapping::new(0x2000))).unwrap();
         let memory = Arc::new(GuestMemory::new(vec![region]).unwrap());
         let (layout, _) = QueueLayout::contiguous(GuestAddress(0), 4).unwrap();

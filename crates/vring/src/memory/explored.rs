@@ -1,16 +1,15 @@
 //! Words of rings that are loom's: it tries every order of the two sides' loads and stores that the
 //! memory model admits. For `tests/races.rs` alone.
 //!
-//! A word stands for the place in memory where it would be. What lies beside the rings (requests'
-//! headers, data, status bytes) stays in memory.
+//! A word stands for the place in memory where it would be, and is the mapping's that has the
+//! place. What lies beside the rings (requests' headers, data, status bytes) stays in memory.
 
 use alloc::collections::BTreeMap;
-use alloc::rc::Rc;
-use core::cell::RefCell;
+use alloc::sync::Arc;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 pub(crate) use loom::sync::atomic::fence;
-use std::thread_local;
+use std::sync::Mutex;
 
 /// A word by its place.
 pub(crate) trait Word: Sized {
@@ -19,7 +18,7 @@ pub(crate) trait Word: Sized {
 
     /// # Safety
     /// Always safe; `words.rs` asks for more.
-    unsafe fn at<'a>(place: NonNull<u8>) -> Self::Ref<'a>;
+    unsafe fn at<'a>(place: NonNull<u8>, words: &Words) -> Self::Ref<'a>;
 }
 
 #[derive(Clone)]
@@ -30,20 +29,14 @@ enum Kept {
     U64(AtomicU64),
 }
 
-thread_local! {
-    // Loom runs all threads of a model on one.
-    static WORDS: RefCell<BTreeMap<usize, Kept>> = const { RefCell::new(BTreeMap::new()) };
-}
-
-/// Forgets all words. To be called as an execution of a model begins.
-pub fn begin() {
-    WORDS.with_borrow_mut(BTreeMap::clear);
-}
+/// The words of a mapping, by their addresses.
+#[derive(Default)]
+pub struct Words(Mutex<BTreeMap<usize, Kept>>);
 
 macro_rules! explored {
     ($atomic:ident, $word:ident, $value:ty) => {
         #[derive(Clone)]
-        pub(crate) struct $atomic(Rc<loom::sync::atomic::$atomic>);
+        pub(crate) struct $atomic(Arc<loom::sync::atomic::$atomic>);
 
         impl $atomic {
             pub(crate) fn load(&self, order: Ordering) -> $value {
@@ -58,15 +51,14 @@ macro_rules! explored {
             const BYTES: usize = size_of::<$value>();
             type Ref<'a> = $atomic;
 
-            unsafe fn at<'a>(place: NonNull<u8>) -> Self::Ref<'a> {
+            unsafe fn at<'a>(place: NonNull<u8>, words: &Words) -> Self::Ref<'a> {
                 let address = place.addr().get();
-                let new = || $atomic(Rc::new(loom::sync::atomic::$atomic::new(0)));
-                WORDS.with_borrow_mut(|words| {
-                    match words.entry(address).or_insert_with(|| Kept::$word(new())) {
-                        Kept::$word(word) => word.clone(),
-                        _ => panic!("a word is always of one size"),
-                    }
-                })
+                let new = || $atomic(Arc::new(loom::sync::atomic::$atomic::new(0)));
+                let mut words = words.0.lock().expect("nobody panics with it");
+                match words.entry(address).or_insert_with(|| Kept::$word(new())) {
+                    Kept::$word(word) => word.clone(),
+                    _ => panic!("a word is always of one size"),
+                }
             }
         }
     };

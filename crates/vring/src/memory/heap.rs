@@ -9,6 +9,8 @@ use core::ptr::NonNull;
 pub struct HeapMapping {
     base: NonNull<u8>,
     layout: Layout,
+    #[cfg(feature = "loom")]
+    words: super::explored::Words,
 }
 
 // SAFETY: owns its allocation; access is atomic, through this module.
@@ -26,7 +28,12 @@ impl HeapMapping {
         // SAFETY: the size is not zero.
         let base = unsafe { alloc::alloc::alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { alloc::alloc::handle_alloc_error(layout) };
-        HeapMapping { base, layout }
+        HeapMapping {
+            base,
+            layout,
+            #[cfg(feature = "loom")]
+            words: Default::default(),
+        }
     }
 }
 
@@ -41,6 +48,10 @@ impl Drop for HeapMapping {
 unsafe impl HostMapping for HeapMapping {
     fn base(&self) -> NonNull<u8> {
         self.base
+    }
+    #[cfg(feature = "loom")]
+    fn words(&self) -> &super::explored::Words {
+        &self.words
     }
     fn len(&self) -> usize {
         self.layout.size()

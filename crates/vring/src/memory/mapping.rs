@@ -14,6 +14,9 @@ pub unsafe trait HostMapping: Send + Sync {
     fn base(&self) -> NonNull<u8>;
     /// Length in bytes.
     fn len(&self) -> usize;
+    /// The words of rings in it.
+    #[cfg(feature = "loom")]
+    fn words(&self) -> &super::explored::Words;
     /// Is there no byte in it.
     fn is_empty(&self) -> bool {
         self.len() == 0

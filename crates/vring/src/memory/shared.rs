@@ -69,6 +69,9 @@ impl SharedArea {
         unsafe {
             let at = self.base.add(offset);
             debug_assert!(at.addr().get().is_multiple_of(W::BYTES));
+            #[cfg(feature = "loom")]
+            return W::at(at, self._mapping.words());
+            #[cfg(not(feature = "loom"))]
             W::at(at)
         }
     }
