@@ -1,15 +1,13 @@
 use super::common::{DaemonArgs, Print};
-use super::costs;
+use super::datastore_text::{capacity, describe, table};
 use super::datastore_trace;
 use super::error::CliError;
-use super::flash;
 use super::history;
 use super::model_plot;
-use super::output::{Align, Table, description, json, or_dash, print_changed, print_value};
+use super::output::{json, print_changed, print_value};
 use super::persistent;
 use super::picture::Picture;
-use super::placement::{self, DatastoreArgs};
-use super::space;
+use super::placement::DatastoreArgs;
 use super::values::{self, OrNone, Word};
 use super::window::{self, WindowArgs};
 use super::write_file::write_file;
@@ -18,15 +16,12 @@ use headgate_api::calibration::{Calibration, CalibrationCreate, CalibrationState
 use headgate_api::client::Client;
 use headgate_api::history::DatastoreHour;
 use headgate_api::placement::ModelPoint;
-use headgate_api::removed::RemovedSpace;
-use headgate_api::types::{
-    self, BackendSpec, CapacityView, Changed, DatastoreCreate, DatastorePatch, ServiceState,
-};
+use headgate_api::types::{self, BackendSpec, Changed, DatastoreCreate, DatastorePatch};
 use headgate_daemon::serve::signals::Signals;
 use headgate_devices::LayerSpec;
 use headgate_model::Lookback;
 use headgate_model::Name;
-use headgate_model::{CapacitySource, Confidence, PersistentReservations, Scheduler};
+use headgate_model::{PersistentReservations, Scheduler};
 use headgate_qos::CostModel;
 use headgate_units::{Bytes, Iops, Nanos};
 use hyper::Method;
@@ -433,159 +428,5 @@ fn calibrate(
             "the calibration of '{name}' failed: {}",
             state.error.unwrap_or_default()
         ))),
-    }
-}
-
-fn storage(backend: &BackendSpec) -> String {
-    let BackendSpec { dir, block, emulated, nbd, memory } = backend;
-    let memory = memory.map(|size| size.to_string());
-    let kinds =
-        [("dir", dir), ("block", block), ("emulated", emulated), ("nbd", nbd), ("memory", &memory)];
-    let given = kinds.iter().find_map(|(kind, value)| Some(format!("{kind} {}", value.as_ref()?)));
-    given.unwrap_or_else(|| "-".into())
-}
-
-/// The storage, and the layers above it.
-fn storage_under_layers(datastore: &types::Datastore) -> String {
-    let storage = storage(&datastore.backend);
-    match layers(datastore) {
-        Some(layers) => format!("{storage} under {layers}"),
-        None => storage,
-    }
-}
-
-fn layers(datastore: &types::Datastore) -> Option<String> {
-    (!datastore.layers.is_empty()).then(|| datastore.layers.join(" "))
-}
-
-fn state(datastore: &types::Datastore) -> String {
-    match datastore.state {
-        other @ (ServiceState::Starting
-        | ServiceState::Hung
-        | ServiceState::Failed
-        | ServiceState::Evicted) => other.as_str().into(),
-        ServiceState::Serving if datastore.overbooked_iops > 0 => "overbooked".into(),
-        ServiceState::Serving => "serving".into(),
-    }
-}
-
-fn table(datastores: &[types::Datastore]) -> Table {
-    let mut table = Table::new(&[
-        ("NAME", Align::Left),
-        ("STATE", Align::Left),
-        ("SCHEDULER", Align::Left),
-        ("DEPTH", Align::Right),
-        ("CAPACITY", Align::Right),
-        ("RESERVED", Align::Right),
-        ("DISKS", Align::Right),
-        ("STORAGE", Align::Left),
-    ]);
-    for datastore in datastores {
-        table.row(vec![
-            datastore.name.to_string(),
-            state(datastore),
-            datastore.scheduler.as_str().into(),
-            datastore.queue_depth.to_string(),
-            or_dash(datastore.capacity.as_ref().map(|c| c.iops)),
-            datastore.reserved_iops.to_string(),
-            datastore.disks.to_string(),
-            storage_under_layers(datastore),
-        ]);
-    }
-    table
-}
-
-fn capacity(capacity: &CapacityView) -> String {
-    let from = match &capacity.source {
-        CapacitySource::Set => "set by the operator".into(),
-        CapacitySource::Model => "known from the model".into(),
-        CapacitySource::Measured { at, spread_percent, confidence } => {
-            let confidence = match confidence {
-                Confidence::High => "high",
-                Confidence::Medium => "medium",
-                Confidence::Low => "low",
-            };
-            format!(
-                "measured {}, spread {spread_percent} %, confidence {confidence}",
-                super::output::date(*at)
-            )
-        }
-    };
-    format!("{} IOPS, {from}", capacity.iops)
-}
-
-fn describe(datastore: &types::Datastore) -> String {
-    let reserved = match datastore.reservable_iops {
-        Some(reservable) => format!("{} of {reservable} IOPS", datastore.reserved_iops),
-        None => format!("{} IOPS, not checked: the capacity is unknown", datastore.reserved_iops),
-    };
-    let overbooked =
-        (datastore.overbooked_iops > 0).then(|| format!("by {} IOPS", datastore.overbooked_iops));
-    let mut lines = vec![
-        ("name", Some(datastore.name.to_string())),
-        ("state", Some(state(datastore))),
-        ("reason", datastore.reason.clone()),
-        ("storage", Some(storage(&datastore.backend))),
-        ("layers", layers(datastore)),
-        (
-            "persistent reservation",
-            datastore.persistent_reservations.as_ref().map(persistent::line),
-        ),
-        ("scheduler", Some(datastore.scheduler.as_str().into())),
-        ("queue depth", Some(datastore.queue_depth.to_string())),
-        ("cost model", Some(datastore.cost_model.clone())),
-        ("plug", (datastore.plug_ns > 0).then(|| Nanos(datastore.plug_ns).to_string())),
-    ];
-    lines.extend(costs::lines(datastore.costs.as_ref()));
-    lines.extend(window::lines(&datastore.window));
-    lines.extend([
-        ("capacity", Some(datastore.capacity.as_ref().map_or_else(|| "unknown".into(), capacity))),
-        ("reserved", Some(reserved)),
-        ("overbooked", overbooked),
-        ("disks", Some(datastore.disks.to_string())),
-    ]);
-    let removed = |removed: RemovedSpace| {
-        let RemovedSpace { disks, allocated } = removed;
-        format!("{disks} disk(s), which take {allocated}")
-    };
-    lines.push(("removed", datastore.removed.map(removed)));
-    lines.extend(flash::lines(datastore.space, datastore.flash.as_ref()));
-    lines.extend(space::lines(datastore.file_system.as_ref()));
-    lines.extend(placement::datastore(&datastore.placement, datastore.model.as_ref()));
-    let disks = datastore.flash.as_ref().map(flash::disks).unwrap_or_default();
-    let costs = datastore.costs.as_ref().map(costs::classes).unwrap_or_default();
-    description(&lines) + &costs + &disks
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn datastore() -> types::Datastore {
-        serde_json::from_str(
-            r#"{"name": "array", "state": "serving", "reason": null, "backend": {"emulated": "rate=1600"},
-                "scheduler": "mclock", "queue_depth": 32, "cost_model": "unit", "plug_ns": 0, "window": {"latency_threshold": "none", "found": null, "min": 4,
-                "max": 32, "period_ns": null, "board": "auto", "now": null}, "capacity": {"iops": 1600, "source": "measured",
-                "at": 1790000000, "spread_percent": 3, "confidence": "high"}, "reservable_iops": 1600,
-                "reserved_iops": 1900, "overbooked_iops": 300, "disks": 2}"#,
-        )
-        .unwrap()
-    }
-
-    #[test]
-    fn overbooking_is_shown_in_the_list_and_in_the_description() {
-        assert_eq!(
-            table(&[datastore()]).render(),
-            "NAME   STATE       SCHEDULER  DEPTH  CAPACITY  RESERVED  DISKS  STORAGE\n\
-             array  overbooked  mclock        32      1600      1900      2  emulated rate=1600\n"
-        );
-        let text = describe(&datastore());
-        assert!(text.contains("overbooked:   by 300 IOPS\n"), "{text}");
-        assert!(
-            text.contains(
-                "1600 IOPS, measured 2026-09-21 14:13 UTC, spread 3 %, confidence high\n"
-            ),
-            "{text}"
-        );
     }
 }

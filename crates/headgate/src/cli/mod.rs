@@ -7,6 +7,7 @@ mod catalog;
 mod common;
 mod costs;
 mod datastore;
+mod datastore_text;
 mod datastore_trace;
 mod disk;
 mod error;
