@@ -74,6 +74,10 @@ pub struct DatastoreCreate {
     /// 0, the default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plug_ns: Option<u64>,
+    /// Near requests of one disk that go back to back, on storage that seeks:
+    /// `REQUESTS[,span=SIZE]`, such as `8,span=4M`. None unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
     /// How many requests may be outstanding, by the storage's latency.
     #[serde(default, skip_serializing_if = "WindowPatch::is_empty")]
     pub window: WindowPatch,
@@ -110,6 +114,10 @@ pub struct DatastorePatch {
     /// 0: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plug_ns: Option<u64>,
+    /// Near requests of one disk that go back to back, such as `8,span=4M`; `null`: none do.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub batch: Change<String>,
     /// How many requests may be outstanding, by the storage's latency.
     #[serde(default, skip_serializing_if = "WindowPatch::is_empty")]
     pub window: WindowPatch,
@@ -161,6 +169,9 @@ pub struct Datastore {
     pub cost_model: String,
     /// How long a request may wait for one of a better priority, in nanoseconds.
     pub plug_ns: u64,
+    /// Near requests of one disk that go back to back, if any do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
     /// How many requests may be outstanding, by the storage's latency.
     pub window: Window,
     /// What it can promise; `null` while unknown.

@@ -9,8 +9,8 @@ use headgate_model::{
     RemovedRecord, RemovedStep, Scheduler, SocketRecord, VmRecord, WindowRecord,
 };
 use headgate_placement::Rules;
-use headgate_qos::CostModel;
 use headgate_qos::ioprio::{IoprioMap, Nice};
+use headgate_qos::{Batch, CostModel};
 use headgate_units::{Bytes, Nanos, Priority};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -77,6 +77,8 @@ struct DatastoreDocument {
     capacity: Option<Capacity>,
     cost_model: String,
     plug_ns: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    batch: Option<String>,
     window: WindowRecord,
     placement: DatastorePlacement,
     layers: Vec<String>,
@@ -92,6 +94,7 @@ impl DatastoreDocument {
             capacity: record.capacity.clone(),
             cost_model: record.cost_model.to_string(),
             plug_ns: record.plug.0,
+            batch: record.batch.map(|batch| batch.to_string()),
             window: record.window.clone(),
             placement: record.placement.clone(),
             layers: record.layers.iter().map(LayerSpec::to_string).collect(),
@@ -108,6 +111,7 @@ impl DatastoreDocument {
             capacity: self.capacity,
             cost_model: self.cost_model.parse::<CostModel>().map_err(bad)?,
             plug: Nanos(self.plug_ns),
+            batch: self.batch.map(|text| text.parse::<Batch>().map_err(bad)).transpose()?,
             window: self.window,
             placement: self.placement,
             layers: layers.collect::<Result<_, _>>()?,

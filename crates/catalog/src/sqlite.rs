@@ -139,7 +139,7 @@ fn is_constraint(error: &CatalogError, extended: i32) -> bool {
 }
 
 /// A datastore's columns, in the order of its table.
-fn datastore_row(record: &DatastoreRecord) -> [Value; 10] {
+fn datastore_row(record: &DatastoreRecord) -> [Value; 11] {
     [
         record.name.as_str().to_owned().into(),
         json(&record.backend).into(),
@@ -151,6 +151,7 @@ fn datastore_row(record: &DatastoreRecord) -> [Value; 10] {
         json(&record.window).into(),
         json(&record.placement).into(),
         json(&layer_texts(&record.layers)).into(),
+        record.batch.map(|batch| batch.to_string()).into(),
     ]
 }
 
@@ -209,7 +210,7 @@ impl Catalog for SqliteCatalog {
             let datastores: Vec<RawDatastore> = tx
                 .prepare(
                     "SELECT name, backend, scheduler, queue_depth, capacity, cost_model, plug,
-                         window_control, placement, layers FROM datastores
+                         window_control, placement, layers, batch FROM datastores
                      ORDER BY name",
                 )?
                 .query_map([], RawDatastore::read)?
@@ -245,7 +246,7 @@ impl Catalog for SqliteCatalog {
     fn insert_datastore(&mut self, record: &DatastoreRecord) -> Result<(), CatalogError> {
         let inserted = self.change(|tx| {
             tx.execute(
-                "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                "INSERT INTO datastores VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
                 datastore_row(record),
             )
         });
@@ -261,7 +262,8 @@ impl Catalog for SqliteCatalog {
         let changed = self.change(|tx| {
             tx.execute(
                 "UPDATE datastores SET backend = ?2, scheduler = ?3, queue_depth = ?4, capacity = ?5,
-                     cost_model = ?6, plug = ?7, window_control = ?8, placement = ?9, layers = ?10
+                     cost_model = ?6, plug = ?7, window_control = ?8, placement = ?9, layers = ?10,
+                     batch = ?11
                  WHERE name = ?1",
                 datastore_row(record),
             )

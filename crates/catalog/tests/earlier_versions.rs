@@ -26,6 +26,7 @@ fn datastore(text: &str, backend: Backend) -> DatastoreRecord {
         capacity: None,
         cost_model: CostModel::default(),
         plug: Nanos::ZERO,
+        batch: None,
         window: WindowRecord::unset(),
         placement: Default::default(),
         layers: Vec::new(),

@@ -1,8 +1,8 @@
 //! Adds datastores.
 
 use super::datastores::{
-    QUEUE_DEPTH_FILES, check_depth, check_layers, check_plug, metadata, unknown_capacity, volatile,
-    with_reservations,
+    QUEUE_DEPTH_FILES, check_batch, check_depth, check_layers, check_plug, metadata,
+    unknown_capacity, volatile, with_reservations,
 };
 use super::state::Ground;
 use super::window_views::patched_window;
@@ -255,6 +255,7 @@ impl Control {
             Some(text) => text.parse().map_err(ControlError::malformed::<UnknownCostModel>)?,
             None => default_cost_model(&backend),
         };
+        let batch = request.batch.map(|text| check_batch(&text, request.scheduler));
         let mut record = DatastoreRecord {
             name: request.name,
             scheduler: request.scheduler,
@@ -263,6 +264,7 @@ impl Control {
             backend,
             cost_model,
             plug: check_plug(request.plug_ns.unwrap_or(0))?,
+            batch: batch.transpose()?,
             window: patched_window(request.window, WindowRecord::unset())?,
             placement: request.placement.apply(Default::default()),
             layers: check_layers(&request.layers)?,

@@ -72,6 +72,7 @@ mod tests {
             capacity: None,
             cost_model: CostModel::Unit,
             plug: Nanos::ZERO,
+            batch: None,
             window: WindowRecord::unset(),
             placement: Default::default(),
             layers: layers.iter().map(|text| text.parse().unwrap()).collect(),

@@ -11,8 +11,9 @@ use headgate_model::Name;
 use headgate_model::PlaneError;
 use headgate_model::{
     Backend, Capacity, CapacitySource, DatastoreRecord, FoundThreshold, PersistentReservations,
+    Scheduler,
 };
-use headgate_qos::Config;
+use headgate_qos::{Adjustment, Batch, Config, WrongBatch};
 use headgate_units::Nanos;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -49,12 +50,23 @@ pub(super) fn check_plug(nanos: u64) -> Result<Nanos, ControlError> {
     ))
 }
 
+pub(super) fn check_batch(text: &str, scheduler: Scheduler) -> Result<Batch, ControlError> {
+    if scheduler != Scheduler::Mclock {
+        return Err(ControlError::invalid(
+            format!("scheduler {} sends no batches", scheduler.as_str()),
+            "mclock: it knows where requests lie",
+        ));
+    }
+    text.parse().map_err(ControlError::malformed::<WrongBatch>)
+}
+
 /// Changes of a datastore; `None` keeps a setting.
 #[derive(Debug, Default)]
 struct Update {
     queue_depth: Option<u32>,
     capacity: Option<Option<Capacity>>,
     plug: Option<Nanos>,
+    batch: Change<String>,
     window: WindowPatch,
     placement: DatastorePlacementPatch,
     found: Option<FoundThreshold>,
@@ -127,13 +139,16 @@ impl Control {
         };
         let plug = patch.plug_ns.map(check_plug).transpose()?;
         let layers = patch.layers.as_deref().map(check_layers).transpose()?;
-        let DatastorePatch { queue_depth, window, placement, persistent_reservations, .. } = patch;
+        let DatastorePatch {
+            queue_depth, batch, window, placement, persistent_reservations, ..
+        } = patch;
         self.update_datastore(
             name,
             Update {
                 queue_depth,
                 capacity,
                 plug,
+                batch,
                 window,
                 placement,
                 found: None,
@@ -218,6 +233,11 @@ impl Control {
         if let Some(plug) = update.plug {
             record.plug = plug;
         }
+        record.batch = match update.batch {
+            Change::Keep => record.batch,
+            Change::Remove => None,
+            Change::Set(text) => Some(check_batch(&text, record.scheduler)?),
+        };
         if let Some(layers) = update.layers {
             record.layers = layers;
         }
@@ -269,8 +289,10 @@ impl Control {
         if now.window.narrow != before.window.narrow {
             self.plane.set_narrow(&now.name, now.window.narrow)?;
         }
-        if now.plug != before.plug {
-            self.plane.set_plug(&now.name, now.plug)?;
+        let adjustment =
+            |record: &DatastoreRecord| Adjustment { plug: record.plug, batch: record.batch };
+        if adjustment(now) != adjustment(before) {
+            self.plane.adjust(&now.name, adjustment(now))?;
         }
         if now.layers != before.layers {
             self.plane.set_layers(&now.name, &now.layers)?;

@@ -153,6 +153,7 @@ pub(super) fn default_datastore() -> Option<DatastoreRecord> {
         capacity: None,
         cost_model: CostModel::default(),
         plug: headgate_units::Nanos::ZERO,
+        batch: None,
         window: WindowRecord::unset(),
         placement: DatastorePlacement::default(),
         layers: Vec::new(),

@@ -17,8 +17,8 @@ use headgate_model::{
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{HoldSample, Period};
 use headgate_nbd::uri::Uri;
-use headgate_qos::Narrow;
 use headgate_qos::window::{LatencyMeter, Slots};
+use headgate_qos::{Adjustment, Narrow};
 use headgate_stats::DiskSnapshot;
 use headgate_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -187,8 +187,8 @@ impl DataPlane for MemoryPlane {
         self.run("end_period", |s| s.periods.pop_front().unwrap_or(none))
     }
 
-    fn set_plug(&self, datastore: &Name, _plug: Nanos) -> Result<(), PlaneError> {
-        self.run("set_plug", |s| assert!(s.datastores.contains(datastore)))
+    fn adjust(&self, datastore: &Name, _adjustment: Adjustment) -> Result<(), PlaneError> {
+        self.run("adjust", |s| assert!(s.datastores.contains(datastore)))
     }
 
     fn set_layers(&self, datastore: &Name, _layers: &[LayerSpec]) -> Result<(), PlaneError> {

@@ -155,6 +155,7 @@ impl Control {
             queue_depth: record.queue_depth,
             cost_model: record.cost_model.to_string(),
             plug_ns: record.plug.0,
+            batch: record.batch.map(|batch| batch.to_string()),
             window: window_view(
                 &record.window,
                 record.queue_depth,

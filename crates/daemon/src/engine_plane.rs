@@ -17,16 +17,15 @@ use headgate_engine::{
 use headgate_frontends::nbd::server::{NbdServer, ServerConfig};
 use headgate_frontends::vhost::GuestMemorySource;
 use headgate_frontends::vhost::server::VhostServer;
-use headgate_model::Name;
-use headgate_model::{Backend, DatastoreRecord, ExportRecord, Policy, PriorityRecord};
+use headgate_model::{Backend, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_model::{
     DENIED, DataPlane, DatastoreSample, Machine, NbdSample, OpenDisk, Period, PlaneError, Probe,
     RemoteDisk, Session, Stall,
 };
 use headgate_nbd::uri::Uri;
-use headgate_qos::Narrow;
 use headgate_qos::window::{LatencyMeter, Slots};
-use headgate_units::{Bytes, Nanos};
+use headgate_qos::{Adjustment, Narrow};
+use headgate_units::Bytes;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -341,6 +340,7 @@ impl DataPlane for EnginePlane {
             queue_depth: record.queue_depth,
             qos: headgate_qos::Config {
                 plug: record.plug,
+                batch: record.batch,
                 narrow: record.window.narrow,
                 ..headgate_qos::Config::for_hosts(record.cost_model)
             },
@@ -372,8 +372,8 @@ impl DataPlane for EnginePlane {
         Ok(Period { latency: period.latency, disks })
     }
 
-    fn set_plug(&self, datastore: &Name, plug: Nanos) -> Result<(), PlaneError> {
-        self.engine.set_plug(self.store(datastore)?, plug).map_err(failed)
+    fn adjust(&self, datastore: &Name, adjustment: Adjustment) -> Result<(), PlaneError> {
+        self.engine.adjust(self.store(datastore)?, adjustment).map_err(failed)
     }
 
     fn set_layers(&self, datastore: &Name, layers: &[LayerSpec]) -> Result<(), PlaneError> {

@@ -16,8 +16,7 @@ use headgate_devices::layer::TracePart;
 use headgate_devices::{LayerSpec, Layers};
 use headgate_qos::Narrow;
 use headgate_qos::window::{LatencyMeter, Slots};
-use headgate_qos::{AnyScheduler, Policy, SchedulerKind};
-use headgate_units::Nanos;
+use headgate_qos::{Adjustment, AnyScheduler, Policy, SchedulerKind};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -278,13 +277,16 @@ impl Engine {
         Ok(Period { latency, disks })
     }
 
-    /// Changes how long a request of a datastore may wait for a better stream: see
-    /// [`headgate_qos::Config::plug`].
+    /// Changes what of a datastore's scheduler can be changed while disks are served.
     ///
     /// # Errors
     /// [`EngineError::NoDatastore`].
-    pub fn set_plug(&self, datastore: DatastoreId, plug: Nanos) -> Result<(), EngineError> {
-        self.call(datastore.shard, move |s| s.set_plug(datastore.key, plug))?
+    pub fn adjust(
+        &self,
+        datastore: DatastoreId,
+        adjustment: Adjustment,
+    ) -> Result<(), EngineError> {
+        self.call(datastore.shard, move |s| s.adjust(datastore.key, adjustment))?
     }
 
     /// Removes a datastore that has no disks open.

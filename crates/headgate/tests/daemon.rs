@@ -365,3 +365,62 @@ fn a_completion_script_into_a_pipe_that_nobody_reads_is_no_failure() {
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success() && said.is_empty(), "{said}");
 }
+
+/// The longest run of reads of one disk, in the order in which the storage got them.
+fn longest_run(daemon: &Daemon) -> usize {
+    let trace = daemon.ok("datastore trace array -");
+    let disks: Vec<&str> = trace
+        .lines()
+        .filter(|line| line.contains(",R,"))
+        .filter_map(|line| {
+            ["a", "b"].into_iter().find(|disk| line.contains(&format!(",{disk},R,")))
+        })
+        .collect();
+    assert_eq!(disks.len(), 600, "{trace}");
+    // While both have requests queued: not at the beginning, not at the end.
+    disks[50..500].chunk_by(|one, next| one == next).map(<[&str]>::len).max().unwrap()
+}
+
+#[test]
+fn near_requests_go_back_to_back_where_batches_are_set() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.ok("datastore add array --emulated rate=2000,depth=4 --queue-depth 4 --batch 8");
+    assert_eq!(daemon.json("datastore show array")["batch"], "8,span=4M");
+    for disk in ["a", "b"] {
+        daemon.ok(&format!("disk create {disk} --size 64M --datastore array"));
+    }
+    let uri = |disk: &str| {
+        format!("nbd+unix:///{disk}?socket={}", daemon.dir().join("nbd.sock").display())
+    };
+    let load = format!("load {} {} --sequential --depth 64 --ios 300", uri("a"), uri("b"));
+    let mut runs = Vec::new();
+    for batch in ["8", "3,span=1M", "4,span=8K", "none"] {
+        daemon.ok(&format!("datastore set array --batch {batch} --layer trace=2000"));
+        daemon.ok(&load);
+        runs.push(longest_run(&daemon));
+        daemon.ok("datastore set array --layer none");
+    }
+    // Two of 4 KiB each start within 8 KiB of the first.
+    assert_eq!(runs[..3], [8, 3, 2]);
+    assert!(runs[3] <= 2, "{runs:?}");
+
+    daemon.ok("datastore set array --batch 4,span=64K");
+    daemon.restart(libc::SIGKILL);
+    assert!(daemon.ok("datastore show array").contains("batches:      4,span=64K\n"));
+    daemon.ok("datastore add plain --emulated rate=1000 --scheduler sfq");
+    for (line, says) in [
+        ("datastore set array --batch 9", "a batch must be 2 to 8 requests, not 9"),
+        ("datastore set array --batch 4,span=1K", "within 4 KiB to 1 GiB of each other, not 1 KiB"),
+        ("datastore set array --batch many", "such as 8,span=4M"),
+        ("datastore set plain --batch 8", "expected: mclock: it knows where requests lie"),
+        (
+            "datastore add more --emulated null --scheduler fifo --batch 8",
+            "scheduler fifo sends no",
+        ),
+    ] {
+        let printed = daemon.run(line);
+        assert_eq!(printed.code, 2, "{line}: {}", printed.err);
+        assert!(printed.err.contains(says), "{line}: {}", printed.err);
+    }
+    assert_eq!(daemon.json("datastore show array")["batch"], "4,span=64K");
+}

@@ -11,7 +11,7 @@ use headgate_devices::LayerSpec;
 use headgate_devices::layer::TracePart;
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{DiskTotals, LatencyMeter, Observation, Slots};
-use headgate_qos::{LatencyStanding, Narrow};
+use headgate_qos::{Adjustment, LatencyStanding, Narrow};
 use headgate_units::{AtomicNanos, Bytes, Nanos};
 use std::any::Any;
 use std::fmt;
@@ -238,7 +238,7 @@ pub trait DataPlane: Send + Sync {
     ///
     /// # Errors
     /// When the shard does not confirm.
-    fn set_plug(&self, datastore: &Name, plug: Nanos) -> Result<(), PlaneError>;
+    fn adjust(&self, datastore: &Name, adjustment: Adjustment) -> Result<(), PlaneError>;
 
     /// Puts these layers in the place of those that a datastore has, outermost first. Requests that
     /// the old ones hold go on at once; none is lost.

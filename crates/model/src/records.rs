@@ -2,8 +2,8 @@
 
 use crate::{DatastorePlacement, DiskPlacement, Name, Policy, WindowRecord};
 use headgate_devices::LayerSpec;
-use headgate_qos::CostModel;
 use headgate_qos::ioprio::IoprioMap;
+use headgate_qos::{Batch, CostModel};
 use headgate_units::{Bytes, Iops, Nanos, Priority};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -158,6 +158,8 @@ pub struct DatastoreRecord {
     pub cost_model: CostModel,
     /// How long a request may wait for one of a better priority, up to 1 ms.
     pub plug: Nanos,
+    /// Near requests of one disk that go back to back.
+    pub batch: Option<Batch>,
     /// How many requests may be outstanding, by the storage's latency.
     pub window: WindowRecord,
     /// Placement settings.

@@ -1,4 +1,4 @@
-use crate::config::{Config, ConfigError};
+use crate::config::{Adjustment, Config, ConfigError};
 use crate::cost::Io;
 use crate::dmclock::ServedElsewhere;
 use crate::fifo::Fifo;
@@ -146,8 +146,8 @@ impl<R> Scheduler<R> for AnyScheduler<R> {
         each!(self, s => s.priorities(disk))
     }
 
-    fn set_plug(&mut self, plug: Nanos) {
-        each!(self, s => Scheduler::<R>::set_plug(s, plug))
+    fn adjust(&mut self, adjustment: Adjustment) {
+        each!(self, s => Scheduler::<R>::adjust(s, adjustment))
     }
 
     fn unregister(&mut self, now: Nanos, disk: DiskId) -> Result<Vec<R>, UnknownDisk> {

@@ -1,3 +1,4 @@
+use crate::batch::{Batch, WrongBatch};
 use crate::cost::{CostMeter, CostModel};
 use crate::narrow::Narrow;
 use headgate_units::{Bytes, Nanos};
@@ -9,7 +10,7 @@ pub struct Config {
     /// How the size of a request becomes IOs. Default: `1 + size / 300 KiB`.
     pub cost_model: CostModel,
     /// Send near requests of one disk back to back. Default: off. Helps storage that seeks; delays
-    /// the reservations of others by up to [`Batch::requests`] IOs each.
+    /// others, their reservations too, by up to [`Batch::requests`] IOs for each disk.
     pub batch: Option<Batch>,
     /// What is kept for disks without a reservation while reservations take all. Default: one IO in
     /// 100.
@@ -89,20 +90,13 @@ impl Config {
     }
 }
 
-/// Locality batching (paper section 3.2.3).
+/// What of a [`Config`] can be changed while disks are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batch {
-    /// Most requests of one disk back to back, 2 to 8.
-    pub requests: u8,
-    /// They all start within this distance of the first.
-    pub span: Bytes,
-}
-
-impl Default for Batch {
-    /// 8 requests within 4 MiB, the paper's values.
-    fn default() -> Batch {
-        Batch { requests: 8, span: Bytes::from_mib(4) }
-    }
+pub struct Adjustment {
+    /// See [`Config::plug`]; what is longer than [`Config::PLUG_MAX`] counts as that.
+    pub plug: Nanos,
+    /// See [`Config::batch`]; what is out of range is no batch.
+    pub batch: Option<Batch>,
 }
 
 /// The floor: what disks without a reservation get in a shortage, while the storage delivers less
@@ -129,9 +123,9 @@ pub enum ConfigError {
     /// The reference size of the cost model is too small.
     #[error("the reference size of a cost model must be 512 bytes or more, not {0}")]
     CostReference(Bytes),
-    /// The batch is too long or no batch.
-    #[error("a batch must be 2 to 8 requests, not {0}")]
-    Batch(u8),
+    /// The batch.
+    #[error(transparent)]
+    Batch(#[from] WrongBatch),
     /// The floor is no part.
     #[error("the floor must be one in 1 to 10000 IOs, not one in {0}")]
     Floor(u16),
@@ -162,11 +156,7 @@ impl Config {
     /// The first value out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         CostMeter::new(self.cost_model)?;
-        if let Some(batch) = self.batch
-            && !(2..=8).contains(&batch.requests)
-        {
-            return Err(ConfigError::Batch(batch.requests));
-        }
+        self.batch.map(Batch::validate).transpose()?;
         if let Floor::OneIn(n) = self.floor
             && !(1..=10_000).contains(&n)
         {
@@ -206,8 +196,9 @@ mod tests {
             wrong.validate().unwrap_err().to_string(),
             "the lead must be 2 to 1024 IOs, not 1"
         );
-        let batch = Some(Batch { requests: 9, span: Bytes(0) });
-        assert_eq!(Config { batch, ..Config::default() }.validate(), Err(ConfigError::Batch(9)));
+        let batch = Some(Batch { requests: 9, ..Batch::default() });
+        let wrong = ConfigError::Batch(WrongBatch::Requests(9));
+        assert_eq!(Config { batch, ..Config::default() }.validate(), Err(wrong));
         assert!(Config { floor: Floor::OneIn(0), ..Config::default() }.validate().is_err());
         assert!(Config { debt_bound: Nanos::ZERO, ..Config::default() }.validate().is_err());
         assert!(Config { anticipation: Nanos::MAX, ..Config::default() }.validate().is_err());

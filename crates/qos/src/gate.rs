@@ -1,6 +1,7 @@
 //! The gate: scheduler, pacer and latency meter of one datastore.
 
 use crate::any::{AnyScheduler, SchedulerKind};
+use crate::config::Adjustment;
 use crate::cost::{Cost, Io};
 use crate::dmclock::ServedElsewhere;
 use crate::learned_cost::{CostLearner, LearnedCosts};
@@ -401,11 +402,10 @@ impl<R> Gate<R> {
         self.scheduler.set_priorities(now, disk, policy)
     }
 
-    /// Changes how long a request may be held back for a better stream: see
-    /// [`Scheduler::set_plug`].
-    pub fn set_plug(&mut self, plug: Nanos) {
+    /// Changes what can be changed while disks are served: see [`Scheduler::adjust`].
+    pub fn adjust(&mut self, adjustment: Adjustment) {
         self.changed = true;
-        self.scheduler.set_plug(plug);
+        self.scheduler.adjust(adjustment);
     }
 }
 

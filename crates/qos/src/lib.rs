@@ -59,6 +59,7 @@
 extern crate alloc;
 
 mod any;
+mod batch;
 mod config;
 mod cost;
 mod direction;
@@ -83,7 +84,8 @@ mod water;
 pub mod window;
 
 pub use any::{AnyScheduler, SchedulerKind, UnknownScheduler};
-pub use config::{Batch, Config, ConfigError, Floor};
+pub use batch::{Batch, WrongBatch};
+pub use config::{Adjustment, Config, ConfigError, Floor};
 pub use cost::{Cost, CostModel, Io, IoKind, UnknownCostModel};
 pub use direction::{Direction, DirectionLimits};
 pub use dmclock::{ServedElsewhere, ServedElsewhereError};

@@ -1,3 +1,4 @@
+use crate::config::Adjustment;
 use crate::cost::{Cost, Io};
 use crate::dmclock::ServedElsewhere;
 use crate::learned_cost::QueuedSize;
@@ -137,9 +138,9 @@ pub trait Scheduler<R> {
     /// [`UnknownDisk`] when it was unregistered.
     fn priorities(&self, disk: DiskId) -> Result<PriorityPolicy, UnknownDisk>;
 
-    /// Sets the longest time for which a request is held back for a better stream, at most 1 ms:
-    /// see [`Config::plug`](crate::Config::plug). Does nothing in schedulers without streams.
-    fn set_plug(&mut self, _plug: Nanos) {}
+    /// Changes what can be changed while disks are served. Schedulers without streams have no plug,
+    /// and those that do not know where requests lie have no batches: it does nothing there.
+    fn adjust(&mut self, _adjustment: Adjustment) {}
 
     /// Lets a disk go. Its queued requests come back, each stream's in order; completions of those
     /// in flight are ignored from now on.

@@ -3,7 +3,8 @@ mod common;
 
 use common::*;
 use headgate_qos::{
-    Batch, Config, CostModel, Decision, DiskId, Io, MClock, Phase, Policy, Scheduler, SchedulerKind,
+    Adjustment, Batch, Config, CostModel, Decision, DiskId, Io, MClock, Phase, Policy, Scheduler,
+    SchedulerKind,
 };
 use headgate_units::{Bytes, BytesPerSec, Nanos};
 
@@ -197,6 +198,38 @@ fn near_requests_go_back_to_back_up_to_eight() {
     // Four within the span, then it is the other's turn.
     let span = batched(Some(Batch::default()), &two, 20, 1 << 20);
     assert_eq!(span[..8], [0, 0, 0, 0, 1, 1, 1, 1]);
+}
+
+/// Who is served next, `n` times, at one instant.
+fn next(scheduler: &mut MClock<()>, disks: &[DiskId], n: usize) -> Vec<usize> {
+    let served = |_| match scheduler.dispatch(Nanos(0)) {
+        Decision::Dispatch(choice) => disks.iter().position(|disk| *disk == choice.disk).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    (0..n).map(served).collect()
+}
+
+#[test]
+fn batches_begin_and_end_while_disks_are_served() {
+    let mut scheduler = MClock::new(unit()).unwrap();
+    let register = |_| scheduler.register(Nanos(0), policy(1, 0, 0));
+    let disks: Vec<DiskId> = (0..2).map(register).collect();
+    for i in 0..64 {
+        for disk in &disks {
+            let io = Io { bytes: Bytes(4_096), position: i * 4_096, ..Io::default() };
+            scheduler.enqueue(Nanos(0), *disk, io, ()).unwrap();
+        }
+    }
+    assert_eq!(next(&mut scheduler, &disks, 4), [0, 1, 0, 1]);
+    let batch = |batch| Adjustment { plug: Nanos::ZERO, batch };
+    scheduler.adjust(batch(Some(Batch { requests: 4, ..Batch::default() })));
+    assert_eq!(next(&mut scheduler, &disks, 10), [0, 0, 0, 0, 1, 1, 1, 1, 0, 0]);
+    // The batch that is under way ends, too, and what it had beyond its share is made up for.
+    scheduler.adjust(batch(None));
+    assert_eq!(next(&mut scheduler, &disks, 6), [1, 1, 0, 1, 0, 1]);
+    // Out of range is no batch.
+    scheduler.adjust(batch(Some(Batch { requests: 200, ..Batch::default() })));
+    assert_eq!(next(&mut scheduler, &disks, 4), [0, 1, 0, 1]);
 }
 
 #[test]

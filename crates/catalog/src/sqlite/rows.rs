@@ -7,6 +7,7 @@ use headgate_model::{
     Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
     RemoteRecord, Scheduler, WindowRecord,
 };
+use headgate_qos::Batch;
 use headgate_units::{Bytes, Nanos};
 use rusqlite::Row;
 
@@ -27,6 +28,7 @@ pub(super) struct RawDatastore {
     window: Option<String>,
     placement: Option<String>,
     layers: String,
+    batch: Option<String>,
 }
 
 /// Layers as their texts.
@@ -47,6 +49,7 @@ impl RawDatastore {
             window: row.get(7)?,
             placement: row.get(8)?,
             layers: row.get(9)?,
+            batch: row.get(10)?,
         })
     }
 
@@ -67,6 +70,7 @@ impl RawDatastore {
         let backend: Backend = serde_json::from_str(&self.backend).map_err(|e| bad(&e))?;
         let layers: Vec<String> = serde_json::from_str(&self.layers).map_err(|e| bad(&e))?;
         let layers = layers.iter().map(|text| text.parse::<LayerSpec>().map_err(|e| bad(&e)));
+        let batch = self.batch.map(|text| text.parse::<Batch>().map_err(|e| bad(&e)));
         let scheduler = [Scheduler::Mclock, Scheduler::Sfq, Scheduler::Fifo]
             .into_iter()
             .find(|s| s.as_str() == self.scheduler)
@@ -79,6 +83,7 @@ impl RawDatastore {
             capacity,
             cost_model: self.cost_model.parse().map_err(|e| bad(&e))?,
             plug: Nanos(u64::try_from(self.plug).map_err(|e| bad(&e))?),
+            batch: batch.transpose()?,
             window: window.unwrap_or_else(WindowRecord::unset),
             placement: placement.unwrap_or_default(),
             layers: layers.collect::<Result<_, _>>()?,

@@ -88,4 +88,5 @@ pub(super) const MIGRATIONS: &[&str] = &[
     ) STRICT;
     CREATE INDEX removed_by_datastore ON removed(datastore);
     ",
+    "ALTER TABLE datastores ADD COLUMN batch TEXT;",
 ];

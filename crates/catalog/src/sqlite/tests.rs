@@ -30,6 +30,7 @@ fn datastore(text: &str) -> DatastoreRecord {
         }),
         cost_model: CostModel::Unit,
         plug: Nanos::from_micros(100),
+        batch: Some(name("6,span=512K")),
         window: WindowRecord { threshold: Threshold::Auto, max: Some(48), ..WindowRecord::unset() },
         placement: DatastorePlacement { class: Some(name("fast")), ..Default::default() },
         layers: vec![name("delay=5ms,on=read"), name("trace=100")],

@@ -22,7 +22,7 @@ use crate::trouble::TroublePolicy;
 use headgate_devices::Layers;
 use headgate_devices::layer::TracePart;
 use headgate_qos::window::{LatencyMeter, Observation, Slots};
-use headgate_qos::{Gate, LatencyStanding, Narrow, Policy};
+use headgate_qos::{Adjustment, Gate, LatencyStanding, Narrow, Policy};
 use headgate_stats::DiskStats;
 use std::sync::Arc;
 
@@ -166,13 +166,13 @@ impl Shard {
         (found, None)
     }
 
-    pub(crate) fn set_plug(
+    pub(crate) fn adjust(
         &mut self,
         datastore: usize,
-        plug: headgate_units::Nanos,
+        adjustment: Adjustment,
     ) -> Result<(), EngineError> {
         let store = self.core.datastores.get_mut(datastore).ok_or(EngineError::NoDatastore)?;
-        store.gate.set_plug(plug);
+        store.gate.adjust(adjustment);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use super::window::{self, WindowArgs};
 use super::write_file::write_file;
 use clap::{Args, Subcommand};
 use headgate_api::calibration::{Calibration, CalibrationCreate, CalibrationState};
+use headgate_api::change::Change;
 use headgate_api::client::Client;
 use headgate_api::history::DatastoreHour;
 use headgate_api::placement::ModelPoint;
@@ -22,7 +23,7 @@ use headgate_devices::LayerSpec;
 use headgate_model::Lookback;
 use headgate_model::Name;
 use headgate_model::{PersistentReservations, Scheduler};
-use headgate_qos::CostModel;
+use headgate_qos::{Batch, CostModel};
 use headgate_units::{Bytes, Iops, Nanos};
 use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -146,6 +147,11 @@ pub(super) struct Add {
     /// that pays: for applications with few outstanding requests on fast storage [default: 0us]
     #[arg(long, value_name = "TIME")]
     plug: Option<Nanos>,
+    /// Near requests of one disk to send back to back, on storage that seeks:
+    /// REQUESTS[,span=SIZE], 2 to 8 of them that start within so much of the first. Delays others,
+    /// reservations too, by so many requests for each disk [default: none, span: 4M]
+    #[arg(long, value_name = "BATCH")]
+    batch: Option<Batch>,
     /// What stands between the scheduler and the storage; may be given several times, outermost
     /// first: delay=TIME[,on=KIND], rate=IOPS[,on=KIND],
     /// error=PERCENT[,on=KIND][,errno=EIO|ENOSPC][,after=N][,count=N][,seed=N],
@@ -184,6 +190,9 @@ pub(super) struct Set {
     /// Longest time to hold a request back for one of a better priority, 0us (never) to 1ms
     #[arg(long, value_name = "TIME")]
     plug: Option<Nanos>,
+    /// Near requests of one disk to send back to back, such as 8,span=4M, or 'none'
+    #[arg(long, value_name = "BATCH")]
+    batch: Option<OrNone<Batch>>,
     /// Layers in the place of those that it has, outermost first; 'none' removes them. Requests
     /// that the old ones hold go on at once
     #[arg(long = "layer", value_name = "LAYER")]
@@ -249,6 +258,7 @@ impl Add {
             capacity: self.capacity,
             cost_model: self.cost_model.map(|model| model.to_string()),
             plug_ns: self.plug.map(|plug| plug.0),
+            batch: self.batch.map(|batch| batch.to_string()),
             window: self.window.patch(),
             placement: self.placement.patch(),
             layers: self.layers.iter().map(LayerSpec::to_string).collect(),
@@ -264,6 +274,11 @@ impl Set {
             queue_depth: self.queue_depth,
             capacity: OrNone::change(self.capacity),
             plug_ns: self.plug.map(|plug| plug.0),
+            batch: match self.batch {
+                None => Change::Keep,
+                Some(OrNone::None) => Change::Remove,
+                Some(OrNone::Value(batch)) => Change::Set(batch.to_string()),
+            },
             window: self.window.patch(),
             placement: self.placement.patch(),
             layers: changed_layers(self.layers)?,
@@ -271,7 +286,7 @@ impl Set {
         };
         if patch == DatastorePatch::default() {
             return Err(CliError::Usage(
-                "nothing to change: give --capacity, --queue-depth, --plug, --layer, \
+                "nothing to change: give --capacity, --queue-depth, --plug, --batch, --layer, \
                  --latency-threshold, --window-min, --window-max, --window-period, --board, \
                  --narrow-window, --persistent-reservations, \
                  --class, --spindles, --placement or --overcommit"

@@ -110,6 +110,7 @@ pub(super) fn describe(datastore: &types::Datastore) -> String {
         ("scheduler", Some(datastore.scheduler.as_str().into())),
         ("queue depth", Some(datastore.queue_depth.to_string())),
         ("cost model", Some(datastore.cost_model.clone())),
+        ("batches", datastore.batch.clone()),
         ("plug", (datastore.plug_ns > 0).then(|| Nanos(datastore.plug_ns).to_string())),
     ];
     lines.extend(costs::lines(datastore.costs.as_ref()));

@@ -308,7 +308,7 @@ mod tests;
 mod virtual_time;
 mod wait;
 
-use crate::config::Config;
+use crate::config::{Adjustment, Config};
 use crate::cost::{Cost, Io};
 use crate::dmclock::ServedElsewhere;
 use crate::learned_cost::Charging;
@@ -406,10 +406,14 @@ impl<R> Scheduler<R> for MClock<R> {
         })
     }
 
-    fn set_plug(&mut self, plug: Nanos) {
-        if self.tagging == Tagging::Honoured {
-            self.plug = plug::Plug::new(plug.min(Config::PLUG_MAX));
+    fn adjust(&mut self, Adjustment { plug, batch }: Adjustment) {
+        let plug = plug.min(Config::PLUG_MAX);
+        if self.tagging == Tagging::Honoured && plug != self.config.plug {
+            self.config.plug = plug;
+            self.plug = plug::Plug::new(plug);
         }
+        self.config.batch = batch.and_then(|batch| batch.validate().ok());
+        self.batch = None;
     }
 
     fn set_priorities(

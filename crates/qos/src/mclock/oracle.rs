@@ -10,7 +10,8 @@ mod late;
 mod limit;
 mod spread;
 
-use crate::config::{Batch, Config, Floor};
+use crate::batch::Batch;
+use crate::config::{Config, Floor};
 use crate::cost::{Cost, CostMeter, Io, clamp_bytes};
 use crate::policy::Policy;
 use crate::priority::PriorityPolicy;
