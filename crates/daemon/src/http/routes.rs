@@ -230,6 +230,8 @@ fn settings(store: &Datastore) -> Value {
         "queue_depth": store.queue_depth,
         "capacity": store.capacity,
         "plug_ns": store.plug_ns,
+        "batch": store.batch,
+        "persistent_reservations": store.persistent_reservations.as_ref().map(|kept| kept.mode),
         "window": store.window,
         "placement": store.placement,
         "layers": store.layers,
@@ -547,4 +549,28 @@ pub(super) async fn healthz(
         HealthStatus::Failed => StatusCode::SERVICE_UNAVAILABLE,
     };
     Ok((status, Json(health)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_whatever_can_be_changed_of_a_datastore_is_told() {
+        let store: Datastore = serde_json::from_value(json!({
+            "name": "array", "state": "serving", "reason": null, "backend": {"emulated": "null"},
+            "scheduler": "mclock", "queue_depth": 32, "cost_model": "unit", "plug_ns": 0,
+            "window": {"latency_threshold": "none", "found": null, "min": 4, "max": 32,
+                "period_ns": null, "board": "auto", "now": null},
+            "capacity": null, "reservable_iops": null, "reserved_iops": 0, "overbooked_iops": 0,
+            "disks": 0
+        }))
+        .unwrap();
+        let told = settings(&store);
+        let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let patch = &document["components"]["schemas"]["DatastorePatch"]["properties"];
+        let untold: Vec<&String> =
+            patch.as_object().unwrap().keys().filter(|key| told.get(key).is_none()).collect();
+        assert!(untold.is_empty(), "{untold:?}");
+    }
 }
