@@ -80,6 +80,7 @@ fn an_experiment_is_reproduced_with_a_report() {
     }
     let page = std::fs::read_to_string(&report).unwrap();
     assert!(page.contains("headgate reproduce mc-04 --seeds 1") && page.contains("<svg"));
+    assert!(page.contains("ours / published"), "published numbers are drawn");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use super::flash::{by_shares, moved_pages, over_provisioning, over_time};
 use super::hosts::{hosts, hosts_say_all};
+use super::levels::levels;
 use super::marks::marks;
 use super::models::models;
 use super::series::series;
@@ -146,11 +147,16 @@ fn figure(scenario: &Scenario, outcome: &Outcome) -> Figure {
         };
         shown.iter().zip(&throughput).map(of_vm).collect()
     });
+    let line_of = |name: &str| shown.iter().position(|&vm| vms[vm].name == name);
+    let published = |measure: &str, scale| levels(scenario, outcome, measure, scale, &line_of);
     let mut panels = vec![
-        Panel::of_lines("throughput (IOPS)", throughput),
-        Panel::of_lines("mean latency (ms)", latency),
+        Panel::of_lines("throughput (IOPS)", throughput).with_levels(published("iops", 1.0)),
+        Panel::of_lines("mean latency (ms)", latency).with_levels(published("latency", 1e3)),
     ];
-    panels.extend(applications.map(|lines| Panel::of_lines("transactions (1/s)", lines)));
+    let transactions = |lines| Panel::of_lines("transactions (1/s)", lines);
+    panels.extend(
+        applications.map(|lines| transactions(lines).with_levels(published("transactions", 1.0))),
+    );
     let title = match scenario.variants.len() {
         0 | 1 => scenario.name.clone(),
         _ => format!("{}: {}", scenario.name, outcome.variant),
@@ -210,6 +216,7 @@ fn transactions(outcome: &Outcome, vm: &str) -> Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plot::Level;
     use headgate_sim::{Quiet, run};
 
     fn figure_of(text: &str) -> Figure {
@@ -247,6 +254,7 @@ mod tests {
                 "{running:?}"
             );
         }
+        assert!(figure.panels.iter().all(|panel| panel.levels.is_empty()), "nothing was published");
         let (middle, iops) = figure.panels[0].lines[0][5].unwrap();
         assert!((middle - 5.5).abs() < 1e-9 && (iops - 500.0).abs() < 10.0, "{middle} {iops}");
         let marks: Vec<(f64, &str)> =
@@ -255,6 +263,25 @@ mod tests {
             marks,
             [(10.0, "rate 300"), (20.0, "b starts"), (30.0, "b stops; a: max 100 shares 1000")]
         );
+    }
+
+    #[test]
+    fn published_values_are_levels_over_their_windows() {
+        let expect = |keys: &str| format!("[[expect]]\nof = \"b\"\nwindow = \"late\"\n{keys}\n");
+        let text = [
+            &SCENARIO.replace("duration", "windows = { late = \"25s..30s\" }\nduration"),
+            expect("measure = \"latency\"\nat-least = \"1us\"\npaper = \"70ms\"").as_str(),
+            &expect("measure = \"iops\"\nat-least = 1\npaper = 4000"),
+            &expect("measure = \"transactions\"\nat-least = 1\npaper = 40"),
+            &expect("measure = \"bandwidth\"\nat-least = 1\npaper = \"5M\""),
+        ]
+        .concat();
+        let figure = figure_of(&text);
+        let level = |value| vec![Level { from: 25.0, to: 30.0, value, colour: Some(1) }];
+        let levels: Vec<Vec<Level>> =
+            figure.panels.iter().map(|panel| panel.levels.clone()).collect();
+        assert_eq!(levels, [level(4000.0), level(70.0), level(40.0)]);
+        assert_eq!(figure.panels[0].top, 4000.0, "it has room");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Figures of hosts that share storage, over time: windows, latency and throughput.
 
+use super::levels::levels;
 use super::marks::marks;
 use super::series::series;
-use crate::plot::{Figure, Line, MOST_LINES, Panel};
-use headgate_sim::{Counters, Outcome, Scenario, Setup, WindowCounters};
+use crate::plot::{Figure, Level, Line, MOST_LINES, Panel};
+use headgate_sim::{Counters, HostWindow, Outcome, Scenario, Setup, WindowCounters};
 use headgate_units::Nanos;
 
 /// A figure with a line for each window that was recorded; none where none was.
@@ -34,19 +35,38 @@ pub fn hosts(scenario: &Scenario, outcome: &Outcome) -> Option<Figure> {
         _ => format!(": {}", outcome.variant),
     };
     let more = outcome.issue_windows.len() - shown.len();
+    let line_of = |name: &str| {
+        let is_it = |window: &HostWindow| {
+            window.name == name || subjects_behind(setup, &window.name) == [name]
+        };
+        shown.iter().position(is_it)
+    };
+    let published = |measure: &str, scale| levels(scenario, outcome, measure, scale, &line_of);
+    let mut by_latency = published("device-time", 1e3);
+    by_latency.extend(latency_of_all(scenario, outcome, setup));
     Some(Figure {
         title: format!("{}{variant}, by host", scenario.name),
         axis: "time (s)".into(),
         end: outcome.duration.as_secs_f64(),
         panels: vec![
-            Panel::of_lines("window (requests)", windows.collect()),
-            Panel::of_lines("latency after dispatch (ms)", latency),
-            Panel::of_lines("throughput (IOPS)", throughput),
+            Panel::of_lines("window (requests)", windows.collect())
+                .with_levels(published("issue-window", 1.0)),
+            Panel::of_lines("latency after dispatch (ms)", latency).with_levels(by_latency),
+            Panel::of_lines("throughput (IOPS)", throughput).with_levels(published("iops", 1.0)),
         ],
         legend: shown.iter().map(|window| window.name.clone()).collect(),
         note: (more > 0).then(|| format!("and {more} hosts more")),
         marks: marks(setup),
     })
+}
+
+/// Published latencies of the only datastore behind windows: those of no host alone.
+fn latency_of_all(scenario: &Scenario, outcome: &Outcome, setup: &Setup) -> Vec<Level> {
+    let mut stores = setup.datastores.iter().filter(|store| store.issue_window.is_some());
+    let (Some(store), None) = (stores.next(), stores.next()) else { return Vec::new() };
+    let is_store = |name: &str| (name == store.name).then_some(0);
+    let levels = levels(scenario, outcome, "device-time", 1e3, &is_store);
+    levels.into_iter().map(|level| Level { colour: None, ..level }).collect()
 }
 
 /// Whether a figure by VM would show the same lines: one VM on each host, one disk each, and
@@ -61,31 +81,38 @@ pub fn hosts_say_all(scenario: &Scenario, outcome: &Outcome) -> bool {
         && vms.iter().all(|vm| vm.disks.len() == 1)
 }
 
-/// All requests that went through a window, named as outcomes name it.
-fn behind(setup: &Setup, outcome: &Outcome, name: &str) -> Vec<Counters> {
+/// Whose requests go through a window, named as outcomes name it.
+fn subjects_behind(setup: &Setup, name: &str) -> Vec<String> {
     let (host, store) = match name.split_once('/') {
         Some((host, store)) => (host, Some(store)),
         None => (name, None),
     };
-    let mut sum: Vec<Counters> = Vec::new();
-    for vm in setup.vms.iter().filter(|vm| setup.hosts.get(vm.host).is_some_and(|h| h.name == host))
-    {
-        for disk in &vm.disks {
-            let Some(datastore) = setup.datastores.get(disk.datastore) else { continue };
-            if datastore.issue_window.is_none()
-                || store.is_some_and(|store| store != datastore.name)
-            {
-                continue;
-            }
-            let subject = match vm.disks.len() {
+    let on_host = |host_of: usize| setup.hosts.get(host_of).is_some_and(|one| one.name == host);
+    let goes_there = |datastore: usize| {
+        setup.datastores.get(datastore).is_some_and(|one| {
+            one.issue_window.is_some() && store.is_none_or(|store| store == one.name)
+        })
+    };
+    let mut subjects = Vec::new();
+    for vm in setup.vms.iter().filter(|vm| on_host(vm.host)) {
+        for disk in vm.disks.iter().filter(|disk| goes_there(disk.datastore)) {
+            subjects.push(match vm.disks.len() {
                 1 => vm.name.clone(),
                 _ => format!("{}/{}", vm.name, disk.name),
-            };
-            let Some(subject) = outcome.subject(&subject) else { continue };
-            sum.resize(sum.len().max(subject.series.len()), Counters::default());
-            for (sum, point) in sum.iter_mut().zip(&subject.series) {
-                *sum = sum.plus(point);
-            }
+            });
+        }
+    }
+    subjects
+}
+
+/// All requests that went through a window, named as outcomes name it.
+fn behind(setup: &Setup, outcome: &Outcome, name: &str) -> Vec<Counters> {
+    let mut sum: Vec<Counters> = Vec::new();
+    for subject in subjects_behind(setup, name) {
+        let Some(subject) = outcome.subject(&subject) else { continue };
+        sum.resize(sum.len().max(subject.series.len()), Counters::default());
+        for (sum, point) in sum.iter_mut().zip(&subject.series) {
+            *sum = sum.plus(point);
         }
     }
     sum
@@ -119,6 +146,37 @@ mod tests {
         disk = [{ name = "data", datastore = "data", shares = 3000 }, { name = "log", datastore = "log" }]
         workload = [{ name = "x", kind = "closed", disk = "data", outstanding = 32 }, { name = "y", kind = "closed", disk = "log" }]
     "#;
+
+    #[test]
+    fn published_values_are_of_hosts_of_who_is_alone_there_and_of_the_storage() {
+        let expect = |measure: &str, of: &str, paper: &str| {
+            format!(
+                "[[expect]]\nmeasure = \"{measure}\"\nof = \"{of}\"\nwindow = \"end\"\nwater-fill = false\n\
+                 at-least = {paper}\npaper = {paper}\n"
+            )
+        };
+        let text = [
+            &SHARED.replace("duration", "windows = { end = \"30s..40s\" }\nduration"),
+            expect("issue-window", "b", "7.5").as_str(),
+            &expect("device-time", "data", "\"10ms\""),
+            &expect("device-time", "v", "\"11ms\""),
+            &expect("iops", "w/data", "750"),
+            &expect("iops", "data", "1000"),
+            &expect("iops", "w/log", "500"),
+        ]
+        .concat();
+        let scenario = Scenario::parse("x.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+        let outcome = run(&scenario, "default", 1, &mut Quiet).unwrap_or_else(|e| panic!("{e}"));
+        let figures = figures(&scenario, &[&outcome]);
+        let shown: Vec<Vec<(f64, Option<usize>)>> = figures[0]
+            .panels
+            .iter()
+            .map(|panel| panel.levels.iter().map(|level| (level.value, level.colour)).collect())
+            .collect();
+        let expected =
+            [vec![(7.5, Some(1))], vec![(11.0, Some(0)), (10.0, None)], vec![(750.0, Some(1))]];
+        assert_eq!(shown, expected);
+    }
 
     #[test]
     fn windows_are_drawn_by_host_with_the_requests_that_went_through_them() {

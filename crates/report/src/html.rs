@@ -1,7 +1,7 @@
 //! Writes a report with tables and figures as one self-contained HTML file.
 
 use crate::plot::{DrawError, svg};
-use crate::{Tally, by_paper, distributions, figures};
+use crate::{Tally, by_paper, distributions, figures, published};
 use headgate_sim::{Finding, Outcome, Scenario, Standing};
 use std::fmt::Write as _;
 
@@ -136,14 +136,14 @@ fn section(page: &mut String, experiment: &Experiment<'_>) -> Result<(), DrawErr
         let _ = writeln!(page, "<p>{}</p>", prose(paragraph.trim()));
     }
     let seeds: Vec<String> = experiment.seeds.iter().map(u64::to_string).collect();
-    let published = if source.is_empty() {
+    let published_in = if source.is_empty() {
         String::new()
     } else {
         format!("Published in {}. ", escaped(source))
     };
     let _ = writeln!(
         page,
-        "<p class=\"quiet\">{published}Seeds {}. {}</p>",
+        "<p class=\"quiet\">{published_in}Seeds {}. {}</p>",
         seeds.join(", "),
         sum(experiment)
     );
@@ -157,6 +157,9 @@ fn section(page: &mut String, experiment: &Experiment<'_>) -> Result<(), DrawErr
         );
     }
     findings(page, experiment.findings);
+    if let Some(figure) = published(experiment.scenario, experiment.findings) {
+        let _ = writeln!(page, "<div class=\"figures\">\n{}\n</div>", figure.svg()?);
+    }
     let first = experiment.seeds.first();
     let shown: Vec<&Outcome> =
         experiment.outcomes.iter().filter(|outcome| Some(&outcome.seed) == first).collect();
@@ -323,10 +326,11 @@ mod tests {
             "<td class=\"off\">off paper</td><td class=\"off\">differs (-50.0 %)</td>",
             "of another &lt;device&gt;",
             "throughput (IOPS)",
+            "ours / published",
         ] {
             assert!(page.contains(text), "{text}");
         }
-        assert_eq!(page.matches("<svg").count(), 1);
+        assert_eq!(page.matches("<svg").count(), 2);
         for outside in ["<script", "src=", "<link", "@import", "url("] {
             assert!(!page.contains(outside), "{outside}");
         }

@@ -51,6 +51,7 @@ mod explain;
 mod file;
 mod io_scheduler;
 mod judge;
+mod levels;
 mod mutation;
 mod outcome;
 mod progress;
@@ -69,6 +70,7 @@ pub use file::ScenarioError;
 #[cfg(feature = "schema")]
 pub use file::schema;
 pub use judge::{Closeness, Finding, Judgement, PaperInBound, Published, Reading, Standing, judge};
+pub use levels::Level;
 pub use mutation::{Mutant, Mutation};
 pub use outcome::pool::{PoolMove, PoolOutcome, PooledDatastore, PooledDisk, Round};
 pub use outcome::sweep::{SweepOutcome, SweepPoint};

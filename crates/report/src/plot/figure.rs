@@ -30,6 +30,8 @@ pub struct Panel {
     pub lines: Vec<Line>,
     /// Points by themselves, in the colours of the lines.
     pub points: Vec<Vec<(f64, f64)>>,
+    /// Values that lines are held against, above the lines.
+    pub levels: Vec<Level>,
     /// Rectangles below the lines: bars, cells of a table.
     pub blocks: Vec<Block>,
     /// Names of places on the axis, instead of numbers.
@@ -53,6 +55,19 @@ pub struct Block {
     pub text: String,
 }
 
+/// A value over a part of the axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Level {
+    /// It begins here.
+    pub from: f64,
+    /// And ends here.
+    pub to: f64,
+    /// The value.
+    pub value: f64,
+    /// In the colour of which line; of none, if it is of no line alone.
+    pub colour: Option<usize>,
+}
+
 /// Values at places on the axis; `None` interrupts the line.
 pub type Line = Vec<Option<(f64, f64)>>;
 
@@ -68,16 +83,25 @@ pub struct Mark {
 impl Panel {
     /// With lines alone, up to their largest value.
     pub fn of_lines(axis: &'static str, lines: Vec<Line>) -> Panel {
-        let (points, blocks, places, rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut panel = Panel { axis, top: 0.0, lines, points, blocks, places, rows };
+        let (points, levels, blocks) = (Vec::new(), Vec::new(), Vec::new());
+        let (places, rows) = (Vec::new(), Vec::new());
+        let mut panel = Panel { axis, top: 0.0, lines, points, levels, blocks, places, rows };
         panel.top = panel.largest();
         panel
     }
 
-    /// The largest value of any line, point or block.
+    /// The same with levels that lines are held against.
+    pub fn with_levels(mut self, levels: Vec<Level>) -> Panel {
+        self.levels = levels;
+        self.top = self.largest();
+        self
+    }
+
+    /// The largest value of any line, level, point or block.
     pub fn largest(&self) -> f64 {
         let points = self.points.iter().flatten();
         let lines = self.lines.iter().flatten().flatten().chain(points).map(|&(_, value)| value);
+        let lines = lines.chain(self.levels.iter().map(|level| level.value));
         lines.chain(self.blocks.iter().map(|block| block.to.1)).fold(0.0, f64::max)
     }
 }

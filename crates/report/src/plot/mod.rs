@@ -5,8 +5,10 @@
 
 mod figure;
 mod png;
+mod ratios;
 mod svg;
 
-pub use figure::{Block, Figure, Line, Mark, Panel};
+pub use figure::{Block, Figure, Level, Line, Mark, Panel};
 pub use png::png;
+pub use ratios::{Group, Ratio, Ratios, Tone};
 pub use svg::{DrawError, MOST_LINES, svg};

@@ -17,18 +17,18 @@ use thiserror::Error;
 pub struct DrawError(String);
 
 impl DrawError {
-    fn new(error: impl std::fmt::Display) -> DrawError {
+    pub(super) fn new(error: impl std::fmt::Display) -> DrawError {
         DrawError(error.to_string())
     }
 }
 
-type Area<B> = DrawingArea<B, Shift>;
+pub(super) type Area<B> = DrawingArea<B, Shift>;
 type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 // Units of the picture. Coordinates are whole numbers of them, so there are twice as many as pixels
 // on most screens.
-const WIDTH: u32 = 1_800;
-const TITLE: u32 = 66;
+pub(super) const WIDTH: u32 = 1_800;
+pub(super) const TITLE: u32 = 66;
 const PANEL: u32 = 420;
 const TIME_AXIS: u32 = 84;
 /// Left of the panels, the margin included.
@@ -36,8 +36,8 @@ const VALUE_AXIS: u32 = 160;
 const MARGIN: u32 = 20;
 const LEGEND: u32 = 320;
 const TEXT: u32 = 26;
-const SMALL: u32 = 22;
-const TITLE_TEXT: u32 = 32;
+pub(super) const SMALL: u32 = 22;
+pub(super) const TITLE_TEXT: u32 = 32;
 const LABEL_ROW: i32 = 30;
 const LABEL_ROWS: usize = 3;
 const LABEL_GAP: i32 = 14;
@@ -46,10 +46,10 @@ const LEGEND_LINE: u32 = 58;
 /// Radius of a point that is not part of a line.
 const DOT: i32 = 6;
 
-const FONT: &str = "sans-serif";
-const INK: RGBColor = RGBColor(40, 40, 40);
-const GRID: RGBColor = RGBColor(225, 225, 225);
-const MARK: RGBColor = RGBColor(130, 130, 130);
+pub(super) const FONT: &str = "sans-serif";
+pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
+pub(super) const GRID: RGBColor = RGBColor(225, 225, 225);
+pub(super) const MARK: RGBColor = RGBColor(130, 130, 130);
 
 /// Colours that colour-blind readers can distinguish (Okabe and Ito, then darker ones).
 const COLOURS: [RGBColor; 12] = [
@@ -105,7 +105,7 @@ pub(super) fn size(figures: &[Figure]) -> Result<(u32, u32), DrawError> {
 }
 
 /// Fonts inside the program: a picture needs nothing of the system.
-fn register_fonts() -> Result<(), DrawError> {
+pub(super) fn register_fonts() -> Result<(), DrawError> {
     static FONTS: OnceLock<Result<(), String>> = OnceLock::new();
     let registered = FONTS.get_or_init(|| {
         let fonts =
@@ -163,7 +163,7 @@ fn height(figure: &Figure) -> Result<u32, DrawError> {
     Ok(TITLE + labels + figure.panels.len() as u32 * PANEL + TIME_AXIS + 10)
 }
 
-fn text_style(size: u32, colour: &RGBColor) -> TextStyle<'_> {
+pub(super) fn text_style(size: u32, colour: &RGBColor) -> TextStyle<'_> {
     (FONT, size).into_font().color(colour)
 }
 
@@ -256,7 +256,47 @@ fn draw_panel<B: DrawingBackend>(
         let dots = points.iter().map(|&at| Circle::new(at, 4, colour.mix(0.45).filled()));
         chart.draw_series(dots).map_err(DrawError::new)?;
     }
-    draw_lines(&mut chart, panel)
+    draw_lines(&mut chart, panel)?;
+    draw_levels(&chart, panel, area)
+}
+
+/// Half the height and width of the diamonds at the ends of a level.
+const LEVEL_END: i32 = 9;
+
+/// Published values: a thin line between two diamonds, so that the lines below can be seen.
+fn draw_levels<B: DrawingBackend>(
+    chart: &Chart<'_, B>,
+    panel: &Panel,
+    area: &Area<B>,
+) -> Result<(), DrawError> {
+    let (left, above) = area.get_base_pixel();
+    let pixel = |at: (f64, f64)| {
+        let (x, y) = chart.backend_coord(&at);
+        (x - left, y - above)
+    };
+    for level in &panel.levels {
+        let ends = [pixel((level.from, level.value)), pixel((level.to, level.value))];
+        draw_level(area, ends, level.colour)?;
+    }
+    Ok(())
+}
+
+fn draw_level<B: DrawingBackend>(
+    area: &Area<B>,
+    ends: [(i32, i32); 2],
+    colour: Option<usize>,
+) -> Result<(), DrawError> {
+    let colour = colour.map_or(INK, |index| COLOURS[index % COLOURS.len()]);
+    area.draw(&PathElement::new(ends, INK.stroke_width(2))).map_err(DrawError::new)?;
+    // Within its window, whose end may be that of the panel.
+    let size = LEVEL_END;
+    let [(from, left), (to, right)] = ends;
+    for (x, y) in [(from + size, left), (to - size, right)] {
+        let corners = [(x - size, y), (x, y - size), (x + size, y), (x, y + size), (x - size, y)];
+        area.draw(&Polygon::new(corners[..4].to_vec(), WHITE.filled())).map_err(DrawError::new)?;
+        area.draw(&PathElement::new(corners, colour.stroke_width(3))).map_err(DrawError::new)?;
+    }
+    Ok(())
 }
 
 /// The names of places and rows, and what stands in blocks.
@@ -373,8 +413,13 @@ fn draw_legend<B: DrawingBackend>(
         }
         area.draw_text(&shortened(name, 15), &style, (104, middle)).map_err(DrawError::new)?;
     }
+    let mut below = start + figure.legend.len() as i32 * LEGEND_ROW;
+    if figure.panels.iter().any(|panel| !panel.levels.is_empty()) {
+        draw_level(area, [(30, below), (88, below)], None)?;
+        area.draw_text("published", &style, (104, below)).map_err(DrawError::new)?;
+        below += LEGEND_ROW;
+    }
     if let Some(note) = &figure.note {
-        let below = start + figure.legend.len() as i32 * LEGEND_ROW;
         area.draw_text(note, &text_style(SMALL, &MARK), (30, below)).map_err(DrawError::new)?;
     }
     Ok(())
@@ -413,7 +458,7 @@ fn grouped(value: f64, places: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::png;
+    use crate::plot::{Level, png};
 
     fn figure() -> Figure {
         let rising: Line = (0..100).map(|i| Some((f64::from(i), f64::from(i) * 20.0))).collect();
@@ -460,6 +505,24 @@ mod tests {
         assert_eq!(strokes("#0072B2"), 4);
         assert!(strokes("#D55E00") > 20);
         assert!(!drawn.contains("href"), "nothing from outside");
+    }
+
+    #[test]
+    fn levels_are_in_the_colour_of_their_line_and_explained() {
+        let level = |colour| Level { from: 20.0, to: 60.0, value: 900.0, colour };
+        let drawn = |levels: Vec<Level>| {
+            let mut figure = figure();
+            let panel = figure.panels.remove(0).with_levels(levels);
+            figure.panels = vec![panel];
+            svg(&[figure]).unwrap()
+        };
+        let strokes = |drawn: &str, hex: &str| drawn.matches(&format!("stroke=\"{hex}\"")).count();
+        let without = drawn(Vec::new());
+        let with = drawn(vec![level(Some(0)), level(None)]);
+        // Two diamonds each; lines, and all of the key, are in ink.
+        assert_eq!(strokes(&with, "#0072B2") - strokes(&without, "#0072B2"), 2);
+        assert_eq!(strokes(&with, "#282828") - strokes(&without, "#282828"), 7);
+        assert!(with.contains("published") && !without.contains("published"));
     }
 
     #[test]

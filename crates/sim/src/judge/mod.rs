@@ -48,6 +48,8 @@ pub struct Finding {
     pub about: String,
     /// The variant.
     pub variant: String,
+    /// What is measured, as files name it: `iops`.
+    pub measure: String,
     /// The quantity, such as `iops of VM1 + VM2 in steady`.
     pub what: String,
     /// The expected range, such as `1600/s ± 5 %`.
@@ -163,6 +165,7 @@ impl<'a> Case<'a> {
             line: expectation.line,
             about: expectation.about.clone(),
             variant: variant.to_owned(),
+            measure: expectation.measure.name(),
             what: expectation.describe(&names),
             expected: expectation.expected(),
             paper: expectation.paper,
