@@ -1,6 +1,6 @@
 //! Rows of `docs/differences.md`: where numbers are not the published ones.
 
-use headgate_sim::{Finding, PaperInBound, Standing};
+use headgate_sim::{Finding, Judgement, PaperInBound, Standing};
 
 /// What the page says where a file gives no reason.
 const UNKNOWN: &str = "not known";
@@ -34,6 +34,7 @@ fn row(experiment: &str, finding: &Finding) -> Option<String> {
             }
             (None, _) => "not in %".to_owned(),
         },
+        None if finding.judgement == Judgement::AtOnePoint => "holds at one point only".to_owned(),
         None => "claim not met".to_owned(),
     };
     let given =

@@ -77,7 +77,7 @@ impl Tally {
         for finding in findings {
             *match finding.judgement {
                 Judgement::Holds => &mut tally.as_expected,
-                Judgement::Differs => &mut tally.known,
+                Judgement::Differs | Judgement::AtOnePoint => &mut tally.known,
                 Judgement::Fails | Judgement::NotRun => &mut tally.failed,
             } += 1;
             let Some(published) = &finding.published else { continue };

@@ -60,6 +60,7 @@ mod random;
 mod record;
 mod run;
 mod scenario;
+mod sensitivity;
 mod values;
 mod workload;
 mod world;
@@ -82,10 +83,11 @@ pub use progress::{Progress, Quiet, RunError};
 pub use run::{run, run_with};
 pub use scenario::{
     Action, Arrivals, Balancing, Chooser, Control, Coordination, Copying, Datastore, DiskSpec,
-    Event, Expectation, Front, Host, IssueWindow, Knowledge, Membership, Moves, Node, Noise, Oltp,
-    Pacing, Pattern, Pool, Record, Replay, ReplayTiming, Route, Scenario, Setup, Span, Stretches,
-    Summary, Sweep, Tide, TimeDistribution, Unit, Variant, Vm, Workload, WorkloadKind,
+    Event, Expectation, Front, Host, IssueWindow, Knowledge, Mark, Membership, Moves, Node, Noise,
+    Oltp, Pacing, Pattern, Pool, Record, Replay, ReplayTiming, Route, Scenario, Setup, Span,
+    Stretches, Summary, Sweep, Tide, TimeDistribution, Unit, Variant, Vm, Workload, WorkloadKind,
 };
+pub use sensitivity::{Claims, Origin, Point, Sensitivity};
 pub use workload::{NoTraces, TraceRecord, Traces};
 pub use world::{GateRecord, GateStep};
 

@@ -1,5 +1,6 @@
 //! Expectations.
 
+use super::names::{plain_name, unique};
 use super::subjects::Subjects;
 use super::text::{hint, position};
 use crate::scenario::{
@@ -11,12 +12,15 @@ use crate::values::{
 };
 use headgate_units::{BytesPerSec, Nanos};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 
 /// What is expected of the results.
 #[derive(Clone, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ExpectFile {
+    /// A name for it, by which a sensitivity judges it: letters, digits, - and _.
+    name: Option<At<String>>,
     /// The reason, in one line.
     #[serde(default)]
     about: String,
@@ -78,6 +82,9 @@ pub(super) struct ExpectFile {
     paper: Option<At<Quantity>>,
     /// Why it is known not to hold. It is then an error that it holds.
     differs: Option<String>,
+    /// Why it holds at the file's own value of a parameter and at no other that a sensitivity
+    /// tries. It then counts as one that differs.
+    at_one_point: Option<String>,
     /// Why it holds and is not as published: more than 20% off 'paper', or 'paper' itself is not
     /// as expected.
     off_paper: Option<String>,
@@ -139,6 +146,11 @@ pub(super) fn expectations(
 ) -> Result<Vec<Expectation>, Fault> {
     let subjects = Subjects::of(scenario);
     let reader = Reader { text, scenario, subjects: &subjects };
+    let mut names = BTreeSet::new();
+    for name in files.iter().filter_map(|file| file.name.as_ref()) {
+        plain_name(name, "an expectation")?;
+        unique(&mut names, name, &name.span)?;
+    }
     files.iter().map(|file| reader.expectation(file)).collect()
 }
 
@@ -188,6 +200,7 @@ impl Reader<'_> {
         };
         Ok(Expectation {
             line: position(self.text, e.span.start).0,
+            name: e.name.as_ref().map(|name| name.value.clone()),
             about: e.about.trim().to_owned(),
             variants,
             measure,
@@ -203,6 +216,7 @@ impl Reader<'_> {
             test,
             paper: e.paper.as_ref().map(|paper| quantity(paper, paper_unit)).transpose()?,
             differs: e.differs.clone(),
+            at_one_point: e.at_one_point.clone(),
             off_paper: e.off_paper.clone(),
             groups,
             span: window,

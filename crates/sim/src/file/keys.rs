@@ -118,6 +118,7 @@ const RULES: &[(&[&str], Rule)] = &[
     (&["expect"], Rule::Excludes("water-fill", &["equals"])),
     (&["expect"], Rule::Excludes("in-seeds", &["quantile"])),
     (&["expect"], Rule::Excludes("off-paper", &["differs"])),
+    (&["expect"], Rule::Excludes("at-one-point", &["differs"])),
     (&["expect"], Rule::Needs { keys: &["off-paper"], one_of: &["paper"], add: "paper = 1.5" }),
     (
         &["expect"],

@@ -10,6 +10,7 @@ mod policy;
 mod pool;
 mod read;
 mod schema;
+mod sensitivity;
 mod setup;
 mod storage;
 mod subjects;

@@ -1,11 +1,13 @@
 //! From text to a scenario, with the position of the first mistake.
 
 use super::schema::ScenarioFile;
+use super::sensitivity::sensitivities;
 use super::setup::scenario;
 use super::text::{deserialize, explain, position};
 use super::variants::{blame, variants};
 use crate::scenario::{Scenario, Variant};
 use crate::values::Fault;
+use toml::Spanned;
 use toml::de::DeTable;
 
 /// Why a scenario file is not one: where, what is wrong there, what was expected and what to do.
@@ -40,9 +42,16 @@ impl Scenario {
 
 fn parse(text: &str) -> Result<Scenario, Fault> {
     let tree = DeTable::parse(text).map_err(|error| explain(&error))?;
+    let mut scenario = read(text, &tree)?;
+    scenario.sensitivities = sensitivities(text, &tree, &scenario, &|changed| read(text, changed))?;
+    Ok(scenario)
+}
+
+/// A scenario without its sensitivities.
+fn read<'i>(text: &str, tree: &Spanned<DeTable<'i>>) -> Result<Scenario, Fault> {
     let mut first = None;
     let mut read = Vec::new();
-    for (index, variant) in variants(&tree)?.into_iter().enumerate() {
+    for (index, variant) in variants(tree)?.into_iter().enumerate() {
         let changed = variant.apply(tree.clone())?;
         let file: Result<(ScenarioFile, Variant), Fault> = (|| {
             let file: ScenarioFile = deserialize(changed.clone())?;

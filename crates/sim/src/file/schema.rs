@@ -3,7 +3,9 @@
 use super::event::EventFile;
 use super::expect::ExpectFile;
 use super::pool::{PoolFile, SweepFile, TideFile};
+use super::sensitivity::SensitivityFile;
 use super::storage::DatastoreFile;
+use super::variants::VariantFile;
 use super::vm::{HostFile, VmFile};
 use super::workload::TypeFile;
 use crate::values::{At, SeedCount, Seeds, Stretch, Time};
@@ -73,48 +75,11 @@ pub(crate) struct ScenarioFile {
     /// Expectations.
     #[serde(default)]
     pub(super) expect: Vec<At<ExpectFile>>,
-}
-
-/// One way to run the scenario.
-#[derive(Clone, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct VariantFile {
-    /// The name: letters, digits, -, _, . and =. With 'each', {} in it stands for the value.
-    pub(super) name: At<String>,
-    /// The changes: a path of keys and names, such as 'datastore.lun.scheduler' or
-    /// 'vm.*.disk.burst', and the value there. With 'each', {} in a text stands for the value.
+    /// Parameters that were chosen freely, at several values: for 'headgate reproduce
+    /// --sensitivity'.
     #[serde(default)]
     #[expect(dead_code, reason = "read from the tree; here for the schema and for unknown keys")]
-    pub(super) set: BTreeMap<String, Anything>,
-    /// Makes one variant for each of these values.
-    #[serde(default)]
-    #[expect(dead_code, reason = "read from the tree; here for the schema and for unknown keys")]
-    pub(super) each: Vec<Anything>,
-}
-
-/// Any value.
-#[derive(Clone, Deserialize)]
-#[serde(from = "serde::de::IgnoredAny")]
-pub(super) struct Anything;
-
-impl From<serde::de::IgnoredAny> for Anything {
-    fn from(_: serde::de::IgnoredAny) -> Anything {
-        Anything
-    }
-}
-
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for Anything {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Anything".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        true.into()
-    }
+    pub(super) sensitivity: Vec<SensitivityFile>,
 }
 
 /// The JSON schema of scenario files, made from the types that read them.

@@ -54,6 +54,7 @@ pub(super) fn scenario(
         variants,
         spans,
         expectations: Vec::new(),
+        sensitivities: Vec::new(),
     };
     scenario.expectations = expect::expectations(text, &first.expect, &scenario)?;
     Ok(scenario)

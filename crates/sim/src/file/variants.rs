@@ -1,11 +1,54 @@
 //! Variants: changes of the TOML tree before it is read.
 
-use super::schema::VariantFile;
 use super::text::{deserialize, hint};
 use crate::values::{At, Fault};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
+
+/// One way to run the scenario.
+#[derive(Clone, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct VariantFile {
+    /// The name: letters, digits, -, _, . and =. With 'each', {} in it stands for the value.
+    pub(super) name: At<String>,
+    /// The changes: a path of keys and names, such as 'datastore.lun.scheduler' or
+    /// 'vm.*.disk.burst', and the value there. With 'each', {} in a text stands for the value.
+    #[serde(default)]
+    #[expect(dead_code, reason = "read from the tree; here for the schema and for unknown keys")]
+    pub(super) set: BTreeMap<String, Anything>,
+    /// Makes one variant for each of these values.
+    #[serde(default)]
+    #[expect(dead_code, reason = "read from the tree; here for the schema and for unknown keys")]
+    pub(super) each: Vec<Anything>,
+}
+
+/// Any value.
+#[derive(Clone, Deserialize)]
+#[serde(from = "serde::de::IgnoredAny")]
+pub(super) struct Anything;
+
+impl From<serde::de::IgnoredAny> for Anything {
+    fn from(_: serde::de::IgnoredAny) -> Anything {
+        Anything
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Anything {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Anything".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        true.into()
+    }
+}
 
 /// A name, and what it changes in the tree.
 pub(super) struct Changes<'i> {
@@ -26,6 +69,11 @@ pub(super) fn blame(fault: Fault, variant: &str) -> Fault {
 }
 
 impl<'i> Changes<'i> {
+    /// Those of a table with `set`, for one value; named as the value is written.
+    pub(super) fn of(table: &DeTable<'i>, value: &Spanned<DeValue<'i>>) -> Changes<'i> {
+        Changes { name: literal(value.get_ref()), changes: changes(table, Some(value)) }
+    }
+
     /// The tree with these changes.
     pub(super) fn apply(&self, tree: Spanned<DeTable<'i>>) -> Result<Spanned<DeTable<'i>>, Fault> {
         let mut root = Spanned::new(tree.span(), DeValue::Table(tree.into_inner()));

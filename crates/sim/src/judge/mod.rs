@@ -33,6 +33,9 @@ pub enum Judgement {
     Fails,
     /// Not with every seed either, but the file expects that and says why.
     Differs,
+    /// With every seed, and it is known that it does so at the file's own value of a parameter
+    /// alone.
+    AtOnePoint,
     /// There is no outcome to judge.
     NotRun,
 }
@@ -65,7 +68,7 @@ pub struct Finding {
     pub summary: Summary,
     /// One for each outcome of the variant.
     pub readings: Vec<Reading>,
-    /// Why it is known not to hold, if it is.
+    /// Why it is known not to hold, or to hold at one point only, if it is.
     pub differs: Option<String>,
     /// How it came out.
     pub judgement: Judgement,
@@ -156,6 +159,7 @@ impl<'a> Case<'a> {
         let holds = expectation.summary.holds(&readings, &expectation.test);
         let judgement = match (readings.is_empty(), holds) {
             (true, _) => Judgement::NotRun,
+            (false, true) if expectation.at_one_point.is_some() => Judgement::AtOnePoint,
             (false, true) => Judgement::Holds,
             (false, false) if expectation.differs.is_some() => Judgement::Differs,
             (false, false) => Judgement::Fails,
@@ -173,7 +177,7 @@ impl<'a> Case<'a> {
             unit: expectation.unit(),
             summary: expectation.summary,
             readings,
-            differs: expectation.differs.clone(),
+            differs: expectation.differs.as_ref().or(expectation.at_one_point.as_ref()).cloned(),
             judgement,
         };
         finding.published = finding.compare(expectation);

@@ -77,7 +77,7 @@ pub enum Standing {
     Holds,
     /// As expected, not as published.
     OffPaper,
-    /// Known not to be as expected, with the reason.
+    /// Known not to be as expected, or to be so at one point only, with the reason.
     Differs,
     /// Not as expected.
     Fails,
@@ -124,7 +124,7 @@ impl Finding {
         match self.judgement {
             Judgement::NotRun => Standing::NotRun,
             Judgement::Fails => Standing::Fails,
-            Judgement::Differs => Standing::Differs,
+            Judgement::Differs | Judgement::AtOnePoint => Standing::Differs,
             Judgement::Holds => match &self.published {
                 Some(published) if !published.as_published() => Standing::OffPaper,
                 Some(_) | None => Standing::Holds,

@@ -13,6 +13,8 @@ pub(crate) const POOL: &str = "pool";
 pub struct Expectation {
     /// Where it stands in the file.
     pub line: usize,
+    /// What sensitivities call it, if they do.
+    pub name: Option<String>,
     /// Why, in the file's words.
     pub about: String,
     /// The variants for which it holds.
@@ -41,8 +43,32 @@ pub struct Expectation {
     pub(crate) test: Test,
     pub(crate) paper: Option<f64>,
     pub(crate) differs: Option<String>,
+    /// Why it holds at the file's own value of a parameter and at no other.
+    pub(crate) at_one_point: Option<String>,
     /// Why the value is as expected and not as published.
     pub(crate) off_paper: Option<String>,
+}
+
+/// What a file says it knows of an expectation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Nothing: it is to hold.
+    Plain,
+    /// It does not hold.
+    Differs,
+    /// It holds at the file's own value of a parameter and at no other.
+    AtOnePoint,
+}
+
+impl Expectation {
+    /// What the file says it knows of it.
+    pub fn mark(&self) -> Mark {
+        match (&self.differs, &self.at_one_point) {
+            (Some(_), _) => Mark::Differs,
+            (None, Some(_)) => Mark::AtOnePoint,
+            (None, None) => Mark::Plain,
+        }
+    }
 }
 
 /// A measure of a group, and the reference that it is compared with.

@@ -5,10 +5,11 @@ mod measure;
 mod pool;
 
 pub(crate) use expectation::{Against, POOL, Per, Quantity, Selection, Target, Test, digits};
-pub use expectation::{Expectation, Summary, Unit};
+pub use expectation::{Expectation, Mark, Summary, Unit};
 pub(crate) use measure::Measure;
 pub use pool::{Balancing, Chooser, Copying, Membership, Moves, Pool, Stretches, Sweep, Tide};
 
+use crate::sensitivity::Sensitivity;
 use headgate_devices::ModelSpec;
 use headgate_placement::Name;
 use headgate_qos::{Config, Policy, PriorityPolicy, SchedulerKind};
@@ -41,6 +42,8 @@ pub struct Scenario {
     pub spans: Vec<Span>,
     /// Expectations, in the order of the file.
     pub expectations: Vec<Expectation>,
+    /// Parameters that were chosen freely, at several values.
+    pub sensitivities: Vec<Sensitivity>,
 }
 
 impl Scenario {
