@@ -39,21 +39,28 @@ th, td { text-align: left; padding: 0.25rem 0.8rem 0.25rem 0; border-bottom: 1px
 th { color: #555; font-weight: 600; border-bottom-color: #999; } td.n, th.n { text-align: right; white-space: nowrap; }
 tr.why td { padding-top: 0.8rem; color: #444; font-style: italic; border-bottom: none; }
 .holds { color: #04713f; } .differs { color: #8a5a00; } .off { color: #7a3e9d; } .fails { color: #b3261e; font-weight: 700; }
+td.yes { background: #e5f3ec; } td.no { background: #f7e3e1; color: #7d1f18; } th.own, td.own { font-weight: 700; } .reach { padding-left: 0.8rem; white-space: nowrap; }
 .figures { display: grid; gap: 1.5rem; max-width: 64rem; } .figures.many { grid-template-columns: 1fr 1fr; max-width: none; }
 .figures svg { width: 100%; height: auto; } code { background: #f3f3f3; padding: 0.1rem 0.3rem; }
 ";
 
+/// A page up to its title.
+pub(crate) fn head(title: &str) -> String {
+    let title = escaped(title);
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+    )
+}
+
 /// Writes the report. `command` is what was typed.
 pub fn report(command: &str, experiments: &[Experiment<'_>]) -> Result<String, DrawError> {
-    let mut page = String::new();
+    let mut page = head("Headgate: experiments reproduced");
     let findings: usize = experiments.iter().map(|experiment| experiment.findings.len()).sum();
     let _ = write!(
         page,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Headgate: experiments reproduced</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <h1>Headgate: experiments reproduced</h1>\n\
-         <p>{}, {findings} numbers, {}.</p>\n\
+        "<p>{}, {findings} numbers, {}.</p>\n\
          <p class=\"quiet\">Headgate {}, printed by <code>{}</code>. The figures show the run with the first seed of each variant; \
          numbers are means over all seeds, with the smallest and the largest.</p>\n",
         match experiments.len() {
@@ -243,7 +250,7 @@ fn prose(text: &str) -> String {
     prose
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -1,9 +1,10 @@
 //! Which wrong policy each check of an experiment notices.
 
-use crate::{FileTraces, Job};
-use headgate_sim::{Finding, Judgement, Mutation, Outcome, Scenario, Summary, judge};
+use crate::FileTraces;
+use crate::known::{Known, RunJobs};
+use headgate_sim::{Finding, Judgement, Mutation, Scenario, Summary, judge};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A check, and the wrong policy under which it does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,9 +47,6 @@ pub fn seeds_for_mutants(scenario: &Scenario, findings: &[Finding]) -> Vec<u64> 
         false => scenario.seeds.clone(),
     }
 }
-
-/// Runs jobs, and gives their outcomes in the same order.
-pub type RunJobs<'a, E> = dyn FnMut(&[Job<'_>]) -> Result<Vec<Outcome>, E> + 'a;
 
 /// Tries all wrong policies that an experiment can have on those of its checks that hold, until
 /// each has noticed one. `run` runs the jobs, in their order.
@@ -138,50 +136,6 @@ fn is_of(one: &Finding, other: &Finding) -> bool {
     (one.line, &one.variant, &one.what) == (other.line, &other.variant, &other.what)
 }
 
-/// Outcomes by what ran: a setup and a seed.
-#[derive(Default)]
-struct Known(BTreeMap<(String, u64), Outcome>);
-
-impl Known {
-    /// The outcomes of some runs, variant and seed, of a scenario. Only those run that did not yet.
-    fn outcomes<E>(
-        &mut self,
-        scenario: &Scenario,
-        runs: &[(&str, u64)],
-        traces: &FileTraces,
-        run: &mut RunJobs<'_, E>,
-    ) -> Result<Vec<Outcome>, E> {
-        let setups: BTreeMap<&str, String> = scenario
-            .variants
-            .iter()
-            .map(|variant| (variant.name.as_str(), format!("{:?}", variant.setup)))
-            .collect();
-        let wanted: Vec<(&str, (String, u64))> = runs
-            .iter()
-            .filter_map(|&(name, seed)| Some((name, (setups.get(name)?.clone(), seed))))
-            .collect();
-        let mut asked = BTreeSet::new();
-        let new: Vec<&(&str, (String, u64))> = wanted
-            .iter()
-            .filter(|(_, ran)| !self.0.contains_key(ran) && asked.insert(ran))
-            .collect();
-        let jobs: Vec<Job<'_>> = new
-            .iter()
-            .map(|&&(variant, (_, seed))| Job { scenario, variant, seed, traces })
-            .collect();
-        if !jobs.is_empty() {
-            let outcomes = run(&jobs)?;
-            self.0.extend(new.iter().map(|(_, ran)| ran.clone()).zip(outcomes));
-        }
-        let of = |(variant, ran): &(&str, (String, u64))| {
-            let mut outcome = self.0.get(ran)?.clone();
-            outcome.variant = (*variant).to_owned();
-            Some(outcome)
-        };
-        Ok(wanted.iter().filter_map(of).collect())
-    }
-}
-
 fn checked(scenario: &Scenario, finding: &Finding) -> Checked {
     Checked {
         experiment: scenario.name.clone(),
@@ -195,7 +149,7 @@ fn checked(scenario: &Scenario, finding: &Finding) -> Checked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_all;
+    use crate::{Job, run_all};
     use std::ops::ControlFlow;
     use std::path::Path;
 
