@@ -91,6 +91,9 @@ pub(crate) enum CliError {
         /// Of how many.
         all: usize,
     },
+    /// Parameters were varied, and files do not say what claims depend on them.
+    #[error("files do not say what came out:\n{0}")]
+    Mismarked(String),
     /// A signal ended the command before it printed or wrote anything.
     #[error("interrupted: nothing is printed or written")]
     Interrupted(EndSignal),

@@ -23,6 +23,23 @@ impl Course {
         Course { lengths, done: 0, began: Instant::now() }
     }
 
+    /// Of sensitivities: all their values.
+    pub(super) fn of_points(chosen: &[&Scenario]) -> Course {
+        let once = |scenario: &Scenario| -> u128 {
+            scenario.variants.iter().map(|one| u128::from(one.setup.duration.0)).sum()
+        };
+        let length = |scenario: &&Scenario| {
+            let all = scenario.sensitivities.iter();
+            all.map(|one| {
+                let points: u128 = one.points.iter().map(|point| once(&point.scenario)).sum();
+                points * one.seeds.len() as u128
+            })
+            .sum()
+        };
+        let lengths = chosen.iter().map(length).collect();
+        Course { lengths, done: 0, began: Instant::now() }
+    }
+
     pub(super) fn ended(&mut self, index: usize) {
         self.done += self.lengths[index];
     }

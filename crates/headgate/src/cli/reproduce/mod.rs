@@ -4,6 +4,7 @@ mod course;
 mod mutate;
 mod print;
 mod seeds;
+mod sensitivity;
 mod traces;
 
 use super::common::Print;
@@ -18,6 +19,7 @@ use headgate_sim::{Finding, Outcome, Scenario, judge};
 use mutate::mutate;
 use print::{list, print_experiment, print_json, print_summary};
 use seeds::SeedChoice;
+use sensitivity::{Shown, sensitivity};
 use std::io::Write;
 use std::path::PathBuf;
 use traces::{Sources, TraceChoice};
@@ -44,6 +46,10 @@ pub(super) struct Reproduce {
     /// and print which of them each check notices; with one seed, where a check is not of many
     #[arg(long, conflicts_with_all = ["report", "full"])]
     mutate: bool,
+    /// Instead of comparing with the papers, run at other values of the parameters that the files
+    /// chose freely ([[sensitivity]]), and print at which of them each claim holds
+    #[arg(long, conflicts_with_all = ["mutate", "full"])]
+    sensitivity: bool,
     #[command(flatten)]
     traces: TraceChoice,
     #[command(flatten)]
@@ -72,6 +78,11 @@ impl Reproduce {
         }
         if self.mutate {
             return mutate(out, &chosen, &self.seeds, &sources.files, self.print);
+        }
+        if self.sensitivity {
+            let (print, report) = (self.print, self.report.as_deref());
+            let shown = Shown { print, report, command: self.command() };
+            return sensitivity(out, &chosen, &self.seeds, &sources, &shown);
         }
         let seeds = chosen.iter().map(|scenario| self.seeds.of(scenario));
         let seeds: Vec<Vec<u64>> = seeds.collect::<Result<_, _>>()?;
@@ -165,7 +176,8 @@ impl Reproduce {
     }
 
     fn options(&self) -> String {
-        format!("{}{}", self.seeds, self.traces)
+        let sensitivity = if self.sensitivity { " --sensitivity" } else { "" };
+        format!("{sensitivity}{}{}", self.seeds, self.traces)
     }
 
     /// What gives the same numbers again.

@@ -41,6 +41,19 @@ impl SeedChoice {
         self.instead_of(&seeds_for_mutants(scenario, &judge(scenario, &[])))
     }
 
+    /// The seeds to run something with that names its own.
+    ///
+    /// # Errors
+    /// See [`SeedChoice::of`].
+    pub(super) fn or(&self, named: &[u64]) -> Result<Vec<u64>, CliError> {
+        self.instead_of(named)
+    }
+
+    /// Whether the seeds are those that files name, and so what files say of claims is of them.
+    pub(super) fn is_of_files(&self) -> bool {
+        self.seeds.is_none() && self.seeds_from.is_none()
+    }
+
     fn instead_of(&self, named: &[u64]) -> Result<Vec<u64>, CliError> {
         let many = self.seeds.unwrap_or(named.len() as u64);
         match (self.seeds_from, self.seeds) {
