@@ -149,6 +149,52 @@ fn checks_are_tried_with_wrong_policies() {
 }
 
 #[test]
+fn claims_are_held_to_other_values_of_chosen_parameters() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.html");
+    let line = format!("reproduce op-02 --sensitivity --seeds 1 --report {}", report.display());
+    let printed = headgate(&line);
+    assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);
+    for said in ["[affine=27K]", "chunks=4K", "in part", "! does not hold there", "4 claims"] {
+        assert!(printed.out.contains(said), "{said}: {}", printed.out);
+    }
+    let page = std::fs::read_to_string(&report).unwrap();
+    assert!(page.contains("headgate reproduce op-02 --sensitivity --seeds 1"), "{page}");
+    let json: Value = serde_json::from_str(&headgate(&format!("{line} --json")).out).unwrap();
+    let one = &json[0];
+    assert_eq!(
+        (&one["experiment"], &one["seeds"]),
+        (&"op-02-clean".into(), &serde_json::json!([1]))
+    );
+    let own: Vec<&Value> =
+        one["values"].as_array().unwrap().iter().filter(|one| one["origin"] == "file").collect();
+    assert!(own.len() == 1 && own[0]["value"] == "affine=27K", "{one}");
+    let total = &one["claims"][3];
+    assert_eq!(
+        (&total["reach"], &total["at"][0]["judgement"]),
+        (&"in-part".into(), &"holds".into())
+    );
+
+    // The file says that its claim holds at one point with its own seeds; with one it does not.
+    let printed = headgate("reproduce op-01 --sensitivity --seeds 1");
+    assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);
+    assert!(
+        printed.out.contains("all of it is one claim, which holds: in part"),
+        "{}",
+        printed.out
+    );
+
+    for (line, said) in [
+        ("reproduce mc-04 --sensitivity", "none of these experiments has a [[sensitivity]]"),
+        ("reproduce op-02 --sensitivity --mutate", "cannot be used with"),
+        ("reproduce op-02 --sensitivity --full", "cannot be used with"),
+    ] {
+        let printed = headgate(line);
+        assert!(printed.code == 2 && printed.err.contains(said), "{line}: {}", printed.err);
+    }
+}
+
+#[test]
 fn experiments_without_their_traces_are_skipped_aloud() {
     let printed = headgate("reproduce ba-15-traces --traces /nonexistent");
     assert_eq!(printed.code, 0, "{}{}", printed.out, printed.err);

@@ -105,7 +105,7 @@ fn every_kind_of_mistake_is_named_with_its_place() {
         (
             2,
             "titel = 'A good file'",
-            "2:1: there is no key 'titel' here; did you mean 'title'? There is 'name', 'title', 'about', 'source', 'duration', 'interval', 'seeds', 'full-seeds', 'traces', 'histograms', 'windows', 'datastore', 'host', 'vm', 'type', 'pool', 'tide', 'sweep', 'event', 'variant', 'expect'",
+            "2:1: there is no key 'titel' here; did you mean 'title'? There is 'name', 'title', 'about', 'source', 'duration', 'interval', 'seeds', 'full-seeds', 'traces', 'histograms', 'windows', 'datastore', 'host', 'vm', 'type', 'pool', 'tide', 'sweep', 'event', 'variant', 'expect', 'sensitivity'",
         ),
         (2, "", "1:1: the key 'title' is missing here; add it"),
         (
