@@ -263,17 +263,25 @@ fn draw_panel<B: DrawingBackend>(
 /// Half the height and width of the diamonds at the ends of a level.
 const LEVEL_END: i32 = 9;
 
+/// Where a place of the chart lies in its area, in pixels.
+fn pixels<B: DrawingBackend>(
+    chart: &Chart<'_, B>,
+    area: &Area<B>,
+) -> impl Fn((f64, f64)) -> (i32, i32) {
+    let (left, above) = area.get_base_pixel();
+    move |at| {
+        let (x, y) = chart.backend_coord(&at);
+        (x - left, y - above)
+    }
+}
+
 /// Published values: a thin line between two diamonds, so that the lines below can be seen.
 fn draw_levels<B: DrawingBackend>(
     chart: &Chart<'_, B>,
     panel: &Panel,
     area: &Area<B>,
 ) -> Result<(), DrawError> {
-    let (left, above) = area.get_base_pixel();
-    let pixel = |at: (f64, f64)| {
-        let (x, y) = chart.backend_coord(&at);
-        (x - left, y - above)
-    };
+    let pixel = pixels(chart, area);
     for level in &panel.levels {
         let ends = [pixel((level.from, level.value)), pixel((level.to, level.value))];
         draw_level(area, ends, level.colour)?;
@@ -307,11 +315,7 @@ fn draw_texts<B: DrawingBackend>(
     last: bool,
     area: &Area<B>,
 ) -> Result<(), DrawError> {
-    let (left, above) = area.get_base_pixel();
-    let pixel = |at: (f64, f64)| {
-        let (x, y) = chart.backend_coord(&at);
-        (x - left, y - above)
-    };
+    let pixel = pixels(chart, area);
     let below = text_style(TEXT, &INK).pos(Pos::new(HPos::Center, VPos::Top));
     for (place, name) in panel.places.iter().filter(|_| last) {
         let (x, y) = pixel((*place, 0.0));
