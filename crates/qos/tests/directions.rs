@@ -4,10 +4,10 @@ mod common;
 
 use common::*;
 use headgate_qos::{
-    Config, CostModel, Decision, DirectionLimits, Io, IoKind, LimitMode, MClock, Policy,
-    PriorityPolicy, Scheduler, SchedulerKind,
+    Config, Cost, CostModel, Decision, DirectionLimits, DiskId, Io, IoKind, LimitMode, MClock,
+    Policy, PriorityPolicy, PriorityScope, Scheduler, SchedulerKind, ServedElsewhere,
 };
-use headgate_units::{Bytes, BytesPerSec, Iops, Nanos};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Priority};
 use proptest::prelude::*;
 
 fn iops(limit: u64) -> DirectionLimits {
@@ -313,6 +313,67 @@ fn two_directions_weigh_no_more_than_one_across_machines() {
     let got = bench.run(secs(50));
     assert!(got[other].abs_diff(500 * 50) <= 50, "{got:?}");
     assert!(got[read].abs_diff(250 * 50) <= 50 && got[write].abs_diff(250 * 50) <= 50, "{got:?}");
+}
+
+/// A disk across machines, on another server too, and one beside it that has had nothing yet.
+struct Spread {
+    scheduler: MClock<u32>,
+    spread: DiskId,
+    other: DiskId,
+}
+
+const NOW: Nanos = Nanos::from_secs(1);
+
+impl Spread {
+    fn new(limits: Policy) -> Spread {
+        let cost_model = CostModel::Chunks { reference: Bytes(512) };
+        let mut scheduler = MClock::new(Config { cost_model, ..Config::default() }).unwrap();
+        let [spread, other] = [limits, policy(1, 0, 0)].map(|policy| {
+            let disk = scheduler.register(NOW, policy);
+            let (max, scope) = (Priority::MAX, PriorityScope::AcrossVms);
+            let priorities = PriorityPolicy { max, scope, ..PriorityPolicy::default() };
+            scheduler.set_priorities(NOW, disk, priorities).unwrap();
+            disk
+        });
+        let none = Cost::from_millionths(0);
+        let elsewhere = ServedElsewhere::new(none, none, Bytes(1)).unwrap();
+        scheduler.served_elsewhere(NOW, spread, elsewhere).unwrap();
+        Spread { scheduler, spread, other }
+    }
+
+    fn ask(&mut self, disk: DiskId, kind: IoKind, bytes: u64, priority: u64, requests: u32) {
+        let priority = Priority::new(priority).ok();
+        let io = Io { bytes: Bytes(bytes), kind, priority, ..Io::default() };
+        (0..requests).for_each(|n| self.scheduler.enqueue(NOW, disk, io, n).unwrap());
+    }
+
+    fn next(&mut self) -> DiskId {
+        match self.scheduler.dispatch(NOW) {
+            Decision::Dispatch(d) => d.disk,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A stream of each disk begins, with the same priority: of 100 requests each gets half.
+    fn assert_newcomers_are_equal(mut self) {
+        for disk in [self.spread, self.other] {
+            self.ask(disk, IoKind::Read, 4 << 10, 254, 1_000);
+        }
+        let got = (0..100).filter(|_| self.next() == self.spread).count();
+        assert!((49..=51).contains(&got), "{got} of 100");
+    }
+}
+
+/// A disk that is on several servers owes for no more service than so much, divided among those of
+/// its streams that may go. Were one that a lane holds among them, the disk would be forgiven most
+/// of what it got, and its next stream would begin as far behind all others.
+#[test]
+fn a_held_stream_pays_no_debts_and_a_new_one_gets_no_credit_for_it() {
+    let mut disks = Spread::new(directed(1, 0, 0, 1));
+    disks.ask(disks.spread, IoKind::Write, 64 << 10, 253, 2);
+    disks.ask(disks.spread, IoKind::Read, 64 << 10, 1, 2);
+    assert_eq!([disks.next(), disks.next()], [disks.spread; 2]);
+    disks.assert_newcomers_are_equal();
 }
 
 /// A soft limit of a direction is none while no other disk asks.

@@ -259,8 +259,9 @@
 //!   V - (V' - T))`, V' being V when T was set: a disk that is not behind V takes newcomers at V,
 //!   one that a limit held back takes them beside its other streams. T stands while a limit holds
 //!   the disk, and is V or later when it had nothing queued: streams have no idle credit σ. For w
-//!   the sum over the streams that wait, the bounds of P move all C and T together, so that the
-//!   order inside stays.
+//!   the sum over the streams that wait and may go (over all, where a limit holds them all), the
+//!   bounds of P move all C and T together, so that the order inside stays. The upper bound leaves
+//!   T at V: behind it newcomers would have credit that nobody earned.
 //!
 //! Bai, Huang, *Tag Scheduler*, set a newcomer's counter to the least of all; that is S where
 //! nothing else binds. With [`Config::plug`] a request waits for a better stream: see `plug.rs`.

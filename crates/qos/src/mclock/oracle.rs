@@ -216,7 +216,7 @@ impl Oracle {
                 disk.share.lower_to(v + lead * FINE / disk.share.rate);
             } else if waits {
                 let front = disk.front();
-                disk.hold_below(v + lead * FINE / disk.weight_with(front), front);
+                disk.hold_below(v, lead, front);
             }
         }
         if waits {
@@ -489,7 +489,7 @@ impl Oracle {
                 disk.reservation.as_mut().unwrap().sum += cost * SECOND / ION;
                 disk.catch_up(v, self.config.lead, front);
                 if disk.is_across() {
-                    disk.hold_below(v + ahead * FINE / disk.weight_with(front), front);
+                    disk.hold_below(v, ahead, front);
                 } else {
                     disk.share.lower_to(v + ahead * FINE / disk.share.rate);
                 }

@@ -128,10 +128,12 @@ impl Streams {
         self.find_pair(priority, 0) + direction.index()
     }
 
-    /// What the streams weigh that have something queued, but for one of this priority.
-    pub(super) fn weight_of_pairs(&self, but: Priority) -> u64 {
+    /// What the streams weigh beside the front that may go; if it may not, of all that wait.
+    pub(super) fn weight_of_pairs(&self, lanes: [LaneState; 2]) -> u64 {
+        let front = self.list[self.front].priority;
+        let among = if lanes[self.front % 2] == LaneState::Open { lanes } else { OPEN };
         let pairs = self.list.chunks_exact(2);
-        let others = pairs.filter(|pair| !is_empty(pair) && pair[0].priority != but);
+        let others = pairs.filter(|pair| pair[0].priority != front && next(pair, among).is_some());
         others.map(|pair| pair[0].tag.rate().get()).sum()
     }
 

@@ -304,7 +304,8 @@ impl<R> MClock<R> {
         }
     }
 
-    /// What the streams weigh together that wait, or would if the front did.
+    /// What the streams weigh together that wait, or would if the front did. Those that a lane
+    /// holds do not while others may go.
     fn weight_waiting(&self, slot: usize) -> NonZeroU64 {
         let disk = &self.disks[slot];
         let others = match disk.label {
@@ -313,7 +314,7 @@ impl<R> MClock<R> {
                 let waiting = streams.list.iter().filter(|s| !s.queue.is_empty());
                 match streams.lanes {
                     None => waiting.map(|s| s.tag.rate().get()).sum(),
-                    Some(_) => streams.weight_of_pairs(streams.list[streams.front].priority),
+                    Some(lanes) => streams.weight_of_pairs(lanes),
                 }
             }
             _ => 0,
@@ -368,13 +369,17 @@ impl<R> MClock<R> {
         }
     }
 
-    /// The upper bound of waiting streams, `ahead` of the share clock.
+    /// The upper bound of waiting streams, `ahead` of the share clock. The disk's own time does not
+    /// go behind that with them: newcomers start there, and would have credit.
     pub(super) fn forget_service_of_streams(&mut self, slot: usize, ahead: Cost) {
-        let bound =
-            self.virtual_time.at().wrapping_add(self.step_of_streams(slot, share_amount(ahead)));
+        let v = self.virtual_time.at();
+        let bound = v.wrapping_add(self.step_of_streams(slot, share_amount(ahead)));
         let first = self.disks[slot].share.at;
         if before(bound, first) {
+            let clock = self.priorities[slot].clock;
+            let least = if before(clock, v) { clock } else { v };
             self.shift_streams(slot, bound.wrapping_sub(first));
+            self.priorities[slot].pass(least);
         }
     }
 

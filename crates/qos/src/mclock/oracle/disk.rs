@@ -125,9 +125,12 @@ impl OracleDisk {
         i128::from(meter.cost(clamp_bytes(self.head().0.bytes)).as_millionths())
     }
 
-    /// What the waiting streams weigh, and this one.
+    /// What the waiting streams weigh, and this one. What is in a held lane is not there, unless
+    /// all the disk waits for is its lanes.
     pub(super) fn weight_with(&self, one: Reverse<Priority>) -> i128 {
-        let others = self.waiting().filter(|p| *p != one);
+        let may_go = |p: &Reverse<Priority>| self.next_of(*p, false).is_some();
+        let all = self.standing != Standing::Ready && !self.waiting().any(|p| may_go(&p));
+        let others = self.waiting().filter(|p| *p != one && (all || may_go(p)));
         others.chain([one]).map(weight).sum()
     }
 
@@ -142,15 +145,17 @@ impl OracleDisk {
         (self.clock, self.anchor) = (self.clock.max(v), v);
     }
 
-    pub(super) fn hold_below(&mut self, bound: i128, front: Reverse<Priority>) {
-        let first = self.streams[&front].at();
-        self.shift(bound.min(first) - first);
+    /// No further ahead than this. The disk's own time is not put behind V by that.
+    pub(super) fn hold_below(&mut self, v: i128, ahead: i128, front: Reverse<Priority>) {
+        let (first, clock) = (self.streams[&front].at(), self.clock);
+        self.shift((v + ahead * FINE / self.weight_with(front)).min(first) - first);
+        self.clock = self.clock.max(clock.min(v));
     }
 
     pub(super) fn hold_ahead(&mut self, v: i128, ahead: i128) {
         if self.is_across() {
             let front = self.front();
-            self.hold_below(v + ahead * FINE / self.weight_with(front), front);
+            self.hold_below(v, ahead, front);
         } else {
             self.share.lower_to(v + ahead * FINE / self.share.rate);
         }
