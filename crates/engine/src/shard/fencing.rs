@@ -108,7 +108,7 @@ impl Rig {
 
     /// Decides, without handing anything to the kernel.
     fn decide(&mut self) {
-        self.shard.turn(&mut self.events);
+        self.shard.turn(&mut self.events, crate::clock::now());
     }
 
     /// Hands over what may go, and takes turns until what the kernel has is done.
@@ -136,13 +136,16 @@ fn what_a_term_does_not_cover_waits_until_it_is_prolonged_and_keeps_nobody_else(
     assert_eq!(other.ended.try_recv(), Ok(Ok(())));
     assert!(other.is_written());
     assert!(fenced.ended.try_recv().is_err() && !fenced.is_written());
-    assert!(rig.shard.wait().is_some(), "nothing else would wake the shard for it");
+    assert!(
+        rig.shard.wait(crate::clock::now()).is_some(),
+        "nothing else would wake the shard for it"
+    );
 
     term.set(Nanos::MAX);
     rig.hand_over();
     assert_eq!(fenced.ended.try_recv(), Ok(Ok(())));
     assert!(fenced.is_written());
-    assert_eq!(rig.shard.wait(), None);
+    assert_eq!(rig.shard.wait(crate::clock::now()), None);
 }
 
 #[test]

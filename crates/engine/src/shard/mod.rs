@@ -143,19 +143,21 @@ impl Shard {
     pub(crate) fn run(mut self) -> std::io::Result<()> {
         let mut events = Vec::with_capacity(1024);
         while !self.stopping {
-            let wait = self.wait();
+            // Readings of the clock count: two for a turn and the wait before it.
+            let ended = clock::now();
+            let wait = self.wait(ended);
             self.core.ctx.submit_fenced();
             self.pulse.set(Activity::Kernel);
-            self.idle(wait)?;
+            let now = self.idle(wait, ended)?;
             self.pulse.set(Activity::Turn);
-            self.turn(&mut events);
+            self.turn(&mut events, now);
         }
         Ok(())
     }
 
     /// Handles what has happened. `events` is empty before and after.
-    fn turn(&mut self, events: &mut Vec<Event>) {
-        self.core.ctx.now = clock::now();
+    fn turn(&mut self, events: &mut Vec<Event>, now: Nanos) {
+        self.core.ctx.now = now;
         events.append(&mut self.core.polled.ended);
         self.core.ctx.ring.reap(events);
         for event in events.drain(..) {
@@ -172,18 +174,18 @@ impl Shard {
         self.end_turn();
     }
 
-    /// Submits, and waits for at most `wait` (`None`: until something happens). Busy-polls first
-    /// where that pays.
-    fn idle(&mut self, wait: Option<Nanos>) -> std::io::Result<()> {
+    /// Submits, and waits for at most `wait` since `start` (`None`: until something happens).
+    /// Busy-polls first where that pays. Returns until when.
+    fn idle(&mut self, wait: Option<Nanos>, start: Nanos) -> std::io::Result<Nanos> {
         if wait == Some(Nanos::ZERO) {
             // More may have come while there was work. Results of operations are not work: the
             // shard is idle soon.
             if self.core.polled.ended.is_empty() {
                 self.core.polled.try_receives();
             }
-            return self.core.ctx.ring.submit(wait);
+            self.core.ctx.ring.submit(wait)?;
+            return Ok(clock::now());
         }
-        let start = clock::now();
         let mut outcome = Wait::GoesOn;
         if let Some(patience) = self.busy_poll.patience() {
             self.core.ctx.ring.submit(Some(Nanos::ZERO))?;
@@ -196,7 +198,7 @@ impl Shard {
         let now = clock::now();
         self.busy_poll.idle(now, now - start);
         self.core.is_awake = self.busy_poll.patience().is_some();
-        Ok(())
+        Ok(now)
     }
 
     /// Submits, and gives up the processor until something happens or `wait` since `start` is over.
@@ -211,7 +213,7 @@ impl Shard {
     }
 
     /// How long the loop may sleep: not at all while there is work, else until the next timer.
-    fn wait(&self) -> Option<Nanos> {
+    fn wait(&self, now: Nanos) -> Option<Nanos> {
         let core = &self.core;
         if !core.ctx.tables.completed.is_empty()
             || !core.touched.is_empty()
@@ -219,7 +221,7 @@ impl Shard {
         {
             return Some(Nanos::ZERO);
         }
-        let mut wake = core.ctx.fenced.next_try(clock::now());
+        let mut wake = core.ctx.fenced.next_try(now);
         if let Some(at) = core.ctx.links.next_check() {
             wake = Some(wake.map_or(at, |wake| wake.min(at)));
         }
@@ -231,7 +233,7 @@ impl Shard {
                 wake = Some(wake.map_or(at, |w| w.min(at)));
             }
         }
-        wake.map(|at| at - clock::now())
+        wake.map(|at| at - now)
     }
 
     fn on_ring(&mut self, event: Event) {
