@@ -4,10 +4,11 @@ mod guest;
 
 use guest::{Answer, Data, Guest};
 use headgate_access::Access;
-use headgate_devices::ModelSpec;
+use headgate_devices::{LayerSpec, ModelSpec};
 use headgate_engine::port::Detach;
 use headgate_engine::{
-    BackendSpec, Caching, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Image,
+    BackendSpec, Caching, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, HoldWrites, Image,
+    TroublePolicy,
 };
 use headgate_frontends::vhost::server::{ServerError, VhostServer};
 use headgate_qos::{Policy, SchedulerKind};
@@ -71,6 +72,18 @@ impl Host {
         .unwrap()
     }
 
+    /// Layers of the datastore in words, such as `error=100%`.
+    fn set_layers(&self, layers: &[&str]) {
+        let layers: Vec<LayerSpec> = layers.iter().map(|text| text.parse().unwrap()).collect();
+        let (store, _) = self.engine.snapshot().unwrap().remove(0);
+        self.engine.set_layers(store, &layers).unwrap();
+    }
+
+    /// How often the disk has held requests that its storage failed.
+    fn holds(&self) -> u64 {
+        self.engine.snapshot().unwrap().remove(0).1.disks[0].trouble.holds
+    }
+
     fn content(&self) -> Vec<u8> {
         std::fs::read(self.dir.path().join("disk.raw")).unwrap()
     }
@@ -98,6 +111,49 @@ fn what_is_written_is_read_back_and_lies_in_the_file() {
         assert_eq!(guest.run(q, RequestType::In, sector, Data::In(len as u32)), ok(data.clone()));
         let at = sector as usize * 512;
         assert_eq!(host.content()[at..at + len], data, "queue {q}");
+    }
+}
+
+#[test]
+fn what_the_storage_fails_is_failed_to_the_guest() {
+    let host = Host::new(BackendSpec::Files);
+    let _server = host.serve();
+    let mut guest = Guest::new(1);
+    let _frontend = guest.connect(&host.socket);
+    for errno in ["EIO", "ENOSPC"] {
+        host.set_layers(&[&format!("error=100%,errno={errno}")]);
+        for (kind, data) in [
+            (RequestType::Out, Data::Out(pattern(1, 4096))),
+            (RequestType::In, Data::In(4096)),
+            (RequestType::Flush, Data::None),
+        ] {
+            assert_eq!(guest.run(0, kind, 0, data).status, 1, "{kind:?}, {errno}");
+        }
+    }
+    host.set_layers(&[]);
+    assert_eq!(guest.run(0, RequestType::In, 0, Data::In(512)), ok(vec![0; 512]));
+}
+
+/// A disk that holds what its storage fails holds no write through, whose error may be that of a
+/// flush: so it is seen that a driver that cannot flush has all its writes written through.
+#[test]
+fn a_driver_that_cannot_flush_has_its_writes_written_through() {
+    const VIRTIO_BLK_F_FLUSH: u64 = 1 << 9;
+    let host = Host::new(BackendSpec::Files);
+    let _server = host.serve();
+    let hold = TroublePolicy { writes: HoldWrites::Always, ..TroublePolicy::default() };
+    host.engine.set_trouble(host.disk, hold).unwrap();
+    for (without, held) in [(VIRTIO_BLK_F_FLUSH, 0), (0, 1)] {
+        let mut guest = Guest::new(1);
+        let _frontend = guest.connect_without(&host.socket, without);
+        host.set_layers(&["error=100%,on=write,count=1"]);
+        let before = host.holds();
+        let answer = guest.run(0, RequestType::Out, 8, Data::Out(pattern(2, 4096)));
+        assert_eq!(
+            (u64::from(answer.status), host.holds() - before),
+            (1 - held, held),
+            "{without:#x}"
+        );
     }
 }
 

@@ -144,7 +144,12 @@ impl Guest {
 
     /// Negotiates and starts every queue, giving back the in-flight region if there is one.
     pub fn connect(&mut self, path: &Path) -> Frontend {
-        let mut frontend = self.negotiate(path, 0);
+        self.connect_without(path, 0)
+    }
+
+    /// The same, without these features.
+    pub fn connect_without(&mut self, path: &Path, without: u64) -> Frontend {
+        let mut frontend = self.negotiate(path, without);
         frontend.set_mem_table(&[self.region()]).unwrap();
         if self.inflight.is_none() {
             let ask = VhostUserInflight::new(0, 0, self.queues.len() as u16, QUEUE_SIZE);
