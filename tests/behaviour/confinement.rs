@@ -5,6 +5,7 @@ use headgate_lab::file_system::{FileSystem, Kind};
 use headgate_lab::headgate::{Headgate, binary};
 use headgate_lab::process::{Finished, run_to_end};
 use headgate_lab::{Lab, Server, tools, with_lab};
+use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -30,12 +31,20 @@ fn copy(daemon: &Headgate, disk: &str, from: &Path, to: &Path) -> anyhow::Result
     Ok(())
 }
 
+/// What `GET /healthz` says of it.
+fn confinement(daemon: &Headgate) -> anyhow::Result<Value> {
+    let health: Value = serde_json::from_str(&daemon.get("/healthz")?)?;
+    Ok(health["confinement"].clone())
+}
+
 #[test]
 fn a_confined_daemon_does_all_that_it_does_without() {
     with_lab(&["nbdcopy"], |lab| {
         let allowed = lab.subdir("allowed")?;
         let Some(mut daemon) = confined(lab, &allowed)? else { return Ok(()) };
         ensure!(daemon.log()?.contains("Landlock confines the daemon"), "{}", daemon.log()?);
+        let told = confinement(&daemon)?;
+        ensure!(told["state"] == "confined" || told["state"] == "partly", "{told}");
         let (from, to) = (lab.dir().join("from"), lab.dir().join("to"));
         let noise = format!("head -c 8M /dev/urandom >'{}'", from.display());
         ensure!(Command::new("sh").args(["-c", &noise]).status()?.success());
@@ -111,6 +120,9 @@ fn a_daemon_that_must_be_confined_and_cannot_be_does_not_start() {
         );
         let mut daemon = Headgate::start(lab)?;
         ensure!(daemon.log()?.contains("not confined by Landlock"), "{}", daemon.log()?);
+        let told = confinement(&daemon)?;
+        ensure!(told["state"] == "unconfined", "{told}");
+        ensure!(told["reason"].as_str().is_some_and(|r| r.contains("--allow-dir")), "{told}");
         daemon.stop()
     });
 }

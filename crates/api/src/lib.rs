@@ -8,6 +8,7 @@ pub mod change;
 pub mod client;
 pub mod costs;
 pub mod flash;
+pub mod health;
 pub mod history;
 pub mod latency;
 pub mod leases;

@@ -523,20 +523,6 @@ pub struct ErrorBody {
     pub hint: Option<String>,
 }
 
-/// How the daemon is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum HealthStatus {
-    /// Everything is in service.
-    Ok,
-    /// A datastore or a disk could not be opened, a disk has no connection to its server, or its
-    /// storage fails requests; the others serve.
-    Degraded,
-    /// A shard does not answer: restart the daemon.
-    Failed,
-}
-
 /// A host among those that share storage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -545,23 +531,6 @@ pub struct Host {
     pub name: String,
     /// The host's unique number: 32 hexadecimal digits.
     pub id: String,
-}
-
-/// The daemon that answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Health {
-    /// How it is.
-    pub status: HealthStatus,
-    /// The daemon's version.
-    pub version: String,
-    /// The host.
-    pub host: Host,
-    /// What is not in service, or in trouble, and why.
-    pub failed: Vec<String>,
-    /// What may be in trouble soon: file systems that are filling up.
-    #[serde(default)]
-    pub warnings: Vec<String>,
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 use super::ErrorKind;
 use super::testing::Bench;
 use crate::ControlError;
+use headgate_api::health::HealthStatus;
 use headgate_api::placement::Created;
-use headgate_api::types::{
-    Change, Disk, DiskCreate, DiskPatch, Force, HealthStatus, ImageFate, ServiceState,
-};
+use headgate_api::types::{Change, Disk, DiskCreate, DiskPatch, Force, ImageFate, ServiceState};
 use headgate_catalog::{Catalog, SqliteCatalog};
 use headgate_devices::{LayerSpec, ModelSpec};
 use headgate_model::{DiskRecord, DiskState};

@@ -67,8 +67,8 @@ impl Control {
 mod tests {
     use crate::testing::Bench;
     use crate::{ControlError, ErrorKind};
+    use headgate_api::health::HealthStatus;
     use headgate_api::trouble::TroubleState;
-    use headgate_api::types::HealthStatus;
     use headgate_model::Name;
     use serde_json::json;
 

@@ -4,9 +4,10 @@ use super::{
     Control, ControlError, DatastoreEntry, DiskEntry, Hang, Model, Service, capacity, flash, vms,
 };
 use headgate_api::costs::LearnedCosts;
+use headgate_api::health::{Health, HealthStatus};
 use headgate_api::trouble::{LastError, Moment, Trouble, TroubleState};
 use headgate_api::types::{
-    BackendSpec, CapacityView, Datastore, Disk, DiskMoved, Health, HealthStatus, Host, ServiceState,
+    BackendSpec, CapacityView, Datastore, Disk, DiskMoved, Host, ServiceState,
 };
 use headgate_history::wall_clock;
 use headgate_model::ConnectionState;
@@ -380,6 +381,6 @@ impl Control {
         failed.extend(shards.err().map(|e| format!("the data path: {e}")));
         failed.extend(stalls.into_iter().map(|stall| format!("the data path: {}", stall.reason)));
         let (version, warnings) = (env!("CARGO_PKG_VERSION").into(), self.space_warnings());
-        Health { status, version, host: self.host(), failed, warnings }
+        Health { status, version, host: self.host(), failed, warnings, confinement: None }
     }
 }

@@ -166,6 +166,7 @@ fn start(dir: &StateDir) -> App {
         calibrator: Arc::new(Calibrator::new(control.clone(), plane)),
         control,
         nbd_tcp: None,
+        confinement: Arc::default(),
     }
 }
 

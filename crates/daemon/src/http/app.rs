@@ -6,6 +6,7 @@ use crate::calibrate::Calibrator;
 use crate::observe::Observer;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use headgate_api::health::Confinement;
 use headgate_control::{Control, ControlError};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub struct App {
     pub observer: Arc<Observer>,
     /// Where NBD is served over TCP.
     pub nbd_tcp: Option<SocketAddr>,
+    /// Which files the kernel lets this process open.
+    pub confinement: Arc<Confinement>,
 }
 
 pub(super) type Answer<T> = Result<Json<T>, ApiError>;

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router, middleware};
 use headgate_api::calibration::{Calibration, CalibrationCreate};
+use headgate_api::health::{Confinement, Health, HealthStatus};
 use headgate_api::history::DatastoreHour;
 use headgate_api::leases::DiskTakeover;
 use headgate_api::placement::{AdviceReport, Created, ModelPoint};
@@ -19,7 +20,7 @@ use headgate_api::trace::TracePart;
 use headgate_api::types::ErrorBody;
 use headgate_api::types::{
     Attachment, Changed, Datastore, DatastoreCreate, DatastorePatch, Disk, DiskCreate, DiskPatch,
-    Force, Health, HealthStatus, ImageFate, Vm,
+    Force, ImageFate, Vm,
 };
 use headgate_control::ControlError;
 use headgate_model::Name;
@@ -543,7 +544,8 @@ async fn openapi() -> Response {
 pub(super) async fn healthz(
     State(app): State<App>,
 ) -> Result<(StatusCode, Json<Health>), ApiError> {
-    let health = app.blocking(|control| Ok(control.health())).await?;
+    let mut health = app.blocking(|control| Ok(control.health())).await?;
+    health.confinement = Some(Confinement::clone(&app.confinement));
     let status = match health.status {
         HealthStatus::Ok | HealthStatus::Degraded => StatusCode::OK,
         HealthStatus::Failed => StatusCode::SERVICE_UNAVAILABLE,

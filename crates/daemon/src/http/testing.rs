@@ -53,6 +53,7 @@ impl Bench {
             calibrator: Arc::new(Calibrator::new(control.clone(), plane)),
             control,
             nbd_tcp: None,
+            confinement: Arc::default(),
         };
         Bench { app, dir, _temp: temp }
     }

@@ -3,6 +3,7 @@
 //! A thread's domain holds for the threads that it starts, so the domain is entered before there
 //! are any (docs/decisions/0072-landlock.md).
 
+use headgate_api::health::{self as api, ConfinementState};
 use headgate_control::{Roots, StateDir};
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
@@ -58,7 +59,10 @@ pub enum ConfinementError {
     Ruleset(#[from] RulesetError),
 }
 
-/// Whether the daemon is confined, for the log.
+/// Why it is confined by a part of the rights.
+const OLDER_KERNEL: &str = "by the rights of this kernel; Linux 6.10 has all";
+
+/// Whether the daemon is confined, for the log and the API.
 #[derive(Debug)]
 pub(super) enum Confinement {
     /// By all rights of [`WANTED`], or those of an older kernel. These roots could not be opened,
@@ -234,13 +238,30 @@ pub(super) fn confine(
 }
 
 impl Confinement {
+    /// As `GET /healthz` says it.
+    pub(super) fn to_api(&self) -> api::Confinement {
+        let (state, reason, absent) = match self {
+            Confinement::Confined { extent: Extent::All, absent } => {
+                (ConfinementState::Confined, None, &absent[..])
+            }
+            Confinement::Confined { extent: Extent::Some, absent } => {
+                (ConfinementState::Partly, Some(OLDER_KERNEL.into()), &absent[..])
+            }
+            Confinement::Unconfined(why) => {
+                (ConfinementState::Unconfined, Some(why.to_string()), &[][..])
+            }
+        };
+        let closed = absent.iter().map(|path| path.display().to_string()).collect();
+        api::Confinement { state, reason, closed }
+    }
+
     /// Says it in the log.
     pub(super) fn tell(&self) {
         match self {
             Confinement::Confined { extent, absent } => {
                 let rights = match extent {
-                    Extent::All => "all rights",
-                    Extent::Some => "those of this kernel; Linux 6.10 has all",
+                    Extent::All => "by all rights",
+                    Extent::Some => OLDER_KERNEL,
                 };
                 info!(rights, "Landlock confines the daemon to its files");
                 for path in absent {
@@ -395,8 +416,9 @@ mod tests {
             (LandlockMode::Auto, "datastores may be anywhere"),
             (LandlockMode::Off, "it is turned off"),
         ] {
-            let Confinement::Unconfined(why) = confine(mode).unwrap() else { panic!("{mode:?}") };
-            assert!(why.to_string().contains(words), "{why}");
+            let told = confine(mode).unwrap().to_api();
+            assert_eq!(told.state, ConfinementState::Unconfined, "{mode:?}");
+            assert!(told.reason.as_ref().unwrap().contains(words), "{told:?}");
         }
         let error = confine(LandlockMode::Require).unwrap_err().to_string();
         assert!(error.contains("required") && error.contains("--allow-dir"), "{error}");

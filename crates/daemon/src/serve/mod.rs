@@ -233,6 +233,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
         control: control.clone(),
         observer: observer.clone(),
         nbd_tcp: plane.nbd_tcp(),
+        confinement: Arc::new(confinement.to_api()),
     };
     let metrics = args.metrics_listen.or(config.metrics_listen);
     let metrics = metrics.map(|at| MetricsServer::start(at, app.clone())).transpose()?;
