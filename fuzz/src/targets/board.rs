@@ -15,6 +15,9 @@ use headgate_qos::window::{
 use headgate_units::Nanos;
 
 const CHECKSUM: std::ops::Range<usize> = 8..12;
+/// Where the host's number and its name begin.
+const HOST: usize = 16;
+const NAME: usize = 114;
 /// Where the fields that a window follows from begin.
 const FIELDS: usize = 56;
 
@@ -53,6 +56,18 @@ fn block(piece: &[u8], key: RecordKey) -> [u8; RECORD] {
     bytes
 }
 
+/// A good record with one byte changed, each of those that may be.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let changed = |at: usize| {
+        [1, 4, 0x80].map(|by| {
+            let mut piece = vec![0; 64];
+            (piece[0], piece[1 + at]) = (1, by);
+            piece
+        })
+    };
+    (0..63).flat_map(changed).collect()
+}
+
 pub(super) fn run(input: &[u8]) {
     let key = RecordKey::Block(3);
     let own = Identity {
@@ -67,10 +82,17 @@ pub(super) fn run(input: &[u8]) {
     let mut now = Nanos::ZERO;
     for pieces in input.chunks(4 * 64) {
         now += config.period;
-        let decoded = pieces.chunks(64).map(|piece| Record::decode(&block(piece, key), key));
-        let records: Vec<Record> = decoded.filter_map(Result::ok).collect();
+        let mut records = Vec::new();
+        for block in pieces.chunks(64).map(|piece| block(piece, key)) {
+            let Ok(record) = Record::decode(&block, key) else { continue };
+            let again = record.encode(key);
+            assert_eq!(Record::decode(&again, key).as_ref(), Ok(&record));
+            // From the host's number to its name a value stands for one record and no other.
+            let said = HOST..NAME + record.name.as_str().len();
+            assert_eq!(again[said.clone()], block[said], "read as something else: {record:?}");
+            records.push(record);
+        }
         for record in &records {
-            assert_eq!(Record::decode(&record.encode(key), key).as_ref(), Ok(record));
             assert!(!record.name.as_str().chars().any(char::is_control));
         }
         sightings.observe(now, config.period, records);

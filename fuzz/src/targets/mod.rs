@@ -42,7 +42,7 @@ pub(crate) static ALL: &[Target] = &[
         about: "blocks of a congestion board, and the window that follows from them",
         longest: 2048,
         words: &[],
-        seeds: none,
+        seeds: board::seeds,
         run: board::run,
     },
     Target {

@@ -84,6 +84,7 @@ const SEEDS: &[&str] = &[
     "unit",
     "on",
     "nbd://server:10809/export",
+    "nbd://[::1]:10809/export",
     "nbd+unix:///x?socket=/run/nbd.sock",
     "http://10.0.0.1:2379",
     "rate=1600,latency=5ms",

@@ -118,7 +118,11 @@ fn offer(u: &mut Unstructured<'_>, memory: &GuestMemory, driver: &mut DriverQueu
     if u.ratio(1, 8)? {
         let which = u.choose_index(chain.len())?;
         let at = GuestAddress(if u.arbitrary()? { u.arbitrary()? } else { 2 * PART - 1 });
-        let len = if u.arbitrary()? { u.arbitrary()? } else { u.int_in_range(0..=64)? };
+        let len = match u.int_in_range(0..=3)? {
+            0 => 0,
+            1 => u.arbitrary()?,
+            _ => u.int_in_range(1..=64)?,
+        };
         chain[which] = if u.arbitrary()? {
             Buffer::Readable { at, len }
         } else {
