@@ -6,7 +6,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fs::File;
-use std::io::{IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -94,7 +94,13 @@ fn event(count: u32, flags: EventfdFlags) -> File {
 
 impl FrontEnd {
     pub(super) fn connect(socket: &Path) -> FrontEnd {
-        let stream = UnixStream::connect(socket).expect("the server listens");
+        // libFuzzer's timer interrupts it.
+        let stream = loop {
+            match UnixStream::connect(socket) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                done => break done.expect("the server listens"),
+            }
+        };
         stream.set_nonblocking(true).expect("a socket");
         FrontEnd {
             stream,
