@@ -1,0 +1,274 @@
+//! What the model does not ask for: who is spared what, who is refused, how much there may be.
+
+use headgate_mirror::*;
+use headgate_units::Bytes;
+
+const LIMITS: Limits = Limits { requests: 4, steps: 2, step: Bytes(10), look: Bytes(20), redo: 2 };
+
+fn extent(start: u64, len: u64) -> Extent {
+    Extent::new(Bytes(start), Bytes(len)).unwrap()
+}
+
+fn write(start: u64, len: u64) -> Request {
+    Request::Write(extent(start, len), Durability::Cached)
+}
+
+/// A machine of 100 bytes whose start is recorded.
+fn copying(limits: Limits) -> Mirror {
+    let setup = Setup { size: Bytes(100), target: TargetContent::Zeroes, limits };
+    let mut mirror = Mirror::new(setup, &mut Vec::new()).unwrap();
+    mirror.recorded(Word::Made, &mut Vec::new()).unwrap();
+    mirror
+}
+
+/// What it says to an input.
+fn said<T>(
+    mirror: &mut Mirror,
+    input: impl FnOnce(&mut Mirror, &mut Vec<Action>) -> T,
+) -> Vec<Action> {
+    let mut out = Vec::new();
+    input(mirror, &mut out);
+    out
+}
+
+fn asked(mirror: &mut Mirror, id: u64, request: Request) -> Vec<Action> {
+    said(mirror, |m, out| m.request(RequestId(id), request, out).unwrap())
+}
+
+fn done(mirror: &mut Mirror, side: Side, job: Job) -> Vec<Action> {
+    said(mirror, |m, out| m.done(side, job, Completion::Done, out).unwrap())
+}
+
+fn failed(mirror: &mut Mirror, side: Side, job: Job) -> Vec<Action> {
+    said(mirror, |m, out| m.done(side, job, Completion::Failed, out).unwrap())
+}
+
+fn request(id: u64) -> Job {
+    Job::Request(RequestId(id))
+}
+
+fn copy(id: u32) -> Job {
+    Job::Copy(StepId(id))
+}
+
+fn sides(actions: &[Action]) -> Vec<Side> {
+    let side = |action: &Action| match action {
+        Action::Send { side, .. } => Some(*side),
+        _ => None,
+    };
+    actions.iter().filter_map(side).collect()
+}
+
+/// A step over the next bytes.
+fn step(mirror: &mut Mirror, id: u32, found: Found, len: u64) -> Vec<Action> {
+    assert_eq!(said(mirror, |m, out| assert_eq!(m.copy(out), Turn::Began)).len(), 1);
+    said(mirror, |m, out| m.found(StepId(id), found, Bytes(len), out).unwrap())
+}
+
+/// All is copied, and the switch is asked for.
+fn switching(mirror: &mut Mirror) {
+    for _ in 0..5 {
+        step(mirror, 0, Found::Hole, 20);
+    }
+    let out = said(mirror, |m, out| assert_eq!(m.copy(out), Turn::Began));
+    assert_eq!(out, [Action::Send { side: Side::Target, job: Job::LastFlush, op: Op::Flush }]);
+    assert_eq!(done(mirror, Side::Target, Job::LastFlush), [Action::Record(Record::Switched)]);
+}
+
+#[test]
+fn what_lies_ahead_is_not_mirrored() {
+    let mut mirror = copying(LIMITS);
+    step(&mut mirror, 0, Found::Hole, 15);
+    for (id, start, to) in [
+        (0, 14, &[Side::Source, Side::Target][..]),
+        (1, 15, &[Side::Source]),
+        (2, 90, &[Side::Source]),
+    ] {
+        assert_eq!(sides(&asked(&mut mirror, id, write(start, 1))), to, "{start}");
+    }
+    assert_eq!(sides(&asked(&mut mirror, 3, Request::Read(extent(0, 1)))), [Side::Source]);
+}
+
+#[test]
+fn who_waits_is_not_overtaken() {
+    let mut mirror = copying(LIMITS);
+    asked(&mut mirror, 0, write(10, 10));
+    // Waits for the first; the third would have to wait for it alone.
+    assert_eq!(asked(&mut mirror, 1, write(15, 10)), []);
+    assert_eq!(asked(&mut mirror, 2, write(22, 10)), []);
+    assert_eq!(asked(&mut mirror, 3, Request::Read(extent(50, 10))).len(), 1);
+    let out = done(&mut mirror, Side::Source, request(0));
+    assert_eq!(out.len(), 2, "the answer, and the second: {out:?}");
+    let out = done(&mut mirror, Side::Source, request(1));
+    assert_eq!(sides(&out), [Side::Source], "{out:?}");
+}
+
+#[test]
+fn a_step_waits_for_changes_and_is_not_overtaken_by_others() {
+    let mut mirror = copying(LIMITS);
+    asked(&mut mirror, 0, write(5, 1));
+    let nothing = said(&mut mirror, |m, out| assert_eq!(m.copy(out), Turn::Began));
+    assert_eq!(nothing, []);
+    assert_eq!(asked(&mut mirror, 1, write(6, 1)), [], "changes do not pass a step that waits");
+    assert_eq!(asked(&mut mirror, 2, Request::Read(extent(6, 1))), [], "nor do reads a change");
+    assert_eq!(asked(&mut mirror, 3, Request::Read(extent(7, 1))).len(), 1, "reads pass a step");
+    let out = done(&mut mirror, Side::Source, request(0));
+    let op = Op::Examine(extent(0, 20));
+    assert!(out.contains(&Action::Send { side: Side::Source, job: copy(0), op }), "{out:?}");
+    // Six bytes are data: the change of the seventh need not wait any longer.
+    let out = said(&mut mirror, |m, out| m.found(StepId(0), Found::Data, Bytes(6), out).unwrap());
+    let op = Op::Read(extent(0, 6));
+    assert!(out.contains(&Action::Send { side: Side::Source, job: copy(0), op }), "{out:?}");
+    let op = Op::Write(extent(6, 1), Durability::Cached);
+    assert!(out.contains(&Action::Send { side: Side::Source, job: request(1), op }), "{out:?}");
+}
+
+#[test]
+fn no_step_is_larger_than_it_may_be_and_there_are_no_more_than_may_be() {
+    let mut mirror = copying(LIMITS);
+    let op = Op::Read(extent(0, 10));
+    let sent = Action::Send { side: Side::Source, job: copy(0), op };
+    assert_eq!(step(&mut mirror, 0, Found::Data, 500), [sent]);
+    let op = Op::Read(extent(10, 10));
+    let sent = Action::Send { side: Side::Source, job: copy(1), op };
+    assert_eq!(step(&mut mirror, 1, Found::Data, 500), [sent]);
+    assert_eq!(said(&mut mirror, |m, out| assert_eq!(m.copy(out), Turn::Later)), []);
+    done(&mut mirror, Side::Source, copy(0));
+    done(&mut mirror, Side::Target, copy(0));
+    assert_eq!(said(&mut mirror, |m, out| assert_eq!(m.copy(out), Turn::Began)).len(), 1);
+}
+
+#[test]
+fn holes_are_passed_where_the_target_is_new_and_made_where_it_was_written() {
+    let mut mirror = copying(LIMITS);
+    step(&mut mirror, 0, Found::Hole, 5);
+    // Reaches beyond the cursor, so that the target has something there.
+    asked(&mut mirror, 0, write(3, 10));
+    done(&mut mirror, Side::Source, request(0));
+    done(&mut mirror, Side::Target, request(0));
+    let op = Op::Zero(extent(5, 8), Unmap::May, Durability::Cached);
+    let sent = Action::Send { side: Side::Target, job: copy(0), op };
+    assert_eq!(step(&mut mirror, 0, Found::Hole, 20), [sent]);
+    assert_eq!(step(&mut mirror, 1, Found::Hole, 20), [], "nothing was sent there");
+    let op = Op::Zero(extent(33, 20), Unmap::MustNot, Durability::Cached);
+    let sent = Action::Send { side: Side::Target, job: copy(1), op };
+    assert_eq!(step(&mut mirror, 1, Found::Zeroes, 20), [sent], "allocated they stay");
+}
+
+#[test]
+fn requests_beyond_a_limit_are_not_taken() {
+    let mut mirror = copying(LIMITS);
+    let take = |m: &mut Mirror, id, request| m.request(RequestId(id), request, &mut Vec::new());
+    assert_eq!(take(&mut mirror, 0, write(95, 6)), Err(NotTaken::OutOfRange));
+    for id in 0..4 {
+        assert_eq!(take(&mut mirror, id, write(id, 1)), Ok(()));
+    }
+    assert_eq!(take(&mut mirror, 3, Request::Flush), Err(NotTaken::Duplicate));
+    assert_eq!(take(&mut mirror, 9, Request::Flush), Err(NotTaken::Full));
+    done(&mut mirror, Side::Source, request(2));
+    assert_eq!(take(&mut mirror, 9, Request::Flush), Ok(()));
+}
+
+#[test]
+fn limits_that_nothing_can_keep_to_are_refused() {
+    let with = |size, limits| {
+        let setup = Setup { size: Bytes(size), target: TargetContent::Unknown, limits };
+        Mirror::new(setup, &mut Vec::new()).map(|_| ())
+    };
+    assert_eq!(with(0, LIMITS), Err(SetupError::Empty));
+    for none in [
+        Limits { requests: 0, ..LIMITS },
+        Limits { steps: 0, ..LIMITS },
+        Limits { step: Bytes(0), ..LIMITS },
+        Limits { redo: 0, ..LIMITS },
+    ] {
+        assert_eq!(with(1, none), Err(SetupError::Nothing), "{none:?}");
+    }
+    assert_eq!(with(1, Limits { look: Bytes(9), ..LIMITS }), Err(SetupError::StepBeyondLook));
+    assert_eq!(with(1, Limits::default()), Ok(()));
+}
+
+#[test]
+fn what_was_not_asked_for_is_refused() {
+    let mut mirror = copying(LIMITS);
+    let out = &mut Vec::new();
+    let nothing = Err(Unexpected::NothingUnderWay);
+    assert_eq!(mirror.done(Side::Target, copy(0), Completion::Done, out), nothing);
+    assert_eq!(mirror.found(StepId(0), Found::Hole, Bytes(1), out), nothing);
+    assert_eq!(mirror.recorded(Word::Made, out), Err(Unexpected::NoRecord));
+    mirror.copy(out);
+    assert_eq!(mirror.found(StepId(0), Found::Hole, Bytes(0), out), Err(Unexpected::FoundNothing));
+    assert_eq!(mirror.found(StepId(1), Found::Hole, Bytes(1), out), Err(Unexpected::NotExamining));
+    assert_eq!(mirror.found(StepId(0), Found::Hole, Bytes(1), out), Ok(()));
+}
+
+#[test]
+fn operations_wait_for_the_end_and_a_cancel_for_the_word() {
+    let mut mirror = copying(LIMITS);
+    switching(&mut mirror);
+    assert_eq!(mirror.progress().state, State::Switching);
+    assert_eq!(mirror.cancel(&mut Vec::new()), Err(NotCancelled::Switching));
+    for (operation, why) in [
+        (Operation::Resize, Refused::Resize),
+        (Operation::Snapshot, Refused::Snapshot),
+        (Operation::Move, Refused::Move),
+        (Operation::Remove, Refused::Remove),
+    ] {
+        assert_eq!(mirror.permits(operation), Err(why));
+    }
+    let out = said(&mut mirror, |m, out| m.recorded(Word::Made, out).unwrap());
+    assert_eq!(out, [Action::Ended(Outcome::Switched), Action::Reclaim(Side::Source)]);
+    assert_eq!(mirror.permits(Operation::Resize), Ok(()));
+    assert_eq!(mirror.cancel(&mut Vec::new()), Err(NotCancelled::Over));
+    assert!(mirror.is_over());
+}
+
+#[test]
+fn each_end_says_why() {
+    for (expected, input) in [
+        (Reason::SourceUnreadable, (Side::Source, copy(0))),
+        (Reason::TargetFailed, (Side::Target, copy(1))),
+        (Reason::TargetFailed, (Side::Target, request(0))),
+        (Reason::SourceNotDurable, (Side::Source, request(1))),
+    ] {
+        let mut mirror = copying(LIMITS);
+        step(&mut mirror, 0, Found::Data, 10);
+        step(&mut mirror, 1, Found::Zeroes, 10);
+        asked(&mut mirror, 0, Request::Flush);
+        asked(&mut mirror, 1, Request::Write(extent(90, 1), Durability::Fua));
+        let out = failed(&mut mirror, input.0, input.1);
+        assert!(out.contains(&Action::Ended(Outcome::Failed(expected))), "{expected}: {out:?}");
+        assert_eq!(mirror.progress().state, State::Ended);
+    }
+    let mut mirror = copying(LIMITS);
+    let out = said(&mut mirror, Mirror::lose_target);
+    let ended = Action::Ended(Outcome::Failed(Reason::TargetLost));
+    assert_eq!(out, [ended, Action::Reclaim(Side::Target)]);
+    let setup = Setup { size: Bytes(1), target: TargetContent::Unknown, limits: LIMITS };
+    let mut mirror = Mirror::new(setup, &mut Vec::new()).unwrap();
+    let out = said(&mut mirror, |m, out| m.recorded(Word::NotMade, out).unwrap());
+    let ended = Action::Ended(Outcome::Failed(Reason::NotStarted));
+    assert_eq!(out, [ended, Action::Reclaim(Side::Target)]);
+}
+
+#[test]
+fn progress_is_what_need_not_be_copied_any_more() {
+    let mut mirror = copying(LIMITS);
+    let copied = |m: &Mirror| m.progress().copied;
+    step(&mut mirror, 0, Found::Data, 10);
+    assert_eq!(copied(&mirror), Bytes(0));
+    done(&mut mirror, Side::Source, copy(0));
+    done(&mut mirror, Side::Target, copy(0));
+    assert_eq!(copied(&mirror), Bytes(10));
+    asked(&mut mirror, 0, write(4, 3));
+    failed(&mut mirror, Side::Source, request(0));
+    done(&mut mirror, Side::Target, request(0));
+    assert_eq!(copied(&mirror), Bytes(7));
+    mirror.pause();
+    assert_eq!(mirror.progress().state, State::Paused);
+    assert_eq!(said(&mut mirror, |m, out| assert_eq!(m.copy(out), Turn::Idle)), []);
+    mirror.resume();
+    let out = step(&mut mirror, 0, Found::Data, 1);
+    let op = Op::Read(extent(4, 1));
+    assert_eq!(out, [Action::Send { side: Side::Source, job: copy(0), op }]);
+}
