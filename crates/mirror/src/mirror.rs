@@ -148,7 +148,7 @@ pub struct Mirror {
     reclaimed: Reclaimed,
     /// What lies before was found out and is copied, being copied, or to be copied again.
     cursor: Bytes,
-    /// Nothing was ever sent to the target from here on.
+    /// No change was mirrored from here on, so ahead of the copy the target is as it was made.
     untouched: Bytes,
     redo: Redo,
     order: Order,
@@ -305,7 +305,6 @@ impl Mirror {
             return self.send(Side::Source, Job::Copy(id), Op::Read(extent), out);
         }
         let unmap = if found == Found::Hole { Unmap::May } else { Unmap::MustNot };
-        self.touch(extent);
         let op = Op::Zero(extent, unmap, Durability::Cached);
         self.send(Side::Target, Job::Copy(id), op, out);
     }
@@ -414,10 +413,5 @@ impl Mirror {
     fn send(&mut self, side: Side, job: Job, op: Op, out: &mut Vec<Action>) {
         *self.under_way.at(side) += 1;
         out.push(Action::Send { side, job, op });
-    }
-
-    /// The target gets something there.
-    fn touch(&mut self, extent: Extent) {
-        self.untouched = self.untouched.max(extent.end());
     }
 }

@@ -31,7 +31,7 @@ impl Mirror {
         if let Some(guest) = self.order.guest_at(at) {
             (guest.source, guest.target) = (to_source, to_target);
             if let (Half::Pending, Some(extent)) = (to_target, guest.request.extent()) {
-                self.touch(extent);
+                self.untouched = self.untouched.max(extent.end());
             }
         }
         for (side, half) in [(Side::Source, to_source), (Side::Target, to_target)] {
@@ -109,7 +109,6 @@ impl Mirror {
             (_, Side::Target, Completion::Failed) => self.blame(Reason::TargetFailed, out),
             (Stage::Reading, Side::Source, Completion::Done) => {
                 step.stage = Stage::Writing;
-                self.touch(extent);
                 let op = Op::Write(extent, Durability::Cached);
                 self.send(Side::Target, Job::Copy(id), op, out);
             }
@@ -144,7 +143,7 @@ impl Mirror {
         }
     }
 
-    /// The target cannot be relied on. While it may count nothing is decided.
+    /// A side cannot be relied on. While the target may count nothing is decided.
     pub(super) fn blame(&mut self, reason: Reason, out: &mut Vec<Action>) {
         match self.phase {
             Phase::Starting | Phase::Copying | Phase::Flushing | Phase::Settling => {
@@ -157,11 +156,9 @@ impl Mirror {
 
     /// The source may have lost what it was given before, and be other than what was copied of it.
     fn distrust(&mut self, out: &mut Vec<Action>) {
-        match self.phase {
-            Phase::Starting | Phase::Copying | Phase::Flushing | Phase::Settling => {
-                self.end(Outcome::Failed(Reason::SourceNotDurable), out);
-            }
-            Phase::Switching | Phase::Switched | Phase::Ended => {}
+        // While the target may count, so may what it has made of the same request.
+        if self.phase != Phase::Switching {
+            self.blame(Reason::SourceNotDurable, out);
         }
     }
 

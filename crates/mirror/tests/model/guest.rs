@@ -4,15 +4,18 @@
 use super::storage::{Value, Values, blocks, one};
 use headgate_mirror::{Durability, Request};
 
+/// The most requests without an answer.
+pub const SLOTS: usize = 4;
+
 /// One thing that may have happened to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Past<const K: usize> {
+struct Past {
     value: Value,
     /// Discarded: it reads as it was or as zeroes, from one read to the next.
     discarded: bool,
     /// For each request under way: 0 if it has not happened yet, else 1, and for a read also what
     /// it saw.
-    happened: [u8; K],
+    happened: [u8; SLOTS],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,17 +27,17 @@ struct Asked<const N: usize> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Guest<const N: usize, const K: usize> {
-    pasts: [Vec<Past<K>>; N],
-    asked: [Option<Asked<N>>; K],
+pub struct Guest<const N: usize> {
+    pasts: [Vec<Past>; N],
+    asked: [Option<Asked<N>>; SLOTS],
     /// What may be found after a crash.
     after_crash: [Values; N],
 }
 
-impl<const N: usize, const K: usize> Guest<N, K> {
-    pub fn new(content: [Value; N]) -> Guest<N, K> {
-        let past = |value| vec![Past { value, discarded: false, happened: [0; K] }];
-        Guest { pasts: content.map(past), asked: [None; K], after_crash: content.map(one) }
+impl<const N: usize> Guest<N> {
+    pub fn new(content: [Value; N]) -> Guest<N> {
+        let past = |value| vec![Past { value, discarded: false, happened: [0; SLOTS] }];
+        Guest { pasts: content.map(past), asked: [None; SLOTS], after_crash: content.map(one) }
     }
 
     /// What the request makes of a block.
@@ -62,7 +65,7 @@ impl<const N: usize, const K: usize> Guest<N, K> {
             self.pasts[block].sort_unstable();
         }
         let leaves: [Values; N] = std::array::from_fn(|block| {
-            let coming = (0..K).filter_map(|slot| self.brings(slot, block)).map(one);
+            let coming = (0..SLOTS).filter_map(|slot| self.brings(slot, block)).map(one);
             let coming = coming.fold(0, |all, value| all | value);
             match request {
                 // What was answered before, or anything later.
@@ -95,7 +98,7 @@ impl<const N: usize, const K: usize> Guest<N, K> {
         let mut at = 0;
         while let Some(past) = self.pasts[block].get(at).copied() {
             at += 1;
-            for slot in (0..K).filter(|slot| past.happened[*slot] == 0) {
+            for slot in (0..SLOTS).filter(|slot| past.happened[*slot] == 0) {
                 let Some(asked) = self.asked[slot] else { continue };
                 let mut next = past;
                 if let Some(value) = self.brings(slot, block) {
@@ -117,7 +120,7 @@ impl<const N: usize, const K: usize> Guest<N, K> {
         }
     }
 
-    fn add(&mut self, block: usize, past: Past<K>) {
+    fn add(&mut self, block: usize, past: Past) {
         if !self.pasts[block].contains(&past) {
             self.pasts[block].push(past);
         }
@@ -178,7 +181,7 @@ impl<const N: usize, const K: usize> Guest<N, K> {
     }
 }
 
-impl<const K: usize> Past<K> {
+impl Past {
     fn reads(&self) -> Values {
         one(self.value) | if self.discarded { one(0) } else { 0 }
     }

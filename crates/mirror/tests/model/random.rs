@@ -7,7 +7,6 @@ use headgate_mirror::{TargetContent, Word};
 use proptest::prelude::*;
 
 const BLOCKS: usize = 10;
-const SLOTS: usize = 4;
 
 fn inits() -> impl Strategy<Value = [Init; BLOCKS]> {
     let one =
@@ -45,7 +44,7 @@ fn is_trouble(event: &Event) -> bool {
 }
 
 /// One of what may happen: requests half of the time, troubles seldom.
-fn pick(world: &World<BLOCKS, SLOTS>, case: &Case<BLOCKS>, choice: u32) -> Event {
+fn pick(world: &World<BLOCKS>, case: &Case<BLOCKS>, choice: u32) -> Event {
     let (kind, which) = (choice % 16, choice as usize / 16);
     let events = world.events(case);
     let wanted = |event: &&Event| match kind {
@@ -63,7 +62,7 @@ fn pick(world: &World<BLOCKS, SLOTS>, case: &Case<BLOCKS>, choice: u32) -> Event
 
 /// Plays the choices, then lets everything come to its end.
 fn play(case: &Case<BLOCKS>, choices: &[u32]) -> Result<(), String> {
-    let mut world = World::<BLOCKS, SLOTS>::new(case)?;
+    let mut world = World::<BLOCKS>::new(case)?;
     let mut story = Vec::new();
     let mut choices = choices.iter();
     let mut left = 1000;

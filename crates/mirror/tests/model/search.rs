@@ -11,7 +11,7 @@ pub struct Seen {
     pub events: usize,
 }
 
-struct Search<'a, const N: usize, const K: usize> {
+struct Search<'a, const N: usize> {
     case: &'a Case<N>,
     numbers: HashMap<u128, u32>,
     /// For each state the one that it was reached from, and how.
@@ -63,7 +63,7 @@ fn name(state: &impl Hash) -> u128 {
         | u128::from(Name::mix(name.low, 0xe703_7ed1_a0b4_28db) ^ name.high)
 }
 
-impl<const N: usize, const K: usize> Search<'_, N, K> {
+impl<const N: usize> Search<'_, N> {
     /// How a state came to be, for people.
     fn story(&self, mut at: u32, last: Option<Event>) -> String {
         let mut events: Vec<Event> = last.into_iter().collect();
@@ -76,7 +76,7 @@ impl<const N: usize, const K: usize> Search<'_, N, K> {
     }
 
     /// The number of a state, and whether it is a new one.
-    fn number(&mut self, state: &World<N, K>, parent: u32, event: Option<Event>) -> (u32, bool) {
+    fn number(&mut self, state: &World<N>, parent: u32, event: Option<Event>) -> (u32, bool) {
         let next = self.parents.len() as u32;
         let number = *self.numbers.entry(name(state)).or_insert(next);
         if number == next {
@@ -142,9 +142,9 @@ impl<const N: usize, const K: usize> Search<'_, N, K> {
 }
 
 /// Tries everything that may happen.
-pub fn search<const N: usize, const K: usize>(case: &Case<N>) -> Result<Seen, String> {
+pub fn search<const N: usize>(case: &Case<N>) -> Result<Seen, String> {
     let (numbers, parents, fair) = (HashMap::new(), Vec::new(), Vec::new());
-    let mut search = Search::<N, K> { case, numbers, parents, fair, events: 0 };
+    let mut search = Search::<N> { case, numbers, parents, fair, events: 0 };
     search.run()?;
     Ok(Seen { states: search.parents.len(), events: search.events })
 }

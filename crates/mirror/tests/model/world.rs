@@ -3,7 +3,7 @@
 
 mod checks;
 
-use super::guest::Guest;
+use super::guest::{Guest, SLOTS};
 use super::storage::{Cache, Discards, Effect, How, Init, Storage, Value, blocks};
 use headgate_mirror::{
     Action, Answer, Job, Limits, Mirror, Op, Outcome, Record, Recovery, Request, RequestId, Setup,
@@ -85,17 +85,17 @@ struct Out<const N: usize> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct World<const N: usize, const K: usize> {
+pub struct World<const N: usize> {
     mirror: Mirror,
     source: Storage<N>,
     target: Storage<N>,
-    guest: Guest<N, K>,
+    guest: Guest<N>,
     durable: Option<Record>,
     journal: Journal,
     read_by_step: [Option<[Value; N]>; 4],
     /// Whether a step may write, or found nothing to write.
     found_data: [bool; 4],
-    slots: [Option<Out<N>>; K],
+    slots: [Option<Out<N>>; SLOTS],
     paused: bool,
     ended: Option<Outcome>,
     reclaimed: Option<Side>,
@@ -120,7 +120,7 @@ pub fn data(block: u8) -> Init {
     Init::Data(FIRST_INIT + block)
 }
 
-impl<const N: usize, const K: usize> World<N, K> {
+impl<const N: usize> World<N> {
     pub fn new(case: &Case<N>) -> Result<Self, Broken> {
         let mut out = Vec::new();
         let (limits, target) = (case.limits, case.target);
@@ -140,7 +140,7 @@ impl<const N: usize, const K: usize> World<N, K> {
             journal: Journal::Idle,
             read_by_step: [None; 4],
             found_data: [false; 4],
-            slots: [None; K],
+            slots: [None; SLOTS],
             paused: false,
             ended: None,
             reclaimed: None,
@@ -169,7 +169,8 @@ impl<const N: usize, const K: usize> World<N, K> {
     /// All that may happen now.
     pub fn events(&self, case: &Case<N>) -> Vec<Event> {
         let mut events = Vec::new();
-        if self.left.requests > 0 && self.slots.contains(&None) {
+        let out = self.slots.iter().flatten().count();
+        if self.left.requests > 0 && out < case.limits.requests {
             events.extend(case.requests.iter().copied().map(Event::Request));
         }
         events.push(Event::Copy);

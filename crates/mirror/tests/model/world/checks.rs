@@ -4,7 +4,7 @@ use super::{Broken, World, check};
 use crate::storage::{Storage, one};
 use headgate_mirror::{Action, Extent, Job, Op, Outcome, Record, Recovery, Request, Side};
 
-impl<const N: usize, const K: usize> World<N, K> {
+impl<const N: usize> World<N> {
     /// What must be true when nothing is left to happen.
     pub fn check_end(&self) -> Result<(), Broken> {
         check(self.slots.iter().all(Option::is_none), || "a request is never answered".into())?;
