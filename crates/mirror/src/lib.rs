@@ -90,6 +90,9 @@
 //! answered, for all changes went there. After it the target has: by rule 8 nothing was answered
 //! while the record was made that the target does not have. So a crash may fall on either side.
 //!
+//! One gap is known: a source that fails a flush, and loses its cache, while the record is being
+//! made (`docs/decisions/0086-live-moves.md`).
+//!
 //! *No pause.* A request waits for requests and steps that it overlaps, and for nothing else.
 //!
 //! # After a crash

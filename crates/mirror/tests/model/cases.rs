@@ -95,7 +95,14 @@ fn one_request_and_every_trouble() {
 #[test]
 fn two_requests_and_a_failure() {
     try_all(
-        &[troubled(plain("two requests, a failure", "rws", 2), 1, 0, 0, 0)],
+        &[
+            troubled(plain("two requests, a failure", "rws", 2), 1, 0, 0, 0),
+            troubled(plain("two writes, two failures", "w", 2), 2, 0, 0, 0),
+            Case {
+                source: [data(0), data(1)],
+                ..troubled(plain("two blocks of data, a failure", "wz", 2), 1, 0, 0, 0)
+            },
+        ],
         &[
             troubled(plain("two requests, two failures", "rwfs", 2), 2, 0, 0, 0),
             troubled(plain("two requests, two failures, a record", "rws", 2), 2, 1, 0, 0),
@@ -127,6 +134,25 @@ fn three_requests() {
         &[one(troubled(plain("four requests one after another", "rwfs", 4), 1, 1, 0, 1))],
     );
     try_all(&[], &[plain("four requests", "rw", 4)]);
+}
+
+/// Few requests to choose from, so that more may come.
+#[test]
+fn one_block_for_long() {
+    let first = |kinds: &str| {
+        let of_one = |request: &Request| request.extent().is_none_or(|e| e.end() == Bytes(1));
+        requests(2, kinds).into_iter().filter(of_one).collect::<Vec<_>>()
+    };
+    let case = |name, kinds, left| Case { requests: first(kinds), ..plain(name, kinds, left) };
+    try_all(
+        &[],
+        &[
+            // Fails today: the gap that decision 86 tells of.
+            troubled(case("one block, three requests, a failure, a record", "rws", 3), 1, 1, 0, 0),
+            troubled(case("one block, three of five kinds, all troubles", "rwfzs", 3), 1, 1, 1, 1),
+            troubled(case("one block, four requests, two failures", "rws", 4), 2, 1, 0, 0),
+        ],
+    );
 }
 
 #[test]

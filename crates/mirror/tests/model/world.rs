@@ -428,6 +428,9 @@ impl<const N: usize> World<N> {
                 Action::Answer(id, answer) => self.answer(id, answer)?,
                 Action::Record(record) => {
                     check(self.journal == Journal::Idle, || "two records at once".into())?;
+                    check(!self.paused || record == Record::Started, || {
+                        "a switch in a pause".into()
+                    })?;
                     self.journal = Journal::Asked(record);
                 }
                 Action::Ended(outcome) => self.end(case, outcome)?,
@@ -512,7 +515,6 @@ impl<const N: usize> World<N> {
         if !switched {
             return Ok(());
         }
-        check(!self.paused || self.left.pauses < case.budget.pauses, || "paused".into())?;
         let quiet = self.slots.iter().all(Option::is_none) && !self.failed;
         let zeroing = case.discards == (Discards::Zero, Discards::Zero);
         for block in (0..N).filter(|_| quiet && case.target == TargetContent::Zeroes) {
