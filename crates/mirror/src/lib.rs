@@ -62,7 +62,9 @@
 //! 8. **Doubt.** While the record is being made nobody knows which side counts. What both sides
 //!    ended alike is answered, the rest waits for the word. Nothing ends the move now. *Made*: the
 //!    target counts, alone. *Not made*: it is as before the last flush, and the next invitation to
-//!    copy tries again. *Unknown*: it stays so, until the caller has read the journal.
+//!    copy tries again. *Unknown*: it stays so, until the caller has read the journal. A flush or a
+//!    write through that the source failed has failed whatever the word, and the source is waited
+//!    for: reads may have shown what it has lost.
 //! 9. **End.** The copy that does not count is given up when nothing is under way there.
 //!
 //! # Why it is right

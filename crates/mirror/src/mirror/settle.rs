@@ -84,7 +84,8 @@ impl Mirror {
         if completion == Completion::Failed {
             match side {
                 Side::Target => self.blame(Reason::TargetFailed, out),
-                Side::Source if vouches => self.distrust(out),
+                // It may be other now than what was copied of it.
+                Side::Source if vouches => self.blame(Reason::SourceNotDurable, out),
                 Side::Source => {}
             }
         }
@@ -154,14 +155,6 @@ impl Mirror {
         }
     }
 
-    /// The source may have lost what it was given before, and be other than what was copied of it.
-    fn distrust(&mut self, out: &mut Vec<Action>) {
-        // While the target may count, so may what it has made of the same request.
-        if self.phase != Phase::Switching {
-            self.blame(Reason::SourceNotDurable, out);
-        }
-    }
-
     /// Ends the move with the source as the disk. Nobody waits for the target any more.
     pub(super) fn end(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
         self.phase = Phase::Ended;
@@ -175,12 +168,15 @@ impl Mirror {
     }
 
     /// The target is the disk. Nobody waits for the source any more, but for what was sent there
-    /// alone.
+    /// alone, and for its word on what it was to make durable.
     pub(super) fn switch(&mut self, out: &mut Vec<Action>) {
         self.phase = Phase::Switched;
         self.redo.clear();
-        for guest in self.order.guests_mut().filter(|guest| guest.target != Half::Unused) {
-            guest.source = Half::Unused;
+        let changed = |guest: &&mut GuestEntry| !guest.request.vouches();
+        for guest in self.order.guests_mut().filter(changed) {
+            if guest.target != Half::Unused {
+                guest.source = Half::Unused;
+            }
         }
         out.push(Action::Ended(Outcome::Switched));
         self.answer_all(out);
@@ -189,11 +185,8 @@ impl Mirror {
     /// The switch was not recorded. The sides are as alike as before; [`Mirror::copy`] tries again.
     pub(super) fn stay(&mut self, out: &mut Vec<Action>) {
         self.phase = Phase::Copying;
-        let lost = |guest: &GuestEntry| guest.source == Half::FAILED && guest.request.vouches();
         if let Some(reason) = self.trouble.take() {
             self.end(Outcome::Failed(reason), out);
-        } else if self.order.guests().any(lost) {
-            self.distrust(out);
         } else {
             self.answer_all(out);
         }
@@ -260,7 +253,20 @@ fn verdict(phase: Phase, guest: &GuestEntry) -> Verdict {
         Completion::Failed => Verdict::Answer(Answer::Failed(side)),
     };
     match (phase, guest.source, guest.target) {
-        (Phase::Switched, Half::Unused, Half::Ended(target)) => told(Side::Target, target),
+        (Phase::Switched, _, Half::FAILED) => told(Side::Target, Completion::Failed),
+        // The source may have lost what reads have found there since, so the guest has to hear it,
+        // whichever side counts.
+        (Phase::Switched, Half::FAILED, Half::Unused | Half::Ended(_))
+            if guest.request.vouches() =>
+        {
+            told(Side::Source, Completion::Failed)
+        }
+        (Phase::Switching, Half::FAILED, Half::Ended(_)) if guest.request.vouches() => {
+            Verdict::Wait
+        }
+        (Phase::Switched, Half::Unused | Half::Ended(_), Half::Ended(target)) => {
+            told(Side::Target, target)
+        }
         (Phase::Switched, Half::Ended(Completion::Failed), Half::Unused) => Verdict::SendToTarget,
         // Which side counts is what the journal will say.
         (Phase::Switching, Half::Ended(source), Half::Ended(target)) if source != target => {

@@ -117,7 +117,7 @@ impl<const N: usize> Flight<N> {
     }
 
     /// Whether its failure may be that of the storage's cache.
-    fn synchronises(&self) -> bool {
+    pub fn synchronises(&self) -> bool {
         let fua =
             matches!(self.op, Op::Write(_, Durability::Fua) | Op::Zero(_, _, Durability::Fua));
         fua || self.op == Op::Flush

@@ -80,7 +80,7 @@ struct Out<const N: usize> {
     /// The target had something to make durable when it arrived.
     target_was_dirty: bool,
     target_did_it: bool,
-    /// The source lost what was not durable, before anything was said of a switch.
+    /// The source lost what was not durable.
     lost: bool,
 }
 
@@ -345,16 +345,17 @@ impl<const N: usize> World<N> {
         )
     }
 
-    /// A side that counts, or may come to, has lost what was not durable.
+    /// A side has lost what was not durable. Who asked it for durability has to hear of it, if it
+    /// is the source, whose reads may show it.
     fn on_lost_cache(&mut self, side: Side, job: Job) {
-        if side == self.serving() || self.is_switching() {
-            self.guest.lose_cache();
-        }
-        if let (Side::Source, Job::Request(id), false) = (side, job, self.is_switching())
+        let mut shows = side == self.serving() || self.is_switching();
+        if let (Side::Source, Job::Request(id)) = (side, job)
             && let Some(out) = &mut self.slots[id.0 as usize]
-            && self.ended.is_none()
         {
-            out.lost = true;
+            (out.lost, shows) = (true, true);
+        }
+        if shows {
+            self.guest.lose_cache();
         }
     }
 
@@ -479,10 +480,13 @@ impl<const N: usize> World<N> {
         let Some(out) = self.slots[slot].take() else { return Err("answered twice".into()) };
         let (failed, counts) = match answer {
             Answer::Done => (false, true),
-            Answer::Failed(side) => (true, side == self.serving()),
+            Answer::Failed(side) => {
+                (true, side == self.serving() || out.lost || synchronises(out.request))
+            }
         };
         check(counts, || format!("{:?}: an error of a side that does not count", out.request))?;
-        if failed && synchronises(out.request) {
+        let unheard = self.slots.iter().flatten().any(|other| other.lost);
+        if unheard || (failed && synchronises(out.request)) {
             self.guest.lose_cache();
         }
         self.guest.answer(slot, failed, out.read)?;
