@@ -59,8 +59,8 @@
 //! 7. **Switch.** When nothing is left to copy the target is flushed. When that is done, flushes
 //!    and writes through that were sent before end too. If there is still nothing to copy, the
 //!    switch is recorded. Changes go on being mirrored meanwhile.
-//! 8. **Doubt.** While the record is being made nobody knows which side counts. What both sides
-//!    ended alike is answered, the rest waits for the word. Nothing ends the move now. *Made*: the
+//! 8. **Doubt.** While the record is being made nobody knows which side counts. What no side has
+//!    failed is answered, the rest waits for the word. Nothing ends the move now. *Made*: the
 //!    target counts, alone. *Not made*: it is as before the last flush, and the next invitation to
 //!    copy tries again. *Unknown*: it stays so, until the caller has read the journal. A flush or a
 //!    write through that the source failed has failed whatever the word, and the source is waited

@@ -261,18 +261,12 @@ fn verdict(phase: Phase, guest: &GuestEntry) -> Verdict {
         {
             told(Side::Source, Completion::Failed)
         }
-        (Phase::Switching, Half::FAILED, Half::Ended(_)) if guest.request.vouches() => {
-            Verdict::Wait
-        }
         (Phase::Switched, Half::Unused | Half::Ended(_), Half::Ended(target)) => {
             told(Side::Target, target)
         }
         (Phase::Switched, Half::Ended(Completion::Failed), Half::Unused) => Verdict::SendToTarget,
         // Which side counts is what the journal will say.
-        (Phase::Switching, Half::Ended(source), Half::Ended(target)) if source != target => {
-            Verdict::Wait
-        }
-        (Phase::Switching, Half::FAILED, Half::Unused) => Verdict::Wait,
+        (Phase::Switching, Half::FAILED, _) | (Phase::Switching, _, Half::FAILED) => Verdict::Wait,
         (_, Half::Ended(source), Half::Unused | Half::Ended(_)) => told(Side::Source, source),
         _ => Verdict::Wait,
     }

@@ -164,18 +164,23 @@ impl<const N: usize> Guest<N> {
         Ok(())
     }
 
-    /// A storage lost what was not durable, as it may when it fails to make it so.
+    /// A storage lost what was not durable, as it may when it fails to make it so. Until the
+    /// failure is told that may go and come, between one read and the next.
     pub fn lose_cache(&mut self) {
         for block in 0..N {
             let kept = self.after_crash[block];
             // Whoever asked for durability meanwhile may have been told of what was left.
             self.asked.iter_mut().flatten().for_each(|asked| asked.leaves[block] |= kept);
-            for past in self.pasts[block].clone() {
-                for value in (0..32).filter(|value| kept & one(*value) != 0) {
-                    self.add(block, Past { value, discarded: false, ..past });
+            let mut known = 0;
+            while known < self.pasts[block].len() {
+                known = self.pasts[block].len();
+                for past in self.pasts[block].clone() {
+                    for value in (0..32).filter(|value| kept & one(*value) != 0) {
+                        self.add(block, Past { value, discarded: false, ..past });
+                    }
                 }
+                self.close(block);
             }
-            self.close(block);
             self.pasts[block].sort_unstable();
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! | part | what it says |
 //! |---|---|
-//! | `storage` | what a storage may do with what it is sent: any order, any failure, any loss of what no flush covered |
+//! | `storage` | what a storage may do: any order, any failure, any loss of what is not durable |
 //! | `guest` | what a guest may see of one disk, and find after a crash |
-//! | `world` | the machine between two storages, a journal and a guest; what may happen next, and what must hold |
+//! | `world` | the machine between its neighbours; what may happen next, and what must hold |
 //! | `search` | everything that may happen, each state once, and from each a way to the end |
 //! | `cases` | small disks, exhaustively |
 //! | `random` | larger ones, at random |

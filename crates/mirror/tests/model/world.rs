@@ -82,6 +82,8 @@ struct Out<const N: usize> {
     target_did_it: bool,
     /// The source lost what was not durable.
     lost: bool,
+    /// It was sent to the source. Numbers come again while what they stood for is under way there.
+    at_source: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -350,7 +352,7 @@ impl<const N: usize> World<N> {
     fn on_lost_cache(&mut self, side: Side, job: Job) {
         let mut shows = side == self.serving() || self.is_switching();
         if let (Side::Source, Job::Request(id)) = (side, job)
-            && let Some(out) = &mut self.slots[id.0 as usize]
+            && let Some(out) = self.slots[id.0 as usize].as_mut().filter(|out| out.at_source)
         {
             (out.lost, shows) = (true, true);
         }
@@ -374,9 +376,15 @@ impl<const N: usize> World<N> {
             blocks(extent).for_each(|block| self.changed_by_guest[block] = true);
         }
         let target_was_dirty = self.target.is_dirty();
-        let (read, target_did_it, lost) = (None, false, false);
-        self.slots[slot] =
-            Some(Out { request, value, read, target_was_dirty, target_did_it, lost });
+        self.slots[slot] = Some(Out {
+            request,
+            value,
+            read: None,
+            target_was_dirty,
+            target_did_it: false,
+            lost: false,
+            at_source: false,
+        });
         self.mirror
             .request(RequestId(slot as u64), request, out)
             .map_err(|e| format!("{request:?} is not taken: {e}"))
@@ -449,7 +457,8 @@ impl<const N: usize> World<N> {
         let mut content = [0; N];
         match job {
             Job::Request(id) => {
-                let out = self.slots[id.0 as usize].ok_or("sent for nobody")?;
+                let out = self.slots[id.0 as usize].as_mut().ok_or("sent for nobody")?;
+                out.at_source |= side == Side::Source;
                 content = [out.value; N];
             }
             Job::Copy(step) => {
