@@ -373,8 +373,10 @@ impl Engine {
     /// they are closed; the image is closed last.
     ///
     /// # Errors
-    /// [`EngineError::NoDisk`].
+    /// [`EngineError::NoDisk`], [`EngineError::Move`] when it is a side of a live move: it has its
+    /// clients still then.
     pub fn close_disk(&self, disk: DiskId, patience: Duration) -> Result<(), EngineError> {
+        self.call(disk.shard, move |s| s.check_unmoved(disk.key))??;
         let deadline = Instant::now() + patience;
         loop {
             let ports = self.ports_of(disk)?;

@@ -2,6 +2,7 @@
 
 use crate::pulse::Stall;
 use headgate_qos::window::Slots;
+use headgate_units::Bytes;
 use std::io;
 use thiserror::Error;
 
@@ -58,12 +59,65 @@ pub enum EngineError {
         "cannot start a shard: {0} (io_uring with DEFER_TASKRUN needs Linux 6.1 or newer, and kernel.io_uring_disabled=0)"
     )]
     Start(#[source] io::Error),
+    /// A live move cannot begin, or is not there.
+    #[error(transparent)]
+    Move(#[from] MoveError),
     /// A shard does not take its turns. What was asked for is not done later either.
     #[error("{0}")]
     Stalled(Stall),
     /// The engine is no more.
     #[error(transparent)]
     Gone(#[from] ShardGone),
+}
+
+/// Why a disk cannot be moved so, or not now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum MoveError {
+    /// One of the two is a side of a move already.
+    #[error("the disk is being moved already")]
+    Moving,
+    /// Requests wait for the end of the storage's trouble.
+    #[error(
+        "the disk holds requests because its storage is in trouble: it can be moved when that is over"
+    )]
+    Holding,
+    /// The target is too small.
+    #[error("the target has {target}, and the disk {size}")]
+    Small {
+        /// The disk's size.
+        size: Bytes,
+        /// The target's.
+        target: Bytes,
+    },
+    /// The target cannot do the smallest requests that the disk's clients may send.
+    #[error(
+        "the target's blocks have {target} bytes, and the disk's {block}: clients may send requests \
+         that the target cannot do"
+    )]
+    BlockSize {
+        /// The disk's block size in bytes.
+        block: u32,
+        /// The target's.
+        target: u32,
+    },
+    /// Datastores of different shards.
+    #[error(
+        "the two datastores are served by different threads, and a disk moves between datastores of \
+         one thread only"
+    )]
+    OtherShard,
+    /// The move's limits contradict each other.
+    #[error(transparent)]
+    Setup(headgate_mirror::SetupError),
+    /// It has ended.
+    #[error("there is no such move (any more)")]
+    Over,
+    /// No record was asked for.
+    #[error(transparent)]
+    Record(headgate_mirror::Unexpected),
+    /// The target may count already, or it has ended.
+    #[error(transparent)]
+    NotCancelled(headgate_mirror::NotCancelled),
 }
 
 /// The largest queue depth of a datastore.

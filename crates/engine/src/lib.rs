@@ -14,6 +14,8 @@ pub mod clock;
 pub mod engine;
 mod error;
 mod kernel;
+mod moves;
+mod moving;
 pub mod port;
 mod priorities;
 mod probes;
@@ -33,7 +35,9 @@ pub use engine::{
     DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Pin, PortGone, PortRef,
     ShardGroup,
 };
-pub use error::{EngineError, ShardGone, WINDOW_MAX};
+pub use error::{EngineError, MoveError, ShardGone, WINDOW_MAX};
+pub use moves::MoveSpec;
+pub use moving::{Listening, MoveEvent, MoveId, MoveListener};
 pub use priorities::Priorities;
 pub use request::Access;
 pub use trouble::{HoldReads, HoldWrites, TroublePolicy};

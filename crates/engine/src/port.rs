@@ -79,6 +79,17 @@ pub enum Detach {
     Now,
 }
 
+/// Whether a port moves data by its disk's pages: what was granted to it by
+/// [`Op::Splice`](crate::request::Op::Splice) or [`Op::PlacedWrite`](crate::request::Op::PlacedWrite),
+/// or what it has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageUse {
+    /// It does.
+    Some,
+    /// It does not.
+    None,
+}
+
 /// One client's way into one disk. All calls come from the shard's thread.
 pub trait Port {
     /// First call.
@@ -126,6 +137,17 @@ pub trait Port {
 
     /// The disk changed its size; `info` is its new description.
     fn on_resize(&mut self, io: &mut dyn PortIo, info: &DiskInfo);
+
+    /// The disk is about to have other storage: the port begins nothing new by its pages, until
+    /// [`on_new_storage`](Port::on_new_storage), and says whether something is under way. Asked again
+    /// until it is not.
+    fn leave_pages(&mut self) -> PageUse {
+        PageUse::None
+    }
+
+    /// The disk has other storage: what [`PortIo::can_splice`] and [`PortIo::can_place`] say may
+    /// have changed.
+    fn on_new_storage(&mut self, _io: &mut dyn PortIo) {}
 
     /// The daemon ends the port.
     fn on_detach(&mut self, io: &mut dyn PortIo, how: Detach);

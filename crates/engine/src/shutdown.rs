@@ -61,6 +61,10 @@ impl Engine {
             // of below.
             let _ = self.call(one.disk.shard(), move |s| s.context().abandon(key));
         }
+        for shard in 0..self.members.len() {
+            // A shard that stands still keeps its disks.
+            let _ = self.call(shard, |s| s.abandon_moves());
+        }
         left.extend(self.take_all(leaving, Instant::now() + GRACE));
         let stuck = self.stop_idle();
         if !left.is_empty() || stuck > 0 {
@@ -79,7 +83,7 @@ impl Engine {
                 let key = one.disk.key;
                 match self.call(one.disk.shard(), move |s| s.take_disk(key)) {
                     Ok(Ok(storage)) => storages.push((storage, closed.clone())),
-                    Ok(Err(EngineError::DiskBusy { .. })) => return true,
+                    Ok(Err(EngineError::DiskBusy { .. } | EngineError::Move(_))) => return true,
                     // A shard that stands still keeps what it has.
                     Err(EngineError::Stalled(_)) => return true,
                     Ok(Err(_)) | Err(_) => {}

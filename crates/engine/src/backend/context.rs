@@ -25,6 +25,8 @@ pub(crate) struct Context {
     pub spare_bounces: Vec<Bounce>,
     pub links: Links,
     pub fenced: Fenced,
+    /// What moving disks' fronts have dispatched.
+    pub relayed: Vec<u32>,
     /// Bytes that this thread may still move itself before the turn ends.
     pub turn_bytes: i64,
     /// The shard polls its port itself, which therefore gathers nothing.

@@ -7,6 +7,7 @@
 //! | `null` | nothing: reads are zeroes, writes vanish |
 //! | `memory` | RAM disks |
 //! | [`nbd`] | exports of an NBD server |
+//! | `moving` | nothing: the machine of a live move has the requests |
 //!
 //! A backend implements `Execute`. `Backend` chooses one at compile time's cost only: an enum
 //! whose arms are named in this file and nowhere else. `execute`, `context` and `storage` are what
@@ -19,6 +20,7 @@ pub(crate) mod execute;
 pub(crate) mod file;
 mod image;
 pub(crate) mod memory;
+pub(crate) mod moving;
 pub mod nbd;
 pub(crate) mod null;
 mod size;
@@ -36,6 +38,7 @@ use headgate_qos::SchedulerKind;
 use headgate_units::{Bytes, Nanos, Shares};
 pub use image::Image;
 use memory::Memory;
+use moving::Moving;
 use nbd::Nbd;
 use nbd::dialer;
 use nbd::line::Line;
@@ -69,6 +72,7 @@ pub(crate) enum Backend {
     Null(Null),
     Memory(Memory),
     Nbd(Nbd),
+    Moving(Moving),
 }
 
 /// Calls the same method on whichever backend it is.
@@ -80,6 +84,7 @@ macro_rules! each {
             Backend::Null($it) => $call,
             Backend::Memory($it) => $call,
             Backend::Nbd($it) => $call,
+            Backend::Moving($it) => $call,
         }
     };
 }
@@ -104,7 +109,11 @@ impl Backend {
         match self {
             // What the file under a device model likes is nothing to a guest.
             Backend::Emulated(emulated) => emulated.topology(block_size),
-            Backend::File(_) | Backend::Null(_) | Backend::Memory(_) | Backend::Nbd(_) => storage,
+            Backend::File(_)
+            | Backend::Null(_)
+            | Backend::Memory(_)
+            | Backend::Nbd(_)
+            | Backend::Moving(_) => storage,
         }
     }
 }

@@ -48,6 +48,8 @@ pub(crate) enum Storage {
     Null,
     /// A link to a server.
     Link(u32),
+    /// None of its own: what is asked of a moving disk's front is asked of the two sides.
+    Moving,
 }
 
 impl Storage {
@@ -56,7 +58,7 @@ impl Storage {
     pub(crate) fn file(&self) -> Option<&OpenFile> {
         match self {
             Storage::File(file) => Some(file),
-            Storage::Null | Storage::Link(_) => None,
+            Storage::Null | Storage::Link(_) | Storage::Moving => None,
         }
     }
 
@@ -73,8 +75,13 @@ impl Storage {
     pub(crate) fn link(&self) -> Option<u32> {
         match self {
             Storage::Link(link) => Some(*link),
-            Storage::File(_) | Storage::Null => None,
+            Storage::File(_) | Storage::Null | Storage::Moving => None,
         }
+    }
+
+    /// Whether it is that of a moving disk's front.
+    pub(crate) fn is_front(&self) -> bool {
+        matches!(self, Storage::Moving)
     }
 
     /// The data as pages of a file in memory, where it is that.

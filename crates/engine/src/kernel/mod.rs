@@ -2,6 +2,7 @@
 
 pub(crate) mod buffers;
 pub(crate) mod mailbox;
+pub(crate) mod page_buffer;
 pub(crate) mod ring;
 pub(crate) mod send;
 pub(crate) mod worker;

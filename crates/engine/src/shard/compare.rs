@@ -209,7 +209,7 @@ impl Replay {
                 self.rig.complete(self.now, key);
             }
             GateStep::Policy { disk, policy } => {
-                let queue = self.rig.tables.disks[self.disks[&disk] as usize].queue;
+                let queue = self.rig.tables.disks[self.disks[&disk] as usize].queues.clients;
                 self.rig
                     .store
                     .gate
@@ -274,7 +274,7 @@ impl Replay {
         }
         let counters = |replay: &Replay| -> Vec<(u64, u64)> {
             let scheduler = replay.rig.store.gate.scheduler();
-            let of = |disk: &ShardDisk| scheduler.counters(disk.queue).unwrap();
+            let of = |disk: &ShardDisk| scheduler.counters(disk.queues.clients).unwrap();
             let disks = replay.rig.tables.disks.iter().map(|(_, disk)| of(disk));
             disks.map(|c| (c.by_reservation, c.cost.as_millionths())).collect()
         };

@@ -8,14 +8,15 @@ use crate::backend::nbd::line::Line;
 use crate::backend::nbd::loss::LossEpoch;
 use crate::backend::storage::Storage;
 use crate::backend::{Backend, Image};
-use crate::error::EngineError;
+use crate::error::{EngineError, MoveError};
 use crate::kernel::ring::PORTS_MAX;
 use crate::port::{Detach, Port, PortCommand};
 use crate::priorities::Priorities;
 use crate::request::DiskInfo;
 use crate::snapshot::{DatastoreSnapshot, DiskSnapshot, DiskUsage, NarrowedWindow};
 use crate::tables::disk::ShardDisk;
-use crate::tables::port::{Gone, PortState};
+use crate::tables::lane::Queues;
+use crate::tables::port::{Gone, PortState, Sender};
 use crate::tables::queue_slots::QueueSlots;
 use crate::tables::streams::Streams;
 use crate::trouble::TroublePolicy;
@@ -64,7 +65,7 @@ impl Shard {
     }
 
     /// Tells the ring how many requests may be under way.
-    fn count_windows(&mut self) {
+    pub(super) fn count_windows(&mut self) {
         let windows = self.core.datastores.iter().map(|(_, store)| store.gate.window().ceil());
         let requests = windows.fold(0, u32::saturating_add);
         if std::mem::replace(&mut self.core.windows, requests) != requests {
@@ -219,7 +220,7 @@ impl Shard {
             datastore,
             storage,
             access,
-            queue,
+            queues: Queues::new(queue),
             policy,
             priorities: Priorities::default(),
             zeroing: Default::default(),
@@ -231,6 +232,8 @@ impl Shard {
             ports: Vec::new(),
             stats,
             trouble: Default::default(),
+            moving: None,
+            successor: None,
         }))
     }
 
@@ -239,7 +242,7 @@ impl Shard {
         let (now, key) = (ctx.now, disk as u32);
         let disk = ctx.tables.disks.get_mut(disk).ok_or(EngineError::NoDisk)?;
         let store = &mut datastores[disk.datastore];
-        store.gate.set_policy(now, disk.queue, policy).map_err(|_| EngineError::NoDisk)?;
+        store.gate.set_policy(now, disk.queues.clients, policy).map_err(|_| EngineError::NoDisk)?;
         store.backend.set_shares(now, key, policy.shares());
         disk.policy = policy;
         Ok(())
@@ -271,7 +274,7 @@ impl Shard {
         let core = &mut self.core;
         let disk = core.ctx.tables.disks.get_mut(disk).ok_or(EngineError::NoDisk)?;
         let store = &mut core.datastores[disk.datastore];
-        let set = store.gate.set_priorities(core.ctx.now, disk.queue, priorities.policy);
+        let set = store.gate.set_priorities(core.ctx.now, disk.queues.clients, priorities.policy);
         set.map_err(|_| EngineError::NoDisk)?;
         disk.priorities = priorities;
         Ok(())
@@ -282,7 +285,11 @@ impl Shard {
     }
 
     pub(crate) fn ports_of(&self, disk: usize) -> Result<Vec<AttachedPort>, EngineError> {
-        let disk = self.core.ctx.tables.disks.get(disk).ok_or(EngineError::NoDisk)?;
+        let disks = &self.core.ctx.tables.disks;
+        let found = disks.get(disk).ok_or(EngineError::NoDisk)?;
+        // The clients of a disk that has moved are the target's.
+        let home = if found.moving.is_some() { self.core.home_of(disk) } else { disk };
+        let disk = disks.get(home).ok_or(EngineError::NoDisk)?;
         let port = |&slot: &u32| {
             let state = &self.core.ctx.tables.ports[slot as usize];
             AttachedPort { slot, generation: state.generation, gone: state.gone.clone() }
@@ -294,13 +301,16 @@ impl Shard {
     pub(crate) fn take_disk(&mut self, disk: usize) -> Result<Storage, EngineError> {
         let Core { ctx, datastores, .. } = &mut self.core;
         let found = ctx.tables.disks.get(disk).ok_or(EngineError::NoDisk)?;
+        if found.moving.is_some() {
+            return Err(MoveError::Moving.into());
+        }
         if !found.ports.is_empty() {
             return Err(EngineError::DiskBusy { ports: found.ports.len() });
         }
         let (key, disk) = (disk as u32, ctx.tables.disks.remove(disk));
         if let Some(store) = datastores.get_mut(disk.datastore) {
             // No ports, so nothing is queued.
-            drop(store.gate.unregister(ctx.now, disk.queue));
+            drop(store.gate.unregister(ctx.now, disk.queues.clients));
             store.backend.close(ctx, key, &disk.storage);
             store.forget_disk(key as usize);
             store.keep_counts(ctx.now, &disk.stats);
@@ -314,6 +324,7 @@ impl Shard {
         new: NewPort,
     ) -> Result<AttachedPort, EngineError> {
         let core = &mut self.core;
+        let disk = core.home_of(disk);
         let found = core.ctx.tables.disks.get_mut(disk).ok_or(EngineError::NoDisk)?;
         if core.ctx.tables.ports.vacant_key() as u32 >= PORTS_MAX {
             return Err(EngineError::TooManyPorts);
@@ -331,6 +342,7 @@ impl Shard {
         core.ctx.tables.ports.insert(PortState {
             disk: disk as u32,
             generation: attached.generation,
+            sender: Sender::Client,
             active: Vec::new(),
             requests: 0,
             queued: 0,
@@ -397,14 +409,16 @@ impl Shard {
             flash: store.backend.flash_drive(),
             costs: store.gate.learned_costs(),
         };
-        self.core.datastores.iter().map(|(key, store)| (key, snapshot(store))).collect()
+        let stores = self.core.datastores.iter();
+        let told = stores.filter(|(_, store)| !matches!(store.backend, Backend::Moving(_)));
+        told.map(|(key, store)| (key, snapshot(store))).collect()
     }
 
     /// How a datastore's window is narrowed, while it is.
     fn narrowed(&self, store: &Datastore) -> Option<NarrowedWindow> {
         let narrowed = store.gate.narrowed()?;
         let mut disks = self.core.ctx.tables.disks.iter();
-        let (_, disk) = disks.find(|(_, disk)| disk.queue == narrowed.disk)?;
+        let (_, disk) = disks.find(|(_, disk)| disk.queues.clients == narrowed.disk)?;
         Some(NarrowedWindow {
             disk: disk.info.name.clone(),
             promise: narrowed.promise,
@@ -415,11 +429,11 @@ impl Shard {
 
     fn needed_depth(&self, disk: &ShardDisk) -> Option<u32> {
         let store = self.core.datastores.get(disk.datastore)?;
-        store.gate.needed_depth(self.core.ctx.now, disk.queue)
+        store.gate.needed_depth(self.core.ctx.now, disk.queues.clients)
     }
 
     fn latency(&self, disk: &ShardDisk) -> Option<LatencyStanding> {
-        self.core.datastores.get(disk.datastore)?.gate.latency(disk.queue)
+        self.core.datastores.get(disk.datastore)?.gate.latency(disk.queues.clients)
     }
 
     /// How many disks were closed so far: what was read of the others in between does not go
@@ -437,6 +451,9 @@ impl Shard {
         let now = crate::clock::now();
         let mut found = Vec::new();
         for (key, disk) in self.core.ctx.tables.disks.iter().skip_while(|(key, _)| *key < from) {
+            if disk.storage.is_front() {
+                continue;
+            }
             if found.len() == most {
                 return (found, Some(key));
             }

@@ -4,6 +4,7 @@ use super::datastore::Datastore;
 use super::polled::PolledPorts;
 use crate::backend::context::Context;
 use crate::sole_client::SoleClient;
+use crate::tables::moving::Moving;
 use slab::Slab;
 
 /// Everything of a shard but the ports themselves, so that a port can be called with it.
@@ -14,6 +15,9 @@ pub(crate) struct Core {
     /// The windows of all datastores together.
     pub windows: u32,
     pub next_generation: u32,
+    /// Live moves. One is out while it is driven.
+    pub moves: Slab<Option<Box<Moving>>>,
+    pub next_move: u64,
     /// Ports called in this turn.
     pub touched: Vec<u32>,
     /// Ports that wait for room.

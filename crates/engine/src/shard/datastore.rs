@@ -13,6 +13,7 @@ use crate::request::{Completion, DiskInfo, IoError, Op, Request};
 use crate::shard::holding::HoldingDisks;
 use crate::tables::Tables;
 use crate::tables::disk::Learnt;
+use crate::tables::lane::Lane;
 use crate::tables::range_queue::Place;
 use crate::tables::slots::{Depth, Slot, Stage};
 use headgate_devices::Readiness;
@@ -74,8 +75,11 @@ impl Datastore {
     pub(crate) fn enqueue(&mut self, now: Nanos, tables: &mut Tables, key: u32) -> Enqueued {
         let slot = &mut tables.slots[key];
         let request = slot.request;
+        let lane = slot.lane;
         let disk = &mut tables.disks[slot.disk as usize];
-        disk.stats.on_arrival(now, stats_op(request.op), request.offset, Bytes(request.len));
+        if lane == Lane::Client {
+            disk.stats.on_arrival(now, stats_op(request.op), request.offset, Bytes(request.len));
+        }
         probes::enqueue(&disk.info.name, key, request.op, request.offset, request.len);
         if fits(&request, &disk.info, &slot.buffers) {
             let io = disk.io(&request);
@@ -87,14 +91,16 @@ impl Datastore {
             if disk.is_range(request.op) && disk.ranges.push(key) == Place::Behind {
                 return Enqueued::Queued;
             }
-            if let Some(hold) = &mut disk.trouble.hold {
+            if lane == Lane::Client
+                && let Some(hold) = &mut disk.trouble.hold
+            {
                 disk.stats.on_hold(now);
                 hold.waiting.push_back(key);
                 return Enqueued::Queued;
             }
             // The disk's queue exists as long as the disk does. Were it gone, the request must
             // still end.
-            if self.gate.enqueue(now, disk.queue, io, key).is_ok() {
+            if self.gate.enqueue(now, disk.queues.of(lane), io, key).is_ok() {
                 return Enqueued::Queued;
             }
         }
@@ -119,8 +125,10 @@ impl Datastore {
         let (op, phase) = (stats_op(slot.request.op), stats_phase(choice.phase));
         let cost = choice.cost.as_millionths();
         probes::dispatch(&disk.info.name, key, queued_for, choice.phase, cost);
-        disk.stats.on_dispatch(now, op, queued_for, phase, cost);
-        disk.streams.on_dispatch(choice.priority, cost);
+        if slot.lane == Lane::Client {
+            disk.stats.on_dispatch(now, op, queued_for, phase, cost);
+            disk.streams.on_dispatch(choice.priority, cost);
+        }
         slot.priority = choice.priority;
         slot.cost = choice.cost;
         slot.stage = Stage::Dispatched;
@@ -144,7 +152,8 @@ impl Datastore {
         let mut is_wanted = |&key: &u32| slots[key].port == port && wanted(&slots[key]);
         // The disk is registered as long as it is open, so there is nothing to take only if it is
         // not.
-        let mut taken = self.gate.extract(now, disk.queue, &mut is_wanted).unwrap_or_default();
+        let mut taken =
+            self.gate.extract(now, disk.queues.clients, &mut is_wanted).unwrap_or_default();
         taken.extend(disk.ranges.extract(&mut is_wanted));
         taken.extend(disk.locks.extract(&mut is_wanted));
         let (held, failed) = Datastore::withdraw_held(disk, &mut is_wanted);
@@ -204,7 +213,7 @@ impl Datastore {
     pub(crate) fn complete(&mut self, now: Nanos, tables: &mut Tables, key: u32) -> Completion {
         let slot = &mut tables.slots[key];
         let disk = &mut tables.disks[slot.disk as usize];
-        let request = slot.request;
+        let (request, queue) = (slot.request, disk.queues.of(slot.lane));
         match slot.stage {
             Stage::Queued | Stage::Free | Stage::Withdrawn | Stage::Held => {}
             Stage::Dispatched => {
@@ -214,16 +223,19 @@ impl Datastore {
                         queued: slot.dispatched - slot.arrived,
                         device: now - slot.dispatched,
                     };
-                    self.gate.measure(now, disk.queue, took, Bytes(request.len));
+                    self.gate.measure(now, queue, took, Bytes(request.len));
                 }
-                self.gate.complete(now, disk.queue, slot.cost);
+                self.gate.complete(now, queue, slot.cost);
             }
         }
         let latency =
             headgate_stats::Latency { device: now - slot.dispatched, total: now - slot.arrived };
         probes::complete(&disk.info.name, key, latency.device, latency.total, &slot.result);
         let outcome = stats_outcome(&slot.result);
-        disk.stats.on_complete(now, stats_op(request.op), Bytes(request.len), latency, outcome);
+        if slot.lane == Lane::Client {
+            let bytes = Bytes(request.len);
+            disk.stats.on_complete(now, stats_op(request.op), bytes, latency, outcome);
+        }
         let number = slot.disk;
         let (cookie, result) = (request.cookie, slot.result);
         let completion = Completion { cookie, result, extents: std::mem::take(&mut slot.extents) };
@@ -233,7 +245,8 @@ impl Datastore {
             self.enqueue_zeroes_again(now, tables, number);
         }
         self.end_range(now, tables, number, key);
-        tables.grant_locks(number, Some(key));
+        let home = tables.ports[tables.slots[key].port as usize].disk;
+        tables.grant_locks(home, Some(key));
         completion
     }
 
@@ -265,11 +278,13 @@ impl Datastore {
     fn enqueue_zeroes_again(&mut self, now: Nanos, tables: &mut Tables, disk: u32) {
         let (disk, slots) = (&tables.disks[disk as usize], &tables.slots);
         let mut zeroes = |&key: &u32| matches!(slots[key].request.op, Op::WriteZeroes { .. });
-        let queued = self.gate.extract(now, disk.queue, &mut zeroes).unwrap_or_default();
-        for key in queued {
-            let io = disk.io(&slots[key].request);
-            let again = self.gate.enqueue(now, disk.queue, io, key);
-            debug_assert!(again.is_ok(), "the disk was there a moment ago");
+        for queue in [Some(disk.queues.clients), disk.queues.copy].into_iter().flatten() {
+            let queued = self.gate.extract(now, queue, &mut zeroes).unwrap_or_default();
+            for key in queued {
+                let io = disk.io(&slots[key].request);
+                let again = self.gate.enqueue(now, queue, io, key);
+                debug_assert!(again.is_ok(), "the disk was there a moment ago");
+            }
         }
     }
 

@@ -15,10 +15,11 @@ impl Tables {
             return;
         }
         let held: Vec<u32> = state.locks.waiting().copied().collect();
-        let slots = &self.slots;
+        let (slots, ports) = (&self.slots, &self.ports);
         let mut is_written = |offset: u64, len: u64| {
             slots.under_way().any(|(key, slot)| {
-                slot.disk == disk
+                // Not by the request's disk: what a port sent before its disk moved is elsewhere.
+                ports.get(slot.port as usize).is_some_and(|port| port.disk == disk)
                     && Some(key) != ended
                     && matches!(slot.stage, Stage::Queued | Stage::Dispatched | Stage::Held)
                     && !held.contains(&key)

@@ -10,6 +10,7 @@ use crate::error::EngineError;
 use crate::request::{Access, IoError, Step};
 use crate::tables::Tables;
 use crate::tables::disk::ShardDisk;
+use crate::tables::lane::Lane;
 use crate::tables::slots::{Depth, Stage};
 use crate::tables::trouble::{Failure, Hold, last_error};
 use crate::trouble::TroublePolicy;
@@ -92,7 +93,9 @@ impl Datastore {
             disk.trouble.note(now, op, kind, last);
         }
         let failure = Failure { op: request.op, step: slot.step, error, access: cached(disk) };
-        let is_held = disk.trouble.holds(failure) && !ports[slot.port as usize].closing;
+        let is_held = slot.lane == Lane::Client
+            && disk.trouble.holds(failure)
+            && !ports[slot.port as usize].closing;
         if !is_held && error.kind().is_some() {
             disk.trouble.reported = Some(now);
         }
@@ -117,10 +120,11 @@ impl Datastore {
         let disk = &mut disks[number as usize];
         disk.in_flight -= 1;
         disk.stats.on_hold(now);
-        self.gate.complete(now, disk.queue, slots[key].cost);
+        self.gate.complete(now, disk.queues.clients, slots[key].cost);
         slots[key].stage = Stage::Held;
         if disk.trouble.hold.is_none() {
-            let mut queued = self.gate.extract(now, disk.queue, &mut |_| true).unwrap_or_default();
+            let queue = disk.queues.clients;
+            let mut queued = self.gate.extract(now, queue, &mut |_| true).unwrap_or_default();
             // Streams come one after the other.
             queued.sort_unstable_by_key(|&key| slots[key].serial);
             queued.iter().for_each(|_| disk.stats.on_hold(now));
@@ -190,32 +194,50 @@ impl Datastore {
     /// Ends those of a port's requests that are held, with the errors that the storage gave.
     pub(crate) fn give_up(&mut self, now: Nanos, tables: &mut Tables, port: u32, cookies: &[u64]) {
         let number = tables.ports[port as usize].disk;
-        let Tables { slots, disks, .. } = &mut *tables;
-        let disk = &mut disks[number as usize];
-        let Some(hold) = &disk.trouble.hold else { return };
         let mut cookies = cookies.to_vec();
         cookies.sort_unstable();
         let is_wanted = |key: &u32| {
-            let slot = &slots[*key];
+            let slot = &tables.slots[*key];
             slot.port == port && cookies.binary_search(&slot.request.cookie).is_ok()
         };
-        let all = hold.failed.iter().chain(&hold.waiting).copied();
-        let mut wanted: Vec<u32> = all.filter(|key| is_wanted(key)).collect();
-        let mut behind = disk.ranges.extract(&mut |key| is_wanted(key));
-        behind.extend(disk.locks.extract(&mut |key| is_wanted(key)));
-        behind.iter().for_each(|_| disk.stats.on_hold(now));
-        wanted.extend(behind);
-        self.fail(now, tables, number, &wanted);
-        self.end_empty_hold(now, tables, number);
+        let wanted: Vec<u32> = self.held_requests(tables, number).filter(is_wanted).collect();
+        self.fail_held(now, tables, number, &wanted);
     }
 
     /// How many of a port's requests wait for the storage's trouble to end.
     pub(crate) fn held_of(&self, tables: &Tables, port: u32) -> usize {
-        let disk = &tables.disks[tables.ports[port as usize].disk as usize];
-        let Some(hold) = &disk.trouble.hold else { return 0 };
-        let held = hold.failed.iter().chain(&hold.waiting).chain(disk.ranges.waiting());
-        let held = held.chain(disk.locks.waiting());
-        held.filter(|&&key| tables.slots[key].port == port).count()
+        let held = self.held_requests(tables, tables.ports[port as usize].disk);
+        held.filter(|&key| tables.slots[key].port == port).count()
+    }
+
+    /// Ends [requests that a disk holds](Datastore::held_requests) with the errors that the storage
+    /// gave.
+    pub(crate) fn fail_held(&mut self, now: Nanos, tables: &mut Tables, disk: u32, keys: &[u32]) {
+        let state = &mut tables.disks[disk as usize];
+        if state.trouble.hold.is_none() {
+            return;
+        }
+        let mut sorted = keys.to_vec();
+        sorted.sort_unstable();
+        let mut is_wanted = |key: &u32| sorted.binary_search(key).is_ok();
+        let mut behind = state.ranges.extract(&mut is_wanted);
+        behind.extend(state.locks.extract(&mut is_wanted));
+        behind.iter().for_each(|_| state.stats.on_hold(now));
+        self.fail(now, tables, disk, keys);
+        self.end_empty_hold(now, tables, disk);
+    }
+
+    /// The requests that wait for the trouble of a disk's storage to end.
+    pub(crate) fn held_requests<'a>(
+        &self,
+        tables: &'a Tables,
+        number: u32,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let disk = &tables.disks[number as usize];
+        disk.trouble.hold.iter().flat_map(|hold| {
+            let held = hold.failed.iter().chain(&hold.waiting).chain(disk.ranges.waiting());
+            held.chain(disk.locks.waiting()).copied()
+        })
     }
 
     /// Takes those out that a port no longer wants. They are in no statistics. Returns their slots,
@@ -311,7 +333,7 @@ impl Datastore {
         disk.stats.on_resume(now);
         disk.queue_slots.add(&mut ports[slot.port as usize].queued);
         let io = disk.io(&slot.request);
-        let queued = self.gate.enqueue(now, disk.queue, io, key);
+        let queued = self.gate.enqueue(now, disk.queues.clients, io, key);
         debug_assert!(queued.is_ok(), "the disk is open");
     }
 
@@ -319,14 +341,17 @@ impl Datastore {
     #[inline]
     pub(super) fn queue(&mut self, now: Nanos, tables: &mut Tables, key: u32) -> bool {
         let disk = &mut tables.disks[tables.slots[key].disk as usize];
-        if let Some(hold) = &mut disk.trouble.hold {
+        let lane = tables.slots[key].lane;
+        if lane == Lane::Client
+            && let Some(hold) = &mut disk.trouble.hold
+        {
             disk.stats.on_hold(now);
             hold.waiting.push_back(key);
             return true;
         }
         let io = disk.io(&tables.slots[key].request);
         // The disk's queue exists as long as the disk does.
-        self.gate.enqueue(now, disk.queue, io, key).is_ok()
+        self.gate.enqueue(now, disk.queues.of(lane), io, key).is_ok()
     }
 
     /// A disk is closed.

@@ -177,7 +177,7 @@ impl World {
     fn charged(&self) -> [u64; 2] {
         let scheduler = self.rig.store.gate.scheduler();
         self.disks.map(|disk| {
-            let queue = self.rig.tables.disks[disk as usize].queue;
+            let queue = self.rig.tables.disks[disk as usize].queues.clients;
             scheduler.counters(queue).unwrap().cost.as_millionths()
         })
     }

@@ -21,6 +21,7 @@ mod holding;
 mod holding_tests;
 #[cfg(test)]
 mod hostile;
+pub(crate) mod moving;
 mod poll;
 mod polled;
 mod ports;
@@ -43,6 +44,7 @@ use crate::port::{Port, PortEvent};
 use crate::pulse::{Activity, Pulse};
 use crate::sole_client::SoleClient;
 use crate::tables::Tables;
+use crate::tables::port::Sender;
 use crate::tables::slots::Slots;
 use busy_poll::BusyPoll;
 use datastore::Ended;
@@ -106,12 +108,15 @@ impl Shard {
                 spare_bounces: Vec::new(),
                 links: Links::default(),
                 fenced: Fenced::default(),
+                relayed: Vec::new(),
                 turn_bytes: 0,
                 polled: false,
             },
             datastores: Slab::new(),
             windows: 0,
             next_generation: 0,
+            moves: Slab::new(),
+            next_move: 0,
             touched: Vec::new(),
             starved: Vec::new(),
             held: Vec::new(),
@@ -222,6 +227,11 @@ impl Shard {
             return Some(Nanos::ZERO);
         }
         let mut wake = core.ctx.fenced.next_try(now);
+        if !core.moves.is_empty()
+            && let Some(at) = self.next_of_moves()
+        {
+            wake = Some(wake.map_or(at, |wake| wake.min(at)));
+        }
         if let Some(at) = core.ctx.links.next_check() {
             wake = Some(wake.map_or(at, |wake| wake.min(at)));
         }
@@ -288,6 +298,7 @@ impl Shard {
                 }
             }
             self.complete();
+            self.drive_moves();
             self.notify_room();
             let more = !self.core.ctx.tables.completed.is_empty()
                 || self.core.datastores.iter().any(|(_, d)| d.gate.is_due(self.core.ctx.now));
@@ -312,11 +323,14 @@ impl Shard {
                 continue;
             }
             let completion = store.complete(ctx.now, &mut ctx.tables, key);
-            let port = ctx.tables.slots[key].port;
+            let (port, request) = (ctx.tables.slots[key].port, ctx.tables.slots[key].request);
             ctx.tables.slots.free(key);
             let state = &mut ctx.tables.ports[port as usize];
             state.requests -= 1;
-            if !state.closing {
+            let sender = state.sender;
+            if sender != Sender::Client {
+                self.core.end_for_move(sender, request, completion);
+            } else if !state.closing {
                 self.with_port(port, |p, io| p.on_complete(io, completion));
             }
         }
@@ -335,7 +349,8 @@ impl Shard {
         held.sort_unstable();
         held.dedup();
         for disk in held {
-            let ports = self.core.ctx.tables.disks[disk as usize].ports.clone();
+            let home = self.core.home_of(disk as usize);
+            let ports = self.core.ctx.tables.disks[home].ports.clone();
             for port in ports {
                 if !self.core.ctx.tables.ports[port as usize].closing {
                     self.with_port(port, |p, io| p.on_held(io));

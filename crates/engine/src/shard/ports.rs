@@ -8,6 +8,7 @@ use crate::kernel::send::{Sent, send_now};
 use crate::port::{PollMode, PortIo, Until};
 use crate::request::{DiskInfo, Request};
 use crate::tables::disk::ShardDisk;
+use crate::tables::lane::Lane;
 use headgate_units::Nanos;
 use io_uring::{opcode, types};
 use std::io;
@@ -67,14 +68,8 @@ impl PortIo for Io<'_> {
     }
 
     unsafe fn submit(&mut self, request: Request, buffers: &[libc::iovec]) {
-        let core = &mut *self.core;
-        let disk = &mut core.ctx.tables.disks[self.disk as usize];
-        let key = core.ctx.tables.slots.take(request, self.disk, self.port, buffers, core.ctx.now);
-        let state = &mut core.ctx.tables.ports[self.port as usize];
-        state.requests += 1;
-        disk.queue_slots.add(&mut state.queued);
-        let disk = &core.ctx.tables.disks[self.disk as usize];
-        core.datastores[disk.datastore].enqueue(core.ctx.now, &mut core.ctx.tables, key);
+        // SAFETY: the caller's promise.
+        unsafe { self.core.submit(self.port, request, buffers, Lane::Client) };
     }
 
     fn poll_readable(&mut self, fd: RawFd, key: u32) {
@@ -181,15 +176,11 @@ impl PortIo for Io<'_> {
     }
 
     fn held(&self) -> usize {
-        let tables = &self.core.ctx.tables;
-        let store = &self.core.datastores[tables.disks[self.disk as usize].datastore];
-        store.held_of(tables, self.port)
+        self.core.held_of(self.port)
     }
 
     fn give_up(&mut self, cookies: &[u64]) {
-        let Core { ctx, datastores, .. } = &mut *self.core;
-        let store = &mut datastores[ctx.tables.disks[self.disk as usize].datastore];
-        store.give_up(ctx.now, &mut ctx.tables, self.port, cookies);
+        self.core.give_up(self.port, cookies);
     }
 }
 
@@ -197,6 +188,28 @@ impl PortIo for Io<'_> {
 const SEND_FLAGS: u32 = (libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32;
 
 impl Core {
+    /// Queues a request of a port, and returns its slot.
+    ///
+    /// # Safety
+    /// As [`PortIo::submit`].
+    pub(crate) unsafe fn submit(
+        &mut self,
+        port: u32,
+        request: Request,
+        buffers: &[libc::iovec],
+        lane: Lane,
+    ) -> u32 {
+        let Core { ctx, datastores, .. } = self;
+        let state = &mut ctx.tables.ports[port as usize];
+        let key = ctx.tables.slots.take(request, state.disk, port, buffers, ctx.now);
+        ctx.tables.slots[key].lane = lane;
+        state.requests += 1;
+        let disk = &mut ctx.tables.disks[state.disk as usize];
+        disk.queue_slots.add(&mut state.queued);
+        datastores[disk.datastore].enqueue(ctx.now, &mut ctx.tables, key);
+        key
+    }
+
     /// Goes on with a message of which a part is out.
     pub(crate) fn send_rest(&mut self, port: u32, key: u32) {
         let Some(rest) = &self.ctx.tables.ports[port as usize].unsent else { return };

@@ -7,7 +7,8 @@ use crate::priorities::Priorities;
 use crate::request::{Access, DiskInfo, Request};
 use crate::tables::Tables;
 use crate::tables::disk::ShardDisk;
-use crate::tables::port::PortState;
+use crate::tables::lane::Queues;
+use crate::tables::port::{PortState, Sender};
 use crate::tables::queue_slots::QueueSlots;
 use crate::tables::range_queue::RangeQueue;
 use crate::tables::slots::Slots;
@@ -69,7 +70,7 @@ impl Rig {
             datastore: 0,
             storage: Storage::Null,
             access: Access::Cached,
-            queue,
+            queues: Queues::new(queue),
             policy,
             priorities: Priorities { policy: priorities, map: IoprioMap::default() },
             zeroing: Default::default(),
@@ -81,6 +82,8 @@ impl Rig {
             ports: Vec::new(),
             stats: DiskStats::new(now),
             trouble: Default::default(),
+            moving: None,
+            successor: None,
         });
         key as u32
     }
@@ -90,6 +93,7 @@ impl Rig {
         let port = self.tables.ports.insert(PortState {
             disk,
             generation: 0,
+            sender: Sender::Client,
             active: Vec::new(),
             requests: 0,
             queued: 0,

@@ -53,6 +53,11 @@ impl BlockLocks {
         self.locks.is_empty()
     }
 
+    /// Whether they can go to another disk with their ports: nobody waits for anything.
+    pub(crate) fn can_go(&self) -> bool {
+        self.held.is_empty() && self.locks.iter().all(|lock| lock.state == State::Locked)
+    }
+
     /// Whether a port's request has to wait.
     pub(crate) fn stops(&self, port: u32, request: &Request) -> bool {
         let Some(range) = written(request) else { return false };

@@ -1,6 +1,7 @@
 //! An open disk, as its shard holds it.
 
 use super::block_locks::BlockLocks;
+use super::lane::Queues;
 use super::queue_slots::QueueSlots;
 use super::range_queue::RangeQueue;
 use super::slots::Zeroing;
@@ -10,7 +11,7 @@ use crate::backend::storage::Storage;
 use crate::priorities::Priorities;
 use crate::request::{Access, DiskInfo, Op, Request, Unmap};
 use headgate_qos::Io;
-use headgate_qos::{DiskId as Queue, Policy};
+use headgate_qos::Policy;
 use headgate_stats::DiskStats;
 use headgate_units::Bytes;
 
@@ -20,7 +21,7 @@ pub(crate) struct ShardDisk {
     /// What its backend made of its image.
     pub storage: Storage,
     pub access: Access,
-    pub queue: Queue,
+    pub queues: Queues,
     pub policy: Policy,
     pub priorities: Priorities,
     /// How its storage was seen to zero ranges that may become holes, and those that must not.
@@ -36,6 +37,10 @@ pub(crate) struct ShardDisk {
     pub stats: DiskStats,
     /// What its storage failed, and what it holds for that.
     pub trouble: Trouble,
+    /// The live move that it has a part in, by its number in the shard.
+    pub moving: Option<u32>,
+    /// The disk that its clients' ports hang on, if that is another one: it moves, or has moved.
+    pub successor: Option<u32>,
 }
 
 impl ShardDisk {
@@ -99,7 +104,7 @@ mod tests {
             datastore: 0,
             storage: Storage::Null,
             access,
-            queue: scheduler.register(Nanos::ZERO, Policy::default()),
+            queues: Queues::new(scheduler.register(Nanos::ZERO, Policy::default())),
             policy: Policy::default(),
             priorities: Priorities::default(),
             zeroing: Default::default(),
@@ -111,6 +116,8 @@ mod tests {
             ports: Vec::new(),
             stats: DiskStats::new(Nanos::ZERO),
             trouble: Trouble::default(),
+            moving: None,
+            successor: None,
         }
     }
 

@@ -5,6 +5,8 @@
 
 pub(crate) mod block_locks;
 pub(crate) mod disk;
+pub(crate) mod lane;
+pub(crate) mod moving;
 pub(crate) mod port;
 pub(crate) mod queue_slots;
 pub(crate) mod range_queue;

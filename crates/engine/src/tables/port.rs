@@ -32,10 +32,33 @@ impl Gone {
     }
 }
 
+/// Who sends a port's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// A client, by its front-end's port.
+    Client,
+    /// The live move of this number, for one of its parts. There is no front-end.
+    Move(u32, MovePart),
+}
+
+/// For what a move sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MovePart {
+    /// What clients ask of the source.
+    Source,
+    /// What the copy asks of it.
+    SourceCopy,
+    /// What clients ask of the target.
+    Target,
+    /// What the copy asks of it.
+    TargetCopy,
+}
+
 /// What the shard keeps of a port beside the port itself.
 pub(crate) struct PortState {
     pub disk: u32,
     pub generation: u32,
+    pub sender: Sender,
     /// Keys of ring operations under way.
     pub active: Vec<u32>,
     /// Requests queued or at the backend.

@@ -3,6 +3,7 @@
 
 use crate::backend::file::bounce::Bounce;
 use crate::request::{Extent, IoError, Request, Step};
+use crate::tables::lane::Lane;
 use headgate_qos::Cost;
 use headgate_units::{Nanos, Priority};
 
@@ -49,6 +50,7 @@ pub(crate) struct Slot {
     pub step: Step,
     pub disk: u32,
     pub port: u32,
+    pub lane: Lane,
     /// What it counts, from its dispatch on.
     pub priority: Priority,
     /// What it was charged then.
@@ -100,6 +102,7 @@ impl Slots {
                 step: Step::Main,
                 disk,
                 port,
+                lane: Lane::Client,
                 priority: Priority::MIN,
                 cost: Cost::default(),
                 host_ioprio: 0,
@@ -125,6 +128,7 @@ impl Slots {
         slot.step = Step::Main;
         slot.disk = disk;
         slot.port = port;
+        slot.lane = Lane::Client;
         slot.buffers.clear();
         slot.buffers.extend_from_slice(buffers);
         slot.done = 0;

@@ -32,6 +32,8 @@ pub enum Message {
     Ask(Ask),
     /// Take back all that nobody has begun to serve, and say how many they were.
     TakeBack(Sender<usize>),
+    /// Give up all that the disk holds, and say how many that were.
+    GiveUp(Sender<usize>),
 }
 
 /// A client in this process: submits what it is told, as room allows.
@@ -79,6 +81,12 @@ impl Port for TestPort {
     fn on_command(&mut self, io: &mut dyn PortIo, command: PortCommand) {
         match *command.downcast::<Message>().unwrap() {
             Message::Ask(ask) => self.waiting.push_back(ask),
+            Message::GiveUp(answer) => {
+                let held = io.held();
+                let cookies: Vec<u64> = self.running.keys().copied().collect();
+                io.give_up(&cookies);
+                let _ = answer.send(held);
+            }
             Message::TakeBack(answer) => {
                 let mut newest_first: Vec<u64> = self.running.keys().copied().collect();
                 newest_first.sort_unstable_by(|a, b| b.cmp(a));

@@ -5,7 +5,7 @@ use super::Tag;
 use super::budget::{Account, Budget};
 use super::draining::Draining;
 use super::port::{Drained, NbdPort, Reclaim};
-use headgate_engine::port::{Detach, Port, PortEvent, PortIo, Until};
+use headgate_engine::port::{Detach, PageUse, Port, PortEvent, PortIo, Until};
 use headgate_engine::request::{Completion, DiskInfo, Extent, ExtentKind, IoError, Op, Request};
 use headgate_nbd::server::command::Session;
 use headgate_units::Nanos;
@@ -311,6 +311,17 @@ impl Harness {
         harness.port.on_start(&mut harness.shard);
         harness.end_turn();
         harness
+    }
+
+    /// The disk is about to have other storage.
+    pub fn leave_pages(&mut self) -> PageUse {
+        self.port.leave_pages()
+    }
+
+    /// The disk has other storage.
+    pub fn new_storage(&mut self) {
+        self.port.on_new_storage(&mut self.shard);
+        self.end_turn();
     }
 
     /// Every request shall carry this tag.

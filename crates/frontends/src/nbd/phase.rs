@@ -30,6 +30,14 @@ pub(super) enum HangUpWatch {
     Ending,
 }
 
+/// Whether the port may move data by the disk's pages, where there are any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pages {
+    InUse,
+    /// The disk is about to have other storage: nothing new is begun by the pages of this one.
+    Leaving,
+}
+
 /// Whether long writes are received to their places in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlacedWrites {

@@ -25,12 +25,12 @@ use super::budget::Account;
 use super::draining::Draining;
 use super::intake::{Assembling, PartBuffer, Piece, Taken, Target, Whole};
 use super::memory::{Arena, Inbox, NoBuffer};
-use super::phase::{HangUpWatch, Phase, PlacedWrites, Receiving};
+use super::phase::{HangUpWatch, Pages, Phase, PlacedWrites, Receiving};
 use super::send_queue::{SendError, SendQueue};
 use super::splice::Splicer;
 use super::tag::Tag;
 use super::translate::{Command, export};
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Until};
+use headgate_engine::port::{Detach, PageUse, Port, PortCommand, PortEvent, PortIo, Until};
 use headgate_engine::request::{
     Completion, DiskInfo, Durability, IoError, MAX_REQUEST, Op, Request,
 };
@@ -41,7 +41,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slab::Slab;
 use std::any::Any;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -110,6 +110,7 @@ pub struct NbdPort {
     send_queue: SendQueue,
     splicer: Option<Splicer>,
     placed_writes: PlacedWrites,
+    pages: Pages,
     taken: Slab<Taken>,
     assembling: Option<Assembling>,
     longest_piece: u32,
@@ -151,6 +152,7 @@ impl NbdPort {
             send_queue: SendQueue::default(),
             splicer: None,
             placed_writes: PlacedWrites::Off,
+            pages: Pages::InUse,
             taken: Slab::with_capacity(64),
             assembling: None,
             longest_piece: MAX_REQUEST as u32,
@@ -213,6 +215,7 @@ impl NbdPort {
                         continue;
                     }
                     match command.op {
+                        _ if self.pages == Pages::Leaving => {}
                         Op::Read if command.len >= LONG_READ && self.splicer.is_some() => {
                             command.op = Op::Splice;
                         }
@@ -453,12 +456,7 @@ impl Drop for NbdPort {
 
 impl Port for NbdPort {
     fn on_start(&mut self, io: &mut dyn PortIo) {
-        if io.can_splice() {
-            self.splicer = Splicer::new(self.socket.as_fd());
-        }
-        if io.can_place() {
-            self.placed_writes = PlacedWrites::On;
-        }
+        self.use_pages(io);
         if self.draining.is_none() {
             self.phase = Phase::Open;
         }
@@ -489,6 +487,15 @@ impl Port for NbdPort {
             self.reclaim(io);
             self.pump(io);
         }
+    }
+
+    fn leave_pages(&mut self) -> PageUse {
+        self.begin_to_leave()
+    }
+
+    fn on_new_storage(&mut self, io: &mut dyn PortIo) {
+        self.use_pages(io);
+        self.pump(io);
     }
 
     fn on_room(&mut self, io: &mut dyn PortIo) {
@@ -571,6 +578,8 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
 
 #[path = "port_answers.rs"]
 mod answers;
+#[path = "port_pages.rs"]
+mod pages;
 #[path = "port_parts.rs"]
 mod parts;
 #[path = "port_placed.rs"]

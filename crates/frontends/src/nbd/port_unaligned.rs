@@ -8,6 +8,7 @@
 use super::super::buddy::Block;
 use super::super::budget::CHUNK;
 use super::super::intake::{Assembling, Piece, Taken, Target, Whole};
+use super::super::phase::Pages;
 use super::super::translate::{Command, outcome};
 use super::super::unaligned::{Doing, Part, Step, Unaligned, inward, outward};
 use super::{Ended, NbdPort};
@@ -117,7 +118,8 @@ impl NbdPort {
                     return (Step::Filling(buffer), Moves::Waits);
                 }
                 let changes = part.is_edge() && command.op != Op::Read;
-                if changes && !io.can_place() {
+                let places = io.can_place() && self.pages == Pages::InUse;
+                if changes && !places {
                     io.lock_block(part.start, part.span);
                     return (Step::Locking(buffer), Moves::Waits);
                 }

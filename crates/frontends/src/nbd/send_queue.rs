@@ -128,6 +128,12 @@ impl SendQueue {
         batch.replies += 1;
     }
 
+    /// Whether an answer waits whose data is spliced from the image.
+    pub fn has_spliced(&self) -> bool {
+        let is_spliced = |part: &Part| matches!(part, Part::Spliced { .. });
+        self.filling.parts.iter().chain(&self.sending.parts).any(is_spliced)
+    }
+
     /// Answers that are not wholly out yet.
     pub fn replies(&self) -> usize {
         self.filling.replies + self.sending.replies

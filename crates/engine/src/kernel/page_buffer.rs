@@ -1,0 +1,76 @@
+//! Memory of whole pages, aligned for any device.
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+#[derive(Clone)]
+#[repr(align(4096))]
+struct Page(#[expect(dead_code, reason = "it is read and written by its address")] [u8; PAGE]);
+
+/// So many bytes, rounded up to whole pages, zeroed at birth. They do not move while this lives.
+pub(crate) struct PageBuffer {
+    pages: Vec<Page>,
+    len: usize,
+}
+
+impl PageBuffer {
+    pub(crate) fn new(len: usize) -> PageBuffer {
+        PageBuffer { pages: vec![Page([0; PAGE]); len.div_ceil(PAGE)], len }
+    }
+
+    /// What `buffers` hold, up to their length together.
+    ///
+    /// # Safety
+    /// The buffers are valid for reads. Their content may change meanwhile.
+    pub(crate) unsafe fn of(buffers: &[libc::iovec]) -> PageBuffer {
+        let mut pages = PageBuffer::new(buffers.iter().map(|buffer| buffer.iov_len).sum());
+        let mut at = pages.start();
+        for buffer in buffers {
+            // SAFETY: the caller's promise; the pages are as long as all buffers together.
+            unsafe { std::ptr::copy_nonoverlapping(buffer.iov_base.cast(), at, buffer.iov_len) };
+            at = at.wrapping_add(buffer.iov_len);
+        }
+        pages
+    }
+
+    fn start(&mut self) -> *mut u8 {
+        self.pages.as_mut_ptr().cast()
+    }
+
+    /// How many bytes were asked for.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The first `len` bytes, or all that there are, as a buffer.
+    pub(crate) fn buffer(&mut self, len: usize) -> libc::iovec {
+        libc::iovec { iov_base: self.start().cast(), iov_len: len.min(self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_hold_what_buffers_held() {
+        let (mut a, mut b) = ([1u8; 5000], [2u8; 100]);
+        let iovec =
+            |b: &mut [u8]| libc::iovec { iov_base: b.as_mut_ptr().cast(), iov_len: b.len() };
+        // SAFETY: both arrays live.
+        let mut pages = unsafe { PageBuffer::of(&[iovec(&mut a), iovec(&mut b)]) };
+        assert_eq!(pages.len(), 5100);
+        let whole = pages.buffer(usize::MAX);
+        assert_eq!((whole.iov_base as usize % PAGE, whole.iov_len), (0, 5100));
+        // SAFETY: the pages live.
+        let held = unsafe { std::slice::from_raw_parts(whole.iov_base.cast::<u8>(), 5100) };
+        assert!(held[..5000].iter().all(|&b| b == 1) && held[5000..].iter().all(|&b| b == 2));
+        assert_eq!(pages.buffer(10).iov_len, 10);
+    }
+
+    #[test]
+    fn nothing_is_held_without_buffers() {
+        // SAFETY: there are none.
+        assert_eq!(unsafe { PageBuffer::of(&[]) }.buffer(1).iov_len, 0);
+    }
+}

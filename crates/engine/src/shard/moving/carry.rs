@@ -1,0 +1,262 @@
+//! What the machine asks for, done; what became of it, told to the machine.
+
+use crate::kernel::page_buffer::PageBuffer;
+use crate::moving::MoveEvent;
+use crate::request::{
+    Completion as Done, Durability, Extent, ExtentKind, IoError, Op, Request, Unmap, ZeroSpeed,
+};
+use crate::shard::core::Core;
+use crate::tables::lane::Lane;
+use crate::tables::moving::{Elders, Ended, Moving, Route, Stage};
+use crate::tables::port::{MovePart, Sender};
+use crate::tables::slots::{Slot, Stage as RequestStage};
+use headgate_mirror::{Action, Completion, Found, Job, RequestId, Side, State, StepId, Turn};
+use headgate_units::{Bytes, Nanos};
+
+/// The cookie of the last flush; those of steps are their numbers.
+const LAST_FLUSH: u64 = u64::MAX;
+
+/// What a client asked for, at one side. That a range is zeroed fast or not at all is for the side
+/// that has the disk: the other does what it can.
+fn at_side(side: Side, asked: Op) -> Op {
+    match (side, asked) {
+        (Side::Target, Op::WriteZeroes { unmap, durability, .. }) => {
+            Op::WriteZeroes { unmap, speed: ZeroSpeed::Any, durability }
+        }
+        _ => asked,
+    }
+}
+
+/// What a step of the copy asks of a side, and where.
+fn of_step(op: headgate_mirror::Op) -> (Op, Option<headgate_mirror::Extent>) {
+    use headgate_mirror::Op as Asked;
+    match op {
+        Asked::Examine(extent) => (Op::BlockStatus, Some(extent)),
+        Asked::Read(extent) => (Op::Read, Some(extent)),
+        Asked::Write(extent, _) => (Op::Write(Durability::Cached), Some(extent)),
+        Asked::Discard(extent) => (Op::Discard, Some(extent)),
+        Asked::Zero(extent, unmap, _) => {
+            let unmap = match unmap {
+                headgate_mirror::Unmap::May => Unmap::May,
+                headgate_mirror::Unmap::MustNot => Unmap::MustNot,
+            };
+            let (speed, durability) = (ZeroSpeed::Any, Durability::Cached);
+            (Op::WriteZeroes { unmap, speed, durability }, Some(extent))
+        }
+        Asked::Flush => (Op::Flush, None),
+    }
+}
+
+/// What an examined extent begins with, in whole blocks. What nobody knows is data.
+fn found(result: Result<(), IoError>, extents: &[Extent], asked: u64, block: u64) -> (Found, u64) {
+    let first = extents.first().filter(|_| result.is_ok());
+    let Some(first) = first else { return (Found::Data, asked) };
+    let kind = match first.kind {
+        ExtentKind::Data => Found::Data,
+        ExtentKind::Hole => Found::Hole,
+    };
+    match first.len.min(asked) / block * block {
+        0 => (Found::Data, block.min(asked)),
+        len => (kind, len),
+    }
+}
+
+impl Moving {
+    /// Invites the machine to copy, once it knows everything that is under way.
+    pub(super) fn invite(&mut self, core: &mut Core) {
+        if self.stage != Stage::Relaying || core.has_elders(self) {
+            return;
+        }
+        while self.mirror.copy(&mut self.out) == Turn::Began {
+            self.carry_out(core);
+        }
+    }
+
+    /// Does what the machine has asked for.
+    pub(super) fn carry_out(&mut self, core: &mut Core) {
+        while !self.out.is_empty() {
+            let actions = std::mem::take(&mut self.out);
+            for (n, action) in actions.iter().enumerate() {
+                match *action {
+                    Action::Send { side, job: job @ Job::Request(RequestId(id)), .. } => {
+                        let next = actions.get(n + 1);
+                        if matches!(next, Some(Action::Send { job: other, .. }) if *other == job) {
+                            self.keep(core, id as usize);
+                        }
+                        self.send_request(core, id as usize, side);
+                    }
+                    Action::Send { side, job: Job::Copy(step), op } => {
+                        self.send_step(core, step, side, op);
+                    }
+                    Action::Send { job: Job::LastFlush, .. } => {
+                        let part = MovePart::TargetCopy;
+                        self.send_copy(core, part, LAST_FLUSH, (Op::Flush, None), &[]);
+                    }
+                    Action::Answer(RequestId(id), answer) => {
+                        self.answer(core, id as usize, answer);
+                    }
+                    Action::Record(record) => self.tell(MoveEvent::Record(record)),
+                    Action::Ended(outcome) => {
+                        self.outcome = Some(outcome);
+                        self.tell(MoveEvent::Ended(outcome));
+                    }
+                    Action::Reclaim(side) => self.reclaim = Some(side),
+                }
+            }
+        }
+    }
+
+    fn send_request(&mut self, core: &mut Core, id: usize, side: Side) {
+        let front = self.clients.get(id).and_then(|client| client.front);
+        let Some(front) = front else { return };
+        let asked = core.ctx.tables.slots[front].request.op;
+        self.send_for_client(core, id, side, at_side(side, asked));
+    }
+
+    fn send_step(&mut self, core: &mut Core, id: StepId, side: Side, op: headgate_mirror::Op) {
+        let StepId(number) = id;
+        let asked = of_step(op);
+        let part = match side {
+            Side::Source => MovePart::SourceCopy,
+            Side::Target => MovePart::TargetCopy,
+        };
+        let Some(held) = self.steps.get_mut(number as usize) else { return };
+        let len = asked.1.map_or(0, |extent| extent.len().0 as usize);
+        let buffer = if asked.0.moves_data() {
+            let held = match held {
+                Some(held) if held.len() >= len => held,
+                _ => held.insert(PageBuffer::new(len)),
+            };
+            vec![held.buffer(len)]
+        } else {
+            Vec::new()
+        };
+        self.send_copy(core, part, u64::from(number), asked, &buffer);
+    }
+
+    fn send_copy(
+        &mut self,
+        core: &mut Core,
+        part: MovePart,
+        cookie: u64,
+        (op, extent): (Op, Option<headgate_mirror::Extent>),
+        buffers: &[libc::iovec],
+    ) {
+        let offset = extent.map_or(0, |extent| extent.start().0);
+        let len = extent.map_or(0, |extent| extent.len().0);
+        let request = Request { op, offset, len, cookie, ioprio: 0 };
+        // SAFETY: the buffer is the step's, which lives as long as the move, and that is kept until
+        // nothing that it has sent is under way (`Core::is_drained`).
+        unsafe { core.submit(self.senders.of(part), request, buffers, Lane::Copy) };
+    }
+
+    /// Tells the machine what has ended at the two sides.
+    pub(super) fn take_ended(&mut self, core: &mut Core) {
+        while let Some(Ended { part, request, completion }) = self.ended.pop_front() {
+            match part {
+                MovePart::Source => self.client_ended(core, Side::Source, request.op, completion),
+                MovePart::Target => self.client_ended(core, Side::Target, request.op, completion),
+                MovePart::SourceCopy => self.step_ended(core, Side::Source, &request, &completion),
+                MovePart::TargetCopy => self.step_ended(core, Side::Target, &request, &completion),
+            }
+            self.carry_out(core);
+        }
+    }
+
+    fn client_ended(&mut self, core: &mut Core, side: Side, op: Op, completion: Done) {
+        let id = completion.cookie as usize;
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let half = client.half(side);
+        (half.slot, half.error) = (None, completion.result.err());
+        match client.route {
+            Route::Past => {
+                if let Some(front) = client.front.take() {
+                    core.ctx.tables.slots[front].extents = completion.extents;
+                    core.ctx.end_party(front, completion.result);
+                }
+            }
+            Route::Machine => {
+                let ended = self.mirror.done(
+                    side,
+                    Job::Request(RequestId(id as u64)),
+                    how(side, op, completion.result),
+                    &mut self.out,
+                );
+                debug_assert!(ended.is_ok(), "it was sent");
+            }
+        }
+        self.carry_out(core);
+        self.forget_ended(id);
+    }
+
+    fn step_ended(&mut self, core: &mut Core, side: Side, request: &Request, completion: &Done) {
+        let op = request.op;
+        let told = if completion.cookie == LAST_FLUSH {
+            self.mirror.done(side, Job::LastFlush, how(side, op, completion.result), &mut self.out)
+        } else {
+            let step = StepId(completion.cookie as u32);
+            if op == Op::BlockStatus {
+                let source = &core.ctx.tables.disks[self.source as usize].info;
+                let block = u64::from(source.block_size);
+                let (result, extents) = (completion.result, &completion.extents);
+                let (found, len) = found(result, extents, request.len, block);
+                self.mirror.found(step, found, Bytes(len), &mut self.out)
+            } else {
+                let how = how(side, op, completion.result);
+                self.mirror.done(side, Job::Copy(step), how, &mut self.out)
+            }
+        };
+        debug_assert!(told.is_ok(), "it was sent");
+    }
+
+    /// Gives a target up at whose storage a request has been for too long.
+    pub(super) fn give_up_slow_target(&mut self, core: &Core) {
+        let is_late = self.latest_at_target(core).is_some_and(|at| at <= core.ctx.now);
+        if is_late {
+            self.mirror.lose_target(&mut self.out);
+        }
+    }
+
+    /// When the target is to be given up, unless it answers before.
+    pub(super) fn latest_at_target(&self, core: &Core) -> Option<Nanos> {
+        let state = self.mirror.progress().state;
+        if matches!(state, State::Switched | State::Ended) || self.stage == Stage::Preparing {
+            return None;
+        }
+        let tables = &core.ctx.tables;
+        let at_target = |(_, slot): &(u32, &Slot)| {
+            slot.disk == self.target && slot.stage == RequestStage::Dispatched
+        };
+        let oldest = tables.slots.under_way().filter(at_target).map(|(_, slot)| slot.dispatched);
+        oldest.min().map(|at| at + self.patience)
+    }
+}
+
+/// What became of a request, for the machine. A target that cannot discard keeps what it has, as it
+/// may.
+fn how(side: Side, op: Op, result: Result<(), IoError>) -> Completion {
+    match (side, op, result) {
+        (_, _, Ok(())) | (Side::Target, Op::Discard, Err(IoError::Unsupported)) => Completion::Done,
+        (_, _, Err(_)) => Completion::Failed,
+    }
+}
+
+impl Core {
+    /// Whether requests are under way at the source that came before the machine.
+    fn has_elders(&self, moving: &mut Moving) -> bool {
+        if moving.elders == Elders::None {
+            return false;
+        }
+        let tables = &self.ctx.tables;
+        let is_elder = |slot: &crate::tables::slots::Slot| {
+            slot.disk == moving.source
+                && slot.lane == Lane::Client
+                && tables.ports[slot.port as usize].sender == Sender::Client
+        };
+        if tables.slots.under_way().any(|(_, slot)| is_elder(slot)) {
+            return true;
+        }
+        moving.elders = Elders::None;
+        false
+    }
+}

@@ -1,0 +1,184 @@
+//! Clients' ports, which go from the source to the front, and from there to the side that counts.
+
+use crate::backend::nbd::loss::LossEpoch;
+use crate::port::PageUse;
+use crate::shard::Shard;
+use crate::shard::core::Core;
+use crate::tables::moving::{Moving, Stage};
+use crate::tables::port::Sender;
+use headgate_mirror::{Outcome, Side};
+
+impl Shard {
+    /// Lets the clients' ports go where the move wants them, as soon as they can.
+    pub(super) fn change_ports(&mut self, moving: &mut Moving) {
+        match moving.stage {
+            Stage::Preparing if moving.reclaim.is_some() => {
+                moving.stage = Stage::Draining;
+                self.tell_of_storage(moving.source);
+            }
+            Stage::Preparing => {
+                if self.can_leave(moving.source) {
+                    self.core.hang(moving.source, moving.front, moving.senders.source);
+                    self.core.ctx.tables.disks[moving.source as usize].successor =
+                        Some(moving.front);
+                    moving.stage = Stage::Relaying;
+                }
+            }
+            Stage::Relaying => {
+                let Some(reclaim) = moving.reclaim else { return };
+                let counts = reclaim.other();
+                if moving.outcome == Some(Outcome::Switched) {
+                    self.core.hand_over_trouble(moving);
+                }
+                moving.stage = Stage::Returning(counts);
+                self.change_ports(moving);
+            }
+            Stage::Returning(side) => {
+                let (winner, answers) = match side {
+                    Side::Source => (moving.source, moving.senders.source),
+                    Side::Target => (moving.target, moving.senders.target),
+                };
+                if !self.core.ctx.tables.disks[moving.front as usize].locks.can_go() {
+                    return;
+                }
+                self.core.hang(moving.front, winner, answers);
+                self.core.ctx.tables.disks[moving.source as usize].successor =
+                    (side == Side::Target).then_some(moving.target);
+                moving.stage = Stage::Draining;
+                self.tell_of_storage(winner);
+            }
+            Stage::Draining => {}
+        }
+    }
+
+    fn tell_of_storage(&mut self, disk: u32) {
+        for port in self.core.ctx.tables.disks[disk as usize].ports.clone() {
+            if !self.core.ctx.tables.ports[port as usize].closing {
+                self.with_port(port, |p, io| p.on_new_storage(io));
+            }
+        }
+    }
+
+    /// Whether all ports of a disk can hang on another one: none moves data by the disk's pages or
+    /// has a block for itself, and the disk holds nothing. Asks them to come to that.
+    fn can_leave(&mut self, disk: u32) -> bool {
+        let state = &self.core.ctx.tables.disks[disk as usize];
+        if !state.locks.can_go() || state.trouble.hold.is_some() {
+            return false;
+        }
+        let mut unused = true;
+        for port in state.ports.clone() {
+            if let Some(Some(port)) = self.ports.get_mut(port as usize) {
+                unused &= port.leave_pages() == PageUse::None;
+            }
+        }
+        unused
+    }
+}
+
+impl Core {
+    /// Hangs the ports of one disk on another. What they have queued stays where it is, and ends
+    /// there. `answers` is the move's own port that answers to clients for what a server may have
+    /// lost, before or afterwards.
+    fn hang(&mut self, from: u32, to: u32, answers: u32) {
+        let ports = std::mem::take(&mut self.ctx.tables.disks[from as usize].ports);
+        for &port in &ports {
+            // What it was not told of is told to who comes.
+            let epoch = self.ctx.tables.ports[port as usize].epoch;
+            self.ctx.client_gone(from, epoch);
+        }
+        let state = &self.ctx.tables.ports[answers as usize];
+        let (disk, epoch) = (state.disk, state.epoch);
+        self.ctx.client_gone(disk, epoch);
+        let link = self.ctx.tables.disks[disk as usize].storage.link();
+        let epoch = link.map_or_else(LossEpoch::default, |link| self.ctx.links.on_client(link));
+        self.ctx.tables.ports[answers as usize].epoch = epoch;
+        for &port in &ports {
+            let state = &mut self.ctx.tables.ports[port as usize];
+            (state.disk, state.epoch) = (to, epoch);
+        }
+        let locks = std::mem::take(&mut self.ctx.tables.disks[from as usize].locks);
+        let state = &mut self.ctx.tables.disks[to as usize];
+        state.locks = locks;
+        state.ports.extend(ports);
+        self.divide_slots(from);
+        self.divide_slots(to);
+    }
+
+    /// The disk that ports of this one hang on now.
+    pub(crate) fn home_of(&self, disk: usize) -> usize {
+        let found = self.ctx.tables.disks.get(disk);
+        found.and_then(|found| found.successor).map_or(disk, |successor| successor as usize)
+    }
+
+    /// The disk whose trouble holds up requests of a front: the side that they are sent to.
+    fn behind(&self, front: u32) -> Option<&Moving> {
+        let state = &self.ctx.tables.disks[front as usize];
+        let index = state.storage.is_front().then_some(state.moving)??;
+        self.moves.get(index as usize)?.as_deref()
+    }
+
+    /// The clients' requests that a side of a move holds, by their slots there. `wanted` is asked
+    /// of the port and the cookie that they have at the front.
+    fn held_behind(&self, moving: &Moving, wanted: impl Fn(u32, u64) -> bool) -> Vec<u32> {
+        let tables = &self.ctx.tables;
+        let asked = |key: u32| {
+            let slot = &tables.slots[key];
+            let front = match tables.ports[slot.port as usize].sender {
+                Sender::Client => return Some((slot.port, slot.request.cookie)),
+                Sender::Move(..) => moving.clients.get(slot.request.cookie as usize)?.front?,
+            };
+            let front = &tables.slots[front];
+            Some((front.port, front.request.cookie))
+        };
+        let is_wanted = |&key: &u32| asked(key).is_some_and(|(port, cookie)| wanted(port, cookie));
+        let mut held = Vec::new();
+        for side in [moving.source, moving.target] {
+            let disk = &tables.disks[side as usize];
+            let store = &self.datastores[disk.datastore];
+            held.extend(store.held_requests(tables, side).filter(is_wanted));
+        }
+        held
+    }
+
+    /// How many of a port's requests its disk holds, or a side that its disk moves to or from.
+    pub(crate) fn held_of(&self, port: u32) -> usize {
+        let disk = self.ctx.tables.ports[port as usize].disk;
+        match self.behind(disk) {
+            Some(moving) => self.held_behind(moving, |of, _| of == port).len(),
+            None => {
+                let store = &self.datastores[self.ctx.tables.disks[disk as usize].datastore];
+                store.held_of(&self.ctx.tables, port)
+            }
+        }
+    }
+
+    /// Has those of a port's requests that are held fail with their errors.
+    pub(crate) fn give_up(&mut self, port: u32, cookies: &[u64]) {
+        let disk = self.ctx.tables.ports[port as usize].disk;
+        let wanted = |of: u32, cookie: u64| of == port && cookies.contains(&cookie);
+        let held = self.behind(disk).map(|moving| {
+            let sides = [moving.source, moving.target];
+            (sides, self.held_behind(moving, wanted))
+        });
+        let Core { ctx, datastores, .. } = self;
+        let Some((sides, held)) = held else {
+            let store = &mut datastores[ctx.tables.disks[disk as usize].datastore];
+            return store.give_up(ctx.now, &mut ctx.tables, port, cookies);
+        };
+        for side in sides {
+            let slots = &ctx.tables.slots;
+            let keys: Vec<u32> =
+                held.iter().copied().filter(|&key| slots[key].disk == side).collect();
+            let store = &mut datastores[ctx.tables.disks[side as usize].datastore];
+            store.fail_held(ctx.now, &mut ctx.tables, side, &keys);
+        }
+    }
+
+    /// The target is the disk: it does from now on about trouble what the source did.
+    fn hand_over_trouble(&mut self, moving: &Moving) {
+        let disks = &mut self.ctx.tables.disks;
+        let policy = disks[moving.source as usize].trouble.policy;
+        disks[moving.target as usize].trouble.policy = policy;
+    }
+}

@@ -1,0 +1,93 @@
+//! What the control side asks of moves.
+
+use crate::error::{EngineError, MoveError};
+use crate::moving::MoveId;
+use crate::request::IoError;
+use crate::shard::Shard;
+use crate::shard::core::Core;
+use crate::tables::moving::Moving;
+use headgate_mirror::{Progress, Word};
+use headgate_qos::Policy;
+use headgate_units::Nanos;
+
+impl Shard {
+    fn moving(&mut self, id: MoveId) -> Result<&mut Moving, EngineError> {
+        let moving = self.core.moves.get_mut(id.index as usize).and_then(Option::as_deref_mut);
+        let moving = moving.filter(|moving| moving.serial == id.serial);
+        moving.ok_or(MoveError::Over.into())
+    }
+
+    /// Tells what became of a record.
+    pub(crate) fn move_recorded(&mut self, id: MoveId, word: Word) -> Result<(), EngineError> {
+        let moving = self.moving(id)?;
+        moving.mirror.recorded(word, &mut moving.out).map_err(|e| MoveError::Record(e).into())
+    }
+
+    /// Stops the copy; what clients change goes on to both sides.
+    pub(crate) fn pause_move(&mut self, id: MoveId) -> Result<(), EngineError> {
+        self.moving(id)?.mirror.pause();
+        Ok(())
+    }
+
+    /// The end of a pause.
+    pub(crate) fn resume_move(&mut self, id: MoveId) -> Result<(), EngineError> {
+        self.moving(id)?.mirror.resume();
+        Ok(())
+    }
+
+    /// Ends a move, unless the target may count already.
+    pub(crate) fn cancel_move(&mut self, id: MoveId) -> Result<(), EngineError> {
+        let moving = self.moving(id)?;
+        moving.mirror.cancel(&mut moving.out).map_err(|e| MoveError::NotCancelled(e).into())
+    }
+
+    /// Another pace for the copy.
+    pub(crate) fn set_move_pace(&mut self, id: MoveId, pace: Policy) -> Result<(), EngineError> {
+        let moving = self.moving(id)?;
+        let sides = [moving.source, moving.target];
+        let Core { ctx, datastores, .. } = &mut self.core;
+        for disk in sides {
+            let disk = &ctx.tables.disks[disk as usize];
+            if let Some(queue) = disk.queues.copy {
+                let store = &mut datastores[disk.datastore];
+                let set = store.gate.set_policy(ctx.now, queue, pace);
+                set.map_err(|_| EngineError::NoDisk)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a move is.
+    pub(crate) fn move_progress(&mut self, id: MoveId) -> Result<Progress, EngineError> {
+        Ok(self.moving(id)?.mirror.progress())
+    }
+
+    /// Whether a disk is in no move.
+    pub(crate) fn check_unmoved(&self, disk: usize) -> Result<(), EngineError> {
+        let disk = self.core.ctx.tables.disks.get(disk).ok_or(EngineError::NoDisk)?;
+        if disk.moving.is_some() { Err(MoveError::Moving.into()) } else { Ok(()) }
+    }
+
+    /// When a move has something to do without an event.
+    pub(in crate::shard) fn next_of_moves(&self) -> Option<Nanos> {
+        let moves = self.core.moves.iter().filter_map(|(_, moving)| moving.as_deref());
+        moves.filter_map(|moving| moving.latest_at_target(&self.core)).min()
+    }
+
+    /// The engine ends: no client waits for an answer any more, and no move goes on.
+    pub(crate) fn abandon_moves(&mut self) {
+        let Core { ctx, moves, .. } = &mut self.core;
+        for (_, moving) in moves.iter_mut() {
+            let Some(moving) = moving else { continue };
+            // One whose switch is being recorded cannot be cancelled, nor does it go on.
+            let _ = moving.mirror.cancel(&mut moving.out);
+            moving.reclaim.get_or_insert(moving.counts().other());
+            for (_, client) in &mut moving.clients {
+                if let Some(front) = client.front.take() {
+                    ctx.end_party(front, Err(IoError::Cancelled));
+                }
+            }
+            moving.clients.retain(|_, client| !client.is_over());
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A live move, as its shard holds it.
+
+use super::port::MovePart;
+use crate::kernel::page_buffer::PageBuffer;
+use crate::moving::{Listening, MoveEvent, MoveListener};
+use crate::request::{Completion, IoError, Request};
+use headgate_mirror::{Action, Mirror, Outcome, Side};
+use headgate_units::Nanos;
+use slab::Slab;
+use std::collections::VecDeque;
+
+/// Bytes of clients' writes that the machine may have at once, and one write of any length. Each
+/// may have to be kept for both sides. What comes beyond waits.
+pub(crate) const WRITES_MAX: u64 = 64 << 20;
+
+/// One live move.
+pub(crate) struct Moving {
+    pub serial: u64,
+    pub mirror: Mirror,
+    pub front: u32,
+    /// The front's datastore.
+    pub front_store: usize,
+    pub source: u32,
+    pub target: u32,
+    pub senders: Senders,
+    pub stage: Stage,
+    pub elders: Elders,
+    pub clients: Slab<ClientRequest>,
+    /// What each step of the copy holds.
+    pub steps: Vec<Option<PageBuffer>>,
+    /// Requests that the front has dispatched and the machine does not know yet.
+    pub waiting: VecDeque<u32>,
+    /// Bytes of the writes among `clients`.
+    pub writes: u64,
+    /// What ended at one of the sides.
+    pub ended: VecDeque<Ended>,
+    /// The side that is to be reclaimed.
+    pub reclaim: Option<Side>,
+    pub outcome: Option<Outcome>,
+    pub patience: Nanos,
+    pub listener: MoveListener,
+    pub out: Vec<Action>,
+}
+
+/// The ports that a move sends by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Senders {
+    pub source: u32,
+    pub source_copy: u32,
+    pub target: u32,
+    pub target_copy: u32,
+}
+
+impl Senders {
+    pub(crate) fn of(&self, part: MovePart) -> u32 {
+        match part {
+            MovePart::Source => self.source,
+            MovePart::SourceCopy => self.source_copy,
+            MovePart::Target => self.target,
+            MovePart::TargetCopy => self.target_copy,
+        }
+    }
+
+    pub(crate) fn all(&self) -> [u32; 4] {
+        [self.source, self.source_copy, self.target, self.target_copy]
+    }
+}
+
+/// Where the clients' ports hang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// On the source, until none of them has to do with its pages or blocks.
+    Preparing,
+    /// On the front.
+    Relaying,
+    /// On the front, until they can go to the side that counts.
+    Returning(Side),
+    /// On the side that counts. The front has requests still.
+    Draining,
+}
+
+/// Requests that clients have sent to the source before the move: the machine does not know them,
+/// so nothing is copied while they are under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Elders {
+    Perhaps,
+    None,
+}
+
+/// How a client's request goes through a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// The machine decides.
+    Machine,
+    /// It asks for nothing that is to be on both sides.
+    Past,
+}
+
+/// A request that the front has dispatched.
+pub(crate) struct ClientRequest {
+    pub route: Route,
+    /// What it writes.
+    pub bytes: u64,
+    /// Its slot, until it is answered.
+    pub front: Option<u32>,
+    /// What it writes, where that goes to both sides: a guest may change its buffers meanwhile.
+    pub kept: Option<PageBuffer>,
+    pub source: Half,
+    pub target: Half,
+}
+
+/// A client's request at one side.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Half {
+    /// Its slot there, while it is under way.
+    pub slot: Option<u32>,
+    pub error: Option<IoError>,
+}
+
+impl ClientRequest {
+    pub(crate) fn half(&mut self, side: Side) -> &mut Half {
+        match side {
+            Side::Source => &mut self.source,
+            Side::Target => &mut self.target,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.front.is_none() && self.source.slot.is_none() && self.target.slot.is_none()
+    }
+}
+
+/// Something that a move has sent has ended.
+pub(crate) struct Ended {
+    pub part: MovePart,
+    pub request: Request,
+    pub completion: Completion,
+}
+
+impl Moving {
+    /// Tells the listener. One that is gone will not say what became of a record, so none was made.
+    pub(crate) fn tell(&mut self, event: MoveEvent) {
+        if (self.listener)(event) == Listening::Gone {
+            if let MoveEvent::Record(_) = event {
+                // It was asked for just now.
+                let _ = self.mirror.recorded(headgate_mirror::Word::NotMade, &mut self.out);
+            }
+            let _ = self.mirror.cancel(&mut self.out);
+        }
+    }
+}
