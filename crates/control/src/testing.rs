@@ -1,5 +1,7 @@
 //! A data plane in memory, to test the control plane alone.
 
+mod moves;
+
 use super::{Control, Options, Parts, Roots, StateDir};
 use crate::leases::Leases;
 use crate::records::{Recorded, Records};
@@ -33,6 +35,7 @@ struct State {
     datastores: BTreeSet<Name>,
     disks: BTreeMap<Name, LiveDisk>,
     exports: BTreeMap<Name, ExportRecord>,
+    moves: BTreeMap<Name, moves::FakeMove>,
     /// The machine of each disk, and who may connect.
     sockets: BTreeMap<Name, (Option<Name>, Access)>,
     windows: BTreeMap<Name, Slots>,

@@ -2,6 +2,7 @@
 
 pub mod calibrate;
 pub mod demo;
+mod engine_moves;
 pub mod engine_plane;
 mod exports;
 pub mod http;

@@ -4,7 +4,8 @@ use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
 use crate::{
-    BlockSizes, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord, TroubleSample,
+    BlockSizes, DatastoreRecord, ExportRecord, LiveMoves, Name, Policy, PriorityRecord,
+    TroubleSample,
 };
 use headgate_access::Access;
 use headgate_devices::LayerSpec;
@@ -192,7 +193,7 @@ pub struct Stall {
 /// Datastores and disks in service. Calls block until the shard confirms; none is made on the data
 /// path. A call of what [stands still](DataPlane::stalls) fails within seconds, and is not carried
 /// out later.
-pub trait DataPlane: Send + Sync {
+pub trait DataPlane: LiveMoves + Send + Sync {
     /// What does not answer, and has not for some seconds. Waits for nobody.
     fn stalls(&self) -> Vec<Stall>;
 

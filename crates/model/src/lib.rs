@@ -6,6 +6,7 @@ mod block_sizes;
 mod connection;
 mod data_plane;
 mod lookback;
+mod moves;
 mod name;
 mod overcommit;
 mod placement;
@@ -23,6 +24,7 @@ pub use data_plane::{
     Session, Stall,
 };
 pub use lookback::{Lookback, UnknownLookback};
+pub use moves::{LiveMoves, MoveEvent, MoveOrder, MovePace};
 pub use name::{NAME_MAX, Name, NameError};
 pub use overcommit::{Overcommit, UnknownOvercommit};
 pub use placement::{DatastorePlacement, DiskPlacement};

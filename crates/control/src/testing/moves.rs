@@ -1,0 +1,96 @@
+//! Moves as a test plays them.
+
+use super::MemoryPlane;
+use headgate_mirror::{Progress, Record, Side, State, Word};
+use headgate_model::{LiveMoves, MoveEvent, MoveOrder, MovePace, Name, PlaneError};
+use headgate_units::Bytes;
+use std::sync::mpsc::Sender;
+
+/// A move under way.
+pub(super) struct FakeMove {
+    size: Bytes,
+    state: State,
+    events: Sender<MoveEvent>,
+}
+
+impl MemoryPlane {
+    fn change_move(
+        &self,
+        operation: &'static str,
+        disk: &Name,
+        work: impl FnOnce(&mut FakeMove) -> Result<(), PlaneError>,
+    ) -> Result<(), PlaneError> {
+        let absent = || PlaneError::new(format!("disk '{disk}' does not move"));
+        self.run(operation, |s| work(s.moves.get_mut(disk).ok_or_else(absent)?))?
+    }
+}
+
+impl LiveMoves for MemoryPlane {
+    fn begin_move(&self, order: MoveOrder, events: Sender<MoveEvent>) -> Result<(), PlaneError> {
+        let MoveOrder { disk, target, .. } = order;
+        if !target.image.as_os_str().is_empty() && !target.image.exists() {
+            return Err(PlaneError::new(format!("{} does not exist", target.image.display())));
+        }
+        self.run("begin_move", |s| {
+            assert!(s.disks.contains_key(&disk));
+            events.send(MoveEvent::Record(Record::Started)).unwrap();
+            let (size, state) = (target.size, State::Starting);
+            let one = FakeMove { size, state, events };
+            assert!(s.moves.insert(disk, one).is_none());
+        })
+    }
+
+    fn move_recorded(&self, disk: &Name, word: Word) -> Result<(), PlaneError> {
+        self.change_move("move_recorded", disk, |one| {
+            one.state = match (one.state, word) {
+                (State::Switching, Word::Made) => State::Switched,
+                (State::Switching, Word::Unknown) => State::Switching,
+                _ => State::Copying,
+            };
+            Ok(())
+        })
+    }
+
+    fn set_move_pace(&self, disk: &Name, _pace: MovePace) -> Result<(), PlaneError> {
+        self.change_move("set_move_pace", disk, |_| Ok(()))
+    }
+
+    fn pause_move(&self, disk: &Name) -> Result<(), PlaneError> {
+        self.change_move("pause_move", disk, |one| {
+            one.state = State::Paused;
+            Ok(())
+        })
+    }
+
+    fn resume_move(&self, disk: &Name) -> Result<(), PlaneError> {
+        self.change_move("resume_move", disk, |one| {
+            one.state = State::Copying;
+            Ok(())
+        })
+    }
+
+    fn cancel_move(&self, disk: &Name) -> Result<(), PlaneError> {
+        self.change_move("cancel_move", disk, |one| match one.state {
+            State::Switching | State::Switched => {
+                Err(PlaneError::new(headgate_mirror::NotCancelled::Switching))
+            }
+            _ => {
+                one.state = State::Ended;
+                let cancelled = MoveEvent::Ended(headgate_mirror::Outcome::Cancelled);
+                one.events.send(cancelled).unwrap();
+                one.events.send(MoveEvent::Reclaim(Side::Target)).unwrap();
+                Ok(())
+            }
+        })
+    }
+
+    fn move_progress(&self, disk: &Name) -> Option<Progress> {
+        let state = self.0.lock().unwrap();
+        let one = state.moves.get(disk)?;
+        Some(Progress { copied: Bytes(one.size.0 / 2), size: one.size, state: one.state })
+    }
+
+    fn end_move(&self, disk: &Name, _side: Side) -> Result<(), PlaneError> {
+        self.run("end_move", |s| assert!(s.moves.remove(disk).is_some()))
+    }
+}
