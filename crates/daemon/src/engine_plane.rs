@@ -1,5 +1,6 @@
 //! The data plane of the control plane: engine and frontends behind its trait.
 
+use crate::engine_parts::{LOCK_PATIENCE, Moves, Store, StoreKind, failed, image_failed};
 use crate::exports::Exports;
 use crate::machines::Machines;
 use crate::translate;
@@ -11,23 +12,22 @@ use headgate_engine::port::Port;
 use headgate_engine::request::DiskInfo;
 use headgate_engine::snapshot;
 use headgate_engine::{
-    Access as ImageAccess, BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec,
-    Engine, EngineConfig, Image, ImageError, PortRef,
+    BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig,
+    Image, PortRef,
 };
 use headgate_frontends::nbd::server::{NbdServer, ServerConfig};
 use headgate_frontends::vhost::GuestMemorySource;
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_model::{
-    DENIED, DataPlane, DatastoreSample, Machine, NbdSample, OpenDisk, Period, PlaneError, Probe,
-    RemoteDisk, Session, Stall,
+    DataPlane, DatastoreSample, Machine, NbdSample, OpenDisk, Period, PlaneError, Probe, Session,
+    Stall,
 };
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Adjustment, Narrow};
 use headgate_units::Bytes;
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,42 +37,8 @@ use std::time::Duration;
 const _: () = assert!(headgate_control::limits::QUEUE_DEPTH_MAX == headgate_engine::WINDOW_MAX);
 const _: () = assert!(headgate_control::limits::SIZE_STEP == headgate_engine::backend::SIZE_STEP);
 
-/// How long an image may stay locked by a daemon that was just killed.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-
 /// The longest that the creation of a disk waits for an NBD server's answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-
-fn failed(e: impl std::fmt::Display) -> PlaneError {
-    PlaneError::new(e)
-}
-
-fn image_failed(e: ImageError) -> PlaneError {
-    let is_denied = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
-    let hint = match &e {
-        ImageError::Io { source, .. } if is_denied(source) => Some(DENIED.to_owned()),
-        _ => None,
-    };
-    PlaneError { hint, ..failed(e) }
-}
-
-struct Store {
-    id: DatastoreId,
-    kind: StoreKind,
-}
-
-/// Where a datastore's images come from.
-#[derive(Clone, Debug, PartialEq)]
-enum StoreKind {
-    /// Files or exports.
-    Storage,
-    /// A block device.
-    Device,
-    /// Files behind a device model.
-    Model(ModelSpec),
-    /// Memory.
-    Memory,
-}
 
 /// Lets in those that `access` names; if that fails, nobody, rather than whoever was before.
 fn grant_or_nobody(server: &VhostServer, access: &Access) -> Result<(), PlaneError> {
@@ -89,13 +55,14 @@ pub struct Internal(DiskId);
 
 /// Datastores and disks in the engine, each disk as an NBD export and on a vhost-user socket.
 pub struct EnginePlane {
-    engine: Engine,
-    exports: Arc<Exports>,
+    pub(crate) engine: Engine,
+    pub(crate) exports: Arc<Exports>,
     nbd: Mutex<Option<NbdServer>>,
     vhost: Mutex<HashMap<Name, VhostServer>>,
     machines: Machines,
     memory: GuestMemorySource,
     stores: Mutex<HashMap<Name, Store>>,
+    pub(crate) moves: Moves,
 }
 
 impl EnginePlane {
@@ -117,6 +84,7 @@ impl EnginePlane {
             vhost: Mutex::default(),
             memory,
             stores: Mutex::default(),
+            moves: Moves::default(),
         })
     }
 
@@ -197,15 +165,15 @@ impl EnginePlane {
         self.nbd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn vhost(&self) -> MutexGuard<'_, HashMap<Name, VhostServer>> {
+    pub(crate) fn vhost(&self) -> MutexGuard<'_, HashMap<Name, VhostServer>> {
         self.vhost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stores(&self) -> MutexGuard<'_, HashMap<Name, Store>> {
+    pub(crate) fn stores(&self) -> MutexGuard<'_, HashMap<Name, Store>> {
         self.stores.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn store(&self, datastore: &Name) -> Result<DatastoreId, PlaneError> {
+    pub(crate) fn store(&self, datastore: &Name) -> Result<DatastoreId, PlaneError> {
         let stores = self.stores();
         let store = stores.get(datastore);
         store
@@ -213,11 +181,11 @@ impl EnginePlane {
             .ok_or_else(|| failed(format!("datastore '{datastore}' is not in service")))
     }
 
-    fn kind(&self, datastore: &Name) -> Option<StoreKind> {
+    pub(crate) fn kind(&self, datastore: &Name) -> Option<StoreKind> {
         self.stores().get(datastore).map(|store| store.kind.clone())
     }
 
-    fn disk(&self, disk: &Name) -> Result<DiskId, PlaneError> {
+    pub(crate) fn disk(&self, disk: &Name) -> Result<DiskId, PlaneError> {
         let disk_id = self.exports.disks().get(disk).copied();
         disk_id.ok_or_else(|| failed(format!("disk '{disk}' is not in service")))
     }
@@ -262,37 +230,6 @@ impl EnginePlane {
         if let Some(Err(error)) = machine.map(|machine| self.machines.link(&machine, disk, path)) {
             tracing::error!(%disk, %error, "the socket is not in its machine's directory until a restart");
         }
-    }
-
-    fn image(&self, disk: &OpenDisk) -> Result<Image, PlaneError> {
-        let kind = self.kind(&disk.datastore);
-        let caching = match kind {
-            Some(StoreKind::Memory) => return Image::memory(disk.size).map_err(failed),
-            Some(StoreKind::Model(ModelSpec::Null)) => {
-                return Image::null(disk.size).map_err(failed);
-            }
-            // The speed of an emulated device is its model's: the file under it should be faster,
-            // so it is cached.
-            Some(StoreKind::Model(_)) => Caching::Buffered,
-            Some(StoreKind::Storage | StoreKind::Device) | None => Caching::PreferDirect,
-        };
-        let image = match kind {
-            Some(StoreKind::Device) => Image::open_device(&disk.image, caching, LOCK_PATIENCE),
-            _ => Image::open(&disk.image, caching, LOCK_PATIENCE),
-        };
-        let image = image.map_err(image_failed)?;
-        if image.size() != disk.size {
-            return Err(PlaneError {
-                error: format!(
-                    "{} has {} bytes, and the disk {}",
-                    disk.image.display(),
-                    image.size().0,
-                    disk.size.0
-                ),
-                hint: Some("restore the image, or remove the disk".into()),
-            });
-        }
-        Ok(image)
     }
 }
 
@@ -406,40 +343,7 @@ impl DataPlane for EnginePlane {
     }
 
     fn open_disk(&self, mut disk: OpenDisk) -> Result<(), PlaneError> {
-        let store = self.store(&disk.datastore)?;
-        let image = match disk.remote.take() {
-            Some(RemoteDisk { uri, block_size, session }) => {
-                let connection = session.and_then(Session::into_inner::<Connection>);
-                Image::remote(uri, disk.size, block_size, connection).map_err(failed)?
-            }
-            None => self.image(&disk)?,
-        };
-        let image = match disk.term.take() {
-            Some(term) => image.until(term),
-            None => image,
-        };
-        let refused = match (disk.fence.take(), image.as_fd()) {
-            (Some(fence), Some(device)) => fence.raise(device)?,
-            _ => None,
-        };
-        let image = match refused {
-            Some(refused) => image.reserved(refused),
-            None => image,
-        };
-        let expects_direct = self
-            .stores()
-            .get(&disk.datastore)
-            .is_some_and(|store| store.kind == StoreKind::Storage);
-        if image.access() != ImageAccess::Direct && expects_direct {
-            tracing::warn!(disk = %disk.name, image = %image.path().display(),
-                "the file system has no direct IO: requests go through the host's page cache");
-        }
-        let policy = disk.policy.for_scheduler().map_err(failed)?;
-        let spec = DiskSpec { name: disk.name.to_string(), image, policy };
-        let id = self.engine.open_disk(store, spec).map_err(failed)?;
-        self.engine
-            .set_priorities(id, translate::engine_priorities(&disk.priorities))
-            .map_err(failed)?;
+        let id = self.open_storage(&disk.name.to_string(), &mut disk)?;
         self.engine.set_trouble(id, translate::trouble_policy(&disk.policy)).map_err(failed)?;
         match self.listen_for(&disk, id) {
             Ok(server) => self.vhost().insert(disk.name.clone(), server),
@@ -454,20 +358,24 @@ impl DataPlane for EnginePlane {
     }
 
     fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError> {
-        let (id, trouble) = (self.disk(disk)?, translate::trouble_policy(policy));
+        let trouble = translate::trouble_policy(policy);
         let policy = policy.for_scheduler().map_err(failed)?;
-        self.engine.set_policy(id, policy).map_err(failed)?;
-        self.engine.set_trouble(id, trouble).map_err(failed)
+        for side in self.sides(disk)? {
+            self.engine.set_policy(side, policy).map_err(failed)?;
+        }
+        self.engine.set_trouble(self.counting(disk)?, trouble).map_err(failed)
     }
 
     fn resume_disk(&self, disk: &Name) -> Result<bool, PlaneError> {
-        self.engine.try_held(self.disk(disk)?).map_err(failed)
+        self.engine.try_held(self.counting(disk)?).map_err(failed)
     }
 
     fn set_priorities(&self, disk: &Name, priorities: &PriorityRecord) -> Result<(), PlaneError> {
-        self.engine
-            .set_priorities(self.disk(disk)?, translate::engine_priorities(priorities))
-            .map_err(failed)
+        for side in self.sides(disk)? {
+            let priorities = translate::engine_priorities(priorities);
+            self.engine.set_priorities(side, priorities).map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn put_export(&self, export: &ExportRecord) {
@@ -479,6 +387,7 @@ impl DataPlane for EnginePlane {
     }
 
     fn close_disk(&self, disk: &Name, patience: Duration) -> Result<(), PlaneError> {
+        self.check_unmoved(disk)?;
         let id = self.disk(disk)?;
         // Not to be had any more before its clients are sent away, so that none comes back in
         // between.
@@ -504,7 +413,10 @@ impl DataPlane for EnginePlane {
         let mut vhost = self.vhost().remove(disk);
         vhost.iter_mut().for_each(VhostServer::stop_listening);
         self.depart(disk);
-        self.engine.close_disk(id, Duration::ZERO).map_err(failed)
+        match self.moves.remove(disk) {
+            Some(moving) => self.abandon_move(moving),
+            None => self.engine.close_disk(id, Duration::ZERO).map_err(failed),
+        }
     }
 
     fn set_machine(

@@ -2,7 +2,9 @@
 
 pub mod calibrate;
 pub mod demo;
+mod engine_images;
 mod engine_moves;
+mod engine_parts;
 pub mod engine_plane;
 mod exports;
 pub mod http;

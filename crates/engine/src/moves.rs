@@ -48,8 +48,9 @@ impl Engine {
     /// Begins to move a disk while its clients use it. Everything else is told to the listener,
     /// first that the start is to be recorded.
     ///
-    /// While it moves, and after it has moved, clients that attach to the source are served as
-    /// those that were there before.
+    /// The two have names of their own: when the target is the disk, it has the source's name, and
+    /// the source the target's. While it moves, and after it has moved, clients that attach to the
+    /// source are served as those that were there before.
     ///
     /// # Errors
     /// [`EngineError::NoDisk`], [`EngineError::DiskBusy`] where the target has clients,
@@ -69,6 +70,10 @@ impl Engine {
             listener: spec.listener,
         };
         let (index, serial) = self.call(shard, move |s| s.begin_move(new))??;
+        let mut disks = self.member(shard)?.disks();
+        if let Some(name) = disks.get(&spec.source.key).cloned() {
+            disks.insert(spec.target.key, name);
+        }
         Ok(MoveId { shard, index, serial })
     }
 

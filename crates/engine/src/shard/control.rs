@@ -457,6 +457,10 @@ impl Shard {
             if found.len() == most {
                 return (found, Some(key));
             }
+            let home = self.core.ctx.tables.disks.get(self.core.home_of(key)).unwrap_or(disk);
+            let clients = if disk.moving.is_some() { home } else { disk };
+            let queued = disk.queue_slots.queued().saturating_sub(disk.trouble.waiting());
+            let at_front = if home.storage.is_front() { home.queue_slots.queued() } else { 0 };
             let snapshot = DiskSnapshot {
                 key,
                 name: disk.info.name.clone(),
@@ -467,11 +471,11 @@ impl Shard {
                 policy: disk.policy,
                 priorities: disk.priorities,
                 streams: disk.streams.snapshot(),
-                queued: disk.queue_slots.queued().saturating_sub(disk.trouble.waiting()),
+                queued: queued + at_front,
                 in_flight: disk.in_flight,
                 needed_depth: self.needed_depth(disk),
                 latency: self.latency(disk),
-                ports: disk.ports.len(),
+                ports: clients.ports.len(),
                 remote: disk.storage.link().and_then(|link| self.core.ctx.links.snapshot(link)),
                 stats: disk.stats.snapshot(now),
                 trouble: disk.trouble.snapshot(),

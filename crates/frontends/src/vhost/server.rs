@@ -51,7 +51,8 @@ enum Client {
 }
 
 struct Shared {
-    disk: DiskId,
+    /// It is another one once it has moved.
+    disk: Mutex<DiskId>,
     name: String,
     engine: Engine,
     memory: GuestMemorySource,
@@ -62,6 +63,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn disk(&self) -> DiskId {
+        *self.disk.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     fn client(&self) -> MutexGuard<'_, Client> {
         self.client.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -149,7 +154,7 @@ impl VhostServer {
         // Only to be shut down, which ends the acceptor's wait.
         let handle = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(failed)?));
         let shared = Arc::new(Shared {
-            disk,
+            disk: Mutex::new(disk),
             trust: Arc::new(Trust::new(&name)),
             name,
             engine,
@@ -190,6 +195,11 @@ impl VhostServer {
         *self.shared.access.lock().unwrap_or_else(|e| e.into_inner()) = access.clone();
         self.shared.review();
         Ok(())
+    }
+
+    /// The disk has moved: front-ends that come from now on are attached to this one.
+    pub fn set_disk(&self, disk: DiskId) {
+        *self.shared.disk.lock().unwrap_or_else(|e| e.into_inner()) = disk;
     }
 
     /// Is a front-end connected.
@@ -317,11 +327,11 @@ enum Ended {
 
 /// A connection's thread: answers messages until its peer, or the disk, goes away.
 fn serve(shared: &Shared, stream: UnixStream) -> Result<(), Ended> {
-    let info = Arc::new(Mutex::new(shared.engine.disk_info(shared.disk)?));
+    let info = Arc::new(Mutex::new(shared.engine.disk_info(shared.disk())?));
     let port = {
         let (info, peer, recall) = (Arc::clone(&info), stream.try_clone()?, Recall::new()?);
         let new = move |disk: &DiskInfo| Box::new(BlkPort::new(disk, info, recall, peer)) as Box<_>;
-        shared.engine.attach(shared.disk, new)?
+        shared.engine.attach(shared.disk(), new)?
     };
     shared.set_client(Client::Connected(stream.try_clone()?, Some(port.clone())));
     tracing::info!(disk = shared.name, "a front-end connected");

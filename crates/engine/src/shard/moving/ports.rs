@@ -28,7 +28,7 @@ impl Shard {
                 let Some(reclaim) = moving.reclaim else { return };
                 let counts = reclaim.other();
                 if moving.outcome == Some(Outcome::Switched) {
-                    self.core.hand_over_trouble(moving);
+                    self.core.hand_over(moving);
                 }
                 moving.stage = Stage::Returning(counts);
                 self.change_ports(moving);
@@ -175,10 +175,14 @@ impl Core {
         }
     }
 
-    /// The target is the disk: it does from now on about trouble what the source did.
-    fn hand_over_trouble(&mut self, moving: &Moving) {
+    /// The target is the disk: it has its name, and does about trouble what the source did.
+    fn hand_over(&mut self, moving: &Moving) {
         let disks = &mut self.ctx.tables.disks;
-        let policy = disks[moving.source as usize].trouble.policy;
-        disks[moving.target as usize].trouble.policy = policy;
+        let source = &mut disks[moving.source as usize];
+        let (name, policy) = (source.info.name.clone(), source.trouble.policy);
+        let target = &mut disks[moving.target as usize];
+        target.trouble.policy = policy;
+        let other = std::mem::replace(&mut target.info.name, name);
+        disks[moving.source as usize].info.name = other;
     }
 }

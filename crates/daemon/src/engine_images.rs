@@ -1,0 +1,85 @@
+//! Disks' storage, as the engine opens it.
+
+use crate::engine_parts::{LOCK_PATIENCE, StoreKind, failed, image_failed};
+use crate::engine_plane::EnginePlane;
+use crate::translate;
+use headgate_devices::ModelSpec;
+use headgate_engine::backend::nbd::Connection;
+use headgate_engine::{Access as ImageAccess, Caching, DiskId, DiskSpec, Image};
+use headgate_model::{OpenDisk, PlaneError, RemoteDisk, Session};
+
+impl EnginePlane {
+    fn image(&self, disk: &OpenDisk) -> Result<Image, PlaneError> {
+        let kind = self.kind(&disk.datastore);
+        let caching = match kind {
+            Some(StoreKind::Memory) => return Image::memory(disk.size).map_err(failed),
+            Some(StoreKind::Model(ModelSpec::Null)) => {
+                return Image::null(disk.size).map_err(failed);
+            }
+            // The speed of an emulated device is its model's: the file under it should be faster,
+            // so it is cached.
+            Some(StoreKind::Model(_)) => Caching::Buffered,
+            Some(StoreKind::Storage | StoreKind::Device) | None => Caching::PreferDirect,
+        };
+        let image = match kind {
+            Some(StoreKind::Device) => Image::open_device(&disk.image, caching, LOCK_PATIENCE),
+            _ => Image::open(&disk.image, caching, LOCK_PATIENCE),
+        };
+        let image = image.map_err(image_failed)?;
+        if image.size() != disk.size {
+            return Err(PlaneError {
+                error: format!(
+                    "{} has {} bytes, and the disk {}",
+                    disk.image.display(),
+                    image.size().0,
+                    disk.size.0
+                ),
+                hint: Some("restore the image, or remove the disk".into()),
+            });
+        }
+        Ok(image)
+    }
+
+    /// Opens a disk's storage in its datastore, by this name. It has the disk's policy and
+    /// priorities, and fails requests that its storage fails.
+    pub(crate) fn open_storage(
+        &self,
+        name: &str,
+        disk: &mut OpenDisk,
+    ) -> Result<DiskId, PlaneError> {
+        let store = self.store(&disk.datastore)?;
+        let image = match disk.remote.take() {
+            Some(RemoteDisk { uri, block_size, session }) => {
+                let connection = session.and_then(Session::into_inner::<Connection>);
+                Image::remote(uri, disk.size, block_size, connection).map_err(failed)?
+            }
+            None => self.image(disk)?,
+        };
+        let image = match disk.term.take() {
+            Some(term) => image.until(term),
+            None => image,
+        };
+        let refused = match (disk.fence.take(), image.as_fd()) {
+            (Some(fence), Some(device)) => fence.raise(device)?,
+            _ => None,
+        };
+        let image = match refused {
+            Some(refused) => image.reserved(refused),
+            None => image,
+        };
+        let expects_direct = self
+            .stores()
+            .get(&disk.datastore)
+            .is_some_and(|store| store.kind == StoreKind::Storage);
+        if image.access() != ImageAccess::Direct && expects_direct {
+            tracing::warn!(disk = %disk.name, image = %image.path().display(),
+                "the file system has no direct IO: requests go through the host's page cache");
+        }
+        let policy = disk.policy.for_scheduler().map_err(failed)?;
+        let spec = DiskSpec { name: name.to_owned(), image, policy };
+        let id = self.engine.open_disk(store, spec).map_err(failed)?;
+        let priorities = translate::engine_priorities(&disk.priorities);
+        self.engine.set_priorities(id, priorities).map_err(failed)?;
+        Ok(id)
+    }
+}

@@ -1,0 +1,69 @@
+//! What the parts of the engine's plane share.
+
+use headgate_devices::ModelSpec;
+use headgate_engine::{DatastoreId, DiskId, ImageError, MoveId};
+use headgate_model::{DENIED, Name, PlaneError};
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long an image may stay locked by a daemon that was just killed.
+pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) fn failed(e: impl std::fmt::Display) -> PlaneError {
+    PlaneError::new(e)
+}
+
+pub(crate) fn image_failed(e: ImageError) -> PlaneError {
+    let is_denied = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
+    let hint = match &e {
+        ImageError::Io { source, .. } if is_denied(source) => Some(DENIED.to_owned()),
+        _ => None,
+    };
+    PlaneError { hint, ..failed(e) }
+}
+
+pub(crate) struct Store {
+    pub(crate) id: DatastoreId,
+    pub(crate) kind: StoreKind,
+}
+
+/// Where a datastore's images come from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum StoreKind {
+    /// Files or exports.
+    Storage,
+    /// A block device.
+    Device,
+    /// Files behind a device model.
+    Model(ModelSpec),
+    /// Memory.
+    Memory,
+}
+
+/// The moves under way, by their disks.
+#[derive(Default)]
+pub(crate) struct Moves(Mutex<HashMap<Name, Moving>>);
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Moving {
+    pub(crate) id: MoveId,
+    pub(crate) source: DiskId,
+    pub(crate) target: DiskId,
+}
+
+impl Moves {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<Name, Moving>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn remove(&self, disk: &Name) -> Option<Moving> {
+        self.lock().remove(disk)
+    }
+
+    pub(crate) fn get(&self, disk: &Name) -> Option<Moving> {
+        self.lock().get(disk).copied()
+    }
+}
