@@ -3,242 +3,23 @@
 
 mod support;
 
-use headgate_engine::backend::nbd::Connection;
-use headgate_engine::port::Detach;
+use headgate_engine::port::{Detach, PageUse};
 use headgate_engine::request::{Durability, ExtentKind, IoError, Op, Unmap, ZeroSpeed};
 use headgate_engine::{
-    BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig,
-    EngineError, HoldWrites, Image, Listening, MoveError, MoveEvent, MoveId, MoveSpec,
-    TroublePolicy,
+    BackendSpec, DiskSpec, Engine, EngineConfig, EngineError, HoldReads, HoldWrites, Image,
+    MoveError, MoveEvent, TroublePolicy,
 };
-use headgate_mirror::{Limits, Outcome, Reason, Record, Side, State, TargetContent, Word};
-use headgate_qos::{Policy, SchedulerKind};
+use headgate_mirror::{Outcome, Reason, Record, Side, State, TargetContent, Word};
+use headgate_nbd::wire::export;
+use headgate_qos::Policy;
 use headgate_units::{Bytes, Nanos};
-use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use support::moving::{
+    BLOCK, Mover, SIZE, Worker, datastore, engine, file, kinds, open, pair, place, ram, remote,
+};
 use support::server::Server;
 use support::{Answer, Client, Message, PATIENCE};
-
-const SIZE: u64 = 32 << 20;
-const BLOCK: u64 = 4096;
-
-fn engine() -> Engine {
-    Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).unwrap()
-}
-
-fn datastore(engine: &Engine, name: &str, backend: BackendSpec, layers: &[&str]) -> DatastoreId {
-    let spec = DatastoreSpec {
-        name: name.into(),
-        backend,
-        layers: layers.iter().map(|text| text.parse().unwrap()).collect(),
-        scheduler: SchedulerKind::MClock,
-        queue_depth: 32,
-        qos: headgate_qos::Config::default(),
-    };
-    engine.add_datastore(spec).unwrap()
-}
-
-fn open(engine: &Engine, datastore: DatastoreId, image: Image) -> DiskId {
-    let spec = DiskSpec { name: "disk".into(), image, policy: Policy::default() };
-    engine.open_disk(datastore, spec).unwrap()
-}
-
-fn file(path: &Path) -> Image {
-    Image::create(path, Bytes(SIZE)).unwrap();
-    Image::open(path, Caching::PreferDirect, Duration::from_secs(5)).unwrap()
-}
-
-fn ram() -> Image {
-    Image::memory(Bytes(SIZE)).unwrap()
-}
-
-/// A move, and what was told of it.
-struct Mover<'a> {
-    engine: &'a Engine,
-    id: MoveId,
-    events: Receiver<MoveEvent>,
-}
-
-impl Mover<'_> {
-    fn spec(
-        source: DiskId,
-        target: DiskId,
-        content: TargetContent,
-    ) -> (MoveSpec, Receiver<MoveEvent>) {
-        let (tell, events) = channel();
-        let listener = Box::new(move |event| match tell.send(event) {
-            Ok(()) => Listening::Yes,
-            Err(_) => Listening::Gone,
-        });
-        let limits = Limits { requests: 128, ..Limits::default() };
-        let (pace, patience) = (Policy::default(), Nanos::from_secs(20));
-        (MoveSpec { source, target, content, pace, limits, patience, listener }, events)
-    }
-
-    fn begin(engine: &Engine, source: DiskId, target: DiskId) -> Mover<'_> {
-        let mover = Mover::begin_unrecorded(engine, source, target, TargetContent::Zeroes);
-        mover.record(Record::Started, Word::Made);
-        mover
-    }
-
-    fn begin_unrecorded(
-        engine: &Engine,
-        source: DiskId,
-        target: DiskId,
-        content: TargetContent,
-    ) -> Mover<'_> {
-        let (spec, events) = Mover::spec(source, target, content);
-        Mover { engine, id: engine.begin_move(spec).unwrap(), events }
-    }
-
-    fn next(&self) -> MoveEvent {
-        self.events.recv_timeout(PATIENCE).unwrap()
-    }
-
-    fn record(&self, record: Record, word: Word) {
-        assert_eq!(self.next(), MoveEvent::Record(record));
-        self.engine.move_recorded(self.id, word).unwrap();
-    }
-
-    /// Follows the move to its end.
-    fn finish(&self) {
-        self.record(Record::Switched, Word::Made);
-        assert_eq!(self.next(), MoveEvent::Ended(Outcome::Switched));
-        assert_eq!(self.next(), MoveEvent::Reclaim(Side::Source));
-    }
-
-    fn fails(&self, outcome: Outcome) {
-        assert_eq!(self.next(), MoveEvent::Ended(outcome));
-        assert_eq!(self.next(), MoveEvent::Reclaim(Side::Target));
-        assert!(matches!(
-            self.engine.move_progress(self.id),
-            Err(EngineError::Move(MoveError::Over))
-        ));
-    }
-}
-
-/// A generator of numbers (SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
-
-/// What a client has asked for and not heard of.
-struct Asked {
-    op: Op,
-    offset: u64,
-    len: u64,
-    fill: u8,
-    answer: Receiver<Answer>,
-}
-
-/// A client that knows what the disk holds: requests that are under way together do not overlap.
-struct Worker<'a> {
-    client: &'a Client,
-    numbers: Numbers,
-    content: Vec<u8>,
-    under_way: VecDeque<Asked>,
-    done: u64,
-}
-
-impl<'a> Worker<'a> {
-    fn new(client: &'a Client, seed: u64) -> Worker<'a> {
-        let (content, under_way) = (vec![0; SIZE as usize], VecDeque::new());
-        Worker { client, numbers: Numbers(seed), content, under_way, done: 0 }
-    }
-
-    fn choose(&mut self) -> Option<(Op, u64, u64)> {
-        let blocks = SIZE / BLOCK;
-        let len = [1, 1, 1, 2, 16, 64][self.numbers.below(6) as usize];
-        let first = self.numbers.below(blocks - len);
-        let (offset, len) = (first * BLOCK, len * BLOCK);
-        let free =
-            |asked: &Asked| asked.offset + asked.len <= offset || offset + len <= asked.offset;
-        if !self.under_way.iter().all(free) {
-            return None;
-        }
-        let when = if self.numbers.below(8) == 0 { Durability::Fua } else { Durability::Cached };
-        Some(match self.numbers.below(16) {
-            0 => (Op::Flush, 0, 0),
-            1 => (Op::Discard, offset, len),
-            2 | 3 => {
-                let unmap = if self.numbers.below(2) == 0 { Unmap::May } else { Unmap::MustNot };
-                let speed = ZeroSpeed::Any;
-                (Op::WriteZeroes { unmap, speed, durability: when }, offset, len)
-            }
-            4..=7 => (Op::Read, offset, len),
-            _ => (Op::Write(when), offset, len),
-        })
-    }
-
-    /// Sends one more, and hears of as many as it takes to have `depth` under way.
-    fn step(&mut self, depth: usize) {
-        if let Some((op, offset, len)) = self.choose() {
-            let fill = self.numbers.below(255) as u8 + 1;
-            let data = if op.moves_data() { vec![fill; len as usize] } else { vec![] };
-            let answer = self.client.start(op, offset, len, data, 0);
-            self.under_way.push_back(Asked { op, offset, len, fill, answer });
-        }
-        while self.under_way.len() > depth {
-            self.hear();
-        }
-    }
-
-    fn hear(&mut self) {
-        let Some(asked) = self.under_way.pop_front() else { return };
-        let (result, data, _) = asked.answer.recv_timeout(PATIENCE).unwrap();
-        result.unwrap_or_else(|e| panic!("{:?} at {}: {e}", asked.op, asked.offset));
-        let range = asked.offset as usize..(asked.offset + asked.len) as usize;
-        match asked.op {
-            Op::Read => assert!(data == self.content[range], "a read at {}", asked.offset),
-            Op::Write(_) => self.content[range].fill(asked.fill),
-            // Here discarded ranges read as zeroes.
-            Op::Discard | Op::WriteZeroes { .. } => self.content[range].fill(0),
-            _ => {}
-        }
-        self.done += 1;
-    }
-
-    fn settle(&mut self) {
-        while !self.under_way.is_empty() {
-            self.hear();
-        }
-    }
-
-    fn check(&mut self) {
-        self.settle();
-        for offset in (0..SIZE).step_by(1 << 20) {
-            let held = self.client.read(offset, 1 << 20, 0);
-            let wanted = &self.content[offset as usize..offset as usize + (1 << 20)];
-            assert!(held == wanted, "the megabyte at {offset}");
-        }
-    }
-}
-
-/// A place for images on a file system that is on a device.
-fn place() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-/// Kinds of storage, each with an image that holds zeroes.
-fn kinds(dir: &Path) -> Vec<(&'static str, BackendSpec, Image, Option<PathBuf>)> {
-    let (plain, emulated) = (dir.join("plain.img"), dir.join("emulated.img"));
-    let model = "rate=20000,service=exponential".parse().unwrap();
-    vec![
-        ("file", BackendSpec::Files, file(&plain), Some(plain)),
-        ("memory", BackendSpec::Memory, ram(), None),
-        ("emulated", BackendSpec::Emulated(model, Bytes(SIZE)), file(&emulated), Some(emulated)),
-    ]
-}
 
 #[test]
 fn a_disk_moves_between_all_kinds_of_storage_with_a_client_at_work() {
@@ -337,13 +118,6 @@ fn a_target_that_holds_something_else_is_overwritten_whole() {
     mover.finish();
     worker.check();
     engine.shutdown(PATIENCE).unwrap();
-}
-
-/// A disk of 32 MiB in memory, and a target behind these layers.
-fn pair(engine: &Engine, layers: &[&str]) -> (DiskId, DiskId) {
-    let source = open(engine, datastore(engine, "a", BackendSpec::Memory, &[]), ram());
-    let target = open(engine, datastore(engine, "b", BackendSpec::Memory, layers), ram());
-    (source, target)
 }
 
 #[test]
@@ -475,13 +249,6 @@ fn a_target_that_does_not_answer_is_given_up() {
     engine.shutdown(PATIENCE).unwrap();
 }
 
-/// An open disk on an export of a server in this process.
-fn remote(engine: &Engine, name: &str, server: &Server) -> DiskId {
-    let connection = Connection::open(&server.uri("disk"), PATIENCE).unwrap();
-    let image = Image::remote(server.uri("disk"), Bytes(SIZE), 512, Some(connection)).unwrap();
-    open(engine, datastore(engine, name, BackendSpec::Remote, &[]), image)
-}
-
 #[test]
 fn a_disk_moves_to_a_server_and_back_and_the_server_has_it_durably() {
     let server = Server::start(SIZE as usize);
@@ -567,6 +334,141 @@ fn what_a_side_holds_can_be_given_up() {
     // The target does about trouble what the source did.
     let snapshot = &engine.snapshot().unwrap()[1].1;
     assert_eq!(snapshot.disks[0].trouble.policy.writes, writes);
+    engine.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
+fn both_sides_have_the_same_however_a_guest_changes_its_buffers() {
+    let engine = engine();
+    let (source, target) = pair(&engine, &["delay=300ms,on=write"]);
+    let client = Client::new(&engine, source);
+    let mover = Mover::begin(&engine, source, target);
+    assert_eq!(mover.next(), MoveEvent::Record(Record::Switched));
+    let wait = client.start(Op::Write(Durability::Cached), 0, 4096, vec![1; 4096], 0);
+    // The source has it by now; the target takes it later.
+    client.run(Op::Flush, 0, 0).0.unwrap();
+    let (answer, done) = channel();
+    client.0.command(Box::new(Message::Scribble(2, answer))).unwrap();
+    done.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(wait.recv_timeout(PATIENCE).unwrap().0, Ok(()));
+    let before = client.read(0, 4096, 0);
+    engine.move_recorded(mover.id, Word::Made).unwrap();
+    assert_eq!(mover.next(), MoveEvent::Ended(Outcome::Switched));
+    assert_eq!(client.read(0, 4096, 0), before);
+    engine.shutdown(PATIENCE).unwrap();
+}
+
+/// A slow source, with a write under way that came before the move, and a move.
+fn elder<'a>(engine: &'a Engine, client: &mut Option<Client>) -> (Receiver<Answer>, Mover<'a>) {
+    let slow = &["delay=400ms,on=write"];
+    let source = open(engine, datastore(engine, "a", BackendSpec::Memory, slow), ram());
+    let target = open(engine, datastore(engine, "b", BackendSpec::Memory, &[]), ram());
+    let client = client.insert(Client::new(engine, source));
+    let wait = client.start(Op::Write(Durability::Cached), 0, 4096, vec![1; 4096], 0);
+    // Who asks behind it is answered when it is at the storage.
+    client.run(Op::Read, 1 << 20, 4096).0.unwrap();
+    (wait, Mover::begin(engine, source, target))
+}
+
+#[test]
+fn what_came_before_the_move_is_copied() {
+    let (engine, mut client) = (engine(), None);
+    let (wait, mover) = elder(&engine, &mut client);
+    mover.finish();
+    assert_eq!(wait.recv_timeout(PATIENCE).unwrap().0, Ok(()));
+    assert_eq!(client.unwrap().read(0, 4096, 0), [1; 4096]);
+    engine.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_block_is_not_locked_while_a_write_from_before_the_move_is_under_way() {
+    let (engine, mut client) = (engine(), None);
+    let (wait, mover) = elder(&engine, &mut client);
+    let client = client.unwrap();
+    // By now the ports hang on the front.
+    client.run(Op::Read, 1 << 20, 4096).0.unwrap();
+    let (answer, locked) = channel();
+    client.0.command(Box::new(Message::Lock(0, 512, answer))).unwrap();
+    locked.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(wait.try_recv().unwrap().0, Ok(()), "it was waited for");
+    mover.finish();
+    engine.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_move_waits_until_no_client_has_to_do_with_the_images_pages() {
+    let engine = engine();
+    let (source, target) = pair(&engine, &[]);
+    let client = Client::new(&engine, source);
+    client.0.command(Box::new(Message::Pages(PageUse::Some))).unwrap();
+    let mover = Mover::begin(&engine, source, target);
+    for _ in 0..200 {
+        client.run(Op::Read, 0, 4096).0.unwrap();
+    }
+    assert!(mover.events.try_recv().is_err(), "nothing is copied yet");
+    client.0.command(Box::new(Message::Pages(PageUse::None))).unwrap();
+    mover.finish();
+    engine.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_target_that_can_do_little_ends_no_move() {
+    let server = Server::start(SIZE as usize);
+    server.state().flags = export::HAS_FLAGS | export::SEND_FLUSH;
+    let engine = engine();
+    let near = open(&engine, datastore(&engine, "a", BackendSpec::Memory, &[]), ram());
+    let far = remote(&engine, "b", &server);
+    let client = Client::new(&engine, near);
+    client.write(0, &[1; 16 << 10], 0).unwrap();
+    let mover = Mover::begin_unrecorded(&engine, near, far, TargetContent::Unknown);
+    mover.record(Record::Started, Word::Made);
+    assert_eq!(mover.next(), MoveEvent::Record(Record::Switched));
+    assert!(server.state().durable[..16 << 10] == [1; 16 << 10], "it is durable before it counts");
+    let (unmap, durability) = (Unmap::May, Durability::Cached);
+    let zeroes = |speed| Op::WriteZeroes { unmap, speed, durability };
+    client.run(zeroes(ZeroSpeed::FastOnly), 0, 4096).0.unwrap();
+    client.run(zeroes(ZeroSpeed::Any), 4096, 4096).0.unwrap();
+    client.run(Op::Discard, 8192, 4096).0.unwrap();
+    engine.move_recorded(mover.id, Word::Made).unwrap();
+    assert_eq!(mover.next(), MoveEvent::Ended(Outcome::Switched));
+    let held = client.read(0, 16 << 10, 0);
+    assert!(held[..8192] == [0; 8192] && held[12 << 10..] == [1; 4 << 10]);
+    engine.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
+fn the_copy_is_in_no_statistics_and_is_never_held() {
+    let engine = engine();
+    let (source, target) = pair(&engine, &[]);
+    let reads = HoldReads::Always;
+    engine.set_trouble(source, TroublePolicy { reads, ..Default::default() }).unwrap();
+    let client = Client::new(&engine, source);
+    client.write(0, &[1; 4 << 20], 0).unwrap();
+    let store = engine.snapshot().unwrap()[0].0;
+    engine.set_layers(store, &["error=100%,on=read".parse().unwrap()]).unwrap();
+    Mover::begin(&engine, source, target).fails(Outcome::Failed(Reason::SourceUnreadable));
+    engine.set_layers(store, &[]).unwrap();
+    Mover::begin(&engine, source, target).finish();
+    for (_, store) in engine.snapshot().unwrap() {
+        let [read, write] = [&store.stats.reads, &store.stats.writes].map(|of| of.counts.done);
+        let wanted = if store.name == "a" { [0, 1] } else { [0, 0] };
+        assert_eq!([read, write], wanted, "on '{}'", store.name);
+    }
+    engine.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_larger_target_is_as_large_as_the_disk_and_has_its_name() {
+    let engine = engine();
+    let source = open(&engine, datastore(&engine, "a", BackendSpec::Memory, &[]), ram());
+    let b = datastore(&engine, "b", BackendSpec::Memory, &[]);
+    let image = Image::memory(Bytes(2 * SIZE)).unwrap();
+    let spec = DiskSpec { name: ".disk".into(), image, policy: Policy::default() };
+    let target = engine.open_disk(b, spec).unwrap();
+    Mover::begin(&engine, source, target).finish();
+    let info = engine.disk_info(target).unwrap();
+    assert_eq!((info.name.as_str(), info.size), ("disk", SIZE));
+    assert_eq!(engine.disk_info(source).unwrap().name, ".disk");
     engine.shutdown(PATIENCE).unwrap();
 }
 

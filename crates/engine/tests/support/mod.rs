@@ -3,9 +3,10 @@
 #![allow(dead_code, reason = "every test program uses its own part")]
 
 pub mod far;
+pub mod moving;
 pub mod server;
 
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::port::{Detach, PageUse, Port, PortCommand, PortEvent, PortIo};
 use headgate_engine::request::{Completion, DiskInfo, Durability, Extent, IoError, Op, Request};
 use headgate_engine::{DiskId, Engine, EngineError, PortRef};
 use std::collections::{HashMap, VecDeque};
@@ -34,6 +35,12 @@ pub enum Message {
     TakeBack(Sender<usize>),
     /// Give up all that the disk holds, and say how many that were.
     GiveUp(Sender<usize>),
+    /// Write this over the buffers of all requests under way, as a guest may, and say so.
+    Scribble(u8, Sender<()>),
+    /// Lock a block, say so when it is this client's, and unlock it.
+    Lock(u64, u32, Sender<()>),
+    /// From now on the port has to do with the pages of its disk, or not any more.
+    Pages(PageUse),
 }
 
 /// A client in this process: submits what it is told, as room allows.
@@ -43,6 +50,8 @@ struct TestPort {
     running: HashMap<u64, Ask>,
     next: u64,
     draining: bool,
+    locking: Option<Sender<()>>,
+    pages: Option<PageUse>,
 }
 
 impl TestPort {
@@ -81,6 +90,15 @@ impl Port for TestPort {
     fn on_command(&mut self, io: &mut dyn PortIo, command: PortCommand) {
         match *command.downcast::<Message>().unwrap() {
             Message::Ask(ask) => self.waiting.push_back(ask),
+            Message::Scribble(with, answer) => {
+                self.running.values_mut().for_each(|ask| ask.data.fill(with));
+                let _ = answer.send(());
+            }
+            Message::Lock(offset, len, answer) => {
+                self.locking = Some(answer);
+                io.lock_block(offset, len);
+            }
+            Message::Pages(used) => self.pages = Some(used),
             Message::GiveUp(answer) => {
                 let held = io.held();
                 let cookies: Vec<u64> = self.running.keys().copied().collect();
@@ -106,6 +124,15 @@ impl Port for TestPort {
         let data = ask.data.split_off(ask.skew);
         let _ = ask.answer.send((completion.result, data, completion.extents));
         self.feed(io);
+    }
+    fn on_block_locked(&mut self, io: &mut dyn PortIo) {
+        if let Some(answer) = self.locking.take() {
+            let _ = answer.send(());
+        }
+        io.unlock_block();
+    }
+    fn leave_pages(&mut self) -> PageUse {
+        self.pages.unwrap_or(PageUse::None)
     }
     fn on_turn_end(&mut self, io: &mut dyn PortIo) {
         if self.draining && self.running.is_empty() {

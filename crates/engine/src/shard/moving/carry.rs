@@ -260,3 +260,21 @@ impl Core {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_found_is_whole_blocks_and_data_where_nobody_knows() {
+        let extent = |len, kind| Extent { len, kind };
+        let [hole, data] = [ExtentKind::Hole, ExtentKind::Data].map(|kind| extent(10_000, kind));
+        let found = |result, extents: &[Extent]| found(result, extents, 8192, 4096);
+        assert_eq!(found(Ok(()), &[hole]), (Found::Hole, 8192));
+        assert_eq!(found(Ok(()), &[data]), (Found::Data, 8192));
+        assert_eq!(found(Ok(()), &[extent(8000, ExtentKind::Hole)]), (Found::Hole, 4096));
+        assert_eq!(found(Ok(()), &[extent(100, ExtentKind::Hole), data]), (Found::Data, 4096));
+        assert_eq!(found(Ok(()), &[]), (Found::Data, 8192));
+        assert_eq!(found(Err(IoError::Unsupported), &[hole]), (Found::Data, 8192));
+    }
+}
