@@ -473,6 +473,28 @@ fn a_larger_target_is_as_large_as_the_disk_and_has_its_name() {
 }
 
 #[test]
+fn a_port_closes_though_a_side_holds_its_requests() {
+    let engine = engine();
+    let (source, target) = pair(&engine, &[]);
+    let writes = HoldWrites::Always;
+    engine.set_trouble(source, TroublePolicy { writes, ..Default::default() }).unwrap();
+    let client = Client::new(&engine, source);
+    let mover = Mover::begin(&engine, source, target);
+    assert_eq!(mover.next(), MoveEvent::Record(Record::Switched));
+    engine.pause_move(mover.id).unwrap();
+    engine.move_recorded(mover.id, Word::NotMade).unwrap();
+    let store = engine.snapshot().unwrap()[0].0;
+    engine.set_layers(store, &["error=100%,on=write".parse().unwrap()]).unwrap();
+    let write = |at: u64| client.start(Op::Write(Durability::Cached), at, 512, vec![1; 512], 0);
+    let held: Vec<_> = (0..16).map(|n| write(n * 4096)).collect();
+    assert!(held[0].recv_timeout(Duration::from_millis(300)).is_err(), "it is held");
+    client.0.detach(Detach::Now);
+    assert!(client.0.wait_gone(PATIENCE));
+    engine.set_layers(store, &[]).unwrap();
+    engine.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
 fn sides_that_do_not_fit_are_refused() {
     let engine = engine();
     let a = datastore(&engine, "a", BackendSpec::Memory, &[]);

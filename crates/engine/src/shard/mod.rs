@@ -352,8 +352,9 @@ impl Shard {
             let home = self.core.home_of(disk as usize);
             let ports = self.core.ctx.tables.disks[home].ports.clone();
             for port in ports {
-                if !self.core.ctx.tables.ports[port as usize].closing {
-                    self.with_port(port, |p, io| p.on_held(io));
+                match self.core.ctx.tables.ports[port as usize].closing {
+                    false => self.with_port(port, |p, io| p.on_held(io)),
+                    true => self.core.give_up_closing(port),
                 }
             }
         }

@@ -251,6 +251,7 @@ impl Core {
         let store = &mut datastores[ctx.tables.disks[disk as usize].datastore];
         // Nobody waits for their answers.
         store.withdraw(ctx.now, &mut ctx.tables, port, &mut |_| true);
+        self.give_up_closing(port);
         self.ending.push(port);
     }
 }

@@ -156,16 +156,26 @@ impl Core {
     /// Has those of a port's requests that are held fail with their errors.
     pub(crate) fn give_up(&mut self, port: u32, cookies: &[u64]) {
         let disk = self.ctx.tables.ports[port as usize].disk;
-        let wanted = |of: u32, cookie: u64| of == port && cookies.contains(&cookie);
-        let held = self.behind(disk).map(|moving| {
-            let sides = [moving.source, moving.target];
-            (sides, self.held_behind(moving, wanted))
-        });
+        if self.behind(disk).is_some() {
+            let wanted = |of: u32, cookie: u64| of == port && cookies.contains(&cookie);
+            return self.fail_behind(disk, wanted);
+        }
         let Core { ctx, datastores, .. } = self;
-        let Some((sides, held)) = held else {
-            let store = &mut datastores[ctx.tables.disks[disk as usize].datastore];
-            return store.give_up(ctx.now, &mut ctx.tables, port, cookies);
-        };
+        let store = &mut datastores[ctx.tables.disks[disk as usize].datastore];
+        store.give_up(ctx.now, &mut ctx.tables, port, cookies);
+    }
+
+    /// Has a closing port's requests fail that a side of its disk's move holds: nobody waits for
+    /// them, and the port would wait for the end of the trouble.
+    pub(in crate::shard) fn give_up_closing(&mut self, port: u32) {
+        let disk = self.ctx.tables.ports[port as usize].disk;
+        self.fail_behind(disk, |of, _| of == port);
+    }
+
+    fn fail_behind(&mut self, front: u32, wanted: impl Fn(u32, u64) -> bool) {
+        let Some(moving) = self.behind(front) else { return };
+        let (sides, held) = ([moving.source, moving.target], self.held_behind(moving, wanted));
+        let Core { ctx, datastores, .. } = self;
         for side in sides {
             let slots = &ctx.tables.slots;
             let keys: Vec<u32> =
