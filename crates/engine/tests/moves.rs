@@ -38,7 +38,7 @@ fn a_disk_moves_between_all_kinds_of_storage_with_a_client_at_work() {
             let before = worker.done;
             let mover = Mover::begin(&engine, source, target);
             // The record of the switch is asked for while the client works.
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + 6 * PATIENCE;
             let asked = loop {
                 worker.step(16);
                 match mover.events.try_recv() {

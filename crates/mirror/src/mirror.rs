@@ -23,7 +23,9 @@ pub struct Limits {
     pub steps: u32,
     /// Data of one step.
     pub step: Bytes,
-    /// What a step examines, at least [`Limits::step`]: so much of a hole is passed at once.
+    /// The most that a step examines, at least [`Limits::step`]: so much of a hole is passed at
+    /// once. Behind data a step examines no more than it may copy, behind holes twice as much as
+    /// the last: changes of what it examines wait for it.
     pub look: Bytes,
     /// Extents that are known apart when they have to be copied again.
     pub redo: usize,
@@ -151,6 +153,8 @@ pub struct Mirror {
     /// No change was mirrored from here on, so ahead of the copy the target is as it was made.
     untouched: Bytes,
     redo: Redo,
+    /// How much the next step examines.
+    reach: Bytes,
     order: Order,
     under_way: UnderWay,
     /// What went wrong at the target while the switch was being recorded.
@@ -183,6 +187,7 @@ impl Mirror {
             cursor: Bytes(0),
             untouched: Bytes(0),
             redo: Redo::with_room(limits.redo),
+            reach: limits.look,
             order: Order::with_room(limits.requests.saturating_add(limits.steps as usize)),
             under_way: UnderWay { source: 0, target: 0 },
             trouble: None,
@@ -228,10 +233,10 @@ impl Mirror {
         if steps >= self.limits.steps as usize || alone || self.order.steps().any(bars) {
             return Turn::Later;
         }
-        let (extent, part) = if let Some(extent) = self.redo.take(self.limits.look) {
+        let (extent, part) = if let Some(extent) = self.redo.take(self.reach) {
             (extent, Part::Redo)
         } else if let Some(left) = Extent::new(self.cursor, Bytes(self.size.0 - self.cursor.0)) {
-            (left.cut(self.limits.look).0, Part::Front)
+            (left.cut(self.reach).0, Part::Front)
         } else if steps == 0 {
             self.phase = Phase::Flushing;
             self.send(Side::Target, Job::LastFlush, Op::Flush, out);
@@ -294,6 +299,12 @@ impl Mirror {
         };
         let (extent, rest) = step.extent.cut(len);
         step.extent = extent;
+        self.reach = match (found, rest) {
+            (Found::Hole | Found::Zeroes, None) => {
+                Bytes(self.reach.0.saturating_mul(2)).min(self.limits.look)
+            }
+            _ => self.limits.step,
+        };
         match (step.part, rest) {
             (Part::Front, _) => self.cursor = extent.end(),
             (Part::Redo, Some(rest)) => self.redo.add(rest),

@@ -150,9 +150,29 @@ fn holes_are_passed_where_the_target_is_new_and_made_where_it_was_written() {
     let sent = Action::Send { side: Side::Target, job: copy(0), op };
     assert_eq!(step(&mut mirror, 0, Found::Hole, 20), [sent]);
     assert_eq!(step(&mut mirror, 1, Found::Hole, 20), [], "nothing was sent there");
-    let op = Op::Zero(extent(33, 20), Unmap::MustNot, Durability::Cached);
+    let op = Op::Zero(extent(23, 20), Unmap::MustNot, Durability::Cached);
     let sent = Action::Send { side: Side::Target, job: copy(1), op };
     assert_eq!(step(&mut mirror, 1, Found::Zeroes, 20), [sent], "allocated they stay");
+}
+
+#[test]
+fn a_step_examines_no_more_than_it_may_copy_behind_data_and_ever_more_behind_holes() {
+    let mut mirror = copying(Limits { steps: 1, look: Bytes(40), ..LIMITS });
+    let examined = |mirror: &mut Mirror| match said(mirror, |m, out| _ = m.copy(out))[..] {
+        [Action::Send { op: Op::Examine(extent), .. }] => extent.len().0,
+        ref other => panic!("{other:?}"),
+    };
+    let mut lengths = Vec::new();
+    for found in [Found::Data, Found::Hole, Found::Hole, Found::Hole, Found::Data, Found::Hole] {
+        let len = examined(&mut mirror);
+        lengths.push(len);
+        said(&mut mirror, |m, out| m.found(StepId(0), found, Bytes(len), out).unwrap());
+        if found == Found::Data {
+            done(&mut mirror, Side::Source, copy(0));
+            done(&mut mirror, Side::Target, copy(0));
+        }
+    }
+    assert_eq!(lengths, [40, 10, 20, 40, 20, 10]);
 }
 
 #[test]
