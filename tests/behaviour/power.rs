@@ -7,12 +7,12 @@
 use anyhow::{Context, ensure};
 use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate;
-use headgate_lab::power::{Expected, Plan, Promise};
+use headgate_lab::power::{Expected, Plan, Promise, RoundEnd};
 use headgate_lab::process::{run, run_to_end};
 use headgate_lab::tools_disk::tools_disk;
 use headgate_lab::write_log::{Replay, WriteLog, cuts};
 use headgate_lab::{Lab, count, tools, wait_for, with_lab};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(600);
 
 /// Bytes of the host's disk, and of its disk image.
 const HOST_DISK: u64 = 96 << 20;
-const PLAN: Plan = Plan { seed: 68, blocks: 512, round: 16 };
+const PLAN: Plan = Plan { seed: 68, blocks: 512, round: 16, quiet_from: 1_200 };
 const OPERATIONS: u64 = 1_600;
 /// Disks that are created beside the load; every other one is removed again.
 const DISKS: u32 = 16;
@@ -110,6 +110,7 @@ fn changes() -> String {
 }
 
 fn load() -> String {
+    let quiet = PLAN.quiet_from;
     format!(
         r#"
 export LD_LIBRARY_PATH=/host HEADGATE_STATE_DIR=/mnt/state
@@ -117,14 +118,17 @@ export LD_LIBRARY_PATH=/host HEADGATE_STATE_DIR=/mnt/state
 {}
 ) >/tmp/changes.log 2>&1 &
 changes=$!
-/host/power-client /mnt/state/nbd.sock db /tmp/promises --seed {} --blocks {} --round {} \
-    --operations {OPERATIONS} || {{ cat /tmp/daemon.log; exit 1; }}
+client="/host/power-client /mnt/state/nbd.sock db /tmp/promises --seed {} --blocks {} --round {} --quiet-from {quiet}"
+$client --from 1 --operations {} || {{ cat /tmp/daemon.log; exit 1; }}
 wait $changes || {{ cat /tmp/changes.log /tmp/daemon.log; exit 1; }}
+# Nobody else flushes now.
+$client --from {quiet} --operations {OPERATIONS} || {{ cat /tmp/daemon.log; exit 1; }}
 "#,
         changes(),
         PLAN.seed,
         PLAN.blocks,
-        PLAN.round
+        PLAN.round,
+        quiet - 1,
     )
 }
 
@@ -252,6 +256,21 @@ fn extract(disk: &Path, to: &Path) -> anyhow::Result<()> {
     run(command, MINUTE).map(drop)
 }
 
+/// The points, at most so many, at which the host had just heard that something forced is durable
+/// and no flush of the client's came behind it: spread evenly over all such.
+fn behind_forced(recording: &Recording, many: usize) -> Vec<usize> {
+    let Recording { log, heard, from } = recording;
+    let is_quiet = |said: &&Heard| match Promise::parse(&said.line) {
+        Ok(Promise::Forced(number)) => PLAN.round_end(number) == RoundEnd::Quiet,
+        Ok(Promise::Flushed(_)) | Err(_) => false,
+    };
+    let points: BTreeSet<usize> =
+        heard.iter().filter(is_quiet).map(|said| log.entries_at(said.log)).collect();
+    let points: Vec<usize> = points.into_iter().filter(|at| at > from).collect();
+    let step = points.len().div_ceil(many.max(1)).max(1);
+    points.into_iter().step_by(step).collect()
+}
+
 /// Cuts the power at so many points, and checks what is left each time. The error says where
 /// something was lost.
 fn cut(lab: &Lab, recording: &Recording, many: usize, seed: u64) -> anyhow::Result<()> {
@@ -261,7 +280,10 @@ fn cut(lab: &Lab, recording: &Recording, many: usize, seed: u64) -> anyhow::Resu
     let mut expected = Expected::new(PLAN, OPERATIONS);
     let (mut changes, mut lines) = (Changes::default(), heard.iter().peekable());
     let (mut volatile, mut kept, mut started) = (0, 0, 0);
-    for (number, after) in cuts(log, many, *from, seed)?.into_iter().enumerate() {
+    let moments = cuts(log, many.div_ceil(2), *from, seed)?.into_iter();
+    let moments: BTreeSet<usize> = moments.chain(behind_forced(recording, many / 2)).collect();
+    let many = moments.len();
+    for (number, after) in moments.into_iter().enumerate() {
         while let Some(said) = lines.next_if(|said| log.entries_at(said.log) <= after) {
             if !changes.take(&said.line) {
                 expected.promise(Promise::parse(&said.line)?);

@@ -48,6 +48,15 @@ pub struct Operation {
     pub kind: Kind,
 }
 
+/// How a round of operations ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoundEnd {
+    /// With a flush.
+    Flush,
+    /// Without one, and with a pause.
+    Quiet,
+}
+
 /// The operations on a disk of so many blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -55,8 +64,10 @@ pub struct Plan {
     pub seed: u64,
     /// Blocks of the disk.
     pub blocks: u64,
-    /// Operations between two flushes: each of another block.
+    /// Operations of a round: each of another block.
     pub round: u64,
+    /// The first of those that no flush follows; the first of a round.
+    pub quiet_from: u64,
 }
 
 impl Plan {
@@ -70,11 +81,20 @@ impl Plan {
         let kind = match dice % 16 {
             0 | 1 => Kind::Forced,
             2 => Kind::Zero,
+            // A file's is made durable by a flush of all.
+            3 if number >= self.quiet_from => Kind::Forced,
             3 => Kind::ForcedZero,
             4 => Kind::Trim,
             _ => Kind::Write,
         };
         Operation { number, block, kind }
+    }
+
+    /// What the client does at the end of the round of this operation. A flush makes durable what
+    /// should have been so already, so in the end there are none: power that goes then meets a disk
+    /// with FUA alone behind what it promised.
+    pub fn round_end(&self, number: u64) -> RoundEnd {
+        if number < self.quiet_from { RoundEnd::Flush } else { RoundEnd::Quiet }
     }
 
     /// What a block holds after an operation; after none if the number is 0.
@@ -223,7 +243,7 @@ fn describe(sector: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    const PLAN: Plan = Plan { seed: 5, blocks: 64, round: 8 };
+    const PLAN: Plan = Plan { seed: 5, blocks: 64, round: 8, quiet_from: 80 };
 
     fn disk_after(operations: u64) -> Vec<u8> {
         let mut disk = vec![0; 64 * BLOCK];

@@ -4,10 +4,14 @@
 use anyhow::{Context, ensure};
 use clap::Parser;
 use headgate_lab::nbd::{CMD_FLUSH, CMD_TRIM, CMD_WRITE, CMD_WRITE_ZEROES, Client, FLAG_FUA};
-use headgate_lab::power::{BLOCK, Kind, Operation, Plan, Promise};
+use headgate_lab::power::{BLOCK, Kind, Operation, Plan, Promise, RoundEnd};
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// Long enough for the host to hear what was promised while nothing else happens.
+const QUIET: Duration = Duration::from_millis(200);
 
 #[derive(Parser)]
 #[command(about = "Does the operations of a plan over NBD, and says what it may rely on")]
@@ -24,6 +28,13 @@ struct Args {
     blocks: u64,
     #[arg(long)]
     round: u64,
+    /// The first operation without a flush behind it
+    #[arg(long)]
+    quiet_from: u64,
+    /// The first operation
+    #[arg(long)]
+    from: u64,
+    /// The last operation
     #[arg(long)]
     operations: u64,
 }
@@ -43,10 +54,11 @@ fn send(client: &mut Client, plan: &Plan, operation: Operation) -> anyhow::Resul
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let plan = Plan { seed: args.seed, blocks: args.blocks, round: args.round };
+    let Args { seed, blocks, round, quiet_from, .. } = args;
+    let plan = Plan { seed, blocks, round, quiet_from };
     let mut client = Client::connect(&args.socket, &args.export)?;
     let mut port = File::options().write(true).open(&args.port)?;
-    let mut number = 1;
+    let mut number = args.from;
     while number <= args.operations {
         let end = ((number / plan.round + 1) * plan.round).min(args.operations + 1);
         for number in number..end {
@@ -59,9 +71,14 @@ fn main() -> anyhow::Result<()> {
                 port.write_all(Promise::Forced(handle).line().as_bytes())?;
             }
         }
-        let flushed = client.ask((CMD_FLUSH, 0), 0, 0, &[])?;
-        ensure!(flushed == Some(0), "the flush before operation {end}: {flushed:?}");
-        port.write_all(Promise::Flushed(end - 1).line().as_bytes())?;
+        match plan.round_end(number) {
+            RoundEnd::Quiet => std::thread::sleep(QUIET),
+            RoundEnd::Flush => {
+                let flushed = client.ask((CMD_FLUSH, 0), 0, 0, &[])?;
+                ensure!(flushed == Some(0), "the flush before operation {end}: {flushed:?}");
+                port.write_all(Promise::Flushed(end - 1).line().as_bytes())?;
+            }
+        }
         number = end;
     }
     Ok(())
