@@ -2,7 +2,7 @@
 
 use crate::error::CatalogError;
 use headgate_model::{
-    DatastoreRecord, DiskRecord, ExportRecord, Name, RemovedId, RemovedRecord, VmRecord,
+    DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name, RemovedId, RemovedRecord, VmRecord,
 };
 use headgate_placement::Rules;
 
@@ -21,6 +21,8 @@ pub struct Contents {
     pub rules: Rules,
     /// Removed disks whose content is kept, by name and time.
     pub removed: Vec<RemovedRecord>,
+    /// Moves of disks that have two copies, by disk.
+    pub moves: Vec<MoveRecord>,
 }
 
 /// What happens to a disk's row when the disk goes to the trash or comes back.
@@ -137,4 +139,29 @@ pub trait Catalog: Send {
         disk: DiskChange<'_>,
         removed: RemovedChange<'_>,
     ) -> Result<(), CatalogError>;
+
+    /// Remembers how far a move is, in place of what was, and in the same step what its disk is
+    /// now, if that changes.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`] when the disk has no row or a datastore is not there. After
+    /// another error nobody knows what is remembered until a change was made.
+    fn put_move(
+        &mut self,
+        record: &MoveRecord,
+        disk: Option<&DiskRecord>,
+    ) -> Result<(), CatalogError>;
+
+    /// What is remembered of a disk's move. It may be lost yet when the change that wrote it
+    /// failed, and no other was made since.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn find_move(&mut self, disk: &Name) -> Result<Option<MoveRecord>, CatalogError>;
+
+    /// Forgets a move. One that is not there is fine.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn delete_move(&mut self, disk: &Name) -> Result<(), CatalogError>;
 }

@@ -14,6 +14,7 @@
 //! | remove | row `removing`, image unlinked, row deleted | finished |
 //! | remove and keep | row `removing` and a removed disk `moving`, image renamed into the trash, row deleted and `kept` | finished |
 //! | restore | removed disk `returning` and a row `creating`, image renamed back, row `ready` and the removed disk deleted | image back: becomes ready; else: undone |
+//! | move | row of a move `preparing`, image at the target made, row `started`, all copied, disk and row `switched`, image at the source unlinked, row deleted | before `switched`: undone; after it: finished |
 //! | purge | removed disk `purging`, image unlinked, removed disk deleted | finished |
 //!
 //! Every step is durable before the next begins.

@@ -5,8 +5,9 @@ use crate::contents::Contents;
 use headgate_devices::LayerSpec;
 use headgate_model::{
     Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
-    ExportRecord, Name, Policy, PriorityRecord, PriorityScope, RemoteRecord, RemovedId,
-    RemovedRecord, RemovedStep, Scheduler, SocketRecord, VmRecord, WindowRecord,
+    ExportRecord, MovePace, MoveRecord, MoveStep, Name, Policy, PriorityRecord, PriorityScope,
+    RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord, VmRecord,
+    WindowRecord,
 };
 use headgate_placement::Rules;
 use headgate_qos::ioprio::{IoprioMap, Nice};
@@ -65,6 +66,8 @@ struct Document {
     rules: Option<Rules>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     removed: Vec<RemovedDocument>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    moves: Vec<MoveDocument>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -245,6 +248,31 @@ impl RemovedDocument {
     }
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MoveDocument {
+    disk: Name,
+    source: Name,
+    target: Name,
+    step: String,
+    pace: MovePace,
+    began: u64,
+}
+
+impl MoveDocument {
+    fn of(record: &MoveRecord) -> MoveDocument {
+        let MoveRecord { disk, source, target, step, pace, began } = record.clone();
+        MoveDocument { disk, source, target, step: step.as_str().to_owned(), pace, began }
+    }
+
+    fn record(self) -> Result<MoveRecord, RecordFileError> {
+        let MoveDocument { disk, source, target, step, pace, began } = self;
+        let known = MoveStep::ALL.into_iter().find(|known| known.as_str() == step);
+        let step = known.ok_or_else(|| bad(format_args!("a move that is '{step}'")))?;
+        Ok(MoveRecord { disk, source, target, step, pace, began })
+    }
+}
+
 /// A disk's record whose policy a scheduler takes.
 fn checked(disk: DiskDocument) -> Result<DiskRecord, RecordFileError> {
     disk.policy.for_scheduler().map_err(|e| bad(format_args!("a policy: {e}")))?;
@@ -254,7 +282,8 @@ fn checked(disk: DiskDocument) -> Result<DiskRecord, RecordFileError> {
 impl RecordFile {
     /// The file's text.
     pub fn to_text(&self) -> String {
-        let Contents { datastores, disks, vms, exports, rules, removed: kept } = &self.contents;
+        let Contents { datastores, disks, vms, exports, rules, removed: kept, moves } =
+            &self.contents;
         let export = |e: &ExportRecord| ExportDocument {
             name: e.name.clone(),
             disk: e.disk.clone(),
@@ -274,6 +303,7 @@ impl RecordFile {
             exports: exports.iter().map(export).collect(),
             rules: (*rules != Rules::default()).then(|| rules.clone()),
             removed: kept.iter().map(removed).collect(),
+            moves: moves.iter().map(MoveDocument::of).collect(),
         };
         let mut text = serde_json::to_string_pretty(&document)
             .expect("records are plain data, and their paths came as text");
@@ -305,6 +335,7 @@ impl RecordFile {
             |e: ExportDocument| ExportRecord { name: e.name, disk: e.disk, priority: e.priority };
         let (disks, removed) = (document.disks.into_iter(), document.removed.into_iter());
         let (datastores, vms) = (document.datastores.into_iter(), document.vms.into_iter());
+        let moves = document.moves.into_iter();
         Ok(RecordFile {
             host: document.host,
             contents: Contents {
@@ -314,6 +345,7 @@ impl RecordFile {
                 exports: document.exports.into_iter().map(export).collect(),
                 rules: document.rules.unwrap_or_default(),
                 removed: removed.map(RemovedDocument::record).collect::<Result<_, _>>()?,
+                moves: moves.map(MoveDocument::record).collect::<Result<_, _>>()?,
             },
         })
     }

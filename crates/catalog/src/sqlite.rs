@@ -1,4 +1,5 @@
 mod inspect;
+mod moves;
 mod removed;
 mod rows;
 mod schema;
@@ -11,8 +12,9 @@ pub use inspect::{Inspection, Which, inspect};
 
 use crate::contents::{Catalog, Contents, DiskChange, RemovedChange};
 use crate::error::{CatalogError, corrupt};
-use headgate_model::{DatastoreRecord, DiskRecord, ExportRecord, Name, VmRecord};
+use headgate_model::{DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name, VmRecord};
 use headgate_placement::Rules;
+use moves::RawMove;
 use removed::RawRemoved;
 use rows::{RawDatastore, RawDisk, integer, json, layer_texts};
 use rusqlite::types::Value;
@@ -206,7 +208,7 @@ fn delete_disk(tx: &Transaction<'_>, name: &Name) -> Result<usize, rusqlite::Err
 
 impl Catalog for SqliteCatalog {
     fn load(&mut self) -> Result<Contents, CatalogError> {
-        let (datastores, disks, vms, exports, rules, removed) = self.change(|tx| {
+        let (datastores, disks, vms, exports, rules, removed, moves) = self.change(|tx| {
             let datastores: Vec<RawDatastore> = tx
                 .prepare(
                     "SELECT name, backend, scheduler, queue_depth, capacity, cost_model, plug,
@@ -224,8 +226,9 @@ impl Catalog for SqliteCatalog {
                 .collect::<Result<_, _>>()?;
             let rules: Option<String> =
                 tx.query_row("SELECT document FROM rules", [], |row| row.get(0)).optional()?;
-            let removed = RawRemoved::read_all(tx)?;
-            Ok((datastores, disks, RawVm::read_all(tx)?, RawExport::read_all(tx)?, rules, removed))
+            let (removed, moves) = (RawRemoved::read_all(tx)?, RawMove::read_all(tx)?);
+            let (vms, exports) = (RawVm::read_all(tx)?, RawExport::read_all(tx)?);
+            Ok((datastores, disks, vms, exports, rules, removed, moves))
         })?;
         Ok(Contents {
             datastores: datastores
@@ -240,6 +243,7 @@ impl Catalog for SqliteCatalog {
                 .transpose()?
                 .unwrap_or_default(),
             removed: removed.into_iter().map(RawRemoved::check).collect::<Result<_, _>>()?,
+            moves: moves.into_iter().map(RawMove::check).collect::<Result<_, _>>()?,
         })
     }
 
@@ -367,5 +371,39 @@ impl Catalog for SqliteCatalog {
             ) => Err(CatalogError::Missing { kind: "disk", name: record.name.clone() }),
             (_, other) => other.map(drop),
         }
+    }
+
+    fn put_move(
+        &mut self,
+        record: &MoveRecord,
+        disk: Option<&DiskRecord>,
+    ) -> Result<(), CatalogError> {
+        let changed = self.change(|tx| {
+            if let Some(disk) = disk
+                && update_disk(tx, disk)? == 0
+            {
+                // Nothing is written: the transaction ends with this error.
+                return Err(rusqlite::Error::QueryReturnedNoRows);
+            }
+            moves::put(tx, record)
+        });
+        match changed {
+            Err(CatalogError::Store { source: rusqlite::Error::QueryReturnedNoRows, .. }) => {
+                let name = disk.map_or(&record.disk, |disk| &disk.name).clone();
+                Err(CatalogError::Missing { kind: "disk", name })
+            }
+            Err(e) if is_constraint(&e, rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY) => {
+                Err(CatalogError::Missing { kind: "datastore", name: record.target.clone() })
+            }
+            other => other.map(drop),
+        }
+    }
+
+    fn find_move(&mut self, disk: &Name) -> Result<Option<MoveRecord>, CatalogError> {
+        self.change(|tx| RawMove::find(tx, disk))?.map(RawMove::check).transpose()
+    }
+
+    fn delete_move(&mut self, disk: &Name) -> Result<(), CatalogError> {
+        self.change(|tx| moves::delete(tx, disk)).map(drop)
     }
 }

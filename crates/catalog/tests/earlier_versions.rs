@@ -207,6 +207,7 @@ fn opens_and_holds(schema: u32, datastores: Vec<DatastoreRecord>, disks: Vec<Dis
         exports: vec![backup],
         rules: rules(),
         removed: Vec::new(),
+        moves: Vec::new(),
     };
     assert_eq!(SqliteCatalog::open(&path).unwrap().load().unwrap(), expected);
 }

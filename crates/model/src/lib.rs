@@ -24,7 +24,7 @@ pub use data_plane::{
     Session, Stall,
 };
 pub use lookback::{Lookback, UnknownLookback};
-pub use moves::{LiveMoves, MoveEvent, MoveOrder, MovePace};
+pub use moves::{LiveMoves, MoveEvent, MoveOrder, MovePace, MoveRecord, MoveStep};
 pub use name::{NAME_MAX, Name, NameError};
 pub use overcommit::{Overcommit, UnknownOvercommit};
 pub use placement::{DatastorePlacement, DiskPlacement};

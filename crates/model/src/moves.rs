@@ -1,12 +1,14 @@
 //! The live move of a disk: what is asked of the data path, and what it asks back.
 
 use crate::{Name, OpenDisk, PlaneError, Policy};
-use headgate_mirror::{Outcome, Progress, Record, Side, TargetContent, Word};
+use headgate_mirror::{Outcome, Progress, Record, Recovery, Side, TargetContent, Word};
 use headgate_units::{BytesPerSec, Iops, Shares};
+use serde::{Deserialize, Serialize};
 use std::sync::mpsc::Sender;
 
 /// What the copy of a move may take, of the old datastore as of the new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct MovePace {
     /// Its weight against the disks of a datastore.
     pub shares: Shares,
@@ -34,6 +36,66 @@ impl MovePace {
     pub fn policy(&self) -> Policy {
         let MovePace { shares, limit, limit_bandwidth } = *self;
         Policy { limit, limit_bandwidth, ..Policy::of_shares(shares) }
+    }
+}
+
+/// How far a move is, for who finds it after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveStep {
+    /// What the target needs is being made: there may be an image of this move, or another's.
+    Preparing,
+    /// The target is this move's, and does not count.
+    Started,
+    /// The target counts, and the source is this move's to reclaim.
+    Switched,
+}
+
+impl MoveStep {
+    /// Every step.
+    pub const ALL: [MoveStep; 3] = [MoveStep::Preparing, MoveStep::Started, MoveStep::Switched];
+
+    /// The word in the catalog.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            MoveStep::Preparing => "preparing",
+            MoveStep::Started => "started",
+            MoveStep::Switched => "switched",
+        }
+    }
+
+    /// What is done with the two copies when the move itself is lost.
+    pub fn recovery(self) -> Recovery {
+        Recovery::of(match self {
+            MoveStep::Preparing | MoveStep::Started => Record::Started,
+            MoveStep::Switched => Record::Switched,
+        })
+    }
+}
+
+/// A move in the catalog: there is one for as long as two copies may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveRecord {
+    /// The disk.
+    pub disk: Name,
+    /// The datastore that it leaves.
+    pub source: Name,
+    /// The datastore that it goes to.
+    pub target: Name,
+    /// How far it is.
+    pub step: MoveStep,
+    /// What the copy may take.
+    pub pace: MovePace,
+    /// When it began: seconds since 1970.
+    pub began: u64,
+}
+
+impl MoveRecord {
+    /// The datastore of a side.
+    pub fn datastore(&self, side: Side) -> &Name {
+        match side {
+            Side::Source => &self.source,
+            Side::Target => &self.target,
+        }
     }
 }
 

@@ -89,4 +89,17 @@ pub(super) const MIGRATIONS: &[&str] = &[
     CREATE INDEX removed_by_datastore ON removed(datastore);
     ",
     "ALTER TABLE datastores ADD COLUMN batch TEXT;",
+    // A move outlives its disk's row where a copy could not be reclaimed.
+    "
+    CREATE TABLE moves (
+        disk TEXT PRIMARY KEY NOT NULL,
+        source TEXT NOT NULL REFERENCES datastores(name),
+        target TEXT NOT NULL REFERENCES datastores(name),
+        step TEXT NOT NULL,
+        pace TEXT NOT NULL,
+        began INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX moves_by_source ON moves(source);
+    CREATE INDEX moves_by_target ON moves(target);
+    ",
 ];

@@ -2,8 +2,9 @@ use super::*;
 use crate::RecordFile;
 use headgate_model::{
     Backend, Capacity, CapacitySource, Confidence, DatastorePlacement, DiskPlacement, DiskState,
-    LimitMode, Policy, PriorityRecord, PriorityScope, ReadErrors, RemoteRecord, RemovedId,
-    RemovedRecord, RemovedStep, Scheduler, SocketRecord, Threshold, WindowRecord, WriteErrors,
+    LimitMode, MovePace, MoveRecord, MoveStep, Policy, PriorityRecord, PriorityScope, ReadErrors,
+    RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord, Threshold,
+    WindowRecord, WriteErrors,
 };
 use headgate_placement::{Group, Mobility};
 use headgate_qos::CostModel;
@@ -121,6 +122,7 @@ fn what_was_written_is_there_after_a_restart() {
         exports: vec![export("a-fast", "a", 201)],
         rules,
         removed: Vec::new(),
+        moves: Vec::new(),
     };
     assert_eq!(catalog.load().unwrap(), expected);
 }
@@ -281,6 +283,43 @@ fn a_disk_and_a_removed_disk_change_in_one_step_or_not_at_all() {
     catalog.delete_datastore(&name("ds")).unwrap();
 }
 
+fn moving(text: &str, step: MoveStep) -> MoveRecord {
+    let pace = MovePace { limit_bandwidth: BytesPerSec::new(1 << 20).ok(), ..MovePace::default() };
+    MoveRecord { disk: name(text), source: name("ds"), target: name("new"), step, pace, began: 7 }
+}
+
+#[test]
+fn a_disk_and_its_move_change_in_one_step_or_not_at_all() {
+    let (dir, mut catalog) = fresh();
+    catalog.insert_datastore(&datastore("ds")).unwrap();
+    let nowhere = catalog.put_move(&moving("a", MoveStep::Preparing), None).unwrap_err();
+    assert_eq!(nowhere.to_string(), "there is no datastore 'new'");
+    catalog.insert_datastore(&datastore("new")).unwrap();
+    catalog.insert_disk(&disk("a", "ds")).unwrap();
+    for step in MoveStep::ALL {
+        catalog.put_move(&moving("a", step), None).unwrap();
+        assert_eq!(catalog.find_move(&name("a")).unwrap(), Some(moving("a", step)));
+    }
+    catalog.put_move(&moving("a", MoveStep::Started), None).unwrap();
+    let switched = moving("a", MoveStep::Switched);
+    // What fails changes neither.
+    let gone = catalog.put_move(&switched, Some(&disk("b", "new"))).unwrap_err();
+    assert_eq!(gone.to_string(), "there is no disk 'b'");
+    assert_eq!(catalog.load().unwrap().moves, [moving("a", MoveStep::Started)]);
+    catalog.put_move(&switched, Some(&disk("a", "new"))).unwrap();
+    drop(catalog);
+    let mut catalog = SqliteCatalog::open(&dir.path().join("catalog.sqlite")).unwrap();
+    let now = catalog.load().unwrap();
+    assert_eq!((now.disks, now.moves), (vec![disk("a", "new")], vec![switched]));
+    // The copy on the old datastore is still to be reclaimed, whatever becomes of the disk.
+    catalog.delete_disk(&name("a")).unwrap();
+    let used = catalog.delete_datastore(&name("ds")).unwrap_err();
+    assert!(matches!(used, CatalogError::InUse { .. }), "{used}");
+    catalog.delete_move(&name("a")).unwrap();
+    catalog.delete_move(&name("a")).unwrap();
+    catalog.delete_datastore(&name("ds")).unwrap();
+}
+
 #[test]
 fn a_record_file_says_what_the_catalog_says() {
     let policy = Policy { limit: Some(Iops::new(2_000).unwrap()), ..disk("a", "ds").policy };
@@ -305,6 +344,7 @@ fn a_record_file_says_what_the_catalog_says() {
             disk: DiskRecord { name: name("c"), ..ready.clone() },
             ..removed("c", 12, RemovedStep::Kept)
         }],
+        moves: vec![moving("a", MoveStep::Switched)],
     };
     let file = RecordFile { host: "0123abcd".into(), contents };
     let text = file.to_text();
@@ -320,6 +360,7 @@ fn a_record_file_says_what_the_catalog_says() {
         ("\"vm\": \"web\"", "\"vmm\": \"web\""),
         ("0123abcd", "\\u001b[2J"),
         ("\"delay=5ms,on=read\"", "\"delay\""),
+        ("\"switched\"", "\"gone\""),
     ] {
         let wrong = text.replacen(from, to, 1);
         assert_ne!(wrong, text, "{from}");

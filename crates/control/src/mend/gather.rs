@@ -4,7 +4,9 @@ use crate::records::{datastore_records, image_directory, read_record, record_pat
 use crate::{StateDir, images, start};
 use headgate_catalog::Contents;
 use headgate_cluster::lease::FileLease;
-use headgate_model::{DatastoreRecord, DiskRecord, ExportRecord, Name, RemovedId, RemovedRecord};
+use headgate_model::{
+    DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name, RemovedId, RemovedRecord,
+};
 use headgate_units::Bytes;
 use std::fs;
 use std::io;
@@ -58,6 +60,8 @@ pub(super) struct Image {
     pub(super) owner: Owner,
     /// What its record says; `Err` with what is wrong with that.
     pub(super) record: Result<Option<(DiskRecord, Vec<ExportRecord>)>, String>,
+    /// Its record says that it is the target of this move.
+    pub(super) mark: Option<MoveRecord>,
 }
 
 /// The image of a removed disk.
@@ -106,9 +110,11 @@ fn image(directory: &Path, file: &str, host: Option<&str>, inside: Inside) -> Im
     let size = fs::symlink_metadata(&path).map_or(0, |meta| meta.len());
     let read = read_record(&record_path(&path));
     let by = read.as_ref().ok().and_then(|record| Some(record.as_ref()?.host.clone()));
+    let mut mark = None;
     let record = match read {
         Ok(Some(record)) => {
-            let Contents { mut disks, exports, .. } = record.contents;
+            let Contents { mut disks, exports, mut moves, .. } = record.contents;
+            mark = moves.pop();
             Ok(disks.pop().map(|disk| (disk, exports)))
         }
         Ok(None) => Ok(None),
@@ -128,6 +134,7 @@ fn image(directory: &Path, file: &str, host: Option<&str>, inside: Inside) -> Im
         unfit: unfit(&path),
         owner,
         record,
+        mark,
         path,
     }
 }

@@ -13,7 +13,7 @@ use headgate_catalog::{
     Catalog, CatalogCopy, CatalogError, Contents, Copies, Inspection, SqliteCatalog, Which, inspect,
 };
 use headgate_cluster::HostId;
-use headgate_model::Name;
+use headgate_model::{DiskRecord, MoveRecord, MoveStep, Name};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -297,9 +297,43 @@ impl Mender {
         };
         let new = install::unfinished(&self.dir);
         install::write_new(&new, |new| fs::copy(&copy.path, new).map(drop))?;
+        let (contents, switched) = self.switched_since(found.contents);
+        let mut notes = Vec::new();
+        if !switched.is_empty() {
+            let mut catalog = SqliteCatalog::open(&new)?;
+            for (row, disk) in &switched {
+                catalog.put_move(row, Some(disk))?;
+                let MoveRecord { disk, target, .. } = row;
+                notes.push(format!(
+                    "disk '{disk}' had moved to datastore '{target}' since that copy was made"
+                ));
+            }
+            catalog.into_one_file()?;
+        }
         let aside = install::install(&self.dir, &new)?;
-        let notes = self.differences(&found.contents);
-        Ok(Mended { from: Some(copy), aside, contents: found.contents, notes })
+        notes.extend(self.differences(&contents));
+        Ok(Mended { from: Some(copy), aside, contents, notes })
+    }
+
+    /// Disks that were on their way when a copy was made, and whose records say that they arrived:
+    /// what they left may be there still, and is older.
+    fn switched_since(&self, mut copy: Contents) -> (Contents, Vec<(MoveRecord, DiskRecord)>) {
+        let base = self.base(Some(copy.clone())).0;
+        let now = plan::plan(self.gather(base, &[], Claim::Own)).contents;
+        let mut switched = Vec::new();
+        for row in &mut copy.moves {
+            let arrived =
+                |disk: &&DiskRecord| disk.name == row.disk && disk.datastore == row.target;
+            let known = copy.disks.iter_mut().find(|disk| disk.name == row.disk);
+            if let (Some(known), Some(arrived)) = (known, now.disks.iter().find(arrived))
+                && row.step != MoveStep::Switched
+            {
+                *known = arrived.clone();
+                row.step = MoveStep::Switched;
+                switched.push((row.clone(), arrived.clone()));
+            }
+        }
+        (copy, switched)
     }
 
     fn named(&self, path: &Path) -> Result<(CatalogCopy, Inspection), MendError> {
@@ -350,6 +384,7 @@ impl Mender {
                 base.disks.extend(copy.disks.into_iter().filter(|d| !named.contains(&d.name)));
                 base.exports.extend(copy.exports);
                 base.removed = copy.removed;
+                base.moves = copy.moves;
                 base
             }
             None => copy,
@@ -428,6 +463,7 @@ fn fill(path: &Path, contents: &Contents) -> Result<(), CatalogError> {
         use headgate_catalog::{DiskChange, RemovedChange};
         catalog.change_removed(DiskChange::None, RemovedChange::Put(removed))?;
     }
+    contents.moves.iter().try_for_each(|one| catalog.put_move(one, None))?;
     catalog.into_one_file()
 }
 

@@ -3,7 +3,8 @@
 use super::gather::{Claim, Gathered, Image, Owner, Removed};
 use headgate_catalog::Contents;
 use headgate_model::{
-    DatastoreRecord, DiskRecord, DiskState, ExportRecord, Name, Policy, RemovedRecord, RemovedStep,
+    DatastoreRecord, DiskRecord, DiskState, ExportRecord, MoveRecord, MoveStep, Name, Policy,
+    RemovedRecord, RemovedStep,
 };
 use headgate_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,8 @@ struct Planner {
     disks: BTreeMap<Name, DiskRecord>,
     exports: Vec<ExportRecord>,
     notes: Vec<String>,
+    /// Moves of which the other copy may be there still.
+    moves: Vec<MoveRecord>,
 }
 
 /// A disk of which nothing is known but its image.
@@ -50,10 +53,26 @@ impl Planner {
                  it here"
             ));
         }
+        let mark = image.mark.filter(|mark| mark.target == datastore.name && mark.disk == name);
+        let switched = match mark {
+            Some(mark) if mark.step == MoveStep::Switched => Some(mark),
+            Some(mark) => {
+                self.notes.push(format!(
+                    "{path} is passed over: it is the unfinished copy of disk '{name}', which was \
+                     being moved here from datastore '{}'",
+                    mark.source
+                ));
+                return self.moves.push(mark);
+            }
+            None => None,
+        };
         if let Some(why) = image.unfit {
             return self.notes.push(format!("{path} is passed over: {why}"));
         }
-        if let Some(other) = self.disks.get(&name) {
+        let came_from = switched.as_ref().map(|mark| &mark.source);
+        if let Some(other) = self.disks.get(&name)
+            && came_from != Some(&other.datastore)
+        {
             return self.notes.push(format!(
                 "{path} is passed over: disk '{name}' is on datastore '{}'",
                 other.datastore
@@ -93,7 +112,21 @@ impl Planner {
             ..disk
         };
         self.disks.insert(name, disk);
+        self.moves.extend(switched);
         self.exports.extend(exports);
+    }
+}
+
+/// Which image of a disk goes first: the target of a move that switched, whose source may say still
+/// that it is the disk; then one that says so; then others.
+fn standing(image: &Image, datastore: &DatastoreRecord) -> u8 {
+    let says = |record: &Option<(DiskRecord, _)>| {
+        record.as_ref().is_some_and(|(disk, _)| disk.datastore == datastore.name)
+    };
+    match (&image.mark, &image.record) {
+        (Some(mark), _) if mark.step == MoveStep::Switched => 0,
+        (None, Ok(record)) if says(record) => 1,
+        _ => 2,
     }
 }
 
@@ -119,7 +152,8 @@ fn removed(
 /// Decides what the catalog will hold.
 pub(super) fn plan(gathered: Gathered) -> Plan {
     let Gathered { base, directories, claim, notes } = gathered;
-    let Contents { mut datastores, disks, mut vms, exports, rules, removed: known_removed } = base;
+    let Contents { mut datastores, disks, mut vms, exports, rules, removed: known_removed, .. } =
+        base;
     let with_images: BTreeSet<&Name> =
         directories.iter().map(|directory| &directory.datastore.name).collect();
     let (known, others): (Vec<_>, Vec<_>) =
@@ -130,6 +164,7 @@ pub(super) fn plan(gathered: Gathered) -> Plan {
         disks: BTreeMap::new(),
         exports,
         notes,
+        moves: Vec::new(),
     };
     for disk in others {
         if datastores.iter().any(|one| one.name == disk.datastore) {
@@ -142,13 +177,18 @@ pub(super) fn plan(gathered: Gathered) -> Plan {
         }
     }
     let mut kept = Vec::new();
+    let mut images = Vec::new();
     for directory in directories {
-        for image in directory.images {
-            planner.take(image, &directory.datastore);
-        }
+        let of = |image: Image| (image, directory.datastore.clone());
+        images.extend(directory.images.into_iter().map(of));
         for found in directory.removed {
             kept.extend(removed(found, &directory.datastore, &known_removed, &mut planner.notes));
         }
+    }
+    // Of two images of one name, one may say that it is the disk.
+    images.sort_by_key(|(image, datastore)| standing(image, datastore));
+    for (image, datastore) in images {
+        planner.take(image, &datastore);
     }
     for (name, disk) in &planner.known {
         planner.notes.push(format!(
@@ -164,8 +204,20 @@ pub(super) fn plan(gathered: Gathered) -> Plan {
     vms.sort_by(|a, b| a.name.cmp(&b.name));
     kept.sort_by_key(|record| record.id.to_string());
     kept.dedup_by(|a, b| a.id == b.id);
+    // The next start removes the copy that does not count. Where the one that does was not found,
+    // the other is what is left of the disk.
+    let mut moves = planner.moves;
+    moves.retain(|one| {
+        let serves = one.datastore(one.step.recovery().serve);
+        let is_known = |name: &Name| datastores.iter().any(|store| store.name == *name);
+        planner.disks.get(&one.disk).is_some_and(|disk| disk.datastore == *serves)
+            && is_known(&one.source)
+            && is_known(&one.target)
+    });
+    moves.sort_by(|a, b| a.disk.cmp(&b.disk));
+    moves.dedup_by(|a, b| a.disk == b.disk);
     let disks = planner.disks.into_values().collect();
-    let contents = Contents { datastores, disks, vms, exports, rules, removed: kept };
+    let contents = Contents { datastores, disks, vms, exports, rules, removed: kept, moves };
     Plan { contents, notes: planner.notes }
 }
 

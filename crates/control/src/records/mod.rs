@@ -16,8 +16,8 @@ use scribe::{Author, Scribes};
 use crate::{Roots, StateDir};
 use headgate_catalog::{Catalog, CatalogError, Contents, DiskChange, RecordFile, RemovedChange};
 use headgate_model::{
-    Backend, DatastoreRecord, DiskRecord, DiskState, ExportRecord, Name, RemovedId, RemovedRecord,
-    RemovedStep, VmRecord,
+    Backend, DatastoreRecord, DiskRecord, DiskState, ExportRecord, MoveRecord, Name, RemovedId,
+    RemovedRecord, RemovedStep, VmRecord,
 };
 use headgate_placement::Rules;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,6 +83,7 @@ struct Held {
     exports: BTreeMap<Name, ExportRecord>,
     rules: Rules,
     removed: BTreeMap<RemovedId, RemovedRecord>,
+    moves: BTreeMap<Name, MoveRecord>,
 }
 
 /// The directory of a datastore's images as the catalog has it, if it has one.
@@ -96,6 +97,11 @@ fn directory_of(backend: &Backend) -> Option<&Path> {
 /// The path of the directory of a datastore's images, if it has one.
 pub(crate) fn image_directory(dir: &StateDir, backend: &Backend) -> Option<PathBuf> {
     directory_of(backend).map(|path| dir.resolve(path))
+}
+
+/// The two places of a disk that moves.
+fn copies(record: &MoveRecord) -> [(&Name, &Name); 2] {
+    [(&record.disk, &record.source), (&record.disk, &record.target)]
 }
 
 /// The state directory, as a directory of the catalog.
@@ -129,14 +135,19 @@ impl<C: Catalog> Recorded<C> {
         directory_of(&self.held.datastores.get(datastore)?.backend).map(Path::to_owned)
     }
 
-    /// What is noted of a disk that has an image: nothing unless it is ready.
-    fn disk_note(&self, name: &Name) -> Note {
-        let ready = self.held.disks.get(name).filter(|disk| disk.state == DiskState::Ready);
-        let text = ready.map(|disk| {
-            let exports = self.held.exports.values().filter(|export| export.disk == *name);
+    /// What is noted of a disk's image on a datastore: that it is the disk, if it is and the disk
+    /// is ready, and that it is the target of a move.
+    fn disk_note(&self, name: &Name, datastore: &Name) -> Note {
+        let is_it =
+            |disk: &&DiskRecord| disk.state == DiskState::Ready && disk.datastore == *datastore;
+        let disk = self.held.disks.get(name).filter(is_it);
+        let mark = self.held.moves.get(name).filter(|one| one.target == *datastore);
+        let text = (disk.is_some() || mark.is_some()).then(|| {
+            let of_it = |export: &&ExportRecord| disk.is_some() && export.disk == *name;
             self.text(Contents {
-                disks: vec![disk.clone()],
-                exports: exports.cloned().collect(),
+                disks: disk.cloned().into_iter().collect(),
+                exports: self.held.exports.values().filter(of_it).cloned().collect(),
+                moves: mark.cloned().into_iter().collect(),
                 ..Contents::default()
             })
         });
@@ -168,6 +179,7 @@ impl<C: Catalog> Recorded<C> {
             vms: vms.values().cloned().collect(),
             rules: rules.clone(),
             removed: Vec::new(),
+            moves: Vec::new(),
             disks,
         });
         let name = crate::state_dir::RECORDS.to_owned();
@@ -197,10 +209,16 @@ impl<C: Catalog> Recorded<C> {
 
     fn note_disk(&mut self, name: &Name, datastore: &Name) {
         let note = match self.directory(datastore) {
-            Some(directory) => (directory, self.disk_note(name)),
+            Some(directory) => (directory, self.disk_note(name, datastore)),
             None => (state_directory(), self.state_note()),
         };
         self.note(vec![note]);
+    }
+
+    fn note_move(&mut self, record: &MoveRecord) {
+        for (disk, datastore) in copies(record) {
+            self.note_disk(disk, datastore);
+        }
     }
 
     fn note_disk_of(&mut self, disk: &Name) {
@@ -235,7 +253,12 @@ impl<C: Catalog> Recorded<C> {
         notes.extend(names.iter().filter_map(|name| self.datastore_note(name)));
         for disk in self.held.disks.values() {
             if let Some(directory) = self.directory(&disk.datastore) {
-                notes.push((directory, self.disk_note(&disk.name)));
+                notes.push((directory, self.disk_note(&disk.name, &disk.datastore)));
+            }
+        }
+        for (disk, datastore) in self.held.moves.values().flat_map(copies) {
+            if let Some(directory) = self.directory(datastore) {
+                notes.push((directory, self.disk_note(disk, datastore)));
             }
         }
         for removed in self.held.removed.values() {
@@ -257,13 +280,14 @@ impl<C: Catalog> Recorded<C> {
 impl<C: Catalog> Catalog for Recorded<C> {
     fn load(&mut self) -> Result<Contents, CatalogError> {
         let contents = self.inner.load()?;
-        let Contents { datastores, disks, vms, exports, rules, removed } = contents.clone();
+        let Contents { datastores, disks, vms, exports, rules, removed, moves } = contents.clone();
         self.held = Held {
             datastores: datastores.into_iter().map(|one| (one.name.clone(), one)).collect(),
             disks: disks.into_iter().map(|one| (one.name.clone(), one)).collect(),
             vms: vms.into_iter().map(|one| (one.name.clone(), one)).collect(),
             exports: exports.into_iter().map(|one| (one.name.clone(), one)).collect(),
             removed: removed.into_iter().map(|one| (one.id.clone(), one)).collect(),
+            moves: moves.into_iter().map(|one| (one.disk.clone(), one)).collect(),
             rules,
         };
         self.note_everything();
@@ -384,6 +408,32 @@ impl<C: Catalog> Catalog for Recorded<C> {
         if let Some(directory) = datastore.and_then(|datastore| self.directory(&datastore)) {
             let note = self.removed_note(&id);
             self.note(vec![(directory, note)]);
+        }
+        Ok(())
+    }
+
+    fn put_move(
+        &mut self,
+        record: &MoveRecord,
+        disk: Option<&DiskRecord>,
+    ) -> Result<(), CatalogError> {
+        self.inner.put_move(record, disk)?;
+        self.held.moves.insert(record.disk.clone(), record.clone());
+        if let Some(disk) = disk {
+            self.held.disks.insert(disk.name.clone(), disk.clone());
+        }
+        self.note_move(record);
+        Ok(())
+    }
+
+    fn find_move(&mut self, disk: &Name) -> Result<Option<MoveRecord>, CatalogError> {
+        self.inner.find_move(disk)
+    }
+
+    fn delete_move(&mut self, disk: &Name) -> Result<(), CatalogError> {
+        self.inner.delete_move(disk)?;
+        if let Some(record) = self.held.moves.remove(disk) {
+            self.note_move(&record);
         }
         Ok(())
     }
