@@ -12,6 +12,7 @@ pub mod health;
 pub mod history;
 pub mod latency;
 pub mod leases;
+pub mod moves;
 pub mod placement;
 pub mod priorities;
 pub mod removed;

@@ -7,6 +7,7 @@ use super::costs::LearnedCosts;
 use super::flash::{Flash, Space};
 use super::latency::LatencyNow;
 use super::leases::{Lease, PersistentReservation};
+use super::moves::Move;
 use super::placement::{DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch};
 use super::priorities::{Export, Priorities, VmSockets};
 use super::removed::RemovedSpace;
@@ -451,6 +452,10 @@ pub struct Disk {
     /// a single disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<DiskMoved>,
+    /// The move that is under way, or whose other copy is there still. In the view of a single disk
+    /// also the last one that is over, as far as the daemon remembers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<Move>,
     /// Its lease, if several hosts can reach it.
     #[serde(default)]
     pub lease: Option<Lease>,

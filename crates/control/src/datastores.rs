@@ -208,7 +208,7 @@ impl Control {
                 ),
                 hint: set_by_hand,
             }),
-            Backend::Block { .. } if model.disks_on(name).next().is_some() => {
+            Backend::Block { .. } if model.copies_on(name).next().is_some() => {
                 Err(ControlError::Busy {
                     error: format!("datastore '{name}' is a block device that is a disk already"),
                     hint: set_by_hand,
@@ -341,6 +341,7 @@ impl Control {
                     disks: first,
                 });
             }
+            model.check_no_move_on(name)?;
             let count = model.removed_on(name).count();
             if count > 0 {
                 return Err(ControlError::HasRemoved { name: name.clone(), count });

@@ -155,7 +155,7 @@ impl Control {
         }
     }
 
-    fn open_request(
+    pub(super) fn open_request(
         &self,
         record: &DiskRecord,
         image: PathBuf,
@@ -230,7 +230,7 @@ impl Control {
 
     /// A block device is one disk.
     pub(super) fn check_vacant(&self, model: &Model, datastore: &Name) -> Result<(), ControlError> {
-        let Some(other) = model.disks_on(datastore).next() else { return Ok(()) };
+        let Some(other) = model.copies_on(datastore).next() else { return Ok(()) };
         Err(ControlError::Busy {
             error: format!(
                 "datastore '{datastore}' is a block device and holds disk '{}' already",
@@ -282,6 +282,7 @@ impl Control {
         force: Force,
     ) -> Result<Vec<String>, ControlError> {
         model.check_export_name(name)?;
+        model.check_no_copy(name)?;
         let longest = self.dir.longest_disk_name();
         if name.as_str().len() > longest {
             return Err(ControlError::invalid(
@@ -295,6 +296,17 @@ impl Control {
             ));
         }
         check_policy(policy)?;
+        self.check_place(model, target, policy, force)
+    }
+
+    /// That a datastore serves and has room for one more disk's policy.
+    pub(super) fn check_place(
+        &self,
+        model: &Model,
+        target: &Name,
+        policy: &Policy,
+        force: Force,
+    ) -> Result<Vec<String>, ControlError> {
         let datastore = model.datastore(target)?;
         if let Some(reason) = datastore.service.reason() {
             return Err(ControlError::DatastoreFailed {
@@ -326,18 +338,17 @@ impl Control {
             record.vm = patch.vm.apply(record.vm);
             record.placement = patch.placement.apply(record.placement);
             check_policy(&record.policy)?;
-            let datastore = model.datastore(&record.datastore)?;
-            let mut warnings = self.check_admission(
-                &model,
-                datastore,
-                &record.policy,
-                Some(&before.record.policy),
-                patch.force,
-            )?;
-            let disk = Some((name, &before.record.policy));
-            let force = patch.force;
-            warnings.extend(self.check_latency(&model, datastore, &record.policy, disk, force)?);
-            warnings.extend(policy_warnings(&record.policy, datastore));
+            let mut warnings = Vec::new();
+            let (old, force) = (&before.record.policy, patch.force);
+            // One that moves is promised it on both.
+            let arrives_at = model.moves.get(name).map(|moving| moving.arrives_at());
+            for on in std::iter::once(&record.datastore).chain(arrives_at.flatten()) {
+                let (datastore, new) = (model.datastore(on)?, &record.policy);
+                warnings.extend(self.check_admission(&model, datastore, new, Some(old), force)?);
+                let disk = Some((name, old));
+                warnings.extend(self.check_latency(&model, datastore, new, disk, force)?);
+                warnings.extend(policy_warnings(new, datastore));
+            }
             (before, record, warnings)
         };
         catalog.update_disk(&record)?;

@@ -22,7 +22,7 @@ pub(super) fn keeps_shares(datastore: &DatastoreEntry) -> bool {
 /// The space for disks of a datastore that has so much and no more.
 pub(super) fn space(model: &Model, datastore: &DatastoreEntry) -> Option<Space> {
     let size = capacity_for_disks(datastore)?;
-    let taken: u64 = model.disks_on(&datastore.record.name).map(|disk| disk.record.size.0).sum();
+    let taken: u64 = model.copies_on(&datastore.record.name).map(|disk| disk.record.size.0).sum();
     Some(Space { size, left: Bytes(size.0.saturating_sub(taken)) })
 }
 

@@ -192,6 +192,25 @@ pub(super) fn remove(directory: &Path, disk: &Name) -> Result<(), PlaneError> {
     remove_file(&image_path(directory, disk))
 }
 
+/// Removes an image in which nothing was ever written, if that is what is there.
+pub(super) fn remove_empty(directory: &Path, disk: &Name) -> Result<(), PlaneError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = image_path(directory, disk);
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = match File::options().read(true).custom_flags(flags).open(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file.map_err(failed("look at", &path))?,
+    };
+    if !file.metadata().map_err(failed("look at", &path))?.is_file() {
+        return Ok(());
+    }
+    match rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)) {
+        Err(Errno::NXIO) => remove_file(&path),
+        Ok(_) => Ok(()),
+        Err(e) => Err(failed("look for data in", &path)(e.into())),
+    }
+}
+
 /// A directory, which is not reached through a link.
 pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;

@@ -180,7 +180,8 @@ impl Control {
             Neighbours::Punctual => PUNCTUAL,
             Neighbours::Late => LATE,
         };
-        let others = model.disks_on(&record.name).filter(|other| Some(&other.record.name) != disk);
+        let others =
+            model.promised_on(&record.name).filter(|other| Some(&other.record.name) != disk);
         let mut disks: Vec<_> = others
             .map(|other| promised(Some(&other.record.name), &other.record.policy, late))
             .collect();

@@ -29,6 +29,8 @@ pub mod limits;
 pub mod mend;
 #[cfg(test)]
 mod moved_tests;
+mod moves;
+mod moving;
 mod placing;
 mod pools;
 mod purge_failures;
@@ -128,6 +130,8 @@ pub struct Parts {
     pub samples: Arc<Samples>,
     /// The durable catalog.
     pub catalog: Box<dyn Catalog>,
+    /// The records beside images, if the catalog leaves some.
+    pub records: Option<records::Records>,
 }
 
 /// The control side of one daemon.
@@ -142,6 +146,8 @@ pub struct Control {
     /// What is known of the storage of datastores, and how old that is.
     hangs: Mutex<hangs::Hangs>,
     purge_failures: Mutex<purge_failures::PurgeFailures>,
+    /// Moves that are over, and how fast the others are.
+    moved: Mutex<moves::Moved>,
     dir: StateDir,
     identity: Identity,
     options: Options,
@@ -151,6 +157,7 @@ pub struct Control {
     samples: Arc<Samples>,
     service: latency_admission::ServiceRecords,
     volumes: volume_watch::Volumes,
+    records: Option<records::Records>,
     catalog: Mutex<Box<dyn Catalog>>,
     model: RwLock<Model>,
 }
@@ -167,6 +174,10 @@ impl Control {
 
     fn hangs(&self) -> MutexGuard<'_, hangs::Hangs> {
         self.hangs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn moved(&self) -> MutexGuard<'_, moves::Moved> {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn purge_failures(&self) -> MutexGuard<'_, purge_failures::PurgeFailures> {

@@ -151,6 +151,7 @@ impl Control {
             |disk: &DiskRecord| disk.remote.as_ref().is_some_and(|remote| remote.export == export);
         let taken =
             model.disks.values().find(|d| is_it(&d.record) && on_server(&d.record.datastore));
+        model.check_export_not_moved_to(server, export)?;
         match taken {
             None => Ok(()),
             Some(disk) => Err(ControlError::Busy {

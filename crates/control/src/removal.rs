@@ -5,6 +5,7 @@ use crate::workers::Ticket;
 use crate::{Control, ControlError, DiskEntry, Service, crash, images};
 use headgate_api::types::{Force, ImageFate};
 use headgate_catalog::{DiskChange, RemovedChange};
+use headgate_mirror::Operation;
 use headgate_model::{
     Backend, DiskRecord, DiskState, LiveDisk, Name, RemovedId, RemovedRecord, RemovedStep,
 };
@@ -62,6 +63,7 @@ impl Control {
             if let Service::Creating = entry.service {
                 return Err(being_created(name));
             }
+            model.check_not_moving(name, Operation::Remove)?;
             let datastore = model.datastore(&entry.record.datastore)?;
             // Storage that is not there now would keep the image for ever.
             if let (Some(reason), Force::No, ImageFate::Remove | ImageFate::Purge) =
@@ -204,7 +206,10 @@ impl Control {
 
     /// The directory of a datastore's images; `None` where storage is not there, for it has no
     /// image either.
-    fn directory_if_there(&self, backend: &Backend) -> Result<Option<PathBuf>, ControlError> {
+    pub(super) fn directory_if_there(
+        &self,
+        backend: &Backend,
+    ) -> Result<Option<PathBuf>, ControlError> {
         match self.image_directory(backend) {
             Err(ControlError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 Ok(None)

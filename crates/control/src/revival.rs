@@ -52,6 +52,7 @@ impl Control {
     pub fn tend(&self) {
         self.resume();
         self.revive();
+        self.settle_moves();
         self.probe();
     }
 

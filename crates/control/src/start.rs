@@ -1,9 +1,12 @@
 use super::capacity;
+use super::moving::Moving;
 use super::workers::Workers;
 use super::{Control, ControlError, DatastoreEntry, DiskEntry, Model, Options, Parts, Service};
 use super::{StateDir, hangs};
 use headgate_cluster::Identity;
-use headgate_model::{Backend, DatastorePlacement, DatastoreRecord, Scheduler, WindowRecord};
+use headgate_model::{
+    Backend, DatastorePlacement, DatastoreRecord, MoveStep, Scheduler, WindowRecord,
+};
 use headgate_qos::CostModel;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
@@ -32,7 +35,7 @@ impl Control {
         options: Options,
         parts: Parts,
     ) -> Result<Arc<Control>, ControlError> {
-        let Parts { plane, windows, leases, samples, mut catalog } = parts;
+        let Parts { plane, windows, leases, samples, mut catalog, records } = parts;
         let mut contents = catalog.load()?;
         if contents.datastores.is_empty()
             && let Some(record) = first_datastore(&dir)
@@ -52,12 +55,24 @@ impl Control {
             let entry = DiskEntry { record, service: Service::Starting };
             model.disks.insert(entry.record.name.clone(), entry);
         }
+        for mut moved in contents.moves {
+            let disk = model.disks.get(&moved.disk).map(|entry| &entry.record);
+            // A change of the disk came while nobody knew of the switch, and before it was told.
+            if let Some(disk) = disk.filter(|disk| disk.datastore == moved.source)
+                && moved.step == MoveStep::Switched
+            {
+                moved.step = MoveStep::Started;
+                catalog.put_move(&moved, Some(disk))?;
+            }
+            model.moves.extend([Moving::found(moved)]);
+        }
         let control = Arc::new_cyclic(|me| Control {
             me: me.clone(),
             workers: Workers::default(),
             placing: Mutex::default(),
             hangs: Mutex::new(hangs::Hangs::default()),
             purge_failures: Mutex::default(),
+            moved: Mutex::default(),
             dir,
             identity,
             options,
@@ -67,25 +82,34 @@ impl Control {
             samples,
             service: Default::default(),
             volumes: Default::default(),
+            records,
             catalog: Mutex::new(catalog),
             model: RwLock::new(model),
         });
         control.serve_exports(contents.exports);
         control.revive();
-        let names: Vec<_> = control.model().datastores.keys().cloned().collect();
+        control.wait_for_workers();
+        // A copy is removed when the other one serves.
+        control.settle_moves();
+        control.wait_for_workers();
+        let model = control.model();
+        info!(datastores = model.datastores.len(), disks = model.disks.len(), "catalog loaded");
+        drop(model);
+        Ok(control)
+    }
+
+    /// Waits until every worker has done what it has, but for no storage that hangs.
+    pub(super) fn wait_for_workers(&self) {
+        let names: Vec<_> = self.model().datastores.keys().cloned().collect();
         for name in &names {
-            while !control.workers.is_idle(name) {
-                if let Some(hang) = control.workers.hang(name) {
+            while !self.workers.is_idle(name) {
+                if let Some(hang) = self.workers.hang(name) {
                     warn!(datastore = %name, %hang, "it hangs: the others serve without it");
                     break;
                 }
                 sleep(LOOK);
             }
         }
-        let model = control.model();
-        info!(datastores = model.datastores.len(), disks = model.disks.len(), "catalog loaded");
-        drop(model);
-        Ok(control)
     }
 
     /// Takes everything out of service, waiting for requests under way, but for no storage that

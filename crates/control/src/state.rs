@@ -1,6 +1,7 @@
 //! The control plane's model of datastores and disks, in memory.
 
 use crate::ControlError;
+use crate::moving::Moving;
 use headgate_devices::ModelSpec;
 use headgate_model::{
     Backend, DatastoreRecord, DiskRecord, ExportRecord, Name, RemovedId, RemovedRecord, VmRecord,
@@ -92,6 +93,8 @@ pub(crate) struct Model {
     pub(crate) rules: Rules,
     /// Removed disks whose content is kept.
     pub(crate) removed: BTreeMap<RemovedId, RemovedRecord>,
+    /// Moves of disks that have two copies.
+    pub(crate) moves: BTreeMap<Name, Moving>,
 }
 
 impl Model {

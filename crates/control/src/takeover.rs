@@ -185,6 +185,7 @@ impl Control {
     }
 
     fn look_at(&self, directory: &Path) {
+        self.give_up_copies(self.leases.look_beside(directory));
         let lost = self.leases.look(directory);
         let reason = |to: &Option<Holder>| match to {
             Some(to) => format!("another has taken it over: {to}"),

@@ -110,7 +110,7 @@ fn a_host_that_comes_back_leaves_its_disk_to_who_has_it_and_may_not_remove_the_i
     let Two { hosts: [first, second], dir } = two();
     let begun = std::time::Instant::now();
     // It dies, and the other is told to go on.
-    let Bench { temp, plane, control, records } = first;
+    let Bench { temp, plane, control, records, .. } = first;
     drop((plane, control, records));
     let take = json!({"datastore": "shared"});
     second.control.take_over(&db(), serde_json::from_value(take).unwrap()).unwrap();

@@ -1,7 +1,9 @@
 //! A data plane in memory, to test the control plane alone.
 
+pub(crate) mod faults;
 mod moves;
 
+use self::faults::{Faults, FaultyCatalog};
 use super::{Control, Options, Parts, Roots, StateDir};
 use crate::leases::Leases;
 use crate::records::{Recorded, Records};
@@ -342,6 +344,7 @@ pub(crate) struct Bench {
     pub plane: Arc<MemoryPlane>,
     pub control: Arc<Control>,
     pub records: Records,
+    pub faults: Faults,
 }
 
 impl Bench {
@@ -352,12 +355,12 @@ impl Bench {
     /// Its datastores may be there only.
     pub(crate) fn with_roots(roots: Roots) -> Bench {
         let temp = tempfile::tempdir().unwrap();
-        let (plane, control, records) = start(temp.path(), roots);
+        let Parted { plane, control, records, faults } = start(temp.path(), roots);
         let array =
             serde_json::from_str(r#"{"name": "array", "backend": {"emulated": "rate=1600"}}"#)
                 .unwrap();
         control.add_datastore(array).unwrap();
-        Bench { temp, plane, control, records }
+        Bench { temp, plane, control, records, faults }
     }
 
     /// A daemon on what one left that was killed.
@@ -366,8 +369,8 @@ impl Bench {
     }
 
     fn start_again_with(temp: tempfile::TempDir, roots: Roots) -> Bench {
-        let (plane, control, records) = start(temp.path(), roots);
-        Bench { temp, plane, control, records }
+        let Parted { plane, control, records, faults } = start(temp.path(), roots);
+        Bench { temp, plane, control, records, faults }
     }
 
     /// As [`restart`](Self::restart), with other roots.
@@ -377,7 +380,7 @@ impl Bench {
 
     /// The process is killed, and only its state is left.
     pub(crate) fn killed(self) -> tempfile::TempDir {
-        let Bench { temp, plane, control, records } = self;
+        let Bench { temp, plane, control, records, faults: _ } = self;
         drop((plane, control));
         // Whoever looks at the records next is not to be told of a machine that was busy.
         records.wait(Duration::from_secs(60));
@@ -391,11 +394,20 @@ impl Bench {
     }
 }
 
-fn start(root: &Path, roots: Roots) -> (Arc<MemoryPlane>, Arc<Control>, Records) {
+struct Parted {
+    plane: Arc<MemoryPlane>,
+    control: Arc<Control>,
+    records: Records,
+    faults: Faults,
+}
+
+fn start(root: &Path, roots: Roots) -> Parted {
     let dir = StateDir::new(root).unwrap();
     let (identity, _) = Identity::load(root).unwrap();
     let sqlite = SqliteCatalog::open(&dir.catalog()).unwrap();
     let host = identity.host.to_string();
+    let faults = Faults::default();
+    let sqlite = FaultyCatalog { inner: sqlite, faults: faults.clone() };
     let catalog = Box::new(Recorded::new(sqlite, dir.clone(), host, roots.clone()));
     let records = catalog.records();
     let plane = Arc::new(MemoryPlane::default());
@@ -405,8 +417,9 @@ fn start(root: &Path, roots: Roots) -> (Arc<MemoryPlane>, Arc<Control>, Records)
         let leases = Leases::new(identity.clone(), None);
         let samples = Arc::new(Samples::open(&dir.samples(), Duration::from_secs(5)).unwrap());
         let options = Options { roots, ..Options::default() };
-        let parts = Parts { plane: plane.clone(), windows, leases, samples, catalog };
+        let records = Some(records.clone());
+        let parts = Parts { plane: plane.clone(), windows, leases, samples, catalog, records };
         Control::start(dir, identity, options, parts).unwrap()
     };
-    (plane, control, records)
+    Parted { plane, control, records, faults }
 }

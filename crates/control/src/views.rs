@@ -116,7 +116,7 @@ fn troubled(disk: &DiskSample) -> Option<String> {
 impl Control {
     pub(super) fn reservable_rate(&self, model: &Model, entry: &DatastoreEntry) -> ReservableRate {
         let reservations =
-            model.disks_on(&entry.record.name).filter_map(|disk| disk.record.policy.reservation);
+            model.promised_on(&entry.record.name).filter_map(|disk| disk.record.policy.reservation);
         let record = &entry.record;
         let most = capacity::most(record);
         ReservableRate {
@@ -225,6 +225,7 @@ impl Control {
             exports: self.exports_of(model, &record.name),
             placement: record.placement.clone(),
             moved: None,
+            moving: model.moves.get(&record.name).map(|moving| self.view_move(moving, record.size)),
             lease: datastore.and_then(|d| self.view_lease(&record.name, &d.record.backend)),
             overbooked: datastore.is_some_and(|d| self.reservable_rate(model, d).overbooked() > 0),
             clients: live.map_or(0, |live| live.clients),
@@ -335,7 +336,8 @@ impl Control {
         });
         let model = self.model();
         let view = self.view_disk(&model, model.disk(name)?, live.get(name));
-        Ok(disk_told_of_stall(Disk { moved, ..view }, &self.stalled()))
+        let moving = view.moving.clone().or_else(|| self.moved().last_of(name));
+        Ok(disk_told_of_stall(Disk { moved, moving, ..view }, &self.stalled()))
     }
 
     /// This host as others see it.

@@ -79,7 +79,7 @@ impl Control {
         for other in model.datastores.keys() {
             let Some(volume) = self.volumes.volume(other) else { continue };
             if volume.device == here.device {
-                let disks = model.disks_on(other).filter(|d| but != Some(&d.record.name));
+                let disks = model.copies_on(other).filter(|d| but != Some(&d.record.name));
                 promised.sizes = disks.map(size).fold(promised.sizes, u64::saturating_add);
                 promised.room = promised.room.saturating_add(volume.allocated.0);
             }
@@ -87,15 +87,18 @@ impl Control {
         Some(promised)
     }
 
-    /// Whether a new disk, which is in the model already, keeps within what may be promised of its
-    /// file system, and what its operator should know if it does.
+    /// Whether a disk, which is in the model already or moves here, keeps within what may be
+    /// promised of its file system, and what its operator should know if it does.
     pub(super) fn check_overcommit(
         &self,
         disk: &DiskRecord,
     ) -> Result<Option<String>, ControlError> {
         let (name, asked, model) = (&disk.datastore, disk.size, self.model());
         let bound = model.datastore(name)?.record.placement.overcommit.unwrap_or_default();
-        let promised = self.promised(&model, name, Some(&disk.name));
+        // One that moves here has its size promised where it is as well.
+        let is_here = |entry: &&DiskEntry| entry.record.datastore == *name;
+        let here = model.disks.get(&disk.name).filter(is_here);
+        let promised = self.promised(&model, name, here.map(|entry| &entry.record.name));
         let Some(Promised { sizes, room }) = promised else { return Ok(None) };
         let most = bound.most(room);
         if most.is_some_and(|most| sizes.saturating_add(asked.0) > most) {

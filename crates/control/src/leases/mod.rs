@@ -5,6 +5,7 @@
 //! etcd, if the daemon uses etcd. Emulated storage needs no lease: only this daemon reaches it. A
 //! block device is reserved for this host besides, where it can be.
 
+mod beside;
 mod fences;
 mod keeper;
 mod lock;
@@ -62,6 +63,15 @@ pub(crate) enum Eviction {
     IfHeld,
 }
 
+/// Whether a copy may be used, or removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// It is this host's.
+    Own,
+    /// Another host served what has its name, and did not give it back.
+    Foreign(Holder),
+}
+
 #[derive(Debug)]
 struct Held {
     token: Token,
@@ -98,6 +108,8 @@ pub(crate) struct LeaseState {
 pub struct Leases {
     own: Identity,
     files: Mutex<BTreeMap<Name, Held>>,
+    /// Of disks with two copies: the lease of the one that does not count. Locked after `files`.
+    beside: Mutex<BTreeMap<Name, Held>>,
     /// Directories that are looked at now.
     looking: Mutex<BTreeMap<PathBuf, Arc<AtomicBool>>>,
     keeper: Option<Keeper>,
@@ -119,6 +131,7 @@ impl Leases {
             own,
             keeper,
             files: Mutex::default(),
+            beside: Mutex::default(),
             looking: Mutex::default(),
             in_etcd: Mutex::default(),
             wanted: Mutex::default(),
@@ -168,21 +181,31 @@ impl Leases {
         if locked(&self.files).contains_key(disk) {
             return Ok(());
         }
-        let Grant { lease, former, wait } =
-            FileLease::acquire(path, disk.as_str(), &self.own, GRACE)?;
-        let is_first = lease.token() == Token(1);
-        let wait = if before == Before::Existing && is_first { GRACE } else { wait };
+        let (held, former) = self.grant(disk, path, before)?;
         if let Some(former) = former
             && former.host != self.own.host.to_string()
         {
             warn!(%disk, %former, "taken over from a host that did not give it back");
         }
+        locked(&self.files).insert(disk.clone(), held);
+        Ok(())
+    }
+
+    /// Acquires a lease in a file, and answers who had it before and did not give it back.
+    fn grant(
+        &self,
+        disk: &Name,
+        path: &Path,
+        before: Before,
+    ) -> Result<(Held, Option<Holder>), LeaseError> {
+        let Grant { lease, former, wait } =
+            FileLease::acquire(path, disk.as_str(), &self.own, GRACE)?;
+        let is_first = lease.token() == Token(1);
+        let wait = if before == Before::Existing && is_first { GRACE } else { wait };
         let from = Instant::now() + Duration::from_nanos(wait.0);
         let directory = path.parent().map(PathBuf::from).unwrap_or_default();
         let (token, lease) = (lease.token(), Arc::new(Mutex::new(Some(lease))));
-        let held = Held { token, directory, lease, from, unseen: false };
-        locked(&self.files).insert(disk.clone(), held);
-        Ok(())
+        Ok((Held { token, directory, lease, from, unseen: false }, former))
     }
 
     fn acquire_in_etcd(
@@ -228,6 +251,7 @@ impl Leases {
     /// Gives a disk back: nothing of it is in flight any more.
     pub(crate) fn release(&self, disk: &Name) {
         locked(&self.wanted).remove(disk);
+        self.release_beside(disk);
         // Before its lease: its next holder finds the device free.
         self.fences.release(disk);
         let held = locked(&self.files).remove(disk);
@@ -272,7 +296,10 @@ impl Leases {
 
     /// Directories with leases that are held.
     pub(crate) fn directories(&self) -> BTreeSet<PathBuf> {
-        locked(&self.files).values().map(|held| held.directory.clone()).collect()
+        let mut directories: BTreeSet<PathBuf> =
+            locked(&self.files).values().map(|held| held.directory.clone()).collect();
+        directories.extend(locked(&self.beside).values().map(|held| held.directory.clone()));
+        directories
     }
 
     /// The turn to look at a directory, unless somebody has it.

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::warn;
 
 /// The longest that the end of a daemon waits for records.
@@ -50,6 +50,16 @@ impl Records {
     #[cfg(test)]
     pub(crate) fn wait(&self, patience: Duration) {
         self.0.wait(patience);
+    }
+
+    /// Waits until what was noted of disks on these backends is written, for 2 s at most. To be
+    /// called by who holds no lock.
+    pub(crate) fn settle_on(&self, backends: [&Backend; 2]) {
+        let until = Instant::now() + PATIENCE;
+        for backend in backends {
+            let directory = directory_of(backend).map_or_else(state_directory, Path::to_owned);
+            self.0.wait_for(&directory, until);
+        }
     }
 
     /// Waits until all records are written, for 2 s at most. To be called by who holds no lock.

@@ -250,6 +250,16 @@ impl Scribes {
         work(scribe);
     }
 
+    /// Waits until what is to be in one directory is written, or cannot be now.
+    pub(super) fn wait_for(&self, directory: &Path, until: Instant) {
+        let of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = of.get(directory).map(|scribe| scribe.shared.clone());
+        drop(of);
+        if let Some(shared) = shared {
+            shared.wait(until);
+        }
+    }
+
     /// Waits until everything is written, all directories together for `patience`; answers how
     /// many notes are not.
     pub(super) fn wait(&self, patience: Duration) -> usize {

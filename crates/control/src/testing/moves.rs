@@ -8,12 +8,43 @@ use std::sync::mpsc::Sender;
 
 /// A move under way.
 pub(super) struct FakeMove {
+    pace: MovePace,
     size: Bytes,
     state: State,
     events: Sender<MoveEvent>,
+    words: Vec<Word>,
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
 }
 
 impl MemoryPlane {
+    /// The data path has something to say of a move. Nobody may hear it any more.
+    pub(crate) fn play(&self, disk: &str, event: MoveEvent) {
+        let mut state = self.0.lock().unwrap();
+        let one = state.moves.get_mut(&name(disk)).unwrap();
+        if event == MoveEvent::Record(Record::Switched) {
+            one.state = State::Switching;
+        }
+        let _ = one.events.send(event);
+    }
+
+    /// What was said of records that were asked for.
+    pub(crate) fn words(&self, disk: &str) -> Vec<Word> {
+        self.0.lock().unwrap().moves.get(&name(disk)).map_or(Vec::new(), |m| m.words.clone())
+    }
+
+    /// What a move may take, if there is one.
+    pub(crate) fn pace(&self, disk: &str) -> Option<MovePace> {
+        self.0.lock().unwrap().moves.get(&name(disk)).map(|one| one.pace)
+    }
+
+    /// The data path loses a move, and what it had to say.
+    pub(crate) fn lose_move(&self, disk: &str) {
+        self.0.lock().unwrap().moves.remove(&name(disk));
+    }
+
     fn change_move(
         &self,
         operation: &'static str,
@@ -27,7 +58,7 @@ impl MemoryPlane {
 
 impl LiveMoves for MemoryPlane {
     fn begin_move(&self, order: MoveOrder, events: Sender<MoveEvent>) -> Result<(), PlaneError> {
-        let MoveOrder { disk, target, .. } = order;
+        let MoveOrder { disk, target, pace, .. } = order;
         if !target.image.as_os_str().is_empty() && !target.image.exists() {
             return Err(PlaneError::new(format!("{} does not exist", target.image.display())));
         }
@@ -35,13 +66,14 @@ impl LiveMoves for MemoryPlane {
             assert!(s.disks.contains_key(&disk));
             events.send(MoveEvent::Record(Record::Started)).unwrap();
             let (size, state) = (target.size, State::Starting);
-            let one = FakeMove { size, state, events };
+            let one = FakeMove { pace, size, state, events, words: Vec::new() };
             assert!(s.moves.insert(disk, one).is_none());
         })
     }
 
     fn move_recorded(&self, disk: &Name, word: Word) -> Result<(), PlaneError> {
         self.change_move("move_recorded", disk, |one| {
+            one.words.push(word);
             one.state = match (one.state, word) {
                 (State::Switching, Word::Made) => State::Switched,
                 (State::Switching, Word::Unknown) => State::Switching,
@@ -51,8 +83,11 @@ impl LiveMoves for MemoryPlane {
         })
     }
 
-    fn set_move_pace(&self, disk: &Name, _pace: MovePace) -> Result<(), PlaneError> {
-        self.change_move("set_move_pace", disk, |_| Ok(()))
+    fn set_move_pace(&self, disk: &Name, pace: MovePace) -> Result<(), PlaneError> {
+        self.change_move("set_move_pace", disk, |one| {
+            one.pace = pace;
+            Ok(())
+        })
     }
 
     fn pause_move(&self, disk: &Name) -> Result<(), PlaneError> {

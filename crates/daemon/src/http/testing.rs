@@ -46,6 +46,7 @@ impl Bench {
             leases: Leases::new(identity.clone(), None),
             samples: Arc::new(Samples::open(&dir.samples(), Duration::from_secs(5)).unwrap()),
             catalog: Box::new(SqliteCatalog::open(&dir.catalog()).unwrap()),
+            records: None,
         };
         let control = Control::start(dir.clone(), identity, Options::default(), parts).unwrap();
         let app = App {

@@ -218,6 +218,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
         leases,
         samples: samples.clone(),
         catalog: Box::new(catalog),
+        records: Some(records.clone()),
     };
     let control = Control::start(dir.clone(), identity, options, parts)?;
     let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;

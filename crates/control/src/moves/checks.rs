@@ -1,0 +1,217 @@
+//! What moves stand in the way of, what stands in theirs, and what they take of a datastore.
+
+use crate::datastores::volatile;
+use crate::disks::being_created;
+use crate::leases::{FenceState, Probed};
+use crate::moving::Moving;
+use crate::{Control, ControlError, DiskEntry, Model, Service};
+use headgate_api::moves::DiskMigrate;
+use headgate_mirror::{Operation, Refused};
+use headgate_model::{Backend, MoveStep, Name, PersistentReservations};
+
+fn refused(operation: Operation) -> Refused {
+    match operation {
+        Operation::Resize => Refused::Resize,
+        Operation::Snapshot => Refused::Snapshot,
+        Operation::Move => Refused::Move,
+        Operation::Remove => Refused::Remove,
+    }
+}
+
+/// A copy is there of a move that is over.
+fn copy_left(moving: &Moving) -> ControlError {
+    let disk = &moving.record.disk;
+    let datastore = moving.record.datastore(moving.reclaimed());
+    let why = moving.trouble.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    ControlError::Busy {
+        error: format!(
+            "disk '{disk}' has moved or did not, and its other copy on datastore '{datastore}' is \
+             to be removed first{why}"
+        ),
+        hint: format!(
+            "ask again in a moment: it is removed as soon as its storage lets it. 'headgate disk \
+             migrate {disk} --cancel --force' forgets that copy and leaves it there"
+        ),
+    }
+}
+
+impl Model {
+    /// Disks that a datastore has promised something to: those on it, and those on their way.
+    pub(crate) fn promised_on<'a>(
+        &'a self,
+        datastore: &'a Name,
+    ) -> impl Iterator<Item = &'a DiskEntry> {
+        let arrives = move |moving: &&Moving| {
+            moving.record.target == *datastore && moving.record.step != MoveStep::Switched
+        };
+        let arriving = self.moves.values().filter(arrives);
+        self.disks_on(datastore).chain(arriving.filter_map(|one| self.disks.get(&one.record.disk)))
+    }
+
+    /// Disks of which a datastore has a copy, whether it counts or not.
+    pub(crate) fn copies_on<'a>(
+        &'a self,
+        datastore: &'a Name,
+    ) -> impl Iterator<Item = &'a DiskEntry> {
+        let leaves = move |moving: &&Moving| {
+            moving.record.source == *datastore && moving.record.step == MoveStep::Switched
+        };
+        let leaving = self.moves.values().filter(leaves);
+        let left = leaving.filter_map(|one| self.disks.get(&one.record.disk));
+        self.promised_on(datastore).chain(left)
+    }
+
+    /// A disk that moves keeps what it is until that is over.
+    pub(crate) fn check_not_moving(
+        &self,
+        disk: &Name,
+        operation: Operation,
+    ) -> Result<(), ControlError> {
+        let Some(moving) = self.moves.get(disk) else { return Ok(()) };
+        if moving.is_over() {
+            return Err(copy_left(moving));
+        }
+        Err(ControlError::Busy {
+            error: format!("disk '{disk}': {}", refused(operation)),
+            hint: format!(
+                "'headgate disk moves' says how far it is; 'headgate disk migrate {disk} --cancel' \
+                 ends it"
+            ),
+        })
+    }
+
+    /// A new disk must not have the name of a copy that is to be removed.
+    pub(crate) fn check_no_copy(&self, disk: &Name) -> Result<(), ControlError> {
+        self.moves.get(disk).map_or(Ok(()), |moving| Err(copy_left(moving)))
+    }
+
+    /// A datastore that a disk moves from or to stays.
+    pub(crate) fn check_no_move_on(&self, datastore: &Name) -> Result<(), ControlError> {
+        let touches = |moving: &&Moving| {
+            moving.record.source == *datastore || moving.record.target == *datastore
+        };
+        match self.moves.values().find(touches) {
+            None => Ok(()),
+            Some(moving) if moving.is_over() => Err(copy_left(moving)),
+            Some(moving) => Err(ControlError::Busy {
+                error: format!(
+                    "disk '{}' is being moved to datastore '{}'",
+                    moving.record.disk, moving.record.target
+                ),
+                hint: format!(
+                    "wait for its end, or end it with 'headgate disk migrate {} --cancel'",
+                    moving.record.disk
+                ),
+            }),
+        }
+    }
+
+    /// Two disks on one export would each write what the other has.
+    pub(crate) fn check_export_not_moved_to(
+        &self,
+        server: &str,
+        export: &str,
+    ) -> Result<(), ControlError> {
+        let is_there = |moving: &&Moving| {
+            let backend = self.datastores.get(&moving.record.target).map(|d| &d.record.backend);
+            matches!(backend, Some(Backend::Nbd { server: other }) if other == server)
+                && moving.remote.as_ref().is_some_and(|remote| remote.export == export)
+        };
+        match self.moves.values().find(is_there) {
+            None => Ok(()),
+            Some(moving) => Err(ControlError::Busy {
+                error: format!(
+                    "disk '{}' is being moved to export '{export}' of that server",
+                    moving.record.disk
+                ),
+                hint: "name another export".into(),
+            }),
+        }
+    }
+}
+
+impl Control {
+    /// Everything about a move that can be checked without asking storage. Returns warnings.
+    pub(super) fn check_move(
+        &self,
+        model: &Model,
+        disk: &Name,
+        request: &DiskMigrate,
+    ) -> Result<Vec<String>, ControlError> {
+        let entry = model.disk(disk)?;
+        let target = model.datastore(&request.to)?;
+        if let Service::Creating = entry.service {
+            return Err(being_created(disk));
+        }
+        model.check_not_moving(disk, Operation::Move)?;
+        if let Some(reason) = entry.service.reason() {
+            let (name, reason) = (disk.clone(), reason.to_owned());
+            return Err(ControlError::DiskFailed { name, reason });
+        }
+        let source = model.datastore(&entry.record.datastore)?;
+        if source.record.name == target.record.name {
+            return Err(ControlError::invalid(
+                format!("disk '{disk}' is on datastore '{}' already", target.record.name),
+                "another datastore",
+            ));
+        }
+        let mut warnings =
+            self.check_place(model, &request.to, &entry.record.policy, request.force)?;
+        let held = self.leases.fences().state(disk);
+        self.check_one_lease(&source.record.name, &source.record.backend, held)?;
+        self.check_one_lease(&target.record.name, &target.record.backend, None)?;
+        warnings.extend(volatile(&target.record));
+        if let (Backend::Nbd { .. }, Some(export)) = (&target.record.backend, &request.export) {
+            warnings.push(format!(
+                "export '{export}' is overwritten from its first byte on, also where the move is \
+                 cancelled"
+            ));
+        }
+        Ok(warnings)
+    }
+
+    /// The lease of a block device is that of a disk, and a disk has one there and no second: a
+    /// move from such a device or to it would leave one copy without.
+    fn check_one_lease(
+        &self,
+        datastore: &Name,
+        backend: &Backend,
+        held: Option<FenceState>,
+    ) -> Result<(), ControlError> {
+        let Backend::Block { device, persistent_reservations: mode } = backend else {
+            return Ok(());
+        };
+        let device = device.display();
+        if self.leases.has_etcd() {
+            return Err(ControlError::Busy {
+                error: format!(
+                    "datastore '{datastore}' is block device {device}, whose lease is in etcd: \
+                     disks cannot be moved from such devices or to them yet"
+                ),
+                hint: "choose a datastore on a directory, or copy the disk while no guest uses it"
+                    .into(),
+            });
+        }
+        let is_free = match held {
+            Some(FenceState::Held(_) | FenceState::Lost(_)) => false,
+            Some(FenceState::Without(_)) => true,
+            Some(FenceState::Refused(_)) | None => {
+                let found = self.leases.fences().probed(datastore);
+                *mode == PersistentReservations::Off || matches!(found, Some(Probed::Unable(_)))
+            }
+        };
+        if is_free {
+            return Ok(());
+        }
+        Err(ControlError::Busy {
+            error: format!(
+                "datastore '{datastore}' is block device {device}, which can be reserved for this \
+                 host: disks cannot be moved from such devices or to them yet"
+            ),
+            hint: format!(
+                "choose another datastore, or do without reservations: 'headgate datastore set \
+                 {datastore} --persistent-reservations off', and open the disk anew"
+            ),
+        })
+    }
+}
