@@ -112,6 +112,11 @@ impl Samples {
         self.writer.inherit(disk, HistorySource::Left(old.clone()), origin, wall_clock());
     }
 
+    /// A disk is on another datastore than before, with its name and its history.
+    pub fn move_disk(&self, disk: &Name, origin: &Name) {
+        self.writer.inherit(disk, HistorySource::Of(disk.clone()), Some(origin), wall_clock());
+    }
+
     /// Forgets a datastore that is no more.
     pub fn forget_datastore(&self, datastore: &Name) {
         lock(&self.recorder).forget_datastore(datastore);

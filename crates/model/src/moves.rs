@@ -129,6 +129,10 @@ pub enum MoveEvent {
 /// The events of a move come in this order: the record of the start, that of the switch, its end,
 /// what is to be reclaimed. A move that ends early leaves out what it did not come to. A record of
 /// the switch that was not made may be asked for again.
+///
+/// A disk that is closed or abandoned takes its move along, without another event: `events` is
+/// dropped when neither copy is open any more, and not before. A target whose smallest unit of a
+/// request is larger than the disk's clients were told is refused.
 pub trait LiveMoves {
     /// Opens the target and begins. `events` hears what is to be done; a shard sends to it and
     /// waits for nobody. The start is durable already.
@@ -170,7 +174,7 @@ pub trait LiveMoves {
     /// it.
     fn cancel_move(&self, disk: &Name) -> Result<(), PlaneError>;
 
-    /// Where a move is; `None` if there is none, or its shard does not answer.
+    /// Where a move is, as its shard said last; `None` if there is none. Waits for nobody.
     fn move_progress(&self, disk: &Name) -> Option<Progress>;
 
     /// Closes the copy that is to be reclaimed. Nobody has it open when this returns. After that of

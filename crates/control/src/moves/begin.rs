@@ -126,7 +126,7 @@ impl Control {
         ticket: &Ticket,
     ) -> Result<(Vec<String>, Watch), ControlError> {
         let plan = self.look_at_target(disk, request)?;
-        let (mut making, plan) = self.write_down(disk, request, plan)?;
+        let (mut making, mut plan) = self.write_down(disk, request, plan)?;
         crash::point("move written down");
         self.hold_copy(disk, &plan.target, ticket)?;
         crash::point("lease of the copy acquired");
@@ -141,7 +141,7 @@ impl Control {
         self.put_step(disk, MoveStep::Started, ticket)?;
         self.settle_records([&plan.source, &plan.target]);
         crash::point("move started");
-        let order = self.order(&plan, directory, request)?;
+        let order = self.order(&mut plan, directory, request)?;
         let (events, heard) = channel();
         self.put_phase(disk, Phase::UnderWay, None);
         self.plane.begin_move(order, events)?;
@@ -273,19 +273,19 @@ impl Control {
 
     fn order(
         &self,
-        plan: &Plan,
+        plan: &mut Plan,
         directory: Option<PathBuf>,
         request: &DiskMigrate,
     ) -> Result<MoveOrder, ControlError> {
         // With what was changed since it was looked at.
         let now = self.model().disk(&plan.record.name)?.record.clone();
-        let Plan { record, target, .. } = plan;
+        let Plan { record, target, found, .. } = plan;
         let record = DiskRecord {
             datastore: record.datastore.clone(),
             remote: record.remote.clone(),
             ..now
         };
-        let (image, content) = match (target, directory) {
+        let (image, content) = match (&*target, directory) {
             (Backend::Block { device, .. }, _) => (device.clone(), TargetContent::Unknown),
             (Backend::Nbd { .. }, _) => (PathBuf::new(), TargetContent::Unknown),
             (_, Some(directory)) => {
@@ -293,7 +293,8 @@ impl Control {
             }
             (_, None) => (PathBuf::new(), TargetContent::Zeroes),
         };
-        let remote = remote::disk(&record, target, None)?;
+        let session = found.as_mut().and_then(|found| found.session.take());
+        let remote = remote::disk(&record, target, session)?;
         let mut target = self.open_request(&record, image, remote);
         // That of the disk is of its lease where it is now.
         target.term = None;

@@ -6,6 +6,7 @@ use crate::leases::{FenceState, Probed};
 use crate::moving::Moving;
 use crate::{Control, ControlError, DiskEntry, Model, Service};
 use headgate_api::moves::DiskMigrate;
+use headgate_devices::ModelSpec;
 use headgate_mirror::{Operation, Refused};
 use headgate_model::{Backend, MoveStep, Name, PersistentReservations};
 
@@ -157,6 +158,12 @@ impl Control {
         }
         let mut warnings =
             self.check_place(model, &request.to, &entry.record.policy, request.force)?;
+        if let Some(ModelSpec::Null) = target.device {
+            return Err(ControlError::invalid(
+                format!("datastore '{}' stores nothing, and the disk would be empty", request.to),
+                "a datastore that keeps what it is given",
+            ));
+        }
         let held = self.leases.fences().state(disk);
         self.check_one_lease(&source.record.name, &source.record.backend, held)?;
         self.check_one_lease(&target.record.name, &target.record.backend, None)?;

@@ -5,7 +5,7 @@ use crate::moving::{Moving, Phase};
 use crate::{Control, ControlError, Service, crash, images};
 use headgate_api::types::Force;
 use headgate_cluster::lease::LeaseError;
-use headgate_mirror::Side;
+use headgate_mirror::{Side, State};
 use headgate_model::{MoveStep, Name};
 use headgate_units::Bytes;
 use tracing::{info, warn};
@@ -152,8 +152,16 @@ impl Control {
             (over.clone().filter(due).map(name).collect(), over.filter(lost).map(name).collect())
         };
         for disk in lost {
+            let Ok(moving) = self.moving(&disk) else { continue };
             // Both copies are closed when the data path knows nothing of it any more.
-            if self.plane.move_progress(&disk).is_none() {
+            let is_closed = match self.plane.move_progress(&disk).map(|found| found.state) {
+                None => true,
+                Some(State::Ended | State::Switched) => {
+                    self.plane.end_move(&disk, moving.reclaimed()).is_ok()
+                }
+                Some(_) => false,
+            };
+            if is_closed {
                 self.close_move(&disk);
             }
         }

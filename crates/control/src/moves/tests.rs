@@ -1,6 +1,7 @@
 //! Moves with a data path that says what the test has it say.
 
 use super::watch::{Next, Watch};
+use crate::records::{read_record, record_path};
 use crate::testing::Bench;
 use crate::testing::faults::Fault;
 use crate::{ControlError, ErrorKind, images};
@@ -8,7 +9,7 @@ use headgate_api::moves::{DiskMigrate, MoveOutcome, MovePatch, MoveState, MoveWi
 use headgate_api::types::{Change, DiskPatch, Force, ImageFate};
 use headgate_cluster::lease::FileLease;
 use headgate_mirror::{Outcome, Reason, Record, Side, Word};
-use headgate_model::{MoveEvent, Name};
+use headgate_model::{MoveEvent, MoveStep, Name};
 use headgate_units::{Iops, Shares};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -107,7 +108,15 @@ fn a_move_ends_on_the_new_datastore_with_one_copy_and_one_lease() {
     assert_eq!((moving.from, moving.to), (name("old"), name("new")));
     assert_eq!(moving.outcome, None);
 
+    // What the copy is stands beside it before anything is written to it, and the switch before
+    // anybody hears of it.
+    let says = || {
+        let record = read_record(&record_path(&image(&root, "new"))).unwrap().unwrap().contents;
+        (record.disks.len(), record.moves.iter().map(|one| one.step).collect::<Vec<_>>())
+    };
+    assert_eq!(says(), (0, vec![MoveStep::Started]));
     assert_eq!(hear(&bench, &mut watch, SWITCH), Next::Event);
+    assert_eq!(says(), (1, vec![MoveStep::Switched]));
     assert_eq!(bench.plane.words("a"), [Word::Made, Word::Made]);
     assert_eq!(control.disk(&name("a")).unwrap().datastore, name("new"));
     assert!(image(&root, "old").exists(), "it is removed before the data path lets it go");
@@ -119,6 +128,10 @@ fn a_move_ends_on_the_new_datastore_with_one_copy_and_one_lease() {
     let past = control.disk(&name("a")).unwrap().moving.unwrap();
     assert_eq!((past.state, past.outcome), (MoveState::Ended, Some(MoveOutcome::Switched)));
     assert_eq!(control.moves_ended()[0], (MoveOutcome::Switched, 1));
+
+    // Rules that leave moved disks in peace know of it.
+    control.samples().flush();
+    assert_eq!(control.disk(&name("a")).unwrap().moved.unwrap().from, "old");
 
     // The lease went with it: the disk is served there after a restart.
     let bench = bench.restart();
@@ -233,6 +246,8 @@ fn the_new_datastore_must_take_the_disk_as_it_takes_new_ones() {
     let migrate = |target: &str| control.migrate_disk(&name("a"), to(target));
     refused(migrate("array"), &["1000 IOPS", "400 IOPS are missing"]);
     refused(migrate("small"), &["does not fit on datastore 'small'"]);
+    add(&bench, json!({"name": "hole", "backend": {"emulated": "null"}}));
+    refused(migrate("hole"), &["stores nothing"]);
     refused(migrate("new"), &["is on datastore 'new' already"]);
     refused(migrate("far"), &["no export of it is named"]);
     let sized = DiskMigrate { export: Some("x".into()), ..to("far") };

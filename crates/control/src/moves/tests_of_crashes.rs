@@ -41,8 +41,8 @@ fn on_worker(control: &Control, work: impl FnOnce(&Control) + Send + 'static) {
 }
 
 /// Moves `a`, and removes the copy that does not count.
-fn move_to_the_end(bench: &Bench) {
-    let mut watch = begin(bench, "new");
+fn move_to_the_end(bench: &Bench, to: &str) {
+    let mut watch = begin(bench, to);
     hear(bench, &mut watch, MoveEvent::Record(Record::Switched));
     hear(bench, &mut watch, MoveEvent::Ended(Outcome::Switched));
     bench.plane.end_move(&name("a"), Side::Source).unwrap();
@@ -79,9 +79,13 @@ fn sides(instant: usize) -> (&'static str, &'static str) {
 /// The state directory of a daemon that ended at this instant of a move.
 fn killed_at(instant: usize) -> tempfile::TempDir {
     let bench = bench();
-    let killed = killed_after(instant, || move_to_the_end(&bench));
-    assert_eq!(killed, Some(INSTANTS[instant]));
+    killed_on_the_way(&bench, "new", instant);
     bench.killed()
+}
+
+fn killed_on_the_way(bench: &Bench, to: &str, instant: usize) {
+    let killed = killed_after(instant, || move_to_the_end(bench, to));
+    assert_eq!(killed, Some(INSTANTS[instant]));
 }
 
 #[test]
@@ -106,7 +110,7 @@ fn a_crash_at_any_instant_of_a_move_leaves_one_copy_and_nothing_else() {
         is_whole(&bench, other, at, when);
     }
     let bench = bench();
-    assert_eq!(killed_after(INSTANTS.len(), || move_to_the_end(&bench)), None);
+    assert_eq!(killed_after(INSTANTS.len(), || move_to_the_end(&bench, "new")), None);
 }
 
 #[test]
@@ -174,28 +178,41 @@ fn a_catalog_that_is_restored_knows_of_a_switch_by_the_record_beside_the_image()
     is_whole(&Bench::start_again(temp), "new", "old", "restored");
 }
 
+/// Also where the directory that comes first by name is the wrong one.
 #[test]
 fn without_the_catalog_records_say_which_copy_is_the_disk() {
-    for (instant, when) in INSTANTS.iter().enumerate() {
-        let temp = killed_at(instant);
-        for end in ["", "-wal", "-shm"] {
-            let _ = fs::remove_file(temp.path().join(format!("catalog.sqlite{end}")));
+    for to in ["new", "old"] {
+        let from = if to == "new" { "old" } else { "new" };
+        for (instant, when) in INSTANTS.iter().enumerate() {
+            rebuilt_after(instant, from, to, when);
         }
-        let mender = Mender::new(StateDir::new(temp.path()).unwrap()).unwrap();
-        let mended = mender.rebuild(&[], Claim::Own, Replace::Never, Keep::Catalog).unwrap();
-        drop(mender);
-        let (at, other) = sides(instant);
-        let on: Vec<_> = mended.contents.disks.iter().map(|disk| &disk.datastore).collect();
-        assert_eq!(on, [&name(at)], "{when}: {:?}", mended.notes);
-        let moves: Vec<&MoveRecord> = mended.contents.moves.iter().collect();
-        match instant {
-            3 | 4 => assert!(matches!(moves[..], [MoveRecord { step: MoveStep::Started, .. }])),
-            5 | 6 => assert!(matches!(moves[..], [MoveRecord { step: MoveStep::Switched, .. }])),
-            _ => {}
-        }
-        if (3..7).contains(&instant) {
-            assert!(mended.notes.iter().any(|note| note.contains("passed over")), "{when}");
-            is_whole(&Bench::start_again(temp), at, other, when);
-        }
+    }
+}
+
+fn rebuilt_after(instant: usize, from: &str, to: &str, when: &str) {
+    let bench = bench();
+    if from == "new" {
+        move_to_the_end(&bench, "new");
+    }
+    killed_on_the_way(&bench, to, instant);
+    let temp = bench.killed();
+    for end in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(temp.path().join(format!("catalog.sqlite{end}")));
+    }
+    let mender = Mender::new(StateDir::new(temp.path()).unwrap()).unwrap();
+    let mended = mender.rebuild(&[], Claim::Own, Replace::Never, Keep::Catalog).unwrap();
+    drop(mender);
+    let (at, other) = if instant >= SWITCHED { (to, from) } else { (from, to) };
+    let on: Vec<_> = mended.contents.disks.iter().map(|disk| &disk.datastore).collect();
+    assert_eq!(on, [&name(at)], "{when}: {:?}", mended.notes);
+    let moves: Vec<&MoveRecord> = mended.contents.moves.iter().collect();
+    match instant {
+        3 | 4 => assert!(matches!(moves[..], [MoveRecord { step: MoveStep::Started, .. }])),
+        5 | 6 => assert!(matches!(moves[..], [MoveRecord { step: MoveStep::Switched, .. }])),
+        _ => {}
+    }
+    if (3..7).contains(&instant) {
+        assert!(mended.notes.iter().any(|note| note.contains("passed over")), "{when}");
+        is_whole(&Bench::start_again(temp), at, other, when);
     }
 }

@@ -104,10 +104,8 @@ impl Watch {
         let mut word = control.write_switch(&self.disk);
         while word == Word::Unknown {
             self.tell(control, word);
-            if self.is_lost() {
-                return;
-            }
             sleep(RETRY);
+            // Also when nobody waits for the word any more: the catalog is to say one thing.
             word = control.read_switch(&self.disk);
         }
         if word == Word::NotMade {
