@@ -4,6 +4,7 @@ mod app;
 mod changes;
 mod connections;
 mod error;
+mod moves;
 mod openapi;
 mod removed;
 mod rights;

@@ -6,7 +6,7 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 
 #[cfg(test)]
 mod tests {
-    use super::super::{removed, routes, scrape};
+    use super::super::{moves, removed, routes, scrape};
     use serde_json::Value;
     use std::collections::BTreeSet;
     use std::path::Path;
@@ -44,6 +44,11 @@ mod tests {
             routes::resume_disk,
             routes::remove_disk,
             routes::show_attachment,
+            moves::migrate,
+            moves::list_moves,
+            moves::show_move,
+            moves::set_move,
+            moves::cancel_move,
             removed::list_removed,
             removed::restore_disk,
             removed::purge_removed,

@@ -65,6 +65,14 @@ pub fn router(app: App) -> Router {
         .route("/v1/disks/{name}/attachment", get(show_attachment))
         .route("/v1/disks/{name}/takeover", post(take_over))
         .route("/v1/disks/{name}/resume", post(resume_disk))
+        .route("/v1/disks/{name}/migrate", post(super::moves::migrate))
+        .route("/v1/moves", get(super::moves::list_moves))
+        .route(
+            "/v1/moves/{name}",
+            get(super::moves::show_move)
+                .patch(super::moves::set_move)
+                .delete(super::moves::cancel_move),
+        )
         .route("/v1/removed", get(super::removed::list_removed))
         .route("/v1/removed/{name}", delete(super::removed::purge_removed))
         .route("/v1/removed/{name}/restore", post(super::removed::restore_disk))

@@ -3,6 +3,7 @@
 mod costs;
 mod flash;
 mod format;
+mod moves;
 mod nbd;
 mod policy;
 mod trouble;
@@ -10,6 +11,7 @@ mod trouble;
 pub use format::Format;
 
 use headgate_api::latency::Verdict;
+use headgate_api::moves::{Move, MoveOutcome};
 use headgate_api::priorities::Priorities;
 use headgate_api::top::Top;
 use headgate_api::types::{Datastore, Disk, Host, ServiceState};
@@ -73,6 +75,8 @@ struct Scrape {
     etcd_answers: Option<bool>,
     models: BTreeMap<Name, DeviceModel>,
     nbd: Option<NbdSample>,
+    moves: Vec<Move>,
+    moves_ended: Vec<(MoveOutcome, u64)>,
 }
 
 /// The metrics now, as OpenMetrics.
@@ -85,7 +89,7 @@ pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
     let (leases_lost, etcd_answers) = (control.leases().lost(), control.leases().etcd_answers());
     let (datastores, host) = (control.datastores(), control.host());
     let models = control.samples().known().models.clone();
-    let nbd = control.nbd();
+    let (nbd, moves, moves_ended) = (control.nbd(), control.moves(), control.moves_ended());
     let stalled_shards = control.stalls().len();
     let scrape = Scrape {
         samples,
@@ -98,6 +102,8 @@ pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
         etcd_answers,
         models,
         nbd,
+        moves,
+        moves_ended,
     };
     Ok(scrape.render())
 }
@@ -289,6 +295,7 @@ impl Collector for Scrape {
         self.encode_space(&mut out)?;
         self.encode_leases(&mut out)?;
         self.encode_nbd(&mut out)?;
+        self.encode_moves(&mut out)?;
         self.encode_flash(&mut out)?;
         self.encode_disks(&mut out)
     }
