@@ -117,6 +117,8 @@ struct Holds {
     exports: usize,
     virtual_machines: usize,
     removed_disks: usize,
+    /// Disks with two copies.
+    moves: usize,
 }
 
 impl Holds {
@@ -127,14 +129,17 @@ impl Holds {
             exports: contents.exports.len(),
             virtual_machines: contents.vms.len(),
             removed_disks: contents.removed.len(),
+            moves: contents.moves.len(),
         }
     }
 
     fn text(&self) -> String {
-        let Holds { datastores, disks, exports, virtual_machines, removed_disks } = self;
+        let Holds { datastores, disks, exports, virtual_machines, removed_disks, moves } = self;
+        let moves =
+            if *moves > 0 { format!(", {moves} unfinished move(s)") } else { String::new() };
         format!(
             "{datastores} datastore(s), {disks} disk(s), {exports} export(s), settings of \
-             {virtual_machines} virtual machine(s), {removed_disks} removed disk(s)"
+             {virtual_machines} virtual machine(s), {removed_disks} removed disk(s){moves}"
         )
     }
 }

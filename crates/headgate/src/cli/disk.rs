@@ -1,6 +1,8 @@
 use super::attach::Attach;
 use super::common::{DaemonArgs, Print};
+use super::disk_text::{block_sizes, describe_connection, exports, lease};
 use super::error::CliError;
+use super::migrate::{self, Migrate};
 use super::output::{
     Align, Table, date, description, json, or_dash, print_changed, print_value, warnings,
 };
@@ -10,14 +12,13 @@ use super::removed::{self, Asking, Content};
 use super::trouble;
 use super::values::{self, OrNone, Word, force, options};
 use clap::{Args, Subcommand};
-use headgate_api::leases::{DiskTakeover, ImageFormat, Lease, LeasePlace};
+use headgate_api::leases::{DiskTakeover, ImageFormat};
 use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
 use headgate_api::removed::{DiskRestore, RemovedDisk};
 use headgate_api::types::{self, Changed, DiskCreate, DiskPatch, ServiceState};
 use headgate_model::PriorityScope;
-use headgate_model::{BlockSizes, Name};
-use headgate_model::{Connection, ConnectionState};
+use headgate_model::{ConnectionState, Name};
 use headgate_placement::Placement;
 use headgate_units::Bytes;
 use hyper::Method;
@@ -59,6 +60,18 @@ pub(super) enum DiskCommand {
     /// Print how to attach a disk to a virtual machine
     #[command(after_help = "Example:\n  qemu-img info \"$(headgate disk attach db0 --nbd)\"")]
     Attach(Attach),
+    /// Move a disk to another datastore while it is used
+    ///
+    /// The command waits for the end and shows how far it is. The move goes on without it.
+    #[command(after_help = "Examples:\n  headgate disk migrate db0 --to fast\n  \
+        headgate disk migrate db0 --to fast --move-bandwidth 50M --detach\n  \
+        headgate disk migrate db0 --pause\n  headgate disk migrate db0 --cancel")]
+    Migrate(Migrate),
+    /// List disks that are being moved, and the last ones that were
+    Moves {
+        #[command(flatten)]
+        print: Print,
+    },
     /// Serve a disk that another host created or served
     ///
     /// The disk's image is on a shared datastore, or the disk is known here and another host has
@@ -215,10 +228,12 @@ impl DiskCommand {
             DiskCommand::List { print, .. }
             | DiskCommand::Show { print, .. }
             | DiskCommand::Resume { print, .. }
+            | DiskCommand::Moves { print }
             | DiskCommand::Restore { print, .. } => Some(*print),
             DiskCommand::Create(create) => Some(create.print),
             DiskCommand::Set(set) => Some(set.print),
             DiskCommand::Attach(attach) => Some(attach.print),
+            DiskCommand::Migrate(migrate) => Some(migrate.print),
             DiskCommand::Takeover(takeover) => Some(takeover.print),
             DiskCommand::Remove { .. } | DiskCommand::Purge { .. } => None,
         }
@@ -264,6 +279,8 @@ impl DiskCommand {
                 print_value(out, print, &disk, describe)
             }
             DiskCommand::Attach(attach) => attach.run(&client, out),
+            DiskCommand::Migrate(migrate) => migrate.run(&client, out),
+            DiskCommand::Moves { print } => migrate::list(&client, print, out),
             DiskCommand::Takeover(takeover) => {
                 let (print, path) =
                     (takeover.print, format!("/v1/disks/{}/takeover", takeover.name));
@@ -382,6 +399,7 @@ fn state(disk: &types::Disk) -> String {
         ServiceState::Serving if disk.overbooked && disk.policy.reservation.is_some() => {
             "overbooked".into()
         }
+        ServiceState::Serving if migrate::is_moving(disk) => "moving".into(),
         ServiceState::Serving => "serving".into(),
     }
 }
@@ -456,6 +474,7 @@ fn describe(disk: &types::Disk) -> String {
         ("vhost-user", Some(disk.vhost_socket.clone())),
         ("further exports", exports(disk)),
         ("lease", disk.lease.as_ref().map(lease)),
+        ("move", disk.moving.as_ref().map(migrate::words)),
         (
             "moved",
             disk.moved.as_ref().map(|moved| format!("from '{}' on {}", moved.from, date(moved.at))),
@@ -465,62 +484,10 @@ fn describe(disk: &types::Disk) -> String {
     description(&lines)
 }
 
-fn block_sizes(sizes: &BlockSizes) -> String {
-    let BlockSizes { logical, physical, alignment_offset, minimum_io, optimal_io } = sizes;
-    let mut text = format!("{logical} logical, {physical} physical");
-    let further = [
-        ("the first at", *alignment_offset, Bytes(0)),
-        ("requests of", *minimum_io, *physical),
-        ("long ones of", *optimal_io, Bytes(0)),
-    ];
-    for (what, size, usual) in further {
-        if size != usual {
-            text.push_str(&format!(", {what} {size}"));
-        }
-    }
-    text
-}
-
-fn describe_connection(connection: &Connection) -> String {
-    let mut text = match (connection.state, &connection.reason) {
-        (ConnectionState::Connected, _) => "connected".to_owned(),
-        (ConnectionState::Waiting, None) => "none yet, requests wait".into(),
-        (ConnectionState::Waiting, Some(reason)) => format!("none, requests wait: {reason}"),
-        (ConnectionState::Failing, reason) => {
-            format!("none, requests fail: {}", reason.as_deref().unwrap_or("no answer"))
-        }
-    };
-    if connection.reconnects > 0 {
-        text.push_str(&format!("; {} reconnects", connection.reconnects));
-    }
-    if connection.losses > 0 {
-        text.push_str(&format!(", {} with writes that may be lost", connection.losses));
-    }
-    text
-}
-
-fn lease(lease: &Lease) -> String {
-    let place = match lease.place {
-        LeasePlace::Etcd => "in etcd",
-        LeasePlace::File => "by its file",
-    };
-    match (lease.number, &lease.holder) {
-        (Some(number), _) => format!("held here {place}, as holder number {number}"),
-        (None, Some(holder)) => {
-            format!("not held: with host '{}' (headgate process {})", holder.name, holder.pid)
-        }
-        (None, None) => "not held".into(),
-    }
-}
-
-fn exports(disk: &types::Disk) -> Option<String> {
-    let each = disk.exports.iter().map(|e| format!("{} (priority {})", e.name, e.priority));
-    (!disk.exports.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headgate_model::BlockSizes;
     use headgate_units::{BytesPerSec, Iops};
 
     fn disk() -> types::Disk {

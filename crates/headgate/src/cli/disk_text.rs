@@ -1,0 +1,59 @@
+//! Words of what a disk is on and who has it.
+
+use headgate_api::leases::{Lease, LeasePlace};
+use headgate_api::types;
+use headgate_model::{BlockSizes, Connection, ConnectionState};
+use headgate_units::Bytes;
+
+pub(super) fn block_sizes(sizes: &BlockSizes) -> String {
+    let BlockSizes { logical, physical, alignment_offset, minimum_io, optimal_io } = sizes;
+    let mut text = format!("{logical} logical, {physical} physical");
+    let further = [
+        ("the first at", *alignment_offset, Bytes(0)),
+        ("requests of", *minimum_io, *physical),
+        ("long ones of", *optimal_io, Bytes(0)),
+    ];
+    for (what, size, usual) in further {
+        if size != usual {
+            text.push_str(&format!(", {what} {size}"));
+        }
+    }
+    text
+}
+
+pub(super) fn describe_connection(connection: &Connection) -> String {
+    let mut text = match (connection.state, &connection.reason) {
+        (ConnectionState::Connected, _) => "connected".to_owned(),
+        (ConnectionState::Waiting, None) => "none yet, requests wait".into(),
+        (ConnectionState::Waiting, Some(reason)) => format!("none, requests wait: {reason}"),
+        (ConnectionState::Failing, reason) => {
+            format!("none, requests fail: {}", reason.as_deref().unwrap_or("no answer"))
+        }
+    };
+    if connection.reconnects > 0 {
+        text.push_str(&format!("; {} reconnects", connection.reconnects));
+    }
+    if connection.losses > 0 {
+        text.push_str(&format!(", {} with writes that may be lost", connection.losses));
+    }
+    text
+}
+
+pub(super) fn lease(lease: &Lease) -> String {
+    let place = match lease.place {
+        LeasePlace::Etcd => "in etcd",
+        LeasePlace::File => "by its file",
+    };
+    match (lease.number, &lease.holder) {
+        (Some(number), _) => format!("held here {place}, as holder number {number}"),
+        (None, Some(holder)) => {
+            format!("not held: with host '{}' (headgate process {})", holder.name, holder.pid)
+        }
+        (None, None) => "not held".into(),
+    }
+}
+
+pub(super) fn exports(disk: &types::Disk) -> Option<String> {
+    let each = disk.exports.iter().map(|e| format!("{} (priority {})", e.name, e.priority));
+    (!disk.exports.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
+}
