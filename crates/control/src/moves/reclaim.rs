@@ -6,7 +6,7 @@ use crate::{Control, ControlError, Service, crash, images};
 use headgate_api::types::Force;
 use headgate_cluster::lease::LeaseError;
 use headgate_mirror::{Side, State};
-use headgate_model::{MoveStep, Name};
+use headgate_model::{Backend, MoveStep, Name};
 use headgate_units::Bytes;
 use tracing::{info, warn};
 
@@ -28,6 +28,12 @@ impl Control {
         let moving = self.moving(disk)?;
         let datastore = moving.record.datastore(side);
         let backend = self.model().datastore(datastore)?.record.backend.clone();
+        if copy != Copy::None
+            && let Some(holder) = self.other_holder(disk, &backend)?
+        {
+            warn!(%disk, %datastore, holder, "the copy of a move that is over is another host's by now");
+            return self.forget_move(disk);
+        }
         if let Some(directory) = self.image_directory(&backend)? {
             match copy {
                 Copy::None => {}
@@ -50,6 +56,21 @@ impl Control {
         self.forget(disk);
         crash::point("move forgotten");
         Ok(())
+    }
+
+    /// Who has the copy of a disk, if it is not this host: what has its name is theirs.
+    fn other_holder(&self, disk: &Name, backend: &Backend) -> Result<Option<String>, ControlError> {
+        let Some(LeaseLocation::File(path)) = self.lease_location(disk, backend) else {
+            return Ok(None);
+        };
+        match self.leases.acquire_beside(disk, &path, Before::Existing) {
+            Ok(Beside::Own) => Ok(None),
+            Ok(Beside::Foreign(holder)) => Ok(Some(holder.to_string())),
+            Err(e @ (LeaseError::Held { .. } | LeaseError::HeldByUnknown { .. })) => {
+                Ok(Some(e.to_string()))
+            }
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Forgets a move that the catalog has no more.
@@ -101,22 +122,6 @@ impl Control {
     fn reclaim_found(&self, moving: &Moving) -> Result<(), ControlError> {
         let (record, side) = (&moving.record, moving.reclaimed());
         let disk = &record.disk;
-        let backend = self.model().datastore(record.datastore(side))?.record.backend.clone();
-        if let Some(LeaseLocation::File(path)) = self.lease_location(disk, &backend) {
-            let held = self.leases.acquire_beside(disk, &path, Before::Existing);
-            let holder = match held {
-                Ok(Beside::Own) => None,
-                Ok(Beside::Foreign(holder)) => Some(holder.to_string()),
-                Err(e @ (LeaseError::Held { .. } | LeaseError::HeldByUnknown { .. })) => {
-                    Some(e.to_string())
-                }
-                Err(e) => return Err(e.into()),
-            };
-            if let Some(holder) = holder {
-                warn!(%disk, holder, "the copy of a move that was cut is another host's by now");
-                return self.forget_move(disk);
-            }
-        }
         let copy = if record.step == MoveStep::Preparing { Copy::Perhaps } else { Copy::Made };
         if moving.trouble.is_none() {
             let (from, to, at) = (&record.source, &record.target, record.datastore(side.other()));

@@ -7,10 +7,11 @@ use crate::testing::faults::Fault;
 use crate::{ControlError, ErrorKind, images};
 use headgate_api::moves::{DiskMigrate, MoveOutcome, MovePatch, MoveState, MoveWish};
 use headgate_api::types::{Change, DiskPatch, Force, ImageFate};
+use headgate_cluster::Identity;
 use headgate_cluster::lease::FileLease;
 use headgate_mirror::{Outcome, Reason, Record, Side, Word};
 use headgate_model::{MoveEvent, MoveStep, Name};
-use headgate_units::{Iops, Shares};
+use headgate_units::{Iops, Nanos, Shares};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -262,6 +263,9 @@ fn the_new_datastore_must_take_the_disk_as_it_takes_new_ones() {
     assert!(warnings.iter().any(|w| w.contains("overbooked by 400")), "{warnings:?}");
     assert_eq!(control.datastore(&name("array")).unwrap().reserved_iops, 2000);
     assert_eq!(control.datastore(&name("new")).unwrap().reserved_iops, 1000);
+    let more = Change::Set(Iops::new(1100).unwrap());
+    let more = DiskPatch { reservation: more, ..DiskPatch::default() };
+    refused(control.set_disk(&name("a"), more), &["on datastore 'array'"]);
 }
 
 #[test]
@@ -345,6 +349,34 @@ fn a_data_path_that_says_nothing_more_loses_the_copy_and_never_the_disk() {
     settle(&bench);
     settle(&bench);
     is_on(&bench, "new", "old");
+}
+
+#[test]
+fn a_copy_that_another_host_takes_ends_the_move_and_not_the_disk() {
+    for asked in [false, true] {
+        let bench = bench();
+        let (control, root) = (&bench.control, bench.temp.path().to_owned());
+        let mut watch = begin(&bench, "new");
+        let lease = FileLease::path_of(&image(&root, "new"));
+        std::fs::remove_file(&lease).unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let (other, _) = Identity::load(elsewhere.path()).unwrap();
+        let taken = FileLease::acquire(&lease, "a", &other, Nanos::ZERO).unwrap();
+        if asked {
+            bench.plane.play("a", SWITCH);
+        }
+        control.give_up_copies(control.leases.look_beside(&root.join("new")));
+        while watch.take_next(control) == Next::Event {}
+        settle(&bench);
+        assert!(!bench.plane.words("a").contains(&Word::Unknown));
+        assert_eq!(control.disk(&name("a")).unwrap().datastore, name("old"));
+        let past = control.moves().remove(0);
+        assert_eq!((past.state, past.outcome), (MoveState::Ended, Some(MoveOutcome::Cancelled)));
+        // What has that name is the other host's.
+        assert!(image(&root, "new").exists() && lease.exists());
+        assert!(control.model().moves.is_empty());
+        drop(taken);
+    }
 }
 
 #[test]
