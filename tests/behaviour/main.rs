@@ -15,6 +15,7 @@ mod hosts;
 mod identity;
 mod layers;
 mod many;
+mod moves;
 mod power;
 mod probes;
 mod remote;

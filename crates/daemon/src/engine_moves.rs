@@ -167,7 +167,7 @@ impl LiveMoves for EnginePlane {
 fn not_begun(error: &EngineError) -> PlaneError {
     let hint = match error {
         EngineError::Move(MoveError::OtherShard) => Some(
-            "start the daemon with one shard (--shards 1), or move the disk with its guest off",
+            "set 'shards = 1' in the daemon's configuration, or move the disk with its guest off",
         ),
         EngineError::Move(MoveError::Holding) => {
             Some("see 'headgate disk show', and try again when its storage takes its requests")

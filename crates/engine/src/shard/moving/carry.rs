@@ -47,15 +47,30 @@ fn of_step(op: headgate_mirror::Op) -> (Op, Option<headgate_mirror::Extent>) {
     }
 }
 
+/// Holes before, between and behind data that are shorter are copied as data: a disk that was
+/// written at random would be copied block by block.
+const SHORT_HOLE: u64 = 64 << 10;
+
 /// What an examined extent begins with, in whole blocks. What nobody knows is data.
 fn found(result: Result<(), IoError>, extents: &[Extent], asked: u64, block: u64) -> (Found, u64) {
-    let first = extents.first().filter(|_| result.is_ok());
-    let Some(first) = first else { return (Found::Data, asked) };
-    let kind = match first.kind {
-        ExtentKind::Data => Found::Data,
-        ExtentKind::Hole => Found::Hole,
+    let known = if result.is_ok() { extents } else { &[] };
+    let is_hole = |extent: &&Extent| extent.kind == ExtentKind::Hole;
+    let (kind, len) = match known.first() {
+        None => return (Found::Data, asked),
+        Some(first) if is_hole(&first) && (first.len >= SHORT_HOLE || known.len() == 1) => {
+            (Found::Hole, first.len)
+        }
+        Some(_) => {
+            let run = known.iter().take_while(|extent| !is_hole(extent) || extent.len < SHORT_HOLE);
+            let (all, behind) = run.fold((0, 0), |(all, behind), extent| match extent.kind {
+                ExtentKind::Hole => (all + extent.len, behind + extent.len),
+                ExtentKind::Data => (all + extent.len, 0),
+            });
+            // A hole behind the last data may be the beginning of a long one.
+            (Found::Data, all - behind)
+        }
     };
-    match first.len.min(asked) / block * block {
+    match len.min(asked) / block * block {
         0 => (Found::Data, block.min(asked)),
         len => (kind, len),
     }
@@ -265,16 +280,37 @@ impl Core {
 mod tests {
     use super::*;
 
+    const ASKED: u64 = 1 << 20;
+
+    fn extents(lens: &[(u64, ExtentKind)]) -> Vec<Extent> {
+        lens.iter().map(|&(len, kind)| Extent { len, kind }).collect()
+    }
+
+    fn of(lens: &[(u64, ExtentKind)]) -> (Found, u64) {
+        found(Ok(()), &extents(lens), ASKED, 4096)
+    }
+
+    const HOLE: ExtentKind = ExtentKind::Hole;
+    const DATA: ExtentKind = ExtentKind::Data;
+
     #[test]
     fn what_is_found_is_whole_blocks_and_data_where_nobody_knows() {
-        let extent = |len, kind| Extent { len, kind };
-        let [hole, data] = [ExtentKind::Hole, ExtentKind::Data].map(|kind| extent(10_000, kind));
-        let found = |result, extents: &[Extent]| found(result, extents, 8192, 4096);
-        assert_eq!(found(Ok(()), &[hole]), (Found::Hole, 8192));
-        assert_eq!(found(Ok(()), &[data]), (Found::Data, 8192));
-        assert_eq!(found(Ok(()), &[extent(8000, ExtentKind::Hole)]), (Found::Hole, 4096));
-        assert_eq!(found(Ok(()), &[extent(100, ExtentKind::Hole), data]), (Found::Data, 4096));
-        assert_eq!(found(Ok(()), &[]), (Found::Data, 8192));
-        assert_eq!(found(Err(IoError::Unsupported), &[hole]), (Found::Data, 8192));
+        assert_eq!(of(&[(ASKED, HOLE)]), (Found::Hole, ASKED));
+        assert_eq!(of(&[(2 * ASKED, DATA)]), (Found::Data, ASKED));
+        assert_eq!(of(&[(8000, HOLE)]), (Found::Hole, 4096));
+        assert_eq!(of(&[(100, HOLE)]), (Found::Data, 4096));
+        assert_eq!(of(&[]), (Found::Data, ASKED));
+        let hole = extents(&[(ASKED, HOLE)]);
+        assert_eq!(found(Err(IoError::Unsupported), &hole, ASKED, 4096), (Found::Data, ASKED));
+    }
+
+    #[test]
+    fn short_holes_among_data_are_data_and_long_ones_are_not() {
+        let (short, long) = (SHORT_HOLE - 4096, SHORT_HOLE);
+        assert_eq!(of(&[(short, HOLE), (4096, DATA), (long, HOLE)]), (Found::Data, SHORT_HOLE));
+        assert_eq!(of(&[(long, HOLE), (4096, DATA)]), (Found::Hole, long));
+        let many: Vec<_> = (0..64).map(|n| (4096, if n % 2 == 0 { DATA } else { HOLE })).collect();
+        assert_eq!(of(&many), (Found::Data, 63 * 4096), "and no hole behind the last data");
+        assert_eq!(of(&[(4096, DATA), (short, HOLE)]), (Found::Data, 4096));
     }
 }
