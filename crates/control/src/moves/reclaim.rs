@@ -75,12 +75,10 @@ impl Control {
 
     /// Forgets a move that the catalog has no more.
     fn forget(&self, disk: &Name) {
-        let (moving, size) = {
-            let mut model = self.model_mut();
-            let size = model.disks.get(disk).map_or(Bytes(0), |entry| entry.record.size);
-            (model.moves.remove(disk), size)
-        };
-        if let Some(moving) = moving {
+        let mut model = self.model_mut();
+        let size = model.disks.get(disk).map_or(Bytes(0), |entry| entry.record.size);
+        if let Some(moving) = model.moves.remove(disk) {
+            // Under the model's lock: nobody finds it neither under way nor over.
             self.moved().end(&moving, size);
         }
     }

@@ -130,6 +130,10 @@ fn a_move_ends_on_the_new_datastore_with_one_copy_and_one_lease() {
     assert_eq!((past.state, past.outcome), (MoveState::Ended, Some(MoveOutcome::Switched)));
     assert_eq!(control.moves_ended()[0], (MoveOutcome::Switched, 1));
 
+    let held: Vec<PathBuf> = control.leases.directories().into_iter().collect();
+    assert_eq!(held, [root.join("new")], "the lease of the copy that counts is held, and no other");
+    assert!(control.leases.look(&root.join("new")).is_empty());
+
     // Rules that leave moved disks in peace know of it.
     control.samples().flush();
     assert_eq!(control.disk(&name("a")).unwrap().moved.unwrap().from, "old");
