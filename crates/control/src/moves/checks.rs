@@ -26,8 +26,8 @@ fn copy_left(moving: &Moving) -> ControlError {
     let why = moving.trouble.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     ControlError::Busy {
         error: format!(
-            "disk '{disk}' has moved or did not, and its other copy on datastore '{datastore}' is \
-             to be removed first{why}"
+            "the last move of disk '{disk}' is over, and its other copy on datastore '{datastore}' \
+             is to be removed first{why}"
         ),
         hint: format!(
             "ask again in a moment: it is removed as soon as its storage lets it. 'headgate disk \

@@ -92,7 +92,12 @@ impl Migrate {
         }
         if self.cancel {
             let force = if self.force { "yes" } else { "no" };
+            let signals = Signals::catch().map_err(CliError::Print)?;
             client.delete(&format!("{path}?force={force}"))?;
+            if !self.force {
+                // Until the copy is gone the disk cannot be moved again.
+                watch(client, client.get(&path)?, &signals)?;
+            }
             return Ok(writeln!(out, "the move of disk '{name}' is ended")?);
         }
         let patch = self.patch();
