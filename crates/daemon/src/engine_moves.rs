@@ -2,7 +2,9 @@
 
 use crate::engine_parts::{Moving, failed};
 use crate::engine_plane::EnginePlane;
-use headgate_engine::{DiskId, EngineError, Listening, MoveError, MoveListener, MoveSpec};
+use headgate_engine::{
+    DiskId, EngineError, Listening, MoveError, MoveGauge, MoveListener, MoveSpec,
+};
 use headgate_mirror::{Limits, Progress, Side, State, Word};
 use headgate_model::{LiveMoves, MoveEvent, MoveOrder, MovePace, Name, PlaneError};
 use headgate_units::Nanos;
@@ -55,34 +57,44 @@ impl EnginePlane {
     /// The disk that counts: while it moves, the side that has it.
     pub(crate) fn counting(&self, disk: &Name) -> Result<DiskId, PlaneError> {
         let Some(moving) = self.moves.get(disk) else { return self.disk(disk) };
-        let switched = match self.engine.move_progress(moving.id) {
-            Ok(progress) => progress.state == State::Switched,
-            // Only one that has ended so is there still.
-            Err(_) => self.disk(disk)? == moving.target,
+        let switched = match moving.gauge.get() {
+            Some(progress) => progress.state == State::Switched,
+            // It is over, and its side is not closed yet.
+            None => self.disk(disk)? == moving.target,
         };
         Ok(if switched { moving.target } else { moving.source })
     }
 
-    /// A disk that moves is not closed: it has two sides.
-    pub(crate) fn check_unmoved(&self, disk: &Name) -> Result<(), PlaneError> {
-        match self.moves.get(disk) {
-            Some(_) => Err(failed(format!("disk '{disk}' is being moved"))),
-            None => Ok(()),
+    /// Closes a side of a move, if it is open.
+    fn close_side(&self, side: DiskId, patience: Duration) -> Result<(), PlaneError> {
+        match self.engine.close_disk(side, patience) {
+            Ok(()) | Err(EngineError::NoDisk) => Ok(()),
+            Err(e) => Err(failed(e)),
         }
     }
 
-    /// Gives a disk's move up, and closes both sides. What its
-    /// journal says of the move is for the next start.
-    pub(crate) fn abandon_move(&self, moving: Moving) -> Result<(), PlaneError> {
+    /// Closes a disk that clients cannot find any more, and its move with it: both sides. What the
+    /// journal says of the move is for whoever opens the disk again.
+    pub(crate) fn close_with_move(
+        &self,
+        disk: &Name,
+        id: DiskId,
+        patience: Duration,
+    ) -> Result<(), PlaneError> {
+        let Some(moving) = self.moves.get(disk) else {
+            return self.engine.close_disk(id, patience).map_err(failed);
+        };
         // One whose switch is being recorded ends by itself.
         let _ = self.engine.cancel_move(moving.id);
         let deadline = Instant::now() + CLOSE;
         while self.engine.move_progress(moving.id).is_ok() && Instant::now() < deadline {
             sleep(LOOK);
         }
-        let [source, target] = [moving.source, moving.target]
-            .map(|side| self.engine.close_disk(side, Duration::ZERO).map_err(failed));
-        source.and(target)
+        let [source, target] =
+            [moving.source, moving.target].map(|side| self.close_side(side, patience));
+        source.and(target)?;
+        self.moves.lock().remove(disk);
+        Ok(())
     }
 }
 
@@ -97,6 +109,7 @@ impl LiveMoves for EnginePlane {
         let source = self.disk(&disk)?;
         // Not a name that a disk of an operator's can have, until it is that disk.
         let target = self.open_storage(&format!(".{disk}"), &mut target)?;
+        let gauge = MoveGauge::default();
         let begun = self.engine.begin_move(MoveSpec {
             source,
             target,
@@ -104,12 +117,13 @@ impl LiveMoves for EnginePlane {
             pace,
             limits: Limits { requests: REQUESTS, ..Limits::default() },
             patience: PATIENCE,
+            gauge: gauge.clone(),
             listener: listener(events),
         });
         match begun {
             Ok(id) => {
                 // Whoever answers to an event waits for this.
-                moves.insert(disk, Moving { id, source, target });
+                moves.insert(disk, Moving { id, gauge, source, target });
                 Ok(())
             }
             Err(e) => {
@@ -141,7 +155,7 @@ impl LiveMoves for EnginePlane {
     }
 
     fn move_progress(&self, disk: &Name) -> Option<Progress> {
-        self.engine.move_progress(self.moves.get(disk)?.id).ok()
+        self.moves.get(disk)?.gauge.get()
     }
 
     fn end_move(&self, disk: &Name, side: Side) -> Result<(), PlaneError> {
@@ -153,12 +167,14 @@ impl LiveMoves for EnginePlane {
             Side::Source => (moving.target, moving.source),
             Side::Target => (moving.source, moving.target),
         };
-        // Clients that come now find the side that stays.
-        self.exports.disks_mut().insert(disk.clone(), stays);
+        // Clients that come now find the side that stays, unless the disk is being closed.
+        if let Some(id) = self.exports.disks_mut().get_mut(disk) {
+            *id = stays;
+        }
         if let Some(server) = self.vhost().get(disk) {
             server.set_disk(stays);
         }
-        self.engine.close_disk(goes, CLOSE).map_err(failed)?;
+        self.close_side(goes, CLOSE)?;
         self.moves.lock().remove(disk);
         Ok(())
     }

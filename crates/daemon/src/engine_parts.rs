@@ -1,7 +1,7 @@
 //! What the parts of the engine's plane share.
 
 use headgate_devices::ModelSpec;
-use headgate_engine::{DatastoreId, DiskId, ImageError, MoveId};
+use headgate_engine::{DatastoreId, DiskId, ImageError, MoveGauge, MoveId};
 use headgate_model::{DENIED, Name, PlaneError};
 use std::collections::HashMap;
 use std::io;
@@ -47,9 +47,10 @@ pub(crate) enum StoreKind {
 pub(crate) struct Moves(Mutex<HashMap<Name, Moving>>);
 
 /// One of them.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Moving {
     pub(crate) id: MoveId,
+    pub(crate) gauge: MoveGauge,
     pub(crate) source: DiskId,
     pub(crate) target: DiskId,
 }
@@ -59,11 +60,7 @@ impl Moves {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn remove(&self, disk: &Name) -> Option<Moving> {
-        self.lock().remove(disk)
-    }
-
     pub(crate) fn get(&self, disk: &Name) -> Option<Moving> {
-        self.lock().get(disk).copied()
+        self.lock().get(disk).cloned()
     }
 }

@@ -387,7 +387,6 @@ impl DataPlane for EnginePlane {
     }
 
     fn close_disk(&self, disk: &Name, patience: Duration) -> Result<(), PlaneError> {
-        self.check_unmoved(disk)?;
         let id = self.disk(disk)?;
         // Not to be had any more before its clients are sent away, so that none comes back in
         // between.
@@ -396,12 +395,12 @@ impl DataPlane for EnginePlane {
             server.stop_listening();
             server
         });
-        if let Err(e) = self.engine.close_disk(id, patience) {
+        if let Err(e) = self.close_with_move(disk, id, patience) {
             self.exports.disks_mut().insert(disk.clone(), id);
             if let Some(before) = &vhost {
                 self.listen_again(disk, id, before);
             }
-            return Err(failed(e));
+            return Err(e);
         }
         self.depart(disk);
         Ok(())
@@ -413,10 +412,7 @@ impl DataPlane for EnginePlane {
         let mut vhost = self.vhost().remove(disk);
         vhost.iter_mut().for_each(VhostServer::stop_listening);
         self.depart(disk);
-        match self.moves.remove(disk) {
-            Some(moving) => self.abandon_move(moving),
-            None => self.engine.close_disk(id, Duration::ZERO).map_err(failed),
-        }
+        self.close_with_move(disk, id, Duration::ZERO)
     }
 
     fn set_machine(

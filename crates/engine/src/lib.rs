@@ -37,7 +37,7 @@ pub use engine::{
 };
 pub use error::{EngineError, MoveError, ShardGone, WINDOW_MAX};
 pub use moves::MoveSpec;
-pub use moving::{Listening, MoveEvent, MoveId, MoveListener};
+pub use moving::{Listening, MoveEvent, MoveGauge, MoveId, MoveListener};
 pub use priorities::Priorities;
 pub use request::Access;
 pub use trouble::{HoldReads, HoldWrites, TroublePolicy};

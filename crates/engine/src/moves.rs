@@ -9,7 +9,7 @@
 
 use crate::engine::{DiskId, Engine};
 use crate::error::{EngineError, MoveError};
-use crate::moving::{MoveId, MoveListener};
+use crate::moving::{MoveGauge, MoveId, MoveListener};
 use crate::shard::moving::Beginning;
 use headgate_mirror::{Limits, Progress, TargetContent, Word};
 use headgate_qos::Policy;
@@ -31,6 +31,8 @@ pub struct MoveSpec {
     pub limits: Limits,
     /// How long a request may be at the target's storage before the target is given up.
     pub patience: Nanos,
+    /// Shows where the move is.
+    pub gauge: MoveGauge,
     /// Who is told what happens.
     pub listener: MoveListener,
 }
@@ -67,6 +69,7 @@ impl Engine {
             pace: spec.pace,
             limits: spec.limits,
             patience: spec.patience,
+            gauge: spec.gauge,
             listener: spec.listener,
         };
         let (index, serial) = self.call(shard, move |s| s.begin_move(new))??;

@@ -1,6 +1,7 @@
 //! What a live move tells, and its name.
 
-use headgate_mirror::{Outcome, Record, Side};
+use headgate_mirror::{Outcome, Progress, Record, Side};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Hears of a move, on the shard's thread: it must not block.
 pub type MoveListener = Box<dyn FnMut(MoveEvent) -> Listening + Send>;
@@ -24,6 +25,21 @@ pub enum MoveEvent {
     Ended(Outcome),
     /// The move is over for the engine, too. Nothing uses this side any more: close the disk.
     Reclaim(Side),
+}
+
+/// Where a move is, for whoever must not wait for its shard. Clones show the same.
+#[derive(Clone, Debug, Default)]
+pub struct MoveGauge(Arc<Mutex<Option<Progress>>>);
+
+impl MoveGauge {
+    /// `None`: it has not begun, or is over.
+    pub fn get(&self) -> Option<Progress> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, progress: Option<Progress>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+    }
 }
 
 /// Names a move in its engine.

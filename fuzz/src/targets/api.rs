@@ -125,6 +125,14 @@ POST /v1/datastores/m/calibration {}
 GET /v1/datastores/m/calibration
 DELETE /v1/datastores/m/calibration
 POST /v1/disks {"name":"d","size":2097152,"datastore":"m","force":"yes"}"#,
+    r#"POST /v1/datastores {"name":"m","backend":{"memory":8388608}}
+POST /v1/disks {"name":"d","size":2097152,"datastore":"default"}
+POST /v1/disks/d/migrate {"to":"m","shares":1,"limit_bandwidth":1048576,"force":"no"}
+GET /v1/moves
+PATCH /v1/moves/d {"state":"paused","limit":10}
+DELETE /v1/disks/d
+GET /v1/moves/d
+DELETE /v1/moves/d?force=no"#,
     r#"POST /v1/datastores {"name":"r","backend":{"nbd":"nbd+unix:///?socket=/run/x"}}
 POST /v1/datastores {"name":"b","backend":{"block":"/dev/sdz"}}
 POST /v1/disks {"name":"d","datastore":"r","export":"e"}"#,
@@ -158,6 +166,7 @@ fn start(dir: &StateDir) -> App {
         leases: Leases::new(identity.clone(), None),
         samples: Arc::new(samples),
         catalog: Box::new(SqliteCatalog::open(&dir.catalog()).expect("a catalog")),
+        records: None,
     };
     let control = Control::start(dir.clone(), identity, Options::default(), parts);
     let control = control.expect("an empty daemon");

@@ -2,7 +2,7 @@
 
 use super::port::MovePart;
 use crate::kernel::page_buffer::PageBuffer;
-use crate::moving::{Listening, MoveEvent, MoveListener};
+use crate::moving::{Listening, MoveEvent, MoveGauge, MoveListener};
 use crate::request::{Completion, IoError, Request};
 use headgate_mirror::{Action, Mirror, Outcome, Side};
 use headgate_units::Nanos;
@@ -38,6 +38,7 @@ pub(crate) struct Moving {
     pub reclaim: Option<Side>,
     pub outcome: Option<Outcome>,
     pub patience: Nanos,
+    pub gauge: MoveGauge,
     pub listener: MoveListener,
     pub out: Vec<Action>,
 }

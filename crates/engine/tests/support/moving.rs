@@ -6,7 +6,7 @@ use headgate_engine::backend::nbd::Connection;
 use headgate_engine::request::{Durability, Op, Unmap, ZeroSpeed};
 use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig,
-    EngineError, Image, Listening, MoveError, MoveEvent, MoveId, MoveSpec,
+    EngineError, Image, Listening, MoveError, MoveEvent, MoveGauge, MoveId, MoveSpec,
 };
 use headgate_mirror::{Limits, Outcome, Record, Side, TargetContent, Word};
 use headgate_qos::{Policy, SchedulerKind};
@@ -74,7 +74,8 @@ impl Mover<'_> {
         });
         let limits = Limits { requests: 128, ..Limits::default() };
         let (pace, patience) = (Policy::default(), Nanos::from_secs(20));
-        (MoveSpec { source, target, content, pace, limits, patience, listener }, events)
+        let gauge = MoveGauge::default();
+        (MoveSpec { source, target, content, pace, limits, patience, gauge, listener }, events)
     }
 
     pub fn begin(engine: &Engine, source: DiskId, target: DiskId) -> Mover<'_> {

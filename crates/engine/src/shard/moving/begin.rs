@@ -5,7 +5,7 @@ use crate::backend::moving::Moving as Machine;
 use crate::backend::nbd::loss::LossEpoch;
 use crate::backend::storage::Storage;
 use crate::error::{EngineError, MoveError};
-use crate::moving::{MoveEvent, MoveListener};
+use crate::moving::{MoveEvent, MoveGauge, MoveListener};
 use crate::request::DiskInfo;
 use crate::shard::Shard;
 use crate::shard::core::Core;
@@ -32,6 +32,7 @@ pub(crate) struct Beginning {
     pub pace: Policy,
     pub limits: Limits,
     pub patience: Nanos,
+    pub gauge: MoveGauge,
     pub listener: MoveListener,
 }
 
@@ -110,6 +111,7 @@ impl Shard {
             reclaim: None,
             outcome: None,
             patience: new.patience,
+            gauge: new.gauge,
             listener: new.listener,
             out,
         })));
@@ -222,6 +224,7 @@ impl Core {
         self.datastores.remove(moving.front_store);
         let switched = moving.outcome == Some(Outcome::Switched);
         self.ctx.tables.disks[moving.source as usize].successor = switched.then_some(moving.target);
+        moving.gauge.set(None);
         if let Some(side) = moving.reclaim {
             moving.tell(MoveEvent::Reclaim(side));
         }

@@ -89,6 +89,7 @@ impl Shard {
             }
             moving.carry_out(core);
         }
+        moving.gauge.set(Some(moving.mirror.progress()));
         self.change_ports(moving);
         if moving.stage == Stage::Draining && self.core.is_drained(moving) {
             self.core.forget_move(moving);
