@@ -229,6 +229,22 @@ fn an_engine_ends_in_the_middle_of_a_move() {
 }
 
 #[test]
+fn an_engine_ends_though_a_request_waits_for_the_word_on_the_switch() {
+    let engine = engine();
+    let (source, target) = pair(&engine, &[]);
+    let client = Client::new(&engine, source);
+    let mover = Mover::begin(&engine, source, target);
+    mover.record(Record::Switched, Word::Unknown);
+    let store = engine.snapshot().unwrap()[0].0;
+    engine.set_layers(store, &["error=100%,on=write".parse().unwrap()]).unwrap();
+    let wait = client.start(Op::Write(Durability::Cached), 0, 4096, vec![1; 4096], 0);
+    client.run(Op::Read, 1 << 20, 4096).0.unwrap();
+    assert!(wait.try_recv().is_err(), "the source failed it, and the target may count");
+    let left = engine.clone().shutdown(Duration::from_millis(500)).unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn a_target_that_does_not_answer_is_given_up() {
     let engine = engine();
     let (source, target) = pair(&engine, &["delay=5s"]);
