@@ -254,7 +254,9 @@ fn what_is_held_keeps_nobody_from_ending() {
         full.daemon.start_again()?;
         ends_well(lab, writer)?;
 
-        // A disk that holds requests can be removed.
+        // A disk that holds requests can be removed, where the directory of removed disks is there.
+        full.daemon.command(&["disk", "create", "first", "--datastore=small", "--size=1M"])?;
+        full.daemon.command(&["disk", "remove", "first"])?;
         let filler = full.files.fill(1)?;
         let remove = ["disk", "create", "gone", "--datastore", "small", "--size", "16M"];
         full.daemon.command(&remove)?;

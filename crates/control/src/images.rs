@@ -287,7 +287,19 @@ pub(super) fn keep(
         move_between((&from, &image), (&to, &kept))?;
         allocated(&to, &kept)
     };
-    keep().map_err(failed("keep", &image_path(directory, disk)))
+    keep().map_err(|e| not_kept(e, directory, disk))
+}
+
+/// The first that is kept in a directory takes a block of the file system.
+fn not_kept(e: io::Error, directory: &Path, disk: &Name) -> PlaneError {
+    let hint = (e.kind() == io::ErrorKind::StorageFull).then(|| {
+        format!(
+            "make room for a directory there, or delete the content at once, which needs none: \
+             'headgate disk remove {disk} --purge'"
+        )
+    });
+    let error = failed("keep", &image_path(directory, disk))(e);
+    PlaneError { hint: hint.or(error.hint), ..error }
 }
 
 /// Moves the image of a removed disk back, under the name of a disk. Done already is done.
@@ -403,6 +415,16 @@ pub(super) fn space(directory: &Path) -> Result<Space, PlaneError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_no_room_to_keep_a_disk_is_told_how_to_do_without() {
+        let disk = "db0".parse().unwrap();
+        let told = |kind: io::ErrorKind| not_kept(kind.into(), Path::new("/x"), &disk).hint;
+        let hint = told(io::ErrorKind::StorageFull).unwrap();
+        assert!(hint.contains("headgate disk remove db0 --purge"), "{hint}");
+        assert_eq!(told(io::ErrorKind::PermissionDenied).as_deref(), Some(DENIED));
+        assert_eq!(told(io::ErrorKind::NotFound), None);
+    }
 
     #[test]
     fn free_space_is_told_or_the_reason_why_not() {
