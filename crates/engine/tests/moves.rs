@@ -157,6 +157,7 @@ fn a_cancelled_move_leaves_the_disk_where_it_was() {
     assert!(matches!(again, Err(EngineError::Move(MoveError::Moving))), "{again:?}");
     let busy = engine.close_disk(source, Duration::ZERO);
     assert!(matches!(busy, Err(EngineError::Move(MoveError::Moving))), "{busy:?}");
+    client.run(Op::Flush, 0, 0).0.unwrap();
     let late = Client::try_new(&engine, source);
     assert_eq!(late.unwrap().run(Op::Flush, 0, 0).0, Ok(()));
     engine.cancel_move(mover.id).unwrap();
