@@ -79,9 +79,8 @@ pub enum Detach {
     Now,
 }
 
-/// Whether a port moves data by its disk's pages: what was granted to it by
-/// [`Op::Splice`](crate::request::Op::Splice) or [`Op::PlacedWrite`](crate::request::Op::PlacedWrite),
-/// or what it has asked for.
+/// Whether a port moves data by its disk's pages, or has asked for it: by a
+/// [splice](crate::request::Op::Splice) or a [placed write](crate::request::Op::PlacedWrite).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageUse {
     /// It does.
@@ -139,8 +138,8 @@ pub trait Port {
     fn on_resize(&mut self, io: &mut dyn PortIo, info: &DiskInfo);
 
     /// The disk is about to have other storage: the port begins nothing new by its pages, until
-    /// [`on_new_storage`](Port::on_new_storage), and says whether something is under way. Asked again
-    /// until it is not.
+    /// [`on_new_storage`](Port::on_new_storage), and says whether something is under way. It is
+    /// asked again until nothing is.
     fn leave_pages(&mut self) -> PageUse {
         PageUse::None
     }
