@@ -340,18 +340,8 @@ impl Shard {
             .link()
             .map_or_else(LossEpoch::default, |link| core.ctx.links.on_client(link));
         core.ctx.tables.ports.insert(PortState {
-            disk: disk as u32,
-            generation: attached.generation,
-            sender: Sender::Client,
-            active: Vec::new(),
-            requests: 0,
-            queued: 0,
-            touched: false,
-            starved: false,
-            closing: false,
-            unsent: None,
             gone: attached.gone.clone(),
-            epoch,
+            ..PortState::new(disk as u32, attached.generation, Sender::Client, epoch)
         });
         found.ports.push(attached.slot);
         let port = new(&found.info);

@@ -90,20 +90,8 @@ impl Rig {
 
     /// A port of a disk.
     pub(super) fn add_port(&mut self, disk: u32) -> u32 {
-        let port = self.tables.ports.insert(PortState {
-            disk,
-            generation: 0,
-            sender: Sender::Client,
-            active: Vec::new(),
-            requests: 0,
-            queued: 0,
-            touched: false,
-            starved: false,
-            closing: false,
-            unsent: None,
-            gone: Default::default(),
-            epoch: Default::default(),
-        });
+        let port =
+            self.tables.ports.insert(PortState::new(disk, 0, Sender::Client, Default::default()));
         port as u32
     }
 

@@ -76,3 +76,23 @@ pub(crate) struct PortState {
     /// What it knows of writes that a remote server may have lost.
     pub epoch: LossEpoch,
 }
+
+impl PortState {
+    /// A port that has done nothing yet.
+    pub(crate) fn new(disk: u32, generation: u32, sender: Sender, epoch: LossEpoch) -> PortState {
+        PortState {
+            disk,
+            generation,
+            sender,
+            active: Vec::new(),
+            requests: 0,
+            queued: 0,
+            touched: false,
+            starved: false,
+            closing: false,
+            unsent: None,
+            gone: Arc::default(),
+            epoch,
+        }
+    }
+}

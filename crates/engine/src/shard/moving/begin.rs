@@ -175,20 +175,12 @@ impl Core {
         self.next_generation = self.next_generation.wrapping_add(1);
         let link = self.ctx.tables.disks[disk as usize].storage.link();
         let epoch = link.map_or_else(LossEpoch::default, |link| self.ctx.links.on_client(link));
-        let port = self.ctx.tables.ports.insert(PortState {
+        let port = self.ctx.tables.ports.insert(PortState::new(
             disk,
-            generation: self.next_generation,
-            sender: Sender::Move(index, part),
-            active: Vec::new(),
-            requests: 0,
-            queued: 0,
-            touched: false,
-            starved: false,
-            closing: false,
-            unsent: None,
-            gone: Default::default(),
+            self.next_generation,
+            Sender::Move(index, part),
             epoch,
-        });
+        ));
         port as u32
     }
 
