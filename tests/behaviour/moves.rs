@@ -39,9 +39,9 @@ const GUEST_LOAD: &str = r#"
 /// The daemon, with four kinds of datastores: a directory, one more, a slow array of random
 /// service, memory.
 fn start(lab: &Lab) -> anyhow::Result<Headgate> {
-    // A disk moves between datastores of one shard.
+    // Two datastores on each: disks move on a shard and from one to the other.
     let config = lab.dir().join("headgate.toml");
-    std::fs::write(&config, "shards = 1\n")?;
+    std::fs::write(&config, "shards = 2\n")?;
     let config = config.to_string_lossy().into_owned();
     let daemon = Headgate::start_as(lab, "state", &[], &["--config", &config])?;
     let other = lab.subdir("other")?;

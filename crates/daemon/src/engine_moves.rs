@@ -3,7 +3,7 @@
 use crate::engine_parts::{Moving, failed};
 use crate::engine_plane::EnginePlane;
 use headgate_engine::{
-    DiskId, EngineError, Listening, MoveError, MoveGauge, MoveListener, MoveSpec,
+    DiskId, EngineError, Listening, MoveError, MoveGauge, MoveListener, MoveSpec, MoveTerms,
 };
 use headgate_mirror::{Limits, Progress, Side, State, Word};
 use headgate_model::{LiveMoves, MoveEvent, MoveOrder, MovePace, Name, PlaneError};
@@ -110,16 +110,15 @@ impl LiveMoves for EnginePlane {
         // Not a name that a disk of an operator's can have, until it is that disk.
         let target = self.open_storage(&format!(".{disk}"), &mut target)?;
         let gauge = MoveGauge::default();
-        let begun = self.engine.begin_move(MoveSpec {
-            source,
-            target,
+        let terms = MoveTerms {
             content,
             pace,
             limits: Limits { requests: REQUESTS, ..Limits::default() },
             patience: PATIENCE,
             gauge: gauge.clone(),
             listener: listener(events),
-        });
+        };
+        let begun = self.engine.begin_move(MoveSpec { source, target, terms });
         match begun {
             Ok(id) => {
                 // Whoever answers to an event waits for this.
@@ -182,9 +181,6 @@ impl LiveMoves for EnginePlane {
 
 fn not_begun(error: &EngineError) -> PlaneError {
     let hint = match error {
-        EngineError::Move(MoveError::OtherShard) => Some(
-            "set 'shards = 1' in the daemon's configuration, or move the disk with its guest off",
-        ),
         EngineError::Move(MoveError::Holding) => {
             Some("see 'headgate disk show', and try again when its storage takes its requests")
         }

@@ -4,7 +4,7 @@
 //! Closed loop: so many requests are outstanding at any time, each followed by the next. What it
 //! measures it measures through the engine, on the way that guests' requests take.
 
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Rest};
 use headgate_engine::request::{Completion, DiskInfo, Durability, Op, Request};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -106,6 +106,15 @@ impl Noise {
     }
 }
 
+/// Whether a load sends requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Motion {
+    Going,
+    /// Not now: its port is to go to another shard.
+    Resting,
+    Draining,
+}
+
 /// Keeps its disk busy. A [`Pattern`] sent as a command replaces the one in force.
 pub struct LoadPort {
     pattern: Pattern,
@@ -116,7 +125,7 @@ pub struct LoadPort {
     position: u64,
     noise: Noise,
     counts: Arc<Counts>,
-    draining: bool,
+    motion: Motion,
 }
 
 impl LoadPort {
@@ -143,7 +152,7 @@ impl LoadPort {
             position: 0,
             noise,
             counts,
-            draining: false,
+            motion: Motion::Going,
         }
     }
 
@@ -152,7 +161,9 @@ impl LoadPort {
     }
 
     fn fill(&mut self, io: &mut dyn PortIo) {
-        while !self.draining && self.places > 0 && self.outstanding() < self.pattern.depth as usize
+        while self.motion == Motion::Going
+            && self.places > 0
+            && self.outstanding() < self.pattern.depth as usize
         {
             if io.room() == 0 {
                 return;
@@ -209,7 +220,7 @@ impl Port for LoadPort {
 
     fn on_turn_end(&mut self, io: &mut dyn PortIo) {
         self.fill(io);
-        if self.draining && self.outstanding() == 0 {
+        if self.motion == Motion::Draining && self.outstanding() == 0 {
             io.close();
         }
     }
@@ -218,8 +229,24 @@ impl Port for LoadPort {
         self.places = info.size.checked_div(self.block_size).unwrap_or(0);
     }
 
+    fn come_to_rest(&mut self, _io: &mut dyn PortIo) -> Rest {
+        if self.motion == Motion::Going {
+            self.motion = Motion::Resting;
+        }
+        if self.motion == Motion::Resting && self.outstanding() == 0 {
+            Rest::Ready
+        } else {
+            Rest::Busy
+        }
+    }
+
+    fn on_arrive(&mut self, io: &mut dyn PortIo) {
+        self.motion = Motion::Going;
+        self.fill(io);
+    }
+
     fn on_detach(&mut self, io: &mut dyn PortIo, how: Detach) {
-        self.draining = true;
+        self.motion = Motion::Draining;
         if how == Detach::Drain && self.outstanding() == 0 {
             io.close();
         }

@@ -5,7 +5,7 @@
 //! request, median and spread of nine runs. No system call lies on this path but the ring's own,
 //! once per turn.
 
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Rest};
 use headgate_engine::request::{Completion, DiskInfo, Op, Request};
 use headgate_engine::{BackendSpec, DatastoreSpec, DiskSpec, Engine, EngineConfig, Image};
 use headgate_qos::{Policy, SchedulerKind};
@@ -66,6 +66,10 @@ impl Port for Spinner {
         }
     }
     fn on_resize(&mut self, _: &mut dyn PortIo, _: &DiskInfo) {}
+    fn come_to_rest(&mut self, _io: &mut dyn PortIo) -> Rest {
+        Rest::Busy
+    }
+    fn on_arrive(&mut self, _io: &mut dyn PortIo) {}
     fn on_detach(&mut self, io: &mut dyn PortIo, _: Detach) {
         io.close();
     }

@@ -3,13 +3,15 @@
 use crate::backend::{self, Backend, BackendSpec, Image};
 use crate::calls::Member;
 use crate::error::{EngineError, ShardGone, WINDOW_MAX};
+use crate::ids::{DatastoreId, DiskId};
 use crate::kernel::mailbox::Mailbox;
-use crate::port::{Detach, Port, PortCommand};
+use crate::port::{Detach, Port};
+use crate::port_ref::PortRef;
 use crate::priorities::Priorities;
 use crate::pulse::Pulse;
 use crate::request::DiskInfo;
 use crate::shard::Shard;
-use crate::shard::control::AttachedPort;
+use crate::shard::control::{Attached, NewPort};
 use crate::snapshot::{DatastoreSnapshot, Period};
 use crate::trouble::TroublePolicy;
 use headgate_devices::layer::TracePart;
@@ -23,7 +25,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
 /// Whether shard threads stay on one CPU each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,27 +73,6 @@ const USAGES_PER_CALL: usize = 512;
 
 /// The same for requests of a trace.
 const TRACED_PER_CALL: usize = 1024;
-
-/// Names a datastore in its engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DatastoreId {
-    shard: usize,
-    key: usize,
-}
-
-/// Names a disk in its engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DiskId {
-    shard: usize,
-    pub(crate) key: usize,
-}
-
-impl DiskId {
-    /// Its shard's number.
-    pub(crate) fn shard(self) -> usize {
-        self.shard
-    }
-}
 
 /// A datastore to add.
 #[derive(Clone, Debug)]
@@ -409,9 +389,8 @@ impl Engine {
     }
 
     pub(crate) fn ports_of(&self, disk: DiskId) -> Result<Vec<PortRef>, EngineError> {
-        let mailbox = self.member(disk.shard)?.mailbox.clone();
         let ports = self.call(disk.shard, move |s| s.ports_of(disk.key))??;
-        Ok(ports.into_iter().map(|port| PortRef { mailbox: mailbox.clone(), port }).collect())
+        Ok(ports.into_iter().map(PortRef).collect())
     }
 
     /// Hangs a port into a disk's shard; `new` runs there.
@@ -422,9 +401,13 @@ impl Engine {
     where
         F: FnOnce(&DiskInfo) -> Box<dyn Port> + Send + 'static,
     {
-        let mailbox = self.member(disk.shard)?.mailbox.clone();
-        let port = self.call(disk.shard, move |s| s.attach(disk.key, Box::new(new)))??;
-        Ok(PortRef { mailbox, port })
+        let (mut disk, mut new): (DiskId, NewPort) = (disk, Box::new(new));
+        loop {
+            match self.call(disk.shard, move |s| s.attach(disk.key, new))?? {
+                Attached::Here(place) => return Ok(PortRef(place)),
+                Attached::Elsewhere(moved, back) => (disk, new) = (moved, back),
+            }
+        }
     }
 
     /// Counters of everything, datastores in the order in which they were added to their shards.
@@ -517,49 +500,4 @@ fn prepare_thread(n: usize, pin: Pin) {
     let mut only = CpuSet::new();
     only.set(cpus[cpus.len() - 1 - n % cpus.len()]);
     let _ = sched_setaffinity(None, &only);
-}
-
-/// The port has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the client's connection to the disk has ended")]
-pub struct PortGone;
-
-/// A port as its frontend's control thread knows it. Clones name the same port.
-#[derive(Clone, Debug)]
-pub struct PortRef {
-    mailbox: Mailbox<Shard>,
-    port: AttachedPort,
-}
-
-impl PortRef {
-    /// Sends a message to the port; it arrives unless the port ends first.
-    ///
-    /// # Errors
-    /// [`PortGone`].
-    pub fn command(&self, command: PortCommand) -> Result<(), PortGone> {
-        if self.is_gone() {
-            return Err(PortGone);
-        }
-        let AttachedPort { slot, generation, .. } = self.port;
-        self.mailbox
-            .send(Box::new(move |s| s.command_port(slot, generation, command)))
-            .map_err(|_| PortGone)
-    }
-
-    /// Asks the port to end. Returns at once; [`PortRef::wait_gone`] waits.
-    pub fn detach(&self, how: Detach) {
-        let AttachedPort { slot, generation, .. } = self.port;
-        // An engine that is gone has no ports.
-        let _ = self.mailbox.send(Box::new(move |s| s.detach_port(slot, generation, how)));
-    }
-
-    /// Has the port ended, with nothing of it left at the backend or in the kernel.
-    pub fn is_gone(&self) -> bool {
-        self.port.gone.is_set()
-    }
-
-    /// Waits for the port's end; `false` when it did not come in time.
-    pub fn wait_gone(&self, patience: Duration) -> bool {
-        self.port.gone.wait(patience)
-    }
 }

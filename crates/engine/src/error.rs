@@ -100,12 +100,6 @@ pub enum MoveError {
         /// The target's.
         target: u32,
     },
-    /// Datastores of different shards.
-    #[error(
-        "the two datastores are served by different threads, and a disk moves between datastores of \
-         one thread only"
-    )]
-    OtherShard,
     /// The move's limits contradict each other.
     #[error(transparent)]
     Setup(headgate_mirror::SetupError),

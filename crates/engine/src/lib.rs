@@ -13,10 +13,12 @@ mod calls;
 pub mod clock;
 pub mod engine;
 mod error;
+mod ids;
 mod kernel;
 mod moves;
 mod moving;
 pub mod port;
+mod port_ref;
 mod priorities;
 mod probes;
 pub mod pulse;
@@ -31,13 +33,12 @@ mod trouble;
 
 pub use backend::file::{Caching, ImageError};
 pub use backend::{BackendSpec, Image};
-pub use engine::{
-    DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, Pin, PortGone, PortRef,
-    ShardGroup,
-};
+pub use engine::{DatastoreSpec, DiskSpec, Engine, EngineConfig, Pin, ShardGroup};
 pub use error::{EngineError, MoveError, ShardGone, WINDOW_MAX};
+pub use ids::{DatastoreId, DiskId};
 pub use moves::MoveSpec;
-pub use moving::{Listening, MoveEvent, MoveGauge, MoveId, MoveListener};
+pub use moving::{Listening, MoveEvent, MoveGauge, MoveId, MoveListener, MoveTerms};
+pub use port_ref::{PortGone, PortRef};
 pub use priorities::Priorities;
 pub use request::Access;
 pub use trouble::{HoldReads, HoldWrites, TroublePolicy};

@@ -7,34 +7,25 @@
 //! What clients send is charged to the disk, on both datastores. The copy has a queue and a policy
 //! of its own on both: it is a client of the schedulers like any other.
 
-use crate::engine::{DiskId, Engine};
-use crate::error::{EngineError, MoveError};
-use crate::moving::{MoveGauge, MoveId, MoveListener};
-use crate::shard::moving::Beginning;
-use headgate_mirror::{Limits, Progress, TargetContent, Word};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::ids::DiskId;
+use crate::moving::{MoveId, MoveTerms};
+use crate::shard::moving::{Beginning, Landed, Target, Way};
+use crate::tables::crossing::Far;
+use headgate_mirror::{Progress, Word};
 use headgate_qos::Policy;
-use headgate_units::Nanos;
 use std::fmt;
 
-/// A move to begin. Source and target are open disks on datastores of one shard.
+/// A move to begin.
 pub struct MoveSpec {
     /// The disk that moves.
     pub source: DiskId,
     /// Where it moves to: a disk without clients, as large or larger, with blocks as small or
     /// smaller.
     pub target: DiskId,
-    /// What the target holds now.
-    pub content: TargetContent,
-    /// What the copy is promised, and held to, on each of the two datastores.
-    pub pace: Policy,
-    /// How much may be under way.
-    pub limits: Limits,
-    /// How long a request may be at the target's storage before the target is given up.
-    pub patience: Nanos,
-    /// Shows where the move is.
-    pub gauge: MoveGauge,
-    /// Who is told what happens.
-    pub listener: MoveListener,
+    /// How it goes.
+    pub terms: MoveTerms,
 }
 
 impl fmt::Debug for MoveSpec {
@@ -58,26 +49,43 @@ impl Engine {
     /// [`EngineError::NoDisk`], [`EngineError::DiskBusy`] where the target has clients,
     /// [`EngineError::Move`]. Nothing has changed then.
     pub fn begin_move(&self, spec: MoveSpec) -> Result<MoveId, EngineError> {
-        let shard = spec.source.shard();
-        if spec.target.shard() != shard {
-            return Err(MoveError::OtherShard.into());
-        }
-        let new = Beginning {
-            source: spec.source.key,
-            target: spec.target.key,
-            content: spec.content,
-            pace: spec.pace,
-            limits: spec.limits,
-            patience: spec.patience,
-            gauge: spec.gauge,
-            listener: spec.listener,
+        let MoveSpec { source, target, terms } = spec;
+        let begun = if source.shard == target.shard {
+            let new = Beginning { source: source.key, target: Target::Here(target.key), terms };
+            self.call(source.shard, move |s| s.begin_move(new))?
+        } else {
+            self.begin_afar(source, target, terms)?
         };
-        let (index, serial) = self.call(shard, move |s| s.begin_move(new))??;
-        let mut disks = self.member(shard)?.disks();
-        if let Some(name) = disks.get(&spec.source.key).cloned() {
-            disks.insert(spec.target.key, name);
+        let (index, serial) = begun?;
+        let name = self.member(source.shard)?.disks().get(&source.key).cloned();
+        if let Some(name) = name {
+            self.member(target.shard)?.disks().insert(target.key, name);
         }
-        Ok(MoveId { shard, index, serial })
+        Ok(MoveId { shard: source.shard, index, serial })
+    }
+
+    /// Begins a move to another shard's disk.
+    fn begin_afar(
+        &self,
+        source: DiskId,
+        target: DiskId,
+        terms: MoveTerms,
+    ) -> Result<Result<(u32, u64), EngineError>, EngineError> {
+        let home = self.member(source.shard)?.mailbox.clone();
+        let (pace, patience) = (terms.pace, terms.patience);
+        let landed =
+            self.call(target.shard, move |s| s.open_landing(target.key, pace, patience, home))??;
+        let Landed { landing, info } = landed;
+        let member = self.member(target.shard)?;
+        let (shard, pulse) = (member.mailbox.clone(), member.pulse.clone());
+        let way = Way { shard, far: Far { landing, disk: target, pulse } };
+        let new = Beginning { source: source.key, target: Target::Elsewhere(way, info), terms };
+        let begun = self.call(source.shard, move |s| s.begin_move(new));
+        if !matches!(begun, Ok(Ok(_))) {
+            // Not a call: what failed is told, whether the other shard takes its turns or not.
+            let _ = member.mailbox.send(Box::new(move |s| s.close_landing(landing)));
+        }
+        begun
     }
 
     /// Tells what became of the record that a move has asked for.

@@ -1,6 +1,8 @@
 //! What a live move tells, and its name.
 
-use headgate_mirror::{Outcome, Progress, Record, Side};
+use headgate_mirror::{Limits, Outcome, Progress, Record, Side, TargetContent};
+use headgate_qos::Policy;
+use headgate_units::Nanos;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Hears of a move, on the shard's thread: it must not block.
@@ -13,6 +15,22 @@ pub enum Listening {
     Yes,
     /// Nobody does any more: the move ends, unless the target may count already.
     Gone,
+}
+
+/// How a move goes.
+pub struct MoveTerms {
+    /// What the target holds now.
+    pub content: TargetContent,
+    /// What the copy is promised, and held to, on each of the two datastores.
+    pub pace: Policy,
+    /// How much may be under way.
+    pub limits: Limits,
+    /// How long a request may be at the target's storage before the target is given up.
+    pub patience: Nanos,
+    /// Shows where the move is.
+    pub gauge: MoveGauge,
+    /// Who is told what happens.
+    pub listener: MoveListener,
 }
 
 /// What happens in a move.

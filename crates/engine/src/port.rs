@@ -18,6 +18,9 @@
 //! announced by [`Port::on_detach`]) ends it: the shard cancels the port's ring operations, waits
 //! for those and for the port's requests in flight, and drops it. Buffers that the kernel or a
 //! backend still writes into therefore stay valid until the drop.
+//!
+//! A disk may move to a datastore of another shard. Its ports go along: each comes to rest
+//! ([`Port::come_to_rest`]), is taken to the other thread, and goes on ([`Port::on_arrive`]).
 
 use crate::request::{Completion, DiskInfo, Request};
 use headgate_units::Nanos;
@@ -89,8 +92,18 @@ pub enum PageUse {
     None,
 }
 
-/// One client's way into one disk. All calls come from the shard's thread.
-pub trait Port {
+/// Whether a port can go to another shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Not yet: it has something to finish.
+    Busy,
+    /// It can, as soon as none of its ring operations and of its requests is left.
+    Ready,
+}
+
+/// One client's way into one disk. All calls come from the thread of the port's shard, which may be
+/// another one later: see [`come_to_rest`](Port::come_to_rest).
+pub trait Port: Send {
     /// First call.
     fn on_start(&mut self, io: &mut dyn PortIo);
 
@@ -147,6 +160,17 @@ pub trait Port {
     /// The disk has other storage: what [`PortIo::can_splice`] and [`PortIo::can_place`] say may
     /// have changed.
     fn on_new_storage(&mut self, _io: &mut dyn PortIo) {}
+
+    /// The port is about to go to another shard, to which its disk has moved: it begins nothing
+    /// new, finishes what it has begun, and cancels its ring operations. Says whether anything is
+    /// left; it is asked again until nothing is. What its client sends meanwhile stays where it is,
+    /// in a ring or a socket.
+    ///
+    /// A port that waits for its client need not wait here: what has come so far goes along.
+    fn come_to_rest(&mut self, io: &mut dyn PortIo) -> Rest;
+
+    /// The port is on another shard, and its disk has other storage there: it begins again.
+    fn on_arrive(&mut self, io: &mut dyn PortIo);
 
     /// The daemon ends the port.
     fn on_detach(&mut self, io: &mut dyn PortIo, how: Detach);

@@ -1,8 +1,10 @@
 //! The end of an engine. It waits for no storage that hangs.
 
-use crate::engine::{DiskId, Engine, PortRef};
+use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::ids::DiskId;
 use crate::port::Detach;
+use crate::port_ref::PortRef;
 use std::sync::mpsc::channel;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -59,7 +61,7 @@ impl Engine {
             let key = one.disk.key;
             // What a server owes is not waited for, nor answered. A shard that stands still is told
             // of below.
-            let _ = self.call(one.disk.shard(), move |s| s.context().abandon(key));
+            let _ = self.call(one.disk.shard, move |s| s.context().abandon(key));
         }
         for shard in 0..self.members.len() {
             // A shard that stands still keeps its disks.
@@ -81,7 +83,7 @@ impl Engine {
             let mut storages = Vec::new();
             leaving.retain(|one| {
                 let key = one.disk.key;
-                match self.call(one.disk.shard(), move |s| s.take_disk(key)) {
+                match self.call(one.disk.shard, move |s| s.take_disk(key)) {
                     Ok(Ok(storage)) => storages.push((storage, closed.clone())),
                     Ok(Err(EngineError::DiskBusy { .. } | EngineError::Move(_))) => return true,
                     // A shard that stands still keeps what it has.

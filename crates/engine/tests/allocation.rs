@@ -1,7 +1,7 @@
 //! The paper's Figure 6 through a running engine: the wiring must give what the algorithm gives in
 //! simulated time.
 
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Rest};
 use headgate_engine::request::{Completion, DiskInfo, Op, Request};
 use headgate_engine::{BackendSpec, Caching, DatastoreSpec, DiskSpec, Engine, EngineConfig, Image};
 use headgate_qos::{Policy, SchedulerKind};
@@ -51,6 +51,10 @@ impl Port for Closed {
     }
     fn on_turn_end(&mut self, _: &mut dyn PortIo) {}
     fn on_resize(&mut self, _: &mut dyn PortIo, _: &DiskInfo) {}
+    fn come_to_rest(&mut self, _io: &mut dyn PortIo) -> Rest {
+        Rest::Busy
+    }
+    fn on_arrive(&mut self, _io: &mut dyn PortIo) {}
     fn on_detach(&mut self, io: &mut dyn PortIo, _: Detach) {
         self.ending = true;
         io.close();

@@ -5,7 +5,7 @@
 mod support;
 
 use headgate_engine::port::{
-    Detach, PollMode, PollResult, Port, PortCommand, PortEvent, PortIo, Until,
+    Detach, PollMode, PollResult, Port, PortCommand, PortEvent, PortIo, Rest, Until,
 };
 use headgate_engine::request::{Completion, DiskInfo, Op, Request};
 use headgate_engine::{
@@ -151,6 +151,10 @@ impl Port for RingPort {
     }
     fn on_turn_end(&mut self, _: &mut dyn PortIo) {}
     fn on_resize(&mut self, _: &mut dyn PortIo, _: &DiskInfo) {}
+    fn come_to_rest(&mut self, _io: &mut dyn PortIo) -> Rest {
+        Rest::Busy
+    }
+    fn on_arrive(&mut self, _io: &mut dyn PortIo) {}
     fn on_detach(&mut self, io: &mut dyn PortIo, _: Detach) {
         io.close();
     }
@@ -306,6 +310,10 @@ impl Port for EchoPort {
         }
     }
     fn on_resize(&mut self, _: &mut dyn PortIo, _: &DiskInfo) {}
+    fn come_to_rest(&mut self, _io: &mut dyn PortIo) -> Rest {
+        Rest::Busy
+    }
+    fn on_arrive(&mut self, _io: &mut dyn PortIo) {}
     fn on_detach(&mut self, io: &mut dyn PortIo, _: Detach) {
         io.close();
     }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Rest};
 use headgate_engine::pulse::InKernel;
 use headgate_engine::request::{Completion, DiskInfo};
 use headgate_engine::{
@@ -34,6 +34,10 @@ impl Port for Blocker {
     fn on_room(&mut self, _io: &mut dyn PortIo) {}
     fn on_turn_end(&mut self, _io: &mut dyn PortIo) {}
     fn on_resize(&mut self, _io: &mut dyn PortIo, _info: &DiskInfo) {}
+    fn come_to_rest(&mut self, _io: &mut dyn PortIo) -> Rest {
+        Rest::Busy
+    }
+    fn on_arrive(&mut self, _io: &mut dyn PortIo) {}
     fn on_detach(&mut self, _io: &mut dyn PortIo, _how: Detach) {}
 }
 

@@ -252,8 +252,7 @@ mod tests {
         let resume = "/v1/disks/logged/resume";
         tried.insert(pattern("POST", resume));
         assert_eq!(what(&Method::POST, &resume.parse().unwrap()), "disk resume logged");
-        // They succeed on a disk that moves only, which an engine of one shard cannot be made to do
-        // here at will.
+        // They succeed on a disk that moves only, which is over too soon here.
         for (method, path, words) in [
             ("POST", "/v1/disks/logged/migrate", "disk migrate logged"),
             ("PATCH", "/v1/moves/logged", "disk migrate (change) logged"),

@@ -82,6 +82,11 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
+    /// Whether both send to the same thread.
+    pub(crate) fn is(&self, other: &Mailbox<T>) -> bool {
+        Arc::ptr_eq(&self.bell, &other.bell)
+    }
+
     /// Readable when there may be work.
     pub(crate) fn bell(&self) -> RawFd {
         self.bell.as_raw_fd()

@@ -3,20 +3,22 @@
 use super::Shard;
 use super::core::Core;
 use super::datastore::Datastore;
+use super::place::{Hosted, PortPlace};
 use crate::backend::execute::{Execute, Opening, Refused};
 use crate::backend::nbd::line::Line;
 use crate::backend::nbd::loss::LossEpoch;
 use crate::backend::storage::Storage;
 use crate::backend::{Backend, Image};
 use crate::error::{EngineError, MoveError};
+use crate::ids::DiskId;
 use crate::kernel::ring::PORTS_MAX;
 use crate::port::{Detach, Port, PortCommand};
 use crate::priorities::Priorities;
 use crate::request::DiskInfo;
 use crate::snapshot::{DatastoreSnapshot, DiskSnapshot, DiskUsage, NarrowedWindow};
-use crate::tables::disk::ShardDisk;
+use crate::tables::disk::{ShardDisk, Successor};
 use crate::tables::lane::Queues;
-use crate::tables::port::{Gone, PortState, Sender};
+use crate::tables::port::{PortState, Sender};
 use crate::tables::queue_slots::QueueSlots;
 use crate::tables::streams::Streams;
 use crate::trouble::TroublePolicy;
@@ -30,12 +32,11 @@ use std::sync::Arc;
 /// Builds a port on its shard's thread.
 pub(crate) type NewPort = Box<dyn FnOnce(&DiskInfo) -> Box<dyn Port> + Send>;
 
-/// Where a port hangs.
-#[derive(Clone, Debug)]
-pub(crate) struct AttachedPort {
-    pub slot: u32,
-    pub generation: u32,
-    pub gone: Arc<Gone>,
+/// What became of a port that is to hang into a disk.
+pub(crate) enum Attached {
+    Here(Arc<PortPlace>),
+    /// The disk has moved to another shard.
+    Elsewhere(DiskId, NewPort),
 }
 
 impl Shard {
@@ -233,6 +234,7 @@ impl Shard {
             stats,
             trouble: Default::default(),
             moving: None,
+            landing: None,
             successor: None,
         }))
     }
@@ -284,24 +286,21 @@ impl Shard {
         self.core.ctx.tables.disks.get(disk).map(|d| d.info.clone()).ok_or(EngineError::NoDisk)
     }
 
-    pub(crate) fn ports_of(&self, disk: usize) -> Result<Vec<AttachedPort>, EngineError> {
+    pub(crate) fn ports_of(&self, disk: usize) -> Result<Vec<Arc<PortPlace>>, EngineError> {
         let disks = &self.core.ctx.tables.disks;
         let found = disks.get(disk).ok_or(EngineError::NoDisk)?;
         // The clients of a disk that has moved are the target's.
         let home = if found.moving.is_some() { self.core.home_of(disk) } else { disk };
         let disk = disks.get(home).ok_or(EngineError::NoDisk)?;
-        let port = |&slot: &u32| {
-            let state = &self.core.ctx.tables.ports[slot as usize];
-            AttachedPort { slot, generation: state.generation, gone: state.gone.clone() }
-        };
-        Ok(disk.ports.iter().map(port).collect())
+        let hosted = |&slot: &u32| self.ports.get(slot as usize)?.as_ref();
+        Ok(disk.ports.iter().filter_map(hosted).map(|hosted| hosted.place.clone()).collect())
     }
 
     /// Takes out a disk without ports. Its storage comes back, to be closed where that may block.
     pub(crate) fn take_disk(&mut self, disk: usize) -> Result<Storage, EngineError> {
         let Core { ctx, datastores, .. } = &mut self.core;
         let found = ctx.tables.disks.get(disk).ok_or(EngineError::NoDisk)?;
-        if found.moving.is_some() {
+        if found.is_moving() {
             return Err(MoveError::Moving.into());
         }
         if !found.ports.is_empty() {
@@ -318,41 +317,46 @@ impl Shard {
         Ok(disk.storage)
     }
 
-    pub(crate) fn attach(
-        &mut self,
-        disk: usize,
-        new: NewPort,
-    ) -> Result<AttachedPort, EngineError> {
+    pub(crate) fn attach(&mut self, disk: usize, new: NewPort) -> Result<Attached, EngineError> {
+        let asked = self.core.ctx.tables.disks.get(disk);
+        if let Some(Successor::Elsewhere(moved)) = asked.and_then(|disk| disk.successor) {
+            return Ok(Attached::Elsewhere(moved, new));
+        }
+        let disk = self.core.home_of(disk);
+        let found = self.core.ctx.tables.disks.get(disk).ok_or(EngineError::NoDisk)?;
+        let info = found.info.clone();
+        let (slot, generation) = self.next_port()?;
+        let epoch = self.core.epoch_of_client(disk as u32);
+        let port = new(&info);
+        let place = Arc::new(PortPlace::new(self.mailbox.clone(), slot, generation));
+        self.host(disk as u32, Hosted { port, place: place.clone() }, epoch);
+        self.with_port(slot, |p, io| p.on_start(io));
+        Ok(Attached::Here(place))
+    }
+
+    /// The slot of the port that comes next, and its generation.
+    pub(super) fn next_port(&mut self) -> Result<(u32, u32), EngineError> {
         let core = &mut self.core;
-        let disk = core.home_of(disk);
-        let found = core.ctx.tables.disks.get_mut(disk).ok_or(EngineError::NoDisk)?;
-        if core.ctx.tables.ports.vacant_key() as u32 >= PORTS_MAX {
+        let slot = core.ctx.tables.ports.vacant_key() as u32;
+        if slot >= PORTS_MAX {
             return Err(EngineError::TooManyPorts);
         }
         core.next_generation = core.next_generation.wrapping_add(1);
-        let attached = AttachedPort {
-            slot: core.ctx.tables.ports.vacant_key() as u32,
-            generation: core.next_generation,
-            gone: Arc::new(Gone::default()),
-        };
-        let epoch = found
-            .storage
-            .link()
-            .map_or_else(LossEpoch::default, |link| core.ctx.links.on_client(link));
-        core.ctx.tables.ports.insert(PortState {
-            gone: attached.gone.clone(),
-            ..PortState::new(disk as u32, attached.generation, Sender::Client, epoch)
-        });
-        found.ports.push(attached.slot);
-        let port = new(&found.info);
-        core.divide_slots(disk as u32);
-        let slot = attached.slot as usize;
+        Ok((slot, core.next_generation))
+    }
+
+    /// Hangs a port into a disk, in the slot of [`next_port`](Shard::next_port).
+    pub(super) fn host(&mut self, disk: u32, hosted: Hosted, epoch: LossEpoch) {
+        let tables = &mut self.core.ctx.tables;
+        let generation = hosted.place.slot().1;
+        let state = PortState::new(disk, generation, Sender::Client, epoch);
+        let slot = tables.ports.insert(state);
+        tables.disks[disk as usize].ports.push(slot as u32);
+        self.core.divide_slots(disk);
         if self.ports.len() <= slot {
             self.ports.resize_with(slot + 1, || None);
         }
-        self.ports[slot] = Some(port);
-        self.with_port(attached.slot, |p, io| p.on_start(io));
-        Ok(attached)
+        self.ports[slot] = Some(hosted);
     }
 
     fn is_live(&self, slot: u32, generation: u32) -> bool {

@@ -4,8 +4,10 @@ use super::datastore::Datastore;
 use super::polled::PolledPorts;
 use crate::backend::context::Context;
 use crate::sole_client::SoleClient;
+use crate::tables::crossing::{Far, Landing};
 use crate::tables::moving::Moving;
 use slab::Slab;
+use std::collections::BTreeMap;
 
 /// Everything of a shard but the ports themselves, so that a port can be called with it.
 pub(crate) struct Core {
@@ -18,6 +20,10 @@ pub(crate) struct Core {
     /// Live moves. One is out while it is driven.
     pub moves: Slab<Option<Box<Moving>>>,
     pub next_move: u64,
+    /// Those targets of moves that are on other shards, by the moves' numbers.
+    pub fars: BTreeMap<u32, Far>,
+    /// Moves of other shards to disks of this one.
+    pub landings: Slab<Landing>,
     /// Ports called in this turn.
     pub touched: Vec<u32>,
     /// Ports that wait for room.

@@ -1,11 +1,12 @@
 //! What reaches the storage of a disk whose term ends. The test takes the shard's turns itself.
 
 use super::Shard;
-use super::control::AttachedPort;
+use super::control::Attached;
+use super::place::PortPlace;
 use crate::backend::{Backend, BackendSpec, Image};
 use crate::kernel::mailbox::Mailbox;
 use crate::kernel::ring::Event;
-use crate::port::{Detach, Port, PortCommand, PortEvent, PortIo};
+use crate::port::{Detach, Port, PortCommand, PortEvent, PortIo, Rest};
 use crate::request::{Completion, DiskInfo, Durability, IoError, Op, Request};
 use crate::{Caching, clock};
 use headgate_qos::{AnyScheduler, Config, Policy, SchedulerKind};
@@ -41,6 +42,10 @@ impl Port for Writer {
     fn on_room(&mut self, _io: &mut dyn PortIo) {}
     fn on_turn_end(&mut self, _io: &mut dyn PortIo) {}
     fn on_resize(&mut self, _io: &mut dyn PortIo, _info: &DiskInfo) {}
+    fn come_to_rest(&mut self, _io: &mut dyn PortIo) -> Rest {
+        Rest::Busy
+    }
+    fn on_arrive(&mut self, _io: &mut dyn PortIo) {}
     fn on_detach(&mut self, _io: &mut dyn PortIo, _how: Detach) {}
 }
 
@@ -55,7 +60,7 @@ struct Rig {
 struct Disk {
     key: usize,
     path: PathBuf,
-    port: AttachedPort,
+    port: Arc<PortPlace>,
     ended: Receiver<Result<(), IoError>>,
 }
 
@@ -102,7 +107,9 @@ impl Rig {
         let new = move |_: &DiskInfo| -> Box<dyn Port> {
             Box::new(port.lock().unwrap().take().expect("it is built once"))
         };
-        let port = self.shard.attach(key, Box::new(new)).unwrap();
+        let Ok(Attached::Here(port)) = self.shard.attach(key, Box::new(new)) else {
+            panic!("the disk is here")
+        };
         Disk { key, path, port, ended }
     }
 
@@ -167,10 +174,10 @@ fn a_disk_whose_term_is_over_can_be_closed() {
     let disk = rig.write("disk", Some(&term));
     rig.decide();
     rig.hand_over();
-    let AttachedPort { slot, generation, ref gone } = disk.port;
+    let (slot, generation) = disk.port.slot();
     rig.shard.detach_port(slot, generation, Detach::Now);
     rig.hand_over();
-    assert!(gone.is_set(), "its request is at no storage, so nothing is waited for");
+    assert!(disk.port.is_gone(), "its request is at no storage, so nothing is waited for");
     assert!(rig.shard.take_disk(disk.key).is_ok());
     assert!(!disk.is_written());
 }
@@ -193,8 +200,8 @@ fn a_device_that_refused_a_request_is_handed_no_more_and_keeps_nobody_else() {
     rig.hand_over();
     assert_eq!(other.ended.try_recv(), Ok(Ok(())));
     assert!(taken.ended.try_recv().is_err() && !taken.is_written());
-    let AttachedPort { slot, generation, ref gone } = taken.port;
+    let (slot, generation) = taken.port.slot();
     rig.shard.detach_port(slot, generation, Detach::Now);
     rig.hand_over();
-    assert!(gone.is_set() && !taken.is_written());
+    assert!(taken.port.is_gone() && !taken.is_written());
 }

@@ -11,6 +11,7 @@ use crate::request::{Access, IoError, Step};
 use crate::tables::Tables;
 use crate::tables::disk::ShardDisk;
 use crate::tables::lane::Lane;
+use crate::tables::port::Sender;
 use crate::tables::slots::{Depth, Stage};
 use crate::tables::trouble::{Failure, Hold, last_error};
 use crate::trouble::TroublePolicy;
@@ -93,9 +94,12 @@ impl Datastore {
             disk.trouble.note(now, op, kind, last);
         }
         let failure = Failure { op: request.op, step: slot.step, error, access: cached(disk) };
+        let port = &ports[slot.port as usize];
+        // What another shard's move has sent is held there.
         let is_held = slot.lane == Lane::Client
+            && !matches!(port.sender, Sender::Landing(_))
             && disk.trouble.holds(failure)
-            && !ports[slot.port as usize].closing;
+            && !port.closing;
         if !is_held && error.kind().is_some() {
             disk.trouble.reported = Some(now);
         }

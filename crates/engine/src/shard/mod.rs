@@ -22,6 +22,7 @@ mod holding_tests;
 #[cfg(test)]
 mod hostile;
 pub(crate) mod moving;
+pub(crate) mod place;
 mod poll;
 mod polled;
 mod ports;
@@ -50,18 +51,24 @@ use busy_poll::BusyPoll;
 use datastore::Ended;
 use headgate_units::Nanos;
 use holding::Verdict;
+use place::Hosted;
 use polled::PolledPorts;
 use ports::Io;
 use slab::Slab;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 /// The state of a shard's thread.
 pub(crate) struct Shard {
     pub(crate) core: Core,
-    ports: Vec<Option<Box<dyn Port>>>,
+    ports: Vec<Option<Hosted>>,
     busy_poll: BusyPoll,
     mailbox: Mailbox<Shard>,
+    /// The shards of moves' targets, by the moves' numbers, where those are others.
+    target_shards: BTreeMap<u32, Mailbox<Shard>>,
+    /// The shards of the moves to disks of this one, by their numbers here.
+    move_shards: BTreeMap<u32, Mailbox<Shard>>,
     inbox: Receiver<Command<Shard>>,
     pulse: Arc<Pulse>,
     stopping: bool,
@@ -117,6 +124,8 @@ impl Shard {
             next_generation: 0,
             moves: Slab::new(),
             next_move: 0,
+            fars: BTreeMap::new(),
+            landings: Slab::new(),
             touched: Vec::new(),
             starved: Vec::new(),
             held: Vec::new(),
@@ -130,6 +139,8 @@ impl Shard {
             ports: Vec::new(),
             busy_poll: BusyPoll::new(),
             mailbox,
+            target_shards: BTreeMap::new(),
+            move_shards: BTreeMap::new(),
             inbox,
             pulse,
             stopping: false,
@@ -227,7 +238,7 @@ impl Shard {
             return Some(Nanos::ZERO);
         }
         let mut wake = core.ctx.fenced.next_try(now);
-        if !core.moves.is_empty()
+        if (!core.moves.is_empty() || !core.landings.is_empty())
             && let Some(at) = self.next_of_moves()
         {
             wake = Some(wake.map_or(at, |wake| wake.min(at)));
@@ -329,7 +340,7 @@ impl Shard {
             state.requests -= 1;
             let sender = state.sender;
             if sender != Sender::Client {
-                self.core.end_for_move(sender, request, completion);
+                self.end_for_sender(sender, request, completion);
             } else if !state.closing {
                 self.with_port(port, |p, io| p.on_complete(io, completion));
             }
@@ -421,18 +432,24 @@ impl Shard {
             }
             // Nothing of its own is at the storage any more.
             self.core.unlock(port);
-            let state = self.core.ctx.tables.ports.remove(port as usize);
-            self.ports[port as usize] = None;
-            self.core.ctx.tables.disks[state.disk as usize].ports.retain(|&p| p != port);
-            self.core.divide_slots(state.disk);
-            self.core.ctx.client_gone(state.disk, state.epoch);
-            self.core.starved.retain(|&p| p != port);
-            self.core.touched.retain(|&p| p != port);
-            self.core.polled.forget_port(port);
-            state.gone.set();
+            if let Some(hosted) = self.forget_port(port) {
+                hosted.end();
+            }
             false
         });
         self.core.ending.append(&mut ending);
+    }
+
+    /// Takes a port out of the shard that has nothing under way.
+    fn forget_port(&mut self, port: u32) -> Option<Hosted> {
+        let state = self.core.ctx.tables.ports.remove(port as usize);
+        self.core.ctx.tables.disks[state.disk as usize].ports.retain(|&p| p != port);
+        self.core.divide_slots(state.disk);
+        self.core.ctx.client_gone(state.disk, state.epoch);
+        self.core.starved.retain(|&p| p != port);
+        self.core.touched.retain(|&p| p != port);
+        self.core.polled.forget_port(port);
+        self.ports.get_mut(port as usize).and_then(Option::take)
     }
 
     /// Calls a port and remembers to end its turn.
@@ -445,10 +462,12 @@ impl Shard {
     }
 
     fn call(&mut self, port: u32, f: impl FnOnce(&mut dyn Port, &mut Io<'_>)) {
-        let Some(slot) = self.ports.get_mut(port as usize).and_then(Option::as_mut) else { return };
+        let Some(found) = self.ports.get_mut(port as usize).and_then(Option::as_mut) else {
+            return;
+        };
         let disk = self.core.ctx.tables.ports[port as usize].disk;
         self.pulse.set(Activity::Client(disk));
-        f(slot.as_mut(), &mut Io { core: &mut self.core, port, disk });
+        f(found.port.as_mut(), &mut Io { core: &mut self.core, port, disk });
         self.pulse.set(Activity::Turn);
     }
 }

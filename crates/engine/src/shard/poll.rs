@@ -47,7 +47,7 @@ impl Shard {
                 ports
                     .get(port as usize)
                     .and_then(Option::as_ref)
-                    .is_some_and(|p| p.poll() == PollResult::Ready)
+                    .is_some_and(|found| found.port.poll() == PollResult::Ready)
             })
     }
 
@@ -77,7 +77,7 @@ impl Shard {
             let Some(found) = self.ports.get(port as usize).and_then(Option::as_ref) else {
                 continue;
             };
-            if found.poll() == PollResult::Ready {
+            if found.port.poll() == PollResult::Ready {
                 self.with_port(port, |p, io| p.on_poll(io));
             }
         }
@@ -90,7 +90,7 @@ impl Shard {
             let Some(found) = self.ports.get_mut(port as usize).and_then(Option::as_mut) else {
                 continue;
             };
-            if found.disarm_poll() == PollResult::Ready {
+            if found.port.disarm_poll() == PollResult::Ready {
                 self.with_port(port, |p, io| p.on_poll(io));
             }
         }

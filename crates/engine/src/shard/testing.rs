@@ -83,6 +83,7 @@ impl Rig {
             stats: DiskStats::new(now),
             trouble: Default::default(),
             moving: None,
+            landing: None,
             successor: None,
         });
         key as u32

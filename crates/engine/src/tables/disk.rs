@@ -8,6 +8,8 @@ use super::slots::Zeroing;
 use super::streams::Streams;
 use super::trouble::Trouble;
 use crate::backend::storage::Storage;
+use crate::error::{EngineError, MoveError};
+use crate::ids::DiskId;
 use crate::priorities::Priorities;
 use crate::request::{Access, DiskInfo, Op, Request, Unmap};
 use headgate_qos::Io;
@@ -39,11 +41,38 @@ pub(crate) struct ShardDisk {
     pub trouble: Trouble,
     /// The live move that it has a part in, by its number in the shard.
     pub moving: Option<u32>,
-    /// The disk that its clients' ports hang on, if that is another one: it moves, or has moved.
-    pub successor: Option<u32>,
+    /// The move of another shard whose target it is, by its number here.
+    pub landing: Option<u32>,
+    /// What its clients' ports hang on, if that is another disk: it moves, or has moved.
+    pub successor: Option<Successor>,
+}
+
+/// The disk that the clients' ports of one hang on that moves, or has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Successor {
+    /// One of this shard.
+    Here(u32),
+    /// One of another shard.
+    Elsewhere(DiskId),
 }
 
 impl ShardDisk {
+    /// Whether it is a side of a move.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.moving.is_some() || self.landing.is_some()
+    }
+
+    /// Whether it can be the target of a move.
+    pub(crate) fn check_as_target(&self) -> Result<(), EngineError> {
+        if self.is_moving() {
+            return Err(MoveError::Moving.into());
+        }
+        if !self.ports.is_empty() {
+            return Err(EngineError::DiskBusy { ports: self.ports.len() });
+        }
+        Ok(())
+    }
+
     /// A request as the scheduler sees it: what it has the storage move is what it is charged for.
     /// Advice to read ahead is a read where there is a cache, and zeroes are a write where they are
     /// written.
@@ -117,6 +146,7 @@ mod tests {
             stats: DiskStats::new(Nanos::ZERO),
             trouble: Trouble::default(),
             moving: None,
+            landing: None,
             successor: None,
         }
     }

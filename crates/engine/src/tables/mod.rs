@@ -4,6 +4,7 @@
 //! Backends and the shard both work on them.
 
 pub(crate) mod block_locks;
+pub(crate) mod crossing;
 pub(crate) mod disk;
 pub(crate) mod lane;
 pub(crate) mod moving;

@@ -18,10 +18,14 @@ pub(crate) struct Moving {
     pub serial: u64,
     pub mirror: Mirror,
     pub front: u32,
-    /// The front's datastore.
-    pub front_store: usize,
+    /// Those datastores that are the move's own: the front's, and that of the disk that stands for
+    /// a target elsewhere.
+    pub stores: Vec<(u32, usize)>,
     pub source: u32,
     pub target: u32,
+    /// Where the target is. One on another shard has a disk of this one that stands for it, whose
+    /// number `target` is.
+    pub reach: Reach,
     pub senders: Senders,
     pub stage: Stage,
     pub elders: Elders,
@@ -65,6 +69,15 @@ impl Senders {
     pub(crate) fn all(&self) -> [u32; 4] {
         [self.source, self.source_copy, self.target, self.target_copy]
     }
+}
+
+/// Where a move's target is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// On this shard.
+    Here,
+    /// On another one.
+    Elsewhere,
 }
 
 /// Where the clients' ports hang.

@@ -2,7 +2,7 @@
 
 use crate::backend::nbd::loss::LossEpoch;
 use crate::kernel::send::Unsent;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// Tells other threads that a port has ended.
@@ -39,6 +39,8 @@ pub(crate) enum Sender {
     Client,
     /// The live move of this number, for one of its parts. There is no front-end.
     Move(u32, MovePart),
+    /// Another shard's live move, whose target is of this shard, by its number here.
+    Landing(u32),
 }
 
 /// For what a move sends.
@@ -72,7 +74,6 @@ pub(crate) struct PortState {
     pub closing: bool,
     /// What is left of a message that the socket took a part of.
     pub unsent: Option<Box<Unsent>>,
-    pub gone: Arc<Gone>,
     /// What it knows of writes that a remote server may have lost.
     pub epoch: LossEpoch,
 }
@@ -91,7 +92,6 @@ impl PortState {
             starved: false,
             closing: false,
             unsent: None,
-            gone: Arc::default(),
             epoch,
         }
     }

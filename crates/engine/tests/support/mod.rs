@@ -6,7 +6,7 @@ pub mod far;
 pub mod moving;
 pub mod server;
 
-use headgate_engine::port::{Detach, PageUse, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::port::{Detach, PageUse, Port, PortCommand, PortEvent, PortIo, Rest};
 use headgate_engine::request::{Completion, DiskInfo, Durability, Extent, IoError, Op, Request};
 use headgate_engine::{DiskId, Engine, EngineError, PortRef};
 use std::collections::{HashMap, VecDeque};
@@ -39,6 +39,9 @@ pub enum Message {
     Scribble(u8, Sender<()>),
     /// Lock a block, say so when it is this client's, and unlock it.
     Lock(u64, u32, Sender<()>),
+    /// Lock a block, say so when it is this client's, and keep it until it is to be unlocked.
+    Keep(u64, u32, Sender<()>),
+    Unlock,
     /// From now on the port has to do with the pages of its disk, or not any more.
     Pages(PageUse),
 }
@@ -50,13 +53,17 @@ struct TestPort {
     running: HashMap<u64, Ask>,
     next: u64,
     draining: bool,
+    /// It is to go to another shard.
+    resting: bool,
     locking: Option<Sender<()>>,
+    /// It keeps the block that it locks, or has locked.
+    keeping: bool,
     pages: Option<PageUse>,
 }
 
 impl TestPort {
     fn feed(&mut self, io: &mut dyn PortIo) {
-        while io.room() > 0 {
+        while !self.resting && io.room() > 0 {
             let Some(mut ask) = self.waiting.pop_front() else { break };
             let cookie = self.next;
             self.next += 1;
@@ -98,6 +105,14 @@ impl Port for TestPort {
                 self.locking = Some(answer);
                 io.lock_block(offset, len);
             }
+            Message::Keep(offset, len, answer) => {
+                (self.locking, self.keeping) = (Some(answer), true);
+                io.lock_block(offset, len);
+            }
+            Message::Unlock => {
+                self.keeping = false;
+                io.unlock_block();
+            }
             Message::Pages(used) => self.pages = Some(used),
             Message::GiveUp(answer) => {
                 let held = io.held();
@@ -129,7 +144,9 @@ impl Port for TestPort {
         if let Some(answer) = self.locking.take() {
             let _ = answer.send(());
         }
-        io.unlock_block();
+        if !self.keeping {
+            io.unlock_block();
+        }
     }
     fn leave_pages(&mut self) -> PageUse {
         self.pages.unwrap_or(PageUse::None)
@@ -140,6 +157,18 @@ impl Port for TestPort {
         }
     }
     fn on_resize(&mut self, _io: &mut dyn PortIo, _info: &DiskInfo) {}
+    fn come_to_rest(&mut self, _io: &mut dyn PortIo) -> Rest {
+        self.resting = true;
+        if self.running.is_empty() && self.locking.is_none() && !self.keeping {
+            Rest::Ready
+        } else {
+            Rest::Busy
+        }
+    }
+    fn on_arrive(&mut self, io: &mut dyn PortIo) {
+        self.resting = false;
+        self.feed(io);
+    }
     fn on_detach(&mut self, _io: &mut dyn PortIo, how: Detach) {
         self.draining |= how == Detach::Drain;
         self.waiting.clear();

@@ -6,7 +6,7 @@ use headgate_engine::backend::nbd::Connection;
 use headgate_engine::request::{Durability, Op, Unmap, ZeroSpeed};
 use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig,
-    EngineError, Image, Listening, MoveError, MoveEvent, MoveGauge, MoveId, MoveSpec,
+    EngineError, Image, Listening, MoveError, MoveEvent, MoveGauge, MoveId, MoveSpec, MoveTerms,
 };
 use headgate_mirror::{Limits, Outcome, Record, Side, TargetContent, Word};
 use headgate_qos::{Policy, SchedulerKind};
@@ -19,8 +19,22 @@ use std::time::Duration;
 pub const SIZE: u64 = 32 << 20;
 pub const BLOCK: u64 = 4096;
 
-pub fn engine() -> Engine {
-    Engine::start(EngineConfig { shards: 1, ..EngineConfig::default() }).unwrap()
+/// Whether the two datastores of a test are on one shard. The second one is on the other shard
+/// where there are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shards {
+    One,
+    Two,
+}
+
+pub const BOTH: [Shards; 2] = [Shards::One, Shards::Two];
+
+pub fn engine(shards: Shards) -> Engine {
+    let shards = match shards {
+        Shards::One => 1,
+        Shards::Two => 2,
+    };
+    Engine::start(EngineConfig { shards, ..EngineConfig::default() }).unwrap()
 }
 
 pub fn datastore(
@@ -75,7 +89,8 @@ impl Mover<'_> {
         let limits = Limits { requests: 128, ..Limits::default() };
         let (pace, patience) = (Policy::default(), Nanos::from_secs(20));
         let gauge = MoveGauge::default();
-        (MoveSpec { source, target, content, pace, limits, patience, gauge, listener }, events)
+        let terms = MoveTerms { content, pace, limits, patience, gauge, listener };
+        (MoveSpec { source, target, terms }, events)
     }
 
     pub fn begin(engine: &Engine, source: DiskId, target: DiskId) -> Mover<'_> {
@@ -101,6 +116,12 @@ impl Mover<'_> {
     pub fn record(&self, record: Record, word: Word) {
         assert_eq!(self.next(), MoveEvent::Record(record));
         self.engine.move_recorded(self.id, word).unwrap();
+    }
+
+    /// Follows the move from its beginning to its end.
+    pub fn all(&self) {
+        self.record(Record::Started, Word::Made);
+        self.finish();
     }
 
     /// Follows the move to its end.

@@ -5,7 +5,7 @@ use super::Tag;
 use super::budget::{Account, Budget};
 use super::draining::Draining;
 use super::port::{Drained, NbdPort, Reclaim};
-use headgate_engine::port::{Detach, PageUse, Port, PortEvent, PortIo, Until};
+use headgate_engine::port::{Detach, PageUse, Port, PortEvent, PortIo, Rest, Until};
 use headgate_engine::request::{Completion, DiskInfo, Extent, ExtentKind, IoError, Op, Request};
 use headgate_nbd::server::command::Session;
 use headgate_units::Nanos;
@@ -324,6 +324,36 @@ impl Harness {
         self.end_turn();
     }
 
+    /// The disk is on another shard soon: what the port says, when what it cancelled has ended. A
+    /// receive that it cancels ends with `late`, or with nothing.
+    pub fn come_to_rest(&mut self, late: &[u8]) -> Rest {
+        let rest = self.port.come_to_rest(&mut self.shard);
+        self.end_turn();
+        if let Some(key) = self.shard.cancelled.take() {
+            self.shard.watched = None;
+            self.watch_event(key, -libc::ECANCELED, false);
+        }
+        if std::mem::take(&mut self.shard.cancelled_receive) {
+            match late {
+                [] => self.fail_receive(libc::ECANCELED),
+                late => assert_eq!(self.receive(late), late.len(), "it fits"),
+            }
+        }
+        rest
+    }
+
+    /// Whether the port has an operation under way.
+    pub fn is_still(&self) -> bool {
+        let Shard { receive, watched, send, blocked, .. } = &self.shard;
+        receive.is_none() && watched.is_none() && send.is_none() && blocked.is_none()
+    }
+
+    /// The port is on another shard.
+    pub fn arrive(&mut self) {
+        self.port.on_arrive(&mut self.shard);
+        self.end_turn();
+    }
+
     /// Every request shall carry this tag.
     pub fn carry(&mut self, tag: Tag) {
         self.port.carry(tag);
@@ -349,6 +379,10 @@ impl Harness {
             return 0;
         }
         self.settle_watch();
+        self.receive(bytes)
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> usize {
         let Some((target, len, key)) = self.shard.receive.take() else { return 0 };
         let len = len.min(bytes.len());
         // SAFETY: the port promised `len` writable bytes until the event.

@@ -38,6 +38,14 @@ pub(super) enum Pages {
     Leaving,
 }
 
+/// Whether the port stays on its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Motion {
+    Going,
+    /// It is to go to another one: it takes and receives nothing, and finishes what it has begun.
+    Resting,
+}
+
 /// Whether long writes are received to their places in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlacedWrites {

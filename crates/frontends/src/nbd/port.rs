@@ -23,25 +23,22 @@
 
 use super::budget::Account;
 use super::draining::Draining;
-use super::intake::{Assembling, PartBuffer, Piece, Taken, Target, Whole};
+use super::intake::{Assembling, Piece, Taken, Target, Whole};
 use super::memory::{Arena, Inbox, NoBuffer};
-use super::phase::{HangUpWatch, Pages, Phase, PlacedWrites, Receiving};
+use super::phase::{HangUpWatch, Motion, Pages, Phase, PlacedWrites, Receiving};
 use super::send_queue::{SendError, SendQueue};
 use super::splice::Splicer;
 use super::tag::Tag;
 use super::translate::{Command, export};
-use headgate_engine::port::{Detach, PageUse, Port, PortCommand, PortEvent, PortIo, Until};
-use headgate_engine::request::{
-    Completion, DiskInfo, Durability, IoError, MAX_REQUEST, Op, Request,
-};
+use headgate_engine::port::{Detach, PageUse, Port, PortCommand, PortEvent, PortIo, Rest};
+use headgate_engine::request::{Completion, DiskInfo, Durability, MAX_REQUEST, Op, Request};
 use headgate_nbd::server::command::Session;
 use headgate_nbd::server::stream::{Event, Requests, StreamError};
 use headgate_nbd::wire::REQUEST_LEN;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slab::Slab;
 use std::any::Any;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -121,6 +118,7 @@ pub struct NbdPort {
     /// The most that the next receive into the inbox takes.
     receive_at_most: usize,
     phase: Phase,
+    motion: Motion,
     draining: Arc<Draining>,
     tag: Tag,
     account: Arc<Account>,
@@ -161,6 +159,7 @@ impl NbdPort {
             watch: HangUpWatch::Off,
             receive_at_most: INBOX_BYTES,
             phase: Phase::Waiting,
+            motion: Motion::Going,
             draining,
             tag: Tag::none(),
             account,
@@ -192,7 +191,7 @@ impl NbdPort {
                 self.submit(io, key);
             }
         }
-        while self.phase == Phase::Open {
+        while self.phase == Phase::Open && !self.leaves_intake() {
             if self.assembling.is_some() {
                 if !self.finish_intake(io) {
                     break;
@@ -318,112 +317,6 @@ impl NbdPort {
         }
     }
 
-    /// Receives more, unless a receive is under way or there is nothing to do with the bytes.
-    fn receive(&mut self, io: &mut dyn PortIo) {
-        if self.receiving != Receiving::Nothing || self.phase != Phase::Open {
-            return;
-        }
-        let left = self.requests.payload_left();
-        let (target, len, until, receiving) = match &self.assembling {
-            // Bytes in the inbox come before those in the socket.
-            Some(Assembling { target: Target::Asked, .. }) => return self.watch(io),
-            Some(Assembling { command, target: Target::Placed(_, place) })
-                if left > 0 && self.inbox.bytes().is_empty() =>
-            {
-                let filled = (command.len - left) as usize;
-                (place.wrapping_add(filled), left as usize, Until::Full, Receiving::Placed)
-            }
-            Some(Assembling { command, target: Target::Buffer(buffer) })
-                if left > 0 && command.len >= LONG_WRITE && self.inbox.bytes().is_empty() =>
-            {
-                let filled = (command.len - left) as usize;
-                (
-                    self.arena.at(buffer).wrapping_add(filled),
-                    left as usize,
-                    Until::Full,
-                    Receiving::Payload,
-                )
-            }
-            Some(Assembling { command, target: Target::Parts(parts) })
-                if left > 0 && self.inbox.bytes().is_empty() =>
-            {
-                let PartBuffer::Filling(buffer) = &parts.buffer else { return self.watch(io) };
-                let filled = command.len - left - parts.done;
-                let len = (parts.next_len(command.len) - filled) as usize;
-                let target = self.arena.at(buffer).wrapping_add(filled as usize);
-                (target, len, Until::Full, Receiving::Payload)
-            }
-            Some(Assembling { target: Target::Unaligned(_), .. })
-                if left > 0 && self.inbox.bytes().is_empty() =>
-            {
-                match self.filling(io.disk().block_size) {
-                    Some((target, len)) => (target, len, Until::Full, Receiving::Payload),
-                    None => return self.watch(io),
-                }
-            }
-            _ => {
-                let (target, space) = self.inbox.space();
-                (target, space.min(self.receive_at_most), Until::Some, Receiving::Inbox)
-            }
-        };
-        if len == 0 {
-            return self.watch(io);
-        }
-        if self.watch == HangUpWatch::On {
-            self.watch = HangUpWatch::Ending;
-            io.cancel(WATCH);
-        }
-        self.receiving = receiving;
-        // SAFETY: the target is `len` bytes of the inbox's free end, or of the buffer or the place
-        // of the request being taken behind what is filled. None is touched while `receiving` says
-        // so, and all live as long as the port.
-        unsafe { io.recv(self.socket.as_raw_fd(), target, len, until, RECEIVE) }
-    }
-
-    /// There is no room to receive into. Were the client to hang up now, what it sent before must
-    /// not be served for long.
-    fn watch(&mut self, io: &mut dyn PortIo) {
-        if self.watch == HangUpWatch::Off {
-            self.watch = HangUpWatch::On;
-            io.poll_readable(self.socket.as_raw_fd(), WATCH);
-        }
-    }
-
-    fn on_watched(&mut self, io: &mut dyn PortIo, more: bool) {
-        if self.phase == Phase::Open && has_hung_up(&self.socket) {
-            return self.end(io, Ended::HungUp);
-        }
-        if !more {
-            self.watch = HangUpWatch::Off;
-        }
-    }
-
-    fn on_received(&mut self, io: &mut dyn PortIo, result: i32) {
-        let into = std::mem::replace(&mut self.receiving, Receiving::Nothing);
-        let received = match usize::try_from(result) {
-            Ok(0) => return self.end(io, Ended::HungUp),
-            Ok(received) => received,
-            Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => 0,
-            // By `reclaim`.
-            Err(_) if into == Receiving::Inbox && -result == libc::ECANCELED => {
-                return self.inbox.shrink();
-            }
-            // Not the socket's failure but the image's.
-            Err(_) if into == Receiving::Placed && -result == libc::EFAULT => {
-                if let Some(Assembling { target: Target::Placed(key, _), .. }) = self.assembling {
-                    self.displace(io, key, IoError::NoSpace);
-                }
-                return self.pump(io);
-            }
-            Err(_) => return self.end(io, Ended::Receive(-result)),
-        };
-        match into {
-            Receiving::Payload | Receiving::Placed => self.requests.on_payload(received as u32),
-            Receiving::Inbox | Receiving::Nothing => self.inbox.on_received(received),
-        }
-        self.pump(io);
-    }
-
     /// Nothing is taken any more. What is half received is not a request.
     fn drain(&mut self) {
         if matches!(self.phase, Phase::Waiting | Phase::Open) {
@@ -498,6 +391,14 @@ impl Port for NbdPort {
         self.pump(io);
     }
 
+    fn come_to_rest(&mut self, io: &mut dyn PortIo) -> Rest {
+        self.rest(io)
+    }
+
+    fn on_arrive(&mut self, io: &mut dyn PortIo) {
+        self.arrive(io);
+    }
+
     fn on_room(&mut self, io: &mut dyn PortIo) {
         self.pump(io);
     }
@@ -570,12 +471,6 @@ impl Port for NbdPort {
     }
 }
 
-/// Whether the client has closed its end, whatever it sent before. Does not wait.
-fn has_hung_up(socket: &OwnedFd) -> bool {
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(socket, PollFlags::RDHUP)], Some(&now)).is_ok_and(|ready| ready > 0)
-}
-
 #[path = "port_answers.rs"]
 mod answers;
 #[path = "port_pages.rs"]
@@ -584,6 +479,10 @@ mod pages;
 mod parts;
 #[path = "port_placed.rs"]
 mod placed;
+#[path = "port_receive.rs"]
+mod receive;
+#[path = "port_rest.rs"]
+mod rest;
 #[path = "port_unaligned.rs"]
 mod unaligned;
 

@@ -7,10 +7,9 @@ use crate::request::{
 };
 use crate::shard::core::Core;
 use crate::tables::lane::Lane;
-use crate::tables::moving::{Elders, Ended, Moving, Route, Stage};
+use crate::tables::moving::{Elders, Ended, Moving, Reach, Route, Stage};
 use crate::tables::port::{MovePart, Sender};
-use crate::tables::slots::{Slot, Stage as RequestStage};
-use headgate_mirror::{Action, Completion, Found, Job, RequestId, Side, State, StepId, Turn};
+use headgate_mirror::{Action, Completion, Found, Job, RequestId, Side, StepId, Turn};
 use headgate_units::{Bytes, Nanos};
 
 /// The cookie of the last flush; those of steps are their numbers.
@@ -225,25 +224,20 @@ impl Moving {
     }
 
     /// Gives a target up at whose storage a request has been for too long.
-    pub(super) fn give_up_slow_target(&mut self, core: &Core) {
+    pub(super) fn give_up_slow_target(&mut self, core: &Core, index: u32) {
         let is_late = self.latest_at_target(core).is_some_and(|at| at <= core.ctx.now);
-        if is_late {
-            self.mirror.lose_target(&mut self.out);
+        if is_late || self.is_target_stuck(core, index) {
+            self.lose_target();
         }
     }
 
-    /// When the target is to be given up, unless it answers before.
+    /// When the target is to be given up, unless it answers before. One on another shard is
+    /// watched there.
     pub(super) fn latest_at_target(&self, core: &Core) -> Option<Nanos> {
-        let state = self.mirror.progress().state;
-        if matches!(state, State::Switched | State::Ended) || self.stage == Stage::Preparing {
+        if self.reach == Reach::Elsewhere || !self.can_lose_target() {
             return None;
         }
-        let tables = &core.ctx.tables;
-        let at_target = |(_, slot): &(u32, &Slot)| {
-            slot.disk == self.target && slot.stage == RequestStage::Dispatched
-        };
-        let oldest = tables.slots.under_way().filter(at_target).map(|(_, slot)| slot.dispatched);
-        oldest.min().map(|at| at + self.patience)
+        core.oldest_at_storage(self.target).map(|at| at + self.patience)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Live moves of disks between datastores of a shard: what the machine of a move
+//! Live moves of disks between datastores: what the machine of a move
 //! ([`headgate_mirror`]) says, done with the shard's disks.
 //!
 //! | disk | who sends to it |
@@ -7,6 +7,9 @@
 //! | source | the move, for clients and for its copy; before and after it, the clients' ports |
 //! | target | the move likewise; after it, the clients' ports |
 //!
+//! A target on another shard is reached by messages ([`far`], [`landing`]), and after the switch
+//! the clients' ports go there ([`departure`]).
+//!
 //! A request that the front has dispatched is answered when the machine says so. What may wait
 //! longer than that (limits, trouble of the source's storage, ranges that are zeroed one after the
 //! other) does so at the source and at the target, as on any disk.
@@ -14,13 +17,17 @@
 mod begin;
 mod carry;
 mod clients;
+mod departure;
+mod far;
+mod landing;
 mod ports;
 mod progress;
 
-pub(crate) use begin::Beginning;
+pub(crate) use begin::{Beginning, Target};
+pub(crate) use far::Way;
+pub(crate) use landing::Landed;
 
 use super::Shard;
-use super::core::Core;
 use crate::request::{Completion, Request};
 use crate::tables::moving::{Ended, Moving, Stage};
 use crate::tables::port::Sender;
@@ -32,17 +39,22 @@ enum Life {
     Over,
 }
 
-impl Core {
-    /// A request that a move has sent has ended.
-    pub(super) fn end_for_move(
+impl Shard {
+    /// A request that no client's port has sent has ended.
+    pub(super) fn end_for_sender(
         &mut self,
         sender: Sender,
         request: Request,
         completion: Completion,
     ) {
-        let Sender::Move(index, part) = sender else { return };
-        if let Some(Some(moving)) = self.moves.get_mut(index as usize) {
-            moving.ended.push_back(Ended { part, request, completion });
+        match sender {
+            Sender::Client => {}
+            Sender::Landing(landing) => self.end_for_landing(landing, completion),
+            Sender::Move(index, part) => {
+                if let Some(Some(moving)) = self.core.moves.get_mut(index as usize) {
+                    moving.ended.push_back(Ended { part, request, completion });
+                }
+            }
         }
     }
 }
@@ -54,32 +66,44 @@ impl Shard {
         if !self.core.moves.is_empty() {
             self.drive_each_move();
         }
+        if !self.core.landings.is_empty() {
+            self.tell_of_late_targets();
+        }
     }
 
     fn drive_each_move(&mut self) {
-        let Core { ctx, moves, .. } = &mut self.core;
-        for key in ctx.relayed.drain(..) {
-            let front = &ctx.tables.disks[ctx.tables.slots[key].disk as usize];
-            let moving = front.moving.and_then(|index| moves.get_mut(index as usize));
-            if let Some(Some(moving)) = moving {
-                moving.waiting.push_back(key);
-            }
-        }
+        self.relay();
         for index in 0..self.core.moves.capacity() {
             let Some(mut moving) = self.core.moves.get_mut(index).and_then(Option::take) else {
                 continue;
             };
-            match self.drive_move(&mut moving) {
+            match self.drive_move(&mut moving, index as u32) {
                 Life::GoesOn => self.core.moves[index] = Some(moving),
                 Life::Over => _ = self.core.moves.remove(index),
             }
         }
     }
 
-    fn drive_move(&mut self, moving: &mut Moving) -> Life {
-        self.change_ports(moving);
+    /// Hands on what the moves' own disks have dispatched: the fronts' to the machines, the others'
+    /// to the shards that they stand for.
+    fn relay(&mut self) {
+        let mut relayed = std::mem::take(&mut self.core.ctx.relayed);
+        for key in relayed.drain(..) {
+            let tables = &self.core.ctx.tables;
+            let disk = tables.slots[key].disk;
+            let Some(index) = tables.disks[disk as usize].moving else { continue };
+            match self.core.moves.get_mut(index as usize) {
+                Some(Some(moving)) if moving.front == disk => moving.waiting.push_back(key),
+                _ => self.send_far(index, key),
+            }
+        }
+        self.core.ctx.relayed = relayed;
+    }
+
+    fn drive_move(&mut self, moving: &mut Moving, index: u32) -> Life {
+        self.change_ports(moving, index);
         let core = &mut self.core;
-        moving.give_up_slow_target(core);
+        moving.give_up_slow_target(core, index);
         loop {
             moving.take_ended(core);
             moving.take_requests(core);
@@ -90,9 +114,9 @@ impl Shard {
             moving.carry_out(core);
         }
         moving.gauge.set(Some(moving.mirror.progress()));
-        self.change_ports(moving);
+        self.change_ports(moving, index);
         if moving.stage == Stage::Draining && self.core.is_drained(moving) {
-            self.core.forget_move(moving);
+            self.forget_move(moving, index);
             self.count_windows();
             return Life::Over;
         }

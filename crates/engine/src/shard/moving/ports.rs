@@ -1,16 +1,17 @@
 //! Clients' ports, which go from the source to the front, and from there to the side that counts.
 
-use crate::backend::nbd::loss::LossEpoch;
+use super::departure::Departure;
 use crate::port::PageUse;
 use crate::shard::Shard;
 use crate::shard::core::Core;
-use crate::tables::moving::{Moving, Stage};
+use crate::tables::disk::Successor;
+use crate::tables::moving::{Moving, Reach, Stage};
 use crate::tables::port::Sender;
 use headgate_mirror::{Outcome, Side};
 
 impl Shard {
     /// Lets the clients' ports go where the move wants them, as soon as they can.
-    pub(super) fn change_ports(&mut self, moving: &mut Moving) {
+    pub(super) fn change_ports(&mut self, moving: &mut Moving, index: u32) {
         match moving.stage {
             Stage::Preparing if moving.reclaim.is_some() => {
                 moving.stage = Stage::Draining;
@@ -20,7 +21,7 @@ impl Shard {
                 if self.can_leave(moving.source) {
                     self.core.hang(moving.source, moving.front, moving.senders.source);
                     self.core.ctx.tables.disks[moving.source as usize].successor =
-                        Some(moving.front);
+                        Some(Successor::Here(moving.front));
                     moving.stage = Stage::Relaying;
                 }
             }
@@ -28,10 +29,17 @@ impl Shard {
                 let Some(reclaim) = moving.reclaim else { return };
                 let counts = reclaim.other();
                 if moving.outcome == Some(Outcome::Switched) {
-                    self.core.hand_over(moving);
+                    self.hand_over(moving, index);
                 }
                 moving.stage = Stage::Returning(counts);
-                self.change_ports(moving);
+                self.change_ports(moving, index);
+            }
+            Stage::Returning(Side::Target) if moving.reach == Reach::Elsewhere => {
+                if self.send_ports_away(moving, index) == Departure::Over {
+                    self.core.ctx.tables.disks[moving.source as usize].successor =
+                        Some(self.core.successor_of(moving, index));
+                    moving.stage = Stage::Draining;
+                }
             }
             Stage::Returning(side) => {
                 let (winner, answers) = match side {
@@ -43,12 +51,26 @@ impl Shard {
                 }
                 self.core.hang(moving.front, winner, answers);
                 self.core.ctx.tables.disks[moving.source as usize].successor =
-                    (side == Side::Target).then_some(moving.target);
+                    (side == Side::Target).then_some(Successor::Here(moving.target));
                 moving.stage = Stage::Draining;
                 self.tell_of_storage(winner);
             }
             Stage::Draining => {}
         }
+    }
+
+    /// The target is the disk: it has its name, and does about trouble what the source did.
+    fn hand_over(&mut self, moving: &Moving, index: u32) {
+        let disks = &mut self.core.ctx.tables.disks;
+        let source = &mut disks[moving.source as usize];
+        let (name, policy) = (source.info.name.clone(), source.trouble.policy);
+        let target = &mut disks[moving.target as usize];
+        target.trouble.policy = policy;
+        let other = std::mem::replace(&mut target.info.name, name.clone());
+        disks[moving.source as usize].info.name = other;
+        self.tell_target(index, move |shard, landing| {
+            shard.hand_over_landing(landing, name, policy);
+        });
     }
 
     fn tell_of_storage(&mut self, disk: u32) {
@@ -68,8 +90,8 @@ impl Shard {
         }
         let mut unused = true;
         for port in state.ports.clone() {
-            if let Some(Some(port)) = self.ports.get_mut(port as usize) {
-                unused &= port.leave_pages() == PageUse::None;
+            if let Some(Some(found)) = self.ports.get_mut(port as usize) {
+                unused &= found.port.leave_pages() == PageUse::None;
             }
         }
         unused
@@ -90,8 +112,7 @@ impl Core {
         let state = &self.ctx.tables.ports[answers as usize];
         let (disk, epoch) = (state.disk, state.epoch);
         self.ctx.client_gone(disk, epoch);
-        let link = self.ctx.tables.disks[disk as usize].storage.link();
-        let epoch = link.map_or_else(LossEpoch::default, |link| self.ctx.links.on_client(link));
+        let epoch = self.epoch_of_client(disk);
         self.ctx.tables.ports[answers as usize].epoch = epoch;
         for &port in &ports {
             let state = &mut self.ctx.tables.ports[port as usize];
@@ -105,16 +126,18 @@ impl Core {
         self.divide_slots(to);
     }
 
-    /// The disk that ports of this one hang on now.
+    /// The disk that ports of this one hang on now, on this shard.
     pub(crate) fn home_of(&self, disk: usize) -> usize {
-        let found = self.ctx.tables.disks.get(disk);
-        found.and_then(|found| found.successor).map_or(disk, |successor| successor as usize)
+        match self.ctx.tables.disks.get(disk).and_then(|found| found.successor) {
+            Some(Successor::Here(successor)) => successor as usize,
+            Some(Successor::Elsewhere(_)) | None => disk,
+        }
     }
 
-    /// The disk whose trouble holds up requests of a front: the side that they are sent to.
-    fn behind(&self, front: u32) -> Option<&Moving> {
-        let state = &self.ctx.tables.disks[front as usize];
-        let index = state.storage.is_front().then_some(state.moving)??;
+    /// The move at whose sides requests of a disk's ports may be held: the ports hang on its front,
+    /// or on the side that counts already.
+    fn behind(&self, disk: u32) -> Option<&Moving> {
+        let index = self.ctx.tables.disks[disk as usize].moving?;
         self.moves.get(index as usize)?.as_deref()
     }
 
@@ -126,6 +149,7 @@ impl Core {
             let slot = &tables.slots[key];
             let front = match tables.ports[slot.port as usize].sender {
                 Sender::Client => return Some((slot.port, slot.request.cookie)),
+                Sender::Landing(_) => return None,
                 Sender::Move(..) => moving.clients.get(slot.request.cookie as usize)?.front?,
             };
             let front = &tables.slots[front];
@@ -183,16 +207,5 @@ impl Core {
             let store = &mut datastores[ctx.tables.disks[side as usize].datastore];
             store.fail_held(ctx.now, &mut ctx.tables, side, &keys);
         }
-    }
-
-    /// The target is the disk: it has its name, and does about trouble what the source did.
-    fn hand_over(&mut self, moving: &Moving) {
-        let disks = &mut self.ctx.tables.disks;
-        let source = &mut disks[moving.source as usize];
-        let (name, policy) = (source.info.name.clone(), source.trouble.policy);
-        let target = &mut disks[moving.target as usize];
-        target.trouble.policy = policy;
-        let other = std::mem::replace(&mut target.info.name, name);
-        disks[moving.source as usize].info.name = other;
     }
 }

@@ -45,15 +45,10 @@ impl Shard {
     pub(crate) fn set_move_pace(&mut self, id: MoveId, pace: Policy) -> Result<(), EngineError> {
         let moving = self.moving(id)?;
         let sides = [moving.source, moving.target];
-        let Core { ctx, datastores, .. } = &mut self.core;
         for disk in sides {
-            let disk = &ctx.tables.disks[disk as usize];
-            if let Some(queue) = disk.queues.copy {
-                let store = &mut datastores[disk.datastore];
-                let set = store.gate.set_policy(ctx.now, queue, pace);
-                set.map_err(|_| EngineError::NoDisk)?;
-            }
+            self.core.set_copy_pace(disk, pace);
         }
+        self.tell_target(id.index, move |shard, landing| shard.set_landing_pace(landing, pace));
         Ok(())
     }
 
@@ -65,13 +60,15 @@ impl Shard {
     /// Whether a disk is in no move.
     pub(crate) fn check_unmoved(&self, disk: usize) -> Result<(), EngineError> {
         let disk = self.core.ctx.tables.disks.get(disk).ok_or(EngineError::NoDisk)?;
-        if disk.moving.is_some() { Err(MoveError::Moving.into()) } else { Ok(()) }
+        if disk.is_moving() { Err(MoveError::Moving.into()) } else { Ok(()) }
     }
 
     /// When a move has something to do without an event.
     pub(in crate::shard) fn next_of_moves(&self) -> Option<Nanos> {
         let moves = self.core.moves.iter().filter_map(|(_, moving)| moving.as_deref());
-        moves.filter_map(|moving| moving.latest_at_target(&self.core)).min()
+        let here = moves.filter_map(|moving| moving.latest_at_target(&self.core));
+        let landings = self.core.landings.iter();
+        here.chain(landings.filter_map(|(_, landing)| landing.latest(&self.core))).min()
     }
 
     /// The engine ends: no client waits for an answer any more, and no move goes on.

@@ -7,8 +7,10 @@
 mod alarm;
 mod event;
 mod holding;
+mod intake;
 mod judgement;
 mod keys;
+mod rest;
 mod ring;
 mod stopping;
 #[cfg(test)]
@@ -18,12 +20,13 @@ pub(crate) use event::{BadEvent, Kick, Recall, Signal, Trust};
 pub(crate) use ring::{Enabled, MovedRing, NewRing};
 
 use super::config::MAX_QUEUES;
-use headgate_engine::port::{Detach, PollMode, PollResult, Port, PortCommand, PortEvent, PortIo};
+use headgate_engine::port::{Detach, PollResult, Port, PortCommand, PortEvent, PortIo, Rest};
 use headgate_engine::request::{self as engine, DiskInfo};
 use headgate_engine::sole_client::SoleClient;
 use headgate_vring::blk::Status;
-use headgate_vring::{Completion, Fetched, GuestMemory, Scratch, Segment};
-use judgement::{Judgement, judge, status_of};
+use headgate_vring::{Completion, GuestMemory, Scratch};
+use intake::Intake;
+use judgement::status_of;
 use keys::{RECALL_KEY, next_generation, poll_key, queue_of};
 use ring::{Phase, Ring};
 use slab::Slab;
@@ -32,18 +35,6 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
-
-/// Requests taken from one queue before the next queue's turn.
-const TAKE_AT_ONCE: usize = 64;
-
-/// Places in the disk's queue that are kept for each of several queues, and for all of them
-/// together: however many requests one has, the scheduler sees some of each. A queue alone has all.
-const KEPT_EACH: usize = 8;
-const KEPT_IN_ALL: usize = 64;
-
-/// Requests answered without the engine before the shard's other ports have their turn: such
-/// requests take no room, and a guest could offer them as fast as they are answered.
-const ANSWERS_AT_ONCE: usize = 256;
 
 /// What the control thread tells its port.
 pub(crate) enum Command {
@@ -106,8 +97,7 @@ pub(crate) struct BlkPort {
     /// Replays not handed to the engine yet, and those not completed yet.
     replays_left: usize,
     replaying: usize,
-    /// The daemon drains the disk.
-    draining: bool,
+    intake: Intake,
     /// Which ring had requests: one that is alone may be polled instead of kicked.
     sole_client: SoleClient,
     /// Brings the port back after it left its turn to others.
@@ -145,7 +135,7 @@ impl BlkPort {
             awaited: BTreeSet::new(),
             replays_left: 0,
             replaying: 0,
-            draining: false,
+            intake: Intake::Open,
             sole_client: SoleClient::default(),
             recall,
             peer,
@@ -216,172 +206,14 @@ impl BlkPort {
         self.replays_left = self.rings.iter().flatten().map(|r| r.queue.replays_left()).sum();
     }
 
-    /// May requests be taken that no former process had taken.
-    fn takes_new(&self) -> bool {
-        self.awaited.is_empty() && self.replays_left == 0 && self.replaying == 0 && !self.draining
-    }
-
-    /// Takes requests while the disk has room and the rings have some, queue by queue.
-    fn pump(&mut self, io: &mut dyn PortIo) {
-        let mut room = 0;
-        let mut answers_left = ANSWERS_AT_ONCE;
-        // Each ring is visited until it rests; one that must wait for others is left for a later
-        // pump.
-        let mut waiting = 0;
-        while waiting < self.ready.len() {
-            let Some(&index) = self.ready.front() else { return };
-            if room == 0 {
-                room = io.room();
-                if room == 0 {
-                    self.starved = true;
-                    return;
-                }
-            }
-            let mut left = self.share_of(io, index, room).min(TAKE_AT_ONCE);
-            let outcome = loop {
-                if left == 0 {
-                    break if self.ring(index).is_some_and(|r| r.held) {
-                        Visit::Waits
-                    } else {
-                        Visit::Again
-                    };
-                }
-                match self.take_one(io, index) {
-                    Taken::Submitted => {
-                        room -= 1;
-                        left -= 1;
-                    }
-                    Taken::Answered if answers_left == 0 => {
-                        self.recall.signal();
-                        return;
-                    }
-                    Taken::Answered => {
-                        answers_left -= 1;
-                        left -= 1;
-                    }
-                    Taken::Nothing(visit) => break visit,
-                }
-            };
-            self.ready.pop_front();
-            match outcome {
-                Visit::Again => {
-                    self.ready.push_back(index);
-                    waiting = 0;
-                }
-                Visit::Waits => {
-                    self.ready.push_back(index);
-                    waiting += 1;
-                }
-                Visit::Rests => {
-                    if let Some(ring) = self.ring(index) {
-                        ring.ready = false;
-                    }
-                }
-            }
-        }
-    }
-
-    /// How much of the room a queue may use, so that the others have the places kept for them.
-    fn share_of(&mut self, io: &mut dyn PortIo, index: u16, room: usize) -> usize {
-        let rings =
-            || self.rings.iter().enumerate().filter_map(|(i, ring)| Some((i, ring.as_ref()?)));
-        let each = match rings().count() {
-            0 | 1 => return room,
-            many => KEPT_EACH.min(KEPT_IN_ALL / many),
-        };
-        let unused = |ring: &Ring| each.saturating_sub(ring.queue.in_flight());
-        let others =
-            rings().filter(|(i, _)| *i != usize::from(index)).map(|(_, ring)| unused(ring)).sum();
-        let Some(ring) = self.ring(index) else { return room };
-        let own = unused(ring).min(room);
-        if own == 0 && ring.held {
-            return 0;
-        }
-        let share = room.saturating_sub(others).max(own);
-        // Calls back once there is more.
-        ring.held = share == 0 && io.room_beside(others) == 0;
-        share
-    }
-
-    fn take_one(&mut self, io: &mut dyn PortIo, index: u16) -> Taken {
-        let takes_new = self.takes_new();
-        let Some(ring) = self.rings.get_mut(usize::from(index)).and_then(Option::as_mut) else {
-            return Taken::Nothing(Visit::Rests);
-        };
-        if !ring.may_take() || self.draining {
-            // Enabling marks it ready again; a draining port does not come back.
-            return Taken::Nothing(Visit::Rests);
-        }
-        let (fetched, kind) = if ring.queue.replays_left() > 0 {
-            let fetched = ring.queue.next_replay(&mut self.scratch);
-            self.replays_left -= 1;
-            (fetched, Kind::Replay)
-        } else if takes_new {
-            (ring.queue.next_request(&mut self.scratch), Kind::New)
-        } else {
-            return Taken::Nothing(Visit::Waits);
-        };
-        let request = match fetched {
-            Ok(Some(Fetched::Request(request))) => request,
-            Ok(Some(Fetched::Rejected(rejected))) => {
-                tracing::debug!(disk = self.info.name, queue = index, error = %rejected.error, "bad request");
-                ring.queue.complete(rejected.completion, rejected.error.status(), 0);
-                self.mark_dirty(index);
-                return Taken::Answered;
-            }
-            Ok(None) => {
-                if self.sole_client.is_sole() && io.poll_mode() == PollMode::Polled {
-                    ring.start_polling();
-                    return Taken::Nothing(Visit::Rests);
-                }
-                return if ring.arm_kick() {
-                    Taken::Answered
-                } else {
-                    Taken::Nothing(Visit::Rests)
-                };
-            }
-            Err(error) => {
-                ring.breaks(&self.info.name, index, &error);
-                // The rest of its replays is lost with it.
-                self.count_replays();
-                self.mark_dirty(index);
-                return Taken::Nothing(Visit::Rests);
-            }
-        };
-        match judge(&request, &self.info, ring.durability) {
-            Judgement::Answer(status, written) => {
-                ring.queue.complete(request.completion, status, written);
-                self.mark_dirty(index);
-                Taken::Answered
-            }
-            Judgement::Submit { op, offset, len, writes } => {
-                let ioprio = u16::try_from(request.ioprio).unwrap_or(0);
-                let data = request.data();
-                let key = ring.key;
-                let in_flight =
-                    InFlight { queue: index, key, completion: request.completion, writes, kind };
-                let cookie = self.requests.insert(in_flight) as u64;
-                if kind == Kind::Replay {
-                    self.replaying += 1;
-                }
-                let down = engine::Request { op, offset: offset.0, len: len.0, cookie, ioprio };
-                // SAFETY: the segments lie in the guest memory that `completion` keeps mapped, and
-                // the completion stays in `requests` until the request is back or the port is
-                // dropped.
-                unsafe { io.submit(down, Segment::as_iovecs(data)) };
-                Taken::Submitted
-            }
-        }
-    }
-
     /// Publishes what was completed, and lets stopping rings go that waited for that.
     fn settle(&mut self, io: &mut dyn PortIo) {
         let mut dirty = std::mem::take(&mut self.dirty);
-        let draining = self.draining;
+        let is_open = self.intake == Intake::Open;
         for index in dirty.drain(..) {
             if let Some(ring) = self.ring(index) {
                 ring.dirty = false;
-                if ring.polled && !draining && matches!(ring.phase, Phase::Running) {
+                if ring.polled && is_open && matches!(ring.phase, Phase::Running) {
                     ring.publish();
                 } else {
                     ring.publish_all();
@@ -400,7 +232,7 @@ impl BlkPort {
 
     /// Nothing new is taken, and nothing kept back.
     fn drain(&mut self) {
-        self.draining = true;
+        self.intake = Intake::Draining;
         for index in 0..self.rings.len() as u16 {
             if self.ring(index).is_some_and(|ring| ring.owes()) {
                 self.mark_dirty(index);
@@ -422,24 +254,6 @@ impl BlkPort {
     }
 }
 
-enum Taken {
-    /// A request went down.
-    Submitted,
-    /// Something was answered here, or came just now: look again.
-    Answered,
-    Nothing(Visit),
-}
-
-/// What becomes of a ring after its turn.
-enum Visit {
-    /// It may hold more.
-    Again,
-    /// It holds something that must wait, for replays or for room.
-    Waits,
-    /// It is empty or closed; a kick, or enabling it, makes it ready again.
-    Rests,
-}
-
 impl Port for BlkPort {
     fn on_start(&mut self, io: &mut dyn PortIo) {
         io.poll_readable(self.recall.raw(), RECALL_KEY);
@@ -448,14 +262,16 @@ impl Port for BlkPort {
     fn on_event(&mut self, io: &mut dyn PortIo, event: PortEvent) {
         if event.key == RECALL_KEY {
             // What was left is still in the list of ready rings: the end of the turn looks there.
-            if event.result >= 0 && !event.more {
+            if event.result >= 0 && !event.more && self.intake != Intake::Resting {
                 io.poll_readable(self.recall.raw(), RECALL_KEY);
             }
             return;
         }
         let index = queue_of(event.key);
-        let Some(ring) = self.ring(index).filter(|r| r.key == event.key) else {
-            // The ring is gone; this is the last of its poll.
+        let is_resting = self.intake == Intake::Resting;
+        let Some(ring) = self.ring(index).filter(|r| r.key == event.key && !is_resting) else {
+            // The ring is gone; this is the last of its poll. Or the ring is looked at when the
+            // port has arrived.
             return;
         };
         if event.result < 0 {
@@ -541,6 +357,14 @@ impl Port for BlkPort {
         }
     }
 
+    fn come_to_rest(&mut self, io: &mut dyn PortIo) -> Rest {
+        self.rest(io)
+    }
+
+    fn on_arrive(&mut self, io: &mut dyn PortIo) {
+        self.arrive(io);
+    }
+
     fn on_room(&mut self, io: &mut dyn PortIo) {
         self.starved = false;
         self.rings.iter_mut().flatten().for_each(|ring| ring.held = false);
@@ -576,7 +400,7 @@ impl Port for BlkPort {
         }
         self.settle(io);
         // What the disk holds is not waited for, nor answered: a successor replays it.
-        if self.draining && self.requests.len() == io.held() {
+        if self.intake == Intake::Draining && self.requests.len() == io.held() {
             io.close();
         }
     }

@@ -1,11 +1,13 @@
 //! The data path against a shard made of lists.
 
 mod polling;
+mod rest;
 mod signals;
 mod trouble;
 
+use super::intake::KEPT_EACH;
 use super::*;
-use headgate_engine::port::Until;
+use headgate_engine::port::{PollMode, Until};
 use headgate_engine::request::{Durability, IoError};
 use headgate_units::Nanos;
 use headgate_vring::blk::{RequestHeader, RequestType};
@@ -230,6 +232,12 @@ impl Rig {
 
     /// Offers a read of one sector, whose number is how many were offered before.
     fn offer(&mut self, q: usize) {
+        self.add(q);
+        self.guests[q].driver.publish();
+    }
+
+    /// The same, without the driver's looking whether a kick is wanted.
+    fn add(&mut self, q: usize) {
         let at = REQUESTS + (self.offered % 256) * 0x800;
         let header =
             RequestHeader { kind: RequestType::In as u32, ioprio: 0x2003, sector: self.offered };
@@ -240,7 +248,6 @@ impl Rig {
             Buffer::Writable { at: GuestAddress(at + 0x200), len: 513 },
         ];
         self.guests[q].driver.add(&chain, Placement::Direct).unwrap();
-        self.guests[q].driver.publish();
     }
 
     fn kick(&mut self, q: usize) {

@@ -1,0 +1,183 @@
+//! The target of another shard's move, on its own shard.
+//!
+//! The move sends to it by two ports without a client behind them, one for what clients ask and
+//! one for the copy, as it does to a target on its own shard. So both are in this datastore's
+//! scheduler and window.
+
+use super::far::Returned;
+use crate::backend::nbd::loss::LossEpoch;
+use crate::error::EngineError;
+use crate::kernel::mailbox::Mailbox;
+use crate::request::{Completion, DiskInfo, Request};
+use crate::shard::Shard;
+use crate::shard::core::Core;
+use crate::shard::place::Hosted;
+use crate::tables::crossing::{Landing, Late};
+use crate::tables::lane::Lane;
+use crate::tables::port::Sender;
+use crate::tables::slots::Stage;
+use crate::trouble::TroublePolicy;
+use headgate_qos::Policy;
+use headgate_units::{Bytes, Nanos};
+
+/// A request from another shard, with its buffers there.
+pub(super) struct Parcel {
+    request: Request,
+    lane: Lane,
+    buffers: Vec<libc::iovec>,
+}
+
+// SAFETY: the buffers are addresses. Who may use the memory behind them is said by the request's
+// owner, whose shard keeps it until the request comes back, whatever thread uses it.
+unsafe impl Send for Parcel {}
+
+impl Parcel {
+    /// `request` has the cookie that it comes back with.
+    pub(super) fn new(request: Request, lane: Lane, buffers: Vec<libc::iovec>) -> Parcel {
+        Parcel { request, lane, buffers }
+    }
+}
+
+/// What a move hears of its target on another shard.
+pub(crate) struct Landed {
+    pub landing: u32,
+    pub info: DiskInfo,
+}
+
+impl Shard {
+    /// Makes a disk the target of a move that begins on another shard.
+    pub(crate) fn open_landing(
+        &mut self,
+        disk: usize,
+        pace: Policy,
+        patience: Nanos,
+        shard: Mailbox<Shard>,
+    ) -> Result<Landed, EngineError> {
+        let core = &mut self.core;
+        let found = core.ctx.tables.disks.get(disk).ok_or(EngineError::NoDisk)?;
+        found.check_as_target()?;
+        let (info, disk) = (found.info.clone(), disk as u32);
+        core.add_copy_queue(disk, pace);
+        let landing = core.landings.vacant_key() as u32;
+        let [clients, copy] = [(); 2].map(|()| core.add_sender(disk, Sender::Landing(landing)));
+        core.ctx.tables.disks[disk as usize].landing = Some(landing);
+        let (of, late) = (None, Late::NotTold);
+        core.landings.insert(Landing { disk, clients, copy, of, patience, late });
+        self.move_shards.insert(landing, shard);
+        Ok(Landed { landing, info })
+    }
+
+    /// The move has begun.
+    pub(super) fn landing_begins(&mut self, landing: u32, of: (u32, u64), size: Bytes) {
+        let Core { ctx, landings, .. } = &mut self.core;
+        let Some(landing) = landings.get_mut(landing as usize) else { return };
+        landing.of = Some(of);
+        // A larger target is as large as the disk, as its clients know it.
+        ctx.tables.disks[landing.disk as usize].info.size = size.0;
+    }
+
+    /// Queues a request of the move's.
+    pub(super) fn land(&mut self, landing: u32, parcel: Parcel) {
+        let Some(found) = self.core.landings.get(landing as usize) else { return };
+        let port = match parcel.lane {
+            Lane::Client => found.clients,
+            Lane::Copy => found.copy,
+        };
+        // SAFETY: the move's shard keeps the buffers until the request has come back.
+        unsafe { self.core.submit(port, parcel.request, &parcel.buffers, parcel.lane) };
+    }
+
+    pub(super) fn set_landing_pace(&mut self, landing: u32, pace: Policy) {
+        let Some(found) = self.core.landings.get(landing as usize) else { return };
+        self.core.set_copy_pace(found.disk, pace);
+    }
+
+    /// The target is the disk: it has its name, and does about trouble what the source did.
+    pub(super) fn hand_over_landing(&mut self, landing: u32, name: String, policy: TroublePolicy) {
+        let Core { ctx, landings, .. } = &mut self.core;
+        let Some(landing) = landings.get(landing as usize) else { return };
+        let disk = &mut ctx.tables.disks[landing.disk as usize];
+        (disk.info.name, disk.trouble.policy) = (name, policy);
+    }
+
+    /// A client's port comes from the move's shard.
+    pub(super) fn land_port(&mut self, landing: u32, hosted: Hosted) {
+        let Some(disk) = self.core.landings.get(landing as usize).map(|found| found.disk) else {
+            return hosted.end();
+        };
+        let epoch = self.core.renew_epoch(landing);
+        if let Err(error) = self.take_in(disk, hosted, epoch) {
+            tracing::error!(%error, "a client's connection ends that moves with its disk");
+        }
+    }
+
+    /// The move is over: it has nothing under way.
+    pub(crate) fn close_landing(&mut self, landing: u32) {
+        let Some(found) = self.core.landings.try_remove(landing as usize) else { return };
+        self.move_shards.remove(&landing);
+        for port in [found.clients, found.copy] {
+            self.core.remove_sender(port);
+        }
+        self.core.remove_copy_queue(found.disk);
+        self.core.ctx.tables.disks[found.disk as usize].landing = None;
+    }
+
+    /// A request that another shard's move has sent has ended.
+    pub(super) fn end_for_landing(&mut self, landing: u32, completion: Completion) {
+        let Some(shard) = self.move_shards.get(&landing) else { return };
+        let Completion { cookie, result, extents } = completion;
+        // It is the number of a slot there.
+        let returned = Returned { key: cookie as u32, result, extents };
+        // A shard that has ended waits for nothing.
+        let _ = shard.send(Box::new(move |shard| shard.far_ended(returned)));
+    }
+
+    /// Tells moves of other shards whose targets' storage does not answer.
+    pub(super) fn tell_of_late_targets(&mut self) {
+        let Shard { core, move_shards, .. } = self;
+        for index in 0..core.landings.capacity() {
+            let late = core.landings.get(index).and_then(|landing| landing.latest(core));
+            let (Some(at), Some(landing)) = (late, core.landings.get_mut(index)) else { continue };
+            if at <= core.ctx.now
+                && let Some((of, serial)) = landing.of
+                && let Some(shard) = move_shards.get(&(index as u32))
+            {
+                landing.late = Late::Told;
+                // A shard that has ended has no move.
+                let _ = shard.send(Box::new(move |s| s.far_is_late(of, serial)));
+            }
+        }
+    }
+}
+
+impl Landing {
+    /// When the move is to be told that the storage is late, unless it answers before.
+    pub(super) fn latest(&self, core: &Core) -> Option<Nanos> {
+        if self.late == Late::Told {
+            return None;
+        }
+        core.oldest_at_storage(self.disk).map(|at| at + self.patience)
+    }
+}
+
+impl Core {
+    /// What a port that comes knows of what a server may have lost: what the move was not told of
+    /// is told to who comes.
+    fn renew_epoch(&mut self, landing: u32) -> LossEpoch {
+        let Some(found) = self.landings.get(landing as usize) else { return LossEpoch::default() };
+        let (disk, port) = (found.disk, found.clients);
+        let epoch = self.ctx.tables.ports[port as usize].epoch;
+        self.ctx.client_gone(disk, epoch);
+        let epoch = self.epoch_of_client(disk);
+        self.ctx.tables.ports[port as usize].epoch = epoch;
+        epoch
+    }
+
+    /// When the oldest request was dispatched that is at a disk's storage.
+    pub(super) fn oldest_at_storage(&self, disk: u32) -> Option<Nanos> {
+        let dispatched = self.ctx.tables.slots.under_way().map(|(_, slot)| slot);
+        let at_storage =
+            dispatched.filter(|slot| slot.disk == disk && slot.stage == Stage::Dispatched);
+        at_storage.map(|slot| slot.dispatched).min()
+    }
+}
