@@ -72,7 +72,7 @@ impl Engine {
         terms: MoveTerms,
     ) -> Result<Result<(u32, u64), EngineError>, EngineError> {
         let home = self.member(source.shard)?.mailbox.clone();
-        let (pace, patience) = (terms.pace, terms.patience);
+        let (pace, patience) = ((terms.pace, terms.limits.steps), terms.patience);
         let landed =
             self.call(target.shard, move |s| s.open_landing(target.key, pace, patience, home))??;
         let Landed { landing, info } = landed;

@@ -10,10 +10,13 @@ use headgate_engine::{
 };
 use headgate_mirror::{Outcome, Reason, Record, Side, TargetContent, Word};
 use headgate_qos::Policy;
-use headgate_units::{Iops, Nanos};
+use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use support::moving::{BOTH, Mover, Shards, datastore, engine, open, pair, ram, remote};
+use support::moving::{
+    BOTH, Mover, SIZE, Shards, datastore, engine, file, open, pair, place, ram, remote,
+};
 use support::server::Server;
 use support::{Client, Message, PATIENCE};
 
@@ -118,7 +121,7 @@ fn what_the_target_fails_behind_the_switch_is_held_and_can_be_given_up() {
 #[test]
 fn what_the_targets_server_may_have_lost_is_told_after_the_switch() {
     for shards in BOTH {
-        let mut server = Server::start(support::moving::SIZE as usize);
+        let mut server = Server::start(SIZE as usize);
         let engine = engine(shards);
         let near = open(&engine, datastore(&engine, "a", BackendSpec::Memory, &[]), ram());
         let far = remote(&engine, "b", &server);
@@ -151,6 +154,25 @@ fn another_pace_is_in_force_on_both_sides() {
         mover.record(Record::Started, Word::Made);
         assert!(mover.events.recv_timeout(MOMENT).is_err(), "a request in a second");
         engine.set_move_pace(mover.id, Policy::default()).unwrap();
+        mover.finish();
+        engine.shutdown(PATIENCE).unwrap();
+    }
+}
+
+#[test]
+fn a_bandwidth_is_of_what_is_copied_and_not_of_what_is_looked_at() {
+    for shards in BOTH {
+        let engine = engine(shards);
+        let (source, target) = pair(&engine, &[]);
+        let client = Client::new(&engine, source);
+        client.write(0, &[3; 1 << 20], 0).unwrap();
+        client.write(24 << 20, &[3; 1 << 20], 0).unwrap();
+        let (mut spec, events) = Mover::spec(source, target, TargetContent::Zeroes);
+        let half = BytesPerSec::new(512 << 10).unwrap();
+        spec.terms.pace = Policy::default().with_limit_bandwidth(Some(half));
+        let mover = Mover { engine: &engine, id: engine.begin_move(spec).unwrap(), events };
+        mover.record(Record::Started, Word::Made);
+        // Two seconds for each of the two, and 30 MiB of nothing. It would be a minute and more.
         mover.finish();
         engine.shutdown(PATIENCE).unwrap();
     }
@@ -202,14 +224,12 @@ fn a_target_whose_shard_stands_still_is_given_up() {
     engine.move_recorded(id, Word::NotMade).unwrap();
     let wait = write(&client, 0);
     // Somebody looks after shards, as the daemon does.
-    let answer = loop {
+    let answer = (0..400).find_map(|_| {
         engine.stalls();
-        match wait.recv_timeout(Duration::from_millis(50)) {
-            Ok(answer) => break answer,
-            Err(_) => assert!(!client.0.is_gone()),
-        }
-    };
-    assert_eq!(answer.0, Ok(()), "the other shard stands still all the while");
+        wait.recv_timeout(Duration::from_millis(50)).ok()
+    });
+    let (result, ..) = answer.expect("the other shard is not waited for");
+    assert_eq!(result, Ok(()), "it stands still all the while");
     release.send(()).unwrap();
     mover.fails(Outcome::Failed(Reason::TargetLost));
     assert_eq!(client.read(0, 4096, 0), [7; 4096]);
@@ -246,4 +266,58 @@ fn a_target_can_be_the_target_of_one_move_only_and_becomes_free_again() {
     Mover::begin(&engine, target, back).finish();
     assert_eq!(client.read(0, 4096, 0), [5; 4096]);
     engine.shutdown(PATIENCE).unwrap();
+}
+
+/// A slow array, on which nobody has to wait for a place.
+fn array() -> BackendSpec {
+    let model = "rate=1000,latency=4ms,depth=32,service=exponential".parse().unwrap();
+    BackendSpec::Emulated(model, Bytes(SIZE))
+}
+
+#[test]
+fn the_copy_gets_its_shares_beside_clients_that_never_wait_in_the_queue() {
+    // A step at the source looks, which costs 1 IO, and reads 1 MiB, which costs 4.5 (1 + 1 MiB /
+    // 300 KiB); at the target it writes. There are 32. A tenth of a client's shares pays that with
+    // ten times as much of the client's, at 1.01 IOs a request.
+    for (busy, due) in [(Side::Source, 320.0 * 5.5 / 1.013), (Side::Target, 320.0 * 4.5 / 1.013)] {
+        for shards in BOTH {
+            let (engine, dir) = (engine(shards), place());
+            let (slow, image) = (array(), file(&dir.path().join("slow.img")));
+            let (from, to, images) = match busy {
+                Side::Source => (slow, BackendSpec::Memory, [image, ram()]),
+                Side::Target => (BackendSpec::Memory, slow, [ram(), image]),
+            };
+            let [from, to] = [datastore(&engine, "a", from, &[]), datastore(&engine, "b", to, &[])];
+            let [first, second] = images;
+            let [source, target] = [open(&engine, from, first), open(&engine, to, second)];
+            let own = Client::new(&engine, source);
+            own.write(0, &vec![1; SIZE as usize], 0).unwrap();
+            let client = match busy {
+                Side::Source => own,
+                Side::Target => {
+                    let beside = file(&dir.path().join("beside.img"));
+                    Client::new(&engine, open(&engine, to, beside))
+                }
+            };
+            let (mut spec, events) = Mover::spec(source, target, TargetContent::Zeroes);
+            spec.terms.pace = Policy::shared(Shares::new(100).unwrap());
+            let mover = Mover { engine: &engine, id: engine.begin_move(spec).unwrap(), events };
+            let read = |n: u64| client.start(Op::Read, n % 512 * 4096, 4096, vec![0; 4096], 0);
+            let mut waiting: VecDeque<_> = (0..3).map(read).collect();
+            mover.record(Record::Started, Word::Made);
+            let mut done = 0;
+            while mover.events.try_recv().is_err() {
+                waiting.push_back(read(done));
+                waiting.pop_front().unwrap().recv_timeout(PATIENCE).unwrap().0.unwrap();
+                done += 1;
+                assert!(done < 10_000, "{busy:?}: {:?}", engine.move_progress(mover.id));
+            }
+            let due = due as u64;
+            let near = due * 4 / 5..due * 6 / 5;
+            assert!(near.contains(&done), "{busy:?}: {done} requests where {due} are due");
+            engine.move_recorded(mover.id, Word::Made).unwrap();
+            switched(&mover);
+            engine.shutdown(PATIENCE).unwrap();
+        }
+    }
 }

@@ -223,7 +223,7 @@ impl Mirror {
         if self.phase != Phase::Copying || self.pace == Pace::Paused {
             return Turn::Idle;
         }
-        let steps = self.order.steps().count();
+        let steps = self.steps() as usize;
         // Until it is known how far a step goes, it is not known where the next one begins. One
         // that copies again may reach across others, so it is alone.
         let bars = |step: &StepEntry| {
@@ -252,6 +252,11 @@ impl Mirror {
             self.start(at, out);
         }
         Turn::Began
+    }
+
+    /// Steps that are under way.
+    pub fn steps(&self) -> u32 {
+        self.order.steps().count() as u32
     }
 
     /// What the extent of a step begins with, and how far that goes.

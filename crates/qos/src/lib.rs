@@ -14,7 +14,8 @@
 //! [`AnyScheduler`] is one of the three, chosen at run time. A disk that is spread over several
 //! servers keeps its guarantees over all of them by [`dmclock`]. How many requests may be in flight
 //! at storage that hosts share is decided by [`window`]. A [`Gate`] is a scheduler and a window in
-//! one: what a datastore has in front of it.
+//! one: what a datastore has in front of it. A copy of Headgate's own asks [`Background`] before
+//! each of its steps, so that it gets its shares beside clients that leave the queue empty, too.
 //!
 //! # Time
 //! `now` is the caller's monotonic clock. A clock that stands still, steps back or leaps forward
@@ -59,6 +60,7 @@
 extern crate alloc;
 
 mod any;
+mod background;
 mod batch;
 mod config;
 mod cost;
@@ -84,6 +86,7 @@ mod water;
 pub mod window;
 
 pub use any::{AnyScheduler, SchedulerKind, UnknownScheduler};
+pub use background::Background;
 pub use batch::{Batch, WrongBatch};
 pub use config::{Adjustment, Config, ConfigError, Floor};
 pub use cost::{Cost, CostModel, Io, IoKind, UnknownCostModel};

@@ -60,6 +60,7 @@ impl Shard {
             closed: headgate_stats::DiskSnapshot { at: self.core.ctx.now, ..Default::default() },
             closures: 0,
             holding: Default::default(),
+            copies: Default::default(),
         });
         self.count_windows();
         key

@@ -10,6 +10,7 @@ use crate::backend::context::Context;
 use crate::backend::execute::Execute;
 use crate::probes;
 use crate::request::{Completion, DiskInfo, IoError, Op, Request};
+use crate::shard::copies::{Copies, Sent};
 use crate::shard::holding::HoldingDisks;
 use crate::tables::Tables;
 use crate::tables::disk::Learnt;
@@ -36,6 +37,8 @@ pub(crate) struct Datastore {
     pub closures: u64,
     /// The disks that hold requests.
     pub holding: HoldingDisks,
+    /// Copies of its disks, and to them.
+    pub copies: Copies,
 }
 
 /// Whether a request got into its disk's queue.
@@ -134,6 +137,13 @@ impl Datastore {
         slot.stage = Stage::Dispatched;
         slot.dispatched = now;
         disk.in_flight += 1;
+        if !self.copies.is_empty() {
+            let (lane, shares) = (slot.lane, disk.policy.shares());
+            let moved = if slot.request.op.moves_data() { slot.request.len } else { 0 };
+            let (disk, bytes, cost) = (slot.disk, Bytes(moved), choice.cost);
+            let sent = Sent { disk, lane, shares, cost, bytes };
+            self.copies.dispatched(now, &sent, self.gate.in_flight());
+        }
         Some(key)
     }
 
@@ -218,14 +228,17 @@ impl Datastore {
             Stage::Queued | Stage::Free | Stage::Withdrawn | Stage::Held => {}
             Stage::Dispatched => {
                 disk.in_flight -= 1;
-                if request.op.is_transfer() && slot.result.is_ok() && !slot.outage {
-                    let took = Took {
-                        queued: slot.dispatched - slot.arrived,
-                        device: now - slot.dispatched,
-                    };
+                let device = now - slot.dispatched;
+                let tells = request.op.is_transfer() && slot.result.is_ok() && !slot.outage;
+                if tells {
+                    let took = Took { queued: slot.dispatched - slot.arrived, device };
                     self.gate.measure(now, queue, took, Bytes(request.len));
                 }
                 self.gate.complete(now, queue, slot.cost);
+                if !self.copies.is_empty() {
+                    let (device, in_flight) = (tells.then_some(device), self.gate.in_flight());
+                    self.copies.completed(now, slot.lane, slot.disk, device, in_flight);
+                }
             }
         }
         let latency =

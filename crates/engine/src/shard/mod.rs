@@ -9,6 +9,7 @@ mod busy_poll;
 #[cfg(test)]
 mod compare;
 pub(crate) mod control;
+mod copies;
 mod core;
 mod datastore;
 mod exclusion;

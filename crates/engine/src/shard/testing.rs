@@ -45,6 +45,7 @@ impl Rig {
                 closed: DiskSnapshot::default(),
                 closures: 0,
                 holding: Default::default(),
+                copies: Default::default(),
             },
             tables: Tables {
                 slots: Slots::default(),

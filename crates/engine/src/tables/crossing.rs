@@ -26,6 +26,10 @@ pub(crate) struct Landing {
     pub of: Option<(u32, u64)>,
     pub patience: Nanos,
     pub late: Late,
+    /// It asks whether it may begin a step beside so many that are under way.
+    pub asks: Option<u32>,
+    /// When it may.
+    pub wake: Option<Nanos>,
 }
 
 /// Whether a move was told that a request has been at its target's storage for too long.

@@ -26,6 +26,10 @@ pub(crate) struct Moving {
     /// Where the target is. One on another shard has a disk of this one that stands for it, whose
     /// number `target` is.
     pub reach: Reach,
+    /// Of a target elsewhere: whether its shard lets the copy begin a step.
+    pub permit: Permit,
+    /// When the copy may begin a step.
+    pub wake: Option<Nanos>,
     pub senders: Senders,
     pub stage: Stage,
     pub elders: Elders,
@@ -78,6 +82,17 @@ pub(crate) enum Reach {
     Here,
     /// On another one.
     Elsewhere,
+}
+
+/// Whether the shard of a target elsewhere lets the copy begin a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permit {
+    /// It is to be asked when a step could begin.
+    None,
+    Wanted,
+    /// It was asked when so many steps were under way.
+    Asked(u32),
+    Given,
 }
 
 /// Where the clients' ports hang.

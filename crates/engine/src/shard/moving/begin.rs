@@ -13,12 +13,12 @@ use crate::shard::core::Core;
 use crate::shard::datastore::Datastore;
 use crate::tables::disk::{ShardDisk, Successor};
 use crate::tables::lane::Queues;
-use crate::tables::moving::{Elders, Moving, Reach, Senders, Stage};
+use crate::tables::moving::{Elders, Moving, Permit, Reach, Senders, Stage};
 use crate::tables::port::{MovePart, PortState, Sender};
 use crate::tables::queue_slots::QueueSlots;
 use crate::tables::streams::Streams;
 use headgate_mirror::{Mirror, Outcome, Setup};
-use headgate_qos::window::Slots;
+use headgate_qos::window::{Admission, Slots};
 use headgate_qos::{AnyScheduler, Config, Gate, Policy, SchedulerKind};
 use headgate_stats::{DiskSnapshot, DiskStats};
 use headgate_units::Bytes;
@@ -102,6 +102,8 @@ impl Shard {
             source: source as u32,
             target: begun.target,
             reach: begun.reach,
+            permit: Permit::None,
+            wake: None,
             senders: begun.senders,
             stage: Stage::Preparing,
             elders: Elders::Perhaps,
@@ -128,7 +130,7 @@ impl Shard {
             self.core.remove_sender(port);
         }
         for disk in [moving.source, moving.target] {
-            self.core.remove_copy_queue(disk);
+            self.core.remove_copy(disk);
             self.core.ctx.tables.disks[disk as usize].moving = None;
         }
         for (disk, store) in moving.stores.drain(..) {
@@ -189,9 +191,9 @@ impl Core {
                 (far, Reach::Elsewhere)
             }
         };
-        for disk in [source, target] {
-            self.add_copy_queue(disk, terms.pace);
-        }
+        self.add_copy(source, terms.pace, terms.limits.steps);
+        // Of a target elsewhere its own shard decides.
+        self.add_copy(target, terms.pace, terms.limits.steps);
         let mut add = |disk, part| self.add_sender(disk, Sender::Move(index, part));
         let senders = Senders {
             source: add(source, MovePart::Source),
@@ -225,6 +227,7 @@ impl Core {
             closed: DiskSnapshot::default(),
             closures: 0,
             holding: Default::default(),
+            copies: Default::default(),
         });
         let front = self.ctx.tables.disks.insert(ShardDisk {
             info: info.clone(),
@@ -250,26 +253,39 @@ impl Core {
         (front as u32, store)
     }
 
-    pub(super) fn add_copy_queue(&mut self, disk: u32, pace: Policy) {
-        let disk = &mut self.ctx.tables.disks[disk as usize];
+    /// A copy has a queue of its own, and may have so many steps under way.
+    pub(super) fn add_copy(&mut self, number: u32, pace: Policy, steps: u32) {
+        let disk = &mut self.ctx.tables.disks[number as usize];
         let store = &mut self.datastores[disk.datastore];
-        disk.queues.copy = Some(store.gate.register(self.ctx.now, pace));
+        let policy = store.copies.add(self.ctx.now, number, pace, steps);
+        disk.queues.copy = Some(store.gate.register(self.ctx.now, policy));
     }
 
-    /// Removes the queue of a copy that has nothing queued.
-    pub(super) fn remove_copy_queue(&mut self, disk: u32) {
-        let disk = &mut self.ctx.tables.disks[disk as usize];
+    /// Removes a copy that has nothing queued.
+    pub(super) fn remove_copy(&mut self, number: u32) {
+        let disk = &mut self.ctx.tables.disks[number as usize];
+        let store = &mut self.datastores[disk.datastore];
+        store.copies.remove(number);
         if let Some(queue) = disk.queues.copy.take() {
-            drop(self.datastores[disk.datastore].gate.unregister(self.ctx.now, queue));
+            drop(store.gate.unregister(self.ctx.now, queue));
         }
     }
 
-    pub(super) fn set_copy_pace(&mut self, disk: u32, pace: Policy) {
-        let disk = &self.ctx.tables.disks[disk as usize];
-        if let Some(queue) = disk.queues.copy {
+    pub(super) fn set_copy_pace(&mut self, number: u32, pace: Policy) {
+        let disk = &self.ctx.tables.disks[number as usize];
+        let store = &mut self.datastores[disk.datastore];
+        if let Some(queue) = disk.queues.copy
+            && let Some(policy) = store.copies.set_pace(self.ctx.now, number, pace)
+        {
             // It is registered.
-            let _ = self.datastores[disk.datastore].gate.set_policy(self.ctx.now, queue, pace);
+            let _ = store.gate.set_policy(self.ctx.now, queue, policy);
         }
+    }
+
+    /// Whether a copy may begin a step beside so many that are under way.
+    pub(super) fn admit_step(&self, disk: u32, under_way: u32) -> Admission {
+        let store = &self.datastores[self.ctx.tables.disks[disk as usize].datastore];
+        store.copies.admit(self.ctx.now, disk, under_way, store.gate.in_flight())
     }
 
     /// A port without a client behind it, by which a move sends.

@@ -7,9 +7,10 @@ use crate::request::{
 };
 use crate::shard::core::Core;
 use crate::tables::lane::Lane;
-use crate::tables::moving::{Elders, Ended, Moving, Reach, Route, Stage};
+use crate::tables::moving::{Elders, Ended, Moving, Permit, Reach, Route, Stage};
 use crate::tables::port::{MovePart, Sender};
 use headgate_mirror::{Action, Completion, Found, Job, RequestId, Side, StepId, Turn};
+use headgate_qos::window::Admission;
 use headgate_units::{Bytes, Nanos};
 
 /// The cookie of the last flush; those of steps are their numbers.
@@ -78,12 +79,41 @@ fn found(result: Result<(), IoError>, extents: &[Extent], asked: u64, block: u64
 impl Moving {
     /// Invites the machine to copy, once it knows everything that is under way.
     pub(super) fn invite(&mut self, core: &mut Core) {
+        self.wake = None;
         if self.stage != Stage::Relaying || core.has_elders(self) {
             return;
         }
-        while self.mirror.copy(&mut self.out) == Turn::Began {
+        while self.may_begin(core) && self.mirror.copy(&mut self.out) == Turn::Began {
+            self.permit = Permit::None;
             self.carry_out(core);
         }
+    }
+
+    /// Whether the two datastores have a step to spare for the copy.
+    fn may_begin(&mut self, core: &Core) -> bool {
+        let under_way = self.mirror.steps();
+        let sides = match self.reach {
+            Reach::Here => [self.source, self.target],
+            Reach::Elsewhere => [self.source; 2],
+        };
+        for side in sides {
+            match core.admit_step(side, under_way) {
+                Admission::Now => {}
+                Admission::At(at) => {
+                    self.wake = Some(at);
+                    return false;
+                }
+                Admission::None => return false,
+            }
+        }
+        if self.reach == Reach::Elsewhere {
+            match self.permit {
+                Permit::None => self.permit = Permit::Wanted,
+                Permit::Asked(beside) if beside != under_way => self.permit = Permit::Wanted,
+                Permit::Wanted | Permit::Asked(_) | Permit::Given => {}
+            }
+        }
+        self.reach == Reach::Here || self.permit == Permit::Given
     }
 
     /// Does what the machine has asked for.

@@ -10,7 +10,7 @@ use crate::request::{Extent, IoError, Request};
 use crate::shard::Shard;
 use crate::shard::core::Core;
 use crate::tables::crossing::Far;
-use crate::tables::moving::{Moving, Reach, Stage};
+use crate::tables::moving::{Moving, Permit, Reach, Stage};
 use headgate_mirror::State;
 
 /// The way to a target on another shard.
@@ -62,6 +62,14 @@ impl Shard {
         let Returned { key, result, extents } = returned;
         self.core.ctx.tables.slots[key].extents = extents;
         self.core.ctx.end_party(key, result);
+    }
+
+    /// The shard of the target lets the copy begin a step.
+    pub(super) fn far_permits(&mut self, index: u32, serial: u64) {
+        let moving = self.core.moves.get_mut(index as usize).and_then(Option::as_deref_mut);
+        if let Some(moving) = moving.filter(|moving| moving.serial == serial) {
+            moving.permit = Permit::Given;
+        }
     }
 
     /// A request has been at the storage of another shard's target for too long.

@@ -18,6 +18,7 @@ use crate::tables::port::Sender;
 use crate::tables::slots::Stage;
 use crate::trouble::TroublePolicy;
 use headgate_qos::Policy;
+use headgate_qos::window::Admission;
 use headgate_units::{Bytes, Nanos};
 
 /// A request from another shard, with its buffers there.
@@ -49,7 +50,7 @@ impl Shard {
     pub(crate) fn open_landing(
         &mut self,
         disk: usize,
-        pace: Policy,
+        (pace, steps): (Policy, u32),
         patience: Nanos,
         shard: Mailbox<Shard>,
     ) -> Result<Landed, EngineError> {
@@ -57,12 +58,13 @@ impl Shard {
         let found = core.ctx.tables.disks.get(disk).ok_or(EngineError::NoDisk)?;
         found.check_as_target()?;
         let (info, disk) = (found.info.clone(), disk as u32);
-        core.add_copy_queue(disk, pace);
+        core.add_copy(disk, pace, steps);
         let landing = core.landings.vacant_key() as u32;
         let [clients, copy] = [(); 2].map(|()| core.add_sender(disk, Sender::Landing(landing)));
         core.ctx.tables.disks[disk as usize].landing = Some(landing);
         let (of, late) = (None, Late::NotTold);
-        core.landings.insert(Landing { disk, clients, copy, of, patience, late });
+        let (asks, wake) = (None, None);
+        core.landings.insert(Landing { disk, clients, copy, of, patience, late, asks, wake });
         self.move_shards.insert(landing, shard);
         Ok(Landed { landing, info })
     }
@@ -118,7 +120,7 @@ impl Shard {
         for port in [found.clients, found.copy] {
             self.core.remove_sender(port);
         }
-        self.core.remove_copy_queue(found.disk);
+        self.core.remove_copy(found.disk);
         self.core.ctx.tables.disks[found.disk as usize].landing = None;
     }
 
@@ -132,18 +134,34 @@ impl Shard {
         let _ = shard.send(Box::new(move |shard| shard.far_ended(returned)));
     }
 
-    /// Tells moves of other shards whose targets' storage does not answer.
-    pub(super) fn tell_of_late_targets(&mut self) {
-        let Shard { core, move_shards, .. } = self;
-        for index in 0..core.landings.capacity() {
-            let late = core.landings.get(index).and_then(|landing| landing.latest(core));
-            let (Some(at), Some(landing)) = (late, core.landings.get_mut(index)) else { continue };
-            if at <= core.ctx.now
-                && let Some((of, serial)) = landing.of
-                && let Some(shard) = move_shards.get(&(index as u32))
-            {
+    /// The copy asks whether it may begin a step.
+    pub(super) fn ask_for_step(&mut self, landing: u32, under_way: u32) {
+        if let Some(found) = self.core.landings.get_mut(landing as usize) {
+            found.asks = Some(under_way);
+        }
+    }
+
+    /// Tells moves of other shards what their copies may begin, and whose targets' storage does not
+    /// answer.
+    pub(super) fn drive_landings(&mut self) {
+        for index in 0..self.core.landings.capacity() {
+            let Some(landing) = self.core.landings.get(index) else { continue };
+            let (late, admission) = (landing.latest(&self.core), landing.admission(&self.core));
+            let now = self.core.ctx.now;
+            let Some(landing) = self.core.landings.get_mut(index) else { continue };
+            let shard = self.move_shards.get(&(index as u32));
+            let (Some((of, serial)), Some(shard)) = (landing.of, shard) else { continue };
+            // A shard that has ended has no move.
+            match admission {
+                Some(Admission::Now) => {
+                    (landing.asks, landing.wake) = (None, None);
+                    let _ = shard.send(Box::new(move |s| s.far_permits(of, serial)));
+                }
+                Some(Admission::At(at)) => landing.wake = Some(at),
+                Some(Admission::None) | None => landing.wake = None,
+            }
+            if late.is_some_and(|at| at <= now) {
                 landing.late = Late::Told;
-                // A shard that has ended has no move.
                 let _ = shard.send(Box::new(move |s| s.far_is_late(of, serial)));
             }
         }
@@ -151,8 +169,18 @@ impl Shard {
 }
 
 impl Landing {
+    /// What the move is to be told that asks for a step.
+    fn admission(&self, core: &Core) -> Option<Admission> {
+        self.asks.map(|under_way| core.admit_step(self.disk, under_way))
+    }
+
+    /// When there is something to do without an event.
+    pub(super) fn next(&self, core: &Core) -> Option<Nanos> {
+        [self.latest(core), self.wake].into_iter().flatten().min()
+    }
+
     /// When the move is to be told that the storage is late, unless it answers before.
-    pub(super) fn latest(&self, core: &Core) -> Option<Nanos> {
+    fn latest(&self, core: &Core) -> Option<Nanos> {
         if self.late == Late::Told {
             return None;
         }

@@ -29,7 +29,7 @@ pub(crate) use landing::Landed;
 
 use super::Shard;
 use crate::request::{Completion, Request};
-use crate::tables::moving::{Ended, Moving, Stage};
+use crate::tables::moving::{Ended, Moving, Permit, Stage};
 use crate::tables::port::Sender;
 
 /// Whether a move is still of the shard.
@@ -67,7 +67,7 @@ impl Shard {
             self.drive_each_move();
         }
         if !self.core.landings.is_empty() {
-            self.tell_of_late_targets();
+            self.drive_landings();
         }
     }
 
@@ -112,6 +112,11 @@ impl Shard {
                 break;
             }
             moving.carry_out(core);
+        }
+        if moving.permit == Permit::Wanted {
+            let under_way = moving.mirror.steps();
+            self.tell_target(index, move |shard, landing| shard.ask_for_step(landing, under_way));
+            moving.permit = Permit::Asked(under_way);
         }
         moving.gauge.set(Some(moving.mirror.progress()));
         self.change_ports(moving, index);

@@ -66,9 +66,9 @@ impl Shard {
     /// When a move has something to do without an event.
     pub(in crate::shard) fn next_of_moves(&self) -> Option<Nanos> {
         let moves = self.core.moves.iter().filter_map(|(_, moving)| moving.as_deref());
-        let here = moves.filter_map(|moving| moving.latest_at_target(&self.core));
-        let landings = self.core.landings.iter();
-        here.chain(landings.filter_map(|(_, landing)| landing.latest(&self.core))).min()
+        let here = moves.flat_map(|moving| [moving.latest_at_target(&self.core), moving.wake]);
+        let landings = self.core.landings.iter().map(|(_, landing)| landing.next(&self.core));
+        here.chain(landings).flatten().min()
     }
 
     /// The engine ends: no client waits for an answer any more, and no move goes on.
