@@ -9,6 +9,7 @@ mod latency_targets;
 mod layers;
 mod limits;
 mod live_policy;
+mod moves;
 mod neighbour;
 mod placement;
 mod priorities;

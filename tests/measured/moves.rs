@@ -1,0 +1,72 @@
+//! While a disk moves, others get what they were promised, however much the copy may take.
+
+use anyhow::{Context, ensure};
+use headgate_lab::fleet::{end, load};
+use headgate_lab::headgate::Headgate;
+use headgate_lab::pace::{Pace, with_paced_lab};
+use headgate_lab::premise::Premises;
+use headgate_lab::{Lab, Server, tools};
+use std::thread::sleep;
+use std::time::Duration;
+
+const RATE: u32 = 1_000;
+const DEPTH: u32 = 16;
+const RESERVATION: u32 = 500;
+
+/// Two arrays of one speed on two shards, a disk with a reservation on each, and one that moves.
+fn set_up(lab: &Lab, pace: Pace) -> anyhow::Result<Headgate> {
+    let config = lab.dir().join("headgate.toml");
+    std::fs::write(&config, "shards = 2\n")?;
+    let config = config.to_string_lossy().into_owned();
+    let daemon = Headgate::start_as(lab, "state", &[], &["--config", &config])?;
+    let model = format!("rate={},depth={DEPTH},service=exponential", pace.rate(RATE));
+    let depth = format!("--queue-depth={DEPTH}");
+    let reservation = format!("--reservation={}", pace.rate(RESERVATION));
+    for (store, disk) in [("from", "beside-the-old"), ("to", "beside-the-new")] {
+        daemon.command(&["datastore", "add", store, "--emulated", &model, &depth])?;
+        let create = ["disk", "create", disk, "--datastore", store, "--size", "64M"];
+        daemon.command(&[&create[..], &[&reservation]].concat())?;
+    }
+    daemon.command(&["disk", "create", "moves", "--datastore", "from", "--size", "1G"])?;
+    Ok(daemon)
+}
+
+fn copied(daemon: &Headgate) -> anyhow::Result<u64> {
+    let moves = daemon.json(&["disk", "moves"])?;
+    let first = moves.get(0).with_context(|| format!("no move: {moves}"))?;
+    first["copied"].as_u64().with_context(|| format!("{first}"))
+}
+
+#[test]
+fn reservations_on_both_sides_hold_while_a_disk_moves_in_a_hurry() {
+    with_paced_lab(&["qemu-io"], |lab, pace| {
+        let mut daemon = set_up(lab, pace)?;
+        tools::qemu_io(&daemon.nbd_uri("moves"), &["write -P 5 0 1G"])?;
+        let beside = ["beside-the-old", "beside-the-new"];
+        let mut loads = Vec::new();
+        for disk in beside {
+            loads.push(load(lab.dir(), disk, &daemon.nbd_uri(disk), 2 * DEPTH)?);
+        }
+        loads.push(load(lab.dir(), "moves", &daemon.nbd_uri("moves"), 2 * DEPTH)?);
+        let hurry = ["--move-shares=100000", "--detach"];
+        daemon.command(&[&["disk", "migrate", "moves", "--to", "to"], &hurry[..]].concat())?;
+        sleep(pace.time(Duration::from_secs(1)));
+        let premises =
+            beside.iter().fold(Premises::new(), |all, disk| all.backlog(disk, 2 * DEPTH));
+        let before = copied(&daemon)?;
+        let interval = premises.watch(&daemon, pace.time(Duration::from_secs(5)))?;
+        let (after, due) = (copied(&daemon)?, f64::from(pace.rate(RESERVATION)));
+        ensure!(before < after, "{before} bytes were copied, and {after} later: it is over");
+        for disk in beside {
+            let got = interval.completions(disk)?;
+            eprintln!("  {disk}: {got:.1} of {due}, {} MiB copied", (after - before) >> 20);
+            ensure!(got >= 0.99 * due, "{disk}: {got:.1} of the reservation {due}");
+        }
+        // It was in a hurry.
+        let mib = (after - before) >> 20;
+        ensure!(mib >= 100, "{mib} MiB were copied");
+        daemon.command(&["disk", "migrate", "moves", "--cancel"])?;
+        loads.into_iter().try_for_each(end)?;
+        daemon.stop()
+    });
+}
