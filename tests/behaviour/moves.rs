@@ -211,9 +211,15 @@ fn a_move_can_be_paused_slowed_cancelled_and_is_refused_where_it_makes_no_sense(
             let refused = refused.expect_err("a disk that moves is busy");
             anyhow::ensure!(refused.contains(says), "{words:?}: {refused}");
         }
+        let top = daemon.command(&["top", "--once"])?;
+        for line in ["copy of d to ram: copying", "copy of d from other: copying"] {
+            anyhow::ensure!(top.contains(line), "{top}");
+        }
         daemon.command(&["disk", "migrate", "d", "--pause"])?;
         tools::qemu_io(&daemon.nbd_uri("d"), &["write -P 8 0 1M"])?;
         daemon.command(&["disk", "migrate", "d", "--cancel"])?;
+        let top = daemon.command(&["top", "--once"])?;
+        anyhow::ensure!(!top.contains("copy of"), "{top}");
         one_copy(lab, &daemon, "d")?;
         tools::qemu_io(&daemon.nbd_uri("d"), &["read -P 8 0 1M"])?;
         for (words, says) in [

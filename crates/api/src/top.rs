@@ -1,6 +1,7 @@
 //! Wire types of the live view.
 
 use super::latency::{LatencyNow, NarrowedFor};
+use super::moves::Move;
 use super::trouble::Trouble;
 use super::types::ServiceState;
 use super::windows::WindowNow;
@@ -163,6 +164,9 @@ pub struct Top {
     pub interval_millis: u64,
     /// The datastores, by name.
     pub datastores: Vec<TopDatastore>,
+    /// Moves that are under way: each has a copy on two datastores.
+    #[serde(default)]
+    pub moves: Vec<Move>,
 }
 
 /// What the requests of one priority got on a disk since it was opened.

@@ -1,6 +1,7 @@
 //! The observer: samples the shards' counters once a second and computes the rates between samples.
 
 use crate::trouble_log::TroubleLog;
+use headgate_api::moves::MoveState;
 use headgate_api::top::{
     LatencyMicros, Load, NarrowedWindow, Top, TopDatastore, TopDisk, TopStream,
 };
@@ -91,7 +92,10 @@ impl Observer {
         let history: Vec<Arc<Sample>> =
             self.history.read().unwrap_or_else(PoisonError::into_inner).0.iter().cloned().collect();
         let disks = self.control.disks_at(history.last().map_or(&[], |sample| sample));
-        view(&self.control.datastores(), &disks, &history)
+        let mut top = view(&self.control.datastores(), &disks, &history);
+        top.moves = self.control.moves();
+        top.moves.retain(|one| one.state != MoveState::Ended);
+        top
     }
 }
 

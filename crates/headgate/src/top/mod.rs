@@ -1,5 +1,6 @@
 //! `headgate top`: what datastores and disks do right now, in a terminal.
 
+mod copies;
 mod format;
 mod screen;
 mod view;

@@ -1,5 +1,6 @@
 //! From the state of the view to lines of text.
 
+use super::copies;
 use super::format::{mebibytes, micros, rate};
 use super::screen::{Mode, Screen};
 use headgate_api::latency::{NarrowedFor, Verdict};
@@ -44,6 +45,7 @@ narrowed  for a reservation of a disk that keeps too few requests outstanding
 p99=..  the latency target that a disk misses, and why
 HELD    what a disk holds until its storage takes it, and why; FAILING: what the
         storage failed within the last 10 seconds
+copy    of a disk that moves, on both of its datastores; it is in no other line
 prio    IOPS and part of the disk's service by priority, highest first
 Any key closes this help.";
 
@@ -61,7 +63,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen) {
     frame.render_widget(Paragraph::new(Text::from(lines)).scroll((offset, 0)), body);
     frame.render_widget(foot_line(screen), foot);
     if screen.mode == Mode::Help {
-        let [area] = Layout::vertical([Constraint::Max(29)]).areas(frame.area());
+        let [area] = Layout::vertical([Constraint::Max(30)]).areas(frame.area());
         frame.render_widget(Clear, area);
         frame.render_widget(
             Paragraph::new(HELP).block(Block::bordered().title(" headgate top ")),
@@ -120,6 +122,7 @@ fn lines(screen: &Screen, width: usize) -> Vec<Line<'static>> {
         lines.push(datastore_line(datastore));
         lines.extend(window_line(datastore));
         lines.extend(narrowed_line(datastore));
+        lines.extend(copies::lines(&screen.top, datastore));
         for disk in disks {
             lines.push(disk_line(disk, width));
             lines.extend(trouble_line(disk));

@@ -1,0 +1,73 @@
+//! Copies of disks that move, on both of their datastores.
+
+use super::format::mebibytes;
+use headgate_api::moves::{Move, MoveState};
+use headgate_api::top::{Top, TopDatastore};
+use ratatui::style::{Color, Stylize};
+use ratatui::text::Line;
+
+/// The copies that are made from a datastore and to it.
+pub(super) fn lines(top: &Top, datastore: &TopDatastore) -> Vec<Line<'static>> {
+    let of = |one: &&Move| one.from == datastore.name || one.to == datastore.name;
+    top.moves.iter().filter(of).map(|one| line(one, datastore)).collect()
+}
+
+fn line(one: &Move, datastore: &TopDatastore) -> Line<'static> {
+    let way = match one.from == datastore.name {
+        true => format!("to {}", one.to),
+        false => format!("from {}", one.from),
+    };
+    let done = one.copied.0.saturating_mul(100) / one.size.0.max(1);
+    let mut text = format!("    copy of {} {way}: {}, {done} %", one.disk, one.state.as_str());
+    if let (MoveState::Copying, Some(rate)) = (one.state, one.rate) {
+        text.push_str(&format!(", {} MiB/s", mebibytes(rate as f64)));
+    }
+    if let Some(left) = one.seconds_left {
+        text.push_str(&format!(", {}:{:02} left", left / 60, left % 60));
+    }
+    text.push_str(&format!(", shares {}", one.shares));
+    Line::from(text).fg(Color::Cyan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(name: &str) -> TopDatastore {
+        serde_json::from_value(serde_json::json!({
+            "name": name, "state": "serving", "scheduler": "mclock", "window": 32.0,
+            "in_flight": 0, "queued": 0, "capacity_iops": null, "reserved_iops": 0,
+            "overbooked_iops": 0, "disks": [],
+            "load": {"iops": 0.0, "normalised_iops": 0.0, "bytes_per_sec": 0.0,
+                "read_fraction": null, "outstanding": 0.0, "errors": 0, "queue_micros": null,
+                "device_micros": null},
+        }))
+        .unwrap()
+    }
+
+    fn text(lines: &[Line<'_>]) -> Vec<String> {
+        lines.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_copy_is_shown_on_both_of_its_datastores_and_nowhere_else() {
+        let mut one: Move = serde_json::from_value(serde_json::json!({
+            "disk": "db0", "from": "array", "to": "fast", "state": "copying",
+            "copied": 37_580_963_840u64, "size": 107_374_182_400u64, "rate": 28_311_552u64,
+            "seconds_left": 245, "shares": 100, "limit": null, "limit_bandwidth": null,
+            "began": 0, "ended": null, "outcome": null, "reason": null,
+        }))
+        .unwrap();
+        let mut top = Top { moves: vec![one.clone()], ..Top::default() };
+        let rest = "copying, 35 %, 27 MiB/s, 4:05 left, shares 100";
+        let from = text(&lines(&top, &store("array")));
+        assert_eq!(from, [format!("    copy of db0 to fast: {rest}")]);
+        let to = text(&lines(&top, &store("fast")));
+        assert_eq!(to, [format!("    copy of db0 from array: {rest}")]);
+        assert!(lines(&top, &store("other")).is_empty());
+        (one.state, one.rate, one.seconds_left) = (MoveState::Paused, None, None);
+        top.moves = vec![one];
+        let to = text(&lines(&top, &store("fast")));
+        assert_eq!(to, ["    copy of db0 from array: paused, 35 %, shares 100"]);
+    }
+}
