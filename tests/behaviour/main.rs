@@ -16,6 +16,7 @@ mod identity;
 mod layers;
 mod many;
 mod moves;
+mod moves_in_trouble;
 mod power;
 mod probes;
 mod remote;

@@ -160,8 +160,10 @@ fn a_daemon_that_dies_while_a_disk_moves_leaves_one_copy_with_every_flushed_byte
                 // In turn: in the middle of the copy for certain, and at any instant.
                 let pace = if round % 2 == 0 { "1M" } else { "none" };
                 let pace = format!("--move-bandwidth={pace}");
-                let words = ["disk", "migrate", "client", "--to", to, "--detach", &pace];
-                daemon.command(&words)?;
+                // In a hurry: beside the writer it would hardly ever come to the switch.
+                let hurry = ["--detach", "--move-shares=1000000", &pace];
+                let words = ["disk", "migrate", "client", "--to", to];
+                daemon.command(&[&words[..], &hurry].concat())?;
                 thread::sleep(Duration::from_millis(u64::from(round * 37 % 8) * 60));
                 if round == 1 {
                     wait_for("the disk should move", PATIENCE, || {
