@@ -3,7 +3,7 @@
 
 use headgate_lab::headgate::Headgate;
 use headgate_lab::peer::{QEMU_STORAGE_DAEMON, StorageDaemon};
-use headgate_lab::{DiskSpec, Lab, Server, tools, with_lab};
+use headgate_lab::{DiskSpec, Lab, Server, nbd, tools, with_lab};
 use std::time::Duration;
 
 const CLIENTS: [&str; 5] = ["nbdinfo", "nbdcopy", "qemu-img", "qemu-io", "fio"];
@@ -166,4 +166,52 @@ fn write_side_by_side(lab: &Lab, daemon: &Headgate, disk: &str) -> anyhow::Resul
     let (copy, oracle) = (copy.to_string_lossy(), oracle.to_string_lossy());
     tools::qemu_img_compare(&copy, &oracle)?;
     tools::qemu_img_compare(&daemon.image(disk)?.to_string_lossy(), &oracle)
+}
+
+#[test]
+fn a_read_only_export_is_read_by_everybody_and_written_by_nobody() {
+    with_lab(&CLIENTS, |lab| {
+        let mut daemon = Headgate::start(lab)?;
+        daemon.command(&["disk", "create", "d", "--size=16M"])?;
+        daemon.command(&["export", "add", "d-look", "--disk=d", "--read-only"])?;
+        let (own, look) = (daemon.nbd_uri("d"), daemon.nbd_uri("d-look"));
+        tools::qemu_io(&own, &["write -P 7 0 16M"])?;
+        let check = |daemon: &Headgate| -> anyhow::Result<()> {
+            let (look, own) = (daemon.nbd_uri("d-look"), daemon.nbd_uri("d"));
+            let info = tools::nbdinfo(&look)?;
+            anyhow::ensure!(info["exports"][0]["is_read_only"] == true, "{info}");
+            anyhow::ensure!(tools::nbdinfo(&own)?["exports"][0]["is_read_only"] == false);
+            let copy = lab.dir().join("look.raw");
+            tools::nbdcopy(&look, &copy.to_string_lossy())?;
+            tools::qemu_img_compare(&copy.to_string_lossy(), &own)?;
+            // Clients see by the flag that they may not.
+            for command in ["write -P 1 0 4k", "write -z 0 4k", "discard 0 4k"] {
+                let refused = tools::qemu_io(&look, &[command]);
+                anyhow::ensure!(refused.is_err(), "{command} is done");
+            }
+            // Nor does a client that never heard of the flag.
+            let mut rude = nbd::Client::connect(daemon.nbd_socket(), "d-look")?;
+            for command in [nbd::CMD_WRITE, nbd::CMD_TRIM, nbd::CMD_WRITE_ZEROES] {
+                let data = vec![1; if command == nbd::CMD_WRITE { 4096 } else { 0 }];
+                let error = rude.ask((command, 0), 0, 4096, &data)?;
+                anyhow::ensure!(error == Some(nbd::EPERM), "{command}: {error:?}");
+            }
+            anyhow::ensure!(rude.read(0, 4096)? == [7; 4096], "it is in step still");
+            tools::qemu_io(&own, &["read -P 7 0 16M"]).map(drop)
+        };
+        check(&daemon)?;
+        let listed = daemon.json(&["export", "list"])?;
+        anyhow::ensure!(listed[0]["read_only"] == true, "{listed}");
+        // What is written meanwhile is seen, and a restart changes nothing.
+        tools::qemu_io(&own, &["write -P 8 1M 1M"])?;
+        let open = std::process::Command::new("qemu-io")
+            .args(["-r", "-f", "raw", "-c", "read -P 8 1M 1M", &look])
+            .output()?;
+        anyhow::ensure!(open.status.success(), "{open:?}");
+        tools::qemu_io(&own, &["write -P 7 1M 1M"])?;
+        daemon.stop()?;
+        daemon.start_again()?;
+        check(&daemon)?;
+        daemon.stop()
+    });
 }

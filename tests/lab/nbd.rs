@@ -55,6 +55,8 @@ pub const CMD_WRITE_ZEROES: u16 = 6;
 /// `NBD_CMD_FLAG_FUA`
 pub const FLAG_FUA: u16 = 1;
 
+/// `NBD_EPERM`
+pub const EPERM: u32 = 1;
 /// `NBD_EINVAL`
 pub const EINVAL: u32 = 22;
 /// `NBD_ENOSPC`

@@ -131,6 +131,9 @@ pub struct Export {
     /// What requests that come by it are given, 1 to 254, before the virtual machine's maximum.
     #[cfg_attr(feature = "openapi", schema(value_type = u8))]
     pub priority: Priority,
+    /// Its clients cannot write.
+    #[serde(default)]
+    pub read_only: bool,
     /// The NBD URI on the daemon's unix socket.
     pub nbd_uri: String,
 }
@@ -146,9 +149,17 @@ pub struct ExportCreate {
     /// The disk.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub disk: Name,
-    /// What requests that come by it are given, 1 to 254.
+    /// What requests that come by it are given, 1 to 254; 100 when absent.
+    #[serde(default = "usual")]
     #[cfg_attr(feature = "openapi", schema(value_type = u8))]
     pub priority: Priority,
+    /// Its clients cannot write.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+fn usual() -> Priority {
+    PriorityRecord::unset().default
 }
 
 /// What to change about an export.

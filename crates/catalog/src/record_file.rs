@@ -5,9 +5,9 @@ use crate::contents::Contents;
 use headgate_devices::LayerSpec;
 use headgate_model::{
     Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
-    ExportRecord, MovePace, MoveRecord, MoveStep, Name, Policy, PriorityRecord, PriorityScope,
-    RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord, VmRecord,
-    WindowRecord,
+    ExportRecord, ExportWrites, MovePace, MoveRecord, MoveStep, Name, Policy, PriorityRecord,
+    PriorityScope, RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord,
+    VmRecord, WindowRecord,
 };
 use headgate_placement::Rules;
 use headgate_qos::ioprio::{IoprioMap, Nice};
@@ -230,6 +230,8 @@ struct ExportDocument {
     name: Name,
     disk: Name,
     priority: Priority,
+    #[serde(default)]
+    writes: ExportWrites,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -288,6 +290,7 @@ impl RecordFile {
             name: e.name.clone(),
             disk: e.disk.clone(),
             priority: e.priority,
+            writes: e.writes,
         };
         let removed = |r: &RemovedRecord| RemovedDocument {
             id: r.id.clone(),
@@ -331,8 +334,12 @@ impl RecordFile {
         {
             return Err(bad("a host that is none"));
         }
-        let export =
-            |e: ExportDocument| ExportRecord { name: e.name, disk: e.disk, priority: e.priority };
+        let export = |e: ExportDocument| ExportRecord {
+            name: e.name,
+            disk: e.disk,
+            priority: e.priority,
+            writes: e.writes,
+        };
         let (disks, removed) = (document.disks.into_iter(), document.removed.into_iter());
         let (datastores, vms) = (document.datastores.into_iter(), document.vms.into_iter());
         let moves = document.moves.into_iter();

@@ -2,8 +2,8 @@
 
 use super::{Control, ControlError, Model};
 use headgate_api::priorities::{Export, ExportCreate, ExportPatch};
-use headgate_model::ExportRecord;
 use headgate_model::Name;
+use headgate_model::{ExportRecord, ExportWrites};
 
 impl Model {
     fn export(&self, name: &Name) -> Result<&ExportRecord, ControlError> {
@@ -33,6 +33,7 @@ impl Control {
             name: record.name.clone(),
             disk: record.disk.clone(),
             priority: record.priority,
+            read_only: record.writes == ExportWrites::Refused,
             nbd_uri: crate::attach::nbd_unix_uri(&record.name, &socket),
         }
     }
@@ -58,13 +59,14 @@ impl Control {
     /// When a disk or an export has the name already, or the disk is not there.
     pub fn add_export(&self, request: ExportCreate) -> Result<Export, ControlError> {
         let mut catalog = self.catalog();
-        let ExportCreate { name, disk, priority } = request;
+        let ExportCreate { name, disk, priority, read_only } = request;
+        let writes = if read_only { ExportWrites::Refused } else { ExportWrites::Allowed };
         {
             let model = self.model();
             model.check_export_name(&name)?;
             model.disk(&disk)?;
         }
-        let record = ExportRecord { name, disk, priority };
+        let record = ExportRecord { name, disk, priority, writes };
         catalog.insert_export(&record)?;
         self.plane.put_export(&record);
         let view = self.view_export(&self.model(), &record);

@@ -3,7 +3,8 @@
 use headgate_engine::{DiskId, Engine};
 use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::server::{Attach, attach_to, opened};
-use headgate_model::{ExportRecord, Name};
+use headgate_model::{ExportRecord, ExportWrites, Name};
+use headgate_nbd::server::Writes;
 use headgate_nbd::server::negotiation::{Catalog, ExportName, OpenError, Opened};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,6 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 struct Alias {
     disk: Name,
     tag: Tag,
+    writes: Writes,
 }
 
 /// Disks by export name, for the NBD server's threads: those of all machines.
@@ -76,7 +78,12 @@ impl Exports {
             // Those who came by it hold its tag.
             Entry::Occupied(known) => known.get().tag.set(export.priority),
             Entry::Vacant(new) => {
-                new.insert(Alias { disk: export.disk.clone(), tag: Tag::of(export.priority) });
+                let writes = match export.writes {
+                    ExportWrites::Allowed => Writes::Allowed,
+                    ExportWrites::Refused => Writes::Refused,
+                };
+                let (disk, tag) = (export.disk.clone(), Tag::of(export.priority));
+                new.insert(Alias { disk, tag, writes });
             }
         }
     }
@@ -94,14 +101,18 @@ impl Exports {
         self.aliases().get(name).map(|alias| alias.disk.clone())
     }
 
-    /// The disk behind a name that clients may ask for, and what its requests are given.
-    fn find(&self, name: &Name) -> Option<(DiskId, Tag)> {
+    /// The disk behind a name that clients may ask for, what its requests are given, and whether
+    /// they may write.
+    fn find(&self, name: &Name) -> Option<(DiskId, Tag, Writes)> {
         if let Some(disk) = self.disks().get(name) {
-            return Some((*disk, Tag::none()));
+            return Some((*disk, Tag::none(), Writes::Allowed));
         }
-        let (disk, tag) =
-            self.aliases().get(name).map(|alias| (alias.disk.clone(), alias.tag.clone()))?;
-        self.disks().get(&disk).map(|disk| (*disk, tag))
+        let (disk, tag, writes) = {
+            let aliases = self.aliases();
+            let alias = aliases.get(name)?;
+            (alias.disk.clone(), alias.tag.clone(), alias.writes)
+        };
+        self.disks().get(&disk).map(|disk| (*disk, tag, writes))
     }
 }
 
@@ -115,7 +126,12 @@ impl Catalog for Exports {
             if self.disks().contains_key(&alias.disk) {
                 names.push(ExportName {
                     name: name.to_string(),
-                    description: format!("disk {} with a priority of its own", alias.disk),
+                    description: match alias.writes {
+                        Writes::Allowed => {
+                            format!("disk {} with a priority of its own", alias.disk)
+                        }
+                        Writes::Refused => format!("disk {}, read-only", alias.disk),
+                    },
                 });
             }
         }
@@ -124,7 +140,7 @@ impl Catalog for Exports {
 
     fn open(&self, name: &str) -> Result<Opened<Attach>, OpenError> {
         let name: Name = name.parse().map_err(|_| OpenError::Unknown)?;
-        let (disk, tag) = self.find(&name).ok_or(OpenError::Unknown)?;
+        let (disk, tag, writes) = self.find(&name).ok_or(OpenError::Unknown)?;
         let info = self.engine.disk_info(disk).map_err(|_| OpenError::Unknown)?;
         let machine = info
             .name
@@ -132,7 +148,7 @@ impl Catalog for Exports {
             .ok()
             .and_then(|disk: Name| self.machine(&disk))
             .map(|name| name.to_string());
-        Ok(opened(info, attach_to(&self.engine, disk, tag).of_machine(machine)))
+        Ok(opened(info, attach_to(&self.engine, disk, tag, writes).of_machine(machine)))
     }
 }
 

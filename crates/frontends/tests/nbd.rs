@@ -9,6 +9,7 @@ use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::server::{
     Attach, ListenError, NbdServer, Rule, ServerConfig, attach_to, opened,
 };
+use headgate_nbd::server::Writes;
 use headgate_nbd::server::negotiation::{Catalog, ExportName, OpenError, Opened};
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::{Bytes, Iops};
@@ -46,7 +47,7 @@ impl Catalog for Disks {
     fn open(&self, name: &str) -> Result<Opened<Attach>, OpenError> {
         let &(_, id) = self.disks.iter().find(|(n, _)| n == name).ok_or(OpenError::Unknown)?;
         let disk = self.engine.disk_info(id).map_err(|e| OpenError::Refused(e.to_string()))?;
-        Ok(opened(disk, attach_to(&self.engine, id, Tag::none())))
+        Ok(opened(disk, attach_to(&self.engine, id, Tag::none(), Writes::Allowed)))
     }
 }
 

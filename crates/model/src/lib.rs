@@ -31,8 +31,8 @@ pub use placement::{DatastorePlacement, DiskPlacement};
 pub use policy::{LimitMode, Policy};
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
-    ExportRecord, PersistentReservations, PriorityRecord, PriorityScope, RemoteRecord, Scheduler,
-    SocketRecord, VmRecord,
+    ExportRecord, ExportWrites, PersistentReservations, PriorityRecord, PriorityScope,
+    RemoteRecord, Scheduler, SocketRecord, VmRecord,
 };
 pub use removed::{RemovedId, RemovedIdError, RemovedRecord, RemovedStep};
 pub use sample::{

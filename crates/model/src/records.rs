@@ -315,6 +315,17 @@ impl VmRecord {
     }
 }
 
+/// Whether an export takes what changes its disk's data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExportWrites {
+    /// It does.
+    #[default]
+    Allowed,
+    /// It does not: it is read-only.
+    Refused,
+}
+
 /// A second NBD export of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportRecord {
@@ -324,4 +335,6 @@ pub struct ExportRecord {
     pub disk: Name,
     /// The priority of its requests.
     pub priority: Priority,
+    /// Whether its clients may write.
+    pub writes: ExportWrites,
 }

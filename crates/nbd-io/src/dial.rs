@@ -158,9 +158,9 @@ fn timed(e: io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headgate_nbd::server::Export;
     use headgate_nbd::server::negotiation::Negotiation;
     use headgate_nbd::server::negotiation::{self, Catalog, ExportName, OpenError, Opened};
+    use headgate_nbd::server::{Export, Writes};
     use std::net::TcpListener;
     use std::os::unix::net::UnixListener;
     use std::thread;
@@ -175,7 +175,8 @@ mod tests {
         }
 
         fn open(&self, name: &str) -> Result<Opened<()>, OpenError> {
-            let export = Export { size: 1 << 20, block_size: 512, preferred: 4096 };
+            let export =
+                Export { size: 1 << 20, block_size: 512, preferred: 4096, writes: Writes::Allowed };
             let description = String::new();
             match name {
                 "db" => Ok(Opened { name: name.into(), export, description, handle: () }),

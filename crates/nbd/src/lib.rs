@@ -20,7 +20,7 @@
 //! A client and a server agree on an export, in memory:
 //! ```
 //! use headgate_nbd::client::handshake::{Handshake, ReplyStyle, Step as ClientStep};
-//! use headgate_nbd::server::Export;
+//! use headgate_nbd::server::{Writes, Export};
 //! use headgate_nbd::server::negotiation::{
 //!     Catalog, ExportName, Negotiation, OpenError, Opened, Step, greeting,
 //! };
@@ -35,7 +35,7 @@
 //!     }
 //!
 //!     fn open(&self, name: &str) -> Result<Opened<()>, OpenError> {
-//!         let export = Export { size: 1 << 30, block_size: 512, preferred: 4096 };
+//!         let export = Export { size: 1 << 30, block_size: 512, preferred: 4096, writes: Writes::Allowed };
 //!         let opened = Opened { name: name.into(), export, description: String::new(), handle: () };
 //!         if name == "db" { Ok(opened) } else { Err(OpenError::Unknown) }
 //!     }

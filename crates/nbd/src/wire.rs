@@ -129,6 +129,8 @@ pub const STATE_ZERO: u32 = 1 << 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum NbdError {
+    /// The export is read-only.
+    NotPermitted = 1,
     /// The storage failed.
     Io = 5,
     /// The request is malformed, misaligned or out of range.
@@ -150,6 +152,7 @@ impl NbdError {
     /// A sentence for the client's user, at most 100 bytes.
     pub fn message(self) -> &'static str {
         match self {
+            NbdError::NotPermitted => "the export is read-only",
             NbdError::Io => "the storage under the disk failed",
             NbdError::Invalid => {
                 "the request is malformed, not aligned to the block size, or outside the disk"

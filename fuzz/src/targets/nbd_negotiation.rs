@@ -4,11 +4,11 @@
 //! The first byte of the input says whether the rest is the stream itself, or a list of options to
 //! make one from, so that names, queries and lengths get past the magic numbers.
 
-use headgate_nbd::server::Export;
 use headgate_nbd::server::command::Session;
 use headgate_nbd::server::negotiation::{
     Catalog, ExportName, Negotiation, NegotiationError, OpenError, Opened, Step,
 };
+use headgate_nbd::server::{Export, Writes};
 
 struct Disks;
 
@@ -23,7 +23,12 @@ impl Catalog for Disks {
         match name {
             "a" => Ok(Opened {
                 name: "a".into(),
-                export: Export { size: 1 << 20, block_size: 512, preferred: 4096 },
+                export: Export {
+                    size: 1 << 20,
+                    block_size: 512,
+                    preferred: 4096,
+                    writes: Writes::Allowed,
+                },
                 description: "a disk".into(),
                 handle: (),
             }),

@@ -102,4 +102,5 @@ pub(super) const MIGRATIONS: &[&str] = &[
     CREATE INDEX moves_by_source ON moves(source);
     CREATE INDEX moves_by_target ON moves(target);
     ",
+    "ALTER TABLE exports ADD COLUMN writes TEXT NOT NULL DEFAULT 'allowed';",
 ];

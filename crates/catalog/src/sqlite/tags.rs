@@ -1,7 +1,9 @@
 //! Rows of virtual machines and exports.
 
 use crate::error::{CatalogError, corrupt};
-use headgate_model::{ExportRecord, PriorityRecord, PriorityScope, SocketRecord, VmRecord};
+use headgate_model::{
+    ExportRecord, ExportWrites, PriorityRecord, PriorityScope, SocketRecord, VmRecord,
+};
 use headgate_qos::ioprio::{IoprioMap, Nice};
 use headgate_units::Priority;
 use rusqlite::{Row, Transaction, params};
@@ -95,13 +97,15 @@ pub(super) struct RawExport {
     name: String,
     disk: String,
     priority: i64,
+    writes: String,
 }
 
 impl RawExport {
     pub(super) fn read_all(tx: &Transaction<'_>) -> Result<Vec<RawExport>, rusqlite::Error> {
-        tx.prepare("SELECT name, disk, priority FROM exports ORDER BY name")?
+        tx.prepare("SELECT name, disk, priority, writes FROM exports ORDER BY name")?
             .query_map([], |row: &Row<'_>| {
-                Ok(RawExport { name: row.get(0)?, disk: row.get(1)?, priority: row.get(2)? })
+                let (name, disk) = (row.get(0)?, row.get(1)?);
+                Ok(RawExport { name, disk, priority: row.get(2)?, writes: row.get(3)? })
             })?
             .collect()
     }
@@ -112,7 +116,23 @@ impl RawExport {
             name: self.name.parse().map_err(|e| bad(&e))?,
             disk: self.disk.parse().map_err(|e| bad(&e))?,
             priority: priority(self.priority).map_err(|e| bad(&e))?,
+            writes: match self.writes.as_str() {
+                ALLOWED => ExportWrites::Allowed,
+                REFUSED => ExportWrites::Refused,
+                other => return Err(bad(&format_args!("writes are '{other}'"))),
+            },
         })
+    }
+}
+
+/// In column `writes`.
+const ALLOWED: &str = "allowed";
+const REFUSED: &str = "refused";
+
+fn word(writes: ExportWrites) -> &'static str {
+    match writes {
+        ExportWrites::Allowed => ALLOWED,
+        ExportWrites::Refused => REFUSED,
     }
 }
 
@@ -121,8 +141,13 @@ pub(super) fn insert_export(
     record: &ExportRecord,
 ) -> Result<usize, rusqlite::Error> {
     tx.execute(
-        "INSERT INTO exports VALUES (?1, ?2, ?3)",
-        params![record.name.as_str(), record.disk.as_str(), record.priority.get()],
+        "INSERT INTO exports (name, disk, priority, writes) VALUES (?1, ?2, ?3, ?4)",
+        params![
+            record.name.as_str(),
+            record.disk.as_str(),
+            record.priority.get(),
+            word(record.writes)
+        ],
     )
 }
 
@@ -131,7 +156,12 @@ pub(super) fn update_export(
     record: &ExportRecord,
 ) -> Result<usize, rusqlite::Error> {
     tx.execute(
-        "UPDATE exports SET disk = ?2, priority = ?3 WHERE name = ?1",
-        params![record.name.as_str(), record.disk.as_str(), record.priority.get()],
+        "UPDATE exports SET disk = ?2, priority = ?3, writes = ?4 WHERE name = ?1",
+        params![
+            record.name.as_str(),
+            record.disk.as_str(),
+            record.priority.get(),
+            word(record.writes)
+        ],
     )
 }

@@ -2,9 +2,9 @@ use super::*;
 use crate::RecordFile;
 use headgate_model::{
     Backend, Capacity, CapacitySource, Confidence, DatastorePlacement, DiskPlacement, DiskState,
-    LimitMode, MovePace, MoveRecord, MoveStep, Policy, PriorityRecord, PriorityScope, ReadErrors,
-    RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord, Threshold,
-    WindowRecord, WriteErrors,
+    ExportWrites, LimitMode, MovePace, MoveRecord, MoveStep, Policy, PriorityRecord, PriorityScope,
+    ReadErrors, RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord,
+    Threshold, WindowRecord, WriteErrors,
 };
 use headgate_placement::{Group, Mobility};
 use headgate_qos::CostModel;
@@ -80,7 +80,10 @@ fn vm(text: &str, priorities: PriorityRecord) -> VmRecord {
 }
 
 fn export(text: &str, disk: &str, priority: u64) -> ExportRecord {
-    ExportRecord { name: name(text), disk: name(disk), priority: Priority::new(priority).unwrap() }
+    let priority = Priority::new(priority).unwrap();
+    // Some of each.
+    let writes = if text.ends_with('x') { ExportWrites::Allowed } else { ExportWrites::Refused };
+    ExportRecord { name: name(text), disk: name(disk), priority, writes }
 }
 
 fn fresh() -> (tempfile::TempDir, SqliteCatalog) {

@@ -32,6 +32,7 @@ use super::tag::Tag;
 use super::translate::{Command, export};
 use headgate_engine::port::{Detach, PageUse, Port, PortCommand, PortEvent, PortIo, Rest};
 use headgate_engine::request::{Completion, DiskInfo, Durability, MAX_REQUEST, Op, Request};
+use headgate_nbd::server::Writes;
 use headgate_nbd::server::command::Session;
 use headgate_nbd::server::stream::{Event, Requests, StreamError};
 use headgate_nbd::wire::REQUEST_LEN;
@@ -121,6 +122,7 @@ pub struct NbdPort {
     motion: Motion,
     draining: Arc<Draining>,
     tag: Tag,
+    writes: Writes,
     account: Arc<Account>,
 }
 
@@ -162,6 +164,7 @@ impl NbdPort {
             motion: Motion::Going,
             draining,
             tag: Tag::none(),
+            writes: Writes::Allowed,
             account,
         })
     }
@@ -169,6 +172,11 @@ impl NbdPort {
     /// Every request shall carry this priority.
     pub(super) fn carry(&mut self, tag: Tag) {
         self.tag = tag;
+    }
+
+    /// Whether the client may write.
+    pub(super) fn take_writes(&mut self, writes: Writes) {
+        self.writes = writes;
     }
 
     /// Longer ranges without data than `longest`, which is [`MAX_REQUEST`] unless set, go to the
@@ -203,7 +211,8 @@ impl NbdPort {
             {
                 break;
             }
-            let (used, event) = self.requests.poll(self.inbox.bytes(), export(io.disk()))?;
+            let (used, event) =
+                self.requests.poll(self.inbox.bytes(), export(io.disk(), self.writes))?;
             self.inbox.consume(used);
             match event {
                 Event::NeedBytes => break,

@@ -21,6 +21,7 @@ use super::translate::export;
 use headgate_access::{Access, Peer};
 use headgate_engine::request::DiskInfo;
 use headgate_engine::{DiskId, Engine, EngineError, PortGone, PortRef};
+use headgate_nbd::server::Writes;
 use headgate_nbd::server::command::Session;
 use headgate_nbd::server::negotiation::{
     Catalog, ExportName, Negotiation, NegotiationError, OpenError, Opened, Step,
@@ -50,6 +51,7 @@ const ACCEPTED_AT_ONCE: usize = 64;
 pub struct Attach {
     way: Box<dyn FnOnce(NbdPort) -> Result<PortRef, EngineError> + Send>,
     machine: Option<String>,
+    writes: Writes,
 }
 
 impl Attach {
@@ -66,18 +68,19 @@ impl Attach {
 }
 
 /// The way into a disk of an engine; all that comes by it carries `tag`.
-pub fn attach_to(engine: &Engine, disk: DiskId, tag: Tag) -> Attach {
+pub fn attach_to(engine: &Engine, disk: DiskId, tag: Tag, writes: Writes) -> Attach {
     let engine = engine.clone();
     let way = move |mut port: NbdPort| {
         port.carry(tag);
+        port.take_writes(writes);
         engine.attach(disk, move |_| Box::new(port))
     };
-    Attach { way: Box::new(way), machine: None }
+    Attach { way: Box::new(way), machine: None, writes }
 }
 
 /// An answer to [`Catalog::open`]: `disk` as it is now, and the way into it.
 pub fn opened(disk: DiskInfo, handle: Attach) -> Opened<Attach> {
-    let export = export(&disk);
+    let export = export(&disk, handle.writes);
     Opened { name: disk.name, export, description: String::new(), handle }
 }
 

@@ -4,7 +4,7 @@
 
 use headgate_engine::request::{self as engine, DiskInfo, IoError, MAX_REQUEST};
 use headgate_nbd::server::command::{self as nbd, ExtentCount};
-use headgate_nbd::server::{Export, MAX_PAYLOAD, reply};
+use headgate_nbd::server::{Export, MAX_PAYLOAD, Writes, reply};
 use headgate_nbd::wire::NbdError;
 
 // The protocol's limit is also the engine's: a checked request is one that a shard accepts.
@@ -75,13 +75,13 @@ fn durability(durability: nbd::Durability) -> engine::Durability {
     }
 }
 
-/// A disk as requests are checked against it.
-pub fn export(disk: &DiskInfo) -> Export {
+/// A disk as requests are checked against it, that takes writes or does not.
+pub fn export(disk: &DiskInfo, writes: Writes) -> Export {
     // What is not whole blocks is served too, and costs more. The protocol wants a power of two.
     let physical = disk.topology.physical_block;
     let min_io = Some(disk.topology.min_io).filter(|size| size.is_power_of_two());
     let preferred = min_io.unwrap_or(physical).max(disk.block_size).max(PREFERRED_BLOCK);
-    Export { size: disk.size, block_size: 1, preferred }
+    Export { size: disk.size, block_size: 1, preferred, writes }
 }
 
 /// Extents from `skip` bytes behind the first one's begin on.
@@ -164,9 +164,10 @@ mod tests {
     fn clients_are_told_the_smallest_request_that_is_not_slow() {
         let preferred = |physical_block, min_io| {
             let topology = Topology { physical_block, alignment_offset: 0, min_io, opt_io: 0 };
-            export(&DiskInfo { topology, ..DiskInfo::plain("d", 1 << 30, 512) }).preferred
+            export(&DiskInfo { topology, ..DiskInfo::plain("d", 1 << 30, 512) }, Writes::Allowed)
+                .preferred
         };
-        assert_eq!(export(&DiskInfo::plain("d", 1 << 30, 512)).preferred, 4096);
+        assert_eq!(export(&DiskInfo::plain("d", 1 << 30, 512), Writes::Allowed).preferred, 4096);
         assert_eq!(preferred(16 << 10, 16 << 10), 16 << 10);
         assert_eq!(preferred(4096, 64 << 10), 64 << 10);
         // Stripes of three disks: the protocol has powers of two only.

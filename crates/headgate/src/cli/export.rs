@@ -11,7 +11,7 @@ use std::io::Write;
 /// Commands on additional exports.
 #[derive(Debug, Subcommand)]
 pub(super) enum Export {
-    /// Export a disk under an additional name, whose requests have a given priority
+    /// Export a disk under an additional name, with a priority of its own or read-only
     ///
     /// NBD requests carry no priority, so an export carries it for them.
     #[command(after_help = "Example:\n  headgate export add db0-backup --disk db0 --priority 10")]
@@ -40,8 +40,11 @@ pub(super) struct Add {
     disk: Name,
     /// Priority of its requests, 1 to 254, at most the --max-priority of the disk's virtual
     /// machine; requests without one usually have 100
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", default_value = "100")]
     priority: Priority,
+    /// Its clients cannot write: for backups of a disk in use, and for whoever only looks
+    #[arg(long)]
+    read_only: bool,
     #[command(flatten)]
     print: Print,
 }
@@ -71,8 +74,8 @@ impl Export {
     pub(super) fn run(self, daemon: &DaemonArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let client = daemon.client()?;
         match self {
-            Export::Add(Add { name, disk, priority, print }) => {
-                let request = ExportCreate { name, disk, priority };
+            Export::Add(Add { name, disk, priority, read_only, print }) => {
+                let request = ExportCreate { name, disk, priority, read_only };
                 show(out, &client.send(Method::POST, "/v1/exports", &request)?, print)
             }
             Export::Set(Set { name, priority, print }) => {
@@ -96,9 +99,14 @@ fn show(out: &mut dyn Write, export: &priorities::Export, print: Print) -> Resul
         ("name", Some(export.name.to_string())),
         ("disk", Some(export.disk.to_string())),
         ("priority", Some(export.priority.to_string())),
+        ("access", Some(access(export).to_owned())),
         ("nbd", Some(export.nbd_uri.clone())),
     ]);
     Ok(out.write_all(text.as_bytes())?)
+}
+
+fn access(export: &priorities::Export) -> &'static str {
+    if export.read_only { "read-only" } else { "read-write" }
 }
 
 fn table(exports: &[priorities::Export]) -> Table {
@@ -106,6 +114,7 @@ fn table(exports: &[priorities::Export]) -> Table {
         ("NAME", Align::Left),
         ("DISK", Align::Left),
         ("PRIORITY", Align::Right),
+        ("ACCESS", Align::Left),
         ("NBD", Align::Left),
     ]);
     for export in exports {
@@ -113,6 +122,7 @@ fn table(exports: &[priorities::Export]) -> Table {
             export.name.to_string(),
             export.disk.to_string(),
             export.priority.to_string(),
+            access(export).to_owned(),
             export.nbd_uri.clone(),
         ]);
     }

@@ -1,6 +1,6 @@
 //! A request's head: 28 bytes that become a checked command, or an error for the client.
 
-use super::{Export, MAX_PAYLOAD};
+use super::{Export, MAX_PAYLOAD, Writes};
 use crate::wire::{NbdError, REQUEST_LEN, REQUEST_MAGIC, command, command_flag as flag};
 
 /// What client and server agreed on in the handshake.
@@ -97,6 +97,11 @@ impl Op {
     pub fn has_payload(self) -> bool {
         matches!(self, Op::Read | Op::Write(_))
     }
+
+    /// Whether the range may read otherwise afterwards.
+    pub fn changes_data(self) -> bool {
+        matches!(self, Op::Write(_) | Op::Trim | Op::WriteZeroes { .. })
+    }
 }
 
 /// A checked request. `offset` and `len` are multiples of the block size, the range lies inside the
@@ -180,6 +185,9 @@ struct Raw {
 impl Raw {
     fn check(&self, session: Session, export: Export) -> Result<(Op, ExtentCount), NbdError> {
         let op = self.op(session)?;
+        if op.changes_data() && export.writes == Writes::Refused {
+            return Err(NbdError::NotPermitted);
+        }
         match op {
             Op::Flush => {
                 if self.offset != 0 || self.len != 0 {
@@ -251,7 +259,8 @@ mod tests {
 
     const MIB: u32 = 1 << 20;
 
-    const EXPORT: Export = Export { size: 64 << 20, block_size: 512, preferred: 4096 };
+    const EXPORT: Export =
+        Export { size: 64 << 20, block_size: 512, preferred: 4096, writes: Writes::Allowed };
 
     fn full() -> Session {
         Session { replies: Replies::Structured, block_status: BlockStatus::BaseAllocation }
@@ -346,6 +355,27 @@ mod tests {
         assert!(op(command::TRIM, 0, 0, 64 * MIB).is_ok());
         assert!(op(command::WRITE_ZEROES, 0, 0, 64 * MIB).is_ok());
         assert!(op(command::BLOCK_STATUS, 0, 0, 64 * MIB).is_ok());
+    }
+
+    #[test]
+    fn a_read_only_export_takes_nothing_that_changes_data() {
+        let export = Export { writes: Writes::Refused, ..EXPORT };
+        let (writes, reads) = (
+            [command::WRITE, command::TRIM, command::WRITE_ZEROES],
+            [command::READ, command::CACHE, command::BLOCK_STATUS],
+        );
+        for kind in writes {
+            let parsed = parse(&head(kind, 0, 0, 4096), full(), export);
+            let payload = if kind == command::WRITE { 4096 } else { 0 };
+            let Head::Refused(refusal) = parsed else { panic!("{kind} is taken: {parsed:?}") };
+            assert_eq!((refusal.error, refusal.payload), (NbdError::NotPermitted, payload));
+        }
+        for kind in reads {
+            let parsed = parse(&head(kind, 0, 0, 4096), full(), export);
+            assert!(matches!(parsed, Head::Command(_)), "{kind}: {parsed:?}");
+        }
+        let flush = parse(&head(command::FLUSH, 0, 0, 0), full(), export);
+        assert!(matches!(flush, Head::Command(_)), "there may be others who write");
     }
 
     #[test]

@@ -19,6 +19,16 @@ pub mod stream;
 /// sends at most.
 pub const MAX_PAYLOAD: u32 = 32 << 20;
 
+/// Whether an export takes what changes its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writes {
+    /// It does.
+    #[default]
+    Allowed,
+    /// It does not: it is read-only.
+    Refused,
+}
+
 /// What requests are checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Export {
@@ -29,4 +39,6 @@ pub struct Export {
     /// The unit of requests that costs least, in bytes: a power of two, at least 512 and
     /// `block_size`.
     pub preferred: u32,
+    /// Whether it takes what changes its data.
+    pub writes: Writes,
 }

@@ -6,7 +6,7 @@
 
 use super::command::{BlockStatus, Replies, Session};
 use super::options::{InfoRequest, Malformed, Mention, export_name, info_request, meta_request};
-use super::{Export, MAX_PAYLOAD};
+use super::{Export, MAX_PAYLOAD, Writes};
 use crate::wire::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, GREETING_MAGIC, MAX_STRING, OPTION_MAGIC,
     OPTION_REPLY_MAGIC, export, handshake, info, option, option_reply,
@@ -290,7 +290,8 @@ impl Negotiation {
         let name = export_name(data).map_err(NegotiationError::BadName)?;
         let opened = catalog.open(name).map_err(NegotiationError::NoExport)?;
         out.extend_from_slice(&opened.export.size.to_be_bytes());
-        out.extend_from_slice(&self.export_flags().to_be_bytes());
+        let flags = self.export_flags(opened.export.writes);
+        out.extend_from_slice(&flags.to_be_bytes());
         if self.no_zeroes == Padding::Zeroes {
             out.extend_from_slice(&[0; 124]);
         }
@@ -317,7 +318,8 @@ impl Negotiation {
             fields.iter().for_each(|field| payload.extend_from_slice(field));
             reply(out, option, option_reply::INFO, &payload);
         };
-        say(info::EXPORT, &[&opened.export.size.to_be_bytes(), &self.export_flags().to_be_bytes()]);
+        let flags = self.export_flags(opened.export.writes);
+        say(info::EXPORT, &[&opened.export.size.to_be_bytes(), &flags.to_be_bytes()]);
         say(info::NAME, &[opened.name.as_bytes()]);
         if !opened.description.is_empty() {
             say(info::DESCRIPTION, &[opened.description.as_bytes()]);
@@ -369,16 +371,19 @@ impl Negotiation {
 
     /// `CAN_MULTI_CONN`: a flush on one connection covers the writes of all connections to the
     /// export.
-    fn export_flags(&self) -> u16 {
+    fn export_flags(&self, writes: Writes) -> u16 {
         let df = if self.replies == Replies::Structured { export::SEND_DF } else { 0 };
-        df | export::HAS_FLAGS
-            | export::SEND_FLUSH
-            | export::SEND_FUA
-            | export::SEND_TRIM
-            | export::SEND_WRITE_ZEROES
-            | export::SEND_FAST_ZERO
-            | export::SEND_CACHE
-            | export::CAN_MULTI_CONN
+        let both = export::SEND_FLUSH | export::SEND_CACHE | export::CAN_MULTI_CONN;
+        let writes = match writes {
+            Writes::Refused => export::READ_ONLY,
+            Writes::Allowed => {
+                export::SEND_FUA
+                    | export::SEND_TRIM
+                    | export::SEND_WRITE_ZEROES
+                    | export::SEND_FAST_ZERO
+            }
+        };
+        df | export::HAS_FLAGS | both | writes
     }
 }
 

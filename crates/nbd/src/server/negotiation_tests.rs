@@ -17,7 +17,23 @@ impl Catalog for Disks {
         match name {
             "web" | "db" => Ok(Opened {
                 name: name.into(),
-                export: Export { size: 10 << 20, block_size: 512, preferred: 4096 },
+                export: Export {
+                    size: 10 << 20,
+                    block_size: 512,
+                    preferred: 4096,
+                    writes: Writes::Allowed,
+                },
+                description: "a disk".into(),
+                handle: (),
+            }),
+            "look" => Ok(Opened {
+                name: name.into(),
+                export: Export {
+                    size: 10 << 20,
+                    block_size: 512,
+                    preferred: 4096,
+                    writes: Writes::Refused,
+                },
                 description: "a disk".into(),
                 handle: (),
             }),
@@ -148,6 +164,24 @@ fn without_structured_replies_there_is_no_df_and_no_block_status() {
     assert_eq!(kinds(&out)[0], option_reply::ERR_INVALID);
     let export = &replies(&out)[1].2;
     assert_eq!(u16::from_be_bytes([export[10], export[11]]) & export::SEND_DF, 0);
+}
+
+#[test]
+fn a_read_only_export_says_so_and_offers_nothing_that_writes() {
+    let plain = client(1, &[(option::GO, go("look"))]);
+    let (out, _) = negotiate(&plain, &[]);
+    let export = &replies(&out)[0].2;
+    let flags = u16::from_be_bytes([export[10], export[11]]);
+    let offered = export::HAS_FLAGS
+        | export::READ_ONLY
+        | export::SEND_FLUSH
+        | export::CAN_MULTI_CONN
+        | export::SEND_CACHE;
+    assert_eq!(flags, offered, "flags {flags:#b}");
+    // And by the old way.
+    let old = client(3, &[(option::EXPORT_NAME, b"look".to_vec())]);
+    let (out, _) = negotiate(&old, &[]);
+    assert_eq!(out[out.len() - 2..], offered.to_be_bytes());
 }
 
 #[test]

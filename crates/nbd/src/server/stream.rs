@@ -6,7 +6,7 @@
 //! before it polls again. However the stream is cut into pieces, the requests are the same.
 //!
 //! ```
-//! use headgate_nbd::server::Export;
+//! use headgate_nbd::server::{Writes, Export};
 //! use headgate_nbd::server::command::{BlockStatus, Durability, Op, Replies, Session};
 //! use headgate_nbd::server::stream::{Event, Requests};
 //! use headgate_nbd::wire::{Request, command, command_flag};
@@ -20,7 +20,7 @@
 //! };
 //! let stream = [&head.to_bytes()[..], &[0x5a; 512]].concat();
 //!
-//! let export = Export { size: 1 << 20, block_size: 512, preferred: 4096 };
+//! let export = Export { size: 1 << 20, block_size: 512, preferred: 4096, writes: Writes::Allowed };
 //! let session = Session { replies: Replies::Simple, block_status: BlockStatus::Off };
 //! let mut requests = Requests::new(session);
 //! let (used, event) = requests.poll(&stream, export)?;
@@ -168,12 +168,14 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Writes;
     use super::super::command::{BlockStatus, Replies};
     use super::*;
     use crate::wire::{REQUEST_MAGIC, command};
     use proptest::prelude::*;
 
-    const EXPORT: Export = Export { size: 1 << 30, block_size: 4096, preferred: 4096 };
+    const EXPORT: Export =
+        Export { size: 1 << 30, block_size: 4096, preferred: 4096, writes: Writes::Allowed };
 
     fn requests() -> Requests {
         Requests::new(Session {
