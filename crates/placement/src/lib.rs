@@ -16,6 +16,8 @@
 //! | which disks move, which stay, and why | [`advise`] |
 //! | whether a latency target can be promised, and why not | [`latency_bound::judge`] |
 //! | which moves did harm, and are to be taken back | [`review()`] |
+//! | which move begins next, and whether it still stands | [`Sequence`], [`check_moves`] |
+//! | when moves are made without an operator | [`Automatic`] |
 //!
 //! # The models
 //! A workload has four traits: requests outstanding, their size, reads, randomness. Latency is
@@ -84,7 +86,9 @@
 extern crate alloc;
 
 mod advice;
+mod automatic;
 mod balance;
+mod carry;
 mod check;
 mod cost;
 mod device;
@@ -106,6 +110,8 @@ mod why;
 mod workload;
 
 pub use advice::{Advice, Change, DatastoreOutlook, LoadOutcome, Move, Outlook, Staying, advise};
+pub use automatic::{Automatic, Harm, Hours, Mode, Stopped, Turn, UnknownHours};
+pub use carry::{Fate, Leg, MoveLimits, Sequence, Skip};
 pub use check::PoolError;
 pub use device::{
     Coarse, DatastoreJudge, DeviceInterval, DeviceModel, DevicePoint, Doubts, Evidence, Filters,
@@ -120,7 +126,7 @@ pub use pool::{
 };
 pub use quantity::{Name, Permille};
 pub use review::{Course, Done, Finding, LEAST_INTERVALS, Made, Review, review};
-pub use rollback::{Barred, check_rollback};
+pub use rollback::{Barred, check_moves, check_rollback};
 pub use why::{NotThere, Stay, Why};
 pub use workload::{
     Constants, Fit, FitError, Load, Measurement, Outstanding, WorkloadMeter, WorkloadProfile,

@@ -1,4 +1,6 @@
-use crate::{Constants, DeviceModel, Interference, Load, Name, Permille, WorkloadProfile};
+use crate::{
+    Automatic, Constants, DeviceModel, Interference, Load, Name, Permille, WorkloadProfile,
+};
 use alloc::vec::Vec;
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos};
 use serde::{Deserialize, Serialize};
@@ -190,6 +192,8 @@ pub struct Rules {
     pub copy: Copying,
     /// How often disks may move.
     pub calm: Calm,
+    /// Moves without an operator.
+    pub automatic: Automatic,
 }
 
 /// A rule over some disks.

@@ -1,20 +1,20 @@
-//! Whether moves can be taken back: where a disk did less harm it may still not be.
+//! Whether moves can be made, or taken back: where a disk would do less harm it may still not be.
 
 use crate::plan_state::{Mark, PlanState};
 use crate::{Made, Name, NotThere, Pool, PoolError};
 
-/// Why a move cannot be taken back.
+/// Why a move cannot be made, or taken back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Barred {
     /// The disk stays where it is.
     #[error("'{0}' is pinned, or must be with a disk that is")]
     Pinned(Name),
-    /// Where it was it may not, or can not, be.
+    /// There it may not, or can not, be.
     #[error("'{disk}' cannot be on '{datastore}': {why}")]
     NotThere {
         /// The disk.
         disk: Name,
-        /// Where it was.
+        /// Where it was, or was to be.
         datastore: Name,
         /// Why.
         why: NotThere,
@@ -24,7 +24,7 @@ pub enum Barred {
     Gone {
         /// The disk.
         disk: Name,
-        /// Where it was.
+        /// Where it was, or was to be.
         datastore: Name,
     },
 }
@@ -39,13 +39,25 @@ pub enum Barred {
 /// # Errors
 /// [`PoolError`] when the pool contradicts itself.
 pub fn check_rollback(pool: &Pool, moves: &[Made]) -> Result<Option<Barred>, PoolError> {
+    check_moves(pool, moves.iter().map(|made| (&made.disk, &made.from)))
+}
+
+/// The same for moves to come, each a disk and where it goes.
+///
+/// # Errors
+/// As [`check_rollback`].
+pub fn check_moves<'a>(
+    pool: &Pool,
+    moves: impl IntoIterator<Item = (&'a Name, &'a Name)>,
+) -> Result<Option<Barred>, PoolError> {
     let mut state = PlanState::of(pool)?;
-    for Made { disk, from, .. } in moves {
-        let known = (state.index.disks.get(disk.as_str()), state.index.stores.get(from.as_str()));
+    for (disk, datastore) in moves {
+        let known =
+            (state.index.disks.get(disk.as_str()), state.index.stores.get(datastore.as_str()));
         let unit =
             known.0.and_then(|disk| state.units.iter().position(|unit| unit.disks.contains(disk)));
         let (Some(unit), Some(&to)) = (unit, known.1) else {
-            return Ok(Some(Barred::Gone { disk: disk.clone(), datastore: from.clone() }));
+            return Ok(Some(Barred::Gone { disk: disk.clone(), datastore: datastore.clone() }));
         };
         if state.units[unit].store == to {
             continue;
@@ -54,7 +66,8 @@ pub fn check_rollback(pool: &Pool, moves: &[Made]) -> Result<Option<Barred>, Poo
             return Ok(Some(Barred::Pinned(disk.clone())));
         }
         if let Err(why) = state.fits(unit, to, Mark::Full) {
-            return Ok(Some(Barred::NotThere { disk: disk.clone(), datastore: from.clone(), why }));
+            let (disk, datastore) = (disk.clone(), datastore.clone());
+            return Ok(Some(Barred::NotThere { disk, datastore, why }));
         }
         state.shift(unit, to);
     }

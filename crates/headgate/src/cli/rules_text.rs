@@ -37,7 +37,7 @@ const fn field(path: &'static str, kind: Kind, comment: &'static str) -> Field {
 }
 
 /// All numbers, those of a table beside each other.
-const FIELDS: [Field; 23] = [
+const FIELDS: [Field; 25] = [
     field("constants.outstanding", Kind::Requests, "K1 of the load formula, in requests"),
     field("constants.size", Kind::Size, "K2"),
     field("constants.read", Kind::Part, "K3"),
@@ -61,6 +61,14 @@ const FIELDS: [Field; 23] = [
     field("calm.no_return", Kind::Time, "and does not go back for so long"),
     field("calm.most", Kind::Count, "moves within the window; or \"none\" for no bound"),
     field("calm.window", Kind::Time, "the window of 'most'"),
+    field("automatic.at_once", Kind::Count, "so many disks at once"),
+    field("automatic.per_datastore", Kind::Count, "of these, from or to one datastore"),
+];
+
+/// The words among the rules, in their tables.
+const WORDS: [(&str, &str, &str); 2] = [
+    ("automatic", "mode", "disks move as advised: \"off\", \"ask\" (it waits), \"on\""),
+    ("automatic", "hours", "when, in UTC, such as \"22:00-06:00\"; or \"always\""),
 ];
 
 /// The fields that can be without a value, which TOML has no word for.
@@ -184,6 +192,13 @@ pub(super) fn write(rules: &Rules) -> Result<String, serde_json::Error> {
             let blank = if table.is_empty() { "" } else { "\n" };
             let _ = writeln!(out, "{blank}[{section}]");
             table = section;
+            for (_, key, comment) in WORDS.iter().filter(|(of, ..)| *of == section) {
+                let entry = format!("{key} = {}", all[section][*key]);
+                let _ = writeln!(out, "{entry:<24} # {comment}");
+            }
+            if let Some(why) = all[section]["stopped"]["why"].as_str() {
+                let _ = writeln!(out, "# They have stopped: {why}");
+            }
         }
         let value = match at(&all, path).and_then(Value::as_u64) {
             Some(value) => kind.write(value),
@@ -248,7 +263,7 @@ fn find<'a, 'i>(table: &'a DeTable<'i>, path: &str) -> Option<&'a Spanned<DeValu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headgate_placement::{Group, Permille};
+    use headgate_placement::{Group, Mode, Permille};
 
     #[test]
     fn the_default_has_units() {
@@ -263,6 +278,9 @@ mod tests {
             "overcommit = \"none\"",
             "most = 10",
             "outstanding = \"1.3\"",
+            "mode = \"off\"",
+            "hours = \"always\"",
+            "at_once = 1",
         ] {
             assert!(text.lines().any(|one| one.starts_with(line)), "{line}:\n{text}");
         }
@@ -276,7 +294,8 @@ mod tests {
         for number in [0, 1, 7, 999, 1_000, 1_001, 86_400_000, 4_000_000_000u64] {
             let mut all = serde_json::to_value(Rules::default()).unwrap();
             for Field { path, kind, .. } in &FIELDS {
-                let value = if *kind == Kind::Rate { number.max(1) } else { number };
+                let least = *kind == Kind::Rate || path.starts_with("automatic.");
+                let value = if least { number.max(1) } else { number };
                 let (table, key) = path.rsplit_once('.').unwrap();
                 let table = all.pointer_mut(&format!("/{}", table.replace('.', "/"))).unwrap();
                 table[key] = value.into();
@@ -284,6 +303,8 @@ mod tests {
             let mut rules: Rules = serde_json::from_value(all).unwrap();
             rules.affinity = vec![group("one"), group("two")];
             rules.anti_affinity = vec![group("three")];
+            rules.automatic.mode = Mode::Ask;
+            rules.automatic.hours = "22:00-06:00".parse().unwrap();
             let text = write(&rules).unwrap();
             assert_eq!(read(&text), Ok(rules), "{text}");
         }
