@@ -3,6 +3,7 @@
 //! A tool that uses the API needs this crate only. The server is in `headgate-daemon`, the
 //! operations are in `headgate-control`.
 
+pub mod balance;
 pub mod calibration;
 pub mod change;
 pub mod client;

@@ -3,8 +3,8 @@
 use super::change::Change;
 use headgate_model::{DatastorePlacement, DiskPlacement, Name, Overcommit};
 use headgate_placement::{
-    Advice, Affinity, Barred, DeviceInterval, DeviceModel, DevicePoint, Finding, LeftOut, Made,
-    Mobility, Placement, Pool, State,
+    Advice, Affinity, Automatic, Barred, DeviceInterval, DeviceModel, DevicePoint, Finding,
+    LeftOut, Made, Mobility, Placement, Pool, State,
 };
 use headgate_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -234,6 +234,10 @@ pub struct AdviceReport {
     /// What came of the moves of the last two days.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reviews: Vec<MoveReview>,
+    /// Whether moves are made without an operator; absent without a daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub automatic: Option<Automatic>,
 }
 
 /// What came of a move, by what its datastores did in the hours after it and in the same hours of
@@ -247,6 +251,9 @@ pub struct MoveReview {
     pub from: String,
     /// Where it is.
     pub to: String,
+    /// When it had moved: seconds since 1970.
+    #[serde(default)]
+    pub at: u64,
     /// What came of it.
     pub finding: MoveFinding,
 }
@@ -277,12 +284,13 @@ pub enum MoveFinding {
 }
 
 impl MoveReview {
-    /// What came of `made`; `barred` keeps it from being taken back.
-    pub fn new(made: &Made, finding: Finding, barred: Option<&Barred>) -> MoveReview {
+    /// What came of `made`, at that instant; `barred` keeps it from being taken back.
+    pub fn new(made: &Made, at: Nanos, finding: Finding, barred: Option<&Barred>) -> MoveReview {
         MoveReview {
             disk: made.disk.to_string(),
             from: made.from.to_string(),
             to: made.to.to_string(),
+            at: at.0 / 1_000_000_000,
             finding: match finding {
                 Finding::NoWorse => MoveFinding::NoWorse,
                 Finding::Worse { before, after } => MoveFinding::Worse {
@@ -301,7 +309,7 @@ impl MoveReview {
 /// since, with no more done`.
 impl fmt::Display for MoveReview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MoveReview { disk, from, to, finding } = self;
+        let MoveReview { disk, from, to, at: _, finding } = self;
         match finding {
             MoveFinding::Worse { before, after, barred } => {
                 let (before, after) = (Nanos(*before), Nanos(*after));

@@ -9,6 +9,7 @@ mod additions;
 pub mod admission;
 mod allowed;
 pub mod attach;
+mod balance;
 mod block_device;
 mod capacity;
 mod clock;
@@ -148,6 +149,8 @@ pub struct Control {
     purge_failures: Mutex<purge_failures::PurgeFailures>,
     /// Moves that are over, and how fast the others are.
     moved: Mutex<moves::Moved>,
+    /// Advice that is carried out.
+    balancer: Mutex<balance::Balancer>,
     dir: StateDir,
     identity: Identity,
     options: Options,
@@ -178,6 +181,10 @@ impl Control {
 
     fn moved(&self) -> MutexGuard<'_, moves::Moved> {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn balancer(&self) -> MutexGuard<'_, balance::Balancer> {
+        self.balancer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn purge_failures(&self) -> MutexGuard<'_, purge_failures::PurgeFailures> {

@@ -10,7 +10,9 @@ use headgate_model::Backend;
 use headgate_model::Lookback;
 use headgate_model::{Name, PlaneError};
 use headgate_placement as placement;
-use headgate_placement::{Datastore, Group, Pool, PoolDisk, Provisioning, Rules, WorkloadProfile};
+use headgate_placement::{
+    Automatic, Datastore, Group, Pool, PoolDisk, Provisioning, Rules, WorkloadProfile,
+};
 use headgate_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::channel;
@@ -348,6 +350,7 @@ impl Control {
             outside: whole.outside,
             models,
             reviews,
+            automatic: Some(whole.pool.rules.automatic),
         })
     }
 
@@ -356,11 +359,13 @@ impl Control {
         self.model().rules.clone()
     }
 
-    /// Replaces the rules of placement. Answers what may not be as intended.
+    /// Replaces the rules of placement. Answers what may not be as intended. What has stopped
+    /// automatic moves is forgiven only with a change of their mode: rules that are set again and
+    /// again are no operator who looks.
     ///
     /// # Errors
     /// When they contradict each other or the disks that are there, or the catalog fails.
-    pub fn set_rules(&self, rules: Rules) -> Result<Vec<String>, ControlError> {
+    pub fn set_rules(&self, mut rules: Rules) -> Result<Vec<String>, ControlError> {
         let known = self.pool(&Knowledge::Remembered(Images::Passed), None)?.pool;
         let names: BTreeSet<&str> = known.disks.iter().map(|disk| disk.name.as_str()).collect();
         let in_rules =
@@ -380,8 +385,16 @@ impl Control {
         };
         let warnings = missing.into_iter().map(warn).collect();
         let mut catalog = self.catalog();
+        let before = self.rules().automatic;
+        let asked = rules.automatic;
+        rules.automatic = match asked.mode == before.mode {
+            true => Automatic { since: before.since, stopped: before.stopped, ..asked },
+            false => asked.set(wall_clock()),
+        };
         catalog.put_rules(&rules)?;
         self.model_mut().rules = rules;
+        drop(catalog);
+        self.forget_what_was_asked();
         Ok(warnings)
     }
 }

@@ -65,8 +65,11 @@ impl Control {
                     }
                     Finding::NoWorse | Finding::Changed | Finding::TooSoon => None,
                 };
-                let of = |made| MoveReview::new(made, found.finding, barred.as_ref());
-                reviews.extend(decision.iter().map(of));
+                let of = |&index: &usize| {
+                    let at = round[index].0.at;
+                    MoveReview::new(&made[index], at, found.finding, barred.as_ref())
+                };
+                reviews.extend(found.moves.iter().map(of));
             }
         }
         Ok(reviews)

@@ -382,7 +382,9 @@ impl Control {
         };
         failed.extend(shards.err().map(|e| format!("the data path: {e}")));
         failed.extend(stalls.into_iter().map(|stall| format!("the data path: {}", stall.reason)));
-        let (version, warnings) = (env!("CARGO_PKG_VERSION").into(), self.space_warnings());
+        let (version, mut warnings) = (env!("CARGO_PKG_VERSION").into(), self.space_warnings());
+        drop(model);
+        warnings.extend(self.automatic_warnings());
         Health { status, version, host: self.host(), failed, warnings, confinement: None }
     }
 }

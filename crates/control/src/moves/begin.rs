@@ -106,6 +106,24 @@ impl Control {
         Ok(Changed { now: self.view_of_move(disk)?, warnings })
     }
 
+    /// Whether a move would begin now, by all that [`migrate_disk`](Self::migrate_disk) asks
+    /// before it makes anything. Answers what the operator should know.
+    ///
+    /// # Errors
+    /// As that.
+    pub(crate) fn try_move(
+        &self,
+        disk: &Name,
+        request: &DiskMigrate,
+    ) -> Result<Vec<String>, ControlError> {
+        self.check_move(&self.model(), disk, request)?;
+        let (target, moved, request) = (request.to.clone(), disk.clone(), request.clone());
+        let doing = format!("looking whether disk '{disk}' can come");
+        self.on_storage(&target, doing, PATIENCE, move |control, _| {
+            Ok(control.look_at_target(&moved, &request)?.warnings)
+        })
+    }
+
     /// Begins a move with a thread that does what it asks for.
     fn begin_watched(
         &self,

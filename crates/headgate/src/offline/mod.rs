@@ -30,7 +30,14 @@ pub(crate) fn advise(directory: &Path) -> Result<AdviceReport, RecordedError> {
     let (pool, models) = learn(directory, &file)?;
     let advice = headgate_placement::advise(&pool)?;
     let pools = vec![PoolAdvice { class: None, pool, advice }];
-    Ok(AdviceReport { window: None, pools, outside: Vec::new(), models, reviews: Vec::new() })
+    Ok(AdviceReport {
+        window: None,
+        pools,
+        outside: Vec::new(),
+        models,
+        reviews: Vec::new(),
+        automatic: None,
+    })
 }
 
 fn learn(
