@@ -13,6 +13,7 @@ pub mod health;
 pub mod history;
 pub mod latency;
 pub mod leases;
+pub mod maintenance;
 pub mod moves;
 pub mod placement;
 pub mod priorities;

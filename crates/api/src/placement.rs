@@ -1,7 +1,7 @@
 //! Wire types of placement: settings, models and advice.
 
 use super::change::Change;
-use headgate_model::{DatastorePlacement, DiskPlacement, Name, Overcommit};
+use headgate_model::{DatastorePlacement, DiskPlacement, EmptiedBy, Name, Overcommit};
 use headgate_placement::{
     Advice, Affinity, Automatic, Barred, DeviceInterval, DeviceModel, DevicePoint, Finding,
     LeftOut, Made, Mobility, Placement, Pool, State,
@@ -29,6 +29,10 @@ pub struct DatastorePlacementPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub state: Option<State>,
+    /// In maintenance: whether its disks are moved away, `daemon`, or nobody but an operator does,
+    /// `operator`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emptied_by: Option<EmptiedBy>,
     /// How many times the room of its file system disks may be large together, such as `2.5`, or
     /// `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,10 +48,17 @@ impl DatastorePlacementPatch {
 
     /// What holds after the change.
     pub fn apply(self, before: DatastorePlacement) -> DatastorePlacement {
+        let state = self.state.unwrap_or(before.state);
+        let emptied_by = match state {
+            State::Maintenance => self.emptied_by.unwrap_or(before.emptied_by),
+            // The next maintenance begins anew.
+            State::Active | State::Closed => EmptiedBy::Operator,
+        };
         DatastorePlacement {
             class: self.class.apply(before.class),
             spindles: self.spindles.apply(before.spindles),
-            state: self.state.unwrap_or(before.state),
+            state,
+            emptied_by,
             overcommit: self.overcommit.or(before.overcommit),
         }
     }

@@ -11,6 +11,7 @@ use headgate_model::Name;
 use headgate_model::RemoteDisk;
 use headgate_model::{Backend, DiskRecord, Policy, Scheduler};
 use headgate_model::{Fence, OpenDisk, Session};
+use headgate_placement::State;
 use headgate_qos::{Narrow, PolicyError};
 use headgate_units::{Bytes, BytesPerSec};
 use std::path::PathBuf;
@@ -312,6 +313,15 @@ impl Control {
             return Err(ControlError::DatastoreFailed {
                 name: target.clone(),
                 reason: reason.to_owned(),
+            });
+        }
+        if datastore.record.placement.state == State::Maintenance && force == Force::No {
+            return Err(ControlError::Busy {
+                error: format!("datastore '{target}' is in maintenance and takes no disks"),
+                hint: format!(
+                    "choose another datastore, or end it with 'headgate datastore maintenance \
+                     {target} off'"
+                ),
             });
         }
         let mut warnings = self.check_admission(model, datastore, policy, None, force)?;

@@ -17,6 +17,7 @@ mod crash;
 mod creation;
 mod datastores;
 mod disks;
+mod emptied;
 mod error;
 mod exports;
 mod fencing;
@@ -27,6 +28,9 @@ mod images;
 mod latency_admission;
 pub mod leases;
 pub mod limits;
+mod maintenance;
+#[cfg(test)]
+mod maintenance_tests;
 pub mod mend;
 #[cfg(test)]
 mod moved_tests;
@@ -86,6 +90,7 @@ use headgate_cluster::Identity;
 use headgate_history::Samples;
 use headgate_model::{Backend, DataPlane, Name};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
@@ -151,6 +156,8 @@ pub struct Control {
     moved: Mutex<moves::Moved>,
     /// Advice that is carried out.
     balancer: Mutex<balance::Balancer>,
+    /// Datastores that are emptied.
+    emptied: Mutex<emptied::Emptied>,
     dir: StateDir,
     identity: Identity,
     options: Options,
@@ -163,6 +170,8 @@ pub struct Control {
     records: Option<records::Records>,
     catalog: Mutex<Box<dyn Catalog>>,
     model: RwLock<Model>,
+    /// How often the model was changed: who waits for a change looks here.
+    changes: AtomicU64,
 }
 
 impl Control {
@@ -185,6 +194,10 @@ impl Control {
 
     fn balancer(&self) -> MutexGuard<'_, balance::Balancer> {
         self.balancer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn emptied(&self) -> MutexGuard<'_, emptied::Emptied> {
+        self.emptied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn purge_failures(&self) -> MutexGuard<'_, purge_failures::PurgeFailures> {
@@ -213,6 +226,7 @@ impl Control {
     }
 
     fn model_mut(&self) -> RwLockWriteGuard<'_, Model> {
+        self.changes.fetch_add(1, Ordering::Relaxed);
         self.model.write().unwrap_or_else(PoisonError::into_inner)
     }
 

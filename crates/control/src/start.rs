@@ -74,6 +74,7 @@ impl Control {
             purge_failures: Mutex::default(),
             moved: Mutex::default(),
             balancer: Mutex::default(),
+            emptied: Mutex::default(),
             dir,
             identity,
             options,
@@ -86,6 +87,7 @@ impl Control {
             records,
             catalog: Mutex::new(catalog),
             model: RwLock::new(model),
+            changes: Default::default(),
         });
         control.serve_exports(contents.exports);
         control.revive();

@@ -27,7 +27,7 @@ pub use lookback::{Lookback, UnknownLookback};
 pub use moves::{LiveMoves, MoveEvent, MoveOrder, MovePace, MoveRecord, MoveStep};
 pub use name::{NAME_MAX, Name, NameError};
 pub use overcommit::{Overcommit, UnknownOvercommit};
-pub use placement::{DatastorePlacement, DiskPlacement};
+pub use placement::{DatastorePlacement, DiskPlacement, EmptiedBy};
 pub use policy::{LimitMode, Policy};
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,

@@ -22,11 +22,32 @@ pub struct DatastorePlacement {
     /// be emptied).
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub state: State,
+    /// In maintenance: who moves its disks away.
+    #[serde(skip_serializing_if = "EmptiedBy::is_operator")]
+    pub emptied_by: EmptiedBy,
     /// How many times the room of its file system disks may be large together, such as `2.5`, or
     /// `none`; ten times when absent. Of a datastore in a directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub overcommit: Option<Overcommit>,
+}
+
+/// Who moves disks away from a datastore in maintenance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum EmptiedBy {
+    /// The operator, as advised.
+    #[default]
+    Operator,
+    /// The daemon, one after the other.
+    Daemon,
+}
+
+impl EmptiedBy {
+    fn is_operator(&self) -> bool {
+        *self == EmptiedBy::Operator
+    }
 }
 
 /// Placement settings of a disk.

@@ -14,4 +14,4 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use state::Balancer;
+pub(crate) use state::{Balancer, request};

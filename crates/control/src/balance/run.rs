@@ -28,10 +28,11 @@ fn goes_on_already() -> ControlError {
 }
 
 impl Control {
-    /// Begins what is to begin of advice and of rules. To be called again and
+    /// Begins what is to begin of advice, of rules and of maintenance. To be called again and
     /// again, by one thread; it may wait for storage.
     pub fn carry_out(&self) {
         self.carry_on();
+        self.empty_datastores();
         self.act_by_rules();
     }
 

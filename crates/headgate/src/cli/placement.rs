@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use headgate_api::placement::{
     DatastoreModel, DatastorePlacementPatch, DiskPlacementPatch, ModelSource,
 };
-use headgate_model::{DatastorePlacement, DiskPlacement};
+use headgate_model::{DatastorePlacement, DiskPlacement, EmptiedBy};
 use headgate_model::{Name, Overcommit};
 use headgate_placement::{Affinity, Mobility, State};
 use serde::de::DeserializeOwned;
@@ -60,6 +60,7 @@ impl DatastoreArgs {
             class: OrNone::change(self.class),
             spindles: OrNone::change(self.spindles),
             state: self.placement,
+            emptied_by: None,
             overcommit: self.overcommit,
         }
     }
@@ -102,7 +103,10 @@ pub(super) fn datastore(
     let state = match placement.state {
         State::Active => None,
         State::Closed => Some("closed: no disk is placed on it".to_owned()),
-        State::Maintenance => Some("in maintenance: it is to be emptied".to_owned()),
+        State::Maintenance => Some(match placement.emptied_by {
+            EmptiedBy::Operator => "in maintenance: it is to be emptied".to_owned(),
+            EmptiedBy::Daemon => "in maintenance: its disks are moved away".to_owned(),
+        }),
     };
     let mut lines = vec![
         ("class", placement.class.as_ref().map(Name::to_string)),
