@@ -162,6 +162,10 @@ fn what(method: &Method, uri: &Uri) -> String {
         ("PATCH", ["exports", _]) => "export set",
         ("DELETE", ["exports", _]) => "export remove",
         ("PUT", ["rules"]) => "rules set",
+        ("PATCH", ["rules"]) => "rules --automatic",
+        ("POST", ["balance"]) => "balance --apply",
+        ("DELETE", ["balance"]) => "balance --stop",
+        ("PUT", ["datastores", _, "maintenance"]) => "datastore maintenance",
         _ => return format!("{method} {}", uri.path()),
     };
     match parts.get(1) {
@@ -195,7 +199,7 @@ mod tests {
     }
 
     /// The operations that change something: method, path, body, and what the line must have.
-    const CHANGES: [(&str, &str, &str, &str); 20] = [
+    const CHANGES: [(&str, &str, &str, &str); 23] = [
         ("POST", "/v1/datastores", r#"{"name":"log1","backend":{"emulated":"rate=1600"}}"#, "log1"),
         ("PATCH", "/v1/datastores/log1", r#"{"queue_depth":8}"#, "queue_depth: 32 -> 8"),
         (
@@ -212,6 +216,9 @@ mod tests {
         ("PATCH", "/v1/vms/logv", r#"{"max_priority":90}"#, "max_priority: 120 -> 90"),
         ("DELETE", "/v1/vms/logv", "", "vm reset logv"),
         ("PUT", "/v1/rules", r#"{"balance":{"start":222}}"#, "balance.start: 100 -> 222"),
+        ("PATCH", "/v1/rules", r#"{"mode":"ask"}"#, r#"mode: "off" -> "ask""#),
+        ("POST", "/v1/balance", r#"{"at_once":2}"#, r#""at_once":2"#),
+        ("PUT", "/v1/datastores/log1/maintenance", r#"{"state":"off"}"#, r#""state":"off""#),
         ("POST", "/v1/datastores/log1/calibration", r#"{"force":"no","seconds":60}"#, "60"),
         ("DELETE", "/v1/datastores/log1/calibration", "", "calibrate --cancel log1"),
         ("DELETE", "/v1/disks/logged?image=keep", "", "image=keep"),
@@ -252,6 +259,9 @@ mod tests {
         let resume = "/v1/disks/logged/resume";
         tried.insert(pattern("POST", resume));
         assert_eq!(what(&Method::POST, &resume.parse().unwrap()), "disk resume logged");
+        // It succeeds while advice is carried out only.
+        tried.insert(pattern("DELETE", "/v1/balance"));
+        assert_eq!(what(&Method::DELETE, &"/v1/balance".parse().unwrap()), "balance --stop");
         // They succeed on a disk that moves only, which is over too soon here.
         for (method, path, words) in [
             ("POST", "/v1/disks/logged/migrate", "disk migrate logged"),

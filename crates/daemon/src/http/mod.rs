@@ -1,6 +1,7 @@
 //! The HTTP API on the daemon's unix socket: routes, errors and the server's thread.
 
 mod app;
+mod balance;
 mod changes;
 mod connections;
 mod error;
@@ -14,6 +15,7 @@ mod server;
 mod tenants;
 #[cfg(test)]
 mod testing;
+mod window;
 
 pub use app::App;
 pub use error::ApiError;

@@ -6,7 +6,7 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 
 #[cfg(test)]
 mod tests {
-    use super::super::{moves, removed, routes, scrape};
+    use super::super::{balance, moves, removed, routes, scrape};
     use serde_json::Value;
     use std::collections::BTreeSet;
     use std::path::Path;
@@ -33,6 +33,12 @@ mod tests {
             routes::advice,
             routes::rules,
             routes::set_rules,
+            balance::set_automatic,
+            balance::show_balance,
+            balance::begin_balance,
+            balance::stop_balance,
+            balance::show_maintenance,
+            balance::set_maintenance,
             routes::start_calibration,
             routes::show_calibration,
             routes::cancel_calibration,

@@ -3,6 +3,7 @@ use super::changes::{self, Edit, VmSettings};
 use super::error::{ApiError, Body, Flags, Param};
 use super::scrape::metrics;
 use super::tenants;
+use super::window::WindowFlags;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -22,9 +23,7 @@ use headgate_api::types::{
     Attachment, Changed, Datastore, DatastoreCreate, DatastorePatch, Disk, DiskCreate, DiskPatch,
     Force, ImageFate, Vm,
 };
-use headgate_control::ControlError;
 use headgate_model::Name;
-use headgate_model::{Lookback, UnknownLookback};
 use headgate_placement::Rules;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -59,7 +58,17 @@ pub fn router(app: App) -> Router {
         .route("/v1/datastores/{name}/history", get(datastore_history))
         .route("/v1/datastores/{name}/trace", get(datastore_trace))
         .route("/v1/advice", get(advice))
-        .route("/v1/rules", get(rules).put(set_rules))
+        .route("/v1/rules", get(rules).put(set_rules).patch(super::balance::set_automatic))
+        .route(
+            "/v1/balance",
+            get(super::balance::show_balance)
+                .post(super::balance::begin_balance)
+                .delete(super::balance::stop_balance),
+        )
+        .route(
+            "/v1/datastores/{name}/maintenance",
+            get(super::balance::show_maintenance).put(super::balance::set_maintenance),
+        )
         .route("/v1/disks", get(list_disks).post(create_disk))
         .route("/v1/disks/{name}", get(show_disk).patch(set_disk).delete(remove_disk))
         .route("/v1/disks/{name}/attachment", get(show_attachment))
@@ -183,25 +192,6 @@ pub(super) struct TraceFlags {
     /// The first serial number; 0, the oldest that is kept, when absent.
     #[serde(default)]
     from: u64,
-}
-
-/// How far back history is read.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
-#[serde(deny_unknown_fields)]
-pub(super) struct WindowFlags {
-    /// A time of 1 min to 30 d, such as `90min`, `24h` or `7d`; 24 h when absent.
-    window: Option<String>,
-}
-
-impl WindowFlags {
-    fn lookback(self) -> Result<Lookback, ControlError> {
-        let Some(text) = self.window else { return Ok(Lookback::default()) };
-        text.parse().map_err(|e: UnknownLookback| ControlError::Invalid {
-            error: e.to_string(),
-            expected: "1min to 30d".into(),
-        })
-    }
 }
 
 /// Which disks to move where, what that changes, and why the others stay.

@@ -2,6 +2,7 @@
 
 use super::{Labels, Scrape, Writer};
 use headgate_api::moves::{Move, MoveState};
+use headgate_placement::State;
 use std::fmt;
 
 impl Scrape {
@@ -23,6 +24,14 @@ impl Scrape {
                 (labels, *count as f64)
             })
             .collect();
-        out.counters("moves_ended", "Moves of disks that are over, by how they ended", &ended)
+        out.counters("moves_ended", "Moves of disks that are over, by how they ended", &ended)?;
+        let left: Vec<_> = self
+            .datastores
+            .iter()
+            .filter(|store| store.placement.state == State::Maintenance)
+            .map(|store| (vec![("datastore", store.name.to_string())], store.disks as f64))
+            .collect();
+        let help = "Disks left on a datastore that is in maintenance";
+        out.gauges("datastore_maintenance_disks", help, &left)
     }
 }

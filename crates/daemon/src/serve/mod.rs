@@ -50,6 +50,9 @@ use tracing::{info, warn};
 /// Length in seconds of the intervals that placement learns from.
 const SAMPLE_SECONDS: u8 = 5;
 
+/// How often one looks which move is next.
+const CARRY: Duration = Duration::from_millis(500);
+
 /// Arguments of `headgate serve`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServeArgs {
@@ -224,7 +227,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let leases = LeaseThreads::start(&control).map_err(DaemonError::Thread)?;
     let watchers = watchers(&control).map_err(DaemonError::Thread)?;
     let copies = copier.start().map_err(DaemonError::Thread)?;
-    let purger = keep::start(control.clone()).map_err(DaemonError::Thread)?;
+    let (purger, balancer) = keepers(&control).map_err(DaemonError::Thread)?;
     descriptors.check(control.disks()?.len());
     plane.listen(ServerConfig { descriptors: descriptors.for_clients(), ..nbd })?;
     let observer = Arc::new(Observer::start(control.clone()).map_err(DaemonError::Thread)?);
@@ -260,7 +263,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     drop((leases.looks, leases.terms));
     // A successor may begin. What is left in memory ends with the process: closing a file may wait
     // for its file system.
-    std::mem::forget((control, plane, samples, app));
+    std::mem::forget((control, plane, samples, app, balancer));
     drop(lock);
     Ok(())
 }
@@ -339,6 +342,18 @@ fn options(args: &ServeArgs, config: &Config, socket_access: Access, roots: Root
             .or(config.keep_removed_for)
             .map_or(default.keep_removed, keep::KeepRemoved::duration),
     }
+}
+
+/// Who purges removed disks; and who carries advice out and empties datastores, which may wait for
+/// storage, and for which nobody waits.
+fn keepers(control: &Arc<Control>) -> io::Result<(Ticker, Ticker)> {
+    let purger = keep::start(control.clone())?;
+    let control = control.clone();
+    let balancer = Ticker::start("headgate-balance", move || {
+        control.carry_out();
+        CARRY
+    })?;
+    Ok((purger, balancer))
 }
 
 /// Watches shards, and the space of datastores. The threads wait for no storage.
