@@ -1,5 +1,6 @@
 //! `headgate advise`: moves of disks that pay, with figures, and the reasons for the others.
 
+use super::balance::automatic;
 use super::common::{DaemonArgs, Print};
 use super::error::CliError;
 use super::output::{Align, Table, print_value};
@@ -9,7 +10,7 @@ use clap::Args;
 use headgate_api::client::Client;
 use headgate_api::placement::{AdviceReport, ModelPoint, PoolAdvice};
 use headgate_model::Lookback;
-use headgate_placement::{DatastoreOutlook, Load, Outlook, Pool};
+use headgate_placement::{DatastoreOutlook, Load, Mode, Outlook, Pool};
 use headgate_units::Nanos;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -74,6 +75,9 @@ fn render(report: &AdviceReport) -> String {
     if !report.reviews.is_empty() {
         text.push_str("\nmoves of the last two days\n");
         report.reviews.iter().for_each(|each| text.push_str(&format!("  {each}\n")));
+    }
+    if let Some(rules) = report.automatic.as_ref().filter(|rules| rules.mode != Mode::Off) {
+        text.push_str(&format!("\nautomatic moves: {}\n", automatic(rules)));
     }
     for outside in &report.outside {
         text.push_str(&format!(

@@ -3,6 +3,7 @@ use super::datastore_text::{capacity, describe, table};
 use super::datastore_trace;
 use super::error::CliError;
 use super::history;
+use super::maintenance::MaintenanceArgs;
 use super::model_plot;
 use super::output::{json, print_changed, print_value};
 use super::persistent;
@@ -103,6 +104,12 @@ pub(super) enum Datastore {
         #[command(flatten)]
         print: Print,
     },
+    /// Have a datastore emptied: it takes no disks, and those on it are moved away, one after the
+    /// other, to where placement would put them
+    #[command(
+        after_help = "Example:\n  headgate datastore maintenance old on --wait && headgate datastore remove old"
+    )]
+    Maintenance(MaintenanceArgs),
     /// Remove a datastore without disks; its directory, device or server is not touched
     Remove {
         /// Name of the datastore
@@ -330,6 +337,7 @@ impl Datastore {
             | Datastore::Show { print, .. }
             | Datastore::Calibrate { print, .. } => Some(*print),
             Datastore::Set(set) => Some(set.print),
+            Datastore::Maintenance(maintenance) => Some(maintenance.print),
             Datastore::Add(add) => Some(add.print),
             Datastore::Remove { .. } | Datastore::Trace { .. } => None,
         }
@@ -370,6 +378,7 @@ impl Datastore {
                 }
                 Ok(())
             }
+            Datastore::Maintenance(maintenance) => maintenance.run(&client, out),
             Datastore::Trace { name, file } => datastore_trace::write(&client, &name, &file, out),
             Datastore::Remove { name } => Ok(client.delete(&format!("/v1/datastores/{name}"))?),
         }

@@ -10,6 +10,7 @@ use super::window;
 use headgate_api::removed::RemovedSpace;
 use headgate_api::types::{self, BackendSpec, CapacityView, ServiceState};
 use headgate_model::{CapacitySource, Confidence};
+use headgate_placement::State;
 use headgate_units::Nanos;
 
 fn storage(backend: &BackendSpec) -> String {
@@ -40,6 +41,9 @@ fn state(datastore: &types::Datastore) -> String {
         | ServiceState::Hung
         | ServiceState::Failed
         | ServiceState::Evicted) => other.as_str().into(),
+        ServiceState::Serving if datastore.placement.state == State::Maintenance => {
+            "maintenance".into()
+        }
         ServiceState::Serving if datastore.overbooked_iops > 0 => "overbooked".into(),
         ServiceState::Serving => "serving".into(),
     }

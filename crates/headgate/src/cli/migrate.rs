@@ -188,7 +188,7 @@ fn span(seconds: u64) -> String {
 }
 
 /// How far a move is.
-fn progress(now: &Move) -> String {
+pub(super) fn progress(now: &Move) -> String {
     let mut text = format!("{} {} of {}", now.state.as_str(), now.copied, now.size);
     if let Some(rate) = now.rate {
         text.push_str(&format!(", {}/s", Bytes(rate)));

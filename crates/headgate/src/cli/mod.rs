@@ -3,6 +3,7 @@
 mod advise;
 mod ask;
 mod attach;
+mod balance;
 mod catalog;
 mod common;
 mod costs;
@@ -16,6 +17,7 @@ mod export;
 mod flash;
 mod history;
 mod load;
+mod maintenance;
 mod man;
 mod migrate;
 mod model_plot;
@@ -89,8 +91,16 @@ enum Command {
         after_help = "Examples:\n  headgate advise\n  headgate advise --window 7d --json\n  headgate advise --save pool && headgate advise --from pool"
     )]
     Advise(advise::Advise),
-    /// Show or replace the placement rules: affinity, anti-affinity and when a move pays
-    #[command(subcommand)]
+    /// Show what advice would do now, or carry it out
+    #[command(
+        after_help = "Examples:\n  headgate balance\n  headgate balance --apply --move-bandwidth 50M\n  headgate balance --stop"
+    )]
+    Balance(balance::Balance),
+    /// Show or replace the placement rules: affinity, anti-affinity and when a move pays; say when
+    /// disks move without an operator
+    #[command(
+        after_help = "Example: move disks by night as advised, in UTC, until a prediction proves wrong:\n  headgate rules --automatic on --move-hours 22:00-06:00"
+    )]
     Rules(rules::Rules),
     /// Show live load, latency and kept promises of datastores and disks
     #[command(after_help = "Keys: q quit, ? help, s sort, / filter.")]
@@ -146,7 +156,8 @@ impl Cli {
             Command::Vm(command) => command.print().is_some_and(|p| p.json),
             Command::Catalog(command) => command.print().json,
             Command::Advise(command) => command.print.json,
-            Command::Rules(command) => command.print().json,
+            Command::Balance(command) => command.print.json,
+            Command::Rules(command) => command.print().is_some_and(|p| p.json),
             Command::Top { print, .. } => print.json,
             Command::Load(args) => args.json,
             Command::Sim(command) => command.print().is_some_and(|p| p.json),
@@ -168,6 +179,7 @@ impl Cli {
             Command::Vm(command) => command.run(&self.daemon, out),
             Command::Catalog(command) => command.run(&self.daemon, out),
             Command::Advise(command) => command.run(&self.daemon, out),
+            Command::Balance(command) => command.run(&self.daemon, out),
             Command::Rules(command) => command.run(&self.daemon, out),
             Command::Top { once, print } => {
                 let client = self.daemon.client()?;
