@@ -119,6 +119,9 @@ fn an_end_lets_no_further_disk_go_and_a_restart_goes_on() {
 fn a_datastore_that_an_operator_empties_is_left_to_the_operator() {
     let bench = bench(&["a"]);
     let control = &bench.control;
+    // Also after one that the daemon was to empty.
+    begin(&bench);
+    control.set_maintenance(&name("old"), MaintenanceWish::Off).unwrap();
     let patch = json!({"placement": {"state": "maintenance"}});
     control.set_datastore(&name("old"), serde_json::from_value(patch).unwrap()).unwrap();
     control.carry_out();

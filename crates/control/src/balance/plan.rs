@@ -6,7 +6,7 @@ use crate::pools::{Images, Knowledge};
 use headgate_api::balance::{BalanceMove, BalanceMoveState, BalancePlan, Staying};
 use headgate_api::placement::{AdviceReport, MoveFinding, MoveReview};
 use headgate_model::MovePace;
-use headgate_placement::{Leg, Move, check_moves};
+use headgate_placement::{Leg, Move, Pool, check_moves};
 use headgate_units::Bytes;
 
 /// The moves of advice, and which of them were decided together: those of a group follow each
@@ -58,8 +58,9 @@ impl Control {
 
     /// What would be done now, and what not.
     pub(super) fn balance_plan(&self, report: &AdviceReport) -> BalancePlan {
+        let known = self.pool_now();
         let moves = self.advised(report).into_iter().map(|Advised { leg, told }| {
-            match self.check_leg(&[&leg]) {
+            match self.check_leg(&known, &[&leg]) {
                 Ok(()) => told,
                 Err(reason) => {
                     let (state, reason) = (BalanceMoveState::Skipped, Some(reason));
@@ -80,12 +81,22 @@ impl Control {
         BalancePlan { moves, stays }
     }
 
+    /// The pool that moves are asked of, or why nobody knows it.
+    pub(super) fn pool_now(&self) -> Result<Pool, String> {
+        let known = self.pool(&Knowledge::Remembered(Images::Looked), None);
+        known.map(|whole| whole.pool).map_err(|e| e.to_string())
+    }
+
     /// Whether an advised move still stands: its disk is where it was, rules and space allow it and
     /// what was decided with it, and `disk migrate` would not refuse it. May wait for storage.
     ///
     /// # Errors
     /// Why not.
-    pub(super) fn check_leg(&self, decided: &[&Leg]) -> Result<(), String> {
+    pub(super) fn check_leg(
+        &self,
+        known: &Result<Pool, String>,
+        decided: &[&Leg],
+    ) -> Result<(), String> {
         let Some(first) = decided.first() else { return Ok(()) };
         let gone = || format!("disk '{}' or datastore '{}' is gone", first.disk, first.to);
         let (disk, to) = ours(&first.disk).zip(ours(&first.to)).ok_or_else(gone)?;
@@ -97,10 +108,9 @@ impl Control {
             }
             Some(_) => {}
         }
-        let known = self.pool(&Knowledge::Remembered(Images::Looked), None);
-        let pool = known.map_err(|e| e.to_string())?.pool;
+        let pool = known.as_ref().map_err(String::clone)?;
         let moves = decided.iter().map(|leg| (&leg.disk, &leg.to));
-        if let Some(barred) = check_moves(&pool, moves).map_err(|e| e.to_string())? {
+        if let Some(barred) = check_moves(pool, moves).map_err(|e| e.to_string())? {
             return Err(barred.to_string());
         }
         let asked = self.try_move(&disk, &request(to, MovePace::default()));

@@ -164,7 +164,7 @@ impl Control {
         let Next { at, by, leg, pace, .. } = next;
         let (disk, by) = (&leg.disk, by.as_str());
         let decided: Vec<&Leg> = next.decided.iter().collect();
-        let stands = self.check_leg(&decided);
+        let stands = self.check_leg(&self.pool_now(), &decided);
         if let Err(reason) = &stands {
             info!(%disk, by, %reason, "an advised move is not made");
         }
