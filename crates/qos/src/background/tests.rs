@@ -204,6 +204,18 @@ fn what_it_owed_beside_clients_is_forgiven_when_they_are_gone() {
 }
 
 #[test]
+fn what_it_did_alone_it_does_not_owe_to_who_comes() {
+    let mut world = World::new(pace(100), &[BUSY; 2]);
+    world.thinking.iter_mut().for_each(|(at, _)| *at = Nanos::from_secs(10));
+    world.run(Nanos::from_secs(10));
+    assert!(world.by_copy > 1000, "{}", world.by_copy);
+    world.by_copy = 0;
+    world.run(LONG);
+    let due = 100.0 / 2100.0;
+    assert!((world.part() - due).abs() < 0.1 * due, "{:.4}", world.part());
+}
+
+#[test]
 fn who_comes_back_finds_one_step_in_its_way_and_not_all() {
     let mut copy = Background::new(Nanos::ZERO, pace(100), STEPS);
     let shares = Shares::default();

@@ -45,6 +45,21 @@ fn what_is_at_the_disk_is_waited_for_and_the_rest_stays_in_the_rings() {
 }
 
 #[test]
+fn a_ring_that_waits_for_room_waits_on_until_the_port_has_arrived() {
+    let mut rig = Rig::started();
+    rig.io.room = 0;
+    rig.offer(0);
+    rig.kick(0);
+    assert_eq!(rig.port.come_to_rest(&mut rig.io), Rest::Ready);
+    rig.io.room = 9;
+    rig.port.on_room(&mut rig.io);
+    rig.turn();
+    assert!(rig.submitted().is_empty());
+    rig.arrive();
+    assert_eq!(rig.submitted(), [0]);
+}
+
+#[test]
 fn answers_that_were_kept_back_are_given_and_the_ring_is_not_polled_any_more() {
     let mut rig = Rig::started();
     rig.io.poll_mode = PollMode::Polled;
@@ -75,6 +90,20 @@ fn a_ring_that_starts_meanwhile_comes_to_rest_too() {
     assert!(rig.submitted().is_empty() && rig.io.polled.contains(&key));
     rig.port.come_to_rest(&mut rig.io);
     assert!(rig.io.cancelled.contains(&key));
+    rig.arrive();
+    assert_eq!(rig.submitted(), [0]);
+}
+
+#[test]
+fn what_a_former_process_left_is_replayed_on_the_other_shard() {
+    let mut rig = Rig::started();
+    rig.offer(0);
+    rig.kick(0);
+    rig.crash();
+    assert_eq!(rig.port.come_to_rest(&mut rig.io), Rest::Ready);
+    rig.start(0);
+    assert!(rig.submitted().is_empty());
+    rig.port.come_to_rest(&mut rig.io);
     rig.arrive();
     assert_eq!(rig.submitted(), [0]);
 }
