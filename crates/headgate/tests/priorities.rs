@@ -168,7 +168,7 @@ fn an_nbd_disk_has_a_priority_for_each_name() {
     let fast = daemon.json("export add a-fast --disk a --priority 200");
     daemon.ok("export add a-slow --disk a --priority 25");
     let list = daemon.ok("export list");
-    assert!(list.contains("a-fast  a          200  nbd+unix:///a-fast?"), "{list}");
+    assert!(list.contains("a-fast  a          200  read-write  nbd+unix:///a-fast?"), "{list}");
     let shown = daemon.ok("disk show a");
     assert!(
         shown.contains("further exports:  a-fast (priority 200), a-slow (priority 25)"),
