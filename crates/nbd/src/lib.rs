@@ -35,7 +35,8 @@
 //!     }
 //!
 //!     fn open(&self, name: &str) -> Result<Opened<()>, OpenError> {
-//!         let export = Export { size: 1 << 30, block_size: 512, preferred: 4096, writes: Writes::Allowed };
+//!         let writes = Writes::Allowed;
+//!         let export = Export { size: 1 << 30, block_size: 512, preferred: 4096, writes };
 //!         let opened = Opened { name: name.into(), export, description: String::new(), handle: () };
 //!         if name == "db" { Ok(opened) } else { Err(OpenError::Unknown) }
 //!     }

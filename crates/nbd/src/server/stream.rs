@@ -20,7 +20,8 @@
 //! };
 //! let stream = [&head.to_bytes()[..], &[0x5a; 512]].concat();
 //!
-//! let export = Export { size: 1 << 20, block_size: 512, preferred: 4096, writes: Writes::Allowed };
+//! let writes = Writes::Allowed;
+//! let export = Export { size: 1 << 20, block_size: 512, preferred: 4096, writes };
 //! let session = Session { replies: Replies::Simple, block_status: BlockStatus::Off };
 //! let mut requests = Requests::new(session);
 //! let (used, event) = requests.poll(&stream, export)?;

@@ -216,6 +216,16 @@ fn what_it_did_alone_it_does_not_owe_to_who_comes() {
 }
 
 #[test]
+fn what_it_did_not_use_beside_clients_it_does_not_take_at_once() {
+    let mut copy = Background::new(Nanos::ZERO, pace(100), STEPS);
+    // They pay a hundred IOs while it rests.
+    (0..1000).for_each(|_| copy.client_dispatched(Nanos::ZERO, 0, Shares::default(), Cost::ONE));
+    assert_eq!(copy.admit(Nanos::ZERO, 0, 1), Admission::Now);
+    copy.copy_dispatched(Nanos::ZERO, Cost::from_ios(STEP), STEP_BYTES, 1);
+    assert_eq!(copy.admit(Nanos::ZERO, 0, 1), Admission::None, "one was saved up");
+}
+
+#[test]
 fn who_comes_back_finds_one_step_in_its_way_and_not_all() {
     let mut copy = Background::new(Nanos::ZERO, pace(100), STEPS);
     let shares = Shares::default();
