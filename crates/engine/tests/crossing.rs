@@ -3,8 +3,8 @@
 
 mod support;
 
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Rest};
-use headgate_engine::request::{Completion, DiskInfo, Durability, IoError, Op};
+use headgate_engine::port::Detach;
+use headgate_engine::request::{Durability, IoError, Op};
 use headgate_engine::{
     BackendSpec, Engine, EngineError, HoldWrites, MoveError, MoveEvent, TroublePolicy,
 };
@@ -12,8 +12,9 @@ use headgate_mirror::{Outcome, Reason, Record, Side, TargetContent, Word};
 use headgate_qos::Policy;
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
+use support::blocker::Blocker;
 use support::moving::{
     BOTH, Mover, SIZE, Shards, datastore, engine, file, open, pair, place, ram, remote,
 };
@@ -176,30 +177,6 @@ fn a_bandwidth_is_of_what_is_copied_and_not_of_what_is_looked_at() {
         mover.finish();
         engine.shutdown(PATIENCE).unwrap();
     }
-}
-
-/// Blocks its shard when it is told to, until it is told to go on.
-struct Blocker {
-    blocked: Sender<()>,
-    go_on: Receiver<()>,
-}
-
-impl Port for Blocker {
-    fn on_command(&mut self, _io: &mut dyn PortIo, _command: PortCommand) {
-        self.blocked.send(()).unwrap();
-        let _ = self.go_on.recv();
-    }
-    fn on_start(&mut self, _io: &mut dyn PortIo) {}
-    fn on_complete(&mut self, _io: &mut dyn PortIo, _completion: Completion) {}
-    fn on_event(&mut self, _io: &mut dyn PortIo, _event: PortEvent) {}
-    fn on_room(&mut self, _io: &mut dyn PortIo) {}
-    fn on_turn_end(&mut self, _io: &mut dyn PortIo) {}
-    fn on_resize(&mut self, _io: &mut dyn PortIo, _info: &DiskInfo) {}
-    fn come_to_rest(&mut self, _io: &mut dyn PortIo) -> Rest {
-        Rest::Busy
-    }
-    fn on_arrive(&mut self, _io: &mut dyn PortIo) {}
-    fn on_detach(&mut self, _io: &mut dyn PortIo, _how: Detach) {}
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "every test program uses its own part")]
 
+pub mod blocker;
 pub mod far;
 pub mod moving;
 pub mod server;
