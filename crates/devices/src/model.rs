@@ -140,6 +140,20 @@ pub trait DeviceModel {
         Ok(())
     }
 
+    /// The disk that begins at `offset` lies at `place` from now on, with another size perhaps. Its
+    /// data goes along; what is beyond a smaller size need not be kept.
+    ///
+    /// # Errors
+    /// [`PlaceError`], and it stays as it was.
+    fn resize_disk(
+        &mut self,
+        _now: Nanos,
+        _offset: u64,
+        _place: DiskPlace,
+    ) -> Result<(), PlaceError> {
+        Ok(())
+    }
+
     /// The disk that begins there is no more, and its data need not be kept.
     fn remove_disk(&mut self, _now: Nanos, _offset: u64) {}
 
@@ -196,6 +210,9 @@ impl<D: DeviceModel + ?Sized> DeviceModel for Box<D> {
     }
     fn add_disk(&mut self, now: Nanos, place: DiskPlace) -> Result<(), PlaceError> {
         (**self).add_disk(now, place)
+    }
+    fn resize_disk(&mut self, now: Nanos, offset: u64, place: DiskPlace) -> Result<(), PlaceError> {
+        (**self).resize_disk(now, offset, place)
     }
     fn remove_disk(&mut self, now: Nanos, offset: u64) {
         (**self).remove_disk(now, offset);

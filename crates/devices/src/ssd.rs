@@ -139,7 +139,7 @@ impl Ssd {
     fn place(&mut self, place: DiskPlace) -> Result<(), PlaceError> {
         let left = Bytes(self.spec.size.0.saturating_sub(self.disks.taken()));
         let is_nowhere = place.offset.checked_add(place.size.0).is_none();
-        if is_nowhere || place.size > left || self.disks.meets(&place) {
+        if is_nowhere || place.size > left || self.disks.meets(&place, None) {
             return Err(PlaceError::NoSpace { size: place.size, capacity: self.spec.size, left });
         }
         let pages = u32::try_from(place.size.0.div_ceil(self.spec.page.0)).unwrap_or(u32::MAX);
@@ -148,6 +148,24 @@ impl Ssd {
         self.ftl.add_owner(key, owner).map_err(|error| self.refusal(&error))?;
         self.disks.insert(DriveDisk::new(place, pages));
         self.fit_lanes();
+        Ok(())
+    }
+
+    fn replace(&mut self, key: u32, place: DiskPlace) -> Result<(), PlaceError> {
+        let Some(before) = self.disks.place(key) else { return Ok(()) };
+        let taken = self.disks.taken().saturating_sub(before.size.0);
+        let left = Bytes(self.spec.size.0.saturating_sub(taken));
+        let is_nowhere = place.offset.checked_add(place.size.0).is_none();
+        if is_nowhere || place.size > left || self.disks.meets(&place, Some(key)) {
+            return Err(PlaceError::NoSpace { size: place.size, capacity: self.spec.size, left });
+        }
+        let pages = u32::try_from(place.size.0.div_ceil(self.spec.page.0)).unwrap_or(u32::MAX);
+        // What is beyond a smaller size the layer keeps as data.
+        if place.size > before.size {
+            let grown = self.ftl.grow_owner(Disks::owner(key), pages.max(self.disks.pages(key)));
+            grown.map_err(|error| self.refusal(&error))?;
+        }
+        self.disks.replace(key, place, pages);
         Ok(())
     }
 
@@ -481,6 +499,16 @@ impl DeviceModel for Ssd {
             self.remove_disk(now, 0);
         }
         self.place(place)
+    }
+
+    fn resize_disk(&mut self, now: Nanos, offset: u64, place: DiskPlace) -> Result<(), PlaceError> {
+        self.advance(now);
+        // Ageing has the pages that it began with.
+        while self.ageing.is_some() && self.grow_old(u32::MAX) == Readiness::Busy {}
+        match self.disks.at(offset).filter(|(_, found)| found.offset == offset) {
+            Some((key, _)) => self.replace(key, place),
+            None => Ok(()),
+        }
     }
 
     fn remove_disk(&mut self, now: Nanos, offset: u64) {

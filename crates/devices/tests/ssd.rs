@@ -238,6 +238,55 @@ fn disks_come_and_go_while_there_is_room() {
 }
 
 #[test]
+fn a_disk_that_grows_goes_where_there_is_room_and_keeps_its_pages() {
+    let mut ssd = drive("ssd=64M,isolation=static,dies=2,planes=2");
+    let now = Nanos::ZERO;
+    ssd.add_disk(now, place(0, 16 * MIB, 1)).unwrap();
+    ssd.add_disk(now, place(16 * MIB, 16 * MIB, 1)).unwrap();
+    ssd.submit(now, 1, write(15 * MIB, MIB));
+    let mut now = completion_times(&mut ssd, now)[0].1;
+    let refused = |ssd: &mut Ssd, offset, size| {
+        matches!(
+            ssd.resize_disk(Nanos::ZERO, 0, place(offset, size, 1)),
+            Err(PlaceError::NoSpace { .. })
+        )
+    };
+    assert!(refused(&mut ssd, 0, 16 * MIB + 4096), "its neighbour is there");
+    assert!(refused(&mut ssd, 64 * MIB, 49 * MIB), "the drive is smaller");
+    assert!(refused(&mut ssd, u64::MAX - MIB, 20 * MIB), "there is no such place");
+    ssd.resize_disk(now, 0, place(32 * MIB, 40 * MIB, 1)).unwrap();
+    assert!(ssd.flash(0).is_none(), "nobody is where it was");
+    assert_eq!(ssd.flash(32 * MIB).unwrap().writes, 256, "its past goes along");
+    // Its last page that was written, and one that it did not have.
+    for at in [32 + 15, 32 + 39] {
+        let before = ssd.flash(32 * MIB).unwrap().writes;
+        ssd.submit(now, 2, write(at * MIB, MIB));
+        now = completion_times(&mut ssd, now)[0].1;
+        assert_eq!(ssd.flash(32 * MIB).unwrap().writes - before, 256, "at {at} MiB");
+    }
+    assert_eq!(ssd.flash_drive().unwrap().writes, 3 * 256);
+    // The place where it was is another disk's, and a smaller one leaves room.
+    ssd.add_disk(now, place(0, 8 * MIB, 1)).unwrap();
+    assert!(ssd.add_disk(now, place(8 * MIB, 8 * MIB, 1)).is_err(), "the drive is full");
+    ssd.resize_disk(now, 32 * MIB, place(32 * MIB, 8 * MIB, 1)).unwrap();
+    assert_eq!(ssd.flash(40 * MIB), None);
+    ssd.resize_disk(now, 32 * MIB, place(32 * MIB, 40 * MIB, 1)).unwrap();
+}
+
+#[test]
+fn a_disk_grows_into_pages_that_never_had_a_past() {
+    let mut ssd = drive("ssd=64M,aged=yes,dies=2,planes=2,isolation=dynamic");
+    let now = Nanos::ZERO;
+    ssd.add_disk(now, place(0, 20 * MIB, 1)).unwrap();
+    ssd.make_ready(now, 256);
+    ssd.resize_disk(now, 0, place(0, 40 * MIB, 1)).unwrap();
+    assert_eq!(ssd.make_ready(now, 1), Readiness::Ready);
+    ssd.submit(now, 1, write(39 * MIB, 4_096));
+    assert_eq!(completion_times(&mut ssd, now).len(), 1);
+    assert_eq!(ssd.flash(0).unwrap().writes, 1);
+}
+
+#[test]
 fn discarded_pages_are_not_moved() {
     let moved = |discards: bool| {
         let mut ssd = drive("ssd=64M,aged=yes,dies=2,planes=2,background=no");

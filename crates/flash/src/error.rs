@@ -35,6 +35,16 @@ pub enum OwnerError {
     /// A disk without pages.
     #[error("owner {0} must have 1 page or more")]
     NoPages(OwnerId),
+    /// It has more pages than it is to grow to.
+    #[error("owner {id} has {before} pages, and {pages} are fewer")]
+    Shrinks {
+        /// Who.
+        id: OwnerId,
+        /// Pages that it has.
+        before: u32,
+        /// Pages that it was to have.
+        pages: u32,
+    },
     /// There is no room for its pages and the least over-provisioning space of everybody.
     #[error(
         "owner {id} needs {needed} blocks for its pages and the least over-provisioning space, and {left} are left: \

@@ -53,6 +53,34 @@ impl<M: Medium> Ftl<M> {
         Ok(KnownOwner { id, spec, since })
     }
 
+    /// Gives an owner more logical pages, so many in all. New ones were never written.
+    /// Over-provisioning space is divided anew. O(pages + owners).
+    ///
+    /// The answer has to be remembered as that of [`add_owner`](Ftl::add_owner).
+    ///
+    /// # Errors
+    /// [`OwnerError`], also when it has more pages already; it has the pages that it had.
+    pub fn grow_owner(&mut self, id: OwnerId, pages: u32) -> Result<KnownOwner, OwnerError> {
+        if self.stopped {
+            return Err(FtlError::Stopped.into());
+        }
+        let o = self.place_of(id).ok_or(OwnerError::Unknown(id))?;
+        let before = self.owners[o].spec.pages;
+        if pages < before {
+            return Err(OwnerError::Shrinks { id, before, pages });
+        }
+        let (needed, left) = self.room_to_grow(before, pages);
+        if needed > left {
+            return Err(OwnerError::NoSpace { id, needed, left });
+        }
+        let owner = &mut self.owners[o];
+        owner.map.resize(pages as usize, Entry::NOWHERE);
+        owner.spec.pages = pages;
+        let known = KnownOwner { id, spec: owner.spec, since: owner.since };
+        self.divide();
+        Ok(known)
+    }
+
     pub(crate) fn enter(&mut self, known: KnownOwner) -> usize {
         let owner = Owner {
             id: Some(known.id),

@@ -110,6 +110,19 @@ impl<M: Medium> Ftl<M> {
         (least(pages), all.saturating_sub(taken))
     }
 
+    /// Blocks that an owner needs beside those it has to have so many pages, and blocks that are
+    /// left.
+    pub(crate) fn room_to_grow(&self, before: u32, pages: u32) -> (u32, u32) {
+        let (_, left) = self.room_for(0);
+        let own = self.owners.iter().filter(|owner| owner.id.is_some());
+        let others: u64 = match self.is_shared() {
+            true => own.map(|owner| u64::from(owner.spec.pages)).sum::<u64>() - u64::from(before),
+            false => 0,
+        };
+        let of = |pages: u32| self.data_blocks(others + u64::from(pages));
+        (of(pages).saturating_sub(of(before)), left)
+    }
+
     /// Divides the over-provisioning space among all owners by weight, as at the beginning of
     /// Algorithm 1.
     pub(crate) fn divide(&mut self) {

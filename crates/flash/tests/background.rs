@@ -187,6 +187,7 @@ fn bad_requests_are_refused_in_words() {
          remove an owner, or make this one smaller"
     );
     assert_eq!(ftl.remove_owner(OwnerId(4)), Err(OwnerError::Unknown(OwnerId(4))));
+    assert_eq!(ftl.grow_owner(OwnerId(4), 9), Err(OwnerError::Unknown(OwnerId(4))));
     ftl.check().unwrap();
 
     let none = Config { thresholds: Thresholds { foreground: 0, background: 0 }, ..quiet() };

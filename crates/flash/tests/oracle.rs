@@ -168,6 +168,21 @@ impl Trial {
         }
     }
 
+    fn grow(&mut self, d: usize) {
+        let Disk { known, pages } = &self.disks[d];
+        let (id, before) = (known.id, pages.len() as u32);
+        let more = self.rng.below(self.ftl.as_ref().unwrap().geometry().pages() / 4);
+        match self.ftl().grow_owner(id, before + more) {
+            Ok(known) => {
+                let disk = &mut self.disks[d];
+                disk.known = known;
+                disk.pages.resize((before + more) as usize, Page(vec![None]));
+            }
+            Err(OwnerError::NoSpace { needed, left, .. }) => assert!(needed > left),
+            Err(error) => panic!("seed {}: {error}", self.seed),
+        }
+    }
+
     fn write(&mut self, d: usize) {
         self.version += 1;
         let version = self.version;
@@ -237,6 +252,7 @@ impl Trial {
             match (self.rng.below(400), some) {
                 (0, _) | (_, None) => self.come(),
                 (1, _) if self.rng.one_in(2) => self.go(),
+                (1, Some(d)) => self.grow(d as usize),
                 (2..=5, _) => self.compare(),
                 (6..=15, Some(d)) => self.trim(d as usize),
                 (16..=60, _) => self.background(),

@@ -105,6 +105,10 @@ impl<D: DeviceModel> DeviceModel for Layered<D> {
         self.device.add_disk(now, place)
     }
 
+    fn resize_disk(&mut self, now: Nanos, offset: u64, place: DiskPlace) -> Result<(), PlaceError> {
+        self.device.resize_disk(now, offset, place)
+    }
+
     fn remove_disk(&mut self, now: Nanos, offset: u64) {
         self.device.remove_disk(now, offset);
     }

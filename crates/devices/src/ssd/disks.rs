@@ -190,12 +190,35 @@ impl Disks {
         self.places.iter().filter_map(|&(_, key)| self.get(key)).map(|disk| disk.place.size.0).sum()
     }
 
-    pub(super) fn meets(&self, place: &DiskPlace) -> bool {
+    /// Where a disk lies.
+    pub(super) fn place(&self, key: u32) -> Option<DiskPlace> {
+        self.get(key).map(|disk| disk.place)
+    }
+
+    /// How many pages it has.
+    pub(super) fn pages(&self, key: u32) -> u32 {
+        self.get(key).map_or(0, |disk| disk.pages)
+    }
+
+    /// A disk lies elsewhere from now on, and has so many pages at least.
+    pub(super) fn replace(&mut self, key: u32, place: DiskPlace, pages: u32) {
+        let Some(disk) = self.get_mut(key) else { return };
+        let shares = disk.place.shares;
+        disk.place = DiskPlace { shares, ..place };
+        disk.pages = disk.pages.max(pages);
+        self.places.retain(|&(_, other)| other != key);
+        let at = self.places.partition_point(|&(offset, _)| offset < place.offset);
+        self.places.insert(at, (place.offset, key));
+    }
+
+    /// Whether a place overlaps that of another disk than this one.
+    pub(super) fn meets(&self, place: &DiskPlace, but: Option<u32>) -> bool {
         let overlaps = |disk: &DriveDisk| {
             disk.place.offset < place.offset + place.size.0
                 && place.offset < disk.place.offset + disk.place.size.0
         };
-        self.places.iter().filter_map(|&(_, key)| self.get(key)).any(overlaps)
+        let others = self.places.iter().filter(|&&(_, key)| Some(key) != but);
+        others.filter_map(|&(_, key)| self.get(key)).any(overlaps)
     }
 
     /// The disk that has a byte.
