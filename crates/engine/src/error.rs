@@ -62,6 +62,9 @@ pub enum EngineError {
     /// A live move cannot begin, or is not there.
     #[error(transparent)]
     Move(#[from] MoveError),
+    /// A disk cannot have another size, or not that one.
+    #[error(transparent)]
+    Resize(#[from] ResizeError),
     /// A shard does not take its turns. What was asked for is not done later either.
     #[error("{0}")]
     Stalled(Stall),
@@ -70,12 +73,59 @@ pub enum EngineError {
     Gone(#[from] ShardGone),
 }
 
+/// Why a disk cannot have another size, or not that one.
+#[derive(Debug, Error)]
+pub enum ResizeError {
+    /// No disk can have it.
+    #[error("a size of {size} bytes is not whole blocks of {block}, or more than 16 TiB")]
+    Size {
+        /// What was asked, in bytes.
+        size: u64,
+        /// What it must be a multiple of, in bytes.
+        block: u64,
+    },
+    /// It is a side of a move.
+    #[error("the disk is being moved")]
+    Moving,
+    /// Clients would use what is cut off.
+    #[error("the disk has {ports} clients, and is made smaller only while it has none")]
+    Clients {
+        /// How many.
+        ports: usize,
+    },
+    /// It lies on a server.
+    #[error("the disk is an export of a server, which decides over its size")]
+    Export,
+    /// The device is smaller.
+    #[error("the device has {found}, and the disk is to have {size}")]
+    Device {
+        /// What it has.
+        found: Bytes,
+        /// What was asked.
+        size: Bytes,
+    },
+    /// There is data in what is to be cut off.
+    #[error("there is data behind {size}, the first of it at {at}")]
+    Data {
+        /// What was asked.
+        size: Bytes,
+        /// Where the data is.
+        at: Bytes,
+    },
+    /// The storage refuses.
+    #[error("the storage refuses the size: {0}")]
+    Io(#[from] io::Error),
+}
+
 /// Why a disk cannot be moved so, or not now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MoveError {
     /// One of the two is a side of a move already.
     #[error("the disk is being moved already")]
     Moving,
+    /// Its storage is being given another size.
+    #[error("the disk is getting another size: it can be moved when it has it")]
+    Resizing,
     /// Requests wait for the end of the storage's trouble.
     #[error(
         "the disk holds requests because its storage is in trouble: it can be moved when that is over"

@@ -4,6 +4,7 @@ use super::context::Context;
 use super::execute::{Execute, Opening, Refused};
 use super::file::{self, File};
 use super::storage::Storage;
+use crate::error::EngineError;
 use crate::snapshot::FlashSnapshot;
 use crate::topology::{Told, Topology};
 use headgate_devices::{DeviceModel, DiskPlace, FlashDrive, ModelSpec, Readiness};
@@ -72,6 +73,24 @@ impl Execute for Emulated {
             self.ranges[key as usize] = Some(DiskRange { base, size: size.0 });
         }
         storage
+    }
+
+    fn resize(&mut self, now: Nanos, disk: u32, size: Bytes) -> Result<(), EngineError> {
+        let known = self.ranges.get(disk as usize).copied().flatten();
+        let (Some(known), size) = (known, size.0) else { return Ok(()) };
+        let others = self.ranges.iter().enumerate().filter(|&(key, _)| key != disk as usize);
+        let others = others.filter_map(|(_, range)| *range);
+        let meets = |other: DiskRange| {
+            other.base < known.base.saturating_add(size)
+                && known.base < other.base.saturating_add(other.size)
+        };
+        let fits = known.base.saturating_add(size) <= self.end && !others.clone().any(meets);
+        let base = if fits { known.base } else { find_gap(others, size, self.end) };
+        // A model keeps the weight that it knows.
+        let place = DiskPlace { offset: base, size: Bytes(size), shares: Shares::default() };
+        self.model.resize_disk(now, known.base, place)?;
+        self.ranges[disk as usize] = Some(DiskRange { base, size });
+        Ok(())
     }
 
     fn close(&mut self, ctx: &mut Context, key: u32, storage: &Storage) {

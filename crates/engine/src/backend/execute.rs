@@ -32,6 +32,14 @@ pub(crate) trait Execute {
     /// When it cannot be one of this backend's.
     fn open(&mut self, ctx: &mut Context, disk: Opening) -> Result<Storage, Refused>;
 
+    /// Has room for a disk of this size from now on; its storage is given the size elsewhere.
+    ///
+    /// # Errors
+    /// When there is no room; the disk is as it was then.
+    fn resize(&mut self, _now: Nanos, _disk: u32, _size: Bytes) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Gives up a disk that has no requests, before its storage is dropped elsewhere.
     fn close(&mut self, ctx: &mut Context, key: u32, storage: &Storage);
 

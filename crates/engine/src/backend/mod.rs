@@ -26,6 +26,7 @@ pub(crate) mod null;
 mod size;
 pub(crate) mod storage;
 
+use crate::error::EngineError;
 use crate::kernel::mailbox::Outlet;
 use crate::snapshot::FlashSnapshot;
 use crate::topology::Topology;
@@ -121,6 +122,10 @@ impl Backend {
 impl Execute for Backend {
     fn open(&mut self, ctx: &mut Context, disk: Opening) -> Result<Storage, Refused> {
         each!(self, it => it.open(ctx, disk))
+    }
+
+    fn resize(&mut self, now: Nanos, disk: u32, size: Bytes) -> Result<(), EngineError> {
+        each!(self, it => it.resize(now, disk, size))
     }
 
     fn close(&mut self, ctx: &mut Context, key: u32, storage: &Storage) {

@@ -236,6 +236,7 @@ impl Shard {
             trouble: Default::default(),
             moving: None,
             landing: None,
+            resizing: Default::default(),
             successor: None,
         }))
     }

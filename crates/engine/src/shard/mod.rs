@@ -29,6 +29,7 @@ mod polled;
 mod ports;
 #[cfg(test)]
 mod ranges;
+pub(crate) mod resizing;
 #[cfg(test)]
 mod testing;
 

@@ -85,6 +85,7 @@ impl Rig {
             trouble: Default::default(),
             moving: None,
             landing: None,
+            resizing: Default::default(),
             successor: None,
         });
         key as u32

@@ -43,8 +43,20 @@ pub(crate) struct ShardDisk {
     pub moving: Option<u32>,
     /// The move of another shard whose target it is, by its number here.
     pub landing: Option<u32>,
+    /// Whether its storage is being given another size.
+    pub resizing: SizeChange,
     /// What its clients' ports hang on, if that is another disk: it moves, or has moved.
     pub successor: Option<Successor>,
+}
+
+/// Whether a disk's storage is being given another size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SizeChange {
+    /// It is not.
+    #[default]
+    None,
+    /// It is, and the disk cannot begin to move.
+    UnderWay,
 }
 
 /// The disk that the clients' ports of one hang on that moves, or has moved.
@@ -62,11 +74,20 @@ impl ShardDisk {
         self.moving.is_some() || self.landing.is_some()
     }
 
+    /// That nobody is giving it another size.
+    pub(crate) fn check_size_stays(&self) -> Result<(), EngineError> {
+        match self.resizing {
+            SizeChange::None => Ok(()),
+            SizeChange::UnderWay => Err(MoveError::Resizing.into()),
+        }
+    }
+
     /// Whether it can be the target of a move.
     pub(crate) fn check_as_target(&self) -> Result<(), EngineError> {
         if self.is_moving() {
             return Err(MoveError::Moving.into());
         }
+        self.check_size_stays()?;
         if !self.ports.is_empty() {
             return Err(EngineError::DiskBusy { ports: self.ports.len() });
         }
@@ -147,6 +168,7 @@ mod tests {
             trouble: Trouble::default(),
             moving: None,
             landing: None,
+            resizing: Default::default(),
             successor: None,
         }
     }

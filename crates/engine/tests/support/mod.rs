@@ -43,6 +43,8 @@ pub enum Message {
     /// Lock a block, say so when it is this client's, and keep it until it is to be unlocked.
     Keep(u64, u32, Sender<()>),
     Unlock,
+    /// Say from now on what size the disk gets.
+    Sizes(Sender<u64>),
     /// From now on the port has to do with the pages of its disk, or not any more.
     Pages(PageUse),
 }
@@ -60,6 +62,7 @@ struct TestPort {
     /// It keeps the block that it locks, or has locked.
     keeping: bool,
     pages: Option<PageUse>,
+    sizes: Option<Sender<u64>>,
 }
 
 impl TestPort {
@@ -115,6 +118,7 @@ impl Port for TestPort {
                 io.unlock_block();
             }
             Message::Pages(used) => self.pages = Some(used),
+            Message::Sizes(tell) => self.sizes = Some(tell),
             Message::GiveUp(answer) => {
                 let held = io.held();
                 let cookies: Vec<u64> = self.running.keys().copied().collect();
@@ -157,7 +161,12 @@ impl Port for TestPort {
             io.close();
         }
     }
-    fn on_resize(&mut self, _io: &mut dyn PortIo, _info: &DiskInfo) {}
+    fn on_resize(&mut self, io: &mut dyn PortIo, info: &DiskInfo) {
+        assert_eq!(io.disk().size, info.size);
+        if let Some(sizes) = &self.sizes {
+            let _ = sizes.send(info.size);
+        }
+    }
     fn come_to_rest(&mut self, _io: &mut dyn PortIo) -> Rest {
         self.resting = true;
         // Its requests are the shard's to wait for.

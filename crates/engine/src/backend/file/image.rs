@@ -3,14 +3,15 @@
 use super::lock;
 use super::mapping::Mapping;
 use super::pages::Pages;
+use super::shared::{Kind, Mapped, SharedImage, length};
 use super::submission::{Submission, submission};
 use super::tenure::Tenure;
 use super::without_links::open_without_links;
 use crate::backend::size::{SIZE_STEP, is_disk_size};
-use crate::request::{Access, Extent, ExtentKind};
+use crate::request::Access;
 use crate::topology::{self, Topology};
 use headgate_units::{AtomicNanos, Bytes};
-use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
+use rustix::fs::{MemfdFlags, OFlags};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -92,12 +93,6 @@ pub enum ImageError {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    File,
-    BlockDevice,
-}
-
 /// What a transfer of an image's bytes may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Medium {
@@ -126,6 +121,8 @@ pub(crate) struct FileImage {
     submission: Submission,
     /// Of an image in memory, unless there is no address space for it.
     mapping: Option<Mapping>,
+    /// Those of before it had another size.
+    earlier_mappings: Vec<Mapping>,
     tenure: Tenure,
 }
 
@@ -306,6 +303,7 @@ impl FileImage {
             medium,
             submission,
             mapping,
+            earlier_mappings: Vec::new(),
             tenure: Tenure::default(),
         };
         Ok((image, size, block_size))
@@ -333,6 +331,7 @@ impl FileImage {
             medium,
             submission,
             mapping,
+            earlier_mappings: Vec::new(),
             tenure: Tenure::default(),
         };
         Ok((image, size, 512))
@@ -408,49 +407,15 @@ impl FileImage {
 
     /// A second handle on the same open file, for work that blocks.
     pub(crate) fn share(&self) -> io::Result<SharedImage> {
-        Ok(SharedImage { file: self.file.try_clone()?, kind: self.kind })
-    }
-}
-
-/// A handle for queries that may block.
-#[derive(Debug)]
-pub(crate) struct SharedImage {
-    file: File,
-    kind: Kind,
-}
-
-/// Answers beyond this many extents are cut: the client asks again from where the answer ended.
-const EXTENTS_MAX: usize = 4096;
-
-impl SharedImage {
-    /// The extents of a range, in order, possibly cut after [`EXTENTS_MAX`]. Blocks.
-    pub(crate) fn extents(&self, offset: u64, len: u64) -> io::Result<Vec<Extent>> {
-        if self.kind != Kind::File {
-            return Ok(vec![Extent { len, kind: ExtentKind::Data }]);
-        }
-        let end = offset + len;
-        let mut at = offset;
-        let mut extents = Vec::new();
-        while at < end && extents.len() < EXTENTS_MAX {
-            let data = self.seek(SeekFrom::Data(at))?.unwrap_or(end).min(end);
-            if data > at {
-                extents.push(Extent { len: data - at, kind: ExtentKind::Hole });
-                at = data;
-                continue;
-            }
-            let hole = self.seek(SeekFrom::Hole(at))?.unwrap_or(end).min(end);
-            extents.push(Extent { len: hole - at, kind: ExtentKind::Data });
-            at = hole;
-        }
-        Ok(extents)
+        let mapped = if self.mapping.is_some() { Mapped::Yes } else { Mapped::No };
+        Ok(SharedImage { file: self.file.try_clone()?, kind: self.kind, mapped })
     }
 
-    /// `None` past the last data or hole. The file offset that this moves is used by nobody.
-    fn seek(&self, from: SeekFrom) -> io::Result<Option<u64>> {
-        match rustix::fs::seek(&self.file, from) {
-            Ok(at) => Ok(Some(at)),
-            Err(rustix::io::Errno::NXIO) => Ok(None),
-            Err(e) => Err(e.into()),
+    /// The pages have other addresses from now on. Those before stay valid: a port may have an
+    /// operation under way there.
+    pub(crate) fn remap(&mut self, mapping: Option<Mapping>) {
+        if let (Some(mapping), true) = (mapping, self.mapping.is_some()) {
+            self.earlier_mappings.extend(self.mapping.replace(mapping));
         }
     }
 }
@@ -458,11 +423,6 @@ impl SharedImage {
 fn forget(file: &File, unwanted: OFlags) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(file)?;
     Ok(rustix::fs::fcntl_setfl(file, flags - unwanted)?)
-}
-
-/// Works for files and block devices alike.
-fn length(file: &File) -> io::Result<u64> {
-    Ok(rustix::fs::seek(file, SeekFrom::End(0))?)
 }
 
 fn medium(file: &File) -> io::Result<Medium> {
@@ -490,6 +450,7 @@ fn direct_alignment(file: &File) -> io::Result<(u32, usize)> {
 mod tests {
     use super::FileImage as Image;
     use super::*;
+    use crate::request::{Extent, ExtentKind};
     use std::os::unix::fs::FileExt;
 
     const NO_WAIT: Duration = Duration::ZERO;

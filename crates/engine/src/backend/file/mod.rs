@@ -7,6 +7,7 @@
 //! - [`inline`]: transfers of files in memory, done on the shard's thread.
 //! - [`bounce`]: aligned memory for buffers that direct IO cannot use.
 //! - [`pages`]: the pages of a file in memory.
+//! - [`shared`]: a second handle on a file, for what blocks.
 //! - `submission`: who hands operations to a file system that may block.
 //! - [`io_scheduler`]: priorities for the kernel's own IO scheduler.
 
@@ -16,8 +17,9 @@ pub(crate) mod image;
 mod inline;
 pub(crate) mod io_scheduler;
 mod lock;
-mod mapping;
+pub(crate) mod mapping;
 pub(crate) mod pages;
+pub(crate) mod shared;
 mod steps;
 mod submission;
 mod tenure;

@@ -44,6 +44,7 @@ fn check_source(source: &ShardDisk) -> Result<(), EngineError> {
     if source.is_moving() || source.successor.is_some() {
         return Err(MoveError::Moving.into());
     }
+    source.check_size_stays()?;
     if source.trouble.hold.is_some() {
         return Err(MoveError::Holding.into());
     }
@@ -248,6 +249,7 @@ impl Core {
             trouble: Default::default(),
             moving: Some(index),
             landing: None,
+            resizing: Default::default(),
             successor: None,
         });
         (front as u32, store)
