@@ -7,8 +7,8 @@ use headgate_access::Access;
 use headgate_devices::{LayerSpec, ModelSpec};
 use headgate_engine::port::Detach;
 use headgate_engine::{
-    BackendSpec, Caching, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig, HoldWrites, Image,
-    TroublePolicy,
+    BackendSpec, Caching, CutOff, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig,
+    HoldWrites, Image, TroublePolicy,
 };
 use headgate_frontends::vhost::server::{ServerError, VhostServer};
 use headgate_qos::{Policy, SchedulerKind};
@@ -20,8 +20,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 use vhost::VhostBackend;
-use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const DISK: u64 = 16 << 20;
@@ -213,6 +213,88 @@ fn name_and_configuration_are_the_disks() {
     let (_, config) = frontend.get_config(0, 60, VhostUserConfigFlags::empty(), &[0; 60]).unwrap();
     assert_eq!(u64::from_le_bytes(config[..8].try_into().unwrap()), DISK / 512);
     assert!(frontend.set_config(32, VhostUserConfigFlags::WRITABLE, &[0]).is_err());
+}
+
+fn capacity(frontend: &mut Frontend) -> u64 {
+    let asked = frontend.get_config(0, 60, VhostUserConfigFlags::empty(), &[0; 60]);
+    u64::from_le_bytes(asked.unwrap().1[..8].try_into().unwrap()) * 512
+}
+
+/// Whether a front-end is told that its configuration space has changed, by now.
+fn is_told(channel: &mut UnixStream) -> bool {
+    let mut message = [0; 12];
+    match channel.read(&mut message) {
+        Ok(12) => assert_eq!(message, [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]),
+        Ok(len) => panic!("{len} bytes: {message:?}"),
+        Err(e) => {
+            assert_eq!(e.kind(), std::io::ErrorKind::WouldBlock);
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn a_front_end_is_told_of_another_size_once() {
+    let host = Host::new(BackendSpec::Files);
+    let _server = host.serve();
+    let grow = |size| host.engine.resize_disk(host.disk, Bytes(size), CutOff::Keep).unwrap();
+    let mut guest = Guest::new(1);
+    let mut frontend = guest.connect(&host.socket);
+    // Without a socket for that there is nothing to be told on, and all goes on.
+    grow(DISK + 4096);
+    assert_eq!(capacity(&mut frontend), DISK + 4096);
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    frontend.set_backend_request_fd(&theirs).unwrap();
+    drop(theirs);
+    assert!(!is_told(&mut ours), "nothing has changed");
+    let beyond = (DISK + 4096) / 512;
+    assert_eq!(guest.run(0, RequestType::Out, beyond, Data::Out(vec![1; 512])).status, 1);
+    grow(2 * DISK);
+    assert!(is_told(&mut ours));
+    assert!(!is_told(&mut ours), "once is enough");
+    assert_eq!(capacity(&mut frontend), 2 * DISK);
+    assert_eq!(guest.run(0, RequestType::Out, beyond, Data::Out(vec![1; 512])), ok(vec![]));
+    // One that did not look is told again when a ring starts: it hears nothing while none runs.
+    grow(3 * DISK);
+    assert!(is_told(&mut ours));
+    let base = frontend.get_vring_base(0).unwrap();
+    guest.start(&mut frontend, 0, base as u16);
+    assert!(is_told(&mut ours));
+    assert_eq!(capacity(&mut frontend), 3 * DISK);
+    let base = frontend.get_vring_base(0).unwrap();
+    guest.start(&mut frontend, 0, base as u16);
+    assert!(!is_told(&mut ours), "it has looked");
+}
+
+#[test]
+fn a_socket_for_changes_that_nobody_reads_keeps_nobody() {
+    let host = Host::new(BackendSpec::Files);
+    let _server = host.serve();
+    let mut guest = Guest::new(1);
+    let mut frontend = guest.connect(&host.socket);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    // What is set on a shared socket counts for both sides of it.
+    theirs.set_nonblocking(false).unwrap();
+    frontend.set_backend_request_fd(&theirs).unwrap();
+    capacity(&mut frontend);
+    let mut size = DISK;
+    // More than a socket holds.
+    for _ in 0..2_000 {
+        size += 4096;
+        host.engine.resize_disk(host.disk, Bytes(size), CutOff::Keep).unwrap();
+    }
+    assert_eq!(guest.run(0, RequestType::In, 0, Data::In(512)), ok(vec![0; 512]));
+    drop((ours, theirs));
+    host.engine.resize_disk(host.disk, Bytes(size + 4096), CutOff::Keep).unwrap();
+    assert_eq!(capacity(&mut frontend), size + 4096, "a socket without another side is no harm");
+    // What is no socket ends the connection, and no other.
+    let file = std::fs::File::open("/dev/null").unwrap();
+    assert!(frontend.set_backend_request_fd(&file).is_err());
+    let mut guest = Guest::new(1);
+    let mut frontend = guest.connect(&host.socket);
+    assert_eq!(capacity(&mut frontend), size + 4096);
 }
 
 #[test]

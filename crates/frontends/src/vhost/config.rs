@@ -43,6 +43,7 @@ pub(crate) const FEATURES: u64 = feature::VERSION_1
 /// The protocol features offered to the front-end.
 pub(crate) const PROTOCOL_FEATURES: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::CONFIG)
+    .union(VhostUserProtocolFeatures::BACKEND_REQ)
     .union(VhostUserProtocolFeatures::REPLY_ACK)
     .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD)
     .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)

@@ -3,20 +3,21 @@
 //! Everything that is validated once and for all is validated here, on the connection's own thread,
 //! which may block.
 
-use super::config::{FEATURES, MAX_MEM_SLOTS, MAX_QUEUES, PROTOCOL_FEATURES, read_config};
+use super::config::{FEATURES, MAX_MEM_SLOTS, MAX_QUEUES, PROTOCOL_FEATURES};
 use super::memory::{InflightArea, MemoryTable};
 use super::memory_rules::{GuestMemorySource, MemoryRules};
 use super::port::{BadEvent, Command, Enabled, Kick, MovedRing, NewRing, Signal, Trust};
+use super::view::View;
 use super::{Refused, hung_up};
 use headgate_engine::PortRef;
-use headgate_engine::request::{DiskInfo, Durability};
+use headgate_engine::request::Durability;
 use headgate_vring::blk::feature;
 use headgate_vring::layout::MAX_QUEUE_SIZE;
 use headgate_vring::{DeviceQueue, QueueFeatures, QueueLayout};
 use std::fs::File;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -69,7 +70,7 @@ impl Setup {
 pub(super) struct Device {
     port: PortRef,
     peer: UnixStream,
-    disk: Arc<Mutex<DiskInfo>>,
+    view: Arc<View>,
     trust: Arc<Trust>,
     features: u64,
     table: MemoryTable,
@@ -87,22 +88,18 @@ impl Device {
     pub(super) fn new(
         port: PortRef,
         peer: UnixStream,
-        disk: Arc<Mutex<DiskInfo>>,
+        view: Arc<View>,
         trust: Arc<Trust>,
         memory: GuestMemorySource,
     ) -> Result<Device, Refused> {
         let queues = (0..MAX_QUEUES).map(|_| Setup::new()).collect();
         let table = MemoryTable::empty(MemoryRules::new(memory))?;
-        Ok(Device { port, peer, disk, trust, features: 0, table, inflight: None, queues })
+        Ok(Device { port, peer, view, trust, features: 0, table, inflight: None, queues })
     }
 
     fn new_signal(&self) -> impl FnOnce(File) -> Result<Signal, BadEvent> + use<> {
         let trust = self.trust.clone();
         move |file| Signal::new(file, trust)
-    }
-
-    fn disk(&self) -> DiskInfo {
-        self.disk.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
     fn tell(&self, command: Command) -> Result<(), Refused> {
@@ -163,7 +160,9 @@ impl Device {
             call: setup.call.take(),
             error: setup.error.take(),
         };
-        self.tell(Command::Start(Box::new(new)))
+        self.tell(Command::Start(Box::new(new)))?;
+        self.view.tell();
+        Ok(())
     }
 
     /// Stops a ring and waits until nothing of it is in flight. Answers its position in the
@@ -401,7 +400,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         size: u32,
         _flags: VhostUserConfigFlags,
     ) -> ProtocolResult<Vec<u8>> {
-        Ok(read_config(&self.disk(), offset, size))
+        Ok(self.view.read(offset, size))
     }
 
     fn set_config(
@@ -431,7 +430,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         let marked = area.marked()?;
         self.inflight = Some(area);
         if !marked.is_empty() {
-            let (disk, queues) = (self.disk().name, marked.len());
+            let (disk, queues) = (self.view.disk().name, marked.len());
             tracing::info!(disk, queues, "requests of a former process will be replayed");
         }
         Ok(self.tell(Command::ExpectReplays(marked))?)

@@ -8,6 +8,7 @@
 //! | `memory` | control threads | maps what the front-end announces |
 //! | `memory_rules` | control threads | which memory, and how much |
 //! | `config` | - | feature bits and configuration space |
+//! | `view` | both | what the front-end has read of it, and how it hears of a change |
 //!
 //! A connection owns one port in its disk's shard. The control thread may block on its peer for
 //! ever: nothing but that peer's own negotiation waits for it. The port never waits: it takes
@@ -38,6 +39,7 @@ mod memory;
 mod memory_rules;
 mod port;
 pub mod server;
+mod view;
 
 pub use memory_rules::GuestMemorySource;
 

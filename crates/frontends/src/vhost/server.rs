@@ -3,6 +3,7 @@
 use super::control::Device;
 use super::memory_rules::GuestMemorySource;
 use super::port::{BlkPort, Recall, Trust};
+use super::view::View;
 use super::{Refused, hung_up};
 use headgate_access::{Access, Kind, Peer};
 use headgate_engine::port::Detach;
@@ -327,15 +328,15 @@ enum Ended {
 
 /// A connection's thread: answers messages until its peer, or the disk, goes away.
 fn serve(shared: &Shared, stream: UnixStream) -> Result<(), Ended> {
-    let info = Arc::new(Mutex::new(shared.engine.disk_info(shared.disk())?));
+    let view = Arc::new(View::new(shared.engine.disk_info(shared.disk())?));
     let port = {
-        let (info, peer, recall) = (Arc::clone(&info), stream.try_clone()?, Recall::new()?);
-        let new = move |disk: &DiskInfo| Box::new(BlkPort::new(disk, info, recall, peer)) as Box<_>;
+        let (view, peer, recall) = (Arc::clone(&view), stream.try_clone()?, Recall::new()?);
+        let new = move |disk: &DiskInfo| Box::new(BlkPort::new(disk, view, recall, peer)) as Box<_>;
         shared.engine.attach(shared.disk(), new)?
     };
     shared.set_client(Client::Connected(stream.try_clone()?, Some(port.clone())));
     tracing::info!(disk = shared.name, "a front-end connected");
-    let result = answer(&port, info, stream, shared);
+    let result = answer(&port, &view, stream, shared);
     shared.set_client(Client::Leaving);
     port.detach(Detach::Now);
     // The port's requests write into guest memory; a successor must not start before the last has
@@ -351,14 +352,16 @@ fn serve(shared: &Shared, stream: UnixStream) -> Result<(), Ended> {
 
 fn answer(
     port: &PortRef,
-    info: Arc<Mutex<DiskInfo>>,
+    view: &Arc<View>,
     stream: UnixStream,
     shared: &Shared,
 ) -> Result<(), Ended> {
     let (peer, trust) = (stream.try_clone()?, shared.trust.clone());
-    let device = Device::new(port.clone(), peer, info, trust, shared.memory)?;
+    let messages = stream.try_clone()?;
+    let device = Device::new(port.clone(), peer, Arc::clone(view), trust, shared.memory)?;
     let mut handler = BackendReqHandler::from_stream(stream, Arc::new(Mutex::new(device)));
     loop {
+        view.look_at_next(&messages);
         match handler.handle_request() {
             Ok(()) => {}
             Err(ProtocolError::Disconnected) => return Ok(()),

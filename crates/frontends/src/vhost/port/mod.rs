@@ -20,6 +20,7 @@ pub(crate) use event::{BadEvent, Kick, Recall, Signal, Trust};
 pub(crate) use ring::{Enabled, MovedRing, NewRing};
 
 use super::config::MAX_QUEUES;
+use super::view::View;
 use headgate_engine::port::{Detach, PollResult, Port, PortCommand, PortEvent, PortIo, Rest};
 use headgate_engine::request::{self as engine, DiskInfo};
 use headgate_engine::sole_client::SoleClient;
@@ -33,8 +34,8 @@ use slab::Slab;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex};
 
 /// What the control thread tells its port.
 pub(crate) enum Command {
@@ -78,8 +79,8 @@ enum Kind {
 /// The data path of one connection. See the module's documentation.
 pub(crate) struct BlkPort {
     info: DiskInfo,
-    /// The control thread's view of `info`.
-    shared: Arc<Mutex<DiskInfo>>,
+    /// The front-end's view of `info`.
+    view: Arc<View>,
     /// By queue index, up to the highest started.
     rings: Vec<Option<Ring>>,
     requests: Slab<InFlight>,
@@ -118,13 +119,15 @@ impl BlkPort {
     /// The port of the connection `peer`.
     pub(crate) fn new(
         info: &DiskInfo,
-        shared: Arc<Mutex<DiskInfo>>,
+        view: Arc<View>,
         recall: Recall,
         peer: UnixStream,
     ) -> BlkPort {
+        // It may have changed since the view was made.
+        view.change(info);
         BlkPort {
             info: info.clone(),
-            shared,
+            view,
             rings: Vec::new(),
             requests: Slab::new(),
             scratch: Scratch::default(),
@@ -407,7 +410,7 @@ impl Port for BlkPort {
 
     fn on_resize(&mut self, _io: &mut dyn PortIo, info: &DiskInfo) {
         self.info = info.clone();
-        *self.shared.lock().unwrap_or_else(|e| e.into_inner()) = info.clone();
+        self.view.change(info);
     }
 
     fn on_detach(&mut self, io: &mut dyn PortIo, how: Detach) {

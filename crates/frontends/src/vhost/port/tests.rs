@@ -297,7 +297,7 @@ impl BlkPort {
     fn with_peer(info: &DiskInfo) -> (UnixStream, BlkPort) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let recall = Recall::new().unwrap();
-        (theirs, BlkPort::new(info, Arc::new(Mutex::new(info.clone())), recall, ours))
+        (theirs, BlkPort::new(info, Arc::new(View::new(info.clone())), recall, ours))
     }
 }
 
