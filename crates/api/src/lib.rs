@@ -18,6 +18,7 @@ pub mod moves;
 pub mod placement;
 pub mod priorities;
 pub mod removed;
+pub mod resize;
 pub mod space;
 pub mod state;
 pub mod top;

@@ -15,6 +15,7 @@
 //! | remove and keep | row `removing` and a removed disk `moving`, image renamed into the trash, row deleted and `kept` | finished |
 //! | restore | removed disk `returning` and a row `creating`, image renamed back, row `ready` and the removed disk deleted | image back: becomes ready; else: undone |
 //! | move | row of a move `preparing`, image at the target made, row `started`, all copied, disk and row `switched`, image at the source unlinked, row deleted | before `switched`: undone; after it: finished |
+//! | resize | row `resizing`, image lengthened or cut, row `ready` with its size | the size of the image counts |
 //! | purge | removed disk `purging`, image unlinked, removed disk deleted | finished |
 //!
 //! Every step is durable before the next begins.

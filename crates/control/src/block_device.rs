@@ -4,6 +4,7 @@ use crate::ControlError;
 use crate::signature::{Ends, HEAD, TAIL};
 use headgate_api::types::Force;
 use headgate_model::PlaneError;
+use headgate_units::Bytes;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -32,6 +33,15 @@ pub(super) fn check_new(device: &Path, force: Force) -> Result<(), ControlError>
              'wipefs --all {name}'. If it was a disk of Headgate's before, here or on another host, \
              this is its guest's: add it with --force, which keeps its content"
         ),
+    })
+}
+
+/// The size of a device that is served here, or was.
+pub(super) fn length(device: &Path) -> Result<Bytes, ControlError> {
+    let length = File::open(device).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    length.map(Bytes).map_err(|source| ControlError::Io {
+        doing: format!("measure {}", device.display()),
+        source,
     })
 }
 

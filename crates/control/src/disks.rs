@@ -9,8 +9,8 @@ use crate::leases::{Before, Eviction};
 use headgate_api::types::{Changed, Disk, DiskCreate, DiskPatch, Force};
 use headgate_model::Name;
 use headgate_model::RemoteDisk;
-use headgate_model::{Backend, DiskRecord, Policy, Scheduler};
-use headgate_model::{Fence, OpenDisk, Session};
+use headgate_model::{Backend, DiskRecord, DiskState, Policy, Scheduler};
+use headgate_model::{Fence, OpenDisk, Session, SizeRule};
 use headgate_placement::State;
 use headgate_qos::{Narrow, PolicyError};
 use headgate_units::{Bytes, BytesPerSec};
@@ -169,6 +169,10 @@ impl Control {
             image,
             remote,
             size: record.size,
+            size_rule: match record.state {
+                DiskState::Resizing => SizeRule::AsFound,
+                DiskState::Creating | DiskState::Ready | DiskState::Removing => SizeRule::Exactly,
+            },
             policy: record.policy,
             priorities,
             machine: self.machine(record.vm.as_ref()),
@@ -179,15 +183,16 @@ impl Control {
         }
     }
 
-    /// Brings a disk whose image exists into service. A remote disk dials until it has a session.
-    /// On failure its lease is released.
+    /// Brings a disk whose image exists into service, and answers with its record: it may have got
+    /// the size of its image. A remote disk dials until it has a session. On failure its lease is
+    /// released.
     pub(super) fn serve_disk(
         &self,
         record: &DiskRecord,
         backend: &Backend,
         eviction: Eviction,
         ticket: &Ticket,
-    ) -> Result<(), ControlError> {
+    ) -> Result<DiskRecord, ControlError> {
         self.image_directory(backend)?;
         self.hold(&record.name, backend, Before::Existing, Eviction::Never, ticket)?;
         ticket.step(format!("opening disk '{}'", record.name));
@@ -195,17 +200,18 @@ impl Control {
         if let Err(ControlError::Plane(_) | ControlError::Reserved { .. }) = &opened {
             self.leases.release(&record.name);
         }
-        opened
+        Ok(self.settle_size(record, opened?))
     }
 
-    /// Brings a disk whose image exists and whose lease is held into service.
+    /// Brings a disk whose image exists and whose lease is held into service. Answers what size it
+    /// has.
     pub(super) fn open_held_disk(
         &self,
         record: &DiskRecord,
         backend: &Backend,
         session: Option<Session>,
         eviction: Eviction,
-    ) -> Result<(), ControlError> {
+    ) -> Result<Bytes, ControlError> {
         let remote = remote::disk(record, backend, session)?;
         let image = match backend {
             Backend::Block { device, .. } => {

@@ -361,7 +361,7 @@ pub(super) enum Recovery {
 /// Decides by the row and by the image that is there.
 pub(super) fn recovery(record: &DiskRecord, directory: &Path) -> Recovery {
     match record.state {
-        DiskState::Ready => Recovery::Keep,
+        DiskState::Ready | DiskState::Resizing => Recovery::Keep,
         DiskState::Removing => Recovery::Remove,
         DiskState::Creating => match fs::symlink_metadata(image_path(directory, &record.name)) {
             // A file of another size was there before, and the creation was about to fail.

@@ -45,6 +45,9 @@ mod removal;
 mod removed;
 #[cfg(test)]
 mod removed_tests;
+mod resize;
+#[cfg(test)]
+mod resize_tests;
 mod reviews;
 mod revival;
 mod roots;

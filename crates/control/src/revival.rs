@@ -193,7 +193,7 @@ impl Control {
     }
 
     /// Finishes or undoes what a crash cut of a disk, and serves it.
-    fn recover_disk(&self, name: &Name, ticket: &Ticket) {
+    pub(super) fn recover_disk(&self, name: &Name, ticket: &Ticket) {
         let Some((mut record, backend)) = self.unserved(name) else { return };
         let datastore = record.datastore.clone();
         let recovery = match self.directory(&backend) {
@@ -295,7 +295,7 @@ impl Control {
                 return Ok(Standing::Gone);
             }
         }
-        self.serve_disk(record, backend, Eviction::Never, ticket)?;
+        *record = self.serve_disk(record, backend, Eviction::Never, ticket)?;
         Ok(Standing::Open)
     }
 

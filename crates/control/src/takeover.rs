@@ -97,7 +97,7 @@ impl Control {
     /// Acquires what disks need that will be served soon, so that they wait together.
     pub(super) fn hold_all<'a>(&self, disks: impl Iterator<Item = (&'a DiskRecord, &'a Backend)>) {
         for (record, backend) in disks {
-            if record.state == DiskState::Ready
+            if record.state.has_image()
                 && let Some(location) = self.lease_location(&record.name, backend)
             {
                 // Whoever serves the disk asks again, and tells.
@@ -240,7 +240,7 @@ impl Control {
     fn stopped(&self, disk: &Name) -> Option<(DiskRecord, Backend)> {
         let model = self.model();
         let entry = model.disks.get(disk).filter(|entry| entry.service != Service::Serving)?;
-        if entry.record.state != DiskState::Ready {
+        if !entry.record.state.has_image() {
             return None;
         }
         let datastore = model.datastores.get(&entry.record.datastore)?;
@@ -325,11 +325,19 @@ impl Control {
             // It may have been changed while the lease was waited for.
             let mut catalog = self.catalog();
             let now = self.model().disk(name)?.record.clone();
+            // Another host may have given its file another size. A device of another size may be
+            // another device.
+            let state = match backend {
+                Backend::Dir { .. } => DiskState::Resizing,
+                _ => now.state,
+            };
+            let now = DiskRecord { state, ..now };
             // The record beside the image is this host's again.
             catalog.update_disk(&now)?;
+            self.model_mut().set_record(now.clone());
             now
         };
-        self.serve_disk(&record, &backend, eviction, ticket)?;
+        let record = self.serve_disk(&record, &backend, eviction, ticket)?;
         if !ticket.commit() {
             self.plane.close_disk(name, self.options.patience)?;
             self.leases.release(name);
@@ -353,7 +361,7 @@ impl Control {
         let served = self.size_of(&record, &backend, format).and_then(|size| {
             let record = DiskRecord { size, ..record };
             self.catalog().insert_disk(&record)?;
-            let served = self.serve_disk(&record, &backend, eviction, ticket).and_then(|()| {
+            let served = self.serve_disk(&record, &backend, eviction, ticket).and_then(|_| {
                 if ticket.commit() {
                     return Ok(());
                 }
@@ -380,7 +388,7 @@ impl Control {
                 hint: format!("see 'headgate disk show {name}'"),
             });
         }
-        if *state != DiskState::Ready {
+        if !state.has_image() {
             let reason = entry.service.reason().unwrap_or("it is being removed").to_owned();
             return Err(ControlError::DiskFailed { name: name.clone(), reason });
         }

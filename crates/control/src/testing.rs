@@ -16,7 +16,8 @@ use headgate_devices::layer::TracePart;
 use headgate_history::Samples;
 use headgate_model::Name;
 use headgate_model::{
-    DataPlane, DatastoreSample, DiskSample, LiveDisk, Machine, OpenDisk, PlaneError, Probe, Stall,
+    CutOff, DataPlane, DatastoreSample, DiskSample, LiveDisk, Machine, NotResized, OpenDisk,
+    PlaneError, Probe, SizeRule, Stall,
 };
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{HoldSample, Period};
@@ -27,7 +28,7 @@ use headgate_stats::DiskSnapshot;
 use headgate_units::{Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -40,6 +41,8 @@ struct State {
     moves: BTreeMap<Name, moves::FakeMove>,
     /// The machine of each disk, and who may connect.
     sockets: BTreeMap<Name, (Option<Name>, Access)>,
+    /// The image file of each disk, where it has one, and the size that it is served with.
+    images: BTreeMap<Name, (PathBuf, Bytes)>,
     windows: BTreeMap<Name, Slots>,
     narrow: BTreeMap<Name, Narrow>,
     /// Datastores whose latency is measured.
@@ -225,9 +228,18 @@ impl DataPlane for MemoryPlane {
         self.run("connect", |_| Probe { size: Bytes::from_gib(1), block_size: 4096, session: None })
     }
 
-    fn open_disk(&self, disk: OpenDisk) -> Result<(), PlaneError> {
-        if !disk.image.as_os_str().is_empty() && !disk.image.exists() {
-            return Err(PlaneError::new(format!("{} does not exist", disk.image.display())));
+    fn open_disk(&self, disk: OpenDisk) -> Result<Bytes, PlaneError> {
+        let mut size = disk.size;
+        if !disk.image.as_os_str().is_empty() {
+            let Ok(found) = disk.image.metadata() else {
+                return Err(PlaneError::new(format!("{} does not exist", disk.image.display())));
+            };
+            if found.is_file() && Bytes(found.len()) != size {
+                if disk.size_rule == SizeRule::Exactly {
+                    return Err(PlaneError::new(format!("the image has {} bytes", found.len())));
+                }
+                size = Bytes(found.len());
+            }
         }
         self.run("open_disk", |s| {
             let live = LiveDisk {
@@ -242,8 +254,28 @@ impl DataPlane for MemoryPlane {
             };
             let machine = disk.machine.map(|machine| machine.name);
             s.sockets.insert(disk.name.clone(), (machine, disk.access));
+            s.images.insert(disk.name.clone(), (disk.image, size));
             assert!(s.disks.insert(disk.name.clone(), live).is_none());
+            size
         })
+    }
+
+    fn resize_disk(&self, disk: &Name, size: Bytes, cut_off: CutOff) -> Result<(), NotResized> {
+        let clients = self.run("resize_disk", |s| s.disks[disk].clients)?;
+        let (image, before) = self.0.lock().unwrap().images[disk].clone();
+        if size < before {
+            if clients > 0 {
+                return Err(NotResized::Clients(clients));
+            }
+            if cut_off == CutOff::Keep && self.0.lock().unwrap().broken.contains("data") {
+                return Err(NotResized::Data(size));
+            }
+        }
+        if image.is_file() {
+            fs::File::options().write(true).open(&image).unwrap().set_len(size.0).unwrap();
+        }
+        self.run("resized", |s| s.images.insert(disk.clone(), (image, size)))?;
+        Ok(())
     }
 
     fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError> {

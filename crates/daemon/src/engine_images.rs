@@ -6,7 +6,7 @@ use crate::translate;
 use headgate_devices::ModelSpec;
 use headgate_engine::backend::nbd::Connection;
 use headgate_engine::{Access as ImageAccess, Caching, DiskId, DiskSpec, Image};
-use headgate_model::{OpenDisk, PlaneError, RemoteDisk, Session};
+use headgate_model::{OpenDisk, PlaneError, RemoteDisk, Session, SizeRule};
 
 impl EnginePlane {
     fn image(&self, disk: &OpenDisk) -> Result<Image, PlaneError> {
@@ -26,15 +26,17 @@ impl EnginePlane {
             _ => Image::open(&disk.image, caching, LOCK_PATIENCE),
         };
         let image = image.map_err(image_failed)?;
-        if image.size() != disk.size {
+        if image.size() != disk.size && disk.size_rule == SizeRule::Exactly {
             return Err(PlaneError {
                 error: format!(
-                    "{} has {} bytes, and the disk {}",
+                    "{} has {} bytes, and the disk {}: if that is right, the disk takes the size \
+                     with 'headgate disk resize {}'",
                     disk.image.display(),
                     image.size().0,
-                    disk.size.0
+                    disk.size.0,
+                    disk.name
                 ),
-                hint: Some("restore the image, or remove the disk".into()),
+                hint: Some("take the size, restore the image, or remove the disk".into()),
             });
         }
         Ok(image)

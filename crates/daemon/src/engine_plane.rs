@@ -20,8 +20,8 @@ use headgate_frontends::vhost::GuestMemorySource;
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_model::{
-    DataPlane, DatastoreSample, Machine, NbdSample, OpenDisk, Period, PlaneError, Probe, Session,
-    Stall,
+    CutOff, DataPlane, DatastoreSample, Machine, NbdSample, NotResized, OpenDisk, Period,
+    PlaneError, Probe, Session, Stall,
 };
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{LatencyMeter, Slots};
@@ -342,8 +342,9 @@ impl DataPlane for EnginePlane {
         Ok(Probe { size, block_size, session: Some(Session::new(connection)) })
     }
 
-    fn open_disk(&self, mut disk: OpenDisk) -> Result<(), PlaneError> {
+    fn open_disk(&self, mut disk: OpenDisk) -> Result<Bytes, PlaneError> {
         let id = self.open_storage(&disk.name.to_string(), &mut disk)?;
+        let size = Bytes(self.engine.disk_info(id).map_err(failed)?.size);
         self.engine.set_trouble(id, translate::trouble_policy(&disk.policy)).map_err(failed)?;
         match self.listen_for(&disk, id) {
             Ok(server) => self.vhost().insert(disk.name.clone(), server),
@@ -354,7 +355,16 @@ impl DataPlane for EnginePlane {
         };
         self.exports.set_machine(&disk.name, disk.machine.map(|machine| machine.name));
         self.exports.disks_mut().insert(disk.name.clone(), id);
-        Ok(())
+        Ok(size)
+    }
+
+    fn resize_disk(&self, disk: &Name, size: Bytes, cut_off: CutOff) -> Result<(), NotResized> {
+        let cut_off = match cut_off {
+            CutOff::Keep => headgate_engine::CutOff::Keep,
+            CutOff::Discard => headgate_engine::CutOff::Discard,
+        };
+        let resized = self.engine.resize_disk(self.disk(disk)?, size, cut_off);
+        resized.map_err(translate::not_resized)
     }
 
     fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError> {

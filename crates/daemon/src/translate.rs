@@ -2,11 +2,11 @@
 
 use headgate_engine::pulse::Stall;
 use headgate_engine::snapshot::{self, RemoteState};
-use headgate_engine::{HoldReads, HoldWrites, Priorities, TroublePolicy};
+use headgate_engine::{EngineError, HoldReads, HoldWrites, Priorities, ResizeError, TroublePolicy};
 use headgate_model::{
     BlockSizes, ConnectionState, DiskSample, ErrorSample, FlashSample, HoldSample, Name,
-    NarrowedSample, Policy, PriorityRecord, PriorityScope, ReadErrors, Scheduler, StreamSample,
-    TroubleSample, WriteErrors,
+    NarrowedSample, NotResized, PlaneError, Policy, PriorityRecord, PriorityScope, ReadErrors,
+    Scheduler, StreamSample, TroubleSample, WriteErrors,
 };
 use headgate_qos::window::DiskTotals;
 use headgate_qos::{Cost, PriorityPolicy, SchedulerKind};
@@ -167,5 +167,15 @@ pub(super) fn stall(stall: &Stall, stores: &[(Name, usize)]) -> headgate_model::
         thread: stall.thread,
         datastores: stores.iter().filter_map(on).collect(),
         reason: stall.to_string(),
+    }
+}
+
+/// Why a disk did not get another size.
+pub(crate) fn not_resized(error: EngineError) -> NotResized {
+    match error {
+        EngineError::Resize(ResizeError::Clients { ports }) => NotResized::Clients(ports),
+        EngineError::Resize(ResizeError::Data { at, .. }) => NotResized::Data(at),
+        EngineError::Place(error) => NotResized::NoRoom(error.to_string()),
+        other => NotResized::Failed(PlaneError::new(other)),
     }
 }

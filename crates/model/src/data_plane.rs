@@ -90,6 +90,8 @@ pub struct OpenDisk {
     pub remote: Option<RemoteDisk>,
     /// Its size.
     pub size: Bytes,
+    /// Whether its image may have another one.
+    pub size_rule: SizeRule,
     /// Its policy.
     pub policy: Policy,
     /// The priority settings of its virtual machine.
@@ -105,6 +107,41 @@ pub struct OpenDisk {
     pub term: Option<Arc<AtomicNanos>>,
     /// Of a block device that is to be reserved for this host.
     pub fence: Option<Arc<dyn Fence>>,
+}
+
+/// What is done about an image that has another size than its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeRule {
+    /// The disk is not opened.
+    Exactly,
+    /// The disk gets the size that the image has.
+    AsFound,
+}
+
+/// What is done about data in the part of a disk that is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutOff {
+    /// Nothing that has any is cut off.
+    Keep,
+    /// It goes.
+    Discard,
+}
+
+/// Why a disk did not get another size. It has the one that it had.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotResized {
+    /// It would be smaller, and clients use it.
+    #[error("the disk has {0} client(s), and is made smaller only while it has none")]
+    Clients(usize),
+    /// There is data in what would be cut off; where the first of it is.
+    #[error("there is data at {0}, in the part that would be cut off")]
+    Data(Bytes),
+    /// The device that it lies on has no room.
+    #[error("{0}")]
+    NoRoom(String),
+    /// Anything else.
+    #[error(transparent)]
+    Failed(#[from] PlaneError),
 }
 
 /// Reserves a block device for this host.
@@ -279,12 +316,19 @@ pub trait DataPlane: LiveMoves + Send + Sync {
     /// When it does not answer, has no such export, or the export cannot be a disk.
     fn connect(&self, uri: &Uri) -> Result<Probe, PlaneError>;
 
-    /// Brings a disk into service: engine, NBD export, vhost-user socket.
+    /// Brings a disk into service: engine, NBD export, vhost-user socket. Answers what size it has.
     ///
     /// # Errors
     /// When the image cannot be opened or the socket cannot be made; the disk is not in service
     /// then.
-    fn open_disk(&self, disk: OpenDisk) -> Result<(), PlaneError>;
+    fn open_disk(&self, disk: OpenDisk) -> Result<Bytes, PlaneError>;
+
+    /// Gives a disk in service another size, and its image file too; a block device has it already.
+    /// Clients are told. Blocks for as long as the storage does.
+    ///
+    /// # Errors
+    /// [`NotResized`].
+    fn resize_disk(&self, disk: &Name, size: Bytes, cut_off: CutOff) -> Result<(), NotResized>;
 
     /// Changes a disk's policy; in force when the call returns.
     ///

@@ -20,8 +20,8 @@ mod window;
 pub use block_sizes::BlockSizes;
 pub use connection::{Connection, ConnectionState};
 pub use data_plane::{
-    DENIED, DataPlane, Fence, LiveDisk, Machine, OpenDisk, Period, PlaneError, Probe, RemoteDisk,
-    Session, Stall,
+    CutOff, DENIED, DataPlane, Fence, LiveDisk, Machine, NotResized, OpenDisk, Period, PlaneError,
+    Probe, RemoteDisk, Session, SizeRule, Stall,
 };
 pub use lookback::{Lookback, UnknownLookback};
 pub use moves::{LiveMoves, MoveEvent, MoveOrder, MovePace, MoveRecord, MoveStep};

@@ -175,21 +175,30 @@ pub enum DiskState {
     Creating,
     /// In service.
     Ready,
+    /// The image is being given another size, and the size that it has counts.
+    Resizing,
     /// The image is being removed.
     Removing,
 }
 
 impl DiskState {
     /// Every state.
-    pub const ALL: [DiskState; 3] = [DiskState::Creating, DiskState::Ready, DiskState::Removing];
+    pub const ALL: [DiskState; 4] =
+        [DiskState::Creating, DiskState::Ready, DiskState::Resizing, DiskState::Removing];
 
     /// The word in the catalog.
     pub fn as_str(self) -> &'static str {
         match self {
             DiskState::Creating => "creating",
             DiskState::Ready => "ready",
+            DiskState::Resizing => "resizing",
             DiskState::Removing => "removing",
         }
+    }
+
+    /// Whether the image is made, and stays.
+    pub fn has_image(self) -> bool {
+        matches!(self, DiskState::Ready | DiskState::Resizing)
     }
 }
 

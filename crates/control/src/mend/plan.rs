@@ -230,7 +230,7 @@ pub(super) fn differences(catalog: &Contents, records: &Contents) -> Vec<String>
     let mut lines = Vec::new();
     for (name, disk) in &catalog {
         match records.get(name) {
-            None if disk.state == DiskState::Ready => {
+            None if disk.state.has_image() => {
                 lines.push(format!("disk '{name}' is in the catalog, and its image is not there"));
             }
             Some(other) if disk.state == DiskState::Ready && other != disk => {

@@ -145,6 +145,7 @@ impl Control {
             return Err(being_created(disk));
         }
         model.check_not_moving(disk, Operation::Move)?;
+        entry.check_size_stays()?;
         if let Some(reason) = entry.service.reason() {
             let (name, reason) = (disk.clone(), reason.to_owned());
             return Err(ControlError::DiskFailed { name, reason });

@@ -16,8 +16,8 @@ use scribe::{Author, Scribes};
 use crate::{Roots, StateDir};
 use headgate_catalog::{Catalog, CatalogError, Contents, DiskChange, RecordFile, RemovedChange};
 use headgate_model::{
-    Backend, DatastoreRecord, DiskRecord, DiskState, ExportRecord, MoveRecord, Name, RemovedId,
-    RemovedRecord, RemovedStep, VmRecord,
+    Backend, DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name, RemovedId, RemovedRecord,
+    RemovedStep, VmRecord,
 };
 use headgate_placement::Rules;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,8 +148,7 @@ impl<C: Catalog> Recorded<C> {
     /// What is noted of a disk's image on a datastore: that it is the disk, if it is and the disk
     /// is ready, and that it is the target of a move.
     fn disk_note(&self, name: &Name, datastore: &Name) -> Note {
-        let is_it =
-            |disk: &&DiskRecord| disk.state == DiskState::Ready && disk.datastore == *datastore;
+        let is_it = |disk: &&DiskRecord| disk.state.has_image() && disk.datastore == *datastore;
         let disk = self.held.disks.get(name).filter(is_it);
         let mark = self.held.moves.get(name).filter(|one| one.target == *datastore);
         let text = (disk.is_some() || mark.is_some()).then(|| {
@@ -178,7 +177,7 @@ impl<C: Catalog> Recorded<C> {
         let bare = |name: &Name| self.directory(name).is_none();
         let disks: Vec<DiskRecord> = disks
             .values()
-            .filter(|disk| disk.state == DiskState::Ready && bare(&disk.datastore))
+            .filter(|disk| disk.state.has_image() && bare(&disk.datastore))
             .cloned()
             .collect();
         let names: BTreeSet<&Name> = disks.iter().map(|disk| &disk.name).collect();

@@ -3,6 +3,7 @@ use super::*;
 use crate::testing::Bench;
 use headgate_api::types::{Change, DiskPatch, Force, ImageFate};
 use headgate_catalog::RecordFile;
+use headgate_model::DiskState;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 use std::fs;

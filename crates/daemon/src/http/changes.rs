@@ -151,6 +151,7 @@ fn what(method: &Method, uri: &Uri) -> String {
         ("DELETE", ["disks", _]) => "disk remove",
         ("POST", ["disks", _, "takeover"]) => "disk takeover",
         ("POST", ["disks", _, "resume"]) => "disk resume",
+        ("POST", ["disks", _, "resize"]) => "disk resize",
         ("POST", ["disks", _, "migrate"]) => "disk migrate",
         ("PATCH", ["moves", _]) => "disk migrate (change)",
         ("DELETE", ["moves", _]) => "disk migrate --cancel",
@@ -199,7 +200,7 @@ mod tests {
     }
 
     /// The operations that change something: method, path, body, and what the line must have.
-    const CHANGES: [(&str, &str, &str, &str); 23] = [
+    const CHANGES: [(&str, &str, &str, &str); 24] = [
         ("POST", "/v1/datastores", r#"{"name":"log1","backend":{"emulated":"rate=1600"}}"#, "log1"),
         ("PATCH", "/v1/datastores/log1", r#"{"queue_depth":8}"#, "queue_depth: 32 -> 8"),
         (
@@ -209,6 +210,7 @@ mod tests {
             r#""name":"logged""#,
         ),
         ("PATCH", "/v1/disks/logged", r#"{"limit":500}"#, "policy.limit: null -> 500"),
+        ("POST", "/v1/disks/logged/resize", r#"{"size":2097152}"#, "size: 1048576 -> 2097152"),
         ("POST", "/v1/exports", r#"{"name":"loge","disk":"logged","priority":50}"#, "loge"),
         ("PATCH", "/v1/exports/loge", r#"{"priority":60}"#, "priority: 50 -> 60"),
         ("DELETE", "/v1/exports/loge", "", "export remove loge"),

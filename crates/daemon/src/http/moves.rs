@@ -1,4 +1,4 @@
-//! Routes of live moves.
+//! Routes of live moves, and of other sizes.
 
 use super::app::{Answer, App, Edited};
 use super::changes::Edit;
@@ -7,10 +7,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use headgate_api::moves::{DiskMigrate, Move, MovePatch};
+use headgate_api::resize::DiskResize;
 #[cfg(test)]
 use headgate_api::types::ErrorBody;
-use headgate_api::types::{Changed, Force};
+use headgate_api::types::{Changed, Disk, Force};
 use headgate_model::Name;
+use headgate_units::Bytes;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -22,6 +24,27 @@ pub(super) struct CancelFlags {
     /// `yes`, of a move that is over: forgets the copy that cannot be removed, and leaves it.
     #[serde(default)]
     force: Force,
+}
+
+/// Gives a disk another size; answered when its storage has it and clients are told.
+#[cfg_attr(test, utoipa::path(post, path = "/v1/disks/{name}/resize", tag = "disks", params(("name" = String, Path)),
+    request_body = DiskResize, responses(
+    (status = 200, body = Changed<Disk>),
+    (status = 404, body = ErrorBody, description = "no such disk"),
+    (status = 409, body = ErrorBody, description = "it moves, has clients or data in what would be cut off, or there is no room"),
+    (status = 422, body = ErrorBody, description = "a value makes no sense, or it would be smaller"))))]
+pub(super) async fn resize(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(request): Body<DiskResize>,
+) -> Edited<Changed<Disk>> {
+    app.edit(move |control| {
+        let before = control.disk(&name)?.size;
+        let changed = control.resize_disk(&name, request)?;
+        let set = |size: Bytes| json!({"size": size.0});
+        Ok((Edit::between(&set(before), &set(changed.now.size)), changed))
+    })
+    .await
 }
 
 /// Begins to move a disk to another datastore while it is used; answered when its copy is made and

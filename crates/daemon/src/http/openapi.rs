@@ -50,6 +50,7 @@ mod tests {
             routes::resume_disk,
             routes::remove_disk,
             routes::show_attachment,
+            moves::resize,
             moves::migrate,
             moves::list_moves,
             moves::show_move,

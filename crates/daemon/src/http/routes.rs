@@ -74,6 +74,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/disks/{name}/attachment", get(show_attachment))
         .route("/v1/disks/{name}/takeover", post(take_over))
         .route("/v1/disks/{name}/resume", post(resume_disk))
+        .route("/v1/disks/{name}/resize", post(super::moves::resize))
         .route("/v1/disks/{name}/migrate", post(super::moves::migrate))
         .route("/v1/moves", get(super::moves::list_moves))
         .route(

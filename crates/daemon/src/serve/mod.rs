@@ -361,6 +361,7 @@ fn watchers(control: &Arc<Control>) -> io::Result<[Ticker; 2]> {
     let (stalls, space) = (control.clone(), control.clone());
     let look = move || {
         space.watch_space();
+        space.watch_devices();
         volumes::LOOK
     };
     Ok([watchdog::start(stalls)?, Ticker::start("headgate-volumes", look)?])

@@ -9,6 +9,7 @@ use super::output::{
 use super::placement::{self, DiskArgs};
 use super::policy::{PolicyArgs, policy};
 use super::removed::{self, Asking, Content};
+use super::resize::Resize;
 use super::trouble;
 use super::values::{self, OrNone, Word, force, options};
 use clap::{Args, Subcommand};
@@ -60,6 +61,14 @@ pub(super) enum DiskCommand {
     /// Print how to attach a disk to a virtual machine
     #[command(after_help = "Example:\n  qemu-img info \"$(headgate disk attach db0 --nbd)\"")]
     Attach(Attach),
+    /// Give a disk another size; a larger one while it is used
+    ///
+    /// A guest sees a larger disk at once, an NBD client when it connects again. On a block device
+    /// the disk takes the size that the device has. A disk that does not serve because its image
+    /// has another size takes that.
+    #[command(after_help = "Examples:\n  headgate disk resize db0 --size 200G\n  \
+        headgate disk resize scratch --size 5G --shrink")]
+    Resize(Resize),
     /// Move a disk to another datastore while it is used
     ///
     /// The command waits for the end and shows how far it is. The move goes on without it.
@@ -233,6 +242,7 @@ impl DiskCommand {
             DiskCommand::Create(create) => Some(create.print),
             DiskCommand::Set(set) => Some(set.print),
             DiskCommand::Attach(attach) => Some(attach.print),
+            DiskCommand::Resize(resize) => Some(resize.print),
             DiskCommand::Migrate(migrate) => Some(migrate.print),
             DiskCommand::Takeover(takeover) => Some(takeover.print),
             DiskCommand::Remove { .. } | DiskCommand::Purge { .. } => None,
@@ -279,6 +289,10 @@ impl DiskCommand {
                 print_value(out, print, &disk, describe)
             }
             DiskCommand::Attach(attach) => attach.run(&client, out),
+            DiskCommand::Resize(resize) => {
+                let changed = resize.run(&client)?;
+                print_changed(out, resize.print, &changed, describe)
+            }
             DiskCommand::Migrate(migrate) => migrate.run(&client, out),
             DiskCommand::Moves { print } => migrate::list(&client, print, out),
             DiskCommand::Takeover(takeover) => {

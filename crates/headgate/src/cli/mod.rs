@@ -28,6 +28,7 @@ mod placement;
 mod policy;
 mod removed;
 mod reproduce;
+mod resize;
 mod rules;
 mod rules_text;
 mod sim;

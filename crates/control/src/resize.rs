@@ -1,0 +1,351 @@
+//! Disks that get another size.
+//!
+//! The size of an image and that in the catalog cannot change in one step. So the row says first
+//! that the disk is [`Resizing`](DiskState::Resizing): from then on the size that the image has is
+//! the disk's, whatever the row says, and a crash leaves one of the two.
+
+use crate::workers::Ticket;
+use crate::{
+    Control, ControlError, DiskEntry, Model, Service, block_device, crash, flash, images, size,
+};
+use headgate_api::resize::{DiskResize, Shrink};
+use headgate_api::types::{Changed, Disk};
+use headgate_mirror::Operation;
+use headgate_model::{Backend, CutOff, DiskRecord, DiskState, Name, NotResized};
+use headgate_units::Bytes;
+use std::fs;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// How long the storage may take for it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl DiskEntry {
+    /// That its image is not being given another size.
+    pub(crate) fn check_size_stays(&self) -> Result<(), ControlError> {
+        let name = &self.record.name;
+        if self.record.state != DiskState::Resizing {
+            return Ok(());
+        }
+        Err(ControlError::Busy {
+            error: format!("disk '{name}' is being given another size"),
+            hint: format!(
+                "ask again in a moment; if that fails, give 'headgate disk resize {name}' \
+                           again"
+            ),
+        })
+    }
+}
+
+/// What was found of a disk before it gets another size.
+struct Found {
+    record: DiskRecord,
+    backend: Backend,
+    service: Service,
+}
+
+impl Model {
+    /// A disk that may get another size, as far as one sees that here.
+    fn resizable(&self, name: &Name) -> Result<Found, ControlError> {
+        let entry = self.disk(name)?;
+        if let Service::Creating = entry.service {
+            return Err(crate::disks::being_created(name));
+        }
+        self.check_not_moving(name, Operation::Resize)?;
+        let record = entry.record.clone();
+        if !record.state.has_image() {
+            return Err(ControlError::DiskFailed {
+                name: name.clone(),
+                reason: "it is being removed".into(),
+            });
+        }
+        let datastore = self.datastore(&record.datastore)?;
+        if let Some(reason) = datastore.service.reason() {
+            let (name, reason) = (datastore.record.name.clone(), reason.to_owned());
+            return Err(ControlError::DatastoreFailed { name, reason });
+        }
+        let reason = entry.service.reason();
+        if let Some(reason) = reason.filter(|_| !entry.service.is_tried_again()) {
+            let (name, reason) = (name.clone(), reason.to_owned());
+            return Err(ControlError::DiskFailed { name, reason });
+        }
+        let backend = datastore.record.backend.clone();
+        if let Backend::Nbd { .. } = backend {
+            return Err(ControlError::Busy {
+                error: format!(
+                    "disk '{name}' is an export of an NBD server, which decides over its size"
+                ),
+                hint: format!(
+                    "give the export another size at the server, and then serve it anew: remove \
+                     disk '{name}', which leaves the export as it is, and create it again"
+                ),
+            });
+        }
+        Ok(Found { record, backend, service: entry.service.clone() })
+    }
+}
+
+fn not_smaller(record: &DiskRecord, found: Bytes, whose: &str) -> ControlError {
+    let name = &record.name;
+    ControlError::Busy {
+        error: format!("{whose} has {found}, and disk '{name}' {}", record.size),
+        hint: format!(
+            "if that is right, the disk takes the size with 'headgate disk resize {name} --shrink'"
+        ),
+    }
+}
+
+fn not_resized(record: &DiskRecord, refusal: NotResized) -> ControlError {
+    let name = &record.name;
+    let busy = |hint: String| ControlError::Busy {
+        error: format!("disk '{name}' keeps its size: {refusal}"),
+        hint,
+    };
+    match &refusal {
+        NotResized::Clients(_) => {
+            busy("shut the guest down, or disconnect the clients, first".into())
+        }
+        NotResized::Data(_) => busy(
+            "if nobody needs it, cut it off with --shrink --discard-data; else make the file \
+             system in the guest smaller first, and have it discard what it gives up"
+                .into(),
+        ),
+        NotResized::NoRoom(_) => busy(format!(
+            "ask for less, or remove other disks from datastore '{}'",
+            record.datastore
+        )),
+        NotResized::Failed(error) => ControlError::Plane(error.clone()),
+    }
+}
+
+/// The size that a disk in service is to have.
+fn size_asked(backend: &Backend, request: DiskResize) -> Result<Bytes, ControlError> {
+    let Backend::Block { device, .. } = backend else {
+        let asked = request.size.ok_or_else(|| {
+            ControlError::invalid("the disk has no new size", "a size in bytes, such as 20G")
+        })?;
+        size::check(asked)?;
+        return Ok(asked);
+    };
+    let found = block_device::length(device)?;
+    match request.size {
+        Some(asked) if asked != found => Err(ControlError::invalid(
+            format!("a size of {asked} differs from that of {}", device.display()),
+            format!("no size, or {} bytes", found.0),
+        )),
+        _ => Ok(found),
+    }
+}
+
+impl Control {
+    /// Gives a disk another size. Clients are told of a larger one and notice nothing else; a
+    /// smaller one it gets only while it has none. On a block device the disk takes the size of the
+    /// device. One that does not serve because its image has another size takes that.
+    ///
+    /// # Errors
+    /// When there is no such disk, it moves, it would be smaller and the request does not say so,
+    /// there is data in what would be cut off, or there is no room. It has the size that it had
+    /// then. [`ControlError::Hung`] when the storage does not answer: then it has one of the two.
+    pub fn resize_disk(
+        &self,
+        name: &Name,
+        request: DiskResize,
+    ) -> Result<Changed<Disk>, ControlError> {
+        let Found { record, .. } = self.model().resizable(name)?;
+        let (doing, of) = (format!("giving disk '{name}' another size"), name.clone());
+        let warnings =
+            self.on_storage(&record.datastore, doing, PATIENCE, move |control, ticket| {
+                control.resize(&of, request, ticket)
+            })?;
+        Ok(Changed { now: self.disk(name)?, warnings })
+    }
+
+    fn resize(
+        &self,
+        name: &Name,
+        request: DiskResize,
+        ticket: &Ticket,
+    ) -> Result<Vec<String>, ControlError> {
+        let Found { record, backend, service } = self.model().resizable(name)?;
+        if service != Service::Serving {
+            self.take_size_of_image(&record, &backend, request, ticket)?;
+            return Ok(Vec::new());
+        }
+        let size = size_asked(&backend, request)?;
+        let cut_off = match request.shrink {
+            Shrink::DiscardData => CutOff::Discard,
+            Shrink::Never | Shrink::UnlessData => CutOff::Keep,
+        };
+        let warning = match size > record.size {
+            true => self.check_growth(&record, size)?,
+            false if size < record.size && request.shrink == Shrink::Never => {
+                return Err(ControlError::invalid(
+                    format!("{size} is less than the {} that disk '{name}' has", record.size),
+                    "a larger size, or --shrink beside it",
+                ));
+            }
+            false => None,
+        };
+        self.begin_resize(&record, ticket)?;
+        crash::point("resize written down");
+        let resized = self.plane.resize_disk(name, size, cut_off);
+        crash::point("image resized");
+        let size_now = if resized.is_ok() { size } else { record.size };
+        self.settle_size(&record, size_now);
+        resized.map_err(|refusal| not_resized(&record, refusal))?;
+        info!(disk = %name, before = %record.size, now = %size, "the disk has another size");
+        Ok(warning.into_iter().collect())
+    }
+
+    /// Whether there is room for a larger disk, and what its operator should know if there is.
+    fn check_growth(
+        &self,
+        record: &DiskRecord,
+        size: Bytes,
+    ) -> Result<Option<String>, ControlError> {
+        self.look_at_space(&record.datastore);
+        {
+            let model = self.model();
+            let more = Bytes(size.0.saturating_sub(record.size.0));
+            flash::check_space(&model, model.datastore(&record.datastore)?, Some(more))?;
+        }
+        self.check_overcommit(&DiskRecord { size, ..record.clone() })
+    }
+
+    /// Writes down that the size of the image counts from now on.
+    fn begin_resize(&self, record: &DiskRecord, ticket: &Ticket) -> Result<(), ControlError> {
+        let mut catalog = self.catalog();
+        // It may have begun to move, and have been changed, since it was looked at.
+        let now = self.model().resizable(&record.name)?.record;
+        if !ticket.commit() {
+            return Err(ControlError::Cut {
+                name: record.datastore.clone(),
+                reason: "its storage did not answer in time".into(),
+            });
+        }
+        let now = DiskRecord { state: DiskState::Resizing, ..now };
+        catalog.update_disk(&now)?;
+        self.model_mut().set_record(now);
+        Ok(())
+    }
+
+    /// Has a disk that does not serve take the size of its image, and serves it.
+    fn take_size_of_image(
+        &self,
+        record: &DiskRecord,
+        backend: &Backend,
+        request: DiskResize,
+        ticket: &Ticket,
+    ) -> Result<(), ControlError> {
+        let name = &record.name;
+        let (found, whose) = match (backend, self.directory(backend)) {
+            (Backend::Block { device, .. }, _) => {
+                (block_device::length(device)?, device.display().to_string())
+            }
+            (_, Some(directory)) => {
+                let image = images::image_path(&directory, name);
+                let meta = fs::symlink_metadata(&image).map_err(|source| ControlError::Io {
+                    doing: format!("look at {}", image.display()),
+                    source,
+                })?;
+                (Bytes(meta.len()), image.display().to_string())
+            }
+            (_, None) => (record.size, format!("disk '{name}'")),
+        };
+        if let Some(asked) = request.size.filter(|asked| *asked != found) {
+            return Err(ControlError::invalid(
+                format!("disk '{name}' does not serve, and {whose} has {found}, not {asked}"),
+                "no size: the disk takes that of its image, and serves",
+            ));
+        }
+        if found < record.size && request.shrink == Shrink::Never {
+            return Err(not_smaller(record, found, &whose));
+        }
+        self.begin_resize(record, ticket)?;
+        self.recover_disk(name, ticket);
+        let model = self.model();
+        let entry = model.disk(name)?;
+        match entry.service.reason() {
+            None => Ok(()),
+            Some(reason) => {
+                Err(ControlError::DiskFailed { name: name.clone(), reason: reason.to_owned() })
+            }
+        }
+    }
+
+    /// A disk was opened, or given a size, and has this one: catalog and model say so from now on.
+    /// Where the catalog fails it says that the image decides, as before.
+    pub(super) fn settle_size(&self, record: &DiskRecord, found: Bytes) -> DiskRecord {
+        let mut catalog = self.catalog();
+        let known = self.model().disks.get(&record.name).map(|entry| entry.record.clone());
+        let now = known.unwrap_or_else(|| record.clone());
+        if now.size == found && now.state != DiskState::Resizing {
+            return record.clone();
+        }
+        if now.size != found {
+            info!(disk = %now.name, before = %now.size, now = %found, "the disk has the size of its image");
+        }
+        let state = match now.state {
+            DiskState::Resizing => DiskState::Ready,
+            other => other,
+        };
+        let mut settled = DiskRecord { size: found, state, ..now };
+        if let Err(error) = catalog.update_disk(&settled) {
+            warn!(disk = %settled.name, %error, "its size is not in the catalog yet");
+            settled.state = DiskState::Resizing;
+        }
+        self.model_mut().set_record(settled.clone());
+        settled
+    }
+
+    /// Begins to look whether block devices have grown. Waits for none: each is looked at by its
+    /// datastore's worker.
+    pub fn watch_devices(&self) {
+        let served: Vec<(Name, Name)> = {
+            let model = self.model();
+            let on_device = |entry: &&DiskEntry| {
+                let datastore = model.datastores.get(&entry.record.datastore);
+                let backend = datastore.map(|datastore| &datastore.record.backend);
+                entry.service == Service::Serving && matches!(backend, Some(Backend::Block { .. }))
+            };
+            let name =
+                |entry: &DiskEntry| (entry.record.datastore.clone(), entry.record.name.clone());
+            model.disks.values().filter(on_device).map(name).collect()
+        };
+        for (datastore, disk) in served {
+            // What it is asked next may be this still.
+            if !self.workers.is_idle(&datastore) {
+                continue;
+            }
+            let me = self.me.clone();
+            let work = move |ticket: &Ticket| {
+                if let Some(control) = me.upgrade() {
+                    control.follow_device(&disk, ticket);
+                }
+            };
+            if self.workers.start(&datastore, "looking at the size of its device", work).is_err() {
+                warn!(%datastore, "nobody looks at the size of its device: there is no thread");
+            }
+        }
+    }
+
+    /// Has a disk follow its device, if that has grown. It has been open all the time, so it is no
+    /// other device.
+    fn follow_device(&self, disk: &Name, ticket: &Ticket) {
+        let Ok(Found { record, backend: Backend::Block { device, .. }, service }) =
+            self.model().resizable(disk)
+        else {
+            return;
+        };
+        let Ok(found) = block_device::length(&device) else { return };
+        if service != Service::Serving || found <= record.size {
+            return;
+        }
+        info!(%disk, device = %device.display(), before = %record.size, now = %found,
+            "the device has grown");
+        let request = DiskResize { size: Some(found), shrink: Shrink::Never };
+        if let Err(error) = self.resize(disk, request, ticket) {
+            warn!(%disk, %error, "the disk does not follow its device");
+        }
+    }
+}
