@@ -22,6 +22,7 @@ mod power;
 mod probes;
 mod remote;
 mod reservations;
+mod resize;
 mod stalls;
 mod stops;
 mod trouble;

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const INIT: &str = include_str!("init.sh");
-const PROGRAMS: [&str; 5] = ["fio", "mkfs.ext4", "e2fsck", "fstrim", "blkdiscard"];
+const PROGRAMS: [&str; 6] = ["fio", "mkfs.ext4", "e2fsck", "resize2fs", "fstrim", "blkdiscard"];
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_blk", "virtio_console"];
 /// Loaded by scripts that want them: `insmod $(find /kernel -name bfq.ko)`.
 const MODULES_AT_WILL: [&str; 2] = ["bfq", "kyber-iosched"];
