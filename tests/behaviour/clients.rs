@@ -1,13 +1,16 @@
 //! The NBD clients that people use: what each writes is what the others read, and the server tells
 //! the truth about itself.
 
+use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::peer::{QEMU_STORAGE_DAEMON, StorageDaemon};
+use headgate_lab::process::run;
 use headgate_lab::{DiskSpec, Lab, Server, nbd, tools, with_lab};
 use std::time::Duration;
 
 const CLIENTS: [&str; 5] = ["nbdinfo", "nbdcopy", "qemu-img", "qemu-io", "fio"];
 const SIZE_MIB: u64 = 32;
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn serves_everybody(lab: &Lab, server: &mut dyn Server) -> anyhow::Result<()> {
     let uri = server.nbd_uri("disk");
@@ -212,6 +215,49 @@ fn a_read_only_export_is_read_by_everybody_and_written_by_nobody() {
         daemon.stop()?;
         daemon.start_again()?;
         check(&daemon)?;
+        daemon.stop()
+    });
+}
+
+#[test]
+fn a_read_only_disk_is_mounted_by_a_guest_and_written_by_nobody() {
+    with_lab(&[&[QEMU][..], &CLIENTS[..]].concat(), |lab| {
+        let mut daemon = Headgate::start(lab)?;
+        daemon.command(&["disk", "create", "d", "--size=16M"])?;
+        let image = lab.dir().join("made.ext4");
+        std::fs::File::create(&image)?.set_len(16 << 20)?;
+        let mut made = std::process::Command::new("mkfs.ext4");
+        made.args(["-q", "-F"]).arg(&image);
+        run(made, MINUTE)?;
+        let uri = daemon.nbd_uri("d");
+        tools::nbdcopy(&image.to_string_lossy(), &uri)?;
+        daemon.command(&["disk", "set", "d", "--read-only=yes"])?;
+        let info = tools::nbdinfo(&uri)?;
+        anyhow::ensure!(info["exports"][0]["is_read_only"] == true, "{info}");
+        anyhow::ensure!(tools::qemu_io(&uri, &["write -P 1 0 4k"]).is_err(), "it is written");
+        let drive = Drive::VhostUser { socket: daemon.vhost_socket("d") };
+        let mut guest = Guest::boot(lab, &Machine::new("guest", drive))?;
+        let script = r#"
+            cat /sys/block/vda/ro
+            mount -t ext4 -o ro /dev/vda /mnt && ls /mnt && umount /mnt
+            # It may be mounted for reading all the same.
+            mount -t ext4 -o rw /dev/vda /mnt 2>/dev/null
+            touch /mnt/file 2>/dev/null && echo written
+            umount /mnt 2>/dev/null
+            dd if=/dev/zero of=/dev/vda bs=4k count=1 oflag=direct 2>/dev/null && echo written
+            echo over"#;
+        let said = guest.run(script, MINUTE)?;
+        anyhow::ensure!(said.lines().eq(["1", "lost+found", "over"]), "{said}");
+        let busy = daemon.command(&["disk", "set", "d", "--read-only=no"]);
+        let busy = format!("{:#}", busy.expect_err("a guest was told"));
+        anyhow::ensure!(busy.contains("1 client"), "{busy}");
+        guest.power_off()?;
+        tools::qemu_img_compare(&image.to_string_lossy(), &uri)?;
+        daemon.stop()?;
+        daemon.start_again()?;
+        anyhow::ensure!(tools::qemu_io(&uri, &["write -P 1 0 4k"]).is_err(), "it is written");
+        daemon.command(&["disk", "set", "d", "--read-only=no"])?;
+        tools::qemu_io(&uri, &["write -P 1 0 4k"])?;
         daemon.stop()
     });
 }

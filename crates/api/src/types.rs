@@ -257,6 +257,9 @@ pub struct DiskCreate {
     /// What it is promised.
     #[serde(default)]
     pub policy: Policy,
+    /// Whether its clients may only read.
+    #[serde(default)]
+    pub read_only: bool,
     /// What placement is to know of it.
     #[serde(default)]
     pub placement: DiskPlacement,
@@ -345,6 +348,9 @@ pub struct DiskPatch {
     /// Overbook the datastore if need be.
     #[serde(default)]
     pub force: Force,
+    /// Whether its clients may only read. Nobody may be connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
 }
 
 impl DiskPatch {
@@ -414,6 +420,9 @@ pub struct Disk {
     /// Its size in bytes.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub size: Bytes,
+    /// Whether its clients may only read.
+    #[serde(default)]
+    pub read_only: bool,
     /// The sizes of requests that guests are told its storage serves best; `null` when not in
     /// service.
     #[serde(default)]

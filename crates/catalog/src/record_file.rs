@@ -5,9 +5,9 @@ use crate::contents::Contents;
 use headgate_devices::LayerSpec;
 use headgate_model::{
     Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
-    ExportRecord, ExportWrites, MovePace, MoveRecord, MoveStep, Name, Policy, PriorityRecord,
-    PriorityScope, RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord,
-    VmRecord, WindowRecord,
+    ExportRecord, MovePace, MoveRecord, MoveStep, Name, Policy, PriorityRecord, PriorityScope,
+    RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord, VmRecord,
+    WindowRecord, Writes,
 };
 use headgate_placement::Rules;
 use headgate_qos::ioprio::{IoprioMap, Nice};
@@ -136,6 +136,13 @@ pub(crate) struct DiskDocument {
     export: Option<ExportOfServer>,
     #[serde(default)]
     placement: DiskPlacement,
+    #[serde(default, skip_serializing_if = "are_allowed")]
+    writes: Writes,
+}
+
+/// Records of before there was another word do not have it.
+fn are_allowed(writes: &Writes) -> bool {
+    *writes == Writes::Allowed
 }
 
 #[derive(Serialize, Deserialize)]
@@ -159,6 +166,7 @@ impl DiskDocument {
             policy: record.policy,
             export: record.remote.as_ref().map(export),
             placement: record.placement.clone(),
+            writes: record.writes,
         }
     }
 
@@ -176,6 +184,7 @@ impl DiskDocument {
             state: DiskState::Ready,
             remote: self.export.map(remote),
             placement: self.placement,
+            writes: self.writes,
         })
     }
 }
@@ -231,7 +240,7 @@ struct ExportDocument {
     disk: Name,
     priority: Priority,
     #[serde(default)]
-    writes: ExportWrites,
+    writes: Writes,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -16,6 +16,7 @@ use headgate_model::{DatastoreRecord, DiskRecord, ExportRecord, MoveRecord, Name
 use headgate_placement::Rules;
 use moves::RawMove;
 use removed::RawRemoved;
+use rows::word;
 use rows::{RawDatastore, RawDisk, integer, json, layer_texts};
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
@@ -158,7 +159,7 @@ fn datastore_row(record: &DatastoreRecord) -> [Value; 11] {
 }
 
 /// A disk's columns, in the order of its table.
-fn disk_row(record: &DiskRecord) -> [Value; 9] {
+fn disk_row(record: &DiskRecord) -> [Value; 10] {
     let remote = record.remote.as_ref();
     [
         record.name.as_str().to_owned().into(),
@@ -170,11 +171,15 @@ fn disk_row(record: &DiskRecord) -> [Value; 9] {
         remote.map(|remote| remote.block_size).into(),
         json(&record.placement).into(),
         json(&record.policy).into(),
+        word(record.writes).to_owned().into(),
     ]
 }
 
 fn insert_disk(tx: &Transaction<'_>, record: &DiskRecord) -> Result<usize, rusqlite::Error> {
-    tx.execute("INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)", disk_row(record))
+    tx.execute(
+        "INSERT INTO disks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        disk_row(record),
+    )
 }
 
 /// What an insertion of a disk's row came to.
@@ -196,7 +201,7 @@ fn disk_inserted<T>(
 fn update_disk(tx: &Transaction<'_>, record: &DiskRecord) -> Result<usize, rusqlite::Error> {
     tx.execute(
         "UPDATE disks SET datastore = ?2, vm = ?3, size = ?4, state = ?5, export = ?6, export_block = ?7,
-             placement = ?8, policy = ?9
+             placement = ?8, policy = ?9, writes = ?10
          WHERE name = ?1",
         disk_row(record),
     )
@@ -219,7 +224,8 @@ impl Catalog for SqliteCatalog {
                 .collect::<Result<_, _>>()?;
             let disks: Vec<RawDisk> = tx
                 .prepare(
-                    "SELECT name, datastore, vm, size, state, export, export_block, placement, policy
+                    "SELECT name, datastore, vm, size, state, export, export_block, placement, policy,
+                         writes
                      FROM disks ORDER BY name",
                 )?
                 .query_map([], RawDisk::read)?

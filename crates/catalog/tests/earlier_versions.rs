@@ -3,8 +3,8 @@
 use headgate_catalog::{Catalog, Contents, SqliteCatalog};
 use headgate_model::{
     Backend, BoardPlace, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskPlacement,
-    DiskRecord, DiskState, ExportRecord, ExportWrites, FoundThreshold, LimitMode, Policy,
-    PriorityRecord, PriorityScope, RemoteRecord, Scheduler, Threshold, VmRecord, WindowRecord,
+    DiskRecord, DiskState, ExportRecord, FoundThreshold, LimitMode, Policy, PriorityRecord,
+    PriorityScope, RemoteRecord, Scheduler, Threshold, VmRecord, WindowRecord, Writes,
 };
 use headgate_placement::{Affinity, Mobility, Rules, State};
 use headgate_qos::CostModel;
@@ -47,6 +47,7 @@ fn disk(text: &str, on: &str, size: u64) -> DiskRecord {
         state: DiskState::Ready,
         remote: None,
         placement: DiskPlacement::default(),
+        writes: Writes::Allowed,
     }
 }
 
@@ -199,7 +200,7 @@ fn opens_and_holds(schema: u32, datastores: Vec<DatastoreRecord>, disks: Vec<Dis
         name: name("db-backup"),
         disk: name("db"),
         priority: Priority::new(20).unwrap(),
-        writes: ExportWrites::Allowed,
+        writes: Writes::Allowed,
     };
     let expected = Contents {
         datastores,

@@ -1,7 +1,7 @@
 //! Creates disks, and undoes creations that fail.
 
 use super::datastores::volatile;
-use super::disks::datastore_of;
+use super::disks::{datastore_of, writes_of};
 use super::images;
 use super::placing::Predecessor;
 use super::remote::Found;
@@ -296,6 +296,7 @@ impl Control {
             state,
             remote,
             placement: request.placement,
+            writes: writes_of(request.read_only),
         };
         Ok((record, datastore.record.backend.clone(), warnings))
     }

@@ -9,13 +9,14 @@ use crate::leases::{Before, Eviction};
 use headgate_api::types::{Changed, Disk, DiskCreate, DiskPatch, Force};
 use headgate_model::Name;
 use headgate_model::RemoteDisk;
-use headgate_model::{Backend, DiskRecord, DiskState, Policy, Scheduler};
+use headgate_model::{Backend, DiskRecord, DiskState, Policy, Scheduler, Writes};
 use headgate_model::{Fence, OpenDisk, Session, SizeRule};
 use headgate_placement::State;
 use headgate_qos::{Narrow, PolicyError};
 use headgate_units::{Bytes, BytesPerSec};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tracing::warn;
 
 /// The datastore of disks that name none.
 pub const DEFAULT_DATASTORE: &str = "default";
@@ -173,6 +174,7 @@ impl Control {
                 DiskState::Resizing => SizeRule::AsFound,
                 DiskState::Creating | DiskState::Ready | DiskState::Removing => SizeRule::Exactly,
             },
+            writes: record.writes,
             policy: record.policy,
             priorities,
             machine: self.machine(record.vm.as_ref()),
@@ -353,6 +355,10 @@ impl Control {
             record.policy = patch.policy(record.policy);
             record.vm = patch.vm.apply(record.vm);
             record.placement = patch.placement.apply(record.placement);
+            record.writes = patch.read_only.map_or(record.writes, writes_of);
+            if record.writes != before.record.writes && model.moves.contains_key(name) {
+                return Err(writes_while_moving(name));
+            }
             check_policy(&record.policy)?;
             let mut warnings = Vec::new();
             let (old, force) = (&before.record.policy, patch.force);
@@ -384,9 +390,28 @@ impl Control {
         Ok(Changed { now: self.disk(name)?, warnings })
     }
 
-    /// Hands a serving disk's new policy and its virtual machine's priorities to its shard; on
-    /// failure it has the old ones.
+    /// Hands what is new of a serving disk to its shard: whether clients may write, its policy, and
+    /// its virtual machine's priorities; on failure it has the old ones.
     pub(super) fn put_disk_in_force(
+        &self,
+        before: &DiskRecord,
+        record: &DiskRecord,
+    ) -> Result<(), ControlError> {
+        let name = &record.name;
+        if record.writes == before.writes {
+            return self.put_promises_in_force(before, record);
+        }
+        if let Some(clients) = self.plane.set_writes(name, record.writes)? {
+            return Err(writes_in_use(name, clients));
+        }
+        self.put_promises_in_force(before, record).inspect_err(|_| {
+            if let Err(error) = self.plane.set_writes(name, before.writes) {
+                warn!(disk = %name, %error, "it is not as it was before a change that failed");
+            }
+        })
+    }
+
+    fn put_promises_in_force(
         &self,
         before: &DiskRecord,
         record: &DiskRecord,
@@ -416,6 +441,29 @@ impl Control {
     fn put_machine_in_force(&self, name: &Name, record: &DiskRecord) -> Result<(), ControlError> {
         let (vm, access) = (record.vm.as_ref(), self.access(record.vm.as_ref()));
         Ok(self.plane.set_machine(name, self.machine(vm).as_ref(), &access)?)
+    }
+}
+
+pub(super) fn writes_of(read_only: bool) -> Writes {
+    if read_only { Writes::Refused } else { Writes::Allowed }
+}
+
+fn writes_while_moving(disk: &Name) -> ControlError {
+    ControlError::Busy {
+        error: format!("disk '{disk}' is being moved: it becomes neither read-only nor writable"),
+        hint: format!(
+            "'headgate disk moves' says how far it is; 'headgate disk migrate {disk} --cancel' \
+             ends it"
+        ),
+    }
+}
+
+fn writes_in_use(disk: &Name, clients: usize) -> ControlError {
+    ControlError::Busy {
+        error: format!(
+            "disk '{disk}' has {clients} client(s), which were told whether they may write"
+        ),
+        hint: "shut the guest down, or disconnect the clients, first".into(),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Control, ControlError, Model};
 use headgate_api::priorities::{Export, ExportCreate, ExportPatch};
 use headgate_model::Name;
-use headgate_model::{ExportRecord, ExportWrites};
+use headgate_model::{ExportRecord, Writes};
 
 impl Model {
     fn export(&self, name: &Name) -> Result<&ExportRecord, ControlError> {
@@ -33,7 +33,7 @@ impl Control {
             name: record.name.clone(),
             disk: record.disk.clone(),
             priority: record.priority,
-            read_only: record.writes == ExportWrites::Refused,
+            read_only: record.writes == Writes::Refused,
             nbd_uri: crate::attach::nbd_unix_uri(&record.name, &socket),
         }
     }
@@ -60,7 +60,7 @@ impl Control {
     pub fn add_export(&self, request: ExportCreate) -> Result<Export, ControlError> {
         let mut catalog = self.catalog();
         let ExportCreate { name, disk, priority, read_only } = request;
-        let writes = if read_only { ExportWrites::Refused } else { ExportWrites::Allowed };
+        let writes = if read_only { Writes::Refused } else { Writes::Allowed };
         {
             let model = self.model();
             model.check_export_name(&name)?;

@@ -75,6 +75,8 @@ mod window_setup;
 mod window_views;
 pub mod windows;
 mod workers;
+#[cfg(test)]
+mod writes_tests;
 
 pub use error::{ControlError, ErrorKind};
 pub use history_views::datastore_model;

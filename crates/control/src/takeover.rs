@@ -439,6 +439,7 @@ impl Control {
                 state,
                 remote: None,
                 placement: Default::default(),
+                writes: Default::default(),
             },
             backend,
             warnings,

@@ -17,7 +17,7 @@ use headgate_history::Samples;
 use headgate_model::Name;
 use headgate_model::{
     CutOff, DataPlane, DatastoreSample, DiskSample, LiveDisk, Machine, NotResized, OpenDisk,
-    PlaneError, Probe, SizeRule, Stall,
+    PlaneError, Probe, SizeRule, Stall, Writes,
 };
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{HoldSample, Period};
@@ -43,6 +43,8 @@ struct State {
     sockets: BTreeMap<Name, (Option<Name>, Access)>,
     /// The image file of each disk, where it has one, and the size that it is served with.
     images: BTreeMap<Name, (PathBuf, Bytes)>,
+    /// Whether each disk's clients may write.
+    writes: BTreeMap<Name, Writes>,
     windows: BTreeMap<Name, Slots>,
     narrow: BTreeMap<Name, Narrow>,
     /// Datastores whose latency is measured.
@@ -132,6 +134,11 @@ impl MemoryPlane {
         let state = self.0.lock().unwrap();
         let one = |e: &ExportRecord| (e.name.to_string(), e.disk.to_string(), e.priority.get());
         state.exports.values().map(one).collect()
+    }
+
+    /// Whether a disk's clients may write.
+    pub(crate) fn writes(&self, disk: &str) -> Writes {
+        self.0.lock().unwrap().writes[&disk.parse::<Name>().unwrap()]
     }
 
     /// Who may connect to a disk.
@@ -255,6 +262,7 @@ impl DataPlane for MemoryPlane {
             let machine = disk.machine.map(|machine| machine.name);
             s.sockets.insert(disk.name.clone(), (machine, disk.access));
             s.images.insert(disk.name.clone(), (disk.image, size));
+            s.writes.insert(disk.name.clone(), disk.writes);
             assert!(s.disks.insert(disk.name.clone(), live).is_none());
             size
         })
@@ -276,6 +284,16 @@ impl DataPlane for MemoryPlane {
         }
         self.run("resized", |s| s.images.insert(disk.clone(), (image, size)))?;
         Ok(())
+    }
+
+    fn set_writes(&self, disk: &Name, writes: Writes) -> Result<Option<usize>, PlaneError> {
+        self.run("set_writes", |s| {
+            let clients = s.disks[disk].clients;
+            if clients == 0 {
+                s.writes.insert(disk.clone(), writes);
+            }
+            (clients > 0).then_some(clients)
+        })
     }
 
     fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError> {

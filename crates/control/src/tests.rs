@@ -39,6 +39,7 @@ fn leave_row(bench: &Bench, disk: &str, state: DiskState) {
         state,
         remote: None,
         placement: Default::default(),
+        writes: Default::default(),
     };
     catalog.delete_disk(&record.name).unwrap();
     catalog.insert_disk(&record).unwrap();

@@ -12,6 +12,7 @@ use headgate_api::types::{
 use headgate_history::wall_clock;
 use headgate_model::ConnectionState;
 use headgate_model::Name;
+use headgate_model::Writes;
 use headgate_model::{Backend, Policy, Scheduler};
 use headgate_model::{DatastoreSample, DiskSample, LiveDisk, NbdSample, Stall};
 use headgate_qos::CostModel;
@@ -211,6 +212,7 @@ impl Control {
             datastore: record.datastore.clone(),
             vm: record.vm.clone(),
             size: record.size,
+            read_only: record.writes == Writes::Refused,
             block_sizes: live.and_then(|live| live.block_sizes),
             export: record.remote.as_ref().map(|remote| remote.export.clone()),
             connection: live.and_then(|live| live.remote.clone()),

@@ -80,6 +80,7 @@ impl EnginePlane {
         let policy = disk.policy.for_scheduler().map_err(failed)?;
         let spec = DiskSpec { name: name.to_owned(), image, policy };
         let id = self.engine.open_disk(store, spec).map_err(failed)?;
+        self.engine.set_writes(id, translate::writes(disk.writes)).map_err(failed)?;
         let priorities = translate::engine_priorities(&disk.priorities);
         self.engine.set_priorities(id, priorities).map_err(failed)?;
         Ok(id)

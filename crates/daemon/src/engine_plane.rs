@@ -13,7 +13,7 @@ use headgate_engine::request::DiskInfo;
 use headgate_engine::snapshot;
 use headgate_engine::{
     BackendSpec, Caching, DatastoreId, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig,
-    Image, PortRef,
+    EngineError, Image, PortRef,
 };
 use headgate_frontends::nbd::server::{NbdServer, ServerConfig};
 use headgate_frontends::vhost::GuestMemorySource;
@@ -21,7 +21,7 @@ use headgate_frontends::vhost::server::VhostServer;
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_model::{
     CutOff, DataPlane, DatastoreSample, Machine, NbdSample, NotResized, OpenDisk, Period,
-    PlaneError, Probe, Session, Stall,
+    PlaneError, Probe, Session, Stall, Writes,
 };
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{LatencyMeter, Slots};
@@ -365,6 +365,14 @@ impl DataPlane for EnginePlane {
         };
         let resized = self.engine.resize_disk(self.disk(disk)?, size, cut_off);
         resized.map_err(translate::not_resized)
+    }
+
+    fn set_writes(&self, disk: &Name, writes: Writes) -> Result<Option<usize>, PlaneError> {
+        match self.engine.set_writes(self.counting(disk)?, translate::writes(writes)) {
+            Ok(()) => Ok(None),
+            Err(EngineError::DiskBusy { ports }) => Ok(Some(ports)),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     fn set_policy(&self, disk: &Name, policy: &Policy) -> Result<(), PlaneError> {

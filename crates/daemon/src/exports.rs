@@ -3,7 +3,7 @@
 use headgate_engine::{DiskId, Engine};
 use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::server::{Attach, attach_to, opened};
-use headgate_model::{ExportRecord, ExportWrites, Name};
+use headgate_model::{self as model, ExportRecord, Name};
 use headgate_nbd::server::Writes;
 use headgate_nbd::server::negotiation::{Catalog, ExportName, OpenError, Opened};
 use std::collections::BTreeMap;
@@ -79,8 +79,8 @@ impl Exports {
             Entry::Occupied(known) => known.get().tag.set(export.priority),
             Entry::Vacant(new) => {
                 let writes = match export.writes {
-                    ExportWrites::Allowed => Writes::Allowed,
-                    ExportWrites::Refused => Writes::Refused,
+                    model::Writes::Allowed => Writes::Allowed,
+                    model::Writes::Refused => Writes::Refused,
                 };
                 let (disk, tag) = (export.disk.clone(), Tag::of(export.priority));
                 new.insert(Alias { disk, tag, writes });

@@ -1,12 +1,13 @@
 //! What the engine tells, in the words of the model, and what the model sets, in the engine's.
 
 use headgate_engine::pulse::Stall;
+use headgate_engine::request as engine;
 use headgate_engine::snapshot::{self, RemoteState};
 use headgate_engine::{EngineError, HoldReads, HoldWrites, Priorities, ResizeError, TroublePolicy};
 use headgate_model::{
     BlockSizes, ConnectionState, DiskSample, ErrorSample, FlashSample, HoldSample, Name,
     NarrowedSample, NotResized, PlaneError, Policy, PriorityRecord, PriorityScope, ReadErrors,
-    Scheduler, StreamSample, TroubleSample, WriteErrors,
+    Scheduler, StreamSample, TroubleSample, WriteErrors, Writes,
 };
 use headgate_qos::window::DiskTotals;
 use headgate_qos::{Cost, PriorityPolicy, SchedulerKind};
@@ -177,5 +178,12 @@ pub(crate) fn not_resized(error: EngineError) -> NotResized {
         EngineError::Resize(ResizeError::Data { at, .. }) => NotResized::Data(at),
         EngineError::Place(error) => NotResized::NoRoom(error.to_string()),
         other => NotResized::Failed(PlaneError::new(other)),
+    }
+}
+
+pub(crate) fn writes(writes: Writes) -> engine::Writes {
+    match writes {
+        Writes::Allowed => engine::Writes::Allowed,
+        Writes::Refused => engine::Writes::Refused,
     }
 }

@@ -9,7 +9,7 @@ use crate::port::{Detach, Port};
 use crate::port_ref::PortRef;
 use crate::priorities::Priorities;
 use crate::pulse::Pulse;
-use crate::request::DiskInfo;
+use crate::request::{DiskInfo, Writes};
 use crate::shard::Shard;
 use crate::shard::control::{Attached, NewPort};
 use crate::snapshot::{DatastoreSnapshot, Period};
@@ -330,6 +330,15 @@ impl Engine {
     /// [`EngineError::NoDisk`].
     pub fn set_trouble(&self, disk: DiskId, policy: TroublePolicy) -> Result<(), EngineError> {
         self.call(disk.shard, move |s| s.set_trouble(disk.key, policy))?
+    }
+
+    /// Whether clients that attach to a disk from now on may change its data.
+    ///
+    /// # Errors
+    /// [`EngineError::NoDisk`], [`EngineError::DiskBusy`] where clients have been told otherwise,
+    /// [`EngineError::Move`] when it is a side of a live move.
+    pub fn set_writes(&self, disk: DiskId, writes: Writes) -> Result<(), EngineError> {
+        self.call(disk.shard, move |s| s.set_writes(disk.key, writes))?
     }
 
     /// Has a disk that holds requests try the oldest that its storage failed. If the storage takes

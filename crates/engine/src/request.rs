@@ -210,12 +210,31 @@ pub struct DiskInfo {
     pub block_size: u32,
     /// The sizes of requests that its storage serves best.
     pub topology: Topology,
+    /// Whether clients may change its data. Frontends tell them, and refuse what they ask for all
+    /// the same.
+    pub writes: Writes,
+}
+
+/// Whether a disk takes what changes its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writes {
+    /// It does.
+    #[default]
+    Allowed,
+    /// It does not: it is read-only.
+    Refused,
 }
 
 impl DiskInfo {
     /// A disk on storage that says nothing of the requests that it likes. Sizes are in bytes.
     pub fn plain(name: &str, size: u64, block_size: u32) -> DiskInfo {
-        DiskInfo { name: name.into(), size, block_size, topology: Topology::plain(block_size) }
+        DiskInfo {
+            name: name.into(),
+            size,
+            block_size,
+            topology: Topology::plain(block_size),
+            writes: Writes::Allowed,
+        }
     }
 }
 

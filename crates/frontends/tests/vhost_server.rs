@@ -6,6 +6,7 @@ use guest::{Answer, Data, Guest};
 use headgate_access::Access;
 use headgate_devices::{LayerSpec, ModelSpec};
 use headgate_engine::port::Detach;
+use headgate_engine::request::Writes;
 use headgate_engine::{
     BackendSpec, Caching, CutOff, DatastoreSpec, DiskId, DiskSpec, Engine, EngineConfig,
     HoldWrites, Image, TroublePolicy,
@@ -213,6 +214,53 @@ fn name_and_configuration_are_the_disks() {
     let (_, config) = frontend.get_config(0, 60, VhostUserConfigFlags::empty(), &[0; 60]).unwrap();
     assert_eq!(u64::from_le_bytes(config[..8].try_into().unwrap()), DISK / 512);
     assert!(frontend.set_config(32, VhostUserConfigFlags::WRITABLE, &[0]).is_err());
+}
+
+#[test]
+fn a_read_only_disk_says_so_and_is_not_written_whoever_asks() {
+    const VIRTIO_BLK_F_RO: u64 = 1 << 5;
+    let host = Host::new(BackendSpec::Files);
+    let _server = host.serve();
+    let mut guest = Guest::new(1);
+    {
+        let frontend = guest.connect(&host.socket);
+        assert_eq!(frontend.get_features().unwrap() & VIRTIO_BLK_F_RO, 0);
+        assert_eq!(guest.run(0, RequestType::Out, 8, Data::Out(pattern(3, 4096))), ok(vec![]));
+        let error = host.engine.set_writes(host.disk, Writes::Refused).unwrap_err();
+        assert!(error.to_string().contains("1 clients"), "{error}");
+    }
+    let refused = |writes| {
+        let until = std::time::Instant::now() + PATIENCE;
+        while host.engine.set_writes(host.disk, writes).is_err() {
+            assert!(std::time::Instant::now() < until, "the client stays");
+            std::thread::yield_now();
+        }
+    };
+    refused(Writes::Refused);
+    for without in [0, VIRTIO_BLK_F_RO] {
+        let mut guest = Guest::new(1);
+        let frontend = guest.connect_without(&host.socket, without);
+        assert_ne!(frontend.get_features().unwrap() & VIRTIO_BLK_F_RO, 0);
+        let before = host.content();
+        let range = || {
+            let range = RangeHeader { sector: 8, sectors: 8, flags: 0 };
+            Data::Out(range.to_bytes().to_vec())
+        };
+        for (kind, data) in [
+            (RequestType::Out, Data::Out(vec![9; 4096])),
+            (RequestType::Discard, range()),
+            (RequestType::WriteZeroes, range()),
+        ] {
+            assert_eq!(guest.run(0, kind, 8, data).status, 1, "{kind:?}");
+        }
+        assert_eq!(guest.run(0, RequestType::Flush, 0, Data::None), ok(vec![]));
+        assert_eq!(guest.run(0, RequestType::In, 8, Data::In(4096)), ok(pattern(3, 4096)));
+        assert!(host.content() == before, "something was written");
+    }
+    refused(Writes::Allowed);
+    let mut guest = Guest::new(1);
+    let _frontend = guest.connect(&host.socket);
+    assert_eq!(guest.run(0, RequestType::Out, 8, Data::Out(pattern(4, 4096))), ok(vec![]));
 }
 
 fn capacity(frontend: &mut Frontend) -> u64 {

@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::sample::DatastoreSample;
 use crate::{
     BlockSizes, DatastoreRecord, ExportRecord, LiveMoves, Name, Policy, PriorityRecord,
-    TroubleSample,
+    TroubleSample, Writes,
 };
 use headgate_access::Access;
 use headgate_devices::LayerSpec;
@@ -92,6 +92,8 @@ pub struct OpenDisk {
     pub size: Bytes,
     /// Whether its image may have another one.
     pub size_rule: SizeRule,
+    /// Whether its clients may write.
+    pub writes: Writes,
     /// Its policy.
     pub policy: Policy,
     /// The priority settings of its virtual machine.
@@ -329,6 +331,13 @@ pub trait DataPlane: LiveMoves + Send + Sync {
     /// # Errors
     /// [`NotResized`].
     fn resize_disk(&self, disk: &Name, size: Bytes, cut_off: CutOff) -> Result<(), NotResized>;
+
+    /// Whether a disk's clients may write from now on. Answers how many clients it has if it has
+    /// any: then nothing has changed, for they have been told.
+    ///
+    /// # Errors
+    /// When the shard does not confirm.
+    fn set_writes(&self, disk: &Name, writes: Writes) -> Result<Option<usize>, PlaneError>;
 
     /// Changes a disk's policy; in force when the call returns.
     ///

@@ -31,8 +31,8 @@ pub use placement::{DatastorePlacement, DiskPlacement, EmptiedBy};
 pub use policy::{LimitMode, Policy};
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
-    ExportRecord, ExportWrites, PersistentReservations, PriorityRecord, PriorityScope,
-    RemoteRecord, Scheduler, SocketRecord, VmRecord,
+    ExportRecord, PersistentReservations, PriorityRecord, PriorityScope, RemoteRecord, Scheduler,
+    SocketRecord, VmRecord, Writes,
 };
 pub use removed::{RemovedId, RemovedIdError, RemovedRecord, RemovedStep};
 pub use sample::{

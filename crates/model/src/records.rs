@@ -202,6 +202,17 @@ impl DiskState {
     }
 }
 
+/// Whether a disk, or an export of one, takes what changes its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Writes {
+    /// It does.
+    #[default]
+    Allowed,
+    /// It does not: it is read-only.
+    Refused,
+}
+
 /// A disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskRecord {
@@ -221,6 +232,8 @@ pub struct DiskRecord {
     pub remote: Option<RemoteRecord>,
     /// Placement settings.
     pub placement: DiskPlacement,
+    /// Whether its clients may write.
+    pub writes: Writes,
 }
 
 /// The export of an NBD server that a disk is.
@@ -324,17 +337,6 @@ impl VmRecord {
     }
 }
 
-/// Whether an export takes what changes its disk's data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ExportWrites {
-    /// It does.
-    #[default]
-    Allowed,
-    /// It does not: it is read-only.
-    Refused,
-}
-
 /// A second NBD export of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportRecord {
@@ -345,5 +347,5 @@ pub struct ExportRecord {
     /// The priority of its requests.
     pub priority: Priority,
     /// Whether its clients may write.
-    pub writes: ExportWrites,
+    pub writes: Writes,
 }

@@ -26,6 +26,8 @@ pub const RANGE_BYTES: usize = 16;
 pub mod feature {
     /// `seg_max` in the configuration space holds.
     pub const SEG_MAX: u64 = 1 << 2;
+    /// The device is read-only.
+    pub const RO: u64 = 1 << 5;
     /// `blk_size` holds.
     pub const BLK_SIZE: u64 = 1 << 6;
     /// The flush request exists, and the device has a volatile cache.

@@ -5,7 +5,7 @@ use headgate_devices::LayerSpec;
 use headgate_model::Name;
 use headgate_model::{
     Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
-    RemoteRecord, Scheduler, WindowRecord,
+    RemoteRecord, Scheduler, WindowRecord, Writes,
 };
 use headgate_qos::Batch;
 use headgate_units::{Bytes, Nanos};
@@ -101,6 +101,7 @@ pub(super) struct RawDisk {
     export_block: Option<i64>,
     placement: Option<String>,
     policy: String,
+    writes: String,
 }
 
 impl RawDisk {
@@ -115,6 +116,7 @@ impl RawDisk {
             export_block: row.get(6)?,
             placement: row.get(7)?,
             policy: row.get(8)?,
+            writes: row.get(9)?,
         })
     }
 
@@ -147,6 +149,7 @@ impl RawDisk {
             state,
             remote,
             placement: placement.unwrap_or_default(),
+            writes: writes(&self.writes).map_err(|e| bad(&e))?,
         })
     }
 }
@@ -154,4 +157,23 @@ impl RawDisk {
 /// A document as a column holds it.
 pub(super) fn json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("records are plain data, and their paths came as text")
+}
+
+/// In columns `writes`.
+const ALLOWED: &str = "allowed";
+const REFUSED: &str = "refused";
+
+pub(super) fn word(writes: Writes) -> &'static str {
+    match writes {
+        Writes::Allowed => ALLOWED,
+        Writes::Refused => REFUSED,
+    }
+}
+
+pub(super) fn writes(word: &str) -> Result<Writes, String> {
+    match word {
+        ALLOWED => Ok(Writes::Allowed),
+        REFUSED => Ok(Writes::Refused),
+        other => Err(format!("writes are '{other}'")),
+    }
 }

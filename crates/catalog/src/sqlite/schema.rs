@@ -103,4 +103,5 @@ pub(super) const MIGRATIONS: &[&str] = &[
     CREATE INDEX moves_by_target ON moves(target);
     ",
     "ALTER TABLE exports ADD COLUMN writes TEXT NOT NULL DEFAULT 'allowed';",
+    "ALTER TABLE disks ADD COLUMN writes TEXT NOT NULL DEFAULT 'allowed';",
 ];

@@ -1,9 +1,8 @@
 //! Rows of virtual machines and exports.
 
+use super::rows::{word, writes};
 use crate::error::{CatalogError, corrupt};
-use headgate_model::{
-    ExportRecord, ExportWrites, PriorityRecord, PriorityScope, SocketRecord, VmRecord,
-};
+use headgate_model::{ExportRecord, PriorityRecord, PriorityScope, SocketRecord, VmRecord};
 use headgate_qos::ioprio::{IoprioMap, Nice};
 use headgate_units::Priority;
 use rusqlite::{Row, Transaction, params};
@@ -116,23 +115,8 @@ impl RawExport {
             name: self.name.parse().map_err(|e| bad(&e))?,
             disk: self.disk.parse().map_err(|e| bad(&e))?,
             priority: priority(self.priority).map_err(|e| bad(&e))?,
-            writes: match self.writes.as_str() {
-                ALLOWED => ExportWrites::Allowed,
-                REFUSED => ExportWrites::Refused,
-                other => return Err(bad(&format_args!("writes are '{other}'"))),
-            },
+            writes: writes(&self.writes).map_err(|e| bad(&e))?,
         })
-    }
-}
-
-/// In column `writes`.
-const ALLOWED: &str = "allowed";
-const REFUSED: &str = "refused";
-
-fn word(writes: ExportWrites) -> &'static str {
-    match writes {
-        ExportWrites::Allowed => ALLOWED,
-        ExportWrites::Refused => REFUSED,
     }
 }
 

@@ -2,9 +2,9 @@ use super::*;
 use crate::RecordFile;
 use headgate_model::{
     Backend, Capacity, CapacitySource, Confidence, DatastorePlacement, DiskPlacement, DiskState,
-    ExportWrites, LimitMode, MovePace, MoveRecord, MoveStep, Policy, PriorityRecord, PriorityScope,
-    ReadErrors, RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord,
-    Threshold, WindowRecord, WriteErrors,
+    LimitMode, MovePace, MoveRecord, MoveStep, Policy, PriorityRecord, PriorityScope, ReadErrors,
+    RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord, Threshold,
+    WindowRecord, WriteErrors, Writes,
 };
 use headgate_placement::{Group, Mobility};
 use headgate_qos::CostModel;
@@ -63,6 +63,7 @@ fn disk(text: &str, on: &str) -> DiskRecord {
         state: DiskState::Creating,
         remote: None,
         placement: DiskPlacement { mobility: Mobility::Pinned, ..Default::default() },
+        writes: if text.ends_with('b') { Writes::Refused } else { Writes::Allowed },
     }
 }
 
@@ -82,7 +83,7 @@ fn vm(text: &str, priorities: PriorityRecord) -> VmRecord {
 fn export(text: &str, disk: &str, priority: u64) -> ExportRecord {
     let priority = Priority::new(priority).unwrap();
     // Some of each.
-    let writes = if text.ends_with('x') { ExportWrites::Allowed } else { ExportWrites::Refused };
+    let writes = if text.ends_with('x') { Writes::Allowed } else { Writes::Refused };
     ExportRecord { name: name(text), disk: name(disk), priority, writes }
 }
 

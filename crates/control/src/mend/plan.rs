@@ -38,6 +38,7 @@ fn bare(name: Name, datastore: &DatastoreRecord, size: Bytes) -> DiskRecord {
         state: DiskState::Ready,
         remote: None,
         placement: Default::default(),
+        writes: Default::default(),
     }
 }
 

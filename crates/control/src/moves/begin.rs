@@ -10,7 +10,7 @@ use crate::{Control, ControlError, block_device, clock, crash, images, remote};
 use headgate_api::moves::{DiskMigrate, Move};
 use headgate_api::types::{Changed, DiskCreate};
 use headgate_mirror::{Side, TargetContent};
-use headgate_model::{Backend, DiskRecord, MoveOrder, MoveRecord, MoveStep, Name};
+use headgate_model::{Backend, DiskRecord, MoveOrder, MoveRecord, MoveStep, Name, Writes};
 use headgate_units::Bytes;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -80,6 +80,7 @@ fn as_new(record: &DiskRecord, request: &DiskMigrate) -> DiskCreate {
         vm: record.vm.clone(),
         policy: record.policy,
         placement: record.placement.clone(),
+        read_only: record.writes == Writes::Refused,
         moved_from: None,
         force: request.force,
     }

@@ -167,6 +167,7 @@ fn with_disk(at: usize, path: &Path) -> (DatastoreRecord, DiskRecord) {
         state: DiskState::Ready,
         remote: None,
         placement: Default::default(),
+        writes: Default::default(),
     };
     (DatastoreRecord { name, backend, ..first }, disk)
 }

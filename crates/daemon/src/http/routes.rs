@@ -344,7 +344,7 @@ pub(super) async fn set_disk(
         let changed = control.set_disk(&name, patch)?;
         let set = |disk: &Disk| {
             let placement = &disk.placement;
-            json!({"policy": disk.policy, "vm": disk.vm, "placement": placement})
+            json!({"policy": disk.policy, "vm": disk.vm, "placement": placement, "read_only": disk.read_only})
         };
         Ok((Edit::between(&set(&before), &set(&changed.now)), changed))
     })

@@ -14,7 +14,7 @@ use crate::ids::DiskId;
 use crate::kernel::ring::PORTS_MAX;
 use crate::port::{Detach, Port, PortCommand};
 use crate::priorities::Priorities;
-use crate::request::DiskInfo;
+use crate::request::{DiskInfo, Writes};
 use crate::snapshot::{DatastoreSnapshot, DiskSnapshot, DiskUsage, NarrowedWindow};
 use crate::tables::disk::{ShardDisk, Successor};
 use crate::tables::lane::Queues;
@@ -210,7 +210,8 @@ impl Shard {
             return Err((EngineError::NoDatastore, Box::new(source)));
         };
         let topology = store.backend.topology(block_size, told);
-        let info = DiskInfo { name, size: size.0, block_size, topology };
+        let writes = Writes::Allowed;
+        let info = DiskInfo { name, size: size.0, block_size, topology, writes };
         let key = ctx.tables.disks.vacant_key() as u32;
         let opening = Opening { key, source, size, shares: policy.shares(), line };
         let storage = store.backend.open(ctx, opening)?;
@@ -261,6 +262,19 @@ impl Shard {
         let found = ctx.tables.disks.get(disk).ok_or(EngineError::NoDisk)?;
         let store = &mut datastores[found.datastore];
         store.set_trouble(ctx.now, &mut ctx.tables, disk as u32, policy)
+    }
+
+    /// Clients that are there have been told already.
+    pub(crate) fn set_writes(&mut self, disk: usize, writes: Writes) -> Result<(), EngineError> {
+        let found = self.core.ctx.tables.disks.get_mut(disk).ok_or(EngineError::NoDisk)?;
+        if found.is_moving() {
+            return Err(MoveError::Moving.into());
+        }
+        if found.info.writes != writes && !found.ports.is_empty() {
+            return Err(EngineError::DiskBusy { ports: found.ports.len() });
+        }
+        found.info.writes = writes;
+        Ok(())
     }
 
     /// Has a held request of a disk tried now. `false`: it holds none.

@@ -75,8 +75,12 @@ fn durability(durability: nbd::Durability) -> engine::Durability {
     }
 }
 
-/// A disk as requests are checked against it, that takes writes or does not.
+/// A disk as requests are checked against it, by an export that takes writes or does not.
 pub fn export(disk: &DiskInfo, writes: Writes) -> Export {
+    let writes = match disk.writes {
+        engine::Writes::Allowed => writes,
+        engine::Writes::Refused => Writes::Refused,
+    };
     // What is not whole blocks is served too, and costs more. The protocol wants a power of two.
     let physical = disk.topology.physical_block;
     let min_io = Some(disk.topology.min_io).filter(|size| size.is_power_of_two());

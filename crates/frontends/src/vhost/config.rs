@@ -1,7 +1,7 @@
 //! What the device says of itself: feature bits and the configuration space (VIRTIO 1.2, sections
 //! 5.2.3 and 5.2.4).
 
-use headgate_engine::request::{DiskInfo, MAX_REQUEST};
+use headgate_engine::request::{DiskInfo, MAX_REQUEST, Writes};
 use headgate_vring::blk::{SECTOR, feature};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 
@@ -26,9 +26,16 @@ const _: () = assert!(MAX_WRITE_ZEROES <= MAX_REQUEST, "the engine refuses what 
 /// Ranges smaller than this seldom free anything.
 const DISCARD_ALIGNMENT: u32 = 4096;
 
-/// The features offered to the driver, and the bit that says that protocol features can be
-/// negotiated.
-pub(crate) const FEATURES: u64 = feature::VERSION_1
+/// The features offered to the driver of a disk, and the bit that says that protocol features can
+/// be negotiated.
+pub(crate) fn features(disk: &DiskInfo) -> u64 {
+    match disk.writes {
+        Writes::Allowed => FEATURES,
+        Writes::Refused => FEATURES | feature::RO,
+    }
+}
+
+const FEATURES: u64 = feature::VERSION_1
     | feature::RING_INDIRECT_DESC
     | feature::RING_EVENT_IDX
     | feature::SEG_MAX

@@ -3,7 +3,7 @@
 //! Everything that is validated once and for all is validated here, on the connection's own thread,
 //! which may block.
 
-use super::config::{FEATURES, MAX_MEM_SLOTS, MAX_QUEUES, PROTOCOL_FEATURES};
+use super::config::{MAX_MEM_SLOTS, MAX_QUEUES, PROTOCOL_FEATURES, features};
 use super::memory::{InflightArea, MemoryTable};
 use super::memory_rules::{GuestMemorySource, MemoryRules};
 use super::port::{BadEvent, Command, Enabled, Kick, MovedRing, NewRing, Signal, Trust};
@@ -256,16 +256,16 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn get_features(&mut self) -> ProtocolResult<u64> {
-        Ok(FEATURES)
+        Ok(features(&self.view.disk()))
     }
 
-    fn set_features(&mut self, features: u64) -> ProtocolResult<()> {
-        let unknown = features & !FEATURES;
+    fn set_features(&mut self, chosen: u64) -> ProtocolResult<()> {
+        let unknown = chosen & !features(&self.view.disk());
         if unknown != 0 {
             return Err(Refused::Features(unknown).into());
         }
-        self.features = features;
-        if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
+        self.features = chosen;
+        if chosen & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
             // Without protocol features there is no message to enable a ring: it is enabled from
             // the start.
             for setup in &mut self.queues {

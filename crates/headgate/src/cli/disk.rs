@@ -171,6 +171,9 @@ pub(super) struct Create {
     policy: PolicyArgs,
     #[command(flatten)]
     placement: DiskArgs,
+    /// Let clients read and not write
+    #[arg(long)]
+    read_only: bool,
     /// Continue the history of DISK, which was moved by hand; advice will not move the new disk
     /// again for a while. DISK may still exist, or have been removed within the last 7 days
     #[arg(long, value_name = "DISK", help_heading = "Placement")]
@@ -183,6 +186,9 @@ pub(super) struct Create {
 }
 
 const FORMATS: &[Word<ImageFormat>] = &[Word("raw", ImageFormat::Raw, "Byte by byte")];
+
+const YES_OR_NO: &[Word<bool>] =
+    &[Word("yes", true, "They may not"), Word("no", false, "They may")];
 
 /// Arguments of `disk takeover`.
 #[derive(Debug, Args)]
@@ -224,6 +230,9 @@ pub(super) struct Set {
     vm: Option<OrNone<Name>>,
     #[command(flatten)]
     placement: DiskArgs,
+    /// Whether clients may read and not write; none may be connected
+    #[arg(long, value_name = "yes|no", value_parser = values::one_of(YES_OR_NO))]
+    read_only: Option<bool>,
     /// Set the reservation even if it overbooks the datastore
     #[arg(long)]
     force: bool,
@@ -269,8 +278,9 @@ impl DiskCommand {
                 let patch = set.patch();
                 if patch == (DiskPatch { force: patch.force, ..DiskPatch::default() }) {
                     let [policy, placement] = [options::<PolicyArgs>(), options::<DiskArgs>()];
-                    let message =
-                        format!("nothing to change: give one of {policy}, --vm, {placement}");
+                    let message = format!(
+                        "nothing to change: give one of {policy}, --vm, --read-only, {placement}"
+                    );
                     return Err(CliError::Usage(message));
                 }
                 let changed: Changed<types::Disk> = client.send(Method::PATCH, &path, &patch)?;
@@ -339,6 +349,7 @@ impl Create {
             vm: self.vm,
             policy: self.policy.policy(),
             placement: self.placement.new_disk(),
+            read_only: self.read_only,
             moved_from: self.moved_from,
             force: force(self.force),
         }
@@ -363,6 +374,7 @@ impl Set {
         DiskPatch {
             vm: OrNone::change(self.vm),
             placement: self.placement.patch(),
+            read_only: self.read_only,
             force: force(self.force),
             ..self.policy.patch()
         }
@@ -473,6 +485,7 @@ fn describe(disk: &types::Disk) -> String {
         ("connection", disk.connection.as_ref().map(describe_connection)),
         ("vm", disk.vm.as_ref().map(Name::to_string)),
         ("size", Some(disk.size.to_string())),
+        ("read-only", disk.read_only.then(|| "yes".into())),
         ("blocks", disk.block_sizes.as_ref().map(block_sizes)),
         ("policy set", Some(policy(&disk.policy))),
         ("policy in force", Some(in_force)),

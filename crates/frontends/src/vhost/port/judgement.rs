@@ -2,7 +2,9 @@
 //! when it is back.
 
 use super::super::config::{MAX_DISCARD, MAX_WRITE_ZEROES};
-use headgate_engine::request::{self as engine, DiskInfo, Durability, IoError, Op, ZeroSpeed};
+use headgate_engine::request::{
+    self as engine, DiskInfo, Durability, IoError, Op, Writes, ZeroSpeed,
+};
 use headgate_units::Bytes;
 use headgate_vring::blk::Status;
 use headgate_vring::{Operation, Request, Unmap};
@@ -18,6 +20,9 @@ pub(super) fn judge(request: &Request<'_>, disk: &DiskInfo, durability: Durabili
     let ranged = |op, offset: Bytes, len: Bytes, longest: u64| {
         // `offset + len` does not overflow: the queue checked that.
         if len.0 > longest || offset.0 + len.0 > disk.size {
+            return Judgement::Answer(Status::IoError, 0);
+        }
+        if op != Op::Read && disk.writes == Writes::Refused {
             return Judgement::Answer(Status::IoError, 0);
         }
         let writes = if op == Op::Read { len.0 as u32 } else { 0 };
