@@ -41,6 +41,9 @@ const GONE: [Nanos; 2] = [Nanos::from_micros(50), Nanos::from_millis(20)];
 /// The most that is saved up beside clients.
 const SAVED: i64 = Cost::ONE.as_millionths() as i64;
 
+/// The longest step beside clients.
+const SHORT_STEP: Bytes = Bytes::from_kib(256);
+
 /// Disks that were served in this period and the last.
 #[derive(Debug, Default)]
 struct Served {
@@ -183,6 +186,14 @@ impl Background {
             _ if under_way < self.alone => Admission::Now,
             _ => Admission::None,
         }
+    }
+
+    /// How long a step may be that begins now; `None`: as long as it likes. Who writes to what a
+    /// step copies waits until it has been read and written, so beside clients steps are short. A
+    /// copy with the shares of a disk or more is in a hurry, and short steps cost more.
+    pub fn longest_step(&self, now: Nanos, clients: u32) -> Option<Bytes> {
+        let hurries = self.pace.shares() >= Shares::default();
+        if hurries || self.is_alone(now, clients) { None } else { Some(SHORT_STEP) }
     }
 
     /// Steps that may be under way beside clients: all with the shares of a disk, and fewer with

@@ -96,10 +96,23 @@ impl Copies {
         }
     }
 
+    /// How long a step of a copy may be now; `None`: as long as it likes.
+    pub(crate) fn longest_step(&self, now: Nanos, disk: u32, in_flight: u32) -> Option<Bytes> {
+        self.of(disk)?.longest_step(now, self.of_clients(in_flight))
+    }
+
     /// Whether a copy may begin a step beside so many that are under way.
     pub(crate) fn admit(&self, now: Nanos, disk: u32, under_way: u32, in_flight: u32) -> Admission {
-        let clients = in_flight.saturating_sub(self.in_flight);
-        let account = self.accounts.iter().find(|(of, _)| *of == disk);
-        account.map_or(Admission::Now, |(_, account)| account.admit(now, under_way, clients))
+        let clients = self.of_clients(in_flight);
+        self.of(disk).map_or(Admission::Now, |account| account.admit(now, under_way, clients))
+    }
+
+    fn of(&self, disk: u32) -> Option<&Background> {
+        self.accounts.iter().find(|(of, _)| *of == disk).map(|(_, account)| account)
+    }
+
+    /// Of so many requests at the storage, those of clients.
+    fn of_clients(&self, in_flight: u32) -> u32 {
+        in_flight.saturating_sub(self.in_flight)
     }
 }

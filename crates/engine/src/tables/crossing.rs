@@ -1,5 +1,6 @@
 //! A move from one shard to another, as each of the two keeps it.
 
+use super::lateness::Lateness;
 use crate::ids::DiskId;
 use crate::pulse::Pulse;
 use headgate_units::Nanos;
@@ -24,7 +25,7 @@ pub(crate) struct Landing {
     pub copy: u32,
     /// The move's number and its serial number on its own shard, once it has begun.
     pub of: Option<(u32, u64)>,
-    pub patience: Nanos,
+    pub lateness: Lateness,
     pub late: Late,
     /// It asks whether it may begin a step beside so many that are under way.
     pub asks: Option<u32>,

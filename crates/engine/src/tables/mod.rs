@@ -7,6 +7,7 @@ pub(crate) mod block_locks;
 pub(crate) mod crossing;
 pub(crate) mod disk;
 pub(crate) mod lane;
+pub(crate) mod lateness;
 pub(crate) mod moving;
 pub(crate) mod port;
 pub(crate) mod queue_slots;

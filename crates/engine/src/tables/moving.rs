@@ -1,5 +1,6 @@
 //! A live move, as its shard holds it.
 
+use super::lateness::Lateness;
 use super::port::MovePart;
 use crate::kernel::page_buffer::PageBuffer;
 use crate::moving::{Listening, MoveEvent, MoveGauge, MoveListener};
@@ -45,7 +46,7 @@ pub(crate) struct Moving {
     /// The side that is to be reclaimed.
     pub reclaim: Option<Side>,
     pub outcome: Option<Outcome>,
-    pub patience: Nanos,
+    pub lateness: Lateness,
     pub gauge: MoveGauge,
     pub listener: MoveListener,
     pub out: Vec<Action>,

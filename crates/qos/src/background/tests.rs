@@ -279,3 +279,20 @@ fn its_limits_bind_alone_and_beside_clients() {
     assert_eq!(copy.admit(now, 0, 0), Admission::Now);
     assert_eq!(copy.policy(), pace(100), "the scheduler knows of no limit");
 }
+
+#[test]
+fn steps_are_short_until_clients_are_gone() {
+    let pace = Policy::shared(Shares::new(100).unwrap());
+    let mut copy = Background::new(Nanos::ZERO, pace, STEPS);
+    let at = Nanos::from_millis;
+    assert_eq!(copy.longest_step(at(1), 0), None, "nobody has come yet");
+    copy.client_dispatched(at(2), 0, Shares::default(), Cost::ONE);
+    assert_eq!(copy.longest_step(at(2), 1), Some(SHORT_STEP));
+    copy.client_completed(at(7), Some(SERVICE));
+    assert_eq!(copy.longest_step(at(7), 0), Some(SHORT_STEP), "it may think");
+    assert_eq!(copy.longest_step(at(16), 0), Some(SHORT_STEP));
+    assert_eq!(copy.longest_step(at(17), 0), None, "it is gone");
+    assert_eq!(copy.longest_step(at(17), 3), Some(SHORT_STEP), "others are there");
+    copy.set_pace(at(18), Policy::shared(Shares::default()));
+    assert_eq!(copy.longest_step(at(18), 3), None, "it is in a hurry");
+}

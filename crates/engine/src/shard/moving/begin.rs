@@ -13,6 +13,7 @@ use crate::shard::core::Core;
 use crate::shard::datastore::Datastore;
 use crate::tables::disk::{ShardDisk, Successor};
 use crate::tables::lane::Queues;
+use crate::tables::lateness::Lateness;
 use crate::tables::moving::{Elders, Moving, Permit, Reach, Senders, Stage};
 use crate::tables::port::{MovePart, PortState, Sender};
 use crate::tables::queue_slots::QueueSlots;
@@ -115,7 +116,7 @@ impl Shard {
             ended: VecDeque::new(),
             reclaim: None,
             outcome: None,
-            patience: terms.patience,
+            lateness: Lateness::new(self.core.ctx.now, terms.patience),
             gauge: terms.gauge,
             listener: terms.listener,
             out,
@@ -288,6 +289,12 @@ impl Core {
     pub(super) fn admit_step(&self, disk: u32, under_way: u32) -> Admission {
         let store = &self.datastores[self.ctx.tables.disks[disk as usize].datastore];
         store.copies.admit(self.ctx.now, disk, under_way, store.gate.in_flight())
+    }
+
+    /// How long a step of a disk's copy may be now; `None`: as long as it likes.
+    pub(super) fn longest_step(&self, disk: u32) -> Option<Bytes> {
+        let store = &self.datastores[self.ctx.tables.disks[disk as usize].datastore];
+        store.copies.longest_step(self.ctx.now, disk, store.gate.in_flight())
     }
 
     /// A port without a client behind it, by which a move sends.

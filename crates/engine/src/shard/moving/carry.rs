@@ -244,6 +244,10 @@ impl Moving {
                 let block = u64::from(source.block_size);
                 let (result, extents) = (completion.result, &completion.extents);
                 let (found, len) = found(result, extents, request.len, block);
+                let len = match found {
+                    Found::Data => len.min(self.longest_step(core) / block * block).max(block),
+                    Found::Hole | Found::Zeroes => len,
+                };
                 self.mirror.found(step, found, Bytes(len), &mut self.out)
             } else {
                 let how = how(side, op, completion.result);
@@ -253,21 +257,29 @@ impl Moving {
         debug_assert!(told.is_ok(), "it was sent");
     }
 
+    /// How many bytes a step that holds data may be long. Of a target elsewhere nothing is known
+    /// here.
+    fn longest_step(&self, core: &Core) -> u64 {
+        let target = (self.reach == Reach::Here).then_some(self.target);
+        let sides = [Some(self.source), target].into_iter().flatten();
+        sides.filter_map(|side| core.longest_step(side)).min().map_or(u64::MAX, |most| most.0)
+    }
+
     /// Gives a target up at whose storage a request has been for too long.
     pub(super) fn give_up_slow_target(&mut self, core: &Core, index: u32) {
-        let is_late = self.latest_at_target(core).is_some_and(|at| at <= core.ctx.now);
+        let is_late = self.can_be_late() && self.lateness.look(core, self.target);
         if is_late || self.is_target_stuck(core, index) {
             self.lose_target();
         }
     }
 
-    /// When the target is to be given up, unless it answers before. One on another shard is
-    /// watched there.
-    pub(super) fn latest_at_target(&self, core: &Core) -> Option<Nanos> {
-        if self.reach == Reach::Elsewhere || !self.can_lose_target() {
-            return None;
-        }
-        core.oldest_at_storage(self.target).map(|at| at + self.patience)
+    /// When the target is looked at again. One on another shard is watched there.
+    pub(super) fn next_look_at_target(&self) -> Option<Nanos> {
+        self.can_be_late().then(|| self.lateness.next())
+    }
+
+    fn can_be_late(&self) -> bool {
+        self.reach == Reach::Here && self.can_lose_target()
     }
 }
 

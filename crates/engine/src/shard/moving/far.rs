@@ -99,7 +99,9 @@ impl Moving {
     pub(super) fn is_target_stuck(&self, core: &Core, index: u32) -> bool {
         self.reach == Reach::Elsewhere
             && core.fars.get(&index).is_some_and(|far| {
-                far.pulse.stalled_for(core.ctx.now).is_some_and(|waited| waited >= self.patience)
+                far.pulse
+                    .stalled_for(core.ctx.now)
+                    .is_some_and(|waited| waited >= self.lateness.patience())
             })
     }
 }

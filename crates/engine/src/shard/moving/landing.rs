@@ -14,8 +14,8 @@ use crate::shard::core::Core;
 use crate::shard::place::Hosted;
 use crate::tables::crossing::{Landing, Late};
 use crate::tables::lane::Lane;
+use crate::tables::lateness::Lateness;
 use crate::tables::port::Sender;
-use crate::tables::slots::Stage;
 use crate::trouble::TroublePolicy;
 use headgate_qos::Policy;
 use headgate_qos::window::Admission;
@@ -64,7 +64,8 @@ impl Shard {
         core.ctx.tables.disks[disk as usize].landing = Some(landing);
         let (of, late) = (None, Late::NotTold);
         let (asks, wake) = (None, None);
-        core.landings.insert(Landing { disk, clients, copy, of, patience, late, asks, wake });
+        let lateness = Lateness::new(core.ctx.now, patience);
+        core.landings.insert(Landing { disk, clients, copy, of, lateness, late, asks, wake });
         self.move_shards.insert(landing, shard);
         Ok(Landed { landing, info })
     }
@@ -146,9 +147,11 @@ impl Shard {
     pub(super) fn drive_landings(&mut self) {
         for index in 0..self.core.landings.capacity() {
             let Some(landing) = self.core.landings.get(index) else { continue };
-            let (late, admission) = (landing.latest(&self.core), landing.admission(&self.core));
-            let now = self.core.ctx.now;
+            let (disk, mut lateness) = (landing.disk, landing.lateness);
+            let is_late = landing.late == Late::NotTold && lateness.look(&self.core, disk);
+            let admission = landing.admission(&self.core);
             let Some(landing) = self.core.landings.get_mut(index) else { continue };
+            landing.lateness = lateness;
             let shard = self.move_shards.get(&(index as u32));
             let (Some((of, serial)), Some(shard)) = (landing.of, shard) else { continue };
             // A shard that has ended has no move.
@@ -160,7 +163,7 @@ impl Shard {
                 Some(Admission::At(at)) => landing.wake = Some(at),
                 Some(Admission::None) | None => landing.wake = None,
             }
-            if late.is_some_and(|at| at <= now) {
+            if is_late {
                 landing.late = Late::Told;
                 let _ = shard.send(Box::new(move |s| s.far_is_late(of, serial)));
             }
@@ -175,16 +178,9 @@ impl Landing {
     }
 
     /// When there is something to do without an event.
-    pub(super) fn next(&self, core: &Core) -> Option<Nanos> {
-        [self.latest(core), self.wake].into_iter().flatten().min()
-    }
-
-    /// When the move is to be told that the storage is late, unless it answers before.
-    fn latest(&self, core: &Core) -> Option<Nanos> {
-        if self.late == Late::Told {
-            return None;
-        }
-        core.oldest_at_storage(self.disk).map(|at| at + self.patience)
+    pub(super) fn next(&self) -> Option<Nanos> {
+        let look = (self.late == Late::NotTold).then(|| self.lateness.next());
+        [look, self.wake].into_iter().flatten().min()
     }
 }
 
@@ -199,13 +195,5 @@ impl Core {
         let epoch = self.epoch_of_client(disk);
         self.ctx.tables.ports[port as usize].epoch = epoch;
         epoch
-    }
-
-    /// When the oldest request was dispatched that is at a disk's storage.
-    pub(super) fn oldest_at_storage(&self, disk: u32) -> Option<Nanos> {
-        let dispatched = self.ctx.tables.slots.under_way().map(|(_, slot)| slot);
-        let at_storage =
-            dispatched.filter(|slot| slot.disk == disk && slot.stage == Stage::Dispatched);
-        at_storage.map(|slot| slot.dispatched).min()
     }
 }

@@ -20,6 +20,7 @@ mod clients;
 mod departure;
 mod far;
 mod landing;
+mod late;
 mod ports;
 mod progress;
 

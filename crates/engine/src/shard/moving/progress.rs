@@ -66,8 +66,8 @@ impl Shard {
     /// When a move has something to do without an event.
     pub(in crate::shard) fn next_of_moves(&self) -> Option<Nanos> {
         let moves = self.core.moves.iter().filter_map(|(_, moving)| moving.as_deref());
-        let here = moves.flat_map(|moving| [moving.latest_at_target(&self.core), moving.wake]);
-        let landings = self.core.landings.iter().map(|(_, landing)| landing.next(&self.core));
+        let here = moves.flat_map(|moving| [moving.next_look_at_target(), moving.wake]);
+        let landings = self.core.landings.iter().map(|(_, landing)| landing.next());
         here.chain(landings).flatten().min()
     }
 
