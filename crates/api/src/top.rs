@@ -9,6 +9,7 @@ use headgate_model::Name;
 use headgate_model::Policy;
 use headgate_model::Scheduler;
 use headgate_model::{DatastoreSample, StreamSample};
+use headgate_placement::State;
 use headgate_units::Priority;
 use serde::{Deserialize, Serialize};
 
@@ -130,6 +131,11 @@ pub struct TopDatastore {
     pub name: Name,
     /// Is it in service.
     pub state: ServiceState,
+    /// Whether disks are placed on it: `active`, `closed`, or `maintenance` when it is to be
+    /// emptied.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub placement: State,
     /// How it is divided.
     pub scheduler: Scheduler,
     /// Requests that may be at the device at once.

@@ -270,6 +270,7 @@ fn view(datastores: &[Datastore], disks: &[Disk], history: &[Arc<Sample>]) -> To
         top.datastores.push(TopDatastore {
             name: info.name.clone(),
             state: info.state,
+            placement: info.placement.state,
             scheduler: info.scheduler,
             window: span.as_ref().map_or(f64::from(info.queue_depth), |s| s.now.window.as_f64()),
             narrowed: span.as_ref().and_then(Span::narrowed),

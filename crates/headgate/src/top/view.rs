@@ -9,6 +9,7 @@ use headgate_api::trouble::TroubleState;
 use headgate_api::types::ServiceState;
 use headgate_api::windows::{BoardStatus, Bound, Held};
 use headgate_model::{LimitMode, Policy};
+use headgate_placement::State;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style, Stylize};
@@ -169,6 +170,14 @@ fn datastore_line(datastore: &TopDatastore) -> Line<'static> {
         return Line::from(vec![name, text.fg(Color::Red)]);
     }
     let mut spans = vec![name];
+    match datastore.placement {
+        State::Active => {}
+        State::Closed => spans.push("  closed".fg(Color::Yellow)),
+        State::Maintenance => {
+            let disks = datastore.disks.len();
+            spans.push(format!("  MAINTENANCE, {disks} disks left").fg(Color::Yellow));
+        }
+    }
     if datastore.overbooked_iops > 0 {
         spans.push(format!("  OVERBOOKED by {}", datastore.overbooked_iops).fg(Color::Red));
     }
@@ -377,6 +386,20 @@ mod tests {
              \x20 DM-with-a-l~   250   1.0  90m/120m  5.0m/20m   32      -      -    100 0.94\n\
              \x20 RD             250   1.0  90m/120m  5.0m/20m   32 !  250      -    100 0.94\n"
         );
+    }
+
+    #[test]
+    fn a_datastore_that_is_to_be_emptied_says_what_is_left() {
+        for (placement, words) in [
+            (State::Active, "array  OVERBOOKED"),
+            (State::Closed, "array  closed  OVERBOOKED"),
+            (State::Maintenance, "array  MAINTENANCE, 2 disks left  OVERBOOKED"),
+        ] {
+            let mut screen = screen();
+            screen.top.datastores[0].placement = placement;
+            let shown = plain(&screen, 80);
+            assert!(shown.contains(words), "{shown}");
+        }
     }
 
     #[test]
