@@ -15,6 +15,11 @@ impl Extent {
         (end > start.0).then_some(Extent { start: start.0, end })
     }
 
+    /// From one byte to before another, unless that is nothing.
+    pub(crate) fn between(start: u64, end: u64) -> Option<Extent> {
+        (start < end).then_some(Extent { start, end })
+    }
+
     /// The first byte.
     pub fn start(self) -> Bytes {
         Bytes(self.start)

@@ -6,7 +6,7 @@
 //! nothing but a copy that may be thrown away.
 //!
 //! [`Mirror`] is told what happens and says what to do. It knows neither clock nor storage, and
-//! allocates nothing once it is made.
+//! allocates nothing once it is made. Its sibling [`instant`] makes a copy as of one instant.
 //!
 //! | what | where |
 //! |---|---|
@@ -121,6 +121,7 @@ extern crate alloc;
 mod action;
 mod error;
 mod extent;
+pub mod instant;
 mod journal;
 mod mirror;
 mod order;
