@@ -2,7 +2,7 @@
 
 use crate::search::search;
 use crate::storage::{Discards, Init};
-use crate::world::{Budget, Case, Effects, data};
+use crate::world::{Budget, Case, Effects, World, data};
 use headgate_mirror::{Durability, Extent, Limits, Request, TargetContent, Unmap};
 use headgate_units::Bytes;
 
@@ -64,7 +64,7 @@ fn is_large() -> bool {
 fn try_all<const N: usize>(small: &[Case<N>], large: &[Case<N>]) {
     let larger = large.iter().filter(|_| is_large());
     for case in small.iter().chain(larger) {
-        match search::<N>(case) {
+        match search::<World<N>>(case) {
             Ok(seen) => {
                 println!("{:60} {:9} states {:10} events", case.name, seen.states, seen.events,)
             }

@@ -1,6 +1,7 @@
 //! Larger disks, more requests, more troubles: at random, with what fails made small.
 
 use crate::cases::{limits, requests};
+use crate::search::System;
 use crate::storage::{Discards, How, Init};
 use crate::world::{Budget, Case, Effects, Event, World, data};
 use headgate_mirror::{TargetContent, Word};
@@ -73,7 +74,7 @@ fn play(case: &Case<BLOCKS>, choices: &[u32]) -> Result<(), String> {
         };
         let Some(event) = event else { break };
         story.push(event);
-        let next = world.step(case, event).and_then(|next| next.check_always().map(|()| next));
+        let next = world.step(case, event).and_then(|next| next.check_always(case).map(|()| next));
         world = next.map_err(|broken| format!("{story:#?}: {broken}"))?;
         left -= 1;
         if left == 0 {

@@ -1,8 +1,29 @@
 //! Everything that may happen, breadth first, each state once.
 
-use super::world::{Case, Event, World};
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
+
+/// Something that can be searched: a machine and all that is around it.
+pub trait System: Hash + Sized {
+    /// What it is made of, and what may happen to it.
+    type Case;
+    /// Something that happens.
+    type Event: Copy + PartialEq + Debug;
+
+    fn begin(case: &Self::Case) -> Result<Self, String>;
+    /// All that may happen now.
+    fn events(&self, case: &Self::Case) -> Vec<Self::Event>;
+    /// What happens if nothing goes wrong any more and whoever may act does; `None` at the end.
+    fn fair(&self) -> Option<Self::Event>;
+    fn step(&self, case: &Self::Case, event: Self::Event) -> Result<Self, String>;
+    /// What must hold in each state.
+    fn check_always(&self, case: &Self::Case) -> Result<(), String>;
+    /// What must hold when nothing is left to happen.
+    fn check_end(&self) -> Result<(), String>;
+    /// What happened, for people.
+    fn story(case: &Self::Case, events: &[Self::Event]) -> String;
+}
 
 /// What a search has seen.
 #[derive(Clone, Copy, Debug)]
@@ -11,11 +32,11 @@ pub struct Seen {
     pub events: usize,
 }
 
-struct Search<'a, const N: usize> {
-    case: &'a Case<N>,
+struct Search<'a, S: System> {
+    case: &'a S::Case,
     numbers: HashMap<u128, u32>,
     /// For each state the one that it was reached from, and how.
-    parents: Vec<(u32, Option<Event>)>,
+    parents: Vec<(u32, Option<S::Event>)>,
     /// For each state the next one if nothing goes wrong.
     fair: Vec<u32>,
     events: usize,
@@ -63,20 +84,20 @@ fn name(state: &impl Hash) -> u128 {
         | u128::from(Name::mix(name.low, 0xe703_7ed1_a0b4_28db) ^ name.high)
 }
 
-impl<const N: usize> Search<'_, N> {
+impl<S: System> Search<'_, S> {
     /// How a state came to be, for people.
-    fn story(&self, mut at: u32, last: Option<Event>) -> String {
-        let mut events: Vec<Event> = last.into_iter().collect();
+    fn story(&self, mut at: u32, last: Option<S::Event>) -> String {
+        let mut events: Vec<S::Event> = last.into_iter().collect();
         while let (parent, Some(event)) = self.parents[at as usize] {
             events.push(event);
             at = parent;
         }
-        let lines = events.iter().rev().map(|event| format!("    {event:?}\n"));
-        format!("{}:\n{}", self.case.name, lines.collect::<String>())
+        events.reverse();
+        S::story(self.case, &events)
     }
 
     /// The number of a state, and whether it is a new one.
-    fn number(&mut self, state: &World<N>, parent: u32, event: Option<Event>) -> (u32, bool) {
+    fn number(&mut self, state: &S, parent: u32, event: Option<S::Event>) -> (u32, bool) {
         let next = self.parents.len() as u32;
         let number = *self.numbers.entry(name(state)).or_insert(next);
         if number == next {
@@ -87,7 +108,7 @@ impl<const N: usize> Search<'_, N> {
     }
 
     fn run(&mut self) -> Result<(), String> {
-        let first = World::new(self.case).map_err(|broken| format!("at the start: {broken}"))?;
+        let first = S::begin(self.case).map_err(|broken| format!("at the start: {broken}"))?;
         self.number(&first, 0, None);
         let mut here = vec![(0, first)];
         while !here.is_empty() {
@@ -107,7 +128,8 @@ impl<const N: usize> Search<'_, N> {
                         self.fair[at as usize] = number;
                     }
                     if new {
-                        next.check_always().map_err(|broken| self.story(number, None) + &broken)?;
+                        next.check_always(self.case)
+                            .map_err(|broken| self.story(number, None) + &broken)?;
                         there.push((number, next));
                     }
                 }
@@ -142,9 +164,9 @@ impl<const N: usize> Search<'_, N> {
 }
 
 /// Tries everything that may happen.
-pub fn search<const N: usize>(case: &Case<N>) -> Result<Seen, String> {
+pub fn search<S: System>(case: &S::Case) -> Result<Seen, String> {
     let (numbers, parents, fair) = (HashMap::new(), Vec::new(), Vec::new());
-    let mut search = Search::<N> { case, numbers, parents, fair, events: 0 };
+    let mut search = Search::<S> { case, numbers, parents, fair, events: 0 };
     search.run()?;
     Ok(Seen { states: search.parents.len(), events: search.events })
 }

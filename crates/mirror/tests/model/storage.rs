@@ -92,6 +92,8 @@ pub struct Flight<const N: usize> {
     /// For a flush: what it need not have made durable.
     still: [Values; N],
     pub effect: Option<Effect<N>>,
+    /// Of changes that overlap and took effect, the later has the larger number.
+    turn: u8,
 }
 
 impl<const N: usize> Flight<N> {
@@ -103,6 +105,11 @@ impl<const N: usize> Flight<N> {
             Op::Examine(_) | Op::Read(_) | Op::Flush => return None,
         };
         blocks(extent).contains(&block).then_some(value)
+    }
+
+    /// Whether both change the block.
+    fn shares(&self, other: &Flight<N>, block: usize) -> bool {
+        self.brings(block).is_some() && other.brings(block).is_some()
     }
 
     pub fn extent(&self) -> Option<Extent> {
@@ -183,7 +190,7 @@ impl<const N: usize> Storage<N> {
     }
 
     pub fn send(&mut self, job: Job, op: Op, data: [Value; N]) {
-        let mut flight = Flight { job, op, data, still: [0; N], effect: None };
+        let mut flight = Flight { job, op, data, still: [0; N], effect: None, turn: 0 };
         for block in 0..N {
             if let Some(value) = flight.brings(block) {
                 self.blocks[block].maybe |= one(value);
@@ -214,6 +221,7 @@ impl<const N: usize> Storage<N> {
     /// Something takes effect; whoever sent it does not know yet.
     pub fn take_effect(&mut self, at: usize, how: How) {
         let mut flight = self.flights.remove(at);
+        flight.turn = self.next_turn(&flight);
         let before = self.blocks.map(|block| block.current);
         let failed = how != How::Done;
         for block in 0..N {
@@ -252,6 +260,34 @@ impl<const N: usize> Storage<N> {
         flight.effect = Some(Effect { failed, content: before });
         self.flights.push(flight);
         self.flights.sort_by_key(|f| (format_key(f.job), f.effect));
+    }
+
+    fn next_turn(&self, flight: &Flight<N>) -> u8 {
+        let shared = |other: &&Flight<N>| (0..N).any(|block| flight.shares(other, block));
+        let others = self.flights.iter().filter(|other| other.effect.is_some()).filter(shared);
+        others.map(|other| other.turn + 1).max().unwrap_or(0)
+    }
+
+    /// Whoever sent it hears of its end. What it has changed is completed, so a flush that is sent
+    /// from now on does not keep anything older.
+    pub fn report(&mut self, at: usize) -> Flight<N> {
+        let flight = self.flights.remove(at);
+        let nothing = matches!(flight.op, Op::Discard(_)) && self.discards == Discards::Keep;
+        if nothing || flight.effect.is_none_or(|effect| effect.failed) {
+            return flight;
+        }
+        for other in self.flights.iter_mut().filter(|other| other.turn < flight.turn) {
+            for block in 0..N {
+                let shared = flight.shares(other, block);
+                if let (true, Some(value)) = (shared, flight.brings(block))
+                    && let Some(effect) = &mut other.effect
+                {
+                    effect.content[block] = value;
+                }
+            }
+        }
+        self.flights.sort_by_key(|f| (format_key(f.job), f.effect));
+        flight
     }
 
     fn change(&mut self, at: usize, op: Op, value: Value, how: How) {

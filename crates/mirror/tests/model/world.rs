@@ -4,6 +4,7 @@
 mod checks;
 
 use super::guest::{Guest, SLOTS};
+use super::search::System;
 use super::storage::{Cache, Discards, Effect, How, Init, Storage, Value, blocks};
 use headgate_mirror::{
     Action, Answer, Job, Limits, Mirror, Op, Outcome, Record, Recovery, Request, RequestId, Setup,
@@ -168,105 +169,6 @@ impl<const N: usize> World<N> {
         }
     }
 
-    /// All that may happen now.
-    pub fn events(&self, case: &Case<N>) -> Vec<Event> {
-        let mut events = Vec::new();
-        let out = self.slots.iter().flatten().count();
-        if self.left.requests > 0 && out < case.limits.requests {
-            events.extend(case.requests.iter().copied().map(Event::Request));
-        }
-        events.push(Event::Copy);
-        if self.paused {
-            events.push(Event::Resume);
-        } else if self.left.pauses > 0 && self.ended.is_none() {
-            events.push(Event::Pause);
-        }
-        if self.left.ends > 0 && self.ended.is_none() {
-            events.extend([Event::Cancel, Event::LoseTarget]);
-        }
-        for (side, storage) in [(Side::Source, &self.source), (Side::Target, &self.target)] {
-            for (at, flight) in storage.flights.iter().enumerate() {
-                let at = at as u8;
-                if flight.effect.is_some() {
-                    events.push(Event::Report(side, at));
-                    continue;
-                }
-                events.push(Event::Effect(side, at, How::Done));
-                if self.left.failures > 0 {
-                    let ways = flight.failures();
-                    events.extend(ways.into_iter().map(|how| Event::Effect(side, at, how)));
-                }
-            }
-        }
-        if let Journal::Asked(record) = self.journal {
-            if self.durable == Some(record) {
-                events.push(Event::RecordWord(Word::Made));
-            } else {
-                events.push(Event::RecordIsDurable);
-                if self.left.records > 0 {
-                    events.push(Event::RecordWord(Word::NotMade));
-                }
-            }
-            if self.left.records > 0 {
-                events.push(Event::RecordWord(Word::Unknown));
-            }
-        }
-        if let Journal::Unknown(record) = self.journal {
-            let made = self.durable == Some(record);
-            events.push(Event::RecordWord(if made { Word::Made } else { Word::NotMade }));
-        }
-        events
-    }
-
-    /// What happens if nothing goes wrong any more and whoever may act does; `None` at the end. A
-    /// side that does not count comes last.
-    pub fn fair(&self) -> Option<Event> {
-        let mut sides = [(Side::Source, &self.source), (Side::Target, &self.target)];
-        if self.serving() == Side::Target {
-            sides.reverse();
-        }
-        let of = |(side, storage): (Side, &Storage<N>)| {
-            let flight = storage.flights.first()?;
-            Some(match flight.effect {
-                Some(_) => Event::Report(side, 0),
-                None => Event::Effect(side, 0, How::Done),
-            })
-        };
-        if let Some(event) = of(sides[0]) {
-            return Some(event);
-        }
-        if let Some(event) = of(sides[1]) {
-            return Some(event);
-        }
-        match self.journal {
-            Journal::Asked(record) if self.durable == Some(record) => {
-                return Some(Event::RecordWord(Word::Made));
-            }
-            Journal::Asked(_) => return Some(Event::RecordIsDurable),
-            Journal::Unknown(record) if self.durable == Some(record) => {
-                return Some(Event::RecordWord(Word::Made));
-            }
-            Journal::Unknown(_) => return Some(Event::RecordWord(Word::NotMade)),
-            Journal::Idle => {}
-        }
-        match (self.ended, self.paused) {
-            (None, true) => Some(Event::Resume),
-            (None, false) => Some(Event::Copy),
-            (Some(_), _) => None,
-        }
-    }
-
-    pub fn step(&self, case: &Case<N>, event: Event) -> Result<Self, Broken> {
-        let mut next = self.clone();
-        let mut out = Vec::new();
-        next.happen(case, event, &mut out)?;
-        next.carry_out(case, &out)?;
-        if let Event::Request(request) = event {
-            next.check_no_pause(self, request, &out)?;
-        }
-        Ok(next)
-    }
-
     fn happen(
         &mut self,
         case: &Case<N>,
@@ -391,7 +293,7 @@ impl<const N: usize> World<N> {
     }
 
     fn report(&mut self, side: Side, at: usize, out: &mut Vec<Action>) -> Result<(), Broken> {
-        let flight = self.storage(side).flights.remove(at);
+        let flight = self.storage(side).report(at);
         let Some(effect) = flight.effect else { return Err("a report without effect".into()) };
         let said = match (flight.job, flight.op) {
             (Job::Copy(step), Op::Examine(extent)) if !effect.failed => {
@@ -548,6 +450,125 @@ impl<const N: usize> World<N> {
         check(self.ended.is_some(), || "reclaimed before the end".into())?;
         self.reclaimed = Some(side);
         Ok(())
+    }
+}
+
+impl<const N: usize> System for World<N> {
+    type Case = Case<N>;
+    type Event = Event;
+
+    fn begin(case: &Case<N>) -> Result<Self, Broken> {
+        World::new(case)
+    }
+
+    fn events(&self, case: &Case<N>) -> Vec<Event> {
+        let mut events = Vec::new();
+        let out = self.slots.iter().flatten().count();
+        if self.left.requests > 0 && out < case.limits.requests {
+            events.extend(case.requests.iter().copied().map(Event::Request));
+        }
+        events.push(Event::Copy);
+        if self.paused {
+            events.push(Event::Resume);
+        } else if self.left.pauses > 0 && self.ended.is_none() {
+            events.push(Event::Pause);
+        }
+        if self.left.ends > 0 && self.ended.is_none() {
+            events.extend([Event::Cancel, Event::LoseTarget]);
+        }
+        for (side, storage) in [(Side::Source, &self.source), (Side::Target, &self.target)] {
+            for (at, flight) in storage.flights.iter().enumerate() {
+                let at = at as u8;
+                if flight.effect.is_some() {
+                    events.push(Event::Report(side, at));
+                    continue;
+                }
+                events.push(Event::Effect(side, at, How::Done));
+                if self.left.failures > 0 {
+                    let ways = flight.failures();
+                    events.extend(ways.into_iter().map(|how| Event::Effect(side, at, how)));
+                }
+            }
+        }
+        if let Journal::Asked(record) = self.journal {
+            if self.durable == Some(record) {
+                events.push(Event::RecordWord(Word::Made));
+            } else {
+                events.push(Event::RecordIsDurable);
+                if self.left.records > 0 {
+                    events.push(Event::RecordWord(Word::NotMade));
+                }
+            }
+            if self.left.records > 0 {
+                events.push(Event::RecordWord(Word::Unknown));
+            }
+        }
+        if let Journal::Unknown(record) = self.journal {
+            let made = self.durable == Some(record);
+            events.push(Event::RecordWord(if made { Word::Made } else { Word::NotMade }));
+        }
+        events
+    }
+
+    /// A side that does not count comes last.
+    fn fair(&self) -> Option<Event> {
+        let mut sides = [(Side::Source, &self.source), (Side::Target, &self.target)];
+        if self.serving() == Side::Target {
+            sides.reverse();
+        }
+        let of = |(side, storage): (Side, &Storage<N>)| {
+            let flight = storage.flights.first()?;
+            Some(match flight.effect {
+                Some(_) => Event::Report(side, 0),
+                None => Event::Effect(side, 0, How::Done),
+            })
+        };
+        if let Some(event) = of(sides[0]) {
+            return Some(event);
+        }
+        if let Some(event) = of(sides[1]) {
+            return Some(event);
+        }
+        match self.journal {
+            Journal::Asked(record) if self.durable == Some(record) => {
+                return Some(Event::RecordWord(Word::Made));
+            }
+            Journal::Asked(_) => return Some(Event::RecordIsDurable),
+            Journal::Unknown(record) if self.durable == Some(record) => {
+                return Some(Event::RecordWord(Word::Made));
+            }
+            Journal::Unknown(_) => return Some(Event::RecordWord(Word::NotMade)),
+            Journal::Idle => {}
+        }
+        match (self.ended, self.paused) {
+            (None, true) => Some(Event::Resume),
+            (None, false) => Some(Event::Copy),
+            (Some(_), _) => None,
+        }
+    }
+
+    fn step(&self, case: &Case<N>, event: Event) -> Result<Self, Broken> {
+        let mut next = self.clone();
+        let mut out = Vec::new();
+        next.happen(case, event, &mut out)?;
+        next.carry_out(case, &out)?;
+        if let Event::Request(request) = event {
+            next.check_no_pause(self, request, &out)?;
+        }
+        Ok(next)
+    }
+
+    fn check_always(&self, _: &Case<N>) -> Result<(), Broken> {
+        self.check_disk()
+    }
+
+    fn check_end(&self) -> Result<(), Broken> {
+        self.check_over()
+    }
+
+    fn story(case: &Case<N>, events: &[Event]) -> String {
+        let lines = events.iter().map(|event| format!("    {event:?}\n"));
+        format!("{}:\n{}", case.name, lines.collect::<String>())
     }
 }
 

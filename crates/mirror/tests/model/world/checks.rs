@@ -6,7 +6,7 @@ use headgate_mirror::{Action, Extent, Job, Op, Outcome, Record, Recovery, Reques
 
 impl<const N: usize> World<N> {
     /// What must be true when nothing is left to happen.
-    pub fn check_end(&self) -> Result<(), Broken> {
+    pub(super) fn check_over(&self) -> Result<(), Broken> {
         check(self.slots.iter().all(Option::is_none), || "a request is never answered".into())?;
         check(self.ended.is_some(), || "the move never ends".into())?;
         check(self.reclaimed.is_some(), || "nothing is reclaimed".into())?;
@@ -14,7 +14,7 @@ impl<const N: usize> World<N> {
     }
 
     /// A crash now, and a read now.
-    pub fn check_always(&self) -> Result<(), Broken> {
+    pub(super) fn check_disk(&self) -> Result<(), Broken> {
         let after = match self.durable {
             None | Some(Record::Started) => Side::Source,
             Some(Record::Switched) => Side::Target,
