@@ -164,13 +164,14 @@ fn requests_from_before<M: Machine>() {
 
 /// Changes wait for the target when there is no room.
 fn memory_of_one_chunk<M: Machine>() {
-    let one = |case: Case<3>| Case { limits: limits(1, 2, 1), ..full(case) };
+    let one = limits(1, 2, 1);
+    let writes = [('w', 0, 2), ('w', 2, 1), ('w', 1, 1)];
     try_all::<M, 3>(
         &[
-            one(plain("a buffer for one chunk, two changes", "wz", 2)),
-            one(troubled(plain("a buffer for one chunk, an end", "w", 2), 0, 1)),
+            some("a buffer for one chunk, two writes", &writes, 2, one),
+            troubled(some("a buffer for one chunk, an end", &writes[..2], 2, one), 0, 1),
         ],
-        &[one(troubled(plain("a buffer for one chunk, all troubles", "wzd", 2), 1, 1))],
+        &[troubled(full(plain("a buffer for one chunk, all troubles", "wzd", 2)), 1, 1)],
     );
     let three = Limits { requests: 3, ..limits(1, 1, 1) };
     let case = |name| Case { limits: three, ..full(plain::<2>(name, "w", 3)) };
@@ -195,30 +196,38 @@ fn chunks_of_two_blocks<M: Machine>() {
     try_all::<M, 4>(&[holes, never], &[]);
 }
 
+/// These requests, on a disk without holes.
+fn some<const N: usize>(
+    name: &'static str,
+    list: &[(char, u64, u64)],
+    count: u8,
+    limits: Limits,
+) -> Case<N> {
+    let of = |(kind, start, len): &(char, u64, u64)| request(*kind, *start, *len);
+    let requests = list.iter().filter_map(of).collect();
+    Case { requests, limits, ..full(plain(name, "", count)) }
+}
+
 /// Zeroes and discards that reach over much.
 fn far_reaching_requests<M: Machine>() {
-    let of = |name, list: &[(char, u64, u64)], buffers| {
-        let of = |(kind, start, len): &(char, u64, u64)| request(*kind, *start, *len);
-        let requests = list.iter().filter_map(of).collect();
-        let case = full(plain::<4>(name, "", 2));
-        Case { requests, limits: limits(1, 2, buffers), ..case }
-    };
-    let zeroes = [('z', 0, 4), ('Z', 1, 3), ('w', 0, 1), ('w', 3, 1), ('d', 0, 4)];
-    try_all::<M, 4>(
+    let (two, one) = (limits(1, 2, 2), limits(1, 1, 1));
+    let mixed = [('z', 0, 3), ('w', 2, 1), ('d', 0, 3)];
+    try_all::<M, 3>(
         &[
-            of("zeroes of four chunks, room for two", &zeroes, 2),
-            of("zeroes of four chunks, room for one", &zeroes[..3], 1),
-            troubled(of("zeroes of four chunks, a failure", &zeroes[..1], 2), 1, 0),
+            some("zeroes of three chunks, a write", &mixed[..2], 2, one),
+            some("zeroes of three chunks, room for two", &mixed[..1], 1, two),
+            troubled(some("zeroes of three chunks, a failure", &[('Z', 0, 3)], 1, one), 1, 0),
         ],
-        &[troubled(of("zeroes of four chunks, all troubles", &zeroes, 2), 1, 1)],
+        &[
+            some("zeroes of three chunks, a write and a discard", &mixed, 2, two),
+            troubled(some("zeroes of three chunks, all troubles", &mixed, 2, two), 1, 1),
+        ],
     );
-    let wide = |case: Case<4>| {
-        let limits = Limits { step: Bytes(2), look: Bytes(4), ..limits(1, 2, 3) };
-        Case { limits, ..case }
-    };
+    let wide = Limits { step: Bytes(2), look: Bytes(4), ..limits(1, 2, 3) };
+    let zeroes = [('z', 0, 4), ('Z', 1, 3), ('w', 0, 4)];
     try_all::<M, 4>(
-        &[wide(of("steps of two chunks", &zeroes, 3)), wide(plain("steps of two, holes", "wz", 1))],
-        &[wide(troubled(plain("steps of two, two requests", "wzd", 2), 1, 0))],
+        &[some("steps of two chunks", &zeroes, 1, wide)],
+        &[some("steps of two chunks, two requests", &zeroes, 2, wide)],
     );
 }
 

@@ -189,7 +189,7 @@ pub struct World<M, const N: usize> {
     read: [bool; N],
     /// Or the source said that it is zeroes.
     known: [bool; N],
-    /// A whole chunk of it is a hole, as the source said.
+    /// Of a chunk that is a hole, as the source said, and there is nothing left to do.
     hole: [bool; N],
     /// The target was sent something for it.
     written: [bool; N],

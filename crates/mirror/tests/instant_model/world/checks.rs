@@ -32,7 +32,7 @@ impl<M: Machine, const N: usize> World<M, N> {
         check(self.released == (self.ended.is_some() && quiet), || {
             format!("released: {}, ended: {:?}, quiet: {quiet}", self.released, self.ended)
         })?;
-        let doubt = self.asked().any(|(_, out)| out.doubt != Doubt::No);
+        let doubt = self.asked().any(|(slot, out)| out.doubt != Doubt::No && self.is_sent(slot));
         let finished = self.drained && self.all_read() && quiet && !doubt;
         check(!finished || self.ended.is_some(), || "waits, and all is copied".into())?;
         let asked = self.asked().next().is_some();

@@ -1,13 +1,15 @@
 //! What a storage or the caller tells the machine.
 
 use super::{
-    Broken, Case, Cause, Doubt, Effects, Event, FIRST_INIT, Looks, Out, Sender, World, changes,
-    check, is_copy, synchronises,
+    Broken, Case, Cause, Doubt, Effects, Event, FIRST_INIT, Looks, Out, Sender, Step, World,
+    changes, check, is_copy, synchronises,
 };
 use crate::machine::Machine;
 use crate::storage::{Cache, Effect, Flight, How, Value, blocks};
 use headgate_mirror::instant::{Action, Outcome, Reason};
-use headgate_mirror::{Completion, Extent, Found, Job, Op, Request, RequestId, Side, Turn};
+use headgate_mirror::{
+    Completion, Extent, Found, Job, Op, Request, RequestId, Side, TargetContent, Turn,
+};
 use headgate_units::Bytes;
 
 fn must(outcome: Outcome) -> Cause {
@@ -185,6 +187,9 @@ impl<M: Machine, const N: usize> World<M, N> {
             if effect.failed {
                 self.causes(given_up(Reason::TargetFailed));
             }
+            if let Job::Copy(step) = flight.job {
+                self.steps[step.0 as usize] = Step::default();
+            }
             return self.tell(side, flight.job, effect.completion(), out);
         }
         let Job::Copy(step) = flight.job else { return Ok(()) };
@@ -195,7 +200,7 @@ impl<M: Machine, const N: usize> World<M, N> {
         match (flight.op, effect.failed) {
             (Op::Examine(extent), false) => {
                 let (found, len) = self.steps[at].found.take().ok_or("nothing was found")?;
-                self.learn(extent, found, len);
+                self.learn(case, extent, found, len);
                 let len = Bytes(len.into());
                 self.machine.found(step, found, len, out).map_err(|e| e.to_string())
             }
@@ -222,7 +227,7 @@ impl<M: Machine, const N: usize> World<M, N> {
     }
 
     /// The source says what an extent begins with.
-    fn learn(&mut self, extent: Extent, found: Found, len: u8) {
+    fn learn(&mut self, case: &Case<N>, extent: Extent, found: Found, len: u8) {
         if found == Found::Data {
             return;
         }
@@ -230,7 +235,9 @@ impl<M: Machine, const N: usize> World<M, N> {
         let known = start..(start + usize::from(len)).min(blocks(extent).end);
         known.clone().for_each(|block| self.known[block] = true);
         let chunk = self.chunk() as usize;
-        for at in (0..N).step_by(chunk).filter(|_| found == Found::Hole) {
+        // An unknown target has to be sent something first.
+        let all = found == Found::Hole && case.target == TargetContent::Zeroes;
+        for at in (0..N).step_by(chunk).filter(|_| all) {
             let end = (at + chunk).min(N);
             if known.start <= at && end <= known.end {
                 (at..end).for_each(|block| self.hole[block] = true);

@@ -74,14 +74,13 @@ impl<M: Machine, const N: usize> World<M, N> {
         out.sends += 1;
         let discard = matches!(op, Op::Discard(_));
         check(!discard || u32::from(out.sends) <= DISCARD_PIECES, || "too many pieces".into())?;
-        if self.ended.is_none() && synchronises(out.request) {
-            let doubt = match (self.all_safe(), before.all_read()) {
-                (false, _) => Doubt::Yes,
-                (true, false) => Doubt::Maybe,
-                (true, true) => Doubt::No,
-            };
-            out.doubt = out.doubt.max(doubt);
-        }
+        // Of what is sent in pieces, the last that was sent counts: the others have ended.
+        out.doubt = match (self.all_safe(), before.all_read()) {
+            _ if self.ended.is_some() || !synchronises(out.request) => Doubt::No,
+            (false, _) => Doubt::Yes,
+            (true, false) => Doubt::Maybe,
+            (true, true) => Doubt::No,
+        };
         self.slots[slot] = Some(out);
         self.source.send(Job::Request(id), op, [out.value; N]);
         Ok(())
@@ -113,12 +112,16 @@ impl<M: Machine, const N: usize> World<M, N> {
                 let kept = case.target == TargetContent::Zeroes && self.steps[at].zeroes;
                 check(!kept, || "zeroes are written to a target of zeroes".into())?;
                 self.mark_written(extent)?;
+                // What is read for a change is not examined first, and goes whole.
+                let asked_first = self.steps[at].order == Order::Yes;
+                blocks(extent).for_each(|block| self.excused[block] |= !asked_first);
             }
             (Side::Target, Op::Zero(extent, ..)) => {
                 check(case.target != TargetContent::Zeroes, || {
                     "a target of zeroes is zeroed".into()
                 })?;
                 self.mark_written(extent)?;
+                blocks(extent).for_each(|block| self.hole[block] = true);
             }
             _ => return Err(format!("{op:?} is sent to {side:?} for {step:?}")),
         }
@@ -130,13 +133,15 @@ impl<M: Machine, const N: usize> World<M, N> {
         let examined = self.steps[at].examined.take();
         self.steps[at].zeroes &= !matches!(op, Op::Read(_));
         let order = match (op, examined) {
-            (Op::Read(extent), Some(all)) if lies_in(extent, all) => {
+            (Op::Read(extent) | Op::Zero(extent, ..), Some(all)) if lies_in(extent, all) => {
                 match (self.steps[at].order, self.is_waited_for(extent)) {
                     (Order::Yes, true) => Order::Maybe,
                     (order, _) => order,
                 }
             }
             (Op::Examine(_), Some(_)) => Order::Maybe,
+            // Another step has found them.
+            (Op::Zero(..), None) if !self.steps[at].zeroes => Order::No,
             (Op::Read(_) | Op::Examine(_), _) if event == Event::Copy => Order::Yes,
             (Op::Read(_) | Op::Examine(_), _) => Order::No,
             _ => self.steps[at].order,
@@ -146,7 +151,8 @@ impl<M: Machine, const N: usize> World<M, N> {
 
     fn is_waited_for(&self, extent: Extent) -> bool {
         self.asked().any(|(slot, out)| {
-            let wants = out.request.extent().filter(|_| !self.is_sent(slot));
+            let more = matches!(out.request, Request::Zero(..)) || !self.is_sent(slot);
+            let wants = out.request.extent().filter(|_| more);
             let mut wants = wants.into_iter().flat_map(|e| self.whole_chunks(e));
             wants.any(|block| blocks(extent).contains(&block))
         })

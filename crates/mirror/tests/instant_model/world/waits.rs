@@ -42,7 +42,7 @@ impl<M: Machine, const N: usize> World<M, N> {
                 // He stands behind somebody who waits for room, if he needs room as well.
                 Why::Nothing if room_is_asked_for && self.needs(request) > 0 => {}
                 // A piece of zeroes may be asked about first.
-                Why::Nothing if reaches_far(case, request) && self.is_examined(request) => {}
+                Why::Nothing if self.reaches_far(case, request) && self.is_examined(request) => {}
                 Why::Nothing => return Err(format!("{request:?} waits for nothing")),
             }
         }
@@ -53,7 +53,7 @@ impl<M: Machine, const N: usize> World<M, N> {
     pub(super) fn check_overtaking(&self, case: &Case<N>, before: &Self) -> Result<(), Broken> {
         let waits = |(slot, out): &(usize, &Out<N>)| {
             let needs = self.needs(out.request) > 0;
-            needs && !self.is_sent(*slot) && !reaches_far(case, out.request)
+            needs && !self.is_sent(*slot) && !self.reaches_far(case, out.request)
         };
         let first = self.asked().filter(waits).map(|(_, out)| out.value).min();
         let Some(first) = first.filter(|_| self.ended.is_none()) else { return Ok(()) };
@@ -79,6 +79,14 @@ impl<M: Machine, const N: usize> World<M, N> {
         let blocks = request.extent().into_iter().flat_map(|extent| self.whole_chunks(extent));
         blocks.filter(|b| !self.read[*b] && !self.hole[*b] && !self.is_being_read(*b)).count()
             as u64
+    }
+
+    /// Whether these are zeroes that may go in pieces.
+    fn reaches_far(&self, case: &Case<N>, request: Request) -> bool {
+        let step = case.limits.step.0.max(self.chunk()) / self.chunk() * self.chunk();
+        let chunks = request.extent().map(|extent| self.whole_chunks(extent));
+        let far = chunks.is_some_and(|chunks| chunks.len() as u64 > step);
+        far && matches!(request, Request::Zero(..))
     }
 
     fn is_examined(&self, request: Request) -> bool {
@@ -127,10 +135,4 @@ impl<M: Machine, const N: usize> World<M, N> {
             "a request waits for a target that was given up".into()
         })
     }
-}
-
-/// Whether these are zeroes that may go in pieces.
-fn reaches_far<const N: usize>(case: &Case<N>, request: Request) -> bool {
-    let far = request.extent().is_some_and(|extent| extent.len() > case.limits.step);
-    far && matches!(request, Request::Zero(..))
 }
