@@ -287,6 +287,13 @@ macro_rules! try_machines {
                 super::$name::<super::Simple>();
             })*
         }
+
+        mod machine {
+            $(#[test]
+            fn $name() {
+                super::$name::<headgate_mirror::instant::PointInTime>();
+            })*
+        }
     };
 }
 

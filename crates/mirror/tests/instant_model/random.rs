@@ -7,7 +7,7 @@ use crate::search::System;
 use crate::simple::Simple;
 use crate::storage::{Discards, How, Init};
 use crate::world::{Budget, Case, Effects, Event, Looks, Nonsense, World, data};
-use headgate_mirror::instant::Limits;
+use headgate_mirror::instant::{Limits, PointInTime};
 use headgate_mirror::{Request, TargetContent};
 use headgate_units::Bytes;
 use proptest::prelude::*;
@@ -116,7 +116,19 @@ fn check<M: Machine>(case: &Case<BLOCKS>, choices: &[u32]) -> Result<(), TestCas
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn larger_disks_are_copied(
+        case in cases(),
+        choices in prop::collection::vec(0..1_000_000_u32, 0..150),
+    ) {
+        check::<PointInTime>(&case, &choices)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
     fn a_simple_machine_copies_larger_disks(

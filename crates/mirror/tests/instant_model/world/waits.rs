@@ -52,7 +52,7 @@ impl<M: Machine, const N: usize> World<M, N> {
     /// Room goes to who came first. Zeroes that reach far stand in line anew with each piece.
     pub(super) fn check_overtaking(&self, case: &Case<N>, before: &Self) -> Result<(), Broken> {
         let waits = |(slot, out): &(usize, &Out<N>)| {
-            let needs = self.needs(out.request) > 0;
+            let needs = self.surely_needs_room(out.request);
             needs && !self.is_sent(*slot) && !self.reaches_far(case, out.request)
         };
         let first = self.asked().filter(waits).map(|(_, out)| out.value).min();
@@ -79,6 +79,13 @@ impl<M: Machine, const N: usize> World<M, N> {
         let blocks = request.extent().into_iter().flat_map(|extent| self.whole_chunks(extent));
         blocks.filter(|b| !self.read[*b] && !self.hole[*b] && !self.is_being_read(*b)).count()
             as u64
+    }
+
+    /// Whether something of a change is neither read, nor being read, nor known. The machine need
+    /// not make anything of zeroes that it knows of.
+    fn surely_needs_room(&self, request: Request) -> bool {
+        let mut blocks = request.extent().into_iter().flat_map(|extent| self.whole_chunks(extent));
+        blocks.any(|block| !self.is_safe(block) && !self.is_being_read(block))
     }
 
     /// Whether these are zeroes that may go in pieces.
