@@ -190,11 +190,33 @@ impl Control {
         crash::point("resize written down");
         let resized = self.plane.resize_disk(name, size, cut_off);
         crash::point("image resized");
-        let size_now = if resized.is_ok() { size } else { record.size };
-        self.settle_size(&record, size_now);
+        match resized {
+            Ok(()) => drop(self.settle_size(&record, size)),
+            // Whoever failed may have got as far as the image. Then it decides still.
+            Err(_) if self.image_of(&record, &backend)?.0 == record.size => {
+                drop(self.settle_size(&record, record.size));
+            }
+            Err(_) => warn!(disk = %name, "its image has another size than the disk has"),
+        }
         resized.map_err(|refusal| not_resized(&record, refusal))?;
-        info!(disk = %name, before = %record.size, now = %size, "the disk has another size");
         Ok(warning.into_iter().collect())
+    }
+
+    /// The size of a disk's image, and what it is called. Where there is none, the disk's.
+    fn image_of(
+        &self,
+        record: &DiskRecord,
+        backend: &Backend,
+    ) -> Result<(Bytes, String), ControlError> {
+        let Some(directory) = self.directory(backend) else {
+            return Ok((record.size, format!("disk '{}'", record.name)));
+        };
+        let image = images::image_path(&directory, &record.name);
+        let meta = fs::symlink_metadata(&image).map_err(|source| ControlError::Io {
+            doing: format!("look at {}", image.display()),
+            source,
+        })?;
+        Ok((Bytes(meta.len()), image.display().to_string()))
     }
 
     /// Whether there is room for a larger disk, and what its operator should know if there is.
@@ -238,19 +260,11 @@ impl Control {
         ticket: &Ticket,
     ) -> Result<(), ControlError> {
         let name = &record.name;
-        let (found, whose) = match (backend, self.directory(backend)) {
-            (Backend::Block { device, .. }, _) => {
+        let (found, whose) = match backend {
+            Backend::Block { device, .. } => {
                 (block_device::length(device)?, device.display().to_string())
             }
-            (_, Some(directory)) => {
-                let image = images::image_path(&directory, name);
-                let meta = fs::symlink_metadata(&image).map_err(|source| ControlError::Io {
-                    doing: format!("look at {}", image.display()),
-                    source,
-                })?;
-                (Bytes(meta.len()), image.display().to_string())
-            }
-            (_, None) => (record.size, format!("disk '{name}'")),
+            _ => self.image_of(record, backend)?,
         };
         if let Some(asked) = request.size.filter(|asked| *asked != found) {
             return Err(ControlError::invalid(
@@ -283,7 +297,7 @@ impl Control {
             return record.clone();
         }
         if now.size != found {
-            info!(disk = %now.name, before = %now.size, now = %found, "the disk has the size of its image");
+            info!(disk = %now.name, before = %now.size, now = %found, "the disk has another size");
         }
         let state = match now.state {
             DiskState::Resizing => DiskState::Ready,

@@ -105,6 +105,26 @@ fn what_the_storage_refuses_leaves_the_disk_as_it_was() {
 }
 
 #[test]
+fn an_image_that_got_its_size_before_something_failed_decides() {
+    let bench = bench();
+    bench.plane.break_down("resized");
+    let error = resize(&bench.control, Some(8 * MIB), Shrink::Never).unwrap_err();
+    assert_eq!(error.to_string(), "resized is broken");
+    let state = |bench: &Bench| bench.control.model().disk(&name("a")).unwrap().record.state;
+    assert_eq!(state(&bench), DiskState::Resizing);
+    // The same again finishes it.
+    bench.plane.repair();
+    resize(&bench.control, Some(8 * MIB), Shrink::Never).unwrap();
+    assert_eq!(sizes(&bench), all(8 * MIB));
+    // And so does the next start.
+    bench.plane.break_down("resized");
+    resize(&bench.control, Some(12 * MIB), Shrink::Never).unwrap_err();
+    let bench = bench.restart();
+    assert_eq!(sizes(&bench), all(12 * MIB));
+    assert!(bench.control.disk(&name("a")).unwrap().reason.is_none());
+}
+
+#[test]
 fn room_is_looked_for_by_what_a_disk_gets_more() {
     let bench = Bench::new();
     let control = &bench.control;

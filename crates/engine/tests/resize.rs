@@ -3,10 +3,11 @@
 mod support;
 
 use headgate_engine::port::Detach;
-use headgate_engine::request::{IoError, Op};
+use headgate_engine::request::{Durability, IoError, Op};
 use headgate_engine::{BackendSpec, CutOff, DiskId, Engine, EngineError, Image, ResizeError};
 use headgate_units::Bytes;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use support::moving::{BOTH, Mover, SIZE, Shards, datastore, engine, file, open, ram, remote};
 use support::server::Server;
@@ -133,6 +134,45 @@ fn a_disk_without_storage_has_any_size() {
         let said = refusal(&engine, disk, size, CutOff::Discard);
         assert!(said.ends_with("is not whole blocks of 512, or more than 16 TiB"), "{said}");
     }
+    engine.shutdown(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_size_that_the_storage_refuses_was_never_the_disks() {
+    let engine = engine(Shards::One);
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("d.raw");
+    let disk = open(&engine, datastore(&engine, "files", BackendSpec::Files, &[]), file(&path));
+    let client = Client::new(&engine, disk);
+    let (tell, sizes) = channel();
+    assert!(client.0.command(Box::new(Message::Sizes(tell))).is_ok());
+    let beyond = || client.start(Op::Write(Durability::Cached), SIZE, 4096, vec![1; 4096], 0);
+    // One block more than ext4 keeps in a file.
+    let size = Bytes(16 << 40);
+    let over = AtomicBool::new(false);
+    let refused = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let answers: Vec<_> = (0..8).map(|_| beyond()).collect();
+                for answer in answers {
+                    assert_eq!(answer.recv_timeout(PATIENCE).unwrap().0, Err(IoError::Invalid));
+                }
+            }
+        });
+        let refused = (0..3_000).all(|_| match engine.resize_disk(disk, size, CutOff::Keep) {
+            Err(EngineError::Resize(ResizeError::Io(_))) => !writer.is_finished(),
+            Ok(()) => false,
+            Err(other) => panic!("{other}"),
+        });
+        over.store(true, Ordering::Relaxed);
+        writer.join().expect("no write beyond the end is done");
+        refused
+    });
+    if !refused {
+        return println!("SKIPPED: this file system takes files of {size}");
+    }
+    assert_eq!((length(&path), engine.disk_info(disk).unwrap().size), (SIZE, SIZE));
+    assert!(sizes.try_iter().all(|told| told == SIZE), "another size was told");
     engine.shutdown(PATIENCE).unwrap();
 }
 
