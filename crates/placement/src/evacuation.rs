@@ -174,7 +174,7 @@ fn move_all(
                 with: state.pool.disks[disk].name.clone(),
                 on: state.pool.datastores[state.units[part].store].name.clone(),
             }),
-            None => state.fits(part, to, Mark::Full),
+            None => state.fits(part, to, Mark::Last),
         };
         if let Err(because) = possible {
             take_back(state, plan, begun);
@@ -215,7 +215,7 @@ pub(crate) fn by_load_after(state: &PlanState, unit: usize) -> Vec<usize> {
         let after = u128::from(state.devices[device].load.saturating_add(more))
             * u128::from(state.devices[device].slope);
         (
-            state.free(store, Mark::Relieve) < state.takes(unit, store),
+            state.overfull(store, state.takes(unit, store)),
             state.has_models() && state.is_learning(device),
             device != own && state.spoils(device, demand),
             after,
@@ -230,7 +230,7 @@ pub(crate) fn by_load_after(state: &PlanState, unit: usize) -> Vec<usize> {
 fn best_for(state: &PlanState, unit: usize) -> Result<usize, Option<(usize, NotThere)>> {
     let mut refused = None;
     for store in by_load_after(state, unit) {
-        match state.fits(unit, store, Mark::Full) {
+        match state.fits(unit, store, Mark::Last) {
             Ok(()) => return Ok(store),
             Err(because) => _ = refused.get_or_insert((store, because)),
         }

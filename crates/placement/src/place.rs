@@ -95,7 +95,8 @@ fn list(refused: &[(Name, NotThere)]) -> String {
 /// light disk, and worse for a heavy one).
 ///
 /// One whose streams it would break is taken only if there is no other, likewise one that it would
-/// fill beyond [`Space::relieve`](crate::Space::relieve). A datastore without a model takes one
+/// fill beyond [`Space::relieve`](crate::Space::relieve), and beyond [`Space::full`](crate::Space::full)
+/// rather last of all. A datastore without a model takes one
 /// disk to learn by, as soon as its assumed load is the least; after that it is the last choice.
 /// O(n log n) in disks and datastores.
 ///
@@ -136,14 +137,14 @@ pub fn place(pool: &Pool, disk: &NewDisk) -> Result<Placement, NoPlace> {
                 with: with.clone(),
                 on: pool.datastores[*on].name.clone(),
             }),
-            _ => state.admits(store, &wants, Mark::Full),
+            _ => state.admits(store, &wants, Mark::Last),
         };
         match fits {
             Ok(()) => {
                 let after = u128::from(state.devices[device].load.saturating_add(load))
                     * u128::from(state.devices[device].slope);
                 let last = (
-                    state.free(store, Mark::Relieve) < taken(spec.provisioning, used, disk.size.0),
+                    state.overfull(store, taken(spec.provisioning, used, disk.size.0)),
                     state.has_models() && state.is_learning(device),
                     state.spoils(device, demand),
                 );

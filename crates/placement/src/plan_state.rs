@@ -18,7 +18,9 @@ use headgate_units::{Bytes, Iops, Nanos};
 /// How full a datastore may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// For what must be.
+    /// For what must be ([`Space::most`](crate::Space::most)).
+    Last,
+    /// The same if some datastore has room below it.
     Full,
     /// For what is merely better. Beyond it disks would be sent away again for space.
     Relieve,

@@ -232,13 +232,17 @@ impl Default for Balance {
     }
 }
 
-/// How full datastores may be, where disks grow ([`Provisioning::Thin`]). All are parts of the
-/// capacity, and of what is allocated.
+/// How full datastores may be, where disks grow ([`Provisioning::Thin`]). Parts are of the capacity,
+/// and all is of what is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Space {
-    /// Nothing is placed or moved where it would make a datastore fuller than this. 90 %.
+    /// Nothing is placed or moved where it would make a datastore fuller than this and leave less
+    /// free than `keep`. 90 %.
     pub full: Permille,
+    /// Free space that is enough however full a datastore is: a tenth of a large one is more than
+    /// anybody keeps for growth. 8 GiB.
+    pub keep: Bytes,
     /// A datastore fuller than this is relieved. 80 %.
     pub relieve: Permille,
     /// But only towards one that is less full by this. 5 %.
@@ -251,10 +255,20 @@ impl Default for Space {
     fn default() -> Space {
         Space {
             full: Permille(900),
+            keep: Bytes::from_gib(8),
             relieve: Permille(800),
             difference: Permille(50),
             overcommit: None,
         }
+    }
+}
+
+impl Space {
+    /// Bytes that may be allocated on a thin datastore: what `full` and `keep` allow, whichever is
+    /// more.
+    pub fn most(&self, capacity: Bytes) -> Bytes {
+        let part = self.full.min(Permille::WHOLE).of(capacity.0);
+        Bytes(part.max(capacity.0.saturating_sub(self.keep.0)))
     }
 }
 

@@ -65,7 +65,7 @@ pub fn check_moves<'a>(
         if state.units[unit].pinned.is_some() {
             return Ok(Some(Barred::Pinned(disk.clone())));
         }
-        if let Err(why) = state.fits(unit, to, Mark::Full) {
+        if let Err(why) = state.fits(unit, to, Mark::Last) {
             let (disk, datastore) = (disk.clone(), datastore.clone());
             return Ok(Some(Barred::NotThere { disk, datastore, why }));
         }

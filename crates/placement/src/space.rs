@@ -4,6 +4,7 @@ use crate::plan_state::{Mark, PlanState};
 use crate::{Permille, Pool, Provisioning};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use headgate_units::Bytes;
 
 /// The space of a datastore, or of several that share it.
 pub(crate) struct Volume {
@@ -83,12 +84,20 @@ impl PlanState<'_> {
     /// Bytes free below a mark; all that are free where nothing grows.
     pub(crate) fn free(&self, store: usize, mark: Mark) -> u64 {
         let (space, volume) = (&self.pool.rules.space, self.volume(store));
-        let part = match (volume.provisioning, mark) {
-            (Provisioning::Thick, _) => Permille::WHOLE,
-            (Provisioning::Thin, Mark::Full) => space.full,
-            (Provisioning::Thin, Mark::Relieve) => space.full.min(space.relieve),
+        let part = |part: Permille| part.min(Permille::WHOLE).of(volume.capacity);
+        let most = match (volume.provisioning, mark) {
+            (Provisioning::Thick, _) => volume.capacity,
+            (Provisioning::Thin, Mark::Last) => space.most(Bytes(volume.capacity)).0,
+            (Provisioning::Thin, Mark::Full) => part(space.full),
+            (Provisioning::Thin, Mark::Relieve) => part(space.full.min(space.relieve)),
         };
-        part.min(Permille::WHOLE).of(volume.capacity).saturating_sub(volume.occupied)
+        most.saturating_sub(volume.occupied)
+    }
+
+    /// The marks that so much more would exceed: of two datastores, the one with fewer is better.
+    pub(crate) fn overfull(&self, store: usize, takes: u64) -> usize {
+        let marks = [Mark::Relieve, Mark::Full];
+        marks.into_iter().filter(|&mark| self.free(store, mark) < takes).count()
     }
 }
 

@@ -47,11 +47,13 @@ fn sharers<'a>(pool: &'a Pool, with: &Datastore) -> Vec<&'a Datastore> {
 }
 
 /// What may be taken of a space, and how much of that others take.
-fn bounds(sharers: &[&Datastore], full: Permille) -> (u64, u64, u64) {
+fn bounds(sharers: &[&Datastore], space: &Space) -> (u64, u64, u64) {
     let capacity = sharers.iter().map(|store| store.capacity.0).min().unwrap();
     let foreign = sharers.iter().map(|store| store.foreign.0).max().unwrap();
     let thick = sharers.iter().all(|store| store.provisioning == Provisioning::Thick);
-    (capacity, if thick { capacity } else { full.of(capacity) }, foreign)
+    // As rules.toml says it: up to `full`, or as long as `keep` stays free.
+    let thin = space.full.of(capacity).max(capacity.saturating_sub(space.keep.0));
+    (capacity, if thick { capacity } else { thin }, foreign)
 }
 
 /// What a disk takes where it is on a datastore.
@@ -165,7 +167,7 @@ fn check_constraints(pool: &Pool, advice: &Advice) {
             comes_reserved |= !here(&disk.name) && disk.reservation.is_some();
         }
         let sharers = sharers(pool, place);
-        let (capacity, most_used, foreign) = bounds(&sharers, pool.rules.space.full);
+        let (capacity, most_used, foreign) = bounds(&sharers, &pool.rules.space);
         let (mut used, mut size) = (foreign, foreign);
         let alone = sharers.len() == 1;
         for store in sharers {
@@ -234,7 +236,7 @@ proptest! {
                 prop_assert_eq!(to.state, State::Active);
                 prop_assert!(new.class.is_none() || new.class == to.class);
                 let sharers = sharers(&pool, to);
-                let (_, most, foreign) = bounds(&sharers, pool.rules.space.full);
+                let (_, most, foreign) = bounds(&sharers, &pool.rules.space);
                 let on = |store: &Datastore| -> u64 {
                     let here = pool.disks.iter().filter(|disk| disk.datastore == store.name);
                     here.map(|disk| takes(disk, store)).sum()
@@ -290,6 +292,7 @@ proptest! {
         let rules = &mut pool.rules;
         (rules.balance.start, rules.balance.gain) = (Permille(wild() as u32), Permille(wild() as u32));
         (rules.space.full, rules.space.relieve) = (Permille(wild() as u32), Permille(wild() as u32));
+        rules.space.keep = Bytes(wild());
         (rules.copy.payback, rules.copy.overhead) = (Nanos(wild()), Bytes(wild()));
         rules.constants.outstanding = Outstanding::from_thousandths(wild() as u32);
         rules.constants.size = Bytes(wild());

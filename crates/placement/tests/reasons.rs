@@ -376,6 +376,33 @@ fn space_is_freed_by_the_smallest_that_is_enough() {
     assert!(matches!(why, Stay::Full { because: NotThere::AsFull, .. }), "{why}");
 }
 
+/// Of 1,000 GiB 930 are taken. Another with room below the marks goes first, whatever its load; with
+/// none, disks may come as long as 8 GiB stay free.
+#[test]
+fn the_last_gibibytes_are_for_what_fits_nowhere_else() {
+    let mut pool = crowd();
+    pool.disks.retain(|disk| disk.datastore.as_str() != "c");
+    (pool.datastores[2].capacity, pool.datastores[2].foreign) = (gib(1_000), gib(930));
+    let sized = |size| NewDisk { size: gib(size), ..new_disk("new") };
+    let placed = place(&pool, &sized(62)).unwrap();
+    let ranking: Vec<&str> = placed.ranking.iter().map(|at| at.datastore.as_str()).collect();
+    assert_eq!((ranking.len(), ranking[2]), (3, "c"), "{ranking:?}");
+    // Fuller than 90 % comes after fuller than 80 %, which has more to do.
+    (pool.datastores[1].capacity, pool.datastores[1].foreign) = (gib(1_000), gib(790));
+    pool.datastores.remove(0);
+    pool.disks.retain(|disk| disk.datastore.as_str() != "a");
+    let busy = |pool: &Pool| pool.disks.iter().filter(|d| d.datastore.as_str() == "b").count();
+    assert!(busy(&pool) > 0);
+    assert_eq!(place(&pool, &sized(62)).unwrap().datastore.as_str(), "b");
+    pool.datastores.remove(0);
+    pool.disks.clear();
+    assert_eq!(place(&pool, &sized(62)).unwrap().datastore.as_str(), "c");
+    let NoPlace::Nowhere(refused) = place(&pool, &sized(63)).unwrap_err() else { panic!() };
+    assert_eq!(refused, [("c".into(), NotThere::Space { needs: gib(63), free: gib(62) })]);
+    pool.rules.space.keep = gib(100);
+    assert!(place(&pool, &sized(1)).is_err(), "a tenth is less, and is full already");
+}
+
 /// Eight disks of 40 GiB, of which 20 are written, fill a datastore of 320 GiB that gives disks all
 /// of their size.
 #[test]

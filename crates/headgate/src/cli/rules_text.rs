@@ -37,7 +37,7 @@ const fn field(path: &'static str, kind: Kind, comment: &'static str) -> Field {
 }
 
 /// All numbers, those of a table beside each other.
-const FIELDS: [Field; 25] = [
+const FIELDS: [Field; 26] = [
     field("constants.outstanding", Kind::Requests, "K1 of the load formula, in requests"),
     field("constants.size", Kind::Size, "K2"),
     field("constants.read", Kind::Part, "K3"),
@@ -47,6 +47,7 @@ const FIELDS: [Field; 25] = [
     field("balance.gain", Kind::Part, "a move may miss the ideal by all but this part"),
     field("balance.latency", Kind::Time, "a datastore with less is not relieved"),
     field("space.full", Kind::Part, "nothing is put where it makes a datastore fuller"),
+    field("space.keep", Kind::Size, "unless so much stays free there"),
     field("space.relieve", Kind::Part, "a fuller one gives disks away"),
     field("space.difference", Kind::Part, "to one that is less full by this"),
     field("space.overcommit", Kind::Part, "sizes of all disks, of the capacity; or \"none\""),

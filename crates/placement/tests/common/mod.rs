@@ -220,6 +220,8 @@ pub fn any_pool(seed: u64) -> Pool {
     if dice.one_in(3) {
         pool.rules.copy.payback = Nanos::MAX;
     }
+    let mut keep = Dice(seed ^ 0x7f4a_7c15);
+    pool.rules.space.keep = gib(keep.roll(40));
     promise(&mut pool, Dice(seed ^ 0x5bd1_e995));
     divide_space(&mut pool, Dice(seed ^ 0x1b87_3593));
     pool

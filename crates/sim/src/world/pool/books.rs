@@ -94,7 +94,8 @@ impl Pool<'_> {
 
     /// Whether a datastore has room for so much more.
     pub(super) fn has_room(&self, setup: &Setup, taken: u64, more: u64, store: usize) -> bool {
-        taken.saturating_add(more) <= self.spec.rules.space.full.of(self.capacity(setup, store))
+        let capacity = Bytes(self.capacity(setup, store));
+        taken.saturating_add(more) <= self.spec.rules.space.most(capacity).0
     }
 
     /// Where a disk goes that is nowhere yet.
