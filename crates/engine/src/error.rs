@@ -117,18 +117,19 @@ pub enum ResizeError {
     Io(#[from] io::Error),
 }
 
-/// Why a disk cannot be moved so, or not now.
+/// Why a disk cannot be moved or copied so, or not now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MoveError {
-    /// One of the two is a side of a move already.
-    #[error("the disk is being moved already")]
+    /// One of the two is a side of a move or of a copy already.
+    #[error("the disk is being moved or copied already")]
     Moving,
     /// Its storage is being given another size.
-    #[error("the disk is getting another size: it can be moved when it has it")]
+    #[error("the disk is getting another size: it can be moved and copied when it has it")]
     Resizing,
     /// Requests wait for the end of the storage's trouble.
     #[error(
-        "the disk holds requests because its storage is in trouble: it can be moved when that is over"
+        "the disk holds requests because its storage is in trouble: it can be moved and copied when \
+         that is over"
     )]
     Holding,
     /// The target is too small.
@@ -153,8 +154,11 @@ pub enum MoveError {
     /// The move's limits contradict each other.
     #[error(transparent)]
     Setup(headgate_mirror::SetupError),
+    /// The copy's limits contradict each other, or there is no memory for it.
+    #[error(transparent)]
+    CopySetup(headgate_mirror::instant::SetupError),
     /// It has ended.
-    #[error("there is no such move (any more)")]
+    #[error("there is no such move or copy (any more)")]
     Over,
     /// No record was asked for.
     #[error(transparent)]

@@ -11,6 +11,8 @@
 pub mod backend;
 mod calls;
 pub mod clock;
+mod copies;
+mod copying;
 pub mod engine;
 mod error;
 mod ids;
@@ -34,11 +36,13 @@ mod trouble;
 
 pub use backend::file::{Caching, ImageError};
 pub use backend::{BackendSpec, Image};
+pub use copies::CopySpec;
+pub use copying::{CopyEvent, CopyGauge, CopyId, CopyListener, CopyTerms};
 pub use engine::{DatastoreSpec, DiskSpec, Engine, EngineConfig, Pin, ShardGroup};
 pub use error::{EngineError, MoveError, ResizeError, ShardGone, WINDOW_MAX};
 pub use ids::{DatastoreId, DiskId};
 pub use moves::MoveSpec;
-pub use moving::{Listening, MoveEvent, MoveGauge, MoveId, MoveListener, MoveTerms};
+pub use moving::{Gauge, Listening, MoveEvent, MoveGauge, MoveId, MoveListener, MoveTerms};
 pub use port_ref::{PortGone, PortRef};
 pub use priorities::Priorities;
 pub use request::Access;

@@ -11,10 +11,12 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::ids::DiskId;
 use crate::moving::{MoveId, MoveTerms};
+use crate::shard::Shard;
 use crate::shard::moving::{Beginning, Landed, Target, Way};
 use crate::tables::crossing::Far;
 use headgate_mirror::{Progress, Word};
 use headgate_qos::Policy;
+use headgate_units::Nanos;
 use std::fmt;
 
 /// A move to begin.
@@ -54,7 +56,10 @@ impl Engine {
             let new = Beginning { source: source.key, target: Target::Here(target.key), terms };
             self.call(source.shard, move |s| s.begin_move(new))?
         } else {
-            self.begin_afar(source, target, terms)?
+            let amounts = (terms.pace, terms.limits.steps);
+            self.begin_beside(source, target, amounts, terms.patience, move |shard, target| {
+                shard.begin_move(Beginning { source: source.key, target, terms })
+            })?
         };
         let (index, serial) = begun?;
         let name = self.member(source.shard)?.disks().get(&source.key).cloned();
@@ -64,23 +69,24 @@ impl Engine {
         Ok(MoveId { shard: source.shard, index, serial })
     }
 
-    /// Begins a move to another shard's disk.
-    fn begin_afar(
+    /// Begins a move or a copy to another shard's disk. `steps` are how many its copying may have
+    /// under way, and what it is held to.
+    pub(crate) fn begin_beside(
         &self,
         source: DiskId,
         target: DiskId,
-        terms: MoveTerms,
+        steps: (Policy, u32),
+        patience: Nanos,
+        begin: impl FnOnce(&mut Shard, Target) -> Result<(u32, u64), EngineError> + Send + 'static,
     ) -> Result<Result<(u32, u64), EngineError>, EngineError> {
         let home = self.member(source.shard)?.mailbox.clone();
-        let (pace, patience) = ((terms.pace, terms.limits.steps), terms.patience);
         let landed =
-            self.call(target.shard, move |s| s.open_landing(target.key, pace, patience, home))??;
+            self.call(target.shard, move |s| s.open_landing(target.key, steps, patience, home))??;
         let Landed { landing, info } = landed;
         let member = self.member(target.shard)?;
         let (shard, pulse) = (member.mailbox.clone(), member.pulse.clone());
         let way = Way { shard, far: Far { landing, disk: target, pulse } };
-        let new = Beginning { source: source.key, target: Target::Elsewhere(way, info), terms };
-        let begun = self.call(source.shard, move |s| s.begin_move(new));
+        let begun = self.call(source.shard, move |s| begin(s, Target::Elsewhere(way, info)));
         if !matches!(begun, Ok(Ok(_))) {
             // Not a call: what failed is told, whether the other shard takes its turns or not.
             let _ = member.mailbox.send(Box::new(move |s| s.close_landing(landing)));

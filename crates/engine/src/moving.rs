@@ -45,17 +45,26 @@ pub enum MoveEvent {
     Reclaim(Side),
 }
 
-/// Where a move is, for whoever must not wait for its shard. Clones show the same.
-#[derive(Clone, Debug, Default)]
-pub struct MoveGauge(Arc<Mutex<Option<Progress>>>);
+/// Where a move is.
+pub type MoveGauge = Gauge<Progress>;
 
-impl MoveGauge {
+/// Where something is, for whoever must not wait for its shard. Clones show the same.
+#[derive(Clone, Debug)]
+pub struct Gauge<P>(Arc<Mutex<Option<P>>>);
+
+impl<P> Default for Gauge<P> {
+    fn default() -> Gauge<P> {
+        Gauge(Arc::new(Mutex::new(None)))
+    }
+}
+
+impl<P: Copy> Gauge<P> {
     /// `None`: it has not begun, or is over.
-    pub fn get(&self) -> Option<Progress> {
+    pub fn get(&self) -> Option<P> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set(&self, progress: Option<Progress>) {
+    pub(crate) fn set(&self, progress: Option<P>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = progress;
     }
 }

@@ -75,6 +75,16 @@ impl Op {
         matches!(self, Op::Read | Op::Write(_))
     }
 
+    /// Whether it succeeds only when something is durable.
+    pub(crate) fn makes_durable(self) -> bool {
+        matches!(
+            self,
+            Op::Flush
+                | Op::Write(Durability::Fua)
+                | Op::WriteZeroes { durability: Durability::Fua, .. }
+        )
+    }
+
     /// Is the request charged by its length.
     pub(crate) fn is_transfer(self) -> bool {
         matches!(self, Op::Read | Op::Splice | Op::Write(_) | Op::PlacedWrite)

@@ -5,7 +5,7 @@ const PAGE: usize = 4096;
 
 #[derive(Clone)]
 #[repr(align(4096))]
-struct Page(#[expect(dead_code, reason = "it is read and written by its address")] [u8; PAGE]);
+struct Page([u8; PAGE]);
 
 /// So many bytes, rounded up to whole pages, zeroed at birth. They do not move while this lives.
 pub(crate) struct PageBuffer {
@@ -40,6 +40,16 @@ impl PageBuffer {
     /// How many bytes were asked for.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether the first `len` bytes, or all that there are, are zeroes. Nobody writes them
+    /// meanwhile.
+    pub(crate) fn is_zero(&self, len: usize) -> bool {
+        let len = len.min(self.len);
+        let (whole, rest) = (len / PAGE, len % PAGE);
+        let is_zero = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all | byte) == 0;
+        self.pages[..whole].iter().all(|page| is_zero(&page.0))
+            && (rest == 0 || is_zero(&self.pages[whole].0[..rest]))
     }
 
     /// The first `len` bytes, or all that there are, as a buffer.

@@ -232,6 +232,7 @@ impl Shard {
             ranges,
             locks: Default::default(),
             in_flight: 0,
+            undurable: 0,
             ports: Vec::new(),
             stats,
             trouble: Default::default(),

@@ -55,7 +55,7 @@ impl Copies {
     /// A request goes to the storage, where `in_flight` are then, with it.
     pub(crate) fn dispatched(&mut self, now: Nanos, sent: &Sent, in_flight: u32) {
         match sent.lane {
-            Lane::Client => {
+            Lane::Client | Lane::CopyBeforeWrite => {
                 for (_, account) in &mut self.accounts {
                     account.client_dispatched(now, sent.disk, sent.shares, sent.cost);
                 }
@@ -81,7 +81,7 @@ impl Copies {
         in_flight: u32,
     ) {
         match lane {
-            Lane::Client => {
+            Lane::Client | Lane::CopyBeforeWrite => {
                 for (_, account) in &mut self.accounts {
                     account.client_completed(now, device);
                 }

@@ -245,6 +245,9 @@ impl Datastore {
             headgate_stats::Latency { device: now - slot.dispatched, total: now - slot.arrived };
         probes::complete(&disk.info.name, key, latency.device, latency.total, &slot.result);
         let outcome = stats_outcome(&slot.result);
+        if slot.result.is_err() && request.op.makes_durable() {
+            disk.undurable += 1;
+        }
         if slot.lane == Lane::Client {
             let bytes = Bytes(request.len);
             disk.stats.on_complete(now, stats_op(request.op), bytes, latency, outcome);

@@ -80,6 +80,7 @@ impl Rig {
             ranges: RangeQueue::default(),
             locks: Default::default(),
             in_flight: 0,
+            undurable: 0,
             ports: Vec::new(),
             stats: DiskStats::new(now),
             trouble: Default::default(),

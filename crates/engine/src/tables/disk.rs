@@ -35,6 +35,8 @@ pub(crate) struct ShardDisk {
     /// Blocks that ports change a part of.
     pub locks: BlockLocks,
     pub in_flight: u32,
+    /// How many requests failed that were to make something durable.
+    pub undurable: u64,
     pub ports: Vec<u32>,
     pub stats: DiskStats,
     /// What its storage failed, and what it holds for that.
@@ -163,6 +165,7 @@ mod tests {
             ranges: RangeQueue::default(),
             locks: BlockLocks::default(),
             in_flight: 0,
+            undurable: 0,
             ports: Vec::new(),
             stats: DiskStats::new(Nanos::ZERO),
             trouble: Trouble::default(),

@@ -11,6 +11,8 @@ pub(crate) enum Lane {
     /// A copy's: it has a queue and a policy of its own, is in nobody's statistics, and is never
     /// held while the storage is in trouble.
     Copy,
+    /// A copy's likewise, for which a client's change waits: it is charged to the disk.
+    CopyBeforeWrite,
 }
 
 /// The queues of a disk in its datastore's scheduler.
@@ -32,7 +34,7 @@ impl Queues {
     #[inline]
     pub(crate) fn of(&self, lane: Lane) -> Queue {
         match lane {
-            Lane::Client => self.clients,
+            Lane::Client | Lane::CopyBeforeWrite => self.clients,
             // A copy's requests are sent while it has its queue only.
             Lane::Copy => self.copy.unwrap_or(self.clients),
         }

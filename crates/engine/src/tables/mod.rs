@@ -8,6 +8,7 @@ pub(crate) mod crossing;
 pub(crate) mod disk;
 pub(crate) mod lane;
 pub(crate) mod lateness;
+pub(crate) mod machine;
 pub(crate) mod moving;
 pub(crate) mod port;
 pub(crate) mod queue_slots;

@@ -1,11 +1,12 @@
-//! A live move, as its shard holds it.
+//! A live move, or a copy as of one instant, as its shard holds it.
 
 use super::lateness::Lateness;
+use super::machine::{Action, Ending, Machine};
 use super::port::MovePart;
 use crate::kernel::page_buffer::PageBuffer;
-use crate::moving::{Listening, MoveEvent, MoveGauge, MoveListener};
+use crate::moving::Listening;
 use crate::request::{Completion, IoError, Request};
-use headgate_mirror::{Action, Mirror, Outcome, Side};
+use headgate_mirror::{Outcome, Record, Side, Word};
 use headgate_units::Nanos;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -14,10 +15,10 @@ use std::collections::VecDeque;
 /// may have to be kept for both sides. What comes beyond waits.
 pub(crate) const WRITES_MAX: u64 = 64 << 20;
 
-/// One live move.
+/// One live move, or one copy as of an instant: that is a move whose target never becomes the disk.
 pub(crate) struct Moving {
     pub serial: u64,
-    pub mirror: Mirror,
+    pub machine: Machine,
     pub front: u32,
     /// Those datastores that are the move's own: the front's, and that of the disk that stands for
     /// a target elsewhere.
@@ -45,10 +46,10 @@ pub(crate) struct Moving {
     pub ended: VecDeque<Ended>,
     /// The side that is to be reclaimed.
     pub reclaim: Option<Side>,
-    pub outcome: Option<Outcome>,
+    pub ending: Option<Ending>,
     pub lateness: Lateness,
-    pub gauge: MoveGauge,
-    pub listener: MoveListener,
+    /// What the source had failed to make durable when the clients' ports left it.
+    pub undurable: u64,
     pub out: Vec<Action>,
 }
 
@@ -168,14 +169,27 @@ pub(crate) struct Ended {
 }
 
 impl Moving {
-    /// Tells the listener. One that is gone will not say what became of a record, so none was made.
-    pub(crate) fn tell(&mut self, event: MoveEvent) {
-        if (self.listener)(event) == Listening::Gone {
-            if let MoveEvent::Record(_) = event {
-                // It was asked for just now.
-                let _ = self.mirror.recorded(headgate_mirror::Word::NotMade, &mut self.out);
-            }
-            let _ = self.mirror.cancel(&mut self.out);
+    /// Whether the target is the disk.
+    pub(crate) fn has_switched(&self) -> bool {
+        self.ending == Some(Ending::Move(Outcome::Switched))
+    }
+
+    /// Asks the listener for a record. One that is gone will not say what became of it, so none was
+    /// made.
+    pub(crate) fn ask_for_record(&mut self, record: Record) {
+        let heard = self.machine.tell_of_record(record);
+        if heard == Listening::Gone {
+            // It was asked for just now.
+            let _ = self.machine.recorded(Word::NotMade, &mut self.out);
+        }
+        self.heard(heard);
+    }
+
+    /// Whether anybody heard what was told. Without a listener it ends, unless the target may count
+    /// already.
+    pub(crate) fn heard(&mut self, heard: Listening) {
+        if heard == Listening::Gone {
+            let _ = self.machine.cancel(&mut self.out);
         }
     }
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test program uses its own part")]
 
 pub mod blocker;
+pub mod copying;
 pub mod far;
 pub mod moving;
 pub mod server;

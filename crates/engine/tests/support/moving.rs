@@ -145,6 +145,10 @@ impl Mover<'_> {
 pub struct Numbers(u64);
 
 impl Numbers {
+    pub fn new(seed: u64) -> Numbers {
+        Numbers(seed)
+    }
+
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

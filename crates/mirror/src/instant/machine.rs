@@ -189,6 +189,12 @@ impl PointInTime {
         self.steps.iter().filter(|step| step.cause == Cause::Order).count() as u32
     }
 
+    /// Whether a step was begun for a change of the guest, and not in order. A step that is not
+    /// under way was not.
+    pub fn is_for_change(&self, step: StepId) -> bool {
+        self.steps.find(step).is_some_and(|step| step.cause != Cause::Order)
+    }
+
     /// What the extent of an examination begins with, and how far that goes: any number of bytes,
     /// and more than was asked for is no error. Nothing else ends an examination but its failure,
     /// which counts as data: the read will tell.

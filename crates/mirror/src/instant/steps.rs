@@ -72,6 +72,10 @@ impl Steps {
         self.steps.iter_mut().find(|step| step.id == id)
     }
 
+    pub(super) fn find(&self, id: StepId) -> Option<&Step> {
+        self.steps.iter().find(|step| step.id == id)
+    }
+
     /// The number of a step that may begin.
     pub(super) fn free(&self) -> Option<StepId> {
         let free = |id: &StepId| self.steps.iter().all(|step| step.id != *id);

@@ -1,12 +1,13 @@
-//! The beginning of a move, and its end in the shard's tables.
+//! The beginning of a move or a copy, and its end in the shard's tables.
 
 use super::far::Way;
 use crate::backend::Backend;
-use crate::backend::moving::Moving as Machine;
+use crate::backend::moving::Moving as ToMachine;
 use crate::backend::nbd::loss::LossEpoch;
 use crate::backend::storage::Storage;
+use crate::copying::CopyTerms;
 use crate::error::{EngineError, MoveError};
-use crate::moving::{MoveEvent, MoveTerms};
+use crate::moving::MoveTerms;
 use crate::request::DiskInfo;
 use crate::shard::Shard;
 use crate::shard::core::Core;
@@ -14,15 +15,17 @@ use crate::shard::datastore::Datastore;
 use crate::tables::disk::{ShardDisk, Successor};
 use crate::tables::lane::Queues;
 use crate::tables::lateness::Lateness;
+use crate::tables::machine::{Copy, Machine, Move};
 use crate::tables::moving::{Elders, Moving, Permit, Reach, Senders, Stage};
 use crate::tables::port::{MovePart, PortState, Sender};
 use crate::tables::queue_slots::QueueSlots;
 use crate::tables::streams::Streams;
-use headgate_mirror::{Mirror, Outcome, Setup};
+use headgate_mirror::instant::{self, PointInTime};
+use headgate_mirror::{Mirror, Setup};
 use headgate_qos::window::{Admission, Slots};
 use headgate_qos::{AnyScheduler, Config, Gate, Policy, SchedulerKind};
 use headgate_stats::{DiskSnapshot, DiskStats};
-use headgate_units::Bytes;
+use headgate_units::{Bytes, Nanos};
 use slab::Slab;
 use std::collections::VecDeque;
 
@@ -34,10 +37,19 @@ pub(crate) enum Target {
 }
 
 /// What a move begins with, on its shard.
-pub(crate) struct Beginning {
+pub(crate) struct Beginning<T> {
     pub source: usize,
     pub target: Target,
-    pub terms: MoveTerms,
+    pub terms: T,
+}
+
+/// What may be under way of a move or a copy, and what its copying is held to.
+#[derive(Clone, Copy, Debug)]
+struct Amounts {
+    pace: Policy,
+    requests: usize,
+    steps: u32,
+    patience: Nanos,
 }
 
 /// Whether a disk can be the source of a move.
@@ -66,24 +78,59 @@ fn check_fit(from: &DiskInfo, to: &DiskInfo) -> Result<(), MoveError> {
 
 impl Shard {
     /// Begins a move. Returns its index and its serial number.
-    pub(crate) fn begin_move(&mut self, new: Beginning) -> Result<(u32, u64), EngineError> {
+    pub(crate) fn begin_move(
+        &mut self,
+        new: Beginning<MoveTerms>,
+    ) -> Result<(u32, u64), EngineError> {
         let Beginning { source, target, terms } = new;
+        let size = self.check_sides(source, &target)?;
+        let MoveTerms { content, pace, limits, patience, gauge, listener } = terms;
+        let mut out = Vec::new();
+        let setup = Setup { size, target: content, limits };
+        let mirror = Mirror::new(setup, &mut out).map_err(MoveError::Setup)?;
+        let machine = Machine::Move(Move::new(mirror, out, gauge, listener));
+        let amounts = Amounts { pace, requests: limits.requests, steps: limits.steps, patience };
+        self.begin(source, target, machine, amounts)
+    }
+
+    /// Begins a copy as of one instant. Returns its index and its serial number.
+    pub(crate) fn begin_copy(
+        &mut self,
+        new: Beginning<CopyTerms>,
+    ) -> Result<(u32, u64), EngineError> {
+        let Beginning { source, target, terms } = new;
+        let size = self.check_sides(source, &target)?;
+        let CopyTerms { content, pace, limits, patience, gauge, listener } = terms;
+        let setup = instant::Setup { size, target: content, limits };
+        let copy = PointInTime::new(setup).map_err(MoveError::CopySetup)?;
+        let machine = Machine::Copy(Copy::new(copy, gauge, listener));
+        let amounts = Amounts { pace, requests: limits.requests, steps: limits.steps, patience };
+        self.begin(source, target, machine, amounts)
+    }
+
+    /// Whether a disk can be copied to a target now. Returns its size.
+    fn check_sides(&self, source: usize, target: &Target) -> Result<Bytes, EngineError> {
         let disks = &self.core.ctx.tables.disks;
         let found = disks.get(source).ok_or(EngineError::NoDisk)?;
         check_source(found)?;
-        let info = found.info.clone();
-        match &target {
+        match target {
             Target::Here(target) => {
                 let target = disks.get(*target).ok_or(EngineError::NoDisk)?;
                 target.check_as_target()?;
-                check_fit(&info, &target.info)?;
+                check_fit(&found.info, &target.info)?;
             }
-            Target::Elsewhere(_, target) => check_fit(&info, target)?,
+            Target::Elsewhere(_, target) => check_fit(&found.info, target)?,
         }
-        let size = Bytes(info.size);
-        let setup = Setup { size, target: terms.content, limits: terms.limits };
-        let mut out = Vec::new();
-        let mirror = Mirror::new(setup, &mut out).map_err(MoveError::Setup)?;
+        Ok(Bytes(found.info.size))
+    }
+
+    fn begin(
+        &mut self,
+        source: usize,
+        target: Target,
+        mut machine: Machine,
+        amounts: Amounts,
+    ) -> Result<(u32, u64), EngineError> {
         let scheduler = || AnyScheduler::new(SchedulerKind::Fifo, Config::default());
         let schedulers = [scheduler()?, scheduler()?];
         self.core.next_move += 1;
@@ -91,14 +138,15 @@ impl Shard {
         if let Target::Elsewhere(way, _) = &target {
             self.target_shards.insert(index, way.shard.clone());
         }
-        let begun = self.core.open_sides(index, source as u32, target, &terms, schedulers);
-        let steps = (0..terms.limits.steps).map(|_| None).collect();
+        let size = Bytes(self.core.ctx.tables.disks[source].info.size);
+        let begun = self.core.open_sides(index, source as u32, target, amounts, schedulers);
         self.tell_target(index, move |shard, landing| {
             shard.landing_begins(landing, (index, serial), size);
         });
+        let out = machine.first();
         self.core.moves.insert(Some(Box::new(Moving {
             serial,
-            mirror,
+            machine,
             front: begun.front,
             stores: begun.stores,
             source: source as u32,
@@ -110,15 +158,14 @@ impl Shard {
             stage: Stage::Preparing,
             elders: Elders::Perhaps,
             clients: Slab::new(),
-            steps,
+            steps: (0..amounts.steps).map(|_| None).collect(),
             waiting: VecDeque::new(),
             writes: 0,
             ended: VecDeque::new(),
             reclaim: None,
-            outcome: None,
-            lateness: Lateness::new(self.core.ctx.now, terms.patience),
-            gauge: terms.gauge,
-            listener: terms.listener,
+            ending: None,
+            lateness: Lateness::new(self.core.ctx.now, amounts.patience),
+            undurable: 0,
             out,
         })));
         self.count_windows();
@@ -139,15 +186,14 @@ impl Shard {
             self.core.ctx.tables.disks.remove(disk as usize);
             self.core.datastores.remove(store);
         }
-        let switched = moving.outcome == Some(Outcome::Switched);
-        let successor = switched.then(|| self.core.successor_of(moving, index));
+        let successor = moving.has_switched().then(|| self.core.successor_of(moving, index));
         self.core.ctx.tables.disks[moving.source as usize].successor = successor;
         self.tell_target(index, |shard, landing| shard.close_landing(landing));
         self.target_shards.remove(&index);
         self.core.fars.remove(&index);
-        moving.gauge.set(None);
+        moving.machine.show_nothing();
         if let Some(side) = moving.reclaim {
-            moving.tell(MoveEvent::Reclaim(side));
+            moving.machine.tell_of_release(side);
         }
     }
 }
@@ -168,13 +214,13 @@ impl Core {
         index: u32,
         source: u32,
         target: Target,
-        terms: &MoveTerms,
+        amounts: Amounts,
         [front, far]: [AnyScheduler<u32>; 2],
     ) -> Begun {
         let info = self.ctx.tables.disks[source as usize].info.clone();
         // All that the machine has under way.
-        let requests = u32::try_from(terms.limits.requests).unwrap_or(u32::MAX);
-        let window = requests.saturating_add(terms.limits.steps).saturating_add(1);
+        let requests = u32::try_from(amounts.requests).unwrap_or(u32::MAX);
+        let window = requests.saturating_add(amounts.steps).saturating_add(1);
         let (front, front_store) = self.open_relay(index, &info, front, window);
         let mut stores = vec![(front, front_store)];
         let (target, reach) = match target {
@@ -193,9 +239,9 @@ impl Core {
                 (far, Reach::Elsewhere)
             }
         };
-        self.add_copy(source, terms.pace, terms.limits.steps);
+        self.add_copy(source, amounts.pace, amounts.steps);
         // Of a target elsewhere its own shard decides.
-        self.add_copy(target, terms.pace, terms.limits.steps);
+        self.add_copy(target, amounts.pace, amounts.steps);
         let mut add = |disk, part| self.add_sender(disk, Sender::Move(index, part));
         let senders = Senders {
             source: add(source, MovePart::Source),
@@ -223,7 +269,7 @@ impl Core {
         let queue = gate.register(now, Policy::default());
         let store = self.datastores.insert(Datastore {
             name: format!("move of {}", info.name),
-            backend: Backend::Moving(Machine),
+            backend: Backend::Moving(ToMachine),
             layers: None,
             gate,
             closed: DiskSnapshot::default(),
@@ -245,6 +291,7 @@ impl Core {
             ranges: Default::default(),
             locks: Default::default(),
             in_flight: 0,
+            undurable: 0,
             ports: Vec::new(),
             stats: DiskStats::new(now),
             trouble: Default::default(),

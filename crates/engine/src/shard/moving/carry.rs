@@ -1,15 +1,15 @@
 //! What the machine asks for, done; what became of it, told to the machine.
 
 use crate::kernel::page_buffer::PageBuffer;
-use crate::moving::MoveEvent;
 use crate::request::{
     Completion as Done, Durability, Extent, ExtentKind, IoError, Op, Request, Unmap, ZeroSpeed,
 };
 use crate::shard::core::Core;
 use crate::tables::lane::Lane;
+use crate::tables::machine::{Action, Content, First, Machine};
 use crate::tables::moving::{Elders, Ended, Moving, Permit, Reach, Route, Stage};
 use crate::tables::port::{MovePart, Sender};
-use headgate_mirror::{Action, Completion, Found, Job, RequestId, Side, StepId, Turn};
+use headgate_mirror::{Completion, Found, Job, RequestId, Side, StepId, Turn};
 use headgate_qos::window::Admission;
 use headgate_units::{Bytes, Nanos};
 
@@ -28,22 +28,36 @@ fn at_side(side: Side, asked: Op) -> Op {
 }
 
 /// What a step of the copy asks of a side, and where.
-fn of_step(op: headgate_mirror::Op) -> (Op, Option<headgate_mirror::Extent>) {
+fn of_step(asked: headgate_mirror::Op) -> (Op, Option<headgate_mirror::Extent>) {
     use headgate_mirror::Op as Asked;
-    match op {
-        Asked::Examine(extent) => (Op::BlockStatus, Some(extent)),
-        Asked::Read(extent) => (Op::Read, Some(extent)),
-        Asked::Write(extent, _) => (Op::Write(Durability::Cached), Some(extent)),
-        Asked::Discard(extent) => (Op::Discard, Some(extent)),
-        Asked::Zero(extent, unmap, _) => {
+    let op = match asked {
+        Asked::Examine(_) => Op::BlockStatus,
+        Asked::Read(_) => Op::Read,
+        Asked::Write(..) => Op::Write(Durability::Cached),
+        Asked::Discard(_) => Op::Discard,
+        Asked::Zero(_, unmap, _) => {
             let unmap = match unmap {
                 headgate_mirror::Unmap::May => Unmap::May,
                 headgate_mirror::Unmap::MustNot => Unmap::MustNot,
             };
             let (speed, durability) = (ZeroSpeed::Any, Durability::Cached);
-            (Op::WriteZeroes { unmap, speed, durability }, Some(extent))
+            Op::WriteZeroes { unmap, speed, durability }
         }
-        Asked::Flush => (Op::Flush, None),
+        Asked::Flush => Op::Flush,
+    };
+    (op, extent_of(asked))
+}
+
+/// Where something is asked for.
+fn extent_of(op: headgate_mirror::Op) -> Option<headgate_mirror::Extent> {
+    use headgate_mirror::Op as Asked;
+    match op {
+        Asked::Examine(extent)
+        | Asked::Read(extent)
+        | Asked::Write(extent, _)
+        | Asked::Discard(extent)
+        | Asked::Zero(extent, ..) => Some(extent),
+        Asked::Flush => None,
     }
 }
 
@@ -83,15 +97,30 @@ impl Moving {
         if self.stage != Stage::Relaying || core.has_elders(self) {
             return;
         }
-        while self.may_begin(core) && self.mirror.copy(&mut self.out) == Turn::Began {
+        self.take_instant(core);
+        while self.may_begin(core) && self.machine.copy(&mut self.out) == Turn::Began {
             self.permit = Permit::None;
             self.carry_out(core);
         }
     }
 
+    /// The requests from before it have ended: that is the instant of a copy.
+    fn take_instant(&mut self, core: &mut Core) {
+        let source = &core.ctx.tables.disks[self.source as usize];
+        let durable = match source.undurable == self.undurable {
+            true => Completion::Done,
+            false => Completion::Failed,
+        };
+        if self.machine.drained(durable, &mut self.out) == First::Yes {
+            let heard = self.machine.tell_of_instant();
+            self.heard(heard);
+        }
+        self.carry_out(core);
+    }
+
     /// Whether the two datastores have a step to spare for the copy.
     fn may_begin(&mut self, core: &Core) -> bool {
-        let under_way = self.mirror.steps();
+        let under_way = self.machine.steps();
         let sides = match self.reach {
             Reach::Here => [self.source, self.target],
             Reach::Elsewhere => [self.source; 2],
@@ -122,27 +151,35 @@ impl Moving {
             let actions = std::mem::take(&mut self.out);
             for (n, action) in actions.iter().enumerate() {
                 match *action {
-                    Action::Send { side, job: job @ Job::Request(RequestId(id)), .. } => {
+                    Action::Send { side, job: job @ Job::Request(RequestId(id)), op } => {
                         let next = actions.get(n + 1);
                         if matches!(next, Some(Action::Send { job: other, .. }) if *other == job) {
                             self.keep(core, id as usize);
                         }
-                        self.send_request(core, id as usize, side);
+                        self.send_request(core, id as usize, side, op);
                     }
                     Action::Send { side, job: Job::Copy(step), op } => {
                         self.send_step(core, step, side, op);
                     }
                     Action::Send { job: Job::LastFlush, .. } => {
-                        let part = MovePart::TargetCopy;
-                        self.send_copy(core, part, LAST_FLUSH, (Op::Flush, None), &[]);
+                        let asked = (Op::Flush, None);
+                        self.send_copy(
+                            core,
+                            MovePart::TargetCopy,
+                            LAST_FLUSH,
+                            asked,
+                            Lane::Copy,
+                            &[],
+                        );
                     }
                     Action::Answer(RequestId(id), answer) => {
                         self.answer(core, id as usize, answer);
                     }
-                    Action::Record(record) => self.tell(MoveEvent::Record(record)),
-                    Action::Ended(outcome) => {
-                        self.outcome = Some(outcome);
-                        self.tell(MoveEvent::Ended(outcome));
+                    Action::Record(record) => self.ask_for_record(record),
+                    Action::Ended(ending) => {
+                        self.ending = Some(ending);
+                        let heard = self.machine.tell_of_end(ending);
+                        self.heard(heard);
                     }
                     Action::Reclaim(side) => self.reclaim = Some(side),
                 }
@@ -150,11 +187,17 @@ impl Moving {
         }
     }
 
-    fn send_request(&mut self, core: &mut Core, id: usize, side: Side) {
+    fn send_request(&mut self, core: &mut Core, id: usize, side: Side, op: headgate_mirror::Op) {
         let front = self.clients.get(id).and_then(|client| client.front);
         let Some(front) = front else { return };
-        let asked = core.ctx.tables.slots[front].request.op;
-        self.send_for_client(core, id, side, at_side(side, asked));
+        let asked = core.ctx.tables.slots[front].request;
+        // Zeroes and discards may be asked for in parts.
+        let (offset, len) = match extent_of(op) {
+            Some(extent) => (extent.start().0, extent.len().0),
+            None => (asked.offset, asked.len),
+        };
+        let part = Request { op: at_side(side, asked.op), offset, len, ..asked };
+        self.send_for_client(core, id, side, part);
     }
 
     fn send_step(&mut self, core: &mut Core, id: StepId, side: Side, op: headgate_mirror::Op) {
@@ -164,6 +207,8 @@ impl Moving {
             Side::Source => MovePart::SourceCopy,
             Side::Target => MovePart::TargetCopy,
         };
+        let is_awaited = self.machine.is_awaited(id);
+        let lane = if is_awaited { Lane::CopyBeforeWrite } else { Lane::Copy };
         let Some(held) = self.steps.get_mut(number as usize) else { return };
         let len = asked.1.map_or(0, |extent| extent.len().0 as usize);
         let buffer = if asked.0.moves_data() {
@@ -175,7 +220,7 @@ impl Moving {
         } else {
             Vec::new()
         };
-        self.send_copy(core, part, u64::from(number), asked, &buffer);
+        self.send_copy(core, part, u64::from(number), asked, lane, &buffer);
     }
 
     fn send_copy(
@@ -184,14 +229,16 @@ impl Moving {
         part: MovePart,
         cookie: u64,
         (op, extent): (Op, Option<headgate_mirror::Extent>),
+        lane: Lane,
         buffers: &[libc::iovec],
     ) {
         let offset = extent.map_or(0, |extent| extent.start().0);
         let len = extent.map_or(0, |extent| extent.len().0);
         let request = Request { op, offset, len, cookie, ioprio: 0 };
-        // SAFETY: the buffer is the step's, which lives as long as the move, and that is kept until
-        // nothing that it has sent is under way (`Core::is_drained`).
-        unsafe { core.submit(self.senders.of(part), request, buffers, Lane::Copy) };
+        // SAFETY: the buffer is the step's, which lives until the step is over
+        // (`Moving::step_ended`) or as long as the move, and that is kept until nothing that it has
+        // sent is under way (`Core::is_drained`).
+        unsafe { core.submit(self.senders.of(part), request, buffers, lane) };
     }
 
     /// Tells the machine what has ended at the two sides.
@@ -220,13 +267,8 @@ impl Moving {
                 }
             }
             Route::Machine => {
-                let ended = self.mirror.done(
-                    side,
-                    Job::Request(RequestId(id as u64)),
-                    how(side, op, completion.result),
-                    &mut self.out,
-                );
-                debug_assert!(ended.is_ok(), "it was sent");
+                let job = Job::Request(RequestId(id as u64));
+                self.machine.done(side, job, how(side, op, completion.result), &mut self.out);
             }
         }
         self.carry_out(core);
@@ -235,31 +277,63 @@ impl Moving {
 
     fn step_ended(&mut self, core: &mut Core, side: Side, request: &Request, completion: &Done) {
         let op = request.op;
-        let told = if completion.cookie == LAST_FLUSH {
-            self.mirror.done(side, Job::LastFlush, how(side, op, completion.result), &mut self.out)
-        } else {
-            let step = StepId(completion.cookie as u32);
-            if op == Op::BlockStatus {
-                let source = &core.ctx.tables.disks[self.source as usize].info;
-                let block = u64::from(source.block_size);
-                let (result, extents) = (completion.result, &completion.extents);
-                let (found, len) = found(result, extents, request.len, block);
-                let len = match found {
-                    Found::Data => len.min(self.longest_step(core) / block * block).max(block),
-                    Found::Hole | Found::Zeroes => len,
-                };
-                self.mirror.found(step, found, Bytes(len), &mut self.out)
-            } else {
-                let how = how(side, op, completion.result);
-                self.mirror.done(side, Job::Copy(step), how, &mut self.out)
+        let how = how(side, op, completion.result);
+        if completion.cookie == LAST_FLUSH {
+            return self.machine.done(side, Job::LastFlush, how, &mut self.out);
+        }
+        let number = completion.cookie as u32;
+        let step = StepId(number);
+        match (op, how) {
+            (Op::BlockStatus, _) => self.examined(core, step, request.len, completion),
+            (Op::Read, Completion::Done) => {
+                let content = self.content_of(number, request.len);
+                self.machine.read(step, content, &mut self.out);
             }
+            _ => self.machine.done(side, Job::Copy(step), how, &mut self.out),
+        }
+        let goes_on = |action: &Action| matches!(action, Action::Send { job: Job::Copy(other), .. } if *other == step);
+        if !self.out.iter().any(goes_on) {
+            self.give_buffer_back(number);
+        }
+    }
+
+    fn examined(&mut self, core: &Core, step: StepId, asked: u64, completion: &Done) {
+        let source = &core.ctx.tables.disks[self.source as usize].info;
+        let block = u64::from(source.block_size);
+        let (result, extents) = (completion.result, &completion.extents);
+        let (found, len) = found(result, extents, asked, block);
+        let len = match found {
+            Found::Data => len.min(self.longest_step(core) / block * block).max(block),
+            Found::Hole | Found::Zeroes => len,
         };
-        debug_assert!(told.is_ok(), "it was sent");
+        self.machine.found(step, found, Bytes(len), &mut self.out);
+    }
+
+    /// What a step has read.
+    fn content_of(&self, step: u32, len: u64) -> Content {
+        let held = self.steps.get(step as usize).and_then(Option::as_ref);
+        match held.is_some_and(|held| held.is_zero(len as usize)) {
+            true => Content::Zeroes,
+            false => Content::Data,
+        }
+    }
+
+    /// The buffer of a step that is over. A copy has many steps, few of them at a time.
+    fn give_buffer_back(&mut self, step: u32) {
+        if let Machine::Copy(_) = self.machine
+            && let Some(held) = self.steps.get_mut(step as usize)
+        {
+            *held = None;
+        }
     }
 
     /// How many bytes a step that holds data may be long. Of a target elsewhere nothing is known
     /// here.
     fn longest_step(&self, core: &Core) -> u64 {
+        if let Machine::Copy(_) = self.machine {
+            // It keeps what was found, and goes by the limits that it was given.
+            return u64::MAX;
+        }
         let target = (self.reach == Reach::Here).then_some(self.target);
         let sides = [Some(self.source), target].into_iter().flatten();
         sides.filter_map(|side| core.longest_step(side)).min().map_or(u64::MAX, |most| most.0)

@@ -4,9 +4,10 @@ use crate::kernel::page_buffer::PageBuffer;
 use crate::request::{Durability, IoError, Op, Request, Unmap};
 use crate::shard::core::Core;
 use crate::tables::lane::Lane;
+use crate::tables::machine::Refusal;
 use crate::tables::moving::{ClientRequest, Half, Moving, Route, WRITES_MAX};
 use crate::tables::port::MovePart;
-use headgate_mirror::{Answer, Extent, NotTaken, RequestId, Side, State};
+use headgate_mirror::{Answer, Extent, RequestId, Side};
 use headgate_units::Bytes;
 
 /// A request as the machine knows it.
@@ -56,11 +57,6 @@ fn told(request: &Request) -> Told {
 }
 
 impl Moving {
-    /// The side that has the disk.
-    pub(super) fn counts(&self) -> Side {
-        if self.mirror.progress().state == State::Switched { Side::Target } else { Side::Source }
-    }
-
     /// Tells the machine of requests, in order, as far as there is room for them.
     pub(super) fn take_requests(&mut self, core: &mut Core) {
         while let Some(&key) = self.waiting.front() {
@@ -74,18 +70,18 @@ impl Moving {
                 Told::Impossible => core.ctx.end_party(key, Err(IoError::Unsupported)),
                 Told::Past => {
                     let id = self.add_client(key, 0, Route::Past);
-                    let side = self.counts();
-                    self.send_for_client(core, id, side, request.op);
+                    let side = self.machine.counts();
+                    self.send_for_client(core, id, side, request);
                 }
                 Told::Request(known) => {
                     let id = self.add_client(key, bytes, Route::Machine);
-                    match self.mirror.request(RequestId(id as u64), known, &mut self.out) {
+                    match self.machine.request(RequestId(id as u64), known, &mut self.out) {
                         Ok(()) => {}
-                        Err(NotTaken::Full) => {
+                        Err(Refusal::Full) => {
                             self.remove_client(id);
                             return;
                         }
-                        Err(NotTaken::OutOfRange | NotTaken::Duplicate) => {
+                        Err(Refusal::Invalid) => {
                             self.remove_client(id);
                             core.ctx.end_party(key, Err(IoError::Invalid));
                         }
@@ -115,21 +111,26 @@ impl Moving {
         })
     }
 
-    /// Sends a client's request to one side.
-    pub(super) fn send_for_client(&mut self, core: &mut Core, id: usize, side: Side, op: Op) {
+    /// Sends a client's request to one side, or a part of it.
+    pub(super) fn send_for_client(
+        &mut self,
+        core: &mut Core,
+        id: usize,
+        side: Side,
+        part: Request,
+    ) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let Some(front) = client.front else { return };
         let asked = &core.ctx.tables.slots[front];
-        let request = Request { op, cookie: id as u64, ..asked.request };
+        let request = Request { cookie: id as u64, ..part };
         let buffers = match &mut client.kept {
             Some(kept) => vec![kept.buffer(usize::MAX)],
             None => asked.buffers.clone(),
         };
-        let part = match side {
+        let port = self.senders.of(match side {
             Side::Source => MovePart::Source,
             Side::Target => MovePart::Target,
-        };
-        let port = self.senders.of(part);
+        });
         // SAFETY: the client keeps its buffers until the front's request is answered, which the
         // machine does not do before a side that uses them has ended it: only what goes to both
         // may be answered while one of them has it, and that has a copy (`keep`), which lives until

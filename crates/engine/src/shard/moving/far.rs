@@ -11,7 +11,6 @@ use crate::shard::Shard;
 use crate::shard::core::Core;
 use crate::tables::crossing::Far;
 use crate::tables::moving::{Moving, Permit, Reach, Stage};
-use headgate_mirror::State;
 
 /// The way to a target on another shard.
 pub(crate) struct Way {
@@ -85,13 +84,12 @@ impl Moving {
     /// Gives the target up, unless it may count.
     pub(super) fn lose_target(&mut self) {
         if self.can_lose_target() {
-            self.mirror.lose_target(&mut self.out);
+            self.machine.lose_target(&mut self.out);
         }
     }
 
     pub(super) fn can_lose_target(&self) -> bool {
-        let state = self.mirror.progress().state;
-        !matches!(state, State::Switched | State::Ended) && self.stage != Stage::Preparing
+        self.machine.can_lose_target() && self.stage != Stage::Preparing
     }
 
     /// Whether the target's shard does not take its turns: then it does not say either that the

@@ -84,7 +84,7 @@ impl Shard {
         let Some(found) = self.core.landings.get(landing as usize) else { return };
         let port = match parcel.lane {
             Lane::Client => found.clients,
-            Lane::Copy => found.copy,
+            Lane::Copy | Lane::CopyBeforeWrite => found.copy,
         };
         // SAFETY: the move's shard keeps the buffers until the request has come back.
         unsafe { self.core.submit(port, parcel.request, &parcel.buffers, parcel.lane) };

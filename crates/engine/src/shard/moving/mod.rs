@@ -115,11 +115,11 @@ impl Shard {
             moving.carry_out(core);
         }
         if moving.permit == Permit::Wanted {
-            let under_way = moving.mirror.steps();
+            let under_way = moving.machine.steps();
             self.tell_target(index, move |shard, landing| shard.ask_for_step(landing, under_way));
             moving.permit = Permit::Asked(under_way);
         }
-        moving.gauge.set(Some(moving.mirror.progress()));
+        moving.machine.show();
         self.change_ports(moving, index);
         if moving.stage == Stage::Draining && self.core.is_drained(moving) {
             self.forget_move(moving, index);

@@ -7,7 +7,7 @@ use crate::shard::core::Core;
 use crate::tables::disk::Successor;
 use crate::tables::moving::{Moving, Reach, Stage};
 use crate::tables::port::Sender;
-use headgate_mirror::{Outcome, Side};
+use headgate_mirror::Side;
 
 impl Shard {
     /// Lets the clients' ports go where the move wants them, as soon as they can.
@@ -23,12 +23,14 @@ impl Shard {
                     self.core.ctx.tables.disks[moving.source as usize].successor =
                         Some(Successor::Here(moving.front));
                     moving.stage = Stage::Relaying;
+                    let source = &self.core.ctx.tables.disks[moving.source as usize];
+                    moving.undurable = source.undurable;
                 }
             }
             Stage::Relaying => {
                 let Some(reclaim) = moving.reclaim else { return };
                 let counts = reclaim.other();
-                if moving.outcome == Some(Outcome::Switched) {
+                if moving.has_switched() {
                     self.hand_over(moving, index);
                 }
                 moving.stage = Stage::Returning(counts);

@@ -1,60 +1,92 @@
 //! What the control side asks of moves.
 
+use crate::copying::CopyId;
 use crate::error::{EngineError, MoveError};
 use crate::moving::MoveId;
 use crate::request::IoError;
 use crate::shard::Shard;
 use crate::shard::core::Core;
+use crate::tables::machine::Machine;
 use crate::tables::moving::Moving;
-use headgate_mirror::{Progress, Word};
+use headgate_mirror::{Mirror, Progress, Word, instant};
 use headgate_qos::Policy;
 use headgate_units::Nanos;
 
 impl Shard {
-    fn moving(&mut self, id: MoveId) -> Result<&mut Moving, EngineError> {
-        let moving = self.core.moves.get_mut(id.index as usize).and_then(Option::as_deref_mut);
-        let moving = moving.filter(|moving| moving.serial == id.serial);
+    fn moving(&mut self, index: u32, serial: u64) -> Result<&mut Moving, EngineError> {
+        let moving = self.core.moves.get_mut(index as usize).and_then(Option::as_deref_mut);
+        let moving = moving.filter(|moving| moving.serial == serial);
         moving.ok_or(MoveError::Over.into())
+    }
+
+    fn mirror(&mut self, id: MoveId) -> Result<&mut Mirror, EngineError> {
+        match &mut self.moving(id.index, id.serial)?.machine {
+            Machine::Move(one) => Ok(&mut one.mirror),
+            Machine::Copy(_) => Err(MoveError::Over.into()),
+        }
     }
 
     /// Tells what became of a record.
     pub(crate) fn move_recorded(&mut self, id: MoveId, word: Word) -> Result<(), EngineError> {
-        let moving = self.moving(id)?;
-        moving.mirror.recorded(word, &mut moving.out).map_err(|e| MoveError::Record(e).into())
+        let moving = self.moving(id.index, id.serial)?;
+        moving.machine.recorded(word, &mut moving.out).map_err(|e| MoveError::Record(e).into())
     }
 
     /// Stops the copy; what clients change goes on to both sides.
     pub(crate) fn pause_move(&mut self, id: MoveId) -> Result<(), EngineError> {
-        self.moving(id)?.mirror.pause();
+        self.mirror(id)?.pause();
         Ok(())
     }
 
     /// The end of a pause.
     pub(crate) fn resume_move(&mut self, id: MoveId) -> Result<(), EngineError> {
-        self.moving(id)?.mirror.resume();
+        self.mirror(id)?.resume();
         Ok(())
     }
 
     /// Ends a move, unless the target may count already.
     pub(crate) fn cancel_move(&mut self, id: MoveId) -> Result<(), EngineError> {
-        let moving = self.moving(id)?;
-        moving.mirror.cancel(&mut moving.out).map_err(|e| MoveError::NotCancelled(e).into())
+        let moving = self.moving(id.index, id.serial)?;
+        moving.machine.cancel(&mut moving.out).map_err(|e| MoveError::NotCancelled(e).into())
     }
 
-    /// Another pace for the copy.
+    /// Another pace for the copying of a move.
     pub(crate) fn set_move_pace(&mut self, id: MoveId, pace: Policy) -> Result<(), EngineError> {
-        let moving = self.moving(id)?;
+        self.set_pace(id.index, id.serial, pace)
+    }
+
+    /// Another pace for what is copied in order.
+    pub(crate) fn set_pace_of_copy(&mut self, id: CopyId, pace: Policy) -> Result<(), EngineError> {
+        self.set_pace(id.index, id.serial, pace)
+    }
+
+    fn set_pace(&mut self, index: u32, serial: u64, pace: Policy) -> Result<(), EngineError> {
+        let moving = self.moving(index, serial)?;
         let sides = [moving.source, moving.target];
         for disk in sides {
             self.core.set_copy_pace(disk, pace);
         }
-        self.tell_target(id.index, move |shard, landing| shard.set_landing_pace(landing, pace));
+        self.tell_target(index, move |shard, landing| shard.set_landing_pace(landing, pace));
         Ok(())
+    }
+
+    /// Ends a copy, unless it has ended.
+    pub(crate) fn cancel_copy(&mut self, id: CopyId) -> Result<(), EngineError> {
+        let moving = self.moving(id.index, id.serial)?;
+        moving.machine.cancel(&mut moving.out).map_err(|e| MoveError::NotCancelled(e).into())
+    }
+
+    /// Where a copy is.
+    pub(crate) fn copy_progress(&mut self, id: CopyId) -> Result<instant::Progress, EngineError> {
+        match &self.moving(id.index, id.serial)?.machine {
+            Machine::Copy(one) => Ok(one.copy.progress()),
+            Machine::Move(_) => Err(MoveError::Over.into()),
+        }
     }
 
     /// Where a move is.
     pub(crate) fn move_progress(&mut self, id: MoveId) -> Result<Progress, EngineError> {
-        Ok(self.moving(id)?.mirror.progress())
+        Ok(self.mirror(id)?.progress())
     }
 
     /// Whether a disk is in no move.
@@ -77,8 +109,8 @@ impl Shard {
         for (_, moving) in moves.iter_mut() {
             let Some(moving) = moving else { continue };
             // One whose switch is being recorded cannot be cancelled, nor does it go on.
-            let _ = moving.mirror.cancel(&mut moving.out);
-            moving.reclaim.get_or_insert(moving.counts().other());
+            let _ = moving.machine.cancel(&mut moving.out);
+            moving.reclaim.get_or_insert(moving.machine.counts().other());
             for (_, client) in &mut moving.clients {
                 if let Some(front) = client.front.take() {
                     ctx.end_party(front, Err(IoError::Cancelled));
