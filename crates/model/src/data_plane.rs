@@ -4,8 +4,8 @@ use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
 use crate::{
-    BlockSizes, DatastoreRecord, ExportRecord, LiveMoves, Name, Policy, PriorityRecord,
-    TroubleSample, Writes,
+    BlockSizes, DatastoreRecord, ExportRecord, LiveMoves, Machine, Name, OpenDisk, PlaneError,
+    Policy, PriorityRecord, Session, TroubleSample, Writes,
 };
 use headgate_access::Access;
 use headgate_devices::LayerSpec;
@@ -13,37 +13,10 @@ use headgate_devices::layer::TracePart;
 use headgate_nbd::uri::Uri;
 use headgate_qos::window::{DiskTotals, LatencyMeter, Observation, Slots};
 use headgate_qos::{Adjustment, LatencyStanding, Narrow};
-use headgate_units::{AtomicNanos, Bytes, Nanos};
-use std::any::Any;
-use std::fmt;
-use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use headgate_units::{Bytes, Nanos};
+use std::path::Path;
 use std::time::Duration;
 use thiserror::Error;
-
-/// Why the data path did not do what was asked.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{error}")]
-pub struct PlaneError {
-    /// The error.
-    pub error: String,
-    /// What the user can do.
-    pub hint: Option<String>,
-}
-
-impl PlaneError {
-    /// An error without advice.
-    pub fn new(error: impl std::fmt::Display) -> PlaneError {
-        PlaneError { error: error.to_string(), hint: None }
-    }
-}
-
-/// What the user can do when the kernel does not let the daemon open a file.
-pub const DENIED: &str = "the daemon's user must be allowed to open it; where Landlock confines the \
-    daemon ('headgate serve --landlock'), start the daemon again for what was mounted or made since \
-    it started";
 
 /// An export of an NBD server, as a connection to it found it.
 #[derive(Debug)]
@@ -54,70 +27,6 @@ pub struct Probe {
     pub block_size: u32,
     /// The established session, for [`DataPlane::open_disk`] to continue with.
     pub session: Option<Session>,
-}
-
-/// The export of an NBD server that a disk is.
-#[derive(Debug)]
-pub struct RemoteDisk {
-    /// Where it is.
-    pub uri: Uri,
-    /// Smallest unit of a request in bytes.
-    pub block_size: u32,
-    /// A session with it, if there is one already; else the disk dials until it has one.
-    pub session: Option<Session>,
-}
-
-/// A virtual machine, and its directory of sockets: those of its disks, and one over which NBD
-/// clients find these disks and no others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
-    /// Its name.
-    pub name: Name,
-    /// The directory. It is made when the first disk comes, and removed with the last one.
-    pub directory: PathBuf,
-}
-
-/// A disk to bring into service.
-#[derive(Debug)]
-pub struct OpenDisk {
-    /// Its name and that of its NBD export.
-    pub name: Name,
-    /// Where it lives.
-    pub datastore: Name,
-    /// The image file or the block device; empty for a remote disk.
-    pub image: PathBuf,
-    /// The export, of a remote disk.
-    pub remote: Option<RemoteDisk>,
-    /// Its size.
-    pub size: Bytes,
-    /// Whether its image may have another one.
-    pub size_rule: SizeRule,
-    /// Whether its clients may write.
-    pub writes: Writes,
-    /// Its policy.
-    pub policy: Policy,
-    /// The priority settings of its virtual machine.
-    pub priorities: PriorityRecord,
-    /// Its virtual machine, if it has one.
-    pub machine: Option<Machine>,
-    /// Where its vhost-user socket goes.
-    pub vhost_socket: PathBuf,
-    /// Who may connect to it.
-    pub access: Access,
-    /// Until when its requests may go to the storage, by `CLOCK_BOOTTIME`: the end of its lease's
-    /// term, which moves on. `None`: as long as it is open.
-    pub term: Option<Arc<AtomicNanos>>,
-    /// Of a block device that is to be reserved for this host.
-    pub fence: Option<Arc<dyn Fence>>,
-}
-
-/// What is done about an image that has another size than its disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SizeRule {
-    /// The disk is not opened.
-    Exactly,
-    /// The disk gets the size that the image has.
-    AsFound,
 }
 
 /// What is done about data in the part of a disk that is cut off.
@@ -144,42 +53,6 @@ pub enum NotResized {
     /// Anything else.
     #[error(transparent)]
     Failed(#[from] PlaneError),
-}
-
-/// Reserves a block device for this host.
-pub trait Fence: Send + Sync + fmt::Debug {
-    /// Reserves the device, which is open and locked, before anything of its disk is served.
-    /// Blocks for as long as the device does.
-    ///
-    /// What it answers is set from then on when the device refuses a request, for it is another
-    /// host's: nothing is handed to the device after that. `None`: it is not reserved, and the disk
-    /// is served without.
-    ///
-    /// # Errors
-    /// When the device is not to be had. The disk is not to be served then.
-    fn raise(&self, device: BorrowedFd<'_>) -> Result<Option<Arc<AtomicBool>>, PlaneError>;
-}
-
-/// An established session with an NBD server, passed from [`DataPlane::connect`] to
-/// [`DataPlane::open_disk`]. Opaque to all but the data plane that made it.
-pub struct Session(Box<dyn Any + Send>);
-
-impl Session {
-    /// Wraps a data plane's own connection.
-    pub fn new(connection: impl Any + Send) -> Session {
-        Session(Box::new(connection))
-    }
-
-    /// The connection, if it is of this type.
-    pub fn into_inner<T: Any>(self) -> Option<T> {
-        self.0.downcast().ok().map(|connection| *connection)
-    }
-}
-
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Session")
-    }
 }
 
 /// What a datastore's window is set by: what was observed since the last call of

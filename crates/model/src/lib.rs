@@ -8,8 +8,10 @@ mod data_plane;
 mod lookback;
 mod moves;
 mod name;
+mod open_disk;
 mod overcommit;
 mod placement;
+mod plane_error;
 mod policy;
 mod records;
 mod removed;
@@ -19,15 +21,14 @@ mod window;
 
 pub use block_sizes::BlockSizes;
 pub use connection::{Connection, ConnectionState};
-pub use data_plane::{
-    CutOff, DENIED, DataPlane, Fence, LiveDisk, Machine, NotResized, OpenDisk, Period, PlaneError,
-    Probe, RemoteDisk, Session, SizeRule, Stall,
-};
+pub use data_plane::{CutOff, DataPlane, LiveDisk, NotResized, Period, Probe, Stall};
 pub use lookback::{Lookback, UnknownLookback};
 pub use moves::{LiveMoves, MoveEvent, MoveOrder, MovePace, MoveRecord, MoveStep};
 pub use name::{NAME_MAX, Name, NameError};
+pub use open_disk::{Fence, Machine, OpenDisk, RemoteDisk, Session, SizeRule};
 pub use overcommit::{Overcommit, UnknownOvercommit};
 pub use placement::{DatastorePlacement, DiskPlacement, EmptiedBy};
+pub use plane_error::{DENIED, PlaneError};
 pub use policy::{LimitMode, Policy};
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
