@@ -5,6 +5,7 @@ mod balance;
 mod catalog;
 mod clients;
 mod confinement;
+mod copies;
 mod crashes;
 mod fencing;
 mod flash;

@@ -7,6 +7,7 @@ pub mod balance;
 pub mod calibration;
 pub mod change;
 pub mod client;
+pub mod copies;
 pub mod costs;
 pub mod flash;
 pub mod health;

@@ -16,7 +16,7 @@ use super::trouble::{LastError, Trouble};
 use super::windows::{Window, WindowPatch};
 use headgate_model::Name;
 use headgate_model::{
-    BlockSizes, CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode,
+    BlockSizes, CapacitySource, Connection, DatastorePlacement, DiskPlacement, LimitMode, Origin,
     PersistentReservations, Policy, ReadErrors, Scheduler, WriteErrors,
 };
 use headgate_units::{Bytes, BytesPerSec, Iops, LatencyTarget, Shares};
@@ -461,6 +461,9 @@ pub struct Disk {
     /// a single disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<DiskMoved>,
+    /// What it is a copy of, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// The move that is under way, or whose other copy is there still. In the view of a single disk
     /// also the last one that is over, as far as the daemon remembers.
     #[serde(default, skip_serializing_if = "Option::is_none")]

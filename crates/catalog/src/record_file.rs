@@ -5,9 +5,9 @@ use crate::contents::Contents;
 use headgate_devices::LayerSpec;
 use headgate_model::{
     Backend, Capacity, DatastorePlacement, DatastoreRecord, DiskPlacement, DiskRecord, DiskState,
-    ExportRecord, MovePace, MoveRecord, MoveStep, Name, Policy, PriorityRecord, PriorityScope,
-    RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord, VmRecord,
-    WindowRecord, Writes,
+    ExportRecord, MovePace, MoveRecord, MoveStep, Name, Origin, Policy, PriorityRecord,
+    PriorityScope, RemoteRecord, RemovedId, RemovedRecord, RemovedStep, Scheduler, SocketRecord,
+    VmRecord, WindowRecord, Writes,
 };
 use headgate_placement::Rules;
 use headgate_qos::ioprio::{IoprioMap, Nice};
@@ -138,6 +138,8 @@ pub(crate) struct DiskDocument {
     placement: DiskPlacement,
     #[serde(default, skip_serializing_if = "are_allowed")]
     writes: Writes,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<Origin>,
 }
 
 /// Records of before there was another word do not have it.
@@ -167,6 +169,7 @@ impl DiskDocument {
             export: record.remote.as_ref().map(export),
             placement: record.placement.clone(),
             writes: record.writes,
+            origin: record.origin.clone(),
         }
     }
 
@@ -185,6 +188,7 @@ impl DiskDocument {
             remote: self.export.map(remote),
             placement: self.placement,
             writes: self.writes,
+            origin: self.origin,
         })
     }
 }

@@ -48,6 +48,7 @@ fn disk(text: &str, on: &str, size: u64) -> DiskRecord {
         remote: None,
         placement: DiskPlacement::default(),
         writes: Writes::Allowed,
+        origin: None,
     }
 }
 

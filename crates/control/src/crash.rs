@@ -7,6 +7,15 @@ pub(crate) fn point(_name: &'static str) {
     testing::pass(_name);
 }
 
+/// Whether a test has ended the program: what is dropped now was never dropped. Not outside tests.
+#[inline]
+pub(crate) fn has_happened() -> bool {
+    #[cfg(test)]
+    return testing::has_ended();
+    #[cfg(not(test))]
+    false
+}
+
 #[cfg(test)]
 pub(crate) mod testing {
     use std::cell::RefCell;
@@ -46,6 +55,11 @@ pub(crate) mod testing {
             resume_unwind(Box::new(Killed));
         }
         plan.left -= 1;
+    }
+
+    /// Whether this thread's plan has come to its end.
+    pub(crate) fn has_ended() -> bool {
+        plan().is_some_and(|Plan(plan)| plan.lock().unwrap().ended)
     }
 
     /// The plan of this thread, for one that acts for it.

@@ -6,11 +6,11 @@ use super::images;
 use super::placing::Predecessor;
 use super::remote::Found;
 use super::workers::Ticket;
-use super::{Control, ControlError, DiskEntry, Model, Service};
+use super::{Control, ControlError, DiskEntry, Model, Service, crash};
 use crate::leases::{Before, Eviction};
 use headgate_api::placement::Created;
 use headgate_api::types::{Disk, DiskCreate};
-use headgate_model::{Backend, DiskRecord, DiskState, Name};
+use headgate_model::{Backend, DiskRecord, DiskState, Name, Origin};
 use headgate_placement::Placement;
 use headgate_units::Bytes;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(45);
 ///
 /// A step that cannot be undone is logged. The disk's row is then left in state `creating`, and the
 /// next start undoes the rest.
-struct Creation {
+pub(crate) struct Creation {
     control: Arc<Control>,
     disk: Name,
     /// The backend by which the disk's lease was acquired.
@@ -46,21 +46,66 @@ enum Row {
 }
 
 /// A disk that is known and reserved, and not made.
-struct Planned {
-    creation: Creation,
-    record: DiskRecord,
-    backend: Backend,
-    warnings: Vec<String>,
+pub(crate) struct Planned {
+    pub(crate) creation: Creation,
+    pub(crate) record: DiskRecord,
+    pub(crate) backend: Backend,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What a new disk holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// What its storage has: zeroes, where that is made.
+    Storage,
+    /// Another disk as of one instant, once it is copied.
+    CopyOf(Origin),
+}
+
+/// What was made of a disk by a creation that another thread goes on with. It undoes nothing.
+pub(crate) struct HandedOver {
+    disk: Name,
+    lease: Option<Backend>,
+    image: Option<PathBuf>,
 }
 
 impl Creation {
-    fn new(control: Arc<Control>, disk: Name) -> Creation {
+    pub(crate) fn new(control: Arc<Control>, disk: Name) -> Creation {
         let service = Service::Failed(String::new());
         Creation { control, disk, lease: None, row: Row::Absent, image: None, service }
     }
 
+    /// The disk's lease was acquired by this backend.
+    pub(crate) fn holds(&mut self, backend: Backend) {
+        self.lease = Some(backend);
+    }
+
+    /// Its image was made in this directory.
+    pub(crate) fn made(&mut self, directory: PathBuf) {
+        self.image = Some(directory);
+    }
+
+    /// It is in service.
+    pub(crate) fn serves(&mut self) {
+        self.service = Service::Serving;
+    }
+
+    /// For whoever goes on with it.
+    pub(crate) fn hand_over(mut self) -> HandedOver {
+        let (disk, lease, image) = (self.disk.clone(), self.lease.take(), self.image.take());
+        self.finish();
+        HandedOver { disk, lease, image }
+    }
+
+    /// A creation that was handed over, after its row was inserted.
+    pub(crate) fn of(control: Arc<Control>, made: HandedOver) -> Creation {
+        let HandedOver { disk, lease, image } = made;
+        let service = Service::Failed(String::new());
+        Creation { control, disk, lease, row: Row::Inserted, image, service }
+    }
+
     /// Keeps everything.
-    fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         self.lease = None;
         self.row = Row::Absent;
         self.image = None;
@@ -88,6 +133,9 @@ impl Creation {
 
 impl Drop for Creation {
     fn drop(&mut self) {
+        if crash::has_happened() {
+            return;
+        }
         if let Err(e) = self.undo() {
             warn!(disk = %self.disk, error = %e, "a failed creation could not be undone");
             let mut model = self.control.model_mut();
@@ -126,7 +174,7 @@ impl Control {
                 let creation = Creation::new(me, request.name.clone());
                 // One that names an export is refused here.
                 self.find_export(&target, &request)?;
-                Some(self.plan(creation, request.clone(), None, None)?)
+                Some(self.plan(creation, request.clone(), Content::Storage, None, None)?)
             }
         };
         drop(turn);
@@ -143,7 +191,10 @@ impl Control {
                     };
                     creation.lease = control.hold_device(&request, ticket)?;
                     let size = control.size_of_device(&request)?;
-                    (control.plan(creation, request, found.as_ref(), size)?, found)
+                    (
+                        control.plan(creation, request, Content::Storage, found.as_ref(), size)?,
+                        found,
+                    )
                 }
             };
             control.make(planned, found, old.as_ref(), placement_chosen, ticket)
@@ -238,10 +289,11 @@ impl Control {
 
     /// Checks everything about a new disk that can be checked before anything is made, and puts it
     /// into catalog and model.
-    fn plan(
+    pub(crate) fn plan(
         &self,
         mut creation: Creation,
         request: DiskCreate,
+        content: Content,
         found: Option<&Found>,
         device: Option<Bytes>,
     ) -> Result<Planned, ControlError> {
@@ -253,7 +305,7 @@ impl Control {
                 if let Some(found) = found {
                     self.check_found(&model, &request, found)?;
                 }
-                self.plan_disk(&model, request, found, device)?
+                self.plan_disk(&model, request, content, found, device)?
             };
             catalog.insert_disk(&record)?;
             Ok((record, backend, warnings))
@@ -273,6 +325,7 @@ impl Control {
         &self,
         model: &Model,
         request: DiskCreate,
+        content: Content,
         found: Option<&Found>,
         device: Option<Bytes>,
     ) -> Result<(DiskRecord, Backend, Vec<String>), ControlError> {
@@ -286,7 +339,11 @@ impl Control {
             Some(found) => found.size,
             None => self.disk_size(model, request.size, datastore, device)?,
         };
-        let (state, remote) = (DiskState::Creating, found.map(|found| found.record.clone()));
+        let remote = found.map(|found| found.record.clone());
+        let (state, origin) = match content {
+            Content::Storage => (DiskState::Creating, None),
+            Content::CopyOf(origin) => (DiskState::Copying, Some(origin)),
+        };
         let record = DiskRecord {
             name,
             datastore: target,
@@ -297,6 +354,7 @@ impl Control {
             remote,
             placement: request.placement,
             writes: writes_of(request.read_only),
+            origin,
         };
         Ok((record, datastore.record.backend.clone(), warnings))
     }

@@ -172,7 +172,10 @@ impl Control {
             size: record.size,
             size_rule: match record.state {
                 DiskState::Resizing => SizeRule::AsFound,
-                DiskState::Creating | DiskState::Ready | DiskState::Removing => SizeRule::Exactly,
+                DiskState::Creating
+                | DiskState::Ready
+                | DiskState::Removing
+                | DiskState::Copying => SizeRule::Exactly,
             },
             writes: record.writes,
             policy: record.policy,

@@ -352,7 +352,7 @@ pub(super) enum Recovery {
     Keep,
     /// The image had been made: the disk becomes ready.
     Finish,
-    /// The image had not been made: the row goes.
+    /// The image had not been made, or was not filled: what there is goes, and the row.
     Undo,
     /// The removal had begun: image and row go.
     Remove,
@@ -368,6 +368,7 @@ pub(super) fn recovery(record: &DiskRecord, directory: &Path) -> Recovery {
             Ok(meta) if meta.is_file() && meta.len() == record.size.0 => Recovery::Finish,
             _ => Recovery::Undo,
         },
+        DiskState::Copying => Recovery::Undo,
     }
 }
 

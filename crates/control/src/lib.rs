@@ -13,6 +13,8 @@ mod balance;
 mod block_device;
 mod capacity;
 mod clock;
+mod copies;
+mod copying;
 mod crash;
 mod creation;
 mod datastores;
@@ -159,6 +161,8 @@ pub struct Control {
     purge_failures: Mutex<purge_failures::PurgeFailures>,
     /// Moves that are over, and how fast the others are.
     moved: Mutex<moves::Moved>,
+    /// Copies that are over.
+    copied: Mutex<copies::Copied>,
     /// Advice that is carried out.
     balancer: Mutex<balance::Balancer>,
     /// Datastores that are emptied.
@@ -195,6 +199,10 @@ impl Control {
 
     fn moved(&self) -> MutexGuard<'_, moves::Moved> {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn copied(&self) -> MutexGuard<'_, copies::Copied> {
+        self.copied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn balancer(&self) -> MutexGuard<'_, balance::Balancer> {

@@ -200,6 +200,7 @@ impl Control {
             Some(directory) => images::recovery(&record, &directory),
             None if record.state == DiskState::Removing => Recovery::Remove,
             None if record.state == DiskState::Creating => Recovery::Finish,
+            None if record.state == DiskState::Copying => Recovery::Undo,
             None => Recovery::Keep,
         };
         match self.recover_image(&mut record, &backend, &recovery, ticket) {
@@ -277,11 +278,14 @@ impl Control {
                 self.model_mut().set_record(record.clone());
             }
             Recovery::Undo => {
-                info!(disk = %record.name, "undoing a creation that was cut");
+                info!(disk = %record.name, "undoing a creation or a copy that was cut");
                 // If another host has the name by now, what is there is that one's.
                 if self.hold_to_remove(&record.name, backend, Force::No, ticket).is_ok() {
                     if let Some(directory) = &directory {
                         images::discard_unfinished(directory, &record.name)?;
+                        if record.state == DiskState::Copying {
+                            images::remove(directory, &record.name)?;
+                        }
                     }
                     self.let_go(&record.name, backend);
                 }

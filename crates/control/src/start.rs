@@ -73,6 +73,7 @@ impl Control {
             hangs: Mutex::new(hangs::Hangs::default()),
             purge_failures: Mutex::default(),
             moved: Mutex::default(),
+            copied: Mutex::default(),
             balancer: Mutex::default(),
             emptied: Mutex::default(),
             dir,

@@ -1,6 +1,7 @@
 //! The control plane's model of datastores and disks, in memory.
 
 use crate::ControlError;
+use crate::copying::Copying;
 use crate::moving::Moving;
 use headgate_devices::ModelSpec;
 use headgate_model::{
@@ -95,6 +96,8 @@ pub(crate) struct Model {
     pub(crate) removed: BTreeMap<RemovedId, RemovedRecord>,
     /// Moves of disks that have two copies.
     pub(crate) moves: BTreeMap<Name, Moving>,
+    /// Copies that are being made, by the disks that they become.
+    pub(crate) copies: BTreeMap<Name, Copying>,
 }
 
 impl Model {

@@ -440,6 +440,7 @@ impl Control {
                 remote: None,
                 placement: Default::default(),
                 writes: Default::default(),
+                origin: None,
             },
             backend,
             warnings,

@@ -1,5 +1,6 @@
 //! A data plane in memory, to test the control plane alone.
 
+mod copies;
 pub(crate) mod faults;
 mod moves;
 
@@ -39,6 +40,9 @@ struct State {
     disks: BTreeMap<Name, LiveDisk>,
     exports: BTreeMap<Name, ExportRecord>,
     moves: BTreeMap<Name, moves::FakeMove>,
+    copies: BTreeMap<Name, copies::FakeCopy>,
+    /// Whether copies have their instant when a test says so, and not at once.
+    late_instants: bool,
     /// The machine of each disk, and who may connect.
     sockets: BTreeMap<Name, (Option<Name>, Access)>,
     /// The image file of each disk, where it has one, and the size that it is served with.
@@ -249,6 +253,7 @@ impl DataPlane for MemoryPlane {
             }
         }
         self.run("open_disk", |s| {
+            s.copies.remove(&disk.name);
             let live = LiveDisk {
                 policy: disk.policy,
                 priorities: disk.priorities,

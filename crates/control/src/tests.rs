@@ -40,6 +40,7 @@ fn leave_row(bench: &Bench, disk: &str, state: DiskState) {
         remote: None,
         placement: Default::default(),
         writes: Default::default(),
+        origin: None,
     };
     catalog.delete_disk(&record.name).unwrap();
     catalog.insert_disk(&record).unwrap();

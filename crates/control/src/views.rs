@@ -227,6 +227,7 @@ impl Control {
             exports: self.exports_of(model, &record.name),
             placement: record.placement.clone(),
             moved: None,
+            origin: record.origin.clone(),
             moving: model.moves.get(&record.name).map(|moving| self.view_move(moving, record.size)),
             lease: datastore.and_then(|d| self.view_lease(&record.name, &d.record.backend)),
             overbooked: datastore.is_some_and(|d| self.reservable_rate(model, d).overbooked() > 0),

@@ -80,9 +80,16 @@ impl EnginePlane {
         let policy = disk.policy.for_scheduler().map_err(failed)?;
         let spec = DiskSpec { name: name.to_owned(), image, policy };
         let id = self.engine.open_disk(store, spec).map_err(failed)?;
+        self.put_in_force(id, disk)?;
+        Ok(id)
+    }
+
+    /// What a disk whose storage is open is to be.
+    pub(crate) fn put_in_force(&self, id: DiskId, disk: &OpenDisk) -> Result<(), PlaneError> {
+        let policy = disk.policy.for_scheduler().map_err(failed)?;
+        self.engine.set_policy(id, policy).map_err(failed)?;
         self.engine.set_writes(id, translate::writes(disk.writes)).map_err(failed)?;
         let priorities = translate::engine_priorities(&disk.priorities);
-        self.engine.set_priorities(id, priorities).map_err(failed)?;
-        Ok(id)
+        self.engine.set_priorities(id, priorities).map_err(failed)
     }
 }

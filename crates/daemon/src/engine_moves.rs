@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 /// How long a request may be at a target's storage before the target is given up: below the 30 s
 /// after which a Linux guest gives up its own, which may wait for that one.
-const PATIENCE: Nanos = Nanos::from_secs(20);
+pub(crate) const PATIENCE: Nanos = Nanos::from_secs(20);
 
 /// Requests of clients that a move may have under way: as many as a front-end has, as a rule.
 const REQUESTS: usize = 128;
 
 /// How long a side that is to be closed may take to finish what it has.
-const CLOSE: Duration = Duration::from_secs(10);
+pub(crate) const CLOSE: Duration = Duration::from_secs(10);
 
 /// How often is looked whether a move that is abandoned has ended.
 const LOOK: Duration = Duration::from_millis(5);
@@ -66,7 +66,7 @@ impl EnginePlane {
     }
 
     /// Closes a side of a move, if it is open.
-    fn close_side(&self, side: DiskId, patience: Duration) -> Result<(), PlaneError> {
+    pub(crate) fn close_side(&self, side: DiskId, patience: Duration) -> Result<(), PlaneError> {
         match self.engine.close_disk(side, patience) {
             Ok(()) | Err(EngineError::NoDisk) => Ok(()),
             Err(e) => Err(failed(e)),
@@ -81,6 +81,7 @@ impl EnginePlane {
         id: DiskId,
         patience: Duration,
     ) -> Result<(), PlaneError> {
+        self.end_copy_of(id);
         let Some(moving) = self.moves.get(disk) else {
             return self.engine.close_disk(id, patience).map_err(failed);
         };
@@ -179,7 +180,7 @@ impl LiveMoves for EnginePlane {
     }
 }
 
-fn not_begun(error: &EngineError) -> PlaneError {
+pub(crate) fn not_begun(error: &EngineError) -> PlaneError {
     let hint = match error {
         EngineError::Move(MoveError::Holding) => {
             Some("see 'headgate disk show', and try again when its storage takes its requests")

@@ -1,7 +1,7 @@
 //! What the parts of the engine's plane share.
 
 use headgate_devices::ModelSpec;
-use headgate_engine::{DatastoreId, DiskId, ImageError, MoveGauge, MoveId};
+use headgate_engine::{CopyGauge, CopyId, DatastoreId, DiskId, ImageError, MoveGauge, MoveId};
 use headgate_model::{DENIED, Name, PlaneError};
 use std::collections::HashMap;
 use std::io;
@@ -53,6 +53,36 @@ pub(crate) struct Moving {
     pub(crate) gauge: MoveGauge,
     pub(crate) source: DiskId,
     pub(crate) target: DiskId,
+}
+
+/// The copies under way, by the disks that they become.
+#[derive(Default)]
+pub(crate) struct Copies(Mutex<HashMap<Name, Copying>>);
+
+/// One of them.
+#[derive(Clone)]
+pub(crate) struct Copying {
+    pub(crate) id: CopyId,
+    pub(crate) gauge: CopyGauge,
+    pub(crate) source: DiskId,
+    pub(crate) target: DiskId,
+}
+
+impl Copies {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<Name, Copying>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, copy: &Name) -> Option<Copying> {
+        self.lock().get(copy).cloned()
+    }
+
+    /// The copy that is being made of a disk.
+    pub(crate) fn of(&self, source: DiskId) -> Option<(Name, Copying)> {
+        let copies = self.lock();
+        let found = copies.iter().find(|(_, copying)| copying.source == source);
+        found.map(|(name, copying)| (name.clone(), copying.clone()))
+    }
 }
 
 impl Moves {

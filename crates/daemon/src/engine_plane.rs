@@ -1,6 +1,6 @@
 //! The data plane of the control plane: engine and frontends behind its trait.
 
-use crate::engine_parts::{LOCK_PATIENCE, Moves, Store, StoreKind, failed, image_failed};
+use crate::engine_parts::{Copies, LOCK_PATIENCE, Moves, Store, StoreKind, failed, image_failed};
 use crate::exports::Exports;
 use crate::machines::Machines;
 use crate::translate;
@@ -63,6 +63,7 @@ pub struct EnginePlane {
     memory: GuestMemorySource,
     stores: Mutex<HashMap<Name, Store>>,
     pub(crate) moves: Moves,
+    pub(crate) copies: Copies,
 }
 
 impl EnginePlane {
@@ -85,6 +86,7 @@ impl EnginePlane {
             memory,
             stores: Mutex::default(),
             moves: Moves::default(),
+            copies: Copies::default(),
         })
     }
 
@@ -343,7 +345,10 @@ impl DataPlane for EnginePlane {
     }
 
     fn open_disk(&self, mut disk: OpenDisk) -> Result<Bytes, PlaneError> {
-        let id = self.open_storage(&disk.name.to_string(), &mut disk)?;
+        let id = match self.adopt_copy(&disk)? {
+            Some(id) => id,
+            None => self.open_storage(&disk.name.to_string(), &mut disk)?,
+        };
         let size = Bytes(self.engine.disk_info(id).map_err(failed)?.size);
         self.engine.set_trouble(id, translate::trouble_policy(&disk.policy)).map_err(failed)?;
         match self.listen_for(&disk, id) {

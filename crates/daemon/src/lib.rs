@@ -2,6 +2,7 @@
 
 pub mod calibrate;
 pub mod demo;
+mod engine_copies;
 mod engine_images;
 mod engine_moves;
 mod engine_parts;

@@ -4,8 +4,8 @@ use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
 use crate::{
-    BlockSizes, DatastoreRecord, ExportRecord, LiveMoves, Machine, Name, OpenDisk, PlaneError,
-    Policy, PriorityRecord, Session, TroubleSample, Writes,
+    BlockSizes, DatastoreRecord, DiskCopies, ExportRecord, LiveMoves, Machine, Name, OpenDisk,
+    PlaneError, Policy, PriorityRecord, Session, TroubleSample, Writes,
 };
 use headgate_access::Access;
 use headgate_devices::LayerSpec;
@@ -105,7 +105,7 @@ pub struct Stall {
 /// Datastores and disks in service. Calls block until the shard confirms; none is made on the data
 /// path. A call of what [stands still](DataPlane::stalls) fails within seconds, and is not carried
 /// out later.
-pub trait DataPlane: LiveMoves + Send + Sync {
+pub trait DataPlane: LiveMoves + DiskCopies + Send + Sync {
     /// What does not answer, and has not for some seconds. Waits for nobody.
     fn stalls(&self) -> Vec<Stall>;
 

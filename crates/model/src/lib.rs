@@ -4,6 +4,7 @@
 
 mod block_sizes;
 mod connection;
+mod copies;
 mod data_plane;
 mod lookback;
 mod moves;
@@ -21,6 +22,7 @@ mod window;
 
 pub use block_sizes::BlockSizes;
 pub use connection::{Connection, ConnectionState};
+pub use copies::{CopyEvent, CopyOrder, DiskCopies};
 pub use data_plane::{CutOff, DataPlane, LiveDisk, NotResized, Period, Probe, Stall};
 pub use lookback::{Lookback, UnknownLookback};
 pub use moves::{LiveMoves, MoveEvent, MoveOrder, MovePace, MoveRecord, MoveStep};
@@ -32,8 +34,8 @@ pub use plane_error::{DENIED, PlaneError};
 pub use policy::{LimitMode, Policy};
 pub use records::{
     Backend, Capacity, CapacitySource, Confidence, DatastoreRecord, DiskRecord, DiskState,
-    ExportRecord, PersistentReservations, PriorityRecord, PriorityScope, RemoteRecord, Scheduler,
-    SocketRecord, VmRecord, Writes,
+    ExportRecord, Origin, PersistentReservations, PriorityRecord, PriorityScope, RemoteRecord,
+    Scheduler, SocketRecord, VmRecord, Writes,
 };
 pub use removed::{RemovedId, RemovedIdError, RemovedRecord, RemovedStep};
 pub use sample::{

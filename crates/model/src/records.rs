@@ -179,12 +179,19 @@ pub enum DiskState {
     Resizing,
     /// The image is being removed.
     Removing,
+    /// Another disk is being copied into the image. A copy that was cut is removed.
+    Copying,
 }
 
 impl DiskState {
     /// Every state.
-    pub const ALL: [DiskState; 4] =
-        [DiskState::Creating, DiskState::Ready, DiskState::Resizing, DiskState::Removing];
+    pub const ALL: [DiskState; 5] = [
+        DiskState::Creating,
+        DiskState::Ready,
+        DiskState::Resizing,
+        DiskState::Removing,
+        DiskState::Copying,
+    ];
 
     /// The word in the catalog.
     pub fn as_str(self) -> &'static str {
@@ -193,6 +200,7 @@ impl DiskState {
             DiskState::Ready => "ready",
             DiskState::Resizing => "resizing",
             DiskState::Removing => "removing",
+            DiskState::Copying => "copying",
         }
     }
 
@@ -234,6 +242,19 @@ pub struct DiskRecord {
     pub placement: DiskPlacement,
     /// Whether its clients may write.
     pub writes: Writes,
+    /// What it is a copy of.
+    pub origin: Option<Origin>,
+}
+
+/// What a disk was copied from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Origin {
+    /// The disk that was copied. It may be gone, or have another name by now.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub disk: Name,
+    /// The instant as of which it was copied: seconds since 1970.
+    pub at: u64,
 }
 
 /// The export of an NBD server that a disk is.

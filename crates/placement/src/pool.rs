@@ -232,8 +232,8 @@ impl Default for Balance {
     }
 }
 
-/// How full datastores may be, where disks grow ([`Provisioning::Thin`]). Parts are of the capacity,
-/// and all is of what is allocated.
+/// How full datastores may be, where disks grow ([`Provisioning::Thin`]). Parts are of the
+/// capacity, and all is of what is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Space {

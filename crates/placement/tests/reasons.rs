@@ -376,8 +376,8 @@ fn space_is_freed_by_the_smallest_that_is_enough() {
     assert!(matches!(why, Stay::Full { because: NotThere::AsFull, .. }), "{why}");
 }
 
-/// Of 1,000 GiB 930 are taken. Another with room below the marks goes first, whatever its load; with
-/// none, disks may come as long as 8 GiB stay free.
+/// Of 1,000 GiB 930 are taken. Another with room below the marks goes first, whatever its load;
+/// with none, disks may come as long as 8 GiB stay free.
 #[test]
 fn the_last_gibibytes_are_for_what_fits_nowhere_else() {
     let mut pool = crowd();

@@ -102,6 +102,7 @@ pub(super) struct RawDisk {
     placement: Option<String>,
     policy: String,
     writes: String,
+    origin: Option<String>,
 }
 
 impl RawDisk {
@@ -117,6 +118,7 @@ impl RawDisk {
             placement: row.get(7)?,
             policy: row.get(8)?,
             writes: row.get(9)?,
+            origin: row.get(10)?,
         })
     }
 
@@ -150,6 +152,11 @@ impl RawDisk {
             remote,
             placement: placement.unwrap_or_default(),
             writes: writes(&self.writes).map_err(|e| bad(&e))?,
+            origin: self
+                .origin
+                .map(|text| serde_json::from_str(&text))
+                .transpose()
+                .map_err(|e| bad(&e))?,
         })
     }
 }

@@ -64,6 +64,9 @@ fn disk(text: &str, on: &str) -> DiskRecord {
         remote: None,
         placement: DiskPlacement { mobility: Mobility::Pinned, ..Default::default() },
         writes: if text.ends_with('b') { Writes::Refused } else { Writes::Allowed },
+        origin: text
+            .ends_with('b')
+            .then(|| headgate_model::Origin { disk: name("db0"), at: u64::MAX >> 1 }),
     }
 }
 

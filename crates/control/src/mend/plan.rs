@@ -39,6 +39,7 @@ fn bare(name: Name, datastore: &DatastoreRecord, size: Bytes) -> DiskRecord {
         remote: None,
         placement: Default::default(),
         writes: Default::default(),
+        origin: None,
     }
 }
 

@@ -68,6 +68,7 @@ impl Model {
         disk: &Name,
         operation: Operation,
     ) -> Result<(), ControlError> {
+        self.check_not_copied(disk)?;
         let Some(moving) = self.moves.get(disk) else { return Ok(()) };
         if moving.is_over() {
             return Err(copy_left(moving));

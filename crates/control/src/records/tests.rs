@@ -168,6 +168,7 @@ fn with_disk(at: usize, path: &Path) -> (DatastoreRecord, DiskRecord) {
         remote: None,
         placement: Default::default(),
         writes: Default::default(),
+        origin: None,
     };
     (DatastoreRecord { name, backend, ..first }, disk)
 }

@@ -155,6 +155,8 @@ fn what(method: &Method, uri: &Uri) -> String {
         ("POST", ["disks", _, "migrate"]) => "disk migrate",
         ("PATCH", ["moves", _]) => "disk migrate (change)",
         ("DELETE", ["moves", _]) => "disk migrate --cancel",
+        ("POST", ["disks", _, "copy"]) => "disk copy",
+        ("DELETE", ["copies", _]) => "disk copy --cancel",
         ("POST", ["removed", _, "restore"]) => "disk restore",
         ("DELETE", ["removed", _]) => "disk purge",
         ("PATCH", ["vms", _]) => "vm set",
@@ -264,11 +266,13 @@ mod tests {
         // It succeeds while advice is carried out only.
         tried.insert(pattern("DELETE", "/v1/balance"));
         assert_eq!(what(&Method::DELETE, &"/v1/balance".parse().unwrap()), "balance --stop");
-        // They succeed on a disk that moves only, which is over too soon here.
+        // They succeed on a disk that moves or is copied only, which is over too soon here.
         for (method, path, words) in [
             ("POST", "/v1/disks/logged/migrate", "disk migrate logged"),
             ("PATCH", "/v1/moves/logged", "disk migrate (change) logged"),
             ("DELETE", "/v1/moves/logged", "disk migrate --cancel logged"),
+            ("POST", "/v1/disks/logged/copy", "disk copy logged"),
+            ("DELETE", "/v1/copies/logged", "disk copy --cancel logged"),
         ] {
             tried.insert(pattern(method, path));
             assert_eq!(what(&method.parse().unwrap(), &path.parse().unwrap()), words);

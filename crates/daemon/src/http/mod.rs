@@ -4,6 +4,7 @@ mod app;
 mod balance;
 mod changes;
 mod connections;
+mod copies;
 mod error;
 mod moves;
 mod openapi;

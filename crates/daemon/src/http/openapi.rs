@@ -6,7 +6,7 @@ pub const DOCUMENT: &str = include_str!("openapi.json");
 
 #[cfg(test)]
 mod tests {
-    use super::super::{balance, moves, removed, routes, scrape};
+    use super::super::{balance, copies, moves, removed, routes, scrape};
     use serde_json::Value;
     use std::collections::BTreeSet;
     use std::path::Path;
@@ -56,6 +56,10 @@ mod tests {
             moves::show_move,
             moves::set_move,
             moves::cancel_move,
+            copies::copy,
+            copies::list_copies,
+            copies::show_copy,
+            copies::cancel_copy,
             removed::list_removed,
             removed::restore_disk,
             removed::purge_removed,

@@ -76,6 +76,12 @@ pub fn router(app: App) -> Router {
         .route("/v1/disks/{name}/resume", post(resume_disk))
         .route("/v1/disks/{name}/resize", post(super::moves::resize))
         .route("/v1/disks/{name}/migrate", post(super::moves::migrate))
+        .route("/v1/disks/{name}/copy", post(super::copies::copy))
+        .route("/v1/copies", get(super::copies::list_copies))
+        .route(
+            "/v1/copies/{name}",
+            get(super::copies::show_copy).delete(super::copies::cancel_copy),
+        )
         .route("/v1/moves", get(super::moves::list_moves))
         .route(
             "/v1/moves/{name}",

@@ -1,5 +1,6 @@
 use super::attach::Attach;
 use super::common::{DaemonArgs, Print};
+use super::copy::{self, CopyDisk, Snapshot};
 use super::disk_text::{block_sizes, describe_connection, exports, lease};
 use super::error::CliError;
 use super::migrate::{self, Migrate};
@@ -10,10 +11,10 @@ use super::placement::{self, DiskArgs};
 use super::policy::{PolicyArgs, policy};
 use super::removed::{self, Asking, Content};
 use super::resize::Resize;
+use super::takeover::Takeover;
 use super::trouble;
 use super::values::{self, OrNone, Word, force, options};
 use clap::{Args, Subcommand};
-use headgate_api::leases::{DiskTakeover, ImageFormat};
 use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
 use headgate_api::removed::{DiskRestore, RemovedDisk};
@@ -78,6 +79,24 @@ pub(super) enum DiskCommand {
     Migrate(Migrate),
     /// List disks that are being moved, and the last ones that were
     Moves {
+        #[command(flatten)]
+        print: Print,
+    },
+    /// Copy a disk as of one instant while it is used
+    ///
+    /// The copy has what clients had an answer for before the command, and nothing that they ask
+    /// for after it: what a power cut would have left. It is a disk when all is copied; the command
+    /// waits for that and shows how far it is.
+    #[command(after_help = "Examples:\n  headgate disk copy db0 db0-test\n  \
+        headgate disk copy db0 db0-test --datastore fast --copy-bandwidth 50M --detach\n  \
+        headgate disk copy --cancel db0-test")]
+    Copy(CopyDisk),
+    /// Make a read-only copy of a disk as of one instant while it is used
+    #[command(after_help = "Examples:\n  headgate disk snapshot db0 db0-monday\n  \
+        qemu-img convert -O qcow2 \"$(headgate disk attach db0-monday --nbd)\" backup.qcow2")]
+    Snapshot(Snapshot),
+    /// List copies that are being made, and the last ones that were
+    Copies {
         #[command(flatten)]
         print: Print,
     },
@@ -185,38 +204,8 @@ pub(super) struct Create {
     print: Print,
 }
 
-const FORMATS: &[Word<ImageFormat>] = &[Word("raw", ImageFormat::Raw, "Byte by byte")];
-
 const YES_OR_NO: &[Word<bool>] =
     &[Word("yes", true, "They may not"), Word("no", false, "They may")];
-
-/// Arguments of `disk takeover`.
-#[derive(Debug, Args)]
-pub(super) struct Takeover {
-    /// Name of the disk
-    name: Name,
-    /// Datastore with the image, for a disk that is not known here [default: default]
-    #[arg(long, value_name = "DATASTORE")]
-    datastore: Option<Name>,
-    /// Virtual machine that the disk belongs to, for a disk that is not known here
-    #[arg(long, value_name = "VM")]
-    vm: Option<Name>,
-    #[command(flatten)]
-    policy: PolicyArgs,
-    /// Serve the disk even if its reservation overbooks the datastore
-    #[arg(long)]
-    force: bool,
-    /// Take the disk from the host that holds its lease in etcd, and wait until that host has
-    /// certainly stopped serving it
-    #[arg(long)]
-    evict: bool,
-    /// Serve the bytes of the image as they are, although they look like another format, such as
-    /// qcow2
-    #[arg(long, value_parser = values::one_of(FORMATS))]
-    format: Option<ImageFormat>,
-    #[command(flatten)]
-    print: Print,
-}
 
 /// Arguments of `disk set`.
 #[derive(Debug, Args)]
@@ -247,12 +236,15 @@ impl DiskCommand {
             | DiskCommand::Show { print, .. }
             | DiskCommand::Resume { print, .. }
             | DiskCommand::Moves { print }
+            | DiskCommand::Copies { print }
             | DiskCommand::Restore { print, .. } => Some(*print),
             DiskCommand::Create(create) => Some(create.print),
             DiskCommand::Set(set) => Some(set.print),
             DiskCommand::Attach(attach) => Some(attach.print),
             DiskCommand::Resize(resize) => Some(resize.print),
             DiskCommand::Migrate(migrate) => Some(migrate.print),
+            DiskCommand::Copy(copy) => Some(copy.print),
+            DiskCommand::Snapshot(snapshot) => Some(snapshot.print),
             DiskCommand::Takeover(takeover) => Some(takeover.print),
             DiskCommand::Remove { .. } | DiskCommand::Purge { .. } => None,
         }
@@ -305,12 +297,12 @@ impl DiskCommand {
             }
             DiskCommand::Migrate(migrate) => migrate.run(&client, out),
             DiskCommand::Moves { print } => migrate::list(&client, print, out),
+            DiskCommand::Copy(copy) => copy.run(&client, out),
+            DiskCommand::Snapshot(snapshot) => snapshot.run(&client, out),
+            DiskCommand::Copies { print } => copy::list(&client, print, out),
             DiskCommand::Takeover(takeover) => {
-                let (print, path) =
-                    (takeover.print, format!("/v1/disks/{}/takeover", takeover.name));
-                let taken: Changed<types::Disk> =
-                    client.send(Method::POST, &path, &takeover.request())?;
-                print_changed(out, print, &taken, describe)
+                let print = takeover.print;
+                print_changed(out, print, &takeover.run(&client)?, describe)
             }
             DiskCommand::Resume { name, print } => {
                 print_value(out, print, &trouble::resume(&client, &name)?, describe)
@@ -352,19 +344,6 @@ impl Create {
             read_only: self.read_only,
             moved_from: self.moved_from,
             force: force(self.force),
-        }
-    }
-}
-
-impl Takeover {
-    fn request(self) -> DiskTakeover {
-        DiskTakeover {
-            datastore: self.datastore,
-            vm: self.vm,
-            policy: self.policy.policy_if_given(),
-            force: force(self.force),
-            evict: force(self.evict),
-            format: self.format.unwrap_or_default(),
         }
     }
 }
@@ -502,6 +481,7 @@ fn describe(disk: &types::Disk) -> String {
         ("further exports", exports(disk)),
         ("lease", disk.lease.as_ref().map(lease)),
         ("move", disk.moving.as_ref().map(migrate::words)),
+        ("copy of", disk.origin.as_ref().map(|of| format!("'{}' as of {}", of.disk, date(of.at)))),
         (
             "moved",
             disk.moved.as_ref().map(|moved| format!("from '{}' on {}", moved.from, date(moved.at))),

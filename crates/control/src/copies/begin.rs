@@ -1,0 +1,281 @@
+//! Begins copies: makes the storage, and hands it to the data path.
+
+use super::watch::Watch;
+use crate::copying::{Copying, Phase};
+use crate::creation::{Content, Creation, Planned};
+use crate::disks::being_created;
+use crate::leases::{Before, Eviction};
+use crate::workers::Ticket;
+use crate::{Control, ControlError, Model, Service, clock, crash, images};
+use headgate_api::copies::{Copy, DiskCopy};
+use headgate_api::types::{Changed, DiskCreate};
+use headgate_mirror::{Operation, TargetContent};
+use headgate_model::{Backend, CopyOrder, DiskRecord, MovePace, Name, Origin, Policy, Writes};
+use headgate_units::Bytes;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use tracing::info;
+
+/// How long the making of the storage may take.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// How long requests from before the instant may take. A guest's changes wait for them.
+#[cfg(not(test))]
+const DRAIN: Duration = Duration::from_secs(20);
+#[cfg(test)]
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// A copy that the data path has begun.
+struct Begun {
+    watch: Watch,
+    warnings: Vec<String>,
+}
+
+impl Model {
+    /// A disk that is copied keeps what it is until that is over.
+    pub(crate) fn check_not_copied(&self, disk: &Name) -> Result<(), ControlError> {
+        let found = self.copies.iter().find(|(_, copying)| copying.source == *disk);
+        let Some((copy, _)) = found else { return Ok(()) };
+        Err(ControlError::Busy {
+            error: format!("disk '{disk}' is being copied to disk '{copy}'"),
+            hint: format!(
+                "wait for its end ('headgate disk copies'), or end it with 'headgate disk copy \
+                 --cancel {copy}'"
+            ),
+        })
+    }
+}
+
+impl Control {
+    /// Begins to copy a disk as of one instant while it is used. Answers when the instant has
+    /// passed: what clients had an answer for before the call is in the copy, and what they ask for
+    /// after it is not.
+    ///
+    /// # Errors
+    /// When the disk does not serve, is moved or copied already, or the copy cannot be where it is
+    /// to be. Nothing is left behind then. [`ControlError::Hung`] when the storage of the copy does
+    /// not answer: what was begun is undone when it does.
+    pub fn copy_disk(
+        &self,
+        source: &Name,
+        request: DiskCopy,
+    ) -> Result<Changed<Copy>, ControlError> {
+        let size = self.check_copied(&self.model(), source)?;
+        let mut new = request.as_new(size);
+        // Until the disk is in the model: the next one is placed with it in view.
+        let turn = new.datastore.is_none().then(|| self.placing());
+        if new.datastore.is_none() {
+            new.datastore = Some(self.place(&new, None)?.0);
+        }
+        let copy = new.name.clone();
+        let (planned, target) = self.plan_copy(source, new)?;
+        drop(turn);
+        let (doing, pace) = (format!("making the storage of disk '{copy}'"), request.pace());
+        let from = source.clone();
+        let Begun { watch, warnings } = self.on_storage(&target, doing, PATIENCE, {
+            move |control, ticket| control.begin_copy(&from, planned, pace, ticket)
+        })?;
+        self.await_instant(&copy, watch)?;
+        Ok(Changed { now: self.view_of_copy(&copy)?, warnings })
+    }
+
+    /// Whether a disk can be copied now, by all that can be said without asking storage. Its size.
+    fn check_copied(&self, model: &Model, source: &Name) -> Result<Bytes, ControlError> {
+        let entry = model.disk(source)?;
+        if let Service::Creating = entry.service {
+            return Err(being_created(source));
+        }
+        if let Some(reason) = entry.service.reason() {
+            let (name, reason) = (source.clone(), reason.to_owned());
+            return Err(ControlError::DiskFailed { name, reason });
+        }
+        model.check_not_moving(source, Operation::Snapshot)?;
+        entry.check_size_stays()?;
+        Ok(entry.record.size)
+    }
+
+    /// The row, before anything is made, and where it is to be.
+    fn plan_copy(&self, source: &Name, new: DiskCreate) -> Result<(Planned, Name), ControlError> {
+        let me = self.me.upgrade().ok_or_else(ControlError::stopping)?;
+        let target = crate::disks::datastore_of(&new)?;
+        let backend = self.model().datastore(&target)?.record.backend.clone();
+        if let Backend::Nbd { .. } | Backend::Block { .. } = backend {
+            return Err(ControlError::invalid(
+                format!(
+                    "datastore '{target}' is one device or a server with exports of its own: \
+                     copies are not made there yet"
+                ),
+                "a datastore on a directory, an emulated one or one in memory",
+            ));
+        }
+        let began = clock::seconds_since_1970();
+        let (copy, origin) = (new.name.clone(), Origin { disk: source.clone(), at: began });
+        let planned =
+            self.plan(Creation::new(me, copy.clone()), new, Content::CopyOf(origin), None, None)?;
+        let copying = Copying {
+            source: source.clone(),
+            datastore: target.clone(),
+            size: planned.record.size,
+            phase: Phase::Preparing,
+            instant: None,
+            copied: None,
+            began,
+        };
+        let mut model = self.model_mut();
+        // Of two that want to copy it, one does.
+        if let Err(e) = self.check_copied(&model, source) {
+            drop(model);
+            return Err(e);
+        }
+        model.copies.insert(copy, copying);
+        drop(model);
+        Ok((planned, target))
+    }
+
+    /// Makes the storage and begins. An error undoes all.
+    fn begin_copy(
+        &self,
+        source: &Name,
+        planned: Planned,
+        pace: MovePace,
+        ticket: &Ticket,
+    ) -> Result<Begun, ControlError> {
+        let copy = planned.record.name.clone();
+        let begun = self.make_and_begin(source, planned, pace, ticket);
+        if let Err(e) = &begun {
+            self.forget_copy_of(&copy, Some(e.to_string()));
+        }
+        begun
+    }
+
+    fn make_and_begin(
+        &self,
+        source: &Name,
+        planned: Planned,
+        pace: MovePace,
+        ticket: &Ticket,
+    ) -> Result<Begun, ControlError> {
+        let Planned { mut creation, record, backend, mut warnings } = planned;
+        let copy = record.name.clone();
+        let directory = self.image_directory(&backend)?;
+        ticket.step(format!("looking for the space of disk '{copy}'"));
+        self.look_at_space(&record.datastore);
+        warnings.extend(self.check_overcommit(&record)?);
+        self.hold(&copy, &backend, Before::New, Eviction::Never, ticket)?;
+        creation.holds(backend.clone());
+        if let Some(directory) = &directory {
+            ticket.step(format!("making the image of disk '{copy}'"));
+            images::create(self.plane.as_ref(), directory, &copy, record.size)?;
+            creation.made(directory.clone());
+        }
+        crash::point("storage of a copy made");
+        if !ticket.commit() {
+            // Who asked was told so.
+            let reason = "its storage did not answer in time".into();
+            return Err(ControlError::Cut { name: record.datastore, reason });
+        }
+        let (events, heard) = channel();
+        let order = self.order_of_copy(source, &record, directory, pace)?;
+        self.set_phase_of_copy(&copy, Phase::UnderWay);
+        self.plane.begin_copy(order, events)?;
+        info!(disk = %source, %copy, datastore = %record.datastore, "the disk is being copied");
+        crash::point("copy begun");
+        let watch = Watch::new(self.me.clone(), record, backend, creation.hand_over(), heard);
+        Ok(Begun { watch, warnings })
+    }
+
+    fn order_of_copy(
+        &self,
+        source: &Name,
+        record: &DiskRecord,
+        directory: Option<PathBuf>,
+        pace: MovePace,
+    ) -> Result<CopyOrder, ControlError> {
+        let shares = self.model().disk(source)?.record.policy.shares;
+        let image = directory
+            .map_or_else(PathBuf::new, |directory| images::image_path(&directory, &record.name));
+        // What a change of the disk has copied weighs at the copy as the disk does.
+        let filled = DiskRecord {
+            policy: Policy { shares, ..Policy::default() },
+            writes: Writes::Allowed,
+            ..record.clone()
+        };
+        let copy = self.open_request(&filled, image, None);
+        Ok(CopyOrder { source: source.clone(), copy, content: TargetContent::Zeroes, pace })
+    }
+
+    /// Waits for the instant, and leaves the rest to a thread.
+    fn await_instant(&self, copy: &Name, watch: Watch) -> Result<(), ControlError> {
+        let (told, instant) = channel();
+        watch.start(told)?;
+        match wait(&instant) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(reason)) => {
+                let name = copy.clone();
+                Err(ControlError::Cut { name, reason })
+            }
+            None => {
+                // Its watch undoes it.
+                let _ = self.plane.cancel_copy(copy);
+                Err(ControlError::Busy {
+                    error: format!(
+                        "requests that were under way when the copy '{copy}' began did not end \
+                         within {} s: it is given up",
+                        DRAIN.as_secs()
+                    ),
+                    hint: "see 'headgate datastore list' for storage that hangs, and try again"
+                        .into(),
+                })
+            }
+        }
+    }
+
+    pub(super) fn set_phase_of_copy(&self, copy: &Name, phase: Phase) {
+        if let Some(copying) = self.model_mut().copies.get_mut(copy) {
+            copying.phase = phase;
+        }
+    }
+
+    /// The instant of a copy has passed.
+    pub(super) fn note_instant(&self, copy: &Name) {
+        if let Some(copying) = self.model_mut().copies.get_mut(copy) {
+            copying.instant = Some(clock::seconds_since_1970());
+        }
+    }
+
+    /// The data path has ended a copy.
+    pub(super) fn note_end(&self, copy: &Name) {
+        let progress = self.plane.copy_progress(copy);
+        if let Some(copying) = self.model_mut().copies.get_mut(copy) {
+            copying.phase = Phase::Ended;
+            copying.copied = progress.map(|progress| progress.copied);
+        }
+    }
+
+    /// Ends a copy: nothing of it is left when its state says so.
+    ///
+    /// # Errors
+    /// When there is none, or the data path is through with it.
+    pub fn cancel_copy(&self, copy: &Name) -> Result<(), ControlError> {
+        let Some(copying) = self.model().copies.get(copy).cloned() else {
+            return Err(self.not_copied(copy));
+        };
+        match copying.phase {
+            Phase::UnderWay => Ok(self.plane.cancel_copy(copy)?),
+            Phase::Preparing => Err(ControlError::Busy {
+                error: format!("the storage of disk '{copy}' is being made"),
+                hint: "end it in a moment".into(),
+            }),
+            Phase::Ended => Err(ControlError::Busy {
+                error: format!("all of disk '{copy}' is copied"),
+                hint: format!("remove it in a moment with 'headgate disk remove {copy}'"),
+            }),
+        }
+    }
+}
+
+/// What became of the instant; `None`: nothing yet, and nobody waits any longer.
+fn wait(instant: &Receiver<Result<(), String>>) -> Option<Result<(), String>> {
+    instant.recv_timeout(DRAIN).ok()
+}

@@ -1,0 +1,179 @@
+//! Follows a copy to its end, on a thread of its own: then the copy is a disk, or gone.
+
+use crate::creation::{Creation, HandedOver};
+use crate::leases::Eviction;
+use crate::{Control, ControlError, DiskEntry, Service, crash};
+use headgate_mirror::instant::Outcome;
+use headgate_model::{Backend, CopyEvent, DiskRecord, DiskState, Name, Origin};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Weak};
+use std::thread::sleep;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// After what time something is tried again that failed.
+#[cfg(not(test))]
+const RETRY: Duration = Duration::from_secs(1);
+#[cfg(test)]
+const RETRY: Duration = Duration::from_millis(2);
+
+/// How often: a shard that stands still for so long is not waited for.
+const TRIES: u32 = 60;
+
+/// Who hears how a copy goes.
+pub(super) struct Watch {
+    control: Weak<Control>,
+    /// The disk that it will be.
+    record: DiskRecord,
+    backend: Backend,
+    made: HandedOver,
+    events: Receiver<CopyEvent>,
+}
+
+impl Watch {
+    pub(super) fn new(
+        control: Weak<Control>,
+        record: DiskRecord,
+        backend: Backend,
+        made: HandedOver,
+        events: Receiver<CopyEvent>,
+    ) -> Watch {
+        Watch { control, record, backend, made, events }
+    }
+
+    /// Starts the thread, which tells what becomes of the instant. Without a thread the copy is
+    /// ended.
+    pub(super) fn start(self, told: Sender<Result<(), String>>) -> Result<(), ControlError> {
+        let (control, copy) = (self.control.clone(), self.record.name.clone());
+        let thread = std::thread::Builder::new().name("headgate-copy".into());
+        #[cfg(test)]
+        let plan = crash::testing::plan();
+        let run = move || {
+            #[cfg(test)]
+            return crash::testing::under(plan, || self.run(&told));
+            #[cfg(not(test))]
+            self.run(&told)
+        };
+        thread.spawn(run).map(drop).map_err(|source| {
+            if let Some(control) = control.upgrade() {
+                let _ = control.plane.cancel_copy(&copy);
+                // Its row says that it is to be removed, and it is when its service is looked at.
+                control.set_service(&copy, Service::Failed("there was no thread for it".into()));
+                control.forget_copy_of(&copy, Some("there was no thread for it".into()));
+            }
+            ControlError::Io { doing: "start a thread for the copy".into(), source }
+        })
+    }
+
+    fn run(self, told: &Sender<Result<(), String>>) {
+        let outcome = loop {
+            match self.events.recv() {
+                Ok(CopyEvent::Instant) => {
+                    let Some(control) = self.control.upgrade() else { return };
+                    control.note_instant(&self.record.name);
+                    let _ = told.send(Ok(()));
+                }
+                Ok(CopyEvent::Ended(outcome)) => break Some(outcome),
+                // The end comes first.
+                Ok(CopyEvent::Released) | Err(_) => break None,
+            }
+        };
+        let reason = match outcome {
+            Some(Outcome::Complete) => None,
+            Some(Outcome::Cancelled) => Some("it was cancelled".to_owned()),
+            Some(Outcome::GivenUp(reason)) => Some(reason.to_string()),
+            None => Some("the data path gave it up".to_owned()),
+        };
+        if let Some(control) = self.control.upgrade() {
+            control.note_end(&self.record.name);
+        }
+        // Nothing is under way when that is said, or nobody says anything any more.
+        while let Ok(event) = self.events.recv() {
+            if event == CopyEvent::Released {
+                break;
+            }
+        }
+        // A daemon that ends leaves the row: the next one removes the copy.
+        let Some(control) = self.control.upgrade() else { return };
+        let failed = self.finish(&control, outcome, reason);
+        let _ = told.send(failed.map_or(Ok(()), Err));
+    }
+
+    /// Brings the copy into service, or undoes it. Why, if it was undone.
+    fn finish(
+        self,
+        control: &Arc<Control>,
+        outcome: Option<Outcome>,
+        reason: Option<String>,
+    ) -> Option<String> {
+        let Watch { record, backend, made, .. } = self;
+        let copy = record.name.clone();
+        let mut creation = Creation::of(control.clone(), made);
+        let reason = match reason {
+            Some(reason) => Some(reason),
+            None => {
+                control.serve_copy(record, &backend, &mut creation).err().map(|e| e.to_string())
+            }
+        };
+        if reason.is_some() {
+            close(control, &copy);
+        }
+        match &reason {
+            None => {
+                creation.finish();
+                info!(%copy, "the copy is complete, and a disk");
+            }
+            Some(reason) => {
+                match outcome {
+                    Some(Outcome::Cancelled) => info!(%copy, "the copy is cancelled, and undone"),
+                    _ => warn!(%copy, %reason, "the copy is undone"),
+                }
+                drop(creation);
+            }
+        }
+        match outcome {
+            Some(Outcome::Cancelled) => control.forget_cancelled_copy(&copy),
+            _ => control.forget_copy_of(&copy, reason.clone()),
+        }
+        reason
+    }
+}
+
+/// Closes the storage of a copy that is no disk.
+fn close(control: &Control, copy: &Name) {
+    for _ in 0..TRIES {
+        let Err(e) = control.plane.end_copy(copy) else { return };
+        warn!(%copy, error = %e, "the storage of a copy that is over is not closed yet");
+        sleep(RETRY);
+    }
+}
+
+impl Control {
+    /// Opens a copy that is complete, and writes down that it is a disk.
+    fn serve_copy(
+        &self,
+        record: DiskRecord,
+        backend: &Backend,
+        creation: &mut Creation,
+    ) -> Result<(), ControlError> {
+        let copy = record.name.clone();
+        crash::point("copy complete");
+        self.open_held_disk(&record, backend, None, Eviction::Never)?;
+        creation.serves();
+        let mut catalog = self.catalog();
+        // With what was changed meanwhile.
+        let (now, instant) = {
+            let model = self.model();
+            let instant = model.copies.get(&copy).and_then(|copying| copying.instant);
+            (model.disk(&copy)?.record.clone(), instant)
+        };
+        let origin =
+            now.origin.clone().map(|origin| Origin { at: instant.unwrap_or(origin.at), ..origin });
+        let record = DiskRecord { state: DiskState::Ready, origin, ..now };
+        catalog.update_disk(&record)?;
+        crash::point("copy written down");
+        let entry = DiskEntry { record, service: Service::Serving };
+        self.model_mut().disks.insert(copy, entry);
+        Ok(())
+    }
+}

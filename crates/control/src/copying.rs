@@ -1,0 +1,43 @@
+//! A disk that another one is being copied to.
+
+use headgate_api::copies::CopyState;
+use headgate_model::Name;
+use headgate_units::Bytes;
+
+/// A copy under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Copying {
+    /// The disk that is copied.
+    pub(crate) source: Name,
+    /// The datastore that the copy is on.
+    pub(crate) datastore: Name,
+    pub(crate) size: Bytes,
+    pub(crate) phase: Phase,
+    /// The instant as of which it is, in seconds since 1970.
+    pub(crate) instant: Option<u64>,
+    /// How much was copied when the data path ended it.
+    pub(crate) copied: Option<Bytes>,
+    /// When it began, in seconds since 1970.
+    pub(crate) began: u64,
+}
+
+/// Who has the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Its storage is being made.
+    Preparing,
+    /// The data path.
+    UnderWay,
+    /// The data path has ended it: it is brought into service, or undone.
+    Ended,
+}
+
+impl Copying {
+    pub(crate) fn state(&self) -> CopyState {
+        match (self.phase, self.instant) {
+            (Phase::Ended, _) => CopyState::Finishing,
+            (Phase::UnderWay, Some(_)) => CopyState::Copying,
+            (Phase::UnderWay, None) | (Phase::Preparing, _) => CopyState::Preparing,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Copies as a test plays them.
+
+use super::MemoryPlane;
+use headgate_mirror::instant::{Outcome, Progress, State};
+use headgate_model::{CopyEvent, CopyOrder, DiskCopies, MovePace, Name, PlaneError, Policy};
+use headgate_units::Bytes;
+use std::sync::mpsc::Sender;
+
+/// A copy under way.
+pub(super) struct FakeCopy {
+    source: Name,
+    size: Bytes,
+    policy: Policy,
+    state: State,
+    events: Sender<CopyEvent>,
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+impl MemoryPlane {
+    /// The data path has something to say of a copy. Nobody may hear it any more.
+    pub(crate) fn play_copy(&self, copy: &str, event: CopyEvent) {
+        let mut state = self.0.lock().unwrap();
+        let one = state.copies.get_mut(&name(copy)).unwrap();
+        one.state = match event {
+            CopyEvent::Instant => State::Copying,
+            CopyEvent::Ended(Outcome::Complete) => State::Complete,
+            CopyEvent::Ended(_) => State::GivenUp,
+            CopyEvent::Released => one.state,
+        };
+        let _ = one.events.send(event);
+    }
+
+    /// What is copied because clients change it goes by this policy.
+    pub(crate) fn policy_of_copy(&self, copy: &str) -> Policy {
+        self.0.lock().unwrap().copies[&name(copy)].policy
+    }
+
+    /// Copies have their instant when the test says so.
+    pub(crate) fn hold_instants(&self) {
+        self.0.lock().unwrap().late_instants = true;
+    }
+
+    /// The data path loses a copy, and what it had to say.
+    pub(crate) fn lose_copy(&self, copy: &str) {
+        self.0.lock().unwrap().copies.remove(&name(copy));
+    }
+}
+
+impl DiskCopies for MemoryPlane {
+    fn begin_copy(&self, order: CopyOrder, events: Sender<CopyEvent>) -> Result<(), PlaneError> {
+        let CopyOrder { source, copy, .. } = order;
+        if !copy.image.as_os_str().is_empty() && !copy.image.exists() {
+            return Err(PlaneError::new(format!("{} does not exist", copy.image.display())));
+        }
+        self.run("begin_copy", |s| {
+            assert!(s.disks.contains_key(&source));
+            assert!(!s.copies.values().any(|other| other.source == source), "it is copied already");
+            let (size, policy, state) = (copy.size, copy.policy, State::Draining);
+            if !s.late_instants {
+                events.send(CopyEvent::Instant).unwrap();
+            }
+            let one = FakeCopy { source, size, policy, state, events };
+            assert!(s.copies.insert(copy.name, one).is_none());
+        })
+    }
+
+    fn set_copy_pace(&self, _copy: &Name, _pace: MovePace) -> Result<(), PlaneError> {
+        self.run("set_copy_pace", |_| ())
+    }
+
+    fn cancel_copy(&self, copy: &Name) -> Result<(), PlaneError> {
+        self.run("cancel_copy", |s| {
+            let one = s.copies.get_mut(copy).unwrap();
+            one.state = State::GivenUp;
+            one.events.send(CopyEvent::Ended(Outcome::Cancelled)).unwrap();
+            one.events.send(CopyEvent::Released).unwrap();
+        })
+    }
+
+    fn copy_progress(&self, copy: &Name) -> Option<Progress> {
+        let state = self.0.lock().unwrap();
+        let one = state.copies.get(copy)?;
+        let (copied, size) = (Bytes(one.size.0 / 2), one.size);
+        Some(Progress { copied, size, buffers: Bytes(0), waiting: 3, state: one.state })
+    }
+
+    fn end_copy(&self, copy: &Name) -> Result<(), PlaneError> {
+        self.run("end_copy", |s| _ = s.copies.remove(copy))
+    }
+}
