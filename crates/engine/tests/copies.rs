@@ -289,7 +289,10 @@ fn a_copy_without_a_listener_ends_and_the_disk_goes_on() {
         let (source, target) = pair(&engine, &["delay=20ms"]);
         let client = Client::new(&engine, source);
         client.write(0, &vec![6; SIZE as usize], 0).unwrap();
-        drop(Copier::begin(&engine, source, target).events);
+        let (mut asked, _, events) = spec(source, target, TargetContent::Zeroes);
+        asked.terms.pace = Policy::default().with_limit(Iops::new(1).ok()).unwrap();
+        drop(events);
+        engine.begin_copy(asked).unwrap();
         let deadline = Instant::now() + PATIENCE;
         // It is over when the target can be closed.
         while engine.close_disk(target, Duration::ZERO).is_err() {
