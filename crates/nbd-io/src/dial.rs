@@ -99,7 +99,30 @@ pub fn handshake(
     style: ReplyStyle,
     deadline: Instant,
 ) -> Result<ExportInfo, DialError> {
-    let mut handshake = Handshake::new(export, style);
+    drive(socket, &mut Handshake::new(export, style), deadline)
+}
+
+/// Opens an export like [`handshake`], with structured replies and block status where the server
+/// has them. Returns the number of the context `base:allocation` beside; without one the server
+/// answers no request for block status.
+///
+/// # Errors
+/// See [`DialError`].
+pub fn handshake_with_allocation(
+    socket: &mut Socket,
+    export: &str,
+    deadline: Instant,
+) -> Result<(ExportInfo, Option<u32>), DialError> {
+    let mut handshake = Handshake::new(export, ReplyStyle::Allocation);
+    let info = drive(socket, &mut handshake, deadline)?;
+    Ok((info, handshake.allocation()))
+}
+
+fn drive(
+    socket: &mut Socket,
+    handshake: &mut Handshake,
+    deadline: Instant,
+) -> Result<ExportInfo, DialError> {
     let (mut input, mut out) = (Vec::new(), Vec::new());
     loop {
         let (used, step) = handshake.poll(&input, &mut out)?;

@@ -5,7 +5,8 @@
 //!
 //! - [`Socket`]: a connected unix or TCP socket, with its time limits and tuning.
 //! - [`Endpoint`]: a server's resolved address, and [`Endpoint::connect`].
-//! - [`handshake`]: a client's handshake within a deadline.
+//! - [`handshake`]: a client's handshake within a deadline; [`handshake_with_allocation`] asks for
+//!   block status too.
 //!
 //! ```no_run
 //! use headgate_nbd::client::handshake::ReplyStyle;
@@ -24,5 +25,5 @@
 mod dial;
 mod socket;
 
-pub use dial::{DialError, Endpoint, handshake, say_goodbye};
+pub use dial::{DialError, Endpoint, handshake, handshake_with_allocation, say_goodbye};
 pub use socket::Socket;

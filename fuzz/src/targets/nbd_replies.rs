@@ -185,7 +185,8 @@ pub(super) fn run(input: &[u8]) {
     match mode % 3 {
         0 => {
             let stream = if made { handshake(input) } else { input.to_vec() };
-            let style = if mode % 2 == 0 { ReplyStyle::Simple } else { ReplyStyle::Structured };
+            let styles = [ReplyStyle::Simple, ReplyStyle::Structured, ReplyStyle::Allocation];
+            let style = styles[usize::from(mode / 3 % 3)];
             assert_eq!(shake_hands(&stream, style, &[]), shake_hands(&stream, style, &cuts));
         }
         1 => {

@@ -157,6 +157,10 @@ impl NbdLink {
                     slot.buffer[at..at + len as usize].fill(0);
                 }
             }
+            Event::Status { cookie, .. } => {
+                let why = format!("request {cookie:#x} is answered with a block status unasked");
+                return Err(LinkError::Protocol(why));
+            }
             Event::Error { cookie, error } => {
                 let slot = &mut slots[slot_of(cookie)];
                 if slot.error == 0 {

@@ -1,12 +1,12 @@
 //! The client side of the fixed newstyle handshake.
 //!
-//! [`Handshake`] asks for structured replies if they are wanted, then opens one export with
-//! `NBD_OPT_GO`. The functions beside it write and read single messages, for callers that break the
-//! order on purpose.
+//! [`Handshake`] asks for structured replies and for the context `base:allocation` if they are
+//! wanted, then opens one export with `NBD_OPT_GO`. The functions beside it write and read single
+//! messages, for callers that break the order on purpose.
 
 use crate::wire::{
-    GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, export, handshake, info,
-    option, option_head, option_reply,
+    BASE_ALLOCATION, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, export,
+    handshake, info, option, option_head, option_reply,
 };
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -31,6 +31,9 @@ pub enum ReplyStyle {
     Simple,
     /// Structured replies: holes are not sent as zeroes, and errors carry a text.
     Structured,
+    /// Structured replies and block status by `base:allocation`, as far as the server has them:
+    /// see [`Handshake::allocation`].
+    Allocation,
 }
 
 /// Why a handshake failed.
@@ -113,6 +116,8 @@ pub struct Handshake {
     found: Option<(u64, u16)>,
     /// Smallest, preferred, largest.
     blocks: [Option<u32>; 3],
+    /// The number of the context `base:allocation`.
+    allocation: Option<u32>,
 }
 
 /// What the server sends next.
@@ -121,6 +126,8 @@ enum State {
     Greeting,
     /// The reply to `NBD_OPT_STRUCTURED_REPLY`.
     StructuredReply,
+    /// Replies to `NBD_OPT_SET_META_CONTEXT`.
+    MetaContext,
     /// Replies to `NBD_OPT_GO`.
     Go,
     Over(ExportInfo),
@@ -135,7 +142,14 @@ impl Handshake {
             state: State::Greeting,
             found: None,
             blocks: [None; 3],
+            allocation: None,
         }
+    }
+
+    /// The number under which the server reports `base:allocation`, if it was asked for it and
+    /// agreed: only then it answers requests for block status. Known when the handshake is over.
+    pub fn allocation(&self) -> Option<u32> {
+        self.allocation
     }
 
     /// Uses the next message of the server, if `input` holds it whole. Returns how many bytes it
@@ -155,15 +169,16 @@ impl Handshake {
                     return Ok((0, Step::NeedBytes(GREETING_LEN)));
                 };
                 out.extend_from_slice(&answer_greeting(greeting)?);
-                if self.style == ReplyStyle::Structured {
+                if self.style == ReplyStyle::Simple {
+                    self.go(out);
+                } else {
                     put_option(out, option::STRUCTURED_REPLY, &[]);
                     self.state = State::StructuredReply;
-                } else {
-                    self.go(out);
                 }
                 return Ok((GREETING_LEN, Step::Answered));
             }
             State::StructuredReply => option::STRUCTURED_REPLY,
+            State::MetaContext => option::SET_META_CONTEXT,
             State::Go => option::GO,
         };
         let Some(head) = input.first_chunk() else {
@@ -177,11 +192,46 @@ impl Handshake {
         if answers == option::GO {
             return Ok((end, self.on_go_reply(kind, data)?));
         }
-        if kind != option_reply::ACK {
-            return Err(HandshakeError::NoStructuredReplies);
+        if answers == option::SET_META_CONTEXT {
+            self.on_context_reply(kind, data, out)?;
+            return Ok((end, Step::Answered));
         }
-        self.go(out);
+        match (kind, self.style) {
+            (option_reply::ACK, ReplyStyle::Allocation) => {
+                put_option(out, option::SET_META_CONTEXT, &context_data(self.export.as_bytes()));
+                self.state = State::MetaContext;
+            }
+            (option_reply::ACK, _) | (_, ReplyStyle::Allocation) => self.go(out),
+            _ => return Err(HandshakeError::NoStructuredReplies),
+        }
         Ok((end, Step::Answered))
+    }
+
+    /// The server names the context if it has it, and then ends the answer. One that refuses the
+    /// question has no contexts; an export that does not exist is refused by `NBD_OPT_GO` too.
+    fn on_context_reply(
+        &mut self,
+        kind: u32,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), HandshakeError> {
+        match kind {
+            option_reply::META_CONTEXT => {
+                let number = be32(data, 0);
+                let short = HandshakeError::Malformed("NBD_REP_META_CONTEXT is too short");
+                let number = number.ok_or(short)?;
+                if data[4..] == *BASE_ALLOCATION.as_bytes() {
+                    self.allocation = Some(number);
+                }
+            }
+            option_reply::ACK => self.go(out),
+            code if code & option_reply::ERROR != 0 => {
+                self.allocation = None;
+                self.go(out);
+            }
+            _ => return Err(HandshakeError::Malformed("unknown type of answer")),
+        }
+        Ok(())
     }
 
     fn go(&mut self, out: &mut Vec<u8>) {
@@ -253,6 +303,16 @@ pub fn go_data(name: &[u8]) -> Vec<u8> {
     data.extend_from_slice(name);
     data.extend_from_slice(&1u16.to_be_bytes());
     data.extend_from_slice(&info::BLOCK_SIZE.to_be_bytes());
+    data
+}
+
+/// The data of an [`option::SET_META_CONTEXT`] that selects `base:allocation` of an export.
+pub fn context_data(name: &[u8]) -> Vec<u8> {
+    let mut data = (name.len() as u32).to_be_bytes().to_vec();
+    data.extend_from_slice(name);
+    data.extend_from_slice(&1u32.to_be_bytes());
+    data.extend_from_slice(&(BASE_ALLOCATION.len() as u32).to_be_bytes());
+    data.extend_from_slice(BASE_ALLOCATION.as_bytes());
     data
 }
 
@@ -366,6 +426,40 @@ mod tests {
         let refused = reply(option::STRUCTURED_REPLY, option_reply::ERR_UNSUP, b"no");
         let (_, end, _) = run(ReplyStyle::Structured, &[greeting(), refused].concat(), &[]);
         assert_eq!(end, Err(HandshakeError::NoStructuredReplies));
+    }
+
+    #[test]
+    fn the_context_of_allocation_is_asked_for_where_the_server_has_it() {
+        let structured = |kind| reply(option::STRUCTURED_REPLY, kind, &[]);
+        let context = |kind, data: &[u8]| reply(option::SET_META_CONTEXT, kind, data);
+        let named = [&7u32.to_be_bytes()[..], BASE_ALLOCATION.as_bytes()].concat();
+        let other = [&9u32.to_be_bytes()[..], b"x:y"].concat();
+        let names = |data: &[u8]| context(option_reply::META_CONTEXT, data);
+        let (ack, error) = (option_reply::ACK, option_reply::ERR_UNSUP);
+        let cases = [
+            (vec![structured(ack), names(&other), names(&named), context(ack, &[])], Some(7)),
+            (vec![structured(ack), names(&other), context(ack, &[])], None),
+            (vec![structured(ack), names(&named), context(error, b"no")], None),
+            (vec![structured(ack), context(error, b"no")], None),
+            (vec![structured(error)], None),
+        ];
+        for (answers, number) in cases {
+            let go = [export_info(1), reply(option::GO, ack, &[])].concat();
+            let stream = [greeting(), answers.concat(), go].concat();
+            let mut handshake = Handshake::new("x", ReplyStyle::Allocation);
+            let (mut at, mut out) = (0, Vec::new());
+            while at < stream.len() {
+                let (used, step) = handshake.poll(&stream[at..], &mut out).unwrap();
+                assert!(used > 0, "{step:?}");
+                at += used;
+            }
+            assert_eq!(handshake.allocation(), number);
+            assert!(matches!(handshake.poll(&[], &mut out), Ok((0, Step::Transmission(_)))));
+        }
+        let short = [greeting(), structured(ack), names(&[0; 3])].concat();
+        let (_, end, _) = run(ReplyStyle::Allocation, &short, &[]);
+        let why = "NBD_REP_META_CONTEXT is too short";
+        assert_eq!(end, Err(HandshakeError::Malformed(why)));
     }
 
     #[test]

@@ -45,6 +45,15 @@ pub enum Event<'a> {
         /// Length in bytes.
         len: u32,
     },
+    /// What a range holds, in the context `context`.
+    Status {
+        /// Identifies the request.
+        cookie: u64,
+        /// The number of the context.
+        context: u32,
+        /// From the range's beginning on, one after the other.
+        extents: Extents<'a>,
+    },
     /// An error, which fails the request. [`Event::Done`] still follows.
     Error {
         /// Identifies the request.
@@ -57,6 +66,17 @@ pub enum Event<'a> {
         /// Identifies the request.
         cookie: u64,
     },
+}
+
+/// The extents of a reply to a request for block status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extents<'a>(&'a [u8]);
+
+impl Extents<'_> {
+    /// The length in bytes and the state of each; see [`crate::wire::STATE_HOLE`].
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.0.chunks_exact(8).filter_map(|extent| Some((be32(extent, 0)?, be32(extent, 4)?)))
+    }
 }
 
 /// A breach of the protocol by the server. The connection is of no use any more.
@@ -82,6 +102,8 @@ pub enum ReplyError {
 #[derive(Debug)]
 pub struct ReplyBuffer {
     bytes: Vec<u8>,
+    /// The longest payload that is accepted.
+    largest: usize,
     start: usize,
     end: usize,
     /// A chunk with the flag "done" was returned, its [`Event::Done`] was not yet.
@@ -89,10 +111,11 @@ pub struct ReplyBuffer {
 }
 
 impl ReplyBuffer {
-    /// A buffer for requests of up to `max_len` bytes of data.
+    /// A buffer for requests of up to `max_len` bytes of data, and for extents of as many bytes.
     pub fn new(max_len: u32) -> ReplyBuffer {
         let largest = (max_len as usize).max(MAX_TEXT_CHUNK) + 64;
-        ReplyBuffer { bytes: vec![0; (2 * largest).max(512 << 10)], start: 0, end: 0, done: None }
+        let bytes = vec![0; (2 * largest).max(512 << 10)];
+        ReplyBuffer { bytes, largest, start: 0, end: 0, done: None }
     }
 
     /// Drops all bytes: another connection begins.
@@ -161,6 +184,7 @@ impl ReplyBuffer {
         let bad = ReplyError::Chunk { kind, len };
         let most = match kind {
             chunk::OFFSET_DATA => expected as usize + 8,
+            chunk::BLOCK_STATUS => self.largest,
             _ => MAX_TEXT_CHUNK,
         };
         if len as usize > most {
@@ -182,6 +206,11 @@ impl ReplyBuffer {
                 cookie,
                 offset: be64(body, 0).ok_or(bad)?,
                 len: be32(body, 8).ok_or(bad)?,
+            },
+            chunk::BLOCK_STATUS if len >= 12 && len % 8 == 4 => Event::Status {
+                cookie,
+                context: be32(body, 0).ok_or(bad)?,
+                extents: Extents(&body[4..]),
             },
             _ if kind & chunk::ERROR_BIT != 0 && len >= 6 => {
                 Event::Error { cookie, error: be32(body, 0).ok_or(bad)? }
@@ -239,11 +268,13 @@ mod tests {
             let error = [&22u32.to_be_bytes()[..], &2u16.to_be_bytes(), b"no"].concat();
             stream.extend(chunk_of(chunk::ERROR_BIT | 1, true, 4, &error));
             stream.extend(chunk_of(chunk::NONE, true, 5, b""));
+            let extents = [7, 512, 3, 1024, 0].map(u32::to_be_bytes).concat();
+            stream.extend(chunk_of(chunk::BLOCK_STATUS, true, 6, &extents));
             let mut whole = ReplyBuffer::new(5);
             whole.spare()[..stream.len()].copy_from_slice(&stream);
             whole.filled(stream.len());
             let expected = all(&mut whole);
-            prop_assert_eq!(expected.len(), 8);
+            prop_assert_eq!(expected.len(), 10);
 
             let mut cut = ReplyBuffer::new(5);
             let mut events = Vec::new();
@@ -271,6 +302,24 @@ mod tests {
             buffer.spare()[..bytes.len()].copy_from_slice(&bytes);
             buffer.filled(bytes.len());
             while let Ok(Some(_)) = buffer.next(|_| Some(8)) {}
+        }
+    }
+
+    #[test]
+    fn a_block_status_brings_its_extents() {
+        let extents = [7, 512, 3, 1024, 0].map(u32::to_be_bytes).concat();
+        for (cut, fits) in [(20, true), (19, false), (4, false)] {
+            let mut buffer = ReplyBuffer::new(16);
+            let bytes = chunk_of(chunk::BLOCK_STATUS, true, 6, &extents[..cut]);
+            buffer.spare()[..bytes.len()].copy_from_slice(&bytes);
+            buffer.filled(bytes.len());
+            match buffer.next(|_| Some(0)) {
+                Ok(Some(Event::Status { cookie: 6, context: 7, extents })) if fits => {
+                    assert_eq!(extents.iter().collect::<Vec<_>>(), [(512, 3), (1024, 0)]);
+                }
+                Err(ReplyError::Chunk { kind: 5, .. }) if !fits => {}
+                other => panic!("{cut}: {other:?}"),
+            }
         }
     }
 
