@@ -1,8 +1,12 @@
 use super::attach::Attach;
 use super::common::{DaemonArgs, Print};
 use super::copy::{self, CopyDisk, Snapshot};
+use super::create::Create;
+use super::disk_export::DiskExport;
+use super::disk_import::{self, DiskImport};
 use super::disk_text::{block_sizes, describe_connection, exports, lease};
 use super::error::CliError;
+use super::incomplete::is_incomplete;
 use super::migrate::{self, Migrate};
 use super::output::{
     Align, Table, date, description, json, or_dash, print_changed, print_value, warnings,
@@ -18,12 +22,12 @@ use clap::{Args, Subcommand};
 use headgate_api::placement::Created;
 use headgate_api::priorities::Priorities;
 use headgate_api::removed::{DiskRestore, RemovedDisk};
-use headgate_api::types::{self, Changed, DiskCreate, DiskPatch, ServiceState};
+use headgate_api::types::{self, Changed, DiskPatch, ServiceState};
 use headgate_model::PriorityScope;
 use headgate_model::{ConnectionState, Name};
 use headgate_placement::Placement;
-use headgate_units::Bytes;
 use hyper::Method;
+use serde::Serialize;
 use std::io::Write;
 
 /// Commands on disks.
@@ -36,6 +40,26 @@ pub(super) enum DiskCommand {
         headgate disk create db1-new --size 100G --datastore array9 --moved-from db1"
     )]
     Create(Create),
+    /// Create a disk with the content of an image file or of an NBD server's export
+    ///
+    /// The content is written through the disk's own NBD export: the disk's policy holds for it.
+    /// Until it is whole the disk belongs to no virtual machine but 'incomplete-import'. When the
+    /// command fails or is interrupted, the disk is removed again.
+    #[command(
+        mut_arg("size", |arg| arg.help(disk_import::SIZE)),
+        mut_arg("export", |arg| arg.help(disk_import::EXPORT)),
+        after_help = "Examples:\n  headgate disk import db0 debian-12.qcow2 --vm db --reservation 500\n  \
+        headgate disk import web web.raw --size 40G --limit-bandwidth 50M\n  \
+        headgate disk import old 'nbd://array9/old'"
+    )]
+    Import(DiskImport),
+    /// Write a disk's content into an image file
+    ///
+    /// The file gets its name when it is whole. When the command fails or is interrupted, no file
+    /// is left.
+    #[command(after_help = "Examples:\n  headgate disk export db0 db0.qcow2 --format qcow2\n  \
+        headgate disk export scratch /backup/scratch.raw --overwrite")]
+    Export(DiskExport),
     /// List disks with their policies
     List {
         /// List removed disks instead, whose content is kept for a while
@@ -167,43 +191,6 @@ pub(super) enum DiskCommand {
     },
 }
 
-/// Arguments of `disk create`.
-#[derive(Debug, Args)]
-pub(super) struct Create {
-    /// Name of the disk: 1 to 64 letters, digits, '.', '_', '-'
-    name: Name,
-    /// Size in bytes, such as 10G; a multiple of 4096 [default on a block device or an NBD server:
-    /// its size]
-    #[arg(long, value_name = "BYTES")]
-    size: Option<Bytes>,
-    /// Datastore for the disk [default: the one that fits best by load and space]
-    #[arg(long, value_name = "DATASTORE")]
-    datastore: Option<Name>,
-    /// Export of the NBD server that becomes the disk, with its content; for datastores made with
-    /// --nbd
-    #[arg(long, value_name = "NAME")]
-    export: Option<String>,
-    /// Virtual machine that the disk belongs to
-    #[arg(long, value_name = "VM")]
-    vm: Option<Name>,
-    #[command(flatten)]
-    policy: PolicyArgs,
-    #[command(flatten)]
-    placement: DiskArgs,
-    /// Let clients read and not write
-    #[arg(long)]
-    read_only: bool,
-    /// Continue the history of DISK, which was moved by hand; advice will not move the new disk
-    /// again for a while. DISK may still exist, or have been removed within the last 7 days
-    #[arg(long, value_name = "DISK", help_heading = "Placement")]
-    moved_from: Option<Name>,
-    /// Create the disk even if its reservation overbooks the datastore
-    #[arg(long)]
-    force: bool,
-    #[command(flatten)]
-    print: Print,
-}
-
 const YES_OR_NO: &[Word<bool>] =
     &[Word("yes", true, "They may not"), Word("no", false, "They may")];
 
@@ -239,6 +226,8 @@ impl DiskCommand {
             | DiskCommand::Copies { print }
             | DiskCommand::Restore { print, .. } => Some(*print),
             DiskCommand::Create(create) => Some(create.print),
+            DiskCommand::Import(import) => Some(import.print()),
+            DiskCommand::Export(export) => Some(export.print),
             DiskCommand::Set(set) => Some(set.print),
             DiskCommand::Attach(attach) => Some(attach.print),
             DiskCommand::Resize(resize) => Some(resize.print),
@@ -257,14 +246,13 @@ impl DiskCommand {
                 let print = create.print;
                 let created: Created<types::Disk> =
                     client.send(Method::POST, "/v1/disks", &create.request())?;
-                if print.json {
-                    return Ok(json(out, &created)?);
-                }
-                out.write_all(describe(&created.now).as_bytes())?;
-                out.write_all(chosen(created.placement_chosen.as_ref()).as_bytes())?;
-                warnings(&created.warnings);
-                Ok(())
+                print_created(print, &created, &created, out)
             }
+            DiskCommand::Import(import) => {
+                let (print, imported) = (import.print(), import.run(&client)?);
+                print_created(print, &imported, &imported.created, out)
+            }
+            DiskCommand::Export(export) => export.run(&client, out),
             DiskCommand::Set(set) => {
                 let (print, path) = (set.print, format!("/v1/disks/{}", set.name));
                 let patch = set.patch();
@@ -327,25 +315,24 @@ impl DiskCommand {
     }
 }
 
-fn asking(yes: bool) -> Asking {
-    if yes { Asking::Never } else { Asking::AtATerminal }
+/// A new disk in words, or all that is known of it.
+fn print_created<T: Serialize>(
+    print: Print,
+    all: &T,
+    created: &Created<types::Disk>,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    if print.json {
+        return Ok(json(out, all)?);
+    }
+    out.write_all(describe(&created.now).as_bytes())?;
+    out.write_all(chosen(created.placement_chosen.as_ref()).as_bytes())?;
+    warnings(&created.warnings);
+    Ok(())
 }
 
-impl Create {
-    fn request(self) -> DiskCreate {
-        DiskCreate {
-            name: self.name,
-            size: self.size,
-            datastore: self.datastore,
-            export: self.export,
-            vm: self.vm,
-            policy: self.policy.policy(),
-            placement: self.placement.new_disk(),
-            read_only: self.read_only,
-            moved_from: self.moved_from,
-            force: force(self.force),
-        }
-    }
+fn asking(yes: bool) -> Asking {
+    if yes { Asking::Never } else { Asking::AtATerminal }
 }
 
 impl Set {
@@ -394,6 +381,7 @@ fn state(disk: &types::Disk) -> String {
         | ServiceState::Failed
         | ServiceState::Evicted) => other.as_str().into(),
         ServiceState::Serving if trouble::is_held(disk) => "held".into(),
+        ServiceState::Serving if is_incomplete(disk) => "importing".into(),
         ServiceState::Serving if connection(disk) == Some(ConnectionState::Waiting) => {
             "waiting".into()
         }
@@ -495,7 +483,7 @@ fn describe(disk: &types::Disk) -> String {
 mod tests {
     use super::*;
     use headgate_model::BlockSizes;
-    use headgate_units::{BytesPerSec, Iops};
+    use headgate_units::{Bytes, BytesPerSec, Iops};
 
     fn disk() -> types::Disk {
         serde_json::from_str(

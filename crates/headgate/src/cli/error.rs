@@ -109,6 +109,24 @@ pub(crate) enum CliError {
         /// The command that runs the others.
         rest: String,
     },
+    /// The content of a disk is not copied.
+    #[error("{what}: {error}{after}")]
+    Transfer {
+        /// What was to be done.
+        what: String,
+        /// Why it is not.
+        error: Box<CliError>,
+        /// What became of what there was of it, behind a semicolon.
+        after: String,
+        /// What to do about that.
+        hint: Option<String>,
+    },
+    /// An image cannot be read or written, or an NBD server fails.
+    #[error(transparent)]
+    Image(#[from] headgate_images::ImageError),
+    /// A signal ended the copy of a disk's content.
+    #[error("interrupted")]
+    CopyInterrupted(EndSignal),
     /// An operation ended early.
     #[error("{0}")]
     Stopped(String),
@@ -130,6 +148,13 @@ impl CliError {
                 expected: None,
                 hint: Some("give --state-dir or HEADGATE_STATE_DIR".into()),
             },
+            CliError::Transfer { error, hint, .. } => {
+                let ErrorBody { expected, hint: why, .. } = error.body();
+                ErrorBody { error: self.to_string(), expected, hint: hint.clone().or(why) }
+            }
+            CliError::Image(e) => {
+                ErrorBody { error: e.to_string(), expected: None, hint: e.hint() }
+            }
             CliError::Cut { rest, .. } => ErrorBody {
                 error: self.to_string(),
                 expected: None,
@@ -152,9 +177,10 @@ impl CliError {
             }) => ExitCode::from(2),
             CliError::Load(e) => ExitCode::from(e.exit_code()),
             CliError::Unclean(code) => ExitCode::from(*code),
-            CliError::Interrupted(signal) | CliError::Cut { signal, .. } => {
-                ExitCode::from(signal.exit_code())
-            }
+            CliError::Interrupted(signal)
+            | CliError::CopyInterrupted(signal)
+            | CliError::Cut { signal, .. } => ExitCode::from(signal.exit_code()),
+            CliError::Transfer { error, .. } => error.exit_code(),
             _ => ExitCode::from(1),
         }
     }
