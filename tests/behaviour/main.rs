@@ -15,6 +15,8 @@ mod hangs;
 mod hostile;
 mod hosts;
 mod identity;
+mod images;
+mod images_in_trouble;
 mod layers;
 mod many;
 mod moves;
