@@ -322,8 +322,14 @@ fn a_disk_that_others_may_write_is_exported_only_when_that_is_wanted() {
         ensure!(!file.exists());
         let said = daemon.json(&[&words[..], &["--force-share"]].concat())?;
         ensure!(said["consistent"] == true, "{said}");
-        drop(client);
         std::fs::remove_file(&file)?;
+        // A snapshot of it is exported while the client stays.
+        daemon.command(&["disk", "snapshot", "disk", "still"])?;
+        let still = lab.dir().join("still.qcow2");
+        daemon.command(&["disk", "export", "still", &text(&still), "--format=qcow2"])?;
+        qemu_img(&["check", &text(&still)])?;
+        same(&still, "qcow2", &daemon.nbd_uri("disk"))?;
+        drop(client);
 
         // One that comes, writes and goes while the export runs is noticed too.
         daemon.command(&["disk", "set", "disk", "--limit-read-bandwidth=2M"])?;

@@ -117,7 +117,7 @@ pub(super) enum DiskCommand {
     Copy(CopyDisk),
     /// Make a read-only copy of a disk as of one instant while it is used
     #[command(after_help = "Examples:\n  headgate disk snapshot db0 db0-monday\n  \
-        qemu-img convert -O qcow2 \"$(headgate disk attach db0-monday --nbd)\" backup.qcow2")]
+        headgate disk export db0-monday backup.qcow2 --format qcow2")]
     Snapshot(Snapshot),
     /// List copies that are being made, and the last ones that were
     Copies {

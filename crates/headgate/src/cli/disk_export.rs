@@ -159,11 +159,10 @@ fn check(disk: &Disk, sharing: Sharing) -> Result<(), CliError> {
                 disk.clients
             ))),
             after: String::new(),
-            hint: Some(
-                "shut the guest down, or disconnect the clients, first; --force-share exports it \
-                 all the same"
-                    .into(),
-            ),
+            hint: Some(format!(
+                "'headgate disk snapshot {name} SNAPSHOT' makes a disk as of one instant that can \
+                 be exported; --force-share exports this one all the same"
+            )),
         });
     }
     Ok(())
