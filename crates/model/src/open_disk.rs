@@ -89,8 +89,10 @@ pub trait Fence: Send + Sync + fmt::Debug {
     fn raise(&self, device: BorrowedFd<'_>) -> Result<Option<Arc<AtomicBool>>, PlaneError>;
 }
 
-/// An established session with an NBD server, passed from [`DataPlane::connect`](crate::DataPlane::connect) to
-/// [`DataPlane::open_disk`](crate::DataPlane::open_disk). Opaque to all but the data plane that made it.
+/// An established session with an NBD server, passed from
+/// [`DataPlane::connect`](crate::DataPlane::connect) to
+/// [`DataPlane::open_disk`](crate::DataPlane::open_disk). Opaque to all but the data plane that
+/// made it.
 pub struct Session(Box<dyn Any + Send>);
 
 impl Session {

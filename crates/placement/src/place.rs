@@ -95,8 +95,10 @@ fn list(refused: &[(Name, NotThere)]) -> String {
 /// light disk, and worse for a heavy one).
 ///
 /// One whose streams it would break is taken only if there is no other, likewise one that it would
-/// fill beyond [`Space::relieve`](crate::Space::relieve), and beyond [`Space::full`](crate::Space::full)
-/// rather last of all. A datastore without a model takes one
+/// fill beyond [`Space::relieve`](crate::Space::relieve), and rather last of all one that it would
+/// fill beyond [`Space::full`](crate::Space::full).
+///
+/// A datastore without a model takes one
 /// disk to learn by, as soon as its assumed load is the least; after that it is the last choice.
 /// O(n log n) in disks and datastores.
 ///

@@ -211,6 +211,18 @@ fn a_disk_that_is_copied_keeps_what_it_is_and_its_copy_is_nobodys() {
 }
 
 #[test]
+fn a_disk_that_moves_is_not_copied() {
+    let bench = bench();
+    let migrate: DiskMigrate = serde_json::from_value(json!({"to": "new"})).unwrap();
+    bench.control.migrate_disk(&name("a"), migrate).unwrap();
+    let refused = bench.control.copy_disk(&name("a"), to_new("b")).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+    assert!(refused.hint().unwrap().contains("migrate a --cancel"), "{refused}");
+    assert!(bench.control.model().copies.is_empty());
+    assert!(!bench.control.model().disks.contains_key(&name("b")), "a row is left");
+}
+
+#[test]
 fn a_copy_without_a_datastore_is_placed_and_one_on_a_server_is_refused() {
     let bench = bench();
     let server = json!({"name": "far", "backend": {"nbd": "nbd+unix:///?socket=/run/none.sock"}});
