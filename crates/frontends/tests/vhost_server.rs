@@ -316,6 +316,12 @@ fn a_front_end_is_told_of_another_size_once() {
     assert!(!is_told(&mut ours), "it has looked");
 }
 
+/// The socket of a front-end, to read and write what the front-end itself would not.
+fn socket_of(frontend: &Frontend) -> UnixStream {
+    // SAFETY: a descriptor of the test's own, from one that is open.
+    unsafe { UnixStream::from_raw_fd(libc::dup(frontend.as_raw_fd())) }
+}
+
 #[test]
 fn a_socket_for_changes_that_nobody_reads_keeps_nobody() {
     let host = Host::new(BackendSpec::Files);
@@ -340,6 +346,10 @@ fn a_socket_for_changes_that_nobody_reads_keeps_nobody() {
     // What is no socket ends the connection, and no other.
     let file = std::fs::File::open("/dev/null").unwrap();
     assert!(frontend.set_backend_request_fd(&file).is_err());
+    // The answer comes before the end; a front-end beside one that is connected is refused.
+    let mut ending = socket_of(&frontend);
+    ending.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(ending.read(&mut [0]).unwrap(), 0, "the connection ends");
     let mut guest = Guest::new(1);
     let mut frontend = guest.connect(&host.socket);
     assert_eq!(capacity(&mut frontend), size + 4096);
@@ -532,8 +542,7 @@ fn a_front_end_that_dies_while_its_ring_stops_makes_room_for_the_next() {
     while guest.wait(0).0 != name {
         answered += 1;
     }
-    // SAFETY: a descriptor of the test's own, from one that is open.
-    let mut socket = unsafe { UnixStream::from_raw_fd(libc::dup(frontend.as_raw_fd())) };
+    let mut socket = socket_of(&frontend);
     // VHOST_USER_GET_VRING_BASE, version 1, of queue 0: eight bytes. Nobody reads the answer.
     let message = [11u32, 1, 8, 0, 0].map(u32::to_ne_bytes).concat();
     socket.write_all(&message).unwrap();
