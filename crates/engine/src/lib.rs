@@ -10,6 +10,7 @@
 
 pub mod backend;
 mod calls;
+mod changes;
 pub mod clock;
 mod copies;
 mod copying;

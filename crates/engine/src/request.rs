@@ -85,6 +85,14 @@ impl Op {
         )
     }
 
+    /// Whether the disk may have other content afterwards.
+    pub(crate) fn is_change(self) -> bool {
+        match self {
+            Op::Write(_) | Op::PlacedWrite | Op::Discard | Op::WriteZeroes { .. } => true,
+            Op::Read | Op::Splice | Op::Flush | Op::BlockStatus | Op::Cache => false,
+        }
+    }
+
     /// Is the request charged by its length.
     pub(crate) fn is_transfer(self) -> bool {
         matches!(self, Op::Read | Op::Splice | Op::Write(_) | Op::PlacedWrite)

@@ -6,7 +6,8 @@
 //! nothing but a copy that may be thrown away.
 //!
 //! [`Mirror`] is told what happens and says what to do. It knows neither clock nor storage, and
-//! allocates nothing once it is made. Its sibling [`instant`] makes a copy as of one instant.
+//! allocates nothing once it is made. Its sibling [`instant`] makes a copy as of one instant, and
+//! [`changes`] knows what changed from one such copy to the next.
 //!
 //! | what | where |
 //! |---|---|
@@ -119,6 +120,7 @@
 extern crate alloc;
 
 mod action;
+pub mod changes;
 mod error;
 mod extent;
 pub mod instant;

@@ -233,6 +233,7 @@ impl Shard {
             locks: Default::default(),
             in_flight: 0,
             undurable: 0,
+            changes: None,
             ports: Vec::new(),
             stats,
             trouble: Default::default(),

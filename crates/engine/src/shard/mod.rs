@@ -6,6 +6,7 @@
 //! send closures through the [`Mailbox`].
 
 mod busy_poll;
+mod changes;
 #[cfg(test)]
 mod compare;
 pub(crate) mod control;

@@ -26,6 +26,10 @@ impl Io<'_> {
         &self.core.ctx.tables.disks[self.disk as usize].storage
     }
 
+    fn note_change(&self, offset: u64, len: u64) {
+        self.core.ctx.tables.disks[self.disk as usize].note_change(offset, len);
+    }
+
     fn begin(&mut self, key: u32) {
         let state = &mut self.core.ctx.tables.ports[self.port as usize];
         debug_assert!(!state.active.contains(&key), "one operation per key");
@@ -68,6 +72,9 @@ impl PortIo for Io<'_> {
     }
 
     unsafe fn submit(&mut self, request: Request, buffers: &[libc::iovec]) {
+        if request.op.is_change() {
+            self.note_change(request.offset, request.len);
+        }
         // SAFETY: the caller's promise.
         unsafe { self.core.submit(self.port, request, buffers, Lane::Client) };
     }
@@ -125,10 +132,12 @@ impl PortIo for Io<'_> {
     }
 
     fn map_for_recv(&mut self, offset: u64, len: u32) -> Option<*mut u8> {
+        self.note_change(offset, u64::from(len));
         self.storage().pages()?.map_for_recv(offset, len)
     }
 
     fn write_placed(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.note_change(offset, bytes.len() as u64);
         let pages = self.storage().pages().ok_or(io::ErrorKind::Unsupported)?;
         pages.write_placed(offset, bytes)
     }

@@ -46,6 +46,8 @@ impl Shard {
             let store = &mut core.datastores[disk.datastore];
             store.backend.resize(core.ctx.now, key as u32, Bytes(size))?;
         } else {
+            // Should it grow again, this is not what it was.
+            disk.note_change(size, before - size);
             disk.info.size = size;
         }
         disk.resizing = SizeChange::UnderWay;

@@ -81,6 +81,7 @@ impl Rig {
             locks: Default::default(),
             in_flight: 0,
             undurable: 0,
+            changes: None,
             ports: Vec::new(),
             stats: DiskStats::new(now),
             trouble: Default::default(),

@@ -12,10 +12,12 @@ use crate::error::{EngineError, MoveError};
 use crate::ids::DiskId;
 use crate::priorities::Priorities;
 use crate::request::{Access, DiskInfo, Op, Request, Unmap};
+use headgate_mirror::changes::Changes;
 use headgate_qos::Io;
 use headgate_qos::Policy;
 use headgate_stats::DiskStats;
 use headgate_units::Bytes;
+use std::sync::Arc;
 
 pub(crate) struct ShardDisk {
     pub info: DiskInfo,
@@ -37,6 +39,8 @@ pub(crate) struct ShardDisk {
     pub in_flight: u32,
     /// How many requests failed that were to make something durable.
     pub undurable: u64,
+    /// Where is noted what its clients change.
+    pub changes: Option<Arc<Changes>>,
     pub ports: Vec<u32>,
     pub stats: DiskStats,
     /// What its storage failed, and what it holds for that.
@@ -81,6 +85,14 @@ impl ShardDisk {
         match self.resizing {
             SizeChange::None => Ok(()),
             SizeChange::UnderWay => Err(MoveError::Resizing.into()),
+        }
+    }
+
+    /// A client is about to change this range.
+    #[inline]
+    pub(crate) fn note_change(&self, offset: u64, len: u64) {
+        if let Some(changes) = &self.changes {
+            changes.mark(offset, len);
         }
     }
 
@@ -166,6 +178,7 @@ mod tests {
             locks: BlockLocks::default(),
             in_flight: 0,
             undurable: 0,
+            changes: None,
             ports: Vec::new(),
             stats: DiskStats::new(Nanos::ZERO),
             trouble: Trouble::default(),

@@ -222,6 +222,8 @@ impl Core {
         let requests = u32::try_from(amounts.requests).unwrap_or(u32::MAX);
         let window = requests.saturating_add(amounts.steps).saturating_add(1);
         let (front, front_store) = self.open_relay(index, &info, front, window);
+        let changes = self.ctx.tables.disks[source as usize].changes.clone();
+        self.ctx.tables.disks[front as usize].changes = changes;
         let mut stores = vec![(front, front_store)];
         let (target, reach) = match target {
             Target::Here(target) => {
@@ -292,6 +294,7 @@ impl Core {
             locks: Default::default(),
             in_flight: 0,
             undurable: 0,
+            changes: None,
             ports: Vec::new(),
             stats: DiskStats::new(now),
             trouble: Default::default(),

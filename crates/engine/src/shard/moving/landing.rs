@@ -17,9 +17,11 @@ use crate::tables::lane::Lane;
 use crate::tables::lateness::Lateness;
 use crate::tables::port::Sender;
 use crate::trouble::TroublePolicy;
+use headgate_mirror::changes::Changes;
 use headgate_qos::Policy;
 use headgate_qos::window::Admission;
 use headgate_units::{Bytes, Nanos};
+use std::sync::Arc;
 
 /// A request from another shard, with its buffers there.
 pub(super) struct Parcel {
@@ -43,6 +45,15 @@ impl Parcel {
 pub(crate) struct Landed {
     pub landing: u32,
     pub info: DiskInfo,
+}
+
+/// What the target of a move has of the source once it is the disk.
+pub(super) struct HandedOver {
+    pub name: String,
+    /// What it does about trouble.
+    pub policy: TroublePolicy,
+    /// Where is noted what clients change.
+    pub changes: Option<Arc<Changes>>,
 }
 
 impl Shard {
@@ -95,12 +106,13 @@ impl Shard {
         self.core.set_copy_pace(found.disk, pace);
     }
 
-    /// The target is the disk: it has its name, and does about trouble what the source did.
-    pub(super) fn hand_over_landing(&mut self, landing: u32, name: String, policy: TroublePolicy) {
+    /// The target is the disk.
+    pub(super) fn hand_over_landing(&mut self, landing: u32, of_source: HandedOver) {
         let Core { ctx, landings, .. } = &mut self.core;
         let Some(landing) = landings.get(landing as usize) else { return };
         let disk = &mut ctx.tables.disks[landing.disk as usize];
-        (disk.info.name, disk.trouble.policy) = (name, policy);
+        let HandedOver { name, policy, changes } = of_source;
+        (disk.info.name, disk.trouble.policy, disk.changes) = (name, policy, changes);
     }
 
     /// A client's port comes from the move's shard.

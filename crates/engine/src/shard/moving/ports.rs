@@ -1,6 +1,7 @@
 //! Clients' ports, which go from the source to the front, and from there to the side that counts.
 
 use super::departure::Departure;
+use super::landing::HandedOver;
 use crate::port::PageUse;
 use crate::shard::Shard;
 use crate::shard::core::Core;
@@ -61,17 +62,20 @@ impl Shard {
         }
     }
 
-    /// The target is the disk: it has its name, and does about trouble what the source did.
+    /// The target is the disk: it has its name, does about trouble what the source did, and notes
+    /// changes where it did.
     fn hand_over(&mut self, moving: &Moving, index: u32) {
         let disks = &mut self.core.ctx.tables.disks;
         let source = &mut disks[moving.source as usize];
         let (name, policy) = (source.info.name.clone(), source.trouble.policy);
+        let changes = source.changes.clone();
         let target = &mut disks[moving.target as usize];
         target.trouble.policy = policy;
+        target.changes.clone_from(&changes);
         let other = std::mem::replace(&mut target.info.name, name.clone());
         disks[moving.source as usize].info.name = other;
         self.tell_target(index, move |shard, landing| {
-            shard.hand_over_landing(landing, name, policy);
+            shard.hand_over_landing(landing, HandedOver { name, policy, changes });
         });
     }
 
