@@ -41,6 +41,7 @@ pub use copies::CopySpec;
 pub use copying::{CopyEvent, CopyGauge, CopyId, CopyListener, CopyTerms};
 pub use engine::{DatastoreSpec, DiskSpec, Engine, EngineConfig, Pin, ShardGroup};
 pub use error::{EngineError, MoveError, ResizeError, ShardGone, WINDOW_MAX};
+pub use headgate_mirror::changes::{ChangedBlocks, Difference};
 pub use ids::{DatastoreId, DiskId};
 pub use moves::MoveSpec;
 pub use moving::{Gauge, Listening, MoveEvent, MoveGauge, MoveId, MoveListener, MoveTerms};

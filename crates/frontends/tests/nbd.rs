@@ -467,6 +467,8 @@ fn a_second_server_does_not_take_the_socket_and_a_dead_ones_is_replaced() {
     assert!(!stale.exists());
 }
 
+#[path = "nbd/contexts.rs"]
+mod contexts;
 #[path = "nbd/limits.rs"]
 mod limits;
 

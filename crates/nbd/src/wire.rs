@@ -116,14 +116,20 @@ pub mod chunk {
     pub const ERROR: u16 = (1 << 15) + 1;
 }
 
-/// The metadata context that the server offers.
+/// The metadata context that every export has.
 pub const BASE_ALLOCATION: &str = "base:allocation";
 /// The number under which the server reports [`BASE_ALLOCATION`].
 pub const BASE_ALLOCATION_ID: u32 = 1;
+/// What a dirty bitmap's name follows in the name of its metadata context.
+pub const DIRTY_BITMAP: &str = "qemu:dirty-bitmap:";
+/// The number under which the server reports an export's first dirty bitmap. The next ones follow.
+pub const FIRST_BITMAP_ID: u32 = 2;
 /// Extent state of `base:allocation`: not allocated.
 pub const STATE_HOLE: u32 = 1;
 /// Extent state of `base:allocation`: reads as zeroes.
 pub const STATE_ZERO: u32 = 1 << 1;
+/// Extent state of `qemu:dirty-bitmap:`: may have changed.
+pub const STATE_DIRTY: u32 = 1;
 
 /// Errors of the transmission phase, with their numbers on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,7 +57,7 @@ pub(crate) static ALL: &[Target] = &[
         name: "nbd_negotiation",
         about: "an NBD client's handshake",
         longest: 4096,
-        words: &["IHAVEOPT", "base:allocation"],
+        words: &["IHAVEOPT", "base:allocation", "qemu:dirty-bitmap:monday"],
         seeds: none,
         run: nbd_negotiation::run,
     },

@@ -5,6 +5,7 @@
 //! make one from, so that names, queries and lengths get past the magic numbers.
 
 use headgate_nbd::server::command::Session;
+use headgate_nbd::server::contexts::BitmapName;
 use headgate_nbd::server::negotiation::{
     Catalog, ExportName, Negotiation, NegotiationError, OpenError, Opened, Step,
 };
@@ -36,7 +37,14 @@ impl Catalog for Disks {
             _ => Err(OpenError::Unknown),
         }
     }
+
+    fn bitmaps_of(&self, (): &()) -> Vec<BitmapName> {
+        BITMAPS.map(|name| name.parse().expect("a name")).into()
+    }
 }
+
+/// The dirty bitmaps of the disk.
+const BITMAPS: [&str; 2] = ["monday", "a:b"];
 
 #[derive(Debug, PartialEq)]
 enum End {
@@ -72,7 +80,25 @@ fn negotiate(stream: &[u8], piece: usize) -> (Vec<u8>, End) {
     (out, End::Waiting)
 }
 
-const NAMES: [&str; 8] = ["a", "b", "", "none", "base:allocation", "base:", "base:x", "x-y:z"];
+/// The first eight are names of exports too.
+const NAMES: [&str; 16] = [
+    "a",
+    "b",
+    "",
+    "none",
+    "base:allocation",
+    "base:",
+    "base:x",
+    "x-y:z",
+    "qemu:",
+    "qemu:dirty-bitmap:",
+    "qemu:dirty-bitmap:monday",
+    "qemu:dirty-bitmap:a:b",
+    "qemu:dirty-bitmap:a",
+    "qemu:dirty-bitmap",
+    "qemu:allocation-depth",
+    "dirty-bitmap:monday",
+];
 
 /// Options of few bytes: the option, what its data says, and by how much the announced lengths are
 /// wrong.
@@ -81,17 +107,17 @@ fn options(mut input: &[u8]) -> Vec<u8> {
     while let Some((&[option, shape, names, lie], rest)) = input.split_first_chunk::<4>() {
         input = rest;
         let name = |which: u8| {
-            let name = NAMES[usize::from(which % 8)];
+            let name = NAMES[usize::from(which % 16)];
             [&(name.len() as u32 + u32::from(lie >> 6 == 3)).to_be_bytes()[..], name.as_bytes()]
                 .concat()
         };
         let mut data = match shape % 4 {
             0 => Vec::new(),
             1 => NAMES[usize::from(names % 8)].as_bytes().to_vec(),
-            2 => [&name(names)[..], &[0, 1, 0, 3]].concat(),
+            2 => [&name(names % 8)[..], &[0, 1, 0, 3]].concat(),
             _ => {
                 let queries = u32::from(shape / 4 % 4);
-                let mut data = [&name(names)[..], &queries.to_be_bytes()].concat();
+                let mut data = [&name(names % 8)[..], &queries.to_be_bytes()].concat();
                 (0..queries).for_each(|i| data.extend(name((names >> 3) + i as u8)));
                 data
             }
@@ -118,6 +144,9 @@ pub(super) fn run(input: &[u8]) {
     };
     let whole = negotiate(stream, stream.len().max(1));
     assert_eq!(negotiate(stream, 1), whole);
+    if let End::Transmission(session, _) = whole.1 {
+        assert!(session.contexts.ids().all(|id| id.get() <= 1 + BITMAPS.len() as u32));
+    }
     // The largest answer to an option, and the smallest option.
     assert!(whole.0.len() <= (stream.len() / 16 + 1) * 300);
 }

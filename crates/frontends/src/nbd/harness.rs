@@ -2,6 +2,7 @@
 //! and when and how the disk answers. Time does not pass.
 
 use super::Tag;
+use super::bitmaps::Bitmap;
 use super::budget::{Account, Budget};
 use super::draining::Draining;
 use super::port::{Drained, NbdPort, Reclaim};
@@ -357,6 +358,11 @@ impl Harness {
     /// Every request shall carry this tag.
     pub fn carry(&mut self, tag: Tag) {
         self.port.carry(tag);
+    }
+
+    /// The disk's bitmaps, for the contexts that the session has.
+    pub fn know_bitmaps(&mut self, bitmaps: Vec<Bitmap>) {
+        self.port.know_bitmaps(bitmaps.into());
     }
 
     /// The client sends `bytes`; answers how many of them the port received before it stopped

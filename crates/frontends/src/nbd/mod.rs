@@ -5,15 +5,18 @@
 //! - [`port`]: the data path, a port in the disk's shard; `memory` and `buddy` are its buffers,
 //!   `send_queue` its answers.
 //! - [`server`]: the control side: listening and negotiating, on threads of its own; `entrances`
-//!   are the sockets of a running server.
+//!   are the sockets of a running server, `exports` what is behind them.
+//! - `bitmaps`: what changed of an export's disk, for clients that copy it again.
 //! - `rights`: connections that end when who may use a disk changes.
 //! - What clients may hold: `places` of connections, `budget` of memory, `handshake_limit` and
 //!   `lobby` of those that negotiate.
 
+mod bitmaps;
 mod buddy;
 pub mod budget;
 mod draining;
 mod entrances;
+mod exports;
 mod handshake_limit;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
@@ -33,5 +36,6 @@ mod tag;
 mod translate;
 mod unaligned;
 
+pub use bitmaps::{Bitmap, Bitmaps};
 pub use places::ConnectionLimits;
 pub use tag::Tag;

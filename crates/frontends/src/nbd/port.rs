@@ -21,6 +21,7 @@
 //! come after. After `NBD_CMD_DISC`, or when the daemon drains the disk, requests that were taken
 //! are answered first.
 
+use super::bitmaps::Bitmap;
 use super::budget::Account;
 use super::draining::Draining;
 use super::intake::{Assembling, Piece, Taken, Target, Whole};
@@ -123,6 +124,7 @@ pub struct NbdPort {
     draining: Arc<Draining>,
     tag: Tag,
     writes: Writes,
+    bitmaps: Arc<[Bitmap]>,
     account: Arc<Account>,
 }
 
@@ -165,6 +167,7 @@ impl NbdPort {
             draining,
             tag: Tag::none(),
             writes: Writes::Allowed,
+            bitmaps: Arc::default(),
             account,
         })
     }
@@ -177,6 +180,11 @@ impl NbdPort {
     /// Whether the client may write.
     pub(super) fn take_writes(&mut self, writes: Writes) {
         self.writes = writes;
+    }
+
+    /// The bitmaps behind the contexts that the client selected.
+    pub(super) fn know_bitmaps(&mut self, bitmaps: Arc<[Bitmap]>) {
+        self.bitmaps = bitmaps;
     }
 
     /// Longer ranges without data than `longest`, which is [`MAX_REQUEST`] unless set, go to the

@@ -3,12 +3,11 @@
 use super::super::intake::Taken;
 use super::super::send_queue::{Next, SendError};
 use super::super::splice::{Progress, Spliced, Splicer};
-use super::super::translate::{extents_behind, outcome};
+use super::super::translate::{Command, extents_behind, outcome};
 use super::{Ended, NbdPort, SEND};
 use headgate_engine::port::PortIo;
-use headgate_engine::request::{Completion, Op};
-use headgate_nbd::server::command::ExtentCount;
-use headgate_nbd::server::reply;
+use headgate_engine::request::{Completion, Extent, Op};
+use headgate_nbd::server::reply::{self, StatusRequest};
 use headgate_nbd::wire::NbdError;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -40,16 +39,33 @@ impl NbdPort {
                 match result {
                     Err(error) => self.refuse(cookie, error),
                     Ok(()) if command.op == Op::BlockStatus => {
-                        let most = if command.extents == ExtentCount::One { 1 } else { usize::MAX };
-                        let len = (taken.piece.len - command.skip).min(command.asked);
-                        let extents = extents_behind(&completion.extents, command.skip);
-                        self.send_queue
-                            .push(|out| reply::block_status(out, cookie, len, extents, most));
+                        self.say_status(&command, taken.piece.len, &completion.extents);
                     }
                     Ok(()) => self.send_queue.push(|out| reply::done(out, cookie)),
                 }
             }
         }
+    }
+
+    /// A chunk for each context that the client selected. `held` are the extents of so much of the
+    /// range as the disk was asked for.
+    fn say_status(&mut self, command: &Command, looked_at: u32, held: &[Extent]) {
+        let Command { cookie, skip, asked, extents, .. } = *command;
+        let contexts = self.session.contexts;
+        let (offset, len) = (command.offset + u64::from(skip), (looked_at - skip).min(asked));
+        let request = StatusRequest { cookie, contexts, len, extents };
+        let bitmaps = &self.bitmaps;
+        self.send_queue.push(|out| {
+            for context in contexts.ids() {
+                let Some(index) = context.bitmap() else {
+                    reply::block_status(out, request, context, extents_behind(held, skip));
+                    continue;
+                };
+                let bitmap = bitmaps.get(index).into_iter();
+                let changes = bitmap.flat_map(|bitmap| bitmap.extents(offset, len));
+                reply::block_status(out, request, context, changes);
+            }
+        });
     }
 
     /// Sends what there is, until something has to be waited for.
@@ -97,3 +113,7 @@ impl NbdPort {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "port_status_tests.rs"]
+mod tests;

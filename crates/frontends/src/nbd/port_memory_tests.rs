@@ -3,12 +3,13 @@
 use super::super::super::budget::{Budget, CHUNK};
 use super::super::super::harness::{Harness, Outcome};
 use headgate_engine::request::{IoError, Op};
-use headgate_nbd::server::command::{BlockStatus, Replies, Session};
+use headgate_nbd::server::command::{Replies, Session};
+use headgate_nbd::server::contexts::Contexts;
 use headgate_nbd::wire::{REQUEST_MAGIC, command};
 use proptest::prelude::*;
 use std::sync::Arc;
 
-const SIMPLE: Session = Session { replies: Replies::Simple, block_status: BlockStatus::Off };
+const SIMPLE: Session = Session { replies: Replies::Simple, contexts: Contexts::NONE };
 const DISK: usize = 4 << 20;
 const LONG: u32 = 1 << 20;
 

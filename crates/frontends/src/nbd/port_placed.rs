@@ -132,10 +132,11 @@ mod tests {
     use super::super::super::harness::{Harness, Outcome, Space};
     use headgate_engine::port::Detach;
     use headgate_engine::request::{Durability, IoError, Op};
-    use headgate_nbd::server::command::{BlockStatus, Replies, Session};
+    use headgate_nbd::server::command::{Replies, Session};
+    use headgate_nbd::server::contexts::Contexts;
     use headgate_nbd::wire::{REQUEST_LEN, REQUEST_MAGIC, command};
 
-    const SIMPLE: Session = Session { replies: Replies::Simple, block_status: BlockStatus::Off };
+    const SIMPLE: Session = Session { replies: Replies::Simple, contexts: Contexts::NONE };
     const DISK: usize = 1 << 20;
     const LONG: usize = 64 << 10;
 

@@ -146,7 +146,7 @@ proptest! {
             prop_assert_eq!(*cookie, i as u64);
             let fits = len > 0;
             let inside = offset + u64::from(len) <= DISK as u64;
-            let known = kind < 7 || (kind == 7 && session.block_status == BlockStatus::BaseAllocation);
+            let known = kind < 7 || (kind == 7 && session.contexts == Contexts::BASE_ALLOCATION);
             match answer {
                 _ if kind == command::FLUSH => prop_assert_eq!(answer, &Answer::Done),
                 _ if !known || !fits => prop_assert_eq!(answer, &Answer::Error(22)),

@@ -1,7 +1,8 @@
 use super::super::harness::{Harness, Outcome, PIECE};
 use super::*;
 use headgate_engine::request::IoError;
-use headgate_nbd::server::command::{BlockStatus, Replies};
+use headgate_nbd::server::command::Replies;
+use headgate_nbd::server::contexts::Contexts;
 use headgate_nbd::wire::{
     REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, command,
 };
@@ -10,9 +11,8 @@ use headgate_units::Priority;
 use std::collections::HashMap;
 
 pub(super) const STRUCTURED: Session =
-    Session { replies: Replies::Structured, block_status: BlockStatus::BaseAllocation };
-pub(super) const SIMPLE: Session =
-    Session { replies: Replies::Simple, block_status: BlockStatus::Off };
+    Session { replies: Replies::Structured, contexts: Contexts::BASE_ALLOCATION };
+pub(super) const SIMPLE: Session = Session { replies: Replies::Simple, contexts: Contexts::NONE };
 pub(super) const DISK: usize = 1 << 20;
 
 pub(super) fn request(kind: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {

@@ -7,25 +7,21 @@
 use super::budget::Budget;
 use super::draining::ByDisk;
 use super::entrances::{Desk, Entrance, Entrances, Outlook};
+use super::exports::Door;
+pub use super::exports::{Attach, Exports, attach_to, opened};
 use super::handshake_limit::{self, HandshakeLimit};
 use super::lobby::{Guest, Lobby};
-use super::places::{ConnectionLimits, Place, Places};
+use super::places::{ConnectionLimits, Places};
 use super::port::{Drained, NbdPort};
 use super::reclaim::{self, Register};
 pub use super::rights::Rule;
 use super::rights::{Guard, Rights};
 pub use super::socket::ListenError;
 use super::socket::Listener;
-use super::tag::Tag;
-use super::translate::export;
 use headgate_access::{Access, Peer};
-use headgate_engine::request::DiskInfo;
-use headgate_engine::{DiskId, Engine, EngineError, PortGone, PortRef};
-use headgate_nbd::server::Writes;
+use headgate_engine::{EngineError, PortGone};
 use headgate_nbd::server::command::Session;
-use headgate_nbd::server::negotiation::{
-    Catalog, ExportName, Negotiation, NegotiationError, OpenError, Opened, Step,
-};
+use headgate_nbd::server::negotiation::{Catalog, Negotiation, NegotiationError, Opened, Step};
 use headgate_nbd_io::Socket;
 use headgate_units::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -46,47 +42,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How many clients are accepted before those that wait are looked at.
 const ACCEPTED_AT_ONCE: usize = 64;
-
-/// Puts a port into the shard of the disk that it was made for.
-pub struct Attach {
-    way: Box<dyn FnOnce(NbdPort) -> Result<PortRef, EngineError> + Send>,
-    machine: Option<String>,
-    writes: Writes,
-}
-
-impl Attach {
-    /// The virtual machine that the disk belongs to, which its connections count for.
-    pub fn of_machine(mut self, machine: Option<String>) -> Attach {
-        self.machine = machine;
-        self
-    }
-
-    /// That machine.
-    pub fn machine(&self) -> Option<&str> {
-        self.machine.as_deref()
-    }
-}
-
-/// The way into a disk of an engine; all that comes by it carries `tag`.
-pub fn attach_to(engine: &Engine, disk: DiskId, tag: Tag, writes: Writes) -> Attach {
-    let engine = engine.clone();
-    let way = move |mut port: NbdPort| {
-        port.carry(tag);
-        port.take_writes(writes);
-        engine.attach(disk, move |_| Box::new(port))
-    };
-    Attach { way: Box::new(way), machine: None, writes }
-}
-
-/// An answer to [`Catalog::open`]: `disk` as it is now, and the way into it.
-pub fn opened(disk: DiskInfo, handle: Attach) -> Opened<Attach> {
-    let export = export(&disk, handle.writes);
-    Opened { name: disk.name, export, description: String::new(), handle }
-}
-
-/// The disks to serve. `open` is called for every question about an export, so the size is the one
-/// of that moment, and may block.
-pub type Exports = dyn Catalog<Handle = Attach> + Send + Sync;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -280,47 +235,6 @@ struct Shared {
     rights: Arc<Rights>,
 }
 
-/// The exports as one client meets them: who is to use one needs a place.
-struct Door<'a> {
-    exports: &'a Exports,
-    guard: Option<&'a Guard>,
-    places: &'a Arc<Places>,
-}
-
-impl Catalog for Door<'_> {
-    type Handle = (Attach, Place);
-
-    fn list(&self) -> Vec<ExportName> {
-        self.exports.list()
-    }
-
-    fn open(&self, name: &str) -> Result<Opened<Self::Handle>, OpenError> {
-        let opened = self.exports.open(name)?;
-        if self.guard.is_some_and(|guard| !guard.allows(&opened.name)) {
-            return Err(OpenError::Unknown);
-        }
-        let machine = opened.handle.machine.as_deref();
-        let place = self.places.take(&opened.name, machine).map_err(|refusal| {
-            // Said once for every doubling: a client may ask without end.
-            let refused = self.places.refused();
-            if refused.is_power_of_two() {
-                tracing::warn!(refused, "an NBD client is refused: {refusal}");
-            }
-            OpenError::Refused(refusal.to_string())
-        })?;
-        let Opened { name, export, description, handle } = opened;
-        Ok(Opened { name, export, description, handle: (handle, place) })
-    }
-
-    fn describe(&self, name: &str) -> Result<Opened<()>, OpenError> {
-        let described = self.exports.describe(name)?;
-        if self.guard.is_some_and(|guard| !guard.allows(&described.name)) {
-            return Err(OpenError::Unknown);
-        }
-        Ok(described)
-    }
-}
-
 /// Clients that are turned away, and failures to accept one. There may be any number of them: the
 /// log has a line for every doubling.
 #[derive(Default)]
@@ -507,7 +421,7 @@ fn serve(
     let watched = Arc::downgrade(&account);
     let port =
         NbdPort::new(socket, session, &received, draining.clone(), account, Box::new(place))?;
-    let port = (attach.way)(port)?;
+    let port = attach.enter(port)?;
     tracing::debug!(%disk, ?session, "NBD client attached");
     shared.reclaimer.add(watched, port.clone());
     if let Some(guard) = guard {

@@ -1,5 +1,6 @@
 //! A request's head: 28 bytes that become a checked command, or an error for the client.
 
+use super::contexts::Contexts;
 use super::{Export, MAX_PAYLOAD, Writes};
 use crate::wire::{NbdError, REQUEST_LEN, REQUEST_MAGIC, command, command_flag as flag};
 
@@ -8,8 +9,9 @@ use crate::wire::{NbdError, REQUEST_LEN, REQUEST_MAGIC, command, command_flag as
 pub struct Session {
     /// The form of the server's replies.
     pub replies: Replies,
-    /// Whether the client may ask for block status.
-    pub block_status: BlockStatus,
+    /// The metadata contexts that the client selected for its export. If there are none, a request
+    /// for block status is invalid.
+    pub contexts: Contexts,
 }
 
 /// The form of the server's replies.
@@ -21,16 +23,7 @@ pub enum Replies {
     Structured,
 }
 
-/// Whether the client selected the metadata context `base:allocation` for its export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockStatus {
-    /// It did not: a request for block status is invalid.
-    Off,
-    /// It selected `base:allocation`.
-    BaseAllocation,
-}
-
-/// How many extents a reply to a block status request may have.
+/// How many extents a reply to a block status request may have for each context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentCount {
     /// `NBD_CMD_FLAG_REQ_ONE`.
@@ -88,7 +81,7 @@ pub enum Op {
         /// When it counts as done.
         durability: Durability,
     },
-    /// Returns which parts of the range are data and which are holes.
+    /// Returns what the selected contexts say about the parts of the range.
     BlockStatus,
 }
 
@@ -230,7 +223,7 @@ impl Raw {
                 };
                 (Op::WriteZeroes { unmap, speed, durability }, flag::NO_HOLE | flag::FAST_ZERO)
             }
-            command::BLOCK_STATUS if session.block_status == BlockStatus::BaseAllocation => {
+            command::BLOCK_STATUS if !session.contexts.is_empty() => {
                 (Op::BlockStatus, flag::REQ_ONE)
             }
             _ => return Err(NbdError::Invalid),
@@ -263,7 +256,7 @@ mod tests {
         Export { size: 64 << 20, block_size: 512, preferred: 4096, writes: Writes::Allowed };
 
     fn full() -> Session {
-        Session { replies: Replies::Structured, block_status: BlockStatus::BaseAllocation }
+        Session { replies: Replies::Structured, contexts: Contexts::BASE_ALLOCATION }
     }
 
     fn head(kind: u16, flags: u16, offset: u64, len: u32) -> [u8; REQUEST_LEN] {
@@ -390,7 +383,7 @@ mod tests {
 
     #[test]
     fn what_was_not_negotiated_is_invalid() {
-        let plain = Session { replies: Replies::Simple, block_status: BlockStatus::Off };
+        let plain = Session { replies: Replies::Simple, contexts: Contexts::NONE };
         for bytes in [head(command::READ, flag::DF, 0, 512), head(command::BLOCK_STATUS, 0, 0, 512)]
         {
             let refused = parse(&bytes, plain, EXPORT);

@@ -2,14 +2,16 @@
 //!
 //! - [`negotiation`]: the handshake, from the greeting to the choice of an export.
 //! - [`stream`]: transmission, the byte stream cut into requests.
+//! - [`contexts`]: metadata contexts, which both phases speak of.
 //! - [`command`]: a request's head, checked against the session and the export.
 //! - [`reply`]: transmission, the replies.
 //!
 //! The server has no TLS, no extended headers, no resizing, and no metadata contexts other than
-//! `base:allocation`. A client that asks for one of these gets the answer that the specification
-//! provides for it.
+//! `base:allocation` and `qemu:dirty-bitmap:`. A client that asks for one of these gets the answer
+//! that the specification provides for it.
 
 pub mod command;
+pub mod contexts;
 pub mod negotiation;
 mod options;
 pub mod reply;

@@ -4,12 +4,15 @@
 //! not yet used, and sends what it wrote to `out`. It repeats this until the answer is neither
 //! [`Step::NeedBytes`] nor [`Step::Answered`]. Time limits are the caller's.
 
-use super::command::{BlockStatus, Replies, Session};
-use super::options::{InfoRequest, Malformed, Mention, export_name, info_request, meta_request};
+use super::command::{Replies, Session};
+use super::contexts::{BitmapName, ContextId, Contexts, MAX_BITMAPS};
+use super::options::{
+    InfoRequest, Malformed, Queries, Query, export_name, info_request, meta_request,
+};
 use super::{Export, MAX_PAYLOAD, Writes};
 use crate::wire::{
-    BASE_ALLOCATION, BASE_ALLOCATION_ID, GREETING_MAGIC, MAX_STRING, OPTION_MAGIC,
-    OPTION_REPLY_MAGIC, export, handshake, info, option, option_reply,
+    BASE_ALLOCATION, DIRTY_BITMAP, GREETING_MAGIC, MAX_STRING, OPTION_MAGIC, OPTION_REPLY_MAGIC,
+    export, handshake, info, option, option_reply,
 };
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
@@ -81,6 +84,15 @@ pub trait Catalog {
     fn describe(&self, name: &str) -> Result<Opened<()>, OpenError> {
         self.open(name).map(|opened| opened.split().0)
     }
+    /// The dirty bitmaps of an export that was opened, each name once. Their order gives them their
+    /// numbers. Clients are offered the first [`MAX_BITMAPS`]. None unless overridden.
+    fn bitmaps_of(&self, _handle: &Self::Handle) -> Vec<BitmapName> {
+        Vec::new()
+    }
+    /// The same of an export that a client asks about and may not use. None if it cannot be opened.
+    fn bitmaps(&self, name: &str) -> Vec<BitmapName> {
+        self.open(name).map(|opened| self.bitmaps_of(&opened.handle)).unwrap_or_default()
+    }
 }
 
 /// What [`Negotiation::poll`] came to.
@@ -137,8 +149,16 @@ pub struct Negotiation {
     state: State,
     no_zeroes: Padding,
     replies: Replies,
-    /// The export for which the client last selected `base:allocation`.
-    allocation_of: Option<String>,
+    selection: Option<Selection>,
+}
+
+/// What the client last selected.
+#[derive(Debug)]
+struct Selection {
+    export: String,
+    contexts: Contexts,
+    /// The bitmaps among the contexts, by the numbers that the client was told.
+    bitmaps: Vec<(ContextId, BitmapName)>,
 }
 
 /// Whether the answer to `NBD_OPT_EXPORT_NAME` is padded.
@@ -154,7 +174,7 @@ impl Default for Negotiation {
             state: State::Flags,
             no_zeroes: Padding::Zeroes,
             replies: Replies::Simple,
-            allocation_of: None,
+            selection: None,
         }
     }
 }
@@ -289,13 +309,13 @@ impl Negotiation {
     ) -> Result<Step<C::Handle>, NegotiationError> {
         let name = export_name(data).map_err(NegotiationError::BadName)?;
         let opened = catalog.open(name).map_err(NegotiationError::NoExport)?;
+        let session = self.session(name, &opened, catalog).map_err(NegotiationError::NoExport)?;
         out.extend_from_slice(&opened.export.size.to_be_bytes());
         let flags = self.export_flags(opened.export.writes);
         out.extend_from_slice(&flags.to_be_bytes());
         if self.no_zeroes == Padding::Zeroes {
             out.extend_from_slice(&[0; 124]);
         }
-        let session = self.session(name);
         Ok(Step::Transmission(opened, session))
     }
 
@@ -307,8 +327,9 @@ impl Negotiation {
     ) -> Result<(Opened<C::Handle>, Session), Refusal> {
         let InfoRequest { name } = info_request(data)?;
         let opened = catalog.open(name)?;
+        let session = self.session(name, &opened, catalog)?;
         self.say_export(option::GO, &opened, out);
-        Ok((opened, self.session(name)))
+        Ok((opened, session))
     }
 
     /// The replies to a question about an export that exists.
@@ -340,7 +361,7 @@ impl Negotiation {
         let selects = option == option::SET_META_CONTEXT;
         if selects {
             // A new selection replaces the old one, even when it fails.
-            self.allocation_of = None;
+            self.selection = None;
             if self.replies == Replies::Simple {
                 return Err(Refusal::invalid(
                     "metadata contexts need structured replies: ask for those first",
@@ -349,24 +370,58 @@ impl Negotiation {
         }
         let request = meta_request(data)?;
         catalog.describe(request.name)?;
-        let lists_all =
-            !selects && (request.queries == 0 || request.names_namespace == Mention::Yes);
-        if request.names_allocation == Mention::Yes || lists_all {
-            let id = if selects { BASE_ALLOCATION_ID } else { 0 };
-            let payload = [&id.to_be_bytes()[..], BASE_ALLOCATION.as_bytes()].concat();
-            reply(out, option, option_reply::META_CONTEXT, &payload);
-            if selects {
-                self.allocation_of = Some(request.name.to_owned());
-            }
+        let mut bitmaps = catalog.bitmaps(request.name);
+        bitmaps.truncate(MAX_BITMAPS);
+        let contexts = match option {
+            option::LIST_META_CONTEXT => listed(request.queries, &bitmaps),
+            _ => selected(request.queries, &bitmaps),
+        };
+        let mut selection = Vec::new();
+        for id in contexts.ids() {
+            let bitmap = id.bitmap().and_then(|index| bitmaps.get(index));
+            let names = match bitmap {
+                Some(bitmap) => [DIRTY_BITMAP, bitmap.as_str()],
+                None => [BASE_ALLOCATION, ""],
+            };
+            let told = if selects { id.get() } else { 0 };
+            let payload = [&told.to_be_bytes()[..], names[0].as_bytes(), names[1].as_bytes()];
+            reply(out, option, option_reply::META_CONTEXT, &payload.concat());
+            selection.extend(bitmap.map(|bitmap| (id, bitmap.clone())));
+        }
+        if selects {
+            let export = request.name.to_owned();
+            self.selection = Some(Selection { export, contexts, bitmaps: selection });
         }
         reply(out, option, option_reply::ACK, &[]);
         Ok(())
     }
 
-    fn session(&self, export: &str) -> Session {
-        let selected = self.allocation_of.as_deref() == Some(export);
-        let block_status = if selected { BlockStatus::BaseAllocation } else { BlockStatus::Off };
-        Session { replies: self.replies, block_status }
+    /// What a client has agreed on that enters transmission with `export`. The bitmaps that it
+    /// selected must still have the numbers that it was told: nothing tells it that they changed.
+    fn session<C: Catalog + ?Sized>(
+        &self,
+        export: &str,
+        opened: &Opened<C::Handle>,
+        catalog: &C,
+    ) -> Result<Session, OpenError> {
+        let selection = self.selection.as_ref().filter(|selection| selection.export == export);
+        let Some(selection) = selection else {
+            return Ok(Session { replies: self.replies, contexts: Contexts::NONE });
+        };
+        if !selection.bitmaps.is_empty() {
+            let now = catalog.bitmaps_of(&opened.handle);
+            let stays = |(id, name): &(ContextId, BitmapName)| {
+                id.bitmap().and_then(|index| now.get(index)) == Some(name)
+            };
+            if !selection.bitmaps.iter().all(stays) {
+                return Err(OpenError::Refused(
+                    "the dirty bitmaps of the disk have changed since they were selected; \
+                     connect again"
+                        .into(),
+                ));
+            }
+        }
+        Ok(Session { replies: self.replies, contexts: selection.contexts })
     }
 
     /// `CAN_MULTI_CONN`: a flush on one connection covers the writes of all connections to the
@@ -385,6 +440,36 @@ impl Negotiation {
         };
         df | export::HAS_FLAGS | both | writes
     }
+}
+
+/// The contexts that a client selects: wildcards select none.
+fn selected(queries: Queries<'_>, bitmaps: &[BitmapName]) -> Contexts {
+    queries.fold(Contexts::NONE, |contexts, query| {
+        let id = match query {
+            Query::BaseAllocation => Some(ContextId::BASE_ALLOCATION),
+            Query::Bitmap(name) => {
+                let index = bitmaps.iter().position(|bitmap| bitmap.as_str() == name);
+                index.and_then(ContextId::of_bitmap)
+            }
+            Query::Base | Query::Bitmaps | Query::Unknown => None,
+        };
+        id.map_or(contexts, |id| contexts.with(id))
+    })
+}
+
+/// The contexts that a client is shown: without a query, all.
+fn listed(queries: Queries<'_>, bitmaps: &[BitmapName]) -> Contexts {
+    let all_bitmaps = |contexts: Contexts| {
+        (0..bitmaps.len()).filter_map(ContextId::of_bitmap).fold(contexts, Contexts::with)
+    };
+    if queries.is_empty() {
+        return all_bitmaps(Contexts::BASE_ALLOCATION);
+    }
+    queries.fold(selected(queries, bitmaps), |contexts, query| match query {
+        Query::Base => contexts.with(ContextId::BASE_ALLOCATION),
+        Query::Bitmaps => all_bitmaps(contexts),
+        Query::BaseAllocation | Query::Bitmap(_) | Query::Unknown => contexts,
+    })
 }
 
 /// An option that is answered with an error.
@@ -450,3 +535,7 @@ fn reply(out: &mut Vec<u8>, option: u32, kind: u32, payload: &[u8]) {
 #[cfg(test)]
 #[path = "negotiation_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "negotiation_context_tests.rs"]
+mod context_tests;

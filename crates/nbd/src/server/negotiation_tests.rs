@@ -133,8 +133,7 @@ fn go_describes_the_disk_and_enters_transmission() {
         (option::GO, go("web")),
     ];
     let (out, end) = negotiate(&client(3, &options), &[]);
-    let session =
-        Session { replies: Replies::Structured, block_status: BlockStatus::BaseAllocation };
+    let session = Session { replies: Replies::Structured, contexts: Contexts::BASE_ALLOCATION };
     assert_eq!(end, End::Transmission { disk: "web".into(), session, early: 0 });
     let replies = replies(&out);
     assert_eq!(replies[1].2, [&[0, 0, 0, 1][..], b"base:allocation"].concat());
@@ -159,7 +158,7 @@ fn without_structured_replies_there_is_no_df_and_no_block_status() {
         (option::GO, go("web")),
     ];
     let (out, end) = negotiate(&client(1, &options), &[]);
-    let session = Session { replies: Replies::Simple, block_status: BlockStatus::Off };
+    let session = Session { replies: Replies::Simple, contexts: Contexts::NONE };
     assert_eq!(end, End::Transmission { disk: "web".into(), session, early: 0 });
     assert_eq!(kinds(&out)[0], option_reply::ERR_INVALID);
     let export = &replies(&out)[1].2;
@@ -192,7 +191,7 @@ fn a_context_selected_for_another_export_does_not_count() {
         (option::GO, go("web")),
     ];
     let (_, end) = negotiate(&client(3, &options), &[]);
-    let session = Session { replies: Replies::Structured, block_status: BlockStatus::Off };
+    let session = Session { replies: Replies::Structured, contexts: Contexts::NONE };
     assert_eq!(end, End::Transmission { disk: "web".into(), session, early: 0 });
 }
 
@@ -205,9 +204,7 @@ fn a_failed_selection_forgets_the_one_before() {
         (option::GO, go("web")),
     ];
     let (_, end) = negotiate(&client(3, &options), &[]);
-    assert!(
-        matches!(end, End::Transmission { session, .. } if session.block_status == BlockStatus::Off)
-    );
+    assert!(matches!(end, End::Transmission { session, .. } if session.contexts == Contexts::NONE));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The data of options, taken apart. Every length in it comes from the client.
 
-use crate::wire::{BASE_ALLOCATION, MAX_STRING};
+use crate::wire::{BASE_ALLOCATION, DIRTY_BITMAP, MAX_STRING};
 
 /// What was wrong with an option's data; the text goes to the client's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,21 +18,65 @@ pub struct InfoRequest<'a> {
 pub struct MetaRequest<'a> {
     /// The export.
     pub name: &'a str,
-    /// Queries in the data.
-    pub queries: u32,
-    /// One of them names [`BASE_ALLOCATION`].
-    pub names_allocation: Mention,
-    /// One of them is the wildcard `base:`.
-    pub names_namespace: Mention,
+    /// What it asks for.
+    pub queries: Queries<'a>,
 }
 
-/// Whether a query was in the list.
+/// What a query of a client is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mention {
-    /// It was not.
-    No,
-    /// It was.
-    Yes,
+pub enum Query<'a> {
+    /// All of `base:`.
+    Base,
+    /// `base:allocation`.
+    BaseAllocation,
+    /// All of `qemu:`, or all of `qemu:dirty-bitmap:`. We have nothing else there.
+    Bitmaps,
+    /// The bitmap of this name.
+    Bitmap(&'a str),
+    /// What no export has.
+    Unknown,
+}
+
+impl Query<'_> {
+    /// `None`: the text is no query, for it has no namespace.
+    pub fn parse(text: &str) -> Option<Query<'_>> {
+        match text {
+            "base:" => return Some(Query::Base),
+            BASE_ALLOCATION => return Some(Query::BaseAllocation),
+            "qemu:" | DIRTY_BITMAP => return Some(Query::Bitmaps),
+            _ => {}
+        }
+        if let Some(name) = text.strip_prefix(DIRTY_BITMAP) {
+            return Some(Query::Bitmap(name));
+        }
+        text.contains(':').then_some(Query::Unknown)
+    }
+}
+
+/// The queries of a request, in their order. They have been read before, and are well formed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queries<'a> {
+    left: u32,
+    rest: &'a [u8],
+}
+
+impl Queries<'_> {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+}
+
+impl<'a> Iterator for Queries<'a> {
+    type Item = Query<'a>;
+
+    fn next(&mut self) -> Option<Query<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        let mut rest = Fields(self.rest);
+        let query = Query::parse(rest.string().ok()?);
+        self.rest = rest.0;
+        query
+    }
 }
 
 /// An export's name as the whole of an option's data.
@@ -51,26 +95,19 @@ pub fn info_request(data: &[u8]) -> Result<InfoRequest<'_>, Malformed> {
     Ok(InfoRequest { name })
 }
 
-/// Reads the data of the two options on metadata contexts. Queries of other namespaces are passed
-/// over, as they must be.
+/// Reads the data of the two options on metadata contexts. O(bytes), before anything is looked up.
 pub fn meta_request(data: &[u8]) -> Result<MetaRequest<'_>, Malformed> {
     let mut rest = Fields(data);
     let name = rest.string()?;
-    let queries = rest.u32()?;
-    let mut request =
-        MetaRequest { name, queries, names_allocation: Mention::No, names_namespace: Mention::No };
-    for _ in 0..queries {
-        let query = rest.string()?;
-        if query == BASE_ALLOCATION {
-            request.names_allocation = Mention::Yes;
-        } else if query == "base:" {
-            request.names_namespace = Mention::Yes;
-        } else if !query.contains(':') {
+    let count = rest.u32()?;
+    let queries = Queries { left: count, rest: rest.0 };
+    for _ in 0..count {
+        if Query::parse(rest.string()?).is_none() {
             return Err(Malformed("a metadata query is NAMESPACE:NAME, as in base:allocation"));
         }
     }
     rest.end()?;
-    Ok(request)
+    Ok(MetaRequest { name, queries })
 }
 
 /// The unread part of an option's data.

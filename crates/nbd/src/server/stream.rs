@@ -7,7 +7,8 @@
 //!
 //! ```
 //! use headgate_nbd::server::{Writes, Export};
-//! use headgate_nbd::server::command::{BlockStatus, Durability, Op, Replies, Session};
+//! use headgate_nbd::server::command::{Durability, Op, Replies, Session};
+//! use headgate_nbd::server::contexts::Contexts;
 //! use headgate_nbd::server::stream::{Event, Requests};
 //! use headgate_nbd::wire::{Request, command, command_flag};
 //!
@@ -22,7 +23,7 @@
 //!
 //! let writes = Writes::Allowed;
 //! let export = Export { size: 1 << 20, block_size: 512, preferred: 4096, writes };
-//! let session = Session { replies: Replies::Simple, block_status: BlockStatus::Off };
+//! let session = Session { replies: Replies::Simple, contexts: Contexts::NONE };
 //! let mut requests = Requests::new(session);
 //! let (used, event) = requests.poll(&stream, export)?;
 //! let Event::Command(command) = event else { panic!("{event:?}") };
@@ -170,7 +171,8 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::super::Writes;
-    use super::super::command::{BlockStatus, Replies};
+    use super::super::command::Replies;
+    use super::super::contexts::Contexts;
     use super::*;
     use crate::wire::{REQUEST_MAGIC, command};
     use proptest::prelude::*;
@@ -179,10 +181,8 @@ mod tests {
         Export { size: 1 << 30, block_size: 4096, preferred: 4096, writes: Writes::Allowed };
 
     fn requests() -> Requests {
-        Requests::new(Session {
-            replies: Replies::Structured,
-            block_status: BlockStatus::BaseAllocation,
-        })
+        let contexts = Contexts::BASE_ALLOCATION;
+        Requests::new(Session { replies: Replies::Structured, contexts })
     }
 
     fn put(stream: &mut Vec<u8>, kind: u16, cookie: u64, offset: u64, len: u32) {
