@@ -41,7 +41,7 @@ proptest! {
         for (offset, len) in asked {
             let end = offset + u64::from(len);
             let mut at = offset;
-            for Extent { len, kind } in bitmap.extents(offset, len as u32) {
+            for Extent { len, kind } in bitmap.extents(offset, len) {
                 prop_assert!(len > 0 && at < end);
                 let until = at.saturating_add(len).min(end);
                 // What lies behind the disk in its last grain is dirty too, whatever the grain is.
