@@ -17,6 +17,7 @@ mod hosts;
 mod identity;
 mod images;
 mod images_in_trouble;
+mod incremental;
 mod layers;
 mod many;
 mod moves;

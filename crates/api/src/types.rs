@@ -464,6 +464,9 @@ pub struct Disk {
     /// What it is a copy of, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// Earlier snapshots since which it tells NBD clients what changed, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes_since: Vec<String>,
     /// The move that is under way, or whose other copy is there still. In the view of a single disk
     /// also the last one that is over, as far as the daemon remembers.
     #[serde(default, skip_serializing_if = "Option::is_none")]

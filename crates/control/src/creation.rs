@@ -314,6 +314,7 @@ impl Control {
             creation.row = Row::Inserted;
             let entry = DiskEntry { record: record.clone(), service: Service::Creating };
             self.model_mut().disks.insert(record.name.clone(), entry);
+            self.review_known_changes(&record.name);
         }
         drop(catalog);
         let (record, backend, warnings) = inserted?;

@@ -376,6 +376,9 @@ impl Control {
             }
             (before, record, warnings)
         };
+        if (before.record.writes, record.writes) == (Writes::Refused, Writes::Allowed) {
+            self.forget_snapshot(name);
+        }
         catalog.update_disk(&record)?;
         if before.service == Service::Serving {
             if let Err(e) = self.put_disk_in_force(&before.record, &record) {

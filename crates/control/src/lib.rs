@@ -12,6 +12,7 @@ pub mod attach;
 mod balance;
 mod block_device;
 mod capacity;
+mod changed_blocks;
 mod clock;
 mod copies;
 mod copying;
@@ -55,6 +56,7 @@ mod revival;
 mod roots;
 mod signature;
 mod size;
+mod snapshots;
 mod sockets;
 #[cfg(test)]
 mod space_tests;

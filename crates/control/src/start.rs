@@ -90,6 +90,7 @@ impl Control {
             model: RwLock::new(model),
             changes: Default::default(),
         });
+        control.load_known_changes();
         control.serve_exports(contents.exports);
         control.revive();
         control.wait_for_workers();

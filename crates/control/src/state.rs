@@ -3,6 +3,7 @@
 use crate::ControlError;
 use crate::copying::Copying;
 use crate::moving::Moving;
+use crate::snapshots::{Known, Tracked};
 use headgate_devices::ModelSpec;
 use headgate_model::{
     Backend, DatastoreRecord, DiskRecord, ExportRecord, Name, RemovedId, RemovedRecord, VmRecord,
@@ -98,6 +99,10 @@ pub(crate) struct Model {
     pub(crate) moves: BTreeMap<Name, Moving>,
     /// Copies that are being made, by the disks that they become.
     pub(crate) copies: BTreeMap<Name, Copying>,
+    /// Disks whose changes are noted since their last snapshot.
+    pub(crate) tracked: BTreeMap<Name, Tracked>,
+    /// What snapshots know of those before them.
+    pub(crate) known_changes: BTreeMap<Name, Known>,
 }
 
 impl Model {

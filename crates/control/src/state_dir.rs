@@ -253,6 +253,11 @@ impl StateDir {
         self.root.join(RECORDS)
     }
 
+    /// What snapshots know of those before them.
+    pub(crate) fn changes(&self) -> PathBuf {
+        self.root.join("changes")
+    }
+
     /// What disks and datastores did.
     pub fn samples(&self) -> PathBuf {
         self.root.join("samples.sqlite")

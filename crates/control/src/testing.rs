@@ -15,10 +15,11 @@ use headgate_cluster::Identity;
 use headgate_devices::LayerSpec;
 use headgate_devices::layer::TracePart;
 use headgate_history::Samples;
+use headgate_mirror::changes::Changes;
 use headgate_model::Name;
 use headgate_model::{
-    CutOff, DataPlane, DatastoreSample, DiskSample, LiveDisk, Machine, NotResized, OpenDisk,
-    PlaneError, Probe, SizeRule, Stall, Writes,
+    ChangesSince, CutOff, DataPlane, DatastoreSample, DiskSample, LiveDisk, Machine, NotResized,
+    OpenDisk, PlaneError, Probe, SizeRule, Stall, Writes,
 };
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{HoldSample, Period};
@@ -41,6 +42,10 @@ struct State {
     exports: BTreeMap<Name, ExportRecord>,
     moves: BTreeMap<Name, moves::FakeMove>,
     copies: BTreeMap<Name, copies::FakeCopy>,
+    /// Where changes of disks are noted.
+    noted: BTreeMap<Name, Arc<Changes>>,
+    /// What clients of snapshots can ask for.
+    since: BTreeMap<Name, Vec<ChangesSince>>,
     /// Whether copies have their instant when a test says so, and not at once.
     late_instants: bool,
     /// The machine of each disk, and who may connect.

@@ -228,6 +228,7 @@ impl Control {
             placement: record.placement.clone(),
             moved: None,
             origin: record.origin.clone(),
+            changes_since: model.bases_of(&record.name).iter().map(Name::to_string).collect(),
             moving: model.moves.get(&record.name).map(|moving| self.view_move(moving, record.size)),
             lease: datastore.and_then(|d| self.view_lease(&record.name, &d.record.backend)),
             overbooked: datastore.is_some_and(|d| self.reservable_rate(model, d).overbooked() > 0),

@@ -4,9 +4,13 @@ use crate::engine_moves::{CLOSE, PATIENCE, not_begun};
 use crate::engine_parts::{Copying, failed};
 use crate::engine_plane::EnginePlane;
 use headgate_engine::{CopyGauge, CopyListener, CopySpec, CopyTerms, DiskId, Listening};
+use headgate_mirror::changes::Changes;
 use headgate_mirror::instant::{Limits, Progress};
-use headgate_model::{CopyEvent, CopyOrder, DiskCopies, MovePace, Name, OpenDisk, PlaneError};
+use headgate_model::{
+    ChangesSince, CopyEvent, CopyOrder, DiskCopies, MovePace, Name, OpenDisk, PlaneError,
+};
 use headgate_units::Bytes;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -125,5 +129,17 @@ impl DiskCopies for EnginePlane {
         self.close_side(copying.target, CLOSE)?;
         self.copies.lock().remove(copy);
         Ok(())
+    }
+
+    fn track_changes(&self, disk: &Name, changes: Arc<Changes>) -> Result<(), PlaneError> {
+        self.engine.track_changes(self.disk(disk)?, changes).map_err(failed)
+    }
+
+    fn tracked_changes(&self, disk: &Name) -> Result<Option<Arc<Changes>>, PlaneError> {
+        self.engine.tracked_changes(self.disk(disk)?).map_err(failed)
+    }
+
+    fn set_changes_since(&self, snapshot: &Name, changes: Vec<ChangesSince>) {
+        self.exports.set_changes_since(snapshot, changes);
     }
 }

@@ -3,7 +3,8 @@
 use headgate_engine::{DiskId, Engine};
 use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::server::{Attach, attach_to, opened};
-use headgate_model::{self as model, ExportRecord, Name};
+use headgate_frontends::nbd::{Bitmap, Bitmaps};
+use headgate_model::{self as model, ChangesSince, ExportRecord, Name};
 use headgate_nbd::server::Writes;
 use headgate_nbd::server::negotiation::{Catalog, ExportName, OpenError, Opened};
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub(crate) struct Exports {
     /// The machines of those that have one.
     machines: RwLock<BTreeMap<Name, Name>>,
     aliases: RwLock<BTreeMap<Name, Alias>>,
+    /// What changed of snapshots, for those that know it.
+    bitmaps: RwLock<BTreeMap<Name, Bitmaps>>,
 }
 
 impl Exports {
@@ -34,6 +37,7 @@ impl Exports {
             disks: RwLock::default(),
             machines: RwLock::default(),
             aliases: RwLock::default(),
+            bitmaps: RwLock::default(),
         }
     }
 
@@ -70,6 +74,27 @@ impl Exports {
             Some(machine) => machines.insert(disk.clone(), machine),
             None => machines.remove(disk),
         };
+    }
+
+    /// Clients of a snapshot can ask for this from now on. A base is known by its name.
+    pub(crate) fn set_changes_since(&self, snapshot: &Name, changes: Vec<ChangesSince>) {
+        let bitmaps = changes.into_iter().filter_map(|since| {
+            // A disk's name is shorter than a bitmap's may be.
+            Some(Bitmap::new(since.base.as_str().parse().ok()?, since.blocks))
+        });
+        let bitmaps: Vec<Bitmap> = bitmaps.collect();
+        let mut known = self.bitmaps.write().unwrap_or_else(PoisonError::into_inner);
+        if bitmaps.is_empty() {
+            known.remove(snapshot);
+        } else {
+            known.entry(snapshot.clone()).or_default().set(bitmaps);
+        }
+    }
+
+    /// The dirty bitmaps of a disk.
+    fn bitmaps_of(&self, disk: &Name) -> Bitmaps {
+        let known = self.bitmaps.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(disk).cloned().unwrap_or_default()
     }
 
     /// Adds a further name of a disk, or changes its priority.
@@ -142,13 +167,11 @@ impl Catalog for Exports {
         let name: Name = name.parse().map_err(|_| OpenError::Unknown)?;
         let (disk, tag, writes) = self.find(&name).ok_or(OpenError::Unknown)?;
         let info = self.engine.disk_info(disk).map_err(|_| OpenError::Unknown)?;
-        let machine = info
-            .name
-            .parse()
-            .ok()
-            .and_then(|disk: Name| self.machine(&disk))
-            .map(|name| name.to_string());
-        Ok(opened(info, attach_to(&self.engine, disk, tag, writes).of_machine(machine)))
+        let own: Option<Name> = info.name.parse().ok();
+        let machine = own.as_ref().and_then(|disk| self.machine(disk)).map(|name| name.to_string());
+        let bitmaps = own.map_or_else(Bitmaps::none, |disk| self.bitmaps_of(&disk));
+        let attach = attach_to(&self.engine, disk, tag, writes);
+        Ok(opened(info, attach.of_machine(machine).with_bitmaps(&bitmaps)))
     }
 }
 

@@ -46,15 +46,6 @@ impl Changes {
         Changes { size, maps: [map(), map()], base: AtomicUsize::new(0) }
     }
 
-    /// Of a disk of this size that went on from one of which `known` was known to have changed.
-    /// What it has beyond that one counts as changed.
-    #[must_use]
-    pub fn of(size: Bytes, known: &ChangedBlocks) -> Changes {
-        let changes = Changes::new(size);
-        changes.absorb(known);
-        changes
-    }
-
     /// How large the disk was.
     #[must_use]
     pub fn size(&self) -> Bytes {
@@ -373,7 +364,8 @@ mod tests {
             prop_assert_eq!(&named(&union), &expected);
             let bytes: u64 = expected.iter().map(|g| GRAIN.0.min(sizes.2 - g * GRAIN.0)).sum();
             prop_assert_eq!(union.bytes(), Bytes(bytes));
-            let again = Changes::of(Bytes(sizes.2), &one);
+            let again = Changes::new(Bytes(sizes.2));
+            again.absorb(&one);
             prop_assert_eq!(&named(&again.since_base(Bytes(sizes.2))), &grown(&one));
         }
     }

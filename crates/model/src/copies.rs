@@ -2,7 +2,9 @@
 
 use crate::{MovePace, Name, OpenDisk, PlaneError};
 use headgate_mirror::TargetContent;
+use headgate_mirror::changes::{ChangedBlocks, Changes};
 use headgate_mirror::instant::{Outcome, Progress};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 /// A copy to begin.
@@ -30,6 +32,15 @@ pub enum CopyEvent {
     /// ([`DataPlane::open_disk`](crate::DataPlane::open_disk)), and another one is closed
     /// ([`DiskCopies::end_copy`]).
     Released,
+}
+
+/// What changed of a disk from an earlier snapshot of it to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangesSince {
+    /// The earlier snapshot. It may be gone.
+    pub base: Name,
+    /// What may differ.
+    pub blocks: Arc<ChangedBlocks>,
 }
 
 /// Copies as of one instant. The third part of [`DataPlane`](crate::DataPlane), whose rules hold
@@ -66,4 +77,21 @@ pub trait DiskCopies {
     /// # Errors
     /// When the copy has not ended, or the shard does not confirm; it may be asked again.
     fn end_copy(&self, copy: &Name) -> Result<(), PlaneError>;
+
+    /// Has all noted that clients change of a disk from now on, in place of where it was noted
+    /// before. A disk that is opened anew notes nothing.
+    ///
+    /// # Errors
+    /// When the disk is not in service, or is moved or copied, or the shard does not confirm.
+    fn track_changes(&self, disk: &Name, changes: Arc<Changes>) -> Result<(), PlaneError>;
+
+    /// Where is noted what clients change of a disk, if that is noted.
+    ///
+    /// # Errors
+    /// When the disk is not in service or the shard does not confirm.
+    fn tracked_changes(&self, disk: &Name) -> Result<Option<Arc<Changes>>, PlaneError>;
+
+    /// What clients of a snapshot can ask for from now on, whether it is in service or not. Those
+    /// that are connected keep what they were told. Waits for nobody.
+    fn set_changes_since(&self, snapshot: &Name, changes: Vec<ChangesSince>);
 }

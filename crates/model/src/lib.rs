@@ -22,7 +22,7 @@ mod window;
 
 pub use block_sizes::BlockSizes;
 pub use connection::{Connection, ConnectionState};
-pub use copies::{CopyEvent, CopyOrder, DiskCopies};
+pub use copies::{ChangesSince, CopyEvent, CopyOrder, DiskCopies};
 pub use data_plane::{CutOff, DataPlane, LiveDisk, NotResized, Period, Probe, Stall};
 pub use lookback::{Lookback, UnknownLookback};
 pub use moves::{LiveMoves, MoveEvent, MoveOrder, MovePace, MoveRecord, MoveStep};

@@ -178,10 +178,15 @@ impl Control {
         let (events, heard) = channel();
         let order = self.order_of_copy(source, &record, directory, pace)?;
         self.set_phase_of_copy(&copy, Phase::UnderWay);
+        let opened = match record.writes {
+            Writes::Refused => self.open_changes(source, record.size),
+            Writes::Allowed => None,
+        };
         self.plane.begin_copy(order, events)?;
         info!(disk = %source, %copy, datastore = %record.datastore, "the disk is being copied");
         crash::point("copy begun");
-        let watch = Watch::new(self.me.clone(), record, backend, creation.hand_over(), heard);
+        let watch =
+            Watch::new(self.me.clone(), record, backend, creation.hand_over(), opened, heard);
         Ok(Begun { watch, warnings })
     }
 

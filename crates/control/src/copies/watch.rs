@@ -1,7 +1,9 @@
 //! Follows a copy to its end, on a thread of its own: then the copy is a disk, or gone.
 
+use crate::changed_blocks::Opened;
 use crate::creation::{Creation, HandedOver};
 use crate::leases::Eviction;
+use crate::snapshots::Snapshot;
 use crate::{Control, ControlError, DiskEntry, Service, crash};
 use headgate_mirror::instant::Outcome;
 use headgate_model::{Backend, CopyEvent, DiskRecord, DiskState, Name, Origin};
@@ -27,6 +29,8 @@ pub(super) struct Watch {
     record: DiskRecord,
     backend: Backend,
     made: HandedOver,
+    /// Of a snapshot: what it will know of the one before it.
+    opened: Option<Opened>,
     events: Receiver<CopyEvent>,
 }
 
@@ -36,9 +40,10 @@ impl Watch {
         record: DiskRecord,
         backend: Backend,
         made: HandedOver,
+        opened: Option<Opened>,
         events: Receiver<CopyEvent>,
     ) -> Watch {
-        Watch { control, record, backend, made, events }
+        Watch { control, record, backend, made, opened, events }
     }
 
     /// Starts the thread, which tells what becomes of the instant. Without a thread the copy is
@@ -65,12 +70,15 @@ impl Watch {
         })
     }
 
-    fn run(self, told: &Sender<Result<(), String>>) {
+    fn run(mut self, told: &Sender<Result<(), String>>) {
         let outcome = loop {
             match self.events.recv() {
                 Ok(CopyEvent::Instant) => {
                     let Some(control) = self.control.upgrade() else { return };
                     control.note_instant(&self.record.name);
+                    if let Some(opened) = &mut self.opened {
+                        opened.instant(self.record.size);
+                    }
                     let _ = told.send(Ok(()));
                 }
                 Ok(CopyEvent::Ended(outcome)) => break Some(outcome),
@@ -106,17 +114,19 @@ impl Watch {
         outcome: Option<Outcome>,
         reason: Option<String>,
     ) -> Option<String> {
-        let Watch { record, backend, made, .. } = self;
+        let Watch { record, backend, made, opened, .. } = self;
         let copy = record.name.clone();
         let mut creation = Creation::of(control.clone(), made);
         let reason = match reason {
             Some(reason) => Some(reason),
             None => {
-                control.serve_copy(record, &backend, &mut creation).err().map(|e| e.to_string())
+                let served = control.serve_copy(record, &backend, opened, &mut creation);
+                served.err().map(|e| e.to_string())
             }
         };
         if reason.is_some() {
             close(control, &copy);
+            control.forget_known_changes(&copy);
         }
         match &reason {
             None => {
@@ -154,26 +164,36 @@ impl Control {
         &self,
         record: DiskRecord,
         backend: &Backend,
+        mut opened: Option<Opened>,
         creation: &mut Creation,
     ) -> Result<(), ControlError> {
         let copy = record.name.clone();
         crash::point("copy complete");
+        let at = {
+            let model = self.model();
+            let instant = model.copies.get(&copy).and_then(|copying| copying.instant);
+            instant.or(record.origin.as_ref().map(|origin| origin.at)).unwrap_or_default()
+        };
+        let snapshot = Snapshot { name: copy.clone(), at };
+        // Before clients can come.
+        if let Some(opened) = &mut opened {
+            self.keep_opened(&snapshot, opened);
+        }
+        crash::point("what a snapshot knows kept");
         self.open_held_disk(&record, backend, None, Eviction::Never)?;
         creation.serves();
         let mut catalog = self.catalog();
         // With what was changed meanwhile.
-        let (now, instant) = {
-            let model = self.model();
-            let instant = model.copies.get(&copy).and_then(|copying| copying.instant);
-            (model.disk(&copy)?.record.clone(), instant)
-        };
-        let origin =
-            now.origin.clone().map(|origin| Origin { at: instant.unwrap_or(origin.at), ..origin });
+        let now = self.model().disk(&copy)?.record.clone();
+        let origin = now.origin.clone().map(|origin| Origin { at, ..origin });
         let record = DiskRecord { state: DiskState::Ready, origin, ..now };
         catalog.update_disk(&record)?;
         crash::point("copy written down");
         let entry = DiskEntry { record, service: Service::Serving };
         self.model_mut().disks.insert(copy, entry);
+        if let Some(opened) = opened {
+            self.advance_changes(snapshot, opened);
+        }
         Ok(())
     }
 }

@@ -108,7 +108,7 @@ fn remove(directory: &File, name: &str) -> io::Result<()> {
 }
 
 /// Either the old content or the new one survives a crash.
-fn write_atomically(directory: &File, name: &str, text: &[u8]) -> io::Result<()> {
+pub(crate) fn write_atomically(directory: &File, name: &str, text: &[u8]) -> io::Result<()> {
     let new = unfinished(name);
     remove(directory, &new)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -10,7 +10,7 @@ mod file;
 mod scribe;
 
 use file::{Note, Part, datastore_record_name};
-pub(crate) use file::{datastore_records, read_record, record_path};
+pub(crate) use file::{datastore_records, read_record, record_path, write_atomically};
 use scribe::{Author, Scribes};
 
 use crate::{Roots, StateDir};

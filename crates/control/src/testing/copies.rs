@@ -1,9 +1,13 @@
 //! Copies as a test plays them.
 
 use super::MemoryPlane;
+use headgate_mirror::changes::{ChangedBlocks, Changes, Difference, GRAIN};
 use headgate_mirror::instant::{Outcome, Progress, State};
-use headgate_model::{CopyEvent, CopyOrder, DiskCopies, MovePace, Name, PlaneError, Policy};
+use headgate_model::{
+    ChangesSince, CopyEvent, CopyOrder, DiskCopies, MovePace, Name, PlaneError, Policy,
+};
 use headgate_units::Bytes;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 /// A copy under way.
@@ -49,6 +53,32 @@ impl MemoryPlane {
     }
 }
 
+impl MemoryPlane {
+    /// A client changes a part of a disk.
+    pub(crate) fn change(&self, disk: &str, offset: u64) {
+        if let Some(changes) = self.0.lock().unwrap().noted.get(&name(disk)) {
+            changes.mark(offset, 1);
+        }
+    }
+
+    /// A disk is opened anew.
+    pub(crate) fn forget_changes(&self, disk: &str) {
+        self.0.lock().unwrap().noted.remove(&name(disk));
+    }
+
+    /// Since which snapshots clients learn what changed, and where it begins.
+    pub(crate) fn changes_since(&self, snapshot: &str) -> Vec<(String, Vec<u64>)> {
+        let state = self.0.lock().unwrap();
+        let all = state.since.get(&name(snapshot)).map_or(&[][..], Vec::as_slice);
+        let grains = |blocks: &ChangedBlocks| {
+            let all = (0..blocks.size().0).step_by(GRAIN.0 as usize);
+            let is = |at: &u64| blocks.run_at(*at).unwrap().1 == Difference::Possible;
+            all.filter(is).map(|at| at / GRAIN.0).collect()
+        };
+        all.iter().map(|since| (since.base.to_string(), grains(&since.blocks))).collect()
+    }
+}
+
 impl DiskCopies for MemoryPlane {
     fn begin_copy(&self, order: CopyOrder, events: Sender<CopyEvent>) -> Result<(), PlaneError> {
         let CopyOrder { source, copy, .. } = order;
@@ -89,5 +119,20 @@ impl DiskCopies for MemoryPlane {
 
     fn end_copy(&self, copy: &Name) -> Result<(), PlaneError> {
         self.run("end_copy", |s| _ = s.copies.remove(copy))
+    }
+
+    fn track_changes(&self, disk: &Name, changes: Arc<Changes>) -> Result<(), PlaneError> {
+        self.run("track_changes", |s| {
+            assert!(s.disks.contains_key(disk));
+            s.noted.insert(disk.clone(), changes);
+        })
+    }
+
+    fn tracked_changes(&self, disk: &Name) -> Result<Option<Arc<Changes>>, PlaneError> {
+        self.run("tracked_changes", |s| s.noted.get(disk).cloned())
+    }
+
+    fn set_changes_since(&self, snapshot: &Name, changes: Vec<ChangesSince>) {
+        self.0.lock().unwrap().since.insert(snapshot.clone(), changes);
     }
 }

@@ -470,6 +470,7 @@ fn describe(disk: &types::Disk) -> String {
         ("lease", disk.lease.as_ref().map(lease)),
         ("move", disk.moving.as_ref().map(migrate::words)),
         ("copy of", disk.origin.as_ref().map(|of| format!("'{}' as of {}", of.disk, date(of.at)))),
+        ("changes since", (!disk.changes_since.is_empty()).then(|| disk.changes_since.join(", "))),
         (
             "moved",
             disk.moved.as_ref().map(|moved| format!("from '{}' on {}", moved.from, date(moved.at))),
