@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use support::copying::{Copier, spec};
 use support::moving::{
-    BLOCK, BOTH, Mover, Numbers, SIZE, datastore, engine, file, open, place, ram,
+    BLOCK, BOTH, Mover, Numbers, SIZE, datastore, engine, file, open, place, ram, remote,
 };
+use support::server::Server;
 use support::{Answer, Client, PATIENCE};
 
 /// A client with eight requests under way, which notes what grains it has asked to change.
@@ -211,6 +212,45 @@ fn a_copy_that_failed_takes_nothing_away() {
         assert_eq!(changed, BTreeSet::from([5, 8, 9, 64]));
         engine.shutdown(PATIENCE).unwrap();
     }
+}
+
+/// What a client had an answer for was copied, and is gone: nobody has asked for that.
+#[test]
+fn after_a_loss_everything_may_have_changed() {
+    let engine = engine(BOTH[0]);
+    let all: BTreeSet<u64> = (0..SIZE / GRAIN.0).collect();
+    let tracked = |disk| {
+        let changes = Arc::new(Changes::new(Bytes(SIZE)));
+        engine.track_changes(disk, Arc::clone(&changes)).unwrap();
+        changes
+    };
+    // A storage that cannot make durable what it has taken.
+    let store = datastore(&engine, "failing", BackendSpec::Memory, &["error=100%,on=flush"]);
+    let disk = open(&engine, store, ram());
+    let changes = tracked(disk);
+    let client = Client::new(&engine, disk);
+    client.write(0, &[1; 4096], 0).unwrap();
+    assert_eq!(named(&changes.since_base(Bytes(SIZE))), BTreeSet::from([0]));
+    client.run(Op::Flush, 0, 0).0.unwrap_err();
+    assert_eq!(named(&changes.since_base(Bytes(SIZE))), all);
+    // A server that dies with what nobody has flushed, and one that has nothing of that kind.
+    for flushed in [false, true] {
+        let mut server = Server::start(SIZE as usize);
+        let disk = remote(&engine, &format!("remote-{flushed}"), &server);
+        let changes = tracked(disk);
+        let client = Client::new(&engine, disk);
+        client.write(0, &[1; 4096], 0).unwrap();
+        if flushed {
+            client.run(Op::Flush, 0, 0).0.unwrap();
+        }
+        server.crash();
+        server.listen();
+        let expected = if flushed { vec![1] } else { vec![0; 4096] };
+        assert_eq!(client.read(0, 4096, 0)[..expected.len()], expected);
+        let named = named(&changes.since_base(Bytes(SIZE)));
+        assert_eq!(named, if flushed { BTreeSet::from([0]) } else { all.clone() });
+    }
+    engine.shutdown(PATIENCE).unwrap();
 }
 
 #[test]

@@ -26,6 +26,10 @@ fn bench() -> Bench {
 fn copy(bench: &Bench, to: &str, read_only: bool, outcome: Outcome) {
     let request = json!({"name": to, "read_only": read_only});
     bench.control.copy_disk(&name("a"), serde_json::from_value(request).unwrap()).unwrap();
+    finish(bench, to, outcome);
+}
+
+fn finish(bench: &Bench, to: &str, outcome: Outcome) {
     bench.plane.play_copy(to, CopyEvent::Ended(outcome));
     bench.plane.play_copy(to, CopyEvent::Released);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -160,6 +164,24 @@ fn a_snapshot_that_was_written_is_one_no_more() {
         let bench = bench.restart();
         assert_eq!((told(&bench, "tue"), told(&bench, "wed")), (vec![], vec![]));
     }
+}
+
+#[test]
+fn a_base_that_is_written_while_the_next_snapshot_is_made_is_none() {
+    let bench = bench();
+    snapshot(&bench, "mon");
+    change(&bench, &[1]);
+    let request = serde_json::from_value(json!({"name": "tue", "read_only": true})).unwrap();
+    bench.control.copy_disk(&name("a"), request).unwrap();
+    for read_only in [false, true] {
+        let patch = serde_json::from_value(json!({ "read_only": read_only })).unwrap();
+        bench.control.set_disk(&name("mon"), patch).unwrap();
+    }
+    finish(&bench, "tue", Outcome::Complete);
+    assert_eq!(told(&bench, "tue"), []);
+    change(&bench, &[2]);
+    snapshot(&bench, "wed");
+    assert_eq!(told(&bench, "wed"), [since("tue", &[2])]);
 }
 
 #[test]

@@ -66,11 +66,12 @@ impl Control {
 
     /// A snapshot is complete, but for being a disk: what it knows is kept.
     pub(crate) fn keep_opened(&self, snapshot: &Snapshot, opened: &mut Opened) {
-        let (Some(base), Some(blocks)) = (&opened.tracked.base, opened.changed.take()) else {
-            return;
-        };
-        let (of, base, blocks) = (snapshot.clone(), base.clone(), Arc::new(blocks));
-        self.keep_known_changes(Known { of, base, blocks });
+        // It may be none any more.
+        let tracked = self.model().tracked.get(&opened.source).cloned();
+        let tracked = tracked.filter(|now| Arc::ptr_eq(&now.changes, &opened.tracked.changes));
+        let base = tracked.and_then(|tracked| tracked.base);
+        let (Some(base), Some(blocks)) = (base, opened.changed.take()) else { return };
+        self.keep_known_changes(Known { of: snapshot.clone(), base, blocks: Arc::new(blocks) });
     }
 
     /// A snapshot is a disk: the next one is compared with it.

@@ -247,6 +247,7 @@ impl Datastore {
         let outcome = stats_outcome(&slot.result);
         if slot.result.is_err() && request.op.makes_durable() {
             disk.undurable += 1;
+            disk.note_loss();
         }
         if slot.lane == Lane::Client {
             let bytes = Bytes(request.len);

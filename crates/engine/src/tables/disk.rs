@@ -96,6 +96,12 @@ impl ShardDisk {
         }
     }
 
+    /// What clients had an answer for may be gone, and older content there again. O(size): 16,384
+    /// words for 1 TiB.
+    pub(crate) fn note_loss(&self) {
+        self.note_change(0, u64::MAX);
+    }
+
     /// Whether it can be the target of a move.
     pub(crate) fn check_as_target(&self) -> Result<(), EngineError> {
         if self.is_moving() {

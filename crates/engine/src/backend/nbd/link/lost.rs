@@ -84,6 +84,11 @@ impl Context {
             }
         }
         let lost = link.losses.on_lost(self.now);
+        if lost == loss::Lost::Perhaps
+            && let Some(disk) = self.tables.disks.get(link.disk as usize)
+        {
+            disk.note_loss();
+        }
         let worth = match (link.silent, link.answered) {
             (true, _) => Lost::Silent,
             (false, true) => Lost::Working,
