@@ -1,7 +1,8 @@
-//! While a disk moves, others get what they were promised, however much the copy may take.
+//! While a disk moves or is copied, others get what they were promised, however much the copying
+//! may take.
 
 use anyhow::{Context, ensure};
-use headgate_lab::fleet::{end, load};
+use headgate_lab::fleet::{end, load, writes_of};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::pace::{Pace, with_paced_lab};
 use headgate_lab::premise::Premises;
@@ -12,8 +13,11 @@ use std::time::Duration;
 const RATE: u32 = 1_000;
 const DEPTH: u32 = 16;
 const RESERVATION: u32 = 500;
+/// Who has it, on the one array and on the other.
+const BESIDE: [&str; 2] = ["beside-the-old", "beside-the-new"];
 
-/// Two arrays of one speed on two shards, a disk with a reservation on each, and one that moves.
+/// Two arrays of one speed on two shards, a disk with a reservation on each, and one that moves or
+/// is copied.
 fn set_up(lab: &Lab, pace: Pace) -> anyhow::Result<Headgate> {
     let config = lab.dir().join("headgate.toml");
     std::fs::write(&config, "shards = 2\n")?;
@@ -31,10 +35,27 @@ fn set_up(lab: &Lab, pace: Pace) -> anyhow::Result<Headgate> {
     Ok(daemon)
 }
 
-fn copied(daemon: &Headgate) -> anyhow::Result<u64> {
-    let moves = daemon.json(&["disk", "moves"])?;
-    let first = moves.get(0).with_context(|| format!("no move: {moves}"))?;
+/// How much is copied of the one disk that moves, or is copied.
+fn copied(daemon: &Headgate, listed: &str) -> anyhow::Result<u64> {
+    let all = daemon.json(&["disk", listed])?;
+    let first = all.get(0).with_context(|| format!("nothing is listed: {all}"))?;
     first["copied"].as_u64().with_context(|| format!("{first}"))
+}
+
+/// Both reservations hold while copying that is in a hurry gets on. Returns how many MiB it copied.
+fn hold_while_copying(daemon: &Headgate, pace: Pace, listed: &str) -> anyhow::Result<u64> {
+    sleep(pace.time(Duration::from_secs(1)));
+    let premises = BESIDE.iter().fold(Premises::new(), |all, disk| all.backlog(disk, 2 * DEPTH));
+    let before = copied(daemon, listed)?;
+    let interval = premises.watch(daemon, pace.time(Duration::from_secs(5)))?;
+    let (after, due) = (copied(daemon, listed)?, f64::from(pace.rate(RESERVATION)));
+    ensure!(before < after, "{before} bytes were copied, and {after} later: it is over");
+    for disk in BESIDE {
+        let got = interval.completions(disk)?;
+        eprintln!("  {disk}: {got:.1} of {due}, {} MiB copied", (after - before) >> 20);
+        ensure!(got >= 0.99 * due, "{disk}: {got:.1} of the reservation {due}");
+    }
+    Ok((after - before) >> 20)
 }
 
 #[test]
@@ -42,30 +63,39 @@ fn reservations_on_both_sides_hold_while_a_disk_moves_in_a_hurry() {
     with_paced_lab(&["qemu-io"], |lab, pace| {
         let mut daemon = set_up(lab, pace)?;
         tools::qemu_io(&daemon.nbd_uri("moves"), &["write -P 5 0 1G"])?;
-        let beside = ["beside-the-old", "beside-the-new"];
         let mut loads = Vec::new();
-        for disk in beside {
+        for disk in BESIDE {
             loads.push(load(lab.dir(), disk, &daemon.nbd_uri(disk), 2 * DEPTH)?);
         }
         loads.push(load(lab.dir(), "moves", &daemon.nbd_uri("moves"), 2 * DEPTH)?);
         let hurry = ["--move-shares=100000", "--detach"];
         daemon.command(&[&["disk", "migrate", "moves", "--to", "to"], &hurry[..]].concat())?;
-        sleep(pace.time(Duration::from_secs(1)));
-        let premises =
-            beside.iter().fold(Premises::new(), |all, disk| all.backlog(disk, 2 * DEPTH));
-        let before = copied(&daemon)?;
-        let interval = premises.watch(&daemon, pace.time(Duration::from_secs(5)))?;
-        let (after, due) = (copied(&daemon)?, f64::from(pace.rate(RESERVATION)));
-        ensure!(before < after, "{before} bytes were copied, and {after} later: it is over");
-        for disk in beside {
-            let got = interval.completions(disk)?;
-            eprintln!("  {disk}: {got:.1} of {due}, {} MiB copied", (after - before) >> 20);
-            ensure!(got >= 0.99 * due, "{disk}: {got:.1} of the reservation {due}");
-        }
+        let mib = hold_while_copying(&daemon, pace, "moves")?;
         // It was in a hurry.
-        let mib = (after - before) >> 20;
         ensure!(mib >= 100, "{mib} MiB were copied");
         daemon.command(&["disk", "migrate", "moves", "--cancel"])?;
+        loads.into_iter().try_for_each(end)?;
+        daemon.stop()
+    });
+}
+
+/// Each first change of a part of the disk has 64 KiB read at its array, and written at the other.
+#[test]
+fn reservations_on_both_sides_hold_while_a_disk_that_is_written_everywhere_is_copied() {
+    with_paced_lab(&["qemu-io"], |lab, pace| {
+        let mut daemon = set_up(lab, pace)?;
+        tools::qemu_io(&daemon.nbd_uri("moves"), &["write -P 5 0 1G"])?;
+        let mut loads = Vec::new();
+        for disk in BESIDE {
+            loads.push(load(lab.dir(), disk, &daemon.nbd_uri(disk), 2 * DEPTH)?);
+        }
+        loads.push(writes_of("4k", lab.dir(), "moves", &daemon.nbd_uri("moves"), 2 * DEPTH)?);
+        let hurry = ["--copy-shares=100000", "--detach"];
+        let begin = ["disk", "copy", "moves", "copy", "--datastore", "to"];
+        daemon.command(&[&begin[..], &hurry].concat())?;
+        let mib = hold_while_copying(&daemon, pace, "copies")?;
+        ensure!(mib >= 50, "{mib} MiB were copied");
+        daemon.command(&["disk", "copy", "--cancel", "copy"])?;
         loads.into_iter().try_for_each(end)?;
         daemon.stop()
     });

@@ -1,5 +1,6 @@
 //! Wire types of the live view.
 
+use super::copies::Copy;
 use super::latency::{LatencyNow, NarrowedFor};
 use super::moves::Move;
 use super::trouble::Trouble;
@@ -173,6 +174,9 @@ pub struct Top {
     /// Moves that are under way: each has a copy on two datastores.
     #[serde(default)]
     pub moves: Vec<Move>,
+    /// Copies as of one instant that are under way.
+    #[serde(default)]
+    pub copies: Vec<Copy>,
 }
 
 /// What the requests of one priority got on a disk since it was opened.

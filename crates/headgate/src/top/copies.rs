@@ -1,6 +1,7 @@
-//! Copies of disks that move, on both of their datastores.
+//! Copies of disks, of those that move and as of one instant, on both of their datastores.
 
 use super::format::mebibytes;
+use headgate_api::copies::Copy;
 use headgate_api::moves::{Move, MoveState};
 use headgate_api::top::{Top, TopDatastore};
 use ratatui::style::{Color, Stylize};
@@ -9,7 +10,22 @@ use ratatui::text::Line;
 /// The copies that are made from a datastore and to it.
 pub(super) fn lines(top: &Top, datastore: &TopDatastore) -> Vec<Line<'static>> {
     let of = |one: &&Move| one.from == datastore.name || one.to == datastore.name;
-    top.moves.iter().filter(of).map(|one| line(one, datastore)).collect()
+    let mut lines: Vec<_> = top.moves.iter().filter(of).map(|one| line(one, datastore)).collect();
+    let has = |one: &&Copy| {
+        one.datastore == datastore.name || datastore.disks.iter().any(|d| d.name == one.source)
+    };
+    lines.extend(top.copies.iter().filter(has).map(instant_line));
+    lines
+}
+
+fn instant_line(one: &Copy) -> Line<'static> {
+    let done = one.copied.0.saturating_mul(100) / one.size.0.max(1);
+    let (state, waiting) = (one.state.as_str(), one.waiting);
+    let mut text = format!("    copy {} of {}: {state}, {done} %", one.disk, one.source);
+    if waiting > 0 {
+        text.push_str(&format!(", {waiting} changes of the disk wait for it"));
+    }
+    Line::from(text).fg(Color::Cyan)
 }
 
 fn line(one: &Move, datastore: &TopDatastore) -> Line<'static> {
@@ -47,6 +63,32 @@ mod tests {
 
     fn text(lines: &[Line<'_>]) -> Vec<String> {
         lines.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_copy_as_of_one_instant_is_shown_where_it_is_and_where_its_disk_is() {
+        let one: Copy = serde_json::from_value(serde_json::json!({
+            "disk": "db0-mon", "source": "db0", "datastore": "fast", "state": "copying",
+            "instant": 0, "copied": 37_580_963_840u64, "size": 107_374_182_400u64, "waiting": 3,
+            "began": 0, "ended": null, "reason": null,
+        }))
+        .unwrap();
+        let done = Copy { waiting: 0, ..one.clone() };
+        let mut top = Top { copies: vec![one], ..Top::default() };
+        let line = "    copy db0-mon of db0: copying, 35 %";
+        let waits = format!("{line}, 3 changes of the disk wait for it");
+        assert_eq!(text(&lines(&top, &store("fast"))), [waits]);
+        assert!(lines(&top, &store("array")).is_empty());
+        top.copies = vec![done];
+        let load = headgate_api::top::Load::default();
+        let mut on = serde_json::to_value(store("array")).unwrap();
+        on["disks"] = serde_json::json!([{
+            "name": "db0", "vm": null, "state": "serving", "policy": {}, "clients": 1, "queued": 0,
+            "in_flight": 0, "load": load, "reservation_achieved": null,
+            "reservation_missed": false, "share_achieved": null,
+        }]);
+        let on = serde_json::from_value(on).unwrap();
+        assert_eq!(text(&lines(&top, &on)), [line]);
     }
 
     #[test]

@@ -46,7 +46,7 @@ narrowed  for a reservation of a disk that keeps too few requests outstanding
 p99=..  the latency target that a disk misses, and why
 HELD    what a disk holds until its storage takes it, and why; FAILING: what the
         storage failed within the last 10 seconds
-copy    of a disk that moves, on both of its datastores; it is in no other line
+copy    of a disk, that moves or as of one instant, where either is; it is in no other line
 prio    IOPS and part of the disk's service by priority, highest first
 Any key closes this help.";
 
