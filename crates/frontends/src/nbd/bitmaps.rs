@@ -21,8 +21,8 @@ struct Run {
 /// A dirty bitmap, which never changes.
 ///
 /// A shard looks things up in it while its other requests wait, and a run may be as long as the
-/// disk. So the runs that hold the multiples of [`STRIDE`] are found out beforehand; what begins
-/// and ends between two of them is short. They take 24 KiB for 1 TiB.
+/// disk. So the runs that hold the multiples of 1 GiB are found out beforehand; what begins and
+/// ends between two of them is short. They take 24 KiB for 1 TiB.
 #[derive(Clone, Debug)]
 pub struct Bitmap {
     name: BitmapName,
