@@ -4,12 +4,10 @@
 use anyhow::Context;
 use headgate_lab::headgate::{Headgate, binary};
 use headgate_lab::process::Process;
-use headgate_lab::writer::Writer;
+use headgate_lab::writer::{self, Writer};
 use headgate_lab::{Lab, Server, fleet, wait_for, with_lab};
 use serde_json::Value;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -64,39 +62,9 @@ fn beside_writers(
     disks: &[&str],
     work: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let writers: Vec<Writer> = disks
-        .iter()
-        .zip(1..)
-        .map(|(disk, seed)| Writer::new(daemon.nbd_socket(), disk, seed, BLOCKS))
-        .collect();
-    let progress: Vec<_> = writers.iter().map(Writer::progress).collect();
-    thread::scope(|scope| {
-        let writers: Vec<_> =
-            writers.into_iter().map(|writer| scope.spawn(|| writer.run())).collect();
-        let get_on = || {
-            let before: Vec<u64> =
-                progress.iter().map(|one| one.flushes.load(Ordering::Relaxed)).collect();
-            wait_for("the clients should get on", PATIENCE, || {
-                let mut all = progress.iter().zip(&before).zip(&writers);
-                let done = all.all(|((one, before), writer)| {
-                    one.flushes.load(Ordering::Relaxed) > before + 3 || writer.is_finished()
-                });
-                Ok(done.then_some(()))
-            })
-        };
-        let outcome = get_on().and_then(|()| work()).and_then(|()| get_on());
-        progress.iter().for_each(|one| one.stop.store(true, Ordering::Relaxed));
-        for writer in writers {
-            writer.join().expect("the writer does not panic")?;
-        }
-        outcome
-    })?;
-    let crashes = |one: &Arc<_>| -> u64 {
-        let one: &headgate_lab::writer::Progress = one;
-        one.crashes.load(Ordering::Relaxed)
-    };
-    anyhow::ensure!(progress.iter().all(|one| crashes(one) == 0), "a client lost its connection");
-    Ok(())
+    let writer = |(disk, seed): (&&str, u64)| Writer::new(daemon.nbd_socket(), disk, seed, BLOCKS);
+    let mut writers: Vec<Writer> = disks.iter().zip(1..).map(writer).collect();
+    writer::beside(&mut writers, PATIENCE, work)
 }
 
 #[test]

@@ -24,10 +24,12 @@ pub struct Counters {
 }
 
 /// All disks and datastores at one instant.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Sample {
     disks: BTreeMap<String, Counters>,
     datastores: BTreeMap<String, Counters>,
+    /// On which datastore each disk is.
+    places: BTreeMap<String, String>,
 }
 
 impl Sample {
@@ -37,7 +39,7 @@ impl Sample {
     }
 
     fn parse(stats: &Value) -> anyhow::Result<Sample> {
-        let mut sample = Sample { disks: BTreeMap::new(), datastores: BTreeMap::new() };
+        let mut sample = Sample::default();
         for store in list(stats) {
             for disk in list(&store["disks"]) {
                 let mut counters = Counters::parse(&disk["stats"])?;
@@ -45,6 +47,7 @@ impl Sample {
                     let priority = u8::try_from(number(stream, "priority")?)?;
                     counters.streams.insert(priority, number(stream, "ios")?);
                 }
+                sample.places.insert(name(disk)?, name(store)?);
                 sample.disks.insert(name(disk)?, counters);
             }
             sample.datastores.insert(name(store)?, Counters::parse(&store["stats"])?);
@@ -127,6 +130,11 @@ impl Interval {
     pub fn completions(&self, disk: &str) -> anyhow::Result<f64> {
         let (from, to) = self.of(disk)?;
         Ok((to.completed - from.completed) as f64 / to.seconds_since(from))
+    }
+
+    /// Whether a disk was on the same datastore all the time. Its counters are of one.
+    pub fn stayed(&self, disk: &str) -> bool {
+        self.from.places.get(disk) == self.to.places.get(disk)
     }
 
     /// How long it was by a disk's own counters, in seconds, and how many requests of all kinds

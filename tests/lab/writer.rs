@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
-/// Requests under way at once.
+/// Requests under way at once, unless the test says otherwise.
 const DEPTH: usize = 16;
 /// How long the server may be away.
 const AWAY: Duration = Duration::from_secs(60);
@@ -40,6 +41,7 @@ enum Sent {
 pub struct Writer {
     socket: PathBuf,
     export: String,
+    depth: usize,
     ledger: Ledger,
     random: u64,
     /// Has a request under way been overtaken by a younger one.
@@ -59,11 +61,19 @@ impl Writer {
         Writer {
             socket: socket.to_owned(),
             export: export.to_owned(),
+            depth: DEPTH,
             ledger: Ledger::new(seed, blocks),
             random: seed,
             overtaken: false,
             progress: Arc::default(),
         }
+    }
+
+    /// With so many requests under way at once.
+    #[must_use]
+    pub fn with_depth(mut self, depth: usize) -> Writer {
+        self.depth = depth;
+        self
     }
 
     /// What it has done, seen from another thread.
@@ -74,6 +84,11 @@ impl Writer {
     /// Writes until told to stop, checking the disk whenever the server has been away, and once at
     /// the end.
     pub fn run(mut self) -> anyhow::Result<()> {
+        self.work()
+    }
+
+    /// The same, of one that may go on later: it begins with a check.
+    fn work(&mut self) -> anyhow::Result<()> {
         loop {
             let mut client = wait_for("the server should be back", AWAY, || {
                 Ok(Client::connect(&self.socket, &self.export).ok())
@@ -119,7 +134,7 @@ impl Writer {
         let mut youngest = 0;
         loop {
             let stopping = self.progress.stop.load(Ordering::Relaxed);
-            while under_way.len() < DEPTH && !stopping {
+            while under_way.len() < self.depth && !stopping {
                 handle += 1;
                 let (sent, result) = self.send_one(client, handle);
                 under_way.insert(handle, sent);
@@ -188,6 +203,42 @@ impl Writer {
         self.random = self.random.wrapping_add(1);
         splitmix(self.random) % sides
     }
+}
+
+/// Has writers write, and check what they wrote, while something is done; they must get on before it
+/// and after it, each within `patience`, and none may lose its connection. They can do so again.
+pub fn beside<T>(
+    writers: &mut [Writer],
+    patience: Duration,
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let progress: Vec<_> = writers.iter().map(Writer::progress).collect();
+    progress.iter().for_each(|one| one.stop.store(false, Ordering::Relaxed));
+    let outcome = thread::scope(|scope| {
+        let writers: Vec<_> =
+            writers.iter_mut().map(|writer| scope.spawn(|| writer.work())).collect();
+        let get_on = || {
+            let before: Vec<u64> =
+                progress.iter().map(|one| one.flushes.load(Ordering::Relaxed)).collect();
+            wait_for("the clients should get on", patience, || {
+                let mut all = progress.iter().zip(&before).zip(&writers);
+                let done = all.all(|((one, before), writer)| {
+                    one.flushes.load(Ordering::Relaxed) > before + 3 || writer.is_finished()
+                });
+                Ok(done.then_some(()))
+            })
+        };
+        let outcome = get_on().and_then(|()| work());
+        let outcome = outcome.and_then(|done| get_on().map(|()| done));
+        progress.iter().for_each(|one| one.stop.store(true, Ordering::Relaxed));
+        for writer in writers {
+            writer.join().expect("the writer does not panic")?;
+        }
+        outcome
+    })?;
+    let crashes = |one: &Arc<Progress>| one.crashes.load(Ordering::Relaxed);
+    ensure!(progress.iter().all(|one| crashes(one) == 0), "a client lost its connection");
+    Ok(outcome)
 }
 
 /// Is this error the end of the connection, or something that the server did wrong?

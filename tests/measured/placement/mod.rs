@@ -1,21 +1,25 @@
 //! Placement learns what datastores can do and what disks ask for from real clients, and its advice
 //! is worth following: table 4 of the BASIL paper (FAST 2010). Eight disks with the paper's
 //! workloads are on an array of six spindles; arrays of three and of nine come to it, empty and
-//! unknown. Disks are moved by making them anew where the advice says, as the same disks: what is
-//! on them does not matter here, what they did does.
+//! unknown. `headgate balance --apply` carries the advice out while all clients, two of them in
+//! guests, are at full load.
+
+mod client;
 
 use anyhow::{Context, bail, ensure};
+use client::{CHECKED, Client};
+use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::pace::{Pace, with_paced_lab};
 use headgate_lab::premise::Premises;
-use headgate_lab::process::Process;
+use headgate_lab::sample::{Interval, Sample};
+use headgate_lab::writer::{self, Writer};
 use headgate_lab::{Lab, Server};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::process::Command;
-use std::thread::sleep;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 const SPINDLES: [u32; 3] = [3, 6, 9];
@@ -42,17 +46,42 @@ const CYCLES: u32 = 3;
 /// How long is measured at full load.
 const LOOK: Duration = Duration::from_secs(12);
 
+/// Disks whose clients are in guests, and those with a reservation while disks move.
+const IN_GUESTS: [usize; 2] = [0, 3];
+const RESERVED: [usize; 2] = [2, 4];
+
+/// More than one eighth of what six spindles do, in IOPS on a quick machine.
+const RESERVATION: u32 = 200;
+
+/// How much slower the arrays are than the model of drives has them: guests without KVM have to keep
+/// up.
+const SLOWER: u32 = 4;
+
+/// Requests at each array: as many as there are, or fewer than the eight clients send, so that
+/// reservations are what decides.
+const WIDE: u32 = 512;
+const NARROW: u32 = 64;
+
+/// Weight of the copies. By default a move would take minutes beside eight clients at full load.
+const SHARES: &str = "--move-shares=2000";
+
+/// How long all moves of a round may take at most, on a quick machine.
+const MOVED: Duration = Duration::from_secs(240);
+
 struct Disk {
     name: String,
     on: String,
-    client: Option<Process>,
-    dir: PathBuf,
+    client: Client,
+    /// Longest wait of a request under the last load without moves, in milliseconds.
+    longest: f64,
 }
 
 struct Pod {
     pace: Pace,
     daemon: Headgate,
     disks: Vec<Disk>,
+    /// Those who check what they write, on the disks that are reached over NBD.
+    writers: Vec<Writer>,
 }
 
 /// What the disks did at full load.
@@ -74,16 +103,30 @@ impl Pod {
         std::fs::write(&config, "sample-seconds = 2\n")?;
         let config = config.display().to_string();
         let daemon = Headgate::start_as(lab, "state", &[], &["--config", &config])?;
-        let mut pod = Pod { pace, daemon, disks: Vec::new() };
+        let mut pod = Pod { pace, daemon, disks: Vec::new(), writers: Vec::new() };
         pod.go_by_load_alone(lab)?;
         pod.add_array(6)?;
         for number in 0..DEPTHS.len() {
-            let name = format!("{}{}", TYPES[number % TYPES.len()].0, number / TYPES.len() + 1);
-            let dir = lab.subdir(&format!("client-{name}"))?;
-            pod.disks.push(Disk { name, on: "array6".into(), client: None, dir });
-            pod.create(number, &[])?;
+            pod.add_disk(lab, number)?;
         }
         Ok(pod)
+    }
+
+    fn add_disk(&mut self, lab: &Lab, number: usize) -> anyhow::Result<()> {
+        let name = format!("{}{}", TYPES[number % TYPES.len()].0, number / TYPES.len() + 1);
+        let create = ["disk", "create", &name, "--datastore=array6", "--size=256M", "--class=pod"];
+        self.daemon.command(&create)?;
+        let client = if IN_GUESTS.contains(&number) {
+            let drive = Drive::VhostUser { socket: self.daemon.vhost_socket(&name) };
+            Client::Guest(Box::new(Guest::boot(lab, &Machine::new(&name, drive))?))
+        } else {
+            let (socket, seed) = (self.daemon.nbd_socket(), 1 + number as u64);
+            self.writers.push(Writer::new(socket, &name, seed, CHECKED).with_depth(1));
+            let (uri, dir) = (self.daemon.nbd_uri(&name), lab.subdir(&format!("client-{name}"))?);
+            Client::Nbd { fio: None, uri, dir }
+        };
+        self.disks.push(Disk { name, on: "array6".into(), client, longest: 0.0 });
+        Ok(())
     }
 
     /// The arrays' files share a file system with all else that is on the machine: how full that is
@@ -95,50 +138,40 @@ impl Pod {
     }
 
     /// A cache so small that it is in its steady state within a second, and as many requests at the
-    /// array as there are.
+    /// array as there are: nothing is learnt from those that wait for us.
     fn add_array(&self, spindles: u32) -> anyhow::Result<()> {
         let name = format!("array{spindles}");
-        let model = format!("array={spindles},cache=8M,slowdown={}", self.pace.factor());
-        let add =
-            ["datastore", "add", &name, "--emulated", &model, "--queue-depth=512", "--class=pod"];
+        let model = format!("array={spindles},cache=8M,slowdown={}", SLOWER * self.pace.factor());
+        let depth = format!("--queue-depth={WIDE}");
+        let add = ["datastore", "add", &name, "--emulated", &model, &depth, "--class=pod"];
         self.daemon.command(&add).map(drop)
     }
 
-    fn create(&self, number: usize, more: &[&str]) -> anyhow::Result<()> {
-        let Disk { name, on, .. } = &self.disks[number];
-        let create = ["disk", "create", name, "--datastore", on, "--size=2G", "--class=pod"];
-        self.daemon.command(&[&create[..], more].concat()).map(drop)
-    }
-
-    /// Starts a client that raises its load step by step and then stays where it is.
-    fn load(&mut self, number: usize) -> anyhow::Result<()> {
+    /// Has a disk's client load it with these parts of its depth in per cent, one after the other,
+    /// and stay at the last.
+    fn load(&mut self, number: usize, parts: &[u32]) -> anyhow::Result<()> {
         let (_, kib, read, random) = TYPES[number % TYPES.len()];
-        let uri = self.daemon.nbd_uri(&self.disks[number].name);
         let mut jobs = format!(
-            "[global]\nioengine=nbd\nuri={uri}\nrw=randrw\nbs={kib}k\nrwmixread={read}\npercentage_random={random}\n\
-             time_based\nthread\nrandom_generator=tausworthe64\nnorandommap\n"
+            "rw=randrw\nbs={kib}k\nrwmixread={read}\npercentage_random={random}\ntime_based\n\
+             random_generator=tausworthe64\nnorandommap\n"
         );
-        for (step, part) in STEPS.into_iter().enumerate() {
+        for (step, part) in parts.iter().enumerate() {
             let depth = (DEPTHS[number] * part).div_ceil(100);
             let seconds =
-                if step + 1 == STEPS.len() { 3_600 } else { self.pace.time(STEP).as_secs() };
+                if step + 1 == parts.len() { 3_600 } else { self.pace.time(STEP).as_secs() };
             write!(jobs, "[step{step}]\niodepth={depth}\nruntime={seconds}\nstonewall\n")?;
         }
-        let disk = &mut self.disks[number];
-        let file = disk.dir.join("load.fio");
-        std::fs::write(&file, jobs)?;
-        let mut command = Command::new("fio");
-        command.arg("--output").arg(disk.dir.join("report")).arg(file);
-        disk.client = Some(Process::spawn("fio", command, &disk.dir.join("log"))?);
-        Ok(())
+        self.disks[number].client.start(&jobs)
     }
 
-    fn stop(&mut self, number: usize) -> anyhow::Result<()> {
-        if let Some(mut client) = self.disks[number].client.take() {
-            client.interrupt()?;
-            client.wait(Duration::from_secs(60))?;
-        }
-        Ok(())
+    /// Loads all disks.
+    fn load_all(&mut self, parts: &[u32]) -> anyhow::Result<()> {
+        (0..self.disks.len()).try_for_each(|number| self.load(number, parts))
+    }
+
+    /// Ends all loads; answers by disk how long a request waited at most, in milliseconds.
+    fn stop_all(&mut self) -> anyhow::Result<Vec<f64>> {
+        self.disks.iter_mut().map(|disk| Ok(disk.client.stop()?.longest)).collect()
     }
 
     /// Lets all disks run until it is known of each array they are on how latency rises there, and
@@ -158,10 +191,14 @@ impl Pod {
 
     /// Loads all disks through the steps, and measures at the last.
     fn cycle(&mut self) -> anyhow::Result<Measured> {
-        (0..self.disks.len()).try_for_each(|number| self.load(number))?;
+        self.load_all(&STEPS)?;
         sleep(self.pace.time(STEP) * (STEPS.len() as u32 - 1) + Duration::from_secs(2));
         let full = self.disks.iter().zip(DEPTHS);
-        let full = full.fold(Premises::new(), |p, (disk, depth)| p.backlog(&disk.name, depth));
+        let full = full.fold(Premises::new(), |all, (disk, depth)| match disk.client {
+            Client::Nbd { .. } => all.backlog(&disk.name, depth),
+            // It computes on its way to its device.
+            Client::Guest(_) => all.backlog_of(&disk.name, depth, 0.85),
+        });
         let look = || {
             let before = self.daemon.metrics()?;
             sleep(self.pace.time(LOOK));
@@ -187,7 +224,8 @@ impl Pod {
         }
         measured.latency = waited / measured.iops * 1e3;
         measured.reads = read_seconds / reads * 1e3;
-        (0..self.disks.len()).try_for_each(|number| self.stop(number))?;
+        let longest = self.stop_all()?;
+        self.disks.iter_mut().zip(longest).for_each(|(disk, longest)| disk.longest = longest);
         Ok(measured)
     }
 
@@ -198,25 +236,99 @@ impl Pod {
         pools.iter().find(|pool| pool["class"] == "pod").cloned().context("no pool of this class")
     }
 
-    /// Does what is advised; answers how many disks went to each datastore.
+    /// Has what is advised carried out while all clients are at full load; answers how many disks
+    /// went to each datastore.
     fn follow(&mut self, advice: &Value) -> anyhow::Result<BTreeMap<String, usize>> {
-        let mut gone: BTreeMap<String, usize> = BTreeMap::new();
-        for each in advice["moves"].as_array().context("no moves")? {
-            let (disk, to) = (
-                each["disk"].as_str().context("no disk")?,
-                each["to"].as_str().context("no target")?,
-            );
-            let number = self
-                .disks
-                .iter()
-                .position(|known| known.name == disk)
-                .context("an unknown disk")?;
-            self.daemon.command(&["disk", "remove", disk])?;
-            self.disks[number].on = to.to_owned();
-            self.create(number, &["--moved-from", disk])?;
-            *gone.entry(to.to_owned()).or_default() += 1;
+        self.load_all(&[100])?;
+        self.promise(NARROW, &self.pace.rate(RESERVATION).to_string())?;
+        self.disks.iter_mut().try_for_each(|disk| disk.client.begin_checks())?;
+        sleep(self.pace.time(Duration::from_secs(2)));
+        let (mut writers, patience) = (std::mem::take(&mut self.writers), self.pace.time(MOVED));
+        let watched = writer::beside(&mut writers, patience, || self.balance(advice));
+        self.writers = writers;
+        let watched = watched?;
+        self.disks.iter_mut().try_for_each(|disk| disk.client.end_checks(patience))?;
+        let longest = self.stop_all()?;
+        for (disk, longest) in self.disks.iter().zip(longest) {
+            let (name, without) = (&disk.name, disk.longest);
+            eprintln!("  {name}: the longest wait was {longest:.0} ms, {without:.0} without moves");
         }
+        self.promise(WIDE, "none")?;
+        self.held(&watched)?;
+        let mut gone: BTreeMap<String, usize> = BTreeMap::new();
+        for disk in &mut self.disks {
+            let shown = self.daemon.json(&["disk", "show", &disk.name])?;
+            let now = shown["datastore"].as_str().context("a disk is somewhere")?;
+            if disk.on != now {
+                disk.on = now.to_owned();
+                *gone.entry(now.to_owned()).or_default() += 1;
+            }
+        }
+        let advised = advice["moves"].as_array().context("no moves")?.len();
+        let moved: usize = gone.values().sum();
+        ensure!(moved == advised, "{moved} disks moved where {advised} moves were advised");
         Ok(gone)
+    }
+
+    /// Reservations, and arrays that they need: what waits for us, for them too, says nothing of
+    /// the arrays to who learns.
+    fn promise(&self, depth: u32, reservation: &str) -> anyhow::Result<()> {
+        for number in RESERVED {
+            let set = ["disk", "set", &self.disks[number].name, "--reservation", reservation];
+            self.daemon.command(&set)?;
+        }
+        let depth = format!("--queue-depth={depth}");
+        SPINDLES.into_iter().try_for_each(|spindles| {
+            let set = ["datastore", "set", &format!("array{spindles}"), &depth];
+            self.daemon.command(&set).map(drop)
+        })
+    }
+
+    /// Carries the advice out; answers what the disks did meanwhile, second by second.
+    fn balance(&self, advice: &Value) -> anyhow::Result<Vec<Interval>> {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let watching = scope.spawn(|| -> anyhow::Result<Vec<Interval>> {
+                let (mut seen, mut from) = (Vec::new(), Sample::read(&self.daemon)?);
+                while !over.load(Ordering::Relaxed) {
+                    sleep(self.pace.time(Duration::from_secs(1)));
+                    let to = Sample::read(&self.daemon)?;
+                    seen.push(Interval { from: std::mem::replace(&mut from, to.clone()), to });
+                }
+                Ok(seen)
+            });
+            let within = self.pace.time(MOVED);
+            let said = self.daemon.command_for(within, &["balance", "--apply", SHARES, "--json"]);
+            over.store(true, Ordering::Relaxed);
+            let seen = watching.join().expect("nobody panics")?;
+            let done: Value = serde_json::from_str(&said?)?;
+            let route = |one: &Value| ["disk", "from", "to"].map(|key| one[key].clone());
+            let routes = |moves: &Value| -> anyhow::Result<Vec<[Value; 3]>> {
+                Ok(moves.as_array().context("no moves")?.iter().map(route).collect())
+            };
+            let moves = &done["run"]["moves"];
+            ensure!(routes(moves)? == routes(&advice["moves"])?, "not as advised: {done}");
+            let all = moves.as_array().context("no moves")?;
+            ensure!(all.iter().all(|one| one["state"] == "moved"), "{done}");
+            Ok(seen)
+        })
+    }
+
+    /// Every reservation was held in each second of these: 1 %, and one request at each end, may be
+    /// missing.
+    fn held(&self, seconds: &[Interval]) -> anyhow::Result<()> {
+        for disk in RESERVED.map(|number| &self.disks[number].name) {
+            let mut least = f64::INFINITY;
+            // But for the one in which it was switched over.
+            for interval in seconds.iter().filter(|interval| interval.stayed(disk)) {
+                let (length, done) = interval.completed(disk)?;
+                let due = f64::from(self.pace.rate(RESERVATION)) * length;
+                least = least.min((done as f64 + 1.0) / due);
+            }
+            eprintln!("  {disk}: at least {least:.3} of its reservation in {} s", seconds.len());
+            ensure!(least >= 0.99, "{disk} had {least:.3} of its reservation while disks moved");
+        }
+        Ok(())
     }
 
     /// How many moves of disks of the pool are known, none of which moved twice: a disk that has
@@ -258,8 +370,8 @@ fn millis(nanos: &Value) -> f64 {
 }
 
 #[test]
-fn disks_on_one_array_are_advised_to_spread_over_three_and_it_pays() {
-    with_paced_lab(&["fio"], |lab, pace| {
+fn disks_on_one_array_are_spread_over_three_under_load_and_it_pays() {
+    with_paced_lab(&["fio", QEMU], |lab, pace| {
         let mut pod = Pod::start(lab, pace)?;
         let first = pod.run()?;
         let (mut last, mut moved) = (first.clone(), 0);
