@@ -243,3 +243,33 @@ fn a_daemon_that_is_killed_leaves_no_half_copy() {
         daemon.stop()
     });
 }
+
+/// At its first pace the copy would take an hour.
+#[test]
+fn a_copy_that_crawls_is_hurried_and_its_disk_stays_what_it_was() {
+    with_lab(&["qemu-img", "qemu-io"], |lab| {
+        let mut daemon = Headgate::start(lab)?;
+        daemon.command(&["disk", "create", "db", "--size=64M"])?;
+        tools::qemu_io(&daemon.nbd_uri("db"), &["write -P 5 0 64M"])?;
+        let crawl = ["--copy-bandwidth=16k", "--detach"];
+        daemon.command(&[&["disk", "copy", "db", "copy"], &crawl[..]].concat())?;
+        let slow = copy_of(&daemon, "copy")?;
+        ensure!(slow["state"] == "copying" && slow["limit_bandwidth"] == 16 << 10, "{slow}");
+        let metrics = daemon.get("/metrics")?;
+        ensure!(metrics.contains(r#"headgate_copy_size_bytes{copy="copy",disk="db"} 67108864"#));
+        let nothing = daemon.command(&["disk", "copy", "--change", "copy"]);
+        ensure!(nothing.is_err_and(|e| format!("{e:#}").contains("--copy-shares")));
+        let hurry = ["disk", "copy", "--change", "copy", "--copy-bandwidth", "none"];
+        daemon.command(&[&hurry[..], &["--copy-shares", "9"]].concat())?;
+        let end = wait_for("the copy should be complete", PATIENCE, || {
+            let now = copy_of(&daemon, "copy")?;
+            ensure!(now["state"] != "failed", "{now}");
+            Ok((now["state"] == "complete").then_some(now))
+        })?;
+        ensure!(end["shares"] == 9 && end["limit_bandwidth"].is_null(), "{end}");
+        let metrics = daemon.get("/metrics")?;
+        ensure!(metrics.contains(r#"headgate_copies_ended_total{outcome="complete"} 1"#));
+        tools::qemu_img_compare(&daemon.nbd_uri("db"), &daemon.nbd_uri("copy"))?;
+        daemon.stop()
+    });
+}

@@ -6,7 +6,9 @@ use headgate_lab::fleet::{end, load, writes_of};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::pace::{Pace, with_paced_lab};
 use headgate_lab::premise::Premises;
+use headgate_lab::process::Process;
 use headgate_lab::{Lab, Server, tools};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -58,8 +60,13 @@ fn hold_while_copying(daemon: &Headgate, pace: Pace, listed: &str) -> anyhow::Re
     Ok((after - before) >> 20)
 }
 
-#[test]
-fn reservations_on_both_sides_hold_while_a_disk_moves_in_a_hurry() {
+/// Clients of both neighbours and of the disk are at work, and copying in a hurry is begun by one
+/// command and ended by another: both reservations hold, and so many MiB are copied.
+fn beside_clients(
+    client: fn(&Path, &str, &str, u32) -> anyhow::Result<Process>,
+    [listed, begin, cancel]: [&'static str; 3],
+    due: u64,
+) {
     with_paced_lab(&["qemu-io"], |lab, pace| {
         let mut daemon = set_up(lab, pace)?;
         tools::qemu_io(&daemon.nbd_uri("moves"), &["write -P 5 0 1G"])?;
@@ -67,36 +74,28 @@ fn reservations_on_both_sides_hold_while_a_disk_moves_in_a_hurry() {
         for disk in BESIDE {
             loads.push(load(lab.dir(), disk, &daemon.nbd_uri(disk), 2 * DEPTH)?);
         }
-        loads.push(load(lab.dir(), "moves", &daemon.nbd_uri("moves"), 2 * DEPTH)?);
-        let hurry = ["--move-shares=100000", "--detach"];
-        daemon.command(&[&["disk", "migrate", "moves", "--to", "to"], &hurry[..]].concat())?;
-        let mib = hold_while_copying(&daemon, pace, "moves")?;
+        loads.push(client(lab.dir(), "moves", &daemon.nbd_uri("moves"), 2 * DEPTH)?);
+        let words = |line: &'static str| line.split(' ').collect::<Vec<&str>>();
+        daemon.command(&words(begin))?;
+        let mib = hold_while_copying(&daemon, pace, listed)?;
         // It was in a hurry.
-        ensure!(mib >= 100, "{mib} MiB were copied");
-        daemon.command(&["disk", "migrate", "moves", "--cancel"])?;
+        ensure!(mib >= due, "{mib} MiB were copied");
+        daemon.command(&words(cancel))?;
         loads.into_iter().try_for_each(end)?;
         daemon.stop()
     });
 }
 
+#[test]
+fn reservations_on_both_sides_hold_while_a_disk_moves_in_a_hurry() {
+    let begin = "disk migrate moves --to to --move-shares=100000 --detach";
+    beside_clients(load, ["moves", begin, "disk migrate moves --cancel"], 100);
+}
+
 /// Each first change of a part of the disk has 64 KiB read at its array, and written at the other.
 #[test]
 fn reservations_on_both_sides_hold_while_a_disk_that_is_written_everywhere_is_copied() {
-    with_paced_lab(&["qemu-io"], |lab, pace| {
-        let mut daemon = set_up(lab, pace)?;
-        tools::qemu_io(&daemon.nbd_uri("moves"), &["write -P 5 0 1G"])?;
-        let mut loads = Vec::new();
-        for disk in BESIDE {
-            loads.push(load(lab.dir(), disk, &daemon.nbd_uri(disk), 2 * DEPTH)?);
-        }
-        loads.push(writes_of("4k", lab.dir(), "moves", &daemon.nbd_uri("moves"), 2 * DEPTH)?);
-        let hurry = ["--copy-shares=100000", "--detach"];
-        let begin = ["disk", "copy", "moves", "copy", "--datastore", "to"];
-        daemon.command(&[&begin[..], &hurry].concat())?;
-        let mib = hold_while_copying(&daemon, pace, "copies")?;
-        ensure!(mib >= 50, "{mib} MiB were copied");
-        daemon.command(&["disk", "copy", "--cancel", "copy"])?;
-        loads.into_iter().try_for_each(end)?;
-        daemon.stop()
-    });
+    let begin = "disk copy moves copy --datastore to --copy-shares=100000 --detach";
+    let writes = |dir: &Path, disk: &str, uri: &str, depth| writes_of("4k", dir, disk, uri, depth);
+    beside_clients(writes, ["copies", begin, "disk copy --cancel copy"], 50);
 }

@@ -1,6 +1,6 @@
 //! Wire types of copies of disks as of one instant.
 
-use super::change::Force;
+use super::change::{Change, Force};
 use super::types::DiskCreate;
 use headgate_model::{DiskPlacement, MovePace, Name, Policy};
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
@@ -76,8 +76,39 @@ impl DiskCopy {
     }
 }
 
+/// What a copy under way may take from now on. A field that is absent stays as it is; `null` takes a
+/// limit away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CopyPatch {
+    /// Weight of the copying, 1 to 1,000,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub shares: Option<Shares>,
+    /// Highest rate of the copying, in normalised IOPS.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit: Change<Iops>,
+    /// Highest bandwidth of the copying, in bytes per second.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_bandwidth: Change<BytesPerSec>,
+}
+
+impl CopyPatch {
+    /// The pace after the change.
+    pub fn pace(&self, before: MovePace) -> MovePace {
+        MovePace {
+            shares: self.shares.unwrap_or(before.shares),
+            limit: self.limit.apply(before.limit),
+            limit_bandwidth: self.limit_bandwidth.apply(before.limit_bandwidth),
+        }
+    }
+}
+
 /// How far a copy is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum CopyState {
@@ -96,6 +127,9 @@ pub enum CopyState {
 }
 
 impl CopyState {
+    /// The states in which nothing more comes of it.
+    pub const OVER: [CopyState; 3] = [CopyState::Complete, CopyState::Failed, CopyState::Cancelled];
+
     /// The word in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -110,7 +144,7 @@ impl CopyState {
 
     /// Whether nothing more comes of it.
     pub fn is_over(self) -> bool {
-        matches!(self, CopyState::Complete | CopyState::Failed | CopyState::Cancelled)
+        CopyState::OVER.contains(&self)
     }
 }
 
@@ -137,6 +171,19 @@ pub struct Copy {
     /// The disk's size in bytes.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub size: Bytes,
+    /// How fast it was lately, in bytes per second; `null` when it does not copy.
+    pub rate: Option<u64>,
+    /// How long the rest takes at that rate, in seconds.
+    pub seconds_left: Option<u64>,
+    /// Weight of the copying.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub shares: Shares,
+    /// Highest rate of the copying, in normalised IOPS.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit: Option<Iops>,
+    /// Highest bandwidth of the copying, in bytes per second.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub limit_bandwidth: Option<BytesPerSec>,
     /// Changes of the disk's clients that wait for the copy now.
     pub waiting: usize,
     /// When it began, in seconds since 1970.

@@ -1,7 +1,7 @@
 //! A disk that another one is being copied to.
 
 use headgate_api::copies::CopyState;
-use headgate_model::Name;
+use headgate_model::{MovePace, Name};
 use headgate_units::Bytes;
 
 /// A copy under way.
@@ -17,6 +17,8 @@ pub(crate) struct Copying {
     pub(crate) instant: Option<u64>,
     /// How much was copied when the data path ended it.
     pub(crate) copied: Option<Bytes>,
+    /// What the copying may take.
+    pub(crate) pace: MovePace,
     /// When it began, in seconds since 1970.
     pub(crate) began: u64,
 }

@@ -60,6 +60,7 @@ mod snapshots;
 mod sockets;
 #[cfg(test)]
 mod space_tests;
+mod speed;
 mod start;
 mod state;
 mod state_dir;

@@ -69,9 +69,10 @@ impl Control {
             new.datastore = Some(self.place(&new, None)?.0);
         }
         let copy = new.name.clone();
-        let (planned, target) = self.plan_copy(source, new)?;
+        let pace = request.pace();
+        let (planned, target) = self.plan_copy(source, new, pace)?;
         drop(turn);
-        let (doing, pace) = (format!("making the storage of disk '{copy}'"), request.pace());
+        let doing = format!("making the storage of disk '{copy}'");
         let from = source.clone();
         let Begun { watch, warnings } = self.on_storage(&target, doing, PATIENCE, {
             move |control, ticket| control.begin_copy(&from, planned, pace, ticket)
@@ -96,7 +97,12 @@ impl Control {
     }
 
     /// The row, before anything is made, and where it is to be.
-    fn plan_copy(&self, source: &Name, new: DiskCreate) -> Result<(Planned, Name), ControlError> {
+    fn plan_copy(
+        &self,
+        source: &Name,
+        new: DiskCreate,
+        pace: MovePace,
+    ) -> Result<(Planned, Name), ControlError> {
         let me = self.me.upgrade().ok_or_else(ControlError::stopping)?;
         let target = crate::disks::datastore_of(&new)?;
         let backend = self.model().datastore(&target)?.record.backend.clone();
@@ -120,6 +126,7 @@ impl Control {
             phase: Phase::Preparing,
             instant: None,
             copied: None,
+            pace,
             began,
         };
         let mut model = self.model_mut();
@@ -255,27 +262,6 @@ impl Control {
         if let Some(copying) = self.model_mut().copies.get_mut(copy) {
             copying.phase = Phase::Ended;
             copying.copied = progress.map(|progress| progress.copied);
-        }
-    }
-
-    /// Ends a copy: nothing of it is left when its state says so.
-    ///
-    /// # Errors
-    /// When there is none, or the data path is through with it.
-    pub fn cancel_copy(&self, copy: &Name) -> Result<(), ControlError> {
-        let Some(copying) = self.model().copies.get(copy).cloned() else {
-            return Err(self.not_copied(copy));
-        };
-        match copying.phase {
-            Phase::UnderWay => Ok(self.plane.cancel_copy(copy)?),
-            Phase::Preparing => Err(ControlError::Busy {
-                error: format!("the storage of disk '{copy}' is being made"),
-                hint: "end it in a moment".into(),
-            }),
-            Phase::Ended => Err(ControlError::Busy {
-                error: format!("all of disk '{copy}' is copied"),
-                hint: format!("remove it in a moment with 'headgate disk remove {copy}'"),
-            }),
         }
     }
 }

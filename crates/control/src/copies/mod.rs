@@ -5,6 +5,7 @@
 //! the copy was, and what the disk has changed since is lost to it.
 
 mod begin;
+mod orders;
 mod past;
 #[cfg(test)]
 mod tests;

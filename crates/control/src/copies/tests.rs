@@ -10,6 +10,7 @@ use headgate_api::types::{Changed, Force, ImageFate, ServiceState};
 use headgate_cluster::lease::FileLease;
 use headgate_mirror::instant::{Outcome, Reason};
 use headgate_model::{CopyEvent, DiskState, Name};
+use headgate_units::Iops;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
@@ -107,6 +108,35 @@ fn a_copy_is_a_disk_when_all_is_copied_and_not_before() {
     assert_eq!((disk.state, disk.origin.unwrap().disk), (ServiceState::Serving, name("a")));
     bench.control.remove_disk(&name("b"), Force::No, ImageFate::Purge).unwrap();
     nothing_is_left(&bench, "removed");
+}
+
+#[test]
+fn what_the_copying_may_take_is_changed_while_it_is_under_way() {
+    let bench = bench();
+    let change = |patch: Value| {
+        bench.control.change_copy(&name("b"), &serde_json::from_value(patch).unwrap())
+    };
+    assert!(change(json!({"limit": 5})).is_err(), "there is no copy");
+    begin(&bench).unwrap();
+    let now = change(json!({"shares": 7, "limit": 5})).unwrap();
+    let set = |one: &Copy| (one.shares.get(), one.limit.map(Iops::get), one.limit_bandwidth);
+    assert_eq!(set(&now), (7, Some(5), None));
+    // What is not named stays, and the data path has what is told.
+    let now = change(json!({"limit": null})).unwrap();
+    assert_eq!(set(&now), (7, None, None));
+    let pace = bench.plane.pace_of_copy("b");
+    assert_eq!((pace.shares.get(), pace.limit, pace.limit_bandwidth), (7, None, None));
+    // A shard that does not confirm leaves what was.
+    bench.plane.break_down("set_copy_pace");
+    assert!(change(json!({"shares": 9})).unwrap_err().to_string().contains("set_copy_pace"));
+    assert_eq!(bench.control.view_of_copy(&name("b")).unwrap().shares.get(), 7);
+    assert_eq!(bench.plane.pace_of_copy("b").shares.get(), 7);
+    end(&bench, Outcome::Complete);
+    assert_eq!(settle(&bench).shares.get(), 7);
+    assert!(change(json!({"shares": 8})).is_err(), "it is a disk");
+    let ended = |state| bench.control.copies_ended().into_iter().find(|(s, _)| *s == state);
+    assert_eq!(ended(CopyState::Complete), Some((CopyState::Complete, 1)));
+    assert_eq!(ended(CopyState::Failed), Some((CopyState::Failed, 0)));
 }
 
 #[test]

@@ -12,6 +12,9 @@ impl Control {
         let state = copying.state();
         let seen = progress.map(|progress| progress.copied);
         let copied = copying.copied.or(seen).unwrap_or(Bytes(0));
+        let is_copying = state == CopyState::Copying;
+        let speed = is_copying.then(|| self.copied().look(copy, copied)).unwrap_or_default();
+        let left = Bytes(copying.size.0.saturating_sub(copied.0));
         Copy {
             disk: copy.clone(),
             source: copying.source.clone(),
@@ -20,6 +23,11 @@ impl Control {
             instant: copying.instant,
             copied,
             size: copying.size,
+            rate: speed.rate(),
+            seconds_left: speed.time_for(left),
+            shares: copying.pace.shares,
+            limit: copying.pace.limit,
+            limit_bandwidth: copying.pace.limit_bandwidth,
             waiting: progress.map_or(0, |progress| progress.waiting),
             began: copying.began,
             ended: None,
@@ -34,6 +42,12 @@ impl Control {
             under_way.iter().map(|(copy, copying)| self.view_copy(copy, copying)).collect();
         all.extend(self.copied().all().cloned());
         all
+    }
+
+    /// How many copies ended in each way since the daemon began.
+    pub fn copies_ended(&self) -> [(CopyState, u64); 3] {
+        let copied = self.copied();
+        CopyState::OVER.map(|state| (state, copied.count(state)))
     }
 
     /// A disk's copying: what is under way, or else the last one.
@@ -70,7 +84,8 @@ impl Control {
         let before = self.view_copy(copy, &copying);
         let ended = Some(clock::seconds_since_1970());
         let copied = if state == CopyState::Complete { before.size } else { before.copied };
-        let over = Copy { state, ended, reason, copied, waiting: 0, ..before };
+        let still = Copy { waiting: 0, rate: None, seconds_left: None, ..before };
+        let over = Copy { state, ended, reason, copied, ..still };
         let mut model = self.model_mut();
         model.copies.remove(copy);
         // Under the model's lock: nobody finds it neither under way nor over.

@@ -10,7 +10,6 @@ mod checks;
 mod orders;
 mod past;
 mod reclaim;
-mod speed;
 mod switch;
 #[cfg(test)]
 mod tests;

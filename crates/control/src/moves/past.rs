@@ -1,8 +1,8 @@
 //! How moves are, and were.
 
-use super::speed::Speed;
 use crate::clock;
 use crate::moving::{Moving, Phase, Verdict};
+use crate::speed::Speed;
 use headgate_api::moves::{Move, MoveOutcome, MoveState};
 use headgate_mirror::{Progress, State};
 use headgate_model::Name;

@@ -1,8 +1,8 @@
 //! What is told of moves.
 
 use super::past::Seen;
-use super::speed::Speed;
 use crate::moving::{Moving, Phase};
+use crate::speed::Speed;
 use crate::{Control, ControlError};
 use headgate_api::moves::{Move, MoveOutcome};
 use headgate_mirror::State;

@@ -15,6 +15,7 @@ pub(super) struct FakeCopy {
     source: Name,
     size: Bytes,
     policy: Policy,
+    pace: MovePace,
     state: State,
     events: Sender<CopyEvent>,
 }
@@ -40,6 +41,11 @@ impl MemoryPlane {
     /// What is copied because clients change it goes by this policy.
     pub(crate) fn policy_of_copy(&self, copy: &str) -> Policy {
         self.0.lock().unwrap().copies[&name(copy)].policy
+    }
+
+    /// What is copied in order goes by this.
+    pub(crate) fn pace_of_copy(&self, copy: &str) -> MovePace {
+        self.0.lock().unwrap().copies[&name(copy)].pace
     }
 
     /// Copies have their instant when the test says so.
@@ -81,7 +87,7 @@ impl MemoryPlane {
 
 impl DiskCopies for MemoryPlane {
     fn begin_copy(&self, order: CopyOrder, events: Sender<CopyEvent>) -> Result<(), PlaneError> {
-        let CopyOrder { source, copy, .. } = order;
+        let CopyOrder { source, copy, pace, .. } = order;
         if !copy.image.as_os_str().is_empty() && !copy.image.exists() {
             return Err(PlaneError::new(format!("{} does not exist", copy.image.display())));
         }
@@ -92,13 +98,13 @@ impl DiskCopies for MemoryPlane {
             if !s.late_instants {
                 events.send(CopyEvent::Instant).unwrap();
             }
-            let one = FakeCopy { source, size, policy, state, events };
+            let one = FakeCopy { source, size, policy, pace, state, events };
             assert!(s.copies.insert(copy.name, one).is_none());
         })
     }
 
-    fn set_copy_pace(&self, _copy: &Name, _pace: MovePace) -> Result<(), PlaneError> {
-        self.run("set_copy_pace", |_| ())
+    fn set_copy_pace(&self, copy: &Name, pace: MovePace) -> Result<(), PlaneError> {
+        self.run("set_copy_pace", |s| s.copies.get_mut(copy).unwrap().pace = pace)
     }
 
     fn cancel_copy(&self, copy: &Name) -> Result<(), PlaneError> {

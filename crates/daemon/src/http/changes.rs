@@ -156,6 +156,7 @@ fn what(method: &Method, uri: &Uri) -> String {
         ("PATCH", ["moves", _]) => "disk migrate (change)",
         ("DELETE", ["moves", _]) => "disk migrate --cancel",
         ("POST", ["disks", _, "copy"]) => "disk copy",
+        ("PATCH", ["copies", _]) => "disk copy (change)",
         ("DELETE", ["copies", _]) => "disk copy --cancel",
         ("POST", ["removed", _, "restore"]) => "disk restore",
         ("DELETE", ["removed", _]) => "disk purge",
@@ -272,6 +273,7 @@ mod tests {
             ("PATCH", "/v1/moves/logged", "disk migrate (change) logged"),
             ("DELETE", "/v1/moves/logged", "disk migrate --cancel logged"),
             ("POST", "/v1/disks/logged/copy", "disk copy logged"),
+            ("PATCH", "/v1/copies/logged", "disk copy (change) logged"),
             ("DELETE", "/v1/copies/logged", "disk copy --cancel logged"),
         ] {
             tried.insert(pattern(method, path));

@@ -1,15 +1,17 @@
 //! Routes of copies of disks as of one instant.
 
-use super::app::{Answer, App};
+use super::app::{Answer, App, Edited};
+use super::changes::Edit;
 use super::error::{ApiError, Body, Param};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use headgate_api::copies::{Copy, DiskCopy};
+use headgate_api::copies::{Copy, CopyPatch, DiskCopy};
 use headgate_api::types::Changed;
 #[cfg(test)]
 use headgate_api::types::ErrorBody;
 use headgate_model::Name;
+use serde_json::json;
 
 /// Begins to copy a disk as of one instant while it is used; answered when the instant has passed.
 /// The copy has all that clients had an answer for before the request, and nothing that they ask
@@ -43,6 +45,32 @@ pub(super) async fn show_copy(State(app): State<App>, Param(name): Param<Name>) 
     Ok(Json(app.blocking(move |control| control.view_of_copy(&name)).await?))
 }
 
+/// Changes what a copy under way may take.
+#[cfg_attr(test, utoipa::path(patch, path = "/v1/copies/{name}", tag = "copies", params(("name" = String, Path)),
+    request_body = CopyPatch, responses(
+    (status = 200, body = Copy), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody, description = "no copy under way"),
+    (status = 422, body = ErrorBody, description = "a value makes no sense"))))]
+pub(super) async fn set_copy(
+    State(app): State<App>,
+    Param(name): Param<Name>,
+    Body(patch): Body<CopyPatch>,
+) -> Edited<Copy> {
+    app.edit(move |control| {
+        let before = control.view_of_copy(&name)?;
+        let now = control.change_copy(&name, &patch)?;
+        let set = |one: &Copy| {
+            json!({
+                "shares": one.shares,
+                "limit": one.limit,
+                "limit_bandwidth": one.limit_bandwidth,
+            })
+        };
+        Ok((Edit::between(&set(&before), &set(&now)), now))
+    })
+    .await
+}
+
 /// Ends a copy under way: nothing of it is left.
 #[cfg_attr(test, utoipa::path(delete, path = "/v1/copies/{name}", tag = "copies", params(("name" = String, Path)), responses(
     (status = 204), (status = 404, body = ErrorBody),
@@ -72,6 +100,8 @@ mod tests {
                 ("POST", "/v1/disks/m/copy", r#"{"name":"c","shares":0}"#, 400, "shares"),
                 ("POST", "/v1/disks/m/copy", r#"{"names":"c"}"#, 400, "names"),
                 ("GET", "/v1/copies/m", "", 409, "is not a copy under way"),
+                ("PATCH", "/v1/copies/m", r#"{"limit":5}"#, 409, "is not a copy under way"),
+                ("PATCH", "/v1/copies/m", r#"{"state":"paused"}"#, 400, "state"),
                 ("DELETE", "/v1/copies/m", "", 409, "is not a copy under way"),
                 ("DELETE", "/v1/copies/x", "", 404, "no disk 'x'"),
             ] {

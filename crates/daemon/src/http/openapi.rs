@@ -59,6 +59,7 @@ mod tests {
             copies::copy,
             copies::list_copies,
             copies::show_copy,
+            copies::set_copy,
             copies::cancel_copy,
             removed::list_removed,
             removed::restore_disk,

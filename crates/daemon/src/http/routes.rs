@@ -80,7 +80,9 @@ pub fn router(app: App) -> Router {
         .route("/v1/copies", get(super::copies::list_copies))
         .route(
             "/v1/copies/{name}",
-            get(super::copies::show_copy).delete(super::copies::cancel_copy),
+            get(super::copies::show_copy)
+                .patch(super::copies::set_copy)
+                .delete(super::copies::cancel_copy),
         )
         .route("/v1/moves", get(super::moves::list_moves))
         .route(

@@ -1,5 +1,6 @@
 //! Metrics in the OpenMetrics text format, made out of the shards' counters at every scrape.
 
+mod copies;
 mod costs;
 mod flash;
 mod format;
@@ -10,6 +11,7 @@ mod trouble;
 
 pub use format::Format;
 
+use headgate_api::copies::{Copy, CopyState};
 use headgate_api::latency::Verdict;
 use headgate_api::moves::{Move, MoveOutcome};
 use headgate_api::priorities::Priorities;
@@ -77,6 +79,8 @@ struct Scrape {
     nbd: Option<NbdSample>,
     moves: Vec<Move>,
     moves_ended: Vec<(MoveOutcome, u64)>,
+    copies: Vec<Copy>,
+    copies_ended: [(CopyState, u64); 3],
 }
 
 /// The metrics now, as OpenMetrics.
@@ -90,6 +94,7 @@ pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
     let (datastores, host) = (control.datastores(), control.host());
     let models = control.samples().known().models.clone();
     let (nbd, moves, moves_ended) = (control.nbd(), control.moves(), control.moves_ended());
+    let (copies, copies_ended) = (control.copies(), control.copies_ended());
     let stalled_shards = control.stalls().len();
     let scrape = Scrape {
         samples,
@@ -104,6 +109,8 @@ pub fn render(control: &Control, top: Top) -> Result<String, ControlError> {
         nbd,
         moves,
         moves_ended,
+        copies,
+        copies_ended,
     };
     Ok(scrape.render())
 }
@@ -296,6 +303,7 @@ impl Collector for Scrape {
         self.encode_leases(&mut out)?;
         self.encode_nbd(&mut out)?;
         self.encode_moves(&mut out)?;
+        self.encode_copies(&mut out)?;
         self.encode_flash(&mut out)?;
         self.encode_disks(&mut out)
     }

@@ -2,16 +2,17 @@
 
 use super::common::Print;
 use super::error::CliError;
+use super::migrate::span;
 use super::output::{Align, Table, date, or_dash, print_value, warnings};
 use super::policy::PolicyArgs;
-use super::values::force;
+use super::values::{OrNone, force};
 use clap::Args;
 use headgate_api::client::Client;
-use headgate_api::copies::{Copy, CopyState, DiskCopy};
+use headgate_api::copies::{Copy, CopyPatch, CopyState, DiskCopy};
 use headgate_api::types::{Changed, Disk};
 use headgate_daemon::serve::signals::Signals;
 use headgate_model::{DiskPlacement, Name, Policy};
-use headgate_units::{BytesPerSec, Iops, Shares};
+use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
@@ -26,25 +27,35 @@ struct Pace {
     /// Weight of the copying against the disks of both datastores, 1 to 1000000 [default: 100]
     #[arg(long, value_name = "N")]
     copy_shares: Option<Shares>,
-    /// Maximum of the copying in IOs per second
+    /// Maximum of the copying in IOs per second, or 'none'
     #[arg(long, value_name = "IOPS")]
-    copy_limit: Option<Iops>,
-    /// Maximum bandwidth of the copying in bytes per second, such as 50M
+    copy_limit: Option<OrNone<Iops>>,
+    /// Maximum bandwidth of the copying in bytes per second, such as 50M, or 'none'
     #[arg(long, value_name = "BYTES")]
-    copy_bandwidth: Option<BytesPerSec>,
+    copy_bandwidth: Option<OrNone<BytesPerSec>>,
     /// Do not wait for the end: the command returns when the instant has passed
     #[arg(long)]
     detach: bool,
+}
+
+impl Pace {
+    fn patch(&self) -> CopyPatch {
+        CopyPatch {
+            shares: self.copy_shares,
+            limit: OrNone::change(self.copy_limit),
+            limit_bandwidth: OrNone::change(self.copy_bandwidth),
+        }
+    }
 }
 
 /// Arguments of `disk copy`.
 #[derive(Debug, Args)]
 pub(super) struct CopyDisk {
     /// Name of the disk
-    #[arg(required_unless_present = "cancel")]
+    #[arg(required_unless_present_any = ["cancel", "change"])]
     name: Option<Name>,
     /// Name of the copy, which is a disk like any other
-    #[arg(required_unless_present = "cancel")]
+    #[arg(required_unless_present_any = ["cancel", "change"])]
     copy: Option<Name>,
     /// Datastore for the copy [default: the one that fits best by load and space]
     #[arg(long, value_name = "DATASTORE")]
@@ -65,6 +76,9 @@ pub(super) struct CopyDisk {
     /// End a copy under way: nothing of it is left
     #[arg(long, value_name = "COPY", conflicts_with_all = ["name", "copy"])]
     cancel: Option<Name>,
+    /// Change what a copy under way may take: with --copy-shares, --copy-limit, --copy-bandwidth
+    #[arg(long, value_name = "COPY", conflicts_with_all = ["name", "copy", "cancel", "detach"])]
+    change: Option<Name>,
     #[command(flatten)]
     pub(super) print: Print,
 }
@@ -99,7 +113,19 @@ impl CopyDisk {
                 _ => Ok(writeln!(out, "the copy '{copy}' is ended, and nothing of it is left")?),
             };
         }
-        // The command line asks for both unless it has --cancel.
+        if let Some(copy) = self.change {
+            let patch = self.pace.patch();
+            if patch == CopyPatch::default() {
+                return Err(CliError::Usage(
+                    "give with --change what the copying may take: --copy-shares, --copy-limit, \
+                     --copy-bandwidth"
+                        .into(),
+                ));
+            }
+            let now: Copy = client.send(Method::PATCH, &format!("/v1/copies/{copy}"), &patch)?;
+            return print_value(out, self.print, &now, |now| format!("{}\n", words(now)));
+        }
+        // The command line asks for both unless it has one of these.
         let (Some(name), Some(copy)) = (self.name, self.copy) else { return Ok(()) };
         let request = DiskCopy {
             datastore: self.datastore,
@@ -129,6 +155,7 @@ impl Snapshot {
 }
 
 fn request(name: Name, pace: &Pace) -> DiskCopy {
+    let pace = pace.patch();
     DiskCopy {
         name,
         datastore: None,
@@ -136,9 +163,9 @@ fn request(name: Name, pace: &Pace) -> DiskCopy {
         policy: Policy::default(),
         read_only: false,
         placement: DiskPlacement::default(),
-        shares: pace.copy_shares,
-        limit: pace.copy_limit,
-        limit_bandwidth: pace.copy_bandwidth,
+        shares: pace.shares,
+        limit: pace.limit.apply(None),
+        limit_bandwidth: pace.limit_bandwidth.apply(None),
         force: force(false),
     }
 }
@@ -234,6 +261,8 @@ fn table(copies: &[Copy]) -> String {
         ("DATASTORE", Align::Left),
         ("COPIED", Align::Right),
         ("SIZE", Align::Right),
+        ("RATE", Align::Right),
+        ("LEFT", Align::Right),
         ("AS OF", Align::Left),
         ("REASON", Align::Left),
     ]);
@@ -245,6 +274,8 @@ fn table(copies: &[Copy]) -> String {
             one.datastore.to_string(),
             one.copied.to_string(),
             one.size.to_string(),
+            or_dash(one.rate.map(|rate| format!("{}/s", Bytes(rate)))),
+            or_dash(one.seconds_left.map(span)),
             or_dash(one.instant.map(date)),
             or_dash(one.reason.clone()),
         ]);
@@ -260,7 +291,8 @@ mod tests {
         let mut all = serde_json::json!({
             "disk": "snap", "source": "db0", "datastore": "fast", "state": "copying",
             "instant": 1_764_064_800, "copied": 1_073_741_824, "size": 10_737_418_240_u64,
-            "waiting": 0, "began": 1_764_064_800, "ended": null, "reason": null
+            "rate": 10_485_760, "seconds_left": 922, "shares": 100, "limit": null,
+            "limit_bandwidth": null, "waiting": 0, "began": 1_764_064_800, "ended": null, "reason": null
         });
         for (key, value) in changes.as_object().unwrap() {
             all[key] = value.clone();
@@ -274,7 +306,10 @@ mod tests {
         assert_eq!(failure(&going), None);
         assert!(words(&going).contains("is being copied as of 2025-"), "{}", words(&going));
         let text = table(&[going]);
-        assert!(text.contains("snap  db0  copying  fast        1 GiB  10 GiB  2025-"), "{text}");
+        assert!(
+            text.contains("snap  db0  copying  fast        1 GiB  10 GiB  10 MiB/s  16 min"),
+            "{text}"
+        );
         let done = one(serde_json::json!({"state": "complete"}));
         assert!(words(&done).contains("is disk 'db0' as of 2025-"), "{}", words(&done));
         let failed = one(serde_json::json!({"state": "failed", "reason": "no space"}));

@@ -179,7 +179,7 @@ fn failure(end: &Move) -> Option<String> {
 }
 
 /// A span of seconds, as people say it.
-fn span(seconds: u64) -> String {
+pub(super) fn span(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3_600 => format!("{} min", seconds.div_ceil(60)),

@@ -22,10 +22,21 @@ fn instant_line(one: &Copy) -> Line<'static> {
     let done = one.copied.0.saturating_mul(100) / one.size.0.max(1);
     let (state, waiting) = (one.state.as_str(), one.waiting);
     let mut text = format!("    copy {} of {}: {state}, {done} %", one.disk, one.source);
+    push_speed(&mut text, one.rate, one.seconds_left);
+    text.push_str(&format!(", shares {}", one.shares));
     if waiting > 0 {
         text.push_str(&format!(", {waiting} changes of the disk wait for it"));
     }
     Line::from(text).fg(Color::Cyan)
+}
+
+fn push_speed(text: &mut String, rate: Option<u64>, seconds_left: Option<u64>) {
+    if let Some(rate) = rate {
+        text.push_str(&format!(", {} MiB/s", mebibytes(rate as f64)));
+    }
+    if let Some(left) = seconds_left {
+        text.push_str(&format!(", {}:{:02} left", left / 60, left % 60));
+    }
 }
 
 fn line(one: &Move, datastore: &TopDatastore) -> Line<'static> {
@@ -35,12 +46,8 @@ fn line(one: &Move, datastore: &TopDatastore) -> Line<'static> {
     };
     let done = one.copied.0.saturating_mul(100) / one.size.0.max(1);
     let mut text = format!("    copy of {} {way}: {}, {done} %", one.disk, one.state.as_str());
-    if let (MoveState::Copying, Some(rate)) = (one.state, one.rate) {
-        text.push_str(&format!(", {} MiB/s", mebibytes(rate as f64)));
-    }
-    if let Some(left) = one.seconds_left {
-        text.push_str(&format!(", {}:{:02} left", left / 60, left % 60));
-    }
+    let rate = one.rate.filter(|_| one.state == MoveState::Copying);
+    push_speed(&mut text, rate, one.seconds_left);
     text.push_str(&format!(", shares {}", one.shares));
     Line::from(text).fg(Color::Cyan)
 }
@@ -69,13 +76,15 @@ mod tests {
     fn a_copy_as_of_one_instant_is_shown_where_it_is_and_where_its_disk_is() {
         let one: Copy = serde_json::from_value(serde_json::json!({
             "disk": "db0-mon", "source": "db0", "datastore": "fast", "state": "copying",
-            "instant": 0, "copied": 37_580_963_840u64, "size": 107_374_182_400u64, "waiting": 3,
+            "instant": 0, "copied": 37_580_963_840u64, "size": 107_374_182_400u64,
+            "rate": 28_311_552u64, "seconds_left": 245, "shares": 100, "limit": null,
+            "limit_bandwidth": null, "waiting": 3,
             "began": 0, "ended": null, "reason": null,
         }))
         .unwrap();
         let done = Copy { waiting: 0, ..one.clone() };
         let mut top = Top { copies: vec![one], ..Top::default() };
-        let line = "    copy db0-mon of db0: copying, 35 %";
+        let line = "    copy db0-mon of db0: copying, 35 %, 27 MiB/s, 4:05 left, shares 100";
         let waits = format!("{line}, 3 changes of the disk wait for it");
         assert_eq!(text(&lines(&top, &store("fast"))), [waits]);
         assert!(lines(&top, &store("array")).is_empty());

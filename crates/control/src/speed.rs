@@ -16,7 +16,7 @@ pub(crate) struct Speed(VecDeque<(Instant, Bytes)>);
 
 impl Speed {
     /// It has copied so much now.
-    pub(super) fn look(&mut self, now: Instant, copied: Bytes) {
+    pub(crate) fn look(&mut self, now: Instant, copied: Bytes) {
         let is_early = |(last, _): &(Instant, Bytes)| now.saturating_duration_since(*last) < APART;
         if self.0.back().is_some_and(is_early) {
             return;
@@ -28,12 +28,12 @@ impl Speed {
     }
 
     /// Forgets what was: the copy rested.
-    pub(super) fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         self.0.clear();
     }
 
     /// Bytes per second over the looks that are kept; `None` before two of them.
-    pub(super) fn rate(&self) -> Option<u64> {
+    pub(crate) fn rate(&self) -> Option<u64> {
         let ((first, before), (last, after)) = (self.0.front()?, self.0.back()?);
         let micros = last.saturating_duration_since(*first).as_micros();
         let copied = u128::from(after.0.saturating_sub(before.0)) * 1_000_000;
@@ -41,7 +41,7 @@ impl Speed {
     }
 
     /// Seconds that so much takes at that rate.
-    pub(super) fn time_for(&self, left: Bytes) -> Option<u64> {
+    pub(crate) fn time_for(&self, left: Bytes) -> Option<u64> {
         let rate = self.rate().filter(|rate| *rate > 0)?;
         Some(left.0.div_ceil(rate))
     }
