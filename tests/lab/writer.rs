@@ -205,8 +205,8 @@ impl Writer {
     }
 }
 
-/// Has writers write, and check what they wrote, while something is done; they must get on before it
-/// and after it, each within `patience`, and none may lose its connection. They can do so again.
+/// Has writers write, and check what they wrote, while something is done; they must get on before
+/// it and after it, each within `patience`, and none may lose its connection. They can do so again.
 pub fn beside<T>(
     writers: &mut [Writer],
     patience: Duration,

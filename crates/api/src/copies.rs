@@ -76,8 +76,8 @@ impl DiskCopy {
     }
 }
 
-/// What a copy under way may take from now on. A field that is absent stays as it is; `null` takes a
-/// limit away.
+/// What a copy under way may take from now on. A field that is absent stays as it is; `null` takes
+/// a limit away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -53,8 +53,8 @@ const RESERVED: [usize; 2] = [2, 4];
 /// More than one eighth of what six spindles do, in IOPS on a quick machine.
 const RESERVATION: u32 = 200;
 
-/// How much slower the arrays are than the model of drives has them: guests without KVM have to keep
-/// up.
+/// How much slower the arrays are than the model of drives has them: guests without KVM have to
+/// keep up.
 const SLOWER: u32 = 4;
 
 /// Requests at each array: as many as there are, or fewer than the eight clients send, so that

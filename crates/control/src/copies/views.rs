@@ -1,6 +1,7 @@
 //! What is told of copies.
 
 use crate::copying::Copying;
+use crate::speed::Speed;
 use crate::{Control, ControlError, clock};
 use headgate_api::copies::{Copy, CopyState};
 use headgate_model::Name;
@@ -12,8 +13,10 @@ impl Control {
         let state = copying.state();
         let seen = progress.map(|progress| progress.copied);
         let copied = copying.copied.or(seen).unwrap_or(Bytes(0));
-        let is_copying = state == CopyState::Copying;
-        let speed = is_copying.then(|| self.copied().look(copy, copied)).unwrap_or_default();
+        let speed = match state {
+            CopyState::Copying => self.copied().look(copy, copied),
+            _ => Speed::default(),
+        };
         let left = Bytes(copying.size.0.saturating_sub(copied.0));
         Copy {
             disk: copy.clone(),
