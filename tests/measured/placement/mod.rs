@@ -238,15 +238,15 @@ impl Pod {
 
     /// Has what is advised carried out while all clients are at full load; answers how many disks
     /// went to each datastore.
-    fn follow(&mut self, advice: &Value) -> anyhow::Result<BTreeMap<String, usize>> {
+    fn follow(&mut self) -> anyhow::Result<BTreeMap<String, usize>> {
         self.load_all(&[100])?;
         self.promise(NARROW, &self.pace.rate(RESERVATION).to_string())?;
         self.disks.iter_mut().try_for_each(|disk| disk.client.begin_checks())?;
         sleep(self.pace.time(Duration::from_secs(2)));
         let (mut writers, patience) = (std::mem::take(&mut self.writers), self.pace.time(MOVED));
-        let watched = writer::beside(&mut writers, patience, || self.balance(advice));
+        let watched = writer::beside(&mut writers, patience, || self.balance());
         self.writers = writers;
-        let watched = watched?;
+        let (watched, routes) = watched?;
         self.disks.iter_mut().try_for_each(|disk| disk.client.end_checks(patience))?;
         let longest = self.stop_all()?;
         for (disk, longest) in self.disks.iter().zip(longest) {
@@ -259,14 +259,13 @@ impl Pod {
         for disk in &mut self.disks {
             let shown = self.daemon.json(&["disk", "show", &disk.name])?;
             let now = shown["datastore"].as_str().context("a disk is somewhere")?;
+            let due = routes.get(&disk.name).unwrap_or(&disk.on);
+            ensure!(now == due, "{} is on {now}, and should be on {due}", disk.name);
             if disk.on != now {
                 disk.on = now.to_owned();
                 *gone.entry(now.to_owned()).or_default() += 1;
             }
         }
-        let advised = advice["moves"].as_array().context("no moves")?.len();
-        let moved: usize = gone.values().sum();
-        ensure!(moved == advised, "{moved} disks moved where {advised} moves were advised");
         Ok(gone)
     }
 
@@ -284,8 +283,9 @@ impl Pod {
         })
     }
 
-    /// Carries the advice out; answers what the disks did meanwhile, second by second.
-    fn balance(&self, advice: &Value) -> anyhow::Result<Vec<Interval>> {
+    /// Carries the advice out; answers what the disks did meanwhile, second by second, and which
+    /// disk went where.
+    fn balance(&self) -> anyhow::Result<(Vec<Interval>, BTreeMap<String, String>)> {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let watching = scope.spawn(|| -> anyhow::Result<Vec<Interval>> {
@@ -302,15 +302,19 @@ impl Pod {
             over.store(true, Ordering::Relaxed);
             let seen = watching.join().expect("nobody panics")?;
             let done: Value = serde_json::from_str(&said?)?;
-            let route = |one: &Value| ["disk", "from", "to"].map(|key| one[key].clone());
-            let routes = |moves: &Value| -> anyhow::Result<Vec<[Value; 3]>> {
-                Ok(moves.as_array().context("no moves")?.iter().map(route).collect())
-            };
-            let moves = &done["run"]["moves"];
-            ensure!(routes(moves)? == routes(&advice["moves"])?, "not as advised: {done}");
-            let all = moves.as_array().context("no moves")?;
-            ensure!(all.iter().all(|one| one["state"] == "moved"), "{done}");
-            Ok(seen)
+            // Not always what was advised before: the clients have gone on since, and a move is
+            // made if it still stands when its turn comes.
+            let moves = done["run"]["moves"].as_array().cloned().unwrap_or_default();
+            let is = |one: &Value, state: &str| one["state"] == state;
+            ensure!(moves.iter().all(|one| is(one, "moved") || is(one, "skipped")), "{done}");
+            let route =
+                |one: &Value| ["disk", "to"].map(|key| one[key].as_str().map(str::to_owned));
+            let routes = moves
+                .iter()
+                .filter(|one| is(one, "moved"))
+                .map(route)
+                .map(|[disk, to]| disk.zip(to));
+            Ok((seen, routes.collect::<Option<_>>().context("a move without a disk")?))
         })
     }
 
@@ -398,7 +402,11 @@ fn disks_on_one_array_are_spread_over_three_under_load_and_it_pays() {
                 .filter(|store| store["model"].is_null())
                 .filter_map(|store| store["name"].as_str().map(str::to_owned))
                 .collect();
-            let gone = pod.follow(advice)?;
+            let gone = pod.follow()?;
+            if gone.is_empty() {
+                eprintln!("round {round}: under load no move is advised");
+                break;
+            }
             moved += gone.values().sum::<usize>();
             for (name, count) in &gone {
                 ensure!(
