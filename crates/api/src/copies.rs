@@ -1,6 +1,6 @@
 //! Wire types of copies of disks as of one instant.
 
-use super::change::{Change, Force};
+use super::change::Force;
 use super::types::DiskCreate;
 use headgate_model::{DiskPlacement, MovePace, Name, Policy};
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
@@ -72,37 +72,6 @@ impl DiskCopy {
             shares: self.shares.unwrap_or(MovePace::default().shares),
             limit: self.limit,
             limit_bandwidth: self.limit_bandwidth,
-        }
-    }
-}
-
-/// What a copy under way may take from now on. A field that is absent stays as it is; `null` takes
-/// a limit away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct CopyPatch {
-    /// Weight of the copying, 1 to 1,000,000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub shares: Option<Shares>,
-    /// Highest rate of the copying, in normalised IOPS.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub limit: Change<Iops>,
-    /// Highest bandwidth of the copying, in bytes per second.
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
-    pub limit_bandwidth: Change<BytesPerSec>,
-}
-
-impl CopyPatch {
-    /// The pace after the change.
-    pub fn pace(&self, before: MovePace) -> MovePace {
-        MovePace {
-            shares: self.shares.unwrap_or(before.shares),
-            limit: self.limit.apply(before.limit),
-            limit_bandwidth: self.limit_bandwidth.apply(before.limit_bandwidth),
         }
     }
 }

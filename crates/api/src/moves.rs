@@ -1,6 +1,7 @@
 //! Wire types of live moves: disks on their way to another datastore.
 
 use super::change::{Change, Force};
+use super::pace::PacePatch;
 use headgate_model::{MovePace, Name};
 use headgate_units::{Bytes, BytesPerSec, Iops, Shares};
 use serde::{Deserialize, Serialize};
@@ -81,11 +82,8 @@ pub struct MovePatch {
 impl MovePatch {
     /// The pace after the change.
     pub fn pace(&self, before: MovePace) -> MovePace {
-        MovePace {
-            shares: self.shares.unwrap_or(before.shares),
-            limit: self.limit.apply(before.limit),
-            limit_bandwidth: self.limit_bandwidth.apply(before.limit_bandwidth),
-        }
+        let MovePatch { state: _, shares, limit, limit_bandwidth } = *self;
+        PacePatch { shares, limit, limit_bandwidth }.pace(before)
     }
 }
 

@@ -1,11 +1,14 @@
 //! A disk that another one is being copied to.
 
+use crate::speed::Speed;
 use headgate_api::copies::CopyState;
 use headgate_model::{MovePace, Name};
 use headgate_units::Bytes;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// A copy under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Copying {
     /// The disk that is copied.
     pub(crate) source: Name,
@@ -19,6 +22,8 @@ pub(crate) struct Copying {
     pub(crate) copied: Option<Bytes>,
     /// What the copying may take.
     pub(crate) pace: MovePace,
+    /// How fast it was lately, by those who looked.
+    pub(crate) speed: Arc<Mutex<Speed>>,
     /// When it began, in seconds since 1970.
     pub(crate) began: u64,
 }
@@ -35,6 +40,16 @@ pub(crate) enum Phase {
 }
 
 impl Copying {
+    /// It has copied so much now: how fast it was lately. At rest before it copies, and after.
+    pub(crate) fn look(&self, copied: Bytes) -> Speed {
+        if self.state() != CopyState::Copying {
+            return Speed::default();
+        }
+        let mut speed = self.speed.lock().unwrap_or_else(PoisonError::into_inner);
+        speed.look(Instant::now(), copied);
+        speed.clone()
+    }
+
     pub(crate) fn state(&self) -> CopyState {
         match (self.phase, self.instant) {
             (Phase::Ended, _) => CopyState::Finishing,

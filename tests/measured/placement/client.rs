@@ -14,8 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The blocks of 4 KiB at a disk's begin that belong to who checks them.
 pub const CHECKED: u64 = 256;
 
-/// Random writes with flushes in between, read again and compared; until told to stop. What is read
-/// may be old: two rounds write different bytes.
+/// Random writes with flushes in between, read again and compared; until told to stop. A block of
+/// an earlier round is told by its seed.
 const CHECKS: &str = r#"
 rm -f /tmp/stop /tmp/done
 (

@@ -127,6 +127,7 @@ impl Control {
             instant: None,
             copied: None,
             pace,
+            speed: Default::default(),
             began,
         };
         let mut model = self.model_mut();

@@ -2,7 +2,8 @@
 
 use crate::copying::Phase;
 use crate::{Control, ControlError};
-use headgate_api::copies::{Copy, CopyPatch};
+use headgate_api::copies::Copy;
+use headgate_api::pace::PacePatch;
 use headgate_model::Name;
 
 impl Control {
@@ -10,7 +11,7 @@ impl Control {
     ///
     /// # Errors
     /// When there is no copy under way of that name, or the shard does not confirm.
-    pub fn change_copy(&self, copy: &Name, patch: &CopyPatch) -> Result<Copy, ControlError> {
+    pub fn change_copy(&self, copy: &Name, patch: &PacePatch) -> Result<Copy, ControlError> {
         {
             // Of two changes at once, the shard and the model have the same one in the end.
             let _turn = self.catalog();

@@ -1,7 +1,6 @@
 //! What is told of copies.
 
 use crate::copying::Copying;
-use crate::speed::Speed;
 use crate::{Control, ControlError, clock};
 use headgate_api::copies::{Copy, CopyState};
 use headgate_model::Name;
@@ -13,10 +12,7 @@ impl Control {
         let state = copying.state();
         let seen = progress.map(|progress| progress.copied);
         let copied = copying.copied.or(seen).unwrap_or(Bytes(0));
-        let speed = match state {
-            CopyState::Copying => self.copied().look(copy, copied),
-            _ => Speed::default(),
-        };
+        let speed = copying.look(copied);
         let left = Bytes(copying.size.0.saturating_sub(copied.0));
         Copy {
             disk: copy.clone(),

@@ -6,7 +6,8 @@ use super::error::{ApiError, Body, Param};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use headgate_api::copies::{Copy, CopyPatch, DiskCopy};
+use headgate_api::copies::{Copy, DiskCopy};
+use headgate_api::pace::PacePatch;
 use headgate_api::types::Changed;
 #[cfg(test)]
 use headgate_api::types::ErrorBody;
@@ -46,15 +47,15 @@ pub(super) async fn show_copy(State(app): State<App>, Param(name): Param<Name>) 
 }
 
 /// Changes what a copy under way may take.
-#[cfg_attr(test, utoipa::path(patch, path = "/v1/copies/{name}", tag = "copies", params(("name" = String, Path)),
-    request_body = CopyPatch, responses(
+#[cfg_attr(test, utoipa::path(patch, path = "/v1/copies/{name}", tag = "copies",
+    params(("name" = String, Path)), request_body = PacePatch, responses(
     (status = 200, body = Copy), (status = 404, body = ErrorBody),
     (status = 409, body = ErrorBody, description = "no copy under way"),
     (status = 422, body = ErrorBody, description = "a value makes no sense"))))]
 pub(super) async fn set_copy(
     State(app): State<App>,
     Param(name): Param<Name>,
-    Body(patch): Body<CopyPatch>,
+    Body(patch): Body<PacePatch>,
 ) -> Edited<Copy> {
     app.edit(move |control| {
         let before = control.view_of_copy(&name)?;

@@ -1,5 +1,6 @@
 //! Copies of disks as of one instant.
 
+use super::moves::by_outcome;
 use super::{Labels, Scrape, Writer};
 use headgate_api::copies::Copy;
 use std::fmt;
@@ -19,14 +20,8 @@ impl Scrape {
         let waiting: Vec<_> = under_way().map(|one| of(one, one.waiting as f64)).collect();
         let help = "Changes of a disk's clients that wait for a copy of it";
         out.gauges("copy_waiting_changes", help, &waiting)?;
-        let ended: Vec<_> = self
-            .copies_ended
-            .iter()
-            .map(|(state, count)| {
-                let labels: Labels = vec![("outcome", state.as_str().to_owned())];
-                (labels, *count as f64)
-            })
-            .collect();
+        let ended = self.copies_ended.iter().map(|(state, count)| (state.as_str(), *count));
+        let ended = by_outcome(ended);
         out.counters("copies_ended", "Copies of disks that are over, by how they ended", &ended)
     }
 }

@@ -5,6 +5,11 @@ use headgate_api::moves::{Move, MoveState};
 use headgate_placement::State;
 use std::fmt;
 
+/// Samples by how something ended.
+pub(super) fn by_outcome(ended: impl Iterator<Item = (&'static str, u64)>) -> Vec<(Labels, f64)> {
+    ended.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], count as f64)).collect()
+}
+
 impl Scrape {
     pub(super) fn encode_moves(&self, out: &mut Writer<'_>) -> fmt::Result {
         let under_way = || self.moves.iter().filter(|one| one.state != MoveState::Ended);
@@ -16,14 +21,8 @@ impl Scrape {
         out.gauges("move_copied_bytes", help, &copied)?;
         let sizes: Vec<_> = under_way().map(|one| of(one, one.size.0)).collect();
         out.gauges("move_size_bytes", "Size of a disk that is being moved", &sizes)?;
-        let ended: Vec<_> = self
-            .moves_ended
-            .iter()
-            .map(|(outcome, count)| {
-                let labels: Labels = vec![("outcome", outcome.as_str().to_owned())];
-                (labels, *count as f64)
-            })
-            .collect();
+        let ended = self.moves_ended.iter().map(|(outcome, count)| (outcome.as_str(), *count));
+        let ended = by_outcome(ended);
         out.counters("moves_ended", "Moves of disks that are over, by how they ended", &ended)?;
         let left: Vec<_> = self
             .datastores

@@ -8,7 +8,8 @@ use super::policy::PolicyArgs;
 use super::values::{OrNone, force};
 use clap::Args;
 use headgate_api::client::Client;
-use headgate_api::copies::{Copy, CopyPatch, CopyState, DiskCopy};
+use headgate_api::copies::{Copy, CopyState, DiskCopy};
+use headgate_api::pace::PacePatch;
 use headgate_api::types::{Changed, Disk};
 use headgate_daemon::serve::signals::Signals;
 use headgate_model::{DiskPlacement, Name, Policy};
@@ -39,8 +40,8 @@ struct Pace {
 }
 
 impl Pace {
-    fn patch(&self) -> CopyPatch {
-        CopyPatch {
+    fn patch(&self) -> PacePatch {
+        PacePatch {
             shares: self.copy_shares,
             limit: OrNone::change(self.copy_limit),
             limit_bandwidth: OrNone::change(self.copy_bandwidth),
@@ -115,7 +116,7 @@ impl CopyDisk {
         }
         if let Some(copy) = self.change {
             let patch = self.pace.patch();
-            if patch == CopyPatch::default() {
+            if patch == PacePatch::default() {
                 return Err(CliError::Usage(
                     "give with --change what the copying may take: --copy-shares, --copy-limit, \
                      --copy-bandwidth"
