@@ -58,6 +58,11 @@ impl Process {
         }
     }
 
+    /// The end of the log.
+    pub fn said(&self) -> String {
+        tail(&self.log)
+    }
+
     /// Waits for the process's own end.
     pub fn wait(&mut self, within: Duration) -> anyhow::Result<ExitStatus> {
         let what = format!("{} should end", self.name);
