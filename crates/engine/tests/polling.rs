@@ -2,6 +2,8 @@
 //! rounds of clients that pause for nothing, for a little, and for longer than any shard stays
 //! awake, beside others that come and go. A lost wake-up is a round that never ends.
 
+#[allow(dead_code, reason = "the other program uses the rest")]
+#[path = "all/support/mod.rs"]
 mod support;
 
 use headgate_engine::port::{

@@ -1,0 +1,18 @@
+//! What the engine does with requests, disks, moves and copies, through the crate's public
+//! interface. One program for all of it: built once, and its tests run beside each other. `cargo
+//! test -p headgate-engine --test all moves::` runs a part. What depends on who has the CPU has
+//! programs of its own (`allocation`, `polling`).
+
+mod changes;
+mod chaos;
+mod copies;
+mod crossing;
+mod data_path;
+mod flash;
+mod layers;
+mod losses;
+mod moves;
+mod remote;
+mod resize;
+mod stalls;
+mod support;
