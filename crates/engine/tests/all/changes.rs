@@ -14,7 +14,8 @@ use headgate_engine::{
 use headgate_mirror::TargetContent;
 use headgate_mirror::changes::{ChangedBlocks, Changes, Difference, GRAIN};
 use headgate_mirror::instant::Outcome;
-use headgate_units::Bytes;
+use headgate_qos::Policy;
+use headgate_units::{Bytes, Iops};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -200,14 +201,33 @@ fn a_copy_that_failed_takes_nothing_away() {
         let (spec, gauge, events) = spec(source, target, TargetContent::Zeroes);
         let copier = Copier::of(&engine, (spec, gauge, events));
         assert_eq!(copier.next(), CopyEvent::Instant);
-        let refused = engine.track_changes(source, Arc::new(Changes::new(Bytes(SIZE))));
-        assert!(matches!(refused, Err(EngineError::Move(MoveError::Moving))), "{refused:?}");
         client.write(9 * GRAIN.0 - 1024, &[2; 4096], 0).unwrap();
         assert!(matches!(copier.next(), CopyEvent::Ended(Outcome::GivenUp(_))));
         assert_eq!(copier.next(), CopyEvent::Released);
         client.write(64 * GRAIN.0, &[3; 4096], 0).unwrap();
         let changed = named(&changes.since_base(Bytes(SIZE)));
         assert_eq!(changed, BTreeSet::from([5, 8, 9, 64]));
+        engine.shutdown(PATIENCE).unwrap();
+    }
+}
+
+#[test]
+fn where_changes_are_noted_stays_while_a_disk_is_copied() {
+    for shards in BOTH {
+        let engine = engine(shards);
+        let (source, target) = crate::support::moving::pair(&engine, &[]);
+        let changes = Arc::new(Changes::new(Bytes(SIZE)));
+        engine.track_changes(source, Arc::clone(&changes)).unwrap();
+        let (mut spec, gauge, events) = spec(source, target, TargetContent::Unknown);
+        // A step in a second: it is under way for long.
+        spec.terms.pace = Policy::default().with_limit(Iops::new(1).ok()).unwrap();
+        let copier = Copier::of(&engine, (spec, gauge, events));
+        assert_eq!(copier.next(), CopyEvent::Instant);
+        let refused = engine.track_changes(source, Arc::new(Changes::new(Bytes(SIZE))));
+        assert!(matches!(refused, Err(EngineError::Move(MoveError::Moving))), "{refused:?}");
+        assert!(copier.gauge.get().is_some(), "it was over: nothing was shown");
+        let tracked = engine.tracked_changes(source).unwrap();
+        assert!(tracked.is_some_and(|tracked| Arc::ptr_eq(&tracked, &changes)));
         engine.shutdown(PATIENCE).unwrap();
     }
 }

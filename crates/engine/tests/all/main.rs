@@ -1,7 +1,7 @@
 //! What the engine does with requests, disks, moves and copies, through the crate's public
 //! interface. One program for all of it: built once, and its tests run beside each other. `cargo
 //! test -p headgate-engine --test all moves::` runs a part. What depends on who has the CPU has
-//! programs of its own (`allocation`, `polling`).
+//! programs of its own (`allocation`, `polling`), and so has what counts allocations (`heap`).
 
 mod changes;
 mod chaos;
