@@ -158,17 +158,23 @@ fn memory_or_disk() -> PathBuf {
 /// meanwhile, and then at half the pace. At the slowest pace that is a failure.
 pub fn with_paced_lab(programs: &[&str], test: impl Fn(&Lab, Pace) -> anyhow::Result<()>) {
     let _first = First::new();
-    paced(&MACHINE, &PACES, programs, test);
+    paced(&MACHINE, MACHINE.manner(), &PACES, programs, test);
+}
+
+/// The same for a test that takes all of a small machine by itself, and begins alone.
+pub fn with_paced_lab_alone(programs: &[&str], test: impl Fn(&Lab, Pace) -> anyhow::Result<()>) {
+    let _first = First::new();
+    paced(&MACHINE, Manner::Alone, &PACES, programs, test);
 }
 
 /// The same in these turns, at a pace that is kept here.
 fn paced(
     turns: &Turns,
+    mut manner: Manner,
     paces: &Paces,
     programs: &[&str],
     test: impl Fn(&Lab, Pace) -> anyhow::Result<()>,
 ) {
-    let mut manner = turns.manner();
     let mut pace = None;
     let mut again = true;
     while again {
@@ -223,7 +229,7 @@ mod tests {
         let paces = Paces::new(Some(Pace::FULL));
         let begin_after = |fast_enough: Pace| {
             let turns = Turns::new();
-            paced(&turns, &paces, &[], |_, pace| {
+            paced(&turns, turns.manner(), &paces, &[], |_, pace| {
                 ensure!(pace.factor() >= fast_enough.factor(), unmet());
                 Ok(())
             });
@@ -241,7 +247,7 @@ mod tests {
         let (turns, paces, tries) =
             (Turns::new(), Paces::new(Some(Pace::FULL)), Mutex::new(Vec::new()));
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            paced(&turns, &paces, &[], |_, pace| {
+            paced(&turns, turns.manner(), &paces, &[], |_, pace| {
                 tries.lock().unwrap().push(pace.factor());
                 Err(unmet())
             });
@@ -257,7 +263,7 @@ mod tests {
         let (turns, paces, tries) =
             (Turns::new(), Paces::new(Some(Pace::FULL)), Mutex::new(Vec::new()));
         let other = Mutex::new(Some(turns.take(Manner::Together)));
-        paced(&turns, &paces, &[], |_, pace| {
+        paced(&turns, turns.manner(), &paces, &[], |_, pace| {
             // The other ends meanwhile. That it was there is what counts.
             let was_there = other.lock().unwrap().take().is_some();
             let mut tries = tries.lock().unwrap();
@@ -273,7 +279,7 @@ mod tests {
         let (turns, paces, tries) = (Turns::new(), Paces::new(Some(Pace::FULL)), AtomicU32::new(0));
         let _other = turns.take(Manner::Together);
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            paced(&turns, &paces, &[], |_, _| {
+            paced(&turns, turns.manner(), &paces, &[], |_, _| {
                 tries.fetch_add(1, Ordering::Relaxed);
                 bail!("the disk got half of what is due")
             });

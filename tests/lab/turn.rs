@@ -2,8 +2,8 @@
 //!
 //! A measured test sleeps most of its time, so two of them fit on a machine that is quick enough.
 //! Whether it is, is what their premises say: a test whose premises were not met beside another
-//! begins again with the machine to itself. When that has happened to [`ENOUGH`] tests, all that
-//! follow begin alone.
+//! begins again with the machine to itself. When that has happened to [`ENOUGH`] tests, the next
+//! ones begin alone; then two are tried at once again, more and more rarely if that fails.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +12,8 @@ const TOGETHER: u32 = 2;
 /// After so many tests that had to be alone the machine is not quick enough for two at once, and
 /// after so many that had to be slower not for their pace.
 pub(crate) const ENOUGH: u32 = 2;
+/// So many tests begin alone then. It is twice as many each time.
+const ALONE: u32 = 4;
 
 /// With whom a test measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +33,12 @@ struct State {
     taken: bool,
     /// Turns taken so far.
     started: u64,
-    /// Tests that had to be alone.
-    unfit: u32,
+    /// How many more tests have to be alone until the next ones begin so.
+    patience: u32,
+    /// So many tests begin alone, whatever they are.
+    alone: u32,
+    /// How many will when that is found necessary again.
+    next_alone: u32,
 }
 
 /// The turns of one machine.
@@ -47,13 +53,26 @@ pub(crate) static MACHINE: Turns = Turns::new();
 
 impl Turns {
     pub(crate) const fn new() -> Turns {
-        let state = State { measuring: 0, waiting: 0, taken: false, started: 0, unfit: 0 };
+        let state = State {
+            measuring: 0,
+            waiting: 0,
+            taken: false,
+            started: 0,
+            patience: ENOUGH,
+            alone: 0,
+            next_alone: ALONE,
+        };
         Turns { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// How a test begins on this machine, as far as is known.
+    /// How the next test begins on this machine, as far as is known.
     pub(crate) fn manner(&self) -> Manner {
-        if self.lock().unfit < ENOUGH { Manner::Together } else { Manner::Alone }
+        let mut state = self.lock();
+        if state.alone == 0 {
+            return Manner::Together;
+        }
+        state.alone -= 1;
+        Manner::Alone
     }
 
     /// Waits until a test may measure in this manner.
@@ -106,7 +125,14 @@ impl Turn<'_> {
 
     /// Notes that the test could not measure beside another.
     pub(crate) fn was_unfit(&self) {
-        self.turns.lock().unfit += 1;
+        let mut state = self.turns.lock();
+        state.patience -= 1;
+        if state.patience == 0 {
+            // From now on one is enough.
+            state.patience = 1;
+            state.alone = state.next_alone;
+            state.next_alone *= 2;
+        }
     }
 }
 
@@ -170,12 +196,21 @@ mod tests {
     }
 
     #[test]
-    fn after_two_that_had_to_be_alone_all_begin_alone() {
+    fn after_two_that_had_to_be_alone_the_next_begin_alone_until_it_is_tried_again() {
         let turns = Turns::new();
-        for _ in 0..2 {
+        let together = || {
             assert_eq!(turns.manner(), Manner::Together);
-            turns.take(Manner::Together).was_unfit();
-        }
-        assert_eq!(turns.manner(), Manner::Alone);
+            turns.take(Manner::Together)
+        };
+        let alone = |times| (0..times).for_each(|_| assert_eq!(turns.manner(), Manner::Alone));
+        together().was_unfit();
+        together().was_unfit();
+        alone(4);
+        drop(together());
+        together().was_unfit();
+        alone(8);
+        together().was_unfit();
+        alone(16);
+        together();
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use client::{CHECKED, Client};
 use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::Headgate;
-use headgate_lab::pace::{Pace, with_paced_lab};
+use headgate_lab::pace::{Pace, with_paced_lab_alone};
 use headgate_lab::premise::Premises;
 use headgate_lab::sample::{Interval, Sample};
 use headgate_lab::writer::{self, Writer};
@@ -388,7 +388,7 @@ fn millis(nanos: &Value) -> f64 {
 
 #[test]
 fn disks_on_one_array_are_spread_over_three_under_load_and_it_pays() {
-    with_paced_lab(&["fio", QEMU], |lab, pace| {
+    with_paced_lab_alone(&["fio", QEMU], |lab, pace| {
         let mut pod = Pod::start(lab, pace)?;
         let first = pod.run()?;
         let (mut last, mut moved) = (first.clone(), 0);
