@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A daemon that must be confined, with this directory allowed. `None`: this kernel cannot.
-fn confined(lab: &Lab, allowed: &Path) -> anyhow::Result<Option<Headgate>> {
+pub(crate) fn confined(lab: &Lab, allowed: &Path) -> anyhow::Result<Option<Headgate>> {
     let allow = format!("--allow-dir={}", allowed.display());
     let required = ["--landlock=require", &allow];
     match Headgate::start_as(lab, "state", &[], &required) {

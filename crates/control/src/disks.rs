@@ -185,6 +185,7 @@ impl Control {
             access: self.access(record.vm.as_ref()),
             term: self.leases.term(&record.name),
             fence: None,
+            noted: None,
         }
     }
 
@@ -203,6 +204,7 @@ impl Control {
         ticket.step(format!("opening disk '{}'", record.name));
         let opened = self.open_held_disk(record, backend, None, eviction);
         if let Err(ControlError::Plane(_) | ControlError::Reserved { .. }) = &opened {
+            self.expect_on(&record.name);
             self.leases.release(&record.name);
         }
         Ok(self.settle_size(record, opened?))
@@ -234,9 +236,13 @@ impl Control {
         let fence = self.fence(&record.name, backend, eviction);
         let request = OpenDisk {
             fence: fence.clone().map(|fence| fence as Arc<dyn Fence>),
+            noted: self.noted_before(&record.name),
             ..self.open_request(record, image, remote)
         };
         let opened = self.plane.open_disk(request);
+        if opened.is_ok() {
+            self.go_on_noting(&record.name);
+        }
         opened.map_err(|e| self.not_opened(record, fence.as_ref(), e))
     }
 

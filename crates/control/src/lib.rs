@@ -11,6 +11,7 @@ mod allowed;
 pub mod attach;
 mod balance;
 mod block_device;
+mod boot;
 mod capacity;
 mod changed_blocks;
 mod clock;

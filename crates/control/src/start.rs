@@ -90,6 +90,8 @@ impl Control {
             model: RwLock::new(model),
             changes: Default::default(),
         });
+        // Before any disk is opened.
+        control.load_kept();
         control.load_known_changes();
         control.serve_exports(contents.exports);
         control.revive();
@@ -124,7 +126,10 @@ impl Control {
         // Never to be had again: what a datastore's worker finishes late is for the next start.
         std::mem::forget(self.catalog());
         self.windows.stop();
-        let left = self.plane.shutdown(self.options.patience);
+        let disturbed = self.disturbed_disks();
+        let ended = self.plane.shutdown(self.options.patience);
+        let left = ended.left;
+        self.keep_settled(ended.settled, &disturbed);
         // A lease is given back when nothing of its disk is in flight.
         let held: Vec<_> = self.leases.held().into_iter().filter(|d| !left.contains(d)).collect();
         let (done, ended) = std::sync::mpsc::channel();

@@ -18,8 +18,8 @@ use headgate_history::Samples;
 use headgate_mirror::changes::Changes;
 use headgate_model::Name;
 use headgate_model::{
-    ChangesSince, CutOff, DataPlane, DatastoreSample, DiskSample, LiveDisk, Machine, NotResized,
-    OpenDisk, PlaneError, Probe, SizeRule, Stall, Writes,
+    ChangesSince, CutOff, DataPlane, DatastoreSample, DiskSample, Ended, LiveDisk, Machine,
+    NotResized, OpenDisk, PlaneError, Probe, SizeRule, Stall, Writes,
 };
 use headgate_model::{DatastoreRecord, ExportRecord, Policy, PriorityRecord};
 use headgate_model::{HoldSample, Period};
@@ -269,6 +269,7 @@ impl DataPlane for MemoryPlane {
                 trouble: Default::default(),
                 at: Nanos::ZERO,
             };
+            s.note_on(&disk);
             let machine = disk.machine.map(|machine| machine.name);
             s.sockets.insert(disk.name.clone(), (machine, disk.access));
             s.images.insert(disk.name.clone(), (disk.image, size));
@@ -391,9 +392,11 @@ impl DataPlane for MemoryPlane {
         })
     }
 
-    fn shutdown(&self, _patience: Duration) -> Vec<Name> {
-        self.0.lock().unwrap().disks.clear();
-        Vec::new()
+    fn shutdown(&self, _patience: Duration) -> Ended {
+        let mut state = self.0.lock().unwrap();
+        let settled = state.settled();
+        state.disks.clear();
+        Ended { left: Vec::new(), settled }
     }
 }
 
@@ -414,13 +417,12 @@ impl Bench {
 
     /// Its datastores may be there only.
     pub(crate) fn with_roots(roots: Roots) -> Bench {
-        let temp = tempfile::tempdir().unwrap();
-        let Parted { plane, control, records, faults } = start(temp.path(), roots);
+        let bench = Bench::start_again_with(tempfile::tempdir().unwrap(), roots);
         let array =
             serde_json::from_str(r#"{"name": "array", "backend": {"emulated": "rate=1600"}}"#)
                 .unwrap();
-        control.add_datastore(array).unwrap();
-        Bench { temp, plane, control, records, faults }
+        bench.control.add_datastore(array).unwrap();
+        bench
     }
 
     /// A daemon on what one left that was killed.
@@ -428,8 +430,19 @@ impl Bench {
         Bench::start_again_with(temp, Roots::Anywhere)
     }
 
+    /// The same, where an operation of the plane fails from the first one on.
+    pub(crate) fn start_again_broken(temp: tempfile::TempDir, operation: &'static str) -> Bench {
+        let plane = MemoryPlane::default();
+        plane.break_down(operation);
+        Bench::start_again_on(temp, Roots::Anywhere, plane)
+    }
+
     fn start_again_with(temp: tempfile::TempDir, roots: Roots) -> Bench {
-        let Parted { plane, control, records, faults } = start(temp.path(), roots);
+        Bench::start_again_on(temp, roots, MemoryPlane::default())
+    }
+
+    fn start_again_on(temp: tempfile::TempDir, roots: Roots, plane: MemoryPlane) -> Bench {
+        let Parted { plane, control, records, faults } = start(temp.path(), roots, plane);
         Bench { temp, plane, control, records, faults }
     }
 
@@ -448,6 +461,12 @@ impl Bench {
         temp
     }
 
+    /// The daemon ends in order.
+    pub(crate) fn stopped(self) -> tempfile::TempDir {
+        assert_eq!(self.control.shutdown(), 0);
+        self.killed()
+    }
+
     /// The process is killed, and started again.
     pub(crate) fn restart(self) -> Bench {
         Bench::start_again(self.killed())
@@ -461,7 +480,7 @@ struct Parted {
     faults: Faults,
 }
 
-fn start(root: &Path, roots: Roots) -> Parted {
+fn start(root: &Path, roots: Roots, plane: MemoryPlane) -> Parted {
     let dir = StateDir::new(root).unwrap();
     let (identity, _) = Identity::load(root).unwrap();
     let sqlite = SqliteCatalog::open(&dir.catalog()).unwrap();
@@ -470,7 +489,7 @@ fn start(root: &Path, roots: Roots) -> Parted {
     let sqlite = FaultyCatalog { inner: sqlite, faults: faults.clone() };
     let catalog = Box::new(Recorded::new(sqlite, dir.clone(), host, roots.clone()));
     let records = catalog.records();
-    let plane = Arc::new(MemoryPlane::default());
+    let plane = Arc::new(plane);
     let myself = Myself { identity: identity.clone(), etcd: Vec::new() };
     let windows = Windows::start(plane.clone(), myself).unwrap();
     let control = {

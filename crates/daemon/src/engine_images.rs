@@ -78,8 +78,15 @@ impl EnginePlane {
                 "the file system has no direct IO: requests go through the host's page cache");
         }
         let policy = disk.policy.for_scheduler().map_err(failed)?;
+        // It is locked: nobody else changes it from now on, and no client has it yet.
+        let noted = disk.noted.take().filter(|noted| image.stamp() == Some(noted.stamp));
         let spec = DiskSpec { name: name.to_owned(), image, policy };
         let id = self.engine.open_disk(store, spec).map_err(failed)?;
+        if let Some(noted) = noted
+            && let Err(error) = self.engine.track_changes(id, noted.changes)
+        {
+            tracing::warn!(disk = %disk.name, %error, "what clients change of it is not noted");
+        }
         self.put_in_force(id, disk)?;
         Ok(id)
     }

@@ -20,7 +20,7 @@ use headgate_frontends::vhost::GuestMemorySource;
 use headgate_frontends::vhost::server::VhostServer;
 use headgate_model::{Backend, DatastoreRecord, ExportRecord, Name, Policy, PriorityRecord};
 use headgate_model::{
-    CutOff, DataPlane, DatastoreSample, Machine, NbdSample, NotResized, OpenDisk, Period,
+    CutOff, DataPlane, DatastoreSample, Ended, Machine, NbdSample, NotResized, OpenDisk, Period,
     PlaneError, Probe, Session, Stall, Writes,
 };
 use headgate_nbd::uri::Uri;
@@ -512,7 +512,7 @@ impl DataPlane for EnginePlane {
             .collect()
     }
 
-    fn shutdown(&self, patience: Duration) -> Vec<Name> {
+    fn shutdown(&self, patience: Duration) -> Ended {
         // No new clients first; those connected are drained with their disks.
         drop(self.nbd_server().take());
         self.exports.disks_mut().clear();
@@ -520,11 +520,10 @@ impl DataPlane for EnginePlane {
         vhost.values_mut().for_each(VhostServer::stop_listening);
         self.machines.close();
         match self.engine.clone().shutdown(patience) {
-            // Disks of the daemon's own have names that no operator can give.
-            Ok(left) => left.iter().filter_map(|name| name.parse().ok()).collect(),
+            Ok(ended) => translate::ended(ended),
             Err(e) => {
                 tracing::warn!(error = %e, "the engine did not shut down");
-                Vec::new()
+                Ended::default()
             }
         }
     }

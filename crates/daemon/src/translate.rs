@@ -5,9 +5,9 @@ use headgate_engine::request as engine;
 use headgate_engine::snapshot::{self, RemoteState};
 use headgate_engine::{EngineError, HoldReads, HoldWrites, Priorities, ResizeError, TroublePolicy};
 use headgate_model::{
-    BlockSizes, ConnectionState, DiskSample, ErrorSample, FlashSample, HoldSample, Name,
-    NarrowedSample, NotResized, PlaneError, Policy, PriorityRecord, PriorityScope, ReadErrors,
-    Scheduler, StreamSample, TroubleSample, WriteErrors, Writes,
+    BlockSizes, ConnectionState, DiskSample, Ended, ErrorSample, FlashSample, HoldSample, Name,
+    NarrowedSample, NotResized, Noted, PlaneError, Policy, PriorityRecord, PriorityScope,
+    ReadErrors, Scheduler, Settled, StreamSample, TroubleSample, WriteErrors, Writes,
 };
 use headgate_qos::window::DiskTotals;
 use headgate_qos::{Cost, PriorityPolicy, SchedulerKind};
@@ -178,6 +178,18 @@ pub(crate) fn not_resized(error: EngineError) -> NotResized {
         EngineError::Resize(ResizeError::Data { at, .. }) => NotResized::Data(at),
         EngineError::Place(error) => NotResized::NoRoom(error.to_string()),
         other => NotResized::Failed(PlaneError::new(other)),
+    }
+}
+
+/// Disks of the daemon's own have names that no operator can give, and are left out.
+pub(crate) fn ended(ended: headgate_engine::Ended) -> Ended {
+    let settled = |one: headgate_engine::Settled| {
+        let noted = Noted { changes: one.changes, stamp: one.stamp };
+        Some(Settled { disk: one.name.parse().ok()?, noted })
+    };
+    Ended {
+        left: ended.left.iter().filter_map(|name| name.parse().ok()).collect(),
+        settled: ended.settled.into_iter().filter_map(settled).collect(),
     }
 }
 

@@ -15,3 +15,10 @@ pub(crate) fn boottime() -> Nanos {
     let now = clock_gettime(ClockId::Boottime);
     Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
+
+/// `CLOCK_REALTIME`, which stamps files: since 1970. It may be set to anything at any time.
+pub(crate) fn realtime() -> Nanos {
+    let now = clock_gettime(ClockId::Realtime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Nanos(seconds.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64))
+}

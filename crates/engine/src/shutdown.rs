@@ -5,6 +5,9 @@ use crate::error::EngineError;
 use crate::ids::DiskId;
 use crate::port::Detach;
 use crate::port_ref::PortRef;
+use crate::settled::{Ended, Settled};
+use headgate_mirror::changes::Changes;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -24,19 +27,20 @@ struct Leaving {
     disk: DiskId,
     name: String,
     ports: Vec<PortRef>,
+    /// Where its changes are noted, as long as what it will hold is known.
+    changes: Option<Arc<Changes>>,
 }
 
 impl Engine {
     /// Ends the engine: drains and closes every disk, for up to `patience` and a few seconds for
     /// all together, then the threads.
     ///
-    /// Answers the names of disks that have requests at their storage still, which hangs then. They
-    /// are left open with their locks, and so are their shards: memory and files belong to the
-    /// kernel until it lets go of them.
+    /// Disks that have requests at their storage still are left open with their locks, and so are
+    /// their shards: memory and files belong to the kernel until it lets go of them.
     ///
     /// # Errors
     /// [`EngineError::Gone`] when that had happened already.
-    pub fn shutdown(self, patience: Duration) -> Result<Vec<String>, EngineError> {
+    pub fn shutdown(self, patience: Duration) -> Result<Ended, EngineError> {
         let deadline = Instant::now() + patience;
         let mut leaving = Vec::new();
         let mut left = Vec::new();
@@ -44,7 +48,12 @@ impl Engine {
             for found in &snapshot.disks {
                 let (disk, name) = (Engine::disk_of(store, found), found.name.clone());
                 match self.ports_of(disk) {
-                    Ok(ports) => leaving.push(Leaving { disk, name, ports }),
+                    Ok(ports) => {
+                        let key = disk.key;
+                        let changes = self.call(disk.shard, move |s| s.settling_changes(key));
+                        let changes = changes.and_then(|found| found).unwrap_or_default();
+                        leaving.push(Leaving { disk, name, ports, changes });
+                    }
                     Err(EngineError::NoDisk) => {}
                     Err(_) => left.push(name),
                 }
@@ -56,7 +65,9 @@ impl Engine {
         for port in ports() {
             port.wait_gone(deadline.saturating_duration_since(Instant::now()));
         }
-        for one in leaving.iter().filter(|one| !one.ports.iter().all(PortRef::is_gone)) {
+        for one in leaving.iter_mut().filter(|one| !one.ports.iter().all(PortRef::is_gone)) {
+            // What became of its requests is not known.
+            one.changes = None;
             one.ports.iter().for_each(|port| port.detach(Detach::Now));
             let key = one.disk.key;
             // What a server owes is not waited for, nor answered. A shard that stands still is told
@@ -67,24 +78,32 @@ impl Engine {
             // A shard that stands still keeps its disks.
             let _ = self.call(shard, |s| s.abandon_moves());
         }
-        left.extend(self.take_all(leaving, Instant::now() + GRACE));
+        let ended = self.take_all(leaving, Instant::now() + GRACE);
+        left.extend(ended.left);
         let stuck = self.stop_idle();
         if !left.is_empty() || stuck > 0 {
             tracing::warn!(disks = ?left, "requests are left at storage that does not answer");
         }
-        Ok(left)
+        Ok(Ended { left, settled: ended.settled })
     }
 
-    /// Takes out disks as their last requests end, until `deadline`; answers those that are left.
-    fn take_all(&self, mut leaving: Vec<Leaving>, deadline: Instant) -> Vec<String> {
+    /// Takes out disks as their last requests end, until `deadline`; answers those that are left,
+    /// and those of which is known what they hold.
+    fn take_all(&self, mut leaving: Vec<Leaving>, deadline: Instant) -> Ended {
         let (closed, ends) = channel();
         let mut closing = 0;
         loop {
             let mut storages = Vec::new();
-            leaving.retain(|one| {
+            leaving.retain_mut(|one| {
                 let key = one.disk.key;
-                match self.call(one.disk.shard, move |s| s.take_disk(key)) {
-                    Ok(Ok(storage)) => storages.push((storage, closed.clone())),
+                match self.call(one.disk.shard, move |s| s.take_settled(key)) {
+                    Ok(Ok((storage, found))) => {
+                        let settling = one.changes.take().filter(|changes| {
+                            found.is_some_and(|found| Arc::ptr_eq(&found, changes))
+                        });
+                        let settling = settling.map(|changes| (one.name.clone(), changes));
+                        storages.push((storage, settling, closed.clone()));
+                    }
                     Ok(Err(EngineError::DiskBusy { .. } | EngineError::Move(_))) => return true,
                     // A shard that stands still keeps what it has.
                     Err(EngineError::Stalled(_)) => return true,
@@ -93,11 +112,13 @@ impl Engine {
                 false
             });
             closing += storages.len();
-            for (storage, closed) in storages {
+            for (storage, settling, closed) in storages {
                 // A file system that hangs may not let go of a file.
                 let close = move || {
+                    let settled =
+                        settling.and_then(|(name, changes)| Settled::of(name, changes, &storage));
                     drop(storage);
-                    let _ = closed.send(());
+                    let _ = closed.send(settled);
                 };
                 // Without a thread the file is closed here and now.
                 let _ = std::thread::Builder::new().spawn(close);
@@ -109,12 +130,13 @@ impl Engine {
         }
         drop(closed);
         let until = Instant::now() + CLOSE;
-        let in_time =
-            |_: &usize| ends.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok();
-        if (0..closing).take_while(in_time).count() < closing {
+        let next = |_| ends.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        let ended: Vec<Option<Settled>> = (0..closing).map_while(next).collect();
+        if ended.len() < closing {
             tracing::warn!("files could not be closed in time: they end with this process");
         }
-        leaving.into_iter().map(|one| one.name).collect()
+        let left = leaving.into_iter().map(|one| one.name).collect();
+        Ended { left, settled: ended.into_iter().flatten().collect() }
     }
 
     /// Stops the shards that have no disks any more; answers how many have.

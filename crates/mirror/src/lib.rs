@@ -7,7 +7,8 @@
 //!
 //! [`Mirror`] is told what happens and says what to do. It knows neither clock nor storage, and
 //! allocates nothing once it is made. Its sibling [`instant`] makes a copy as of one instant, and
-//! [`changes`] knows what changed from one such copy to the next.
+//! [`changes`] knows what changed from one such copy to the next, and [`stamp`] whether somebody
+//! changed an image while nobody noted that.
 //!
 //! | what | where |
 //! |---|---|
@@ -129,6 +130,7 @@ mod mirror;
 mod order;
 mod redo;
 mod request;
+pub mod stamp;
 
 pub use action::{Action, Outcome, Turn};
 pub use error::{NotCancelled, NotTaken, Operation, Reason, Refused, SetupError, Unexpected};

@@ -4,8 +4,8 @@ use crate::NbdSample;
 use crate::connection::Connection;
 use crate::sample::DatastoreSample;
 use crate::{
-    BlockSizes, DatastoreRecord, DiskCopies, ExportRecord, LiveMoves, Machine, Name, OpenDisk,
-    PlaneError, Policy, PriorityRecord, Session, TroubleSample, Writes,
+    BlockSizes, DatastoreRecord, DiskCopies, Ended, ExportRecord, LiveMoves, Machine, Name,
+    OpenDisk, PlaneError, Policy, PriorityRecord, Session, TroubleSample, Writes,
 };
 use headgate_access::Access;
 use headgate_devices::LayerSpec;
@@ -284,6 +284,6 @@ pub trait DataPlane: LiveMoves + DiskCopies + Send + Sync {
     fn sample(&self) -> Result<Vec<DatastoreSample>, PlaneError>;
 
     /// Takes no new clients, finishes what was taken, closes every disk, within `patience` and some
-    /// seconds. Answers the disks that have requests at their storage still: these are left open.
-    fn shutdown(&self, patience: Duration) -> Vec<Name>;
+    /// seconds.
+    fn shutdown(&self, patience: Duration) -> Ended;
 }

@@ -17,6 +17,7 @@ mod policy;
 mod records;
 mod removed;
 mod sample;
+mod settled;
 mod trouble;
 mod window;
 
@@ -41,6 +42,7 @@ pub use removed::{RemovedId, RemovedIdError, RemovedRecord, RemovedStep};
 pub use sample::{
     DatastoreSample, DiskSample, FlashSample, NarrowedSample, NbdSample, StreamSample,
 };
+pub use settled::{Ended, Noted, Settled};
 pub use trouble::{ErrorSample, FAILING, HoldSample, ReadErrors, TroubleSample, WriteErrors};
 pub use window::{
     BoardPlace, FoundThreshold, Threshold, UnknownBoard, UnknownThreshold, UnknownWindowLaw,

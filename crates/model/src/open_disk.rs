@@ -1,6 +1,6 @@
 //! A disk as the data plane is asked to serve it.
 
-use crate::{Name, PlaneError, Policy, PriorityRecord, Writes};
+use crate::{Name, Noted, PlaneError, Policy, PriorityRecord, Writes};
 use headgate_access::Access;
 use headgate_nbd::uri::Uri;
 use headgate_units::{AtomicNanos, Bytes};
@@ -64,6 +64,12 @@ pub struct OpenDisk {
     pub term: Option<Arc<AtomicNanos>>,
     /// Of a block device that is to be reserved for this host.
     pub fence: Option<Arc<dyn Fence>>,
+    /// What is known to have changed of it before. Where its image has that stamp, its clients'
+    /// changes are noted there from the first one on ([`DiskCopies::tracked_changes`]); else
+    /// nowhere. It is no reason not to open it.
+    ///
+    /// [`DiskCopies::tracked_changes`]: crate::DiskCopies::tracked_changes
+    pub noted: Option<Noted>,
 }
 
 /// What is done about an image that has another size than its disk.

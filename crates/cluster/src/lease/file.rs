@@ -39,7 +39,9 @@ struct Content {
 pub struct Grant {
     /// The lease.
     pub lease: FileLease,
-    /// Who held it before and did not give it back: it crashed, or lost its locks.
+    /// Who held it just before, if that one's name can be read.
+    pub before: Option<Holder>,
+    /// The same, if it did not give it back: it crashed, or lost its locks.
     pub former: Option<Holder>,
     /// How long to wait before the first request. The kernel vouches for locks of this host; a host
     /// whose locks were lost on the way has to notice that first ([`FileLease::standing`]).
@@ -155,9 +157,10 @@ impl FileLease {
             content: Content { token, holder: Holder::of(own), released: false },
         };
         lease.write()?;
-        let former = before.filter(|c| !c.released).map(|c| c.holder);
+        let former = before.as_ref().filter(|c| !c.released).map(|c| c.holder.clone());
         let elsewhere = former.as_ref().is_some_and(|f| f.host != lease.content.holder.host);
-        Ok(Grant { lease, wait: if elsewhere { grace } else { Nanos::ZERO }, former })
+        let wait = if elsewhere { grace } else { Nanos::ZERO };
+        Ok(Grant { lease, before: before.map(|c| c.holder), former, wait })
     }
 
     /// Who holds the lease at `path`, or held it last; `None` when nobody ever did, or the name

@@ -3,11 +3,17 @@
 //! A disk is tracked from its first snapshot on ([`headgate_mirror::changes`]). Each further
 //! snapshot knows what changed since the one before it, its *base*, and so since those before, as
 //! long as the snapshots in between are there. That is kept in a file each, beside the catalog.
-//! What is not known is not told: then a backup reads everything.
+//! What is not known is not told: then a backup reads everything. An orderly end of the daemon
+//! keeps what is noted of disks for the next start ([`kept`]).
 
 mod file;
+mod kept;
+mod sealed;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_ends;
+mod tracked_file;
 mod tracking;
 
 pub(crate) use tracking::Opened;
@@ -16,7 +22,8 @@ use crate::snapshots::{Known, Snapshot};
 use crate::{Control, Model};
 use headgate_model::{ChangesSince, Name, Writes};
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::warn;
 
@@ -70,20 +77,27 @@ impl Model {
     }
 }
 
+/// The files in a directory, if there is one.
+fn files_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.path())).collect(),
+    }
+}
+
 impl Control {
     /// Reads what snapshots know of those before them. What cannot be used is removed.
     pub(crate) fn load_known_changes(&self) {
         let dir = self.dir.changes();
-        let entries = match fs::read_dir(&dir) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return,
+        let paths = match files_in(&dir) {
+            Ok(paths) => paths,
             Err(error) => {
                 let dir = dir.display();
                 return warn!(%dir, %error, "what snapshots know of earlier ones cannot be read");
             }
         };
-        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            let known = file::read(&path).and_then(|known| {
+        for path in paths.iter().filter(|path| !tracked_file::is_one(path)) {
+            let known = file::read(path).and_then(|known| {
                 let is_there = self.model().is_snapshot(&known.of);
                 is_there.then_some(known).ok_or_else(|| "its snapshot is not there".to_owned())
             });
@@ -92,9 +106,9 @@ impl Control {
                     self.model_mut().known_changes.insert(known.of.name.clone(), known);
                 }
                 Err(reason) => {
-                    let path = path.display();
-                    warn!(%path, %reason, "what changed since an earlier snapshot is not known");
-                    let _ = fs::remove_file(path.to_string());
+                    let shown = path.display();
+                    warn!(path = %shown, %reason, "what changed since an earlier snapshot is not known");
+                    let _ = fs::remove_file(path);
                 }
             }
         }
@@ -110,11 +124,8 @@ impl Control {
     /// Writes down what a snapshot knows, and tells it. That a backup has to read everything is no
     /// reason to have no snapshot.
     fn keep_known_changes(&self, known: Known) {
-        let (snapshot, dir) = (known.of.name.clone(), self.dir.changes());
-        let written = fs::create_dir_all(&dir)
-            .and_then(|()| File::open(&dir))
-            .and_then(|dir| file::write(&dir, &known));
-        match written {
+        let snapshot = known.of.name.clone();
+        match self.changes_dir().and_then(|dir| file::write(&dir, &known)) {
             Ok(()) => {
                 self.model_mut().known_changes.insert(snapshot.clone(), known);
                 self.tell_changes_of(&snapshot);
@@ -167,6 +178,13 @@ impl Control {
             self.plane.set_changes_since(disk, Vec::new());
             self.tell_all_changes();
         }
+    }
+
+    /// Where what is known is kept. It is made where it is not there yet.
+    fn changes_dir(&self) -> io::Result<File> {
+        let dir = self.dir.changes();
+        fs::create_dir_all(&dir)?;
+        File::open(&dir)
     }
 
     fn changes_path(&self, snapshot: &Name) -> PathBuf {

@@ -11,14 +11,18 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-fn name(text: &str) -> Name {
+pub(super) fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
 /// A disk `a` of 16 blocks of 64 KiB.
-fn bench() -> Bench {
+pub(super) fn bench() -> Bench {
+    bench_on("array")
+}
+
+pub(super) fn bench_on(datastore: &str) -> Bench {
     let bench = Bench::new();
-    let disk = json!({"name": "a", "size": 1 << 20});
+    let disk = json!({"name": "a", "size": 1 << 20, "datastore": datastore});
     bench.control.create_disk(serde_json::from_value(disk).unwrap()).unwrap();
     bench
 }
@@ -44,19 +48,19 @@ fn finish(bench: &Bench, to: &str, outcome: Outcome) {
     }
 }
 
-fn snapshot(bench: &Bench, to: &str) {
+pub(super) fn snapshot(bench: &Bench, to: &str) {
     copy(bench, to, true, Outcome::Complete);
 }
 
-fn change(bench: &Bench, blocks: &[u64]) {
+pub(super) fn change(bench: &Bench, blocks: &[u64]) {
     blocks.iter().for_each(|block| bench.plane.change("a", block << 16));
 }
 
-fn told(bench: &Bench, snapshot: &str) -> Vec<(String, Vec<u64>)> {
+pub(super) fn told(bench: &Bench, snapshot: &str) -> Vec<(String, Vec<u64>)> {
     bench.plane.changes_since(snapshot)
 }
 
-fn since(base: &str, blocks: &[u64]) -> (String, Vec<u64>) {
+pub(super) fn since(base: &str, blocks: &[u64]) -> (String, Vec<u64>) {
     (base.to_owned(), blocks.to_vec())
 }
 

@@ -59,7 +59,7 @@ impl Control {
             changes.absorb(&known.changes.since_base(size));
             known.base
         });
-        let tracked = Tracked { changes, base };
+        let tracked = Tracked { changes, base, before: None };
         self.model_mut().tracked.insert(source.clone(), tracked.clone());
         Ok(tracked)
     }

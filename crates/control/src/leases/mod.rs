@@ -75,6 +75,8 @@ pub(crate) enum Beside {
 #[derive(Debug)]
 struct Held {
     token: Token,
+    /// Which run of a daemon held it just before.
+    after: Option<String>,
     directory: PathBuf,
     /// Locked while its file is looked at or written, which may take as long as the file system
     /// does. `None` once it is given back.
@@ -198,14 +200,15 @@ impl Leases {
         path: &Path,
         before: Before,
     ) -> Result<(Held, Option<Holder>), LeaseError> {
-        let Grant { lease, former, wait } =
+        let Grant { lease, before: last, former, wait } =
             FileLease::acquire(path, disk.as_str(), &self.own, GRACE)?;
         let is_first = lease.token() == Token(1);
         let wait = if before == Before::Existing && is_first { GRACE } else { wait };
         let from = Instant::now() + Duration::from_nanos(wait.0);
         let directory = path.parent().map(PathBuf::from).unwrap_or_default();
         let (token, lease) = (lease.token(), Arc::new(Mutex::new(Some(lease))));
-        Ok((Held { token, directory, lease, from, unseen: false }, former))
+        let after = last.map(|last| last.instance);
+        Ok((Held { token, after, directory, lease, from, unseen: false }, former))
     }
 
     fn acquire_in_etcd(
@@ -292,6 +295,21 @@ impl Leases {
         held.extend(locked(&self.in_etcd).keys().cloned());
         held.extend(self.fences.disks());
         held
+    }
+
+    /// This run of the daemon, if it holds a disk's lease in a file.
+    pub(crate) fn holder(&self, disk: &Name) -> Option<String> {
+        locked(&self.files).contains_key(disk).then(|| self.own.instance.to_string())
+    }
+
+    /// Whether no other daemon held a disk's lease in a file between this run and that one. `None`:
+    /// there was no lease then.
+    pub(crate) fn follows(&self, disk: &Name, run: Option<&str>) -> bool {
+        match (locked(&self.files).get(disk), run) {
+            (None, None) => true,
+            (Some(held), Some(run)) => held.after.as_deref() == Some(run),
+            _ => false,
+        }
     }
 
     /// Directories with leases that are held.

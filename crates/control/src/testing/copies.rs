@@ -1,12 +1,16 @@
 //! Copies as a test plays them.
 
-use super::MemoryPlane;
+use super::{MemoryPlane, State as PlaneState};
 use headgate_mirror::changes::{ChangedBlocks, Changes, Difference, GRAIN};
 use headgate_mirror::instant::{Outcome, Progress, State};
+use headgate_mirror::stamp::Stamp;
 use headgate_model::{
-    ChangesSince, CopyEvent, CopyOrder, DiskCopies, MovePace, Name, PlaneError, Policy,
+    ChangesSince, CopyEvent, CopyOrder, DiskCopies, MovePace, Name, Noted, OpenDisk, PlaneError,
+    Policy, Settled,
 };
-use headgate_units::Bytes;
+use headgate_units::{Bytes, Nanos};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -82,6 +86,39 @@ impl MemoryPlane {
             all.filter(is).map(|at| at / GRAIN.0).collect()
         };
         all.iter().map(|since| (since.base.to_string(), grains(&since.blocks))).collect()
+    }
+}
+
+fn stamp(image: &Path) -> Option<Stamp> {
+    let meta = image.metadata().ok()?;
+    let time = |seconds: i64, nanos: i64| Nanos((seconds * 1_000_000_000 + nanos) as u64);
+    Some(Stamp {
+        device: meta.dev(),
+        inode: meta.ino(),
+        length: Bytes(meta.len()),
+        modified: time(meta.mtime(), meta.mtime_nsec()),
+        changed: time(meta.ctime(), meta.ctime_nsec()),
+    })
+}
+
+impl PlaneState {
+    /// A disk is opened: its changes are noted on if its image is what it was.
+    pub(super) fn note_on(&mut self, disk: &OpenDisk) {
+        let noted = disk.noted.as_ref().filter(|noted| stamp(&disk.image) == Some(noted.stamp));
+        match noted {
+            Some(noted) => self.noted.insert(disk.name.clone(), Arc::clone(&noted.changes)),
+            None => self.noted.remove(&disk.name),
+        };
+    }
+
+    /// All disks end well, whose changes are noted.
+    pub(super) fn settled(&self) -> Vec<Settled> {
+        let one = |(disk, changes): (&Name, &Arc<Changes>)| {
+            let stamp = stamp(&self.images.get(disk)?.0)?;
+            let noted = Noted { changes: Arc::clone(changes), stamp };
+            Some(Settled { disk: disk.clone(), noted })
+        };
+        self.noted.iter().filter_map(one).collect()
     }
 }
 

@@ -120,7 +120,7 @@ impl Right {
 /// What the daemon reads besides its storage. Users, groups and hosts are looked up by the C
 /// library, whose modules are loaded then; its files are exchanged by others, so the directory is
 /// what is allowed. The rest is what the kernel tells of this process, of devices and of the host.
-const SYSTEM: [&str; 14] = [
+const SYSTEM: [&str; 15] = [
     "/etc",
     "/usr",
     "/lib",
@@ -133,6 +133,7 @@ const SYSTEM: [&str; 14] = [
     "/proc/meminfo",
     "/proc/swaps",
     "/proc/sys/kernel/hostname",
+    "/proc/sys/kernel/random/boot_id",
     "/proc/sys/kernel/random/uuid",
     "/dev/urandom",
 ];

@@ -7,6 +7,7 @@ use super::size::is_disk_size;
 use super::storage::Source;
 use crate::request::Access;
 use crate::topology::Topology;
+use headgate_mirror::stamp::Stamp;
 use headgate_nbd::uri::Uri;
 use headgate_units::{AtomicNanos, Bytes};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -157,6 +158,16 @@ impl Image {
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.source {
             Source::File(file) => Some(file.file().as_fd()),
+            Source::Memory(_) | Source::Null | Source::Export(_) => None,
+        }
+    }
+
+    /// What its file system says of it now. Nobody can change it later and leave it that, but for
+    /// changes of the next instants ([`Stamp::sees_from`]). `None` of what is no file on a local
+    /// file system that is known to tell. Blocks.
+    pub fn stamp(&self) -> Option<Stamp> {
+        match &self.source {
+            Source::File(file) => file.stamp(),
             Source::Memory(_) | Source::Null | Source::Export(_) => None,
         }
     }

@@ -277,7 +277,7 @@ fn an_engine_ends_in_the_middle_of_a_copy() {
         let mut guest = Historian::new(&client, 9);
         (0..50).for_each(|_| guest.step(Asks::Everything, 8));
         guest.settle();
-        let left = engine.clone().shutdown(PATIENCE).unwrap();
+        let left = engine.clone().shutdown(PATIENCE).unwrap().left;
         assert!(left.is_empty(), "{left:?}");
     }
 }

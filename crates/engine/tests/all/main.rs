@@ -14,5 +14,6 @@ mod losses;
 mod moves;
 mod remote;
 mod resize;
+mod settled;
 mod stalls;
 mod support;

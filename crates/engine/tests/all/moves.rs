@@ -245,7 +245,7 @@ fn an_engine_ends_in_the_middle_of_a_move() {
             }
             (0..50).for_each(|_| worker.step(8));
             worker.settle();
-            let left = engine.clone().shutdown(PATIENCE).unwrap();
+            let left = engine.clone().shutdown(PATIENCE).unwrap().left;
             assert!(left.is_empty(), "{left:?}");
         }
     }
@@ -264,7 +264,7 @@ fn an_engine_ends_though_a_request_waits_for_the_word_on_the_switch() {
         let wait = client.start(Op::Write(Durability::Cached), 0, 4096, vec![1; 4096], 0);
         client.run(Op::Read, 1 << 20, 4096).0.unwrap();
         assert!(wait.try_recv().is_err(), "the source failed it, and the target may count");
-        let left = engine.clone().shutdown(Duration::from_millis(500)).unwrap();
+        let left = engine.clone().shutdown(Duration::from_millis(500)).unwrap().left;
         assert!(left.is_empty(), "{left:?}");
     }
 }

@@ -4,12 +4,14 @@ use super::lock;
 use super::mapping::Mapping;
 use super::pages::Pages;
 use super::shared::{Kind, Mapped, SharedImage, length};
+use super::stamps::{Stamps, stamp, stamps};
 use super::submission::{Submission, submission};
 use super::tenure::Tenure;
 use super::without_links::open_without_links;
 use crate::backend::size::{SIZE_STEP, is_disk_size};
 use crate::request::Access;
 use crate::topology::{self, Topology};
+use headgate_mirror::stamp::Stamp;
 use headgate_units::{AtomicNanos, Bytes};
 use rustix::fs::{MemfdFlags, OFlags};
 use std::fs::{File, OpenOptions};
@@ -119,6 +121,8 @@ pub(crate) struct FileImage {
     access: Access,
     medium: Medium,
     submission: Submission,
+    /// Whether its stamps say if somebody changed it.
+    stamps: Stamps,
     /// Of an image in memory, unless there is no address space for it.
     mapping: Option<Mapping>,
     /// Those of before it had another size.
@@ -289,6 +293,10 @@ impl FileImage {
                 submission(&file).map_err(io_error("inspect the file system of", path))?
             }
         };
+        let stamps = match kind {
+            Kind::BlockDevice => Stamps::Silent,
+            Kind::File => stamps(&file).map_err(io_error("inspect the file system of", path))?,
+        };
         let told = match kind {
             Kind::BlockDevice => topology::of_device(&file),
             Kind::File => topology::of_file(&file),
@@ -302,6 +310,7 @@ impl FileImage {
             access,
             medium,
             submission,
+            stamps,
             mapping,
             earlier_mappings: Vec::new(),
             tenure: Tenure::default(),
@@ -330,6 +339,7 @@ impl FileImage {
             access,
             medium,
             submission,
+            stamps: Stamps::Silent,
             mapping,
             earlier_mappings: Vec::new(),
             tenure: Tenure::default(),
@@ -386,6 +396,14 @@ impl FileImage {
     /// Has `refused` set when its device refuses a request, which is reserved for this host.
     pub(crate) fn set_refused(&mut self, refused: Arc<AtomicBool>) {
         self.tenure.refused = Some(refused);
+    }
+
+    /// What its file system says of it now, where that tells whether somebody changed it. Blocks.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        match self.stamps {
+            Stamps::Telling => stamp(&self.file).ok(),
+            Stamps::Silent => None,
+        }
     }
 
     /// For how long it may be served.

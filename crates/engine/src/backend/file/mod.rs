@@ -9,6 +9,7 @@
 //! - [`pages`]: the pages of a file in memory.
 //! - [`shared`]: a second handle on a file, for what blocks.
 //! - `submission`: who hands operations to a file system that may block.
+//! - `stamps`: what file systems tell of changes of a file.
 //! - [`io_scheduler`]: priorities for the kernel's own IO scheduler.
 
 pub(crate) mod bounce;
@@ -20,6 +21,7 @@ mod lock;
 pub(crate) mod mapping;
 pub(crate) mod pages;
 pub(crate) mod shared;
+mod stamps;
 mod steps;
 mod submission;
 mod tenure;
