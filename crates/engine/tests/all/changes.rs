@@ -218,14 +218,15 @@ fn where_changes_are_noted_stays_while_a_disk_is_copied() {
         let (source, target) = crate::support::moving::pair(&engine, &[]);
         let changes = Arc::new(Changes::new(Bytes(SIZE)));
         engine.track_changes(source, Arc::clone(&changes)).unwrap();
-        let (mut spec, gauge, events) = spec(source, target, TargetContent::Unknown);
-        // A step in a second: it is under way for long.
+        let client = Client::new(&engine, source);
+        client.write(0, &vec![6; SIZE as usize], 0).unwrap();
+        let (mut spec, gauge, events) = spec(source, target, TargetContent::Zeroes);
+        // A step in a second, and what is not written is no step: it is under way for long.
         spec.terms.pace = Policy::default().with_limit(Iops::new(1).ok()).unwrap();
         let copier = Copier::of(&engine, (spec, gauge, events));
         assert_eq!(copier.next(), CopyEvent::Instant);
         let refused = engine.track_changes(source, Arc::new(Changes::new(Bytes(SIZE))));
         assert!(matches!(refused, Err(EngineError::Move(MoveError::Moving))), "{refused:?}");
-        assert!(copier.gauge.get().is_some(), "it was over: nothing was shown");
         let tracked = engine.tracked_changes(source).unwrap();
         assert!(tracked.is_some_and(|tracked| Arc::ptr_eq(&tracked, &changes)));
         engine.shutdown(PATIENCE).unwrap();
