@@ -58,6 +58,19 @@ impl fmt::Display for Unmet {
 
 impl std::error::Error for Unmet {}
 
+impl Unmet {
+    /// That a disk's clients kept so many requests outstanding on average. To be told over times
+    /// that are not one interval.
+    ///
+    /// # Errors
+    /// This, when it was less than nine and a half of ten.
+    pub fn check_backlog(disk: &str, depth: u32, mean: f64) -> Result<(), Unmet> {
+        let kept = mean >= BACKLOG * f64::from(depth);
+        let words = || format!("disk {disk} had {mean:.2} requests outstanding, not {depth}");
+        kept.then_some(()).ok_or_else(|| Unmet(words()))
+    }
+}
+
 impl Premises {
     /// None yet.
     pub fn new() -> Premises {

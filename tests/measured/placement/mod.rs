@@ -11,7 +11,7 @@ use client::{CHECKED, Client};
 use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::Headgate;
 use headgate_lab::pace::{Pace, with_paced_lab_alone};
-use headgate_lab::premise::Premises;
+use headgate_lab::premise::{Premises, Unmet};
 use headgate_lab::sample::{Interval, Sample};
 use headgate_lab::writer::{self, Writer};
 use headgate_lab::{Lab, Server};
@@ -329,6 +329,15 @@ impl Pod {
             let stayed = seconds.iter().filter(|interval| interval.stayed(disk));
             let stayed: Vec<_> = stayed.collect();
             ensure!(stayed.len() + 2 >= seconds.len() && !stayed.is_empty(), "{disk} is not seen");
+            // Nothing is promised to a disk whose client sends too little.
+            let seconds: f64 = stayed.iter().map(|interval| interval.seconds()).sum();
+            let outstanding: Vec<f64> = stayed
+                .iter()
+                .map(|interval| Ok(interval.outstanding(disk)? * interval.seconds() / seconds))
+                .collect::<anyhow::Result<_>>()?;
+            let outstanding: f64 = outstanding.iter().sum();
+            eprintln!("  {disk}: {outstanding:.2} requests outstanding while disks moved");
+            Unmet::check_backlog(disk, DEPTHS[number], outstanding)?;
             let (mut least, mut length, mut done) = (f64::INFINITY, 0.0, 0);
             for interval in stayed {
                 let (seconds, completed) = interval.completed(disk)?;
