@@ -301,6 +301,13 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_whose_clients_send_too_little_has_no_backlog() {
+        assert_eq!(Unmet::check_backlog("a", 16, 15.2), Ok(()));
+        let said = Unmet::check_backlog("a", 16, 15.1).unwrap_err().to_string();
+        assert!(said.contains("disk a had 15.10 requests outstanding, not 16"), "{said}");
+    }
+
+    #[test]
     fn each_premise_says_what_was_wrong() {
         let unmet_of = |iops, outstanding, waited, stolen| {
             let machine = Machine { waited, stolen, flush: Duration::ZERO };

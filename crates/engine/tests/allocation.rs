@@ -1,8 +1,12 @@
 //! The paper's Figure 6 through a running engine: the wiring must give what the algorithm gives in
 //! simulated time.
 
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Rest};
-use headgate_engine::request::{Completion, DiskInfo, Op, Request};
+#[allow(dead_code, reason = "the other program uses the rest")]
+#[path = "all/support/closed.rs"]
+mod closed;
+
+use closed::Closed;
+use headgate_engine::request::Op;
 use headgate_engine::{BackendSpec, Caching, DatastoreSpec, DiskSpec, Engine, EngineConfig, Image};
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::{Bytes, Iops, Shares};
@@ -11,55 +15,6 @@ use std::time::Duration;
 const SIZE: u64 = 8 << 20;
 /// What the emulated device serves, in IOs per second.
 const RATE: f64 = 1_320.0;
-
-/// A closed loop: always `depth` random 4 KiB reads outstanding.
-struct Closed {
-    missing: usize,
-    seed: u64,
-    buffer: Vec<u8>,
-    ending: bool,
-}
-
-impl Closed {
-    fn feed(&mut self, io: &mut dyn PortIo) {
-        while !self.ending && self.missing > 0 && io.room() > 0 {
-            self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let offset = (self.seed >> 33) % (SIZE / 4096) * 4096;
-            let request = Request { op: Op::Read, offset, len: 4096, cookie: 0, ioprio: 0 };
-            let buffer = libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: 4096 };
-            // SAFETY: the buffer lives as long as the port; that reads overwrite each other's data
-            // is intended.
-            unsafe { io.submit(request, &[buffer]) };
-            self.missing -= 1;
-        }
-    }
-}
-
-impl Port for Closed {
-    fn on_start(&mut self, io: &mut dyn PortIo) {
-        self.feed(io);
-    }
-    fn on_event(&mut self, _: &mut dyn PortIo, _: PortEvent) {}
-    fn on_command(&mut self, _: &mut dyn PortIo, _: PortCommand) {}
-    fn on_room(&mut self, io: &mut dyn PortIo) {
-        self.feed(io);
-    }
-    fn on_complete(&mut self, io: &mut dyn PortIo, completion: Completion) {
-        completion.result.unwrap();
-        self.missing += 1;
-        self.feed(io);
-    }
-    fn on_turn_end(&mut self, _: &mut dyn PortIo) {}
-    fn on_resize(&mut self, _: &mut dyn PortIo, _: &DiskInfo) {}
-    fn come_to_rest(&mut self, _io: &mut dyn PortIo) -> Rest {
-        Rest::Busy
-    }
-    fn on_arrive(&mut self, _io: &mut dyn PortIo) {}
-    fn on_detach(&mut self, io: &mut dyn PortIo, _: Detach) {
-        self.ending = true;
-        io.close();
-    }
-}
 
 /// Runs five disks, weights 1:1:2:2:2 and reservations 300 and 250, on 1,320 IOPS; returns each
 /// one's IOPS.
@@ -90,7 +45,7 @@ fn figure_6(scheduler: SchedulerKind) -> Vec<f64> {
             .with_reservation(Iops::new(reservation).ok())
             .unwrap();
         let disk = engine.open_disk(ds, DiskSpec { name: n.to_string(), image, policy }).unwrap();
-        let port = Closed { missing: 32, seed: n as u64, buffer: vec![0; 4096], ending: false };
+        let port = Closed::new(32, SIZE, n as u64, |_| Op::Read);
         engine.attach(disk, move |_| Box::new(port)).unwrap();
     }
     let counted = || {

@@ -1,18 +1,20 @@
 //! A request takes nothing from the heap on its way through a shard, once the shard has had as many
 //! requests as at any time.
 
-use headgate_engine::port::{Detach, Port, PortCommand, PortEvent, PortIo, Rest};
-use headgate_engine::request::{Completion, DiskInfo, Durability, Op, Request};
+#[path = "all/support/closed.rs"]
+mod closed;
+
+use closed::{Closed, Then};
+use headgate_engine::request::{Durability, Op};
 use headgate_engine::{BackendSpec, Caching, DatastoreSpec, DiskSpec, Engine, EngineConfig, Image};
 use headgate_qos::{Policy, SchedulerKind};
 use headgate_units::{Bytes, Iops};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 const SIZE: u64 = 8 << 20;
-const BLOCK: u64 = 4096;
 const DEPTH: usize = 32;
 /// Tables and queues have grown by then.
 const WARM: u64 = 5_000;
@@ -55,70 +57,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A closed loop on the shard's own thread: reads and writes, and now and then a flush.
-struct Loop {
-    buffer: Vec<u8>,
-    missing: usize,
-    seed: u64,
-    done: u64,
-    asked: u64,
-    ending: bool,
-    result: Sender<u64>,
-}
-
-impl Loop {
-    fn feed(&mut self, io: &mut dyn PortIo) {
-        while !self.ending && self.missing > 0 && io.room() > 0 {
-            self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let offset = (self.seed >> 33) % (SIZE / BLOCK) * BLOCK;
-            let op = match self.seed >> 57 {
-                0..60 => Op::Read,
-                60..126 => Op::Write(Durability::Cached),
-                _ => Op::Flush,
-            };
-            let len = if op.moves_data() { BLOCK } else { 0 };
-            let offset = if op.moves_data() { offset } else { 0 };
-            let request = Request { op, offset, len, cookie: 0, ioprio: 0 };
-            let start = self.buffer.as_mut_ptr().cast();
-            let buffer = [libc::iovec { iov_base: start, iov_len: len as usize }];
-            // SAFETY: the buffer lives as long as the port; that requests share it is intended.
-            unsafe { io.submit(request, if len == 0 { &[] } else { &buffer }) };
-            self.missing -= 1;
-        }
-    }
-}
-
-impl Port for Loop {
-    fn on_start(&mut self, io: &mut dyn PortIo) {
-        self.feed(io);
-    }
-    fn on_event(&mut self, _: &mut dyn PortIo, _: PortEvent) {}
-    fn on_command(&mut self, _: &mut dyn PortIo, _: PortCommand) {}
-    fn on_room(&mut self, io: &mut dyn PortIo) {
-        self.feed(io);
-    }
-    fn on_complete(&mut self, io: &mut dyn PortIo, completion: Completion) {
-        completion.result.unwrap();
-        (self.missing, self.done) = (self.missing + 1, self.done + 1);
-        match self.done {
-            WARM => self.asked = ASKED.get(),
-            n if n == WARM + COUNTED => {
-                self.ending = true;
-                let _ = self.result.send(ASKED.get() - self.asked);
-            }
-            _ => {}
-        }
-        self.feed(io);
-    }
-    fn on_turn_end(&mut self, _: &mut dyn PortIo) {}
-    fn on_resize(&mut self, _: &mut dyn PortIo, _: &DiskInfo) {}
-    fn come_to_rest(&mut self, _: &mut dyn PortIo) -> Rest {
-        Rest::Busy
-    }
-    fn on_arrive(&mut self, _: &mut dyn PortIo) {}
-    fn on_detach(&mut self, io: &mut dyn PortIo, _: Detach) {
-        self.ending = true;
-        io.close();
+/// Reads and writes, and now and then a flush.
+fn mixed(random: u64) -> Op {
+    match random {
+        0..60 => Op::Read,
+        60..126 => Op::Write(Durability::Cached),
+        _ => Op::Flush,
     }
 }
 
@@ -138,15 +82,18 @@ fn asked(backend: BackendSpec, image: Image, scheduler: SchedulerKind) -> u64 {
     let disk = DiskSpec { name: "disk".into(), image, policy };
     let disk = engine.open_disk(datastore, disk).unwrap();
     let (result, asked) = channel();
-    let port = Loop {
-        buffer: vec![0; BLOCK as usize],
-        missing: DEPTH,
-        seed: 1,
-        done: 0,
-        asked: 0,
-        ending: false,
-        result,
-    };
+    let (mut done, mut before) = (0, 0);
+    let port = Closed::new(DEPTH, SIZE, 1, mixed).after_each(move || {
+        done += 1;
+        if done == WARM {
+            before = ASKED.get();
+        }
+        if done < WARM + COUNTED {
+            return Then::GoOn;
+        }
+        let _ = result.send(ASKED.get() - before);
+        Then::Stop
+    });
     engine.attach(disk, move |_| Box::new(port)).unwrap();
     let asked = asked.recv_timeout(Duration::from_secs(120)).unwrap();
     engine.shutdown(Duration::from_secs(10)).unwrap();
