@@ -85,7 +85,7 @@ pub struct Guest {
 
 impl Guest {
     /// Boots a machine and waits until it takes scripts. Once more, and aloud, when QEMU has ended
-    /// itself over [`BEHIND_THE_TABLE`].
+    /// itself over its table of interrupts (the words are in `BEHIND_THE_TABLE`).
     pub fn boot(lab: &Lab, machine: &Machine) -> anyhow::Result<Guest> {
         let booted = Guest::boot_once(lab, machine);
         match booted {
