@@ -12,15 +12,17 @@ use crate::values::{
 use headgate_devices::ModelSpec;
 use headgate_placement::{Group, Interference, Name, Permille, Rules};
 use headgate_qos::{Burst, Policy};
-use headgate_units::{Bytes, BytesPerSec, Nanos, Shares};
+use headgate_units::{Bytes, Nanos, Shares};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Bandwidth of all copies by default; the daemon's default, too.
-const COPY_RATE: u64 = 50 << 20;
-/// Shares of all copies by default.
-const COPY_SHARES: u64 = 1_000;
+/// Shares of a copy by default, the daemon's.
+const COPY_SHARES: u64 = 100;
+/// Steps of a copy that are under way by default, the daemon's.
+const COPY_STEPS: u32 = 4;
+/// What a step copies by default, the daemon's.
+const COPY_STEP: Bytes = Bytes::from_mib(1);
 /// More rounds of advice than this are a mistake in the file.
 const ADVICE_MAX: u64 = 10_000;
 /// A sweep of so many combinations takes minutes.
@@ -43,16 +45,18 @@ pub(super) struct PoolFile {
     interference: Option<InterferenceFile>,
     /// How disks move; instant by default.
     moves: Option<MovesFile>,
-    /// moves = 'copy': pieces under way at once for each disk, 1 to 64; 2 by default.
+    /// moves = 'copy': steps of a copy that are under way at once, 1 to 64; 4 by default.
     copy_outstanding: Option<Pieces>,
-    /// moves = 'copy': the size of a piece, 4K to 8M; 256K by default.
-    copy_piece: Option<Piece>,
+    /// moves = 'copy': what a step copies at most, 4K to 8M; 1M by default. Beside clients a copy
+    /// with fewer than 1000 shares takes 256K.
+    #[serde(alias = "copy-piece")]
+    copy_step: Option<Piece>,
     /// moves = 'copy': disks that are copied at once; 1 by default.
     copies: Option<Copies>,
-    /// moves = 'copy': the most that all copies get of a datastore, bytes per second; 50M by
-    /// default. The costs of moves are computed from it.
+    /// moves = 'copy': the most that a copy gets of a datastore, bytes per second; no limit by
+    /// default. The costs of moves are computed from it, or from 50M.
     copy_bandwidth: Option<At<MaybeBandwidth>>,
-    /// moves = 'copy': the shares of all copies at a datastore; 1000 by default, as a disk.
+    /// moves = 'copy': the shares of a copy at a datastore; 100 by default, a tenth of a disk's.
     copy_shares: Option<Weight>,
     /// Disks move for load only while the imbalance is above this; 10% by default.
     start: Option<Portion>,
@@ -104,7 +108,7 @@ enum InterferenceFile {
 enum MovesFile {
     /// At once.
     Instant,
-    /// By copying what is allocated.
+    /// By copying what is allocated, as the daemon does.
     Copy,
 }
 
@@ -170,13 +174,13 @@ impl At<PoolFile> {
             Some(sample) => some_time(sample, "an interval")?,
             None => Nanos::from_secs(2),
         };
-        let policy = self.copy_policy()?;
+        let pace = self.copy_pace()?;
         let moves = match self.moves {
             Some(MovesFile::Copy) => Moves::Copy(Copying {
-                outstanding: self.copy_outstanding.map_or(2, |pieces| pieces.0),
-                piece: self.copy_piece.map_or(Bytes::from_kib(256), |piece| piece.0),
+                steps: self.copy_outstanding.map_or(COPY_STEPS, |pieces| pieces.0),
+                step: self.copy_step.map_or(COPY_STEP, |piece| piece.0),
                 at_once: self.copies.map_or(1, |copies| copies.0),
-                policy,
+                pace,
             }),
             Some(MovesFile::Instant) | None => Moves::Instant,
         };
@@ -188,7 +192,7 @@ impl At<PoolFile> {
             )?;
         }
         let mut rules = self.rules();
-        rules.copy.rate = policy.limit_bandwidth().unwrap_or(BytesPerSec::MAX);
+        rules.copy.rate = pace.limit_bandwidth().unwrap_or(rules.copy.rate);
         rules.affinity = groups(&self.affinity, "affinity", vms)?;
         rules.anti_affinity = groups(&self.anti_affinity, "anti-affinity", vms)?;
         Ok(Pool {
@@ -204,15 +208,12 @@ impl At<PoolFile> {
 }
 
 impl PoolFile {
-    fn copy_policy(&self) -> Result<Policy, Fault> {
+    fn copy_pace(&self) -> Result<Policy, Fault> {
         let shares = match self.copy_shares {
             Some(shares) => shares.0,
             None => Shares::new(COPY_SHARES).unwrap_or(Shares::MIN),
         };
-        let bandwidth = match &self.copy_bandwidth {
-            Some(bandwidth) => bandwidth.0,
-            None => BytesPerSec::new(COPY_RATE).ok(),
-        };
+        let bandwidth = self.copy_bandwidth.as_ref().and_then(|bandwidth| bandwidth.0);
         let span = self.copy_bandwidth.as_ref().map_or(0..0, |key| key.span.clone());
         Policy::new(None, None, bandwidth, shares, Burst::default())
             .map_err(|error| Fault::new(&span, error))

@@ -72,20 +72,19 @@ pub enum Moves {
     Copy(Copying),
 }
 
-/// A copy under a running guest: what is copied is read from the source and written to the target
-/// in pieces, in the order of addresses. Guest's writes go to both once their place is copied. When
-/// all is copied the disk is on the target.
+/// A copy under a running guest, as the daemon makes it: the machine of `headgate_mirror`, held to
+/// its part by `headgate_qos::Background`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copying {
-    /// Pieces under way at once.
-    pub outstanding: u32,
-    /// Size of a piece.
-    pub piece: Bytes,
+    /// Steps under way at once.
+    pub steps: u32,
+    /// The data of a step, at most.
+    pub step: Bytes,
     /// Disks that are copied at once; others wait.
     pub at_once: u32,
-    /// Policy of all copies at a datastore's scheduler.
-    pub policy: Policy,
+    /// The shares of each copy at a datastore, and its limits.
+    pub pace: Policy,
 }
 
 /// A disk's place in a pool.

@@ -19,5 +19,6 @@ pub(super) enum Event {
     Sample,
     Advise,
     Tide,
+    Copy { number: u32 },
     Sweep { sweep: u32 },
 }

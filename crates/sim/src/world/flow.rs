@@ -2,7 +2,8 @@
 
 use super::event::Event;
 use super::gate::GateSite;
-use super::request::{MOST_OUTSTANDING, Request, Role};
+use super::pool::Arrival;
+use super::request::{Course, MOST_OUTSTANDING, Request, Role};
 use super::route::request_io;
 use super::state::World;
 use crate::workload::{Generator, Issue, Orders};
@@ -47,9 +48,12 @@ impl World<'_> {
         request.dispatched = now;
         request.phase = choice.phase;
         request.charged = choice.cost;
-        if request.role != Role::Guest {
-            return self.at_node(choice.request);
+        let role = request.role;
+        self.copies_saw_dispatch(choice.request);
+        if role != Role::Guest {
+            return self.send_of_move(choice.request);
         }
+        let request = &mut self.requests[choice.request as usize];
         let disk = &mut self.disks[request.disk as usize];
         disk.recorder.on_dispatch(now - request.arrived, choice.phase, choice.cost.as_millionths());
         disk.recorder.on_comparisons(comparisons);
@@ -192,39 +196,55 @@ impl World<'_> {
         self.ask(index);
     }
 
+    /// A request leaves its host's gate.
+    #[inline]
+    pub(super) fn leave_host(&mut self, key: u32, request: &Request) {
+        let (gate, id) = (request.gate, request.id);
+        if matches!(request.kind, IoKind::Read | IoKind::Write) && request.bytes.0 > 0 {
+            let device = self.now - request.dispatched;
+            let took = Took { queued: request.dispatched - request.arrived, device };
+            self.gates[gate as usize].measure(self.now, id, took, request.bytes);
+        }
+        self.leave(gate, id, key, request.charged);
+        self.copies_saw_completion(request);
+    }
+
     /// A completion reaches its host.
     pub(super) fn back(&mut self, key: u32) {
-        let now = self.now;
         self.events += 1;
-        let role = self.requests[key as usize].role;
-        if role != Role::Guest {
-            return self.copy_went_on(key, role);
+        match self.requests[key as usize] {
+            Request { role: Role::Guest, course: Course::At(side), .. } => {
+                self.back_from_side(key, side);
+            }
+            Request { role: Role::Guest, .. } => self.answer(key),
+            _ => self.back_of_move(key),
         }
-        if self.requests[key as usize].mirrored {
-            return self.wait_for_mirror(key);
-        }
-        let request = self.requests.remove(key as usize);
+    }
+
+    /// A guest's request is done.
+    pub(super) fn answer(&mut self, key: u32) {
+        let now = self.now;
+        let mut request = match self.requests[key as usize].course {
+            Course::At(side) => self.leave_behind(key, side),
+            _ => self.requests.remove(key as usize),
+        };
         let disk = &mut self.disks[request.disk as usize];
         let device = now - request.dispatched;
         if let (Some(member), Some(pool)) = (disk.member, &mut self.pool) {
             pool.on_complete(now, member, &request);
         }
         disk.recorder.on_complete(now, request.bytes, request.dispatched - request.arrived, device);
-        if let (Some(tracker), Some(ticket)) = (&mut disk.tracker, request.ticket) {
+        if let (Some(tracker), Some(ticket)) = (&mut disk.tracker, request.ticket.take()) {
             let Request { phase, cost, bytes, .. } = request;
             tracker.complete(ticket, Served { phase, cost, bytes });
         }
-        let (gate, id) = (request.gate, request.id);
         if let Some(io_scheduler) = &mut disk.io_scheduler {
             io_scheduler.completed(now, request.workload, request.kind);
             self.settle_guest(request.disk);
         }
-        if matches!(request.kind, IoKind::Read | IoKind::Write) {
-            let took = Took { queued: request.dispatched - request.arrived, device };
-            self.gates[gate as usize].measure(now, id, took, request.bytes);
-        }
-        if !request.released {
-            self.leave(gate, id, key, request.charged);
+        if request.course == Course::Straight {
+            self.leave_host(key, &request);
+            self.elder_ended(request.disk);
         }
         let workload = &mut self.workloads[request.workload as usize];
         workload.outstanding -= 1;
@@ -300,14 +320,10 @@ impl World<'_> {
             id: disk.id,
             store: disk.store,
             role: Role::Guest,
-            mirrored: false,
-            released: false,
+            course: Course::InGuest,
         }) as u32;
         if let (Some(member), Some(pool)) = (disk.member, &mut self.pool) {
             pool.on_arrival(now, member, disk.store, &issue);
-            if issue.kind == IoKind::Write {
-                self.mirror(request, member, issue.offset);
-            }
         }
         match self.disks[key as usize].io_scheduler {
             Some(_) => self.order_in_guest(request, index, issue),
@@ -318,6 +334,16 @@ impl World<'_> {
     /// A request reaches its host, with its place on the virtual disk.
     #[inline]
     pub(super) fn arrive(&mut self, key: u32, position: u64) {
+        if let Arrival::Taken = self.offer_to_move(key) {
+            return;
+        }
+        self.requests[key as usize].course = Course::Straight;
+        self.enqueue(key, position);
+    }
+
+    /// A request comes to its gate.
+    #[inline]
+    pub(super) fn enqueue(&mut self, key: u32, position: u64) {
         let request = &self.requests[key as usize];
         let priority = self.workloads[request.workload as usize].priority;
         let io = request_io(request.kind, request.bytes, position, priority);

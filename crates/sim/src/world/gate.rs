@@ -85,6 +85,12 @@ impl Gate {
         debug_assert!(known.is_ok());
     }
 
+    /// Requests that it let go and that are not complete.
+    #[inline]
+    pub(super) fn in_flight(&self) -> u32 {
+        self.gate.in_flight()
+    }
+
     pub(super) fn window(&self) -> Slots {
         self.gate.window()
     }

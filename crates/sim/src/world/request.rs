@@ -1,6 +1,7 @@
 //! A request on its way.
 
 use headgate_devices::IoKind;
+use headgate_mirror::{Side, StepId};
 use headgate_qos::dmclock::Ticket;
 use headgate_qos::{Cost, DiskId, Phase};
 use headgate_units::{Bytes, Nanos};
@@ -40,21 +41,35 @@ pub(super) struct Request {
     /// In a pool: which of its datastores it goes to.
     pub(super) store: u32,
     pub(super) role: Role,
-    /// A write that is written to a copy, too, which has not been done yet.
-    pub(super) mirrored: bool,
-    /// It has left its gate.
-    pub(super) released: bool,
+    pub(super) course: Course,
 }
 
-/// What a request is in.
+/// Whose a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A guest's own.
     Guest,
-    /// A piece of a disk that is copied: read from where it is.
-    CopyRead,
-    /// The same: written to where it will be.
-    CopyWrite,
-    /// A guest's write, written a second time where the disk will be.
-    Mirror,
+    /// A guest's, sent a second time: to the other side of a move. Its tag is the guest's request.
+    Twin,
+    /// A guest's that was answered by the other side of a move, and is at this one still.
+    Left(Side),
+    /// Of a step of a copy. Its tag is the number of the move.
+    Step(Side, StepId),
+    /// The last flush of a copy. Its tag is the number of the move.
+    LastFlush,
+}
+
+/// How far a guest's request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// Not at its host yet.
+    InGuest,
+    /// It goes where its disk is.
+    Straight,
+    /// Its disk is moved, and the move's machine has not sent it.
+    Waiting,
+    /// The machine has sent it to this side.
+    At(Side),
+    /// It is back from that side. The machine has not answered it.
+    Back,
 }

@@ -76,6 +76,7 @@ impl World<'_> {
             }
             Event::Sample => self.sample(),
             Event::Advise => self.take_advice(),
+            Event::Copy { number } => self.wake_copy(number),
             Event::Tide => self.turn_tide(),
             Event::Sweep { sweep } => self.go_on_with_sweep(sweep),
             Event::Mark => {
@@ -99,12 +100,15 @@ impl World<'_> {
     /// Asks all gates that may have something to send, and plans for the devices that got
     /// something.
     fn settle(&mut self) {
-        let mut next = 0;
-        while let Some(&gate) = self.dirty.get(next) {
-            next += 1;
-            self.pump(gate);
+        while !self.dirty.is_empty() {
+            let mut next = 0;
+            while let Some(&gate) = self.dirty.get(next) {
+                next += 1;
+                self.pump(gate);
+            }
+            self.dirty.clear();
+            self.go_on_with_copies();
         }
-        self.dirty.clear();
         while let Some(node) = self.touched.pop() {
             self.plan_device(node);
         }

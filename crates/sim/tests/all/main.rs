@@ -4,6 +4,7 @@
 
 mod bad_files;
 mod common;
+mod copies;
 mod determinism;
 mod flash;
 mod judging;

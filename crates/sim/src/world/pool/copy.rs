@@ -1,232 +1,218 @@
-//! Disks that move by being copied, under their guests' requests.
+//! Disks that move by being copied, under their guests' requests: when copies begin, take a step,
+//! and end. The machine of a move is the daemon's ([`headgate_mirror`]), and so is what its copy
+//! may take beside clients ([`headgate_qos::Background`]).
 //!
-//! A copier is a client of the schedulers at both ends, with a policy of its own. Pieces are read
-//! from the source and written to the target in the order of addresses. A guest's write to what is
-//! copied already, or being copied, goes to both ends and is done when both have it; all else goes
-//! to the source alone. When the last piece is written, the disk is on the target.
+//! What is not as in the daemon: a record in the journal takes no time, and a hole stays one,
+//! whatever guests write there.
 
-use super::copies::DiskCopy;
+use super::copies::{DiskCopy, Order, Stage, Stirred};
 use super::state::Pool;
 use crate::scenario::{Copying, Moves};
-use crate::world::request::{Request, Role};
-use crate::world::route::request_io;
+use crate::world::event::Event;
+use crate::world::request::{Course, Role};
 use crate::world::state::World;
-use headgate_devices::IoKind;
-use headgate_qos::{Cost, DiskId, Io, Phase, PriorityPolicy};
+use headgate_mirror::{Limits, Mirror, Setup, TargetContent, Turn};
+use headgate_qos::window::Admission;
+use headgate_qos::{Background, PriorityPolicy};
 use headgate_units::{Bytes, Nanos};
+use std::collections::VecDeque;
 
 impl Pool<'_> {
     /// Marks datastores with copies under way: their intervals are not learnt from.
     pub(in crate::world) fn mark_copies(&mut self) {
         for copy in &self.copies.active {
             self.stores[copy.from].copied = true;
-            self.stores[copy.to].copied = true;
+            self.stores[copy.order.to].copied = true;
         }
+    }
+
+    /// The gates of a member's disk at two datastores.
+    fn gates(&self, member: usize, stores: [usize; 2]) -> Option<[u32; 2]> {
+        let placements = &self.members[member].placements;
+        let [from, to] = stores.map(|store| placements.get(store).and_then(Option::as_ref));
+        Some([from?.gate, to?.gate])
     }
 }
 
 impl World<'_> {
+    /// Registers the queues of all copies that may be under way.
     pub(in crate::world) fn add_copiers(&mut self, copying: Copying) {
         let Some(pool) = &mut self.pool else { return };
+        let policy = Background::new(Nanos::ZERO, copying.pace, copying.steps).policy();
         let placements = pool.members.iter().flat_map(|member| member.placements.iter().flatten());
         for gate in placements.map(|placement| placement.gate) {
             let registry = &mut self.gates[gate as usize];
-            pool.copies
-                .copiers
-                .entry(gate)
-                .or_insert_with(|| registry.register(copying.policy, PriorityPolicy::default()));
+            pool.copies.queues.entry(gate).or_insert_with(|| {
+                let queue = |_| registry.register(policy, PriorityPolicy::default());
+                (0..copying.at_once).map(queue).collect()
+            });
         }
     }
 
     /// Begins as many of the copies that wait as may be under way.
     pub(in crate::world) fn begin_copies(&mut self) {
-        let Some(pool) = &mut self.pool else { return };
-        let Moves::Copy(copying) = pool.spec.moves else { return };
-        let mut begun = Vec::new();
-        while pool.copies.active.len() < copying.at_once as usize {
-            let Some(mut copy) = pool.copies.waiting.pop_front() else { break };
-            let member = &pool.members[copy.member];
-            let Some(from) = member.at else { continue };
-            let used = self.setup.vms[member.vm].disks[member.index].membership.used;
-            (copy.from, copy.end) = (from, used.0);
-            begun.push(copy.number);
-            pool.copies.active.push(copy);
-        }
-        pool.mark_copies();
-        begun.into_iter().for_each(|number| self.go_on_copying(number));
-    }
-
-    /// Reads as many pieces as may be under way, or ends the copy.
-    fn go_on_copying(&mut self, number: usize) {
         loop {
             let Some(pool) = &mut self.pool else { return };
             let Moves::Copy(copying) = pool.spec.moves else { return };
-            let Some(index) = pool.copies.active.iter().position(|copy| copy.number == number)
-            else {
-                return;
-            };
-            let copy = &mut pool.copies.active[index];
-            if copy.written >= copy.end {
-                let copy = pool.copies.active.swap_remove(index);
-                if let Some(mut pool) = self.pool.take() {
-                    self.arrive_there(&mut pool, copy.member, copy.to, number);
-                    // Groups are divided for as long as their copies take.
-                    if pool.copies.are_done() {
-                        pool.violations += pool.broken(self.setup);
-                    }
-                    self.pool = Some(pool);
-                }
-                return self.begin_copies();
-            }
-            if copy.in_flight >= copying.outstanding || copy.next >= copy.end {
+            if pool.copies.active.len() >= copying.at_once as usize {
                 return;
             }
-            let bytes = Bytes(copying.piece.0.min(copy.end - copy.next));
-            let (offset, from, member) = (copy.next, copy.from, copy.member);
-            copy.next += bytes.0;
-            copy.in_flight += 1;
-            self.copy_piece(member, from, number, Role::CopyRead, offset, bytes);
+            let Some(order) = pool.copies.waiting.pop_front() else { return };
+            self.begin_copy(order, copying);
         }
     }
 
-    /// Sends a piece to one of the ends.
-    fn copy_piece(
-        &mut self,
-        member: usize,
-        store: usize,
-        number: usize,
-        role: Role,
-        offset: u64,
-        bytes: Bytes,
-    ) {
-        let Some(pool) = &self.pool else { return };
-        let member = &pool.members[member];
-        let Some(placement) = &member.placements[store] else { return };
-        let (gate, node, base) = (placement.gate, placement.node, placement.base);
-        let Some(&id) = pool.copies.copiers.get(&gate) else { return };
-        let kind = if role == Role::CopyRead { IoKind::Read } else { IoKind::Write };
-        let request = Request {
-            disk: member.disk,
-            tag: number as u32,
-            node,
-            kind,
-            offset: base.wrapping_add(offset),
-            bytes,
-            store: store as u32,
-            role,
-            ..Request::unsent(self.now, gate, id)
+    fn begin_copy(&mut self, order: Order, copying: Copying) {
+        let Some(pool) = &mut self.pool else { return };
+        let Some(from) = pool.members[order.member].at else { return };
+        let member = &pool.members[order.member];
+        let spec = &self.setup.vms[member.vm].disks[member.index];
+        let limits = Limits { steps: copying.steps, step: copying.step, ..Limits::default() };
+        let setup = Setup { size: spec.size, target: TargetContent::Zeroes, limits };
+        let mut out = Vec::new();
+        // A disk has bytes, and a step at least some.
+        let Ok(machine) = Mirror::new(setup, &mut out) else { return };
+        let Some(gates) = pool.gates(order.member, [from, order.to]) else { return };
+        let number = order.number;
+        for gate in gates {
+            pool.copies.beside.add(self.now, gate, number, copying.pace, copying.steps);
+        }
+        let is_elder = |request: &crate::world::request::Request| {
+            (request.disk, request.role, request.course)
+                == (order.disk, Role::Guest, Course::Straight)
         };
-        self.hand_over(request, offset);
+        let elders = self.requests.iter().filter(|(_, request)| is_elder(request)).count() as u32;
+        let copy = DiskCopy {
+            from,
+            seat: pool.copies.free_seat(),
+            machine,
+            stage: Stage::Relaying,
+            elders,
+            held: VecDeque::new(),
+            wake: Nanos::MAX,
+            used: spec.membership.used,
+            order,
+        };
+        pool.copies.active.push(copy);
+        pool.mark_copies();
+        self.carry_out(number, out);
+        self.invite(number);
     }
 
-    /// A request that no workload issued reaches its gate.
-    fn hand_over(&mut self, request: Request, position: u64) -> u32 {
-        self.events += 1;
-        let (gate, id) = (request.gate, request.id);
-        let io: Io = request_io(request.kind, request.bytes, position, None);
-        let key = self.requests.insert(request) as u32;
-        self.gates[gate as usize].enqueue(self.now, id, io, key);
-        self.ask(gate);
-        key
+    /// One of the requests from before a copy is over.
+    #[inline]
+    pub(in crate::world) fn elder_ended(&mut self, disk: u32) {
+        let Some(pool) = &mut self.pool else { return };
+        let of_disk = |copy: &&mut DiskCopy| copy.order.disk == disk;
+        if let Some(copy) = pool.copies.active.iter_mut().find(of_disk) {
+            // Those that came straight after it are not counted.
+            copy.elders = copy.elders.saturating_sub(1);
+            pool.copies.stirred = Stirred::Yes;
+        }
     }
 
-    /// A guest's write to what is copied already goes to the target, too.
-    pub(in crate::world) fn mirror(&mut self, key: u32, member: u32, position: u64) {
-        let Some(pool) = &self.pool else { return };
-        let copy = pool.copies.active.iter().find(|copy| copy.member == member as usize);
-        let Some(copy) = copy.filter(|copy| position < copy.next) else { return };
-        let (to, request) = (copy.to, &self.requests[key as usize]);
-        let Some(Some(placement)) = pool.members[member as usize].placements.get(to) else {
+    /// Asks copies for steps, if anything happened that concerns them.
+    #[inline]
+    pub(in crate::world) fn go_on_with_copies(&mut self) {
+        let Some(pool) = &mut self.pool else { return };
+        if std::mem::take(&mut pool.copies.stirred) == Stirred::No {
             return;
-        };
-        let twin = Request {
-            disk: request.disk,
-            tag: key,
-            node: placement.node,
-            kind: request.kind,
-            offset: placement.base.wrapping_add(position),
-            bytes: request.bytes,
-            store: to as u32,
-            role: Role::Mirror,
-            ..Request::unsent(self.now, placement.gate, placement.id)
-        };
-        self.requests[key as usize].mirrored = true;
-        self.hand_over(twin, position);
+        }
+        let numbers: Vec<usize> = pool.copies.active.iter().map(|c| c.order.number).collect();
+        numbers.into_iter().for_each(|number| self.invite(number));
     }
 
-    /// A guest's write is done at the source and waits for its mirror.
-    pub(in crate::world) fn wait_for_mirror(&mut self, key: u32) {
-        let request = &mut self.requests[key as usize];
-        request.released = true;
-        let (gate, id, cost) = (request.gate, request.id, request.charged);
-        self.leave(gate, id, key, cost);
-    }
-
-    /// A request completed that is no guest's.
-    pub(in crate::world) fn copy_went_on(&mut self, key: u32, role: Role) {
-        let request = self.requests.remove(key as usize);
-        self.leave(request.gate, request.id, key, request.charged);
-        let number = request.tag as usize;
-        match role {
-            Role::Guest => {}
-            Role::Mirror => {
-                let first = &mut self.requests[request.tag as usize];
-                first.mirrored = false;
-                if first.released {
-                    self.back(request.tag);
-                }
-            }
-            Role::CopyRead => {
-                let Some(pool) = &self.pool else { return };
-                let copy = pool.copies.active.iter().find(|copy| copy.number == number);
-                let Some(&DiskCopy { member, from, to, .. }) = copy else { return };
-                let base = pool.members[member].placements[from]
-                    .as_ref()
-                    .map_or(0, |placement| placement.base);
-                let offset = request.offset.wrapping_sub(base);
-                self.copy_piece(member, to, number, Role::CopyWrite, offset, request.bytes);
-            }
-            Role::CopyWrite => {
-                let Some(pool) = &mut self.pool else { return };
-                pool.copies.copied = Bytes(pool.copies.copied.0 + request.bytes.0);
-                if let Some(copy) = pool.copies.active.iter_mut().find(|copy| copy.number == number)
-                {
-                    copy.in_flight -= 1;
-                    copy.written += request.bytes.0;
-                }
-                self.go_on_copying(number);
-            }
+    /// The instant has come for which a copy had waited.
+    pub(in crate::world) fn wake_copy(&mut self, number: u32) {
+        let (now, number) = (self.now, number as usize);
+        let copy = self.pool.as_mut().and_then(|pool| pool.copies.find(number));
+        if let Some(copy) = copy.filter(|copy| copy.wake == now) {
+            copy.wake = Nanos::MAX;
+            self.invite(number);
         }
     }
-}
 
-impl Request {
-    /// One that begins now, with nothing said of it.
-    fn unsent(now: Nanos, gate: u32, id: DiskId) -> Request {
-        Request {
-            disk: 0,
-            workload: u32::MAX,
-            epoch: 0,
-            tag: 0,
-            node: 0,
-            kind: IoKind::Read,
-            phase: Phase::Weight,
-            offset: 0,
-            bytes: Bytes(0),
-            arrived: now,
-            dispatched: now,
-            reached_node: now,
-            submitted: now,
-            inside: false,
-            charged: Cost::default(),
-            cost: Cost::default(),
-            ticket: None,
-            gate,
-            id,
-            store: 0,
-            role: Role::CopyRead,
-            mirrored: false,
-            released: false,
+    /// Has a copy take as many steps as both ends have to spare.
+    fn invite(&mut self, number: usize) {
+        loop {
+            let mut out = Vec::new();
+            match self.admit_step(number) {
+                Admission::Now => {}
+                Admission::At(at) => return self.plan_copy(number, at),
+                Admission::None => return,
+            }
+            let copy = self.pool.as_mut().and_then(|pool| pool.copies.find(number));
+            let Some(copy) = copy else { return };
+            if copy.machine.copy(&mut out) != Turn::Began {
+                return;
+            }
+            self.carry_out(number, out);
         }
+    }
+
+    /// Whether both ends have a step to spare for a copy.
+    fn admit_step(&mut self, number: usize) -> Admission {
+        let Some(pool) = &mut self.pool else { return Admission::None };
+        let Some(copy) = pool.copies.find(number) else { return Admission::None };
+        if copy.elders > 0 || copy.stage != Stage::Relaying {
+            return Admission::None;
+        }
+        let under_way = copy.machine.steps();
+        let (member, stores) = (copy.order.member, [copy.from, copy.order.to]);
+        let Some(gates) = pool.gates(member, stores) else { return Admission::None };
+        for gate in gates {
+            let at = (gate, self.gates[gate as usize].in_flight());
+            match pool.copies.beside.admit(self.now, at, number, under_way) {
+                Admission::Now => {}
+                other => return other,
+            }
+        }
+        Admission::Now
+    }
+
+    fn plan_copy(&mut self, number: usize, at: Nanos) {
+        let copy = self.pool.as_mut().and_then(|pool| pool.copies.find(number));
+        let Some(copy) = copy else { return };
+        if copy.wake != at {
+            copy.wake = at;
+            self.queue.push(at, Event::Copy { number: number as u32 });
+        }
+    }
+
+    /// How long a step may be that holds data.
+    pub(super) fn longest_step(&mut self, number: usize) -> Bytes {
+        const ANY: Bytes = Bytes(u64::MAX);
+        let Some(pool) = &mut self.pool else { return ANY };
+        let Some(copy) = pool.copies.find(number) else { return ANY };
+        let (member, stores) = (copy.order.member, [copy.from, copy.order.to]);
+        let Some(gates) = pool.gates(member, stores) else { return ANY };
+        let of = |gate: u32| {
+            let at = (gate, self.gates[gate as usize].in_flight());
+            pool.copies.beside.longest_step(self.now, at, number)
+        };
+        gates.into_iter().filter_map(of).min().unwrap_or(ANY)
+    }
+
+    /// Forgets a copy that has nothing left to do, and begins the next.
+    pub(super) fn forget_copy(&mut self, number: usize) {
+        let Some(pool) = &mut self.pool else { return };
+        let active = &mut pool.copies.active;
+        let is_over = |copy: &DiskCopy| {
+            copy.order.number == number
+                && copy.stage == Stage::Reclaimed
+                && copy.machine.is_over()
+                && copy.held.is_empty()
+        };
+        let Some(index) = active.iter().position(is_over) else { return };
+        let copy = active.remove(index);
+        for gate in pool.gates(copy.order.member, [copy.from, copy.order.to]).into_iter().flatten()
+        {
+            pool.copies.beside.remove(gate, number);
+        }
+        // Groups are divided for as long as their copies take.
+        if pool.copies.are_done() {
+            pool.violations += pool.broken(self.setup);
+        }
+        self.begin_copies();
     }
 }

@@ -1,9 +1,12 @@
 //! A pool at work: its disks and where they are, what is learnt of them and of the datastores, and
 //! advice.
 
+mod accounts;
 mod advice;
+mod beside;
 mod books;
 mod build;
+mod carry;
 mod copies;
 mod copy;
 mod finish;
@@ -11,3 +14,5 @@ mod learn;
 pub(super) mod state;
 mod stats;
 mod trial;
+
+pub(super) use carry::Arrival;
