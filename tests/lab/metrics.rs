@@ -36,6 +36,25 @@ impl Metrics {
         value.parse().with_context(|| format!("not a number: {line}"))
     }
 
+    /// The sum of a metric of a disk over all else that it is told apart by, such as directions.
+    ///
+    /// # Errors
+    /// There is no such metric of this disk.
+    pub fn sum_of_disk(&self, metric: &str, disk: &str) -> anyhow::Result<f64> {
+        let label = format!("disk=\"{disk}\"");
+        let is_it = |line: &&str| {
+            line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{'))
+                && line.contains(&label)
+        };
+        let values = self.text.lines().filter(is_it).map(|line| {
+            let value = line.rsplit(' ').next().unwrap_or_default();
+            value.parse::<f64>().with_context(|| format!("not a number: {line}"))
+        });
+        let values = values.collect::<anyhow::Result<Vec<f64>>>()?;
+        ensure!(!values.is_empty(), "no {metric} of disk {disk} in\n{}", self.text);
+        Ok(values.iter().sum())
+    }
+
     /// The value of a metric without labels, such as `headgate_leases_lost_total`.
     pub fn plain(&self, metric: &str) -> anyhow::Result<f64> {
         let mut values = self.text.lines().filter_map(|line| {

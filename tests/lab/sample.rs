@@ -19,6 +19,8 @@ pub struct Counters {
     completed: u64,
     /// Requests outstanding, integrated over time, in request-nanoseconds.
     outstanding_time: f64,
+    /// What the requests cost that were dispatched, in millionths of a normalised IO.
+    cost: u64,
     /// Requests dispatched, by priority.
     streams: BTreeMap<u8, u64>,
 }
@@ -88,6 +90,8 @@ impl Counters {
             counters.completed += done + number(&stats[kind], "errors")?;
             counters.transfers += if index < 2 { done } else { 0 };
         }
+        let served = &stats["served"];
+        counters.cost = number(served, "reservation_cost")? + number(served, "weight_cost")?;
         Ok(counters)
     }
 
@@ -144,6 +148,13 @@ impl Interval {
         Ok((to.seconds_since(from), to.completed - from.completed))
     }
 
+    /// How long it was by a disk's own counters, in seconds, and how many normalised IOs the
+    /// scheduler gave the disk: what reservations and limits are counted in.
+    pub fn given(&self, disk: &str) -> anyhow::Result<(f64, f64)> {
+        let (from, to) = self.of(disk)?;
+        Ok((to.seconds_since(from), (to.cost - from.cost) as f64 / 1e6))
+    }
+
     /// Requests of a disk outstanding on average, those that wait and those at the device.
     pub fn outstanding(&self, disk: &str) -> anyhow::Result<f64> {
         let (from, to) = self.of(disk)?;
@@ -178,6 +189,7 @@ impl Sample {
         let stats = serde_json::json!({
             "at": second * 1_000_000_000,
             "reads": { "done": iops * second, "errors": 0 },
+            "served": { "reservation_cost": 1_500_000 * second, "weight_cost": 500_000 * second },
             "writes": none, "flushes": none, "discards": none, "write_zeroes": none, "others": none,
             "outstanding_time": outstanding * second * 1_000_000_000,
         });
@@ -198,6 +210,7 @@ mod tests {
         assert_eq!(interval.seconds(), 2.0);
         assert_eq!(interval.iops("disk").unwrap(), 100.0);
         assert_eq!(interval.completed("disk").unwrap(), (2.0, 200));
+        assert_eq!(interval.given("disk").unwrap(), (2.0, 4.0));
         assert_eq!(interval.throughput("array").unwrap(), 100.0);
         assert_eq!(interval.outstanding("disk").unwrap(), 16.0);
         assert_eq!(interval.to.of_stream("disk", 40), 500);

@@ -69,6 +69,14 @@ const SHARES: &str = "--move-shares=2000";
 /// How long all moves of a round may take at most, on a quick machine.
 const MOVED: Duration = Duration::from_secs(240);
 
+/// A second in which disks moved.
+struct Second {
+    interval: Interval,
+    /// How long the reads and writes that were dispatched in it had waited for that, in seconds all
+    /// together: the mean number that waited, for each of those with a reservation.
+    queued: [f64; 2],
+}
+
 struct Disk {
     name: String,
     on: String,
@@ -286,15 +294,18 @@ impl Pod {
 
     /// Carries the advice out; answers what the disks did meanwhile, second by second, and which
     /// disk went where.
-    fn balance(&self) -> anyhow::Result<(Vec<Interval>, BTreeMap<String, String>)> {
+    fn balance(&self) -> anyhow::Result<(Vec<Second>, BTreeMap<String, String>)> {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let watching = scope.spawn(|| -> anyhow::Result<Vec<Interval>> {
-                let (mut seen, mut from) = (Vec::new(), Sample::read(&self.daemon)?);
+            let watching = scope.spawn(|| -> anyhow::Result<Vec<Second>> {
+                let now = || Ok::<_, anyhow::Error>((Sample::read(&self.daemon)?, self.queued()?));
+                let (mut seen, mut before) = (Vec::new(), now()?);
                 while !over.load(Ordering::Relaxed) {
                     sleep(self.pace.time(Duration::from_secs(1)));
-                    let to = Sample::read(&self.daemon)?;
-                    seen.push(Interval { from: std::mem::replace(&mut from, to.clone()), to });
+                    let (to, queued) = now()?;
+                    let (from, earlier) = std::mem::replace(&mut before, (to.clone(), queued));
+                    let queued = [0, 1].map(|n| queued[n] - earlier[n]);
+                    seen.push(Second { interval: Interval { from, to }, queued });
                 }
                 Ok(seen)
             });
@@ -319,38 +330,58 @@ impl Pod {
         })
     }
 
-    /// Every reservation was held in these seconds together, and in each: 1 % may be missing. What
-    /// was sent to the array in a second may be under way at its end, as many requests as the
-    /// client has at most.
-    fn held(&self, seconds: &[Interval]) -> anyhow::Result<()> {
-        for number in RESERVED {
+    /// How long the reads and writes of those with a reservation have waited for their dispatch, in
+    /// seconds. Of a disk that has moved it begins anew.
+    fn queued(&self) -> anyhow::Result<[f64; 2]> {
+        let metrics = self.daemon.metrics()?;
+        let of = |number: usize| {
+            metrics.sum_of_disk("headgate_disk_queue_seconds_sum", &self.disks[number].name)
+        };
+        Ok([of(RESERVED[0])?, of(RESERVED[1])?])
+    }
+
+    /// Every reservation was held in these seconds together, and in each: 1 % may be missing, and
+    /// one request. It is counted in normalised IOs, as it is promised, and as the scheduler gives
+    /// them: how long the array takes is not its choice. A disk of which nothing waits is given all
+    /// that it asks for.
+    fn held(&self, seconds: &[Second]) -> anyhow::Result<()> {
+        for (turn, number) in RESERVED.into_iter().enumerate() {
             let disk = &self.disks[number].name;
             // But for the second in which it was switched over.
-            let stayed = seconds.iter().filter(|interval| interval.stayed(disk));
+            let stayed = seconds.iter().filter(|second| second.interval.stayed(disk));
             let stayed: Vec<_> = stayed.collect();
             ensure!(stayed.len() + 2 >= seconds.len() && !stayed.is_empty(), "{disk} is not seen");
             // Nothing is promised to a disk whose client sends too little.
-            let seconds: f64 = stayed.iter().map(|interval| interval.seconds()).sum();
+            let all: f64 = stayed.iter().map(|second| second.interval.seconds()).sum();
             let outstanding: Vec<f64> = stayed
                 .iter()
-                .map(|interval| Ok(interval.outstanding(disk)? * interval.seconds() / seconds))
+                .map(|second| {
+                    let interval = &second.interval;
+                    Ok(interval.outstanding(disk)? * interval.seconds() / all)
+                })
                 .collect::<anyhow::Result<_>>()?;
             let outstanding: f64 = outstanding.iter().sum();
             eprintln!("  {disk}: {outstanding:.2} requests outstanding while disks moved");
             Unmet::check_backlog(disk, DEPTHS[number], outstanding)?;
-            let (mut least, mut length, mut done) = (f64::INFINITY, 0.0, 0);
-            for interval in stayed {
-                let (seconds, completed) = interval.completed(disk)?;
+            let (mut least, mut length, mut given, mut waited) = (f64::INFINITY, 0.0, 0.0, 0);
+            for second in stayed {
+                let (seconds, now) = second.interval.given(disk)?;
                 let due = f64::from(self.pace.rate(RESERVATION)) * seconds;
-                least = least.min(completed as f64 / due);
-                let sent = completed + u64::from(DEPTHS[number]);
-                ensure!(sent as f64 >= 0.99 * due, "{disk}: {completed} of {due:.0} in a second");
-                (length, done) = (length + seconds, done + completed);
+                let waiting = second.queued[turn] / seconds;
+                if waiting >= 1.0 {
+                    (least, waited) = (least.min(now / due), waited + 1);
+                    ensure!(
+                        now + 2.0 >= 0.99 * due,
+                        "{disk} was given {now:.1} normalised IOs of {due:.1} in {seconds:.2} s, \
+                         while {waiting:.1} of its requests waited"
+                    );
+                }
+                (length, given) = (length + seconds, given + now);
             }
-            let all = done as f64 / (f64::from(self.pace.rate(RESERVATION)) * length);
+            let all = given / (f64::from(self.pace.rate(RESERVATION)) * length);
             eprintln!(
-                "  {disk}: {all:.3} of its reservation in {length:.0} s, completed {least:.3} of \
-                 it in the worst"
+                "  {disk}: {all:.3} of its reservation in {length:.0} s; {least:.3} in the worst of \
+                 {waited} s in which requests of it waited"
             );
             ensure!(all >= 0.99, "{disk} had {all:.3} of its reservation while disks moved");
         }
