@@ -1,10 +1,15 @@
 //! Copies of disks as of one instant, while a guest and an NBD client write.
 
+use crate::remote::Peer;
 use anyhow::{Context, ensure};
 use headgate_lab::guest::{Drive, Guest, Machine, QEMU};
 use headgate_lab::headgate::Headgate;
+use headgate_lab::loop_device::Loop;
 use headgate_lab::nbd::{CMD_WRITE, Client};
+use headgate_lab::process::run;
 use headgate_lab::{Server, tools, wait_for, with_lab};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -78,13 +83,23 @@ fn a_snapshot_is_of_one_instant_of_a_disk_that_is_written() {
             let disk = format!("of-{from}");
             let on = ["--size=64M", "--datastore", from];
             daemon.command(&[&["disk", "create", &disk][..], &on].concat())?;
-            counts(&daemon, &disk, to).with_context(|| format!("from {from} to {to}"))?;
+            counts(&daemon, &disk, &["--datastore", to], Room::ForMany)
+                .with_context(|| format!("from {from} to {to}"))?;
         }
         daemon.stop()
     });
 }
 
-fn counts(daemon: &Headgate, disk: &str, to: &str) -> anyhow::Result<()> {
+/// How many copies there may be at a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    ForMany,
+    /// It is one device, or one export.
+    ForOne,
+}
+
+/// Copies a disk there while a client counts on it: three times, and once when it rests.
+fn counts(daemon: &Headgate, disk: &str, to: &[&str], room: Room) -> anyhow::Result<()> {
     let counter = Counter { acknowledged: AtomicU64::new(0), stop: AtomicBool::new(false) };
     thread::scope(|scope| {
         let client = scope.spawn(|| {
@@ -101,8 +116,8 @@ fn counts(daemon: &Headgate, disk: &str, to: &str) -> anyhow::Result<()> {
             let (copy, before) = (format!("{disk}-{n}"), counter.at());
             // The last one is slow: the client writes to all of its chunks while it is made.
             let slow: &[&str] = if n == 2 { &["--copy-limit=100"] } else { &[] };
-            let words = ["disk", "copy", disk, &copy, "--datastore", to, "--read-only", "--detach"];
-            daemon.command(&[&words[..], slow].concat())?;
+            let words = ["disk", "copy", disk, &copy, "--read-only", "--detach"];
+            daemon.command(&[&words[..], to, slow].concat())?;
             // One may be under way that nobody has heard of.
             let after = counter.at() + 1;
             wait_for("the copy should be complete", PATIENCE, || {
@@ -115,6 +130,9 @@ fn counts(daemon: &Headgate, disk: &str, to: &str) -> anyhow::Result<()> {
                 (before..=after).contains(&found),
                 "{found} is not between {before}, written before the copy, and {after}"
             );
+            if room == Room::ForOne {
+                daemon.command(&["disk", "remove", &copy])?;
+            }
             Ok(())
         });
         counter.stop.store(true, Ordering::Relaxed);
@@ -124,12 +142,77 @@ fn counts(daemon: &Headgate, disk: &str, to: &str) -> anyhow::Result<()> {
     let last = counted(daemon, disk)?;
     ensure!(last == counter.at(), "the disk has {last}, and {} were written", counter.at());
     // A copy of what nobody writes is the same to a program that knows nothing of us.
-    daemon.command(&["disk", "snapshot", disk, &format!("{disk}-idle"), "--datastore", to])?;
+    daemon.command(&[&["disk", "snapshot", disk, &format!("{disk}-idle")], to].concat())?;
     tools::qemu_img_compare(&daemon.nbd_uri(disk), &daemon.nbd_uri(&format!("{disk}-idle")))
 }
 
 fn copy_of(daemon: &Headgate, copy: &str) -> anyhow::Result<serde_json::Value> {
     Ok(serde_json::from_str(&daemon.get(&format!("/v1/copies/{copy}"))?)?)
+}
+
+/// What is there before is neither zeroes nor anything that a disk would be refused for.
+fn full_of_junk(path: &Path, mib: usize) -> anyhow::Result<()> {
+    Ok(std::fs::write(path, vec![0xa5; mib << 20])?)
+}
+
+#[test]
+fn a_block_device_and_an_export_take_a_disk_as_of_one_instant() {
+    with_lab(&["qemu-img", "qemu-io", "qemu-nbd", "losetup", "mkfs.ext4"], |lab| {
+        let (file, exported) = (lab.dir().join("device.raw"), lab.dir().join("export.raw"));
+        full_of_junk(&file, 64)?;
+        full_of_junk(&exported, 64)?;
+        let mut daemon = Headgate::start(lab)?;
+        daemon.command(&["disk", "create", "db", "--size=64M"])?;
+        // A server that knows nothing of us. What is a hole of the disk is zero there.
+        let exported = exported.display().to_string();
+        let serve = ["qemu-nbd", "-t", "-e", "4", "-k", "SOCKET", "-f", "raw", &exported];
+        let server = Peer::start(lab, &serve)?;
+        let uri = format!("nbd+unix:///?socket={}", server.socket.display());
+        daemon.command(&["datastore", "add", "far", "--nbd", &uri])?;
+        let unnamed = daemon.command(&["disk", "snapshot", "db", "s", "--datastore=far"]);
+        let refused = unnamed.expect_err("no export was named").to_string();
+        ensure!(refused.contains("no export of it is named"), "{refused}");
+        counts(&daemon, "db", &["--datastore=far", "--export="], Room::ForOne).context("far")?;
+        daemon.command(&["disk", "remove", "db-idle"])?;
+        tools::qemu_io(&daemon.nbd_uri("db"), &["write -P 9 5M 1M"])?;
+        let Some(device) = Loop::attach(&file) else {
+            println!("SKIPPED: no loop device to be had");
+            return Ok(());
+        };
+        let node = device.0.display().to_string();
+        daemon.command(&["datastore", "add", "lun", "--block", &node])?;
+        counts(&daemon, "db", &["--datastore=lun"], Room::ForOne).context("lun")?;
+        // Somebody else's file system is overwritten by force only.
+        daemon.command(&["disk", "remove", "db-idle"])?;
+        let mut mkfs = Command::new("mkfs.ext4");
+        mkfs.args(["-q", "-F"]).arg(&device.0);
+        run(mkfs, PATIENCE)?;
+        let copy = ["disk", "snapshot", "db", "s", "--datastore=lun"];
+        let refused = daemon.command(&copy).expect_err("it holds ext4").to_string();
+        ensure!(refused.contains("ext4"), "{refused}");
+        let disks = daemon.json(&["disk", "list"])?;
+        ensure!(disks.as_array().map(Vec::len) == Some(1), "{disks}");
+        daemon.command(&[&copy[..], &["--force"]].concat())?;
+        tools::qemu_img_compare(&daemon.nbd_uri("db"), &daemon.nbd_uri("s"))?;
+        // One that is smaller has no room.
+        daemon.command(&["disk", "create", "large", "--size=65M"])?;
+        daemon.command(&["disk", "remove", "s"])?;
+        let large = daemon.command(&["disk", "copy", "large", "l", "--datastore=lun", "--force"]);
+        let refused = large.expect_err("it is smaller").to_string();
+        ensure!(refused.contains("differs"), "{refused}");
+        // One that is killed takes no device: the next daemon can use it.
+        let slow = ["disk", "copy", "db", "half", "--datastore=lun", "--force"];
+        daemon.command(&[&slow[..], &["--copy-limit=20", "--detach"]].concat())?;
+        daemon.kill()?;
+        daemon.start_again()?;
+        wait_for("half a copy should be removed", PATIENCE, || {
+            let disks = daemon.json(&["disk", "list"])?;
+            Ok((disks.as_array().map(Vec::len) == Some(2)).then_some(()))
+        })?;
+        daemon.command(&slow)?;
+        tools::qemu_img_compare(&daemon.nbd_uri("db"), &daemon.nbd_uri("half"))?;
+        daemon.stop()
+    });
 }
 
 /// Files that are written, renamed and removed for ever, each with its checksum in its name.

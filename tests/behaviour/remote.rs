@@ -70,15 +70,15 @@ const MIXED: &str = "--verify --seconds 5 --read-percent 40 --write-zeroes-perce
                      --block-size 512:10,4k:50,64k:30,1M:10";
 
 /// A server of any kind that serves one file or memory.
-struct Peer {
+pub struct Peer {
     command: Vec<String>,
-    socket: PathBuf,
+    pub socket: PathBuf,
     log: PathBuf,
     process: Process,
 }
 
 impl Peer {
-    fn start(lab: &Lab, command: &[&str]) -> anyhow::Result<Peer> {
+    pub fn start(lab: &Lab, command: &[&str]) -> anyhow::Result<Peer> {
         let (socket, log) = (lab.dir().join("peer.sock"), lab.dir().join("peer.log"));
         let said = socket.display().to_string();
         let command: Vec<String> =

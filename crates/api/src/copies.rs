@@ -18,6 +18,9 @@ pub struct DiskCopy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub datastore: Option<Name>,
+    /// Where that is an NBD server: the export that the copy will be, of exactly the disk's size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub export: Option<String>,
     /// The virtual machine that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -44,7 +47,7 @@ pub struct DiskCopy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub limit_bandwidth: Option<BytesPerSec>,
-    /// Overbook the datastore if need be.
+    /// Overbook the datastore if need be, and overwrite what a block device holds.
     #[serde(default)]
     pub force: Force,
 }
@@ -56,7 +59,7 @@ impl DiskCopy {
             name: self.name.clone(),
             size: Some(size),
             datastore: self.datastore.clone(),
-            export: None,
+            export: self.export.clone(),
             vm: self.vm.clone(),
             policy: self.policy,
             read_only: self.read_only,

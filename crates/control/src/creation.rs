@@ -256,7 +256,7 @@ impl Control {
     /// Acquires the lease of a disk on a block device before the device is opened for its size:
     /// while another host holds the device, it must not be touched. Returns the backend, if
     /// there is one.
-    fn hold_device(
+    pub(crate) fn hold_device(
         &self,
         request: &DiskCreate,
         ticket: &Ticket,

@@ -68,6 +68,7 @@ mod state_dir;
 mod takeover;
 #[cfg(test)]
 mod takeover_tests;
+mod targets;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

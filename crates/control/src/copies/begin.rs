@@ -4,12 +4,14 @@ use super::watch::Watch;
 use crate::copying::{Copying, Phase};
 use crate::creation::{Content, Creation, Planned};
 use crate::disks::being_created;
+use crate::disks::datastore_of;
 use crate::leases::{Before, Eviction};
+use crate::remote::{self, Found};
 use crate::workers::Ticket;
-use crate::{Control, ControlError, Model, Service, clock, crash, images};
+use crate::{Control, ControlError, Model, Service, block_device, clock, crash, images, targets};
 use headgate_api::copies::{Copy, DiskCopy};
 use headgate_api::types::{Changed, DiskCreate};
-use headgate_mirror::{Operation, TargetContent};
+use headgate_mirror::Operation;
 use headgate_model::{Backend, CopyOrder, DiskRecord, MovePace, Name, Origin, Policy, Writes};
 use headgate_units::Bytes;
 use std::path::PathBuf;
@@ -70,12 +72,30 @@ impl Control {
         }
         let copy = new.name.clone();
         let pace = request.pace();
-        let (planned, target) = self.plan_copy(source, new, pace)?;
+        let target = datastore_of(&new)?;
+        let backend = self.model().datastore(&target)?.record.backend.clone();
+        let planned = match backend {
+            // What they need to know is with the storage.
+            Backend::Nbd { .. } | Backend::Block { .. } => None,
+            Backend::Dir { .. } | Backend::Emulated { .. } | Backend::Memory { .. } => {
+                // One that names an export is refused here.
+                self.find_export(&target, &new)?;
+                let me = self.me.upgrade().ok_or_else(ControlError::stopping)?;
+                let creation = Creation::new(me, copy.clone());
+                Some(self.plan_copy(creation, source, new.clone(), (None, None), pace)?)
+            }
+        };
         drop(turn);
         let doing = format!("making the storage of disk '{copy}'");
         let from = source.clone();
         let Begun { watch, warnings } = self.on_storage(&target, doing, PATIENCE, {
-            move |control, ticket| control.begin_copy(&from, planned, pace, ticket)
+            move |control, ticket| {
+                let (planned, found) = match planned {
+                    Some(planned) => (planned, None),
+                    None => control.look_and_plan_copy(&from, new, pace, ticket)?,
+                };
+                control.begin_copy(&from, planned, found, pace, ticket)
+            }
         })?;
         self.await_instant(&copy, watch)?;
         Ok(Changed { now: self.view_of_copy(&copy)?, warnings })
@@ -96,32 +116,51 @@ impl Control {
         Ok(entry.record.size)
     }
 
-    /// The row, before anything is made, and where it is to be.
-    fn plan_copy(
+    /// The row of a copy on a device or an export, which is looked at first. Blocks.
+    fn look_and_plan_copy(
         &self,
         source: &Name,
         new: DiskCreate,
         pace: MovePace,
-    ) -> Result<(Planned, Name), ControlError> {
+        ticket: &Ticket,
+    ) -> Result<(Planned, Option<Found>), ControlError> {
         let me = self.me.upgrade().ok_or_else(ControlError::stopping)?;
-        let target = crate::disks::datastore_of(&new)?;
-        let backend = self.model().datastore(&target)?.record.backend.clone();
-        if let Backend::Nbd { .. } | Backend::Block { .. } = backend {
-            return Err(ControlError::invalid(
-                format!(
-                    "datastore '{target}' is one device or a server with exports of its own: \
-                     copies are not made there yet"
-                ),
-                "a datastore on a directory, an emulated one or one in memory",
-            ));
+        let mut creation = Creation::new(me, new.name.clone());
+        let target = datastore_of(&new)?;
+        let found = self.find_export(&target, &new)?;
+        if let Some(backend) = self.hold_device(&new, ticket)? {
+            creation.holds(backend);
         }
+        let backend = self.model().datastore(&target)?.record.backend.clone();
+        let device = match &backend {
+            Backend::Block { device, .. } => {
+                self.check_device_allowed(device)?;
+                self.check_vacant(&self.model(), &target)?;
+                // What it holds is overwritten.
+                block_device::check_new(device, new.force)?;
+                Some(self.plane.device_size(device)?)
+            }
+            _ => None,
+        };
+        let planned = self.plan_copy(creation, source, new, (found.as_ref(), device), pace)?;
+        Ok((planned, found))
+    }
+
+    /// The row, before anything is made.
+    fn plan_copy(
+        &self,
+        creation: Creation,
+        source: &Name,
+        new: DiskCreate,
+        (found, device): (Option<&Found>, Option<Bytes>),
+        pace: MovePace,
+    ) -> Result<Planned, ControlError> {
         let began = clock::seconds_since_1970();
         let (copy, origin) = (new.name.clone(), Origin { disk: source.clone(), at: began });
-        let planned =
-            self.plan(Creation::new(me, copy.clone()), new, Content::CopyOf(origin), None, None)?;
+        let planned = self.plan(creation, new, Content::CopyOf(origin), found, device)?;
         let copying = Copying {
             source: source.clone(),
-            datastore: target.clone(),
+            datastore: planned.record.datastore.clone(),
             size: planned.record.size,
             phase: Phase::Preparing,
             instant: None,
@@ -138,7 +177,7 @@ impl Control {
         }
         model.copies.insert(copy, copying);
         drop(model);
-        Ok((planned, target))
+        Ok(planned)
     }
 
     /// Makes the storage and begins. An error undoes all.
@@ -146,11 +185,12 @@ impl Control {
         &self,
         source: &Name,
         planned: Planned,
+        found: Option<Found>,
         pace: MovePace,
         ticket: &Ticket,
     ) -> Result<Begun, ControlError> {
         let copy = planned.record.name.clone();
-        let begun = self.make_and_begin(source, planned, pace, ticket);
+        let begun = self.make_and_begin(source, planned, found, pace, ticket);
         if let Err(e) = &begun {
             self.forget_copy_of(&copy, Some(e.to_string()));
         }
@@ -161,6 +201,7 @@ impl Control {
         &self,
         source: &Name,
         planned: Planned,
+        found: Option<Found>,
         pace: MovePace,
         ticket: &Ticket,
     ) -> Result<Begun, ControlError> {
@@ -184,7 +225,7 @@ impl Control {
             return Err(ControlError::Cut { name: record.datastore, reason });
         }
         let (events, heard) = channel();
-        let order = self.order_of_copy(source, &record, directory, pace)?;
+        let order = self.order_of_copy(source, &record, (&backend, directory, found), pace)?;
         self.set_phase_of_copy(&copy, Phase::UnderWay);
         let opened = match record.writes {
             Writes::Refused => self.open_changes(source, record.size),
@@ -202,20 +243,21 @@ impl Control {
         &self,
         source: &Name,
         record: &DiskRecord,
-        directory: Option<PathBuf>,
+        (backend, directory, found): (&Backend, Option<PathBuf>, Option<Found>),
         pace: MovePace,
     ) -> Result<CopyOrder, ControlError> {
         let shares = self.model().disk(source)?.record.policy.shares;
-        let image = directory
-            .map_or_else(PathBuf::new, |directory| images::image_path(&directory, &record.name));
+        let (image, content) = targets::image_and_content(&record.name, backend, directory);
         // What a change of the disk has copied weighs at the copy as the disk does.
         let filled = DiskRecord {
             policy: Policy { shares, ..Policy::default() },
             writes: Writes::Allowed,
             ..record.clone()
         };
-        let copy = self.open_request(&filled, image, None);
-        Ok(CopyOrder { source: source.clone(), copy, content: TargetContent::Zeroes, pace })
+        let session = found.and_then(|found| found.session);
+        let remote = remote::disk(&filled, backend, session)?;
+        let copy = self.open_request(&filled, image, remote);
+        Ok(CopyOrder { source: source.clone(), copy, content, pace })
     }
 
     /// Waits for the instant, and leaves the rest to a thread.

@@ -253,17 +253,50 @@ fn a_disk_that_moves_is_not_copied() {
 }
 
 #[test]
-fn a_copy_without_a_datastore_is_placed_and_one_on_a_server_is_refused() {
+fn a_copy_without_a_datastore_is_placed_and_one_on_a_server_names_its_export() {
     let bench = bench();
     let server = json!({"name": "far", "backend": {"nbd": "nbd+unix:///?socket=/run/none.sock"}});
     bench.control.add_datastore(serde_json::from_value(server).unwrap()).unwrap();
     let far = request(json!({"name": "b", "datastore": "far"}));
     let error = bench.control.copy_disk(&name("a"), far).unwrap_err();
-    assert!(error.to_string().contains("copies are not made there yet"), "{error}");
+    assert!(error.to_string().contains("no export of it is named"), "{error}");
+    let near = request(json!({"name": "b", "datastore": "new", "export": "e"}));
+    let error = bench.control.copy_disk(&name("a"), near).unwrap_err();
+    assert!(error.to_string().contains("is no NBD server"), "{error}");
     assert!(bench.control.model().copies.is_empty());
+    assert!(!bench.control.model().disks.contains_key(&name("b")), "a row is left");
     let anywhere = request(json!({"name": "b"}));
     let placed = bench.control.copy_disk(&name("a"), anywhere).unwrap().now;
     assert!(["default", "old", "new", "array"].contains(&placed.datastore.as_str()));
+}
+
+#[test]
+fn a_copy_on_an_export_has_its_size_and_leaves_it_free_when_it_fails() {
+    let bench = bench();
+    let server = json!({"name": "far", "backend": {"nbd": "nbd+unix:///?socket=/run/none.sock"}});
+    bench.control.add_datastore(serde_json::from_value(server).unwrap()).unwrap();
+    let big = json!({"name": "big", "size": 1u64 << 30, "datastore": "old"});
+    bench.control.create_disk(serde_json::from_value(big).unwrap()).unwrap();
+    let far = || request(json!({"name": "b", "datastore": "far", "export": "e"}));
+    // The server's exports have a GiB.
+    let error = bench.control.copy_disk(&name("a"), far()).unwrap_err();
+    assert!(error.to_string().contains("differs from that of export 'e'"), "{error}");
+    for step in ["connect", "begin_copy"] {
+        bench.plane.break_down(step);
+        let error = bench.control.copy_disk(&name("big"), far()).unwrap_err();
+        assert!(error.to_string().contains(step), "{error}");
+        assert!(!bench.control.model().disks.contains_key(&name("b")), "{step}: a row is left");
+        assert!(bench.control.model().copies.is_empty(), "{step}");
+        bench.plane.repair();
+    }
+    bench.control.copy_disk(&name("big"), far()).unwrap();
+    let disk = json!({"name": "c", "datastore": "far", "export": "e"});
+    let error = bench.control.create_disk(serde_json::from_value(disk).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("is disk 'b' already"), "{error}");
+    end(&bench, Outcome::Complete);
+    assert_eq!(settle(&bench).state, CopyState::Complete);
+    let record = bench.control.model().disks[&name("b")].record.clone();
+    assert_eq!(record.remote.map(|remote| remote.export).as_deref(), Some("e"));
 }
 
 /// The instants of a copy to its end, in their order.

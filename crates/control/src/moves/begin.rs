@@ -6,10 +6,10 @@ use crate::leases::{Before, Beside, LeaseLocation};
 use crate::moving::{Moving, Phase, Verdict};
 use crate::remote::Found;
 use crate::workers::Ticket;
-use crate::{Control, ControlError, block_device, clock, crash, images, remote};
+use crate::{Control, ControlError, block_device, clock, crash, images, remote, targets};
 use headgate_api::moves::{DiskMigrate, Move};
 use headgate_api::types::{Changed, DiskCreate};
-use headgate_mirror::{Side, TargetContent};
+use headgate_mirror::Side;
 use headgate_model::{Backend, DiskRecord, MoveOrder, MoveRecord, MoveStep, Name, Writes};
 use headgate_units::Bytes;
 use std::path::PathBuf;
@@ -304,14 +304,7 @@ impl Control {
             remote: record.remote.clone(),
             ..now
         };
-        let (image, content) = match (&*target, directory) {
-            (Backend::Block { device, .. }, _) => (device.clone(), TargetContent::Unknown),
-            (Backend::Nbd { .. }, _) => (PathBuf::new(), TargetContent::Unknown),
-            (_, Some(directory)) => {
-                (images::image_path(&directory, &record.name), TargetContent::Zeroes)
-            }
-            (_, None) => (PathBuf::new(), TargetContent::Zeroes),
-        };
+        let (image, content) = targets::image_and_content(&record.name, target, directory);
         let session = found.as_mut().and_then(|found| found.session.take());
         let remote = remote::disk(&record, target, session)?;
         let mut target = self.open_request(&record, image, remote);

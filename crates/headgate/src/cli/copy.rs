@@ -61,6 +61,10 @@ pub(super) struct CopyDisk {
     /// Datastore for the copy [default: the one that fits best by load and space]
     #[arg(long, value_name = "DATASTORE")]
     datastore: Option<Name>,
+    /// The copy's export, where that datastore is an NBD server; it has exactly the disk's size,
+    /// and is overwritten
+    #[arg(long, value_name = "EXPORT", requires = "datastore")]
+    export: Option<String>,
     /// Virtual machine that the copy belongs to
     #[arg(long, value_name = "VM")]
     vm: Option<Name>,
@@ -71,7 +75,8 @@ pub(super) struct CopyDisk {
     read_only: bool,
     #[command(flatten)]
     pace: Pace,
-    /// Copy even if the copy's reservation overbooks its datastore
+    /// Copy even if the copy's reservation overbooks its datastore, or if the block device that it
+    /// goes to holds something, which is overwritten
     #[arg(long)]
     force: bool,
     /// End a copy under way: nothing of it is left
@@ -94,6 +99,13 @@ pub(super) struct Snapshot {
     /// Datastore for the snapshot [default: that of the disk]
     #[arg(long, value_name = "DATASTORE")]
     datastore: Option<Name>,
+    /// The snapshot's export, where that datastore is an NBD server; it has exactly the disk's
+    /// size, and is overwritten
+    #[arg(long, value_name = "EXPORT", requires = "datastore")]
+    export: Option<String>,
+    /// Overwrite what the block device holds that the snapshot goes to
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     pace: Pace,
     #[command(flatten)]
@@ -130,6 +142,7 @@ impl CopyDisk {
         let (Some(name), Some(copy)) = (self.name, self.copy) else { return Ok(()) };
         let request = DiskCopy {
             datastore: self.datastore,
+            export: self.export,
             vm: self.vm,
             policy: self.policy.policy(),
             read_only: self.read_only,
@@ -148,7 +161,9 @@ impl Snapshot {
         };
         let request = DiskCopy {
             datastore: Some(datastore),
+            export: self.export,
             read_only: true,
+            force: force(self.force),
             ..request(self.snapshot, &self.pace)
         };
         begin(client, &self.name, &request, &self.pace, self.print, out)
@@ -160,6 +175,7 @@ fn request(name: Name, pace: &Pace) -> DiskCopy {
     DiskCopy {
         name,
         datastore: None,
+        export: None,
         vm: None,
         policy: Policy::default(),
         read_only: false,
