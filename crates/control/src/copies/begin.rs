@@ -3,14 +3,13 @@
 use super::watch::Watch;
 use crate::copying::{Copying, Phase};
 use crate::creation::{Content, Creation, Planned};
-use crate::disks::being_created;
-use crate::disks::datastore_of;
+use crate::disks::{being_created, datastore_of};
 use crate::leases::{Before, Eviction};
 use crate::remote::{self, Found};
 use crate::workers::Ticket;
 use crate::{Control, ControlError, Model, Service, block_device, clock, crash, images, targets};
 use headgate_api::copies::{Copy, DiskCopy};
-use headgate_api::types::{Changed, DiskCreate};
+use headgate_api::types::{Changed, DiskCreate, Force};
 use headgate_mirror::Operation;
 use headgate_model::{Backend, CopyOrder, DiskRecord, MovePace, Name, Origin, Policy, Writes};
 use headgate_units::Bytes;
@@ -128,22 +127,29 @@ impl Control {
         let mut creation = Creation::new(me, new.name.clone());
         let target = datastore_of(&new)?;
         let found = self.find_export(&target, &new)?;
-        if let Some(backend) = self.hold_device(&new, ticket)? {
-            creation.holds(backend);
-        }
-        let backend = self.model().datastore(&target)?.record.backend.clone();
-        let device = match &backend {
-            Backend::Block { device, .. } => {
-                self.check_device_allowed(device)?;
-                self.check_vacant(&self.model(), &target)?;
-                // What it holds is overwritten.
-                block_device::check_new(device, new.force)?;
-                Some(self.plane.device_size(device)?)
+        let device = match self.hold_device(&new, ticket)? {
+            Some(backend) => {
+                creation.holds(backend.clone());
+                self.look_at_device_of_copy(&target, &backend, new.force)?
             }
-            _ => None,
+            None => None,
         };
         let planned = self.plan_copy(creation, source, new, (found.as_ref(), device), pace)?;
         Ok((planned, found))
+    }
+
+    /// The size of the device that a copy is to be. What it holds is overwritten.
+    fn look_at_device_of_copy(
+        &self,
+        target: &Name,
+        backend: &Backend,
+        force: Force,
+    ) -> Result<Option<Bytes>, ControlError> {
+        let Backend::Block { device, .. } = backend else { return Ok(None) };
+        self.check_device_allowed(device)?;
+        self.check_vacant(&self.model(), target)?;
+        block_device::check_new(device, force)?;
+        Ok(Some(self.plane.device_size(device)?))
     }
 
     /// The row, before anything is made.
