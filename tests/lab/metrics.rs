@@ -23,17 +23,21 @@ impl Metrics {
 
     /// The value of a metric of a disk, such as `headgate_disk_read_ops_total`.
     pub fn of_disk(&self, metric: &str, disk: &str) -> anyhow::Result<f64> {
+        let first = self.each_of_disk(metric, disk).next();
+        first.with_context(|| format!("no {metric} of disk {disk} in\n{}", self.text))?
+    }
+
+    /// The values of a metric of a disk, one for each of what else it is told apart by.
+    fn each_of_disk(&self, metric: &str, disk: &str) -> impl Iterator<Item = anyhow::Result<f64>> {
         let label = format!("disk=\"{disk}\"");
-        let line = self
-            .text
-            .lines()
-            .find(|line| {
-                line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{'))
-                    && line.contains(&label)
-            })
-            .with_context(|| format!("no {metric} of disk {disk} in\n{}", self.text))?;
-        let value = line.rsplit(' ').next().unwrap_or_default();
-        value.parse().with_context(|| format!("not a number: {line}"))
+        let lines = self.text.lines().filter(move |line| {
+            line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{'))
+                && line.contains(&label)
+        });
+        lines.map(|line| {
+            let value = line.rsplit(' ').next().unwrap_or_default();
+            value.parse().with_context(|| format!("not a number: {line}"))
+        })
     }
 
     /// The sum of a metric of a disk over all else that it is told apart by, such as directions.
@@ -41,16 +45,7 @@ impl Metrics {
     /// # Errors
     /// There is no such metric of this disk.
     pub fn sum_of_disk(&self, metric: &str, disk: &str) -> anyhow::Result<f64> {
-        let label = format!("disk=\"{disk}\"");
-        let is_it = |line: &&str| {
-            line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{'))
-                && line.contains(&label)
-        };
-        let values = self.text.lines().filter(is_it).map(|line| {
-            let value = line.rsplit(' ').next().unwrap_or_default();
-            value.parse::<f64>().with_context(|| format!("not a number: {line}"))
-        });
-        let values = values.collect::<anyhow::Result<Vec<f64>>>()?;
+        let values = self.each_of_disk(metric, disk).collect::<anyhow::Result<Vec<f64>>>()?;
         ensure!(!values.is_empty(), "no {metric} of disk {disk} in\n{}", self.text);
         Ok(values.iter().sum())
     }

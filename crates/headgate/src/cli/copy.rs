@@ -79,7 +79,7 @@ pub(super) struct CopyDisk {
     /// goes to holds something, which is overwritten
     #[arg(long)]
     force: bool,
-    /// End a copy under way: nothing of it is left
+    /// End a copy under way and remove it; a block device or an export keeps what was written to it
     #[arg(long, value_name = "COPY", conflicts_with_all = ["name", "copy"])]
     cancel: Option<Name>,
     /// Change what a copy under way may take: with --copy-shares, --copy-limit, --copy-bandwidth
@@ -123,7 +123,7 @@ impl CopyDisk {
                 CopyState::Complete => Err(CliError::Stopped(format!(
                     "disk '{copy}' was complete already; 'headgate disk remove {copy}' removes it"
                 ))),
-                _ => Ok(writeln!(out, "the copy '{copy}' is ended, and nothing of it is left")?),
+                _ => Ok(writeln!(out, "the copy '{copy}' is ended and removed")?),
             };
         }
         if let Some(copy) = self.change {
@@ -243,10 +243,7 @@ fn failure(end: &Copy) -> Option<String> {
         _ => return None,
     };
     let why = end.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-    Some(format!(
-        "the copy '{}' of disk '{}' {how}, and nothing of it is left{why}",
-        end.disk, end.source
-    ))
+    Some(format!("the copy '{}' of disk '{}' {how} and was removed{why}", end.disk, end.source))
 }
 
 fn words(one: &Copy) -> String {
@@ -331,6 +328,6 @@ mod tests {
         assert!(words(&done).contains("is disk 'db0' as of 2025-"), "{}", words(&done));
         let failed = one(serde_json::json!({"state": "failed", "reason": "no space"}));
         let text = failure(&failed).unwrap();
-        assert!(text.ends_with("has failed, and nothing of it is left: no space"), "{text}");
+        assert!(text.ends_with("has failed and was removed: no space"), "{text}");
     }
 }

@@ -9,7 +9,7 @@ use super::state::World;
 use crate::workload::{Generator, Issue, Orders};
 use headgate_devices::{DeviceIo, IoKind};
 use headgate_qos::dmclock::{Served, Ticket};
-use headgate_qos::{Cost, Decision, DiskId, Dispatched, Phase, ServedElsewhere, Took};
+use headgate_qos::{Cost, Decision, DiskId, Dispatched, ServedElsewhere, Took};
 use headgate_units::Nanos;
 
 impl World<'_> {
@@ -305,22 +305,11 @@ impl World<'_> {
             tag: issue.tag,
             node,
             kind: issue.kind,
-            phase: Phase::Weight,
             offset,
             bytes: issue.bytes,
-            arrived: now,
-            dispatched: now,
-            reached_node: now,
-            submitted: now,
-            inside: false,
-            charged: Cost::default(),
-            cost: Cost::default(),
-            ticket: None,
-            gate: disk.gate,
-            id: disk.id,
             store: disk.store,
             role: Role::Guest,
-            course: Course::InGuest,
+            ..Request::unsent(now, disk.gate, disk.id)
         }) as u32;
         if let (Some(member), Some(pool)) = (disk.member, &mut self.pool) {
             pool.on_arrival(now, member, disk.store, &issue);

@@ -73,3 +73,34 @@ pub(super) enum Course {
     /// It is back from that side. The machine has not answered it.
     Back,
 }
+
+impl Request {
+    /// One that begins now, with nothing said of it.
+    #[inline]
+    pub(super) fn unsent(now: Nanos, gate: u32, id: DiskId) -> Request {
+        Request {
+            disk: 0,
+            workload: u32::MAX,
+            epoch: 0,
+            tag: 0,
+            node: 0,
+            kind: IoKind::Read,
+            phase: Phase::Weight,
+            offset: 0,
+            bytes: Bytes(0),
+            arrived: now,
+            dispatched: now,
+            reached_node: now,
+            submitted: now,
+            inside: false,
+            charged: Cost::default(),
+            cost: Cost::default(),
+            ticket: None,
+            gate,
+            id,
+            store: 0,
+            role: Role::LastFlush,
+            course: Course::InGuest,
+        }
+    }
+}

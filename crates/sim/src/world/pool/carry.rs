@@ -11,8 +11,8 @@ use headgate_mirror::{
     Action, Completion, Durability, Extent, Found, Job, NotTaken, Op, Outcome, RequestId, Side,
     StepId, Word,
 };
-use headgate_qos::{Cost, DiskId, Phase};
-use headgate_units::{Bytes, Nanos, Priority};
+use headgate_qos::DiskId;
+use headgate_units::{Bytes, Priority};
 
 /// What became of a request that reached its host.
 pub(in crate::world) enum Arrival {
@@ -332,35 +332,5 @@ impl World<'_> {
             };
             copy.machine.found(step, found, Bytes(len), out)
         });
-    }
-}
-
-impl Request {
-    /// One that begins now, with nothing said of it.
-    fn unsent(now: Nanos, gate: u32, id: DiskId) -> Request {
-        Request {
-            disk: 0,
-            workload: u32::MAX,
-            epoch: 0,
-            tag: 0,
-            node: 0,
-            kind: IoKind::Read,
-            phase: Phase::Weight,
-            offset: 0,
-            bytes: Bytes(0),
-            arrived: now,
-            dispatched: now,
-            reached_node: now,
-            submitted: now,
-            inside: false,
-            charged: Cost::default(),
-            cost: Cost::default(),
-            ticket: None,
-            gate,
-            id,
-            store: 0,
-            role: Role::LastFlush,
-            course: Course::InGuest,
-        }
     }
 }
