@@ -292,9 +292,11 @@ mod tests {
                 assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
                 let line = what(&method.parse().unwrap(), &path.parse().unwrap());
                 assert!(!line.contains("/v1/"), "{line} is not the command line's word");
-                let new = logged.since(before, &line);
+                // Other tests of the program change something of their own meanwhile.
+                let mut new = logged.since(before, &line);
+                new.retain(|text| text.contains(values));
                 assert_eq!(new.len(), 1, "{method} {path}: {new:?}");
-                assert!(new[0].contains("INFO") && new[0].contains(values), "{}", new[0]);
+                assert!(new[0].contains("INFO"), "{}", new[0]);
                 let me = format!("process {}", std::process::id());
                 let user = format!("user {}", rustix_uid());
                 assert!(new[0].contains(&me) && new[0].contains(&user), "{}", new[0]);

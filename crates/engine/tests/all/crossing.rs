@@ -15,7 +15,8 @@ use headgate_engine::{
 use headgate_mirror::{Outcome, Reason, Record, Side, TargetContent, Word};
 use headgate_qos::Policy;
 use headgate_units::{Bytes, BytesPerSec, Iops, Nanos, Shares};
-use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -283,16 +284,13 @@ fn the_copy_gets_its_shares_beside_clients_that_never_wait_in_the_queue() {
         let (mut spec, events) = Mover::spec(source, target, TargetContent::Zeroes);
         spec.terms.pace = Policy::shared(Shares::new(100).unwrap());
         let mover = Mover { engine: &engine, id: engine.begin_move(spec).unwrap(), events };
-        let read = |n: u64| client.start(Op::Read, n % 512 * 4096, 4096, vec![0; 4096], 0);
-        let mut waiting: VecDeque<_> = (0..3).map(read).collect();
+        let done = Arc::new(AtomicU64::new(0));
+        let reads = (0..3).map(|n| (n * 4096, 4096)).collect();
+        client.0.command(Box::new(Message::Repeat(reads, done.clone()))).unwrap();
         mover.record(Record::Started, Word::Made);
-        let mut done = 0;
-        while mover.events.try_recv().is_err() {
-            waiting.push_back(read(done));
-            waiting.pop_front().unwrap().recv_timeout(PATIENCE).unwrap().0.unwrap();
-            done += 1;
-            assert!(done < 10_000, "{busy:?}: {:?}", engine.move_progress(mover.id));
-        }
+        assert_eq!(mover.next(), MoveEvent::Record(Record::Switched), "{busy:?}, {shards:?}");
+        client.0.command(Box::new(Message::Enough)).unwrap();
+        let done = done.load(Ordering::Relaxed);
         let due = due as u64;
         let near = due * 4 / 5..due * 6 / 5;
         assert!(near.contains(&done), "{busy:?}, {shards:?}: {done} requests, {due} are due");

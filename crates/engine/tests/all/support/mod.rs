@@ -10,6 +10,8 @@ use headgate_engine::port::{Detach, PageUse, Port, PortCommand, PortEvent, PortI
 use headgate_engine::request::{Completion, DiskInfo, Durability, Extent, IoError, Op, Request};
 use headgate_engine::{DiskId, Engine, EngineError, PortRef};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -46,6 +48,11 @@ pub enum Message {
     Sizes(Sender<u64>),
     /// From now on the port has to do with the pages of its disk, or not any more.
     Pages(PageUse),
+    /// Ask for each of these reads again when it completes, and count that: a client that is never
+    /// late, however late the test's own thread is.
+    Repeat(Vec<(u64, u64)>, Arc<AtomicU64>),
+    /// Ask for none of them again.
+    Enough,
 }
 
 /// A client in this process: submits what it is told, as room allows.
@@ -62,9 +69,21 @@ struct TestPort {
     keeping: bool,
     pages: Option<PageUse>,
     sizes: Option<Sender<u64>>,
+    /// Counts the reads that are repeated.
+    repeated: Option<Arc<AtomicU64>>,
 }
 
 impl TestPort {
+    /// Whether this read, which has completed, was asked for again.
+    fn again(&mut self, ask: &mut Option<Ask>) -> bool {
+        let Some(repeated) = &self.repeated else { return false };
+        if ask.as_ref().is_some_and(|ask| ask.op == Op::Read) {
+            repeated.fetch_add(1, Ordering::Relaxed);
+            self.waiting.extend(ask.take());
+        }
+        ask.is_none()
+    }
+
     fn feed(&mut self, io: &mut dyn PortIo) {
         while !self.resting && io.room() > 0 {
             let Some(mut ask) = self.waiting.pop_front() else { break };
@@ -118,6 +137,22 @@ impl Port for TestPort {
             }
             Message::Pages(used) => self.pages = Some(used),
             Message::Sizes(tell) => self.sizes = Some(tell),
+            Message::Repeat(reads, count) => {
+                self.repeated = Some(count);
+                for (offset, len) in reads {
+                    let (answer, _) = channel();
+                    let data = vec![0; len as usize];
+                    self.waiting.push_back(Ask {
+                        op: Op::Read,
+                        offset,
+                        len,
+                        data,
+                        skew: 0,
+                        answer,
+                    });
+                }
+            }
+            Message::Enough => self.repeated = None,
             Message::GiveUp(answer) => {
                 let held = io.held();
                 let cookies: Vec<u64> = self.running.keys().copied().collect();
@@ -139,9 +174,12 @@ impl Port for TestPort {
         self.feed(io);
     }
     fn on_complete(&mut self, io: &mut dyn PortIo, completion: Completion) {
-        let mut ask = self.running.remove(&completion.cookie).unwrap();
-        let data = ask.data.split_off(ask.skew);
-        let _ = ask.answer.send((completion.result, data, completion.extents));
+        let mut ask = self.running.remove(&completion.cookie);
+        if completion.result.is_err() || !self.again(&mut ask) {
+            let mut ask = ask.unwrap();
+            let data = ask.data.split_off(ask.skew);
+            let _ = ask.answer.send((completion.result, data, completion.extents));
+        }
         self.feed(io);
     }
     fn on_block_locked(&mut self, io: &mut dyn PortIo) {
