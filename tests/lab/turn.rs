@@ -4,8 +4,12 @@
 //! Whether it is, is what their premises say: a test whose premises were not met beside another
 //! begins again with the machine to itself. When that has happened to [`ENOUGH`] tests, the next
 //! ones begin alone; then two are tried at once again, more and more rarely if that fails.
+//!
+//! Tests that only compute have what is left of the CPUs meanwhile (`tests/run`). They stand still
+//! while a measured test is alone, and count as another beside those that are not.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use rustix::process::{Pid, Signal, getpgrp, kill_process_group, test_kill_process_group};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// Tests that measure beside each other at most.
 const TOGETHER: u32 = 2;
@@ -46,10 +50,36 @@ struct State {
 pub(crate) struct Turns {
     state: Mutex<State>,
     changed: Condvar,
+    computing: Option<Computing>,
 }
 
 /// The machine that this process runs on.
-pub(crate) static MACHINE: Turns = Turns::new();
+pub(crate) static MACHINE: LazyLock<Turns> = LazyLock::new(|| Turns {
+    computing: std::env::var("HEADGATE_COMPUTED").ok().map(|group| Computing::of(&group)),
+    ..Turns::new()
+});
+
+/// A group of processes that take what is left of the CPUs.
+#[derive(Debug)]
+struct Computing(Pid);
+
+impl Computing {
+    fn of(group: &str) -> Computing {
+        let pid = group.parse().ok().and_then(Pid::from_raw).filter(|&pid| pid != getpgrp());
+        Computing(pid.unwrap_or_else(|| {
+            panic!("HEADGATE_COMPUTED={group}: expected another group of processes")
+        }))
+    }
+
+    fn is_there(&self) -> bool {
+        test_kill_process_group(self.0).is_ok()
+    }
+
+    fn tell(&self, signal: Signal) {
+        // It has ended, then.
+        let _ = kill_process_group(self.0, signal);
+    }
+}
 
 impl Turns {
     pub(crate) const fn new() -> Turns {
@@ -62,7 +92,7 @@ impl Turns {
             alone: 0,
             next_alone: ALONE,
         };
-        Turns { state: Mutex::new(state), changed: Condvar::new() }
+        Turns { state: Mutex::new(state), changed: Condvar::new(), computing: None }
     }
 
     /// How the next test begins on this machine, as far as is known.
@@ -93,13 +123,16 @@ impl Turns {
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        let computing = self.computing.as_ref().filter(|computing| computing.is_there());
         if manner == Manner::Alone {
             state.waiting -= 1;
             state.taken = true;
+            computing.inspect(|computing| computing.tell(Signal::STOP));
         }
         state.measuring += 1;
         state.started += 1;
-        Turn { turns: self, beside: state.measuring > 1, began: state.started }
+        let beside = state.measuring > 1 || manner == Manner::Together && computing.is_some();
+        Turn { turns: self, beside, began: state.started }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -112,7 +145,7 @@ impl Turns {
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
-    /// Another was measuring when it began.
+    /// Another was measuring, or something computed, when it began.
     beside: bool,
     began: u64,
 }
@@ -141,7 +174,9 @@ impl Drop for Turn<'_> {
         let mut state = self.turns.lock();
         state.measuring -= 1;
         // Whoever is alone is the only one whose turn can end.
-        state.taken = false;
+        if std::mem::take(&mut state.taken) {
+            self.turns.computing.as_ref().inspect(|computing| computing.tell(Signal::CONT));
+        }
         drop(state);
         self.turns.changed.notify_all();
     }
@@ -150,8 +185,11 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::thread;
+    use std::time::Duration;
 
     #[test]
     fn two_measure_together_and_one_alone_at_most() {
@@ -193,6 +231,34 @@ mod tests {
         assert!(first.was_shared(), "it was, for a time");
         drop(first);
         assert!(!turns.take(Manner::Alone).was_shared());
+    }
+
+    #[test]
+    fn what_computes_stands_still_while_a_test_is_alone_and_counts_as_another_else() {
+        let mut process = Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+        let group = Computing::of(&process.id().to_string());
+        let turns = Turns { computing: Some(group), ..Turns::new() };
+        // The third word, behind the name in brackets: T when it is stopped.
+        let stat = format!("/proc/{}/stat", process.id());
+        let stopped = || {
+            let text = std::fs::read_to_string(&stat).unwrap();
+            text.rsplit(')').next().unwrap().split_whitespace().next().unwrap() == "T"
+        };
+        // A signal arrives when the kernel comes to it.
+        let becomes = |wanted| {
+            (0..1000).any(|_| {
+                thread::sleep(Duration::from_millis(10));
+                stopped() == wanted
+            })
+        };
+        assert!(turns.take(Manner::Together).was_shared());
+        let alone = turns.take(Manner::Alone);
+        assert!(!alone.was_shared() && becomes(true));
+        drop(alone);
+        assert!(becomes(false));
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(!turns.take(Manner::Together).was_shared(), "it is over");
     }
 
     #[test]
