@@ -1,0 +1,6 @@
+//! TLS between real sockets.
+
+mod handshakes;
+mod reloads;
+mod support;
+mod tunnels;
