@@ -29,5 +29,6 @@ mod reservations;
 mod resize;
 mod stalls;
 mod stops;
+mod tls;
 mod trouble;
 mod unit;

@@ -6,6 +6,34 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
+/// Where NBD is served over TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NbdTcp {
+    /// The address.
+    pub address: SocketAddr,
+    /// How.
+    pub security: Security,
+}
+
+/// How NBD is served over TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// To whoever reaches the address.
+    Plain,
+    /// Over TLS only.
+    Tls,
+}
+
+impl NbdTcp {
+    fn uri(self, disk: &Name) -> String {
+        let scheme = match self.security {
+            Security::Plain => "nbd",
+            Security::Tls => "nbds",
+        };
+        format!("{scheme}://{}/{disk}", self.address)
+    }
+}
+
 /// The NBD URI of a disk on the daemon's unix socket.
 pub fn nbd_unix_uri(disk: &Name, socket: &Path) -> String {
     format!("nbd+unix:///{disk}?socket={}", percent_encoded(&socket.to_string_lossy()))
@@ -15,13 +43,13 @@ pub fn nbd_unix_uri(disk: &Name, socket: &Path) -> String {
 pub fn attachment(
     disk: &Name,
     nbd_socket: &Path,
-    nbd_tcp: Option<SocketAddr>,
+    nbd_tcp: Option<NbdTcp>,
     vhost_socket: &Path,
 ) -> Attachment {
     let socket = vhost_socket.to_string_lossy();
     Attachment {
         nbd_uri: nbd_unix_uri(disk, nbd_socket),
-        nbd_tcp_uri: nbd_tcp.map(|address| format!("nbd://{address}/{disk}")),
+        nbd_tcp_uri: nbd_tcp.map(|tcp| tcp.uri(disk)),
         qemu: qemu(disk, &socket),
         libvirt: libvirt(&socket),
         vhost_socket: socket.into_owned(),

@@ -1,13 +1,12 @@
 //! The sockets of disks: where they are, and who may connect.
 
 use super::{Control, ControlError, Model};
-use crate::attach;
+use crate::attach::{self, NbdTcp};
 use headgate_access::{Access, Identity, NameError, Peer};
 use headgate_api::priorities::{VmPatch, VmSockets};
 use headgate_api::types::Attachment;
 use headgate_model::{Machine, Name, SocketRecord, VmRecord};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::path::Path;
 
 impl Model {
@@ -105,7 +104,7 @@ impl Control {
     pub fn attachment(
         &self,
         name: &Name,
-        nbd_tcp: Option<SocketAddr>,
+        nbd_tcp: Option<NbdTcp>,
         user: Option<&str>,
     ) -> Result<Attachment, ControlError> {
         let (vm, set) = {

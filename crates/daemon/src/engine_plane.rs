@@ -5,6 +5,7 @@ use crate::exports::Exports;
 use crate::machines::Machines;
 use crate::translate;
 use headgate_access::Access;
+use headgate_control::attach::{NbdTcp, Security};
 use headgate_devices::layer::TracePart;
 use headgate_devices::{DEFAULT_CAPACITY, LayerSpec, ModelSpec};
 use headgate_engine::backend::nbd::Connection;
@@ -28,7 +29,6 @@ use headgate_qos::window::{LatencyMeter, Slots};
 use headgate_qos::{Adjustment, Narrow};
 use headgate_units::Bytes;
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -103,8 +103,11 @@ impl EnginePlane {
     }
 
     /// Where NBD is served over TCP.
-    pub fn nbd_tcp(&self) -> Option<SocketAddr> {
-        self.nbd_server().as_ref().and_then(NbdServer::tcp_address)
+    pub fn nbd_tcp(&self) -> Option<NbdTcp> {
+        let server = self.nbd_server();
+        let server = server.as_ref()?;
+        let security = if server.has_tls() { Security::Tls } else { Security::Plain };
+        server.tcp_address().map(|address| NbdTcp { address, security })
     }
 
     /// Hangs a client of the daemon's own into a disk.

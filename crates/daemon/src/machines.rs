@@ -7,7 +7,7 @@
 
 use crate::exports::{Exports, OfMachine};
 use headgate_access::{Access, Kind, grant};
-use headgate_frontends::nbd::server::{NbdServer, Rule};
+use headgate_frontends::nbd::server::{Caller, NbdServer, Right, Rule};
 use headgate_model::{Machine, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -64,10 +64,11 @@ fn grant_or_nobody(path: &Path, access: &Access, kind: Kind) -> io::Result<()> {
 /// and what is the machine's now.
 fn rule(machine: &Name, exports: &Arc<Exports>, access: &Arc<Mutex<Access>>) -> Arc<Rule> {
     let (machine, exports, access) = (machine.clone(), exports.clone(), access.clone());
-    Arc::new(move |disk, peer| {
+    Arc::new(move |disk, caller| {
+        let Caller::Process(peer) = caller else { return Right::None };
         let of = disk.parse().ok().and_then(|disk: Name| exports.machine(&disk));
-        of.as_ref() == Some(&machine)
-            && access.lock().unwrap_or_else(PoisonError::into_inner).admits(peer)
+        let admits = || access.lock().unwrap_or_else(PoisonError::into_inner).admits(peer);
+        if of.as_ref() == Some(&machine) && admits() { Right::Write } else { Right::None }
     })
 }
 

@@ -7,7 +7,7 @@ use headgate_engine::{
 };
 use headgate_frontends::nbd::Tag;
 use headgate_frontends::nbd::server::{
-    Attach, ListenError, NbdServer, Rule, ServerConfig, attach_to, opened,
+    Attach, Caller, ListenError, NbdServer, Right, Rule, ServerConfig, attach_to, opened,
 };
 use headgate_nbd::server::Writes;
 use headgate_nbd::server::negotiation::{Catalog, ExportName, OpenError, Opened};
@@ -471,6 +471,8 @@ fn a_second_server_does_not_take_the_socket_and_a_dead_ones_is_replaced() {
 mod contexts;
 #[path = "nbd/limits.rs"]
 mod limits;
+#[path = "nbd/tls.rs"]
+mod tls;
 
 /// Whether a client gets this export at a socket.
 fn has(socket: &Path, export: &str) -> bool {
@@ -485,7 +487,7 @@ fn has(socket: &Path, export: &str) -> bool {
 
 /// Whoever comes by the socket may use all of its exports.
 fn anybody() -> Arc<Rule> {
-    Arc::new(|_, _| true)
+    Arc::new(|_, _| Right::Write)
 }
 
 #[test]
@@ -498,7 +500,14 @@ fn a_client_whose_right_is_taken_away_is_disconnected() {
     let rule: Arc<Rule> = {
         let forbidden = forbidden.clone();
         let me = std::process::id().cast_signed();
-        Arc::new(move |disk, peer| peer.process == Some(me) && *forbidden.lock().unwrap() != disk)
+        Arc::new(move |disk, caller| match caller {
+            Caller::Process(peer)
+                if peer.process == Some(me) && *forbidden.lock().unwrap() != disk =>
+            {
+                Right::Write
+            }
+            _ => Right::None,
+        })
     };
     house.server.open(&path, &Access::default(), exports, rule).unwrap();
     let [mut a, mut b] = ["a", "b"].map(|export| {

@@ -7,7 +7,7 @@
 use headgate_nbd::server::command::Session;
 use headgate_nbd::server::contexts::BitmapName;
 use headgate_nbd::server::negotiation::{
-    Catalog, ExportName, Negotiation, NegotiationError, OpenError, Opened, Step,
+    Catalog, ExportName, Negotiation, NegotiationError, OpenError, Opened, Security, Step,
 };
 use headgate_nbd::server::{Export, Writes};
 
@@ -54,30 +54,39 @@ enum End {
     Dropped(NegotiationError),
 }
 
-fn negotiate(stream: &[u8], piece: usize) -> (Vec<u8>, End) {
-    let mut negotiation = Negotiation::default();
-    let (mut out, mut start, mut end) = (Vec::new(), 0, 0);
+/// What the server said before and after the start of TLS, and how it ended.
+fn negotiate(security: Security, stream: &[u8], piece: usize) -> ([Vec<u8>; 2], End) {
+    let mut negotiation = Negotiation::new(security);
+    let (mut before, mut out, mut start, mut end) = (Vec::new(), Vec::new(), 0, 0);
+    let mut inside = security == Security::Plain;
     while end < stream.len() {
         end = (end + piece).min(stream.len());
         loop {
             match negotiation.poll(&stream[start..end], &Disks, &mut out) {
-                Err(error) => return (out, End::Dropped(error)),
+                Err(error) => return ([before, out], End::Dropped(error)),
                 Ok((used, step)) => {
                     start += used;
                     assert!(start <= end);
                     match step {
                         Step::NeedBytes => break,
                         Step::Answered => {}
-                        Step::Aborted => return (out, End::Aborted),
+                        Step::Aborted => return ([before, out], End::Aborted),
+                        Step::StartTls => {
+                            assert!(!inside, "there is TLS already, or there is none");
+                            inside = true;
+                            before = core::mem::take(&mut out);
+                            negotiation.secure();
+                        }
                         Step::Transmission(_, session) => {
-                            return (out, End::Transmission(session, start));
+                            assert!(inside, "it is served outside of TLS");
+                            return ([before, out], End::Transmission(session, start));
                         }
                     }
                 }
             }
         }
     }
-    (out, End::Waiting)
+    ([before, out], End::Waiting)
 }
 
 /// The first eight are names of exports too.
@@ -142,11 +151,17 @@ pub(super) fn run(input: &[u8]) {
         made = options(rest);
         &made
     };
-    let whole = negotiate(stream, stream.len().max(1));
-    assert_eq!(negotiate(stream, 1), whole);
+    let security = if form / 2 % 2 == 0 { Security::Plain } else { Security::TlsRequired };
+    let whole = negotiate(security, stream, stream.len().max(1));
+    assert_eq!(negotiate(security, stream, 1), whole);
+    // Outside of TLS nothing is said of disks.
+    let outside = if security == Security::Plain { &[][..] } else { &whole.0[0] };
+    let tells = |name: &str| outside.windows(name.len()).any(|bytes| bytes == name.as_bytes());
+    assert!(!tells("monday") && !tells("base:allocation"));
     if let End::Transmission(session, _) = whole.1 {
         assert!(session.contexts.ids().all(|id| id.get() <= 1 + BITMAPS.len() as u32));
     }
     // The largest answer to an option, and the smallest option.
-    assert!(whole.0.len() <= (stream.len() / 16 + 1) * 300);
+    let said: usize = whole.0.iter().map(Vec::len).sum();
+    assert!(said <= (stream.len() / 16 + 1) * 300);
 }

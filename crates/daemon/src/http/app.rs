@@ -7,8 +7,8 @@ use crate::observe::Observer;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use headgate_api::health::Confinement;
+use headgate_control::attach::NbdTcp;
 use headgate_control::{Control, ControlError};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The state that the handlers share.
@@ -21,7 +21,7 @@ pub struct App {
     /// The observer's current rates.
     pub observer: Arc<Observer>,
     /// Where NBD is served over TCP.
-    pub nbd_tcp: Option<SocketAddr>,
+    pub nbd_tcp: Option<NbdTcp>,
     /// Which files the kernel lets this process open.
     pub confinement: Arc<Confinement>,
 }

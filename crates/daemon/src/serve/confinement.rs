@@ -142,13 +142,19 @@ const SYSTEM: [&str; 15] = [
 const EMPTY_DEVICES: [&str; 2] = ["/dev/null", "/dev/zero"];
 
 /// The rules of a daemon with these directories and devices, by path.
-fn rules(state: &Path, directories: &[PathBuf], devices: &[PathBuf]) -> Vec<(PathBuf, Right)> {
+fn rules(
+    state: &Path,
+    directories: &[PathBuf],
+    devices: &[PathBuf],
+    certificates: Option<&Path>,
+) -> Vec<(PathBuf, Right)> {
     let fixed = |paths: &[&str], right| -> Vec<(PathBuf, Right)> {
         paths.iter().map(|path| (PathBuf::from(path), right)).collect()
     };
     let mut rules = fixed(&SYSTEM, Right::Read);
     rules.extend(fixed(&EMPTY_DEVICES, Right::Write));
     rules.push((state.to_owned(), Right::State));
+    rules.extend(certificates.map(|path| (path.to_owned(), Right::Read)));
     rules.extend(directories.iter().map(|path| (path.clone(), Right::Images)));
     for device in devices {
         rules.push((device.clone(), Right::Device));
@@ -183,6 +189,7 @@ fn enter(
     state: &Path,
     directories: &[PathBuf],
     devices: &[PathBuf],
+    certificates: Option<&Path>,
 ) -> Result<Confinement, RulesetError> {
     let made = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -199,7 +206,7 @@ fn enter(
         Err(e) => return Err(e),
     };
     let mut absent = Vec::new();
-    for (path, right) in rules(state, directories, devices) {
+    for (path, right) in rules(state, directories, devices, certificates) {
         let is_root = directories.contains(&path) || devices.contains(&path);
         if add(&mut ruleset, &path, right)? == Found::Nothing && is_root {
             absent.push(path);
@@ -216,7 +223,7 @@ fn enter(
 }
 
 /// Confines this thread, and those that it starts from now on, to the state directory, which is
-/// there, and to what datastores may be on.
+/// there, to what datastores may be on, and to reading certificates.
 ///
 /// # Errors
 /// When it is required and cannot be, or when the kernel has Landlock and refuses.
@@ -224,11 +231,14 @@ pub(super) fn confine(
     mode: LandlockMode,
     dir: &StateDir,
     roots: &Roots,
+    certificates: Option<&Path>,
 ) -> Result<Confinement, ConfinementError> {
     let confinement = match (mode, roots) {
         (LandlockMode::Off, _) => Confinement::Unconfined(Unconfined::Off),
         (_, Roots::Anywhere) => Confinement::Unconfined(Unconfined::NoRoots),
-        (_, Roots::Within { directories, devices }) => enter(dir.root(), directories, devices)?,
+        (_, Roots::Within { directories, devices }) => {
+            enter(dir.root(), directories, devices, certificates)?
+        }
     };
     match (mode, &confinement) {
         (LandlockMode::Require, Confinement::Unconfined(why)) => {
@@ -294,7 +304,7 @@ mod tests {
         allowed: &Path,
         act: impl FnOnce() -> T + Send,
     ) -> Option<T> {
-        let inside = || match enter(state, &[allowed.to_owned()], &[]).unwrap() {
+        let inside = || match enter(state, &[allowed.to_owned()], &[], None).unwrap() {
             Confinement::Confined { .. } => Some(act()),
             Confinement::Unconfined(why) => {
                 eprintln!("SKIPPED: {why}");
@@ -383,11 +393,12 @@ mod tests {
     fn devices_are_those_that_are_named() {
         let (state, devices) = (Path::new("/s"), ["/dev/sda".into(), "/dev/disk".into()]);
         let of = |path: &str| {
-            let found: Vec<Right> = rules(state, &["/srv".into()], &devices)
-                .into_iter()
-                .filter(|(one, _)| one == Path::new(path))
-                .map(|(_, right)| right)
-                .collect();
+            let found: Vec<Right> =
+                rules(state, &["/srv".into()], &devices, Some(Path::new("/tls")))
+                    .into_iter()
+                    .filter(|(one, _)| one == Path::new(path))
+                    .map(|(_, right)| right)
+                    .collect();
             found
         };
         assert_eq!(of("/dev/sda"), [Right::Device]);
@@ -396,7 +407,7 @@ mod tests {
         let is_dir = Path::new("/dev/disk").is_dir();
         assert_eq!(of("/dev").len(), usize::from(is_dir), "links lead to nodes in /dev");
         assert!(
-            rules(state, &[], &["/dev/sda".into()])
+            rules(state, &[], &["/dev/sda".into()], None)
                 .iter()
                 .all(|(path, _)| path != Path::new("/dev"))
         );
@@ -412,7 +423,7 @@ mod tests {
     fn without_roots_one_is_told_or_does_not_start() {
         let temp = tempfile::tempdir().unwrap();
         let dir = StateDir::new(temp.path()).unwrap();
-        let confine = |mode| confine(mode, &dir, &Roots::Anywhere);
+        let confine = |mode| confine(mode, &dir, &Roots::Anywhere, None);
         for (mode, words) in [
             (LandlockMode::Auto, "datastores may be anywhere"),
             (LandlockMode::Off, "it is turned off"),

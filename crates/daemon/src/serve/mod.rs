@@ -41,7 +41,7 @@ use headgate_model::PlaneError;
 use rustix::fs::Mode;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -63,10 +63,14 @@ pub struct ServeArgs {
     /// needs an empty state directory
     #[arg(long)]
     demo: bool,
-    /// Serve NBD over TCP, too; NBD has no authentication, so anyone who reaches the address can
-    /// use every disk
+    /// Serve NBD over TCP, too; without --nbd-tls anyone who reaches the address can use every disk
     #[arg(long, value_name = "ADDRESS:PORT")]
     nbd_listen: Option<SocketAddr>,
+    /// Serve NBD on that address over TLS only, to those with a certificate of the authority in
+    /// this directory: ca-cert.pem, server-cert.pem, server-key.pem, and, if they are there,
+    /// ca-crl.pem (what was revoked) and allow.toml (who may open which disks)
+    #[arg(long, value_name = "DIR")]
+    nbd_tls: Option<PathBuf>,
     #[command(flatten)]
     groups: groups::GroupArgs,
     /// Directory that datastores may be in, besides the state directory; may be repeated. Once this
@@ -108,6 +112,9 @@ pub enum DaemonError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Certificates are given, and nothing that they are for.
+    #[error("--nbd-tls is for NBD over TCP, and --nbd-listen is not given")]
+    TlsForNothing,
     /// The daemon is not confined as it has to be.
     #[error(transparent)]
     Confinement(#[from] ConfinementError),
@@ -173,6 +180,9 @@ impl DaemonError {
                 "give --state-dir with a directory that is empty or does not exist, or serve without --demo"
                     .into(),
             ),
+            DaemonError::TlsForNothing => {
+                Some("give --nbd-listen ADDRESS:PORT, too, or the key nbd-listen".into())
+            }
             DaemonError::Metrics(_) => {
                 Some("give an address of this machine and a free port to --metrics-listen".into())
             }
@@ -191,7 +201,7 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
     let config = Config::read(args.config.as_deref())?;
     let roots = roots(args, &config)?;
     // Before there is any other thread, for it would not be confined.
-    let confinement = confine(dir, args.landlock.or(config.landlock), &roots)?;
+    let confinement = confine(dir, args, &config, &roots)?;
     let _logs = log::start(args.log_format.or(config.log_format)).map_err(DaemonError::Thread)?;
     confinement.tell();
     let groups = args.groups.resolve(&config)?;
@@ -271,13 +281,28 @@ pub fn serve(dir: &StateDir, args: &ServeArgs) -> Result<(), DaemonError> {
 /// Makes the state directory, and confines the daemon to it and to where datastores may be.
 fn confine(
     dir: &StateDir,
-    landlock: Option<LandlockMode>,
+    args: &ServeArgs,
+    config: &Config,
     roots: &Roots,
 ) -> Result<confinement::Confinement, DaemonError> {
+    let certificates = certificates(args, config)?;
     // What is made is for the daemon alone; sockets are given to others one by one.
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
     dir.create()?;
-    Ok(confinement::confine(landlock.unwrap_or_default(), dir, roots)?)
+    let landlock = args.landlock.or(config.landlock).unwrap_or_default();
+    Ok(confinement::confine(landlock, dir, roots, certificates)?)
+}
+
+/// The directory of certificates for NBD over TCP.
+fn certificates<'a>(
+    args: &'a ServeArgs,
+    config: &'a Config,
+) -> Result<Option<&'a Path>, DaemonError> {
+    let dir = args.nbd_tls.as_deref().or(config.nbd_tls.as_deref());
+    match (dir, args.nbd_listen.or(config.nbd_listen)) {
+        (Some(_), None) => Err(DaemonError::TlsForNothing),
+        _ => Ok(dir),
+    }
 }
 
 /// Where NBD is served, and for whom.
@@ -286,6 +311,7 @@ fn nbd_config(dir: &StateDir, args: &ServeArgs, config: &Config, access: Access)
         unix: Some(dir.nbd_socket()),
         access,
         tcp: args.nbd_listen.or(config.nbd_listen),
+        tls: args.nbd_tls.clone().or_else(|| config.nbd_tls.clone()),
         ..args.nbd.settings(config)
     }
 }

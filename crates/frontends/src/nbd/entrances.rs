@@ -2,6 +2,7 @@
 //! More can be added and taken away; the accepting thread learns of it by a bell.
 
 use super::rights::Rule;
+use super::secure::Secure;
 use super::server::Exports;
 use super::socket::Listener;
 use std::io::{self, Read, Write};
@@ -14,9 +15,17 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 /// A socket that is listened on.
 pub(super) struct Entrance {
     pub(super) listener: Listener,
+    pub(super) way: Way,
+}
+
+/// What a client finds behind the socket that it came by.
+#[derive(Clone)]
+pub(super) struct Way {
     pub(super) exports: Arc<Exports>,
     /// Who may use which of them, where that can change; else the socket's own rights decide.
     pub(super) rule: Option<Arc<Rule>>,
+    /// It serves over TLS only, and what a client's certificate allows is the rule.
+    pub(super) secure: Option<Arc<Secure>>,
 }
 
 enum Order {

@@ -11,6 +11,7 @@ use headgate_engine::{DiskId, Engine, EngineError, PortRef};
 use headgate_nbd::server::Writes;
 use headgate_nbd::server::contexts::BitmapName;
 use headgate_nbd::server::negotiation::{Catalog, ExportName, OpenError, Opened};
+use headgate_tls::Right;
 use std::sync::Arc;
 
 /// Puts a port into the shard of the disk that it was made for.
@@ -34,6 +35,11 @@ impl Attach {
         self
     }
 
+    /// Whether the client may write.
+    pub(super) fn writes(&self) -> Writes {
+        self.writes
+    }
+
     /// That machine.
     pub fn machine(&self) -> Option<&str> {
         self.machine.as_deref()
@@ -45,6 +51,7 @@ impl Attach {
     /// The disk takes none.
     pub(super) fn enter(self, mut port: NbdPort) -> Result<PortRef, EngineError> {
         port.know_bitmaps(self.bitmaps);
+        port.take_writes(self.writes);
         (self.way)(port)
     }
 
@@ -58,7 +65,6 @@ pub fn attach_to(engine: &Engine, disk: DiskId, tag: Tag, writes: Writes) -> Att
     let engine = engine.clone();
     let way = move |mut port: NbdPort| {
         port.carry(tag);
-        port.take_writes(writes);
         engine.attach(disk, move |_| Box::new(port))
     };
     Attach { way: Box::new(way), machine: None, writes, bitmaps: Arc::default() }
@@ -81,18 +87,34 @@ pub(super) struct Door<'a> {
     pub(super) places: &'a Arc<Places>,
 }
 
+impl Door<'_> {
+    /// An export as far as the client may use it.
+    fn guarded<T>(&self, mut opened: Opened<T>) -> Result<Opened<T>, OpenError> {
+        let right = self.guard.map_or(Right::Write, |guard| guard.right(&opened.name));
+        match right {
+            // It is not told whether there is one.
+            Right::None => return Err(OpenError::Unknown),
+            Right::Read => opened.export.writes = Writes::Refused,
+            Right::Write => {}
+        }
+        Ok(opened)
+    }
+}
+
 impl Catalog for Door<'_> {
     type Handle = (Attach, Place);
 
     fn list(&self) -> Vec<ExportName> {
-        self.exports.list()
+        let mut all = self.exports.list();
+        if self.guard.is_some() {
+            all.retain(|export| self.describe(&export.name).is_ok());
+        }
+        all
     }
 
     fn open(&self, name: &str) -> Result<Opened<Self::Handle>, OpenError> {
-        let opened = self.exports.open(name)?;
-        if self.guard.is_some_and(|guard| !guard.allows(&opened.name)) {
-            return Err(OpenError::Unknown);
-        }
+        let mut opened = self.guarded(self.exports.open(name)?)?;
+        opened.handle.writes = opened.export.writes;
         let machine = opened.handle.machine.as_deref();
         let place = self.places.take(&opened.name, machine).map_err(|refusal| {
             // Said once for every doubling: a client may ask without end.
@@ -107,11 +129,7 @@ impl Catalog for Door<'_> {
     }
 
     fn describe(&self, name: &str) -> Result<Opened<()>, OpenError> {
-        let described = self.exports.describe(name)?;
-        if self.guard.is_some_and(|guard| !guard.allows(&described.name)) {
-            return Err(OpenError::Unknown);
-        }
-        Ok(described)
+        self.guarded(self.exports.describe(name)?)
     }
 
     fn bitmaps_of(&self, (attach, _): &Self::Handle) -> Vec<BitmapName> {
@@ -119,11 +137,7 @@ impl Catalog for Door<'_> {
     }
 
     fn bitmaps(&self, name: &str) -> Vec<BitmapName> {
-        match self.exports.open(name) {
-            Ok(opened) if self.guard.is_none_or(|guard| guard.allows(&opened.name)) => {
-                opened.handle.bitmap_names()
-            }
-            _ => Vec::new(),
-        }
+        let opened = self.exports.open(name).and_then(|opened| self.guarded(opened));
+        opened.map(|opened| opened.handle.bitmap_names()).unwrap_or_default()
     }
 }

@@ -7,7 +7,8 @@
 //! - [`server`]: the control side: listening and negotiating, on threads of its own; `entrances`
 //!   are the sockets of a running server, `exports` what is behind them.
 //! - `bitmaps`: what changed of an export's disk, for clients that copy it again.
-//! - `rights`: connections that end when who may use a disk changes.
+//! - `rights`: connections that end when who may use a disk changes; `secure`: TLS, where it is the
+//!   certificate that says who that is.
 //! - What clients may hold: `places` of connections, `budget` of memory, `handshake_limit` and
 //!   `lobby` of those that negotiate.
 
@@ -28,6 +29,7 @@ mod places;
 pub mod port;
 mod reclaim;
 mod rights;
+mod secure;
 mod send_queue;
 pub mod server;
 mod socket;

@@ -6,7 +6,7 @@
 
 use super::budget::Budget;
 use super::draining::ByDisk;
-use super::entrances::{Desk, Entrance, Entrances, Outlook};
+use super::entrances::{Desk, Entrance, Entrances, Outlook, Way};
 use super::exports::Door;
 pub use super::exports::{Attach, Exports, attach_to, opened};
 use super::handshake_limit::{self, HandshakeLimit};
@@ -14,18 +14,25 @@ use super::lobby::{Guest, Lobby};
 use super::places::{ConnectionLimits, Places};
 use super::port::{Drained, NbdPort};
 use super::reclaim::{self, Register};
-pub use super::rights::Rule;
+pub use super::rights::{Caller, Rule};
 use super::rights::{Guard, Rights};
+use super::secure::{Secure, Watch};
 pub use super::socket::ListenError;
 use super::socket::Listener;
 use headgate_access::{Access, Peer};
 use headgate_engine::{EngineError, PortGone};
+use headgate_nbd::server::Writes;
 use headgate_nbd::server::command::Session;
-use headgate_nbd::server::negotiation::{Catalog, Negotiation, NegotiationError, Opened, Step};
+use headgate_nbd::server::negotiation::{
+    Catalog, ExportName, Negotiation, NegotiationError, OpenError, Opened, Security, Step,
+};
 use headgate_nbd_io::Socket;
+use headgate_tls::HandshakeError;
+pub use headgate_tls::Right;
 use headgate_units::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use std::convert::Infallible;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -50,9 +57,11 @@ pub struct ServerConfig {
     pub unix: Option<PathBuf>,
     /// Who may connect to it.
     pub access: Access,
-    /// A TCP address to listen on. NBD has no authentication: whoever reaches it can read and write
-    /// all disks.
+    /// A TCP address to listen on. Without `tls`, whoever reaches it can read and write all disks.
     pub tcp: Option<SocketAddr>,
+    /// A directory with certificates and rules (see `headgate_tls`). With it, the TCP address
+    /// serves over TLS only, and only whom the authority's certificates and the rules allow.
+    pub tls: Option<PathBuf>,
     /// How long a client may take from connecting to its choice of an export.
     pub negotiation_time: Duration,
     /// The most clients in negotiation, each on a thread. When one more comes, the one that has
@@ -77,6 +86,7 @@ impl Default for ServerConfig {
             unix: None,
             access: Access::of_groups([headgate_access::own_group()]),
             tcp: None,
+            tls: None,
             negotiation_time: Duration::from_secs(30),
             max_negotiating: 128,
             max_silent: 512,
@@ -111,6 +121,7 @@ pub struct NbdServer {
     places: Arc<Places>,
     budget: Arc<Budget>,
     rights: Arc<Rights>,
+    watch: Option<Watch>,
     tcp: Option<SocketAddr>,
     /// `None` tells the accepting thread to end.
     desk: Option<Desk>,
@@ -121,23 +132,29 @@ impl NbdServer {
     /// Listens, and serves `exports` until dropped.
     ///
     /// # Errors
-    /// An address cannot be listened on, or the system has no thread left.
+    /// An address cannot be listened on, the certificates cannot be used, or the system has no
+    /// thread left.
     pub fn start(config: ServerConfig, exports: Arc<Exports>) -> Result<NbdServer, ListenError> {
-        let mut listeners = Vec::new();
+        let secure = config.tls.as_deref().map(Secure::open).transpose()?;
+        let entrance = |listener, secure| {
+            let exports = exports.clone();
+            Entrance { listener, way: Way { exports, rule: None, secure } }
+        };
+        let mut all = Vec::new();
         if let Some(path) = &config.unix {
-            listeners.push(Listener::unix(path, &config.access)?);
+            all.push(entrance(Listener::unix(path, &config.access)?, None));
         }
         let mut tcp = None;
         if let Some(address) = config.tcp {
             let listener = Listener::tcp(address)?;
             tcp = listener.address();
-            listeners.push(listener);
+            all.push(entrance(listener, secure.clone()));
         }
-        let entrance = |listener| Entrance { listener, exports: exports.clone(), rule: None };
-        let (desk, entrances) = Entrances::new(listeners.into_iter().map(entrance).collect())?;
+        let (desk, entrances) = Entrances::new(all)?;
         let places = Places::new(config.connections);
         let budget = Budget::new(usize::try_from(config.memory.0).unwrap_or(usize::MAX));
         let rights = Arc::new(Rights::default());
+        let watch = secure.map(|secure| Watch::start(secure, rights.clone())).transpose()?;
         let shared = Arc::new(Shared {
             handshakes: HandshakeLimit::new(config.max_negotiating),
             places: places.clone(),
@@ -145,18 +162,19 @@ impl NbdServer {
             reclaimer: reclaim::start()?,
             draining: ByDisk::default(),
             rights: rights.clone(),
+            turned_away: TurnedAway::default(),
         });
         let acceptor = Acceptor {
             entrances,
             lobby: Lobby::new(config.max_silent)?,
             negotiation_time: config.negotiation_time,
             descriptors: config.descriptors,
-            turned_away: TurnedAway::default(),
             shared,
         };
         let thread =
             thread::Builder::new().name("nbd-accept".into()).spawn(move || acceptor.run())?;
-        Ok(NbdServer { places, budget, rights, tcp, desk: Some(desk), thread: Some(thread) })
+        let (desk, thread) = (Some(desk), Some(thread));
+        Ok(NbdServer { places, budget, rights, watch, tcp, desk, thread })
     }
 
     /// Listens at one more unix socket, where those that `access` names find `exports`, as far as
@@ -173,7 +191,7 @@ impl NbdServer {
     ) -> Result<(), ListenError> {
         let listener = Listener::unix(path, access)?;
         if let Some(desk) = &self.desk {
-            desk.add(Entrance { listener, exports, rule: Some(rule) });
+            desk.add(Entrance { listener, way: Way { exports, rule: Some(rule), secure: None } });
         }
         Ok(())
     }
@@ -196,6 +214,11 @@ impl NbdServer {
         self.tcp
     }
 
+    /// Whether it serves there over TLS only.
+    pub fn has_tls(&self) -> bool {
+        self.watch.is_some()
+    }
+
     /// Clients in transmission.
     pub fn connections(&self) -> usize {
         self.places.taken()
@@ -216,7 +239,7 @@ impl NbdServer {
 
 impl Drop for NbdServer {
     fn drop(&mut self) {
-        self.desk = None;
+        (self.desk, self.watch) = (None, None);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -233,6 +256,7 @@ struct Shared {
     reclaimer: Register,
     draining: ByDisk,
     rights: Arc<Rights>,
+    turned_away: TurnedAway,
 }
 
 /// Clients that are turned away, and failures to accept one. There may be any number of them: the
@@ -249,18 +273,11 @@ impl TurnedAway {
     }
 }
 
-/// What a client finds behind the socket that it came by.
-struct Way {
-    exports: Arc<Exports>,
-    rule: Option<Arc<Rule>>,
-}
-
 struct Acceptor {
     entrances: Entrances,
     lobby: Lobby<Way>,
     negotiation_time: Duration,
     descriptors: u64,
-    turned_away: TurnedAway,
     shared: Arc<Shared>,
 }
 
@@ -318,13 +335,12 @@ impl Acceptor {
                 let entrance = &self.entrances.all()[at];
                 match entrance.listener.accept() {
                     Ok(socket) => {
-                        let way =
-                            Way { exports: entrance.exports.clone(), rule: entrance.rule.clone() };
+                        let way = entrance.way.clone();
                         self.on_client(socket, way, now);
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                     Err(e) => {
-                        self.turned_away.count(&e);
+                        self.shared.turned_away.count(&e);
                         // Their descriptors are the next clients'.
                         let left =
                             (0..ACCEPTED_AT_ONCE).map_while(|_| self.lobby.send_oldest_away());
@@ -338,7 +354,7 @@ impl Acceptor {
 
     fn on_client(&mut self, socket: Socket, way: Way, now: Instant) {
         let Some(socket) = self.within_descriptors(socket) else {
-            return self.turned_away.count(
+            return self.shared.turned_away.count(
                 &"the daemon is about to run out of file descriptors; raise its limit \
                   (LimitNOFILE= in the unit, ulimit -n in a shell)",
             );
@@ -367,9 +383,9 @@ impl Acceptor {
         let handshake = match self.shared.handshakes.enter(&guest.socket) {
             Ok(Some(handshake)) => handshake,
             Ok(None) => {
-                return self.turned_away.count(&"too many are in negotiation");
+                return self.shared.turned_away.count(&"too many are in negotiation");
             }
-            Err(e) => return self.turned_away.count(&e),
+            Err(e) => return self.shared.turned_away.count(&e),
         };
         let shared = self.shared.clone();
         let client = move || {
@@ -379,7 +395,7 @@ impl Acceptor {
         };
         let thread = thread::Builder::new().name("nbd-client".into()).stack_size(256 << 10);
         if let Err(e) = thread.spawn(client) {
-            self.turned_away.count(&format!("there is no thread: {e}"));
+            self.shared.turned_away.count(&format!("there is no thread: {e}"));
         }
     }
 }
@@ -397,6 +413,11 @@ enum Refused {
     Socket(#[from] io::Error),
     #[error("the disk cannot be attached: {0}")]
     Attach(#[from] EngineError),
+    #[error("{0}")]
+    Tls(#[from] HandshakeError),
+    /// Somebody between the client and us could have put it there.
+    #[error("something was sent between the start of TLS and its handshake")]
+    Unprotected,
 }
 
 /// Leads one client from its first word to its port. Its handshake ends before its socket is
@@ -406,26 +427,46 @@ fn serve(
     shared: &Shared,
     negotiating: handshake_limit::Handshake,
 ) -> Result<(), Refused> {
-    let mut received = Vec::new();
-    let guard = way.rule.map(|rule| Guard::new(rule, Peer::of(&socket).ok()));
+    let mut talk = Talk { negotiation: Negotiation::default(), received: Vec::new(), deadline };
+    let caller = |socket: &Socket| Peer::of(socket).ok().map(Caller::Process);
+    let mut guard = way.rule.map(|rule| Guard::new(rule, caller(&socket)));
+    if let Some(secure) = &way.secure {
+        talk.negotiation = Negotiation::new(Security::TlsRequired);
+        match talk.lead(&mut socket, &Nothing)? {
+            Come::Gone => return Ok(()),
+            Come::Chosen(opened, _) => match opened.handle {},
+            Come::StartTls => {}
+        }
+        if !talk.received.is_empty() {
+            return Err(Refused::Unprotected);
+        }
+        let (inside, peer) = secure.accept(socket, deadline).inspect_err(|error| {
+            shared.turned_away.count(error);
+        })?;
+        tracing::debug!(%peer, "an NBD client is inside TLS");
+        socket = inside;
+        talk.negotiation.secure();
+        guard = Some(Guard::new(secure.rule(), Some(Caller::Certificate(peer))));
+    }
     let door =
         Door { exports: way.exports.as_ref(), guard: guard.as_ref(), places: &shared.places };
-    let Some((opened, session)) = negotiate(&mut socket, deadline, &door, &mut received)? else {
-        return Ok(());
-    };
+    let Come::Chosen(opened, session) = talk.lead(&mut socket, &door)? else { return Ok(()) };
     drop(negotiating);
     let Opened { name: disk, handle: (attach, place), .. } = opened;
+    let has = match attach.writes() {
+        Writes::Allowed => Right::Write,
+        Writes::Refused => Right::Read,
+    };
     let socket = socket.into_transmission()?;
     let draining = shared.draining.of(&disk);
     let account = shared.budget.account(&disk);
-    let watched = Arc::downgrade(&account);
-    let port =
-        NbdPort::new(socket, session, &received, draining.clone(), account, Box::new(place))?;
+    let (watched, received) = (Arc::downgrade(&account), &talk.received);
+    let port = NbdPort::new(socket, session, received, draining.clone(), account, Box::new(place))?;
     let port = attach.enter(port)?;
     tracing::debug!(%disk, ?session, "NBD client attached");
     shared.reclaimer.add(watched, port.clone());
     if let Some(guard) = guard {
-        shared.rights.add(&disk, guard, port.clone());
+        shared.rights.add(&disk, guard, has, port.clone());
     }
     draining.wait();
     // A client that is gone already needs no start.
@@ -433,33 +474,55 @@ fn serve(
     Ok(())
 }
 
-/// What a client has chosen.
-type Chosen<T> = (Opened<T>, Session);
+/// What there is before TLS where it is required.
+struct Nothing;
 
-/// Negotiates until the client chose an export (`None`: it gave up). What it sent behind its choice
-/// is left in `received`.
-fn negotiate<C: Catalog>(
-    socket: &mut Socket,
+impl Catalog for Nothing {
+    type Handle = Infallible;
+
+    fn list(&self) -> Vec<ExportName> {
+        Vec::new()
+    }
+
+    fn open(&self, _name: &str) -> Result<Opened<Infallible>, OpenError> {
+        Err(OpenError::Unknown)
+    }
+}
+
+/// What a negotiation has come to.
+enum Come<T> {
+    /// The client chose an export.
+    Chosen(Opened<T>, Session),
+    /// It gave up.
+    Gone,
+    /// It waits for the handshake of TLS.
+    StartTls,
+}
+
+/// A negotiation with a client: what it has sent and is not used yet, and until when it may take.
+struct Talk {
+    negotiation: Negotiation,
+    received: Vec<u8>,
     deadline: Instant,
-    exports: &C,
-    received: &mut Vec<u8>,
-) -> Result<Option<Chosen<C::Handle>>, Refused> {
-    let mut negotiation = Negotiation::default();
-    let mut out = Vec::new();
-    loop {
-        send(socket, deadline, &mut out)?;
-        let (used, step) = negotiation.poll(received, exports, &mut out)?;
-        received.drain(..used);
-        match step {
-            Step::Answered => {}
-            Step::NeedBytes => receive(socket, deadline, received)?,
-            Step::Transmission(opened, session) => {
-                send(socket, deadline, &mut out)?;
-                return Ok(Some((opened, session)));
-            }
-            Step::Aborted => {
-                send(socket, deadline, &mut out)?;
-                return Ok(None);
+}
+
+impl Talk {
+    fn lead<C: Catalog>(
+        &mut self,
+        socket: &mut Socket,
+        exports: &C,
+    ) -> Result<Come<C::Handle>, Refused> {
+        let mut out = Vec::new();
+        loop {
+            let (used, step) = self.negotiation.poll(&self.received, exports, &mut out)?;
+            self.received.drain(..used);
+            send(socket, self.deadline, &mut out)?;
+            match step {
+                Step::Answered => {}
+                Step::NeedBytes => receive(socket, self.deadline, &mut self.received)?,
+                Step::Transmission(opened, session) => return Ok(Come::Chosen(opened, session)),
+                Step::Aborted => return Ok(Come::Gone),
+                Step::StartTls => return Ok(Come::StartTls),
             }
         }
     }

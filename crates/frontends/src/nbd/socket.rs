@@ -2,6 +2,7 @@
 
 use headgate_access::Access;
 use headgate_nbd_io::Socket;
+use headgate_tls::CredentialsError;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -37,6 +38,9 @@ pub enum ListenError {
         /// Why.
         source: io::Error,
     },
+    /// What is to be shown to clients over TLS cannot be used.
+    #[error("cannot serve NBD over TLS: {0}")]
+    Tls(#[from] CredentialsError),
     /// A thread or a pipe cannot be made.
     #[error("cannot start the NBD server: {0}")]
     Start(#[from] io::Error),

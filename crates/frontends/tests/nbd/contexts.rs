@@ -130,7 +130,7 @@ fn a_connection_keeps_the_bitmaps_that_it_negotiated() {
 #[test]
 fn who_may_not_use_a_disk_learns_nothing_of_its_bitmaps() {
     let house = House::new();
-    let (socket, _) = served(&house, Arc::new(|_: &str, _: &headgate_access::Peer| false));
+    let (socket, _) = served(&house, Arc::new(|_: &str, _: &Caller| Right::None));
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.read_exact(&mut [0; 18]).unwrap();

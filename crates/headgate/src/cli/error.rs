@@ -124,6 +124,12 @@ pub(crate) enum CliError {
     /// An image cannot be read or written, or an NBD server fails.
     #[error(transparent)]
     Image(#[from] headgate_images::ImageError),
+    /// An authority cannot be made or used.
+    #[error(transparent)]
+    Authority(#[from] headgate_tls::AuthorityError),
+    /// Nothing can be revoked.
+    #[error("the authority issued no certificate with the name {0}")]
+    NoCertificate(String),
     /// A signal ended the copy of a disk's content.
     #[error("interrupted")]
     CopyInterrupted(EndSignal),

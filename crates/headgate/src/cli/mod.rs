@@ -39,6 +39,7 @@ mod rules_text;
 mod sim;
 mod space;
 mod takeover;
+mod tls;
 mod trace;
 mod transfer;
 mod trouble;
@@ -137,6 +138,9 @@ enum Command {
     /// Analyse, replay and convert block traces
     #[command(subcommand)]
     Trace(trace::Trace),
+    /// Make certificates for NBD over TLS, where no other authority is at hand
+    #[command(subcommand)]
+    Tls(tls::Tls),
     /// Print the OpenAPI document of the HTTP API
     Api,
     /// Print a completion script for a shell
@@ -172,6 +176,7 @@ impl Cli {
             Command::Reproduce(command) => command.print.json,
             Command::Trace(command) => command.print().is_some_and(|p| p.json),
             Command::Serve(_)
+            | Command::Tls(_)
             | Command::Api
             | Command::Completions { .. }
             | Command::Man { .. } => false,
@@ -206,6 +211,7 @@ impl Cli {
             Command::Sim(command) => command.run(out),
             Command::Reproduce(command) => command.run(out),
             Command::Trace(command) => command.run(out),
+            Command::Tls(command) => command.run(out),
             Command::Api => Ok(out.write_all(headgate_daemon::http::DOCUMENT.as_bytes())?),
             Command::Completions { shell } => {
                 // The generator panics where a write fails, as into a pipe that nobody reads.

@@ -95,6 +95,18 @@ pub trait Catalog {
     }
 }
 
+/// What a server asks of the connection that a client negotiates on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// Nothing: it is served as it is, and has no TLS.
+    Plain,
+    /// Nothing but the start of TLS is answered (the specification's mode FORCEDTLS). Whoever
+    /// could choose to do without could be made to by somebody in between.
+    TlsRequired,
+    /// It is inside TLS.
+    Tls,
+}
+
 /// What [`Negotiation::poll`] came to.
 #[derive(Debug)]
 pub enum Step<T> {
@@ -102,6 +114,10 @@ pub enum Step<T> {
     NeedBytes,
     /// An option was answered: poll again.
     Answered,
+    /// The client starts TLS. Send the answer, shake hands, and go on inside of TLS with
+    /// [`Negotiation::secure`]. Bytes behind the option came from who knows where: a connection
+    /// that has any is to be dropped.
+    StartTls,
     /// Client and server agreed. What follows in the stream are requests.
     Transmission(Opened<T>, Session),
     /// The client ended the negotiation. Close the connection once the answer is sent.
@@ -123,6 +139,9 @@ pub enum NegotiationError {
     /// `NBD_OPT_EXPORT_NAME` named an export that cannot be opened; it has no error reply.
     #[error("the client's export cannot be opened: {0}")]
     NoExport(OpenError),
+    /// `NBD_OPT_EXPORT_NAME` came before TLS; it has no error reply.
+    #[error("the client asks for an export without TLS, which is required here")]
+    TlsRequired,
     /// `NBD_OPT_EXPORT_NAME` carried a malformed name.
     #[error("the client's export name is malformed: {}", .0.0)]
     BadName(Malformed),
@@ -146,6 +165,7 @@ enum State {
 /// One client's handshake. Holds no bytes itself.
 #[derive(Debug)]
 pub struct Negotiation {
+    security: Security,
     state: State,
     no_zeroes: Padding,
     replies: Replies,
@@ -169,17 +189,31 @@ enum Padding {
 }
 
 impl Default for Negotiation {
+    /// On a connection without TLS.
     fn default() -> Negotiation {
+        Negotiation::new(Security::Plain)
+    }
+}
+
+impl Negotiation {
+    /// With a client that was just greeted.
+    pub fn new(security: Security) -> Negotiation {
         Negotiation {
+            security,
             state: State::Flags,
             no_zeroes: Padding::Zeroes,
             replies: Replies::Simple,
             selection: None,
         }
     }
-}
 
-impl Negotiation {
+    /// TLS has begun. What was agreed on outside of it is forgotten, but for the client's flags.
+    pub fn secure(&mut self) {
+        self.security = Security::Tls;
+        self.replies = Replies::Simple;
+        self.selection = None;
+    }
+
     /// Uses the next message of the client, if `input` holds it whole; a long option's data is
     /// skipped as it comes. Returns how many bytes it used, and appends the replies to `out`.
     ///
@@ -265,11 +299,25 @@ impl Negotiation {
         out: &mut Vec<u8>,
     ) -> Result<Step<C::Handle>, NegotiationError> {
         let outcome = match option {
+            option::STARTTLS => match no_data(data).and_then(|()| self.start_tls()) {
+                Ok(()) => {
+                    reply(out, option, option_reply::ACK, &[]);
+                    return Ok(Step::StartTls);
+                }
+                Err(refusal) => Err(refusal),
+            },
+            option::EXPORT_NAME if self.security == Security::TlsRequired => {
+                return Err(NegotiationError::TlsRequired);
+            }
             option::EXPORT_NAME => return self.on_export_name(data, catalog, out),
             option::ABORT => {
                 reply(out, option, option_reply::ACK, &[]);
                 return Ok(Step::Aborted);
             }
+            _ if self.security == Security::TlsRequired => Err(Refusal {
+                kind: option_reply::ERR_TLS_REQD,
+                message: "this server serves over TLS only: start it first".into(),
+            }),
             option::GO => match self.on_go(data, catalog, out) {
                 Ok((opened, session)) => return Ok(Step::Transmission(opened, session)),
                 Err(refusal) => Err(refusal),
@@ -286,10 +334,6 @@ impl Negotiation {
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
                 self.on_meta(option, data, catalog, out)
             }
-            option::STARTTLS => no_data(data).and(Err(Refusal {
-                kind: option_reply::ERR_POLICY,
-                message: "this server does not offer TLS; use a unix socket or a tunnel".into(),
-            })),
             _ => Err(Refusal {
                 kind: option_reply::ERR_UNSUP,
                 message: "this server does not know the option".into(),
@@ -299,6 +343,17 @@ impl Negotiation {
             refuse(out, option, refusal.kind, &refusal.message);
         }
         Ok(Step::Answered)
+    }
+
+    fn start_tls(&self) -> Result<(), Refusal> {
+        match self.security {
+            Security::TlsRequired => Ok(()),
+            Security::Tls => Err(Refusal::invalid("this is inside TLS already")),
+            Security::Plain => Err(Refusal {
+                kind: option_reply::ERR_POLICY,
+                message: "this server does not offer TLS; use a unix socket or a tunnel".into(),
+            }),
+        }
     }
 
     fn on_export_name<C: Catalog + ?Sized>(

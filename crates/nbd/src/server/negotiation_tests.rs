@@ -53,7 +53,11 @@ enum End {
 }
 
 fn negotiate(stream: &[u8], pieces: &[usize]) -> (Vec<u8>, End) {
-    let mut negotiation = Negotiation::default();
+    negotiate_on(Security::Plain, stream, pieces)
+}
+
+fn negotiate_on(security: Security, stream: &[u8], pieces: &[usize]) -> (Vec<u8>, End) {
+    let mut negotiation = Negotiation::new(security);
     let mut out = Vec::new();
     let (mut start, mut end) = (0, 0);
     let mut lengths = pieces.iter().cycle();
@@ -66,6 +70,10 @@ fn negotiate(stream: &[u8], pieces: &[usize]) -> (Vec<u8>, End) {
                     match step {
                         Step::NeedBytes => break,
                         Step::Answered => {}
+                        Step::StartTls => {
+                            out.extend(b"TLS");
+                            negotiation.secure();
+                        }
                         Step::Transmission(opened, session) => {
                             let early = stream.len() - start;
                             return (out, End::Transmission { disk: opened.name, session, early });
@@ -333,4 +341,69 @@ proptest! {
         prop_assert_eq!(negotiate(&stream, &[1]), whole.clone());
         prop_assert_eq!(negotiate(&stream, &pieces), whole);
     }
+}
+
+#[test]
+fn without_tls_nothing_is_answered_where_it_is_required() {
+    let asked = [
+        (option::LIST, vec![]),
+        (option::GO, go("db")),
+        (option::INFO, go("db")),
+        (option::STRUCTURED_REPLY, vec![]),
+        (option::LIST_META_CONTEXT, meta("db", &[])),
+        (option::SET_META_CONTEXT, meta("db", &["base:allocation"])),
+        (77, vec![]),
+    ];
+    for (option, data) in asked {
+        let (out, end) = negotiate_on(Security::TlsRequired, &client(3, &[(option, data)]), &[]);
+        let told: Vec<_> = replies(&out).into_iter().map(|(_, kind, _)| kind).collect();
+        assert_eq!((told, end), (vec![option_reply::ERR_TLS_REQD], End::Waiting), "{option}");
+    }
+    let name = client(3, &[(option::EXPORT_NAME, b"db".to_vec())]);
+    let dropped = End::Dropped(NegotiationError::TlsRequired);
+    assert_eq!(negotiate_on(Security::TlsRequired, &name, &[]).1, dropped);
+    let gives_up = client(3, &[(option::ABORT, vec![])]);
+    assert_eq!(negotiate_on(Security::TlsRequired, &gives_up, &[]).1, End::Aborted);
+    let with_data = client(3, &[(option::STARTTLS, vec![0])]);
+    let (out, end) = negotiate_on(Security::TlsRequired, &with_data, &[]);
+    assert_eq!((replies(&out)[0].1, end), (option_reply::ERR_INVALID, End::Waiting));
+}
+
+/// The handshake itself is not in the stream here.
+#[test]
+fn inside_tls_everything_is_as_it_is_outside_and_what_was_agreed_outside_is_forgotten() {
+    let options = [
+        (option::STARTTLS, vec![]),
+        (option::STARTTLS, vec![]),
+        (option::SET_META_CONTEXT, meta("db", &["base:allocation"])),
+        (option::LIST, vec![]),
+        (option::GO, go("db")),
+    ];
+    for pieces in [&[][..], &[1], &[7, 30]] {
+        let (out, end) = negotiate_on(Security::TlsRequired, &client(3, &options), pieces);
+        let at = out.windows(3).position(|bytes| bytes == b"TLS").expect("it starts");
+        assert_eq!(replies(&out[..at])[0].1, option_reply::ACK);
+        let told: Vec<u32> = replies(&out[at + 3..]).iter().map(|(_, kind, _)| *kind).collect();
+        let invalid = option_reply::ERR_INVALID;
+        assert_eq!(told[..4], [invalid, invalid, option_reply::SERVER, option_reply::SERVER]);
+        let End::Transmission { disk, session, early } = end else { panic!("{end:?}") };
+        let plain = Session { replies: Replies::Simple, contexts: Contexts::NONE };
+        assert_eq!((disk.as_str(), session, early), ("db", plain, 0));
+    }
+    // Whoever selects a context outside, where that is possible, has none inside.
+    let mut negotiation = Negotiation::default();
+    let before = [
+        (option::STRUCTURED_REPLY, vec![]),
+        (option::SET_META_CONTEXT, meta("db", &["base:allocation"])),
+    ];
+    let (stream, mut out, mut used) = (client(3, &before), Vec::new(), 0);
+    while used < stream.len() {
+        used += negotiation.poll(&stream[used..], &Disks, &mut out).unwrap().0;
+    }
+    negotiation.secure();
+    let mut chosen = Vec::new();
+    put(&mut chosen, option::GO, &go("db"));
+    let (_, step) = negotiation.poll(&chosen, &Disks, &mut out).unwrap();
+    let Step::Transmission(_, session) = step else { panic!("{step:?}") };
+    assert_eq!((session.replies, session.contexts), (Replies::Simple, Contexts::NONE));
 }

@@ -1,0 +1,218 @@
+//! NBD over TLS: the clients that people use, with certificates that the command line makes.
+
+use anyhow::{Context, ensure};
+use headgate_lab::headgate::{Headgate, binary};
+use headgate_lab::process::{Finished, run, run_to_end};
+use headgate_lab::{Lab, Server, tools, wait_for, with_lab};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const SIZE_MIB: u64 = 32;
+
+/// `headgate tls` with these words.
+fn certificates(words: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(binary()?);
+    command.arg("tls").args(words);
+    run(command, MINUTE)
+}
+
+/// A laboratory's certificates, and a daemon that serves two disks with them.
+struct Secure {
+    daemon: Headgate,
+    authority: PathBuf,
+    server: PathBuf,
+    /// `127.0.0.1:PORT`.
+    address: String,
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of a test is UTF-8")
+}
+
+impl Secure {
+    fn start(lab: &Lab) -> anyhow::Result<Secure> {
+        let [authority, server] = ["authority", "server"].map(|name| lab.dir().join(name));
+        certificates(&["init", text(&authority)])?;
+        Self::issue(&authority, "server", "127.0.0.1", &server)?;
+        let tls = text(&server).to_owned();
+        let words = ["--nbd-listen", "127.0.0.1:0", "--nbd-tls", &tls];
+        let daemon = Headgate::start_as(lab, "state", &[], &words)?;
+        for name in ["disk", "other"] {
+            daemon.command(&["disk", "create", name, "--size", &format!("{SIZE_MIB}M")])?;
+        }
+        let attachment = daemon.json(&["disk", "attach", "disk"])?;
+        let uri = attachment["nbd_tcp_uri"].as_str().context("no URI over TCP")?;
+        let address = uri.strip_prefix("nbds://").and_then(|rest| rest.strip_suffix("/disk"));
+        let address = address.with_context(|| uri.to_owned())?.to_owned();
+        Ok(Secure { daemon, authority, server, address })
+    }
+
+    fn issue(authority: &Path, role: &str, name: &str, out: &Path) -> anyhow::Result<()> {
+        let of = ["--authority", text(authority)];
+        certificates(&[&["issue", role, "--name", name, "--out", text(out)][..], &of].concat())?;
+        Ok(())
+    }
+
+    /// A new client's directory.
+    fn client(&self, lab: &Lab, name: &str) -> anyhow::Result<PathBuf> {
+        let dir = lab.dir().join(name);
+        Self::issue(&self.authority, "client", name, &dir)?;
+        Ok(dir)
+    }
+
+    /// As libnbd writes it.
+    fn uri(&self, disk: &str, certificates: &Path) -> String {
+        format!("nbds://{}/{disk}?tls-certificates={}", self.address, text(certificates))
+    }
+
+    /// `nbdinfo` with whatever comes of it.
+    fn nbdinfo(&self, uri: &str) -> anyhow::Result<Finished> {
+        let mut command = Command::new("nbdinfo");
+        command.args(["--json", uri]);
+        run_to_end(command, MINUTE)
+    }
+
+    fn put(&self, name: &str, content: &[u8]) -> anyhow::Result<()> {
+        let next = self.server.with_extension("next");
+        fs::write(&next, content)?;
+        Ok(fs::rename(next, self.server.join(name))?)
+    }
+}
+
+/// A program of QEMU's with the export as its image.
+fn qemu_command(
+    program: &str,
+    words: &[&str],
+    secure: &Secure,
+    certificates: &Path,
+) -> anyhow::Result<Command> {
+    let (host, port) = secure.address.split_once(':').context("no port")?;
+    let dir = text(certificates);
+    let object = format!("tls-creds-x509,id=tls,endpoint=client,dir={dir}");
+    let image = format!("driver=nbd,host={host},port={port},export=disk,tls-creds=tls");
+    let mut command = Command::new(program);
+    let (first, rest) = match program {
+        "qemu-img" => words.split_at(1),
+        _ => (&[][..], words),
+    };
+    command.args(first).args(["--object", &object, "--image-opts"]).args(rest).arg(image);
+    Ok(command)
+}
+
+/// Runs it.
+fn qemu(
+    program: &str,
+    words: &[&str],
+    secure: &Secure,
+    certificates: &Path,
+) -> anyhow::Result<String> {
+    let said = run(qemu_command(program, words, secure, certificates)?, MINUTE)?;
+    ensure!(!said.contains("failed"), "{program}: {said}");
+    Ok(said)
+}
+
+#[test]
+fn the_clients_that_people_use_are_served_over_tls() {
+    let programs = ["nbdinfo", "nbdcopy", "qemu-img", "qemu-io", "openssl"];
+    with_lab(&programs, |lab| {
+        let secure = Secure::start(lab)?;
+        let gw1 = secure.client(lab, "gw1.example")?;
+        // What openssl says of what we make.
+        let mut verify = Command::new("openssl");
+        verify
+            .args(["verify", "-x509_strict", "-CAfile"])
+            .arg(secure.authority.join("ca-cert.pem"));
+        verify.args([secure.server.join("server-cert.pem"), gw1.join("client-cert.pem")]);
+        let said = run(verify, MINUTE)?;
+        ensure!(said.matches(": OK").count() == 2, "openssl: {said}");
+
+        let uri = secure.uri("disk", &gw1);
+        let info = tools::nbdinfo(&uri)?;
+        ensure!(info["TLS"] == true || info["TLS"] == "true", "nbdinfo: {info}");
+        ensure!(info["exports"][0]["export-size"] == SIZE_MIB << 20, "nbdinfo: {info}");
+        let random = lab.dir().join("random.raw");
+        let bytes: Vec<u8> = (0..(SIZE_MIB << 20) / 8)
+            .flat_map(|i| headgate_lab::ledger::splitmix(i).to_le_bytes())
+            .collect();
+        fs::write(&random, bytes)?;
+        tools::nbdcopy(text(&random), &uri)?;
+        // The unix socket has the same bytes, and so has what is read over TLS.
+        tools::qemu_img_compare(&secure.daemon.nbd_uri("disk"), text(&random))?;
+        let back = lab.dir().join("back.raw");
+        tools::nbdcopy(&uri, text(&back))?;
+        ensure!(tools::sha256(&back)? == tools::sha256(&random)?, "other bytes came back");
+
+        let commands = [
+            "write -P 0x5a 1M 3M",
+            "write -z 2M 64k",
+            "discard 3M 64k",
+            "flush",
+            "read -P 0x5a 1M 1M",
+            "read -P 0 2M 64k",
+            "read -P 0x5a 2162688 983040",
+        ];
+        let words: Vec<&str> = commands.iter().flat_map(|command| ["-c", command]).collect();
+        qemu("qemu-io", &words, &secure, &gw1)?;
+        let said = qemu("qemu-img", &["info"], &secure, &gw1)?;
+        ensure!(said.contains("32 MiB"), "qemu-img: {said}");
+        Ok(())
+    });
+}
+
+#[test]
+fn who_has_no_right_is_told_so_and_whose_right_ends_is_disconnected() {
+    with_lab(&["nbdinfo", "qemu-io"], |lab| {
+        let secure = Secure::start(lab)?;
+        let gw1 = secure.client(lab, "gw1.example")?;
+        let backup = secure.client(lab, "backup.example")?;
+        let serves = |disk: &str, who: &Path| -> anyhow::Result<bool> {
+            Ok(secure.nbdinfo(&secure.uri(disk, who))?.status.success())
+        };
+        // Without TLS, and with a certificate of somebody else's authority.
+        let plain = secure.nbdinfo(&format!("nbd://{}/disk", secure.address))?;
+        ensure!(!plain.status.success(), "it is served without TLS: {}", plain.stdout);
+        let [strange, stranger] = ["strange", "stranger"].map(|name| lab.dir().join(name));
+        certificates(&["init", text(&strange)])?;
+        Secure::issue(&strange, "client", "gw1.example", &stranger)?;
+        fs::copy(secure.authority.join("ca-cert.pem"), stranger.join("ca-cert.pem"))?;
+        ensure!(!serves("disk", &stranger)?, "a certificate of any authority opens it");
+        ensure!(secure.daemon.log()?.contains("turned away: TLS"), "the log does not tell why");
+        ensure!(serves("disk", &gw1)? && serves("other", &backup)?);
+
+        // Rules.
+        let rules = "[[allow]]\npeer = \"gw1.example\"\ndisks = [\"disk\"]\n\
+                     [[allow]]\npeer = \"backup.example\"\ndisks = [\"*\"]\naccess = \"read\"\n";
+        secure.put("allow.toml", rules.as_bytes())?;
+        wait_for("the rules to hold", MINUTE, || Ok((!serves("other", &gw1)?).then_some(())))?;
+        ensure!(serves("disk", &gw1)?);
+        let info = tools::nbdinfo(&secure.uri("other", &backup))?;
+        ensure!(info["exports"][0]["is_read_only"] == true, "nbdinfo: {info}");
+
+        // A certificate is revoked while its owner writes: it is disconnected, and stays out.
+        let mut writer = qemu_command("qemu-io", &[], &secure, &gw1)?;
+        let mut writer = writer.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut words = writer.stdin.take().context("no stdin")?;
+        let said = BufReader::new(writer.stdout.take().context("no stdout")?);
+        let mut lines = said.lines();
+        let mut write = || -> anyhow::Result<bool> {
+            writeln!(words, "write -P 7 0 64k")?;
+            let answers = lines.by_ref().map_while(Result::ok);
+            let mut answers =
+                answers.skip_while(|line| !line.contains("wrote") && !line.contains("failed"));
+            Ok(answers.next().context("qemu-io says nothing")?.contains("wrote"))
+        };
+        ensure!(write()? && write()?, "it cannot write");
+        certificates(&["revoke", "gw1.example", "--authority", text(&secure.authority)])?;
+        secure.put("ca-crl.pem", &fs::read(secure.authority.join("ca-crl.pem"))?)?;
+        wait_for("the end of who was revoked", MINUTE, || Ok((!write()?).then_some(())))?;
+        drop(words);
+        writer.wait()?;
+        wait_for("the revocation", MINUTE, || Ok((!serves("disk", &gw1)?).then_some(())))?;
+        ensure!(serves("disk", &backup)?);
+        Ok(())
+    });
+}
