@@ -2,7 +2,7 @@
 
 use rustix::net::sockopt;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -29,6 +29,14 @@ impl Socket {
         match self {
             Socket::Unix(stream) => stream.try_clone().map(Socket::Unix),
             Socket::Tcp(stream) => stream.try_clone().map(Socket::Tcp),
+        }
+    }
+
+    /// Where the peer of a TCP connection is.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        match self {
+            Socket::Unix(_) => None,
+            Socket::Tcp(stream) => stream.peer_addr().ok(),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Its directory has `ca-cert.pem` and `ca-key.pem`, and two lists: of what it issued, and of what
 //! of that it revoked. Whoever can read the key can make certificates for everything.
 
-use crate::credentials::{CA_CERT, CA_CRL, Role};
+use crate::credentials::{CA_CERT, CA_CRL, Role, server_name};
 use crate::error::AuthorityError;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
@@ -77,6 +77,9 @@ impl Authority {
         out: &Path,
     ) -> Result<(), AuthorityError> {
         let failed = |source| AuthorityError::Certificate { names: names.join(", "), source };
+        if let Some(name) = names.iter().find(|name| server_name(name).is_none()) {
+            return Err(AuthorityError::Name(name.clone()));
+        }
         let mut params = CertificateParams::new(names).map_err(failed)?;
         let name = names.first().map_or("", String::as_str);
         params.distinguished_name.push(DnType::CommonName, name);

@@ -101,6 +101,9 @@ pub enum AuthorityError {
         /// Why.
         source: rcgen::Error,
     },
+    /// A certificate cannot have this name.
+    #[error("'{0}' is no name of a host: expected one of DNS, as node1.example, or an address")]
+    Name(String),
     /// A certificate cannot be made of what was given.
     #[error("cannot make a certificate for {names}: {source}")]
     Certificate {
@@ -109,4 +112,28 @@ pub enum AuthorityError {
         /// Why.
         source: rcgen::Error,
     },
+}
+
+impl CredentialsError {
+    /// What the user can do.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            CredentialsError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some("'headgate tls issue' makes what belongs there; see 'headgate tls --help'")
+            }
+            _ => None,
+        }
+    }
+}
+
+impl AuthorityError {
+    /// What the user can do.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            AuthorityError::File { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some("'headgate tls init DIR' makes an authority in DIR")
+            }
+            _ => None,
+        }
+    }
 }

@@ -38,6 +38,7 @@ use headgate_control::{Control, ControlError, Options, Parts, Roots, StateDir, S
 use headgate_frontends::nbd::server::ServerConfig;
 use headgate_history::{Samples, SamplesError};
 use headgate_model::PlaneError;
+use headgate_tls::{CredentialsError, ServerCredentials};
 use rustix::fs::Mode;
 use std::io;
 use std::net::SocketAddr;
@@ -115,6 +116,9 @@ pub enum DaemonError {
     /// Certificates are given, and nothing that they are for.
     #[error("--nbd-tls is for NBD over TCP, and --nbd-listen is not given")]
     TlsForNothing,
+    /// The certificates cannot be used.
+    #[error("cannot serve NBD over TLS: {0}")]
+    Certificates(#[from] CredentialsError),
     /// The daemon is not confined as it has to be.
     #[error(transparent)]
     Confinement(#[from] ConfinementError),
@@ -183,6 +187,7 @@ impl DaemonError {
             DaemonError::TlsForNothing => {
                 Some("give --nbd-listen ADDRESS:PORT, too, or the key nbd-listen".into())
             }
+            DaemonError::Certificates(e) => e.hint().map(Into::into),
             DaemonError::Metrics(_) => {
                 Some("give an address of this machine and a free port to --metrics-listen".into())
             }
@@ -301,7 +306,13 @@ fn certificates<'a>(
     let dir = args.nbd_tls.as_deref().or(config.nbd_tls.as_deref());
     match (dir, args.nbd_listen.or(config.nbd_listen)) {
         (Some(_), None) => Err(DaemonError::TlsForNothing),
-        _ => Ok(dir),
+        (Some(dir), Some(_)) => {
+            // They are read once more when the address is listened on. Better no daemon now than
+            // one that has taken its disks and ends.
+            ServerCredentials::read(dir)?;
+            Ok(Some(dir))
+        }
+        (None, _) => Ok(None),
     }
 }
 

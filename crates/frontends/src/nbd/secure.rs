@@ -48,18 +48,20 @@ impl Secure {
         })
     }
 
-    /// Shakes hands. What is read from the socket that it returns was inside TLS.
+    /// Shakes hands. What is read from the socket that it returns was inside TLS. No descriptor has
+    /// the number `descriptors` or a higher one.
     pub(super) fn accept(
         &self,
         socket: Socket,
         deadline: Instant,
+        descriptors: u64,
     ) -> Result<(Socket, Peer), HandshakeError> {
         let Socket::Tcp(stream) = socket else {
             let why = "TLS is for TCP connections";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why).into());
         };
         let (secured, peer) = accept(&self.now(), stream, deadline)?;
-        Ok((Socket::Unix(self.tunnels.carry(secured)?), peer))
+        Ok((Socket::Unix(self.tunnels.carry(secured, descriptors)?), peer))
     }
 
     fn look(&self) -> Look {

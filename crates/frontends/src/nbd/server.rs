@@ -163,12 +163,12 @@ impl NbdServer {
             draining: ByDisk::default(),
             rights: rights.clone(),
             turned_away: TurnedAway::default(),
+            descriptors: config.descriptors,
         });
         let acceptor = Acceptor {
             entrances,
             lobby: Lobby::new(config.max_silent)?,
             negotiation_time: config.negotiation_time,
-            descriptors: config.descriptors,
             shared,
         };
         let thread =
@@ -257,6 +257,7 @@ struct Shared {
     draining: ByDisk,
     rights: Arc<Rights>,
     turned_away: TurnedAway,
+    descriptors: u64,
 }
 
 /// Clients that are turned away, and failures to accept one. There may be any number of them: the
@@ -277,7 +278,6 @@ struct Acceptor {
     entrances: Entrances,
     lobby: Lobby<Way>,
     negotiation_time: Duration,
-    descriptors: u64,
     shared: Arc<Shared>,
 }
 
@@ -372,11 +372,11 @@ impl Acceptor {
         let is_within = |socket: &Socket, most: u64| {
             u64::try_from(socket.as_fd().as_raw_fd()).is_ok_and(|number| number < most)
         };
-        if is_within(&socket, self.descriptors) {
+        if is_within(&socket, self.shared.descriptors) {
             return Some(socket);
         }
         self.lobby.send_oldest_away()?;
-        socket.try_clone().ok().filter(|socket| is_within(socket, self.descriptors))
+        socket.try_clone().ok().filter(|socket| is_within(socket, self.shared.descriptors))
     }
 
     fn negotiate(&self, guest: Guest<Way>) {
@@ -440,9 +440,10 @@ fn serve(
         if !talk.received.is_empty() {
             return Err(Refused::Unprotected);
         }
-        let (inside, peer) = secure.accept(socket, deadline).inspect_err(|error| {
-            shared.turned_away.count(error);
-        })?;
+        let from = socket.peer_address().map_or_else(String::new, |from| format!("{from}: "));
+        let (inside, peer) = secure
+            .accept(socket, deadline, shared.descriptors)
+            .inspect_err(|error| shared.turned_away.count(&format!("{from}{error}")))?;
         tracing::debug!(%peer, "an NBD client is inside TLS");
         socket = inside;
         talk.negotiation.secure();

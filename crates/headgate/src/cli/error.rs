@@ -149,6 +149,9 @@ impl CliError {
                 ErrorBody { error: e.to_string(), expected: None, hint: e.hint() }
             }
             CliError::Mend(e) => ErrorBody { error: e.to_string(), expected: None, hint: e.hint() },
+            CliError::Authority(e) => {
+                ErrorBody { error: e.to_string(), expected: None, hint: e.hint().map(Into::into) }
+            }
             CliError::NoStateDir => ErrorBody {
                 error: self.to_string(),
                 expected: None,

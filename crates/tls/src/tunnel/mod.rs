@@ -7,7 +7,7 @@
 mod one;
 
 use crate::handshake::Secured;
-use one::{Tunnel, Turn};
+use one::{CHUNK, Tunnel, Turn};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use std::collections::BTreeMap;
@@ -50,12 +50,16 @@ impl Tunnels {
     }
 
     /// Carries a connection from now on, until either side ends it. What is written to the socket
-    /// that it returns arrives at the peer, and the other way round.
+    /// that it returns arrives at the peer, and the other way round. None of its three descriptors
+    /// has the number `descriptors` or a higher one.
     ///
     /// # Errors
-    /// There are no more descriptors.
-    pub fn carry(&self, secured: Secured) -> io::Result<UnixStream> {
+    /// There are no more descriptors, or not below that.
+    pub fn carry(&self, secured: Secured, descriptors: u64) -> io::Result<UnixStream> {
         let (tunnel, plain) = Tunnel::new(secured)?;
+        if !tunnel.is_below(descriptors, &plain) {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         let at = self.next.fetch_add(1, Ordering::Relaxed) % self.threads.len();
         let desk = &self.threads[at];
         let gone = || io::Error::other("the thread that carries TLS connections has ended");
@@ -83,6 +87,8 @@ struct Carrier {
     unfinished: Vec<u64>,
     next: u64,
     outlook: Outlook,
+    /// What is moved passes through here.
+    bytes: Box<[u8; CHUNK]>,
 }
 
 /// Whether tunnels may be added.
@@ -108,6 +114,7 @@ impl Carrier {
             unfinished: Vec::new(),
             next: BELL + 1,
             outlook: Outlook::Open,
+            bytes: Box::new([0; CHUNK]),
         };
         thread::Builder::new().name("tls".into()).spawn(move || carrier.run())?;
         Ok(Desk { orders: giver, bell: rung })
@@ -173,7 +180,7 @@ impl Carrier {
 
     fn turn(&mut self, key: u64) {
         let Some(tunnel) = self.tunnels.get_mut(&key) else { return };
-        match tunnel.turn() {
+        match tunnel.turn(&mut self.bytes) {
             Turn::Done => {}
             Turn::Unfinished => self.unfinished.push(key),
             // Its descriptors leave the epoll as they are closed.
@@ -219,7 +226,7 @@ mod tests {
         let (secured, _) = accept(&server, listener.accept().unwrap().0, deadline).unwrap();
         // It says nothing more.
         let _client = client.join().unwrap();
-        let mut plain = Tunnels::start().unwrap().carry(secured).unwrap();
+        let mut plain = Tunnels::start().unwrap().carry(secured, u64::MAX).unwrap();
         plain.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut heard = [0; 5];
         plain.read_exact(&mut heard).unwrap();

@@ -10,11 +10,11 @@ use rustix::net::sockopt::set_tcp_user_timeout;
 use rustls::Connection;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
 /// How much is read at a time.
-const CHUNK: usize = 64 << 10;
+pub(super) const CHUNK: usize = 64 << 10;
 /// How often one tunnel moves something before others have their turn.
 const MOVES: u32 = 16;
 /// How long a peer may leave the last bytes unacknowledged.
@@ -46,7 +46,6 @@ pub(super) struct Tunnel {
     /// What was decrypted and not taken yet, from `taken` on.
     inbound: Vec<u8>,
     taken: usize,
-    bytes: Vec<u8>,
     peer: Side,
     ours: Side,
     /// Whether the plain side was told of the peer's end.
@@ -70,7 +69,6 @@ impl Tunnel {
             plain,
             inbound: Vec::new(),
             taken: 0,
-            bytes: vec![0; CHUNK],
             peer: Side::Open,
             ours: Side::Open,
             told: Side::Open,
@@ -78,6 +76,13 @@ impl Tunnel {
         // What came together with the end of the handshake.
         tunnel.take_decrypted()?;
         Ok((tunnel, other))
+    }
+
+    /// Whether both of its descriptors, and this one, are below a number.
+    pub(super) fn is_below(&self, most: u64, other: &UnixStream) -> bool {
+        [self.stream.as_raw_fd(), self.plain.as_raw_fd(), other.as_raw_fd()]
+            .into_iter()
+            .all(|number| u64::try_from(number).is_ok_and(|number| number < most))
     }
 
     /// Has both sockets watched for changes.
@@ -90,12 +95,18 @@ impl Tunnel {
         Ok(epoll::add(&epoll, &self.plain, epoll::EventData::new_u64(key), flags)?)
     }
 
-    /// Moves what can be moved, for a while.
-    pub(super) fn turn(&mut self) -> Turn {
+    /// Moves what can be moved, for a while, by way of `bytes`.
+    pub(super) fn turn(&mut self, bytes: &mut [u8; CHUNK]) -> Turn {
         for _ in 0..MOVES {
-            match self.step() {
+            match self.step(bytes) {
                 Ok(Moved::Something) => {}
-                Ok(Moved::Nothing) => return Turn::Done,
+                Ok(Moved::Nothing) => {
+                    // An idle connection holds no memory that it does not need.
+                    if self.inbound.is_empty() {
+                        self.inbound = Vec::new();
+                    }
+                    return Turn::Done;
+                }
                 Ok(Moved::Last) => return Turn::Over,
                 Err(e) => {
                     tracing::debug!("a TLS connection ends: {e}");
@@ -106,8 +117,8 @@ impl Tunnel {
         Turn::Unfinished
     }
 
-    fn step(&mut self) -> io::Result<Moved> {
-        let moved = [self.encrypt()?, self.send()?, self.decrypt()?, self.hand_in()?];
+    fn step(&mut self, bytes: &mut [u8; CHUNK]) -> io::Result<Moved> {
+        let moved = [self.encrypt(bytes)?, self.send()?, self.decrypt(bytes)?, self.hand_in()?];
         if self.ours == Side::Ended && !self.tls.wants_write() {
             // Nobody is there who would read what the peer sends.
             let _ = self.stream.shutdown(Shutdown::Both);
@@ -117,18 +128,18 @@ impl Tunnel {
     }
 
     /// From the plain side into TLS.
-    fn encrypt(&mut self) -> io::Result<Moved> {
+    fn encrypt(&mut self, bytes: &mut [u8; CHUNK]) -> io::Result<Moved> {
         if self.ours == Side::Ended || self.tls.wants_write() {
             return Ok(Moved::Nothing);
         }
-        match unless_blocked(self.plain.read(&mut self.bytes))? {
+        match unless_blocked(self.plain.read(bytes))? {
             None => return Ok(Moved::Nothing),
             Some(0) => {
                 self.ours = Side::Ended;
                 self.tls.send_close_notify();
                 set_tcp_user_timeout(&self.stream, LAST_BYTES_MILLIS)?;
             }
-            Some(len) => self.tls.writer().write_all(&self.bytes[..len])?,
+            Some(len) => self.tls.writer().write_all(&bytes[..len])?,
         }
         Ok(Moved::Something)
     }
@@ -146,11 +157,11 @@ impl Tunnel {
     }
 
     /// From the peer out of TLS.
-    fn decrypt(&mut self) -> io::Result<Moved> {
+    fn decrypt(&mut self, bytes: &mut [u8; CHUNK]) -> io::Result<Moved> {
         if self.peer == Side::Ended || !self.inbound.is_empty() {
             return Ok(Moved::Nothing);
         }
-        let Some(len) = unless_blocked(self.stream.read(&mut self.bytes))? else {
+        let Some(len) = unless_blocked(self.stream.read(bytes))? else {
             return Ok(Moved::Nothing);
         };
         // Without a proper end it is the plain side that misses something: NBD has its own.
@@ -159,7 +170,7 @@ impl Tunnel {
         }
         let mut at = 0;
         while at < len && self.peer == Side::Open {
-            at += self.tls.read_tls(&mut &self.bytes[at..len])?;
+            at += self.tls.read_tls(&mut &bytes[at..len])?;
             self.take_decrypted()?;
         }
         Ok(Moved::Something)

@@ -171,6 +171,13 @@ fn what_is_wrong_with_a_directory_is_told() {
     fs::write(dir.join("server-key.pem"), "").unwrap();
     let empty = error(&dir);
     assert!(empty.contains("server-key.pem") && empty.contains("private key"), "{empty}");
+    // A line of the authority's list is one certificate.
+    for name in ["a b", "", "x\ny", "*"] {
+        let authority = Authority::open(&house.authority()).unwrap();
+        let out = house.path("odd");
+        let odd = authority.issue(Role::Client, &[name.into()], DAY, &out).unwrap_err();
+        assert!(matches!(odd, AuthorityError::Name(_)) && !out.exists(), "{odd}");
+    }
     // Nothing of an authority, or of a certificate, is overwritten.
     let again = Authority::create(&house.authority()).err().expect("it is there");
     assert!(matches!(again, AuthorityError::Exists(_)), "{again}");

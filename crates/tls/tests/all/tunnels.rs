@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn ends(house: &House, tunnels: &Tunnels) -> (UnixStream, UnixStream) {
     let ((server, _), client) = met(house);
     let carry = |secured: Secured| {
-        let plain = tunnels.carry(secured).unwrap();
+        let plain = tunnels.carry(secured, u64::MAX).unwrap();
         plain.set_read_timeout(Some(PATIENCE)).unwrap();
         plain.set_write_timeout(Some(PATIENCE)).unwrap();
         plain
@@ -82,7 +82,7 @@ fn a_peer_that_goes_without_a_word_ends_it_too() {
     let house = House::new();
     let tunnels = Tunnels::start().unwrap();
     let ((server, _), client) = met(&house);
-    let mut plain = tunnels.carry(server).unwrap();
+    let mut plain = tunnels.carry(server, u64::MAX).unwrap();
     plain.set_read_timeout(Some(PATIENCE)).unwrap();
     // Its socket is closed without the end that TLS has.
     drop(client);
@@ -144,4 +144,14 @@ fn threads_end_with_their_last_tunnel() {
     server.read_exact(&mut heard).unwrap();
     drop(client);
     assert_eq!(server.read(&mut heard).unwrap(), 0);
+}
+
+#[test]
+fn descriptors_that_are_not_for_clients_are_left_alone() {
+    let house = House::new();
+    let tunnels = Tunnels::start().unwrap();
+    let ((server, _), mut client) = met(&house);
+    // The lowest numbers are taken.
+    assert!(tunnels.carry(server, 3).is_err());
+    assert!(client.read(&mut [0]).is_err(), "it ends without a proper end");
 }
