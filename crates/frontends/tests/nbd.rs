@@ -128,6 +128,16 @@ fn export_name(export: &str) -> Vec<u8> {
     hello
 }
 
+/// A reply to an option: its type and data.
+fn option_reply(stream: &mut impl Read) -> (u32, Vec<u8>) {
+    let mut head = [0; 20];
+    stream.read_exact(&mut head).unwrap();
+    let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
+    let mut data = vec![0; word(16) as usize];
+    stream.read_exact(&mut data).unwrap();
+    (word(12), data)
+}
+
 /// Negotiates with `NBD_OPT_EXPORT_NAME` and simple replies.
 fn choose(stream: &mut (impl Read + Write), export: &str) {
     let mut greeting = [0; 18];

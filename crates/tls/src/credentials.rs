@@ -20,6 +20,7 @@ use rustls::pki_types::{
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -70,20 +71,14 @@ impl ServerCredentials {
     /// # Errors
     /// A file is missing or malformed, or they do not fit each other.
     pub fn read(dir: &Path) -> Result<ServerCredentials, CredentialsError> {
-        let roots = Arc::new(roots(dir)?);
-        let crls = revoked(dir)?;
         let provider = provider();
-        let mut builder = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
-        if !crls.is_empty() {
-            builder = builder
-                .with_crls(crls)
-                .only_check_end_entity_revocation()
-                .allow_unknown_revocation_status();
-        }
-        let verifier = builder.build().map_err(|e| CredentialsError::Authority {
-            path: dir.join(CA_CERT),
-            why: e.to_string(),
-        })?;
+        let roots = Arc::new(roots(dir)?);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+            .with_crls(revoked(dir)?)
+            .only_check_end_entity_revocation()
+            .allow_unknown_revocation_status()
+            .build()
+            .map_err(|e| no_authority(dir, &e))?;
         let (chain, key) = own(dir, Role::Server)?;
         let unusable = |source| CredentialsError::Unusable { dir: dir.into(), source };
         let config = ServerConfig::builder_with_provider(provider)
@@ -118,20 +113,14 @@ impl ClientCredentials {
     /// # Errors
     /// A file is missing or malformed, or they do not fit each other.
     pub fn read(dir: &Path) -> Result<ClientCredentials, CredentialsError> {
-        let roots = Arc::new(roots(dir)?);
-        let crls = revoked(dir)?;
         let provider = provider();
-        let mut builder = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
-        if !crls.is_empty() {
-            builder = builder
-                .with_crls(crls)
-                .only_check_end_entity_revocation()
-                .allow_unknown_revocation_status();
-        }
-        let verifier = builder.build().map_err(|e| CredentialsError::Authority {
-            path: dir.join(CA_CERT),
-            why: e.to_string(),
-        })?;
+        let roots = Arc::new(roots(dir)?);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+            .with_crls(revoked(dir)?)
+            .only_check_end_entity_revocation()
+            .allow_unknown_revocation_status()
+            .build()
+            .map_err(|e| no_authority(dir, &e))?;
         let (chain, key) = own(dir, Role::Client)?;
         let unusable = |source| CredentialsError::Unusable { dir: dir.into(), source };
         let config = ClientConfig::builder_with_provider(provider)
@@ -164,6 +153,10 @@ impl Stamps {
             Some((found.mtime(), found.mtime_nsec(), found.size(), found.ino()))
         }))
     }
+}
+
+fn no_authority(dir: &Path, why: &dyn fmt::Display) -> CredentialsError {
+    CredentialsError::Authority { path: dir.join(CA_CERT), why: why.to_string() }
 }
 
 fn roots(dir: &Path) -> Result<RootCertStore, CredentialsError> {

@@ -130,16 +130,6 @@ fn a_refused_client_is_told_why_before_anything_else_and_may_choose_another_disk
     round_trip(&mut third, 3, 4096);
 }
 
-/// A reply to an option: its type and data.
-fn option_reply(stream: &mut impl Read) -> (u32, Vec<u8>) {
-    let mut head = [0; 20];
-    stream.read_exact(&mut head).unwrap();
-    let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
-    let mut data = vec![0; word(16) as usize];
-    stream.read_exact(&mut data).unwrap();
-    (word(12), data)
-}
-
 #[test]
 fn without_descriptors_for_clients_they_are_hung_up_on() {
     let house = House::with(ServerConfig { descriptors: 0, ..ServerConfig::default() });

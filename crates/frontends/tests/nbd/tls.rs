@@ -39,16 +39,6 @@ fn is_ended(inside: &mut Secured) -> bool {
     }
 }
 
-/// The type of the reply to an option, and its data.
-fn reply(stream: &mut impl Read) -> (u32, Vec<u8>) {
-    let mut head = [0; 20];
-    stream.read_exact(&mut head).unwrap();
-    let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
-    let mut data = vec![0; word(16) as usize];
-    stream.read_exact(&mut data).unwrap();
-    (word(12), data)
-}
-
 fn go(export: &str) -> Vec<u8> {
     let name = export.as_bytes();
     options(GO, &[&(name.len() as u32).to_be_bytes()[..], name, &[0, 0]].concat())
@@ -96,7 +86,7 @@ impl Secure {
     fn inside(&self, who: &str) -> Result<Secured, HandshakeError> {
         let mut stream = self.outside();
         stream.write_all(&options(STARTTLS, &[])).unwrap();
-        assert_eq!(reply(&mut stream).0, ACK);
+        assert_eq!(option_reply(&mut stream).0, ACK);
         let client = ClientCredentials::read(&self.path(who)).unwrap();
         let secured = connect(&client, "127.0.0.1", stream, Instant::now() + PATIENCE)?;
         secured.set_timeouts(Some(PATIENCE)).unwrap();
@@ -108,7 +98,7 @@ impl Secure {
         let mut inside = self.inside(who).unwrap();
         inside.write_all(&go(export)).unwrap();
         loop {
-            match reply(&mut inside).0 {
+            match option_reply(&mut inside).0 {
                 ACK => return Ok(inside),
                 refusal if refusal >> 31 == 1 => return Err(refusal),
                 _ => {}
@@ -122,7 +112,7 @@ impl Secure {
         inside.write_all(&options(LIST, &[])).unwrap();
         let mut names = Vec::new();
         loop {
-            match reply(&mut inside) {
+            match option_reply(&mut inside) {
                 (SERVER, data) => names.push(String::from_utf8(data[4..].to_vec()).unwrap()),
                 (kind, _) => {
                     assert_eq!(kind, ACK);
@@ -148,7 +138,7 @@ fn outside_of_tls_nothing_is_told_and_inside_all_is_served() {
     for option in [options(LIST, &[]), go("a"), options(8, &[]), options(10, &[0; 8])] {
         let mut outside = secure.outside();
         outside.write_all(&option).unwrap();
-        let (kind, text) = reply(&mut outside);
+        let (kind, text) = option_reply(&mut outside);
         assert_eq!(kind, ERR_TLS_REQD);
         assert!(String::from_utf8_lossy(&text).contains("TLS"));
     }
@@ -172,7 +162,7 @@ fn what_comes_between_the_start_of_tls_and_its_handshake_is_not_believed() {
     let mut outside = secure.outside();
     // Somebody in between would have this asked inside of TLS, in the client's name.
     outside.write_all(&[options(STARTTLS, &[]), go("a")].concat()).unwrap();
-    assert_eq!(reply(&mut outside).0, ACK);
+    assert_eq!(option_reply(&mut outside).0, ACK);
     assert!(is_closed(&mut outside));
     round_trip(&mut secure.choose("gw1", "a").unwrap(), 1, 4096);
 }
