@@ -69,6 +69,16 @@ impl Unmet {
         let words = || format!("disk {disk} had {mean:.2} requests outstanding, not {depth}");
         kept.then_some(()).ok_or_else(|| Unmet(words()))
     }
+
+    /// That a hypervisor took no more than this part of the time. To be told over times that are
+    /// not one interval.
+    ///
+    /// # Errors
+    /// This, when it took more.
+    pub fn check_stolen(part: f64, most: f64) -> Result<(), Unmet> {
+        let words = || format!("a hypervisor took {:.1} % of the time", part * 100.0);
+        (part <= most).then_some(()).ok_or_else(|| Unmet(words()))
+    }
 }
 
 impl Premises {
@@ -305,6 +315,13 @@ mod tests {
         assert_eq!(Unmet::check_backlog("a", 16, 15.2), Ok(()));
         let said = Unmet::check_backlog("a", 16, 15.1).unwrap_err().to_string();
         assert!(said.contains("disk a had 15.10 requests outstanding, not 16"), "{said}");
+    }
+
+    #[test]
+    fn a_machine_that_gives_its_cpus_to_others_is_told_of() {
+        assert_eq!(Unmet::check_stolen(0.05, 0.05), Ok(()));
+        let said = Unmet::check_stolen(0.06, 0.05).unwrap_err().to_string();
+        assert!(said.ends_with("a hypervisor took 6.0 % of the time"), "{said}");
     }
 
     #[test]
